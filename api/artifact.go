@@ -1,0 +1,265 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Kind is a kind of artifact in the catalog. The set is closed.
+type Kind string
+
+// The kinds.
+const (
+	KindCapability Kind = "capability"
+	KindSubagent   Kind = "subagent"
+	KindEnv        Kind = "env"
+	KindSource     Kind = "source"
+	KindTarget     Kind = "target"
+	KindRole       Kind = "role"
+	KindGrant      Kind = "grant"
+)
+
+// Kinds lists every kind, in the order in which people read a catalog.
+func Kinds() []Kind {
+	return []Kind{KindCapability, KindSubagent, KindEnv, KindSource, KindTarget, KindRole, KindGrant}
+}
+
+// Ref names an artifact within a revision: KIND/NAME.
+type Ref string
+
+// RefTo returns the ref of an artifact.
+func RefTo(k Kind, n Name) Ref { return Ref(string(k) + "/" + string(n)) }
+
+// Split returns the kind and name of r.
+func (r Ref) Split() (Kind, Name, error) {
+	k, n, ok := strings.Cut(string(r), "/")
+	if !ok {
+		return "", "", fmt.Errorf("ref %q: want KIND/NAME", string(r))
+	}
+	for _, known := range Kinds() {
+		if Kind(k) == known {
+			name, err := ParseName(n)
+			return known, name, err
+		}
+	}
+	return "", "", fmt.Errorf("ref %q: unknown kind %q", string(r), k)
+}
+
+// UnmarshalText refuses what Split refuses.
+func (r *Ref) UnmarshalText(b []byte) error {
+	*r = Ref(b)
+	_, _, err := r.Split()
+	return err
+}
+
+// Revision is one state of the catalog: what every name means. It is stored
+// as canonical JSON and signed as the payload of a DSSE envelope.
+type Revision struct {
+	V         int           `json:"v"`                  // format of this document: 1
+	Number    uint64        `json:"number"`             // 1 for the first
+	Previous  Digest        `json:"previous,omitempty"` // digest of the revision before; absent in the first
+	CreatedAt time.Time     `json:"createdAt"`
+	Author    string        `json:"author"` // who ran apply, as the deploy program saw it; the signatures are what counts
+	Reason    string        `json:"reason,omitempty"`
+	Artifacts map[Ref]Entry `json:"artifacts"`
+}
+
+// Entry is what a revision says of one artifact.
+type Entry struct {
+	Digest      Digest `json:"digest"` // of the artifact document's stored bytes
+	Description string `json:"description,omitempty"`
+}
+
+// Duration is a time.Duration written as Go writes it: "30m", "1h30m".
+type Duration time.Duration
+
+// MarshalText writes d as time.Duration does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads a positive duration.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil || v <= 0 {
+		return fmt.Errorf("duration %q: want a positive duration such as 90s or 30m", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Bytes is an amount of memory or storage in bytes, read as "512MiB", "4GiB"
+// or a plain number and written as a plain number.
+type Bytes int64
+
+// UnmarshalText reads a positive amount with an optional binary unit.
+func (n *Bytes) UnmarshalText(b []byte) error {
+	s, mult := string(b), int64(1)
+	for i, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if rest, ok := strings.CutSuffix(s, unit); ok {
+			s, mult = strings.TrimSpace(rest), int64(1)<<(10*(i+1))
+		}
+	}
+	var v int64
+	if _, err := fmt.Sscanf(s, "%d", &v); err != nil || fmt.Sprint(v) != s || v <= 0 || v > (1<<62)/mult {
+		return fmt.Errorf("size %q: want a positive whole number with an optional KiB, MiB, GiB or TiB", b)
+	}
+	*n = Bytes(v * mult)
+	return nil
+}
+
+// UnmarshalJSON accepts a number of bytes or text with a unit.
+func (n *Bytes) UnmarshalJSON(b []byte) error {
+	var s string
+	if json.Unmarshal(b, &s) != nil {
+		s = string(b)
+	}
+	return n.UnmarshalText([]byte(s))
+}
+
+func (n Bytes) String() string {
+	for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		if m := Bytes(1) << (10 * (4 - i)); n >= m && n%m == 0 {
+			return fmt.Sprintf("%d%s", n/m, unit)
+		}
+	}
+	return fmt.Sprintf("%d", int64(n))
+}
+
+// Capability is a named bundle of files that is laid over a worker's
+// workspace. Files are listed bytewise by path.
+type Capability struct {
+	Name        Name          `json:"name"`
+	Description string        `json:"description,omitempty"`
+	Files       []File        `json:"files"`
+	Setup       string        `json:"setup,omitempty"`    // path of the setup script among Files; runs in the jail before the agent
+	Requires    []Requirement `json:"requires,omitempty"` // checked in the jail before the agent starts
+}
+
+// File is one regular file of a bundle.
+type File struct {
+	Path   string `json:"path"` // slash-separated, relative, clean
+	Mode   uint32 `json:"mode"` // permission bits: 0644 or 0755
+	Size   int64  `json:"size"`
+	Digest Digest `json:"digest"`
+}
+
+// Requirement is one thing that must be so before the agent starts. Exactly
+// one field is set.
+type Requirement struct {
+	Exec string `json:"exec,omitempty"` // this program is on the jail's PATH
+	Git  string `json:"git,omitempty"`  // "worktree": the dispatch has a source
+}
+
+// Command is a program with its arguments; no shell is involved.
+type Command []string
+
+// Subagent is a worker definition.
+type Subagent struct {
+	Name         Name            `json:"name"`
+	Description  string          `json:"description,omitempty"`
+	Agent        string          `json:"agent"`             // adapter: command
+	Command      Command         `json:"command,omitempty"` // for the command adapter
+	Model        string          `json:"model,omitempty"`
+	System       string          `json:"system,omitempty"` // the system prompt's text
+	Prompt       string          `json:"prompt,omitempty"` // text/template over the input
+	Input        json.RawMessage `json:"input,omitempty"`  // JSON Schema of the input
+	Output       json.RawMessage `json:"output,omitempty"` // JSON Schema of outputs/result.json
+	Role         Name            `json:"role"`
+	Tier         Tier            `json:"tier"`
+	Capabilities []Name          `json:"capabilities,omitempty"` // laid over the workspace in this order
+	Verify       *Verify         `json:"verify,omitempty"`
+	Limits       Limits          `json:"limits"`
+	Target       Name            `json:"target,omitempty"` // where it runs unless the request says otherwise
+}
+
+// Verify is a command that judges the captured patch in a fresh jail.
+type Verify struct {
+	Command    Command  `json:"command"`
+	Timeout    Duration `json:"timeout,omitempty"`
+	ReportOnly bool     `json:"reportOnly,omitempty"` // a red verify does not fail the dispatch
+}
+
+// Limits bound one dispatch. Zero means the default of DefaultLimits.
+type Limits struct {
+	Timeout   Duration `json:"timeout,omitempty"`   // of the agent, setup included
+	Memory    Bytes    `json:"memory,omitempty"`    // resident memory of the whole jail
+	Processes int      `json:"processes,omitempty"` // processes and threads of the whole jail
+	Disk      Bytes    `json:"disk,omitempty"`      // everything that the jail writes
+	FileSize  Bytes    `json:"fileSize,omitempty"`  // one file
+	Files     int      `json:"files,omitempty"`     // number of files that the jail creates
+	CPU       float64  `json:"cpu,omitempty"`       // processors; 1.5 is one and a half
+	Log       Bytes    `json:"log,omitempty"`       // log kept; the rest is counted and dropped
+}
+
+// DefaultLimits are what a subagent gets that names none.
+func DefaultLimits() Limits {
+	return Limits{
+		Timeout: Duration(30 * time.Minute), Memory: 4 << 30, Processes: 512, Disk: 4 << 30,
+		FileSize: 2 << 30, Files: 200_000, CPU: 2, Log: 16 << 20,
+	}
+}
+
+// Or returns l with each zero field taken from def.
+func (l Limits) Or(def Limits) Limits {
+	pick(&l.Timeout, def.Timeout)
+	pick(&l.Memory, def.Memory)
+	pick(&l.Processes, def.Processes)
+	pick(&l.Disk, def.Disk)
+	pick(&l.FileSize, def.FileSize)
+	pick(&l.Files, def.Files)
+	pick(&l.CPU, def.CPU)
+	pick(&l.Log, def.Log)
+	return l
+}
+
+func pick[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Env is a set of plain values. (Secret references join it with the broker.)
+type Env struct {
+	Name        Name              `json:"name"`
+	Description string            `json:"description,omitempty"`
+	Values      map[string]string `json:"values,omitempty"`
+}
+
+// Source is a repository that a dispatch may start from.
+type Source struct {
+	Name        Name   `json:"name"`
+	Description string `json:"description,omitempty"`
+	Repo        string `json:"repo"` // absolute path of a git repository on the service's machine
+}
+
+// Target is a place and mode to run.
+type Target struct {
+	Name        Name     `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Executor    string   `json:"executor"`           // jail
+	Level       string   `json:"level"`              // isolation: full
+	Mode        Mode     `json:"mode"`               // readonly, guarded, open
+	ReadOnly    []string `json:"readOnly,omitempty"` // host paths that the jail sees read-only, beside the system toolchain
+	Path        []string `json:"path,omitempty"`     // directories put in front of the jail's PATH
+	Limits      Limits   `json:"limits,omitzero"`    // upper bounds; a subagent may ask for less
+}
+
+// Role names what a worker is allowed to call.
+type Role struct {
+	Name        Name   `json:"name"`
+	Description string `json:"description,omitempty"`
+}
+
+// Grant lets a principal dispatch. What a list does not name is not granted.
+type Grant struct {
+	Name         Name      `json:"name"`
+	Principal    Principal `json:"principal"`
+	Subagents    []Name    `json:"subagents"`
+	Envs         []Name    `json:"envs,omitempty"`
+	Sources      []Name    `json:"sources,omitempty"`
+	Capabilities []Name    `json:"capabilities,omitempty"` // extras that a request may name
+	Targets      []Name    `json:"targets,omitempty"`
+	Ceiling      Tier      `json:"ceiling"` // observe when absent
+}

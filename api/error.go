@@ -1,0 +1,101 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Code classifies a failure. The set is closed.
+type Code string
+
+// The codes. Table says what each means to HTTP and to a shell.
+const (
+	CodeInvalid          Code = "invalid"             // the request is malformed; mend it
+	CodeDenied           Code = "denied"              // policy said no, or there is no such thing for this caller; retrying is useless
+	CodeNotFound         Code = "not_found"           // no such object among those that the caller may see
+	CodeConflict         Code = "conflict"            // the request contradicts what is stored
+	CodeUnauthenticated  Code = "unauthenticated"     // who is calling could not be established
+	CodeTooLarge         Code = "too_large"           // the request exceeds a bound
+	CodeIntegrity        Code = "integrity"           // a signature, digest or revision is wrong
+	CodeAuditUnavailable Code = "audit_unavailable"   // the decision could not be made durable, so nothing was done
+	CodeUnavailable      Code = "service_unavailable" // the service is not running or is shutting down
+	CodeNotFinished      Code = "not_finished"        // the time that the caller gave is over and the thing goes on
+	CodeInternal         Code = "internal"            // a fault of ours
+)
+
+// Status is what a code means outside the program.
+type Status struct {
+	HTTP int // HTTP response status
+	Exit int // exit status of a command
+}
+
+// Table maps every code, and is the only place that does.
+func Table() map[Code]Status {
+	return map[Code]Status{
+		CodeInvalid:          {http.StatusBadRequest, 1},
+		CodeDenied:           {http.StatusForbidden, 3},
+		CodeNotFound:         {http.StatusNotFound, 1},
+		CodeConflict:         {http.StatusConflict, 1},
+		CodeUnauthenticated:  {http.StatusUnauthorized, 4},
+		CodeTooLarge:         {http.StatusRequestEntityTooLarge, 1},
+		CodeIntegrity:        {http.StatusUnprocessableEntity, 1},
+		CodeAuditUnavailable: {http.StatusServiceUnavailable, 1},
+		CodeUnavailable:      {http.StatusServiceUnavailable, 1},
+		CodeNotFinished:      {http.StatusGatewayTimeout, 8},
+		CodeInternal:         {http.StatusInternalServerError, 1},
+	}
+}
+
+// Error is the one shape in which a failure reaches a caller.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`        // which object, and what went wrong
+	Hint    string `json:"hint,omitempty"` // what to do about it
+	// AuditEntry is the sequence number of the log entry that recorded the
+	// refusal, where there is one.
+	AuditEntry *uint64 `json:"auditEntry,omitempty"`
+}
+
+func (e *Error) Error() string {
+	s := e.Message
+	if e.Hint != "" {
+		s += "\n  hint: " + e.Hint
+	}
+	if e.AuditEntry != nil {
+		s += fmt.Sprintf("\n  log entry: #%d", *e.AuditEntry)
+	}
+	return s
+}
+
+// Errorf returns an Error without a hint.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Errorf(format, args...).Error()}
+}
+
+// WithHint returns e with a hint.
+func (e *Error) WithHint(format string, args ...any) *Error {
+	c := *e
+	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// CodeOf returns the code of the first Error in err's chain, or CodeInternal.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return CodeInternal
+}
+
+// ExitStatus returns the exit status of a command that ends with err.
+func ExitStatus(err error) int {
+	if err == nil {
+		return 0
+	}
+	if s, ok := Table()[CodeOf(err)]; ok {
+		return s.Exit
+	}
+	return 1
+}

@@ -1,0 +1,126 @@
+// Package api is the vocabulary that every program of Bailiwick shares: ids,
+// digests, tiers, outcomes, the artifacts of the catalog, the requests and
+// answers of the service, and the one table of error codes.
+//
+// It holds values only. It does no input or output, reads no clock, and
+// imports nothing but the standard library, so any program may link it.
+package api
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Digest names content by its hash: "sha256:" and 64 lower-case hexadecimal
+// digits, as in the OCI image specification.
+type Digest string
+
+const digestPrefix = "sha256:"
+
+// DigestOf returns the digest of b.
+func DigestOf(b []byte) Digest {
+	sum := sha256.Sum256(b)
+	return Digest(digestPrefix + hex.EncodeToString(sum[:]))
+}
+
+// ParseDigest accepts only the canonical spelling.
+func ParseDigest(s string) (Digest, error) {
+	h, ok := strings.CutPrefix(s, digestPrefix)
+	if raw, err := hex.DecodeString(h); !ok || err != nil || len(raw) != sha256.Size || h != strings.ToLower(h) {
+		return "", fmt.Errorf("digest %q: want sha256: and 64 lower-case hexadecimal digits", s)
+	}
+	return Digest(s), nil
+}
+
+// Hex returns the hexadecimal part of d.
+func (d Digest) Hex() string { return strings.TrimPrefix(string(d), digestPrefix) }
+
+// Short returns enough of d for a person to recognise it.
+func (d Digest) Short() string { return digestPrefix + d.Hex()[:min(12, len(d.Hex()))] }
+
+// UnmarshalText refuses everything that ParseDigest refuses.
+func (d *Digest) UnmarshalText(b []byte) error {
+	v, err := ParseDigest(string(b))
+	*d = v
+	return err
+}
+
+// Name is the name of an artifact: 1 to 64 characters of a-z, 0-9, '.', '_'
+// and '-', beginning and ending with a letter or digit.
+type Name string
+
+var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$`)
+
+// ParseName checks the form of a name.
+func ParseName(s string) (Name, error) {
+	if !namePattern.MatchString(s) {
+		return "", fmt.Errorf("name %q: want 1 to 64 of a-z 0-9 . _ - beginning and ending with a letter or digit", s)
+	}
+	return Name(s), nil
+}
+
+// UnmarshalText refuses everything that ParseName refuses.
+func (n *Name) UnmarshalText(b []byte) error {
+	v, err := ParseName(string(b))
+	*n = v
+	return err
+}
+
+// Principal is an authenticated caller, as KIND:WHO. The kinds are human,
+// agent, ci and local; local:LOGIN is whoever the operating system says is at
+// the other end of the socket, and is never human:.
+type Principal string
+
+var principalPattern = regexp.MustCompile(`^(human|agent|ci|local):[A-Za-z0-9_][A-Za-z0-9_.@:$-]{0,127}$`)
+
+// ParsePrincipal checks the form of a principal.
+func ParsePrincipal(s string) (Principal, error) {
+	if !principalPattern.MatchString(s) {
+		return "", fmt.Errorf("principal %q: want human:, agent:, ci: or local: and a name", s)
+	}
+	return Principal(s), nil
+}
+
+// UnmarshalText refuses everything that ParsePrincipal refuses.
+func (p *Principal) UnmarshalText(b []byte) error {
+	v, err := ParsePrincipal(string(b))
+	*p = v
+	return err
+}
+
+// DispatchID identifies one dispatch. Ids that the service makes sort by the
+// time they were made; a caller may choose its own to make a retry safe.
+type DispatchID string
+
+var dispatchIDPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{2,62}[a-z0-9]$`)
+
+// ParseDispatchID checks the form of an id: 4 to 64 of a-z, 0-9 and '-'.
+func ParseDispatchID(s string) (DispatchID, error) {
+	if !dispatchIDPattern.MatchString(s) {
+		return "", fmt.Errorf("dispatch id %q: want 4 to 64 of a-z 0-9 -", s)
+	}
+	return DispatchID(s), nil
+}
+
+// UnmarshalText refuses everything that ParseDispatchID refuses.
+func (id *DispatchID) UnmarshalText(b []byte) error {
+	v, err := ParseDispatchID(string(b))
+	*id = v
+	return err
+}
+
+// NewDispatchID returns an unused id whose text sorts by now.
+func NewDispatchID(now time.Time) DispatchID {
+	var b [15]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(now.UnixMilli())<<16) //nolint:gosec // G115: times before 1970 do not occur
+	_, _ = rand.Read(b[6:])                                        // crypto/rand.Read never fails
+	enc := base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+	return DispatchID("d-" + enc.EncodeToString(b[:]))
+}

@@ -1,0 +1,57 @@
+package api
+
+import "time"
+
+// CanRequest asks what policy would say to a dispatch.
+type CanRequest struct {
+	Principal    Principal `json:"principal"`
+	Subagent     Name      `json:"subagent"`
+	Target       Name      `json:"target,omitempty"`
+	Envs         []Name    `json:"env,omitempty"`
+	Source       Name      `json:"source,omitempty"`
+	Capabilities []Name    `json:"capabilities,omitempty"`
+}
+
+// CanAnswer is a decision that was asked for and not acted on.
+type CanAnswer struct {
+	Allowed  bool     `json:"allowed"`
+	Policies []string `json:"policies,omitempty"` // that decided
+	Reasons  []string `json:"reasons,omitempty"`  // in words: what is missing, or what forbids
+	Revision uint64   `json:"revision"`
+}
+
+// ServiceStatus is what a running service says of itself.
+type ServiceStatus struct {
+	Version       string         `json:"version"`
+	PID           int            `json:"pid"`
+	Mode          string         `json:"mode"`
+	StartedAt     time.Time      `json:"startedAt"`
+	Ready         bool           `json:"ready"`
+	NotReady      string         `json:"notReady,omitempty"`
+	Revision      uint64         `json:"revision"` // 0 when no catalog has been applied
+	RevisionID    Digest         `json:"revisionDigest,omitempty"`
+	CatalogError  string         `json:"catalogError,omitempty"`
+	LogEntries    uint64         `json:"logEntries"`
+	Dispatches    map[string]int `json:"dispatches"` // by state
+	Isolation     []string       `json:"isolation"`  // what this machine gives, one line a layer
+	Socket        string         `json:"socket"`
+	StateDir      string         `json:"stateDir"`
+	CatalogDir    string         `json:"catalogDir"`
+	TrustRoot     string         `json:"trustRoot"`
+	DeployKeys    []string       `json:"deployKeys"`
+	SignThreshold int            `json:"signThreshold"`
+}
+
+// LogLine is one audit entry as a reader gets it.
+type LogLine struct {
+	Seq  uint64 `json:"seq"`
+	Text string `json:"text"` // one line in plain words
+	Leaf []byte `json:"leaf"` // the entry's exact canonical bytes
+}
+
+// Chunk is a piece of a dispatch's log.
+type Chunk struct {
+	Offset int64  `json:"offset"`
+	Data   []byte `json:"data,omitempty"`
+	Ended  bool   `json:"ended,omitempty"` // nothing follows
+}

@@ -1,0 +1,75 @@
+package api
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Tier says how far an action's effect reaches. The order is part of the
+// meaning: a ceiling admits its own tier and every lower one.
+type Tier int
+
+// The tiers, lowest first.
+const (
+	Observe Tier = iota
+	Reversible
+	Stateful
+	Irreversible
+)
+
+var tierNames = []string{"observe", "reversible", "stateful", "irreversible"}
+
+func (t Tier) String() string {
+	if t < 0 || int(t) >= len(tierNames) {
+		return fmt.Sprintf("tier(%d)", int(t))
+	}
+	return tierNames[t]
+}
+
+// ParseTier knows the four names and nothing else.
+func ParseTier(s string) (Tier, error) {
+	i := slices.Index(tierNames, s)
+	if i < 0 {
+		return Observe, fmt.Errorf("tier %q: want one of %s", s, strings.Join(tierNames, ", "))
+	}
+	return Tier(i), nil
+}
+
+// MarshalText writes the name of t.
+func (t Tier) MarshalText() ([]byte, error) {
+	if _, err := ParseTier(t.String()); err != nil {
+		return nil, err
+	}
+	return []byte(t.String()), nil
+}
+
+// UnmarshalText reads the name of a tier.
+func (t *Tier) UnmarshalText(b []byte) error {
+	v, err := ParseTier(string(b))
+	*t = v
+	return err
+}
+
+// Mode bounds what may run on a target, whatever a grant says.
+type Mode string
+
+// The modes of a target.
+const (
+	ReadOnly Mode = "readonly" // up to observe
+	Guarded  Mode = "guarded"  // up to stateful
+	Open     Mode = "open"     // everything
+)
+
+// Ceiling returns the highest tier that m admits.
+func (m Mode) Ceiling() (Tier, error) {
+	switch m {
+	case ReadOnly:
+		return Observe, nil
+	case Guarded:
+		return Stateful, nil
+	case Open:
+		return Irreversible, nil
+	}
+	return Observe, fmt.Errorf("mode %q: want one of %s, %s, %s", string(m), ReadOnly, Guarded, Open)
+}

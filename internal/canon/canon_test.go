@@ -1,0 +1,92 @@
+package canon
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestCanonicalFormIsTheOneSpelling(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"b":1, "a":[true,false,null]}`:        `{"a":[true,false,null],"b":1}`,
+		`"\u00e9\u2028\u0000 \ud83d\ude00/"`:    `"\u00e9\u2028\u0000 \ud83d\ude00/"`,
+		"\"\u00e9\u202e\x7f\"":                  `"\u00e9\u202e\u007f"`,
+		`{"\ue000":1,"\ud83d\ude00":2}`:         `{"\ud83d\ude00":2,"\ue000":1}`, // UTF-16 order, not code point order
+		`[1.0,-0,1e2,1e21,1e-7,0.1,123456789]`:  `[1,0,100,1e+21,1e-7,0.1,123456789]`,
+		`[333333333.33333329,4.50,2e-3,1E30]`:   `[333333333.3333333,4.5,0.002,1e+30]`, // RFC 8785 §3.2.2
+		"\"\\u0008\\t\\n\\f\\r\\\"\\\\\\u000b\"": `"\b\t\n\f\r\"\\\u000b"`,
+	} {
+		got, err := Canonicalize([]byte(in))
+		if err != nil || string(got) != want {
+			t.Errorf("Canonicalize(%s) = %s, %v; want %s", in, got, err, want)
+		}
+	}
+}
+
+// proves R-A4
+func TestWhatTwoReadersCouldReadDifferentlyIsRefused(t *testing.T) {
+	for name, in := range map[string]string{
+		"duplicate member":           `{"a":1,"a":2}`,
+		"duplicate by escape":        `{"a":1,"\u0061":2}`,
+		"nested duplicate":           `{"x":[{"a":1,"a":1}]}`,
+		"data after the value":       `{} {}`,
+		"invalid UTF-8":              "\"\xff\"",
+		"lone high surrogate":        `"\ud800"`,
+		"lone low surrogate":         `"\udc00"`,
+		"high then not low":          `"\ud800\u0041"`,
+		"high at the end":            `"\ud83d`,
+		"integer beyond 2^53":        `9007199254740993`,
+		"number beyond float64":      `1e999`,
+		"too deep":                   strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1),
+		"empty":                      ``,
+		"control character":          "\"\n\"",
+		"not closed":                 `{"a":`,
+		"name not a string":          `{1:2}`,
+		"escaped backslash, then \\": `"\\\ud800"`,
+	} {
+		if got, err := Canonicalize([]byte(in)); err == nil {
+			t.Errorf("%s: %s was accepted as %s", name, in, got)
+		}
+	}
+	// The control: what looks like the above and is not.
+	for _, in := range []string{`"\\ud800"`, `9007199254740991`, strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth)} {
+		if _, err := Canonicalize([]byte(in)); err != nil {
+			t.Errorf("%.40s: %v", in, err)
+		}
+	}
+}
+
+func TestUnknownMembersAreRefusedByName(t *testing.T) {
+	var v struct{ A int }
+	if err := Decode([]byte(`{"A":1,"image":"x"}`), &v); err == nil || !strings.Contains(err.Error(), `"image"`) {
+		t.Errorf("err = %v, want one naming image", err)
+	}
+	if err := DecodeCanonical([]byte(`{"A": 1}`), &v); err == nil {
+		t.Error("white space was accepted in a canonical document")
+	}
+}
+
+func FuzzCanonicalize(f *testing.F) {
+	for _, s := range []string{`{"b":1,"a":[null,true,"\u2028"]}`, `"\ud83d\ude00"`, `1e-7`, `{"a":{"a":{}}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		once, err := Canonicalize(in)
+		if err != nil {
+			return
+		}
+		if i := bytes.IndexFunc(once, func(r rune) bool { return r < 0x20 || r > 0x7e }); i >= 0 {
+			t.Fatalf("byte %d of %q is not printable ASCII", i, once)
+		}
+		twice, err := Canonicalize(once)
+		if err != nil || !bytes.Equal(once, twice) {
+			t.Fatalf("%q became %q, %v", once, twice, err)
+		}
+		var a, b any
+		if json.Unmarshal(in, &a) != nil || json.Unmarshal(once, &b) != nil || !reflect.DeepEqual(a, b) {
+			t.Fatalf("%q and %q differ in meaning", in, once)
+		}
+	})
+}

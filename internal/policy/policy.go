@@ -1,0 +1,262 @@
+// Package policy decides: principal, action, resource and context in, allow
+// or deny out, with the policies that decided.
+//
+// The grants and target modes of a catalog revision, and a few built-in rules,
+// compile to Cedar, which denies by default and lets a forbid win. Nothing
+// here reads a clock, a disk or a network, and nothing here acts: an allowed
+// Decision is worth nothing until the audit log has made it durable.
+//
+// Carries R-B7 (only what a grant lists can be named) and the target-mode half
+// of R-T5.
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/ast"
+	"github.com/cedar-policy/cedar-go/types"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Action is what a principal asks to do. The set is closed.
+type Action string
+
+// The actions.
+const (
+	ActionDispatch       Action = "dispatch"
+	ActionDispatchRead   Action = "dispatch.read"   // describe, logs, patch, outputs
+	ActionDispatchCancel Action = "dispatch.cancel" //
+	ActionCatalogRead    Action = "catalog.read"    // what a caller may use: names and descriptions
+	ActionCan            Action = "can"             // ask for a decision; the resource is the principal asked about
+	ActionAuditRead      Action = "audit.read"
+	ActionStatusRead     Action = "status.read"
+	ActionServiceStop    Action = "service.stop"
+)
+
+// operatorActions are what the operator of the service may do on anything.
+func operatorActions() []Action {
+	return []Action{ActionDispatchRead, ActionDispatchCancel, ActionCatalogRead, ActionCan, ActionAuditRead, ActionStatusRead, ActionServiceStop}
+}
+
+// Rules are what an Engine is compiled from.
+type Rules struct {
+	Grants  []api.Grant
+	Targets []api.Target
+	// Operator may read everything and stop the service. In same-user mode it
+	// is the account that the service runs as. Empty: nobody.
+	Operator api.Principal
+}
+
+// Request is one question.
+type Request struct {
+	Principal api.Principal
+	Action    Action
+	Resource  string        // for dispatch: the subagent's name
+	Owner     api.Principal // of the dispatch that is read or cancelled
+
+	// For ActionDispatch. Names may be of things that do not exist: no grant
+	// lists them, so the answer is the one for things that are not granted.
+	Tier         api.Tier
+	Target       api.Name
+	Envs         []api.Name
+	Source       api.Name   // empty: none
+	Capabilities []api.Name // beyond the subagent's own
+}
+
+// Engine answers requests against one set of rules. It is safe for concurrent
+// use.
+type Engine struct {
+	set      *cedar.PolicySet
+	rules    Rules
+	ceilings map[api.Name]api.Tier // of targets
+}
+
+// New compiles rules. A rule that does not compile is an error: there is no
+// engine with some of the rules.
+func New(rules Rules) (*Engine, error) {
+	e := &Engine{set: cedar.NewPolicySet(), rules: rules, ceilings: map[api.Name]api.Tier{}}
+	for _, g := range rules.Grants {
+		if err := e.add("grant:"+string(g.Name), grantPolicy(g)); err != nil {
+			return nil, err
+		}
+	}
+	for _, t := range rules.Targets {
+		ceiling, err := t.Mode.Ceiling()
+		if err != nil {
+			return nil, fmt.Errorf("target %q: %w", t.Name, err)
+		}
+		e.ceilings[t.Name] = ceiling
+		if err := e.add(modePolicyID(t), modePolicy(t.Name, ceiling)); err != nil {
+			return nil, err
+		}
+	}
+	return e, errors.Join(
+		e.add("owner", ownerPolicy()),
+		e.add("self", selfPolicy()),
+		e.add("operator", operatorPolicy(rules.Operator)),
+	)
+}
+
+func (e *Engine) add(id string, p *ast.Policy) error {
+	if p == nil {
+		return nil
+	}
+	if !e.set.Add(cedar.PolicyID(id), cedar.NewPolicyFromAST(p)) {
+		return fmt.Errorf("policy %q is there twice", id)
+	}
+	return nil
+}
+
+// grantPolicy permits a dispatch of which this one grant covers every part.
+func grantPolicy(g api.Grant) *ast.Policy {
+	ctx := ast.Context()
+	return ast.Permit().
+		PrincipalEq(principalUID(g.Principal)).
+		ActionEq(actionUID(ActionDispatch)).
+		When(set(g.Subagents).Contains(ctx.Access("subagent"))).
+		When(set(g.Targets).Contains(ctx.Access("target"))).
+		When(set(g.Envs).ContainsAll(ctx.Access("envs"))).
+		When(set(g.Sources).ContainsAll(ctx.Access("sources"))).
+		When(set(g.Capabilities).ContainsAll(ctx.Access("capabilities"))).
+		When(ctx.Access("tier").LessThanOrEqual(ast.Long(int64(g.Ceiling))))
+}
+
+func modePolicyID(t api.Target) string {
+	return "target:" + string(t.Name) + ":" + string(t.Mode)
+}
+
+// modePolicy forbids what is above a target's mode, whatever a grant says.
+func modePolicy(target api.Name, ceiling api.Tier) *ast.Policy {
+	ctx := ast.Context()
+	return ast.Forbid().
+		ActionEq(actionUID(ActionDispatch)).
+		When(ctx.Access("target").Equal(ast.String(target))).
+		When(ctx.Access("tier").GreaterThan(ast.Long(int64(ceiling))))
+}
+
+// ownerPolicy lets whoever started a dispatch read and cancel it.
+func ownerPolicy() *ast.Policy {
+	return ast.Permit().
+		ActionInSet(actionUID(ActionDispatchRead), actionUID(ActionDispatchCancel)).
+		When(ast.Context().Access("owner").Equal(ast.Principal()))
+}
+
+// selfPolicy lets everyone ask what they themselves may do, and see it listed.
+func selfPolicy() *ast.Policy {
+	return ast.Permit().
+		ActionInSet(actionUID(ActionCan), actionUID(ActionCatalogRead)).
+		When(ast.Resource().Equal(ast.Principal()))
+}
+
+func operatorPolicy(operator api.Principal) *ast.Policy {
+	if operator == "" {
+		return nil
+	}
+	var uids []types.EntityUID
+	for _, a := range operatorActions() {
+		uids = append(uids, actionUID(a))
+	}
+	return ast.Permit().PrincipalEq(principalUID(operator)).ActionInSet(uids...)
+}
+
+// Decide answers r. An error while a policy is evaluated is a denial.
+func (e *Engine) Decide(r Request) Decision {
+	d := Decision{valid: true, principal: r.Principal, action: r.Action, resource: r.Resource}
+	if r.Principal == "" {
+		d.reasons = []string{"the caller is not known"}
+		return d
+	}
+	resource := types.NewEntityUID("Resource", types.String(r.Resource))
+	if r.Action == ActionCan || r.Action == ActionCatalogRead {
+		resource = principalUID(api.Principal(r.Resource))
+	}
+	answer, diag := cedar.Authorize(e.set, nil, cedar.Request{
+		Principal: principalUID(r.Principal),
+		Action:    actionUID(r.Action),
+		Resource:  resource,
+		Context:   contextOf(r),
+	})
+	for _, reason := range diag.Reasons {
+		d.policies = append(d.policies, string(reason.PolicyID))
+	}
+	slices.Sort(d.policies)
+	for _, fault := range diag.Errors {
+		d.reasons = append(d.reasons, fmt.Sprintf("policy %q could not be evaluated: %s", fault.PolicyID, fault.Message))
+	}
+	d.allowed = answer == cedar.Allow && len(diag.Errors) == 0
+	if !d.allowed {
+		d.reasons = append(d.reasons, e.explain(r)...)
+	}
+	return d
+}
+
+func contextOf(r Request) types.Record {
+	sources := []api.Name{}
+	if r.Source != "" {
+		sources = append(sources, r.Source)
+	}
+	return types.NewRecord(types.RecordMap{
+		"subagent":     types.String(r.Resource),
+		"target":       types.String(r.Target),
+		"tier":         types.Long(r.Tier),
+		"owner":        principalUID(r.Owner),
+		"envs":         setValue(r.Envs),
+		"sources":      setValue(sources),
+		"capabilities": setValue(r.Capabilities),
+	})
+}
+
+func principalUID(p api.Principal) types.EntityUID {
+	return types.NewEntityUID("Principal", types.String(p))
+}
+
+func actionUID(a Action) types.EntityUID {
+	return types.NewEntityUID("Action", types.String(a))
+}
+
+func setValue(names []api.Name) types.Set {
+	values := make([]types.Value, 0, len(names))
+	for _, n := range names {
+		values = append(values, types.String(n))
+	}
+	return types.NewSet(values...)
+}
+
+func set(names []api.Name) ast.Node { return ast.Value(setValue(names)) }
+
+// Usable returns, sorted, what the grants of principal name of one kind: the
+// names that a list may show it (R-B6).
+func (e *Engine) Usable(principal api.Principal, kind api.Kind) []api.Name {
+	found := map[api.Name]bool{}
+	for _, g := range e.rules.Grants {
+		if g.Principal != principal {
+			continue
+		}
+		for _, n := range granted(g, kind) {
+			found[n] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// granted returns what g lists of a kind.
+func granted(g api.Grant, kind api.Kind) []api.Name {
+	switch kind {
+	case api.KindSubagent:
+		return g.Subagents
+	case api.KindEnv:
+		return g.Envs
+	case api.KindSource:
+		return g.Sources
+	case api.KindCapability:
+		return g.Capabilities
+	case api.KindTarget:
+		return g.Targets
+	}
+	return nil
+}
