@@ -1,0 +1,154 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+const (
+	maxTrustRoot = 64 << 10
+	maxKeys      = 64
+)
+
+// TrustRoot says whose signatures count and how many of them are needed.
+type TrustRoot struct {
+	V         int   `json:"v"` // format of this document: 1
+	Keys      []Key `json:"keys"`
+	Threshold int   `json:"threshold"` // distinct keys that must have signed
+}
+
+// Key is a public key that a trust root knows.
+type Key struct {
+	ID     KeyID  `json:"id"`
+	Name   string `json:"name,omitempty"` // for people; means nothing
+	Public []byte `json:"public"`         // the 32 raw bytes; base64 in JSON
+}
+
+// KeyOf returns the public half of s as a trust root lists it.
+func KeyOf(s Signer, name string) Key {
+	return Key{ID: s.KeyID(), Name: name, Public: s.Public()}
+}
+
+// RootOf returns a trust root in which each of keys alone is enough.
+func RootOf(keys ...Key) TrustRoot { return TrustRoot{V: 1, Keys: keys, Threshold: 1} }
+
+// Validate refuses a trust root that would accept nothing, anything, or
+// something other than what it seems to say.
+func (r TrustRoot) Validate() error {
+	switch {
+	case r.V != 1:
+		return fmt.Errorf("trust root: format %d is not known to this build, which reads 1", r.V)
+	case len(r.Keys) == 0 || len(r.Keys) > maxKeys:
+		return fmt.Errorf("trust root: %d keys, want 1 to %d", len(r.Keys), maxKeys)
+	case r.Threshold < 1 || r.Threshold > len(r.Keys):
+		return fmt.Errorf("trust root: threshold %d, want 1 to %d, the number of keys", r.Threshold, len(r.Keys))
+	}
+	seen := map[KeyID]bool{}
+	for i, k := range r.Keys {
+		if err := k.validate(); err != nil {
+			return fmt.Errorf("trust root: key %d: %w", i+1, err)
+		}
+		if seen[k.ID] {
+			return fmt.Errorf("trust root: key %s is listed twice and would count once", k.ID)
+		}
+		seen[k.ID] = true
+	}
+	return nil
+}
+
+func (k Key) validate() error {
+	if len(k.Public) != ed25519.PublicKeySize {
+		return fmt.Errorf("public key has %d bytes, want %d", len(k.Public), ed25519.PublicKeySize)
+	}
+	if want := IDOf(k.Public); k.ID != want {
+		return fmt.Errorf("id %q does not belong to its public key, whose id is %s", string(k.ID), want)
+	}
+	if len(k.Name) > 200 {
+		return fmt.Errorf("name is %d bytes long, want at most 200", len(k.Name))
+	}
+	return nil
+}
+
+// find returns the public key with this id.
+func (r TrustRoot) find(id KeyID) (ed25519.PublicKey, bool) {
+	for _, k := range r.Keys {
+		if k.ID == id {
+			return k.Public, true
+		}
+	}
+	return nil, false
+}
+
+// ParseTrustRoot reads canonical JSON, with or without one line feed at the
+// end. Anything else that could be read as a trust root is refused.
+func ParseTrustRoot(b []byte) (TrustRoot, error) {
+	var r TrustRoot
+	if len(b) > maxTrustRoot {
+		return TrustRoot{}, fmt.Errorf("trust root: larger than %d bytes", maxTrustRoot)
+	}
+	if err := decodeExact(bytes.TrimSuffix(b, []byte("\n")), &r); err != nil {
+		return TrustRoot{}, fmt.Errorf("trust root: %w", err)
+	}
+	if err := r.Validate(); err != nil {
+		return TrustRoot{}, err
+	}
+	return r, nil
+}
+
+// Encode returns the canonical bytes of r with a line feed.
+func (r TrustRoot) Encode() ([]byte, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := canon.Marshal(r)
+	return append(b, '\n'), err
+}
+
+// LoadTrustRoot reads the trust root at path. A file that others may write to
+// is refused: it would be their trust root.
+func LoadTrustRoot(path string) (TrustRoot, error) {
+	b, err := readGuarded(path, "trust root", maxTrustRoot, 0o022, "chmod go-w")
+	if err != nil {
+		return TrustRoot{}, err
+	}
+	r, err := ParseTrustRoot(b)
+	if err != nil {
+		return TrustRoot{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// CreateTrustRoot writes a trust root where there is none.
+func CreateTrustRoot(path string, r TrustRoot) error {
+	b, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // G301: public keys; every program of the system reads them
+		return fmt.Errorf("trust root: %w", err)
+	}
+	return createFile(path, b, 0o644)
+}
+
+// decodeExact reads canonical JSON and also refuses what encoding/json would
+// read leniently, such as a member spelt in another case: what v encodes to
+// must be b again.
+func decodeExact(b []byte, v any) error {
+	if err := canon.DecodeCanonical(b, v); err != nil {
+		return err
+	}
+	again, err := canon.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(b, again) {
+		return errors.New("members are missing, misspelt or null")
+	}
+	return nil
+}
