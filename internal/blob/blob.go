@@ -1,0 +1,241 @@
+// Package blob stores content under its own SHA-256 digest, in an OCI image
+// layout on disk, so that registries, mirrors and oras read it unchanged.
+//
+// What Put returns is durable, and what is read is verified: a file whose
+// bytes are no longer those of its name is an integrity error that names
+// both. The package never follows a link out of the store, never deletes,
+// and knows nothing of what the content means. It reads index.json and does
+// not write it, once the layout has been made.
+//
+// It carries the storage side of R-C4 (content-addressed artifacts) and R-D5
+// (content-addressed results).
+package blob
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content/oci"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+// ErrNoStore means that there is no layout at the place that was named.
+var ErrNoStore = errors.New("no content store there")
+
+const (
+	// MaxSize is how large a blob may be.
+	MaxSize = 16 << 30
+	// MaxIndex is how large index.json may be.
+	MaxIndex = 16 << 20
+
+	blobDir   = ocispec.ImageBlobsDir + "/sha256"
+	tempDir   = "ingest" // as oras names it
+	tempEnd   = ".part"
+	layoutDoc = `{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`
+)
+
+// Config says where a store is.
+type Config struct {
+	Dir string
+	// Private makes everything readable by its owner only. A catalog is not
+	// private; the run-time store is.
+	Private bool
+}
+
+func (c Config) fileMode() fs.FileMode {
+	if c.Private {
+		return 0o600
+	}
+	return 0o644
+}
+
+func (c Config) dirMode() fs.FileMode {
+	if c.Private {
+		return 0o700
+	}
+	return 0o755
+}
+
+// Store is a content store. Its methods may be called by many goroutines and
+// many processes at once.
+type Store struct {
+	cfg  Config
+	root *os.Root
+	oci  *oci.ReadOnlyStorage
+}
+
+// Create makes an empty store and opens it. A directory that holds anything
+// is refused.
+func Create(cfg Config) (*Store, error) {
+	if err := os.MkdirAll(cfg.Dir, cfg.dirMode()); err != nil {
+		return nil, fmt.Errorf("content store: %w", err)
+	}
+	entries, err := os.ReadDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("content store: %w", err)
+	}
+	if len(entries) > 0 {
+		return nil, fmt.Errorf("content store %s: the directory is not empty: %w", cfg.Dir, fs.ErrExist)
+	}
+	root, err := os.OpenRoot(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("content store: %w", err)
+	}
+	s := &Store{cfg: cfg, root: root}
+	index, err := canon.Marshal(EmptyIndex())
+	if err == nil {
+		err = s.makeDirs(".", ocispec.ImageBlobsDir, blobDir, tempDir)
+	}
+	// oci-layout last: it is what makes the directory a store.
+	if err == nil {
+		err = s.writeNew(ocispec.ImageIndexFile, index)
+	}
+	if err == nil {
+		err = s.writeNew(ocispec.ImageLayoutFile, []byte(layoutDoc))
+	}
+	if err = errors.Join(err, root.Close()); err != nil {
+		return nil, fmt.Errorf("content store %s: %w", cfg.Dir, err)
+	}
+	return Open(cfg)
+}
+
+// makeDirs makes directories that have the mode of the store, whatever the
+// umask says.
+func (s *Store) makeDirs(names ...string) error {
+	for _, name := range names {
+		if err := s.root.MkdirAll(name, s.cfg.dirMode()); err != nil {
+			return err
+		}
+		if err := s.root.Chmod(name, s.cfg.dirMode()); err != nil && runtime.GOOS != "windows" {
+			return err
+		}
+	}
+	return nil
+}
+
+// EmptyIndex is an index.json without entries.
+func EmptyIndex() ocispec.Index {
+	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
+	index.SchemaVersion = 2
+	return index
+}
+
+// Open opens a store that Create made, here or elsewhere.
+func Open(cfg Config) (*Store, error) {
+	root, err := os.OpenRoot(cfg.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("content store %s: %w", cfg.Dir, ErrNoStore)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("content store: %w", err)
+	}
+	s := &Store{cfg: cfg, root: root, oci: oci.NewStorageFromFS(regularFS{root})}
+	if err := s.checkLayout(); err != nil {
+		return nil, errors.Join(fmt.Errorf("content store %s: %w", cfg.Dir, err), root.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) checkLayout() error {
+	b, err := s.readSmall(ocispec.ImageLayoutFile, 4<<10)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNoStore
+	}
+	if err != nil {
+		return err
+	}
+	var l ocispec.ImageLayout
+	if err := canon.Decode(b, &l); err != nil {
+		return fmt.Errorf("%s: %w", ocispec.ImageLayoutFile, err)
+	}
+	if l.Version != ocispec.ImageLayoutVersion {
+		return fmt.Errorf("%s: version %.40q, want %q", ocispec.ImageLayoutFile, l.Version, ocispec.ImageLayoutVersion)
+	}
+	return nil
+}
+
+// Close releases the directory.
+func (s *Store) Close() error { return s.root.Close() }
+
+// Dir is where the store is.
+func (s *Store) Dir() string { return s.cfg.Dir }
+
+// Path is where the file of a blob is, for a message to a person.
+func (s *Store) Path(d api.Digest) string {
+	return filepath.Join(s.cfg.Dir, filepath.FromSlash(blobPath(d)))
+}
+
+func blobPath(d api.Digest) string { return path.Join(blobDir, d.Hex()) }
+
+// Index returns the bytes of index.json, unverified: nothing in a store says
+// what it should be.
+func (s *Store) Index(context.Context) ([]byte, error) {
+	b, err := s.readSmall(ocispec.ImageIndexFile, MaxIndex)
+	if err != nil {
+		return nil, fmt.Errorf("content store %s: %w", s.cfg.Dir, err)
+	}
+	return b, nil
+}
+
+func (s *Store) readSmall(name string, limit int64) (b []byte, err error) {
+	f, err := regularFS{s.root}.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s: larger than %d bytes", name, limit)
+	}
+	return b, err
+}
+
+// List calls fn with the digest of every blob, in bytewise order. A file
+// that is no blob is an error.
+func (s *Store) List(ctx context.Context, fn func(api.Digest) error) error {
+	entries, err := fs.ReadDir(s.root.FS(), blobDir)
+	if err != nil {
+		return fmt.Errorf("content store %s: %w", s.cfg.Dir, err)
+	}
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d, err := api.ParseDigest("sha256:" + e.Name())
+		if err != nil {
+			return fmt.Errorf("content store %s: %s/%s is not a blob", s.cfg.Dir, blobDir, e.Name())
+		}
+		if err := fn(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// OCI reads the store as OCI tools do, for those who want its graph of
+// manifests. It verifies what it fetches through oras' own functions only.
+func (s *Store) OCI(ctx context.Context) (*oci.ReadOnlyStore, error) {
+	return oci.NewFromFS(ctx, regularFS{s.root})
+}
+
+// writeNew writes a file of the layout itself.
+func (s *Store) writeNew(name string, b []byte) error {
+	temp := name + "." + rand.Text() + tempEnd
+	f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, s.cfg.fileMode())
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return s.land(f, temp, name, err)
+}

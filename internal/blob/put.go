@@ -1,0 +1,110 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Put stores b and returns its digest. When it returns without an error the
+// blob survives a power cut.
+func (s *Store) Put(ctx context.Context, b []byte) (api.Digest, error) {
+	d := api.DigestOf(b)
+	have, err := s.keep(ctx, d)
+	if have || err != nil {
+		return d, err
+	}
+	_, _, err = s.PutStream(ctx, bytes.NewReader(b))
+	return d, err
+}
+
+// PutStream is Put for content that is read once, with its size.
+func (s *Store) PutStream(ctx context.Context, r io.Reader) (d api.Digest, size int64, err error) {
+	if err := s.root.Mkdir(tempDir, s.cfg.dirMode()); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", 0, fmt.Errorf("content store %s: %w", s.cfg.Dir, err)
+	}
+	temp := path.Join(tempDir, rand.Text()+tempEnd)
+	f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, s.cfg.fileMode())
+	if err != nil {
+		return "", 0, fmt.Errorf("content store %s: %w", s.cfg.Dir, err)
+	}
+	sum := sha256.New()
+	size, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(reader{ctx, r}, MaxSize+1))
+	if err == nil && size > MaxSize {
+		err = api.Errorf(api.CodeTooLarge, "larger than %d bytes", int64(MaxSize))
+	}
+	d = api.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))
+	if err := s.land(f, temp, blobPath(d), err); err != nil {
+		return "", 0, fmt.Errorf("content store %s: write a blob: %w", s.cfg.Dir, err)
+	}
+	return d, size, nil
+}
+
+// keep reports whether the blob is there, whole and durable. One that is
+// damaged is not kept: writing it again mends it.
+func (s *Store) keep(ctx context.Context, d api.Digest) (bool, error) {
+	r, err := s.Open(ctx, d)
+	if err != nil {
+		return false, nil //nolint:nilerr // absent or damaged: it is written
+	}
+	_, err = io.Copy(io.Discard, r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return false, nil //nolint:nilerr // as above
+	}
+	// Whoever wrote it may have been killed before the directory was synced.
+	return true, s.syncDir(path.Dir(blobPath(d)))
+}
+
+// land makes a written temporary file durable under its final name, or
+// removes it when err says that writing it failed.
+func (s *Store) land(f *os.File, temp, final string, err error) error {
+	if err == nil && runtime.GOOS != "windows" {
+		err = f.Chmod(s.cfg.fileMode()) // whatever the umask says
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = s.root.Rename(temp, final)
+	}
+	if err != nil {
+		return errors.Join(err, s.root.Remove(temp))
+	}
+	return s.syncDir(path.Dir(final))
+}
+
+func (s *Store) syncDir(name string) error {
+	if runtime.GOOS == "windows" {
+		return nil // directories cannot be synced there
+	}
+	d, err := s.root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// reader ends a copy when its context ends.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
