@@ -1,0 +1,152 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Result is what a capture brought out of a workspace.
+type Result struct {
+	// PatchFile holds the patch, in the Repo's directory; "" when nothing
+	// changed. It is what git diff prints, binary-safe, and applies to Base.
+	PatchFile string
+	PatchSize int64
+	Base      string // tree that the patch applies to
+	Tree      string // tree of the base with the patch; Checkout takes it
+	Files     []api.FileChange
+	LeftOut   []api.LeftOut
+	// LinksOut are the symbolic links in the patch whose target is absolute
+	// or leaves the tree. They are in the patch; a reader should look twice.
+	LinksOut []string
+}
+
+// Capture compares a workspace, in which nothing runs any more, with its
+// baseline and makes the patch. The patch was proved: applied to the base it
+// gives Tree. The error is a *LimitError when the workspace, or its change,
+// exceeds a bound. The same workspace gives the same bytes.
+func (r *Repo) Capture(ctx context.Context, root *os.File, baseline *Snapshot) (Result, error) {
+	r.capture.Lock()
+	defer r.capture.Unlock()
+	now, err := r.snapshot(ctx, root, baseline.base, baseline.cfg)
+	if err != nil {
+		return Result{}, fmt.Errorf("capture: %w", err)
+	}
+	c := &change{before: baseline, now: now, deleted: map[string]bool{}}
+	c.compare()
+	res := Result{Base: baseline.base.id, Tree: baseline.base.id, LeftOut: c.out.done(), LinksOut: c.linksOut()}
+	if len(c.set)+len(c.deleted) > now.cfg.MaxChanged {
+		return res, &LimitError{What: "changed paths", Limit: int64(now.cfg.MaxChanged)}
+	}
+	if c.total > now.cfg.MaxTotal {
+		return res, &LimitError{What: "bytes of changed files", Limit: now.cfg.MaxTotal}
+	}
+	if len(c.set)+len(c.deleted) == 0 {
+		return res, nil
+	}
+	if err := r.makePatch(ctx, root, c, &res); err != nil {
+		return Result{LeftOut: res.LeftOut}, fmt.Errorf("capture: %w", err)
+	}
+	return res, nil
+}
+
+// change is what differs between a baseline and now, as far as a patch can
+// carry it.
+type change struct {
+	before, now *Snapshot
+	set         []entry         // new or different, bytewise by path
+	deleted     map[string]bool // paths of the base that are gone
+	total       int64
+	out         report
+}
+
+func (c *change) compare() {
+	var unseen []string // left out now: what the base has there stays
+	for _, p := range c.now.order {
+		e := c.now.entries[p]
+		old, had := c.before.entries[p]
+		switch {
+		case e.why != "":
+			unseen = append(unseen, p)
+			if !had || old.why != e.why || (!e.dir || e.why == whySubmodule) && old.stamp != e.stamp {
+				c.out.add(p, e.why)
+			}
+		case had && old.why == "" && old.mode == e.mode && old.id == e.id:
+		case c.now.overlay[p]:
+			c.out.add(p, "a capability's file; what the agent changed in it is not taken")
+		default:
+			c.set = append(c.set, e)
+			c.total += e.size
+		}
+	}
+	c.findDeleted(unseen)
+	for _, top := range sortedKeys(c.now.ignored) {
+		if n := c.now.ignored[top]; n != c.before.ignored[top] {
+			c.out.add(top, fmt.Sprintf("%d untracked files that the .gitignore files of the base ignore", n))
+		}
+	}
+}
+
+// findDeleted marks the paths of the base that were there at the baseline and
+// are gone, unless something that was left out stands in their place.
+func (c *change) findDeleted(unseen []string) {
+	hidden := func(p string) bool {
+		for q := p; q != ""; q = parent(q) {
+			if _, ok := slices.BinarySearch(unseen, q); ok {
+				return true
+			}
+		}
+		return false
+	}
+	for _, p := range c.before.order {
+		if _, still := c.now.entries[p]; still || hidden(p) {
+			continue
+		}
+		if c.now.overlay[p] {
+			c.out.add(p, "a capability's file; that the agent deleted it is not taken")
+			continue
+		}
+		gone := []string{p}
+		if c.before.entries[p].dir {
+			gone = c.before.base.under(p) // it was left out as a whole at the baseline
+		}
+		for _, q := range gone {
+			if f, ok := c.before.base.byPath[q]; ok && f.mode != modeGitlink && !c.now.cfg.excluded(q) && !c.now.overlay[q] {
+				if _, still := c.now.entries[q]; !still {
+					c.deleted[q] = true
+				}
+			}
+		}
+	}
+}
+
+func (c *change) linksOut() []string {
+	var out []string
+	for _, e := range c.set {
+		if e.mode == modeLink && leaves(e.path, e.link) && len(out) < maxReported {
+			out = append(out, Plain(e.path))
+		}
+	}
+	return out
+}
+
+// leaves reports whether a link at p to target points out of the tree, as far
+// as the names say.
+func leaves(p, target string) bool {
+	to := path.Join(parent(p), target)
+	return path.IsAbs(target) || to == ".." || strings.HasPrefix(to, "../")
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,77 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// dropIgnored takes the untracked paths that the base's .gitignore files
+// ignore out of list and counts them by top-level name. Git judges the paths
+// in a work tree of ours that holds those files of the base and nothing else.
+func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]entry, map[string]int, error) {
+	var rules []treeFile
+	for _, f := range s.base.files {
+		if (f.path == ".gitignore" || strings.HasSuffix(f.path, "/.gitignore")) && (f.mode == modeFile || f.mode == modeExec) {
+			rules = append(rules, f)
+		}
+	}
+	var ask bytes.Buffer
+	for _, e := range list {
+		if _, tracked := s.base.byPath[e.path]; !tracked && e.mode != 0 {
+			ask.WriteString(e.path)
+			ask.WriteByte(0)
+		}
+	}
+	if len(rules) == 0 || ask.Len() == 0 {
+		return list, nil, nil
+	}
+	work, err := os.MkdirTemp(r.dir, "ignore-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("ignore rules: %w", err)
+	}
+	defer os.RemoveAll(work) //nolint:errcheck // our own scratch directory, removed with the Repo at the latest
+	if err := r.writeRules(ctx, work, rules); err != nil {
+		return nil, nil, fmt.Errorf("ignore rules: %w", err)
+	}
+	run := r.git("check-ignore", "--no-index", "-z", "--stdin")
+	var out bytes.Buffer
+	run.work, run.stdin, run.stdout = work, &ask, &out
+	if err := run.run(ctx); err != nil && !exitedWith(err, 1) { // 1: none is ignored
+		return nil, nil, fmt.Errorf("ignore rules: %w", err)
+	}
+	ignored := map[string]bool{}
+	for p := range strings.SplitSeq(out.String(), "\x00") {
+		ignored[p] = true
+	}
+	kept, counts := list[:0], map[string]int{}
+	for _, e := range list {
+		if _, tracked := s.base.byPath[e.path]; !tracked && e.mode != 0 && ignored[e.path] {
+			top, _, _ := strings.Cut(e.path, "/")
+			counts[top]++
+			continue
+		}
+		kept = append(kept, e)
+	}
+	return kept, counts, nil
+}
+
+func (r *Repo) writeRules(ctx context.Context, work string, rules []treeFile) error {
+	dir, err := os.Open(work) //nolint:gosec // G304: our own scratch directory
+	if err != nil {
+		return err
+	}
+	w := &treeWriter{root: dir, dir: -1}
+	defer w.close()
+	if err := r.writeTree(ctx, w, &tree{files: rules}); err != nil {
+		return err
+	}
+	_, err = os.Lstat(filepath.Join(work, ".git"))
+	if !os.IsNotExist(err) {
+		return fmt.Errorf("unexpected .git in %s", work)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package capture
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// maxObject bounds the trees, commits and tags that are read whole.
+const maxObject = 64 << 20
+
+// objects is one `git cat-file --batch`.
+type objects struct {
+	ctx  context.Context
+	repo *Repo
+	cmd  *exec.Cmd
+	errs *tail
+	in   io.WriteCloser
+	out  *bufio.Reader
+}
+
+func (r *Repo) openObjects(ctx context.Context, extra ...string) (*objects, error) {
+	cmd, errs, err := r.git(append([]string{"cat-file", "--batch"}, extra...)...).command(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &objects{ctx: ctx, repo: r, cmd: cmd, errs: errs}
+	if o.in, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	o.out = bufio.NewReaderSize(out, 1<<16)
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("git cat-file: %w", err)
+	}
+	return o, nil
+}
+
+// close ends the process. Its exit status says nothing that the answers did
+// not say.
+func (o *objects) close() {
+	_ = o.in.Close()
+	_ = o.cmd.Process.Kill()
+	_ = o.cmd.Wait()
+}
+
+// next reads the header of the next answer.
+func (o *objects) next() (id, kind string, size int64, err error) {
+	line, err := o.out.ReadString('\n')
+	if err != nil {
+		if o.ctx.Err() != nil {
+			return "", "", 0, context.Cause(o.ctx)
+		}
+		_ = o.in.Close()
+		return "", "", 0, fmt.Errorf("git cat-file ended early: %w: %s", err, Plain(o.errs.String()))
+	}
+	return parseBatchHeader(strings.TrimSuffix(line, "\n"))
+}
+
+// parseBatchHeader reads "<object> <type> <size>", or that there is none.
+func parseBatchHeader(line string) (id, kind string, size int64, err error) {
+	f := strings.Split(line, " ")
+	switch {
+	case len(f) == 2 && f[1] == "missing":
+		return "", "", 0, fmt.Errorf("object %s: %w in the repository", Plain(f[0]), ErrNoCommit)
+	case len(f) == 2 && f[1] == "ambiguous":
+		return "", "", 0, fmt.Errorf("object %s: ambiguous; write more of it", Plain(f[0]))
+	case len(f) != 3 || !fullObject.MatchString(f[0]):
+		return "", "", 0, fmt.Errorf("git cat-file: unexpected answer %s", Plain(line))
+	}
+	size, err = strconv.ParseInt(f[2], 10, 64)
+	if err != nil || size < 0 || f[2] != strconv.FormatInt(size, 10) {
+		return "", "", 0, fmt.Errorf("git cat-file: unexpected answer %s", Plain(line))
+	}
+	return f[0], f[1], size, nil
+}
+
+// get reads one object whole and verifies that it has its name. The name may
+// be abbreviated; it is hexadecimal.
+func (o *objects) get(name string) (id, kind string, content []byte, err error) {
+	if !objectName.MatchString(name) {
+		return "", "", nil, fmt.Errorf("object %s: not an object name", Plain(name))
+	}
+	if _, err := io.WriteString(o.in, name+"\n"); err != nil {
+		return "", "", nil, fmt.Errorf("git cat-file: %w", err)
+	}
+	id, kind, size, err := o.next()
+	if err != nil {
+		return "", "", nil, err
+	}
+	if size > maxObject {
+		return "", "", nil, fmt.Errorf("object %s: %s of %d bytes, more than %d", id, kind, size, maxObject)
+	}
+	content = make([]byte, size+1)
+	if _, err := io.ReadFull(o.out, content); err != nil {
+		return "", "", nil, fmt.Errorf("git cat-file: %w", err)
+	}
+	content = content[:size]
+	if got := o.repo.objectID(kind, content); got != id {
+		return "", "", nil, fmt.Errorf("object %s: the repository has other content under this name (%s)", id, got)
+	}
+	return id, kind, content, nil
+}
+
+// peel follows tags to a commit, and a commit to its tree. For the name of a
+// tree there is no commit.
+func (r *Repo) peel(ctx context.Context, name string) (commit, root string, err error) {
+	o, err := r.openObjects(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	defer o.close()
+	return o.peel(name)
+}
+
+func (o *objects) peel(name string) (commit, root string, err error) {
+	for range 10 {
+		id, kind, content, err := o.get(name)
+		if err != nil {
+			return "", "", err
+		}
+		switch kind {
+		case "tree":
+			return commit, id, nil
+		case "commit":
+			if commit != "" {
+				return "", "", errors.New("malformed commit")
+			}
+			commit = id
+			name, err = headerField(content, "tree")
+		case "tag":
+			name, err = headerField(content, "object")
+		default:
+			return "", "", fmt.Errorf("%w: it names a %s", ErrNoCommit, Plain(kind))
+		}
+		if err != nil {
+			return "", "", err
+		}
+	}
+	return "", "", errors.New("tags without end")
+}
+
+// headerField reads the object name in the first line of a commit or tag.
+func headerField(content []byte, key string) (string, error) {
+	line, _, _ := strings.Cut(string(content[:min(len(content), 128)]), "\n")
+	if value, ok := strings.CutPrefix(line, key+" "); ok && fullObject.MatchString(value) {
+		return value, nil
+	}
+	return "", fmt.Errorf("malformed object: no %s", key)
+}

@@ -1,0 +1,187 @@
+package capture
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+const captureRef = "refs/heads/capture"
+
+func (r *Repo) makePatch(ctx context.Context, root *os.File, c *change, res *Result) error {
+	var err error
+	if res.Tree, err = r.writeChange(ctx, root, c); err != nil {
+		return err
+	}
+	if res.Tree == res.Base {
+		return nil // what changed since the baseline went back to the base
+	}
+	if res.Files, err = r.changedFiles(ctx, res.Base, res.Tree); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(r.dir, "patch-")
+	if err != nil {
+		return err
+	}
+	name := f.Name()
+	err = r.prove(ctx, f, res, c.now.cfg.MaxPatch)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(name)
+		return err
+	}
+	res.PatchFile = name
+	return nil
+}
+
+// prove writes the patch to f and applies it to the base in an index of its
+// own: the tree that comes out must be the one that was captured.
+func (r *Repo) prove(ctx context.Context, f *os.File, res *Result, most int64) error {
+	limit := &limitWriter{w: bufio.NewWriterSize(f, 1<<16), left: most}
+	diff := r.git("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv",
+		"--no-color", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "--inter-hunk-context=0",
+		"--diff-algorithm=myers", "--indent-heuristic", "--submodule=short", "--ignore-submodules=none", res.Base, res.Tree)
+	diff.stdout = limit
+	err := diff.run(ctx)
+	if limit.over {
+		return &LimitError{What: "bytes of patch", Limit: most}
+	}
+	if err = errors.Join(err, limit.w.Flush()); err != nil {
+		return err
+	}
+	res.PatchSize = most - limit.left
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	index := f.Name() + ".index"
+	defer os.Remove(index) //nolint:errcheck // a leftover index is never read
+	read, apply, write := r.git("read-tree", res.Base), r.git("apply", "--cached", "--whitespace=nowarn", "-"), r.git("write-tree")
+	read.index, apply.index, write.index, apply.stdin = index, index, index, f
+	if err := read.run(ctx); err != nil {
+		return fmt.Errorf("prove the patch: %w", err)
+	}
+	if err := apply.run(ctx); err != nil {
+		return fmt.Errorf("prove the patch: %w", err)
+	}
+	got, err := write.output(ctx)
+	if err != nil {
+		return fmt.Errorf("prove the patch: %w", err)
+	}
+	if got != res.Tree {
+		return fmt.Errorf("prove the patch: applied to the base it gives tree %s, the workspace is tree %s", Plain(got), res.Tree)
+	}
+	return nil
+}
+
+// limitWriter refuses to write more than is left.
+type limitWriter struct {
+	w    *bufio.Writer
+	left int64
+	over bool
+}
+
+func (l *limitWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > l.left {
+		l.over = true
+		return 0, errors.New("too much")
+	}
+	l.left -= int64(len(p))
+	return l.w.Write(p)
+}
+
+// writeChange makes the tree of the base with the change and returns its name.
+func (r *Repo) writeChange(ctx context.Context, root *os.File, c *change) (string, error) {
+	run := r.git("fast-import", "--quiet", "--force", "--done", "--date-format=raw")
+	in, out := io.Pipe()
+	run.stdin = in
+	go func() { // ends when all is written or git has ended and closed its side
+		out.CloseWithError(r.streamChange(ctx, out, root, c))
+	}()
+	err := run.run(ctx)
+	_ = in.CloseWithError(errors.New("git fast-import ended"))
+	if err != nil {
+		return "", err
+	}
+	id, err := r.git("rev-parse", "--verify", captureRef+"^{tree}").output(ctx)
+	if err == nil && !fullObject.MatchString(id) {
+		err = fmt.Errorf("git rev-parse: unexpected answer %s", Plain(id))
+	}
+	return id, err
+}
+
+func (r *Repo) streamChange(ctx context.Context, out io.Writer, root *os.File, c *change) error {
+	w := bufio.NewWriterSize(out, 1<<17)
+	sent := map[string]bool{}
+	for i := range c.set {
+		if e := &c.set[i]; !sent[e.id] {
+			sent[e.id] = true
+			if err := streamBlob(ctx, w, root, e); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintf(w, "commit %s\ncommitter capture <capture@invalid> 0 +0000\ndata 0\n", captureRef)
+	if c.now.base.id != r.emptyTree() {
+		fmt.Fprintf(w, "M 040000 %s \"\"\n", c.now.base.id)
+	}
+	for _, p := range sortedKeys(c.deleted) {
+		fmt.Fprintf(w, "D %s\n", quotePath(p))
+	}
+	for _, e := range c.set {
+		fmt.Fprintf(w, "M %o %s %s\n", e.mode, e.id, quotePath(e.path))
+	}
+	fmt.Fprintf(w, "done\n")
+	return w.Flush()
+}
+
+func streamBlob(ctx context.Context, w io.Writer, root *os.File, e *entry) error {
+	fmt.Fprintf(w, "blob\ndata %d\n", e.size)
+	if e.mode == modeLink {
+		_, err := fmt.Fprintf(w, "%s\n", e.link)
+		return err
+	}
+	f, why, err := openRegular(root, e.path, e)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		return fmt.Errorf("workspace: %s: %s", Plain(e.path), why)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	if n, err := io.CopyN(w, contextReader{ctx, f}, e.size); err != nil {
+		return fmt.Errorf("workspace: %s: %d of %d bytes: %w", Plain(e.path), n, e.size, err)
+	}
+	_, err = io.WriteString(w, "\n")
+	return err
+}
+
+// changedFiles lists what differs between two trees.
+func (r *Repo) changedFiles(ctx context.Context, from, to string) ([]api.FileChange, error) {
+	out, err := r.git("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to).output(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return parseRaw(out)
+}
+
+// parseRaw reads ":<mode> <mode> <object> <object> <status>\0<path>\0" without end.
+func parseRaw(out string) ([]api.FileChange, error) {
+	words := map[string]string{"A": "added", "M": "modified", "D": "deleted", "T": "type"}
+	var list []api.FileChange
+	for out != "" {
+		head, rest, ok := strings.Cut(out, "\x00")
+		p, rest, ok2 := strings.Cut(rest, "\x00")
+		f := strings.Split(head, " ")
+		if !ok || !ok2 || len(f) != 5 || words[f[4]] == "" || p == "" {
+			return nil, fmt.Errorf("git diff-tree: unexpected answer %s", Plain(out))
+		}
+		list = append(list, api.FileChange{Path: Plain(p), Change: words[f[4]]})
+		out = rest
+	}
+	return list, nil
+}

@@ -1,0 +1,157 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// ErrNoCommit says that a source has no commit of that name.
+var ErrNoCommit = errors.New("no such commit")
+
+// Resolve returns the full name of the commit that commitish, which is
+// hostile text, means in s: HEAD, a branch, a tag or an object name. A name
+// that is both a branch and a tag is refused.
+func (s *Source) Resolve(ctx context.Context, commitish string) (string, error) {
+	if err := checkCommitish(commitish); err != nil {
+		return "", err
+	}
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("source %s: commit %s: %w", Plain(s.path), Plain(commitish), err)
+	}
+	id, err := s.lookUp(commitish)
+	if err != nil {
+		return fail(err)
+	}
+	// Objects are read through a repository of ours that lives as long as
+	// this call.
+	dir, err := os.MkdirTemp("", "bailiwick-resolve-")
+	if err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // an empty repository is left in a temporary directory
+	r, err := s.repo(filepath.Join(dir, "repo"))
+	if err != nil {
+		return fail(err)
+	}
+	commit, _, err := r.peel(ctx, id)
+	if err == nil && commit == "" {
+		err = fmt.Errorf("%w: it names a tree or a file", ErrNoCommit)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return commit, nil
+}
+
+// lookUp returns the object name, possibly abbreviated, that name stands for.
+func (s *Source) lookUp(name string) (string, error) {
+	if fullObject.MatchString(name) {
+		return name, nil
+	}
+	if name == "HEAD" || strings.HasPrefix(name, "refs/") {
+		return s.ref(name, 0)
+	}
+	var found []string
+	for _, kind := range []string{"refs/heads/", "refs/tags/"} {
+		switch id, err := s.ref(kind+name, 0); {
+		case err == nil:
+			found = append(found, id)
+		case !errors.Is(err, ErrNoCommit):
+			return "", err
+		}
+	}
+	switch {
+	case len(found) == 2:
+		return "", fmt.Errorf("both a branch and a tag; write refs/heads/%s or refs/tags/%s", name, name)
+	case len(found) == 1:
+		return found[0], nil
+	case objectName.MatchString(name):
+		return name, nil
+	}
+	return "", ErrNoCommit
+}
+
+// ref reads one ref of the files back end, following symbolic refs.
+func (s *Source) ref(name string, depth int) (string, error) {
+	if depth > 5 {
+		return "", fmt.Errorf("%s: symbolic refs without end", Plain(name))
+	}
+	dir := s.common
+	if name == "HEAD" {
+		dir = s.gitDir
+	}
+	value, err := s.looseRef(dir, name)
+	if errors.Is(err, fs.ErrNotExist) && name != "HEAD" {
+		return s.packedRef(name)
+	}
+	if err != nil {
+		return "", err
+	}
+	if target, ok := strings.CutPrefix(value, "ref:"); ok {
+		target = strings.TrimSpace(target)
+		if err := checkCommitish(target); err != nil || !strings.HasPrefix(target, "refs/") {
+			return "", fmt.Errorf("%s: a symbolic ref to something that is no ref", Plain(name))
+		}
+		return s.ref(target, depth+1)
+	}
+	if !fullObject.MatchString(value) {
+		return "", fmt.Errorf("%s: not a ref", Plain(name))
+	}
+	return value, nil
+}
+
+// looseRef reads a ref's file beneath dir: a symbolic link that leaves the
+// repository is not followed.
+func (s *Source) looseRef(dir, name string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close() //nolint:errcheck // only read
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		if errors.Is(err, syscall.ENOTDIR) {
+			return "", fs.ErrNotExist
+		}
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	st, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if st.IsDir() {
+		return "", fs.ErrNotExist
+	}
+	if !st.Mode().IsRegular() {
+		return "", fmt.Errorf("%s: not a regular file", Plain(name))
+	}
+	b := make([]byte, 1024)
+	n, err := f.Read(b)
+	if n == 0 && err != nil {
+		return "", fmt.Errorf("%s: empty", Plain(name))
+	}
+	return strings.TrimSpace(string(b[:n])), nil
+}
+
+func (s *Source) packedRef(name string) (string, error) {
+	b, err := readSmall(filepath.Join(s.common, "packed-refs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", ErrNoCommit
+	}
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		if id, ref, ok := strings.Cut(line, " "); ok && ref == name && fullObject.MatchString(id) {
+			return id, nil
+		}
+	}
+	return "", ErrNoCommit
+}

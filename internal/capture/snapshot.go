@@ -1,0 +1,146 @@
+package capture
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Snapshot is what a workspace was at one time, with what was asked of it.
+// The one taken when the agent is about to start is the baseline of its patch.
+type Snapshot struct {
+	cfg     Config
+	base    *tree
+	entries map[string]entry
+	order   []string        // paths of entries, bytewise
+	ignored map[string]int  // top-level name → files that the base's .gitignore files ignore
+	overlay map[string]bool // of cfg
+}
+
+// Snapshot reads a workspace. base is the full name of the commit or tree that
+// the workspace started from, or "" for the empty tree. Nothing may run in the
+// workspace meanwhile. The error is a *LimitError when it exceeds a bound.
+func (r *Repo) Snapshot(ctx context.Context, root *os.File, base string, cfg Config) (*Snapshot, error) {
+	t, err := r.tree(ctx, base)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	return r.snapshot(ctx, root, t, cfg.withDefaults())
+}
+
+func (r *Repo) snapshot(ctx context.Context, root *os.File, base *tree, cfg Config) (*Snapshot, error) {
+	s := &Snapshot{cfg: cfg, base: base, entries: map[string]entry{}, overlay: map[string]bool{}}
+	for _, p := range cfg.Overlay {
+		s.overlay[p] = true
+	}
+	links := map[string]bool{}
+	for _, p := range base.gitlinks {
+		links[p] = true
+	}
+	w := &walker{ctx: ctx, cfg: cfg, skip: cfg.excluded, refuse: func(p string) string {
+		if links[p] {
+			return whySubmodule
+		}
+		return ""
+	}}
+	list, err := w.walk(root, ".")
+	if err != nil {
+		return nil, err
+	}
+	if list, s.ignored, err = r.dropIgnored(ctx, s, list); err != nil {
+		return nil, err
+	}
+	if err := r.hashAll(ctx, root, list, cfg); err != nil {
+		return nil, err
+	}
+	for _, e := range list {
+		s.entries[e.path] = e
+		s.order = append(s.order, e.path)
+	}
+	return s, nil
+}
+
+// hashAll gives every entry that is content its object name.
+func (r *Repo) hashAll(ctx context.Context, root *os.File, list []entry, cfg Config) error {
+	var total int64
+	for i := range list {
+		if list[i].mode != 0 {
+			total += list[i].size
+		}
+	}
+	if total > cfg.MaxRead {
+		return &LimitError{What: "bytes of content", Limit: cfg.MaxRead}
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, min(runtime.GOMAXPROCS(0), 8))
+	for i := range errs {
+		wg.Go(func() {
+			buf := make([]byte, 128<<10)
+			for {
+				k := int(next.Add(1)) - 1
+				if k >= len(list) || errs[i] != nil {
+					return
+				}
+				errs[i] = r.hashEntry(ctx, root, &list[k], buf)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Repo) hashEntry(ctx context.Context, root *os.File, e *entry, buf []byte) error {
+	if e.mode == modeLink {
+		e.id = r.objectID("blob", []byte(e.link))
+	}
+	if e.mode != modeFile && e.mode != modeExec {
+		return nil
+	}
+	f, why, err := openRegular(root, e.path, e)
+	if err != nil {
+		return err
+	}
+	if why == "" {
+		defer f.Close() //nolint:errcheck // only read
+		h := r.objectHash("blob", e.size)
+		n, err := io.CopyBuffer(h, io.LimitReader(contextReader{ctx, f}, e.size+1), buf)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			why = "the file system reports an error for it"
+		case n != e.size:
+			why = whyChanged
+		default:
+			e.id = hex.EncodeToString(h.Sum(nil))
+		}
+	}
+	if why != "" {
+		e.mode, e.why = 0, why
+	}
+	return nil
+}
+
+// contextReader stops reading when its context has ended.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}

@@ -1,0 +1,225 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Source is a repository that workspaces start from. Its content belongs to
+// whoever may write to it: its refs are read here as text, its objects by git
+// through a Repo of ours, its configuration only as data.
+type Source struct {
+	path    string // as the human named it
+	gitDir  string // HEAD is here
+	common  string // refs and objects are here; differs in a linked work tree
+	objects string
+	format  string // sha1 or sha256
+}
+
+// OpenSource finds the repository at an absolute path: a work tree, a linked
+// work tree or a bare repository. Every directory that objects would come from
+// must belong to the owner of that path, so that a repository cannot lend out,
+// through us, objects of another that its owner may not read.
+func OpenSource(ctx context.Context, repoPath string) (*Source, error) {
+	s := &Source{path: repoPath}
+	wrap := func(err error) (*Source, error) { return nil, fmt.Errorf("source %s: %w", Plain(repoPath), err) }
+	if !filepath.IsAbs(repoPath) {
+		return wrap(errors.New("the path is not absolute"))
+	}
+	if err := s.find(); err != nil {
+		return wrap(err)
+	}
+	s.objects = filepath.Join(s.common, "objects")
+	if err := s.checkOwner(); err != nil {
+		return wrap(err)
+	}
+	if err := s.readFormat(ctx); err != nil {
+		return wrap(err)
+	}
+	return s, nil
+}
+
+func (s *Source) find() error {
+	dotGit := filepath.Join(s.path, ".git")
+	switch st, err := os.Lstat(dotGit); {
+	case err == nil && st.IsDir():
+		s.gitDir = dotGit
+	case err == nil && st.Mode().IsRegular():
+		line, err := readLine(dotGit)
+		if err != nil {
+			return err
+		}
+		dir, ok := strings.CutPrefix(line, "gitdir: ")
+		if !ok {
+			return errors.New("the file .git does not name a repository")
+		}
+		s.gitDir = absFrom(s.path, dir)
+	case err == nil:
+		return errors.New(".git is neither a directory nor a file")
+	case errors.Is(err, fs.ErrNotExist):
+		s.gitDir = s.path
+	default:
+		return err
+	}
+	s.common = s.gitDir
+	switch line, err := readLine(filepath.Join(s.gitDir, "commondir")); {
+	case err == nil:
+		s.common = absFrom(s.gitDir, line)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	for _, p := range []string{filepath.Join(s.gitDir, "HEAD"), filepath.Join(s.common, "objects"), filepath.Join(s.common, "refs")} {
+		if _, err := os.Stat(p); err != nil {
+			return fmt.Errorf("not a git repository: %w", err)
+		}
+	}
+	return nil
+}
+
+func absFrom(base, p string) string {
+	if filepath.IsAbs(p) {
+		return filepath.Clean(p)
+	}
+	return filepath.Join(base, p)
+}
+
+// readLine returns the first line of a small regular file.
+func readLine(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return "", fmt.Errorf("%s: not a regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 8192))
+	line, _, _ := strings.Cut(string(b), "\n")
+	return line, err
+}
+
+// checkOwner refuses a repository that is pieced together from directories of
+// several owners, by alternates or symbolic links.
+func (s *Source) checkOwner() error {
+	owner, err := ownerOf(s.path)
+	if err != nil {
+		return err
+	}
+	queue, seen := []string{s.gitDir, s.common, s.objects}, map[string]bool{}
+	for i := 0; i < len(queue); i++ {
+		dir := queue[i]
+		if seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		if len(seen) > 32 {
+			return errors.New("borrows objects from too many repositories")
+		}
+		uid, err := ownerOf(dir)
+		if errors.Is(err, fs.ErrNotExist) && i > 2 {
+			continue // git takes no notice of a missing alternate
+		}
+		if err != nil {
+			return err
+		}
+		if uid != owner {
+			return fmt.Errorf("%s belongs to user %d and the repository to user %d; make the repository self-contained (git repack -a -d, without alternates) or give both one owner", Plain(dir), uid, owner)
+		}
+		if i < 2 {
+			continue
+		}
+		more, err := alternates(dir)
+		if err != nil {
+			return err
+		}
+		queue = append(queue, more...)
+		if pack := filepath.Join(dir, "pack"); !seen[pack] && filepath.Base(dir) != "pack" {
+			queue = append(queue, pack)
+		}
+	}
+	return nil
+}
+
+func ownerOf(path string) (uint32, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || !st.IsDir() {
+		return 0, fmt.Errorf("%s: not a directory", path)
+	}
+	return sys.Uid, nil
+}
+
+func alternates(objects string) ([]string, error) {
+	b, err := readSmall(filepath.Join(objects, "info", "alternates"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for line := range strings.SplitSeq(string(b), "\n") {
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == '"':
+			return nil, fmt.Errorf("%s/info/alternates: quoted paths are not supported", objects)
+		default:
+			dirs = append(dirs, absFrom(objects, line))
+		}
+	}
+	return dirs, nil
+}
+
+func readSmall(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	const most = 64 << 20 // packed-refs of a very large repository
+	if !st.Mode().IsRegular() || st.Size() > most {
+		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", path, int64(most))
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// readFormat reads the extensions that the repository declares. Its other
+// configuration is never looked at.
+func (s *Source) readFormat(ctx context.Context) error {
+	out, err := gitRun{dir: "/", args: []string{
+		"config", "--file", filepath.Join(s.common, "config"), "--no-includes", "-z", "--get-regexp", `^extensions\.`,
+	}}.output(ctx)
+	if err != nil && !exitedWith(err, 1) { // 1: there are none
+		return err
+	}
+	s.format = "sha1"
+	for item := range strings.SplitSeq(out, "\x00") {
+		key, value, _ := strings.Cut(item, "\n")
+		switch key {
+		case "extensions.objectformat":
+			s.format = value
+		case "extensions.refstorage":
+			if value != "files" {
+				return fmt.Errorf("refs are stored as %s, which is not supported; git refs migrate --ref-format=files", Plain(value))
+			}
+		}
+	}
+	if s.format != "sha1" && s.format != "sha256" {
+		return fmt.Errorf("unknown object format %s", Plain(s.format))
+	}
+	return nil
+}
