@@ -1,0 +1,302 @@
+// Package catalog reads the catalog and verifies it before anyone sees it.
+//
+// A catalog is a sequence of revisions in a content store. Nothing in the
+// store is believed: the head is believed because enough keys of the trust
+// root signed it, everything else because the head names its digest. A
+// revision that is not whole, not signed, or older than one that was seen
+// before is an error that says which of these it is (Fault).
+//
+// The package cannot write: it holds no key, is given a store that has read
+// methods only, and imports neither os nor the packages that publish.
+//
+// It carries the reading side of R-B5 and R-C4.
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// Bounds of what is read. Whatever is larger was not written by deploy.
+const (
+	MaxRevision  = 8 << 20  // bytes of a revision document
+	MaxDocument  = 4 << 20  // bytes of an artifact document
+	MaxBundle    = 50 << 20 // bytes of all files of a capability
+	MaxFiles     = 10_000   // files of a capability
+	MaxArtifacts = 10_000
+	maxManifest  = 64 << 20
+	maxEnvelopes = 64
+)
+
+// Reader is the store that holds a catalog. Get verifies what it returns
+// against the digest.
+type Reader interface {
+	Index(ctx context.Context) ([]byte, error)
+	Get(ctx context.Context, d api.Digest, limit int64) ([]byte, error)
+	Stat(ctx context.Context, d api.Digest) (size int64, err error)
+	List(ctx context.Context, fn func(api.Digest) error) error
+}
+
+// Catalog is a catalog in a store, under a trust root.
+type Catalog struct {
+	store Reader
+	root  seal.TrustRoot
+}
+
+// Open returns the catalog in store. It reads nothing yet.
+func Open(store Reader, root seal.TrustRoot) (*Catalog, error) {
+	if store == nil {
+		return nil, errors.New("catalog: no store")
+	}
+	if err := root.Validate(); err != nil {
+		return nil, fault(FaultMalformed, err, "catalog")
+	}
+	return &Catalog{store: store, root: root}, nil
+}
+
+// TrustRoot is whose signatures count.
+func (c *Catalog) TrustRoot() seal.TrustRoot { return c.root }
+
+// Version is a token for the state of a store's index. Two equal tokens mean
+// that Current would read the same head.
+type Version string
+
+// Version reads the index and nothing else.
+func (c *Catalog) Version(ctx context.Context) (Version, error) {
+	b, err := c.store.Index(ctx)
+	if err != nil {
+		return "", readFault(err, "catalog index")
+	}
+	return Version(api.DigestOf(b)), nil
+}
+
+// Current returns the head of the catalog, verified: signatures, artifacts,
+// presence of every file, and the step to the revision before. It does not
+// know what its caller has seen before; CheckHighWater does.
+func (c *Catalog) Current(ctx context.Context) (*Revision, error) {
+	idx, err := c.index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	desc, ok := idx.tags[TagCurrent]
+	if !ok {
+		if len(idx.tags) == 0 || idx.onlyProposal() {
+			return nil, fault(FaultEmpty, nil, "the catalog has no revision yet")
+		}
+		return nil, fault(FaultMalformed, nil, "catalog index: has revisions and none of them is tagged %q", TagCurrent)
+	}
+	r, err := c.load(ctx, idx, desc)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkPlace(ctx, idx, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// checkPlace makes sure that a head is where the index says that it is.
+func (c *Catalog) checkPlace(ctx context.Context, idx *index, r *Revision) error {
+	if same, ok := idx.tags[TagOf(r.Number())]; !ok || same.Digest != idx.tags[TagCurrent].Digest {
+		return fault(FaultMalformed, nil, "catalog index: %q and %q are different", TagCurrent, TagOf(r.Number()))
+	}
+	if n := idx.highest(); n > r.Number() {
+		return fault(FaultRollback, nil, "catalog index: %q is revision %d, but revision %d exists", TagCurrent, r.Number(), n)
+	}
+	_, err := c.previous(ctx, &r.doc)
+	return err
+}
+
+// At returns the revision whose document has this digest, verified as Current
+// does it. A worker uses it for the revision that its manifest names.
+func (c *Catalog) At(ctx context.Context, d api.Digest) (*Revision, error) {
+	idx, err := c.index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := c.document(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	desc, ok := idx.tags[TagOf(doc.Number)]
+	if !ok {
+		return nil, fault(FaultUnsigned, nil, "revision %d (%s): not in the catalog's index", doc.Number, d.Short())
+	}
+	r, err := c.load(ctx, idx, desc)
+	if err != nil {
+		return nil, err
+	}
+	if r.Digest() != d {
+		return nil, fault(FaultMalformed, nil, "revision %d: the index has %s, wanted %s", doc.Number, r.Digest().Short(), d.Short())
+	}
+	return r, nil
+}
+
+// Numbered returns the revision with this number, verified as Current does it.
+func (c *Catalog) Numbered(ctx context.Context, number uint64) (*Revision, error) {
+	idx, err := c.index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	desc, ok := idx.tags[TagOf(number)]
+	if !ok {
+		return nil, api.Errorf(api.CodeNotFound, "revision %d: the catalog has none of this number", number)
+	}
+	r, err := c.load(ctx, idx, desc)
+	if err != nil {
+		return nil, err
+	}
+	if r.Number() != number {
+		return nil, fault(FaultMalformed, nil, "catalog index: %q is revision %d", TagOf(number), r.Number())
+	}
+	return r, nil
+}
+
+// Proposal returns the revision that waits for more signatures, or nil. It is
+// whole, and at least one key of the trust root signed it; nobody may act on
+// it.
+func (c *Catalog) Proposal(ctx context.Context) (*Revision, error) {
+	idx, err := c.index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	desc, ok := idx.tags[TagProposal]
+	if !ok {
+		return nil, nil //nolint:nilnil // no proposal is the usual case
+	}
+	return c.loadAllowing(ctx, idx, desc, seal.ErrThreshold)
+}
+
+// load returns one revision, verified.
+func (c *Catalog) load(ctx context.Context, idx *index, desc descriptor) (*Revision, error) {
+	return c.loadAllowing(ctx, idx, desc, nil)
+}
+
+// loadAllowing reads as little as it can before it knows who signed.
+func (c *Catalog) loadAllowing(ctx context.Context, idx *index, desc descriptor, tolerated error) (*Revision, error) {
+	manifest, err := c.get(ctx, desc.Digest, maxManifest, "revision manifest")
+	if err != nil {
+		return nil, err
+	}
+	config, err := configOf(manifest)
+	if err != nil {
+		return nil, fault(FaultMalformed, err, "revision manifest %s", desc.Digest.Short())
+	}
+	doc, err := c.get(ctx, config, MaxRevision, "revision")
+	if err != nil {
+		return nil, err
+	}
+	envelopes, err := c.envelopes(ctx, idx, desc.Digest)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := seal.VerifyDetached(doc, envelopes, seal.Revision, c.root)
+	if err != nil && (tolerated == nil || !errors.Is(err, tolerated)) {
+		return nil, sealFault(err, "revision %s", config.Short())
+	}
+	r := &Revision{digest: config, manifest: desc.Digest, signers: keys, version: idx.version}
+	if r.doc, err = decodeRevision(doc); err != nil {
+		return nil, fault(FaultMalformed, err, "revision %s", config.Short())
+	}
+	if r.set, err = c.artifacts(ctx, &r.doc); err != nil {
+		return nil, err
+	}
+	if err := c.checkWhole(ctx, r, doc, manifest, desc); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (c *Catalog) artifacts(ctx context.Context, doc *api.Revision) (*Set, error) {
+	set := NewSet()
+	for _, ref := range slices.Sorted(maps.Keys(doc.Artifacts)) {
+		b, err := c.get(ctx, doc.Artifacts[ref].Digest, MaxDocument, string(ref))
+		if err != nil {
+			return nil, err
+		}
+		if err := set.Add(ref, b); err != nil {
+			return nil, fault(FaultMalformed, err, "revision %d", doc.Number)
+		}
+	}
+	if problems := set.Problems(); len(problems) > 0 {
+		return nil, fault(FaultMalformed, nil, "revision %d: %s", doc.Number, problems[0])
+	}
+	return set, nil
+}
+
+// checkWhole makes sure that the OCI manifest says exactly what the signed
+// document implies and that every file is there.
+func (c *Catalog) checkWhole(ctx context.Context, r *Revision, doc, manifest []byte, desc descriptor) error {
+	want, err := Manifest(doc, r.set)
+	if err != nil {
+		return fault(FaultMalformed, err, "revision %d", r.Number())
+	}
+	if string(want) != string(manifest) || desc.check(manifest, RevisionType) != nil {
+		return fault(FaultMalformed, nil, "revision %d: its OCI manifest %s does not list what the signed document names", r.Number(), desc.Digest.Short())
+	}
+	for _, f := range r.set.Files() {
+		size, err := c.store.Stat(ctx, f.Digest)
+		if err != nil {
+			return readFault(err, "revision %d: file %s", r.Number(), f.Path)
+		}
+		if size != f.Size {
+			return fault(FaultCorrupt, nil, "revision %d: file %s (blob %s) has %d bytes, want %d", r.Number(), f.Path, f.Digest, size, f.Size)
+		}
+	}
+	return nil
+}
+
+// document returns a revision document by its digest alone. It is what the
+// digest names; whether anyone signed it is another question.
+func (c *Catalog) document(ctx context.Context, d api.Digest) (api.Revision, error) {
+	b, err := c.get(ctx, d, MaxRevision, "revision")
+	if err != nil {
+		return api.Revision{}, err
+	}
+	doc, err := decodeRevision(b)
+	if err != nil {
+		return api.Revision{}, fault(FaultMalformed, err, "revision %s", d.Short())
+	}
+	return doc, nil
+}
+
+// previous returns the document before doc, nil for the first.
+func (c *Catalog) previous(ctx context.Context, doc *api.Revision) (*api.Revision, error) {
+	if doc.Number == 1 {
+		return nil, nil //nolint:nilnil // the first has none
+	}
+	before, err := c.document(ctx, doc.Previous)
+	if err != nil {
+		return nil, fmt.Errorf("revision %d: the one before: %w", doc.Number, err)
+	}
+	if before.Number != doc.Number-1 {
+		return nil, fault(FaultMalformed, nil, "revision %d: the one before it is number %d", doc.Number, before.Number)
+	}
+	return &before, nil
+}
+
+func (c *Catalog) get(ctx context.Context, d api.Digest, limit int64, what string) ([]byte, error) {
+	b, err := c.store.Get(ctx, d, limit)
+	if err != nil {
+		return nil, readFault(err, "%s", what)
+	}
+	if api.DigestOf(b) != d { // whatever the store promises
+		return nil, fault(FaultCorrupt, nil, "%s: blob %s has other content", what, d)
+	}
+	return b, nil
+}
+
+// readFault tells damage from an unreadable disk or a cancelled call.
+func readFault(err error, format string, args ...any) error {
+	if api.CodeOf(err) == api.CodeIntegrity || api.CodeOf(err) == api.CodeTooLarge || errors.Is(err, fs.ErrNotExist) {
+		return fault(FaultCorrupt, err, format, args...)
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
