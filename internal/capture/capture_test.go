@@ -87,7 +87,7 @@ func (s *scene) root() *os.File {
 	s.t.Helper()
 	f, err := os.Open(s.work)
 	must(s.t, err)
-	s.t.Cleanup(func() { f.Close() })
+	s.t.Cleanup(func() { _ = f.Close() })
 	return f
 }
 

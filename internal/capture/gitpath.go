@@ -35,7 +35,7 @@ func pathProblem(p string, mode uint32) string {
 		if isDotGit(name) {
 			return "a component of the path is .git, or is taken for .git on some systems; git applies no such path"
 		}
-		if mode == modeLink && isDotGitmodules(name, found) {
+		if mode == modeLink && isDotGitmodules(name, rest) {
 			return "a symbolic link in place of .gitmodules; git applies no such path"
 		}
 		rest, more = after, found
@@ -47,36 +47,41 @@ func isDotGit(name string) bool {
 	if isHFSName(name, ".git") {
 		return true
 	}
-	// A backslash separates components on NTFS.
-	for part := range strings.SplitSeq(name, `\`) {
+	for _, i := range ntfsStarts(name) {
+		part, _, _ := strings.Cut(name[i:], `\`)
 		part, _, _ = strings.Cut(part, ":") // an alternate data stream
 		part = asciiLower(strings.TrimRight(part, ". "))
 		if part == ".git" || part == "git~1" {
 			return true
 		}
 	}
-	return asciiLower(name) == ".git"
+	return false
 }
 
-func isDotGitmodules(name string, hasMore bool) bool {
+// isDotGitmodules judges a component and what follows it in the path: on NTFS
+// a stream's colon ends the name, whatever comes after.
+func isDotGitmodules(name, rest string) bool {
 	if isHFSName(name, ".gitmodules") {
 		return true
 	}
-	if hasMore {
-		return false
-	}
-	// NTFS matters for the last component only, and there for what follows
-	// any backslash, to the very end of the path.
-	for i := 0; ; {
-		if isNTFSGitmodules(name[i:]) {
+	for _, i := range ntfsStarts(name) {
+		if isNTFSGitmodules(rest[i:]) {
 			return true
 		}
-		j := strings.IndexByte(name[i:], '\\')
-		if j < 0 {
-			return false
-		}
-		i += j + 1
 	}
+	return false
+}
+
+// ntfsStarts returns where in a component a name begins for NTFS, to which a
+// backslash is a separator (for git not when it comes first).
+func ntfsStarts(name string) []int {
+	starts := []int{0}
+	for i := 1; i < len(name); i++ {
+		if name[i] == '\\' {
+			starts = append(starts, i+1)
+		}
+	}
+	return starts
 }
 
 // isNTFSGitmodules knows .gitmodules, its short name gitmod~1 to gitmod~4 and

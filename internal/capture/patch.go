@@ -125,22 +125,25 @@ func (r *Repo) streamChange(ctx context.Context, out io.Writer, root *os.File, c
 			}
 		}
 	}
-	fmt.Fprintf(w, "commit %s\ncommitter capture <capture@invalid> 0 +0000\ndata 0\n", captureRef)
+	put := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) } // w keeps its error for Flush
+	put("commit %s\ncommitter capture <capture@invalid> 0 +0000\ndata 0\n", captureRef)
 	if c.now.base.id != r.emptyTree() {
-		fmt.Fprintf(w, "M 040000 %s \"\"\n", c.now.base.id)
+		put("M 040000 %s \"\"\n", c.now.base.id)
 	}
 	for _, p := range sortedKeys(c.deleted) {
-		fmt.Fprintf(w, "D %s\n", quotePath(p))
+		put("D %s\n", quotePath(p))
 	}
 	for _, e := range c.set {
-		fmt.Fprintf(w, "M %o %s %s\n", e.mode, e.id, quotePath(e.path))
+		put("M %o %s %s\n", e.mode, e.id, quotePath(e.path))
 	}
-	fmt.Fprintf(w, "done\n")
+	put("done\n")
 	return w.Flush()
 }
 
 func streamBlob(ctx context.Context, w io.Writer, root *os.File, e *entry) error {
-	fmt.Fprintf(w, "blob\ndata %d\n", e.size)
+	if _, err := fmt.Fprintf(w, "blob\ndata %d\n", e.size); err != nil {
+		return err
+	}
 	if e.mode == modeLink {
 		_, err := fmt.Fprintf(w, "%s\n", e.link)
 		return err

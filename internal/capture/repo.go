@@ -128,7 +128,7 @@ func (r *Repo) objectHash(kind string, size int64) hash.Hash {
 	} else {
 		h = sha1.New() //nolint:gosec // G401: git's object format
 	}
-	fmt.Fprintf(h, "%s %d\x00", kind, size)
+	_, _ = fmt.Fprintf(h, "%s %d\x00", kind, size) // a hash takes everything
 	return h
 }
 

@@ -90,17 +90,9 @@ func absFrom(base, p string) string {
 	return filepath.Join(base, p)
 }
 
-// readLine returns the first line of a small regular file.
+// readLine returns the first line of a small file.
 func readLine(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return "", fmt.Errorf("%s: not a regular file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, 8192))
+	b, err := readSmall(path)
 	line, _, _ := strings.Cut(string(b), "\n")
 	return line, err
 }
@@ -181,7 +173,7 @@ func alternates(objects string) ([]string, error) {
 }
 
 func readSmall(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // G304: a file of the repository that a human named
 	if err != nil {
 		return nil, err
 	}

@@ -125,10 +125,10 @@ func (w *walker) visit(dir int, name, path string, depth int) error {
 		return nil
 	}
 	var st unix.Stat_t
-	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		// The directory may be listed and not searched.
 		w.list = append(w.list, entry{path: path, why: whyUnreadable})
-		return nil
+		return nil //nolint:nilerr // the reason is in the list
 	}
 	e := entry{path: path, size: st.Size, stamp: stampOf(&st)}
 	e.mode, e.why = w.judge(path, &st, depth)
@@ -237,9 +237,9 @@ func openRegular(root *os.File, path string, e *entry) (f *os.File, why string, 
 		return nil, "", fmt.Errorf("workspace: open %s: %w", Plain(path), err)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || stampOf(&st) != e.stamp || st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if unix.Fstat(fd, &st) != nil || stampOf(&st) != e.stamp || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		_ = unix.Close(fd)
-		return nil, whyChanged, nil
+		return nil, whyChanged, nil //nolint:nilerr // the reason is returned
 	}
 	return os.NewFile(uintptr(fd), "workspace file"), "", nil
 }

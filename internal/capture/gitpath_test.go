@@ -1,0 +1,155 @@
+package capture
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// gitAccepts asks git itself which of these paths may be in an index. Each is
+// put below a directory of its own, so that none gets in the way of another.
+func gitAccepts(t testing.TB, repo string, paths, modes []string) []bool {
+	t.Helper()
+	index := filepath.Join(repo, "index")
+	_ = os.Remove(index)
+	var in, out bytes.Buffer
+	for i, p := range paths {
+		fmt.Fprintf(&in, "%s %040d\td%d/%s\x00", modes[i], 1, i, p)
+	}
+	add := gitRun{dir: repo, index: index, args: []string{"update-index", "-z", "--index-info"}, stdin: &in}
+	must(t, add.run(t.Context()))
+	ls := gitRun{dir: repo, index: index, args: []string{"ls-files", "-z"}, stdout: &out}
+	must(t, ls.run(t.Context()))
+	present := map[string]bool{}
+	for p := range strings.SplitSeq(out.String(), "\x00") {
+		present[p] = true
+	}
+	verdicts := make([]bool, len(paths))
+	for i, p := range paths {
+		verdicts[i] = present[fmt.Sprintf("d%d/%s", i, p)]
+	}
+	return verdicts
+}
+
+// judgedAsGitJudges returns how many of the paths git refuses.
+func judgedAsGitJudges(t *testing.T, repo string, paths []string) (refused int) {
+	t.Helper()
+	both := slices.Concat(paths, paths)
+	modes := slices.Concat(slices.Repeat([]string{"100644"}, len(paths)), slices.Repeat([]string{"120000"}, len(paths)))
+	for i, want := range gitAccepts(t, repo, both, modes) {
+		mode := uint32(modeFile)
+		if modes[i] == "120000" {
+			mode = modeLink
+		}
+		if !want {
+			refused++
+		}
+		if got := pathProblem(both[i], mode) == ""; got != want {
+			t.Errorf("path %q mode %s: we accept %v, git %v", both[i], modes[i], got, want)
+		}
+	}
+	return refused
+}
+
+func strictRepo(t testing.TB) string {
+	t.Helper()
+	r, err := CreateRepo(t.Context(), filepath.Join(t.TempDir(), "strict"), "")
+	must(t, err)
+	return r.dir
+}
+
+var pathSeeds = []string{
+	".git", ".GIT", ".Git/x", "a/.git", "a/.gIt/b", ".git ", ".git.", ".git . .", ".git. /x", "git~1", "GIT~1", "git~2", "GiT~1/x",
+	".git:stream", ".git::$INDEX_ALLOCATION/x", "git~1:x", `a\.git`, `.git\x`, `x\git~1\y`, ".g\u200cit", "\ufeff.git", ".git\u206f/x",
+	".git\xff", ".git\xffrest", ".gi\xfft", ".gitx", ".gitignore", ".gitmodules", ".gitattributes", "gitmod~1", "gi7eba~1", "GI7EB~12",
+	".gitmodules ", ".gitmodules:x", ".GITMODULES", ".gitm\u200codules", `a\.gitmodules`, "gi7eba~0", "gi7~12345", ".gitmodules/x", "g~123456",
+	"", "/", "/a", "a//b", "a/", ".", "..", "a/../b", "a/./b", "...", "a/...", "a\nb", "a\tb", `"q"`, "\x01", "C:", "C:/x", "a\\b", "~1", "gi7eba",
+	".git\uFFFE", ".git\uFFFF", ".git\xed\xa0\x80", "\u200c", "a/\u200c/b", ".git\u200c\u200d ", "git~10", "git~1 .", "git~1x", ".git./.", "gitmod~4:", "gitmod~5",
+}
+
+// The control is git: it must refuse some of the paths and accept others.
+//
+// proves R-S4
+func TestThePathsWeRefuseAreThoseThatGitRefuses(t *testing.T) {
+	if n := judgedAsGitJudges(t, strictRepo(t), pathSeeds); n < 60 || n > 2*len(pathSeeds)-20 {
+		t.Errorf("git refused %d of %d: the control controls nothing", n, 2*len(pathSeeds))
+	}
+}
+
+// Random paths out of what the rules turn on find more than random bytes.
+//
+// proves R-S4
+func TestRandomPathsFromHostilePiecesAreJudgedAsGitJudges(t *testing.T) {
+	pieces := []string{
+		".", "..", ".git", "git", "GIT", "g", "i", "t", "~", "1", "2", "modules", ".gitmodules", "gitmod", "gi7eba", "gi7e", "/", "/", "\\",
+		":", " ", "x", "\u200c", "\u206f", "\ufeff", "\xff", "\xe2\x80", "~1", "\n", "-", "\U0010ffff", "\xf5", "\xc0\xae", "\uffff",
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	paths := make([]string, 20_000)
+	for i := range paths {
+		for range 1 + rng.IntN(6) {
+			paths[i] += pieces[rng.IntN(len(pieces))]
+		}
+	}
+	if n := judgedAsGitJudges(t, strictRepo(t), paths); n < 4000 || n > 36_000 {
+		t.Errorf("git refused %d of %d: the control controls nothing", n, 2*len(paths))
+	}
+}
+
+func FuzzPathProblem(f *testing.F) {
+	for _, p := range pathSeeds {
+		f.Add(p)
+	}
+	repo := strictRepo(f)
+	f.Fuzz(func(t *testing.T, p string) {
+		if !strings.ContainsRune(p, 0) && len(p) < 300 {
+			judgedAsGitJudges(t, repo, []string{p})
+		}
+	})
+}
+
+func FuzzParseTree(f *testing.F) {
+	raw := strings.Repeat("\x01", 20)
+	f.Add([]byte("100644 a\x00"+raw+"40000 b\x00"+raw), 20)
+	f.Add([]byte("120000 a\x00"+raw+raw), 32)
+	f.Add([]byte("100644 a/b\x00"+raw), 20)
+	f.Fuzz(func(t *testing.T, b []byte, rawLen int) {
+		if rawLen != 20 && rawLen != 32 {
+			return
+		}
+		list, err := parseTree(b, rawLen)
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, e := range list {
+			if e.path == "" || strings.Contains(e.path, "/") || seen[e.path] || len(e.id) != 2*rawLen {
+				t.Fatalf("accepted %q in %q", e.path, b)
+			}
+			seen[e.path] = true
+		}
+	})
+}
+
+func FuzzParseAnswers(f *testing.F) {
+	f.Add(strings.Repeat("a", 40)+" blob 12", ":100644 100644 a b M\x00x\x00")
+	f.Add("deadbeef missing", ":1 2 3 4 A\x00")
+	f.Add("dead ambiguous", "")
+	f.Fuzz(func(t *testing.T, header, rawDiff string) {
+		if id, _, size, err := parseBatchHeader(header); err == nil && (size < 0 || !fullObject.MatchString(id)) {
+			t.Fatalf("accepted header %q", header)
+		}
+		if list, err := parseRaw(rawDiff); err == nil {
+			for _, c := range list {
+				if c.Path == "" || c.Change == "" {
+					t.Fatalf("accepted %q", rawDiff)
+				}
+			}
+		}
+	})
+}
