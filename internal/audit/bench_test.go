@@ -1,0 +1,157 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// benchDir is on the disk of the temporary directory, which must not be a
+// tmpfs for the numbers to mean anything.
+func benchDir(b *testing.B) string {
+	dir, err := os.MkdirTemp("", "ledger")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// measure runs op from several goroutines and reports rate and latency.
+func measure(b *testing.B, writers int, op func(i int64)) {
+	var mu sync.Mutex
+	var all []time.Duration
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	n := int64(b.N)
+	b.ResetTimer()
+	start := time.Now()
+	for range writers {
+		wg.Go(func() {
+			own := make([]time.Duration, 0, b.N/writers+1)
+			for {
+				i := next.Add(1) - 1
+				if i >= n {
+					break
+				}
+				t := time.Now()
+				op(i)
+				own = append(own, time.Since(t))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, own...)
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	b.StopTimer()
+	slices.Sort(all)
+	b.ReportMetric(float64(n)/took.Seconds(), "commits/s")
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+func BenchmarkLedger(b *testing.B) {
+	b.Run("raw-append-fsync-1KiB", benchRaw)
+	b.Run("bare-sqlite-full", benchBare)
+	for _, writers := range []int{1, 16, 256} {
+		b.Run(fmt.Sprintf("writers-%d", writers), func(b *testing.B) { benchLedger(b, writers) })
+	}
+}
+
+func benchRaw(b *testing.B) {
+	f, err := os.Create(filepath.Join(benchDir(b), "raw"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	block := make([]byte, 1024)
+	measure(b, 1, func(int64) {
+		if _, err := f.Write(block); err != nil {
+			b.Error(err)
+		}
+		if err := f.Sync(); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+func benchBare(b *testing.B) {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(benchDir(b), "bare.db")+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL) STRICT"); err != nil {
+		b.Fatal(err)
+	}
+	st, err := db.Prepare("INSERT INTO t (v) VALUES (?)")
+	if err != nil {
+		b.Fatal(err)
+	}
+	row := make([]byte, 1024)
+	measure(b, 1, func(int64) {
+		if _, err := st.Exec(row); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// benchLedger does what accepting a dispatch does: a state row of 300 bytes
+// and an entry of about 900, admitted.
+func benchLedger(b *testing.B, writers int) {
+	ctx := context.Background()
+	dir := filepath.Join(benchDir(b), "state")
+	s, err := store.Create(ctx, store.Config{Dir: dir, Migrations: []store.Migration{Migration(), {
+		Owner: "bench", Steps: []string{"CREATE TABLE dispatch (id TEXT PRIMARY KEY, state TEXT NOT NULL, doc TEXT NOT NULL) STRICT, WITHOUT ROWID"},
+	}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	l, err := Open(ctx, Config{Store: s, Now: time.Now})
+	if err != nil {
+		b.Fatal(err)
+	}
+	eng, err := policy.New(policy.Rules{Operator: "local:root"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := eng.Decide(policy.Request{Principal: "local:root", Action: policy.ActionAuditRead, Resource: "log"})
+	doc := string(make([]byte, 300))
+	tier := api.Reversible
+	digest := api.DigestOf(nil)
+	start := time.Now()
+	measure(b, writers, func(i int64) {
+		id := api.NewDispatchID(start.Add(time.Duration(i) * time.Millisecond))
+		e := record.Entry{
+			Kind: record.KindDispatchAccepted, Dispatch: id, Attempt: 1, Role: "transform", Tier: &tier,
+			Refs: map[string]api.Digest{record.RefManifest: digest, record.RefInput: digest, record.RefRevision: digest},
+			Detail: record.DispatchAsk{
+				Subagent: "code-edit", Target: "local", Source: "service", Commit: "1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c",
+				Envs: []string{"model"}, Revision: 7,
+			},
+		}
+		_, err := l.Commit(ctx, d, e, func(tx *store.Tx) error {
+			_, err := tx.Exec("INSERT INTO dispatch (id, state, doc) VALUES (?, ?, ?)", string(id), "accepted", doc)
+			return err
+		})
+		if err != nil {
+			b.Error(err)
+		}
+	})
+}

@@ -1,0 +1,218 @@
+// Package audit is the log: the one place where decisions and facts become
+// durable, and the only one that can say so.
+//
+// Commit takes a policy.Decision and returns an Admission, and only after the
+// entry and the state that belongs to it are on the disk together. Whatever
+// has an effect asks for an Admission, so an effect without a logged decision
+// does not compile, and one with the zero value is refused at run time. If the
+// entry cannot be written nothing is allowed; there is no option to relax it.
+//
+// The package decides nothing, starts nothing and never changes or removes an
+// entry. The triggers in its schema guard against mistakes of ours, not
+// against somebody who can write the file: that is what the Merkle tree over
+// Watch's feed is for.
+//
+// Carries R-A2, R-A3 and R-A4.
+package audit
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Migration is the schema of the log, for store.Config.
+//
+// The hash is the entry's leaf hash of RFC 6962. It finds a flipped bit, which
+// SQLite cannot, and the tree takes it as it is.
+func Migration() store.Migration {
+	return store.Migration{Owner: "audit", Steps: []string{`
+CREATE TABLE audit_entry (
+	seq      INTEGER PRIMARY KEY CHECK (seq >= 0),
+	at       INTEGER NOT NULL, -- microseconds since 1970
+	kind     TEXT NOT NULL,
+	dispatch TEXT,
+	leaf     TEXT NOT NULL,
+	hash     BLOB NOT NULL CHECK (length(hash) = 32)
+) STRICT;
+CREATE INDEX audit_entry_dispatch ON audit_entry (dispatch) WHERE dispatch IS NOT NULL;
+CREATE TRIGGER audit_entry_update BEFORE UPDATE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+CREATE TRIGGER audit_entry_delete BEFORE DELETE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+`}}
+}
+
+const insertEntry = "INSERT INTO audit_entry (seq, at, kind, dispatch, leaf, hash) VALUES (?, ?, ?, ?, ?, ?)"
+
+// LeafHash is the hash of a leaf in the Merkle tree (RFC 6962, section 2.1).
+func LeafHash(leaf []byte) [sha256.Size]byte {
+	b := make([]byte, 0, 1+len(leaf))
+	return sha256.Sum256(append(append(b, 0), leaf...))
+}
+
+// Config is what a Ledger needs.
+type Config struct {
+	Store  *store.Store     // opened with Migration among its migrations
+	Now    func() time.Time // the time that entries bear
+	Logger *slog.Logger     // nil discards
+}
+
+// Ledger is the open log.
+type Ledger struct {
+	store *store.Store
+	now   func() time.Time
+	log   *slog.Logger
+	next  uint64 // seq of the next entry; owned by the store's writer once open
+}
+
+// Open checks the log's shape and its newest entries and refuses one that is
+// damaged. Check looks at all of it.
+func Open(ctx context.Context, cfg Config) (*Ledger, error) {
+	if cfg.Store == nil || cfg.Now == nil {
+		return nil, errors.New("audit: a store and a clock are needed")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Ledger{store: cfg.Store, now: cfg.Now, log: cfg.Logger}
+	var err error
+	if l.next, err = l.checkNewest(ctx); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	return l, nil
+}
+
+// Commit makes d durable and with it the state that fn writes, both or
+// neither. fn may be nil; it runs on the store's writer (see store.Update),
+// only if d is allowed, and never sees the entry.
+//
+// At, Principal, Action, Resource, Decision and Policies of e come from d,
+// whatever e says. The results are:
+//
+//   - allowed and durable: an Admission for e's kind, dispatch and
+//     RefManifest;
+//   - denied and durable: an *api.Error of CodeDenied with the entry's number.
+//     The entry is of the kind that stands for a denial of e's kind;
+//   - fn's own error, as it is: nothing was stored, nothing logged;
+//   - ctx's error: nothing was stored;
+//   - an error of CodeAuditUnavailable: nothing may be done. Where it is also
+//     store.ErrUncertain the entry may turn up after a restart; it admits
+//     nothing, since nobody was told of it.
+func (l *Ledger) Commit(ctx context.Context, d policy.Decision, e record.Entry, fn func(*store.Tx) error) (Admission, error) {
+	if !d.Valid() {
+		return Admission{}, fmt.Errorf("audit: entry %q without a decision", e.Kind)
+	}
+	if e.Kind.Decided() != record.Allow {
+		return Admission{}, fmt.Errorf("audit: entry %q does not admit anything: name the kind that does, a denial finds its own", e.Kind)
+	}
+	e.Principal, e.Action, e.Resource, e.Policies = d.Principal(), d.Action(), d.Resource(), d.Policies()
+	if !d.Allowed() {
+		return Admission{}, l.deny(ctx, d, e)
+	}
+	e.Decision = record.Allow
+	seq, err := l.append(ctx, &e, fn)
+	if err != nil {
+		return Admission{}, err
+	}
+	return mint(seq, &e), nil
+}
+
+func (l *Ledger) deny(ctx context.Context, d policy.Decision, e record.Entry) error {
+	reasons := d.Reasons()
+	e, err := e.Denied(reasons)
+	if err != nil {
+		return err
+	}
+	seq, err := l.append(ctx, &e, nil)
+	if err != nil {
+		return err
+	}
+	denied := api.Errorf(api.CodeDenied, "%s may not %s %s", d.Principal(), d.Action(), d.Resource())
+	if len(reasons) > 0 {
+		denied.Message = strings.Join(reasons, "; ")
+	}
+	denied.AuditEntry = &seq
+	return denied
+}
+
+// Record makes a fact durable, and with it the state that fn writes; fn may be
+// nil. It returns the entry's number. Errors are those of Commit. A kind that
+// carries a decision is refused.
+func (l *Ledger) Record(ctx context.Context, e record.Entry, fn func(*store.Tx) error) (uint64, error) {
+	if e.Kind.Decided() != record.NoDecided {
+		return 0, fmt.Errorf("audit: entry %q needs a decision", e.Kind)
+	}
+	e.Decision, e.Policies = record.NoDecided, nil
+	return l.append(ctx, &e, fn)
+}
+
+// append is the one way into the log. Everything that can be done before the
+// writer's turn is.
+func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx) error) (seq uint64, err error) {
+	e.At = l.now()
+	leaf, err := e.Encode()
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	hash := LeafHash(leaf)
+	args := []any{nil, e.At.UnixMicro(), string(e.Kind), nil, string(leaf), hash[:]}
+	if e.Dispatch != "" {
+		args[3] = string(e.Dispatch)
+	}
+	var own error // fn's
+	err = l.store.Update(ctx, func(tx *store.Tx) error {
+		if fn != nil {
+			if own = fn(tx); own != nil {
+				return own
+			}
+		}
+		// A failure of the group poisons the store, so a number that was given
+		// out is either committed or never followed by another.
+		args[0] = int64(l.next) //nolint:gosec // G115: a log does not reach 2^63 entries
+		if _, err := tx.Exec(insertEntry, args...); err != nil {
+			return err
+		}
+		seq = l.next
+		l.next++
+		return nil
+	})
+	return seq, sort(ctx, err, own)
+}
+
+// sort tells the caller's own failures from those of the log.
+func sort(ctx context.Context, err, own error) error {
+	var panicked *store.PanicError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrPoisoned):
+		return unavailable(err)
+	case own != nil:
+		return own
+	case errors.As(err, &panicked), ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return err
+	}
+	return unavailable(err)
+}
+
+// unavailableError is an *api.Error that keeps its cause.
+type unavailableError struct {
+	api   *api.Error
+	cause error
+}
+
+func unavailable(cause error) error {
+	e := api.Errorf(api.CodeAuditUnavailable, "the log cannot be written, so nothing is allowed: %w", cause)
+	return &unavailableError{e.WithHint("see to the disk of the state directory, then restart the service"), cause}
+}
+
+func (e *unavailableError) Error() string   { return e.api.Error() }
+func (e *unavailableError) Unwrap() []error { return []error{e.api, e.cause} }

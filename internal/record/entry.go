@@ -1,0 +1,252 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+// MaxEntry is the largest encoded entry in bytes. Encode makes every entry
+// fit; Decode refuses a larger one.
+const MaxEntry = 60 << 10
+
+const maxRefs = 16
+
+// Entry is one record of the audit log (R-A3). Its encoding, the leaf, is what
+// the log stores and hashes.
+//
+// At, Principal, Action, Resource, Decision and Policies of an entry that
+// carries a decision are filled in by the log from the decision itself.
+type Entry struct {
+	Kind      Kind
+	At        time.Time
+	Principal api.Principal // who asked; empty where that could not be established or nobody did
+	Action    string
+	Resource  string
+	Decision  Decided
+	Policies  []string // that decided
+
+	Run      string
+	Task     string
+	Dispatch api.DispatchID
+	Attempt  int
+	Role     api.Name
+	Tool     string
+	Tier     *api.Tier
+
+	// Refs name content by digest. The names are constants of this program.
+	Refs   map[string]api.Digest
+	Detail Detail // the one type that belongs to Kind
+}
+
+// Names of refs.
+const (
+	RefManifest = "manifest" // the signed dispatch manifest
+	RefInput    = "input"    // a dispatch's input
+	RefResult   = "result"   // the signed result document
+	RefPatch    = "patch"
+	RefRevision = "revision" // a catalog revision
+)
+
+// Decided says what an entry has decided.
+type Decided string
+
+// The values of Decided.
+const (
+	Allow     Decided = "allow"
+	Deny      Decided = "deny"
+	NoDecided Decided = "none" // the entry states a fact
+)
+
+// wire is the encoded form. Its fields stand in the order of their names, as
+// those of every Detail do, so that encoding/json writes them in canonical
+// order. Everything that may come from outside is a plain string here: a
+// hostile value must be logged, so decoding must not be stricter than it.
+type wire struct {
+	Action    string                `json:"action"`
+	At        time.Time             `json:"at"`
+	Attempt   int64                 `json:"attempt,omitempty"`
+	Decision  Decided               `json:"decision"`
+	Detail    any                   `json:"detail"`
+	Dispatch  string                `json:"dispatch,omitempty"`
+	Kind      Kind                  `json:"kind"`
+	Policies  []string              `json:"policies"`
+	Principal string                `json:"principal"`
+	Refs      map[string]api.Digest `json:"refs"`
+	Resource  string                `json:"resource"`
+	Role      string                `json:"role,omitempty"`
+	Run       string                `json:"run,omitempty"`
+	Task      string                `json:"task,omitempty"`
+	Tier      *api.Tier             `json:"tier,omitempty"`
+	Tool      string                `json:"tool,omitempty"`
+	V         int                   `json:"v"`
+}
+
+// Encode returns the leaf of e: canonical, ASCII, at most MaxEntry bytes.
+// Texts that are too long or not UTF-8 are cut and say so with the digest and
+// length of the whole, lists likewise, and whole numbers beyond 2^53 are
+// written as the nearest that every reader can hold; no content of a text
+// makes Encode fail. It fails on what only a fault of ours can bring about: an
+// unknown kind, another kind's detail, a ref that is not a digest.
+func (e *Entry) Encode() ([]byte, error) {
+	if err := e.check(); err != nil {
+		return nil, err
+	}
+	var leaf []byte
+	// The last limit fits with every list full.
+	for _, limit := range []int{4096, 1024, 256} {
+		w := e.wire(&bounds{text: limit})
+		var err error
+		if leaf, err = w.encode(); err != nil {
+			return nil, fmt.Errorf("entry %q: %w", e.Kind, err)
+		}
+		if len(leaf) <= MaxEntry {
+			return leaf, nil
+		}
+	}
+	return nil, fmt.Errorf("entry %q: %d bytes, more than %d", e.Kind, len(leaf), MaxEntry)
+}
+
+func (e *Entry) wire(b *bounds) *wire {
+	w := &wire{
+		V: 1, Kind: e.Kind, At: e.At.UTC().Round(0), Decision: e.Decision, Tier: e.Tier, Refs: e.Refs,
+		Principal: b.cut(string(e.Principal)), Action: b.cut(e.Action), Resource: b.cut(e.Resource), Policies: b.list(e.Policies),
+		Run: b.cut(e.Run), Task: b.cut(e.Task), Dispatch: b.cut(string(e.Dispatch)), Attempt: b.number(int64(e.Attempt)),
+		Role: b.cut(string(e.Role)), Tool: b.cut(e.Tool), Detail: e.Detail.bound(b),
+	}
+	if w.Policies == nil {
+		w.Policies = []string{}
+	}
+	if w.Refs == nil {
+		w.Refs = map[string]api.Digest{}
+	}
+	return w
+}
+
+// encode is canon.Marshal for a struct whose fields are in order: a twentieth
+// of the work, and every admission waits for it. A test holds the two equal.
+func (w *wire) encode() ([]byte, error) {
+	var buf bytes.Buffer
+	buf.Grow(1024)
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(w); err != nil {
+		return nil, err
+	}
+	return escapeASCII(bytes.TrimSuffix(buf.Bytes(), []byte("\n"))), nil
+}
+
+func (e *Entry) check() error {
+	shape, ok := e.Kind.shape()
+	if !ok {
+		return fmt.Errorf("entry kind %q: not one of the log's", e.Kind)
+	}
+	if got, want := reflect.TypeOf(e.Detail), reflect.TypeOf(shape.detail); got != want {
+		return fmt.Errorf("entry %q: detail is %v, want %v", e.Kind, got, want)
+	}
+	if e.Decision != shape.decided {
+		return fmt.Errorf("entry %q: decision %q, want %q", e.Kind, e.Decision, shape.decided)
+	}
+	if y := e.At.UTC().Year(); y < 1 || y > 9999 {
+		return fmt.Errorf("entry %q: year %d", e.Kind, y)
+	}
+	if len(e.Refs) > maxRefs {
+		return fmt.Errorf("entry %q: %d refs, more than %d", e.Kind, len(e.Refs), maxRefs)
+	}
+	for name, d := range e.Refs {
+		if _, err := api.ParseName(name); err != nil {
+			return fmt.Errorf("entry %q: ref: %w", e.Kind, err)
+		}
+		if _, err := api.ParseDigest(string(d)); err != nil {
+			return fmt.Errorf("entry %q: ref %q: %w", e.Kind, name, err)
+		}
+	}
+	return nil
+}
+
+// DecodeEntry reads a leaf. It accepts exactly what Encode can return.
+func DecodeEntry(leaf []byte) (Entry, error) {
+	if len(leaf) > MaxEntry {
+		return Entry{}, fmt.Errorf("entry of %d bytes: more than %d", len(leaf), MaxEntry)
+	}
+	var head struct {
+		Kind Kind `json:"kind"`
+	}
+	if err := json.Unmarshal(leaf, &head); err != nil {
+		return Entry{}, fmt.Errorf("entry: %w", err)
+	}
+	shape, ok := head.Kind.shape()
+	if !ok {
+		return Entry{}, fmt.Errorf("entry kind %q: not one of the log's", head.Kind)
+	}
+	detail := reflect.New(reflect.TypeOf(shape.detail))
+	w := wire{Detail: detail.Interface()}
+	if err := canon.DecodeCanonical(leaf, &w); err != nil {
+		return Entry{}, fmt.Errorf("entry %q: %w", head.Kind, err)
+	}
+	if w.V != 1 || w.Detail == nil || w.Kind != head.Kind {
+		return Entry{}, fmt.Errorf("entry %q: not of version 1, or without detail", head.Kind)
+	}
+	// One value has one spelling, also where JSON would allow several: a time
+	// in another zone, an empty member that is left out, a name in capitals.
+	w.Detail = detail.Elem().Interface()
+	again, err := w.encode()
+	if err != nil || !bytes.Equal(again, leaf) {
+		return Entry{}, fmt.Errorf("entry %q: not in the one form that the log writes", head.Kind)
+	}
+	e := w.entry()
+	return e, e.check()
+}
+
+func (w *wire) entry() Entry {
+	e := Entry{
+		Kind: w.Kind, At: w.At, Principal: api.Principal(w.Principal), Action: w.Action, Resource: w.Resource, Decision: w.Decision,
+		Run: w.Run, Task: w.Task, Dispatch: api.DispatchID(w.Dispatch), Attempt: int(w.Attempt),
+		Role: api.Name(w.Role), Tool: w.Tool, Tier: w.Tier,
+	}
+	e.Detail, _ = w.Detail.(Detail) // check refuses another
+	if len(w.Policies) > 0 {
+		e.Policies = w.Policies
+	}
+	if len(w.Refs) > 0 {
+		e.Refs = w.Refs
+	}
+	return e
+}
+
+// escapeASCII writes everything beyond printable ASCII in the output of
+// encoding/json as canon does. Only strings can hold such characters.
+func escapeASCII(b []byte) []byte {
+	i := bytes.IndexFunc(b, func(r rune) bool { return r >= 0x7f })
+	if i < 0 {
+		return b
+	}
+	out := append(make([]byte, 0, 2*len(b)), b[:i]...)
+	for i < len(b) {
+		r, n := utf8.DecodeRune(b[i:])
+		out = appendASCII(out, r)
+		i += n
+	}
+	return out
+}
+
+// Denied returns e as the record of a denial: of the kind that stands for it,
+// with the reasons in its detail.
+func (e Entry) Denied(reasons []string) (Entry, error) {
+	shape, ok := e.Kind.shape()
+	ask, decided := e.Detail.(asked)
+	if !ok || shape.denial == "" || !decided {
+		return Entry{}, fmt.Errorf("entry %q: states a fact, or a denial already", e.Kind)
+	}
+	e.Kind, e.Decision, e.Detail = shape.denial, Deny, ask.refused(reasons)
+	return e, nil
+}
+
+// clock is the time of day as a line shows it.
+func (e *Entry) clock() string { return e.At.UTC().Format(time.TimeOnly) }

@@ -1,0 +1,95 @@
+package record
+
+// Kind says what an entry records. The set is closed; adding to it is a
+// decision that readers of old logs have to be able to follow.
+type Kind string
+
+// The kinds. Those that carry a decision say which.
+const (
+	KindServiceStarted Kind = "service.started"
+	KindServiceStopped Kind = "service.stopped"
+
+	KindCatalogRevision Kind = "catalog.revision" // a revision was seen, verified and taken
+	KindCatalogRefused  Kind = "catalog.refused"  // a revision was not: unsigned, foreign, replayed, corrupt
+
+	KindAuthRefused    Kind = "auth.refused"    // who is calling could not be established
+	KindRequestInvalid Kind = "request.invalid" // a request was malformed or contradicted what is stored
+
+	KindDispatchAccepted   Kind = "dispatch.accepted" // allow
+	KindDispatchDenied     Kind = "dispatch.denied"   // deny
+	KindDispatchStarted    Kind = "dispatch.started"  // the worker's key is bound here
+	KindDispatchFinished   Kind = "dispatch.finished"
+	KindDispatchNeedsInput Kind = "dispatch.needs_input"
+	KindDispatchFailed     Kind = "dispatch.failed"
+	KindDispatchCancelled  Kind = "dispatch.cancelled"
+	KindDispatchFound      Kind = "dispatch.found" // what a restarted service found of a dispatch
+
+	KindCancelRequested Kind = "dispatch.cancel_requested" // allow
+	KindCancelDenied    Kind = "dispatch.cancel_denied"    // deny
+
+	KindAuditRead     Kind = "audit.read"             // allow
+	KindStopRequested Kind = "service.stop_requested" // allow
+	KindAccessAllowed Kind = "access.allowed"         // allow: any other verb
+	KindAccessDenied  Kind = "access.denied"          // deny: any of these three
+)
+
+// Kinds lists them all.
+func Kinds() []Kind {
+	return []Kind{
+		KindServiceStarted, KindServiceStopped, KindCatalogRevision, KindCatalogRefused, KindAuthRefused, KindRequestInvalid,
+		KindDispatchAccepted, KindDispatchDenied, KindDispatchStarted, KindDispatchFinished, KindDispatchNeedsInput,
+		KindDispatchFailed, KindDispatchCancelled, KindDispatchFound, KindCancelRequested, KindCancelDenied,
+		KindAuditRead, KindStopRequested, KindAccessAllowed, KindAccessDenied,
+	}
+}
+
+// shape is what a kind's entries have in common.
+type shape struct {
+	decided Decided
+	detail  Detail // a zero value of the detail's type
+	denial  Kind   // for a kind that allows: the one that records a denial of the same
+}
+
+func (k Kind) shape() (shape, bool) {
+	switch k {
+	case KindServiceStarted:
+		return shape{NoDecided, ServiceStart{}, ""}, true
+	case KindServiceStopped:
+		return shape{NoDecided, ServiceStop{}, ""}, true
+	case KindCatalogRevision:
+		return shape{NoDecided, RevisionSeen{}, ""}, true
+	case KindCatalogRefused:
+		return shape{NoDecided, RevisionRefused{}, ""}, true
+	case KindAuthRefused:
+		return shape{NoDecided, AuthRefused{}, ""}, true
+	case KindRequestInvalid:
+		return shape{NoDecided, InvalidRequest{}, ""}, true
+	case KindDispatchAccepted:
+		return shape{Allow, DispatchAsk{}, KindDispatchDenied}, true
+	case KindDispatchDenied:
+		return shape{Deny, DispatchAsk{}, ""}, true
+	case KindDispatchStarted:
+		return shape{NoDecided, DispatchStart{}, ""}, true
+	case KindDispatchFinished, KindDispatchNeedsInput, KindDispatchFailed, KindDispatchCancelled:
+		return shape{NoDecided, DispatchEnd{}, ""}, true
+	case KindDispatchFound:
+		return shape{NoDecided, DispatchFound{}, ""}, true
+	case KindCancelRequested:
+		return shape{Allow, CancelAsk{}, KindCancelDenied}, true
+	case KindCancelDenied:
+		return shape{Deny, CancelAsk{}, ""}, true
+	case KindAuditRead, KindStopRequested, KindAccessAllowed:
+		return shape{Allow, Access{}, KindAccessDenied}, true
+	case KindAccessDenied:
+		return shape{Deny, Access{}, ""}, true
+	}
+	return shape{}, false
+}
+
+// Decided returns what entries of kind k decide; NoDecided for an unknown one.
+func (k Kind) Decided() Decided {
+	if s, ok := k.shape(); ok {
+		return s.decided
+	}
+	return NoDecided
+}

@@ -1,0 +1,96 @@
+package record
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+const (
+	maxList = 32        // items of a list; with every list full and texts of 256 an entry fits
+	maxInt  = 1<<53 - 1 // what every reader of JSON can hold
+)
+
+// bounds keep one entry within MaxEntry.
+type bounds struct {
+	text int // longest text, in bytes as it is encoded
+}
+
+// cut returns s, or as much of it as fits followed by what was left out: how
+// long the whole is and its digest. Bytes that are not UTF-8 cannot be stored
+// as they are, so they too are named by the digest.
+func (b *bounds) cut(s string) string {
+	n := 0
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd") {
+			return b.cutAs("not UTF-8", s)
+		}
+		if n += encodedLen(r); n > b.text {
+			return b.cutAs("cut", s)
+		}
+	}
+	return s
+}
+
+func (b *bounds) cutAs(why, s string) string {
+	mark := fmt.Sprintf("...[%s: %d bytes, %s]", why, len(s), api.DigestOf([]byte(s)))
+	n := len(mark)
+	var out strings.Builder
+	for _, r := range s {
+		if n += encodedLen(r); n > b.text {
+			break
+		}
+		out.WriteRune(r) // a byte that is not UTF-8 becomes U+FFFD
+	}
+	return out.String() + mark
+}
+
+// list bounds each item and their number.
+func (b *bounds) list(items []string) []string {
+	if len(items) == 0 {
+		return nil
+	}
+	kept := min(len(items), maxList)
+	if len(items) > maxList {
+		kept--
+	}
+	out := make([]string, 0, kept+1)
+	for _, s := range items[:kept] {
+		out = append(out, b.cut(s))
+	}
+	if rest := items[kept:]; len(rest) > 0 {
+		out = append(out, fmt.Sprintf("...[cut: %d more, %s]", len(rest), api.DigestOf([]byte(strings.Join(rest, "\n")))))
+	}
+	return out
+}
+
+func (b *bounds) number(n int64) int64 { return max(-maxInt, min(maxInt, n)) }
+
+// encodedLen is how many bytes canon writes for r in a string.
+func encodedLen(r rune) int {
+	switch {
+	case r == '"' || r == '\\' || r == '\b' || r == '\t' || r == '\n' || r == '\f' || r == '\r':
+		return 2
+	case r >= 0x20 && r < 0x7f:
+		return 1
+	case r > 0xffff:
+		return 12
+	}
+	return 6
+}
+
+// appendASCII writes r, escaped as canon does where it is not printable ASCII.
+func appendASCII(b []byte, r rune) []byte {
+	const hex = "0123456789abcdef"
+	if r >= 0x20 && r < 0x7f {
+		return append(b, byte(r))
+	}
+	var units [2]uint16
+	for _, u := range utf16.AppendRune(units[:0], r) {
+		b = append(b, '\\', 'u', hex[u>>12], hex[u>>8&15], hex[u>>4&15], hex[u&15])
+	}
+	return b
+}
