@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -23,8 +24,13 @@ func testEnv() []string {
 func tryGit(dir string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir, cmd.Env = dir, testEnv()
-	b, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(b)), err
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	b, err := cmd.Output()
+	if err != nil {
+		return errs.String(), err
+	}
+	return strings.TrimSpace(string(b)), nil
 }
 
 func git(t testing.TB, dir string, args ...string) string {

@@ -31,7 +31,7 @@ func (g gitRun) command(ctx context.Context) (*exec.Cmd, *tail, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("git program: %w; install git 2.39 or later", err)
 	}
-	cmd := exec.CommandContext(ctx, bin, append([]string{"--no-pager", "--literal-pathspecs"}, g.args...)...) //nolint:gosec // G204: the program is git, the arguments are ours
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--no-pager"}, g.args...)...) //nolint:gosec // G204: the program is git, the arguments are ours
 	cmd.Dir = g.dir
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Env = []string{

@@ -22,7 +22,7 @@ func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]en
 	var ask bytes.Buffer
 	for _, e := range list {
 		if _, tracked := s.base.byPath[e.path]; !tracked && e.mode != 0 {
-			ask.WriteString(e.path)
+			ask.WriteString("./" + e.path) // a name that begins with a colon would be an expression
 			ask.WriteByte(0)
 		}
 	}
@@ -45,7 +45,7 @@ func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]en
 	}
 	ignored := map[string]bool{}
 	for p := range strings.SplitSeq(out.String(), "\x00") {
-		ignored[p] = true
+		ignored[strings.TrimPrefix(p, "./")] = true
 	}
 	kept, counts := list[:0], map[string]int{}
 	for _, e := range list {

@@ -60,7 +60,11 @@ type walker struct {
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 func openBelow(dir int, name string, flags uint64) (int, error) {
-	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY, Resolve: beneath}
+	flags |= unix.O_CLOEXEC | unix.O_NOFOLLOW
+	if flags&unix.O_PATH == 0 {
+		flags |= unix.O_NONBLOCK | unix.O_NOCTTY
+	}
+	how := unix.OpenHow{Flags: flags, Resolve: beneath}
 	for range 100 {
 		fd, err := unix.Openat2(dir, name, &how)
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
