@@ -160,14 +160,23 @@ func (e *Entry) check() error {
 		return fmt.Errorf("entry %q: %d refs, more than %d", e.Kind, len(e.Refs), maxRefs)
 	}
 	for name, d := range e.Refs {
-		if _, err := api.ParseName(name); err != nil {
-			return fmt.Errorf("entry %q: ref: %w", e.Kind, err)
+		if !isRefName(name) {
+			return fmt.Errorf("entry %q: ref %q: want 1 to 64 of a-z", e.Kind, name)
 		}
 		if _, err := api.ParseDigest(string(d)); err != nil {
 			return fmt.Errorf("entry %q: ref %q: %w", e.Kind, name, err)
 		}
 	}
 	return nil
+}
+
+func isRefName(s string) bool {
+	for i := range len(s) {
+		if s[i] < 'a' || s[i] > 'z' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64
 }
 
 // DecodeEntry reads a leaf. It accepts exactly what Encode can return.
@@ -223,8 +232,11 @@ func (w *wire) entry() Entry {
 // escapeASCII writes everything beyond printable ASCII in the output of
 // encoding/json as canon does. Only strings can hold such characters.
 func escapeASCII(b []byte) []byte {
-	i := bytes.IndexFunc(b, func(r rune) bool { return r >= 0x7f })
-	if i < 0 {
+	i := 0
+	for i < len(b) && b[i] < 0x7f {
+		i++
+	}
+	if i == len(b) {
 		return b
 	}
 	out := append(make([]byte, 0, 2*len(b)), b[:i]...)

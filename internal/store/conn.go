@@ -99,7 +99,7 @@ type querier interface {
 }
 
 func quickCheck(ctx context.Context, q querier, path string) (err error) {
-	rows, err := q.QueryContext(ctx, "PRAGMA quick_check(10)")
+	rows, err := q.QueryContext(ctx, "PRAGMA quick_check(10)") //nolint:rowserrcheck // closeRows does
 	if err != nil {
 		return damage(path, err)
 	}

@@ -82,8 +82,7 @@ type PanicError struct {
 func (e *PanicError) Error() string { return fmt.Sprintf("panic in a transaction: %v", e.Value) }
 
 func sqliteCode(err error) int {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
 	}
 	return sqlite3.SQLITE_OK
@@ -110,8 +109,7 @@ func damage(path string, err error) error {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT:
 		return &CorruptError{Path: path, What: "is damaged (" + err.Error() + ")"}
 	}
-	var c *CorruptError
-	if errors.As(err, &c) {
+	if _, ok := errors.AsType[*CorruptError](err); ok {
 		return err
 	}
 	return fmt.Errorf("state database %s: %w", path, err)

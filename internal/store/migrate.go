@@ -85,7 +85,7 @@ func (w *writeConn) migrate(ctx context.Context, path string, all []Migration) (
 
 // applied returns the digests of the steps in the database, by owner.
 func (w *writeConn) applied(ctx context.Context) (_ map[string][]string, err error) {
-	rows, err := w.conn.QueryContext(ctx, "SELECT owner, step, digest FROM store_migration ORDER BY owner, step")
+	rows, err := w.conn.QueryContext(ctx, "SELECT owner, step, digest FROM store_migration ORDER BY owner, step") //nolint:rowserrcheck // closeRows does
 	if err != nil {
 		return nil, err
 	}

@@ -148,6 +148,7 @@ func (s *Store) Close() error {
 	close(s.queue)
 	s.mu.Unlock()
 	<-s.stopped
+	s.committed.tell() // there will be no next one
 	return s.release()
 }
 
@@ -164,8 +165,9 @@ func (s *Store) release() error {
 	return errors.Join(append(errs, s.lock.release())...)
 }
 
-// Committed returns a channel that is closed after the next commit. Take it,
-// then read, then wait: nothing is missed and nothing is polled.
+// Committed returns a channel that is closed after the next commit, and when
+// there will be none. Take it, then read, then wait: nothing is missed and
+// nothing is polled.
 func (s *Store) Committed() <-chan struct{} { return s.committed.next() }
 
 // Poisoned returns the error that the store refuses everything with, or nil.

@@ -37,7 +37,7 @@ type Tx struct {
 
 // Exec runs one INSERT, UPDATE or DELETE and returns how many rows it changed.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) {
-	st, err := tx.prepare(query, true)
+	st, err := tx.prepare(query, true) //nolint:sqlclosecheck // the connection keeps it
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +50,7 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) {
 
 // Get implements Reader. It sees what this transaction wrote.
 func (tx *Tx) Get(query string, args Args, dest ...any) error {
-	st, err := tx.prepare(query, false)
+	st, err := tx.prepare(query, false) //nolint:sqlclosecheck // the connection keeps it
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (tx *Tx) Get(query string, args Args, dest ...any) error {
 
 // Each implements Reader. row must not write.
 func (tx *Tx) Each(query string, args Args, row func(Scan) error) error {
-	st, err := tx.prepare(query, false)
+	st, err := tx.prepare(query, false) //nolint:sqlclosecheck // the connection keeps it
 	if err != nil {
 		return err
 	}

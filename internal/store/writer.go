@@ -17,6 +17,10 @@ const (
 	// holds it. It is reused from its start, never truncated: overwriting a
 	// file that has its size already is what makes the sync cheap.
 	checkpointPages = 4096
+
+	// Asking how long it is costs as much as a statement, so that is done once
+	// in so many functions; each dirties a handful of pages.
+	checkpointJobs = 64
 )
 
 // job is one caller's function. Exactly one of the caller (by withdrawing) and
@@ -91,10 +95,14 @@ func (s *Store) run() {
 		go s.run()
 	}()
 	var folded int64 // pages of the write-ahead log when it was last folded
+	jobs := 0        // since it was asked how many they are
 	for j := range s.queue {
 		group = s.gather(append(group[:0], j))
 		if s.commit(group) {
-			folded = s.checkpoint(folded)
+			jobs += len(group)
+		}
+		if jobs >= checkpointJobs {
+			folded, jobs = s.checkpoint(folded), 0
 		}
 		clear(group)
 	}
@@ -213,6 +221,7 @@ func (s *Store) refuse(group []*job, cause error, uncertain bool) {
 		err = fmt.Errorf("%w: %w", ErrUncertain, err)
 	}
 	answerAll(group, err)
+	s.committed.tell() // those who wait for the next commit learn that there is none
 }
 
 // answerAll may meet a job twice where a group was cut short; its first answer
@@ -244,7 +253,7 @@ func (s *Store) checkpoint(folded int64) int64 {
 }
 
 func (s *Store) walPages(pragma string) (size int64, err error) {
-	st, err := s.write.stmt(pragma)
+	st, err := s.write.stmt(pragma) //nolint:sqlclosecheck // the connection keeps it
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,169 @@
+package store
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe" //nolint:depguard // the kernel takes the filter's address
+
+	"golang.org/x/sys/unix"
+)
+
+// A failed sync means that the kernel may have dropped the pages. What was
+// written may or may not be there, the caller is told so, and nobody is told
+// yes afterwards, although the next sync would succeed.
+//
+// proves R-A2 (no degraded mode)
+func TestAFailedSyncPoisonsAndIsNotRetried(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []string{"fsync", "write"} {
+		_, dir := closedState(t)
+		out, err := helper(t, "fault", dir, fault).Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", fault, err, out)
+		}
+		if !strings.Contains(string(out), "as it should be") {
+			t.Errorf("%s: %s", fault, out)
+		}
+		s, err := Open(t.Context(), config(dir))
+		if err != nil {
+			t.Fatalf("%s: a start after the fault: %v", fault, err)
+		}
+		if got := values(t, s); got != "before" && got != "before uncertain" {
+			t.Errorf("%s: stored: %q", fault, got)
+		}
+		if err := s.Update(t.Context(), insert("after")); err != nil {
+			t.Errorf("%s: after a restart: %v", fault, err)
+		}
+		_ = s.Close()
+	}
+}
+
+// proves R-A2 (acknowledged means durable), as far as kill can tell
+func TestKilledAtAnyMomentNothingAcknowledgedIsLost(t *testing.T) {
+	t.Parallel()
+	_, dir := closedState(t)
+	acknowledged := 0
+	for round := range 10 {
+		cmd := helper(t, "write", dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for n := 0; n < 5+37*round && lines.Scan(); n++ {
+			acknowledged++
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for lines.Scan() {
+			acknowledged++
+		}
+		_ = cmd.Wait()
+	}
+	s, err := Open(t.Context(), config(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if n := len(strings.Fields(values(t, s))); n < acknowledged || n > acknowledged+10*4 {
+		t.Errorf("%d rows for %d acknowledgements", n, acknowledged)
+	}
+	if err := s.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func closedState(t *testing.T) (*Store, string) {
+	t.Helper()
+	s, dir := create(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return s, dir
+}
+
+// TestHelper is the other process of the tests above.
+func TestHelper(t *testing.T) {
+	args := strings.Split(os.Getenv("STORE_TEST_HELPER"), "\n")
+	if args[0] == "" {
+		return
+	}
+	s, err := Open(t.Context(), config(args[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch args[0] {
+	case "own":
+		fmt.Println("mine")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = s.Close()
+	case "write":
+		for i := range 4 {
+			go func() {
+				for s.Update(context.Background(), insert(strconv.Itoa(i))) == nil {
+					_, _ = os.Stdout.WriteString("ok\n")
+				}
+			}()
+		}
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		select {}
+	case "fault":
+		if err := s.Update(t.Context(), insert("before")); err != nil {
+			t.Fatal(err)
+		}
+		fail(t, args[2])
+		err := s.Update(t.Context(), insert("uncertain"))
+		if !errors.Is(err, ErrUncertain) || !errors.Is(err, ErrPoisoned) {
+			t.Errorf("the commit that failed: %v", err)
+		}
+		if err := s.Update(t.Context(), insert("refused")); !errors.Is(err, ErrPoisoned) || errors.Is(err, ErrUncertain) {
+			t.Errorf("after it: %v", err)
+		}
+		if err := s.Read(t.Context(), func(*View) error { return nil }); !errors.Is(err, ErrPoisoned) {
+			t.Errorf("reading after it: %v", err)
+		}
+		if !t.Failed() {
+			fmt.Println("as it should be")
+		}
+		os.Exit(map[bool]int{true: 1}[t.Failed()]) // without a clean close
+	}
+}
+
+// fail makes the kernel refuse this process's syncs, or its writes.
+func fail(t *testing.T, what string) {
+	if what == "write" {
+		signal.Ignore(syscall.SIGXFSZ)
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1000, Max: 1000}); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the system call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FSYNC, Jt: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FDATASYNC, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EIO)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	const allThreads = 1 // SECCOMP_FILTER_FLAG_TSYNC
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, allThreads, uintptr(unsafe.Pointer(&prog))); errno != 0 {
+		t.Fatal(errno)
+	}
+}
