@@ -1,0 +1,86 @@
+package capture
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func tenThousand(b *testing.B) *scene {
+	return newScene(b, "sha1", func(d string) {
+		for i := range 10_000 {
+			p := fmt.Sprintf("%s/pkg%d/sub%d/f%d.go", d, i%20, i%200, i)
+			if i < 200 {
+				must(b, os.MkdirAll(filepath.Dir(p), 0o755))
+			}
+			must(b, os.MkdirAll(filepath.Dir(p), 0o755))
+			must(b, os.WriteFile(p, []byte(fmt.Sprintf("package p%d\n", i)+strings.Repeat("// a line of code, more or less\n", 150)), 0o644))
+		}
+	})
+}
+
+func BenchmarkCapture(b *testing.B) {
+	s := tenThousand(b)
+	git(b, s.src, "repack", "-adq")
+	b.Run("checkout", func(b *testing.B) {
+		for b.Loop() {
+			dir := b.TempDir()
+			if _, err := s.repo.Checkout(b.Context(), s.commit, dir); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("snapshot", func(b *testing.B) {
+		for b.Loop() {
+			s.snapshot()
+		}
+	})
+	b.Run("clean", func(b *testing.B) {
+		for b.Loop() {
+			s.capture()
+		}
+	})
+	b.Run("ten-changes", func(b *testing.B) {
+		for i := range 10 {
+			write(b, fmt.Sprintf("%s/pkg%d/sub%d/f%d.go", s.work, i, i, i), "changed\n")
+		}
+		for b.Loop() {
+			if res := s.capture(); len(res.Files) != 10 {
+				b.Fatal(res)
+			}
+		}
+	})
+	small := newScene(b, "sha1", small).snapshot()
+	b.Run("small-clean", func(b *testing.B) {
+		for b.Loop() {
+			small.capture()
+		}
+	})
+	b.Run("small-one-change", func(b *testing.B) {
+		write(b, small.work+"/a.txt", "changed\n")
+		for b.Loop() {
+			small.capture()
+		}
+	})
+	b.Run("small-resolve-create-checkout-snapshot", func(b *testing.B) {
+		for b.Loop() {
+			src, err := OpenSource(b.Context(), small.src)
+			must(b, err)
+			commit, err := src.Resolve(b.Context(), "main")
+			must(b, err)
+			dir := b.TempDir()
+			r, err := CreateRepo(b.Context(), dir+"/repo", small.src)
+			must(b, err)
+			must(b, os.Mkdir(dir+"/work", 0o755))
+			_, err = r.Checkout(b.Context(), commit, dir+"/work")
+			must(b, err)
+			f, err := os.Open(dir + "/work")
+			must(b, err)
+			_, err = r.Snapshot(b.Context(), f, commit, Config{})
+			must(b, err)
+			must(b, f.Close())
+		}
+	})
+}
