@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // proves R-D5
@@ -70,7 +72,13 @@ func TestUntrackedFilesThatTheBaseIgnoresAreLeftOutAndCounted(t *testing.T) {
 		write(t, d+"/tracked.o", "base\n")
 	})
 	write(t, s.work+"/node_modules/setup", "x")
+	write(t, s.work+"/node_modules/.bin/skill", "overlay")
+	s.cfg.Overlay = []string{"node_modules/.bin/skill"}
 	s.snapshot()
+	if res := s.capture(); len(res.LeftOut) != 0 {
+		t.Errorf("untouched, and left out:\n%s", leftOut(res.LeftOut))
+	}
+	write(t, s.work+"/node_modules/.bin/skill", "agent")
 	for _, p := range []string{
 		"node_modules/a/b", "node_modules/:(top)x", "node_modules/:/y", "node_modules/-q", "x/y.o", "keep.o", "dir/local", "local", "hidden.txt", "tracked.o",
 		"node_modules/back\\slash", "node_modules/new\nline",
@@ -84,7 +92,7 @@ func TestUntrackedFilesThatTheBaseIgnoresAreLeftOutAndCounted(t *testing.T) {
 		t.Errorf("files:\n%s", got)
 	}
 	got := leftOut(res.LeftOut)
-	if !strings.Contains(got, "node_modules: 7 untracked") || !strings.Contains(got, "x: 1 untracked") || !strings.Contains(got, "dir: 1 untracked") {
+	if !strings.Contains(got, "node_modules: 6 untracked") || !strings.Contains(got, "skill: a capability's file") || !strings.Contains(got, "x: 1 untracked") || !strings.Contains(got, "dir: 1 untracked") {
 		t.Errorf("left out:\n%s", got)
 	}
 }
@@ -133,4 +141,34 @@ func TestALargeTextAndALargeBinaryRoundTrip(t *testing.T) {
 	write(t, s.work+"/bin", strings.Repeat("\x00\x02binary", 1<<19))
 	dir := s.applied(s.capture())
 	sameTrees(t, s.work, dir)
+}
+
+func TestAnAgentThatDeletesEverythingGivesThePatchThatDoesSo(t *testing.T) {
+	s := newScene(t, "sha1", small).snapshot()
+	must(t, os.RemoveAll(s.work+"/dir"))
+	must(t, os.Remove(s.work+"/a.txt"))
+	res := s.capture()
+	s.applied(res)
+	if got := changes(res.Files); got != "d a.txt\nd dir/b.txt\n" {
+		t.Errorf("files:\n%s", got)
+	}
+	if _, err := s.repo.Checkout(t.Context(), res.Tree, t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A jail may hand over a handle that allows nothing but to start from it.
+func TestAHandleWithoutReadRightIsEnough(t *testing.T) {
+	s := newScene(t, "sha1", small).snapshot()
+	write(t, s.work+"/a.txt", "changed\n")
+	fd, err := unix.Open(s.work, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	root := os.NewFile(uintptr(fd), "workspace")
+	defer root.Close() //nolint:errcheck // a test's
+	res, err := s.repo.Capture(t.Context(), root, s.baseline)
+	must(t, err)
+	s.applied(res)
+	if changes(res.Files) != "m a.txt\n" {
+		t.Errorf("files: %v", res.Files)
+	}
 }

@@ -24,6 +24,7 @@ func tenThousand(b *testing.B) *scene {
 func BenchmarkCapture(b *testing.B) {
 	s := tenThousand(b)
 	git(b, s.src, "repack", "-adq")
+	s.snapshot()
 	b.Run("checkout", func(b *testing.B) {
 		for b.Loop() {
 			dir := b.TempDir()

@@ -85,10 +85,15 @@ func (c *change) compare() {
 		}
 	}
 	c.findDeleted(unseen)
-	for _, top := range sortedKeys(c.now.ignored) {
-		if n := c.now.ignored[top]; n != c.before.ignored[top] {
-			c.out.add(top, fmt.Sprintf("%d untracked files that the .gitignore files of the base ignore", n))
+	ignored := map[string]int{}
+	for p, now := range c.now.ignored {
+		if c.before.ignored[p] != now {
+			top, _, _ := strings.Cut(p, "/")
+			ignored[top]++
 		}
+	}
+	for _, top := range sortedKeys(ignored) {
+		c.out.add(top, fmt.Sprintf("%d untracked files that the .gitignore files of the base ignore", ignored[top]))
 	}
 }
 

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bufio"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -28,7 +29,12 @@ type CheckedOut struct {
 // keyword of any attribute or configuration applies, and no hook runs. Files
 // are 0644 or 0755, directories 0755, and belong to this process.
 func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, error) {
-	t, err := r.tree(ctx, treeish)
+	o, err := r.openObjects(ctx)
+	if err != nil {
+		return CheckedOut{}, fmt.Errorf("checkout: %w", err)
+	}
+	defer o.close()
+	t, err := o.tree(treeish)
 	if err != nil {
 		return CheckedOut{}, fmt.Errorf("checkout: %w", err)
 	}
@@ -42,7 +48,7 @@ func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, e
 	if _, err := w.root.Readdirnames(1); !errors.Is(err, io.EOF) {
 		return done, fmt.Errorf("checkout into %s: not empty", dir)
 	}
-	if err := r.writeTree(ctx, w, t); err != nil {
+	if err := o.writeTree(w, t.files); err != nil {
 		return done, fmt.Errorf("checkout of %s: %w", t.id, err)
 	}
 	for _, p := range t.gitlinks {
@@ -55,39 +61,33 @@ func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, e
 	return done, nil
 }
 
-func (r *Repo) writeTree(ctx context.Context, w *treeWriter, t *tree) error {
-	if len(t.files) == len(t.gitlinks) {
-		return nil
-	}
-	o, err := r.openObjects(ctx, "--buffer")
-	if err != nil {
-		return err
-	}
+// writeTree writes files. It is the last thing that is asked of o.
+func (o *objects) writeTree(w *treeWriter, files []treeFile) error {
 	asked := make(chan struct{})
-	go func() { // ends when all is asked for or close has closed the pipe
+	go func() { // ends when all is asked for, or close has ended git
 		defer close(asked)
-		for _, f := range t.files {
+		in := bufio.NewWriterSize(o.in, 1<<15)
+		for _, f := range files {
 			if f.mode != modeGitlink {
-				if _, err := io.WriteString(o.in, f.id+"\n"); err != nil {
-					return
-				}
+				_, _ = in.WriteString("contents " + f.id + "\n") // in keeps its error; what is not asked for is missed below
 			}
 		}
-		_ = o.in.Close()
+		_, _ = in.WriteString("flush\n")
+		_ = in.Flush()
 	}()
 	defer func() { o.close(); <-asked }()
-	for _, f := range t.files {
+	for _, f := range files {
 		if f.mode == modeGitlink {
 			continue
 		}
-		if err := r.writeFile(w, o, f); err != nil {
+		if err := o.writeFile(w, f); err != nil {
 			return fmt.Errorf("%s: %w", Plain(f.path), err)
 		}
 	}
 	return nil
 }
 
-func (r *Repo) writeFile(w *treeWriter, o *objects, f treeFile) error {
+func (o *objects) writeFile(w *treeWriter, f treeFile) error {
 	id, kind, size, err := o.next()
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (r *Repo) writeFile(w *treeWriter, o *objects, f treeFile) error {
 	if err := w.enter(parent(f.path)); err != nil {
 		return err
 	}
-	h := r.objectHash("blob", size)
+	h := o.repo.objectHash("blob", size)
 	content := io.TeeReader(io.LimitReader(o.out, size), h)
 	if f.mode == modeLink {
 		err = w.link(path.Base(f.path), content, size)

@@ -23,7 +23,7 @@ type Config struct {
 	MaxRead    int64 // bytes read from the workspace in one pass: 8 GiB
 	MaxChanged int   // paths that changed: 50,000
 	MaxTotal   int64 // bytes of the files that changed: 512 MiB
-	MaxPatch   int64 // bytes of the patch: 1 GiB
+	MaxPatch   int64 // bytes of the patch: 1,000 MiB (git apply takes no more than 1,023)
 	// Beyond the bounds above there is no patch, only a *LimitError: half a
 	// patch would be a wrong one. Beyond those below one path is left out.
 	MaxFile  int64 // bytes of one file: 64 MiB
@@ -35,7 +35,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		v   *int64
 		def int64
-	}{{&c.MaxNames, 256 << 20}, {&c.MaxRead, 8 << 30}, {&c.MaxTotal, 512 << 20}, {&c.MaxPatch, 1 << 30}, {&c.MaxFile, 64 << 20}} {
+	}{{&c.MaxNames, 256 << 20}, {&c.MaxRead, 8 << 30}, {&c.MaxTotal, 512 << 20}, {&c.MaxPatch, 1000 << 20}, {&c.MaxFile, 64 << 20}} {
 		if *f.v <= 0 {
 			*f.v = f.def
 		}

@@ -144,6 +144,9 @@ func FuzzParseAnswers(f *testing.F) {
 		if id, _, size, err := parseBatchHeader(header); err == nil && (size < 0 || !fullObject.MatchString(id)) {
 			t.Fatalf("accepted header %q", header)
 		}
+		if id, err := parseRootTree(rawDiff); err == nil && !fullObject.MatchString(id) {
+			t.Fatalf("accepted %q", rawDiff)
+		}
 		if list, err := parseRaw(rawDiff); err == nil {
 			for _, c := range list {
 				if c.Path == "" || c.Change == "" {

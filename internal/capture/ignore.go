@@ -10,18 +10,22 @@ import (
 )
 
 // dropIgnored takes the untracked paths that the base's .gitignore files
-// ignore out of list and counts them by top-level name. Git judges the paths
+// ignore out of list; their content is never read. Git judges the paths
 // in a work tree of ours that holds those files of the base and nothing else.
-func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]entry, map[string]int, error) {
+func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]entry, map[string]stamp, error) {
 	var rules []treeFile
 	for _, f := range s.base.files {
 		if (f.path == ".gitignore" || strings.HasSuffix(f.path, "/.gitignore")) && (f.mode == modeFile || f.mode == modeExec) {
 			rules = append(rules, f)
 		}
 	}
+	candidate := func(e entry) bool {
+		_, tracked := s.base.byPath[e.path]
+		return !tracked && e.mode != 0 && !s.overlay[e.path]
+	}
 	var ask bytes.Buffer
 	for _, e := range list {
-		if _, tracked := s.base.byPath[e.path]; !tracked && e.mode != 0 {
+		if candidate(e) {
 			ask.WriteString("./" + e.path) // a name that begins with a colon would be an expression
 			ask.WriteByte(0)
 		}
@@ -47,26 +51,30 @@ func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]en
 	for p := range strings.SplitSeq(out.String(), "\x00") {
 		ignored[strings.TrimPrefix(p, "./")] = true
 	}
-	kept, counts := list[:0], map[string]int{}
+	kept, dropped := list[:0], map[string]stamp{}
 	for _, e := range list {
-		if _, tracked := s.base.byPath[e.path]; !tracked && e.mode != 0 && ignored[e.path] {
-			top, _, _ := strings.Cut(e.path, "/")
-			counts[top]++
+		if ignored[e.path] && candidate(e) {
+			dropped[e.path] = e.stamp
 			continue
 		}
 		kept = append(kept, e)
 	}
-	return kept, counts, nil
+	return kept, dropped, nil
 }
 
 func (r *Repo) writeRules(ctx context.Context, work string, rules []treeFile) error {
+	o, err := r.openObjects(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
 	dir, err := os.Open(work) //nolint:gosec // G304: our own scratch directory
 	if err != nil {
 		return err
 	}
 	w := &treeWriter{root: dir, dir: -1}
 	defer w.close()
-	if err := r.writeTree(ctx, w, &tree{files: rules}); err != nil {
+	if err := o.writeTree(w, rules); err != nil {
 		return err
 	}
 	_, err = os.Lstat(filepath.Join(work, ".git"))

@@ -14,7 +14,12 @@ import (
 // maxObject bounds the trees, commits and tags that are read whole.
 const maxObject = 64 << 20
 
-// objects is one `git cat-file --batch`.
+// errMissing is also what a shallow or partial clone answers for what it has
+// not fetched; nothing is ever fetched from here.
+var errMissing = errors.New("not in the repository")
+
+// objects is one `git cat-file --batch-command`, which answers when it is told
+// to flush.
 type objects struct {
 	ctx  context.Context
 	repo *Repo
@@ -24,8 +29,8 @@ type objects struct {
 	out  *bufio.Reader
 }
 
-func (r *Repo) openObjects(ctx context.Context, extra ...string) (*objects, error) {
-	cmd, errs, err := r.git(append([]string{"cat-file", "--batch"}, extra...)...).command(ctx)
+func (r *Repo) openObjects(ctx context.Context) (*objects, error) {
+	cmd, errs, err := r.git("cat-file", "--batch-command", "--buffer").command(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +75,7 @@ func parseBatchHeader(line string) (id, kind string, size int64, err error) {
 	f := strings.Split(line, " ")
 	switch {
 	case len(f) == 2 && f[1] == "missing":
-		return "", "", 0, fmt.Errorf("object %s: %w in the repository", Plain(f[0]), ErrNoCommit)
+		return "", "", 0, fmt.Errorf("object %s: %w", Plain(f[0]), errMissing)
 	case len(f) == 2 && f[1] == "ambiguous":
 		return "", "", 0, fmt.Errorf("object %s: ambiguous; write more of it", Plain(f[0]))
 	case len(f) != 3 || !fullObject.MatchString(f[0]):
@@ -89,7 +94,7 @@ func (o *objects) get(name string) (id, kind string, content []byte, err error) 
 	if !objectName.MatchString(name) {
 		return "", "", nil, fmt.Errorf("object %s: not an object name", Plain(name))
 	}
-	if _, err := io.WriteString(o.in, name+"\n"); err != nil {
+	if _, err := io.WriteString(o.in, "contents "+name+"\nflush\n"); err != nil {
 		return "", "", nil, fmt.Errorf("git cat-file: %w", err)
 	}
 	id, kind, size, err := o.next()

@@ -99,19 +99,30 @@ func (r *Repo) writeChange(ctx context.Context, root *os.File, c *change) (strin
 	run := r.git("fast-import", "--quiet", "--force", "--done", "--date-format=raw")
 	in, out := io.Pipe()
 	run.stdin = in
-	go func() { // ends when all is written or git has ended and closed its side
-		out.CloseWithError(r.streamChange(ctx, out, root, c))
+	ended, streamed := errors.New("git fast-import ended"), make(chan error, 1)
+	go func() { // ends when all is written, or when its reader is gone
+		err := r.streamChange(ctx, out, root, c)
+		_ = out.CloseWithError(err)
+		streamed <- err
 	}()
-	err := run.run(ctx)
-	_ = in.CloseWithError(errors.New("git fast-import ended"))
+	answer, err := run.output(ctx)
+	_ = in.CloseWithError(ended)
+	if serr := <-streamed; serr != nil && !errors.Is(serr, ended) {
+		return "", serr // why git saw no end
+	}
 	if err != nil {
 		return "", err
 	}
-	id, err := r.git("rev-parse", "--verify", captureRef+"^{tree}").output(ctx)
-	if err == nil && !fullObject.MatchString(id) {
-		err = fmt.Errorf("git rev-parse: unexpected answer %s", Plain(id))
+	return parseRootTree(answer)
+}
+
+// parseRootTree reads fast-import's answer to `ls ""`.
+func parseRootTree(answer string) (string, error) {
+	f := strings.Fields(answer)
+	if len(f) != 3 || f[0] != "040000" || f[1] != "tree" || !fullObject.MatchString(f[2]) {
+		return "", fmt.Errorf("git fast-import: unexpected answer %s", Plain(answer))
 	}
-	return id, err
+	return f[2], nil
 }
 
 func (r *Repo) streamChange(ctx context.Context, out io.Writer, root *os.File, c *change) error {
@@ -136,7 +147,7 @@ func (r *Repo) streamChange(ctx context.Context, out io.Writer, root *os.File, c
 	for _, e := range c.set {
 		put("M %o %s %s\n", e.mode, e.id, quotePath(e.path))
 	}
-	put("done\n")
+	put("ls \"\"\ndone\n")
 	return w.Flush()
 }
 

@@ -40,8 +40,11 @@ func (s *Source) Resolve(ctx context.Context, commitish string) (string, error) 
 		return fail(err)
 	}
 	commit, _, err := r.peel(ctx, id)
-	if err == nil && commit == "" {
-		err = fmt.Errorf("%w: it names a tree or a file", ErrNoCommit)
+	switch {
+	case errors.Is(err, errMissing):
+		err = fmt.Errorf("%w: %w", ErrNoCommit, err)
+	case err == nil && commit == "":
+		err = fmt.Errorf("%w: it names a tree", ErrNoCommit)
 	}
 	if err != nil {
 		return fail(err)

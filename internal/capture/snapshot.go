@@ -17,9 +17,9 @@ type Snapshot struct {
 	cfg     Config
 	base    *tree
 	entries map[string]entry
-	order   []string        // paths of entries, bytewise
-	ignored map[string]int  // top-level name → files that the base's .gitignore files ignore
-	overlay map[string]bool // of cfg
+	order   []string         // paths of entries, bytewise
+	ignored map[string]stamp // untracked files that the base's .gitignore files ignore
+	overlay map[string]bool  // of cfg
 }
 
 // Snapshot reads a workspace. base is the full name of the commit or tree that

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -192,13 +193,20 @@ func readSmall(path string) ([]byte, error) {
 // readFormat reads the extensions that the repository declares. Its other
 // configuration is never looked at.
 func (s *Source) readFormat(ctx context.Context) error {
+	s.format = "sha1"
+	config, err := readSmall(filepath.Join(s.common, "config"))
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(bytes.ToLower(config), []byte("extensions")) {
+		return nil // the common case, without starting a program
+	}
 	out, err := gitRun{dir: "/", args: []string{
 		"config", "--file", filepath.Join(s.common, "config"), "--no-includes", "-z", "--get-regexp", `^extensions\.`,
 	}}.output(ctx)
 	if err != nil && !exitedWith(err, 1) { // 1: there are none
 		return err
 	}
-	s.format = "sha1"
 	for item := range strings.SplitSeq(out, "\x00") {
 		key, value, _ := strings.Cut(item, "\n")
 		switch key {

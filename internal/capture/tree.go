@@ -35,6 +35,19 @@ const (
 // is the empty tree. It refuses a tree with a path that git would not check
 // out: that is an attack, not a project.
 func (r *Repo) tree(ctx context.Context, name string) (*tree, error) {
+	if t, err := r.knownTree(name); t != nil || err != nil {
+		return t, err
+	}
+	o, err := r.openObjects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	return o.tree(name)
+}
+
+// knownTree returns a listing that needs no reading, or nil.
+func (r *Repo) knownTree(name string) (*tree, error) {
 	if name == "" || name == r.emptyTree() {
 		return &tree{id: r.emptyTree()}, nil
 	}
@@ -42,21 +55,20 @@ func (r *Repo) tree(ctx context.Context, name string) (*tree, error) {
 		return nil, fmt.Errorf("tree %s: not a full object name", Plain(name))
 	}
 	r.mu.Lock()
-	t := r.trees[name]
-	r.mu.Unlock()
-	if t != nil {
-		return t, nil
+	defer r.mu.Unlock()
+	return r.trees[name], nil
+}
+
+func (o *objects) tree(name string) (*tree, error) {
+	r := o.repo
+	if t, err := r.knownTree(name); t != nil || err != nil {
+		return t, err
 	}
-	o, err := r.openObjects(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer o.close()
 	_, root, err := o.peel(name)
 	if err != nil {
 		return nil, fmt.Errorf("tree of %s: %w", name, err)
 	}
-	t = &tree{id: root, byPath: map[string]treeFile{}}
+	t := &tree{id: root, byPath: map[string]treeFile{}}
 	if err := t.read(o, root, "", 0); err != nil {
 		return nil, fmt.Errorf("tree of %s: %w", name, err)
 	}
