@@ -104,6 +104,13 @@ func SignatureEntry(manifest []byte, subject api.Digest) ocispec.Descriptor {
 	return d
 }
 
+// SubjectOf returns the manifest that an entry of the index says to be a
+// signature of.
+func SubjectOf(entry ocispec.Descriptor) (string, bool) {
+	subject, ok := entry.Annotations[annotationSubject]
+	return subject, ok && entry.ArtifactType == SignatureType
+}
+
 func describe(mediaType string, b []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.Digest(api.DigestOf(b)), Size: int64(len(b))}
 }

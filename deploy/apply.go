@@ -1,0 +1,216 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// Approval is who applies a plan, why, and with which keys.
+type Approval struct {
+	Author  string
+	Reason  string
+	Signers []Signer
+	// ReplaceProposal drops a proposal that waits for signatures.
+	ReplaceProposal bool
+}
+
+// Applied is what Apply or Sign did.
+type Applied struct {
+	Unchanged bool         `json:"unchanged,omitempty"` // there was nothing to do
+	Number    uint64       `json:"number"`
+	Digest    api.Digest   `json:"digest"`
+	Proposal  bool         `json:"proposal,omitempty"` // it waits for more signatures
+	Signers   []seal.KeyID `json:"signers"`
+	Needed    int          `json:"needed"` // signatures
+}
+
+const maxNote = 4 << 10
+
+// Apply publishes a plan as the next revision, or as a proposal when its
+// signers are fewer than the trust root asks for. Everything is on disk
+// before one rename of the index makes it visible: whoever is killed at any
+// moment leaves either the old revision or the new one.
+func (c *Catalog) Apply(ctx context.Context, p *Plan, a Approval) (_ *Applied, err error) {
+	if err := c.checkApproval(a); err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(c.cfg.Dir + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	head, err := c.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var base Mark
+	if head != nil {
+		base = head.Mark()
+	}
+	if base != p.Base {
+		return nil, errBaseMoved(p.Base, base)
+	}
+	if p.Empty() {
+		return &Applied{Unchanged: true, Number: base.Number, Digest: base.Digest, Signers: []seal.KeyID{}, Needed: c.cfg.TrustRoot.Threshold}, nil
+	}
+	if err := c.checkProposal(ctx, p, a); err != nil {
+		return nil, err
+	}
+	doc, err := canon.Marshal(api.Revision{
+		V: 1, Number: base.Number + 1, Previous: base.Digest, CreatedAt: c.cfg.Now().UTC().Truncate(time.Second),
+		Author: a.Author, Reason: a.Reason, Artifacts: p.Artifacts,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("revision: %w", err)
+	}
+	if len(doc) > catalog.MaxRevision {
+		return nil, api.Errorf(api.CodeTooLarge, "the revision document would have %d bytes, want at most %d", len(doc), catalog.MaxRevision)
+	}
+	envelope, err := seal.Sign(ctx, seal.Revision, doc, a.Signers...)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := c.writeRevision(ctx, p, doc)
+	if err != nil {
+		return nil, err
+	}
+	return c.publish(ctx, release{number: base.Number + 1, doc: doc, manifest: manifest, fresh: envelope})
+}
+
+// checkApproval refuses what readers would refuse, before anything is
+// written.
+func (c *Catalog) checkApproval(a Approval) error {
+	if len(a.Signers) == 0 {
+		return api.Errorf(api.CodeInvalid, "apply: no deploy key to sign with")
+	}
+	for _, s := range a.Signers {
+		if !slices.ContainsFunc(c.cfg.TrustRoot.Keys, func(k seal.Key) bool { return k.ID == s.KeyID() }) {
+			return api.Errorf(api.CodeDenied, "key %s is not in the trust root, so its signature would count for nothing", s.KeyID()).
+				WithHint("sign with a key that the trust root lists")
+		}
+	}
+	for what, s := range map[string]string{"author": a.Author, "reason": a.Reason} {
+		if err := checkText(s); err != nil || len(s) > maxNote {
+			return api.Errorf(api.CodeInvalid, "%s: want at most %d bytes of plain text", what, maxNote)
+		}
+	}
+	return nil
+}
+
+// checkProposal keeps one proposal from silently taking another's place.
+func (c *Catalog) checkProposal(ctx context.Context, p *Plan, a Approval) error {
+	waiting, err := c.read.Proposal(ctx)
+	if a.ReplaceProposal {
+		return nil // also one that cannot be read
+	}
+	if err != nil || waiting == nil {
+		return err
+	}
+	e := api.Errorf(api.CodeConflict, "%s by %s waits for more signatures", markText(waiting.Mark()), waiting.Author())
+	if sameArtifacts(waiting.Document().Artifacts, p.Artifacts) {
+		return e.WithHint("it says the same; sign it with: bailiwick catalog sign")
+	}
+	return e.WithHint("sign it with: bailiwick catalog sign; or drop it with: bailiwick catalog apply --replace-proposal")
+}
+
+func sameArtifacts(a, b map[api.Ref]api.Entry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for ref, e := range a {
+		if b[ref] != e {
+			return false
+		}
+	}
+	return true
+}
+
+// writeRevision stores everything that a revision names, and returns its OCI
+// manifest. Nothing of it is visible yet.
+func (c *Catalog) writeRevision(ctx context.Context, p *Plan, doc []byte) ([]byte, error) {
+	for _, ref := range p.set.Refs() {
+		if _, err := c.store.Put(ctx, p.set.Document(ref)); err != nil {
+			return nil, fmt.Errorf("%s: %w", ref, err)
+		}
+	}
+	if err := c.writeFiles(ctx, p); err != nil {
+		return nil, err
+	}
+	manifest, err := catalog.Manifest(doc, p.set)
+	if err != nil {
+		return nil, fmt.Errorf("revision: %w", err)
+	}
+	for _, b := range [][]byte{doc, manifest, []byte("{}")} {
+		if _, err := c.store.Put(ctx, b); err != nil {
+			return nil, fmt.Errorf("revision: %w", err)
+		}
+	}
+	return manifest, nil
+}
+
+// writeFiles copies the capabilities' files. What the catalog's head has
+// already is not read again.
+func (c *Catalog) writeFiles(ctx context.Context, p *Plan) (err error) {
+	have := map[api.Digest]bool{}
+	if p.before != nil {
+		for _, f := range p.before.Files() {
+			have[f.Digest] = true
+		}
+	}
+	root, err := os.OpenRoot(manifestDir(p.Manifest))
+	if err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	for _, f := range p.set.Files() {
+		if have[f.Digest] {
+			continue
+		}
+		have[f.Digest] = true
+		from, ok := p.files[f.Digest]
+		if !ok {
+			return fmt.Errorf("file %s: neither in the catalog nor in the manifest", f.Path)
+		}
+		if err := c.copyFile(ctx, root, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Catalog) copyFile(ctx context.Context, root *os.Root, s staged) error {
+	name := s.from + "/" + s.file.Path
+	dir, err := openDir(root, parent(name))
+	if err != nil {
+		return errFileMoved(name, err)
+	}
+	f, err := openRegular(dir, base(name))
+	if err = errors.Join(err, dir.Close()); err != nil {
+		return errFileMoved(name, err)
+	}
+	d, _, err := c.store.PutStream(ctx, f.File)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("file %s: %w", name, err)
+	}
+	if d != s.file.Digest {
+		return errFileMoved(name, errors.New("has other content now"))
+	}
+	return nil
+}
+
+func errFileMoved(name string, err error) error {
+	return api.Errorf(api.CodeConflict, "file %s: changed since the plan was made: %w", name, err).WithHint("plan again, and review the new plan")
+}
+
+func errLocked() error {
+	return api.Errorf(api.CodeConflict, "another program is writing this catalog").WithHint("wait for it to end, then plan again")
+}

@@ -1,0 +1,275 @@
+package deploy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+)
+
+const setupScript = "setup.sh"
+
+// errMoved means that a path was one thing when it was looked at and another
+// when it was opened.
+var errMoved = errors.New("changed while it was being read")
+
+// bundle reads the files of a capability.
+func (r *reader) bundle(d *decl, from string, v *api.Capability) {
+	n := d.at("from")
+	dir, err := openDir(r.root, from)
+	if err != nil {
+		r.at(n, "from: %v", err)
+		return
+	}
+	b := &bundleReader{ctx: r.ctx, refuse: func(format string, args ...any) { r.at(n, "from: "+format, args...) }}
+	b.walk(dir, from, "")
+	if err := dir.Close(); err != nil {
+		r.at(n, "from: %v", err)
+	}
+	slices.SortFunc(b.files, func(x, y api.File) int { return strings.Compare(x.Path, y.Path) })
+	v.Files = b.files
+	for i, f := range v.Files {
+		if f.Path == setupScript {
+			v.Setup, v.Files[i].Mode = setupScript, 0o755
+		}
+		r.m.files[f.Digest] = staged{from, f}
+	}
+	if len(v.Files) == 0 && !b.stop {
+		r.at(n, "from: %s holds no files", from)
+	}
+}
+
+// file returns the text of a file below the manifest's folder.
+func (r *reader) file(n *yaml.Node, what string) string {
+	name := r.line(n, what)
+	if name == "" {
+		return ""
+	}
+	dir, err := openDir(r.root, path.Dir(filepath.ToSlash(name)))
+	if err != nil {
+		r.at(n, "%s: %v", what, err)
+		return ""
+	}
+	b, err := readRegular(dir, path.Base(filepath.ToSlash(name)), maxText)
+	if err = errors.Join(err, dir.Close()); err != nil {
+		r.at(n, "%s: %s: %v", what, clip(name), err)
+		return ""
+	}
+	if err := checkText(string(b)); err != nil {
+		r.at(n, "%s: %s: %v", what, clip(name), err)
+		return ""
+	}
+	return string(b)
+}
+
+type bundleReader struct {
+	ctx    context.Context
+	refuse func(format string, args ...any)
+	files  []api.File
+	total  int64
+	stop   bool // a bound was passed, or the caller has gone
+}
+
+// walk reads dir, which is rel within the bundle and from/rel to a person.
+func (b *bundleReader) walk(dir *os.Root, from, rel string) {
+	names, err := namesIn(dir)
+	if err != nil {
+		b.refuse("%s: %v", path.Join(from, rel), err)
+		return
+	}
+	for _, name := range names {
+		if b.stop = b.stop || b.ctx.Err() != nil; b.stop {
+			return
+		}
+		p := path.Join(rel, name)
+		if err := catalog.CheckPath(p); err != nil {
+			b.refuse("%q: %v", path.Join(from, p), err)
+			continue
+		}
+		st, err := dir.Lstat(name)
+		switch {
+		case err != nil:
+			b.refuse("%s: %v", path.Join(from, p), err)
+		case st.IsDir():
+			sub, err := descend(dir, name)
+			if err != nil {
+				b.refuse("%s: %v", path.Join(from, p), err)
+				continue
+			}
+			b.walk(sub, from, p)
+			_ = sub.Close() // a directory that was only read
+		case st.Mode().IsRegular():
+			b.add(dir, name, from, p)
+		default:
+			b.refuse("%s: is %s; a capability holds regular files only", path.Join(from, p), typeOf(st.Mode()))
+		}
+	}
+}
+
+func (b *bundleReader) add(dir *os.Root, name, from, p string) {
+	if len(b.files) == catalog.MaxFiles {
+		b.refuse("%s: more than %d files", path.Join(from, p), catalog.MaxFiles)
+		b.stop = true
+		return
+	}
+	f, err := openRegular(dir, name)
+	if err != nil {
+		b.refuse("%s: %v", path.Join(from, p), err)
+		return
+	}
+	sum := sha256.New()
+	// One byte more than fits says that it does not fit.
+	n, err := io.Copy(sum, io.LimitReader(f.File, catalog.MaxBundle-b.total+1))
+	b.total += n
+	if err = errors.Join(err, f.Close()); err != nil {
+		b.refuse("%s: %v", path.Join(from, p), err)
+		return
+	}
+	if b.total > catalog.MaxBundle {
+		b.refuse("%s: with this file the capability is larger than %d MiB", path.Join(from, p), catalog.MaxBundle>>20)
+		b.stop = true
+		return
+	}
+	mode := uint32(0o644)
+	if f.mode&0o100 != 0 {
+		mode = 0o755
+	}
+	b.files = append(b.files, api.File{Path: p, Mode: mode, Size: n, Digest: api.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))})
+}
+
+// openDir opens a directory below root and follows no link on the way.
+func openDir(root *os.Root, rel string) (*os.Root, error) {
+	clean := filepath.ToSlash(filepath.Clean(rel))
+	if filepath.IsAbs(rel) || strings.HasPrefix(rel, "/") {
+		return nil, fmt.Errorf("%q is absolute; paths are relative to the manifest", clip(rel))
+	}
+	if clean == ".." || strings.HasPrefix(clean, "../") {
+		return nil, fmt.Errorf("%q leads out of the manifest's folder", clip(rel))
+	}
+	at, err := root.OpenRoot(".")
+	if err != nil {
+		return nil, err
+	}
+	if clean == "." {
+		return at, nil
+	}
+	for part := range strings.SplitSeq(clean, "/") {
+		next, err := descend(at, part)
+		if err = errors.Join(err, at.Close()); err != nil {
+			return nil, fmt.Errorf("%s: %w", clip(rel), err)
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// descend opens a directory in dir that is one itself and not a link to one.
+func descend(dir *os.Root, name string) (*os.Root, error) {
+	st, err := dir.Lstat(name)
+	if err != nil {
+		return nil, plainErr(err)
+	}
+	if !st.IsDir() {
+		return nil, fmt.Errorf("%s is %s, want a directory", clip(name), typeOf(st.Mode()))
+	}
+	sub, err := dir.OpenRoot(name)
+	if err != nil {
+		return nil, plainErr(err)
+	}
+	if now, err := sub.Stat("."); err != nil || !os.SameFile(st, now) {
+		return nil, errors.Join(errMoved, sub.Close())
+	}
+	return sub, nil
+}
+
+type regular struct {
+	*os.File
+	mode fs.FileMode
+}
+
+// openRegular opens a file in dir that is regular itself and not a link.
+func openRegular(dir *os.Root, name string) (*regular, error) {
+	st, err := dir.Lstat(name)
+	if err != nil {
+		return nil, plainErr(err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("is %s, want a regular file", typeOf(st.Mode()))
+	}
+	f, err := dir.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, plainErr(err)
+	}
+	now, err := f.Stat()
+	if err != nil || !now.Mode().IsRegular() || !os.SameFile(st, now) {
+		return nil, errors.Join(errMoved, f.Close())
+	}
+	return &regular{f, now.Mode()}, nil
+}
+
+func readRegular(dir *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := openRegular(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f.File, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("larger than %d KiB", limit>>10)
+	}
+	return b, errors.Join(err, f.Close())
+}
+
+func namesIn(dir *os.Root) ([]string, error) {
+	d, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(catalog.MaxFiles + 1)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err == nil && len(names) > catalog.MaxFiles {
+		err = fmt.Errorf("more than %d files", catalog.MaxFiles)
+	}
+	slices.Sort(names)
+	return names, errors.Join(err, d.Close())
+}
+
+// plainErr drops the system call's name, which tells a person nothing.
+func plainErr(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+func typeOf(m fs.FileMode) string {
+	switch {
+	case m&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case m.IsDir():
+		return "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		return "a fifo"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	case m.IsRegular():
+		return "a regular file"
+	}
+	return "not a regular file"
+}

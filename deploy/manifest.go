@@ -1,0 +1,187 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+)
+
+// Manifest is a bailiwick.yaml that was read, with everything that it names.
+// Whether what it names exists is known when it meets a catalog, in Plan.
+type Manifest struct {
+	path  string // absolute
+	shown string // as the caller wrote it
+	dir   string // its folder
+	decls []*decl
+	files map[api.Digest]staged
+}
+
+// decl is one artifact as the manifest declares it.
+type decl struct {
+	ref   api.Ref
+	node  *yaml.Node
+	pos   map[string]*yaml.Node // field → where it stands
+	doc   []byte                // the artifact document
+	about string
+}
+
+// staged says where a capability's file is on disk until it is in the
+// catalog.
+type staged struct {
+	from string // directory, below the manifest's folder
+	file api.File
+}
+
+// Load reads the manifest at path and every file that it names. The error is
+// Problems when the manifest or those files are wrong.
+func Load(ctx context.Context, path string) (*Manifest, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	b, err := readManifest(abs)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	root, err := os.OpenRoot(filepath.Dir(abs))
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	r := &reader{
+		parser: parser{list{file: path}},
+		ctx:    ctx,
+		root:   root,
+		m:      &Manifest{path: abs, shown: path, dir: filepath.Dir(abs), files: map[api.Digest]staged{}},
+		refs:   map[api.Ref]*decl{},
+	}
+	r.read(b)
+	if err := errors.Join(ctx.Err(), root.Close()); err != nil {
+		return nil, err
+	}
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return r.m, nil
+}
+
+// Path is the absolute path of the manifest.
+func (m *Manifest) Path() string { return m.path }
+
+func readManifest(path string) (b []byte, err error) {
+	st, err := os.Stat(path)
+	if err == nil && !st.Mode().IsRegular() { // before opening: a fifo would never open
+		err = fmt.Errorf("%s: not a regular file", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path) //nolint:gosec // G304: the caller names its own manifest
+	if err != nil {
+		return nil, err
+	}
+	b, err = io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
+	return b, errors.Join(err, f.Close())
+}
+
+// reader reads one manifest.
+type reader struct {
+	parser
+	ctx  context.Context
+	root *os.Root // the manifest's folder
+	m    *Manifest
+	refs map[api.Ref]*decl
+}
+
+func (r *reader) read(b []byte) {
+	n := r.document(b)
+	if n == nil {
+		return
+	}
+	version := false
+	each := func(what string, one func(*decl, string)) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			r.items(n, what, func(i int, item *yaml.Node) {
+				one(&decl{node: item, pos: map[string]*yaml.Node{}}, fmt.Sprintf("%s[%d]", what, i))
+			})
+		}
+	}
+	r.fields(n, "manifest", map[string]func(*yaml.Node){
+		"version": func(n *yaml.Node) {
+			version = true
+			if r.count(n, "version") != 1 {
+				r.at(n, "version: this build reads version 1")
+			}
+		},
+		"capabilities": each("capabilities", r.capability),
+		"subagents":    each("subagents", r.subagent),
+		"envs":         each("envs", r.env),
+		"sources":      each("sources", r.source),
+		"targets":      each("targets", r.target),
+		"roles":        each("roles", r.role),
+		"grants":       each("grants", r.grant),
+	}, "tools", "policies", "pipelines", "egress", "secrets", "schedules", "queues")
+	if !version && n.Kind == yaml.MappingNode {
+		r.at(n, "manifest: the key \"version\" is missing; write \"version: 1\"")
+	}
+}
+
+// declare adds an artifact to the manifest, if it has a name.
+func (r *reader) declare(d *decl, kind api.Kind, name api.Name, about string, value any) {
+	if name == "" {
+		if _, given := d.pos["name"]; !given && d.node.Kind == yaml.MappingNode {
+			r.at(d.node, "%s: the key \"name\" is missing", kind)
+		}
+		return
+	}
+	d.ref, d.about = api.RefTo(kind, name), about
+	if first, twice := r.refs[d.ref]; twice {
+		r.at(d.at("name"), "%s: is declared twice, first in line %d", d.ref, first.node.Line)
+		return
+	}
+	r.refs[d.ref] = d
+	doc, err := canon.Marshal(value)
+	if err == nil && len(doc) > catalog.MaxDocument {
+		err = fmt.Errorf("is larger than %d bytes", catalog.MaxDocument)
+	}
+	if err != nil {
+		r.at(d.node, "%s: %v", d.ref, err)
+		return
+	}
+	d.doc = doc
+	r.m.decls = append(r.m.decls, d)
+}
+
+// at returns where a field stands, or the whole declaration.
+func (d *decl) at(field string) *yaml.Node {
+	if n, ok := d.pos[field]; ok {
+		return n
+	}
+	return d.node
+}
+
+// in wraps a reader so that the field's place is remembered.
+func (d *decl) in(field string, read func(*yaml.Node)) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		d.pos[field] = n
+		read(n)
+	}
+}
+
+func (r *reader) names(d *decl, field string, into *[]api.Name) func(*yaml.Node) {
+	return d.in(field, func(n *yaml.Node) {
+		r.items(n, field, func(i int, item *yaml.Node) {
+			at := fmt.Sprintf("%s[%d]", field, i)
+			d.pos[at] = item
+			*into = append(*into, r.name(item, at))
+		})
+	})
+}

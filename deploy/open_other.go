@@ -1,0 +1,5 @@
+//go:build !unix
+
+package deploy
+
+const nonblock = 0

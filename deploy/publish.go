@@ -1,0 +1,165 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// release is a revision that is about to become visible.
+type release struct {
+	number   uint64
+	doc      []byte
+	manifest []byte
+	fresh    []byte       // the envelope with the new signatures
+	signed   []seal.KeyID // keys that signed in earlier envelopes
+}
+
+// publish attaches the new signatures and replaces the index. It is the one
+// moment at which a revision or proposal comes into being.
+func (c *Catalog) publish(ctx context.Context, r release) (*Applied, error) {
+	ids, err := seal.VerifyDetached(r.doc, [][]byte{r.fresh}, seal.Revision, c.cfg.TrustRoot)
+	if err != nil && !errors.Is(err, seal.ErrThreshold) {
+		return nil, err // a signer that signs wrongly is noticed before anyone else notices
+	}
+	ids = append(ids, r.signed...)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	signature, err := catalog.SignatureManifest(r.manifest, r.fresh)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range [][]byte{r.fresh, signature} {
+		if _, err := c.store.Put(ctx, b); err != nil {
+			return nil, fmt.Errorf("signature: %w", err)
+		}
+	}
+	done := &Applied{
+		Number: r.number, Digest: api.DigestOf(r.doc), Signers: ids,
+		Needed: c.cfg.TrustRoot.Threshold, Proposal: len(ids) < c.cfg.TrustRoot.Threshold,
+	}
+	index, err := c.nextIndex(ctx, r.manifest, signature, done)
+	if err != nil {
+		return nil, err
+	}
+	if c.cfg.beforePublish != nil {
+		c.cfg.beforePublish()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := c.replaceIndex(index); err != nil {
+		return nil, fmt.Errorf("catalog index: %w", err)
+	}
+	return done, nil
+}
+
+// nextIndex is the index with the revision or proposal in it. A proposal that
+// makes way goes with its signatures.
+func (c *Catalog) nextIndex(ctx context.Context, manifest, signature []byte, done *Applied) ([]byte, error) {
+	raw, err := c.store.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var index ocispec.Index
+	if err := canon.Decode(raw, &index); err != nil {
+		return nil, fmt.Errorf("catalog index: %w", err)
+	}
+	tags := []string{catalog.TagProposal}
+	if !done.Proposal {
+		tags = []string{catalog.TagOf(done.Number), catalog.TagCurrent}
+	}
+	kept := keepEntries(index.Manifests, api.DigestOf(manifest), append(tags, catalog.TagProposal))
+	for _, t := range tags {
+		kept = append(kept, catalog.IndexEntry(manifest, t))
+	}
+	index.Manifests = append(kept, catalog.SignatureEntry(signature, api.DigestOf(manifest)))
+	next, err := canon.Marshal(index)
+	if err == nil && len(next) > blob.MaxIndex {
+		err = api.Errorf(api.CodeTooLarge, "catalog index: would be larger than %d bytes", blob.MaxIndex)
+	}
+	return next, err
+}
+
+// keepEntries drops the entries under the given tags, and the signatures of
+// manifests that no tag names any more.
+func keepEntries(all []ocispec.Descriptor, manifest api.Digest, tags []string) []ocispec.Descriptor {
+	alive := map[string]bool{string(manifest): true}
+	var kept []ocispec.Descriptor
+	for _, d := range all {
+		tag, ok := d.Annotations[ocispec.AnnotationRefName]
+		if ok && slices.Contains(tags, tag) {
+			continue
+		}
+		if ok {
+			alive[string(d.Digest)] = true
+		}
+		kept = append(kept, d)
+	}
+	return slices.DeleteFunc(kept, func(d ocispec.Descriptor) bool {
+		subject, ok := catalog.SubjectOf(d)
+		return ok && !alive[subject]
+	})
+}
+
+// replaceIndex makes b the index, durably and at once.
+func (c *Catalog) replaceIndex(b []byte) error {
+	root, err := os.OpenRoot(c.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	temp := ".index-" + rand.Text()
+	err = writeSynced(root, temp, b)
+	if err == nil {
+		err = root.Rename(temp, ocispec.ImageIndexFile)
+	}
+	if err != nil {
+		if gone := root.Remove(temp); !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+		return errors.Join(err, root.Close())
+	}
+	if runtime.GOOS == "windows" {
+		return root.Close() // directories cannot be synced there
+	}
+	d, err := root.Open(".")
+	if err != nil {
+		return errors.Join(err, root.Close())
+	}
+	return errors.Join(d.Sync(), d.Close(), root.Close())
+}
+
+func writeSynced(root *os.Root, name string, b []byte) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.ReadFrom(bytes.NewReader(b))
+	if err == nil && runtime.GOOS != "windows" {
+		err = f.Chmod(0o644) // whatever the umask says: the service reads it
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func manifestDir(p string) string { return filepath.Dir(p) }
+
+func parent(name string) string { return filepath.ToSlash(filepath.Dir(filepath.FromSlash(name))) }
+
+func base(name string) string { return filepath.Base(filepath.FromSlash(name)) }

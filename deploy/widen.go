@@ -1,0 +1,269 @@
+package deploy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+)
+
+// Widening is one way in which a plan lets somebody, or some worker, do more
+// than before. A reviewer reads these lines first.
+type Widening struct {
+	Ref  api.Ref `json:"ref"`
+	What string  `json:"what"`
+}
+
+// Widenings lists every widening of authority between two sets. When in doubt
+// it says so rather than not: a changed command, setup script or verify
+// command is listed, because nothing here can tell what it does.
+func Widenings(before, after *catalog.Set) []Widening {
+	if before == nil {
+		before = catalog.NewSet()
+	}
+	w := &widening{}
+	for n, v := range after.Capabilities {
+		old, had := before.Capabilities[n]
+		w.capability(api.RefTo(api.KindCapability, n), old, v, had)
+	}
+	for n, v := range after.Subagents {
+		old, had := before.Subagents[n]
+		w.subagent(api.RefTo(api.KindSubagent, n), old, v, had)
+	}
+	for n, v := range after.Envs {
+		old, had := before.Envs[n]
+		w.env(api.RefTo(api.KindEnv, n), old, v, had)
+	}
+	for n, v := range after.Sources {
+		old, had := before.Sources[n]
+		if ref := api.RefTo(api.KindSource, n); !had {
+			w.add(ref, "new source: %s", v.Repo)
+		} else if old.Repo != v.Repo {
+			w.add(ref, "another repository: %s, was %s", v.Repo, old.Repo)
+		}
+	}
+	for n, v := range after.Targets {
+		old, had := before.Targets[n]
+		w.target(api.RefTo(api.KindTarget, n), old, v, had)
+	}
+	for n, v := range after.Grants {
+		old, had := before.Grants[n]
+		w.grant(api.RefTo(api.KindGrant, n), old, v, had)
+	}
+	slices.SortStableFunc(w.all, func(a, b Widening) int { return byKind(a.Ref, b.Ref) })
+	return w.all
+}
+
+type widening struct{ all []Widening }
+
+func (w *widening) add(ref api.Ref, format string, args ...any) {
+	w.all = append(w.all, Widening{ref, fmt.Sprintf(format, args...)})
+}
+
+func (w *widening) capability(ref api.Ref, old, v api.Capability, had bool) {
+	script := func(c api.Capability) api.Digest {
+		for _, f := range c.Files {
+			if f.Path == c.Setup {
+				return f.Digest
+			}
+		}
+		return ""
+	}
+	switch {
+	case v.Setup == "":
+	case !had || old.Setup == "":
+		w.add(ref, "new setup script: %s runs in the jail before the agent", v.Setup)
+	case script(old) != script(v) || old.Setup != v.Setup:
+		w.add(ref, "the setup script %s is another", v.Setup)
+	}
+}
+
+func (w *widening) subagent(ref api.Ref, old, v api.Subagent, had bool) {
+	if !had {
+		w.add(ref, "new worker: runs %s in role %s, tier %s", commandText(v.Command), v.Role, v.Tier)
+		return
+	}
+	if !slices.Equal(old.Command, v.Command) || old.Agent != v.Agent {
+		w.add(ref, "new command: %s, was %s", commandText(v.Command), commandText(old.Command))
+	}
+	if v.Tier > old.Tier {
+		w.add(ref, "higher tier: %s, was %s", v.Tier, old.Tier)
+	}
+	if v.Role != old.Role {
+		w.add(ref, "new role: %s, was %s", v.Role, old.Role)
+	}
+	w.gained(ref, "capability", old.Capabilities, v.Capabilities)
+	w.limits(ref, old.Limits.Or(api.DefaultLimits()), v.Limits.Or(api.DefaultLimits()))
+	w.checks(ref, old, v)
+}
+
+// checks lists what judged a worker and judges it less, or otherwise, now.
+func (w *widening) checks(ref api.Ref, old, v api.Subagent) {
+	switch {
+	case old.Verify == nil:
+	case v.Verify == nil:
+		w.add(ref, "no verify command any more; it was %s", commandText(old.Verify.Command))
+	default:
+		if !slices.Equal(old.Verify.Command, v.Verify.Command) {
+			w.add(ref, "another verify command: %s, was %s", commandText(v.Verify.Command), commandText(old.Verify.Command))
+		}
+		if v.Verify.ReportOnly && !old.Verify.ReportOnly {
+			w.add(ref, "a red verify no longer fails the dispatch")
+		}
+	}
+	if old.Input != nil && v.Input == nil {
+		w.add(ref, "no input schema any more: every input is taken")
+	}
+	if old.Output != nil && v.Output == nil {
+		w.add(ref, "no output schema any more: every output is taken")
+	}
+}
+
+func (w *widening) env(ref api.Ref, old, v api.Env, had bool) {
+	for _, name := range slices.Sorted(maps.Keys(v.Values)) {
+		if was, ok := old.Values[name]; (!had || !ok || was != v.Values[name]) && steers(name) {
+			w.add(ref, "%s=%s steers which code programs load", name, v.Values[name])
+		}
+	}
+}
+
+// steers names the variables that make programs run other code.
+func steers(name string) bool {
+	switch name {
+	case "PATH", "BASH_ENV", "ENV", "IFS", "PYTHONPATH", "PYTHONSTARTUP", "NODE_OPTIONS", "NODE_PATH", "PERL5LIB", "PERL5OPT",
+		"RUBYLIB", "RUBYOPT", "JAVA_TOOL_OPTIONS", "GOFLAGS", "GOPROXY", "GOTOOLCHAIN", "SHELL", "EDITOR", "PAGER":
+		return true
+	}
+	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "DYLD_")
+}
+
+func (w *widening) target(ref api.Ref, old, v api.Target, had bool) {
+	if !had {
+		w.add(ref, "new target: executor %s, level %s, mode %s", v.Executor, v.Level, v.Mode)
+	} else {
+		was, errOld := old.Mode.Ceiling()
+		is, errNew := v.Mode.Ceiling()
+		if errOld != nil || errNew != nil || is > was {
+			w.add(ref, "wider mode: %s, was %s", v.Mode, old.Mode)
+		}
+		if old.Level != v.Level || old.Executor != v.Executor {
+			w.add(ref, "other isolation: executor %s level %s, was %s %s", v.Executor, v.Level, old.Executor, old.Level)
+		}
+		w.bounds(ref, old.Limits, v.Limits)
+	}
+	for _, p := range v.ReadOnly {
+		if !slices.Contains(old.ReadOnly, p) {
+			w.add(ref, "new read-only mount: jails see %s of the host", p)
+		}
+	}
+	for _, p := range v.Path {
+		if !slices.Contains(old.Path, p) {
+			w.add(ref, "new directory on PATH: %s", p)
+		}
+	}
+}
+
+func (w *widening) grant(ref api.Ref, old, v api.Grant, had bool) {
+	if !had {
+		w.add(ref, "new grant: %s may dispatch %s, up to %s", v.Principal, nameList(v.Subagents), v.Ceiling)
+	} else {
+		if v.Principal != old.Principal {
+			w.add(ref, "goes to %s, was %s", v.Principal, old.Principal)
+		}
+		if v.Ceiling > old.Ceiling {
+			w.add(ref, "higher ceiling: %s, was %s", v.Ceiling, old.Ceiling)
+		}
+		w.gained(ref, "subagent", old.Subagents, v.Subagents)
+	}
+	w.gained(ref, "env", old.Envs, v.Envs)
+	w.gained(ref, "source", old.Sources, v.Sources)
+	w.gained(ref, "extra capability", old.Capabilities, v.Capabilities)
+	w.gained(ref, "target", old.Targets, v.Targets)
+}
+
+func (w *widening) gained(ref api.Ref, what string, old, now []api.Name) {
+	for _, n := range now {
+		if !slices.Contains(old, n) {
+			w.add(ref, "gains %s %s", what, n)
+		}
+	}
+}
+
+// limits compares two sets of limits in which every field is set.
+func (w *widening) limits(ref api.Ref, old, now api.Limits) {
+	raised(w, ref, "timeout", old.Timeout, now.Timeout)
+	raised(w, ref, "memory", old.Memory, now.Memory)
+	raised(w, ref, "processes", old.Processes, now.Processes)
+	raised(w, ref, "disk", old.Disk, now.Disk)
+	raised(w, ref, "fileSize", old.FileSize, now.FileSize)
+	raised(w, ref, "files", old.Files, now.Files)
+	raised(w, ref, "cpu", old.CPU, now.CPU)
+	raised(w, ref, "log", old.Log, now.Log)
+}
+
+// bounds compares the upper bounds of a target, where nothing means none.
+func (w *widening) bounds(ref api.Ref, old, now api.Limits) {
+	none := api.Limits{
+		Timeout: 1 << 62, Memory: 1 << 62, Processes: 1 << 30, Disk: 1 << 62,
+		FileSize: 1 << 62, Files: 1 << 30, CPU: 1 << 20, Log: 1 << 62,
+	}
+	dropped := &widening{}
+	dropped.limits(ref, old.Or(none), now.Or(none))
+	for _, d := range dropped.all {
+		what, _, _ := strings.Cut(d.What, ":")
+		if _, is, _ := strings.Cut(what, "raised "); is != "" && fieldIsZero(now, is) {
+			d.What = "the bound on " + is + " is dropped"
+		}
+		w.all = append(w.all, d)
+	}
+}
+
+func fieldIsZero(l api.Limits, field string) bool {
+	return map[string]bool{
+		"timeout": l.Timeout == 0, "memory": l.Memory == 0, "processes": l.Processes == 0, "disk": l.Disk == 0,
+		"fileSize": l.FileSize == 0, "files": l.Files == 0, "cpu": l.CPU == 0, "log": l.Log == 0,
+	}[field]
+}
+
+func raised[T interface {
+	~int | ~int64 | ~float64
+}](w *widening, ref api.Ref, field string, old, now T) {
+	if now > old {
+		w.add(ref, "raised %s: %s, was %s", field, limitText(now), limitText(old))
+	}
+}
+
+func limitText(v any) string {
+	if d, ok := v.(api.Duration); ok {
+		b, err := d.MarshalText()
+		if err == nil {
+			return string(b)
+		}
+	}
+	return fmt.Sprint(v)
+}
+
+func commandText(c api.Command) string {
+	if len(c) == 0 {
+		return "nothing"
+	}
+	parts := make([]string, 0, len(c))
+	for _, a := range c {
+		if a == "" || strings.ContainsAny(a, " \t\n\"'") {
+			a = fmt.Sprintf("%q", a)
+		}
+		parts = append(parts, a)
+	}
+	return strings.Join(parts, " ")
+}
+
+func nameList(names []api.Name) string {
+	parts := make([]string, 0, len(names))
+	for _, n := range names {
+		parts = append(parts, string(n))
+	}
+	return strings.Join(parts, ", ")
+}
