@@ -260,3 +260,29 @@ func describe(t testing.TB, dir string) map[string]string {
 	}))
 	return m
 }
+
+// Control: the same proof passes on the patch as it is.
+//
+// proves R-D5
+func TestAPatchThatDoesNotGiveTheCapturedTreeIsRefused(t *testing.T) {
+	s := newScene(t, "sha1", func(d string) { write(t, d+"/a.txt", "a\n") }).snapshot()
+	write(t, s.work+"/a.txt", "changed\n")
+	res := s.capture()
+	prove := func(edit func(string) string) error {
+		b, err := os.ReadFile(res.PatchFile)
+		must(t, err)
+		f, err := os.CreateTemp(t.TempDir(), "patch")
+		must(t, err)
+		defer f.Close() //nolint:errcheck // a test's
+		_, err = f.WriteString(edit(string(b)))
+		must(t, err)
+		return s.repo.prove(t.Context(), f, &res)
+	}
+	must(t, prove(func(p string) string { return p }))
+	if err := prove(func(p string) string { return strings.Replace(p, "+changed", "+other", 1) }); err == nil || !strings.Contains(err.Error(), "it gives tree") {
+		t.Errorf("another content: %v", err)
+	}
+	if err := prove(func(p string) string { return strings.Replace(p, "-a\n", "-b\n", 1) }); err == nil {
+		t.Error("a patch that does not apply was accepted")
+	}
+}

@@ -30,7 +30,9 @@ func (r *Repo) makePatch(ctx context.Context, root *os.File, c *change, res *Res
 		return err
 	}
 	name := f.Name()
-	err = r.prove(ctx, f, res, c.now.cfg.MaxPatch)
+	if err = r.writePatch(ctx, f, res, c.now.cfg.MaxPatch); err == nil {
+		err = r.prove(ctx, f, res)
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = os.Remove(name)
 		return err
@@ -39,9 +41,8 @@ func (r *Repo) makePatch(ctx context.Context, root *os.File, c *change, res *Res
 	return nil
 }
 
-// prove writes the patch to f and applies it to the base in an index of its
-// own: the tree that comes out must be the one that was captured.
-func (r *Repo) prove(ctx context.Context, f *os.File, res *Result, most int64) error {
+// writePatch writes the patch to f.
+func (r *Repo) writePatch(ctx context.Context, f *os.File, res *Result, most int64) error {
 	limit := &limitWriter{w: bufio.NewWriterSize(f, 1<<16), left: most}
 	diff := r.git("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv",
 		"--no-color", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "--inter-hunk-context=0",
@@ -51,10 +52,13 @@ func (r *Repo) prove(ctx context.Context, f *os.File, res *Result, most int64) e
 	if limit.over {
 		return &LimitError{What: "bytes of patch", Limit: most}
 	}
-	if err = errors.Join(err, limit.w.Flush()); err != nil {
-		return err
-	}
 	res.PatchSize = most - limit.left
+	return errors.Join(err, limit.w.Flush())
+}
+
+// prove applies the patch in f to the base, in an index of its own: the tree
+// that comes out must be the one that was captured.
+func (r *Repo) prove(ctx context.Context, f *os.File, res *Result) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
