@@ -1,0 +1,192 @@
+package deploycli
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/deploy"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+//go:embed all:sample
+var sample embed.FS //nolint:gochecknoglobals // go:embed needs a variable; nothing writes it
+
+type made struct {
+	Path string `json:"path"`
+	Made bool   `json:"made"` // false: it was there and was left alone
+	What string `json:"what"`
+}
+
+func (p *program) initCommand() *cobra.Command {
+	var plain bool
+	cmd := &cobra.Command{
+		Use:   "init [DIR]",
+		Short: "Make a deploy key, a trust root, an empty catalog, and a sample manifest in DIR",
+		Long:  "init sets up what is not there yet and never overwrites anything: the deploy key, the trust\nroot that lists it, an empty catalog, and in DIR a commented bailiwick.yaml that applies as it is.",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			return p.init(cmd.Context(), dir, plain)
+		},
+	}
+	cmd.Flags().BoolVar(&plain, "insecure-unencrypted", false, "make a key without a passphrase: whoever can read the file can sign")
+	p.formatFlag(cmd, "text")
+	return cmd
+}
+
+func (p *program) init(ctx context.Context, dir string, plain bool) error {
+	steps := []func() (made, error){
+		func() (made, error) { return p.initKey(ctx, plain) },
+		p.initTrust,
+		p.initCatalog,
+	}
+	all := []made{}
+	for _, step := range steps {
+		m, err := step()
+		if err != nil {
+			return err
+		}
+		all = append(all, m)
+	}
+	samples, err := p.initSample(dir)
+	if err != nil {
+		return err
+	}
+	all = append(all, samples...)
+	err = p.answer(all, func(o *out) {
+		for _, m := range all {
+			word := "made "
+			if !m.Made {
+				word = "there"
+			}
+			o.linef("%s  %-14s %s", word, m.What, visible(m.Path))
+		}
+	}, func(o *out) {
+		for _, m := range all {
+			o.line(m.Path)
+		}
+	})
+	p.say("Next: read %s, then run: bailiwick catalog plan -f %s", filepath.Join(dir, manifestName), filepath.Join(dir, manifestName))
+	return err
+}
+
+func (p *program) initKey(ctx context.Context, plain bool) (made, error) {
+	path, err := p.keyPath()
+	if err != nil {
+		return made{}, err
+	}
+	m := made{Path: path, What: "deploy key"}
+	if _, err := os.Lstat(path); err == nil {
+		return m, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return m, err
+	}
+	m.Made = true
+	_, err = p.createKey(ctx, path, "", plain)
+	return m, err
+}
+
+func (p *program) initTrust() (made, error) {
+	m := made{Path: p.trustPath(), What: "trust root"}
+	if _, err := os.Lstat(m.Path); err == nil {
+		_, err := seal.LoadTrustRoot(m.Path)
+		return m, err
+	}
+	path, err := p.keyPath()
+	if err != nil {
+		return m, err
+	}
+	k, err := seal.LoadPublic(path)
+	if err != nil {
+		return m, err
+	}
+	m.Made = true
+	return m, seal.CreateTrustRoot(m.Path, seal.RootOf(k))
+}
+
+func (p *program) initCatalog() (made, error) {
+	m := made{Path: p.catalogPath(), What: "catalog"}
+	root, err := seal.LoadTrustRoot(p.trustPath())
+	if err != nil {
+		return m, err
+	}
+	cfg := deploy.Config{Dir: m.Path, TrustRoot: root, Now: p.Now}
+	c, err := deploy.Open(cfg)
+	if errors.Is(err, blob.ErrNoStore) {
+		m.Made = true
+		c, err = deploy.Create(cfg)
+	}
+	if err != nil {
+		return m, err
+	}
+	return m, c.Close()
+}
+
+// initSample writes the sample manifest with the files that it names, unless
+// there is a manifest already.
+func (p *program) initSample(dir string) ([]made, error) {
+	manifest := filepath.Join(dir, manifestName)
+	if _, err := os.Lstat(manifest); err == nil {
+		return []made{{Path: manifest, What: "manifest"}}, nil
+	}
+	var all []made
+	err := fs.WalkDir(sample, "sample", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := sample.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		rel := strings.TrimPrefix(name, "sample/")
+		text := strings.ReplaceAll(string(b), "LOGIN", p.principalName())
+		m := made{Path: filepath.Join(dir, filepath.FromSlash(rel)), What: "sample"}
+		if rel == manifestName {
+			m.What = "manifest"
+		}
+		m.Made, err = writeNew(m.Path, text, path.Ext(rel) == ".sh")
+		all = append(all, m)
+		return err
+	})
+	return all, err
+}
+
+// principalName is the login as a principal can carry it.
+func (p *program) principalName() string {
+	if _, err := api.ParsePrincipal("local:" + p.Login); err != nil {
+		return "me"
+	}
+	return p.Login
+}
+
+func writeNew(name, text string, script bool) (bool, error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // G301: a manifest is meant to be read
+		return false, err
+	}
+	mode := fs.FileMode(0o644)
+	if script {
+		mode = 0o755
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // G304: in the directory that the caller named
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = f.WriteString(text)
+	return true, errors.Join(err, f.Close())
+}

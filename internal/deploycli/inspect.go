@@ -1,0 +1,267 @@
+package deploycli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/deploy"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+)
+
+func (p *program) inspect(use, short string, args cobra.PositionalArgs, run func(context.Context, *deploy.Catalog, []string) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withCatalog(func(c *deploy.Catalog) error { return run(cmd.Context(), c, args) })
+		},
+	}
+	p.formatFlag(cmd, "text")
+	return cmd
+}
+
+type listed struct {
+	Ref         api.Ref    `json:"ref"`
+	Digest      api.Digest `json:"digest"`
+	Description string     `json:"description,omitempty"`
+}
+
+func (p *program) listCommand() *cobra.Command {
+	return p.inspect("list [KIND]", "List the artifacts of the current revision", cobra.MaximumNArgs(1),
+		func(ctx context.Context, c *deploy.Catalog, args []string) error {
+			if len(args) == 1 && !slices.Contains(api.Kinds(), api.Kind(args[0])) {
+				return api.Errorf(api.CodeInvalid, "list: unknown kind %q; there are %v", args[0], api.Kinds())
+			}
+			r, err := current(ctx, c)
+			if err != nil {
+				return err
+			}
+			all := []listed{}
+			for _, kind := range api.Kinds() {
+				if len(args) == 1 && kind != api.Kind(args[0]) {
+					continue
+				}
+				for _, name := range r.Names(kind) {
+					e, err := r.Entry(kind, name)
+					if err != nil {
+						return err
+					}
+					all = append(all, listed{api.RefTo(kind, name), e.Digest, e.Description})
+				}
+			}
+			return p.answer(all, func(o *out) {
+				rows := make([][]string, 0, len(all))
+				for _, a := range all {
+					rows = append(rows, []string{string(a.Ref), a.Digest.Short(), a.Description})
+				}
+				o.table([]string{"ARTIFACT", "DIGEST", "DESCRIPTION"}, rows)
+			}, func(o *out) {
+				for _, a := range all {
+					o.line(string(a.Ref))
+				}
+			})
+		})
+}
+
+func (p *program) showCommand() *cobra.Command {
+	var file string
+	cmd := p.inspect("show [KIND/NAME]", "Show the current revision, an artifact, or a file of a capability", cobra.MaximumNArgs(1),
+		func(ctx context.Context, c *deploy.Catalog, args []string) error {
+			r, err := current(ctx, c)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return p.showRevision(r)
+			}
+			kind, name, err := api.Ref(args[0]).Split()
+			if err != nil {
+				return api.Errorf(api.CodeInvalid, "%w", err)
+			}
+			if file != "" {
+				return p.showFile(ctx, c, r, kind, name, file)
+			}
+			return p.showArtifact(r, kind, name)
+		})
+	cmd.Flags().StringVar(&file, "file", "", "print this file of a capability")
+	return cmd
+}
+
+type shownRevision struct {
+	Digest   api.Digest   `json:"digest"`
+	Manifest api.Digest   `json:"manifest"`
+	Signers  []string     `json:"signers"`
+	Revision api.Revision `json:"revision"`
+}
+
+func (p *program) showRevision(r *deploy.Revision) error {
+	s := shownRevision{Digest: r.Digest(), Manifest: r.Manifest(), Signers: []string{}, Revision: r.Document()}
+	for _, k := range r.Signers() {
+		s.Signers = append(s.Signers, string(k))
+	}
+	return p.answer(s, func(o *out) {
+		o.row("revision", strconv.FormatUint(r.Number(), 10))
+		o.row("digest", string(r.Digest()))
+		o.row("manifest", string(r.Manifest()))
+		o.row("created", r.CreatedAt().Format(time.RFC3339))
+		o.row("author", r.Author())
+		if r.Reason() != "" {
+			o.row("reason", r.Reason())
+		}
+		o.row("signed by", strings.Join(s.Signers, ", "))
+		o.row("artifacts", strconv.Itoa(len(s.Revision.Artifacts)))
+	}, func(o *out) { o.line(string(r.Digest())) })
+}
+
+type shownArtifact struct {
+	Ref      api.Ref    `json:"ref"`
+	Digest   api.Digest `json:"digest"`
+	Document rawJSON    `json:"document"`
+}
+
+// rawJSON is a document that is JSON already.
+type rawJSON []byte
+
+func (b rawJSON) MarshalJSON() ([]byte, error) { return b, nil }
+
+func (p *program) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name) error {
+	e, err := r.Entry(kind, name)
+	if err != nil {
+		return err
+	}
+	ref := api.RefTo(kind, name)
+	doc := r.Set().Document(ref)
+	one := catalog.NewSet()
+	if err := one.Add(ref, doc); err != nil {
+		return err
+	}
+	var fields []deploy.FieldChange
+	for _, c := range deploy.Diff(nil, one) {
+		fields = c.Fields
+	}
+	return p.answer(shownArtifact{ref, e.Digest, doc}, func(o *out) { o.artifact(ref, e, fields) }, func(o *out) { o.line(string(ref)) })
+}
+
+func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, kind api.Kind, name api.Name, file string) error {
+	if kind != api.KindCapability {
+		return api.Errorf(api.CodeInvalid, "show --file: %s has no files; a capability has", api.RefTo(kind, name))
+	}
+	v, _, err := r.Capability(name)
+	if err != nil {
+		return err
+	}
+	for _, f := range v.Files {
+		if f.Path == file {
+			b, err := c.File(ctx, f)
+			if err == nil {
+				_, err = p.Stdout.Write(b)
+			}
+			return err
+		}
+	}
+	return api.Errorf(api.CodeNotFound, "capability/%s has no file %q", name, file)
+}
+
+func (p *program) verifyCommand() *cobra.Command {
+	return p.inspect("verify", "Read the whole catalog again and check every signature and digest", cobra.NoArgs,
+		func(ctx context.Context, c *deploy.Catalog, _ []string) error {
+			rows, failed := c.Reader().Verify(ctx)
+			err := p.answer(rows, func(o *out) {
+				for _, r := range rows {
+					word, code := "ok  ", "32"
+					if !r.OK {
+						word, code = "FAIL", "1;31"
+					}
+					o.linef("%s  %-12s  %s", o.paint(code, word), r.Check, visible(r.Detail))
+				}
+			}, func(o *out) {
+				for _, r := range rows {
+					if !r.OK {
+						o.line(r.Check)
+					}
+				}
+			})
+			if err != nil {
+				return err
+			}
+			if failed != nil {
+				return api.Errorf(api.CodeIntegrity, "the catalog %s does not verify: %w", p.catalogPath(), failed)
+			}
+			return nil
+		})
+}
+
+func (p *program) historyCommand() *cobra.Command {
+	var limit int
+	cmd := p.inspect("history", "List the revisions, newest first", cobra.NoArgs,
+		func(ctx context.Context, c *deploy.Catalog, _ []string) error {
+			if _, err := current(ctx, c); err != nil {
+				return err
+			}
+			all, err := c.Reader().History(ctx, limit)
+			if err != nil {
+				return err
+			}
+			return p.answer(all, func(o *out) {
+				var rows [][]string
+				for _, h := range all {
+					rows = append(rows, []string{
+						strconv.FormatUint(h.Number, 10), h.Digest.Short(), h.CreatedAt.Format(time.RFC3339),
+						h.Author, strconv.Itoa(h.Artifacts), h.Reason,
+					})
+				}
+				o.table([]string{"REVISION", "DIGEST", "CREATED", "AUTHOR", "ARTIFACTS", "REASON"}, rows)
+			}, func(o *out) {
+				for _, h := range all {
+					o.line(string(h.Digest))
+				}
+			})
+		})
+	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "show at most this many")
+	return cmd
+}
+
+type difference struct {
+	From    uint64                  `json:"from"`
+	To      uint64                  `json:"to"`
+	Changes []deploy.ArtifactChange `json:"changes"`
+	Widens  []deploy.Widening       `json:"widens"`
+}
+
+func (p *program) diffCommand() *cobra.Command {
+	return p.inspect("diff FROM [TO]", "Compare two revisions by number; TO is the current one when absent", cobra.RangeArgs(1, 2),
+		func(ctx context.Context, c *deploy.Catalog, args []string) error {
+			head, err := current(ctx, c)
+			if err != nil {
+				return err
+			}
+			revs := []*deploy.Revision{nil, head}
+			for i, a := range args {
+				n, err := strconv.ParseUint(strings.TrimPrefix(a, "r"), 10, 64)
+				if err != nil {
+					return api.Errorf(api.CodeInvalid, "diff: revision %q: want a number", a)
+				}
+				if revs[i], err = c.Reader().Numbered(ctx, n); err != nil {
+					return err
+				}
+			}
+			d := difference{revs[0].Number(), revs[1].Number(), deploy.Diff(revs[0].Set(), revs[1].Set()), deploy.Widenings(revs[0].Set(), revs[1].Set())}
+			return p.answer(d, func(o *out) {
+				o.linef("From revision %d to revision %d:", d.From, d.To)
+				o.line("")
+				o.changes(d.Changes)
+				o.widens(d.Widens)
+				o.line(fmt.Sprintf("%d artifacts differ. %s.", len(d.Changes), widenCount(len(d.Widens))))
+			}, func(o *out) {
+				for _, c := range d.Changes {
+					o.line(string(c.Ref))
+				}
+			})
+		})
+}

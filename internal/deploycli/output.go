@@ -1,0 +1,87 @@
+package deploycli
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+func (p *program) formatFlag(cmd *cobra.Command, def string) {
+	cmd.Flags().StringVarP(&p.format, "output", "o", def, "text, json or name")
+}
+
+// answer writes the answer of a command in the format that was asked for.
+func (p *program) answer(value any, text, name func(*out)) error {
+	o := &out{colour: p.Colour}
+	switch p.format {
+	case "", "text":
+		text(o)
+	case "name":
+		name(o)
+	case "json":
+		b, err := json.MarshalIndent(value, "", "  ")
+		if err != nil {
+			return err
+		}
+		o.line(string(b))
+	default:
+		return api.Errorf(api.CodeInvalid, "-o %q: want text, json or name", p.format)
+	}
+	_, err := io.WriteString(p.Stdout, o.b.String())
+	return err
+}
+
+// out builds an answer.
+type out struct {
+	b      strings.Builder
+	colour bool
+}
+
+func (o *out) line(s string) { o.b.WriteString(s + "\n") }
+
+func (o *out) linef(format string, args ...any) { o.line(fmt.Sprintf(format, args...)) }
+
+func (o *out) row(name, value string) { o.linef("%-12s %s", name, visible(value)) }
+
+// table writes columns; what is in them is made visible.
+func (o *out) table(head []string, rows [][]string) {
+	w := tabwriter.NewWriter(&o.b, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, strings.Join(head, "\t")) // into memory
+	for _, r := range rows {
+		for i := range r {
+			r[i] = visible(r[i])
+		}
+		_, _ = fmt.Fprintln(w, strings.Join(r, "\t"))
+	}
+	_ = w.Flush()
+}
+
+// paint colours text where that is wanted. The text says everything without.
+func (o *out) paint(code, s string) string {
+	if !o.colour {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// visible shows text that was written by others so that it can neither steer
+// a terminal nor hide anything.
+func visible(s string) string {
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return strconv.QuoteToASCII(s)
+		}
+	}
+	return s
+}
+
+func encode64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

@@ -1,0 +1,169 @@
+package deploycli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/deploy"
+)
+
+const maxBlockLines = 60
+
+// plan writes a plan for a reviewer: every field that changes, then what
+// widens, then the sum.
+func (o *out) plan(p *deploy.Plan) {
+	if p.Base == (deploy.Mark{}) {
+		o.line("Compared with an empty catalog:")
+	} else {
+		o.linef("Compared with revision %d (%s):", p.Base.Number, p.Base.Digest.Short())
+	}
+	o.line("")
+	o.changes(p.Changes)
+	for _, ref := range p.Stay {
+		o.linef("= %s is not in the manifest and stays; --prune would remove it", ref)
+	}
+	if len(p.Stay) > 0 {
+		o.line("")
+	}
+	o.widens(p.Widens)
+	for _, n := range p.Notes {
+		o.linef("note: %s", visible(n))
+	}
+	if len(p.Notes) > 0 {
+		o.line("")
+	}
+	o.line(summary(p))
+}
+
+func summary(p *deploy.Plan) string {
+	if p.Empty() {
+		return "No changes. The catalog is what the manifest says."
+	}
+	added, changed, removed := p.Count()
+	return fmt.Sprintf("Plan: %d to add, %d to change, %d to remove. %s.", added, changed, removed, widenCount(len(p.Widens)))
+}
+
+func widenCount(n int) string {
+	switch n {
+	case 0:
+		return "Nothing widens authority"
+	case 1:
+		return "1 line widens authority"
+	}
+	return fmt.Sprintf("%d lines widen authority", n)
+}
+
+func (o *out) widens(all []deploy.Widening) {
+	if len(all) == 0 {
+		return
+	}
+	o.line("Widens authority:")
+	for _, w := range all {
+		o.line(o.paint("1;35", fmt.Sprintf("! %s: %s", w.Ref, visible(w.What))))
+	}
+	o.line("")
+}
+
+func (o *out) changes(all []deploy.ArtifactChange) {
+	for _, c := range all {
+		sign, code := mark(c.Op)
+		o.line(o.paint(code, sign+" "+string(c.Ref)))
+		for _, f := range c.Fields {
+			if c.Op == deploy.Remove && strings.Contains(f.Old, "\n") {
+				f.Old = fmt.Sprintf("%d lines", strings.Count(f.Old, "\n")+1)
+			}
+			o.field(c.Op, f)
+		}
+		o.line("")
+	}
+}
+
+func mark(op deploy.Op) (sign, code string) {
+	switch op {
+	case deploy.Add:
+		return "+", "32"
+	case deploy.Remove:
+		return "-", "31"
+	case deploy.Change:
+		return "~", "33"
+	}
+	return "?", "0"
+}
+
+func (o *out) field(artifact deploy.Op, f deploy.FieldChange) {
+	sign, code := mark(f.Op)
+	name := visible(f.Field)
+	if strings.Contains(f.Old, "\n") || strings.Contains(f.New, "\n") {
+		o.line(o.paint(code, fmt.Sprintf("    %s %s:", sign, name)))
+		o.block(f.Old, f.New)
+		return
+	}
+	text := ""
+	switch f.Op {
+	case deploy.Add:
+		text = visible(f.New)
+	case deploy.Remove:
+		text = visible(f.Old)
+	case deploy.Change:
+		text = visible(f.Old) + " -> " + visible(f.New)
+	}
+	if artifact != deploy.Change {
+		code = "0"
+	}
+	o.line(o.paint(code, fmt.Sprintf("    %s %s: %s", sign, name, text)))
+}
+
+// block shows how a text of several lines changes: what is the same at its
+// beginning and end is left out.
+func (o *out) block(old, now string) {
+	before, after := lines(old), lines(now)
+	head := 0
+	for head < len(before) && head < len(after) && before[head] == after[head] {
+		head++
+	}
+	tail := 0
+	for tail < len(before)-head && tail < len(after)-head && before[len(before)-1-tail] == after[len(after)-1-tail] {
+		tail++
+	}
+	if head > 0 {
+		o.linef("        (%d lines unchanged)", head)
+	}
+	o.part("31", "- ", before[head:len(before)-tail])
+	o.part("32", "+ ", after[head:len(after)-tail])
+	if tail > 0 {
+		o.linef("        (%d lines unchanged)", tail)
+	}
+}
+
+func (o *out) part(code, sign string, all []string) {
+	for i, l := range all {
+		if i == maxBlockLines {
+			o.linef("        %s(%d more lines; catalog show has all)", sign, len(all)-i)
+			return
+		}
+		o.line(o.paint(code, "        "+sign+visible(strings.ReplaceAll(l, "\t", "    "))))
+	}
+}
+
+func lines(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+}
+
+func (o *out) artifact(ref api.Ref, e api.Entry, fields []deploy.FieldChange) {
+	o.row("artifact", string(ref))
+	o.row("digest", string(e.Digest))
+	for _, f := range fields {
+		if !strings.Contains(f.New, "\n") {
+			o.linef("%s: %s", visible(f.Field), visible(f.New))
+			continue
+		}
+		o.linef("%s:", visible(f.Field))
+		for _, l := range lines(f.New) {
+			o.line("    " + visible(strings.ReplaceAll(l, "\t", "    ")))
+		}
+	}
+}
