@@ -263,3 +263,44 @@ type Grant struct {
 	Targets      []Name    `json:"targets,omitempty"`
 	Ceiling      Tier      `json:"ceiling"` // observe when absent
 }
+
+// Within refuses limits of which any exceeds that of upper.
+func (l Limits) Within(upper Limits) error {
+	for _, c := range []struct {
+		what   string
+		exceed bool
+	}{
+		{"timeout", l.Timeout > upper.Timeout},
+		{"memory", l.Memory > upper.Memory},
+		{"processes", l.Processes > upper.Processes},
+		{"disk", l.Disk > upper.Disk},
+		{"fileSize", l.FileSize > upper.FileSize},
+		{"files", l.Files > upper.Files},
+		{"cpu", l.CPU > upper.CPU},
+		{"log", l.Log > upper.Log},
+	} {
+		if c.exceed {
+			return fmt.Errorf("limit %s exceeds its upper bound", c.what)
+		}
+	}
+	return nil
+}
+
+// Least returns the smaller of each limit; zero means no bound.
+func (l Limits) Least(other Limits) Limits {
+	least(&l.Timeout, other.Timeout)
+	least(&l.Memory, other.Memory)
+	least(&l.Processes, other.Processes)
+	least(&l.Disk, other.Disk)
+	least(&l.FileSize, other.FileSize)
+	least(&l.Files, other.Files)
+	least(&l.CPU, other.CPU)
+	least(&l.Log, other.Log)
+	return l
+}
+
+func least[T int | int64 | float64 | Duration | Bytes](v *T, other T) {
+	if other != 0 && (*v == 0 || other < *v) {
+		*v = other
+	}
+}

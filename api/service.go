@@ -55,3 +55,17 @@ type Chunk struct {
 	Data   []byte `json:"data,omitempty"`
 	Ended  bool   `json:"ended,omitempty"` // nothing follows
 }
+
+// CancelRequest asks for the end of a dispatch.
+type CancelRequest struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// LogQuery selects audit entries. The zero value selects all.
+type LogQuery struct {
+	After     *uint64    // only entries behind this sequence number
+	Last      int        // only the newest so many
+	Dispatch  DispatchID // only of this dispatch
+	Principal Principal  // only of this principal
+	Kind      string     // only of this kind
+}

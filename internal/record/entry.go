@@ -120,13 +120,18 @@ func (e *Entry) wire(b *bounds) *wire {
 		Run: b.cut(e.Run), Task: b.cut(e.Task), Dispatch: b.cut(string(e.Dispatch)), Attempt: b.number(int64(e.Attempt)),
 		Role: b.cut(string(e.Role)), Tool: b.cut(e.Tool), Detail: e.Detail.bound(b),
 	}
+	w.present()
+	return w
+}
+
+// present makes the members that every entry has.
+func (w *wire) present() {
 	if w.Policies == nil {
 		w.Policies = []string{}
 	}
 	if w.Refs == nil {
 		w.Refs = map[string]api.Digest{}
 	}
-	return w
 }
 
 // encode is canon.Marshal for a struct whose fields are in order: a twentieth
@@ -204,7 +209,8 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 	}
 	// One value has one spelling, also where JSON would allow several: a time
 	// in another zone, an empty member that is left out, a name in capitals.
-	w.Detail = detail.Elem().Interface()
+	w.Detail, w.At = detail.Elem().Interface(), w.At.UTC()
+	w.present()
 	again, err := w.encode()
 	if err != nil || !bytes.Equal(again, leaf) {
 		return Entry{}, fmt.Errorf("entry %q: not in the one form that the log writes", head.Kind)

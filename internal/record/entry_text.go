@@ -1,7 +1,9 @@
 package record
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -62,7 +64,11 @@ func (b *bounds) list(items []string) []string {
 		out = append(out, b.cut(s))
 	}
 	if rest := items[kept:]; len(rest) > 0 {
-		out = append(out, fmt.Sprintf("...[cut: %d more, %s]", len(rest), api.DigestOf([]byte(strings.Join(rest, "\n")))))
+		h := sha256.New()
+		for _, s := range rest {
+			_, _ = io.WriteString(h, s+"\n") // a hash never fails
+		}
+		out = append(out, fmt.Sprintf("...[cut: %d more, sha256:%x]", len(rest), h.Sum(nil)))
 	}
 	return out
 }

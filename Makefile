@@ -1,0 +1,71 @@
+# Everything that this project does is one of these. `make demo` and `make test`
+# install what they need by themselves.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export GOTOOLCHAIN := local
+export CGO_ENABLED ?= 0
+
+BIN := $(CURDIR)/bin
+TOOLS := $(CURDIR)/.cache/tools
+GOLANGCI := $(TOOLS)/golangci-lint-2.15.0
+GOFUMPT := $(TOOLS)/gofumpt-0.12.0
+PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker
+
+.PHONY: help build check test demo bench soak fuzz setup clean
+
+help: ## say what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+build: ## build the programs into bin/
+	@mkdir -p $(BIN)
+	go build -trimpath -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+
+setup: ## install what the tests need beside Go (Debian packages; root or sudo)
+	@scripts/setup
+
+$(GOLANGCI):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	mv $(TOOLS)/golangci-lint $@
+
+$(GOFUMPT):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install mvdan.cc/gofumpt@v0.12.0
+	mv $(TOOLS)/gofumpt $@
+
+check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, unit tests with -race
+	@unformatted=$$($(GOFUMPT) -l .); test -z "$$unformatted" || { echo "gofumpt would change: $$unformatted" >&2; exit 1; }
+	go mod tidy -diff
+	go vet ./...
+	GOOS=darwin go vet ./cmd/bailiwick ./cmd/bailiwick-deploy
+	GOOS=windows go vet ./cmd/bailiwick ./cmd/bailiwick-deploy
+	GOARCH=arm64 go vet ./internal/jail
+	$(GOLANGCI) run ./...
+	CGO_ENABLED=1 go test -race -short -timeout 20m ./...
+
+test: check build ## the whole suite: check, then the tests that build and run the programs
+	go test -timeout 20m -count=1 ./internal/jail ./e2e
+
+demo: build ## the main job on a real repository, in a temporary directory
+	@scripts/demo $(BIN)
+
+bench: build setup ## print the figures of docs/benchmarks.md
+	go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/jail ./internal/audit ./internal/capture ./e2e
+
+soak: build setup ## the long counts: fuzzing and repeated crash tests
+	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
+	@$(MAKE) fuzz FUZZTIME=5m
+
+FUZZTIME ?= 30s
+fuzz: ## run every fuzz target for FUZZTIME
+	@for p in $$(go list ./...); do \
+	  dir=$$(go list -f '{{.Dir}}' $$p); \
+	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go 2>/dev/null | sed 's/func //' | sort -u); do \
+	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+	  done; \
+	done
+
+clean: ## remove what was built
+	rm -rf $(BIN) .cache

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"path/filepath"
+	"strconv"
+)
+
+// Dirs are the places of one installation, by the XDG base directory
+// specification.
+type Dirs struct {
+	Data    string // catalog and trust root: written by people, read by the service
+	Config  string // deploy key
+	State   string // the service's own: state database, dispatches, service key
+	Runtime string // sockets; empty when the system has no such place
+}
+
+// DirsFrom derives the places from the environment, which getenv reads.
+func DirsFrom(getenv func(string) string, uid int) Dirs {
+	home := getenv("HOME")
+	under := func(variable, fallback string) string {
+		base := getenv(variable)
+		if !filepath.IsAbs(base) {
+			base = filepath.Join(home, fallback)
+		}
+		return filepath.Join(base, "bailiwick")
+	}
+	d := Dirs{
+		Data:   under("XDG_DATA_HOME", ".local/share"),
+		Config: under("XDG_CONFIG_HOME", ".config"),
+		State:  under("XDG_STATE_HOME", ".local/state"),
+	}
+	if base := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(base) {
+		d.Runtime = filepath.Join(base, "bailiwick")
+	} else if uid > 0 {
+		d.Runtime = filepath.Join("/run/user", strconv.Itoa(uid), "bailiwick")
+	}
+	return d
+}
+
+// Catalog is the catalog's folder.
+func (d Dirs) Catalog() string { return filepath.Join(d.Data, "catalog") }
+
+// TrustRoot is the file that says which deploy keys sign for this
+// installation.
+func (d Dirs) TrustRoot() string { return filepath.Join(d.Data, "trust.json") }
+
+// DeployKey is where the deploy key is kept unless told otherwise.
+func (d Dirs) DeployKey() string { return filepath.Join(d.Config, "deploy.key") }
+
+// Blobs is the folder of inputs, manifests, patches, outputs and results.
+func (d Dirs) Blobs() string { return filepath.Join(d.State, "blobs") }
+
+// Dispatch is the folder of one attempt.
+func (d Dirs) Dispatch(id DispatchID, attempt int) string {
+	return filepath.Join(d.State, "dispatches", string(id), strconv.Itoa(attempt))
+}
+
+// Sockets are the places where a client looks for the service, in order. A
+// service that is not told otherwise listens at the first whose parent's
+// parent exists.
+func (d Dirs) Sockets() []string {
+	var out []string
+	if d.Runtime != "" {
+		out = append(out, filepath.Join(d.Runtime, socketName))
+	}
+	return append(out, filepath.Join("/run/bailiwick", socketName), filepath.Join(d.State, socketName))
+}
+
+const socketName = "api.sock"

@@ -1,0 +1,42 @@
+// Command bailiwick-worker supervises one dispatch. bailiwickd starts it with
+// the directory of the attempt, and with the socket to listen on as
+// descriptor 3.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/worker"
+)
+
+func main() {
+	jail.Main() // the worker is also the first process of its jail
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bailiwick-worker:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	dir := flag.String("attempt", "", "directory of the attempt")
+	flag.Parse()
+	if *dir == "" || flag.NArg() > 0 {
+		return fmt.Errorf("bailiwickd starts this program; there is no use of it by hand")
+	}
+	listener, err := net.FileListener(os.NewFile(3, "control"))
+	if err != nil {
+		return fmt.Errorf("descriptor 3 is not the socket of the attempt: %w", err)
+	}
+	return worker.Run(context.Background(), worker.Config{
+		Dir: *dir, Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Now: time.Now,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+}

@@ -1,0 +1,38 @@
+// Command bailiwick is the front door: every verb, none of the power. It
+// speaks to the service, and executes the program that may do the rest.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/cli"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bailiwick:", err)
+		os.Exit(1)
+	}
+	status := cli.Run(ctx, cli.Config{
+		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
+		Dirs:     api.DirsFrom(os.Getenv, os.Getuid()), UIDs: []int{os.Getuid()},
+		Beside: filepath.Dir(self), Version: api.Version(), Now: time.Now,
+	})
+	stop()
+	os.Exit(status)
+}

@@ -1,0 +1,147 @@
+// Package cli is the command tree of bailiwick, the front door.
+//
+// Run-time verbs are calls to the service through package client. Deploy verbs
+// and everything that starts or inspects a service are handed to the program
+// that has that privilege and lies beside this one: this package links neither
+// the catalog writer nor the state (R-O1), and it never looks for a program on
+// PATH.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+)
+
+// Config is what the command tree needs of the process that it runs in.
+type Config struct {
+	Args     []string // without the program's name
+	Stdin    io.Reader
+	Stdout   io.Writer // the answer
+	Stderr   io.Writer // everything else
+	Terminal bool      // Stderr is a terminal: progress may be redrawn
+	Dirs     api.Dirs
+	UIDs     []int  // accounts whose service is trusted
+	Beside   string // folder of this executable
+	Version  string
+	Now      func() time.Time
+}
+
+type tree struct {
+	Config
+	socket string
+	output string
+}
+
+// errSilent ends a command whose failure has been shown already.
+type errSilent struct{ status int }
+
+func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", e.status) }
+
+// Run executes one command line and returns the exit status.
+func Run(ctx context.Context, cfg Config) int {
+	t := &tree{Config: cfg}
+	root := t.root()
+	root.SetArgs(cfg.Args)
+	root.SetIn(cfg.Stdin)
+	root.SetOut(cfg.Stdout)
+	root.SetErr(cfg.Stderr)
+	return t.status(ctx, root.ExecuteContext(ctx))
+}
+
+func (t *tree) status(ctx context.Context, err error) int {
+	if err == nil {
+		return 0
+	}
+	var silent errSilent
+	if errors.As(err, &silent) {
+		return silent.status
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return 130
+	}
+	fmt.Fprintf(t.Stderr, "bailiwick: %s\n", plain(err.Error()))
+	return api.ExitStatus(err)
+}
+
+func (t *tree) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "bailiwick",
+		Short: "Run AI agent workers under authority that humans set beforehand",
+		Long: `Bailiwick runs AI agent workers in jails, under a catalog that humans signed,
+and keeps a record of every decision.
+
+Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply, bailiwick up
+Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
+Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       t.Version,
+	}
+	root.PersistentFlags().StringVar(&t.socket, "socket", "", "unix socket of the service (default: the first of "+strings.Join(t.Dirs.Sockets(), ", ")+" that exists)")
+	root.PersistentFlags().StringVarP(&t.output, "output", "o", "text", "text, json, jsonl or name")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.output) {
+			return api.Errorf(api.CodeInvalid, "output %q: want text, json, jsonl or name", t.output)
+		}
+		return nil
+	}
+	root.AddCommand(
+		t.elsewhere("init", "Make a deploy key, a trust root, an empty catalog and a sample manifest", "bailiwick-deploy", "init"),
+		t.elsewhere("key", "Deploy keys", "bailiwick-deploy", "key"),
+		t.elsewhere("catalog", "Plan, apply, sign, list, show and verify the catalog", "bailiwick-deploy", "catalog"),
+		t.elsewhere("up", "Start a private service for this account", "bailiwickd", "start"),
+		t.elsewhere("doctor", "Check this machine and say what to mend", "bailiwickd", "doctor"),
+		t.downCommand(), t.statusCommand(), t.versionCommand(),
+		t.dispatchCommand(), t.canCommand(), t.auditCommand(),
+	)
+	return root
+}
+
+// elsewhere is a verb that another program of the installation carries out.
+func (t *tree) elsewhere(use, short, program, verb string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := filepath.Join(t.Beside, program)
+			child := exec.CommandContext(cmd.Context(), path, slices.Concat([]string{verb}, args)...) //nolint:gosec // G204: the program lies beside this one
+			child.Stdin, child.Stdout, child.Stderr = t.Stdin, t.Stdout, t.Stderr
+			// The terminal sends an interrupt to the child as well; it ends by itself.
+			child.Cancel = func() error { return nil }
+			err := child.Run()
+			var exit *exec.ExitError
+			if errors.As(err, &exit) && exit.ExitCode() >= 0 {
+				return errSilent{exit.ExitCode()}
+			}
+			if err != nil {
+				return api.Errorf(api.CodeUnavailable, "%s: %w", path, err).WithHint("the programs of one installation lie in one folder")
+			}
+			return nil
+		},
+	}
+}
+
+func (t *tree) conn() *client.Conn {
+	return client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs})
+}
+
+func (t *tree) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			fmt.Fprintf(t.Stdout, "bailiwick %s\n", t.Version)
+			return nil
+		},
+	}
+}

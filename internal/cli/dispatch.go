@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+)
+
+func (t *tree) dispatchCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "dispatch", Short: "Run, watch and end dispatches, and take their results"}
+	cmd.AddCommand(t.runCommand(), t.showCommand(), t.listCommand(), t.logsCommand(), t.cancelCommand(), t.patchCommand(), t.outputsCommand())
+	return cmd
+}
+
+type runFlags struct {
+	input, target, source, id string
+	set, envs, capabilities   []string
+	timeout, wait             time.Duration
+	detach, quiet             bool
+}
+
+func (t *tree) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use: "run SUBAGENT", Short: "Dispatch a subagent, follow its log and print its record", Args: cobra.ExactArgs(1),
+		Example: `  bailiwick dispatch run code-edit --source service --input '{"file":"a.go","instruction":"..."}'
+  bailiwick dispatch run code-edit --source service@v1.2 --set file=a.go --detach`,
+		RunE: func(cmd *cobra.Command, args []string) error { return t.run(cmd.Context(), args[0], f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.input, "input", "", "input object: JSON text, @FILE, or - for standard input")
+	fl.StringArrayVar(&f.set, "set", nil, "KEY=TEXT: a member of the input; may be repeated")
+	fl.StringVar(&f.source, "source", "", "NAME or NAME@COMMIT: what the workspace starts from")
+	fl.StringVar(&f.target, "target", "", "where to run (default: the subagent's own target)")
+	fl.StringArrayVar(&f.envs, "env", nil, "an env to give it; may be repeated")
+	fl.StringArrayVar(&f.capabilities, "capability", nil, "an extra capability; may be repeated")
+	fl.DurationVar(&f.timeout, "timeout", 0, "end the agent after this time (may only shorten the subagent's limit)")
+	fl.DurationVar(&f.wait, "wait", 0, "stop waiting after this time with exit status 8; the dispatch goes on")
+	fl.StringVar(&f.id, "id", "", "id of the dispatch; the same id and request again gives the same dispatch")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "print the id and return at once")
+	fl.BoolVarP(&f.quiet, "quiet", "q", false, "do not show the log")
+	return cmd
+}
+
+func (t *tree) request(subagent string, f runFlags) (api.DispatchRequest, error) {
+	var p parser
+	req := api.DispatchRequest{
+		Subagent: p.name("subagent", subagent), Input: p.input(f.input, f.set, t.Stdin), Target: p.name("target", f.target),
+		Source: p.source(f.source), Envs: p.names("env", f.envs), Capabilities: p.names("capability", f.capabilities),
+	}
+	if f.id != "" {
+		req.DispatchID = p.dispatch(f.id)
+	}
+	if f.timeout != 0 {
+		if f.timeout < time.Second || f.timeout%time.Second != 0 {
+			p.fail(fmt.Errorf("--timeout %s: want whole seconds, at least one", f.timeout))
+		}
+		req.TimeoutSeconds = int(f.timeout / time.Second)
+	}
+	return req, p.err
+}
+
+func (t *tree) run(ctx context.Context, subagent string, f runFlags) error {
+	req, err := t.request(subagent, f)
+	if err != nil {
+		return err
+	}
+	c := t.conn()
+	defer c.Close()
+	d, err := c.Runtime().Dispatch(ctx, req)
+	if err != nil {
+		return err
+	}
+	if f.detach {
+		return t.printDispatch(d)
+	}
+	fmt.Fprintf(t.Stderr, "dispatch %s accepted\n", d.ID)
+	d, err = t.follow(ctx, c.Runtime(), d.ID, f)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return api.Errorf(api.CodeNotFinished, "dispatch %s goes on after %s", d.ID, f.wait).WithHint("see: bailiwick dispatch logs -f %s", d.ID)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintf(t.Stderr, "dispatch %s goes on; end it with: bailiwick dispatch cancel %s\n", d.ID, d.ID)
+		}
+		return err
+	}
+	if err := t.printDispatch(d); err != nil {
+		return err
+	}
+	return outcome(d)
+}
+
+// follow shows the log of a dispatch until it ends and returns its record.
+func (t *tree) follow(ctx context.Context, r client.Runtime, id api.DispatchID, f runFlags) (api.Dispatch, error) {
+	if f.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.wait)
+		defer cancel()
+	}
+	if !f.quiet {
+		w := &plainWriter{to: t.Stderr}
+		err := r.Log(ctx, id, 0, true, func(c api.Chunk) error {
+			_, err := w.Write(c.Data)
+			return err
+		})
+		if err := errors.Join(err, w.Close()); err != nil {
+			return api.Dispatch{ID: id}, err
+		}
+	}
+	for {
+		d, err := r.Describe(ctx, id, 30*time.Second)
+		if err != nil {
+			return api.Dispatch{ID: id}, err
+		}
+		if d.State.Ended() {
+			return d, nil
+		}
+	}
+}
+
+// outcome turns how a dispatch ended into how the command ends. The record
+// has been printed already.
+func outcome(d api.Dispatch) error {
+	switch {
+	case d.State == api.EventFinished:
+		return nil
+	case d.Reason == api.ReasonDenied:
+		return errSilent{api.Table()[api.CodeDenied].Exit}
+	}
+	return errSilent{1}
+}
+
+func (t *tree) showCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Print the record of a dispatch", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
+				d, err := r.Describe(cmd.Context(), id, 0)
+				if err != nil {
+					return err
+				}
+				return t.printDispatch(d)
+			})
+		},
+	}
+}
+
+func (t *tree) withDispatch(arg string, do func(client.Runtime, api.DispatchID) error) error {
+	var p parser
+	id := p.dispatch(arg)
+	if p.err != nil {
+		return p.err
+	}
+	c := t.conn()
+	defer c.Close()
+	return do(c.Runtime(), id)
+}
+
+func (t *tree) listCommand() *cobra.Command {
+	var last int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List dispatches, newest first", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := t.conn()
+			defer c.Close()
+			list, err := c.Runtime().List(cmd.Context(), last)
+			if err != nil {
+				return err
+			}
+			return t.printDispatches(list)
+		},
+	}
+	cmd.Flags().IntVar(&last, "last", 50, "how many")
+	return cmd
+}
+
+func (t *tree) logsCommand() *cobra.Command {
+	var follow bool
+	var offset int64
+	cmd := &cobra.Command{
+		Use: "logs ID", Short: "Print what a dispatch wrote, made harmless for a terminal", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
+				w := &plainWriter{to: t.Stdout}
+				err := r.Log(cmd.Context(), id, offset, follow, func(c api.Chunk) error {
+					if t.output != "text" {
+						return t.printJSON(c)
+					}
+					_, err := w.Write(c.Data)
+					return err
+				})
+				return errors.Join(err, w.Close())
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the dispatch has ended")
+	cmd.Flags().Int64Var(&offset, "offset", 0, "begin at this byte")
+	return cmd
+}
+
+func (t *tree) cancelCommand() *cobra.Command {
+	var reason string
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use: "cancel ID", Short: "End a dispatch; what it has done so far is kept", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
+				d, err := r.Cancel(cmd.Context(), id, reason)
+				if err == nil && !d.State.Ended() && wait > 0 {
+					d, err = r.Describe(cmd.Context(), id, wait)
+				}
+				if err != nil {
+					return err
+				}
+				if !d.State.Ended() && wait > 0 {
+					return api.Errorf(api.CodeNotFinished, "dispatch %s has been asked to end and has not within %s", id, wait)
+				}
+				return t.printDispatch(d)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; goes into the log")
+	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait for its end so long; 0 to return at once")
+	return cmd
+}

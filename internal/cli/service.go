@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+func (t *tree) downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Short: "Stop the service; workers that run are taken up by the next one", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := t.conn()
+			defer c.Close()
+			if err := c.Operator().Stop(cmd.Context()); err != nil {
+				return err
+			}
+			fmt.Fprintf(t.Stderr, "the service at %s has stopped\n", c.Socket())
+			return nil
+		},
+	}
+}
+
+func (t *tree) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Say how the service is", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := t.conn()
+			defer c.Close()
+			s, err := c.Operator().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if t.output != "text" {
+				return t.printJSON(s)
+			}
+			t.printStatus(s)
+			if !s.Ready {
+				return errSilent{1}
+			}
+			return nil
+		},
+	}
+}
+
+func (t *tree) printStatus(s api.ServiceStatus) {
+	ready := "ready"
+	if !s.Ready {
+		ready = "NOT READY: " + s.NotReady
+	}
+	t.row("service", "%s, process %d since %s (version %s)", ready, s.PID, s.StartedAt.Format(timeFormat), s.Version)
+	t.row("mode", "%s", modeText(s.Mode))
+	catalog := "none applied yet: bailiwick catalog apply"
+	if s.Revision > 0 {
+		catalog = fmt.Sprintf("revision %d %s", s.Revision, s.RevisionID.Short())
+	}
+	if s.CatalogError != "" {
+		catalog += "; REFUSED: " + s.CatalogError
+	}
+	t.row("catalog", "%s", catalog)
+	t.row("trust root", "%s: %d of %d deploy keys must sign", s.TrustRoot, s.SignThreshold, len(s.DeployKeys))
+	t.row("log", "%d entries", s.LogEntries)
+	var counts []string
+	for _, state := range slices.Sorted(maps.Keys(s.Dispatches)) {
+		counts = append(counts, fmt.Sprintf("%d %s", s.Dispatches[state], state))
+	}
+	if counts == nil {
+		counts = []string{"none"}
+	}
+	t.row("dispatches", "%s", strings.Join(counts, ", "))
+	t.row("isolation", "%s", strings.Join(s.Isolation, "\n"))
+	t.row("socket", "%s", s.Socket)
+	t.row("state", "%s", s.StateDir)
+}
+
+func modeText(mode string) string {
+	if mode == "same-user" {
+		return "same-user: no protection is claimed against a program that runs as this account outside a jail"
+	}
+	return mode
+}
+
+const timeFormat = "2006-01-02 15:04:05 MST"
+
+// row prints a label and a value; the lines of a longer value stand below
+// each other.
+func (t *tree) row(label, format string, args ...any) {
+	value := plain(fmt.Sprintf(format, args...))
+	fmt.Fprintf(t.Stdout, "%-11s %s\n", label, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 12)))
+}
+
+func (t *tree) printJSON(v any) error {
+	enc := json.NewEncoder(t.Stdout)
+	enc.SetEscapeHTML(false)
+	if t.output == "json" {
+		enc.SetIndent("", "  ")
+	}
+	return enc.Encode(v)
+}
+
+func (t *tree) canCommand() *cobra.Command {
+	var req api.CanRequest
+	var target, source string
+	var envs, capabilities []string
+	cmd := &cobra.Command{
+		Use: "can PRINCIPAL dispatch SUBAGENT", Short: "Say whether policy would allow a dispatch, and why", Args: cobra.ExactArgs(3),
+		Example: "  bailiwick can agent:claude dispatch code-edit --target local --source service",
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if args[1] != "dispatch" {
+				return api.Errorf(api.CodeInvalid, "action %q: the action that can be asked about is dispatch", args[1])
+			}
+			var p parser
+			req.Principal, req.Subagent = p.principal(args[0]), p.name("subagent", args[2])
+			req.Target, req.Source = p.name("target", target), p.name("source", source)
+			req.Envs, req.Capabilities = p.names("env", envs), p.names("capability", capabilities)
+			if p.err != nil {
+				return p.err
+			}
+			c := t.conn()
+			defer c.Close()
+			answer, err := c.Runtime().Can(cmd.Context(), req)
+			if err != nil {
+				return err
+			}
+			return t.printCan(req, answer)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&target, "target", "", "where it would run (default: the subagent's own target)")
+	f.StringVar(&source, "source", "", "the source that it would start from")
+	f.StringArrayVar(&envs, "env", nil, "an env that it would get; may be repeated")
+	f.StringArrayVar(&capabilities, "capability", nil, "an extra capability; may be repeated")
+	return cmd
+}
+
+func (t *tree) printCan(req api.CanRequest, a api.CanAnswer) error {
+	switch {
+	case t.output != "text":
+		if err := t.printJSON(a); err != nil {
+			return err
+		}
+	case a.Allowed:
+		fmt.Fprintf(t.Stdout, "yes: %s may dispatch %s, by %s (catalog revision %d)\n", req.Principal, req.Subagent, strings.Join(a.Policies, ", "), a.Revision)
+	default:
+		by := ""
+		if len(a.Policies) > 0 {
+			by = ", by " + strings.Join(a.Policies, ", ")
+		}
+		fmt.Fprintf(t.Stdout, "no: %s may not dispatch %s%s (catalog revision %d)\n", req.Principal, req.Subagent, by, a.Revision)
+		for _, r := range a.Reasons {
+			fmt.Fprintf(t.Stdout, "  %s\n", plain(r))
+		}
+	}
+	if !a.Allowed {
+		return errSilent{api.Table()[api.CodeDenied].Exit}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+// Package daemoncli is the command tree of bailiwickd: the service itself, its
+// start in the background, and doctor.
+//
+// The service is the only owner of its state; a second one on the same state
+// refuses to start (R-O1). It links no catalog writer and holds no deploy key.
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Config is what the command tree needs of the process that it runs in.
+type Config struct {
+	Args    []string // without the program's name
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Dirs    api.Dirs
+	Env     []string // of the process; a worker gets the few variables that say where things are
+	UID     int
+	Login   func(uid uint32) (string, error)
+	Self    string // path of this executable; the others lie beside it
+	Version string
+	Now     func() time.Time
+}
+
+type tree struct {
+	Config
+	socket string
+}
+
+// Run executes one command line and returns the exit status.
+func Run(ctx context.Context, cfg Config) int {
+	t := &tree{Config: cfg}
+	root := &cobra.Command{
+		Use: "bailiwickd", Short: "The Bailiwick service", SilenceErrors: true, SilenceUsage: true, Version: cfg.Version,
+	}
+	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
+	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand())
+	root.SetArgs(cfg.Args)
+	root.SetOut(cfg.Stdout)
+	root.SetErr(cfg.Stderr)
+	err := root.ExecuteContext(ctx)
+	var silent errSilent
+	if errors.As(err, &silent) {
+		return silent.status
+	}
+	if err != nil {
+		fmt.Fprintf(cfg.Stderr, "bailiwickd: %s\n", err)
+	}
+	return api.ExitStatus(err)
+}
+
+// errSilent ends a command whose failure has been shown already.
+type errSilent struct{ status int }
+
+func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", e.status) }

@@ -1,0 +1,149 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// check is one thing that doctor looks at.
+type check struct {
+	name   string
+	ok     bool
+	found  string
+	fix    string // when not ok
+	advice bool   // not being ok is worth saying and not a failure
+}
+
+func (t *tree) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Check this machine and say what to mend", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.doctor(cmd.Context()) },
+	}
+}
+
+func (t *tree) doctor(ctx context.Context) error {
+	d := t.Dirs
+	for _, s := range [][2]string{
+		{"data", d.Data + "  ($XDG_DATA_HOME/bailiwick)"},
+		{"config", d.Config + "  ($XDG_CONFIG_HOME/bailiwick)"},
+		{"state", d.State + "  ($XDG_STATE_HOME/bailiwick)"},
+		{"sockets", fmt.Sprint(d.Sockets())},
+	} {
+		fmt.Fprintf(t.Stdout, "        %-18s %s\n", s[0], s[1])
+	}
+	checks := jailChecks(jail.Probe(ctx))
+	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.trustCheck())
+	checks = append(checks, t.modeCheck(ctx)...)
+	bad := false
+	for _, c := range checks {
+		word := "ok"
+		if !c.ok && c.advice {
+			word = "note"
+		} else if !c.ok {
+			word, bad = "MISSING", true
+		}
+		fmt.Fprintf(t.Stdout, "%-7s %-18s %s\n", word, c.name, c.found)
+		if !c.ok && c.fix != "" {
+			fmt.Fprintf(t.Stdout, "%-7s %-18s   %s\n", "", "", c.fix)
+		}
+	}
+	if bad {
+		return errSilent{1}
+	}
+	return nil
+}
+
+func jailChecks(r jail.Report) []check {
+	var out []check
+	for _, l := range r.Layers {
+		out = append(out, check{name: l.Name, ok: l.Active, found: l.Detail, fix: l.Fix, advice: r.Full})
+	}
+	return out
+}
+
+// active lists the layers that this machine gives, one line each.
+func active(r jail.Report) []string {
+	var out []string
+	for _, l := range r.Layers {
+		if l.Active {
+			out = append(out, l.Name+": "+l.Detail)
+		}
+	}
+	return out
+}
+
+// missing lists the layers that this machine does not give.
+func missing(r jail.Report) []string {
+	var out []string
+	for _, l := range r.Layers {
+		if !l.Active {
+			out = append(out, fmt.Sprintf("  %s: %s; %s", l.Name, l.Detail, l.Fix))
+		}
+	}
+	return out
+}
+
+func (t *tree) gitCheck(ctx context.Context) check {
+	out, err := exec.CommandContext(ctx, "git", "--version").Output()
+	if err != nil {
+		return check{name: "git", found: err.Error(), fix: "install git 2.39 or later"}
+	}
+	return check{name: "git", ok: true, found: string(out[:len(out)-1])}
+}
+
+func (t *tree) programCheck() check {
+	path := filepath.Join(filepath.Dir(t.Self), "bailiwick-worker")
+	if _, err := os.Stat(path); err != nil {
+		return check{name: "worker", found: err.Error(), fix: "put bailiwick-worker beside bailiwickd"}
+	}
+	return check{name: "worker", ok: true, found: path}
+}
+
+func (t *tree) trustCheck() check {
+	root, err := seal.LoadTrustRoot(t.Dirs.TrustRoot())
+	if err != nil {
+		return check{name: "trust root", found: err.Error(), fix: "run: bailiwick init", advice: true}
+	}
+	return check{name: "trust root", ok: true, found: fmt.Sprintf("%s: %d of %d deploy keys must sign", t.Dirs.TrustRoot(), root.Threshold, len(root.Keys))}
+}
+
+// modeCheck says what an agent with a shell as this account could reach.
+func (t *tree) modeCheck(ctx context.Context) []check {
+	out := []check{{name: "mode", ok: true, found: mode + ": service, catalog and callers share this account; a program of this account outside a jail can change all of it"}}
+	for _, reach := range []struct{ name, path string }{
+		{"trust root file", t.Dirs.TrustRoot()}, {"catalog", t.Dirs.Catalog()}, {"state", t.Dirs.State}, {"deploy key", t.Dirs.DeployKey()},
+	} {
+		if _, err := os.Stat(reach.path); err != nil {
+			continue
+		}
+		c := check{name: reach.name, advice: true, found: reach.path + " can be changed by every program of this account"}
+		if reach.path == t.Dirs.DeployKey() {
+			c = keyCheck(ctx, reach.path)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func keyCheck(ctx context.Context, path string) check {
+	c := check{name: "deploy key", advice: true}
+	_, err := seal.OpenSigner(ctx, path, nil)
+	switch {
+	case errors.Is(err, seal.ErrPassphrase):
+		c.ok, c.found = true, path+" needs its passphrase"
+	case err != nil:
+		c.found = err.Error()
+	default:
+		c.found, c.fix = path+" is not encrypted: every program of this account can sign a catalog", "make one with a passphrase: bailiwick key create"
+	}
+	return c
+}

@@ -1,0 +1,226 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/server"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// mode is what every result says of who is protected against whom. The other
+// mode, system, needs an account of the service's own.
+const mode = "same-user"
+
+func (t *tree) serveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "serve", Short: "Run the service in the foreground", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.serve(cmd.Context()) },
+	}
+}
+
+// service is everything that is open while the service runs.
+type service struct {
+	t        *tree
+	logger   *slog.Logger
+	started  time.Time
+	socket   string
+	store    *store.Store
+	ledger   *audit.Ledger
+	blobs    *blob.Store
+	dispatch *dispatch.Service
+	report   jail.Report
+}
+
+func (t *tree) serve(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s := &service{t: t, logger: slog.New(slog.NewTextHandler(t.Stderr, nil)), started: t.Now().UTC()}
+	if err := s.open(ctx); err != nil {
+		return errors.Join(err, s.close())
+	}
+	listener, err := listen(s.socketPath())
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	s.socket = listener.Addr().String()
+	srv := server.New(server.Config{
+		Dispatch: s.dispatch, Ledger: s.ledger, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger,
+	})
+	if err := s.announce(ctx); err != nil {
+		return errors.Join(err, listener.Close(), s.close())
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(listener) }()
+	fmt.Fprintf(t.Stdout, "listening on %s\n", s.socket)
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	return errors.Join(err, s.shutdown(srv))
+}
+
+// stopTime is how long requests under way may take to end.
+const stopTime = 5 * time.Second
+
+func (s *service) shutdown(srv *server.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	running := s.dispatch.Running()
+	err := srv.Shutdown(ctx)
+	_, logErr := s.ledger.Record(ctx, record.Entry{
+		Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: "asked to", Running: int64(running)},
+	}, nil)
+	return errors.Join(err, logErr, s.close())
+}
+
+// open opens everything in the order in which one stands on another. Whatever
+// is missing or damaged is a refusal to start.
+func (s *service) open(ctx context.Context) (err error) {
+	dirs := s.t.Dirs
+	if s.report = jail.Probe(ctx); !s.report.Full {
+		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
+	}
+	cfg := store.Config{Dir: dirs.State, Logger: s.logger, Migrations: []store.Migration{audit.Migration(), dispatch.Migration()}}
+	if s.store, err = openOrCreate(ctx, cfg); err != nil {
+		return err
+	}
+	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger}); err != nil {
+		return err
+	}
+	key, err := seal.OpenServiceKey(dirs.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, err = seal.CreateServiceKey(dirs.State)
+	}
+	if err != nil {
+		return err
+	}
+	if s.blobs, err = openBlobs(dirs.Blobs()); err != nil {
+		return err
+	}
+	operator, err := server.LocalPrincipal(uint32(s.t.UID), s.t.Login) //nolint:gosec // G115: a uid
+	if err != nil {
+		return err
+	}
+	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: operator, Mode: mode, Now: s.t.Now, Logger: s.logger,
+		Executor: &executor.Local{Program: filepath.Join(filepath.Dir(s.t.Self), "bailiwick-worker"), Env: workerEnv(s.t.Env), Logger: s.logger},
+	})
+	return err
+}
+
+func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
+	st, err := store.Open(ctx, cfg)
+	if errors.Is(err, fs.ErrNotExist) {
+		return store.Create(ctx, cfg)
+	}
+	return st, err
+}
+
+func openBlobs(dir string) (*blob.Store, error) {
+	cfg := blob.Config{Dir: dir, Private: true}
+	b, err := blob.Open(cfg)
+	if errors.Is(err, fs.ErrNotExist) {
+		return blob.Create(cfg)
+	}
+	return b, err
+}
+
+// workerEnv keeps the variables that say where things are, and no others.
+func workerEnv(env []string) []string {
+	keep := []string{"HOME", "PATH", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "TMPDIR"}
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return !slices.Contains(keep, name)
+	})
+}
+
+func (s *service) announce(ctx context.Context) error {
+	_, err := s.ledger.Record(ctx, record.Entry{
+		Kind:   record.KindServiceStarted,
+		Detail: record.ServiceStart{Version: s.t.Version, PID: int64(os.Getpid()), Mode: mode, Isolation: active(s.report)},
+	}, nil)
+	return err
+}
+
+func (s *service) close() error {
+	var errs []error
+	if s.dispatch != nil {
+		errs = append(errs, s.dispatch.Close())
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	if s.blobs != nil {
+		errs = append(errs, s.blobs.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
+	d := s.t.Dirs
+	st := api.ServiceStatus{
+		Version: s.t.Version, PID: os.Getpid(), Mode: mode, StartedAt: s.started, Ready: true, Isolation: active(s.report),
+		Socket: s.socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
+	}
+	if err := s.store.Poisoned(); err != nil {
+		st.Ready, st.NotReady = false, err.Error()
+		return st, nil
+	}
+	return st, s.dispatch.Status(ctx, &st)
+}
+
+// socketPath is the one that was asked for, or the first place that is there.
+func (s *service) socketPath() string {
+	if s.t.socket != "" {
+		return s.t.socket
+	}
+	d := s.t.Dirs
+	if d.Runtime != "" {
+		if _, err := os.Stat(filepath.Dir(d.Runtime)); err == nil {
+			return filepath.Join(d.Runtime, "api.sock")
+		}
+	}
+	return filepath.Join(d.State, "api.sock")
+}
+
+// listen makes the socket, for nobody but its owner. One that an earlier
+// service left is replaced: who owns the state was settled by its lock.
+func listen(path string) (*net.UnixListener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	// The mode must hold before the first caller can connect. This happens
+	// once, before anything else runs that makes files.
+	old := unix.Umask(0o177)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	unix.Umask(old)
+	if err != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose a shorter or writable path with --socket")
+	}
+	return l, nil
+}

@@ -1,0 +1,103 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Can answers what policy would say to a dispatch, and does nothing.
+func (s *Service) Can(ctx context.Context, principal api.Principal, req api.CanRequest) (api.CanAnswer, error) {
+	p, err := s.book.current(ctx)
+	if err != nil {
+		return api.CanAnswer{}, err
+	}
+	asking := p.engine.Decide(policy.Request{Principal: principal, Action: policy.ActionCan, Resource: string(req.Principal)})
+	if !asking.Allowed() {
+		_, err := s.cfg.Ledger.Commit(ctx, asking, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: "can"}}, nil)
+		return api.CanAnswer{}, err
+	}
+	if p.revision == nil {
+		return api.CanAnswer{Reasons: []string{"no catalog has been applied yet"}}, nil
+	}
+	a := &ask{principal: req.Principal, page: p, request: api.DispatchRequest{
+		Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities,
+	}}
+	if req.Source != "" {
+		a.request.Source = &api.SourceRequest{Name: req.Source}
+	}
+	a.resolve()
+	d := p.engine.Decide(a.policyRequest())
+	return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.revision.Number()}, nil
+}
+
+// Cancel asks for the end of a dispatch and returns its record after the
+// request. The end of one that has ended is what it was.
+func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.DispatchID, reason string) (api.Dispatch, error) {
+	r, decision, err := s.access(ctx, principal, policy.ActionDispatchCancel, id)
+	if err != nil || r.record.State.Ended() {
+		return r.record, err
+	}
+	open := true
+	entry := fact(record.KindCancelRequested, r, record.CancelAsk{State: string(r.record.State)})
+	_, err = s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+		now, ok, err := load(tx, id)
+		if err != nil || !ok || now.record.State.Ended() {
+			open = false
+			return err
+		}
+		if now.record.CancelBy != "" {
+			return nil
+		}
+		now.record.CancelBy = principal
+		r = now
+		return update(tx, now)
+	})
+	if err != nil || !open {
+		d, _, rowErr := s.row(ctx, id)
+		if err == nil {
+			err = rowErr
+		}
+		return d.record, err
+	}
+	s.mu.Lock()
+	a := s.active[id]
+	s.mu.Unlock()
+	if a != nil {
+		words := "by " + string(principal)
+		if reason != "" {
+			words += ": " + reason
+		}
+		if err := a.worker.Cancel(words); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "a worker did not take its cancel", slog.String("dispatch", string(id)), slog.Any("err", err))
+		}
+	}
+	return r.record, nil
+}
+
+// Status fills in what this package knows.
+func (s *Service) Status(ctx context.Context, to *api.ServiceStatus) error {
+	var err error
+	if to.Dispatches, err = s.Counts(ctx); err != nil {
+		return err
+	}
+	if to.LogEntries, err = s.cfg.Ledger.Len(ctx); err != nil {
+		return err
+	}
+	p, err := s.book.current(ctx)
+	if err != nil {
+		to.CatalogError = err.Error()
+	}
+	if p.revision != nil {
+		to.Revision, to.RevisionID = p.revision.Number(), p.revision.Digest()
+	}
+	to.SignThreshold = p.root.Threshold
+	for _, k := range p.root.Keys {
+		to.DeployKeys = append(to.DeployKeys, string(k.ID))
+	}
+	return nil
+}

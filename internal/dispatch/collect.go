@@ -1,0 +1,248 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// maxResult bounds a signed result document.
+const maxResult = 16 << 20
+
+// outcome is how a dispatch ended.
+type outcome struct {
+	event    api.Event
+	reason   api.Reason
+	message  string
+	digest   api.Digest // of the signed result; empty when there is none
+	summary  *api.ResultSummary
+	cancelBy api.Principal
+}
+
+// collect reads what a worker left, stores it, and makes the end durable. It
+// is the only way in which a dispatch that was started ends.
+func (s *Service) collect(ctx context.Context, r row) error {
+	ctx = context.WithoutCancel(ctx)
+	// A cancel may have been recorded while the worker lived.
+	latest, ok, err := s.row(ctx, r.record.ID)
+	if err != nil || !ok {
+		return errors.Join(err, fmt.Errorf("dispatch %s: no record", r.record.ID))
+	}
+	o, err := s.read(ctx, latest)
+	if err != nil {
+		return err
+	}
+	return s.end(ctx, latest, o)
+}
+
+// read turns the directory of an attempt into the truth about it.
+func (s *Service) read(ctx context.Context, r row) (outcome, error) {
+	dir := s.attemptDir(r)
+	envelope, err := readBounded(filepath.Join(dir, record.WorkResult), maxResult)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.lost(ctx, r, dir)
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	result, err := open(r, envelope)
+	if err != nil {
+		return outcome{event: api.EventFailed, reason: api.ReasonIntegrity, message: "the worker's result: " + err.Error()}, nil
+	}
+	if err := s.takeBlobs(ctx, dir, result.Summary); err != nil {
+		var bad *api.Error
+		if errors.As(err, &bad) && bad.Code == api.CodeIntegrity {
+			return outcome{event: api.EventFailed, reason: api.ReasonIntegrity, message: bad.Message}, nil
+		}
+		return outcome{}, err
+	}
+	digest, err := s.cfg.Blobs.Put(ctx, envelope)
+	o := outcome{event: result.Outcome, reason: result.Reason, message: result.Message, digest: digest, summary: &result.Summary}
+	if o.event == api.EventCancelled {
+		o.cancelBy = r.record.CancelBy
+	}
+	return o, err
+}
+
+// lost is the end of a dispatch whose worker left no result. Its log is kept.
+func (s *Service) lost(ctx context.Context, r row, dir string) (outcome, error) {
+	o := outcome{event: api.EventFailed, reason: api.ReasonLost, message: strings.TrimSpace("the worker died without a result " + s.lastWords(dir))}
+	if r.record.CancelBy != "" {
+		o = outcome{event: api.EventCancelled, cancelBy: r.record.CancelBy, message: "the worker left no result"}
+	}
+	f, err := os.Open(filepath.Join(dir, record.WorkLog)) //nolint:gosec // G304: our own directory
+	if errors.Is(err, fs.ErrNotExist) {
+		return o, nil
+	}
+	if err != nil {
+		return o, err
+	}
+	digest, size, err := s.cfg.Blobs.PutStream(ctx, f)
+	o.summary = &api.ResultSummary{Partial: true, LogBytes: size, LogKept: size, LogDigest: digest}
+	return o, errors.Join(err, f.Close())
+}
+
+// lastWords is what the worker itself printed, which is nothing unless it
+// went wrong.
+func (s *Service) lastWords(dir string) string {
+	b, err := readBounded(filepath.Join(dir, record.WorkErrors), 1<<20)
+	if err != nil || len(b) == 0 {
+		return ""
+	}
+	return string(b[max(0, len(b)-1000):])
+}
+
+// open verifies a result: signed with the key that the log binds to this
+// attempt, and about this attempt.
+func open(r row, envelope []byte) (record.Result, error) {
+	var result record.Result
+	raw, err := base64.StdEncoding.DecodeString(r.key)
+	if err != nil || len(raw) != ed25519.PublicKeySize {
+		return result, errors.New("no key of its worker is bound in the log")
+	}
+	root := seal.RootOf(seal.Key{ID: seal.IDOf(raw), Public: raw})
+	payload, _, err := seal.Verify(envelope, seal.Result, root)
+	if err != nil {
+		return result, err
+	}
+	if err := canon.DecodeCanonical(payload, &result); err != nil {
+		return result, err
+	}
+	return result, result.Check(r.record.ID, r.record.Attempt, r.record.Manifest)
+}
+
+// takeBlobs stores what the result names, and the log. Content that is not
+// what its name says is an integrity error.
+func (s *Service) takeBlobs(ctx context.Context, dir string, sum api.ResultSummary) error {
+	want := map[string]api.Digest{}
+	if sum.LogDigest != "" {
+		want[record.WorkLog] = sum.LogDigest
+	}
+	for _, a := range sum.Outputs {
+		want[filepath.Join(record.WorkOut, a.Digest.Hex())] = a.Digest
+	}
+	if sum.Patch != nil {
+		want[filepath.Join(record.WorkOut, sum.Patch.Digest.Hex())] = sum.Patch.Digest
+	}
+	for name, digest := range want {
+		f, err := os.Open(filepath.Join(dir, name)) //nolint:gosec // G304: our own directory, a parsed digest
+		if err != nil {
+			return api.Errorf(api.CodeIntegrity, "captured content %s: %w", digest.Short(), err)
+		}
+		got, _, err := s.cfg.Blobs.PutStream(ctx, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		if got != digest {
+			return api.Errorf(api.CodeIntegrity, "captured content: digest %s, the result says %s", got.Short(), digest.Short())
+		}
+	}
+	return nil
+}
+
+// end makes the end of a dispatch durable, once.
+func (s *Service) end(ctx context.Context, r row, o outcome) error {
+	now := s.cfg.Now().UTC()
+	rec := &r.record
+	rec.State, rec.Reason, rec.Message, rec.EndedAt, rec.Result, rec.Outcome = o.event, o.reason, o.message, &now, o.digest, o.summary
+	rec.CancelBy = o.cancelBy
+	detail := record.DispatchEnd{By: string(o.cancelBy), Message: o.message, Reason: string(o.reason), Millis: now.Sub(rec.AcceptedAt).Milliseconds()}
+	entry := fact(endKind(o.event), r, detail)
+	entry.Refs = map[string]api.Digest{record.RefManifest: rec.Manifest}
+	if o.digest != "" {
+		entry.Refs[record.RefResult] = o.digest
+	}
+	if sum := o.summary; sum != nil {
+		detail.Partial, detail.Files = sum.Partial, int64(len(sum.Files))
+		if sum.ExitCode != nil {
+			detail.ExitCode = int64(*sum.ExitCode)
+		}
+		if sum.Verify != nil {
+			detail.Verify = verifyWord(*sum.Verify)
+		}
+		if sum.Patch != nil {
+			entry.Refs[record.RefPatch] = sum.Patch.Digest
+		}
+		entry.Detail = detail
+	}
+	_, err := s.cfg.Ledger.Record(ctx, entry, func(tx *store.Tx) error { return update(tx, r) })
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.removeWork(rec.ID)
+}
+
+func verifyWord(v api.VerifyReport) string {
+	if v.Passed {
+		return "passed"
+	}
+	return "failed"
+}
+
+func endKind(e api.Event) record.Kind {
+	switch e {
+	case api.EventFinished:
+		return record.KindDispatchFinished
+	case api.EventNeedsInput:
+		return record.KindDispatchNeedsInput
+	case api.EventCancelled:
+		return record.KindDispatchCancelled
+	case api.EventFailed, api.EventAccepted, api.EventStarted:
+	}
+	return record.KindDispatchFailed
+}
+
+// settle ends a dispatch that no worker has ever had.
+func (s *Service) settle(r row, o outcome) {
+	if err := s.end(context.WithoutCancel(s.life), r, o); err != nil {
+		s.cfg.Logger.Error("a dispatch could not be recorded; the next start tries again", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
+	}
+}
+
+// removeWork removes the directories of a dispatch whose end is durable.
+func (s *Service) removeWork(id api.DispatchID) error {
+	return os.RemoveAll(filepath.Dir(s.cfg.Dirs.Dispatch(id, 1)))
+}
+
+// sweep removes what a crash between a durable end and removeWork left.
+func (s *Service) sweep(ctx context.Context) error {
+	entries, err := os.ReadDir(filepath.Dir(filepath.Dir(s.cfg.Dirs.Dispatch("x", 1))))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		id, err := api.ParseDispatchID(e.Name())
+		if err != nil {
+			continue // not ours
+		}
+		r, ok, err := s.row(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !ok || r.record.State.Ended() {
+			if err := s.removeWork(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

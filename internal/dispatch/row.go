@@ -1,0 +1,100 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Migration is the schema of this package.
+func Migration() store.Migration {
+	return store.Migration{Owner: "dispatch", Steps: []string{`
+CREATE TABLE dispatch (
+	id         TEXT PRIMARY KEY,
+	accepted   INTEGER NOT NULL,          -- nanoseconds since 1970
+	state      TEXT NOT NULL,             -- an api.Event
+	principal  TEXT NOT NULL,
+	request    TEXT NOT NULL,             -- digest of principal and request
+	worker_key TEXT NOT NULL DEFAULT '',  -- public half, base64; bound by the dispatch.started entry
+	record     TEXT NOT NULL              -- api.Dispatch
+) STRICT;
+CREATE INDEX dispatch_open ON dispatch(id) WHERE state IN ('accepted', 'started');
+CREATE INDEX dispatch_by_time ON dispatch(accepted);
+CREATE TABLE catalog_seen (
+	one    INTEGER PRIMARY KEY CHECK (one = 1),
+	number INTEGER NOT NULL,
+	digest TEXT NOT NULL
+) STRICT;`}}
+}
+
+// row is what the state database holds of one dispatch.
+type row struct {
+	record  api.Dispatch
+	request api.Digest
+	key     string // of the worker
+}
+
+const columns = "SELECT request, worker_key, record FROM dispatch "
+
+// load returns the row of a dispatch, and whether there is one.
+func load(v store.Reader, id api.DispatchID) (r row, ok bool, err error) {
+	err = v.Get(columns+"WHERE id = ?", store.Args{id}, scanInto(&r)...)
+	if errors.Is(err, store.ErrNoRow) {
+		return row{}, false, nil
+	}
+	return r, err == nil, err
+}
+
+// scanInto returns the destinations of columns.
+func scanInto(r *row) []any { return []any{&r.request, &r.key, (*recordText)(&r.record)} }
+
+// recordText scans the JSON of a record.
+type recordText api.Dispatch
+
+// Scan implements sql.Scanner.
+func (t *recordText) Scan(v any) error {
+	s, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("stored record is %T", v)
+	}
+	return json.Unmarshal([]byte(s), (*api.Dispatch)(t))
+}
+
+func unfinished(v store.Reader) (list []row, err error) {
+	err = v.Each(columns+"WHERE state IN ('accepted', 'started') ORDER BY id", nil, func(scan store.Scan) error {
+		var r row
+		err := scan(scanInto(&r)...)
+		list = append(list, r)
+		return err
+	})
+	return list, err
+}
+
+func insert(tx *store.Tx, r row) error {
+	record, err := json.Marshal(r.record)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("INSERT INTO dispatch(id, accepted, state, principal, request, record) VALUES (?, ?, ?, ?, ?, ?)",
+		r.record.ID, r.record.AcceptedAt.UnixNano(), r.record.State, r.record.Principal, r.request, string(record))
+	return err
+}
+
+// update stores r unless the dispatch has ended meanwhile: an end is final.
+func update(tx *store.Tx, r row) error {
+	record, err := json.Marshal(r.record)
+	if err != nil {
+		return err
+	}
+	n, err := tx.Exec("UPDATE dispatch SET state = ?, worker_key = ?, record = ? WHERE id = ? AND state IN ('accepted', 'started')",
+		r.record.State, r.key, string(record), r.record.ID)
+	if err == nil && n != 1 {
+		err = errEnded
+	}
+	return err
+}
+
+var errEnded = errors.New("the dispatch has ended")

@@ -1,0 +1,178 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// closing is what a worker may need beyond the agent's time, before the
+// service ends it: capture, verify and the time to say so.
+const closing = 30 * time.Minute
+
+// active is a dispatch whose worker lives.
+type active struct {
+	row    row
+	worker *executor.Worker
+
+	log     int64         // bytes of the log; guarded by Service.mu
+	changed chan struct{} // closed and replaced when log grows; guarded by Service.mu
+	ended   chan struct{} // closed when the end is in the records
+}
+
+// start fires the worker for an admitted dispatch. It is the only way to one.
+func (s *Service) start(adm audit.Admission, r row, job executor.Job) {
+	if err := adm.Redeem(record.KindDispatchAccepted, r.record.ID, r.record.Manifest); err != nil {
+		s.cfg.Logger.ErrorContext(s.life, "a dispatch was not started", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
+		return
+	}
+	w, err := s.cfg.Executor.Fire(s.life, job)
+	if err != nil {
+		s.settle(r, outcome{event: api.EventFailed, reason: api.ReasonLost, message: "the worker could not be started: " + err.Error()})
+		return
+	}
+	s.supervise(r, w)
+}
+
+// supervise follows a worker until it is gone, and then collects.
+func (s *Service) supervise(r row, w *executor.Worker) {
+	a := &active{row: r, worker: w, changed: make(chan struct{}), ended: make(chan struct{})}
+	s.mu.Lock()
+	s.active[r.record.ID] = a
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		w.Leave()
+	}
+	s.work.Go(func() {
+		defer close(a.ended)
+		s.attend(a)
+		select {
+		case <-w.Gone():
+		case <-s.life.Done():
+			return // the next service takes it up
+		}
+		if err := s.collect(s.life, a.row); err != nil {
+			s.cfg.Logger.Error("a dispatch could not be recorded; the next start tries again", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
+		}
+		s.mu.Lock()
+		delete(s.active, r.record.ID)
+		s.mu.Unlock()
+	})
+}
+
+// attend hears what the worker says until it says no more.
+func (s *Service) attend(a *active) {
+	limit := s.deadline(a.row)
+	defer limit.Stop()
+	events := a.worker.Events()
+	for {
+		select {
+		case m, ok := <-events:
+			if !ok {
+				return
+			}
+			s.heard(a, m)
+		case <-limit.C:
+			s.cfg.Logger.Error("a worker is far beyond its time and is ended", slog.String("dispatch", string(a.row.record.ID)))
+			s.kill(a)
+		}
+	}
+}
+
+// deadline fires when a worker is so late that it will not end by itself.
+func (s *Service) deadline(r row) *time.Timer {
+	agent := time.Duration(api.DefaultLimits().Timeout)
+	if m, err := s.manifest(s.life, r.record.Manifest); err == nil {
+		agent = time.Duration(m.Limits.Timeout)
+	}
+	return time.NewTimer(agent + closing - s.cfg.Now().Sub(r.record.AcceptedAt))
+}
+
+func (s *Service) kill(a *active) {
+	if err := a.worker.Kill(); err != nil {
+		s.cfg.Logger.Error("a worker cannot be ended", slog.String("dispatch", string(a.row.record.ID)), slog.Any("err", err))
+	}
+}
+
+func (s *Service) heard(a *active, m record.WorkerMessage) {
+	switch m.Event {
+	case "ready":
+		if err := s.ready(a, m.Key); err != nil {
+			s.cfg.Logger.Error("a worker is not allowed to proceed", slog.String("dispatch", string(a.row.record.ID)), slog.Any("err", err))
+			s.kill(a)
+		}
+	case "log":
+		s.mu.Lock()
+		a.log = m.Log
+		close(a.changed)
+		a.changed = make(chan struct{})
+		s.mu.Unlock()
+	}
+}
+
+// ready binds the worker's key in the log, and lets the worker proceed once
+// that is durable. A cancel that came before the worker was there reaches it
+// now.
+func (s *Service) ready(a *active, key string) error {
+	if raw, err := base64.StdEncoding.DecodeString(key); err != nil || len(raw) != ed25519.PublicKeySize {
+		return api.Errorf(api.CodeIntegrity, "the worker's key is not one")
+	}
+	r, ok, err := s.row(s.life, a.row.record.ID)
+	if err != nil || !ok {
+		return errors.Join(err, errors.New("no record"))
+	}
+	if r.key == "" {
+		if r, err = s.bind(r, key); err != nil {
+			return err
+		}
+	}
+	if r.key != key {
+		return api.Errorf(api.CodeIntegrity, "another key is bound in the log")
+	}
+	if r.record.CancelBy != "" {
+		return a.worker.Cancel("by " + string(r.record.CancelBy))
+	}
+	return a.worker.Proceed()
+}
+
+func (s *Service) bind(r row, key string) (row, error) {
+	now := s.cfg.Now().UTC()
+	entry := fact(record.KindDispatchStarted, r, record.DispatchStart{WorkerKey: key})
+	entry.Refs = map[string]api.Digest{record.RefManifest: r.record.Manifest}
+	_, err := s.cfg.Ledger.Record(s.life, entry, func(tx *store.Tx) error {
+		// Whatever became of it meanwhile, such as a cancel, stays.
+		latest, ok, err := load(tx, r.record.ID)
+		if err != nil || !ok {
+			return errors.Join(err, errors.New("no record"))
+		}
+		r = latest
+		r.key, r.record.State, r.record.StartedAt = key, api.EventStarted, &now
+		return update(tx, r)
+	})
+	return r, err
+}
+
+// fact is an entry about a dispatch that is no decision.
+func fact(kind record.Kind, r row, detail record.Detail) record.Entry {
+	tier := r.record.Tier
+	return record.Entry{
+		Kind: kind, Principal: r.record.Principal, Resource: string(r.record.Subagent), Dispatch: r.record.ID, Attempt: r.record.Attempt,
+		Role: r.record.Role, Tier: &tier, Detail: detail,
+	}
+}
+
+// found logs what a restarted service found of a dispatch.
+func (s *Service) found(ctx context.Context, r row, worker string) error {
+	_, err := s.cfg.Ledger.Record(ctx, fact(record.KindDispatchFound, r, record.DispatchFound{State: string(r.record.State), Worker: worker}), nil)
+	return err
+}

@@ -1,0 +1,120 @@
+// Package dispatch turns a request into a running worker and a durable record.
+//
+// The order is fixed: policy decides, the log makes the decision durable and
+// yields an Admission, and only an Admission starts a worker. Whether the
+// service saw a worker end or finds its directory after a restart, the same
+// code collects what it left. The package does not know the orchestrator.
+//
+// Carries R-D1, R-D2, R-D3, R-D4, R-D5, R-B5 (the service's half) and R-B7.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Config is what a Service is made of.
+type Config struct {
+	Dirs     api.Dirs
+	Store    *store.Store
+	Ledger   *audit.Ledger
+	Blobs    *blob.Store // of the state, not of the catalog
+	Key      seal.Signer // of the service
+	Executor *executor.Local
+	Operator api.Principal // may read everything; see policy.Rules
+	Mode     string        // same-user or system
+	Now      func() time.Time
+	Logger   *slog.Logger
+}
+
+// Service dispatches. It is safe for concurrent use.
+type Service struct {
+	cfg  Config
+	book *book
+
+	// life ends when the service does; work in the background heeds it, and
+	// workers do not.
+	life context.Context //nolint:containedctx // the life of the service, not of a call
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	active map[api.DispatchID]*active // guarded by mu
+	closed bool                       // guarded by mu
+}
+
+// Open takes up what an earlier service left: living workers are joined,
+// ended ones collected, dead ones recorded as lost.
+func Open(ctx context.Context, cfg Config) (*Service, error) {
+	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}}
+	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.book = &book{cfg: cfg}
+	if err := s.book.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.recover(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close ends the service's own work. Workers go on; the next Open takes them
+// up.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, a := range s.active {
+		a.worker.Leave()
+	}
+	s.mu.Unlock()
+	s.stop()
+	s.work.Wait()
+	return nil
+}
+
+// Running returns how many dispatches have not ended.
+func (s *Service) Running() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.active)
+}
+
+// recover resolves every dispatch that has not ended in the records.
+func (s *Service) recover(ctx context.Context) error {
+	var open []row
+	if err := s.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+		open, err = unfinished(v)
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, r := range open {
+		w, err := s.cfg.Executor.Attach(ctx, s.attemptDir(r))
+		switch {
+		case err == nil:
+			err = s.found(ctx, r, "running")
+			s.supervise(r, w)
+		case errors.Is(err, executor.ErrGone):
+			if err = s.found(ctx, r, "ended"); err == nil {
+				err = s.collect(ctx, r)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("dispatch %s: %w", r.record.ID, err)
+		}
+	}
+	return s.sweep(ctx)
+}
+
+func (s *Service) attemptDir(r row) string { return s.cfg.Dirs.Dispatch(r.record.ID, r.record.Attempt) }

@@ -1,0 +1,384 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// startTime is how long a signed manifest may wait for its worker to start.
+const startTime = 5 * time.Minute
+
+// ask is one request on its way to a decision.
+type ask struct {
+	principal api.Principal
+	request   api.DispatchRequest
+	digest    api.Digest // of principal and request
+	page      page
+	subagent  api.Subagent // zero when there is none of that name
+	target    api.Name
+	commit    string // pinned, when there is a source
+}
+
+// Submit asks policy, makes the decision durable and starts a worker. It
+// returns before the worker has done anything. The same id and request again
+// returns the same dispatch.
+func (s *Service) Submit(ctx context.Context, principal api.Principal, req api.DispatchRequest) (api.Dispatch, error) {
+	a := &ask{principal: principal, request: req}
+	if err := a.normalise(); err != nil {
+		return api.Dispatch{}, s.invalid(ctx, principal, err)
+	}
+	if d, ok, err := s.repeated(ctx, a); ok || err != nil {
+		return d, err
+	}
+	var err error
+	if a.page, err = s.book.current(ctx); err != nil {
+		return api.Dispatch{}, err
+	}
+	if a.page.revision == nil {
+		return api.Dispatch{}, api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick catalog plan, then bailiwick catalog apply")
+	}
+	a.resolve()
+	decision := a.page.engine.Decide(a.policyRequest())
+	if !decision.Allowed() {
+		_, err := s.cfg.Ledger.Commit(ctx, decision, a.entry(), nil)
+		return api.Dispatch{}, denied(err, a)
+	}
+	if err := s.complete(ctx, a); err != nil {
+		return api.Dispatch{}, s.invalid(ctx, principal, err)
+	}
+	return s.admit(ctx, a, decision)
+}
+
+// normalise gives every field its one form.
+func (a *ask) normalise() error {
+	r := &a.request
+	if len(r.Input) == 0 {
+		r.Input = json.RawMessage("{}")
+	}
+	input, err := canon.Canonicalize(r.Input)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "input: %w", err)
+	}
+	if input[0] != '{' {
+		return api.Errorf(api.CodeInvalid, "input: want a JSON object")
+	}
+	r.Input = input
+	if r.Subagent == "" {
+		return api.Errorf(api.CodeInvalid, "subagent: name the one to dispatch")
+	}
+	if r.TimeoutSeconds < 0 {
+		return api.Errorf(api.CodeInvalid, "timeoutSeconds: want a positive number")
+	}
+	if r.Source != nil && r.Source.Name == "" {
+		return api.Errorf(api.CodeInvalid, "source: name the one to start from")
+	}
+	for _, list := range [][]api.Name{r.Envs, r.Capabilities} {
+		for i, n := range list {
+			if slices.Contains(list[:i], n) {
+				return api.Errorf(api.CodeInvalid, "%q is named twice", n)
+			}
+		}
+	}
+	doc, err := canon.Marshal(struct {
+		Principal api.Principal       `json:"principal"`
+		Request   api.DispatchRequest `json:"request"`
+	}{a.principal, *r})
+	a.digest = api.DigestOf(doc)
+	return err
+}
+
+// repeated answers a request whose id is there already.
+func (s *Service) repeated(ctx context.Context, a *ask) (api.Dispatch, bool, error) {
+	if a.request.DispatchID == "" {
+		return api.Dispatch{}, false, nil
+	}
+	r, ok, err := s.row(ctx, a.request.DispatchID)
+	if !ok || err != nil {
+		return api.Dispatch{}, false, err
+	}
+	if r.request != a.digest {
+		err := api.Errorf(api.CodeConflict, "dispatch id %s is in use for another request", a.request.DispatchID).WithHint("choose another id, or none")
+		return api.Dispatch{}, true, s.invalid(ctx, a.principal, err)
+	}
+	return r.record, true, nil
+}
+
+// resolve looks the names up. One that is not there is left as it is: no grant
+// lists it, so policy answers as it does for a name that is not granted.
+func (a *ask) resolve() {
+	a.subagent, _, _ = a.page.revision.Subagent(a.request.Subagent)
+	a.target = a.request.Target
+	if a.target == "" {
+		a.target = a.subagent.Target
+	}
+}
+
+func (a *ask) policyRequest() policy.Request {
+	r := policy.Request{
+		Principal: a.principal, Action: policy.ActionDispatch, Resource: string(a.request.Subagent),
+		Tier: a.subagent.Tier, Target: a.target, Envs: a.request.Envs, Capabilities: a.request.Capabilities,
+	}
+	if a.request.Source != nil {
+		r.Source = a.request.Source.Name
+	}
+	return r
+}
+
+func (a *ask) entry() record.Entry {
+	d := record.DispatchAsk{
+		Subagent: string(a.request.Subagent), Target: string(a.target), Commit: a.commit,
+		Revision: int64(a.page.revision.Number()), //nolint:gosec // G115: numbers count up from 1
+	}
+	for _, n := range a.request.Envs {
+		d.Envs = append(d.Envs, string(n))
+	}
+	for _, n := range a.request.Capabilities {
+		d.Capabilities = append(d.Capabilities, string(n))
+	}
+	if a.request.Source != nil {
+		d.Source = string(a.request.Source.Name)
+	}
+	tier := a.subagent.Tier
+	return record.Entry{Kind: record.KindDispatchAccepted, Dispatch: a.request.DispatchID, Role: a.subagent.Role, Tier: &tier, Detail: d}
+}
+
+// denied adds what a person may do about it.
+func denied(err error, a *ask) error {
+	var e *api.Error
+	if errors.As(err, &e) && e.Code == api.CodeDenied {
+		return e.WithHint("retrying is useless; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", a.principal, a.principal, a.request.Subagent)
+	}
+	return err
+}
+
+// complete checks what only an allowed caller gets an answer about, and pins
+// the source.
+func (s *Service) complete(ctx context.Context, a *ask) error {
+	if err := checkInput(a.subagent, a.request.Input); err != nil {
+		return err
+	}
+	if err := a.checkEnvs(); err != nil {
+		return err
+	}
+	if a.request.Source == nil {
+		return nil
+	}
+	src, _, err := a.page.revision.Source(a.request.Source.Name)
+	if err != nil {
+		return err
+	}
+	repo, err := capture.OpenSource(ctx, src.Repo)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
+	}
+	commit := a.request.Source.Commit
+	if commit == "" {
+		commit = "HEAD"
+	}
+	if a.commit, err = repo.Resolve(ctx, commit); err != nil {
+		return api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
+	}
+	return nil
+}
+
+func checkInput(sub api.Subagent, input []byte) error {
+	if len(sub.Input) == 0 {
+		return nil
+	}
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(sub.Input, &schema); err != nil {
+		return api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", sub.Name, err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		return api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", sub.Name, err)
+	}
+	var value any
+	if err := json.Unmarshal(input, &value); err != nil {
+		return api.Errorf(api.CodeInvalid, "input: %w", err)
+	}
+	if err := resolved.Validate(value); err != nil {
+		return api.Errorf(api.CodeInvalid, "input does not fit the schema of subagent %q: %w", sub.Name, err)
+	}
+	return nil
+}
+
+// checkEnvs refuses envs of which two give one variable different values.
+func (a *ask) checkEnvs() error {
+	type origin struct {
+		env   api.Name
+		value string
+	}
+	seen := map[string]origin{}
+	for _, n := range a.request.Envs {
+		e, _, err := a.page.revision.Env(n)
+		if err != nil {
+			return err
+		}
+		for k, v := range e.Values {
+			if o, ok := seen[k]; ok && o.value != v {
+				return api.Errorf(api.CodeInvalid, "envs %q and %q both set %s, to different values", o.env, n, k)
+			}
+			seen[k] = origin{n, v}
+		}
+	}
+	return nil
+}
+
+// invalid logs a request that could not be carried out as it was made.
+func (s *Service) invalid(ctx context.Context, principal api.Principal, cause error) error {
+	return LogInvalid(ctx, s.cfg.Ledger, principal, "dispatch", cause)
+}
+
+// LogInvalid records a request that was malformed, or contradicts what is
+// stored, and returns the error for its caller.
+func LogInvalid(ctx context.Context, ledger *audit.Ledger, principal api.Principal, operation string, cause error) error {
+	var e *api.Error
+	if !errors.As(cause, &e) {
+		return cause
+	}
+	seq, err := ledger.Record(ctx, record.Entry{
+		Kind: record.KindRequestInvalid, Principal: principal,
+		Detail: record.InvalidRequest{Code: string(e.Code), Message: e.Message, Operation: operation},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	logged := *e
+	logged.AuditEntry = &seq
+	return &logged
+}
+
+// admit makes the decision durable together with the dispatch, and starts it.
+func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (api.Dispatch, error) {
+	now := s.cfg.Now().UTC()
+	if a.request.DispatchID == "" {
+		a.request.DispatchID = api.NewDispatchID(now)
+	}
+	m, err := a.manifest(now, decision)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	envelope, err := s.sign(ctx, m)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	digest, err := s.cfg.Blobs.Put(ctx, envelope)
+	if err == nil {
+		_, err = s.cfg.Blobs.Put(ctx, a.request.Input)
+	}
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	r := row{request: a.digest, record: api.Dispatch{
+		ID: m.ID, State: api.EventAccepted, Attempt: m.Attempt, Principal: m.Principal, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
+		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, AcceptedAt: now, Mode: s.cfg.Mode,
+	}}
+	entry := a.entry()
+	entry.Dispatch, entry.Attempt = m.ID, m.Attempt
+	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
+	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+		if _, ok, err := load(tx, m.ID); ok || err != nil {
+			return errors.Join(err, api.Errorf(api.CodeConflict, "dispatch id %s is in use", m.ID))
+		}
+		return insert(tx, r)
+	})
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	s.start(admission, r, executor.Job{Dir: s.attemptDir(r), Manifest: envelope, Input: a.request.Input})
+	return r.record, nil
+}
+
+func (s *Service) sign(ctx context.Context, m record.Manifest) ([]byte, error) {
+	doc, err := canon.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return seal.Sign(ctx, seal.Manifest, doc, s.cfg.Key)
+}
+
+// manifest is the complete description of what will run.
+func (a *ask) manifest(now time.Time, decision policy.Decision) (record.Manifest, error) {
+	rev := a.page.revision
+	target, _, err := rev.Target(a.target)
+	if err != nil {
+		return record.Manifest{}, err
+	}
+	ceiling, err := target.Mode.Ceiling()
+	if err != nil {
+		return record.Manifest{}, err
+	}
+	var nonce [16]byte
+	_, _ = rand.Read(nonce[:]) // crypto/rand.Read never fails
+	m := record.Manifest{
+		V: 1, ID: a.request.DispatchID, Attempt: 1, Principal: a.principal, Policies: decision.Policies(),
+		Revision: rev.Number(), RevisionDigest: rev.Digest(),
+		Subagent: a.subagent.Name, Agent: a.subagent.Agent, Model: a.subagent.Model, Role: a.subagent.Role, Tier: a.subagent.Tier,
+		Ceiling: ceiling, Target: target.Name, Level: target.Level,
+		Capabilities: slices.Concat(a.subagent.Capabilities, a.extra()), Envs: a.request.Envs,
+		Limits: a.limits(target), Egress: []string{}, Input: api.DigestOf(a.request.Input),
+		NotBefore: now, Expires: now.Add(startTime), Nonce: hex.EncodeToString(nonce[:]),
+	}
+	if a.request.Source != nil {
+		m.Source = &api.PinnedSource{Name: a.request.Source.Name, Commit: a.commit}
+	}
+	m.Artifacts, err = pins(rev, m)
+	return m, err
+}
+
+// extra are the capabilities of the request that the subagent does not have
+// already.
+func (a *ask) extra() []api.Name {
+	return slices.DeleteFunc(slices.Clone(a.request.Capabilities), func(n api.Name) bool { return slices.Contains(a.subagent.Capabilities, n) })
+}
+
+// limits are those of the subagent, lowered by the target and by the request.
+func (a *ask) limits(t api.Target) api.Limits {
+	l := a.subagent.Limits.Or(api.DefaultLimits()).Least(t.Limits)
+	return l.Least(api.Limits{Timeout: api.Duration(time.Duration(a.request.TimeoutSeconds) * time.Second)})
+}
+
+func pins(rev *catalog.Revision, m record.Manifest) ([]record.Pin, error) {
+	refs := []api.Ref{api.RefTo(api.KindSubagent, m.Subagent), api.RefTo(api.KindRole, m.Role), api.RefTo(api.KindTarget, m.Target)}
+	for _, n := range m.Capabilities {
+		refs = append(refs, api.RefTo(api.KindCapability, n))
+	}
+	for _, n := range m.Envs {
+		refs = append(refs, api.RefTo(api.KindEnv, n))
+	}
+	if m.Source != nil {
+		refs = append(refs, api.RefTo(api.KindSource, m.Source.Name))
+	}
+	var out []record.Pin
+	for _, ref := range refs {
+		k, n, err := ref.Split()
+		if err != nil {
+			return nil, err
+		}
+		e, err := rev.Entry(k, n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, record.Pin{Ref: ref, Digest: e.Digest})
+	}
+	return out, nil
+}

@@ -1,0 +1,216 @@
+// Package executor places workers: today on this machine, later in containers
+// and clusters.
+//
+// It starts and finds worker processes and carries the few words that service
+// and worker say to each other. It decides nothing, reads no result, and
+// keeps no record: the worker's directory is the whole truth about an attempt.
+//
+// Carries the process half of R-D4 (cancel reaches the worker) and R-O6 (a
+// worker outlives the service and is found again).
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// Local runs workers as processes of this machine.
+type Local struct {
+	Program string   // path of bailiwick-worker
+	Env     []string // of the worker; the jail gets none of it
+	Logger  *slog.Logger
+}
+
+// Job is one attempt to be worked on.
+type Job struct {
+	Dir      string // of the attempt; its parent exists or can be made
+	Manifest []byte // signed
+	Input    []byte
+}
+
+// Fire makes the attempt's directory and starts its worker. Firing again is
+// refused while a worker has the directory. The worker's life does not end
+// with ctx nor with this process.
+func (l *Local) Fire(ctx context.Context, job Job) (*Worker, error) {
+	if err := os.MkdirAll(job.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	for name, content := range map[string][]byte{record.WorkManifest: job.Manifest, record.WorkInput: job.Input} {
+		if err := writeSynced(filepath.Join(job.Dir, name), content); err != nil {
+			return nil, err
+		}
+	}
+	listener, err := listen(ctx, job.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close() //nolint:errcheck // the worker has its own copy
+	cmd, err := l.start(job.Dir, listener)
+	if err != nil {
+		return nil, err
+	}
+	w, err := connect(ctx, job.Dir, cmd, l.Logger)
+	if err != nil {
+		// The worker waits to be told to proceed; without us it has no effect.
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	return w, nil
+}
+
+// start runs the worker in a session of its own, so that no terminal and no
+// signal to the service's group reaches it.
+func (l *Local) start(dir string, listener *net.UnixListener) (*exec.Cmd, error) {
+	socket, err := listener.File()
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close() //nolint:errcheck // the worker has its own copy
+	said, err := os.OpenFile(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer said.Close()                               //nolint:errcheck // the worker has its own copy
+	cmd := exec.Command(l.Program, "--attempt", dir) //nolint:gosec,noctx // G204: our own program; it outlives every context here
+	cmd.Env = l.Env
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.ExtraFiles = []*os.File{socket} // descriptor 3
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", l.Program, err)
+	}
+	return cmd, nil
+}
+
+// Attach connects to the worker that has dir. The error is ErrGone when none
+// has: then what the directory says is final.
+func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
+	alive, err := locked(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !alive {
+		return nil, ErrGone
+	}
+	return connect(ctx, dir, nil, l.Logger)
+}
+
+// ErrGone says that no worker has a directory.
+var ErrGone = errors.New("no worker has this attempt")
+
+// locked reports whether a worker holds dir.
+func locked(dir string) (bool, error) {
+	f, err := os.Open(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+// awaitUnlocked returns when no worker holds dir.
+func awaitUnlocked(dir string) error {
+	f, err := os.Open(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	for {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_SH); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// workerPID returns a handle on the process that holds dir.
+func workerPID(dir string) (int, error) {
+	b, err := os.ReadFile(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
+	if err != nil {
+		return -1, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return -1, fmt.Errorf("lock of %s: %w", dir, err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1, err
+	}
+	// The handle is of the holder only if the lock is still held now.
+	if alive, err := locked(dir); err != nil || !alive {
+		return -1, errors.Join(err, unix.Close(fd), ErrGone)
+	}
+	return fd, nil
+}
+
+// listen and dial reach the socket through a descriptor of its directory,
+// because the path of a socket may have 107 bytes only.
+func listen(ctx context.Context, dir string) (*net.UnixListener, error) {
+	var listener *net.UnixListener
+	err := throughDir(dir, func(path string) error {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "unix", path)
+		if err != nil {
+			return err
+		}
+		listener = l.(*net.UnixListener)
+		listener.SetUnlinkOnClose(false)
+		return nil
+	})
+	return listener, err
+}
+
+func dial(ctx context.Context, dir string) (net.Conn, error) {
+	var conn net.Conn
+	err := throughDir(dir, func(path string) (err error) {
+		var d net.Dialer
+		conn, err = d.DialContext(ctx, "unix", path)
+		return err
+	})
+	return conn, err
+}
+
+func throughDir(dir string, do func(path string) error) error {
+	d, err := os.Open(dir) //nolint:gosec // G304: our own directory
+	if err != nil {
+		return err
+	}
+	defer d.Close() //nolint:errcheck // only a way to the socket
+	return do(fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), record.WorkSocket))
+}
+
+func writeSynced(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: our own directory
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}

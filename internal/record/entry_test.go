@@ -1,0 +1,336 @@
+package record
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+func entryAt() time.Time { return time.Date(2026, 11, 21, 14, 22, 11, 123456789, time.UTC) }
+
+// hostile draws texts that have broken logs before.
+func hostile() *rapid.Generator[string] {
+	return rapid.OneOf(
+		rapid.String(),
+		rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
+		rapid.SampledFrom([]string{
+			"", "\x00", "\n2026 allowed [#1]", "\r\x1b[2K\x1b[1A", "\u2028\u2029\u0085", "\xed\xa0\x80", "\xff\xfe", "\u202egnp.exe",
+			`","decision":"allow","x":"`, "</script>&<>", "a: allowed by policy \"x\" [#9]", "\U0001F600", "\ufffd", "\x7f", strings.Repeat("[", 5000),
+			strings.Repeat("\x00", 5000), strings.Repeat("\U0001F600", 2000), strings.Repeat("a", 9000), "...[cut: 5 bytes, sha256:00]",
+		}),
+	)
+}
+
+// fill puts hostile content into every field of detail.
+func fill(t *rapid.T, detail Detail) Detail {
+	v := reflect.New(reflect.TypeOf(detail)).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Interface().(type) {
+		case string:
+			f.SetString(hostile().Draw(t, "text"))
+		case []string:
+			if list := rapid.SliceOfN(hostile(), 0, 40).Draw(t, "list"); len(list) > 0 {
+				f.Set(reflect.ValueOf(list))
+			}
+		case int64:
+			f.SetInt(rapid.Int64().Draw(t, "number"))
+		case bool:
+			f.SetBool(rapid.Bool().Draw(t, "flag"))
+		default:
+			t.Fatalf("%T has a field of a kind that bounds do not know: %s", detail, v.Type().Field(i).Name)
+		}
+	}
+	return v.Interface().(Detail)
+}
+
+func anyEntry(t *rapid.T) Entry {
+	kind := rapid.SampledFrom(Kinds()).Draw(t, "kind")
+	shape, ok := kind.shape()
+	if !ok {
+		t.Fatalf("kind %q has no shape", kind)
+	}
+	text := func(name string) string { return hostile().Draw(t, name) }
+	e := Entry{
+		Kind: kind, At: entryAt(), Decision: shape.decided, Detail: fill(t, shape.detail),
+		Principal: api.Principal(text("principal")), Action: text("action"), Resource: text("resource"),
+		Policies: rapid.SliceOfN(hostile(), 0, 40).Draw(t, "policies"),
+		Run:      text("run"), Task: text("task"), Dispatch: api.DispatchID(text("dispatch")), Attempt: rapid.Int().Draw(t, "attempt"),
+		Role: api.Name(text("role")), Tool: text("tool"),
+	}
+	if rapid.Bool().Draw(t, "tiered") {
+		tier := api.Tier(rapid.IntRange(0, 3).Draw(t, "tier"))
+		e.Tier = &tier
+	}
+	if n := rapid.IntRange(0, maxRefs).Draw(t, "refs"); n > 0 {
+		e.Refs = map[string]api.Digest{}
+		for i := range n {
+			e.Refs["ref"+strings.Repeat("x", i)] = api.DigestOf([]byte{byte(i)})
+		}
+	}
+	return e
+}
+
+func printable(b []byte) bool {
+	return bytes.IndexFunc(b, func(r rune) bool { return r < 0x20 || r > 0x7e }) < 0
+}
+
+// proves R-A4
+func TestNoContentBreaksSplitsOrHidesAnEntry(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := anyEntry(t)
+		leaf, err := e.Encode()
+		if err != nil {
+			t.Fatalf("refused: %v", err)
+		}
+		if len(leaf) > MaxEntry || !printable(leaf) {
+			t.Fatalf("%d bytes, printable %v", len(leaf), printable(leaf))
+		}
+		if c, err := canon.Canonicalize(leaf); err != nil || !bytes.Equal(c, leaf) {
+			t.Fatalf("not canonical: %v\n%.300s\n%.300s", err, leaf, c)
+		}
+		back, err := DecodeEntry(leaf)
+		if err != nil {
+			t.Fatalf("what was encoded is refused: %v\n%.300s", err, leaf)
+		}
+		again, err := back.Encode()
+		if err != nil || !bytes.Equal(again, leaf) {
+			t.Fatalf("a second encoding differs: %v\n%.500s\n%.500s", err, leaf, again)
+		}
+		for _, line := range []string{e.Line(7), back.Line(7)} {
+			if !printable([]byte(line)) || !strings.HasPrefix(line, "14:22:11 ") || !strings.HasSuffix(line, " [#7]") || strings.Count(line, "[#7]") > 1+strings.Count(line, `"`) {
+				t.Fatalf("line %q", line)
+			}
+		}
+	})
+}
+
+// proves R-A4
+func TestWhatIsCutSaysSo(t *testing.T) {
+	long := strings.Repeat("x", 10<<20)
+	many := make([]string, 1000)
+	for i := range many {
+		many[i] = "because"
+	}
+	e := Entry{Kind: KindAccessDenied, At: entryAt(), Decision: Deny, Resource: "a\xffb", Action: "\ufffd", Detail: Access{Operation: long, Reasons: many}}
+	leaf, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := DecodeEntry(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := back.Detail.(Access)
+	if want := "...[cut: 10485760 bytes, " + string(api.DigestOf([]byte(long))) + "]"; !strings.HasSuffix(d.Operation, want) || !strings.HasPrefix(d.Operation, "xxx") {
+		t.Errorf("a long text became %q", d.Operation)
+	}
+	if want := "a\ufffdb...[not UTF-8: 3 bytes, " + string(api.DigestOf([]byte("a\xffb"))) + "]"; back.Resource != want {
+		t.Errorf("a text that is not UTF-8 became %q, want %q", back.Resource, want)
+	}
+	if back.Action != "\ufffd" {
+		t.Errorf("a true U+FFFD became %q", back.Action)
+	}
+	if n := len(d.Reasons); n != maxList || !strings.HasPrefix(d.Reasons[n-1], "...[cut: 969 more, sha256:") {
+		t.Errorf("a list of 1,000 became %d, ending in %q", n, d.Reasons[n-1])
+	}
+}
+
+// proves R-A4
+func TestTenMebibytesInEveryFieldBlockNothing(t *testing.T) {
+	for _, long := range []string{strings.Repeat("\x00", 10<<20), strings.Repeat("\xff", 10<<20)} {
+		for _, k := range Kinds() {
+			shape, _ := k.shape()
+			v := reflect.New(reflect.TypeOf(shape.detail)).Elem()
+			for i := range v.NumField() {
+				switch f := v.Field(i); f.Kind() {
+				case reflect.String:
+					f.SetString(long)
+				case reflect.Slice:
+					f.Set(reflect.ValueOf([]string{long}))
+				default:
+				}
+			}
+			e := Entry{
+				Kind: k, At: entryAt(), Decision: shape.decided, Principal: api.Principal(long), Resource: long, Policies: []string{long},
+				Detail: v.Interface().(Detail),
+			}
+			leaf, err := e.Encode()
+			if err != nil {
+				t.Fatalf("%s: %v", k, err)
+			}
+			if back, err := DecodeEntry(leaf); err != nil || len(back.Line(1)) > 16<<10 {
+				t.Errorf("%s: %v, a line of %d bytes", k, err, len(back.Line(1)))
+			}
+		}
+	}
+}
+
+func sampleEntry() Entry {
+	tier := api.Reversible
+	return Entry{
+		Kind: KindDispatchAccepted, At: entryAt(), Principal: "local:ann", Action: "dispatch", Resource: "code-edit", Decision: Allow,
+		Policies: []string{"grant:ann"}, Dispatch: "d-0001", Attempt: 1, Role: "transform", Tier: &tier,
+		Refs:   map[string]api.Digest{RefManifest: api.DigestOf(nil), RefInput: api.DigestOf([]byte("x"))},
+		Detail: DispatchAsk{Subagent: "code-edit", Target: "local", Source: "service", Commit: strings.Repeat("1f3c", 10), Revision: 3},
+	}
+}
+
+func TestAnEntryComesBackAsItWas(t *testing.T) {
+	e := sampleEntry()
+	leaf, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := DecodeEntry(leaf)
+	if diff := cmp.Diff(e, back); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+// proves R-A4 (one value has one spelling)
+func TestOnlyTheFormThatTheLogWritesIsRead(t *testing.T) {
+	e := sampleEntry()
+	leaf, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, edit := range map[string][2]string{
+		"white space":              {`{"action"`, `{ "action"`},
+		"unknown member":           {`"v":1}`, `"v":1,"w":1}`},
+		"unknown member of detail": {`"revision":3`, `"revision":3,"shell":"x"`},
+		"duplicate":                {`"v":1}`, `"v":1,"v":1}`},
+		"another kind":             {`"kind":"dispatch.accepted"`, `"kind":"audit.read"`},
+		"no kind of ours":          {`"kind":"dispatch.accepted"`, `"kind":"dispatch.forgotten"`},
+		"capitals":                 {`"kind":`, `"Kind":`},
+		"denied as accepted":       {`"decision":"allow"`, `"decision":"deny"`},
+		"a fact as a decision":     {`"decision":"allow"`, `"decision":"none"`},
+		"time in another zone":     {`"at":"2026-11-21T14:22:11.123456789Z"`, `"at":"2026-11-21T15:22:11.123456789+01:00"`},
+		"no policies":              {`"policies":["grant:ann"]`, `"policies":null`},
+		"empty optional member":    {`"v":1}`, `"v":1}`[:0] + `"v":1,"zz":""}`},
+		"an unneeded empty member": {`"tier":"reversible"`, `"task":"","tier":"reversible"`},
+		"digest of another form":   {`sha256:e3`, `sha256:E3`},
+		"unknown tier":             {`"tier":"reversible"`, `"tier":"none"`},
+		"newer version":            {`"v":1}`, `"v":2}`},
+		"no detail":                {`"detail":{`, `"detail":null,"x":{`},
+		"float":                    {`"revision":3`, `"revision":3.5`},
+	} {
+		bad := strings.Replace(string(leaf), edit[0], edit[1], 1)
+		if bad == string(leaf) {
+			t.Errorf("%s: the edit changed nothing", name)
+		}
+		if _, err := DecodeEntry([]byte(bad)); err == nil {
+			t.Errorf("%s was accepted: %s", name, bad)
+		}
+	}
+	if _, err := DecodeEntry(append(leaf, bytes.Repeat([]byte(" "), MaxEntry)...)); err == nil {
+		t.Error("too large an entry was accepted")
+	}
+}
+
+func TestWhatOnlyAFaultOfOursBringsAboutIsRefused(t *testing.T) {
+	for name, edit := range map[string]func(*Entry){
+		"unknown kind":          func(e *Entry) { e.Kind = "x" },
+		"no detail":             func(e *Entry) { e.Detail = nil },
+		"another kind's detail": func(e *Entry) { e.Detail = Access{} },
+		"a pointer to a detail": func(e *Entry) { d := DispatchAsk{}; e.Detail = &d },
+		"no decision":           func(e *Entry) { e.Decision = "" },
+		"ref without a digest":  func(e *Entry) { e.Refs = map[string]api.Digest{"x": "sha256:short"} },
+		"ref with a bad name":   func(e *Entry) { e.Refs = map[string]api.Digest{"x\n": api.DigestOf(nil)} },
+		"tier beyond the four":  func(e *Entry) { tier := api.Tier(9); e.Tier = &tier },
+		"year 10000":            func(e *Entry) { e.At = e.At.AddDate(9000, 0, 0) },
+	} {
+		e := sampleEntry()
+		edit(&e)
+		if leaf, err := e.Encode(); err == nil {
+			t.Errorf("%s: %s", name, leaf)
+		}
+	}
+}
+
+func TestADenialIsOfTheKindThatStandsForIt(t *testing.T) {
+	for _, k := range Kinds() {
+		shape, _ := k.shape()
+		e, err := Entry{Kind: k, At: entryAt(), Detail: shape.detail}.Denied([]string{"because"})
+		if (err == nil) != (shape.decided == Allow) {
+			t.Errorf("%s, which decides %q: %v", k, shape.decided, err)
+		}
+		if err != nil {
+			continue
+		}
+		leaf, err := e.Encode()
+		if err != nil || e.Kind.Decided() != Deny || !strings.Contains(string(leaf), "because") {
+			t.Errorf("%s denied: %s, %v", k, leaf, err)
+		}
+	}
+}
+
+func TestLinesArePlainWords(t *testing.T) {
+	detail := func(k Kind, d Detail) Entry {
+		e := sampleEntry()
+		shape, _ := k.shape()
+		e.Kind, e.Detail, e.Decision, e.Refs = k, d, shape.decided, nil
+		if e.Decision == NoDecided {
+			e.Policies = nil
+		}
+		return e
+	}
+	ended := detail(KindDispatchFinished, DispatchEnd{Files: 3, Millis: 4250, Verify: "passed"})
+	ended.Refs = map[string]api.Digest{RefPatch: api.DigestOf(nil)}
+	unknown := detail(KindAuthRefused, AuthRefused{Via: "unix", Message: "uid 12 has no account", Claimed: "12"})
+	denied, err := sampleEntry().Denied([]string{`no grant lets local:ann dispatch subagent "code-edit"`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	denied.Policies = nil
+	for want, e := range map[string]Entry{
+		`14:22:11 local:ann asked for code-edit on local (source service@1f3c1f3c1f3c) as d-0001: allowed by policy "grant:ann" [#12]`:                                      sampleEntry(),
+		`14:22:11 local:ann asked for code-edit on local (source service@1f3c1f3c1f3c) as d-0001: denied ("no grant lets local:ann dispatch subagent \"code-edit\"") [#12]`: denied,
+		`14:22:11 dispatch d-0001 finished after 4.250 s with a patch of 3 files, verify passed [#12]`:                                                                      ended,
+		`14:22:11 dispatch d-0001 was cancelled by local:bob after 0.020 s, partial [#12]`:                                                                                  detail(KindDispatchCancelled, DispatchEnd{By: "local:bob", Millis: 20, Partial: true}),
+		`14:22:11 dispatch d-0001 failed, reason agent after 1.000 s: "exit status 3" [#12]`:                                                                                detail(KindDispatchFailed, DispatchEnd{Reason: "agent", Message: "exit status 3", Millis: 1000}),
+		`14:22:11 a caller over unix was refused: "uid 12 has no account" (it claimed "12") [#12]`:                                                                          unknown,
+		`14:22:11 local:ann asked to read the log: list: allowed by policy "grant:ann" [#12]`:                                                                               detail(KindAuditRead, Access{Operation: "list"}),
+		`14:22:11 catalog revision 4 was refused, replayed: "number 4 is below 5"; revision 5 stays [#12]`:                                                                  detail(KindCatalogRefused, RevisionRefused{Cause: "replayed", Number: 4, Current: 5, Message: "number 4 is below 5"}),
+		`14:22:11 after a restart dispatch d-0001 was found: stored as started, its worker dead [#12]`:                                                                      detail(KindDispatchFound, DispatchFound{State: "started", Worker: "dead"}),
+		`14:22:11 local:ann sent a bad request to "x: allowed by policy \"p\" [#1]": invalid: "\u000a\u001b[2K" [#12]`:                                                      detail(KindRequestInvalid, InvalidRequest{Operation: `x: allowed by policy "p" [#1]`, Code: "invalid", Message: "\n\x1b[2K"}),
+	} {
+		if got := e.Line(12); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func FuzzDecodeEntry(f *testing.F) {
+	for _, k := range Kinds() {
+		shape, _ := k.shape()
+		e := Entry{Kind: k, At: entryAt(), Decision: shape.decided, Detail: shape.detail}
+		leaf, err := e.Encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(leaf)
+	}
+	e := sampleEntry()
+	leaf, _ := e.Encode()
+	f.Add(leaf)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		e, err := DecodeEntry(in)
+		if err != nil {
+			return
+		}
+		if line := e.Line(1); !printable([]byte(line)) {
+			t.Fatalf("line %q", line)
+		}
+		if c, err := canon.Canonicalize(in); err != nil || !bytes.Equal(c, in) {
+			t.Fatalf("accepted though not canonical: %q", in)
+		}
+	})
+}

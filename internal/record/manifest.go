@@ -1,0 +1,115 @@
+package record
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+// Manifest is the dispatch manifest: everything that decides what one attempt
+// will run, and nothing that is secret. The service signs it before it starts
+// a worker; the worker runs what it says or nothing (R-D2).
+type Manifest struct {
+	V         int            `json:"v"` // 1
+	ID        api.DispatchID `json:"dispatchId"`
+	Attempt   int            `json:"attempt"`
+	Principal api.Principal  `json:"principal"`
+	Policies  []string       `json:"policies"` // that allowed it
+
+	Revision       uint64     `json:"revision"` // of the catalog
+	RevisionDigest api.Digest `json:"revisionDigest"`
+	// Artifacts are the pinned digests of everything below that has a name, in
+	// the order: subagent, its role, target, capabilities as laid over, envs,
+	// source.
+	Artifacts []Pin `json:"artifacts"`
+
+	Subagent     api.Name          `json:"subagent"`
+	Agent        string            `json:"agent"` // adapter
+	Model        string            `json:"model,omitempty"`
+	Role         api.Name          `json:"role"`
+	Tier         api.Tier          `json:"tier"`
+	Ceiling      api.Tier          `json:"ceiling"` // of the target's mode
+	Target       api.Name          `json:"target"`
+	Level        string            `json:"level"` // isolation that must be active
+	Capabilities []api.Name        `json:"capabilities,omitempty"`
+	Envs         []api.Name        `json:"envs,omitempty"`
+	Source       *api.PinnedSource `json:"source,omitempty"`
+	Limits       api.Limits        `json:"limits"` // none is zero
+	Egress       []string          `json:"egress"` // hosts that may be reached; empty: no network
+	Input        api.Digest        `json:"input"`  // of the canonical input, a blob
+
+	NotBefore time.Time `json:"notBefore"`
+	Expires   time.Time `json:"expires"` // a worker that has not started by then must not
+	Nonce     string    `json:"nonce"`   // 128 random bits, hexadecimal
+}
+
+// Pin fixes what a name means.
+type Pin struct {
+	Ref    api.Ref    `json:"ref"`
+	Digest api.Digest `json:"digest"`
+}
+
+// Pinned returns the digest that m pins for ref.
+func (m *Manifest) Pinned(ref api.Ref) (api.Digest, error) {
+	for _, p := range m.Artifacts {
+		if p.Ref == ref {
+			return p.Digest, nil
+		}
+	}
+	return "", fmt.Errorf("manifest of dispatch %s: %s is not pinned", m.ID, ref)
+}
+
+// Check refuses a manifest that is not whole, or not for this moment.
+func (m *Manifest) Check(now time.Time) error {
+	l := m.Limits
+	switch {
+	case m.V != 1:
+		return fmt.Errorf("manifest format %d is not known to this program", m.V)
+	case m.Attempt < 1, m.Principal == "", m.Subagent == "", m.Target == "", m.Input == "", m.RevisionDigest == "", len(m.Nonce) != 32:
+		return fmt.Errorf("manifest of dispatch %q is incomplete", m.ID)
+	case now.Before(m.NotBefore):
+		return fmt.Errorf("manifest of dispatch %s is not valid before %s", m.ID, m.NotBefore.Format(time.RFC3339))
+	case !now.Before(m.Expires):
+		return fmt.Errorf("manifest of dispatch %s expired at %s", m.ID, m.Expires.Format(time.RFC3339))
+	case l.Timeout <= 0 || l.Memory <= 0 || l.Processes <= 0 || l.Disk <= 0 || l.FileSize <= 0 || l.Files <= 0 || l.CPU <= 0 || l.Log <= 0:
+		return fmt.Errorf("manifest of dispatch %s has a limit that is not positive", m.ID)
+	case m.Tier > m.Ceiling:
+		return fmt.Errorf("manifest of dispatch %s has tier %s above its ceiling %s", m.ID, m.Tier, m.Ceiling)
+	}
+	return nil
+}
+
+// Result is what a worker says of the attempt that it ran, signed with the key
+// that it made at its start.
+type Result struct {
+	V         int               `json:"v"` // 1
+	ID        api.DispatchID    `json:"dispatchId"`
+	Attempt   int               `json:"attempt"`
+	Manifest  api.Digest        `json:"manifest"` // of the signed manifest's stored bytes
+	Outcome   api.Event         `json:"outcome"`  // finished, needs_input, failed or cancelled
+	Reason    api.Reason        `json:"reason,omitempty"`
+	Message   string            `json:"message,omitempty"`
+	StartedAt time.Time         `json:"startedAt"`
+	EndedAt   time.Time         `json:"endedAt"`
+	Summary   api.ResultSummary `json:"summary"`
+}
+
+// Check refuses a result that contradicts itself or is not for this attempt.
+func (r *Result) Check(id api.DispatchID, attempt int, manifest api.Digest) error {
+	switch {
+	case r.V != 1:
+		return fmt.Errorf("result format %d is not known to this program", r.V)
+	case r.ID != id || r.Attempt != attempt || r.Manifest != manifest:
+		return fmt.Errorf("result is of dispatch %s attempt %d, not of %s attempt %d", r.ID, r.Attempt, id, attempt)
+	case !r.Outcome.Ended():
+		return fmt.Errorf("result of dispatch %s has the outcome %q", id, r.Outcome)
+	case (r.Outcome == api.EventFailed) != (r.Reason != ""):
+		return fmt.Errorf("result of dispatch %s is %s with the reason %q", id, r.Outcome, r.Reason)
+	}
+	return nil
+}
+
+// Encode returns the canonical bytes of a document of this package.
+func Encode(doc any) ([]byte, error) { return canon.Marshal(doc) }

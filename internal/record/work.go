@@ -1,0 +1,41 @@
+package record
+
+import (
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// The files of a worker's directory, which is the whole truth about one
+// attempt: whoever finds it can tell how far it came.
+const (
+	WorkManifest = "manifest"     // the signed dispatch manifest, put there by whoever fires the worker
+	WorkInput    = "input"        // the canonical input, likewise
+	WorkLock     = "lock"         // held by the worker while it lives
+	WorkSocket   = "control.sock" // the worker listens; lines of WorkerMessage out, ServiceMessage in
+	WorkLog      = "log"          // what the jail wrote, bounded
+	WorkEvents   = "events.jsonl" // one WorkerMessage a line
+	WorkKey      = "key"          // public half of the worker's key
+	WorkOut      = "out"          // captured content, each file named by the hexadecimal part of its digest
+	WorkResult   = "result"       // the signed result; appears last, atomically
+	WorkErrors   = "worker.err"   // what the worker itself printed
+)
+
+// WorkerMessage is one line that a worker says of its progress. It carries no
+// authority: the outcome is in the signed result only.
+type WorkerMessage struct {
+	At    time.Time `json:"at"`
+	Event string    `json:"event"`          // ready, step, log, sealed
+	Key   string    `json:"key,omitempty"`  // ready: public half of the worker's key, base64
+	Step  *api.Step `json:"step,omitempty"` // step: one part of the work is over
+	Log   int64     `json:"log,omitempty"`  // log: so many bytes of the log file are written
+}
+
+// ServiceMessage is one line that the service says to a worker.
+type ServiceMessage struct {
+	// Proceed says that the start is durable in the log. Until then the worker
+	// has no effect outside its directory.
+	Proceed bool `json:"proceed,omitempty"`
+	// Cancel ends the work; what there is will be captured.
+	Cancel string `json:"cancel,omitempty"`
+}

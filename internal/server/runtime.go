@@ -1,0 +1,236 @@
+package server
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+const (
+	maxList = 1000
+	maxWait = time.Minute
+)
+
+// decode reads the body of a request strictly.
+func decode(r *http.Request, v any) error {
+	if ct := r.Header.Get("Content-Type"); ct != "application/json" {
+		return malformed(api.CodeInvalid, "content type %q: want application/json", ct)
+	}
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if err := canon.Decode(b, v); err != nil {
+		return malformed(api.CodeInvalid, "request: %w", err)
+	}
+	return nil
+}
+
+func answer(w http.ResponseWriter, status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // the caller may be gone
+	return nil
+}
+
+func dispatchID(r *http.Request) (api.DispatchID, error) {
+	id, err := api.ParseDispatchID(r.PathValue("id"))
+	if err != nil {
+		return "", malformed(api.CodeInvalid, "%w", err)
+	}
+	return id, nil
+}
+
+// number reads a parameter of the query; absent means def.
+func number(r *http.Request, name string, def, low, high int64) (int64, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return def, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < low || n > high {
+		return 0, malformed(api.CodeInvalid, "%s=%q: want a number from %d to %d", name, s, low, high)
+	}
+	return n, nil
+}
+
+func flag(r *http.Request, name string) (bool, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return false, nil
+	}
+	v, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, malformed(api.CodeInvalid, "%s=%q: want true or false", name, s)
+	}
+	return v, nil
+}
+
+func (s *Server) submit(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	var req api.DispatchRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	d, err := s.cfg.Dispatch.Submit(r.Context(), who, req)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusAccepted, d)
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	limit, err := number(r, "limit", 50, 1, maxList)
+	if err != nil {
+		return err
+	}
+	list, err := s.cfg.Dispatch.List(r.Context(), who, int(limit))
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, list)
+}
+
+func (s *Server) describe(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	id, err := dispatchID(r)
+	if err != nil {
+		return err
+	}
+	var wait time.Duration
+	if text := r.URL.Query().Get("wait"); text != "" {
+		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > maxWait {
+			return malformed(api.CodeInvalid, "wait=%q: want a duration of at most %s", text, maxWait)
+		}
+	}
+	d, err := s.cfg.Dispatch.Describe(r.Context(), who, id, wait)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, d)
+}
+
+func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	id, err := dispatchID(r)
+	if err != nil {
+		return err
+	}
+	var req api.CancelRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	d, err := s.cfg.Dispatch.Cancel(r.Context(), who, id, req.Reason)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, d)
+}
+
+func (s *Server) can(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	var req api.CanRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	a, err := s.cfg.Dispatch.Can(r.Context(), who, req)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, a)
+}
+
+func (s *Server) patch(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	id, err := dispatchID(r)
+	if err != nil {
+		return err
+	}
+	content, size, err := s.cfg.Dispatch.Patch(r.Context(), who, id)
+	if err != nil {
+		return err
+	}
+	return send(w, content, size)
+}
+
+func (s *Server) output(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	id, err := dispatchID(r)
+	if err != nil {
+		return err
+	}
+	content, size, err := s.cfg.Dispatch.Output(r.Context(), who, id, r.URL.Query().Get("path"))
+	if err != nil {
+		return err
+	}
+	return send(w, content, size)
+}
+
+// send copies content, whose length is announced: a caller that gets less
+// knows that something went wrong on the way.
+func send(w http.ResponseWriter, content io.ReadCloser, size int64) error {
+	defer content.Close() //nolint:errcheck // only read
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	if _, err := io.Copy(w, content); err != nil {
+		panic(http.ErrAbortHandler) // a truncated body must not look whole
+	}
+	return nil
+}
+
+func (s *Server) log(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	id, err := dispatchID(r)
+	if err != nil {
+		return err
+	}
+	offset, err := number(r, "offset", 0, 0, 1<<50)
+	if err != nil {
+		return err
+	}
+	follow, err := flag(r, "follow")
+	if err != nil {
+		return err
+	}
+	lines := newLines(w)
+	return lines.end(s.cfg.Dispatch.Log(r.Context(), who, id, offset, follow, func(c api.Chunk) error { return lines.send(c) }))
+}
+
+// lines is a stream of JSON lines. Its status is sent with the first.
+type lines struct {
+	w   http.ResponseWriter
+	out *json.Encoder
+	on  bool
+}
+
+func newLines(w http.ResponseWriter) *lines { return &lines{w: w, out: json.NewEncoder(w)} }
+
+func (l *lines) send(v any) error {
+	l.begin()
+	if err := l.out.Encode(v); err != nil {
+		return err
+	}
+	return http.NewResponseController(l.w).Flush()
+}
+
+func (l *lines) begin() {
+	if !l.on {
+		l.w.Header().Set("Content-Type", "application/jsonl")
+		l.w.WriteHeader(http.StatusOK)
+		l.on = true
+	}
+}
+
+// end returns err while it can still be said as a response. Later it breaks
+// the connection, so that the stream does not look whole.
+func (l *lines) end(err error) error {
+	if err != nil && l.on {
+		panic(http.ErrAbortHandler)
+	}
+	if err == nil {
+		l.begin()
+	}
+	return err
+}

@@ -1,0 +1,188 @@
+// Package server is the API of the service on a unix socket.
+//
+// Who is calling is what the operating system says of the peer (SO_PEERCRED);
+// nothing in a request says it. Two path prefixes have two authorisations:
+// /v1/runtime/ is what may be driven by an AI, /v1/operator/ is for people. A
+// caller that cannot be established, a request that is malformed and a verb
+// that is refused are each an entry in the log (R-A3).
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+const (
+	maxBody   = 1 << 20
+	maxHeader = 32 << 10
+	// bodyTime is for reading a request.
+	bodyTime   = 30 * time.Second
+	headerTime = 5 * time.Second
+	idleTime   = 60 * time.Second
+)
+
+// Config is what a Server serves.
+type Config struct {
+	Dispatch *dispatch.Service
+	Ledger   *audit.Ledger
+	Login    func(uid uint32) (string, error) // name of an account; an error when it has none
+	Status   func(context.Context) (api.ServiceStatus, error)
+	Now      func() time.Time
+	Stop     func() // begins the end of the service; returns at once
+	Logger   *slog.Logger
+}
+
+// Server answers requests.
+type Server struct {
+	cfg  Config
+	http *http.Server
+}
+
+// New returns a server that does not listen yet.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg}
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]handler{
+		"POST /v1/runtime/dispatches":             s.submit,
+		"GET /v1/runtime/dispatches":              s.list,
+		"GET /v1/runtime/dispatches/{id}":         s.describe,
+		"POST /v1/runtime/dispatches/{id}/cancel": s.cancel,
+		"GET /v1/runtime/dispatches/{id}/log":     s.log,
+		"GET /v1/runtime/dispatches/{id}/patch":   s.patch,
+		"GET /v1/runtime/dispatches/{id}/output":  s.output,
+		"POST /v1/runtime/can":                    s.can,
+		"GET /v1/operator/status":                 s.operator(policy.ActionStatusRead, s.status),
+		"GET /v1/operator/log":                    s.operator(policy.ActionAuditRead, s.entries),
+		"POST /v1/operator/stop":                  s.operator(policy.ActionServiceStop, s.stop),
+	} {
+		mux.Handle(pattern, s.handle(pattern, h))
+	}
+	mux.Handle("/", s.handle("", func(_ http.ResponseWriter, r *http.Request, _ api.Principal) error {
+		return api.Errorf(api.CodeNotFound, "%s %s: there is no such call", r.Method, r.URL.Path)
+	}))
+	s.http = &http.Server{
+		Handler: mux, ConnContext: s.connContext, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// Serve answers on l until Shutdown.
+func (s *Server) Serve(l *net.UnixListener) error {
+	err := s.http.Serve(l)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown lets requests end until ctx is done, then ends them.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if err := s.http.Shutdown(ctx); err != nil {
+		return s.http.Close()
+	}
+	return nil
+}
+
+// handler answers a request of an established caller.
+type handler func(w http.ResponseWriter, r *http.Request, who api.Principal) error
+
+// handle establishes the caller, and turns an error into its one shape.
+func (s *Server) handle(operation string, h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := s.caller(r)
+		if err == nil {
+			err = s.readBody(w, r)
+		}
+		if err == nil {
+			err = h(w, r, who)
+		}
+		if err == nil {
+			return
+		}
+		if malformed := new(requestError); errors.As(err, &malformed) {
+			err = dispatch.LogInvalid(r.Context(), s.cfg.Ledger, who, operation, malformed.err)
+		}
+		s.fail(w, r, err)
+	})
+}
+
+// readBody reads the whole body within its size and time. It is done before
+// the handler, whose answer may take as long as a dispatch does: a deadline
+// that is left on the connection would end it.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) error {
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(s.cfg.Now().Add(bodyTime)); err != nil {
+		return err
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return malformed(api.CodeTooLarge, "the request is larger than %d bytes", maxBody)
+	case err != nil:
+		return malformed(api.CodeInvalid, "the request could not be read: %w", err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	return control.SetReadDeadline(time.Time{})
+}
+
+// requestError is a request that could not be understood, not yet logged.
+type requestError struct{ err *api.Error }
+
+func (e *requestError) Error() string { return e.err.Error() }
+
+func malformed(code api.Code, format string, args ...any) error {
+	return &requestError{api.Errorf(code, format, args...)}
+}
+
+// fail is the one place where an error becomes a response.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		if r.Context().Err() != nil {
+			return // nobody is there to hear it
+		}
+		s.cfg.Logger.ErrorContext(r.Context(), "a request failed", slog.String("path", r.URL.Path), slog.Any("err", err))
+		e = api.Errorf(api.CodeInternal, "%w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(api.Table()[e.Code].HTTP)
+	_ = json.NewEncoder(w).Encode(e) // the caller may be gone
+}
+
+// operator admits a verb that only the operator has.
+func (s *Server) operator(action policy.Action, h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+		engine, err := s.cfg.Dispatch.Engine(r.Context())
+		if err != nil {
+			return err
+		}
+		d := engine.Decide(policy.Request{Principal: who, Action: action, Resource: "service"})
+		kind := record.KindAccessAllowed
+		if action == policy.ActionServiceStop {
+			kind = record.KindStopRequested
+		}
+		// A read that is allowed changes nothing and would make every look at
+		// the log longer; everything else is logged before it happens.
+		if !d.Allowed() || kind == record.KindStopRequested {
+			if _, err := s.cfg.Ledger.Commit(r.Context(), d, record.Entry{Kind: kind, Detail: record.Access{Operation: string(action)}}, nil); err != nil {
+				return err
+			}
+		}
+		return h(w, r, who)
+	}
+}

@@ -1,0 +1,161 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// control is the worker's side of its socket. Whoever connects hears
+// everything that was said before, so a service that was restarted knows as
+// much as one that was there all the time.
+type control struct {
+	listener net.Listener
+	now      func() time.Time
+	cancel   func(reason string)
+	proceed  chan struct{}
+	once     sync.Once
+	conns    sync.WaitGroup
+
+	mu     sync.Mutex
+	events *os.File               // guarded by mu
+	said   []record.WorkerMessage // guarded by mu
+	log    int64                  // bytes of the log; guarded by mu
+	closed bool                   // guarded by mu
+	open   map[net.Conn]bool      // guarded by mu
+	change *sync.Cond             // of said, log and closed
+}
+
+func newControl(cfg Config, cancel func(string)) (*control, error) {
+	events, err := os.OpenFile(filepath.Join(cfg.Dir, record.WorkEvents), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	c := &control{listener: cfg.Listener, now: cfg.Now, cancel: cancel, proceed: make(chan struct{}), events: events, open: map[net.Conn]bool{}}
+	c.change = sync.NewCond(&c.mu)
+	c.conns.Go(c.accept)
+	return c, nil
+}
+
+func (c *control) accept() {
+	for {
+		conn, err := c.listener.Accept()
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		c.open[conn] = true
+		c.mu.Unlock()
+		c.conns.Go(func() { c.hear(conn) })
+		c.conns.Go(func() { c.tell(conn) })
+	}
+}
+
+// hear takes the lines of the service until the connection ends.
+func (c *control) hear(conn net.Conn) {
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		var m record.ServiceMessage
+		if err := canon.Decode(lines.Bytes(), &m); err != nil {
+			break
+		}
+		if m.Proceed {
+			c.once.Do(func() { close(c.proceed) })
+		}
+		if m.Cancel != "" {
+			c.cancel(m.Cancel)
+		}
+	}
+	c.mu.Lock()
+	delete(c.open, conn)
+	c.mu.Unlock()
+	c.change.Broadcast()
+	_ = conn.Close()
+}
+
+// tellTime is how long a peer may take to read one line.
+const tellTime = 10 * time.Second
+
+// tell says all that was and will be said, until the connection ends.
+func (c *control) tell(conn net.Conn) {
+	enc := json.NewEncoder(conn)
+	var next int
+	var log int64
+	for {
+		c.mu.Lock()
+		for c.open[conn] && !c.closed && next == len(c.said) && log == c.log {
+			c.change.Wait()
+		}
+		messages := c.said[next:]
+		if c.log != log {
+			messages = append(messages[:len(messages):len(messages)], record.WorkerMessage{At: c.now().UTC(), Event: "log", Log: c.log})
+		}
+		next, log = len(c.said), c.log
+		done := !c.open[conn] || c.closed && len(messages) == 0
+		c.mu.Unlock()
+		for _, m := range messages {
+			// A service that does not read must not keep the worker alive.
+			if conn.SetWriteDeadline(c.now().Add(tellTime)) != nil || enc.Encode(m) != nil {
+				done = true
+			}
+		}
+		if done {
+			_ = conn.Close()
+			return
+		}
+	}
+}
+
+// say tells everyone m, and keeps it in the worker's directory.
+func (c *control) say(m record.WorkerMessage) {
+	m.At = c.now().UTC()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = append(c.said, m)
+	// The file is for people who look into the directory; the result does not
+	// depend on it.
+	_ = json.NewEncoder(c.events).Encode(m)
+	c.change.Broadcast()
+}
+
+// logged tells everyone how long the log is.
+func (c *control) logged(size int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.log = size
+	c.change.Broadcast()
+}
+
+// awaitProceed returns when the service has said that the start is durable.
+func (c *control) awaitProceed(ctx context.Context, most time.Duration) error {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-c.proceed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return fail(api.ReasonIntegrity, "the manifest expired before the service confirmed the start")
+	}
+}
+
+// close lets every connection hear the last words and ends them.
+func (c *control) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.change.Broadcast()
+	_ = errors.Join(c.listener.Close(), c.events.Close())
+	c.conns.Wait()
+}

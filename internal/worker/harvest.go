@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// resultFile is the output that the output schema speaks of.
+const resultFile = "result.json"
+
+// maxValue bounds the structured result, which becomes part of the record.
+const maxValue = 256 << 10
+
+// harvest takes the patch and the outputs from a workspace in which nothing
+// runs any more. It returns the tree of base and patch.
+func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tree string, err error) {
+	err = a.step("capture", func() error {
+		if err := os.Mkdir(filepath.Join(a.cfg.Dir, record.WorkOut), 0o700); err != nil {
+			return err
+		}
+		var patchErr error
+		if ws.baseline != nil { // without one the agent has not run
+			tree, patchErr = a.takePatch(ctx, ws, j)
+		}
+		return errors.Join(patchErr, a.takeOutputs(ctx, j))
+	})
+	var limit *capture.LimitError
+	var f *failure
+	switch {
+	case errors.As(err, &limit):
+		return "", fail(api.ReasonLimit, "%w", err)
+	case err != nil && !errors.As(err, &f):
+		return "", fail(api.ReasonOutput, "%w", err)
+	}
+	return tree, err
+}
+
+// shownChanges bounds the list of changed files in the record; the patch has
+// them all.
+const shownChanges = 1000
+
+func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (string, error) {
+	res, err := ws.repo.Capture(ctx, j.Workspace(), ws.baseline)
+	a.summary.LeftOut = append(a.summary.LeftOut, res.LeftOut...)
+	if err != nil || res.PatchFile == "" {
+		return res.Tree, err
+	}
+	if a.manifest.Tier == api.Observe {
+		a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: ".", Why: fmt.Sprintf("%d changed files: a subagent of tier observe returns no patch", len(res.Files))})
+		return res.Base, os.Remove(res.PatchFile)
+	}
+	for _, link := range res.LinksOut {
+		a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: link, Why: "a symbolic link that leaves the tree; it is in the patch, look twice"})
+	}
+	f, err := os.Open(res.PatchFile)
+	if err != nil {
+		return "", err
+	}
+	kept, err := a.keep(f)
+	if err := errors.Join(err, f.Close(), os.Remove(res.PatchFile)); err != nil {
+		return "", err
+	}
+	a.summary.Patch, a.summary.Files = &kept, res.Files[:min(len(res.Files), shownChanges)]
+	return res.Tree, nil
+}
+
+func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
+	left, err := capture.Outputs(ctx, j.Workspace(), capture.OutputConfig{Dir: outputsDir}, func(o capture.Output, r io.Reader) error {
+		kept, err := a.keep(r)
+		kept.Path = o.Path
+		a.summary.Outputs = append(a.summary.Outputs, kept)
+		return err
+	})
+	a.summary.LeftOut = append(a.summary.LeftOut, left...)
+	return err
+}
+
+// keep stores content below out/ under its digest.
+func (a *attempt) keep(r io.Reader) (api.Artifact, error) {
+	dir := filepath.Join(a.cfg.Dir, record.WorkOut)
+	f, err := os.CreateTemp(dir, "new-")
+	if err != nil {
+		return api.Artifact{}, err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, sum), r)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return api.Artifact{}, errors.Join(err, os.Remove(f.Name()))
+	}
+	name := hex.EncodeToString(sum.Sum(nil))
+	return api.Artifact{Size: n, Digest: api.Digest("sha256:" + name)}, os.Rename(f.Name(), filepath.Join(dir, name))
+}
+
+// checkOutput holds the structured result against the subagent's output
+// schema.
+func (a *attempt) checkOutput() error {
+	schema := a.plan.subagent.Output
+	if len(schema) == 0 {
+		return nil
+	}
+	var found *api.Artifact
+	for i, o := range a.summary.Outputs {
+		if o.Path == resultFile {
+			found = &a.summary.Outputs[i]
+		}
+	}
+	if found == nil {
+		return fail(api.ReasonOutput, "outputs/%s is missing, and the output schema of subagent %q asks for it", resultFile, a.manifest.Subagent)
+	}
+	b, err := readBounded(filepath.Join(a.cfg.Dir, record.WorkOut, found.Digest.Hex()), maxValue)
+	if err != nil {
+		return fail(api.ReasonOutput, "outputs/%s: %w", resultFile, err)
+	}
+	value, err := canon.Canonicalize(b)
+	if err != nil {
+		return fail(api.ReasonOutput, "outputs/%s: %w", resultFile, err)
+	}
+	if err := validate(schema, value); err != nil {
+		return fail(api.ReasonOutput, "outputs/%s does not fit the output schema: %w", resultFile, err)
+	}
+	a.summary.Value = value
+	return nil
+}
+
+func validate(schema, value []byte) error {
+	var s jsonschema.Schema
+	if err := json.Unmarshal(schema, &s); err != nil {
+		return err
+	}
+	resolved, err := s.Resolve(nil)
+	if err != nil {
+		return err
+	}
+	var v any
+	if err := json.NewDecoder(bytes.NewReader(value)).Decode(&v); err != nil {
+		return err
+	}
+	return resolved.Validate(v)
+}

@@ -1,0 +1,187 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/agent"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// plan is what the signed catalog says of the names in the manifest.
+type plan struct {
+	revision     *catalog.Revision
+	store        *blob.Store // of the catalog
+	subagent     api.Subagent
+	target       api.Target
+	source       api.Source
+	capabilities []api.Capability
+	launch       agent.Launch
+	env          []string // of every process in the jail
+}
+
+// verifyManifest trusts nothing that it has not checked here: the service
+// signed the manifest, humans signed the catalog revision that it names, and
+// every artifact is the one that is pinned.
+func (a *attempt) verifyManifest(ctx context.Context) error {
+	return a.step("integrity", func() error {
+		if err := a.verifyIntegrity(ctx); err != nil {
+			return a.ended(ctx, api.ReasonIntegrity, err)
+		}
+		return a.verifyLaunch()
+	})
+}
+
+func (a *attempt) verifyIntegrity(ctx context.Context) error {
+	envelope, err := readBounded(filepath.Join(a.cfg.Dir, record.WorkManifest), 1<<20)
+	if err != nil {
+		return err
+	}
+	if api.DigestOf(envelope) != a.envelope {
+		return fmt.Errorf("manifest changed while it was read")
+	}
+	service, err := seal.LoadPublic(filepath.Join(a.cfg.Dirs.State, "service.key"))
+	if err != nil {
+		return err
+	}
+	if _, _, err := seal.Verify(envelope, seal.Manifest, seal.RootOf(service)); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	if err := a.manifest.Check(a.cfg.Now()); err != nil {
+		return err
+	}
+	root, err := seal.LoadTrustRoot(a.cfg.Dirs.TrustRoot())
+	if err != nil {
+		return err
+	}
+	if a.plan.store, err = blob.Open(blob.Config{Dir: a.cfg.Dirs.Catalog()}); err != nil {
+		return err
+	}
+	cat, err := catalog.Open(a.plan.store, root)
+	if err != nil {
+		return err
+	}
+	if a.plan.revision, err = cat.At(ctx, a.manifest.RevisionDigest); err != nil {
+		return err
+	}
+	return a.loadArtifacts()
+}
+
+// loadArtifacts reads every artifact that the manifest names and refuses one
+// whose digest is not the pinned one.
+func (a *attempt) loadArtifacts() (err error) {
+	m, p := &a.manifest, &a.plan
+	if p.subagent, err = pinned(m, p.revision.Subagent, api.KindSubagent, m.Subagent); err != nil {
+		return err
+	}
+	if p.target, err = pinned(m, p.revision.Target, api.KindTarget, m.Target); err != nil {
+		return err
+	}
+	if m.Source != nil {
+		if p.source, err = pinned(m, p.revision.Source, api.KindSource, m.Source.Name); err != nil {
+			return err
+		}
+	}
+	for _, n := range m.Capabilities {
+		c, err := pinned(m, p.revision.Capability, api.KindCapability, n)
+		if err != nil {
+			return err
+		}
+		p.capabilities = append(p.capabilities, c)
+	}
+	values := map[string]string{}
+	for _, n := range m.Envs {
+		e, err := pinned(m, p.revision.Env, api.KindEnv, n)
+		if err != nil {
+			return err
+		}
+		maps.Copy(values, e.Values)
+	}
+	p.env = environment(p.target, m.ID, values)
+	return a.checkAgainstSubagent()
+}
+
+// pinned reads one artifact of the revision and compares it with the pin.
+func pinned[T any](m *record.Manifest, get func(api.Name) (T, api.Digest, error), kind api.Kind, name api.Name) (T, error) {
+	var none T
+	want, err := m.Pinned(api.RefTo(kind, name))
+	if err != nil {
+		return none, err
+	}
+	v, got, err := get(name)
+	if err != nil {
+		return none, err
+	}
+	if got != want {
+		return none, fmt.Errorf("%s %q: revision %d has %s, the manifest pins %s", kind, name, m.Revision, got.Short(), want.Short())
+	}
+	return v, nil
+}
+
+// checkAgainstSubagent refuses a manifest that gives a worker more than humans
+// defined, even if the service signed it.
+func (a *attempt) checkAgainstSubagent() error {
+	m, s := &a.manifest, &a.plan.subagent
+	ceiling, err := a.plan.target.Mode.Ceiling()
+	if err != nil {
+		return err
+	}
+	switch {
+	case m.Role != s.Role, m.Tier != s.Tier, m.Agent != s.Agent:
+		return fmt.Errorf("manifest: role, tier or agent differs from subagent %q", s.Name)
+	case m.Ceiling != ceiling || m.Tier > ceiling:
+		return fmt.Errorf("manifest: ceiling %s differs from mode %s of target %q", m.Ceiling, a.plan.target.Mode, m.Target)
+	case m.Level != a.plan.target.Level:
+		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, a.plan.target.Level, m.Target)
+	case len(m.Capabilities) < len(s.Capabilities) || !slices.Equal(m.Capabilities[:len(s.Capabilities)], s.Capabilities):
+		return fmt.Errorf("manifest: capabilities are not those of subagent %q and extras", s.Name)
+	case len(m.Egress) > 0:
+		return fmt.Errorf("manifest: egress is not supported by this worker")
+	}
+	return m.Limits.Within(s.Limits.Or(api.DefaultLimits()))
+}
+
+// verifyLaunch prepares the agent's start from the input that the manifest
+// names.
+func (a *attempt) verifyLaunch() error {
+	input, err := readBounded(filepath.Join(a.cfg.Dir, record.WorkInput), 2<<20)
+	if err != nil {
+		return fail(api.ReasonIntegrity, "%w", err)
+	}
+	if got := api.DigestOf(input); got != a.manifest.Input {
+		return fail(api.ReasonIntegrity, "input: digest %s, the manifest says %s", got.Short(), a.manifest.Input.Short())
+	}
+	adapt, err := agent.For(a.manifest.Agent)
+	if err != nil {
+		return fail(api.ReasonSetup, "%w", err)
+	}
+	if a.plan.launch, err = adapt(a.plan.subagent, input); err != nil {
+		return fail(api.ReasonSetup, "%w", err)
+	}
+	return nil
+}
+
+// environment is everything that a process in the jail finds in its
+// environment. The values of the envs come last, so that humans can override
+// what is above them.
+func environment(t api.Target, id api.DispatchID, values map[string]string) []string {
+	path := append(slices.Clone(t.Path), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+	all := map[string]string{
+		"PATH": strings.Join(path, ":"), "HOME": "/home/agent", "USER": "agent", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
+		"BAILIWICK_DISPATCH": string(id),
+	}
+	maps.Copy(all, values)
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, k+"="+all[k])
+	}
+	return out
+}

@@ -1,0 +1,274 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/jail"
+)
+
+const (
+	// grace is how long a process may take to end after it was asked to.
+	grace = 5 * time.Second
+	// captureTime bounds what follows the agent, so that a worker whose agent
+	// ran out of time still captures what there is.
+	captureTime = 5 * time.Minute
+	// defaultVerifyTime is for a verify command that names no timeout.
+	defaultVerifyTime = 10 * time.Minute
+)
+
+var errTimeout = errors.New("timeout")
+
+// work runs the agent and takes what it made, also after it failed.
+func (a *attempt) work(ctx context.Context) error {
+	var ws *workspace
+	if err := a.step("workspace", func() (err error) {
+		ws, err = a.prepare(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	log, err := newBoundedLog(a.cfg.Dir, int64(a.manifest.Limits.Log), a.control.logged)
+	if err != nil {
+		return err
+	}
+	a.log = log
+	defer a.closeLog()
+
+	var j *jail.Jail
+	if err := a.step("jail", func() (err error) {
+		j, err = a.startJail(ctx, ws.base)
+		return err
+	}); err != nil {
+		return err
+	}
+	defer closeJail(j)
+	iso := j.Isolation()
+	a.summary.Isolation = api.Isolation{Level: iso.Level, Layers: iso.Layers, Limits: iso.Limits}
+
+	agentErr := a.runAgent(ctx, ws, j)
+	a.summary.Partial = agentErr != nil
+	capturing, stop := context.WithTimeout(context.WithoutCancel(ctx), captureTime)
+	defer stop()
+	tree, err := a.harvest(capturing, ws, j)
+	closeJail(j)
+	if agentErr != nil {
+		return agentErr
+	}
+	if err == nil {
+		err = a.checkOutput()
+	}
+	if err != nil {
+		a.summary.Partial = true
+		return err
+	}
+	return a.verifyPatch(ctx, ws, tree)
+}
+
+func (a *attempt) closeLog() {
+	a.summary.LogBytes, a.summary.LogKept, a.summary.LogDigest = a.log.close()
+}
+
+// closeJail gives back what a jail holds. Closing twice is harmless; a jail
+// that cannot be closed ends with this process, which owns it.
+func closeJail(j *jail.Jail) { _ = j.Close() }
+
+func (a *attempt) startJail(ctx context.Context, base string) (*jail.Jail, error) {
+	l := a.manifest.Limits
+	j, err := jail.Start(ctx, jail.Spec{
+		Lower:    []string{a.overlayDir(), base},
+		ReadOnly: a.plan.target.ReadOnly,
+		Limits: jail.Limits{
+			Memory: int64(l.Memory), Disk: int64(l.Disk), FileSize: int64(l.FileSize),
+			Processes: l.Processes, Files: l.Files, CPU: l.CPU,
+		},
+	})
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, fail(api.ReasonSetup, "jail: %w", err)
+	}
+	if got := j.Isolation().Level; got != a.manifest.Level {
+		return nil, errors.Join(fail(api.ReasonSetup, "jail: level %s is active, the manifest wants %s", got, a.manifest.Level), j.Close())
+	}
+	return j, nil
+}
+
+// runAgent runs setup scripts, checks requirements and runs the agent, all
+// within the agent's time.
+func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) error {
+	timed, stop := context.WithTimeoutCause(ctx, time.Duration(a.manifest.Limits.Timeout), errTimeout)
+	defer stop()
+	if err := a.setup(timed, j); err != nil {
+		return err
+	}
+	if err := a.step("baseline", func() (err error) {
+		ws.baseline, err = ws.repo.Snapshot(timed, j.Workspace(), ws.tree, ws.config)
+		return a.ended(timed, api.ReasonSetup, err)
+	}); err != nil {
+		return err
+	}
+	return a.step("agent", func() error {
+		exit, err := j.Run(timed, a.command(a.plan.launch.Argv, a.plan.launch.Stdin))
+		a.count(exit)
+		a.summary.ExitCode = &exit.Code
+		return a.judge(timed, api.ReasonAgent, "the agent", exit, err)
+	})
+}
+
+// setup runs the setup scripts of the capabilities in order, then checks what
+// the capabilities require.
+func (a *attempt) setup(ctx context.Context, j *jail.Jail) error {
+	for _, c := range a.plan.capabilities {
+		if c.Setup == "" {
+			continue
+		}
+		if err := a.step("setup "+string(c.Name), func() error {
+			exit, err := j.Run(ctx, a.command([]string{"./" + setupPath(c.Name)}, nil))
+			a.count(exit)
+			return a.judge(ctx, api.ReasonSetup, fmt.Sprintf("setup script of capability %q", c.Name), exit, err)
+		}); err != nil {
+			return err
+		}
+	}
+	for _, c := range a.plan.capabilities {
+		for _, r := range c.Requires {
+			if err := a.require(ctx, j, c.Name, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *attempt) require(ctx context.Context, j *jail.Jail, capability api.Name, r api.Requirement) error {
+	if r.Git != "" && a.manifest.Source == nil {
+		return fail(api.ReasonContext, "capability %q requires a git worktree, and the dispatch has no source", capability)
+	}
+	if r.Exec == "" {
+		return nil
+	}
+	exit, err := j.Run(ctx, a.command([]string{"/bin/sh", "-c", `command -v -- "$1" >/dev/null`, "sh", r.Exec}, nil))
+	if err == nil && exit.Code != 0 && context.Cause(ctx) == nil {
+		return fail(api.ReasonContext, "capability %q requires the program %q, which is not on the PATH of target %q", capability, r.Exec, a.manifest.Target)
+	}
+	return a.judge(ctx, api.ReasonContext, "the check for "+r.Exec, exit, err)
+}
+
+// command is a program in the jail with the environment of this dispatch and
+// nothing else of anyone's (R-D9).
+func (a *attempt) command(argv []string, stdin []byte) jail.Command {
+	return jail.Command{
+		Argv: argv, Env: a.plan.env, Dir: "/workspace",
+		Stdin: bytes.NewReader(stdin), Stdout: a.log, Stderr: a.log, Grace: grace,
+	}
+}
+
+func (a *attempt) count(exit jail.Exit) {
+	a.summary.Usage.CPUSeconds += exit.CPU.Seconds()
+	a.summary.Usage.MaxMemory = max(a.summary.Usage.MaxMemory, api.Bytes(exit.MaxMemory))
+}
+
+// ended prefers the reason for which ctx ended to err, which came of it.
+func (a *attempt) ended(ctx context.Context, reason api.Reason, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errTimeout):
+		return fail(api.ReasonTimeout, "the time of %s was over", time.Duration(a.manifest.Limits.Timeout))
+	case cause != nil:
+		return cause
+	case err != nil:
+		return fail(reason, "%w", err)
+	}
+	return nil
+}
+
+// judge turns how a process ended into the truth about it.
+func (a *attempt) judge(ctx context.Context, reason api.Reason, what string, exit jail.Exit, err error) error {
+	ok := err == nil && exit.Code == 0 && exit.Signal == 0
+	if ok && context.Cause(ctx) == nil {
+		return nil
+	}
+	how := fmt.Errorf("%s ended with exit status %d", what, exit.Code)
+	switch {
+	case err != nil:
+		how = fmt.Errorf("%s: %w", what, err)
+	case exit.Signal != 0:
+		how = fmt.Errorf("%s was ended by signal %d (%s)", what, exit.Signal, exit.Signal)
+	}
+	if len(exit.Hit) > 0 && context.Cause(ctx) == nil {
+		return fail(api.ReasonLimit, "%w after it reached its limit of %s", how, strings.Join(exit.Hit, " and "))
+	}
+	return a.ended(ctx, reason, how)
+}
+
+// verifyPatch runs the verify command on base and patch in a jail in which the
+// agent has never been (R-D10).
+func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) error {
+	v := a.plan.subagent.Verify
+	if v == nil {
+		return nil
+	}
+	return a.step("check", func() error {
+		dir := filepath.Join(a.cfg.Dir, "check")
+		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
+			return err
+		}
+		if _, err := ws.repo.Checkout(ctx, tree, dir); err != nil {
+			return a.ended(ctx, api.ReasonVerify, fmt.Errorf("checkout of base and patch: %w", err))
+		}
+		j, err := a.startJail(ctx, dir)
+		if err != nil {
+			return err
+		}
+		defer closeJail(j)
+		most := time.Duration(v.Timeout)
+		if most == 0 {
+			most = defaultVerifyTime
+		}
+		timed, stop := context.WithTimeoutCause(ctx, most, errTimeout)
+		defer stop()
+		return a.runVerify(ctx, timed, j, *v)
+	})
+}
+
+func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Verify) error {
+	report := &api.VerifyReport{ReportOnly: v.ReportOnly, ExitCode: -1}
+	a.summary.Verify = report
+	if err := a.setup(timed, j); err != nil {
+		report.Message = bounded(err.Error())
+		return a.red(ctx, v, err)
+	}
+	from := a.cfg.Now()
+	exit, err := j.Run(timed, a.command(v.Command, nil))
+	a.count(exit)
+	report.Seconds, report.ExitCode = a.cfg.Now().Sub(from).Seconds(), exit.Code
+	if err := a.judge(timed, api.ReasonVerify, "the verify command", exit, err); err != nil {
+		if errors.Is(context.Cause(timed), errTimeout) {
+			err = fmt.Errorf("the verify command did not end within %s", time.Duration(v.Timeout))
+		}
+		report.Message = bounded(err.Error())
+		return a.red(ctx, v, err)
+	}
+	report.Passed = true
+	return nil
+}
+
+// red is the end of a dispatch whose verify command did not pass.
+func (a *attempt) red(ctx context.Context, v api.Verify, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if v.ReportOnly {
+		return nil
+	}
+	return fail(api.ReasonVerify, "%w", err)
+}

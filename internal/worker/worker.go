@@ -1,0 +1,200 @@
+// Package worker supervises one attempt of one dispatch, from the signed
+// manifest to the sealed result.
+//
+// It is the parent of the jail. It verifies before it runs, captures from
+// outside what the jail left, and writes the whole truth about the attempt to
+// its directory, so that the service can be killed and started again beside
+// it. It has no access to the state database or to another dispatch, cannot
+// write the catalog, and has no effect outside its directory until the
+// service has said that the start is durable (R-A2, R-D2).
+//
+// Carries R-D3 (truthful outcomes), R-D4 (cancel and deadlines), R-D5 (results,
+// also partial ones), R-D9 (default-deny environment) and R-D10 (verify in a
+// fresh jail).
+package worker
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// Config is what one worker needs.
+type Config struct {
+	Dir      string       // of this attempt
+	Dirs     api.Dirs     // catalog, trust root and public key of the service
+	Listener net.Listener // where the service connects
+	Now      func() time.Time
+	Logger   *slog.Logger
+}
+
+// failure is an end for one of the closed reasons.
+type failure struct {
+	reason api.Reason
+	err    error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+
+func fail(reason api.Reason, format string, args ...any) error {
+	return &failure{reason, fmt.Errorf(format, args...)}
+}
+
+// errCancelled is the cause of a context that a cancel ended.
+var errCancelled = errors.New("cancelled")
+
+// attempt is the work in progress.
+type attempt struct {
+	cfg      Config
+	key      seal.Signer
+	control  *control
+	log      *boundedLog
+	envelope api.Digest // of the manifest's stored bytes
+	manifest record.Manifest
+	plan     plan // what the catalog says, once verified
+	started  time.Time
+	summary  api.ResultSummary
+}
+
+// Run carries out the attempt in cfg.Dir and seals its result. Its error means
+// that there is no result: the service will find the attempt lost.
+func Run(ctx context.Context, cfg Config) error {
+	unlock, err := lock(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	key, err := seal.NewEphemeral()
+	if err != nil {
+		return err
+	}
+	public := base64.StdEncoding.EncodeToString(key.Public())
+	if err := writeDurable(filepath.Join(cfg.Dir, record.WorkKey), []byte(public)); err != nil {
+		return err
+	}
+	a := &attempt{cfg: cfg, key: key, started: cfg.Now()}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.control, err = newControl(cfg, func(reason string) { cancel(fmt.Errorf("%w: %s", errCancelled, reason)) })
+	if err != nil {
+		return err
+	}
+	defer a.control.close()
+	a.control.say(record.WorkerMessage{Event: "ready", Key: public})
+
+	err = a.execute(ctx)
+	if err := a.seal(ctx, err); err != nil {
+		return err
+	}
+	a.control.say(record.WorkerMessage{Event: "sealed"})
+	return a.removeScratch()
+}
+
+// lock marks this process as the one worker of dir, for as long as it lives.
+func lock(dir string) (func(), error) {
+	f, err := os.OpenFile(filepath.Join(dir, record.WorkLock), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // G304: our own directory
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: another worker has this attempt: %w", dir, err), f.Close())
+	}
+	if _, err := fmt.Fprintln(f, os.Getpid()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// execute is the normal path, top to bottom. What it has got when it fails is
+// in a.summary.
+func (a *attempt) execute(ctx context.Context) error {
+	if err := a.load(); err != nil {
+		return err
+	}
+	if err := a.control.awaitProceed(ctx, a.manifest.Expires.Sub(a.cfg.Now())); err != nil {
+		return err
+	}
+	if err := a.verifyManifest(ctx); err != nil {
+		return err
+	}
+	return a.work(ctx)
+}
+
+// load reads the manifest without trusting it: it says how long to wait for
+// the service, and which dispatch a refusal is about.
+func (a *attempt) load() error {
+	b, err := readBounded(filepath.Join(a.cfg.Dir, record.WorkManifest), 1<<20)
+	if err != nil {
+		return fail(api.ReasonIntegrity, "%w", err)
+	}
+	a.envelope = api.DigestOf(b)
+	payload, err := seal.Payload(b, seal.Manifest)
+	if err != nil {
+		return fail(api.ReasonIntegrity, "manifest: %w", err)
+	}
+	if err := canon.DecodeCanonical(payload, &a.manifest); err != nil {
+		return fail(api.ReasonIntegrity, "manifest: %w", err)
+	}
+	return nil
+}
+
+// step runs do and notes its duration.
+func (a *attempt) step(name string, do func() error) error {
+	from := a.cfg.Now()
+	err := do()
+	s := api.Step{Name: name, Seconds: a.cfg.Now().Sub(from).Seconds()}
+	a.summary.Steps = append(a.summary.Steps, s)
+	a.control.say(record.WorkerMessage{Event: "step", Step: &s})
+	return err
+}
+
+// seal writes the signed result, which says how the attempt ended.
+func (a *attempt) seal(ctx context.Context, err error) error {
+	r := record.Result{
+		V: 1, ID: a.manifest.ID, Attempt: a.manifest.Attempt, Manifest: a.envelope,
+		Outcome: api.EventFinished, StartedAt: a.started.UTC(), EndedAt: a.cfg.Now().UTC(),
+	}
+	var f *failure
+	switch {
+	case err == nil:
+	case errors.Is(context.Cause(ctx), errCancelled):
+		r.Outcome, r.Message = api.EventCancelled, context.Cause(ctx).Error()
+	case errors.As(err, &f):
+		r.Outcome, r.Reason, r.Message = api.EventFailed, f.reason, bounded(f.Error())
+	default:
+		return err
+	}
+	a.summary.Usage.WallSeconds = r.EndedAt.Sub(r.StartedAt).Seconds()
+	r.Summary = a.summary
+	doc, err := canon.Marshal(r)
+	if err != nil {
+		return err
+	}
+	envelope, err := seal.Sign(context.WithoutCancel(ctx), seal.Result, doc, a.key)
+	if err != nil {
+		return err
+	}
+	return writeDurable(filepath.Join(a.cfg.Dir, record.WorkResult), envelope)
+}
+
+// bounded keeps a message short enough for a record.
+func bounded(s string) string {
+	const most = 4096
+	if len(s) > most {
+		return fmt.Sprintf("%s… (%d bytes)", s[:most], len(s))
+	}
+	return s
+}

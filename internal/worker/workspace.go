@@ -1,0 +1,139 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/capture"
+)
+
+// The names at the top of a workspace that belong to the worker. They are
+// never part of a patch.
+const (
+	inputsDir  = "inputs"
+	outputsDir = "outputs"
+	ownDir     = ".bailiwick"
+)
+
+// workspace is what the jail starts from. The jail sees it copy-on-write.
+type workspace struct {
+	repo     *capture.Repo
+	base     string // directory of the checkout
+	tree     string // commit or tree of the checkout; empty for none
+	config   capture.Config
+	baseline *capture.Snapshot // nil until the agent is about to start
+}
+
+func (a *attempt) overlayDir() string { return filepath.Join(a.cfg.Dir, "overlay") }
+
+// scratch are the directories of which nothing is kept.
+func scratch() []string { return []string{"overlay", "base", "check", "git"} }
+
+func (a *attempt) removeScratch() error {
+	var errs []error
+	for _, d := range scratch() {
+		errs = append(errs, os.RemoveAll(filepath.Join(a.cfg.Dir, d)))
+	}
+	return errors.Join(errs...)
+}
+
+// setupPath is where the setup script of a capability lies in the workspace:
+// each has its own place, so none overwrites another.
+func setupPath(capability api.Name) string { return ownDir + "/setup/" + string(capability) }
+
+// prepare checks out the source and builds what is laid over it.
+func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
+	ws := &workspace{base: filepath.Join(a.cfg.Dir, "base"), config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
+	if err := a.checkout(ctx, ws); err != nil {
+		return nil, a.ended(ctx, api.ReasonFetch, err)
+	}
+	for _, name := range ws.config.Exclude {
+		if _, err := os.Lstat(filepath.Join(ws.base, name)); err == nil {
+			return nil, fail(api.ReasonContext, "source %q has %s at its top, where the worker puts its own", a.manifest.Source.Name, name)
+		}
+	}
+	if err := a.overlay(ctx, ws); err != nil {
+		return nil, a.ended(ctx, api.ReasonSetup, err)
+	}
+	return ws, nil
+}
+
+func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
+	if err := os.Mkdir(ws.base, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
+		return err
+	}
+	if a.manifest.Source != nil {
+		ws.tree = a.manifest.Source.Commit
+	}
+	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(a.cfg.Dir, "git"), a.plan.source.Repo); err != nil {
+		return err
+	}
+	out, err := ws.repo.Checkout(ctx, ws.tree, ws.base)
+	a.summary.LeftOut = append(a.summary.LeftOut, out.Submodules...)
+	return err
+}
+
+// overlay writes the files of the capabilities, their setup scripts and the
+// inputs into one layer over the checkout.
+func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
+	layer := a.overlayDir()
+	for _, d := range []string{inputsDir, outputsDir, ownDir + "/setup"} {
+		if err := os.MkdirAll(filepath.Join(layer, d), 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
+			return err
+		}
+	}
+	root, err := os.OpenRoot(layer)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // nothing is written through it
+	owner := map[string]api.Name{}
+	for _, c := range a.plan.capabilities {
+		for _, f := range c.Files {
+			path := f.Path
+			if path == c.Setup {
+				path = setupPath(c.Name)
+			} else if top, _, _ := strings.Cut(path, "/"); slices.Contains(ws.config.Exclude, top) || strings.EqualFold(top, ".git") {
+				return fmt.Errorf("capability %q: %s: the worker keeps %s for itself", c.Name, path, top)
+			} else {
+				ws.config.Overlay = append(ws.config.Overlay, path)
+			}
+			if other, ok := owner[path]; ok {
+				return fmt.Errorf("capabilities %q and %q both bring %s", other, c.Name, path)
+			}
+			owner[path] = c.Name
+			content, err := a.plan.store.Get(ctx, f.Digest, f.Size)
+			if err != nil {
+				return fail(api.ReasonIntegrity, "capability %q: %s: %w", c.Name, path, err)
+			}
+			if err := layFile(root, path, content, os.FileMode(f.Mode&0o777)); err != nil {
+				return err
+			}
+		}
+	}
+	for name, content := range a.plan.launch.Files {
+		if err := layFile(root, inputsDir+"/"+name, content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layFile writes one file of a layer; the mode holds whatever the umask is.
+func layFile(root *os.Root, path string, content []byte, mode os.FileMode) error {
+	if err := root.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}
