@@ -21,12 +21,8 @@ import (
 // benchDir is on the disk of the temporary directory, which must not be a
 // tmpfs for the numbers to mean anything.
 func benchDir(b *testing.B) string {
-	dir, err := os.MkdirTemp("", "ledger")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
+	b.Helper()
+	return b.TempDir()
 }
 
 // measure runs op from several goroutines and reports rate and latency.
@@ -77,7 +73,7 @@ func benchRaw(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	block := make([]byte, 1024)
 	measure(b, 1, func(int64) {
 		if _, err := f.Write(block); err != nil {
@@ -94,7 +90,7 @@ func benchBare(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
 	if _, err := db.Exec("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL) STRICT"); err != nil {
 		b.Fatal(err)
@@ -122,7 +118,7 @@ func benchLedger(b *testing.B, writers int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	l, err := Open(ctx, Config{Store: s, Now: time.Now})
 	if err != nil {
 		b.Fatal(err)

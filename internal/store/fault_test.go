@@ -77,7 +77,7 @@ func TestKilledAtAnyMomentNothingAcknowledgedIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	if n := len(strings.Fields(values(t, s))); n < acknowledged || n > acknowledged+10*4 {
 		t.Errorf("%d rows for %d acknowledgements", n, acknowledged)
 	}
