@@ -21,6 +21,40 @@ func tenThousand(b *testing.B) *scene {
 	})
 }
 
+func BenchmarkSmall(b *testing.B) {
+	small := newScene(b, "sha1", small).snapshot()
+	b.Run("clean", func(b *testing.B) {
+		for b.Loop() {
+			small.capture()
+		}
+	})
+	b.Run("one-change", func(b *testing.B) {
+		write(b, small.work+"/a.txt", "changed\n")
+		for b.Loop() {
+			small.capture()
+		}
+	})
+	b.Run("resolve-create-checkout-snapshot", func(b *testing.B) {
+		for b.Loop() {
+			src, err := OpenSource(b.Context(), small.src)
+			must(b, err)
+			commit, err := src.Resolve(b.Context(), "main")
+			must(b, err)
+			dir := b.TempDir()
+			r, err := CreateRepo(b.Context(), dir+"/repo", small.src)
+			must(b, err)
+			must(b, os.Mkdir(dir+"/work", 0o755))
+			_, err = r.Checkout(b.Context(), commit, dir+"/work")
+			must(b, err)
+			f, err := os.Open(dir + "/work")
+			must(b, err)
+			_, err = r.Snapshot(b.Context(), f, commit, Config{})
+			must(b, err)
+			must(b, f.Close())
+		}
+	})
+}
+
 func BenchmarkCapture(b *testing.B) {
 	s := tenThousand(b)
 	git(b, s.src, "repack", "-adq")
@@ -51,37 +85,6 @@ func BenchmarkCapture(b *testing.B) {
 			if res := s.capture(); len(res.Files) != 10 {
 				b.Fatal(res)
 			}
-		}
-	})
-	small := newScene(b, "sha1", small).snapshot()
-	b.Run("small-clean", func(b *testing.B) {
-		for b.Loop() {
-			small.capture()
-		}
-	})
-	b.Run("small-one-change", func(b *testing.B) {
-		write(b, small.work+"/a.txt", "changed\n")
-		for b.Loop() {
-			small.capture()
-		}
-	})
-	b.Run("small-resolve-create-checkout-snapshot", func(b *testing.B) {
-		for b.Loop() {
-			src, err := OpenSource(b.Context(), small.src)
-			must(b, err)
-			commit, err := src.Resolve(b.Context(), "main")
-			must(b, err)
-			dir := b.TempDir()
-			r, err := CreateRepo(b.Context(), dir+"/repo", small.src)
-			must(b, err)
-			must(b, os.Mkdir(dir+"/work", 0o755))
-			_, err = r.Checkout(b.Context(), commit, dir+"/work")
-			must(b, err)
-			f, err := os.Open(dir + "/work")
-			must(b, err)
-			_, err = r.Snapshot(b.Context(), f, commit, Config{})
-			must(b, err)
-			must(b, f.Close())
 		}
 	})
 }

@@ -22,15 +22,29 @@ func (r *Repo) makePatch(ctx context.Context, root *os.File, c *change, res *Res
 	if res.Tree == res.Base {
 		return nil // what changed since the baseline went back to the base
 	}
-	if res.Files, err = r.changedFiles(ctx, res.Base, res.Tree); err != nil {
+	var files []api.FileChange
+	listed := make(chan error, 1)
+	go func() { // beside the patch, for which git reads the same two trees; ends before this function does
+		var err error
+		files, err = r.changedFiles(ctx, res.Base, res.Tree)
+		listed <- err
+	}()
+	err = r.spoolPatch(ctx, c.now.cfg.MaxPatch, res)
+	if err := errors.Join(err, <-listed); err != nil {
 		return err
 	}
+	res.Files = files
+	return nil
+}
+
+// spoolPatch writes the patch to a file and proves it.
+func (r *Repo) spoolPatch(ctx context.Context, most int64, res *Result) error {
 	f, err := os.CreateTemp(r.dir, "patch-")
 	if err != nil {
 		return err
 	}
 	name := f.Name()
-	if err = r.writePatch(ctx, f, res, c.now.cfg.MaxPatch); err == nil {
+	if err = r.writePatch(ctx, f, res, most); err == nil {
 		err = r.prove(ctx, f, res)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

@@ -81,7 +81,7 @@ func (s *Source) repo(dir string) (*Repo, error) {
 	if err == nil {
 		err = os.Mkdir(dir, 0o700)
 	}
-	for _, d := range []string{"objects", "objects/info", "objects/pack", "refs", "refs/heads", "info"} {
+	for _, d := range []string{"objects", "objects/info", "refs"} {
 		if err == nil {
 			err = os.Mkdir(filepath.Join(dir, d), 0o700)
 		}
