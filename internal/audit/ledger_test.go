@@ -355,7 +355,10 @@ func TestWatchIsToldOfEachEntryOnceAndInOrder(t *testing.T) {
 	}
 	filtered := make(chan uint64, 1)
 	wg.Go(func() {
-		for c := range l.Watch(ctx, Query{Kind: record.KindServiceStarted}) {
+		for c, err := range l.Watch(ctx, Query{Kind: record.KindServiceStarted}) {
+			if err != nil {
+				t.Error(err)
+			}
 			filtered <- c.Seq
 			return
 		}
@@ -381,8 +384,8 @@ func TestWatchIsToldOfEachEntryOnceAndInOrder(t *testing.T) {
 	// It ends with its context, and with the store.
 	ended := make(chan error, 2)
 	go func() {
-		for range l.Watch(ctx, Query{From: total + 1}) {
-			t.Error("an entry that is not there")
+		for c, err := range l.Watch(ctx, Query{From: total + 1}) {
+			t.Errorf("an entry that is not there: #%d, %v", c.Seq, err)
 		}
 		ended <- nil
 	}()

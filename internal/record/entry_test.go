@@ -149,8 +149,8 @@ func TestTenMebibytesInEveryFieldBlockNothing(t *testing.T) {
 		for _, k := range Kinds() {
 			shape, _ := k.shape()
 			v := reflect.New(reflect.TypeOf(shape.detail)).Elem()
-			for i := range v.NumField() {
-				switch f := v.Field(i); f.Kind() {
+			for _, f := range v.Fields() {
+				switch f.Kind() {
 				case reflect.String:
 					f.SetString(long)
 				case reflect.Slice:
