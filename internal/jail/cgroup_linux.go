@@ -1,0 +1,360 @@
+package jail
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Control groups, version 1, 2 or none. A jail's groups are children of the caller's own. Their owner holds a lock on each
+// directory, which ends with it: directories whose lock is free are what a killed owner left, and the next start removes them.
+
+type controller string
+
+const (
+	memoryGroup  controller = "memory"
+	processGroup controller = "pids"
+	cpuGroup     controller = "cpu"
+)
+
+const groupPrefix = "bailiwick-jail-"
+
+// hierarchy is a mounted cgroup file system with the caller's own place in it.
+type hierarchy struct {
+	version     int
+	own         string
+	controllers []controller
+}
+
+// cgroup is the groups of one jail. The zero value is none.
+type cgroup struct {
+	dirs    []groupDir
+	where   map[controller]groupDir
+	strayed bool // the keeper's thread could not be moved back
+}
+
+type groupDir struct {
+	hierarchy
+	path string
+	lock *os.File
+}
+
+func (g *cgroup) has(c controller) bool { _, ok := g.where[c]; return ok }
+
+func newCgroup(spec Spec) (*cgroup, error) {
+	g := &cgroup{where: map[controller]groupDir{}}
+	if spec.noCgroup {
+		return g, nil
+	}
+	name := make([]byte, 8)
+	if _, err := rand.Read(name); err != nil {
+		return nil, err
+	}
+	for _, h := range hierarchies() {
+		sweep(h.own)
+		dir := groupDir{hierarchy: h, path: filepath.Join(h.own, groupPrefix+hex.EncodeToString(name))}
+		if err := os.Mkdir(dir.path, 0o755); err != nil { //nolint:gosec // as every control group
+			continue // not delegated to us: the fallback is told in Isolation
+		}
+		lock, err := lockDir(dir.path)
+		if err != nil {
+			return nil, errors.Join(err, os.Remove(dir.path), g.remove())
+		}
+		dir.lock = lock
+		g.dirs = append(g.dirs, dir)
+		for _, c := range h.controllers {
+			if !g.has(c) && dir.limit(c, spec.Limits) == nil {
+				g.where[c] = dir
+			}
+		}
+	}
+	return g, nil
+}
+
+func lockDir(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// sweep removes groups of owners that are dead. One that still has processes cannot be removed.
+func sweep(parent string) {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), groupPrefix) {
+			continue
+		}
+		path := filepath.Join(parent, e.Name())
+		if st, err := os.Stat(path); err != nil || time.Since(st.ModTime()) < 2*time.Second {
+			continue // its owner may be about to lock it
+		}
+		lock, err := lockDir(path)
+		if err != nil {
+			continue
+		}
+		_ = unix.Rmdir(path)
+		_ = lock.Close()
+	}
+}
+
+const cpuPeriod = 100_000 // microseconds
+
+func (d groupDir) limit(c controller, l Limits) error {
+	tasks := strconv.Itoa(l.Processes + initThreads)
+	memory := strconv.FormatInt(l.Memory, 10)
+	quota := strconv.Itoa(int(math.Ceil(l.CPU * cpuPeriod)))
+	switch {
+	case c == processGroup:
+		return d.write("pids.max", tasks)
+	case c == cpuGroup && l.CPU == 0:
+		return errors.New("no limit wanted")
+	case c == cpuGroup && d.version == 2:
+		return d.write("cpu.max", quota+" "+strconv.Itoa(cpuPeriod))
+	case c == cpuGroup:
+		return errors.Join(d.write("cpu.cfs_period_us", strconv.Itoa(cpuPeriod)), d.write("cpu.cfs_quota_us", quota))
+	case d.version == 2:
+		_ = d.write("memory.swap.max", "0") // absent without swap accounting
+		_ = d.write("memory.oom.group", "0")
+		return d.write("memory.max", memory)
+	default:
+		err := d.write("memory.limit_in_bytes", memory)
+		_ = d.write("memory.memsw.limit_in_bytes", memory) // absent without swap accounting
+		return err
+	}
+}
+
+func (d groupDir) write(name, value string) error {
+	return os.WriteFile(filepath.Join(d.path, name), []byte(value), 0o644) //nolint:gosec // a control file that exists
+}
+
+// startIn starts a command inside the groups. In version 2 the kernel clones into a group; in version 1 this thread, which
+// the caller has locked, enters for the moment of the fork: unlike moving a process, that needs no lock on all the
+// processes of the machine.
+func (g *cgroup) startIn(cmd *exec.Cmd) error {
+	var back []string
+	var err error
+	for _, d := range g.dirs {
+		if d.version == 2 {
+			cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(d.lock.Fd()) //nolint:gosec // a descriptor
+			continue
+		}
+		if err = d.write("tasks", "0"); err != nil {
+			break
+		}
+		back = append(back, filepath.Join(d.own, "tasks"))
+	}
+	if err == nil {
+		err = cmd.Start()
+	}
+	for _, path := range back {
+		if e := os.WriteFile(path, []byte("0"), 0o644); e != nil { //nolint:gosec // a control file that exists
+			g.strayed = true
+			err = errors.Join(err, fmt.Errorf("leave the jail's control group: %w", e))
+		}
+	}
+	if g.strayed && cmd.Process != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	return err
+}
+
+const (
+	removeTries = 200
+	removePause = 10 * time.Millisecond
+)
+
+// remove takes the groups away. The last process has been reaped, but the kernel may need a moment to notice.
+func (g *cgroup) remove() error {
+	var errs []error
+	for _, d := range g.dirs {
+		err := unix.Rmdir(d.path)
+		for i := 0; errors.Is(err, unix.EBUSY) && i < removeTries; i++ {
+			<-time.NewTimer(removePause).C
+			err = unix.Rmdir(d.path)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, &os.PathError{Op: "remove control group", Path: d.path, Err: err})
+		}
+		errs = append(errs, d.lock.Close())
+	}
+	g.dirs = nil
+	return errors.Join(errs...)
+}
+
+// counters are what the groups have counted so far.
+type counters struct {
+	kills, refusals, peak int64
+}
+
+func (c counters) hits(before counters) []string {
+	var hits []string
+	if c.kills > before.kills {
+		hits = append(hits, HitMemory)
+	}
+	if c.refusals > before.refusals {
+		hits = append(hits, HitProcesses)
+	}
+	return hits
+}
+
+func (g *cgroup) counters() counters {
+	var c counters
+	if d, ok := g.where[memoryGroup]; ok {
+		if d.version == 2 {
+			c.kills, c.peak = d.field("memory.events", "oom_kill"), d.field("memory.peak", "")
+		} else {
+			c.kills, c.peak = d.field("memory.oom_control", "oom_kill"), d.field("memory.max_usage_in_bytes", "")
+		}
+	}
+	if d, ok := g.where[processGroup]; ok {
+		c.refusals = d.field("pids.events", "max")
+	}
+	return c
+}
+
+// field reads a number from a control file: the one after key, or the only one.
+func (d groupDir) field(name, key string) int64 {
+	text, err := os.ReadFile(filepath.Join(d.path, name))
+	if err != nil {
+		return 0
+	}
+	return parseField(string(text), key)
+}
+
+func parseField(text, key string) int64 {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if key == "" && len(fields) == 1 || len(fields) == 2 && fields[0] == key {
+			n, _ := strconv.ParseInt(fields[len(fields)-1], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+func (g *cgroup) describe(l Limits) []string {
+	name := func(c controller, otherwise string) string {
+		if d, ok := g.where[c]; ok {
+			return fmt.Sprintf("cgroup v%d", d.version)
+		}
+		return otherwise
+	}
+	out := []string{
+		"memory: " + name(memoryGroup, "rlimit per process"),
+		"processes: " + name(processGroup, "rlimit per user namespace"),
+		"disk: tmpfs size", "files: tmpfs inodes", "file size: rlimit", "open files: rlimit per process",
+	}
+	if g.has(memoryGroup) {
+		out[0] += " (processes and the files they wrote)"
+	}
+	if l.CPU > 0 {
+		out = append(out, "cpu: "+name(cpuGroup, "none"))
+	}
+	return out
+}
+
+// hierarchies finds the cgroup file systems and our place in each that may get children with the controllers we need.
+func hierarchies() []hierarchy {
+	own, err := os.ReadFile("/proc/thread-self/cgroup")
+	if err != nil {
+		return nil
+	}
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = mounts.Close() }()
+	var found []hierarchy
+	for in := bufio.NewScanner(mounts); in.Scan(); {
+		if h, ok := parseHierarchy(in.Text(), string(own)); ok {
+			found = append(found, h.delegated()...)
+		}
+	}
+	return found
+}
+
+// parseHierarchy reads a line of mountinfo(5) against the text of cgroup(7)'s /proc/PID/cgroup.
+func parseHierarchy(mount, own string) (hierarchy, bool) {
+	head, tail, ok := strings.Cut(mount, " - ")
+	before, after := strings.Fields(head), strings.Fields(tail)
+	if !ok || len(before) < 6 || len(after) < 3 || after[0] != "cgroup" && after[0] != "cgroup2" {
+		return hierarchy{}, false
+	}
+	root, point := before[3], before[4]
+	h := hierarchy{version: 2}
+	if after[0] == "cgroup" {
+		h.version = 1
+		options := strings.Split(after[2], ",")
+		for _, c := range []controller{memoryGroup, processGroup, cpuGroup} {
+			if slices.Contains(options, string(c)) {
+				h.controllers = append(h.controllers, c)
+			}
+		}
+		if len(h.controllers) == 0 {
+			return hierarchy{}, false
+		}
+	}
+	for line := range strings.Lines(own) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		match := h.version == 2 && parts[0] == "0" && parts[1] == ""
+		if h.version == 1 {
+			match = slices.Contains(strings.Split(parts[1], ","), string(h.controllers[0]))
+		}
+		if rel, err := filepath.Rel(root, parts[2]); match && err == nil && !strings.HasPrefix(rel, "..") {
+			h.own = filepath.Join(point, rel)
+			return h, true
+		}
+	}
+	return hierarchy{}, false
+}
+
+// delegated is where children may be made. Version 2 lets only groups without processes of their own hand controllers down,
+// so there it is our own group or the one above, whichever already does.
+func (h hierarchy) delegated() []hierarchy {
+	if h.version == 1 {
+		return []hierarchy{h}
+	}
+	for _, dir := range []string{h.own, filepath.Dir(h.own)} {
+		text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+		if err != nil {
+			continue
+		}
+		at := hierarchy{version: 2, own: dir}
+		for _, c := range []controller{memoryGroup, processGroup, cpuGroup} {
+			if slices.Contains(strings.Fields(string(text)), string(c)) {
+				at.controllers = append(at.controllers, c)
+			}
+		}
+		if len(at.controllers) > 0 && unix.Access(dir, unix.W_OK) == nil {
+			return []hierarchy{at}
+		}
+	}
+	return nil
+}
+
+var _ = syscall.SIGKILL

@@ -1,0 +1,136 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// etc writes a minimal /etc and shows the few host files without which common programs do not run. Nothing in it says who
+// uses the host, and there is no resolver: names are the broker's business.
+func (b *builder) etc() error {
+	dir := b.root + "/etc"
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		"passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:1000:1000:agent:" + HomeDir +
+			":/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"group":         "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n",
+		"hosts":         "127.0.0.1 localhost jail\n::1 localhost jail\n",
+		"hostname":      hostName + "\n",
+		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+	} {
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o444); err != nil { //nolint:gosec // meant to be read by all
+			return err
+		}
+	}
+	for _, path := range []string{
+		"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/ca-certificates",
+	} {
+		if _, err := os.Stat(path); err != nil {
+			continue // hosts differ; none of these is needed for isolation
+		}
+		if err := b.show(path); err != nil {
+			return err
+		}
+	}
+	return b.localtime()
+}
+
+func (b *builder) localtime() error {
+	const path = "/etc/localtime"
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case st.Mode()&os.ModeSymlink == 0:
+		return b.show(path)
+	}
+	target, err := os.Readlink(path)
+	if err != nil {
+		return err
+	}
+	return os.Symlink(target, b.root+path)
+}
+
+func (b *builder) dev() error {
+	dev := b.root + "/dev"
+	if err := os.Mkdir(dev, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
+		if err := mountPoint(dev+"/"+name, false); err != nil {
+			return err
+		}
+		if err := bind("/dev/"+name, dev+"/"+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC); err != nil {
+			return err
+		}
+	}
+	for name, target := range map[string]string{
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+		"ptmx": "pts/ptmx",
+	} {
+		if err := os.Symlink(target, dev+"/"+name); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dev+"/pts", 0o755); err != nil {
+		return err
+	}
+	pts, err := newFilesystem("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0600", "max", "64")
+	if err != nil {
+		return err
+	}
+	if err := attach(pts, dev+"/pts"); err != nil {
+		return err
+	}
+	return b.bindWritable("shm", "/dev/shm")
+}
+
+// proc mounts the jail's own /proc: other users' processes (pid 1 among them) are invisible, nothing can be written, and
+// what tells about the host's kernel is covered.
+func (b *builder) proc() error {
+	dir := b.root + "/proc"
+	if err := os.Mkdir(dir, 0o555); err != nil {
+		return err
+	}
+	options := []string{"hidepid", "2"}
+	if b.setup.Root {
+		options = append(options, "gid", "0") // pid 1 itself has to count processes
+	}
+	fd, err := newFilesystem("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY, options...)
+	if err != nil {
+		return err
+	}
+	if err := attach(fd, dir); err != nil {
+		return err
+	}
+	for _, name := range []string{
+		"kcore", "keys", "key-users", "kallsyms", "kmsg", "sysrq-trigger", "timer_list", "sched_debug", "latency_stats",
+		"kpagecount", "kpageflags", "kpagecgroup", "vmallocinfo", "slabinfo", "modules", "config.gz", "interrupts", "iomem", "ioports",
+	} {
+		if _, err := os.Lstat(dir + "/" + name); err != nil {
+			continue
+		}
+		if err := bind("/dev/null", dir+"/"+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC); err != nil {
+			return err
+		}
+	}
+	empty := b.stage + "/empty"
+	for _, name := range []string{"acpi", "scsi", "bus", "fs", "irq", "driver", "tty", "asound", "dynamic_debug"} {
+		if st, err := os.Lstat(dir + "/" + name); err != nil || !st.IsDir() {
+			continue
+		}
+		if err := bind(empty, dir+"/"+name, readOnlyBind|unix.MOUNT_ATTR_NOEXEC); err != nil {
+			return fmt.Errorf("mask /proc/%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+const hostName = "jail"

@@ -1,0 +1,273 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// initName is argv[0] of pid 1 of a jail. It gives nothing to who forges it: the process would wait for a control socket
+// that is not there and end.
+const (
+	initName  = "bailiwick-jail-init"
+	idmapName = "bailiwick-jail-idmap"
+	controlFD = 3
+)
+
+// Main is the first statement of main (and TestMain) of a program that starts jails. It returns at once, unless this
+// process is the re-executed pid 1 of a jail: then it never returns.
+func Main() {
+	if len(os.Args) == 0 || os.Args[0] != initName {
+		return
+	}
+	code := 0
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code) //nolint:forbidigo // this process is a program of its own
+}
+
+// serve is the life of pid 1. It ends when the owner's end of the control socket closes, for whatever reason, and the
+// kernel then kills everything in the pid namespace.
+func serve() error {
+	if err := unix.CloseRange(controlFD+1, ^uint(0)>>1&0xffffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	unix.CloseOnExec(controlFD)
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("set parent death signal: %w", err)
+	}
+	// Handled, not ignored: an ignored signal would stay ignored in the programs started here.
+	signal.Notify(make(chan os.Signal, 1))
+	unix.Umask(0o022)
+	w := &wire{fd: controlFD}
+	m, files, err := w.receive()
+	if err != nil {
+		return quietEOF(err)
+	}
+	if m.Kind != kindSetup || m.Setup == nil {
+		return fmt.Errorf("first control message is %q, not setup", m.Kind)
+	}
+	in := &initProcess{wire: w, setup: m.Setup, ids: m.Setup.ids(), reaper: newReaper()}
+	workspace, err := in.start(files)
+	if err != nil {
+		var miss *MissingError
+		errors.As(err, &miss)
+		kind := kindFail
+		return w.send(&message{Kind: kind, Error: err.Error(), Miss: miss, Overlay: isOverlay(err)})
+	}
+	if err := w.send(&message{Kind: kindReady, Layers: in.layers}, workspace); err != nil {
+		return err
+	}
+	_ = unix.Close(workspace)
+	return in.loop()
+}
+
+func quietEOF(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		return nil
+	}
+	return err
+}
+
+// initProcess is pid 1's state. The loop goroutine owns it; runs answer through the wire, which has its own lock.
+type initProcess struct {
+	wire    *wire
+	setup   *setup
+	ids     ids
+	layers  []string
+	spawner *spawner
+	reaper  *reaper
+	mu      sync.Mutex
+	running bool
+}
+
+// start builds the jail and gives up every right that building took. What it returns is a handle of the workspace.
+func (in *initProcess) start(files []int) (int, error) {
+	s := in.setup
+	b := &builder{setup: s, ids: in.ids, stream: -1, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
+	if s.Copy {
+		if len(files) == 0 {
+			return -1, errors.New("setup: no workspace stream")
+		}
+		b.stream, files = files[len(files)-1], files[:len(files)-1]
+	}
+	if s.Root {
+		lower := len(s.Lower)
+		if s.Copy {
+			lower = 0
+		}
+		if len(files) != lower+len(s.ReadOnly) {
+			return -1, fmt.Errorf("setup: %d mounts for %d paths", len(files), lower+len(s.ReadOnly))
+		}
+		b.lower, b.extra = files[:lower], files[lower:]
+	}
+	if err := loopback(); err != nil {
+		return -1, missing("network namespace", err)
+	}
+	if err := unix.Sethostname([]byte(hostName)); err != nil {
+		return -1, missing("uts namespace", err)
+	}
+	if err := b.build(); err != nil {
+		return -1, err
+	}
+	workspace, err := unix.Open(WorkspaceDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open the workspace: %w", err)
+	}
+	in.layers = b.layers
+	return workspace, in.confine()
+}
+
+// confine starts the spawner thread under every restriction and strips pid 1 itself.
+func (in *initProcess) confine() error {
+	warmThreads()
+	in.spawner = newSpawner(in.ids)
+	layers, err := in.spawner.start()
+	if err != nil {
+		return err
+	}
+	in.layers = append(in.layers, layers...)
+	if err := setLimits(in.setup); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make pid 1 untraceable: %w", err)
+	}
+	dropped, err := dropProcess()
+	if err != nil {
+		return fmt.Errorf("drop capabilities of pid 1: %w", err)
+	}
+	in.layers = append(in.layers, "pid 1 untraceable"+dropped)
+	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+}
+
+// warmThreads makes the runtime create the threads it will want before limits on processes are in force: pid 1 must not
+// die because the agent's fork bomb took the last one.
+func warmThreads() {
+	var ready, done sync.WaitGroup
+	release := make(chan struct{})
+	for range initThreads / 2 {
+		ready.Add(1)
+		done.Add(1)
+		go func() {
+			defer done.Done()
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			ready.Done()
+			<-release
+		}()
+	}
+	ready.Wait()
+	close(release)
+	done.Wait()
+}
+
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+}
+
+func (in *initProcess) loop() error {
+	for {
+		m, files, err := in.wire.receive()
+		if err != nil {
+			return quietEOF(err)
+		}
+		switch {
+		case m.Kind == kindRun && m.Run != nil && len(files) == 3:
+			err = in.run(m.Run, files)
+		case m.Kind == kindKill:
+			in.spawner.do(func() { _ = unix.Kill(-1, unix.Signal(m.Signal)) })
+		case m.Kind == kindTree:
+			err = in.tree()
+		default:
+			err = fmt.Errorf("control message %q with %d descriptors", m.Kind, len(files))
+		}
+		closeAll(files)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// run starts one command and answers when nothing of it is left.
+func (in *initProcess) run(r *run, files []int) error {
+	in.mu.Lock()
+	busy := in.running
+	in.running = true
+	in.mu.Unlock()
+	if busy {
+		return in.wire.send(&message{Kind: kindFail, Error: "another command is running in this jail"})
+	}
+	finish := func() {
+		in.mu.Lock()
+		in.running = false
+		in.mu.Unlock()
+	}
+	in.reaper.reset()
+	pid, err := in.spawner.spawn(r, files)
+	if err != nil {
+		finish()
+		return in.wire.send(&message{Kind: kindFail, Error: err.Error()})
+	}
+	go func() {
+		exit := in.reaper.wait(pid, in.spawner, in.setup)
+		finish()
+		if err := in.wire.send(&message{Kind: kindExit, Exit: exit}); err != nil {
+			fmt.Fprintln(os.Stderr, "report the end of a command:", err)
+		}
+	}()
+	return nil
+}
+
+// missing names the layer that an error of the kernel took away, and what a person changes to have it.
+func missing(layer string, err error) error {
+	var miss *MissingError
+	if errors.As(err, &miss) || isOverlay(err) {
+		return err
+	}
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOSYS) &&
+		!errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EUSERS) && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%s: %w", layer, err)
+	}
+	return &MissingError{Layer: layer, Detail: err.Error(), Fix: fix(layer)}
+}
+
+func fix(layer string) string {
+	switch {
+	case strings.Contains(layer, "landlock"):
+		return "use Linux 5.13 or later with landlock in CONFIG_LSM or lsm="
+	case layer == "seccomp":
+		return "use a kernel with CONFIG_SECCOMP_FILTER"
+	default:
+		return "allow user namespaces (kernel.apparmor_restrict_unprivileged_userns=0, kernel.unprivileged_userns_clone=1, " +
+			"user.max_user_namespaces above 0), use Linux 5.12 or later, and in a container leave /proc unmasked"
+	}
+}
+
+func (in *initProcess) tree() error {
+	fd, err := cloneTree(WorkspaceDir)
+	if err != nil {
+		return in.wire.send(&message{Kind: kindFail, Error: err.Error()})
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return in.wire.send(&message{Kind: kindReady}, fd)
+}

@@ -1,0 +1,114 @@
+package jail
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Landlock, on one thread. go-landlock restricts every thread of a process, which is right for a program that confines
+// itself; pid 1 of a jail must stay able to serve while only the thread that starts commands is confined, so these are the
+// raw calls.
+
+const (
+	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+
+	landlockWriteFile = unix.LANDLOCK_ACCESS_FS_WRITE_FILE
+	landlockChange    = unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
+	// landlockDevices are handled and granted nowhere.
+	landlockDevices = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+)
+
+// landlockABI is 0 where the kernel has no landlock.
+func landlockABI() int {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(abi) //nolint:gosec // a small number
+}
+
+// landlockRuleset describes the jail's file system: all of it may be read, few places written.
+func landlockRuleset(abi int) (int, error) {
+	write := uint64(landlockWriteFile)
+	change := uint64(landlockChange)
+	attr := unix.LandlockRulesetAttr{Access_fs: landlockRead | landlockWriteFile | landlockChange | landlockDevices}
+	if abi >= 2 {
+		change |= unix.LANDLOCK_ACCESS_FS_REFER
+		attr.Access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi >= 3 {
+		write |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+		attr.Access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	terminal := write
+	if abi >= 5 {
+		terminal |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+		attr.Access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if abi >= 6 {
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, pointer(&attr), landlockAttrSize(abi), 0)
+	if errno != 0 {
+		return -1, fmt.Errorf("create landlock ruleset: %w", errno)
+	}
+	for _, r := range []struct {
+		path   string
+		access uint64
+	}{
+		{"/", landlockRead},
+		{WorkspaceDir, landlockRead | write | change},
+		{HomeDir, landlockRead | write | change},
+		{"/tmp", landlockRead | write | change},
+		{"/dev/shm", landlockRead | write | change},
+		{"/dev/pts", landlockRead&^unix.LANDLOCK_ACCESS_FS_EXECUTE | terminal},
+		{"/dev/null", unix.LANDLOCK_ACCESS_FS_READ_FILE | write},
+		{"/dev/zero", unix.LANDLOCK_ACCESS_FS_READ_FILE | write},
+		{"/dev/full", unix.LANDLOCK_ACCESS_FS_READ_FILE | write},
+	} {
+		if err := landlockAllow(int(set), r.path, r.access); err != nil { //nolint:gosec // a descriptor
+			_ = unix.Close(int(set)) //nolint:gosec // a descriptor
+			return -1, err
+		}
+	}
+	return int(set), nil //nolint:gosec // a descriptor
+}
+
+// landlockAttrSize is what a kernel of this ABI knows of the structure; it refuses a longer one only if the rest is not zero.
+func landlockAttrSize(abi int) uintptr {
+	var attr unix.LandlockRulesetAttr
+	switch {
+	case abi >= 6:
+		return unsafe.Sizeof(attr)
+	case abi >= 4:
+		return unsafe.Offsetof(attr.Scoped)
+	default:
+		return unsafe.Offsetof(attr.Access_net)
+	}
+}
+
+func landlockAllow(set int, path string, access uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open for landlock", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)} //nolint:gosec // a descriptor
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(set), unix.LANDLOCK_RULE_PATH_BENEATH, pointer(&rule), 0, 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("allow %s in landlock: %w", path, errno)
+	}
+	return nil
+}
+
+func landlockRestrict(set int) error {
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(set), 0, 0); errno != 0 {
+		return fmt.Errorf("restrict by landlock: %w", errno)
+	}
+	return nil
+}

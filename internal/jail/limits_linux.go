@@ -1,0 +1,49 @@
+package jail
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// initThreads is the room that pid 1's own threads take in a count of tasks.
+const initThreads = 16
+
+// setLimits puts the agent's rlimits on pid 1, from which commands inherit them: Go offers no way to set them between fork
+// and exec. Pid 1 lives within them: it opens few files, writes none, and has its threads and memory already.
+func setLimits(s *setup) error {
+	l := s.Limits
+	limits := []struct {
+		name     string
+		resource int
+		value    uint64
+	}{
+		{"core", unix.RLIMIT_CORE, 0},
+		{"file size", unix.RLIMIT_FSIZE, uint64(l.FileSize)},
+		{"open files", unix.RLIMIT_NOFILE, uint64(l.OpenFiles)},
+		{"processes", unix.RLIMIT_NPROC, uint64(l.Processes + initThreads)},
+		{"locked memory", unix.RLIMIT_MEMLOCK, 1 << 20},
+		{"message queues", unix.RLIMIT_MSGQUEUE, 0},
+		{"pending signals", unix.RLIMIT_SIGPENDING, 4096},
+		{"nice", unix.RLIMIT_NICE, 0},
+		{"real-time priority", unix.RLIMIT_RTPRIO, 0},
+	}
+	if !s.MemoryCgroup {
+		limits = append(limits, struct {
+			name     string
+			resource int
+			value    uint64
+		}{"data", unix.RLIMIT_DATA, uint64(l.Memory)})
+	}
+	for _, one := range limits {
+		var now unix.Rlimit
+		if err := unix.Prlimit(0, one.resource, nil, &now); err != nil {
+			return fmt.Errorf("read limit %s: %w", one.name, err)
+		}
+		value := min(one.value, now.Max) // the host's own hard limit may be lower
+		if err := unix.Prlimit(0, one.resource, &unix.Rlimit{Cur: value, Max: value}, nil); err != nil {
+			return fmt.Errorf("set limit %s to %d: %w", one.name, value, err)
+		}
+	}
+	return nil
+}

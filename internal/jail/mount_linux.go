@@ -1,0 +1,115 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Small pieces over the kernel's file-descriptor mount calls. A mount is built detached, given its flags, and only then
+// attached, so there is no moment at which it is visible with more rights.
+
+const readOnlyBind = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// cloneTree copies the mount at path, with everything mounted below it, as a detached mount.
+func cloneTree(path string) (int, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, &os.PathError{Op: "clone mount of", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+func setAttr(fd int, attr uint64) error {
+	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
+}
+
+// idmap makes the files of a detached mount appear under other owners, as the user namespace userns maps them.
+func idmap(fd, userns int) error {
+	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns), //nolint:gosec // a descriptor
+	})
+}
+
+// attach moves a detached mount onto target and closes the descriptor in any case.
+func attach(fd int, target string) error {
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return &os.PathError{Op: "attach mount at", Path: target, Err: err}
+	}
+	return nil
+}
+
+// bind shows source at target, which must exist, with the given attributes on every mount below.
+func bind(source, target string, attr uint64) error {
+	fd, err := cloneTree(source)
+	if err != nil {
+		return err
+	}
+	if err := setAttr(fd, attr); err != nil {
+		_ = unix.Close(fd)
+		return &os.PathError{Op: "restrict mount of", Path: source, Err: err}
+	}
+	return attach(fd, target)
+}
+
+// newFilesystem makes a detached mount of a file system type. Options are key, value pairs; an empty value is a flag.
+func newFilesystem(kind string, attr int, options ...string) (int, error) {
+	ctx, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("open file system %s: %w", kind, err)
+	}
+	defer func() { _ = unix.Close(ctx) }()
+	for i := 0; i+1 < len(options); i += 2 {
+		if options[i+1] == "" {
+			err = unix.FsconfigSetFlag(ctx, options[i])
+		} else {
+			err = unix.FsconfigSetString(ctx, options[i], options[i+1])
+		}
+		if err != nil {
+			return -1, fmt.Errorf("file system %s, option %s=%s: %w", kind, options[i], options[i+1], err)
+		}
+	}
+	if err := unix.FsconfigCreate(ctx); err != nil {
+		return -1, fmt.Errorf("create file system %s: %w", kind, err)
+	}
+	fd, err := unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, attr)
+	if err != nil {
+		return -1, fmt.Errorf("mount file system %s: %w", kind, err)
+	}
+	return fd, nil
+}
+
+// mountPoint makes target ready for a mount of source's kind: a directory, or an empty file.
+func mountPoint(target string, directory bool) error {
+	if directory {
+		return os.MkdirAll(target, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	fd, err := unix.Open(target, unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o444)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "make mount point", Path: target, Err: err}
+	}
+	return unix.Close(fd)
+}
+
+// isDirectory looks at an open descriptor, so that what is checked is what gets mounted.
+func isDirectory(fd int) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, err
+	}
+	return st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
+}
+
+// pointer is the one spelling of "address for a system call" in this package.
+func pointer[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

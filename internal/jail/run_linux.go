@@ -1,0 +1,204 @@
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// outputGrace is how long Run waits for the caller's writers after nothing of the command is left to write to them.
+const outputGrace = 5 * time.Second
+
+// Run runs one command and returns when nothing of it is left: every process it started, daemonised ones included, has been
+// killed and reaped. When ctx is done everything gets SIGTERM and, after cmd.Grace, SIGKILL; the error is then ctx's.
+// A command that exits with a code or by a signal is no error.
+func (j *Jail) Run(ctx context.Context, cmd Command) (Exit, error) {
+	if err := cmd.validate(); err != nil {
+		return Exit{}, err
+	}
+	if !j.running.TryLock() {
+		return Exit{}, fmt.Errorf("run %q: another command is running in this jail", cmd.Argv[0])
+	}
+	defer j.running.Unlock()
+	if err := ctx.Err(); err != nil {
+		return Exit{}, err
+	}
+	stdio, err := newStdio(cmd)
+	if err != nil {
+		return Exit{}, fmt.Errorf("run %q: %w", cmd.Argv[0], err)
+	}
+	before := j.groups.counters()
+	err = j.wire.send(&message{Kind: kindRun, Run: &run{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir}}, stdio.theirs...)
+	closeAll(stdio.theirs)
+	if err != nil {
+		stdio.abandon()
+		return Exit{}, fmt.Errorf("run %q: %w", cmd.Argv[0], j.gone())
+	}
+	stdio.copy()
+	r, ok := j.await(ctx, cmd.Grace)
+	outErr := stdio.finish()
+	after := j.groups.counters()
+	if !ok {
+		exit := Exit{Signal: unix.SIGKILL, Hit: after.hits(before)}
+		return exit, fmt.Errorf("run %q: the jail ended: %w", cmd.Argv[0], j.gone())
+	}
+	closeAll(r.files)
+	switch {
+	case r.Kind == kindFail:
+		return Exit{}, fmt.Errorf("run: %w", r.failure())
+	case r.Kind != kindExit || r.Exit == nil:
+		return Exit{}, fmt.Errorf("run %q: pid 1 answered %q", cmd.Argv[0], r.Kind)
+	}
+	exit := *r.Exit
+	exit.Hit = append(after.hits(before), exit.Hit...)
+	if after.peak > 0 {
+		exit.MaxMemory = after.peak
+	}
+	if err := ctx.Err(); err != nil {
+		return exit, err
+	}
+	return exit, outErr
+}
+
+// await waits for the answer, and turns the end of ctx into signals.
+func (j *Jail) await(ctx context.Context, grace time.Duration) (reply, bool) {
+	select {
+	case r, ok := <-j.replies:
+		return r, ok
+	case <-ctx.Done():
+	}
+	_ = j.wire.send(&message{Kind: kindKill, Signal: int(unix.SIGTERM)})
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case r, ok := <-j.replies:
+		return r, ok
+	case <-timer.C:
+	}
+	_ = j.wire.send(&message{Kind: kindKill, Signal: int(unix.SIGKILL)})
+	r, ok := <-j.replies
+	return r, ok
+}
+
+// stdio are pipes: never a file or terminal of the host. Stdout and Stderr that are the same writer share one, so that the
+// writer is never called from two goroutines and order is kept.
+type stdio struct {
+	theirs []int
+	in     *os.File // nil without input
+	out    [2]*os.File
+	cmd    Command
+	copies sync.WaitGroup
+	errs   [2]error
+}
+
+func newStdio(cmd Command) (*stdio, error) {
+	s := &stdio{cmd: cmd}
+	for i := range 3 {
+		if i == 2 && sameWriter(cmd.Stdout, cmd.Stderr) {
+			fd, err := unix.FcntlInt(uintptr(s.theirs[1]), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // a descriptor
+			if err != nil {
+				s.abandon()
+				closeAll(s.theirs)
+				return nil, err
+			}
+			s.theirs = append(s.theirs, fd)
+			break
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			s.abandon()
+			closeAll(s.theirs)
+			return nil, err
+		}
+		mine, other := r, w
+		if i == 0 {
+			mine, other = w, r
+		}
+		fd, err := unix.FcntlInt(other.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		_ = other.Close()
+		if i == 0 {
+			s.in = mine
+		} else {
+			s.out[i-1] = mine
+		}
+		if err != nil {
+			s.abandon()
+			closeAll(s.theirs)
+			return nil, err
+		}
+		// os.Pipe made it non-blocking for this process; the agent's programs expect otherwise.
+		if err := unix.SetNonblock(fd, false); err != nil {
+			s.abandon()
+			closeAll(append(s.theirs, fd))
+			return nil, err
+		}
+		s.theirs = append(s.theirs, fd)
+	}
+	return s, nil
+}
+
+func sameWriter(a, b io.Writer) bool {
+	defer func() { _ = recover() }() // an uncomparable writer is not the same
+	return a != nil && a == b
+}
+
+// abandon closes this side.
+func (s *stdio) abandon() {
+	for _, f := range []*os.File{s.in, s.out[0], s.out[1]} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// copy starts the goroutines. Input ends with its reader or when the jail's end of the pipe closes; if the caller's reader
+// never returns, that goroutine stays with it, as it would with os/exec. Output ends when the last writer is gone.
+func (s *stdio) copy() {
+	if s.cmd.Stdin == nil {
+		_ = s.in.Close()
+	} else {
+		go func() {
+			_, _ = io.Copy(s.in, s.cmd.Stdin) // an agent that does not read its input is no error
+			_ = s.in.Close()
+		}()
+	}
+	for i, w := range []io.Writer{s.cmd.Stdout, s.cmd.Stderr} {
+		if s.out[i] == nil {
+			continue
+		}
+		if w == nil {
+			w = io.Discard
+		}
+		s.copies.Add(1)
+		go func() {
+			defer s.copies.Done()
+			_, err := io.Copy(w, s.out[i])
+			s.errs[i] = err
+			if err != nil { // keep the agent from blocking on a caller that failed
+				_, _ = io.Copy(io.Discard, s.out[i])
+			}
+		}()
+	}
+}
+
+func (s *stdio) finish() error {
+	done := make(chan struct{})
+	go func() { s.copies.Wait(); close(done) }()
+	timer := time.NewTimer(outputGrace)
+	defer timer.Stop()
+	_ = s.in.Close()
+	select {
+	case <-done:
+		s.abandon()
+		return errors.Join(s.errs[0], s.errs[1])
+	case <-timer.C:
+		s.abandon()
+		return errors.New("output of the command was not taken by its reader")
+	}
+}

@@ -1,0 +1,208 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// spawner is one thread of pid 1 that carries all restrictions of the agent and does nothing but start commands and send
+// signals. What it forks inherits its credentials, filter and domain; what it may not do, they may not do.
+type spawner struct {
+	ids  ids
+	work chan func() // run on the confined thread, one at a time
+}
+
+func newSpawner(i ids) *spawner { return &spawner{ids: i, work: make(chan func())} }
+
+// start confines the thread and tells what is active on it. The thread lives as long as pid 1.
+func (s *spawner) start() ([]string, error) {
+	type outcome struct {
+		layers []string
+		err    error
+	}
+	ready := make(chan outcome)
+	go func() {
+		runtime.LockOSThread() // never unlocked: this thread must not serve anything else
+		layers, err := confineThread(s.ids)
+		ready <- outcome{layers, err}
+		if err != nil {
+			return
+		}
+		for f := range s.work {
+			f()
+		}
+	}()
+	o := <-ready
+	return o.layers, o.err
+}
+
+func (s *spawner) do(f func()) {
+	done := make(chan struct{})
+	s.work <- func() { defer close(done); f() }
+	<-done
+}
+
+// spawn starts a command in a session of its own with files as its standard descriptors and nothing else.
+func (s *spawner) spawn(r *run, files []int) (int, error) {
+	pid, err := 0, error(nil)
+	s.do(func() {
+		dir := r.Dir
+		if dir == "" {
+			dir = WorkspaceDir
+		}
+		var path string
+		if path, err = lookPath(r.Argv[0], r.Env); err != nil {
+			return
+		}
+		pid, err = syscall.ForkExec(path, r.Argv, &syscall.ProcAttr{
+			Dir: dir, Env: r.Env, Sys: &syscall.SysProcAttr{Setsid: true},
+			Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])}, //nolint:gosec // descriptors
+		})
+		if err != nil {
+			err = fmt.Errorf("start %q in %s: %w", r.Argv[0], dir, err)
+		}
+	})
+	return pid, err
+}
+
+// lookPath resolves a program as the agent would: on PATH of its environment, with its rights.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := ""
+	for _, e := range env {
+		if value, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = value
+		}
+	}
+	for dir := range strings.SplitSeq(path, ":") {
+		if !filepath.IsAbs(dir) {
+			continue // the current directory is the agent's to write
+		}
+		candidate := filepath.Join(dir, name)
+		var st unix.Stat_t
+		if unix.Stat(candidate, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && unix.Access(candidate, unix.X_OK) == nil {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("program %q is not on the jail's PATH %q", name, path)
+}
+
+// confineThread takes everything from the calling thread that an agent must not have. The order matters: rights that a
+// later step needs are dropped after it.
+func confineThread(i ids) ([]string, error) {
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return nil, missing("cgroup namespace", err)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0); errno != 0 && errno != unix.ENOSYS {
+		return nil, fmt.Errorf("join an empty session keyring: %w", errno)
+	}
+	if err := dropThread(i); err != nil {
+		return nil, err
+	}
+	layers := []string{"no capabilities", "no_new_privs"}
+	abi := landlockABI()
+	if abi == 0 {
+		return nil, &MissingError{Layer: "landlock", Detail: "the kernel has no landlock", Fix: fix("landlock")}
+	}
+	set, err := landlockRuleset(abi)
+	if err != nil {
+		return nil, missing("landlock", err)
+	}
+	defer func() { _ = unix.Close(set) }()
+	if err := landlockRestrict(set); err != nil {
+		return nil, missing("landlock", err)
+	}
+	reserved, err := highestThread()
+	if err != nil {
+		return nil, err
+	}
+	program, err := filter(reserved)
+	if err != nil {
+		return nil, err
+	}
+	if err := installFilter(program); err != nil {
+		return nil, missing("seccomp", err)
+	}
+	return append(layers, fmt.Sprintf("landlock ABI %d", abi), "seccomp"), nil
+}
+
+// dropThread changes the calling thread only, through raw system calls: the library calls change all threads.
+func dropThread(i ids) error {
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
+		}
+	}
+	const locked = secureNoRoot | secureNoRoot<<1 | secureNoFixup | secureNoFixup<<1 | secureKeepCaps<<1 | secureNoAmbient | secureNoAmbient<<1
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, locked, 0, 0, 0); err != nil {
+		return fmt.Errorf("set securebits: %w", err)
+	}
+	if i.init != i.agent {
+		for _, call := range []struct{ number, a uintptr }{{unix.SYS_SETRESGID, uintptr(i.agent)}, {unix.SYS_SETRESUID, uintptr(i.agent)}} { //nolint:gosec // 1000
+			if _, _, errno := unix.RawSyscall(call.number, call.a, call.a, call.a); errno != 0 {
+				return fmt.Errorf("become the agent's uid and gid %d: %w", i.agent, errno)
+			}
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+// Secure bits; the lock of each is the next bit up.
+const (
+	secureNoRoot    = 1 << 0
+	secureNoFixup   = 1 << 2
+	secureKeepCaps  = 1 << 4
+	secureNoAmbient = 1 << 6
+)
+
+// dropProcess takes pid 1's capabilities on all its threads. In a program built with cgo the Go runtime cannot reach every
+// thread, so there only the calling one is stripped, and the layer's name says so.
+func dropProcess() (string, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, pointer(&header), pointer(&none[0]), 0)
+	switch errno {
+	case 0:
+		return ", without capabilities", nil
+	case unix.ENOTSUP:
+		return ", capabilities in its own namespace only (cgo build)", unix.Capset(&header, &none[0])
+	default:
+		return "", errno
+	}
+}
+
+// highestThread is the largest thread id of this process. The kernel numbers threads upwards from 1 in a new pid namespace,
+// and when it wraps around it starts above 300, so these numbers stay pid 1's.
+func highestThread() (uint32, error) {
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return 0, err
+	}
+	highest := uint64(1)
+	for _, e := range entries {
+		tid, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil {
+			return 0, err
+		}
+		highest = max(highest, tid)
+	}
+	return uint32(highest), nil //nolint:gosec // parsed as 32 bits
+}

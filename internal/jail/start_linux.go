@@ -1,0 +1,405 @@
+package jail
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Jail is a running jail. Its methods may be called from several goroutines; Run admits one command at a time.
+type Jail struct {
+	spec      Spec
+	wire      *wire
+	process   *os.Process
+	groups    *cgroup
+	isolation Isolation
+	workspace *os.File
+	replies   chan reply    // from the reader goroutine
+	ended     chan struct{} // closed when pid 1 has been reaped
+	problems  *tail         // what pid 1 said on stderr; set before ended is closed
+
+	running  sync.Mutex // held by Run
+	close    sync.Once
+	closeErr error
+}
+
+type reply struct {
+	*message
+	files []int
+}
+
+// Start builds a jail and runs nothing of the caller's yet. It fails with a *[MissingError] where a layer of level full is
+// not to be had. The caller must Close the jail.
+func Start(ctx context.Context, spec Spec) (*Jail, error) {
+	spec.Limits = spec.Limits.withDefaults()
+	if err := spec.validate(); err != nil {
+		return nil, fmt.Errorf("start jail: %w", err)
+	}
+	j, err := start(ctx, spec)
+	if isOverlay(err) && !spec.copyWorkspace {
+		spec.copyWorkspace = true // told in Isolation as "workspace: copy"
+		j, err = start(ctx, spec)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start jail: %w", err)
+	}
+	return j, nil
+}
+
+func start(ctx context.Context, spec Spec) (*Jail, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	root := os.Geteuid() == 0
+	owner, err := newMapping(root)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := newCgroup(spec)
+	if err != nil {
+		return nil, err
+	}
+	j := &Jail{spec: spec, groups: groups, replies: make(chan reply, 1), ended: make(chan struct{}), problems: &tail{}}
+	if err := j.launch(owner); err != nil {
+		return nil, errors.Join(err, groups.remove())
+	}
+	stop := context.AfterFunc(ctx, func() { _ = j.process.Kill() })
+	err = j.setUp(owner)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		if cause := ctx.Err(); cause != nil {
+			err = cause
+		}
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+// launch starts pid 1. It does nothing before it has been sent its setup.
+func (j *Jail) launch(owner *mapping) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "control socket of a jail") //nolint:gosec // a descriptor
+	defer func() { _ = theirs.Close() }()
+	j.wire = &wire{fd: pair[0]}
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{initName}, Env: []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=none"},
+		Dir: "/", ExtraFiles: []*os.File{theirs}, Stderr: j.problems, SysProcAttr: owner.attributes(),
+	}
+	started := make(chan error)
+	go j.keep(cmd, started)
+	if err := <-started; err != nil {
+		_ = unix.Close(pair[0])
+		return missing("user namespace", fmt.Errorf("start pid 1 of the jail: %w", err))
+	}
+	go j.read()
+	return nil
+}
+
+// keep is the goroutine, on a thread of its own, that is the parent of pid 1 until it ends: the parent-death signal is
+// bound to the thread, and so, with version 1 of cgroups, is the way into the jail's groups.
+func (j *Jail) keep(cmd *exec.Cmd, started chan<- error) {
+	runtime.LockOSThread()
+	err := j.groups.startIn(cmd)
+	if err == nil {
+		j.process = cmd.Process
+	}
+	started <- err
+	if err == nil {
+		_ = cmd.Wait() // how pid 1 ended is told by what it said before
+		close(j.ended)
+	}
+	if !j.groups.strayed {
+		runtime.UnlockOSThread() // else the thread, still in the jail's groups, ends with this goroutine
+	}
+}
+
+// read hands on what pid 1 says, until its end of the socket closes.
+func (j *Jail) read() {
+	defer close(j.replies)
+	for {
+		m, files, err := j.wire.receive()
+		if err != nil {
+			return
+		}
+		select {
+		case j.replies <- reply{m, files}:
+		case <-j.ended:
+			closeAll(files)
+			return
+		}
+	}
+}
+
+func (j *Jail) setUp(owner *mapping) error {
+	s := &setup{
+		Root: owner.root, Lower: j.spec.Lower, ReadOnly: j.spec.ReadOnly, Limits: j.spec.Limits,
+		MemoryCgroup: j.groups.has(memoryGroup), ProcessCgroup: j.groups.has(processGroup), Copy: j.spec.copyWorkspace && len(j.spec.Lower) > 0,
+	}
+	files, stream, err := j.handOver(owner, s)
+	if err != nil {
+		closeAll(files)
+		return err
+	}
+	err = j.wire.send(&message{Kind: kindSetup, Setup: s}, files...)
+	closeAll(files)
+	var streamed chan error
+	if stream != nil {
+		streamed = make(chan error, 1)
+		go func() { streamed <- errors.Join(pack(stream, s.Lower), stream.Close()) }()
+	}
+	if err != nil {
+		return j.gone()
+	}
+	r, ok := <-j.replies
+	if !ok {
+		return j.gone()
+	}
+	if streamed != nil {
+		if err := <-streamed; err != nil {
+			closeAll(r.files)
+			return fmt.Errorf("copy the lower directories: %w", err)
+		}
+	}
+	switch {
+	case r.Kind == kindReady && len(r.files) == 1:
+		j.workspace = os.NewFile(uintptr(r.files[0]), WorkspaceDir) //nolint:gosec // a descriptor
+		j.describe(owner, r.Layers)
+		return nil
+	case r.Kind == kindFail:
+		closeAll(r.files)
+		return r.failure()
+	default:
+		closeAll(r.files)
+		return fmt.Errorf("pid 1 of the jail answered %q to its setup", r.Kind)
+	}
+}
+
+func (m *message) failure() error {
+	switch {
+	case m.Miss != nil:
+		return m.Miss
+	case m.Overlay:
+		return &overlayError{errors.New(m.Error)}
+	default:
+		return errors.New(m.Error)
+	}
+}
+
+// handOver opens what pid 1 cannot: as root, mounts of paths that its unprivileged uid may not reach, with the lower
+// directories mapped to the agent; and the stream of a copy.
+func (j *Jail) handOver(owner *mapping, s *setup) (files []int, stream *os.File, err error) {
+	if owner.root && !s.Copy {
+		for _, path := range s.Lower {
+			fd, err := owner.lowerTree(path)
+			if err != nil {
+				return files, nil, &overlayError{err}
+			}
+			files = append(files, fd)
+		}
+	}
+	if owner.root {
+		for _, path := range s.ReadOnly {
+			fd, err := cloneTree(path)
+			if err != nil {
+				return files, nil, missing("mount namespace", err)
+			}
+			files = append(files, fd)
+		}
+	}
+	if s.Copy {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return files, nil, err
+		}
+		defer func() { _ = r.Close() }()
+		fd, err := unix.FcntlInt(r.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			_ = w.Close()
+			return files, nil, err
+		}
+		return append(files, fd), w, nil
+	}
+	return files, nil, nil
+}
+
+// gone explains the end of pid 1.
+func (j *Jail) gone() error {
+	_ = j.process.Kill()
+	<-j.ended
+	if said := j.problems.text(); said != "" {
+		return fmt.Errorf("%w: pid 1 said: %s", ErrClosed, said)
+	}
+	return ErrClosed
+}
+
+func (j *Jail) describe(owner *mapping, layers []string) {
+	j.isolation = Isolation{Level: LevelFull, Layers: append([]string{owner.describe()}, layers...), Limits: j.groups.describe(j.spec.Limits)}
+}
+
+// Isolation says which layers and limits are in force.
+func (j *Jail) Isolation() Isolation { return j.isolation }
+
+// Workspace is a directory handle of the merged workspace. It stays usable after the last process of the jail has ended,
+// until Close. It belongs to the jail: do not close it. Reading its path (/proc/self/fd/N as a symbolic link) names a place
+// inside the jail, so a program that resolves paths itself must not be given that; open beneath the handle.
+func (j *Jail) Workspace() *os.File { return j.workspace }
+
+// Close ends everything in the jail and removes what it made on the host. It may be called more than once.
+func (j *Jail) Close() error {
+	j.close.Do(func() {
+		_ = j.process.Kill()
+		_ = unix.Shutdown(j.wire.fd, unix.SHUT_RDWR)
+		<-j.ended // pid 1 is reaped only after everything in its namespace is
+		for r := range j.replies {
+			closeAll(r.files)
+		}
+		j.wire.mu.Lock()
+		_ = unix.Close(j.wire.fd)
+		j.wire.fd = -1
+		j.wire.mu.Unlock()
+		if j.workspace != nil {
+			j.closeErr = j.workspace.Close()
+		}
+		j.closeErr = errors.Join(j.closeErr, j.groups.remove())
+	})
+	return j.closeErr
+}
+
+// tail keeps the first words of pid 1's stderr. It is written by one goroutine, and read after that has ended.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailSize = 2048
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p[:min(len(p), tailSize-len(t.buf))]...)
+	return len(p), nil
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.buf))
+}
+
+// mapping is who the jail is on the host.
+type mapping struct {
+	root     bool
+	uid, gid int // root: of pid 1; the agent has the next one. else: the caller's
+}
+
+// Host ids of root-started jails are drawn at random from a range that nothing else uses, two for each jail, so that no two
+// jails share a uid, and with it a process count or a signal.
+const (
+	firstID = 0x70000000
+	lastID  = 0x7fffffff
+)
+
+func newMapping(root bool) (*mapping, error) {
+	if !root {
+		return &mapping{uid: os.Geteuid(), gid: os.Getegid()}, nil
+	}
+	var random [4]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, fmt.Errorf("draw a host uid: %w", err)
+	}
+	id := firstID + int(binary.NativeEndian.Uint32(random[:])%((lastID-firstID+1)/2))*2
+	return &mapping{root: true, uid: id, gid: id}, nil
+}
+
+func (m *mapping) agent() (uid, gid int) {
+	if m.root {
+		return m.uid + 1, m.gid + 1
+	}
+	return m.uid, m.gid
+}
+
+func (m *mapping) describe() string {
+	if m.root {
+		return "host uids of its own"
+	}
+	return "the caller's uid alone"
+}
+
+func (m *mapping) attributes() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Setsid:     true,
+	}
+	if m.root {
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: rootID, HostID: m.uid, Size: 1}, {ContainerID: agentID, HostID: m.uid + 1, Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: rootID, HostID: m.gid, Size: 1}, {ContainerID: agentID, HostID: m.gid + 1, Size: 1}}
+		a.GidMappingsEnableSetgroups = true
+		a.Credential = &syscall.Credential{Uid: rootID, Gid: rootID}
+		return a
+	}
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: agentID, HostID: m.uid, Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: agentID, HostID: m.gid, Size: 1}}
+	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER}
+	return a
+}
+
+// lowerTree is a read-only detached mount of path on which files of its owner appear as the agent's.
+func (m *mapping) lowerTree(path string) (int, error) {
+	fd, err := cloneTree(path)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		err = setAttr(fd, readOnlyBind)
+	}
+	if err == nil {
+		err = m.idmapTo(fd, int(st.Uid), int(st.Gid))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, &os.PathError{Op: "map owners of", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// idmapTo needs a user namespace with just the wanted mapping. One is made by a child that is stopped at its exec, before
+// any code of it runs, and killed once the namespace is held.
+func (m *mapping) idmapTo(fd, uid, gid int) error {
+	runtime.LockOSThread() // tracing is by thread
+	defer runtime.UnlockOSThread()
+	agentUID, agentGID := m.agent()
+	p, err := os.StartProcess("/proc/self/exe", []string{idmapName}, &os.ProcAttr{Env: []string{}, Sys: &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: agentUID, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: agentGID, Size: 1}},
+	}})
+	if err != nil {
+		return fmt.Errorf("make a user namespace: %w", err)
+	}
+	defer func() { _ = p.Kill(); _, _ = p.Wait() }()
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	return idmap(fd, int(ns.Fd())) //nolint:gosec // a descriptor
+}
+
+var _ io.Writer = (*tail)(nil)

@@ -1,0 +1,93 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// workspace makes /workspace: an overlay over the lower directories, or a copy of them where overlay is refused.
+func (b *builder) workspace() error {
+	target := b.root + WorkspaceDir
+	if err := os.Mkdir(target, 0o755); err != nil {
+		return err
+	}
+	if len(b.setup.Lower) == 0 {
+		b.layers = append(b.layers, "workspace: empty")
+		return b.bindWritable("upper", WorkspaceDir)
+	}
+	if b.setup.Copy {
+		b.layers = append(b.layers, "workspace: copy")
+		if err := unpack(os.NewFile(uintptr(b.stream), "workspace stream"), b.stage+"/upper", b.ids.agent); err != nil {
+			return err
+		}
+		return b.bindWritable("upper", WorkspaceDir)
+	}
+	if err := b.overlay(target); err != nil {
+		return &overlayError{err}
+	}
+	b.layers = append(b.layers, "workspace: overlay")
+	return nil
+}
+
+// overlayError tells the owner that a second try with a copy may work.
+type overlayError struct{ err error }
+
+func (e *overlayError) Error() string { return "overlay: " + e.err.Error() }
+func (e *overlayError) Unwrap() error { return e.err }
+
+func (b *builder) overlay(target string) error {
+	// Without user xattrs on tmpfs (before Linux 6.6) an overlay cannot tell a replaced directory from a merged one.
+	probe := b.stage + "/upper"
+	if err := unix.Setxattr(probe, "user.bailiwick", []byte("x"), 0); err != nil {
+		return fmt.Errorf("extended attributes on tmpfs: %w", err)
+	}
+	if err := unix.Removexattr(probe, "user.bailiwick"); err != nil {
+		return fmt.Errorf("extended attributes on tmpfs: %w", err)
+	}
+	layers := make([]string, 0, len(b.setup.Lower))
+	for i, path := range b.setup.Lower {
+		point := b.stage + "/lower/" + strconv.Itoa(i) // our own name: a host path may hold the separators of the option
+		if err := os.Mkdir(point, 0o755); err != nil {
+			return err
+		}
+		fd, err := b.lowerTree(i, path)
+		if err != nil {
+			return err
+		}
+		if err := attach(fd, point); err != nil {
+			return err
+		}
+		layers = append(layers, point)
+	}
+	fd, err := newFilesystem("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
+		"userxattr", "", "lowerdir", strings.Join(layers, ":"), "upperdir", b.stage+"/upper", "workdir", b.stage+"/work")
+	if err != nil {
+		return err
+	}
+	return attach(fd, target)
+}
+
+func (b *builder) lowerTree(i int, path string) (int, error) {
+	if b.setup.Root {
+		return b.lower[i], nil
+	}
+	fd, err := cloneTree(path)
+	if err != nil {
+		return -1, err
+	}
+	if err := setAttr(fd, readOnlyBind); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func isOverlay(err error) bool {
+	var o *overlayError
+	return errors.As(err, &o)
+}
