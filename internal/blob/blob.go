@@ -12,6 +12,7 @@
 package blob
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -158,6 +159,9 @@ func (s *Store) checkLayout() error {
 	var l ocispec.ImageLayout
 	if err := canon.Decode(b, &l); err != nil {
 		return fmt.Errorf("%s: %w", ocispec.ImageLayoutFile, err)
+	}
+	if again, err := canon.Marshal(l); err != nil || !bytes.Equal(again, bytes.TrimSpace(b)) {
+		return fmt.Errorf("%s: not in the one form that it can have", ocispec.ImageLayoutFile)
 	}
 	if l.Version != ocispec.ImageLayoutVersion {
 		return fmt.Errorf("%s: version %.40q, want %q", ocispec.ImageLayoutFile, l.Version, ocispec.ImageLayoutVersion)

@@ -104,7 +104,7 @@ func (c *Catalog) Current(ctx context.Context) (*Revision, error) {
 
 // checkPlace makes sure that a head is where the index says that it is.
 func (c *Catalog) checkPlace(ctx context.Context, idx *index, r *Revision) error {
-	if same, ok := idx.tags[TagOf(r.Number())]; !ok || same.Digest != idx.tags[TagCurrent].Digest {
+	if same, ok := idx.tags[TagOf(r.Number())]; !ok || !same.same(idx.tags[TagCurrent]) {
 		return fault(FaultMalformed, nil, "catalog index: %q and %q are different", TagCurrent, TagOf(r.Number()))
 	}
 	if n := idx.highest(); n > r.Number() {

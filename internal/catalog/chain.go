@@ -11,7 +11,7 @@ import (
 // value means that it has seen none.
 type Mark struct {
 	Number uint64     `json:"number"`
-	Digest api.Digest `json:"digest"`
+	Digest api.Digest `json:"digest,omitempty"`
 }
 
 // CheckHighWater refuses rev when it is older than seen, another revision of
@@ -37,7 +37,7 @@ func (c *Catalog) CheckHighWater(ctx context.Context, seen Mark, rev *Revision) 
 		}
 		doc, d = before, doc.Previous
 	}
-	if d != seen.Digest {
+	if doc.Number != seen.Number || d != seen.Digest {
 		return fault(FaultRollback, nil, "catalog: the history of revision %d has %s as number %d, but %s was seen before", rev.Number(), d.Short(), doc.Number, seen.Digest.Short())
 	}
 	return nil

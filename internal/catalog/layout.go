@@ -130,6 +130,10 @@ func (d descriptor) check(manifest []byte, artifactType string) error {
 	return nil
 }
 
+func (d descriptor) same(o descriptor) bool {
+	return d.Digest == o.Digest && d.oci.Size == o.oci.Size && d.oci.MediaType == o.oci.MediaType && d.oci.ArtifactType == o.oci.ArtifactType
+}
+
 // index is index.json, parsed. Nothing in it is proved by anything.
 type index struct {
 	version Version
@@ -151,7 +155,7 @@ func (c *Catalog) index(ctx context.Context) (*index, error) {
 
 func parseIndex(b []byte) (*index, error) {
 	var raw ocispec.Index
-	if err := canon.Decode(b, &raw); err != nil {
+	if err := decodeSame(b, &raw); err != nil {
 		return nil, err
 	}
 	if raw.SchemaVersion != 2 || raw.MediaType != "" && raw.MediaType != ocispec.MediaTypeImageIndex {

@@ -162,14 +162,30 @@ func (w *wanted) list(field string, kind api.Kind, names []api.Name) {
 // read leniently, such as a member spelt in another case: what v encodes to
 // must be b again.
 func decodeExact(b []byte, v any) error {
-	if err := canon.DecodeCanonical(b, v); err != nil {
+	c, err := canon.Canonicalize(b)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(b, c) {
+		return errors.New("not in canonical form")
+	}
+	return decodeSame(b, v)
+}
+
+// decodeSame is decodeExact for JSON that others may have laid out.
+func decodeSame(b []byte, v any) error {
+	if err := canon.Decode(b, v); err != nil {
+		return err
+	}
+	given, err := canon.Canonicalize(b)
+	if err != nil {
 		return err
 	}
 	again, err := canon.Marshal(v)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(b, again) {
+	if !bytes.Equal(given, again) {
 		return errors.New("members are missing, misspelt, empty or null")
 	}
 	return nil

@@ -127,12 +127,12 @@ func (o *out) block(old, now string) {
 		tail++
 	}
 	if head > 0 {
-		o.linef("        (%d lines unchanged)", head)
+		o.linef("        (%s unchanged)", lineCount(head))
 	}
 	o.part("31", "- ", before[head:len(before)-tail])
 	o.part("32", "+ ", after[head:len(after)-tail])
 	if tail > 0 {
-		o.linef("        (%d lines unchanged)", tail)
+		o.linef("        (%s unchanged)", lineCount(tail))
 	}
 }
 
@@ -144,6 +144,13 @@ func (o *out) part(code, sign string, all []string) {
 		}
 		o.line(o.paint(code, "        "+sign+visible(strings.ReplaceAll(l, "\t", "    "))))
 	}
+}
+
+func lineCount(n int) string {
+	if n == 1 {
+		return "1 line"
+	}
+	return fmt.Sprintf("%d lines", n)
 }
 
 func lines(s string) []string {
