@@ -13,10 +13,10 @@ const (
 	maxGroup = 512 // functions in one transaction
 
 	// The write-ahead log is folded into the file when it has grown by this
-	// many pages (16 MiB), and again after each such growth while a reader
+	// many pages (4 MiB), and again after each such growth while a reader
 	// holds it. It is reused from its start, never truncated: overwriting a
 	// file that has its size already is what makes the sync cheap.
-	checkpointPages = 4096
+	checkpointPages = 1024
 
 	// Asking how long it is costs as much as a statement, so that is done once
 	// in so many functions; each dirties a handful of pages.
