@@ -179,11 +179,13 @@ func TestOnlyTheLogMakesAnAdmission(t *testing.T) {
 	const head = "package probe\n\nimport (\n\t\"context\"\n\n\t\"github.com/bailiwick-dev/bailiwick/internal/audit\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/policy\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/record\"\n)\n\nvar _ = policy.Decision{}\nvar _ record.Entry\nvar _ context.Context\n\n"
 	for body, want := range map[string]string{
 		"var A = audit.Admission{}\nvar D policy.Decision\nfunc f(l *audit.Ledger) (audit.Admission, error) { return l.Commit(context.Background(), D, record.Entry{}, nil) }\n": "", // the control
-		"var A = audit.Admission{seq: 1}\n":                                                              "cannot refer to unexported field seq",
-		"var A = audit.Admission{1}\n":                                                                   "implicit assignment to unexported field",
-		"func f(a audit.Admission) { a.used = nil }\n":                                                   "a.used undefined",
-		"var A = audit.mint(1, nil)\n":                                                                   "undefined: audit.mint",
-		"var D = policy.Decision{valid: true, allowed: true}\n":                                          "cannot refer to unexported field valid",
+
+		"var A = audit.Admission{seq: 1}\n":                     "cannot refer to unexported field seq",
+		"var A = audit.Admission{1}\n":                          "implicit assignment to unexported field",
+		"func f(a audit.Admission) { a.used = nil }\n":          "a.used undefined",
+		"var A = audit.mint(1, nil)\n":                          "undefined: audit.mint",
+		"var D = policy.Decision{valid: true, allowed: true}\n": "cannot refer to unexported field valid",
+
 		"func f(l *audit.Ledger) { _, _ = l.Commit(context.Background(), true, record.Entry{}, nil) }\n": "cannot use true",
 	} {
 		if got := build(t, head+body); (want == "") != (got == "") || !strings.Contains(got, want) {
