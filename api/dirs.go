@@ -50,6 +50,9 @@ func (d Dirs) DeployKey() string { return filepath.Join(d.Config, "deploy.key") 
 // Blobs is the folder of inputs, manifests, patches, outputs and results.
 func (d Dirs) Blobs() string { return filepath.Join(d.State, "blobs") }
 
+// Store is the folder of the state database.
+func (d Dirs) Store() string { return filepath.Join(d.State, "store") }
+
 // Dispatch is the folder of one attempt.
 func (d Dirs) Dispatch(id DispatchID, attempt int) string {
 	return filepath.Join(d.State, "dispatches", string(id), strconv.Itoa(attempt))

@@ -77,6 +77,10 @@ func (t *tree) run(ctx context.Context, subagent string, f runFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.detach && t.output == "text" {
+		fmt.Fprintln(t.Stdout, d.ID)
+		return nil
+	}
 	if f.detach {
 		return t.printDispatch(d)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -75,7 +76,7 @@ func active(r jail.Report) []string {
 	var out []string
 	for _, l := range r.Layers {
 		if l.Active {
-			out = append(out, l.Name+": "+l.Detail)
+			out = append(out, strings.TrimSuffix(l.Name+": "+l.Detail, ": "))
 		}
 	}
 	return out

@@ -102,7 +102,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.report = jail.Probe(ctx); !s.report.Full {
 		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
 	}
-	cfg := store.Config{Dir: dirs.State, Logger: s.logger, Migrations: []store.Migration{audit.Migration(), dispatch.Migration()}}
+	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Migrations: []store.Migration{audit.Migration(), dispatch.Migration()}}
 	if s.store, err = openOrCreate(ctx, cfg); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (s *service) open(ctx context.Context) (err error) {
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
 	st, err := store.Open(ctx, cfg)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, store.ErrNotExist) {
 		return store.Create(ctx, cfg)
 	}
 	return st, err
@@ -141,7 +141,7 @@ func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
 func openBlobs(dir string) (*blob.Store, error) {
 	cfg := blob.Config{Dir: dir, Private: true}
 	b, err := blob.Open(cfg)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, blob.ErrNoStore) {
 		return blob.Create(cfg)
 	}
 	return b, err

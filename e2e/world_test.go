@@ -1,0 +1,311 @@
+// Package e2e tries the built programs together, the way people use them: real
+// repositories, real workers in real jails, as root and as an ordinary user.
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// bin is where TestMain puts the programs.
+var bin string
+
+func TestMain(m *testing.M) {
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "bailiwick-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	// Ordinary users run the programs too.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	bin = filepath.Join(dir, "bin")
+	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "../cmd/...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// ordinaryUID is an account that has no name and owns nothing.
+const ordinaryUID = 64321
+
+// world is one installation: its own places, a git repository and a manifest.
+type world struct {
+	t   testing.TB
+	uid int // who runs the programs
+	dir string
+	env []string
+}
+
+// newWorld makes the places. The programs run as uid.
+func newWorld(t testing.TB, uid int) *world {
+	t.Helper()
+	// Not t.TempDir: its parents are closed to other accounts.
+	dir, err := os.MkdirTemp("", "bailiwick-world-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, uid: uid, dir: dir}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, d := range []string{"data", "state", "config", "run", "home"} {
+		w.mkdir(d)
+	}
+	w.own(".")
+	w.env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + w.path("home"), "LC_ALL=C.UTF-8", "NO_COLOR=1",
+		"XDG_DATA_HOME=" + w.path("data"), "XDG_STATE_HOME=" + w.path("state"), "XDG_CONFIG_HOME=" + w.path("config"), "XDG_RUNTIME_DIR=" + w.path("run"),
+	}
+	return w
+}
+
+func (w *world) path(parts ...string) string {
+	return filepath.Join(append([]string{w.dir}, parts...)...)
+}
+
+func (w *world) own(name string) {
+	w.t.Helper()
+	if err := os.Chown(w.path(name), w.uid, w.uid); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) mkdir(name string) {
+	w.t.Helper()
+	if err := os.MkdirAll(w.path(name), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	w.own(name)
+}
+
+// write makes a file that belongs to the world's account.
+func (w *world) write(name, content string, mode os.FileMode) {
+	w.t.Helper()
+	w.mkdir(filepath.Dir(name))
+	if err := os.WriteFile(w.path(name), []byte(content), mode); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Chmod(w.path(name), mode); err != nil {
+		w.t.Fatal(err)
+	}
+	w.own(name)
+}
+
+// done is how a command ended.
+type done struct {
+	status         int
+	stdout, stderr string
+}
+
+func (d done) String() string {
+	return fmt.Sprintf("exit status %d\nstdout: %s\nstderr: %s", d.status, d.stdout, d.stderr)
+}
+
+// command prepares a program as the world's account, in its environment.
+func (w *world) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Env = w.dir, w.env
+	if w.uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}}
+	}
+	return cmd
+}
+
+func (w *world) exec(program string, args ...string) done {
+	w.t.Helper()
+	cmd := w.command(program, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		w.t.Fatalf("%s: %v", program, err)
+	}
+	return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// try runs bailiwick.
+func (w *world) try(args ...string) done {
+	w.t.Helper()
+	return w.exec(filepath.Join(bin, "bailiwick"), args...)
+}
+
+// must runs bailiwick and fails the test unless it succeeds.
+func (w *world) must(args ...string) string {
+	w.t.Helper()
+	d := w.try(args...)
+	if d.status != 0 {
+		w.t.Fatalf("bailiwick %s: %s", strings.Join(args, " "), d)
+	}
+	return d.stdout
+}
+
+// refused runs bailiwick and fails the test unless it ends with status and
+// says every one of words.
+func (w *world) refused(status int, words []string, args ...string) done {
+	w.t.Helper()
+	d := w.try(args...)
+	if d.status != status {
+		w.t.Fatalf("bailiwick %s: want exit status %d, got %s", strings.Join(args, " "), status, d)
+	}
+	for _, word := range words {
+		if !strings.Contains(d.stdout+d.stderr, word) {
+			w.t.Errorf("bailiwick %s does not say %q: %s", strings.Join(args, " "), word, d)
+		}
+	}
+	return d
+}
+
+// me is the principal of whoever the programs run as.
+func (w *world) me() string {
+	if w.uid == 0 {
+		return "local:root"
+	}
+	return fmt.Sprintf("local:uid:%d", w.uid)
+}
+
+// repository makes a git repository of the world's account with one commit.
+func (w *world) repository(name string, files map[string]string) {
+	w.t.Helper()
+	w.mkdir(name)
+	for path, content := range files {
+		w.write(filepath.Join(name, path), content, 0o644)
+	}
+	w.git(name, "init", "-q")
+	w.commit(name, "first")
+}
+
+func (w *world) git(repo string, args ...string) string {
+	w.t.Helper()
+	args = append([]string{"-C", w.path(repo), "-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"}, args...)
+	d := w.exec("git", args...)
+	if d.status != 0 {
+		w.t.Fatalf("git %s: %s", strings.Join(args, " "), d)
+	}
+	return strings.TrimSpace(d.stdout)
+}
+
+func (w *world) commit(repo, message string) {
+	w.t.Helper()
+	w.git(repo, "add", "-A")
+	w.git(repo, "commit", "-qm", message)
+}
+
+// subagent is one worker of a test's manifest: a shell script.
+type subagent struct {
+	name, script, role, tier, more string // more: further lines of the manifest, indented by four
+}
+
+// catalog makes keys and a catalog with the given subagents, all granted to
+// the world's account up to reversible on the source repo and target local.
+func (w *world) catalog(subagents ...subagent) {
+	w.t.Helper()
+	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.manifest(subagents...)
+	w.must("catalog", "apply", "-f", w.path("project/bailiwick.yaml"))
+}
+
+func (w *world) manifest(subagents ...subagent) {
+	w.t.Helper()
+	var caps, subs, names strings.Builder
+	for _, s := range subagents {
+		if s.role == "" {
+			s.role = "transform"
+		}
+		if s.tier == "" {
+			s.tier = "reversible"
+		}
+		w.write("project/capabilities/"+s.name+"/"+s.name+".sh", "#!/bin/bash\n"+s.script+"\n", 0o755)
+		fmt.Fprintf(&caps, "  - {name: %s, from: capabilities/%s}\n", s.name, s.name)
+		fmt.Fprintf(&subs, "  - name: %s\n    agent: command\n    command: [./%s.sh]\n    role: %s\n    tier: %s\n    capabilities: [%s]\n    target: local\n%s", s.name, s.name, s.role, s.tier, s.name, s.more)
+		fmt.Fprintf(&names, "%s,", s.name)
+	}
+	w.write("project/bailiwick.yaml", fmt.Sprintf(`version: 1
+capabilities:
+%ssubagents:
+%senvs:
+  - {name: colours, values: {COLOUR: blue}}
+sources:
+  - {name: repo, repo: %s}
+targets:
+  - {name: local, executor: jail, level: full, mode: guarded}
+  - {name: looking, executor: jail, level: full, mode: readonly}
+roles: [transform, quality]
+grants:
+  - {principal: "%s", subagents: [%s], envs: [colours], sources: [repo], targets: [local, looking], ceiling: reversible}
+`, caps.String(), subs.String(), w.path("repo"), w.me(), strings.TrimSuffix(names.String(), ",")), 0o644)
+}
+
+// up starts a service that ends with the test.
+func (w *world) up() {
+	w.t.Helper()
+	w.must("up")
+	w.t.Cleanup(func() {
+		d := w.try("down")
+		if d.status != 0 && !strings.Contains(d.stderr, "no service answers") {
+			w.t.Errorf("down: %s", d)
+		}
+		if w.t.Failed() {
+			log, _ := os.ReadFile(w.path("state/bailiwick/service.log"))
+			w.t.Logf("the service said:\n%s", log)
+		}
+	})
+}
+
+// dispatch runs a subagent to its end and returns its record.
+func (w *world) dispatch(args ...string) api.Dispatch {
+	w.t.Helper()
+	d := w.try(append([]string{"dispatch", "run", "-o", "json", "-q"}, args...)...)
+	var rec api.Dispatch
+	if err := json.Unmarshal([]byte(d.stdout), &rec); err != nil {
+		w.t.Fatalf("dispatch run %s: %v: %s", strings.Join(args, " "), err, d)
+	}
+	return rec
+}
+
+func (w *world) show(id string) (rec api.Dispatch) {
+	w.t.Helper()
+	out := w.must("dispatch", "show", id, "-o", "json")
+	if err := json.Unmarshal([]byte(out), &rec); err != nil {
+		w.t.Fatal(err)
+	}
+	return rec
+}
+
+// asBoth runs a test as root and as an ordinary user.
+func asBoth(t *testing.T, test func(t *testing.T, uid int)) {
+	t.Helper()
+	t.Run("root", func(t *testing.T) { test(t, 0) })
+	t.Run("user", func(t *testing.T) { test(t, ordinaryUID) })
+}
+
+// ended fails the test unless a dispatch ended in that way.
+func ended(t *testing.T, d api.Dispatch, state api.Event, reason api.Reason) {
+	t.Helper()
+	if d.State != state || d.Reason != reason {
+		t.Errorf("dispatch %s is %s %s (%s), want %s %s", d.ID, d.State, d.Reason, d.Message, state, reason)
+	}
+}
