@@ -25,7 +25,7 @@ func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 			r.at(d.node, "subagent: the key %q is missing", field)
 		}
 	}
-	if d.pos["tier"] != nil && v.Tier == api.Observe && v.Verify != nil {
+	if n := d.pos["tier"]; n != nil && n.Value == api.Observe.String() && v.Verify != nil {
 		r.at(d.at("verify"), "verify: judges a patch, but a subagent of tier observe returns none; say tier: reversible or drop verify")
 	}
 	r.schema(d.pos["input"], "input", v.Input, true)
@@ -67,6 +67,14 @@ func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object b
 	if n.Kind != yaml.MappingNode {
 		r.at(n, "%s: want a JSON Schema, which is a mapping, got %s", what, kindOf(n))
 		return
+	}
+	var given any
+	if err := json.Unmarshal(raw, &given); err == nil {
+		err = checkKeywords(given)
+		if err != nil {
+			r.at(n, "%s: not a JSON Schema: %v", what, err)
+			return
+		}
 	}
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {

@@ -63,6 +63,10 @@ func (p *parser) syntax(err error) {
 		p.add(load.Mark.Line, max(load.Mark.Column, 1), "not valid YAML: %s", oneLine(load.Message))
 		return
 	}
+	if strings.Contains(err.Error(), "no documents in stream") { // the library has no type for it
+		p.add(1, 1, "the file is empty")
+		return
+	}
 	p.add(0, 0, "not valid YAML: %s", oneLine(strings.TrimPrefix(err.Error(), "yaml: ")))
 }
 

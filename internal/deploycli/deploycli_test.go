@@ -1,0 +1,109 @@
+package deploycli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/deploy"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestMain makes the test binary the program, for the scripts.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"bailiwick-deploy": func() {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		os.Exit(Run(ctx, Config{
+			Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Home: os.Getenv("HOME"),
+			DataHome: os.Getenv("XDG_DATA_HOME"), ConfigHome: os.Getenv("XDG_CONFIG_HOME"),
+			Login: "tester", Host: "here", Version: "test",
+		}, os.Args[1:]))
+	}})
+}
+
+// proves R-B9, R-C6
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		UpdateScripts:       *update,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
+		},
+	})
+}
+
+func examplePlan() *deploy.Plan {
+	return &deploy.Plan{
+		Base: deploy.Mark{Number: 3, Digest: "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"},
+		Changes: []deploy.ArtifactChange{
+			{Op: deploy.Add, Ref: "env/model", Fields: []deploy.FieldChange{
+				{Op: deploy.Add, Field: "values.LOG_LEVEL", New: "info"},
+				{Op: deploy.Add, Field: "values.TRICK", New: "red \x1b[31m and \u202e back"},
+			}},
+			{Op: deploy.Change, Ref: "subagent/fixer", Fields: []deploy.FieldChange{
+				{Op: deploy.Change, Field: "tier", Old: "reversible", New: "stateful"},
+				{Op: deploy.Add, Field: "limits.memory", New: "4GiB"},
+				{Op: deploy.Remove, Field: "model", Old: "fast"},
+				{Op: deploy.Change, Field: "system", Old: "One.\nTwo.\nThree.\n", New: "One.\n2.\nThree.\n"},
+			}},
+			{Op: deploy.Remove, Ref: "role/old", Fields: []deploy.FieldChange{{Op: deploy.Remove, Field: "description", Old: "gone"}}},
+		},
+		Widens: []deploy.Widening{{Ref: "subagent/fixer", What: "higher tier: stateful, was reversible"}},
+		Stay:   []api.Ref{"env/left"},
+		Notes:  []string{"grant/x: names no target, so nothing can be dispatched with it"},
+	}
+}
+
+func TestAPlanReadsAsTheGoldenFilesSay(t *testing.T) {
+	for name, colour := range map[string]bool{"plan.txt": false, "plan-colour.txt": true} {
+		o := &out{colour: colour}
+		o.plan(examplePlan())
+		golden(t, name, o.b.String())
+	}
+}
+
+func TestColourIsNeverTheOnlyCarrier(t *testing.T) {
+	plain, coloured := &out{}, &out{colour: true}
+	plain.plan(examplePlan())
+	coloured.plan(examplePlan())
+	stripped := coloured.b.String()
+	for _, code := range []string{"0", "31", "32", "33", "1;35"} {
+		stripped = string(bytes.ReplaceAll([]byte(stripped), []byte("\x1b["+code+"m"), nil))
+	}
+	if stripped != plain.b.String() {
+		t.Fatalf("without its colours the plan says something else:\n%s", stripped)
+	}
+	if bytes.ContainsRune([]byte(plain.b.String()), 0x1b) || bytes.ContainsRune([]byte(plain.b.String()), 0x202e) {
+		t.Fatal("what a plan quotes reaches the terminal raw")
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; run with -update when that is meant. Got:\n%s", name, got)
+	}
+}
