@@ -82,8 +82,7 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 
 // CodeOf returns the code of the first Error in err's chain, or CodeInternal.
 func CodeOf(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return CodeInternal

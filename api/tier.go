@@ -18,20 +18,20 @@ const (
 	Irreversible
 )
 
-var tierNames = []string{"observe", "reversible", "stateful", "irreversible"}
+func tierNames() []string { return []string{"observe", "reversible", "stateful", "irreversible"} }
 
 func (t Tier) String() string {
-	if t < 0 || int(t) >= len(tierNames) {
-		return fmt.Sprintf("tier(%d)", int(t))
+	if names := tierNames(); t >= 0 && int(t) < len(names) {
+		return names[t]
 	}
-	return tierNames[t]
+	return fmt.Sprintf("tier(%d)", int(t))
 }
 
 // ParseTier knows the four names and nothing else.
 func ParseTier(s string) (Tier, error) {
-	i := slices.Index(tierNames, s)
+	i := slices.Index(tierNames(), s)
 	if i < 0 {
-		return Observe, fmt.Errorf("tier %q: want one of %s", s, strings.Join(tierNames, ", "))
+		return Observe, fmt.Errorf("tier %q: want one of %s", s, strings.Join(tierNames(), ", "))
 	}
 	return Tier(i), nil
 }

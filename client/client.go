@@ -91,7 +91,7 @@ func (c *Conn) request(ctx context.Context, method, path string, body, answer an
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // only read
 	if answer == nil {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (c *Conn) send(ctx context.Context, method, path string, body any) (*http.R
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // only read
 	return nil, readError(resp)
 }
 
@@ -162,7 +162,7 @@ func lines[T any](ctx context.Context, c *Conn, path string, each func(T) error)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // only read
 	for dec := json.NewDecoder(resp.Body); ; {
 		var v T
 		err := dec.Decode(&v)

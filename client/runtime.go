@@ -73,7 +73,7 @@ func (r Runtime) copy(ctx context.Context, path string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // only read
 	n, err := io.Copy(w, resp.Body)
 	if err == nil && resp.ContentLength >= 0 && n != resp.ContentLength {
 		err = io.ErrUnexpectedEOF

@@ -30,7 +30,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	// Ordinary users run the programs too.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -61,7 +61,7 @@ type world struct {
 func newWorld(t testing.TB, uid int) *world {
 	t.Helper()
 	// Not t.TempDir: its parents are closed to other accounts.
-	dir, err := os.MkdirTemp("", "bailiwick-world-")
+	dir, err := os.MkdirTemp("", "bailiwick-world-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

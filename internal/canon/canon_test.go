@@ -10,12 +10,12 @@ import (
 
 func TestCanonicalFormIsTheOneSpelling(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"b":1, "a":[true,false,null]}`:        `{"a":[true,false,null],"b":1}`,
-		`"\u00e9\u2028\u0000 \ud83d\ude00/"`:    `"\u00e9\u2028\u0000 \ud83d\ude00/"`,
-		"\"\u00e9\u202e\x7f\"":                  `"\u00e9\u202e\u007f"`,
-		`{"\ue000":1,"\ud83d\ude00":2}`:         `{"\ud83d\ude00":2,"\ue000":1}`, // UTF-16 order, not code point order
-		`[1.0,-0,1e2,1e21,1e-7,0.1,123456789]`:  `[1,0,100,1e+21,1e-7,0.1,123456789]`,
-		`[333333333.33333329,4.50,2e-3,1E30]`:   `[333333333.3333333,4.5,0.002,1e+30]`, // RFC 8785 §3.2.2
+		`{"b":1, "a":[true,false,null]}`:         `{"a":[true,false,null],"b":1}`,
+		`"\u00e9\u2028\u0000 \ud83d\ude00/"`:     `"\u00e9\u2028\u0000 \ud83d\ude00/"`,
+		"\"\u00e9\u202e\x7f\"":                   `"\u00e9\u202e\u007f"`,
+		`{"\ue000":1,"\ud83d\ude00":2}`:          `{"\ud83d\ude00":2,"\ue000":1}`, // UTF-16 order, not code point order
+		`[1.0,-0,1e2,1e21,1e-7,0.1,123456789]`:   `[1,0,100,1e+21,1e-7,0.1,123456789]`,
+		`[333333333.33333329,4.50,2e-3,1E30]`:    `[333333333.3333333,4.5,0.002,1e+30]`, // RFC 8785 §3.2.2
 		"\"\\u0008\\t\\n\\f\\r\\\"\\\\\\u000b\"": `"\b\t\n\f\r\"\\\u000b"`,
 	} {
 		got, err := Canonicalize([]byte(in))

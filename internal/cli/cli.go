@@ -51,21 +51,42 @@ func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", e.statu
 
 // Run executes one command line and returns the exit status.
 func Run(ctx context.Context, cfg Config) int {
+	answer := &answerWriter{to: cfg.Stdout}
+	cfg.Stdout = answer
 	t := &tree{Config: cfg}
 	root := t.root()
 	root.SetArgs(cfg.Args)
 	root.SetIn(cfg.Stdin)
 	root.SetOut(cfg.Stdout)
 	root.SetErr(cfg.Stderr)
-	return t.status(ctx, root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = answer.err
+	}
+	return t.status(ctx, err)
+}
+
+// answerWriter keeps the first error, so that an answer that did not arrive
+// whole is a failure of the command.
+type answerWriter struct {
+	to  io.Writer
+	err error
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	n, err := w.to.Write(p)
+	w.err = err
+	return n, err
 }
 
 func (t *tree) status(ctx context.Context, err error) int {
 	if err == nil {
 		return 0
 	}
-	var silent errSilent
-	if errors.As(err, &silent) {
+	if silent, ok := errors.AsType[errSilent](err); ok {
 		return silent.status
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -115,8 +136,12 @@ func (t *tree) elsewhere(use, short, program, verb string) *cobra.Command {
 		Use: use, Short: short, DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := filepath.Join(t.Beside, program)
+			out := t.Stdout
+			if a, ok := out.(*answerWriter); ok {
+				out = a.to // the file itself, so that the child knows a terminal
+			}
 			child := exec.CommandContext(cmd.Context(), path, slices.Concat([]string{verb}, args)...) //nolint:gosec // G204: the program lies beside this one
-			child.Stdin, child.Stdout, child.Stderr = t.Stdin, t.Stdout, t.Stderr
+			child.Stdin, child.Stdout, child.Stderr = t.Stdin, out, t.Stderr
 			// The terminal sends an interrupt to the child as well; it ends by itself.
 			child.Cancel = func() error { return nil }
 			err := child.Run()

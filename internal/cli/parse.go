@@ -103,7 +103,7 @@ func readInput(text string, stdin io.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close()
+		defer f.Close() //nolint:errcheck // only read
 		from = f
 	}
 	var b bytes.Buffer

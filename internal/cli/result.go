@@ -215,7 +215,7 @@ func (t *tree) writeOutputs(ctx context.Context, r client.Runtime, d api.Dispatc
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer root.Close() //nolint:errcheck // nothing is written through it
 	for _, a := range d.Outcome.Outputs {
 		if err := root.MkdirAll(filepath.Dir(a.Path), 0o755); err != nil {
 			return err

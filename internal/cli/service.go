@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,9 +26,34 @@ func (t *tree) downCommand() *cobra.Command {
 			if err := c.Operator().Stop(cmd.Context()); err != nil {
 				return err
 			}
+			if err := awaitGone(cmd.Context(), c.Socket()); err != nil {
+				return err
+			}
 			fmt.Fprintf(t.Stderr, "the service at %s has stopped\n", c.Socket())
 			return nil
 		},
+	}
+}
+
+// stopTime is how long a service may take to end.
+const stopTime = 30 * time.Second
+
+// awaitGone returns when the service has removed its socket, which is the last
+// thing that it does.
+func awaitGone(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return api.Errorf(api.CodeNotFinished, "the service was asked to stop and still has %s after %s", socket, stopTime).WithHint("see its messages in service.log of the state directory")
+		}
 	}
 }
 

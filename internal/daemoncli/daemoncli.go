@@ -48,8 +48,7 @@ func Run(ctx context.Context, cfg Config) int {
 	root.SetOut(cfg.Stdout)
 	root.SetErr(cfg.Stderr)
 	err := root.ExecuteContext(ctx)
-	var silent errSilent
-	if errors.As(err, &silent) {
+	if silent, ok := errors.AsType[errSilent](err); ok {
 		return silent.status
 	}
 	if err != nil {

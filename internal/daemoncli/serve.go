@@ -68,9 +68,6 @@ func (t *tree) serve(ctx context.Context) error {
 	srv := server.New(server.Config{
 		Dispatch: s.dispatch, Ledger: s.ledger, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger,
 	})
-	if err := s.announce(ctx); err != nil {
-		return errors.Join(err, listener.Close(), s.close())
-	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(listener) }()
 	fmt.Fprintf(t.Stdout, "listening on %s\n", s.socket)
@@ -92,7 +89,9 @@ func (s *service) shutdown(srv *server.Server) error {
 	_, logErr := s.ledger.Record(ctx, record.Entry{
 		Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: "asked to", Running: int64(running)},
 	}, nil)
-	return errors.Join(err, logErr, s.close())
+	err = errors.Join(err, logErr, s.close())
+	// Last of all: whoever waits for the end of the service waits for this.
+	return errors.Join(err, os.Remove(s.socket))
 }
 
 // open opens everything in the order in which one stands on another. Whatever
@@ -117,6 +116,10 @@ func (s *service) open(ctx context.Context) (err error) {
 		return err
 	}
 	if s.blobs, err = openBlobs(dirs.Blobs()); err != nil {
+		return err
+	}
+	// Everything that follows may have something to log.
+	if err := s.announce(ctx); err != nil {
 		return err
 	}
 	operator, err := server.LocalPrincipal(uint32(s.t.UID), s.t.Login) //nolint:gosec // G115: a uid
@@ -186,7 +189,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	}
 	if err := s.store.Poisoned(); err != nil {
 		st.Ready, st.NotReady = false, err.Error()
-		return st, nil
+		return st, nil //nolint:nilerr // that is the answer
 	}
 	return st, s.dispatch.Status(ctx, &st)
 }
@@ -222,5 +225,6 @@ func listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose a shorter or writable path with --socket")
 	}
+	l.SetUnlinkOnClose(false)
 	return l, nil
 }

@@ -60,7 +60,7 @@ func (s *Service) read(ctx context.Context, r row) (outcome, error) {
 	}
 	result, err := open(r, envelope)
 	if err != nil {
-		return outcome{event: api.EventFailed, reason: api.ReasonIntegrity, message: "the worker's result: " + err.Error()}, nil
+		return outcome{event: api.EventFailed, reason: api.ReasonIntegrity, message: "the worker's result: " + err.Error()}, nil //nolint:nilerr // that is the outcome
 	}
 	if err := s.takeBlobs(ctx, dir, result.Summary); err != nil {
 		var bad *api.Error
@@ -211,7 +211,7 @@ func endKind(e api.Event) record.Kind {
 // settle ends a dispatch that no worker has ever had.
 func (s *Service) settle(r row, o outcome) {
 	if err := s.end(context.WithoutCancel(s.life), r, o); err != nil {
-		s.cfg.Logger.Error("a dispatch could not be recorded; the next start tries again", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
+		s.cfg.Logger.ErrorContext(s.life, "a dispatch could not be recorded; the next start tries again", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
 	}
 }
 

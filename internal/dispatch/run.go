@@ -62,7 +62,7 @@ func (s *Service) supervise(r row, w *executor.Worker) {
 			return // the next service takes it up
 		}
 		if err := s.collect(s.life, a.row); err != nil {
-			s.cfg.Logger.Error("a dispatch could not be recorded; the next start tries again", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
+			s.cfg.Logger.ErrorContext(s.life, "a dispatch could not be recorded; the next start tries again", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
 		}
 		s.mu.Lock()
 		delete(s.active, r.record.ID)
@@ -83,7 +83,7 @@ func (s *Service) attend(a *active) {
 			}
 			s.heard(a, m)
 		case <-limit.C:
-			s.cfg.Logger.Error("a worker is far beyond its time and is ended", slog.String("dispatch", string(a.row.record.ID)))
+			s.cfg.Logger.ErrorContext(s.life, "a worker is far beyond its time and is ended", slog.String("dispatch", string(a.row.record.ID)))
 			s.kill(a)
 		}
 	}
@@ -100,7 +100,7 @@ func (s *Service) deadline(r row) *time.Timer {
 
 func (s *Service) kill(a *active) {
 	if err := a.worker.Kill(); err != nil {
-		s.cfg.Logger.Error("a worker cannot be ended", slog.String("dispatch", string(a.row.record.ID)), slog.Any("err", err))
+		s.cfg.Logger.ErrorContext(s.life, "a worker cannot be ended", slog.String("dispatch", string(a.row.record.ID)), slog.Any("err", err))
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *Service) heard(a *active, m record.WorkerMessage) {
 	switch m.Event {
 	case "ready":
 		if err := s.ready(a, m.Key); err != nil {
-			s.cfg.Logger.Error("a worker is not allowed to proceed", slog.String("dispatch", string(a.row.record.ID)), slog.Any("err", err))
+			s.cfg.Logger.ErrorContext(s.life, "a worker is not allowed to proceed", slog.String("dispatch", string(a.row.record.ID)), slog.Any("err", err))
 			s.kill(a)
 		}
 	case "log":
@@ -132,7 +132,7 @@ func (s *Service) ready(a *active, key string) error {
 		return errors.Join(err, errors.New("no record"))
 	}
 	if r.key == "" {
-		if r, err = s.bind(r, key); err != nil {
+		if r, err = s.bind(r, key, a.worker.PID()); err != nil {
 			return err
 		}
 	}
@@ -145,9 +145,9 @@ func (s *Service) ready(a *active, key string) error {
 	return a.worker.Proceed()
 }
 
-func (s *Service) bind(r row, key string) (row, error) {
+func (s *Service) bind(r row, key string, pid int) (row, error) {
 	now := s.cfg.Now().UTC()
-	entry := fact(record.KindDispatchStarted, r, record.DispatchStart{WorkerKey: key})
+	entry := fact(record.KindDispatchStarted, r, record.DispatchStart{WorkerKey: key, PID: int64(pid)})
 	entry.Refs = map[string]api.Digest{record.RefManifest: r.record.Manifest}
 	_, err := s.cfg.Ledger.Record(s.life, entry, func(tx *store.Tx) error {
 		// Whatever became of it meanwhile, such as a cancel, stays.

@@ -78,8 +78,8 @@ func (l *Local) start(dir string, listener *net.UnixListener) (*exec.Cmd, error)
 	if err != nil {
 		return nil, err
 	}
-	defer socket.Close() //nolint:errcheck // the worker has its own copy
-	said, err := os.OpenFile(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	defer socket.Close()                                                                                        //nolint:errcheck // the worker has its own copy
+	said, err := os.OpenFile(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // G304: our own directory
 	if err != nil {
 		return nil, err
 	}
@@ -146,15 +146,24 @@ func awaitUnlocked(dir string) error {
 	}
 }
 
-// workerPID returns a handle on the process that holds dir.
-func workerPID(dir string) (int, error) {
+// lockPID returns the process that says it holds dir.
+func lockPID(dir string) (int, error) {
 	b, err := os.ReadFile(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
 	if err != nil {
-		return -1, err
+		return 0, err
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		return -1, fmt.Errorf("lock of %s: %w", dir, err)
+		return 0, fmt.Errorf("lock of %s: %w", dir, err)
+	}
+	return pid, nil
+}
+
+// workerHandle returns a handle on the process that holds dir.
+func workerHandle(dir string) (int, error) {
+	pid, err := lockPID(dir)
+	if err != nil {
+		return -1, err
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -35,18 +35,18 @@ func connect(ctx context.Context, dir string, cmd *exec.Cmd, logger *slog.Logger
 		return nil, err
 	}
 	w := &Worker{dir: dir, conn: conn, events: make(chan record.WorkerMessage), gone: make(chan struct{})}
-	go w.hear(cmd, logger)
+	go w.hear(context.WithoutCancel(ctx), cmd, logger)
 	return w, nil
 }
 
 // hear passes on what the worker says and then waits for its end.
-func (w *Worker) hear(cmd *exec.Cmd, logger *slog.Logger) {
+func (w *Worker) hear(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger) {
 	lines := bufio.NewScanner(w.conn)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		var m record.WorkerMessage
 		if err := canon.Decode(lines.Bytes(), &m); err != nil {
-			logger.Error("a worker said something that is not understood", slog.String("dir", w.dir), slog.Any("err", err))
+			logger.ErrorContext(ctx, "a worker said something that is not understood", slog.String("dir", w.dir), slog.Any("err", err))
 			break
 		}
 		w.events <- m
@@ -58,7 +58,7 @@ func (w *Worker) hear(cmd *exec.Cmd, logger *slog.Logger) {
 		_ = cmd.Wait()
 	}
 	if err := awaitUnlocked(w.dir); err != nil {
-		logger.Error("the end of a worker cannot be awaited", slog.String("dir", w.dir), slog.Any("err", err))
+		logger.ErrorContext(ctx, "the end of a worker cannot be awaited", slog.String("dir", w.dir), slog.Any("err", err))
 	}
 	close(w.gone)
 }
@@ -69,6 +69,15 @@ func (w *Worker) Events() <-chan record.WorkerMessage { return w.events }
 
 // Gone is closed when the worker's process has ended: its directory is final.
 func (w *Worker) Gone() <-chan struct{} { return w.gone }
+
+// PID returns the worker's process as it says it itself; 0 when it has not.
+func (w *Worker) PID() int {
+	pid, err := lockPID(w.dir)
+	if err != nil {
+		return 0
+	}
+	return pid
+}
 
 // Proceed tells the worker that its start is durable in the log.
 func (w *Worker) Proceed() error { return w.say(record.ServiceMessage{Proceed: true}) }
@@ -94,7 +103,7 @@ func (w *Worker) say(m record.ServiceMessage) error {
 
 // Kill ends the worker at once, and with it its jail.
 func (w *Worker) Kill() error {
-	fd, err := workerPID(w.dir)
+	fd, err := workerHandle(w.dir)
 	if errors.Is(err, ErrGone) {
 		return nil
 	}

@@ -257,6 +257,7 @@ func granted(g api.Grant, kind api.Kind) []api.Name {
 		return g.Capabilities
 	case api.KindTarget:
 		return g.Targets
+	case api.KindRole, api.KindGrant: // nothing that a request names
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
 // Manifest is the dispatch manifest: everything that decides what one attempt
@@ -110,6 +109,3 @@ func (r *Result) Check(id api.DispatchID, attempt int, manifest api.Digest) erro
 	}
 	return nil
 }
-
-// Encode returns the canonical bytes of a document of this package.
-func Encode(doc any) ([]byte, error) { return canon.Marshal(doc) }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -98,7 +99,7 @@ func (c *control) tell(conn net.Conn) {
 		}
 		messages := c.said[next:]
 		if c.log != log {
-			messages = append(messages[:len(messages):len(messages)], record.WorkerMessage{At: c.now().UTC(), Event: "log", Log: c.log})
+			messages = append(slices.Clip(messages), record.WorkerMessage{At: c.now().UTC(), Event: "log", Log: c.log})
 		}
 		next, log = len(c.said), c.log
 		done := !c.open[conn] || c.closed && len(messages) == 0

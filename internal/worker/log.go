@@ -27,7 +27,7 @@ type boundedLog struct {
 }
 
 func newBoundedLog(dir string, limit int64, tell func(int64)) (*boundedLog, error) {
-	f, err := os.OpenFile(filepath.Join(dir, record.WorkLog), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, record.WorkLog), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: our own directory
 	if err != nil {
 		return nil, err
 	}
