@@ -1,0 +1,64 @@
+package arch
+
+const module = "github.com/bailiwick-dev/bailiwick/"
+
+// floors lists every package, lowest floor first. A package may import only
+// packages on a lower floor, never one beside or above it.
+func floors() [][]string {
+	return [][]string{
+		{"api", "internal/arch", "internal/canon", "internal/jail"},
+		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store"},
+		{"internal/audit", "internal/capture", "internal/catalog"},
+		{"deploy", "internal/agent", "internal/cli"},
+		{"internal/deploycli", "internal/executor", "internal/worker"},
+		{"internal/dispatch"},
+		{"internal/server"},
+		{"internal/daemoncli"},
+		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e"},
+	}
+}
+
+// never lists what must be absent from a package's whole import closure.
+func never() map[string][]string {
+	return map[string][]string{
+		"internal/catalog":     {module + "deploy", "database/sql"},
+		"internal/dispatch":    {module + "deploy"},
+		"internal/worker":      {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/policy", "database/sql"},
+		"cmd/bailiwick-deploy": {module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"},
+		"cmd/bailiwick-worker": {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"},
+		"cmd/bailiwickd":       {module + "deploy", module + "internal/deploycli", "plugin"},
+	}
+}
+
+// closure lists, for the programs and packages that must stay small, all of
+// the module that they may reach. What is not listed is refused.
+func closure() map[string][]string {
+	return map[string][]string{
+		"internal/cli":  {"api", "client", "internal/canon"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli"},
+	}
+}
+
+// direct lists what a package may not itself import. It is for standard
+// packages such as os that fmt brings into every closure.
+func direct() map[string][]string {
+	return map[string][]string{
+		"api":              {"os", "os/*", "net", "syscall", "unsafe"},
+		"internal/canon":   {"os", "os/*", "net", "net/*"},
+		"internal/policy":  {"os", "os/*", "net", "net/*", "time"},
+		"internal/record":  {"os", "os/*", "net", "net/*"},
+		"internal/catalog": {"os", "os/*", "syscall", "unsafe"},
+	}
+}
+
+// only lists the packages that may have another in their import closure.
+func only() map[string][]string {
+	return map[string][]string{
+		"deploy":         {"internal/deploycli", "cmd/bailiwick-deploy"},
+		"internal/store": {"internal/audit", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/jail":  {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
+	}
+}
+
+// stdOnly lists the packages that reach nothing but the standard library.
+func stdOnly() []string { return []string{"api"} }
