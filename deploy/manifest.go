@@ -77,7 +77,7 @@ func Load(ctx context.Context, path string) (*Manifest, error) {
 func (m *Manifest) Path() string { return m.path }
 
 func readManifest(path string) (b []byte, err error) {
-	st, err := os.Stat(path) //nolint:gosec // G703: the caller names its own manifest
+	st, err := os.Stat(path)                  //nolint:gosec // G703: the caller names its own manifest
 	if err == nil && !st.Mode().IsRegular() { // before opening: a fifo would never open
 		err = fmt.Errorf("%s: not a regular file", path)
 	}

@@ -161,32 +161,27 @@ func (w *wanted) list(field string, kind api.Kind, names []api.Name) {
 // decodeExact reads canonical JSON and also refuses what encoding/json would
 // read leniently, such as a member spelt in another case: what v encodes to
 // must be b again.
-func decodeExact(b []byte, v any) error {
+func decodeExact(b []byte, v any) error { return decodeAs(b, b, v) }
+
+// decodeSame is decodeExact for JSON that others may have laid out.
+func decodeSame(b []byte, v any) error {
 	c, err := canon.Canonicalize(b)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(b, c) {
-		return errors.New("not in canonical form")
-	}
-	return decodeSame(b, v)
+	return decodeAs(b, c, v)
 }
 
-// decodeSame is decodeExact for JSON that others may have laid out.
-func decodeSame(b []byte, v any) error {
+func decodeAs(b, want []byte, v any) error {
 	if err := canon.Decode(b, v); err != nil {
-		return err
-	}
-	given, err := canon.Canonicalize(b)
-	if err != nil {
 		return err
 	}
 	again, err := canon.Marshal(v)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(given, again) {
-		return errors.New("members are missing, misspelt, empty or null")
+	if !bytes.Equal(want, again) {
+		return errors.New("not in canonical form, or members are missing, misspelt, empty or null")
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func CreateTrustRoot(path string, r TrustRoot) error {
 // read leniently, such as a member spelt in another case: what v encodes to
 // must be b again.
 func decodeExact(b []byte, v any) error {
-	if err := canon.DecodeCanonical(b, v); err != nil {
+	if err := canon.Decode(b, v); err != nil {
 		return err
 	}
 	again, err := canon.Marshal(v)
@@ -148,7 +148,7 @@ func decodeExact(b []byte, v any) error {
 		return err
 	}
 	if !bytes.Equal(b, again) {
-		return errors.New("members are missing, misspelt or null")
+		return errors.New("not in canonical form, or members are missing, misspelt or null")
 	}
 	return nil
 }
