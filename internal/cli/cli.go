@@ -145,8 +145,10 @@ func (t *tree) elsewhere(use, short, program, verb string) *cobra.Command {
 			// The terminal sends an interrupt to the child as well; it ends by itself.
 			child.Cancel = func() error { return nil }
 			err := child.Run()
-			var exit *exec.ExitError
-			if errors.As(err, &exit) && exit.ExitCode() >= 0 {
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+				if exit.ExitCode() < 0 { // a signal ended it, and whoever sent that knows
+					return errSilent{1}
+				}
 				return errSilent{exit.ExitCode()}
 			}
 			if err != nil {

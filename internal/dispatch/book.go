@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 
@@ -67,8 +68,11 @@ func (b *book) current(ctx context.Context) (page, error) {
 		return b.page, b.page.err
 	}
 	next := page{root: seen.root}
-	if err == nil {
+	switch {
+	case err == nil:
 		next.revision, err = b.take(ctx, seen.catalog)
+	case errors.Is(err, fs.ErrNotExist) && b.seen.Number == 0:
+		err = nil // nobody has run init yet
 	}
 	if err == nil {
 		next.engine, err = compile(next.revision, b.cfg.Operator)
@@ -111,7 +115,7 @@ func (b *book) look(ctx context.Context) (sight, error) {
 
 func (b *book) openStore(ctx context.Context) (s sight, err error) {
 	if s.root, err = seal.LoadTrustRoot(b.cfg.Dirs.TrustRoot()); err != nil {
-		return s, fmt.Errorf("trust root: %w", err)
+		return s, err
 	}
 	if s.blobs, err = blob.Open(blob.Config{Dir: b.cfg.Dirs.Catalog()}); err != nil {
 		return s, fmt.Errorf("catalog: %w", err)

@@ -53,7 +53,7 @@ func (s *Service) Submit(ctx context.Context, principal api.Principal, req api.D
 		return api.Dispatch{}, err
 	}
 	if a.page.revision == nil {
-		return api.Dispatch{}, api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick catalog plan, then bailiwick catalog apply")
+		return api.Dispatch{}, api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick init, then bailiwick catalog apply")
 	}
 	a.resolve()
 	decision := a.page.engine.Decide(a.policyRequest())

@@ -50,7 +50,8 @@ func (l *Local) Fire(ctx context.Context, job Job) (*Worker, error) {
 		return nil, err
 	}
 	for name, content := range map[string][]byte{record.WorkManifest: job.Manifest, record.WorkInput: job.Input} {
-		if err := writeSynced(filepath.Join(job.Dir, name), content); err != nil {
+		// Not synced: after a crash of the machine the blobs have them still.
+		if err := os.WriteFile(filepath.Join(job.Dir, name), content, 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -213,13 +214,4 @@ func throughDir(dir string, do func(path string) error) error {
 	}
 	defer d.Close() //nolint:errcheck // only a way to the socket
 	return do(fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), record.WorkSocket))
-}
-
-func writeSynced(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: our own directory
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	return errors.Join(err, f.Sync(), f.Close())
 }

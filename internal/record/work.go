@@ -15,7 +15,6 @@ const (
 	WorkSocket   = "control.sock" // the worker listens; lines of WorkerMessage out, ServiceMessage in
 	WorkLog      = "log"          // what the jail wrote, bounded
 	WorkEvents   = "events.jsonl" // one WorkerMessage a line
-	WorkKey      = "key"          // public half of the worker's key
 	WorkOut      = "out"          // captured content, each file named by the hexadecimal part of its digest
 	WorkResult   = "result"       // the signed result; appears last, atomically
 	WorkErrors   = "worker.err"   // what the worker itself printed

@@ -82,9 +82,6 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	public := base64.StdEncoding.EncodeToString(key.Public())
-	if err := writeDurable(filepath.Join(cfg.Dir, record.WorkKey), []byte(public)); err != nil {
-		return err
-	}
 	a := &attempt{cfg: cfg, key: key, started: cfg.Now()}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -19,6 +19,7 @@ const (
 	inputsDir  = "inputs"
 	outputsDir = "outputs"
 	ownDir     = ".bailiwick"
+	gitDir     = ".git" // only where a capability requires a work tree
 )
 
 // workspace is what the jail starts from. The jail sees it copy-on-write.
@@ -61,7 +62,26 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	if err := a.overlay(ctx, ws); err != nil {
 		return nil, a.ended(ctx, api.ReasonSetup, err)
 	}
+	if a.wantsGit() {
+		ws.config.Exclude = append(ws.config.Exclude, gitDir)
+		if err := ws.repo.Worktree(ctx, ws.tree, a.overlayDir()); err != nil {
+			return nil, a.ended(ctx, api.ReasonFetch, err)
+		}
+	}
 	return ws, nil
+}
+
+// wantsGit reports whether a capability requires the workspace to be a git
+// work tree.
+func (a *attempt) wantsGit() bool {
+	for _, c := range a.plan.capabilities {
+		for _, r := range c.Requires {
+			if r.Git != "" && a.manifest.Source != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
@@ -99,7 +119,7 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 			path := f.Path
 			if path == c.Setup {
 				path = setupPath(c.Name)
-			} else if top, _, _ := strings.Cut(path, "/"); slices.Contains(ws.config.Exclude, top) || strings.EqualFold(top, ".git") {
+			} else if top, _, _ := strings.Cut(path, "/"); slices.Contains(ws.config.Exclude, top) || strings.EqualFold(top, gitDir) {
 				return fmt.Errorf("capability %q: %s: the worker keeps %s for itself", c.Name, path, top)
 			} else {
 				ws.config.Overlay = append(ws.config.Overlay, path)

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+)
+
+// BenchmarkDispatch is the overhead of one dispatch, end to end: a request on
+// the socket, a worker, a jail, an agent that does nothing, and the durable
+// end, on a repository of three files.
+func BenchmarkDispatch(b *testing.B) {
+	w := newWorld(b, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n", "b.txt": "two\n", "c/d.txt": "three\n"})
+	w.catalog(
+		subagent{name: "nothing", script: "true"},
+		subagent{name: "edits", script: "echo changed > a.txt"},
+		subagent{name: "verified", script: "echo changed > a.txt", more: "    verify: {command: [\"true\"]}\n"},
+	)
+	w.up()
+	conn := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{os.Getuid()}})
+	defer conn.Close()
+	for _, c := range []struct {
+		name     string
+		subagent api.Name
+		source   *api.SourceRequest
+	}{
+		{"NoOp", "nothing", &api.SourceRequest{Name: "repo"}},
+		{"NoOpWithoutSource", "nothing", nil},
+		{"OneLinePatch", "edits", &api.SourceRequest{Name: "repo"}},
+		{"OneLinePatchVerified", "verified", &api.SourceRequest{Name: "repo"}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			steps := map[string]time.Duration{}
+			var took []time.Duration
+			for b.Loop() {
+				from := time.Now()
+				d, err := conn.Runtime().Dispatch(b.Context(), api.DispatchRequest{Subagent: c.subagent, Source: c.source})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if d, err = conn.Runtime().Describe(b.Context(), d.ID, time.Minute); err != nil || d.State != api.EventFinished {
+					b.Fatalf("%s %s: %v", d.State, d.Message, err)
+				}
+				took = append(took, time.Since(from))
+				for _, s := range d.Outcome.Steps {
+					steps[s.Name] += time.Duration(s.Seconds * float64(time.Second))
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+			b.ReportMetric(0, "ns/op")
+			for name, total := range steps {
+				b.ReportMetric(float64(total.Microseconds())/1000/float64(len(took)), name+"-ms")
+			}
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// worktreeConfig is that of the repository which an agent may use as its own.
+const worktreeConfig = `[core]
+	repositoryFormatVersion = 1
+	bare = false
+	fileMode = true
+[gc]
+	auto = 0
+[extensions]
+	objectFormat = %s
+`
+
+// Worktree makes dir/.git, so that what is checked out in dir, or laid under
+// it, is a git work tree for whoever works there: one commit, full object
+// name, without its history, on the branch "work". It borrows nothing: the
+// repository that the commit came from cannot be reached through it. What
+// becomes of it is never read again.
+func (r *Repo) Worktree(ctx context.Context, commit, dir string) error {
+	own := filepath.Join(dir, ".git")
+	if err := r.worktree(ctx, commit, own); err != nil {
+		return fmt.Errorf("work tree of %s: %w", commit, err)
+	}
+	return nil
+}
+
+func (r *Repo) worktree(ctx context.Context, commit, own string) error {
+	for _, d := range []string{"", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags", "info"} {
+		if err := os.Mkdir(filepath.Join(own, d), 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
+			return err
+		}
+	}
+	var names bytes.Buffer
+	list := r.git("rev-list", "--objects", "--no-walk", "--end-of-options", commit)
+	list.stdout = &names
+	if err := list.run(ctx); err != nil {
+		return err
+	}
+	pack := r.git("pack-objects", "-q", "--window=0", filepath.Join(own, "objects/pack/pack"))
+	pack.stdin = &names
+	if _, err := pack.output(ctx); err != nil {
+		return err
+	}
+	for name, content := range map[string]string{
+		"HEAD": "ref: refs/heads/work\n", "refs/heads/work": commit + "\n", "shallow": commit + "\n", "config": fmt.Sprintf(worktreeConfig, r.format),
+	} {
+		if err := os.WriteFile(filepath.Join(own, name), []byte(content), 0o644); err != nil { //nolint:gosec // G306: the jail's account reads it
+			return err
+		}
+	}
+	_, err := gitRun{dir: own, args: strings.Fields("read-tree " + commit)}.output(ctx)
+	return err
+}
