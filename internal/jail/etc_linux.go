@@ -93,7 +93,8 @@ func (b *builder) dev() error {
 }
 
 // proc mounts the jail's own /proc: other users' processes (pid 1 among them) are invisible, nothing can be written, and
-// what tells about the host's kernel is covered.
+// what everyone may read of the host's kernel and hardware is covered. The rest of it belongs to the host's root, whom
+// nothing in the jail can become.
 func (b *builder) proc() error {
 	dir := b.root + "/proc"
 	if err := os.Mkdir(dir, 0o555); err != nil {
@@ -111,8 +112,7 @@ func (b *builder) proc() error {
 		return err
 	}
 	for _, name := range []string{
-		"kcore", "keys", "key-users", "kallsyms", "kmsg", "sysrq-trigger", "timer_list", "sched_debug", "latency_stats",
-		"kpagecount", "kpageflags", "kpagecgroup", "vmallocinfo", "slabinfo", "modules", "config.gz", "interrupts", "iomem", "ioports",
+		"config.gz", "interrupts", "iomem", "kallsyms", "kcore", "key-users", "keys", "modules", "sched_debug", "timer_list",
 	} {
 		if _, err := os.Lstat(dir + "/" + name); err != nil {
 			continue
@@ -122,7 +122,7 @@ func (b *builder) proc() error {
 		}
 	}
 	empty := b.stage + "/empty"
-	for _, name := range []string{"acpi", "scsi", "bus", "fs", "irq", "driver", "tty", "asound", "dynamic_debug"} {
+	for _, name := range []string{"acpi", "bus", "fs", "irq", "scsi"} {
 		if st, err := os.Lstat(dir + "/" + name); err != nil || !st.IsDir() {
 			continue
 		}

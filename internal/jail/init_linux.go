@@ -45,8 +45,9 @@ func serve() error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("set parent death signal: %w", err)
 	}
-	// Handled, not ignored: an ignored signal would stay ignored in the programs started here.
-	signal.Notify(make(chan os.Signal, 1))
+	// The Go runtime leaves these two ignored if they were, and then they would be ignored in the programs started here. All
+	// others it handles, and exec resets what is handled. Nobody inside may signal pid 1 (see the seccomp rules).
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT)
 	unix.Umask(0o022)
 	w := &wire{fd: controlFD}
 	m, files, err := w.receive()
@@ -152,10 +153,12 @@ func (in *initProcess) confine() error {
 
 // warmThreads makes the runtime create the threads it will want before limits on processes are in force: pid 1 must not
 // die because the agent's fork bomb took the last one.
+const warmCount = 4
+
 func warmThreads() {
 	var ready, done sync.WaitGroup
 	release := make(chan struct{})
-	for range initThreads / 2 {
+	for range warmCount {
 		ready.Add(1)
 		done.Add(1)
 		go func() {

@@ -100,7 +100,7 @@ func TestNoAttackPassesInsideAndEachPassesOutside(t *testing.T) {
 	inside := f
 	inside.Target = 1
 	for _, name := range slices.Sorted(maps.Keys(attacks())) {
-		if strings.HasPrefix(name, "load ") {
+		if _, load := loadPrograms()[name]; load {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -98,7 +98,7 @@ func (j *Jail) launch(owner *mapping) error {
 	defer func() { _ = theirs.Close() }()
 	j.wire = &wire{fd: pair[0]}
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{initName}, Env: []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=none"},
+		Path: "/proc/self/exe", Args: []string{initName}, Env: []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=none"},
 		Dir: "/", ExtraFiles: []*os.File{theirs}, Stderr: j.problems, SysProcAttr: owner.attributes(),
 	}
 	started := make(chan error)
