@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,28 +49,34 @@ func Canonicalize(b []byte) ([]byte, error) {
 	return appendValue(make([]byte, 0, len(b)), v), nil
 }
 
-// Decode reads the one JSON value in b into v. Members that v has no field
-// for are refused by name.
+// Decode reads the one JSON value in b into what v points to. Members that it
+// has no field for, spelt exactly so, are refused by name.
 func Decode(b []byte, v any) error {
-	if _, err := parse(b); err != nil {
-		return err
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	return dec.Decode(v)
-}
-
-// DecodeCanonical is Decode for bytes that must be canonical already, as a
-// signed or logged document's are.
-func DecodeCanonical(b []byte, v any) error {
-	c, err := Canonicalize(b)
+	value, err := parse(b)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(b, c) {
+	if err := checkMembers(value, reflect.TypeOf(v), ""); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+// DecodeExact is Decode for a signed or logged document: b must be exactly
+// what Marshal makes of the value that it holds, so that one value has one
+// spelling.
+func DecodeExact(b []byte, v any) error {
+	if err := Decode(b, v); err != nil {
+		return err
+	}
+	again, err := Marshal(v)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(b, again) {
 		return errors.New("not in canonical form")
 	}
-	return Decode(b, v)
+	return nil
 }
 
 func parse(b []byte) (any, error) {

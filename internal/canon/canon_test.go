@@ -63,8 +63,41 @@ func TestUnknownMembersAreRefusedByName(t *testing.T) {
 	if err := Decode([]byte(`{"A":1,"image":"x"}`), &v); err == nil || !strings.Contains(err.Error(), `"image"`) {
 		t.Errorf("err = %v, want one naming image", err)
 	}
-	if err := DecodeCanonical([]byte(`{"A": 1}`), &v); err == nil {
-		t.Error("white space was accepted in a canonical document")
+	var deep struct {
+		List []struct {
+			Map map[string]struct{ B *int } `json:"map"`
+		} `json:"list"`
+	}
+	if err := Decode([]byte(`{"list":[{"map":{"k":{"B":1,"c":2}}}]}`), &deep); err == nil || !strings.Contains(err.Error(), `"list[0].map.k.c"`) {
+		t.Errorf("err = %v, want the path of c", err)
+	}
+	if err := Decode([]byte(`{"list":[{"map":{"k":{"B":1}}}]}`), &deep); err != nil {
+		t.Error(err)
+	}
+	for name, in := range map[string]string{
+		"another case": `{"a":1}`, "two spellings": `{"A":1,"a":2}`,
+	} {
+		if err := Decode([]byte(in), &v); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+}
+
+func TestADocumentHasOneSpelling(t *testing.T) {
+	type doc struct {
+		A int `json:"a"`
+		B int `json:"b,omitempty"`
+	}
+	var v doc
+	if err := DecodeExact([]byte(`{"a":1}`), &v); err != nil {
+		t.Error(err)
+	}
+	for name, in := range map[string]string{
+		"white space": `{"a": 1}`, "a member that is left out when empty": `{"a":1,"b":0}`, "a missing member": `{}`, "another number": `{"a":1.0}`,
+	} {
+		if err := DecodeExact([]byte(in), &v); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
 	}
 }
 

@@ -155,7 +155,12 @@ func (c *Catalog) index(ctx context.Context) (*index, error) {
 
 func parseIndex(b []byte) (*index, error) {
 	var raw ocispec.Index
-	if err := decodeSame(b, &raw); err != nil {
+	// Other tools may have laid it out.
+	c, err := canon.Canonicalize(b)
+	if err == nil {
+		err = canon.DecodeExact(c, &raw)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if raw.SchemaVersion != 2 || raw.MediaType != "" && raw.MediaType != ocispec.MediaTypeImageIndex {

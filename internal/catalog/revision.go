@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -134,7 +135,7 @@ func lookup[T any](r *Revision, kind api.Kind, from map[api.Name]T, name api.Nam
 // decodeRevision reads a revision document strictly.
 func decodeRevision(b []byte) (api.Revision, error) {
 	var doc api.Revision
-	if err := decodeExact(b, &doc); err != nil {
+	if err := canon.DecodeExact(b, &doc); err != nil {
 		return api.Revision{}, err
 	}
 	return doc, CheckRevision(doc)

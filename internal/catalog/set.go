@@ -3,7 +3,6 @@ package catalog
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,7 +73,7 @@ func (s *Set) Add(ref api.Ref, doc []byte) error {
 
 func add[T any](into map[api.Name]T, want api.Name, doc []byte, nameOf func(*T) api.Name) error {
 	var v T
-	if err := decodeExact(doc, &v); err != nil {
+	if err := canon.DecodeExact(doc, &v); err != nil {
 		return err
 	}
 	if got := nameOf(&v); got != want {
@@ -156,32 +155,4 @@ func (w *wanted) list(field string, kind api.Kind, names []api.Name) {
 			w.problems = append(w.problems, Problem{w.ref, at, fmt.Sprintf("%s %q is there twice", kind, string(n))})
 		}
 	}
-}
-
-// decodeExact reads canonical JSON and also refuses what encoding/json would
-// read leniently, such as a member spelt in another case: what v encodes to
-// must be b again.
-func decodeExact(b []byte, v any) error { return decodeAs(b, b, v) }
-
-// decodeSame is decodeExact for JSON that others may have laid out.
-func decodeSame(b []byte, v any) error {
-	c, err := canon.Canonicalize(b)
-	if err != nil {
-		return err
-	}
-	return decodeAs(b, c, v)
-}
-
-func decodeAs(b, want []byte, v any) error {
-	if err := canon.Decode(b, v); err != nil {
-		return err
-	}
-	again, err := canon.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(want, again) {
-		return errors.New("not in canonical form, or members are missing, misspelt, empty or null")
-	}
-	return nil
 }

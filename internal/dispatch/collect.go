@@ -118,7 +118,7 @@ func open(r row, envelope []byte) (record.Result, error) {
 	if err != nil {
 		return result, err
 	}
-	if err := canon.DecodeCanonical(payload, &result); err != nil {
+	if err := canon.DecodeExact(payload, &result); err != nil {
 		return result, err
 	}
 	return result, result.Check(r.record.ID, r.record.Attempt, r.record.Manifest)

@@ -37,7 +37,7 @@ func (s *Service) manifest(ctx context.Context, d api.Digest) (record.Manifest, 
 	if err != nil {
 		return m, err
 	}
-	return m, canon.DecodeCanonical(payload, &m)
+	return m, canon.DecodeExact(payload, &m)
 }
 
 // Engine returns the policy to decide by now. While the catalog is refused it

@@ -64,8 +64,14 @@ func (s *Service) Submit(ctx context.Context, principal api.Principal, req api.D
 	if err := s.complete(ctx, a); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
-	return s.admit(ctx, a, decision)
+	d, err := s.admit(ctx, a, decision)
+	if errors.Is(err, errTaken) { // the same id came twice at once, and the other was faster
+		d, _, err = s.repeated(ctx, a)
+	}
+	return d, err
 }
+
+var errTaken = errors.New("the dispatch id is in use")
 
 // normalise gives every field its one form.
 func (a *ask) normalise() error {
@@ -297,7 +303,7 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
 	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
 		if _, ok, err := load(tx, m.ID); ok || err != nil {
-			return errors.Join(err, api.Errorf(api.CodeConflict, "dispatch id %s is in use", m.ID))
+			return errors.Join(err, errTaken)
 		}
 		return insert(tx, r)
 	})

@@ -201,7 +201,7 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 	}
 	detail := reflect.New(reflect.TypeOf(shape.detail))
 	w := wire{Detail: detail.Interface()}
-	if err := canon.DecodeCanonical(leaf, &w); err != nil {
+	if err := canon.DecodeExact(leaf, &w); err != nil {
 		return Entry{}, fmt.Errorf("entry %q: %w", head.Kind, err)
 	}
 	if w.V != 1 || w.Detail == nil || w.Kind != head.Kind {

@@ -153,7 +153,7 @@ func decode(envelope []byte, t PayloadType) (*checked, []byte, error) {
 		return nil, nil, fmt.Errorf("envelope: larger than %d bytes", MaxEnvelope)
 	}
 	env := &checked{}
-	if err := decodeExact(envelope, &env.Envelope); err != nil {
+	if err := canon.DecodeExact(envelope, &env.Envelope); err != nil {
 		return nil, nil, fmt.Errorf("envelope: %w", err)
 	}
 	if env.PayloadType != string(t) {

@@ -180,7 +180,7 @@ func LoadPublic(path string) (Key, error) {
 		return Key{}, err
 	}
 	var k Key
-	if err := decodeExact(bytes.TrimSuffix(b, []byte("\n")), &k); err != nil {
+	if err := canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &k); err != nil {
 		return Key{}, fmt.Errorf("public key %s: %w", path+publicSuffix, err)
 	}
 	if err := k.validate(); err != nil {

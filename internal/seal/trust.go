@@ -3,7 +3,6 @@ package seal
 import (
 	"bytes"
 	"crypto/ed25519"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,7 +91,7 @@ func ParseTrustRoot(b []byte) (TrustRoot, error) {
 	if len(b) > maxTrustRoot {
 		return TrustRoot{}, fmt.Errorf("trust root: larger than %d bytes", maxTrustRoot)
 	}
-	if err := decodeExact(bytes.TrimSuffix(b, []byte("\n")), &r); err != nil {
+	if err := canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &r); err != nil {
 		return TrustRoot{}, fmt.Errorf("trust root: %w", err)
 	}
 	if err := r.Validate(); err != nil {
@@ -134,21 +133,4 @@ func CreateTrustRoot(path string, r TrustRoot) error {
 		return fmt.Errorf("trust root: %w", err)
 	}
 	return createFile(path, b, 0o644)
-}
-
-// decodeExact reads canonical JSON and also refuses what encoding/json would
-// read leniently, such as a member spelt in another case: what v encodes to
-// must be b again.
-func decodeExact(b []byte, v any) error {
-	if err := canon.Decode(b, v); err != nil {
-		return err
-	}
-	again, err := canon.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(b, again) {
-		return errors.New("not in canonical form, or members are missing, misspelt or null")
-	}
-	return nil
 }

@@ -142,7 +142,7 @@ func (a *attempt) load() error {
 	if err != nil {
 		return fail(api.ReasonIntegrity, "manifest: %w", err)
 	}
-	if err := canon.DecodeCanonical(payload, &a.manifest); err != nil {
+	if err := canon.DecodeExact(payload, &a.manifest); err != nil {
 		return fail(api.ReasonIntegrity, "manifest: %w", err)
 	}
 	return nil
