@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -64,7 +63,7 @@ func newCgroup(spec Spec) (*cgroup, error) {
 		return nil, err
 	}
 	for _, h := range hierarchies() {
-		sweep(h.own)
+		sweep(h.own, sweepAge)
 		dir := groupDir{hierarchy: h, path: filepath.Join(h.own, groupPrefix+hex.EncodeToString(name))}
 		if err := os.Mkdir(dir.path, 0o755); err != nil { //nolint:gosec // as every control group
 			continue // not delegated to us: the fallback is told in Isolation
@@ -95,8 +94,11 @@ func lockDir(path string) (*os.File, error) {
 	return f, nil
 }
 
+// sweepAge spares directories whose owner has made but not yet locked them.
+const sweepAge = 2 * time.Second
+
 // sweep removes groups of owners that are dead. One that still has processes cannot be removed.
-func sweep(parent string) {
+func sweep(parent string, age time.Duration) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
 		return
@@ -106,8 +108,8 @@ func sweep(parent string) {
 			continue
 		}
 		path := filepath.Join(parent, e.Name())
-		if st, err := os.Stat(path); err != nil || time.Since(st.ModTime()) < 2*time.Second {
-			continue // its owner may be about to lock it
+		if st, err := os.Stat(path); err != nil || time.Since(st.ModTime()) < age {
+			continue
 		}
 		lock, err := lockDir(path)
 		if err != nil {
@@ -356,5 +358,3 @@ func (h hierarchy) delegated() []hierarchy {
 	}
 	return nil
 }
-
-var _ = syscall.SIGKILL
