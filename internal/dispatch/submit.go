@@ -302,8 +302,11 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 	entry.Dispatch, entry.Attempt = m.ID, m.Attempt
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
 	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
-		if _, ok, err := load(tx, m.ID); ok || err != nil {
-			return errors.Join(err, errTaken)
+		switch _, ok, err := load(tx, m.ID); {
+		case err != nil:
+			return err
+		case ok:
+			return errTaken
 		}
 		return insert(tx, r)
 	})
