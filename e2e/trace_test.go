@@ -1,0 +1,264 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// jailed is what one dispatch took of the machine while it ran, as it was
+// seen from outside: what must be gone afterwards.
+type jailed struct {
+	workers map[int]bool    // process numbers
+	groups  map[string]bool // control groups
+}
+
+// traced runs a subagent to its end while it watches what that takes, and
+// fails the test unless all of it is gone afterwards.
+func (w *world) traced(args ...string) api.Dispatch {
+	w.t.Helper()
+	stop, seen := make(chan struct{}), make(chan jailed)
+	go func() { seen <- w.watch(stop) }()
+	d := w.dispatch(args...)
+	close(stop)
+	w.nothingLeft(string(d.ID), <-seen)
+	return d
+}
+
+// watch notes the workers of this world and the control groups that they hold
+// until stop is closed.
+func (w *world) watch(stop <-chan struct{}) jailed {
+	j := jailed{map[int]bool{}, map[string]bool{}}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		w.observe(&j)
+		select {
+		case <-tick.C:
+		case <-stop:
+			return j
+		}
+	}
+}
+
+func (w *world) observe(j *jailed) {
+	for _, pid := range w.workers() {
+		j.workers[pid] = true
+		links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, l := range links {
+			if to, err := os.Readlink(l); err == nil && strings.Contains(to, "/bailiwick-jail-") {
+				j.groups[to] = true
+			}
+		}
+	}
+}
+
+// workers are the process numbers of the workers of this world.
+func (w *world) workers() (pids []int) {
+	for _, f := range procFiles("cmdline") {
+		b, err := os.ReadFile(f)
+		if err == nil && bytes.Contains(b, []byte("--attempt\x00"+w.path("state"))) {
+			pid, _ := strconv.Atoi(strings.Split(f, "/")[2])
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func procFiles(name string) []string {
+	files, _ := filepath.Glob("/proc/[0-9]*/" + name)
+	return files
+}
+
+// nothingLeft fails the test if a dispatch that has ended left a process, a
+// mount, a control group or a directory. A worker that has sealed its result
+// may still be on its way out, so what is found is looked at again for a while.
+func (w *world) nothingLeft(id string, j jailed) {
+	w.t.Helper()
+	if len(j.workers) == 0 {
+		w.t.Errorf("dispatch %s: no worker was seen, so that nothing is left says nothing", id)
+	}
+	var left []string
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if left = w.leftOf(id, j); len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Errorf("dispatch %s left behind:\n%s", id, strings.Join(left, "\n"))
+			return
+		}
+	}
+}
+
+func (w *world) leftOf(id string, j jailed) (left []string) {
+	for _, f := range procFiles("environ") {
+		if b, err := os.ReadFile(f); err == nil && bytes.Contains(b, []byte("BAILIWICK_DISPATCH="+id)) {
+			cmd, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
+			left = append(left, fmt.Sprintf("process %s %q", f, cmd))
+		}
+	}
+	for pid := range j.workers {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Contains(b, []byte(w.dir)) {
+			left = append(left, fmt.Sprintf("worker %d", pid))
+		}
+	}
+	for g := range j.groups {
+		if _, err := os.Stat(g); err == nil {
+			left = append(left, "control group "+g)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return append(left, err.Error())
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, w.path("state/bailiwick/dispatches")) {
+			left = append(left, "mount "+line)
+		}
+	}
+	if _, err := os.Stat(w.path("state/bailiwick/dispatches", id)); err == nil {
+		left = append(left, "directory of the attempt")
+	}
+	return left
+}
+
+// The check that everything else here stands on sees what it must see: while
+// a worker runs it finds its process, its attempt and, as root, its control
+// groups.
+func TestTheCheckForLeftoversSeesARunningWorker(t *testing.T) {
+	t.Parallel()
+	asBoth(t, func(t *testing.T, uid int) {
+		t.Parallel()
+		w := newWorld(t, uid)
+		w.repository("repo", map[string]string{"a.txt": "one\n"})
+		w.catalog(subagent{name: "waits", script: "echo begun; sleep 300"})
+		w.up()
+		id := w.detached("waits", "--source", "repo")
+		w.awaitLog(id, "begun")
+		j := jailed{map[int]bool{}, map[string]bool{}}
+		w.observe(&j)
+		left := strings.Join(w.leftOf(id, j), "\n")
+		for _, want := range []string{"process /proc", "worker ", "directory of the attempt"} {
+			if !strings.Contains(left, want) {
+				t.Errorf("a running worker shows no %q:\n%s", want, left)
+			}
+		}
+		if d := w.show(id); uid == 0 && strings.Contains(strings.Join(w.isolation(), " "), "cgroup") && len(j.groups) == 0 {
+			t.Errorf("no control group of dispatch %s was seen", d.ID)
+		}
+		w.must("dispatch", "cancel", id)
+		ended(t, w.show(id), api.EventCancelled, "")
+		w.nothingLeft(id, j)
+	})
+}
+
+// isolation is what the service says that this machine gives.
+func (w *world) isolation() []string {
+	w.t.Helper()
+	return w.status().Isolation
+}
+
+func (w *world) status() (s api.ServiceStatus) {
+	w.t.Helper()
+	if err := json.Unmarshal([]byte(w.must("status", "-o", "json")), &s); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// detached starts a dispatch and returns its id.
+func (w *world) detached(args ...string) string {
+	w.t.Helper()
+	return strings.TrimSpace(w.must(append([]string{"dispatch", "run", "--detach"}, args...)...))
+}
+
+// snapshot is every file below dir with its mode and content.
+func snapshot(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		files[path] = info.Mode().String() + " " + string(api.DigestOf(b))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// unchanged fails the test unless two snapshots are the same.
+func unchanged(t testing.TB, what string, before, after map[string]string) {
+	t.Helper()
+	var diff []string
+	for p, v := range after {
+		if before[p] != v {
+			diff = append(diff, "now "+p+" "+v)
+		}
+	}
+	for p, v := range before {
+		if after[p] != v {
+			diff = append(diff, "was "+p+" "+v)
+		}
+	}
+	sort.Strings(diff)
+	if len(diff) > 0 {
+		t.Errorf("%s changed what is stored:\n%s", what, strings.Join(diff, "\n"))
+	}
+}
+
+// replace changes text of a file.
+func (w *world) replace(name, old, fresh string) {
+	w.t.Helper()
+	b, err := os.ReadFile(w.path(name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if strings.Count(string(b), old) != 1 {
+		w.t.Fatalf("%s has %q %d times", name, old, strings.Count(string(b), old))
+	}
+	if err := os.WriteFile(w.path(name), []byte(strings.Replace(string(b), old, fresh, 1)), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) read(name string) string {
+	w.t.Helper()
+	b, err := os.ReadFile(w.path(name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// entries are the numbers of the log's entries that the filters choose.
+func (w *world) entries(filters ...string) []string {
+	w.t.Helper()
+	return strings.Fields(w.must(append([]string{"audit", "list", "-o", "name"}, filters...)...))
+}
+
+// list is every dispatch that the world's account may see.
+func (w *world) list() (list []api.Dispatch) {
+	w.t.Helper()
+	if err := json.Unmarshal([]byte(w.must("dispatch", "list", "--last", "1000", "-o", "json")), &list); err != nil {
+		w.t.Fatal(err)
+	}
+	return list
+}
