@@ -65,8 +65,8 @@ func (s *Service) Submit(ctx context.Context, principal api.Principal, req api.D
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
 	d, err := s.admit(ctx, a, decision)
-	if errors.Is(err, errTaken) { // the same id came twice at once, and the other was faster
-		d, _, err = s.repeated(ctx, a)
+	if errors.Is(err, errTaken) {
+		return s.taken(ctx, a)
 	}
 	return d, err
 }
@@ -111,18 +111,25 @@ func (a *ask) normalise() error {
 	return err
 }
 
-// repeated answers a request whose id is there already.
+// taken answers a request that is allowed and whose id is in use. Nobody else
+// is told: an id of another caller's is not for everyone to find out.
+func (s *Service) taken(ctx context.Context, a *ask) (api.Dispatch, error) {
+	// The same id may have come twice at once, and the other was faster.
+	if d, ok, err := s.repeated(ctx, a); ok || err != nil {
+		return d, err
+	}
+	err := api.Errorf(api.CodeConflict, "dispatch id %s is in use for another request", a.request.DispatchID).WithHint("choose another id, or none")
+	return api.Dispatch{}, s.invalid(ctx, a.principal, err)
+}
+
+// repeated answers a request that the same caller has made before.
 func (s *Service) repeated(ctx context.Context, a *ask) (api.Dispatch, bool, error) {
 	if a.request.DispatchID == "" {
 		return api.Dispatch{}, false, nil
 	}
 	r, ok, err := s.row(ctx, a.request.DispatchID)
-	if !ok || err != nil {
+	if !ok || err != nil || r.request != a.digest {
 		return api.Dispatch{}, false, err
-	}
-	if r.request != a.digest {
-		err := api.Errorf(api.CodeConflict, "dispatch id %s is in use for another request", a.request.DispatchID).WithHint("choose another id, or none")
-		return api.Dispatch{}, true, s.invalid(ctx, a.principal, err)
 	}
 	return r.record, true, nil
 }
