@@ -1,0 +1,147 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// gate is a service whose worker is a program that leaves a mark.
+type gate struct {
+	*Service
+	mark string
+}
+
+func newGate(t *testing.T) gate {
+	t.Helper()
+	dir := t.TempDir()
+	st, err := store.Create(t.Context(), store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), Migration()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	ledger, err := audit.Open(t.Context(), audit.Config{Store: st, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blobs, err := blob.Create(blob.Config{Dir: filepath.Join(dir, "blobs"), Private: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = blobs.Close() })
+	key, err := seal.NewEphemeral()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gate{mark: filepath.Join(dir, "mark")}
+	program := filepath.Join(dir, "worker")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n: > '"+g.mark+"'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.DiscardHandler)
+	g.Service = &Service{active: map[api.DispatchID]*active{}, cfg: Config{
+		Dirs: api.Dirs{State: dir}, Store: st, Blobs: blobs, Key: key, Ledger: ledger, Now: time.Now, Logger: logger,
+		Executor: &executor.Local{Program: program, Logger: logger},
+	}}
+	g.life, g.stop = context.WithCancel(t.Context())
+	t.Cleanup(func() { _ = g.Close() })
+	return g
+}
+
+func (g gate) started(t *testing.T) bool {
+	t.Helper()
+	g.work.Wait()
+	_, err := os.Stat(g.mark)
+	return err == nil
+}
+
+func testRow(id api.DispatchID) row {
+	return row{record: api.Dispatch{ID: id, State: api.EventAccepted, Attempt: 1, Principal: "local:ann", Subagent: "edit", Manifest: api.DigestOf([]byte(id)), AcceptedAt: time.Now()}}
+}
+
+func (g gate) admission(t *testing.T, r row) audit.Admission {
+	t.Helper()
+	engine, err := policy.New(policy.Rules{
+		Grants:  []api.Grant{{Name: "g", Principal: "local:ann", Subagents: []api.Name{"edit"}, Targets: []api.Name{"local"}}},
+		Targets: []api.Target{{Name: "local", Mode: api.Guarded}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := engine.Decide(policy.Request{Principal: "local:ann", Action: policy.ActionDispatch, Resource: "edit", Target: "local"})
+	adm, err := g.cfg.Ledger.Commit(t.Context(), d, record.Entry{
+		Kind: record.KindDispatchAccepted, Dispatch: r.record.ID, Refs: map[string]api.Digest{record.RefManifest: r.record.Manifest},
+		Detail: record.DispatchAsk{Subagent: "edit"},
+	}, func(tx *store.Tx) error { return insert(tx, r) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return adm
+}
+
+// No effect before its decision is durable: nothing starts a worker but the
+// admission for exactly this dispatch and manifest.
+//
+// proves R-A2
+func TestAWorkerIsStartedByItsOwnAdmissionOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		starts bool
+		use    func(g gate, r row) (audit.Admission, row)
+	}{
+		"its own": {true, func(g gate, r row) (audit.Admission, row) { return g.admission(t, r), r }},
+		"none":    {false, func(_ gate, r row) (audit.Admission, row) { return audit.Admission{}, r }},
+		"another dispatch's": {false, func(g gate, r row) (audit.Admission, row) {
+			return g.admission(t, testRow("another-one")), r
+		}},
+		"for another manifest": {false, func(g gate, r row) (audit.Admission, row) {
+			adm := g.admission(t, r)
+			r.record.Manifest = api.DigestOf([]byte("altered"))
+			return adm, r
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t)
+			adm, r := c.use(g, testRow("dispatch-1"))
+			g.start(adm, r, executor.Job{Dir: g.attemptDir(r)})
+			if g.started(t) != c.starts {
+				t.Errorf("started = %v, want %v", !c.starts, c.starts)
+			}
+		})
+	}
+}
+
+// A worker that says nothing and leaves nothing is lost, not finished.
+//
+// proves R-D3
+func TestAWorkerThatLeavesNoResultIsLost(t *testing.T) {
+	g := newGate(t)
+	r := testRow("dispatch-1")
+	g.start(g.admission(t, r), r, executor.Job{Dir: g.attemptDir(r)})
+	if !g.started(t) {
+		t.Fatal("not started")
+	}
+	got, ok, err := g.row(t.Context(), r.record.ID)
+	if err != nil || !ok || got.record.State != api.EventFailed || got.record.Reason != api.ReasonLost {
+		t.Errorf("record %+v, %v, %v", got.record, ok, err)
+	}
+	entries, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchFailed})
+	if err != nil || len(entries) != 1 || !strings.Contains(entries[0].Line().Text, "lost") {
+		t.Errorf("entries %v, %v", entries, err)
+	}
+	if _, err := os.Stat(filepath.Dir(g.attemptDir(r))); !os.IsNotExist(err) {
+		t.Errorf("the directory of the attempt is left: %v", err)
+	}
+}
