@@ -108,8 +108,10 @@ func (t *tree) follow(ctx context.Context, r client.Runtime, id api.DispatchID, 
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
+	p := newProgress(t.Stderr, t.Terminal, "dispatch "+string(id)+" is under way", t.Now)
+	defer p.Close()
 	if !f.quiet {
-		w := &plainWriter{to: t.Stderr}
+		w := &plainWriter{to: p}
 		err := r.Log(ctx, id, 0, true, func(c api.Chunk) error {
 			_, err := w.Write(c.Data)
 			return err

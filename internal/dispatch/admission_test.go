@@ -69,7 +69,7 @@ func (g gate) started(t *testing.T) bool {
 }
 
 func testRow(id api.DispatchID) row {
-	return row{record: api.Dispatch{ID: id, State: api.EventAccepted, Attempt: 1, Principal: "local:ann", Subagent: "edit", Manifest: api.DigestOf([]byte(id)), AcceptedAt: time.Now()}}
+	return row{record: api.Dispatch{ID: id, State: api.EventAccepted, Attempt: 1, Principal: "local:ann", Subagent: "edit", Role: "transform", Target: "local", Manifest: api.DigestOf([]byte(id)), AcceptedAt: time.Now()}}
 }
 
 func (g gate) admission(t *testing.T, r row) audit.Admission {

@@ -64,7 +64,9 @@ func (b *book) current(ctx context.Context) (page, error) {
 	defer b.mu.Unlock()
 	seen, err := b.look(ctx)
 	defer seen.close()
-	if seen.token == b.token {
+	// A store that was refused is looked at in full each time: mending a file
+	// in it does not change the token.
+	if seen.token == b.token && (b.page.err == nil || err != nil) {
 		return b.page, b.page.err
 	}
 	next := page{root: seen.root}
@@ -170,8 +172,13 @@ func (b *book) take(ctx context.Context, cat *catalog.Catalog) (*catalog.Revisio
 	return rev, nil
 }
 
-// refuse logs that the catalog cannot be used, and why.
+// refuse logs that the catalog cannot be used, and why, once for each cause.
 func (b *book) refuse(ctx context.Context, root seal.TrustRoot, cause error) (page, error) {
+	e := api.Errorf(api.CodeIntegrity, "the catalog is refused: %w", cause).
+		WithHint("nothing is dispatched until it verifies; see: bailiwick catalog verify, bailiwick audit list --kind %s", record.KindCatalogRefused)
+	if b.page.err != nil && b.page.err.Error() == e.Error() {
+		return page{root: root, err: e}, nil
+	}
 	b.cfg.Logger.ErrorContext(ctx, "the catalog is refused", slog.Any("err", cause))
 	word := string(catalog.FaultOf(cause))
 	if word == "" {
@@ -184,8 +191,6 @@ func (b *book) refuse(ctx context.Context, root seal.TrustRoot, cause error) (pa
 	if err != nil {
 		return page{}, err
 	}
-	e := api.Errorf(api.CodeIntegrity, "the catalog is refused: %w", cause).
-		WithHint("nothing is dispatched until it verifies; see: bailiwick catalog verify, bailiwick audit list --kind %s", record.KindCatalogRefused)
 	return page{root: root, err: e}, nil
 }
 
