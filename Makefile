@@ -11,6 +11,7 @@ BIN := $(CURDIR)/bin
 TOOLS := $(CURDIR)/.cache/tools
 GOLANGCI := $(TOOLS)/golangci-lint-2.15.0
 GOFUMPT := $(TOOLS)/gofumpt-0.12.0
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker
 
 .PHONY: help build check test demo bench soak fuzz setup clean
@@ -20,7 +21,7 @@ help: ## say what there is
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
-	go build -trimpath -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+	go build -trimpath -buildvcs=false -ldflags "-X github.com/bailiwick-dev/bailiwick/api.commit=$(COMMIT)" -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
 setup: ## install what the tests need beside Go (Debian packages; root or sudo)
 	@scripts/setup

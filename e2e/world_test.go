@@ -37,7 +37,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	bin = filepath.Join(dir, "bin")
-	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "../cmd/...")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", bin+"/", "../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
