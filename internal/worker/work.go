@@ -185,10 +185,13 @@ func (a *attempt) ended(ctx context.Context, reason api.Reason, err error) error
 		return fail(api.ReasonTimeout, "the time of %s was over", time.Duration(a.manifest.Limits.Timeout))
 	case cause != nil:
 		return cause
-	case err != nil:
-		return fail(reason, "%w", err)
+	case err == nil:
+		return nil
 	}
-	return nil
+	if _, ok := errors.AsType[*failure](err); ok {
+		return err // it knows its reason better
+	}
+	return fail(reason, "%w", err)
 }
 
 // judge turns how a process ended into the truth about it.
