@@ -309,3 +309,11 @@ func ended(t *testing.T, d api.Dispatch, state api.Event, reason api.Reason) {
 		t.Errorf("dispatch %s is %s %s (%s), want %s %s", d.ID, d.State, d.Reason, d.Message, state, reason)
 	}
 }
+
+// decode reads JSON that a command printed.
+func decode(t testing.TB, text string, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
