@@ -58,6 +58,9 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 	if err := a.manifest.Check(a.cfg.Now()); err != nil {
 		return err
 	}
+	if want := a.cfg.Dirs.Dispatch(a.manifest.ID, a.manifest.Attempt); !sameAttempt(want, a.cfg.Dir) {
+		return fmt.Errorf("manifest: of dispatch %s attempt %d, in the directory of another", a.manifest.ID, a.manifest.Attempt)
+	}
 	root, err := seal.LoadTrustRoot(a.cfg.Dirs.TrustRoot())
 	if err != nil {
 		return err
@@ -72,7 +75,17 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 	if a.plan.revision, err = cat.At(ctx, a.manifest.RevisionDigest); err != nil {
 		return err
 	}
+	if got := a.plan.revision.Number(); got != a.manifest.Revision {
+		return fmt.Errorf("manifest: %s is revision %d, not revision %d", a.manifest.RevisionDigest.Short(), got, a.manifest.Revision)
+	}
 	return a.loadArtifacts()
+}
+
+// sameAttempt reports whether two directories are named after the same attempt
+// of the same dispatch: a manifest runs where it belongs and nowhere else.
+func sameAttempt(x, y string) bool {
+	name := func(dir string) string { return filepath.Join(filepath.Base(filepath.Dir(dir)), filepath.Base(dir)) }
+	return name(x) == name(y)
 }
 
 // loadArtifacts reads every artifact that the manifest names and refuses one
@@ -135,8 +148,8 @@ func (a *attempt) checkAgainstSubagent() error {
 		return err
 	}
 	switch {
-	case m.Role != s.Role, m.Tier != s.Tier, m.Agent != s.Agent:
-		return fmt.Errorf("manifest: role, tier or agent differs from subagent %q", s.Name)
+	case m.Role != s.Role, m.Tier != s.Tier, m.Agent != s.Agent, m.Model != s.Model:
+		return fmt.Errorf("manifest: role, tier, agent or model differs from subagent %q", s.Name)
 	case m.Ceiling != ceiling || m.Tier > ceiling:
 		return fmt.Errorf("manifest: ceiling %s differs from mode %s of target %q", m.Ceiling, a.plan.target.Mode, m.Target)
 	case m.Level != a.plan.target.Level:
@@ -146,7 +159,7 @@ func (a *attempt) checkAgainstSubagent() error {
 	case len(m.Egress) > 0:
 		return fmt.Errorf("manifest: egress is not supported by this worker")
 	}
-	return m.Limits.Within(s.Limits.Or(api.DefaultLimits()))
+	return m.Limits.Within(s.Limits.Or(api.DefaultLimits()).Least(a.plan.target.Limits))
 }
 
 // verifyLaunch prepares the agent's start from the input that the manifest
