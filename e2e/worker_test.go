@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// bench fires workers by hand with manifests that the service did not make.
+type bench struct {
+	w        *world
+	key      seal.Signer // of the service
+	manifest record.Manifest
+	envelope []byte // the genuine one
+	n        int
+}
+
+const agentRan = "THE AGENT RAN"
+
+// newBench has a genuine dispatch made by the service and takes its manifest.
+func newBench(t *testing.T) *bench {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.manifest(
+		subagent{name: "edit", script: "echo " + agentRan + "; cat inputs/input.json", more: "    limits: {timeout: 1m, memory: 256MiB}\n"},
+		subagent{name: "other", script: "echo OTHER; " + "echo " + agentRan, role: "quality", tier: "observe"},
+	)
+	w.replace(manifest, "subagents: [edit,other]", "subagents: [edit,other], capabilities: [other]")
+	w.replace(manifest, "{name: local, executor: jail, level: full, mode: guarded}", "{name: local, executor: jail, level: full, mode: guarded, limits: {processes: 100}}")
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.up()
+	d := w.dispatch("edit", "--source", "repo", "--set", "n=1", "--env", "colours")
+	ended(t, d, api.EventFinished, "")
+	b := &bench{w: w}
+	key, err := seal.OpenServiceKey(w.path("state/bailiwick"))
+	must(t, err)
+	b.key = key
+	b.envelope, err = os.ReadFile(w.path("state/bailiwick/blobs/blobs/sha256", d.Manifest.Hex()))
+	must(t, err)
+	payload, err := seal.Payload(b.envelope, seal.Manifest)
+	must(t, err)
+	must(t, canon.Decode(payload, &b.manifest))
+	return b
+}
+
+// sign is what a service, or whoever has taken it over, makes of a manifest.
+func (b *bench) sign(m record.Manifest, key seal.Signer) []byte {
+	b.w.t.Helper()
+	doc, err := canon.Marshal(m)
+	must(b.w.t, err)
+	envelope, err := seal.Sign(b.w.t.Context(), seal.Manifest, doc, key)
+	must(b.w.t, err)
+	return envelope
+}
+
+// ending is the part of a result that a worker can always give: one that
+// could not read its manifest does not know whose result it is.
+type ending struct {
+	Outcome api.Event  `json:"outcome"`
+	Reason  api.Reason `json:"reason"`
+	Message string     `json:"message"`
+}
+
+// fire starts a worker as the service does, lets it proceed and returns what
+// it sealed and what its jail wrote.
+func (b *bench) fire(envelope []byte, input string, spoil func(dir string)) (ending, string) {
+	t := b.w.t
+	t.Helper()
+	b.n++
+	dir := b.w.path("bench", strconv.Itoa(b.n), string(b.manifest.ID), "1")
+	must(t, os.MkdirAll(dir, 0o700))
+	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	worker, err := local.Fire(ctx, executor.Job{Dir: dir, Manifest: envelope, Input: []byte(input)})
+	must(t, err)
+	var public string
+	for m := range worker.Events() {
+		if m.Event == "ready" {
+			public = m.Key
+			if spoil != nil {
+				spoil(dir)
+			}
+			// A worker that has refused already does not listen.
+			_ = worker.Proceed()
+		}
+	}
+	<-worker.Gone()
+	sealed, err := os.ReadFile(filepath.Join(dir, record.WorkResult))
+	if err != nil {
+		said, _ := os.ReadFile(filepath.Join(dir, record.WorkErrors))
+		t.Fatalf("no result: %v\n%s", err, said)
+	}
+	raw, err := base64.StdEncoding.DecodeString(public)
+	must(t, err)
+	payload, _, err := seal.Verify(sealed, seal.Result, seal.RootOf(seal.Key{ID: seal.IDOf(raw), Public: raw}))
+	must(t, err)
+	var r ending
+	must(t, json.Unmarshal(payload, &r))
+	log, err := os.ReadFile(filepath.Join(dir, record.WorkLog))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return r, string(log)
+}
+
+// A worker trusts neither the service that fired it nor the store that it
+// reads: what humans did not sign does not run.
+//
+// proves R-B5, R-D2
+func TestAWorkerRefusesByItself(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const input = `{"n":"1"}`
+	stranger, err := seal.NewEphemeral()
+	must(t, err)
+	genuine := func() {
+		t.Helper()
+		r, log := b.fire(b.envelope, input, nil)
+		if r.Outcome != api.EventFinished || !strings.Contains(log, agentRan) {
+			t.Fatalf("the genuine manifest: %s %s %s; log %q", r.Outcome, r.Reason, r.Message, log)
+		}
+	}
+	refuses := func(name string, envelope []byte, in string, spoil func(dir string), words ...string) {
+		t.Helper()
+		r, log := b.fire(envelope, in, spoil)
+		if r.Outcome != api.EventFailed || r.Reason != api.ReasonIntegrity || strings.Contains(log, agentRan) {
+			t.Errorf("%s: %s %s %q; log %q", name, r.Outcome, r.Reason, r.Message, log)
+		}
+		for _, word := range words {
+			if !strings.Contains(r.Message, word) {
+				t.Errorf("%s: the message lacks %q: %s", name, word, r.Message)
+			}
+		}
+	}
+	genuine()
+	altered := func(change func(m *record.Manifest)) []byte {
+		m := b.manifest
+		m.Artifacts = append([]record.Pin(nil), m.Artifacts...)
+		change(&m)
+		return b.sign(m, b.key)
+	}
+	// First, that a manifest which the service signs again is taken: what is
+	// refused below is refused for what was altered in it.
+	if r, log := b.fire(altered(func(m *record.Manifest) { m.Nonce = strings.Repeat("0", 32) }), input, nil); r.Outcome != api.EventFinished || !strings.Contains(log, agentRan) {
+		t.Errorf("a manifest that was signed again: %s %s; log %q", r.Outcome, r.Message, log)
+	}
+
+	refuses("no manifest", nil, input, nil)
+	refuses("not an envelope", []byte("{}"), input, nil)
+	refuses("an altered payload", []byte(strings.Replace(string(b.envelope), `"payload":"`, `"payload":"AAAA`, 1)), input, nil)
+	refuses("signed by a stranger", b.sign(b.manifest, stranger), input, nil, "manifest")
+	wrong, err := seal.Sign(t.Context(), seal.Result, mustMarshal(t, b.manifest), b.key)
+	must(t, err)
+	refuses("signed as another kind of document", wrong, input, nil)
+	refuses("not canonical", func() []byte {
+		e, err := seal.Sign(t.Context(), seal.Manifest, append(mustMarshal(t, b.manifest), ' '), b.key)
+		must(t, err)
+		return e
+	}(), input, nil, "canonical")
+	refuses("changed after it was read", b.envelope, input, func(dir string) {
+		must(t, os.WriteFile(filepath.Join(dir, record.WorkManifest), b.sign(b.manifest, stranger), 0o600))
+	}, "manifest")
+	refuses("another input", b.envelope, `{"n":"2"}`, nil, "input", "digest")
+	for _, c := range []struct {
+		name   string
+		change func(m *record.Manifest)
+		words  string
+	}{
+		{"expired", func(m *record.Manifest) { m.Expires = time.Now().Add(-time.Second) }, "expired"},
+		{"not valid yet", func(m *record.Manifest) {
+			m.NotBefore = time.Now().Add(time.Hour)
+			m.Expires = m.NotBefore.Add(time.Hour)
+		}, "not valid before"},
+		{"another format", func(m *record.Manifest) { m.V = 2 }, "format 2"},
+		{"of another dispatch", func(m *record.Manifest) { m.ID = "somebody-elses" }, "somebody-elses"},
+		{"of another attempt", func(m *record.Manifest) { m.Attempt = 2 }, "attempt 2"},
+		{"pins another digest", func(m *record.Manifest) { m.Artifacts[0].Digest = api.DigestOf(nil) }, "pins"},
+		{"pins less", func(m *record.Manifest) { m.Artifacts = m.Artifacts[1:] }, "not pinned"},
+		{"another revision", func(m *record.Manifest) { m.RevisionDigest = api.DigestOf(nil) }, "revision"},
+		{"another number of the revision", func(m *record.Manifest) { m.Revision = 7 }, "revision"},
+		{"another role", func(m *record.Manifest) { m.Role = "quality" }, "role"},
+		{"another tier", func(m *record.Manifest) { m.Tier = api.Observe }, "tier"},
+		{"another agent", func(m *record.Manifest) { m.Agent = "other" }, "agent"},
+		{"another model", func(m *record.Manifest) { m.Model = "max" }, "model"},
+		{"another ceiling", func(m *record.Manifest) { m.Ceiling = api.Irreversible }, "ceiling"},
+		{"another level", func(m *record.Manifest) { m.Level = "none" }, "isolation"},
+		{"more memory", func(m *record.Manifest) { m.Limits.Memory = 8 << 30 }, "memory"},
+		{"more time", func(m *record.Manifest) { m.Limits.Timeout = api.Duration(time.Hour) }, "timeout"},
+		{"more processes than the target has", func(m *record.Manifest) { m.Limits.Processes = 500 }, "processes"},
+		{"no limit", func(m *record.Manifest) { m.Limits.Disk = 0 }, "limit"},
+		{"an open network", func(m *record.Manifest) { m.Egress = []string{"example.com"} }, "egress"},
+		{"no capabilities", func(m *record.Manifest) { m.Capabilities = nil }, "capabilities"},
+		{"capabilities that are not pinned", func(m *record.Manifest) { m.Capabilities = append(m.Capabilities, "other") }, "not pinned"},
+		{"envs that are not pinned", func(m *record.Manifest) { m.Envs = append(m.Envs, "nope") }, "not pinned"},
+		{"a source that is not pinned", func(m *record.Manifest) { m.Source = &api.PinnedSource{Name: "nope", Commit: m.Source.Commit} }, "not pinned"},
+	} {
+		refuses(c.name, altered(c.change), input, nil, c.words)
+	}
+
+	// The store: a script that nobody signed, under the name of one that was.
+	store := b.w.path("data/bailiwick/catalog")
+	kept := t.TempDir()
+	copyTree(t, store, kept)
+	planted := func(name string, plant func()) {
+		t.Helper()
+		plant()
+		refuses(name, b.envelope, input, nil)
+		copyTree(t, kept, store)
+	}
+	digest, script := blobWith(t, store, "cat inputs/input.json")
+	planted("a script in the place of another", func() {
+		must(t, os.WriteFile(filepath.Join(store, "blobs/sha256", digest.Hex()), []byte(strings.Replace(string(script), "cat inputs", "cat /input", 1)), 0o644))
+	})
+	planted("a script and everything that names it", func() { substitute(t, store, digest, []byte("#!/bin/sh\necho "+agentRan+"\n")) })
+	planted("a link to a script elsewhere", func() {
+		must(t, os.Remove(filepath.Join(store, "blobs/sha256", digest.Hex())))
+		b.w.write("elsewhere", "#!/bin/sh\necho "+agentRan+"\n", 0o755)
+		must(t, os.Symlink(b.w.path("elsewhere"), filepath.Join(store, "blobs/sha256", digest.Hex())))
+	})
+	planted("no signature", func() { stripSignatures(t, store) })
+	planted("no store", func() { must(t, os.RemoveAll(store)) })
+	trust := b.w.read("data/bailiwick/trust.json")
+	b.w.write("data/bailiwick/trust.json", strings.Replace(trust, `"threshold":1`, `"threshold":2`, 1), 0o644)
+	refuses("a trust root that asks for more", b.envelope, input, nil)
+	b.w.write("data/bailiwick/trust.json", trust, 0o644)
+	genuine()
+}
+
+func mustMarshal(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := canon.Marshal(v)
+	must(t, err)
+	return b
+}
+
+// Nothing runs before the service has said that the start is durable.
+//
+// proves R-A2, R-D2
+func TestAWorkerThatIsNotToldToProceedRunsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	m := b.manifest
+	m.Expires = time.Now().Add(time.Second)
+	dir := b.w.path("bench/never", string(m.ID), "1")
+	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
+	worker, err := local.Fire(t.Context(), executor.Job{Dir: dir, Manifest: b.sign(m, b.key), Input: []byte(`{"n":"1"}`)})
+	must(t, err)
+	for e := range worker.Events() {
+		if e.Event == "log" {
+			t.Errorf("its jail writes: %+v", e)
+		}
+	}
+	<-worker.Gone()
+	sealed, err := os.ReadFile(filepath.Join(dir, record.WorkResult))
+	must(t, err)
+	payload, err := seal.Payload(sealed, seal.Result)
+	must(t, err)
+	var r record.Result
+	must(t, canon.Decode(payload, &r))
+	if r.Outcome != api.EventFailed || r.Reason != api.ReasonIntegrity || !strings.Contains(r.Message, "expired") {
+		t.Errorf("result %+v", r)
+	}
+	for _, f := range []string{record.WorkLog, "base", "overlay"} {
+		if _, err := os.Lstat(filepath.Join(dir, f)); err == nil {
+			t.Errorf("%s was made", f)
+		}
+	}
+}
