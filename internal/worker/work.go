@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -207,8 +208,12 @@ func (a *attempt) judge(ctx context.Context, reason api.Reason, what string, exi
 	case exit.Signal != 0:
 		how = fmt.Errorf("%s was ended by signal %d (%s)", what, exit.Signal, exit.Signal)
 	}
-	if len(exit.Hit) > 0 && context.Cause(ctx) == nil {
-		return fail(api.ReasonLimit, "%w after it reached its limit of %s", how, strings.Join(exit.Hit, " and "))
+	hit := exit.Hit
+	if exit.Signal == syscall.SIGXFSZ || exit.Code == 128+int(syscall.SIGXFSZ) { // itself, or a child of a shell
+		hit = append(hit, "file size")
+	}
+	if len(hit) > 0 && context.Cause(ctx) == nil {
+		return fail(api.ReasonLimit, "%w after it reached its limit of %s", how, strings.Join(hit, " and "))
 	}
 	return a.ended(ctx, reason, how)
 }
