@@ -58,7 +58,7 @@ func loadPrograms() map[string]func(facts) error {
 					if err != nil {
 						return err
 					}
-					for n := 0; n < 8; n++ {
+					for range 8 {
 						if _, last = f.Write(block); last != nil {
 							break
 						}
@@ -108,7 +108,9 @@ func loadPrograms() map[string]func(facts) error {
 		"load deaf": func(facts) error {
 			signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 			fmt.Println("deaf")
-			select {}
+			for {
+				_ = unix.Pause()
+			}
 		},
 		"load daemon": func(facts) error {
 			cmd := exec.Command("/bin/sh", "-c", "setsid sh -c 'setsid sleep 1000 & sleep 1000' >/dev/null 2>&1 </dev/null & echo started")
@@ -164,8 +166,7 @@ func loadPrograms() map[string]func(facts) error {
 		},
 		"start refused": func(facts) error {
 			_, err := Start(tContext(), Spec{})
-			var miss *MissingError
-			if errors.As(err, &miss) {
+			if miss, ok := errors.AsType[*MissingError](err); ok {
 				fmt.Println("layer:", miss.Layer, "fix:", miss.Fix)
 			}
 			return err

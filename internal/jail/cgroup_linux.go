@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,7 @@ func newCgroup(spec Spec) (*cgroup, error) {
 }
 
 func lockDir(path string) (*os.File, error) {
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // a control group of ours
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +239,7 @@ func (g *cgroup) counters() counters {
 
 // field reads a number from a control file: the one after key, or the only one.
 func (d groupDir) field(name, key string) int64 {
-	text, err := os.ReadFile(filepath.Join(d.path, name))
+	text, err := os.ReadFile(filepath.Join(d.path, name)) //nolint:gosec // a control file
 	if err != nil {
 		return 0
 	}
@@ -279,7 +280,11 @@ func (g *cgroup) describe(l Limits) []string {
 
 // hierarchies finds the cgroup file systems and our place in each that may get children with the controllers we need.
 func hierarchies() []hierarchy {
+	// Between opening and reading the file the goroutine must stay on this thread: another could meanwhile use it to enter a
+	// jail's groups (startIn), and those would be taken for ours.
+	runtime.LockOSThread()
 	own, err := os.ReadFile("/proc/thread-self/cgroup")
+	runtime.UnlockOSThread()
 	if err != nil {
 		return nil
 	}
@@ -342,7 +347,7 @@ func (h hierarchy) delegated() []hierarchy {
 		return []hierarchy{h}
 	}
 	for _, dir := range []string{h.own, filepath.Dir(h.own)} {
-		text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+		text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control")) //nolint:gosec // a control file
 		if err != nil {
 			continue
 		}

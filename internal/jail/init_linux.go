@@ -17,7 +17,6 @@ import (
 // that is not there and end.
 const (
 	initName  = "bailiwick-jail-init"
-	idmapName = "bailiwick-jail-idmap"
 	controlFD = 3
 )
 
@@ -62,8 +61,7 @@ func serve() error {
 	if err != nil {
 		var miss *MissingError
 		errors.As(err, &miss)
-		kind := kindFail
-		return w.send(&message{Kind: kind, Error: err.Error(), Miss: miss, Overlay: isOverlay(err)})
+		return w.send(&message{Kind: kindFail, Error: err.Error(), Miss: miss, Overlay: isOverlay(err)})
 	}
 	if err := w.send(&message{Kind: kindReady, Layers: in.layers}, workspace); err != nil {
 		return err
@@ -151,23 +149,21 @@ func (in *initProcess) confine() error {
 	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 }
 
-// warmThreads makes the runtime create the threads it will want before limits on processes are in force: pid 1 must not
-// die because the agent's fork bomb took the last one.
 const warmCount = 4
 
+// warmThreads makes the runtime create the threads it will want before limits on processes are in force: pid 1 must not
+// die because the agent's fork bomb took the last one.
 func warmThreads() {
 	var ready, done sync.WaitGroup
 	release := make(chan struct{})
 	for range warmCount {
 		ready.Add(1)
-		done.Add(1)
-		go func() {
-			defer done.Done()
+		done.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			ready.Done()
 			<-release
-		}()
+		})
 	}
 	ready.Wait()
 	close(release)
@@ -199,8 +195,6 @@ func (in *initProcess) loop() error {
 			err = in.run(m.Run, files)
 		case m.Kind == kindKill:
 			in.spawner.do(func() { _ = unix.Kill(-1, unix.Signal(m.Signal)) })
-		case m.Kind == kindTree:
-			err = in.tree()
 		default:
 			err = fmt.Errorf("control message %q with %d descriptors", m.Kind, len(files))
 		}
@@ -264,13 +258,4 @@ func fix(layer string) string {
 		return "allow user namespaces (kernel.apparmor_restrict_unprivileged_userns=0, kernel.unprivileged_userns_clone=1, " +
 			"user.max_user_namespaces above 0), use Linux 5.12 or later, and in a container leave /proc unmasked"
 	}
-}
-
-func (in *initProcess) tree() error {
-	fd, err := cloneTree(WorkspaceDir)
-	if err != nil {
-		return in.wire.send(&message{Kind: kindFail, Error: err.Error()})
-	}
-	defer func() { _ = unix.Close(fd) }()
-	return in.wire.send(&message{Kind: kindReady}, fd)
 }

@@ -30,7 +30,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	out, err := os.OpenFile(filepath.Join(dir, attackName), os.O_CREATE|os.O_WRONLY, 0o755)
 	if err != nil {
 		return "", err
@@ -52,7 +52,7 @@ func attackDir(t testing.TB) string {
 
 func host(t *testing.T) facts {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "h") // short: unix socket paths are
+	dir, err := os.MkdirTemp("", "h") //nolint:usetesting // a short path: those of unix sockets are bounded
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +152,7 @@ func underTerminal(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	defer ptmx.Close()
-	defer tty.Close()
+	defer func() { _ = ptmx.Close(); _ = tty.Close() }()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	return cmd.Run()
 }
@@ -167,7 +166,7 @@ func TestEverythingHoldsForAnOrdinaryUser(t *testing.T) {
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.count=1", "-test.timeout=8m")
 	cmd.Dir = "/"
-	home, err := os.MkdirTemp("", "o") // short: unix socket paths are
+	home, err := os.MkdirTemp("", "o") //nolint:usetesting // as above
 	if err != nil {
 		t.Fatal(err)
 	}

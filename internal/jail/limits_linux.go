@@ -19,9 +19,9 @@ func setLimits(s *setup) error {
 		value    uint64
 	}{
 		{"core", unix.RLIMIT_CORE, 0},
-		{"file size", unix.RLIMIT_FSIZE, uint64(l.FileSize)},
-		{"open files", unix.RLIMIT_NOFILE, uint64(l.OpenFiles)},
-		{"processes", unix.RLIMIT_NPROC, uint64(l.Processes + initThreads)},
+		{"file size", unix.RLIMIT_FSIZE, uint64(l.FileSize)},                //nolint:gosec // validated as positive
+		{"open files", unix.RLIMIT_NOFILE, uint64(l.OpenFiles)},             //nolint:gosec // validated as positive
+		{"processes", unix.RLIMIT_NPROC, uint64(l.Processes + initThreads)}, //nolint:gosec // validated as positive
 		{"locked memory", unix.RLIMIT_MEMLOCK, 1 << 20},
 		{"message queues", unix.RLIMIT_MSGQUEUE, 0},
 		{"pending signals", unix.RLIMIT_SIGPENDING, 4096},
@@ -33,7 +33,7 @@ func setLimits(s *setup) error {
 			name     string
 			resource int
 			value    uint64
-		}{"data", unix.RLIMIT_DATA, uint64(l.Memory)})
+		}{"data", unix.RLIMIT_DATA, uint64(l.Memory)}) //nolint:gosec // validated as positive
 	}
 	for _, one := range limits {
 		var now unix.Rlimit

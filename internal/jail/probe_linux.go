@@ -33,8 +33,7 @@ func Probe(ctx context.Context) Report {
 }
 
 func refused(err error) Report {
-	var miss *MissingError
-	if errors.As(err, &miss) {
+	if miss, ok := errors.AsType[*MissingError](err); ok {
 		return Report{Layers: []Layer{{Name: miss.Layer, Detail: miss.Detail, Fix: miss.Fix}}}
 	}
 	return Report{Layers: []Layer{{Name: "jail", Detail: err.Error(), Fix: "this is not a setting; report it"}}}

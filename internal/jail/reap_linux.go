@@ -16,7 +16,6 @@ import (
 type reaper struct {
 	mu      sync.Mutex
 	wake    *sync.Cond
-	started bool
 	status  map[int]syscall.WaitStatus
 	idle    bool // no child is left
 	cpu     time.Duration

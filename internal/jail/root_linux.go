@@ -45,8 +45,9 @@ type builder struct {
 	layers []string
 }
 
-// skeletonFiles is how many inodes the build itself takes, on top of what the jail may create.
-const skeletonFiles = 512
+// skeletonFiles is how many inodes the build itself takes, on top of what the jail may create; a shown path takes a few
+// directories.
+func (s *setup) skeletonFiles() int { return 80 + len(s.Lower) + 8*len(s.ReadOnly) }
 
 func (b *builder) build() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -86,7 +87,7 @@ func (b *builder) writable() error {
 	}
 	fd, err := newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
 		"size", strconv.FormatInt(b.setup.Limits.Disk, 10),
-		"nr_inodes", strconv.Itoa(b.setup.Limits.Files+skeletonFiles), "mode", "0711")
+		"nr_inodes", strconv.Itoa(b.setup.Limits.Files+b.setup.skeletonFiles()), "mode", "0711")
 	if err != nil {
 		return err
 	}
@@ -180,14 +181,9 @@ func (b *builder) covered(path string) bool {
 
 func (b *builder) readOnlyPaths() error {
 	for i, path := range b.setup.ReadOnly {
-		fd := -1
-		if b.setup.Root {
-			fd = b.extra[i]
-		} else {
-			var err error
-			if fd, err = cloneTree(path); err != nil {
-				return err
-			}
+		fd, err := b.extraTree(i, path)
+		if err != nil {
+			return err
 		}
 		if strings.HasPrefix(path, "/tmp/") {
 			if err := b.tmpMountPoint(fd, path); err != nil {
@@ -200,6 +196,13 @@ func (b *builder) readOnlyPaths() error {
 		}
 	}
 	return nil
+}
+
+func (b *builder) extraTree(i int, path string) (int, error) {
+	if b.setup.Root {
+		return b.extra[i], nil
+	}
+	return cloneTree(path)
 }
 
 // tmpMountPoint places a read-only path below /tmp, which becomes a mount of its own: the point is made in what /tmp will
@@ -215,7 +218,7 @@ func (b *builder) tmpMountPoint(fd int, path string) error {
 }
 
 func (b *builder) bindWritable(name, target string) error {
-	if err := os.MkdirAll(b.root+target, 0o755); err != nil {
+	if err := os.MkdirAll(b.root+target, 0o755); err != nil { //nolint:gosec // the agent reads it
 		return err
 	}
 	return bind(filepath.Join(b.stage, name), b.root+target, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
@@ -231,7 +234,7 @@ func (b *builder) finish() error {
 	if err := b.bindWritable("home", HomeDir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(b.root+"/run", 0o755); err != nil {
+	if err := os.MkdirAll(b.root+"/run", 0o755); err != nil { //nolint:gosec // the agent reads it
 		return err
 	}
 	if err := unix.Chdir(b.root); err != nil {

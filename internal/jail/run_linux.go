@@ -175,15 +175,13 @@ func (s *stdio) copy() {
 		if w == nil {
 			w = io.Discard
 		}
-		s.copies.Add(1)
-		go func() {
-			defer s.copies.Done()
+		s.copies.Go(func() {
 			_, err := io.Copy(w, s.out[i])
 			s.errs[i] = err
 			if err != nil { // keep the agent from blocking on a caller that failed
 				_, _ = io.Copy(io.Discard, s.out[i])
 			}
-		}()
+		})
 	}
 }
 

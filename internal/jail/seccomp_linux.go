@@ -3,6 +3,7 @@ package jail
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWU
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 func deny(err unix.Errno) bpf.Instruction {
-	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(err)}
+	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(err)} //nolint:gosec // an errno has 16 bits here
 }
 
 func absent() []uint32 {
@@ -168,8 +169,8 @@ func filter(reserved uint32) ([]unix.SockFilter, error) {
 
 // installFilter confines the calling thread and what it starts; the thread must be locked and have no_new_privs.
 func installFilter(program []unix.SockFilter) error {
-	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // a few hundred
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, pointer(&prog))
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}                                         //nolint:gosec // a few hundred
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))) //nolint:gosec // audited: an argument of the system call
 	if errno != 0 {
 		return errno
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,7 +63,7 @@ func (s *spawner) spawn(r *run, files []int) (int, error) {
 		if path, err = lookPath(r.Argv[0], r.Env); err != nil {
 			return
 		}
-		pid, err = syscall.ForkExec(path, r.Argv, &syscall.ProcAttr{
+		pid, err = syscall.ForkExec(path, r.Argv, &syscall.ProcAttr{ //nolint:gosec // to run what it is given is its purpose
 			Dir: dir, Env: r.Env, Sys: &syscall.SysProcAttr{Setsid: true},
 			Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])}, //nolint:gosec // descriptors
 		})
@@ -178,7 +179,7 @@ const (
 func dropProcess() (string, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, pointer(&header), pointer(&none[0]), 0)
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0) //nolint:gosec // audited: an argument of the system call
 	switch errno {
 	case 0:
 		return ", without capabilities", nil

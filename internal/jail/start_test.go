@@ -61,11 +61,18 @@ func lowerDir(t testing.TB, files map[string]string) string {
 
 // proves R-S1
 func TestAJailStartsRunsAndSaysWhatIsActive(t *testing.T) {
-	j := mustStart(t, Spec{Lower: []string{lowerDir(t, map[string]string{"a/b.txt": "one"})}})
-	t.Log(strings.Join(j.Isolation().Layers, "\n"), j.Isolation().Limits)
-	out, exit := shell(t, j, "id; pwd; ls -la / /workspace /dev /proc/1 /etc; cat a/b.txt; echo two > a/b.txt; cat a/b.txt; rm a/b.txt; mkdir -p /tmp/x ~/y; cat /proc/self/status /proc/self/cgroup; cat /proc/self/mountinfo; ulimit -a; exit 3")
-	t.Log(out, exit)
-	if exit.Code != 3 {
-		t.Fatalf("code %d", exit.Code)
+	j := mustStart(t, Spec{Lower: []string{lowerDir(t, map[string]string{"a/b.txt": "one\n"})}})
+	isolation := j.Isolation()
+	t.Log(strings.Join(append(isolation.Layers, isolation.Limits...), "\n"))
+	for _, layer := range []string{"user namespace", "no capabilities", "no_new_privs", "landlock ABI ", "seccomp", "pid 1 untraceable", "workspace: "} {
+		if !strings.Contains(strings.Join(isolation.Layers, "\n"), layer) {
+			t.Errorf("no layer %q", layer)
+		}
+	}
+	out, exit := shell(t, j, `id -u; pwd; echo ~; cat a/b.txt; echo two > a/b.txt; cat a/b.txt; ls /
+		grep -E "^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):" /proc/self/status | tr -d "\t0"; ulimit -Hc; exit 3`)
+	want := "1000\n/workspace\n/home/agent\none\ntwo\nbin\ndev\netc\nhome\nlib\n"
+	if exit.Code != 3 || !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "CapInh:\nCapPrm:\nCapEff:\nCapBnd:\nCapAmb:\nNoNewPrivs:1\nSeccomp:2\n0\n") {
+		t.Errorf("%+v %s", exit, out)
 	}
 }

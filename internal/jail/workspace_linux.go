@@ -13,7 +13,7 @@ import (
 // workspace makes /workspace: an overlay over the lower directories, or a copy of them where overlay is refused.
 func (b *builder) workspace() error {
 	target := b.root + WorkspaceDir
-	if err := os.Mkdir(target, 0o755); err != nil {
+	if err := os.Mkdir(target, 0o755); err != nil { //nolint:gosec // the agent reads it
 		return err
 	}
 	if len(b.setup.Lower) == 0 {
@@ -52,7 +52,7 @@ func (b *builder) overlay(target string) error {
 	layers := make([]string, 0, len(b.setup.Lower))
 	for i, path := range b.setup.Lower {
 		point := b.stage + "/lower/" + strconv.Itoa(i) // our own name: a host path may hold the separators of the option
-		if err := os.Mkdir(point, 0o755); err != nil {
+		if err := os.Mkdir(point, 0o755); err != nil { //nolint:gosec // a mount point
 			return err
 		}
 		fd, err := b.lowerTree(i, path)

@@ -122,7 +122,7 @@ func TestACopyRefusesWhatIsNoFile(t *testing.T) {
 
 func TestCommonToolsRunInside(t *testing.T) {
 	dir := lowerDir(t, map[string]string{
-		"go.mod": "module example.test/x\n\ngo 1.26\n", "main.go": "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(\"built inside\") }\n",
+		"go.mod": "module example.test/x\n\ngo 1.26\n", "main.go": "package main\n\nfunc main() { println(\"built inside\") }\n",
 	})
 	j := mustStart(t, Spec{Lower: []string{dir}, ReadOnly: []string{"/usr/local/go"}})
 	out, exit := shell(t, j, `set -e; go version; go run .; git init -q .; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x; git log --oneline | wc -l; perl -e 'print "perl\n"'`)
@@ -243,7 +243,7 @@ func TestAMissingLayerIsARefusalThatNamesItsFix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer self.Close()
+	defer func() { _ = self.Close() }()
 	cmd.ExtraFiles = []*os.File{self}
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
