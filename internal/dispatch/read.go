@@ -201,8 +201,15 @@ func (s *Service) Log(ctx context.Context, principal api.Principal, id api.Dispa
 		}
 		n, err := s.copyLive(a, offset, each)
 		offset += n
-		if err != nil || !follow {
+		if err != nil {
 			return err
+		}
+		if !follow {
+			// The end may have come meanwhile, and taken the file with it.
+			if r, _, err := s.row(ctx, id); err != nil || !r.record.State.Ended() {
+				return err
+			}
+			return s.endedLog(ctx, id, offset, each)
 		}
 		select {
 		case <-changed:
