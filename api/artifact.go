@@ -195,7 +195,7 @@ type Limits struct {
 // DefaultLimits are what a subagent gets that names none.
 func DefaultLimits() Limits {
 	return Limits{
-		Timeout: Duration(30 * time.Minute), Memory: 4 << 30, Processes: 512, Disk: 4 << 30,
+		Timeout: Duration(30 * time.Minute), Memory: 4 << 30, Processes: 512, Disk: 2 << 30,
 		FileSize: 2 << 30, Files: 200_000, CPU: 2, Log: 16 << 20,
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // Dirs are the places of one installation, by the XDG base directory
@@ -12,6 +13,15 @@ type Dirs struct {
 	Config  string // deploy key
 	State   string // the service's own: state database, dispatches, service key
 	Runtime string // sockets; empty when the system has no such place
+}
+
+// LocalLogin returns the WHO of local:WHO for an account: its name, or
+// uid:NUMBER when it has none that a principal can carry.
+func LocalLogin(name string, uid int) string {
+	if _, err := ParsePrincipal("local:" + name); err != nil || strings.ContainsRune(name, ':') {
+		return "uid:" + strconv.Itoa(uid)
+	}
+	return name
 }
 
 // DirsFrom derives the places from the environment, which getenv reads.

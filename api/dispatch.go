@@ -103,7 +103,8 @@ type PinnedSource struct {
 
 // ResultSummary is what a worker brought back.
 type ResultSummary struct {
-	Partial   bool            `json:"partial,omitempty"` // captured before the work was complete
+	Captured  bool            `json:"captured,omitempty"` // the workspace was compared with its baseline
+	Partial   bool            `json:"partial,omitempty"`  // captured before the work was complete
 	Patch     *Artifact       `json:"patch,omitempty"`
 	Files     []FileChange    `json:"files,omitempty"` // what the patch changes, at most 1,000 of them
 	Outputs   []Artifact      `json:"outputs,omitempty"`

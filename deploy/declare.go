@@ -107,6 +107,9 @@ func (r *reader) limits(n *yaml.Node) api.Limits {
 		"cpu":       func(n *yaml.Node) { v.CPU = r.positive(n, "limits.cpu") },
 		"log":       func(n *yaml.Node) { r.scalar(n, "limits.log", &v.Log) },
 	}, "cost", "tokens", "turns")
+	if err := v.Check(); err != nil {
+		r.at(n, "limits.%v", err)
+	}
 	return v
 }
 
@@ -193,15 +196,8 @@ func (r *reader) hostPaths(n *yaml.Node, what string) []string {
 		if p == "" {
 			continue
 		}
-		if !strings.HasPrefix(p, "/") || filepath.ToSlash(filepath.Clean(p)) != p || strings.ContainsAny(p, ":\n") {
-			r.at(n.Content[i], "%s[%d]: %q: want an absolute, clean path without a colon", what, i, clip(p))
-			continue
-		}
-		for _, no := range []string{"/proc", "/sys", "/dev", "/run", "/var/run"} {
-			if p == "/" || p == no || strings.HasPrefix(p, no+"/") {
-				r.at(n.Content[i], "%s[%d]: %q would show the jail the host's own devices, sockets or processes", what, i, clip(p))
-				break
-			}
+		if err := api.CheckHostPath(p); err != nil {
+			r.at(n.Content[i], "%s[%d]: %s", what, i, clip(err.Error()))
 		}
 	}
 	return all

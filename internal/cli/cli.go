@@ -167,6 +167,9 @@ func (t *tree) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if t.output == "json" || t.output == "jsonl" {
+				return t.printJSON(map[string]string{"version": t.Version})
+			}
 			fmt.Fprintf(t.Stdout, "bailiwick %s\n", t.Version)
 			return nil
 		},

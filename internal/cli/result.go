@@ -88,12 +88,15 @@ func (t *tree) printOutcome(o api.ResultSummary) {
 	for _, s := range o.Steps {
 		steps = append(steps, fmt.Sprintf("%s %.2fs", s.Name, s.Seconds))
 	}
-	t.row("took", "%s", strings.Join(steps, ", "))
+	if len(steps) > 0 {
+		t.row("took", "%s", strings.Join(steps, ", "))
+	}
 	partial := ""
 	if o.Partial {
 		partial = " (partial: captured before the work was complete)"
 	}
-	if o.Patch != nil {
+	switch {
+	case o.Patch != nil:
 		t.row("patch", "%d bytes %s%s", o.Patch.Size, o.Patch.Digest, partial)
 		for i, f := range o.Files {
 			if i == shownFiles {
@@ -102,8 +105,10 @@ func (t *tree) printOutcome(o api.ResultSummary) {
 			}
 			t.row("", "%-8s %s", f.Change, f.Path)
 		}
-	} else {
-		t.row("patch", "none: nothing changed%s", partial)
+	case o.Captured:
+		t.row("patch", "none: nothing that a patch takes has changed%s", partial)
+	default:
+		t.row("patch", "none: nothing was captured")
 	}
 	for i, f := range o.Outputs {
 		label := "outputs"
@@ -129,8 +134,10 @@ func (t *tree) printOutcome(o api.ResultSummary) {
 	if len(o.Value) > 0 {
 		t.row("value", "%s", o.Value)
 	}
-	t.row("isolation", "%s: %s", o.Isolation.Level, strings.Join(o.Isolation.Layers, ", "))
-	t.row("limits", "%s", strings.Join(o.Isolation.Limits, ", "))
+	if o.Isolation.Level != "" {
+		t.row("isolation", "%s: %s", o.Isolation.Level, strings.Join(o.Isolation.Layers, ", "))
+		t.row("limits", "%s", strings.Join(o.Isolation.Limits, ", "))
+	}
 	if o.LogBytes > o.LogKept {
 		t.row("log", "%d bytes kept of %d written", o.LogKept, o.LogBytes)
 	}
@@ -184,7 +191,7 @@ func (t *tree) outputsCommand() *cobra.Command {
 				if dir != "" {
 					return t.writeOutputs(cmd.Context(), r, d, dir)
 				}
-				return t.listOutputs(d.Outcome.Outputs)
+				return t.listOutputs(append([]api.Artifact{}, d.Outcome.Outputs...))
 			})
 		},
 	}

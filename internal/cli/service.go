@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 )
 
 func (t *tree) downCommand() *cobra.Command {
@@ -24,7 +25,7 @@ func (t *tree) downCommand() *cobra.Command {
 			c := t.conn()
 			defer c.Close()
 			if err := c.Operator().Stop(cmd.Context()); err != nil {
-				return err
+				return unstoppable(cmd.Context(), c, err)
 			}
 			if err := awaitGone(cmd.Context(), c.Socket()); err != nil {
 				return err
@@ -33,6 +34,20 @@ func (t *tree) downCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// unstoppable adds how to end a service that takes no request any more, since
+// it cannot write down that it was asked to.
+func unstoppable(ctx context.Context, c *client.Conn, err error) error {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok || e.Code != api.CodeAuditUnavailable {
+		return err
+	}
+	s, statusErr := c.Operator().Status(ctx)
+	if statusErr != nil {
+		return err
+	}
+	return e.WithHint("see to the disk of the state directory, end the service with: kill %d, then: bailiwick up", s.PID)
 }
 
 // stopTime is how long a service may take to end.
@@ -86,15 +101,17 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 	}
 	t.row("service", "%s, process %d since %s (version %s)", ready, s.PID, s.StartedAt.Format(timeFormat), s.Version)
 	t.row("mode", "%s", modeText(s.Mode))
-	catalog := "none applied yet: bailiwick catalog apply"
+	catalog := "none applied yet: bailiwick init, then bailiwick catalog apply"
 	if s.Revision > 0 {
 		catalog = fmt.Sprintf("revision %d %s", s.Revision, s.RevisionID.Short())
 	}
 	if s.CatalogError != "" {
-		catalog += "; REFUSED: " + s.CatalogError
+		catalog = "REFUSED: " + s.CatalogError
 	}
 	t.row("catalog", "%s", catalog)
-	t.row("trust root", "%s: %d of %d deploy keys must sign", s.TrustRoot, s.SignThreshold, len(s.DeployKeys))
+	if len(s.DeployKeys) > 0 {
+		t.row("trust root", "%s: %d of %d deploy keys must sign", s.TrustRoot, s.SignThreshold, len(s.DeployKeys))
+	}
 	t.row("log", "%d entries", s.LogEntries)
 	var counts []string
 	for _, state := range slices.Sorted(maps.Keys(s.Dispatches)) {

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,10 +28,8 @@ import (
 type Config struct {
 	Stdout, Stderr io.Writer
 	Now            func() time.Time
-	Home           string // of the user
-	DataHome       string // $XDG_DATA_HOME; empty means ~/.local/share
-	ConfigHome     string // $XDG_CONFIG_HOME; empty means ~/.config
-	Login          string // who is running it
+	Dirs           api.Dirs
+	Login          string // who is running it, as api.LocalLogin says it
 	Host           string // where
 	Colour         bool   // the standard output is a terminal that shows colour
 	Version        string
@@ -89,28 +86,21 @@ func (p *program) say(format string, args ...any) {
 }
 
 func (p *program) data() string {
-	switch {
-	case p.dataDir != "":
+	if p.dataDir != "" {
 		return p.dataDir
-	case filepath.IsAbs(p.DataHome): // XDG: a relative path is to be ignored
-		return filepath.Join(p.DataHome, "bailiwick")
 	}
-	return filepath.Join(p.Home, ".local", "share", "bailiwick")
+	return p.Dirs.Data
 }
 
-func (p *program) trustPath() string   { return filepath.Join(p.data(), "trust.json") }
-func (p *program) catalogPath() string { return filepath.Join(p.data(), "catalog") }
+func (p *program) trustPath() string   { return api.Dirs{Data: p.data()}.TrustRoot() }
+func (p *program) catalogPath() string { return api.Dirs{Data: p.data()}.Catalog() }
 
 // keyPaths are the keys to sign with.
 func (p *program) keyPaths() []string {
 	if len(p.keys) > 0 {
 		return p.keys
 	}
-	dir := filepath.Join(p.Home, ".config")
-	if filepath.IsAbs(p.ConfigHome) {
-		dir = p.ConfigHome
-	}
-	return []string{filepath.Join(dir, "bailiwick", "deploy.key")}
+	return []string{p.Dirs.DeployKey()}
 }
 
 // keyPath is the one key that a command is about.

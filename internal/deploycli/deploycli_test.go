@@ -25,8 +25,7 @@ func TestMain(m *testing.M) {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		os.Exit(Run(ctx, Config{
-			Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Home: os.Getenv("HOME"),
-			DataHome: os.Getenv("XDG_DATA_HOME"), ConfigHome: os.Getenv("XDG_CONFIG_HOME"),
+			Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Dirs: api.DirsFrom(os.Getenv, os.Getuid()),
 			Login: "tester", Host: "here", Version: "test",
 		}, os.Args[1:]))
 	}})

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -152,7 +151,7 @@ func (p *program) initSample(dir string) ([]made, error) {
 			return err
 		}
 		rel := strings.TrimPrefix(name, "sample/")
-		text := strings.ReplaceAll(string(b), "LOGIN", p.principalName())
+		text := strings.ReplaceAll(string(b), "LOGIN", p.Login)
 		m := made{Path: filepath.Join(dir, filepath.FromSlash(rel)), What: "sample"}
 		if rel == manifestName {
 			m.What = "manifest"
@@ -162,14 +161,6 @@ func (p *program) initSample(dir string) ([]made, error) {
 		return err
 	})
 	return all, err
-}
-
-// principalName is the login as a principal can carry it.
-func (p *program) principalName() string {
-	if _, err := api.ParsePrincipal("local:" + p.Login); err != nil {
-		return "me"
-	}
-	return p.Login
 }
 
 func writeNew(name, text string, script bool) (bool, error) {

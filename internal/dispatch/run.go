@@ -15,9 +15,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// closing is what a worker may need beyond the agent's time, before the
-// service ends it: capture, verify and the time to say so.
-const closing = 30 * time.Minute
+// closing is how far beyond the agent's time the service lets a worker go
+// before it ends it. A worker keeps its own times, those of capture and verify
+// included; this is for one that does not.
+const closing = 6 * time.Hour
 
 // active is a dispatch whose worker lives.
 type active struct {
@@ -55,10 +56,7 @@ func (s *Service) supervise(r row, w *executor.Worker) {
 	}
 	s.work.Go(func() {
 		defer close(a.ended)
-		s.attend(a)
-		select {
-		case <-w.Gone():
-		case <-s.life.Done():
+		if !s.attend(a) {
 			return // the next service takes it up
 		}
 		if err := s.collect(s.life, a.row); err != nil {
@@ -70,21 +68,26 @@ func (s *Service) supervise(r row, w *executor.Worker) {
 	})
 }
 
-// attend hears what the worker says until it says no more.
-func (s *Service) attend(a *active) {
+// attend hears what the worker says until it is gone. It returns false when
+// the service ends first.
+func (s *Service) attend(a *active) bool {
 	limit := s.deadline(a.row)
 	defer limit.Stop()
-	events := a.worker.Events()
-	for {
+	for events := a.worker.Events(); ; {
 		select {
 		case m, ok := <-events:
 			if !ok {
-				return
+				events = nil // it says no more; its end is near
+				continue
 			}
 			s.heard(a, m)
 		case <-limit.C:
 			s.cfg.Logger.ErrorContext(s.life, "a worker is far beyond its time and is ended", slog.String("dispatch", string(a.row.record.ID)))
 			s.kill(a)
+		case <-a.worker.Gone():
+			return true
+		case <-s.life.Done():
+			return false
 		}
 	}
 }

@@ -50,10 +50,11 @@ func (s *Service) Submit(ctx context.Context, principal api.Principal, req api.D
 	}
 	var err error
 	if a.page, err = s.book.current(ctx); err != nil {
-		return api.Dispatch{}, err
+		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
 	if a.page.revision == nil {
-		return api.Dispatch{}, api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick init, then bailiwick catalog apply")
+		err := api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick init, then bailiwick catalog apply")
+		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
 	a.resolve()
 	decision := a.page.engine.Decide(a.policyRequest())

@@ -49,6 +49,9 @@ func (l *Local) Fire(ctx context.Context, job Job) (*Worker, error) {
 	if err := os.MkdirAll(job.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	if alive, err := locked(job.Dir); err != nil || alive {
+		return nil, errors.Join(err, fmt.Errorf("%s: not free for another worker", job.Dir))
+	}
 	for name, content := range map[string][]byte{record.WorkManifest: job.Manifest, record.WorkInput: job.Input} {
 		// Not synced: after a crash of the machine the blobs have them still.
 		if err := os.WriteFile(filepath.Join(job.Dir, name), content, 0o600); err != nil {
@@ -107,7 +110,13 @@ func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
 	if !alive {
 		return nil, ErrGone
 	}
-	return connect(ctx, dir, nil, l.Logger)
+	w, err := connect(ctx, dir, nil, l.Logger)
+	if err != nil {
+		// It is past the point where it listens: only its end is left to wait for.
+		l.Logger.WarnContext(ctx, "a worker does not answer; its end is awaited", slog.String("dir", dir), slog.Any("err", err))
+		return endingWorker(ctx, dir, l.Logger), nil
+	}
+	return w, nil
 }
 
 // ErrGone says that no worker has a directory.

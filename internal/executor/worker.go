@@ -34,9 +34,20 @@ func connect(ctx context.Context, dir string, cmd *exec.Cmd, logger *slog.Logger
 	if err != nil {
 		return nil, err
 	}
+	return newWorker(ctx, dir, conn, cmd, logger), nil
+}
+
+// endingWorker is a worker that cannot be spoken to any more.
+func endingWorker(ctx context.Context, dir string, logger *slog.Logger) *Worker {
+	silent, closed := net.Pipe()
+	_ = closed.Close()
+	return newWorker(ctx, dir, silent, nil, logger)
+}
+
+func newWorker(ctx context.Context, dir string, conn net.Conn, cmd *exec.Cmd, logger *slog.Logger) *Worker {
 	w := &Worker{dir: dir, conn: conn, events: make(chan record.WorkerMessage), gone: make(chan struct{})}
 	go w.hear(context.WithoutCancel(ctx), cmd, logger)
-	return w, nil
+	return w
 }
 
 // hear passes on what the worker says and then waits for its end.

@@ -53,10 +53,10 @@ func PeerUID(c net.Conn) (uint32, error) {
 // name. It is never a human.
 func LocalPrincipal(uid uint32, login func(uint32) (string, error)) (api.Principal, error) {
 	name, err := login(uid)
-	if err != nil || name == "" {
-		name = fmt.Sprintf("uid:%d", uid)
+	if err != nil {
+		name = "" // it has none
 	}
-	return api.ParsePrincipal("local:" + name)
+	return api.ParsePrincipal("local:" + api.LocalLogin(name, int(uid)))
 }
 
 // caller establishes who is calling, or logs that it could not be.

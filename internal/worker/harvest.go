@@ -58,6 +58,7 @@ const shownChanges = 1000
 func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (string, error) {
 	res, err := ws.repo.Capture(ctx, j.Workspace(), ws.baseline)
 	a.summary.LeftOut = append(a.summary.LeftOut, res.LeftOut...)
+	a.summary.Captured = err == nil
 	if err != nil || res.PatchFile == "" {
 		return res.Tree, err
 	}

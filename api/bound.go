@@ -1,0 +1,42 @@
+package api
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// CheckHostPath refuses what a target cannot show a jail: paths that are not
+// absolute and clean, and those where the jail has something of its own.
+func CheckHostPath(p string) error {
+	if !strings.HasPrefix(p, "/") || path.Clean(p) != p || strings.ContainsAny(p, ":\n\x00") {
+		return fmt.Errorf("path %q: want an absolute, clean path without a colon", p)
+	}
+	for _, own := range []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/workspace", "/home/agent"} {
+		if p == "/" || p == own || strings.HasPrefix(p, own+"/") || strings.HasPrefix(own, p+"/") && p != "/var" {
+			return fmt.Errorf("path %q: the jail has its own %s; name another path", p, own)
+		}
+	}
+	if p == "/etc" || p == "/tmp" {
+		return fmt.Errorf("path %q: the jail has its own; name what is wanted below it", p)
+	}
+	return nil
+}
+
+// Check refuses limits with which no jail starts. Zero means the default and
+// is fine.
+func (l Limits) Check() error {
+	switch {
+	case l.Memory != 0 && l.Memory < 32<<20:
+		return fmt.Errorf("memory %s: want at least 32MiB", l.Memory)
+	case l.Disk != 0 && l.Disk < 1<<20:
+		return fmt.Errorf("disk %s: want at least 1MiB", l.Disk)
+	case l.Files != 0 && l.Files < 16:
+		return fmt.Errorf("files %d: want at least 16", l.Files)
+	case l.Processes < 0 || l.Processes > 1<<20:
+		return fmt.Errorf("processes %d: want 1 to 1048576", l.Processes)
+	case l.CPU != 0 && (l.CPU < 0.01 || l.CPU > 1024):
+		return fmt.Errorf("cpu %v: want 0.01 to 1024", l.CPU)
+	}
+	return nil
+}
