@@ -64,6 +64,9 @@ func newCgroup(spec Spec) (*cgroup, error) {
 		return nil, err
 	}
 	for _, h := range hierarchies() {
+		if spec.Limits.CPU == 0 && len(h.controllers) == 1 && h.controllers[0] == cpuGroup {
+			continue // each group costs time to make and to remove
+		}
 		sweep(h.own, sweepAge)
 		dir := groupDir{hierarchy: h, path: filepath.Join(h.own, groupPrefix+hex.EncodeToString(name))}
 		if err := os.Mkdir(dir.path, 0o755); err != nil { //nolint:gosec // as every control group

@@ -13,7 +13,11 @@ import (
 func TestMain(m *testing.M) {
 	Main()
 	attackMain()
-	os.Exit(m.Run())
+	code := m.Run()
+	if dir, err := program(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
 }
 
 func plainEnv() []string {
