@@ -1,0 +1,488 @@
+package e2e
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// gate is a folder that the jail sees read-only: an agent waits at it until
+// the test opens it.
+const waitAtGate = "echo half > half.txt; echo begun; until [ -e GATE/open ]; do sleep 0.05; done; echo through; echo whole > whole.txt"
+
+// gated makes a world with one subagent, edit, that waits at a gate.
+func gated(t *testing.T, uid int) *world {
+	w := newWorld(t, uid)
+	must(t, os.Chmod(w.dir, 0o755)) // so that the jail's account reaches the gate
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.mkdir("gate")
+	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.manifest(subagent{name: "edit", script: strings.ReplaceAll(waitAtGate, "GATE", w.path("gate"))}, subagent{name: "quick", script: "echo quick"})
+	w.replace(manifest, "{name: local, executor: jail, level: full, mode: guarded}", "{name: local, executor: jail, level: full, mode: guarded, readOnly: ["+w.path("gate")+"]}")
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.up()
+	return w
+}
+
+func (w *world) openGate() { w.write("gate/open", "", 0o644) }
+
+// begun starts edit and returns its id once its agent waits, with what it has
+// taken of the machine.
+func (w *world) begun() (string, jailed) {
+	w.t.Helper()
+	id := w.detached("edit", "--source", "repo")
+	w.awaitLog(id, "begun")
+	j := jailed{map[int]bool{}, map[string]bool{}}
+	w.observe(&j)
+	return id, j
+}
+
+// kill ends a process of ours at once and returns when it is gone.
+func kill(t testing.TB, pid int) {
+	t.Helper()
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+	awaitGone(t, pid)
+}
+
+// atEnd waits until a dispatch has ended.
+func (w *world) atEnd(id string) api.Dispatch {
+	w.t.Helper()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if d := w.show(id); d.State.Ended() {
+			return d
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("dispatch %s does not end: %+v", id, w.show(id))
+		}
+	}
+}
+
+// once fails the test unless the log says exactly once that a dispatch was
+// accepted, was started and ended.
+func (w *world) once(id string, end string) {
+	w.t.Helper()
+	for _, kind := range []string{"dispatch.accepted", "dispatch.started", end} {
+		if n := len(w.entries("--dispatch", id, "--kind", kind)); n != 1 {
+			w.t.Errorf("the log says %s of %s %d times", kind, id, n)
+		}
+	}
+	for _, kind := range []string{"dispatch.finished", "dispatch.failed", "dispatch.cancelled"} {
+		if n := len(w.entries("--dispatch", id, "--kind", kind)); kind != end && n != 0 {
+			w.t.Errorf("the log says %s of %s as well", kind, id)
+		}
+	}
+	// The numbers are without a gap, so nothing earlier is lost.
+	all := w.entries()
+	for i, n := range all {
+		if n != strconv.Itoa(i) {
+			w.t.Fatalf("entry %d of the log has the number %s", i, n)
+		}
+	}
+}
+
+// proves R-O6, R-D3
+func TestADispatchSurvivesTheServiceAndEndsOnce(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(w *world){
+		"down":    func(w *world) { w.must("down") },
+		"kill -9": func(w *world) { kill(w.t, w.status().PID) },
+	} {
+		for when, open := range map[string]bool{"ends without a service": true, "ends with the next service": false} {
+			t.Run(name+"/"+when, func(t *testing.T) {
+				t.Parallel()
+				asBoth(t, func(t *testing.T, uid int) {
+					w := gated(t, uid)
+					id, j := w.begun()
+					stop(w)
+					w.refused(1, []string{"no service answers", "bailiwick up"}, "dispatch", "show", id)
+					if open {
+						w.openGate()
+						for pid := range j.workers {
+							awaitGone(t, pid)
+						}
+						w.must("up")
+					} else {
+						w.must("up")
+						if d := w.show(id); d.State != api.EventStarted {
+							t.Errorf("it is %s after the restart", d.State)
+						}
+						w.openGate()
+					}
+					d := w.atEnd(id)
+					ended(t, d, api.EventFinished, "")
+					if d.Outcome == nil || d.Outcome.Partial || d.Outcome.Patch == nil || len(d.Outcome.Files) != 2 {
+						t.Errorf("outcome %+v", d.Outcome)
+					}
+					if got := w.must("dispatch", "logs", id); got != "begun\nthrough\n" {
+						t.Errorf("log %q", got)
+					}
+					w.once(id, "dispatch.finished")
+					if n := len(w.entries("--dispatch", id, "--kind", "dispatch.found")); n != 1 {
+						t.Errorf("the log says %d times that it was found", n)
+					}
+					w.nothingLeft(id, j)
+				})
+			})
+		}
+	}
+}
+
+func awaitGone(t testing.TB, pid int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if _, rest, _ := strings.Cut(string(state), ") "); err != nil || strings.HasPrefix(rest, "Z") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("process %d does not end", pid)
+		}
+	}
+}
+
+// proves R-D3, R-O6
+func TestAWorkerThatIsKilledIsLostAndItsJailEnds(t *testing.T) {
+	t.Parallel()
+	for _, both := range []bool{false, true} {
+		name := map[bool]string{false: "the worker", true: "service and worker"}[both]
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asBoth(t, func(t *testing.T, uid int) {
+				w := gated(t, uid)
+				id, j := w.begun()
+				if len(j.workers) != 1 {
+					t.Fatalf("workers: %v", j.workers)
+				}
+				if both {
+					kill(t, w.status().PID)
+				}
+				for pid := range j.workers {
+					kill(t, pid)
+				}
+				if both {
+					w.must("up")
+				}
+				d := w.atEnd(id)
+				ended(t, d, api.EventFailed, api.ReasonLost)
+				if got := w.must("dispatch", "logs", id); got != "begun\n" {
+					t.Errorf("the log of the lost worker is %q", got)
+				}
+				if d.Outcome == nil || !d.Outcome.Partial {
+					t.Errorf("outcome %+v", d.Outcome)
+				}
+				w.once(id, "dispatch.failed")
+				// The control groups of a killed owner are removed at the next
+				// start of a jail.
+				j.groups = nil
+				w.nothingLeft(id, j)
+				ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+			})
+		})
+	}
+}
+
+// A cancel that was recorded before the service died holds after it.
+//
+// proves R-D4, R-O6
+func TestACancelSurvivesTheService(t *testing.T) {
+	t.Parallel()
+	w := gated(t, 0)
+	id, j := w.begun()
+	w.must("dispatch", "cancel", id, "--wait", "0", "--reason", "enough")
+	kill(t, w.status().PID)
+	w.must("up")
+	d := w.atEnd(id)
+	ended(t, d, api.EventCancelled, "")
+	if string(d.CancelBy) != w.me() {
+		t.Errorf("cancelled by %q", d.CancelBy)
+	}
+	w.once(id, "dispatch.cancelled")
+	w.nothingLeft(id, j)
+}
+
+// Many kills at moments of no choice: no dispatch is lost, and none ends twice.
+//
+// proves R-O6, R-A2
+func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
+	t.Parallel()
+	w := gated(t, 0)
+	w.openGate()
+	accepted := map[string]bool{}
+	for round := range 6 {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		pid := w.status().PID
+		for i := range 4 {
+			wg.Go(func() {
+				id := "round-" + strconv.Itoa(round) + "-" + strconv.Itoa(i)
+				cmd := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "quick", "--source", "repo", "--detach", "--id", id)
+				var out bytes.Buffer
+				cmd.Stdout = &out
+				if cmd.Run() == nil && strings.TrimSpace(out.String()) == id {
+					mu.Lock()
+					accepted[id] = true
+					mu.Unlock()
+				}
+			})
+		}
+		time.Sleep(time.Duration(20+17*round) * time.Millisecond) // where the kill falls is what varies
+		kill(t, pid)
+		wg.Wait()
+		w.must("up")
+	}
+	for id := range accepted {
+		w.atEnd(id)
+	}
+	for _, d := range w.list() {
+		d := w.atEnd(string(d.ID))
+		if d.State == api.EventFinished {
+			w.once(string(d.ID), "dispatch.finished")
+			continue
+		}
+		if d.State != api.EventFailed || d.Reason != api.ReasonLost {
+			t.Errorf("%s is %s %s %s", d.ID, d.State, d.Reason, d.Message)
+		}
+		if n := len(w.entries("--dispatch", string(d.ID), "--kind", "dispatch.failed")); n != 1 {
+			t.Errorf("%s failed %d times", d.ID, n)
+		}
+	}
+	dirs, err := filepath.Glob(w.path("state/bailiwick/dispatches/*"))
+	if err != nil || len(dirs) > 0 {
+		t.Errorf("attempts are left: %v %v", dirs, err)
+	}
+	for _, pid := range w.workers() {
+		awaitGone(t, pid)
+	}
+	ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+}
+
+// proves R-O1
+func TestASecondServiceOnTheSameStateRefuses(t *testing.T) {
+	t.Parallel()
+	w := gated(t, 0)
+	id, _ := w.begun()
+	pid := w.status().PID
+	w.refused(1, []string{"did not start", w.path("state/bailiwick"), "process " + strconv.Itoa(pid)}, "up")
+	w.refused(1, []string{"process " + strconv.Itoa(pid)}, "up", "--socket", w.path("run/other.sock"))
+	if d := w.exec(filepath.Join(bin, "bailiwickd"), "serve"); d.status != 1 || !strings.Contains(d.stderr, "process "+strconv.Itoa(pid)) {
+		t.Errorf("bailiwickd serve: %s", d)
+	}
+	// The first is as it was, its socket too.
+	if s := w.status(); s.PID != pid || !s.Ready {
+		t.Errorf("status %+v", s)
+	}
+	w.openGate()
+	ended(t, w.atEnd(id), api.EventFinished, "")
+	// Of many that start at once one wins.
+	w.must("down")
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	won := 0
+	for range 4 {
+		wg.Go(func() {
+			if d := w.try("up"); d.status == 0 {
+				mu.Lock()
+				won++
+				mu.Unlock()
+			} else if !strings.Contains(d.stderr, "has it") {
+				t.Errorf("up: %s", d)
+			}
+		})
+	}
+	wg.Wait()
+	if won != 1 || !w.status().Ready {
+		t.Errorf("%d services started", won)
+	}
+}
+
+func TestASocketThatAnEarlierServiceLeftIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := gated(t, 0)
+	socket := w.path("run/bailiwick/api.sock")
+	kill(t, w.status().PID)
+	if info, err := os.Lstat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
+		t.Fatalf("no socket is left: %v", err)
+	}
+	w.refused(1, []string{"no service answers", socket, "bailiwick up"}, "status")
+	w.must("up")
+	ended(t, w.dispatch("quick"), api.EventFinished, "")
+	w.must("down")
+	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there after down: %v", err)
+	}
+	// Something else that listens there, as a stranger's trap would, is not
+	// taken for the service.
+	l, err := net.Listen("unix", socket)
+	must(t, err)
+	defer l.Close()
+	must(t, os.Chmod(socket, 0o777))
+	other := *w
+	other.uid = ordinaryUID
+	must(t, os.Chmod(w.path("run/bailiwick"), 0o755))
+	other.refused(4, []string{"another account"}, "status", "--socket", socket)
+}
+
+// proves R-A2
+func TestDamagedStateIsARefusalThatNamesTheFile(t *testing.T) {
+	t.Parallel()
+	w := gated(t, 0)
+	ended(t, w.dispatch("quick"), api.EventFinished, "")
+	entries := w.must("audit", "list", "-o", "jsonl")
+	w.must("down")
+	kept := t.TempDir()
+	copyTree(t, w.path("state/bailiwick"), kept)
+	files, err := filepath.Glob(w.path("state/bailiwick/store/*.db"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("databases: %v %v", files, err)
+	}
+	db := files[0]
+	spoil := func(change func(b []byte) []byte) func() {
+		return func() {
+			b, err := os.ReadFile(db)
+			must(t, err)
+			must(t, os.WriteFile(db, change(b), 0o600))
+		}
+	}
+	flipAt := func(of func(b []byte) int) func() {
+		return spoil(func(b []byte) []byte { b[of(b)] ^= 0x10; return b })
+	}
+	for _, c := range []struct {
+		name  string
+		spoil func()
+		words []string
+	}{
+		{"the header", flipAt(func([]byte) int { return 3 }), []string{db}},
+		{"the schema", flipAt(func(b []byte) int { return bytes.Index(b, []byte("CREATE TABLE audit_entry")) + 9 }), []string{db}},
+		{"an entry of the log", flipAt(func(b []byte) int { return bytes.LastIndex(b, []byte(`"kind":"dispatch.accepted"`)) + 3 }), []string{"audit log", "entry"}},
+		{"half of it", spoil(func(b []byte) []byte { return b[:len(b)/2/4096*4096] }), []string{db}},
+		{"none of it", spoil(func([]byte) []byte { return nil }), []string{db}},
+		{"the service's key", func() { w.write("state/bailiwick/service.key", "nonsense", 0o600) }, []string{"service.key"}},
+		{"a key that all may read", func() { must(t, os.Chmod(w.path("state/bailiwick/service.key"), 0o644)) }, []string{"service.key", "chmod"}},
+		{"a store that all may write", func() { must(t, os.Chmod(w.path("state/bailiwick/store"), 0o777)) }, []string{w.path("state/bailiwick/store"), "chmod"}},
+	} {
+		c.spoil()
+		before := snapshot(t, w.path("state/bailiwick/store"))
+		d := w.try("up")
+		if d.status != 1 || !strings.Contains(d.stderr, "did not start") {
+			t.Errorf("%s: up: %s", c.name, d)
+			if d.status == 0 {
+				w.must("down")
+			}
+		}
+		for _, word := range c.words {
+			if !strings.Contains(d.stderr, word) {
+				t.Errorf("%s: up does not say %q: %s", c.name, word, d)
+			}
+		}
+		after := snapshot(t, w.path("state/bailiwick/store"))
+		if before[db] != after[db] {
+			t.Errorf("%s: the refused service changed %s", c.name, db)
+		}
+		must(t, os.Chmod(w.path("state/bailiwick/store"), 0o700))
+		copyTree(t, kept, w.path("state/bailiwick"))
+		for path := range snapshot(t, w.path("state/bailiwick")) {
+			must(t, os.Chmod(path, 0o600))
+		}
+		must(t, os.Chmod(w.path("state/bailiwick/store"), 0o700))
+	}
+	// What was put back works, with every entry there was.
+	w.must("up")
+	if now := w.must("audit", "list", "-o", "jsonl"); !strings.HasPrefix(now, entries) {
+		t.Errorf("entries are lost: had %d bytes, have %d", len(entries), len(now))
+	}
+	ended(t, w.dispatch("quick"), api.EventFinished, "")
+}
+
+// restart ends a service as an operator does, whether or not it can still write
+// down that it was asked to, and starts the next.
+func restart(w *world) {
+	w.t.Helper()
+	pid := w.status().PID
+	if d := w.try("down"); d.status != 0 {
+		if !strings.Contains(d.stderr, "kill "+strconv.Itoa(pid)) {
+			w.t.Errorf("down does not say how to end it: %s", d)
+		}
+		must(w.t, syscall.Kill(pid, syscall.SIGTERM))
+		awaitGone(w.t, pid)
+	}
+	w.must("up")
+}
+
+// A disk that is full stops everything that needs a decision, and loses
+// nothing.
+//
+// proves R-A2
+func TestAFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=24m"))
+	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state"), syscall.MNT_DETACH)) })
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.up()
+	first := w.dispatch("edit", "--source", "repo")
+	ended(t, first, api.EventFinished, "")
+	entries := w.must("audit", "list", "-o", "jsonl")
+	filler, err := os.Create(w.path("state/filler"))
+	must(t, err)
+	block := make([]byte, 4096)
+	for err == nil {
+		_, err = filler.Write(block)
+	}
+	must(t, filler.Close())
+	// The files that are there have a little room left in what they have
+	// reserved, so the first may still be taken; then it ends.
+	refused := false
+	for range 50 {
+		d := w.try("dispatch", "run", "edit", "--source", "repo", "-q", "-o", "json")
+		if d.status == 0 {
+			t.Fatalf("a dispatch succeeds on a full disk: %s", d)
+		}
+		if refused = strings.Contains(d.stderr, "no space") || strings.Contains(d.stderr, "full"); refused {
+			break
+		}
+	}
+	if !refused {
+		t.Fatal("a full disk refuses nothing")
+	}
+	// A decision that needs nothing but its entry is not made either.
+	var unavailable api.Error
+	for range 5000 {
+		status, e := w.refusal(submit, "application/json", strings.NewReader(`{"subagent":"nobody"}`))
+		if status != http.StatusForbidden {
+			unavailable = e
+			break
+		}
+	}
+	if unavailable.Code != api.CodeAuditUnavailable || !strings.Contains(unavailable.Error(), "state.db") {
+		t.Errorf("without room for an entry: %+v", unavailable)
+	}
+	w.refused(1, nil, "dispatch", "run", "edit", "--source", "repo")
+	if s := w.status(); s.Ready || !strings.Contains(s.NotReady, "disk") {
+		t.Errorf("the status is %+v", s)
+	}
+	if pids := w.workers(); len(pids) != 0 {
+		t.Errorf("workers run: %v", pids)
+	}
+	must(t, os.Remove(w.path("state/filler")))
+	restart(w)
+	if now := w.must("audit", "list", "-o", "jsonl"); !strings.HasPrefix(now, entries) {
+		t.Error("entries are lost")
+	}
+	if d := w.show(string(first.ID)); d.Manifest != first.Manifest || d.Result != first.Result {
+		t.Errorf("the record is %+v", d)
+	}
+	d := w.dispatch("edit", "--source", "repo")
+	ended(t, d, api.EventFinished, "")
+	w.once(string(d.ID), "dispatch.finished")
+}
