@@ -9,7 +9,7 @@ import (
 )
 
 func (t *tree) auditCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "Read the log of every decision"}
+	cmd := group("audit", "Read the log of every decision")
 	cmd.AddCommand(
 		t.auditReader("list", "Print entries of the log in plain words", false),
 		t.auditReader("watch", "Print entries as they are made", true),

@@ -130,6 +130,12 @@ Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick aud
 	return root
 }
 
+// group is a noun, whose verbs are added to it. A verb that it does not have is
+// an error: cobra by itself prints help and calls that a success.
+func group(use, short string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+}
+
 // elsewhere is a verb that another program of the installation carries out.
 func (t *tree) elsewhere(use, short, program, verb string) *cobra.Command {
 	return &cobra.Command{

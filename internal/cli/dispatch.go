@@ -13,7 +13,7 @@ import (
 )
 
 func (t *tree) dispatchCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "dispatch", Short: "Run, watch and end dispatches, and take their results"}
+	cmd := group("dispatch", "Run, watch and end dispatches, and take their results")
 	cmd.AddCommand(t.runCommand(), t.showCommand(), t.listCommand(), t.logsCommand(), t.cancelCommand(), t.patchCommand(), t.outputsCommand())
 	return cmd
 }
