@@ -276,7 +276,7 @@ func (g *cgroup) describe(l Limits) []string {
 		out[0] += " (processes and the files they wrote)"
 	}
 	if l.CPU > 0 {
-		out = append(out, "cpu: "+name(cpuGroup, "none"))
+		out = append(out, "cpu: "+name(cpuGroup, "whole processors (affinity)"))
 	}
 	return out
 }

@@ -129,7 +129,7 @@ func (in *initProcess) start(files []int) (int, error) {
 // confine starts the spawner thread under every restriction and strips pid 1 itself.
 func (in *initProcess) confine() error {
 	warmThreads()
-	in.spawner = newSpawner(in.ids)
+	in.spawner = newSpawner(in.ids, in.setup.Processors)
 	layers, err := in.spawner.start()
 	if err != nil {
 		return err

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -176,6 +178,22 @@ func TestACancelledCommandMayEndByItselfWithinItsGrace(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) || exit.Code != 7 {
 		t.Errorf("%+v %v", exit, err)
+	}
+}
+
+// proves R-S2
+func TestWithoutACgroupAJailIsConfinedToWholeProcessors(t *testing.T) {
+	processors := func(spec Spec) string {
+		j := mustStart(t, spec)
+		out, _ := shell(t, j, "nproc; taskset -p 3 $$ >/dev/null 2>&1; nproc")
+		return strings.Join(strings.Fields(out), " ")
+	}
+	// The control: without a limit the jail has what the machine has.
+	if got, all := processors(Spec{noCgroup: true}), strconv.Itoa(runtime.NumCPU()); got != all+" "+all {
+		t.Errorf("without a limit: %s, want all %s", got, all)
+	}
+	if got := processors(Spec{noCgroup: true, Limits: Limits{CPU: 0.5}}); got != "1 1" {
+		t.Errorf("with half a processor: %s, before and after trying to have more", got)
 	}
 }
 

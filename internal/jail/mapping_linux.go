@@ -68,8 +68,26 @@ func (m *mapping) attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// lowerTree is a read-only detached mount of path on which files of its owner appear as the agent's.
-func (m *mapping) lowerTree(path string) (int, error) {
+// lowerTrees are read-only detached mounts of paths on which files of their owners appear as the agent's. What was opened
+// before an error is returned with it.
+func (m *mapping) lowerTrees(paths []string) (trees []int, err error) {
+	spaces := map[[2]int]*os.File{} // by owner: making one costs a process, and layers mostly share an owner
+	defer func() {
+		for _, ns := range spaces {
+			_ = ns.Close()
+		}
+	}()
+	for _, path := range paths {
+		fd, err := m.lowerTree(path, spaces)
+		if err != nil {
+			return trees, err
+		}
+		trees = append(trees, fd)
+	}
+	return trees, nil
+}
+
+func (m *mapping) lowerTree(path string, spaces map[[2]int]*os.File) (int, error) {
 	fd, err := cloneTree(path)
 	if err != nil {
 		return -1, err
@@ -78,8 +96,15 @@ func (m *mapping) lowerTree(path string) (int, error) {
 	if err = unix.Fstat(fd, &st); err == nil {
 		err = setAttr(fd, readOnlyBind)
 	}
+	owner := [2]int{int(st.Uid), int(st.Gid)}
+	if err == nil && spaces[owner] == nil {
+		var ns *os.File
+		if ns, err = m.namespaceOf(owner[0], owner[1]); err == nil {
+			spaces[owner] = ns
+		}
+	}
 	if err == nil {
-		err = m.idmapTo(fd, int(st.Uid), int(st.Gid))
+		err = idmap(fd, int(spaces[owner].Fd())) //nolint:gosec // a descriptor
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -88,9 +113,9 @@ func (m *mapping) lowerTree(path string) (int, error) {
 	return fd, nil
 }
 
-// idmapTo needs a user namespace with just the wanted mapping. One is made by a child that is stopped at its exec, before
-// any code of it runs, and killed once the namespace is held.
-func (m *mapping) idmapTo(fd, uid, gid int) error {
+// namespaceOf is a user namespace that maps one owner to the agent and nothing else, as an idmapped mount needs it. It is
+// made by a child that is stopped at its exec, before any code of it runs, and killed once the namespace is held.
+func (m *mapping) namespaceOf(uid, gid int) (*os.File, error) {
 	runtime.LockOSThread() // tracing is by thread
 	defer runtime.UnlockOSThread()
 	agentUID, agentGID := m.agent()
@@ -100,13 +125,8 @@ func (m *mapping) idmapTo(fd, uid, gid int) error {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: agentGID, Size: 1}},
 	}})
 	if err != nil {
-		return fmt.Errorf("make a user namespace: %w", err)
+		return nil, fmt.Errorf("make a user namespace: %w", err)
 	}
 	defer func() { _ = p.Kill(); _, _ = p.Wait() }()
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ns.Close() }()
-	return idmap(fd, int(ns.Fd())) //nolint:gosec // a descriptor
+	return os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
 }

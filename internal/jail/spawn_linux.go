@@ -17,11 +17,14 @@ import (
 // spawner is one thread of pid 1 that carries all restrictions of the agent and does nothing but start commands and send
 // signals. What it forks inherits its credentials, filter and domain; what it may not do, they may not do.
 type spawner struct {
-	ids  ids
-	work chan func() // run on the confined thread, one at a time
+	ids        ids
+	processors int         // to be confined to; 0 for all
+	work       chan func() // run on the confined thread, one at a time
 }
 
-func newSpawner(i ids) *spawner { return &spawner{ids: i, work: make(chan func())} }
+func newSpawner(i ids, processors int) *spawner {
+	return &spawner{ids: i, processors: processors, work: make(chan func())}
+}
 
 // start confines the thread and tells what is active on it. The thread lives as long as pid 1.
 func (s *spawner) start() ([]string, error) {
@@ -32,7 +35,7 @@ func (s *spawner) start() ([]string, error) {
 	ready := make(chan outcome)
 	go func() {
 		runtime.LockOSThread() // never unlocked: this thread must not serve anything else
-		layers, err := confineThread(s.ids)
+		layers, err := confineThread(s.ids, s.processors)
 		ready <- outcome{layers, err}
 		if err != nil {
 			return
@@ -100,7 +103,12 @@ func lookPath(name string, env []string) (string, error) {
 
 // confineThread takes everything from the calling thread that an agent must not have. The order matters: rights that a
 // later step needs are dropped after it.
-func confineThread(i ids) ([]string, error) {
+func confineThread(i ids, processors int) ([]string, error) {
+	if processors > 0 {
+		if err := pin(processors); err != nil {
+			return nil, err
+		}
+	}
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return nil, missing("cgroup namespace", err)
 	}

@@ -162,7 +162,7 @@ func (j *Jail) read() {
 func (j *Jail) setUp(owner *mapping) error {
 	s := &setup{
 		Root: owner.root, Lower: j.spec.Lower, ReadOnly: j.spec.ReadOnly, Limits: j.spec.Limits,
-		MemoryCgroup: j.groups.has(memoryGroup), ProcessCgroup: j.groups.has(processGroup), Copy: j.spec.copyWorkspace && len(j.spec.Lower) > 0,
+		MemoryCgroup: j.groups.has(memoryGroup), ProcessCgroup: j.groups.has(processGroup), Processors: j.processors(), Copy: j.spec.copyWorkspace && len(j.spec.Lower) > 0,
 	}
 	files, stream, err := j.handOver(owner, s)
 	if err != nil {
@@ -218,12 +218,8 @@ func (m *message) failure() error {
 // directories mapped to the agent; and the stream of a copy.
 func (j *Jail) handOver(owner *mapping, s *setup) (files []int, stream *os.File, err error) {
 	if owner.root && !s.Copy {
-		for _, path := range s.Lower {
-			fd, err := owner.lowerTree(path)
-			if err != nil {
-				return files, nil, &overlayError{err}
-			}
-			files = append(files, fd)
+		if files, err = owner.lowerTrees(s.Lower); err != nil {
+			return files, nil, &overlayError{err}
 		}
 	}
 	if owner.root {

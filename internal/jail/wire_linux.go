@@ -50,6 +50,7 @@ type setup struct {
 	Limits        Limits
 	MemoryCgroup  bool
 	ProcessCgroup bool
+	Processors    int  // that the jail is confined to; 0 for all
 	Copy          bool // the workspace arrives as a tar stream on the last descriptor
 }
 
