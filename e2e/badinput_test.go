@@ -30,7 +30,7 @@ func TestAManifestThatIsWrongIsRefusedInWordsAndPublishesNothing(t *testing.T) {
 		words []string
 	}{
 		{"an unknown key", edit("    role: transform", "    rôle: transform\n    role: transform"), []string{"bailiwick.yaml:", "rôle", "unknown"}},
-		{"a misspelt key", edit("    capabilities: [edit]", "    capabilites: [edit]"), []string{"bailiwick.yaml:10:5", `"capabilites"`, `"capabilities"`}},
+		{"a misspelt key", edit("    capabilities: [edit]", "    capabilites: [edit]"), []string{"bailiwick.yaml:10:5", `"capabilites"`, `"capabilities"`}}, //nolint:misspell // that is what is tried
 		{"a misspelt key at the top", edit("grants:", "grant:"), []string{"bailiwick.yaml:", `"grant"`, `"grants"`}},
 		{"a key that is there twice", edit("    tier: reversible\n", "    tier: reversible\n    tier: stateful\n"), []string{"bailiwick.yaml:", "tier"}},
 		{"a missing capability", edit("    capabilities: [edit]", "    capabilities: [edit, edti]"), []string{"bailiwick.yaml:", `"edti"`, "edit"}},

@@ -104,10 +104,10 @@ func TestTheSocketTakesNamesAndNothingThatGivesAuthority(t *testing.T) {
 		{body: `{"subagent":"edit"}`, contentType: "-", words: "application/json"},
 		{body: member(`"input":{"a":"` + strings.Repeat("x", 2<<20) + `"}`), status: http.StatusRequestEntityTooLarge, words: "1048576 bytes"},
 	} {
-		switch {
-		case c.contentType == "":
+		switch c.contentType {
+		case "":
 			c.contentType = "application/json"
-		case c.contentType == "-":
+		case "-":
 			c.contentType = ""
 		}
 		if c.status == 0 {

@@ -105,9 +105,12 @@ func (b *bench) fire(envelope []byte, input string, spoil func(dir string)) (end
 		said, _ := os.ReadFile(filepath.Join(dir, record.WorkErrors))
 		t.Fatalf("no result: %v\n%s", err, said)
 	}
-	raw, err := base64.StdEncoding.DecodeString(public)
-	must(t, err)
-	payload, _, err := seal.Verify(sealed, seal.Result, seal.RootOf(seal.Key{ID: seal.IDOf(raw), Public: raw}))
+	payload, err := seal.Payload(sealed, seal.Result)
+	if public != "" { // one that refused at once may have ended before it was heard
+		raw, decodeErr := base64.StdEncoding.DecodeString(public)
+		must(t, decodeErr)
+		payload, _, err = seal.Verify(sealed, seal.Result, seal.RootOf(seal.Key{ID: seal.IDOf(raw), Public: raw}))
+	}
 	must(t, err)
 	var r ending
 	must(t, json.Unmarshal(payload, &r))
