@@ -210,6 +210,41 @@ func TestACancelSurvivesTheService(t *testing.T) {
 	w.nothingLeft(id, j)
 }
 
+// A cancel may come before the worker is there, while it prepares, while the
+// agent runs and after the end: the record says what happened, once.
+//
+// proves R-D4, R-D3
+func TestACancelAtAnyMomentIsTrue(t *testing.T) {
+	t.Parallel()
+	w := gated(t, 0)
+	for i := range 24 {
+		id := w.detached("edit", "--source", "repo", "--id", "moment-"+strconv.Itoa(i))
+		time.Sleep(time.Duration(i*8) * time.Millisecond) // where the cancel falls is what varies
+		w.must("dispatch", "cancel", id)
+		d := w.show(id)
+		ended(t, d, api.EventCancelled, "")
+		if string(d.CancelBy) != w.me() {
+			t.Errorf("%s is cancelled by %q", id, d.CancelBy)
+		}
+		if n := len(w.entries("--dispatch", id, "--kind", "dispatch.cancelled")); n != 1 {
+			t.Errorf("the log says %d times that %s was cancelled", n, id)
+		}
+	}
+	w.openGate()
+	d := w.dispatch("edit", "--source", "repo")
+	ended(t, d, api.EventFinished, "")
+	w.must("dispatch", "cancel", string(d.ID))
+	if after := w.show(string(d.ID)); after.State != api.EventFinished || after.CancelBy != "" {
+		t.Errorf("a cancel changed the end: %+v", after)
+	}
+	for _, pid := range w.workers() {
+		awaitGone(t, pid)
+	}
+	if dirs, err := filepath.Glob(w.path("state/bailiwick/dispatches/*")); err != nil || len(dirs) > 0 {
+		t.Errorf("attempts are left: %v %v", dirs, err)
+	}
+}
+
 // Many kills at moments of no choice: no dispatch is lost, and none ends twice.
 //
 // proves R-O6, R-A2
