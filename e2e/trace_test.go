@@ -131,6 +131,9 @@ func (w *world) leftOf(id string, j jailed) (left []string) {
 			left = append(left, "mount "+line)
 		}
 	}
+	if temp, err := os.ReadDir(w.path("tmp")); err != nil || len(temp) > 0 {
+		left = append(left, fmt.Sprintf("temporary files %v %v", temp, err))
+	}
 	if _, err := os.Stat(w.path("state/bailiwick/dispatches", id)); err == nil {
 		left = append(left, "directory of the attempt")
 	}

@@ -71,12 +71,12 @@ func newWorld(t testing.TB, uid int) *world {
 			t.Error(err)
 		}
 	})
-	for _, d := range []string{"data", "state", "config", "run", "home"} {
+	for _, d := range []string{"data", "state", "config", "run", "home", "tmp"} {
 		w.mkdir(d)
 	}
 	w.own(".")
 	w.env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + w.path("home"), "LC_ALL=C.UTF-8", "NO_COLOR=1",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + w.path("home"), "TMPDIR=" + w.path("tmp"), "LC_ALL=C.UTF-8", "NO_COLOR=1",
 		"XDG_DATA_HOME=" + w.path("data"), "XDG_STATE_HOME=" + w.path("state"), "XDG_CONFIG_HOME=" + w.path("config"), "XDG_RUNTIME_DIR=" + w.path("run"),
 	}
 	return w
