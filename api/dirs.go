@@ -63,6 +63,10 @@ func (d Dirs) Blobs() string { return filepath.Join(d.State, "blobs") }
 // Store is the folder of the state database.
 func (d Dirs) Store() string { return filepath.Join(d.State, "store") }
 
+// Scratch is the folder of what lives as long as one call. The service empties
+// it when it starts.
+func (d Dirs) Scratch() string { return filepath.Join(d.State, "scratch") }
+
 // Dispatch is the folder of one attempt.
 func (d Dirs) Dispatch(id DispatchID, attempt int) string {
 	return filepath.Join(d.State, "dispatches", string(id), strconv.Itoa(attempt))

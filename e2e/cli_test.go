@@ -102,6 +102,8 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 		{"audit list --principal nobody", 1, nil, []string{"principal"}},
 		{"audit list --after 0 --last 1 -o jsonl", 0, []string{`{"seq":`, `"entry":{`}, nil},
 		{"catalog list", 0, []string{"edit"}, nil},
+		{"catalog frobnicate", 1, nil, []string{"frobnicate"}},
+		{"key frobnicate", 1, nil, []string{"frobnicate"}},
 		{"catalog show", 0, []string{"1"}, nil},
 		{"catalog verify", 0, []string{"ok"}, nil},
 		{"catalog plan -f " + w.path(manifest), 0, []string{"o changes"}, nil},

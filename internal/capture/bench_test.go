@@ -38,7 +38,7 @@ func BenchmarkSmall(b *testing.B) {
 		for b.Loop() {
 			src, err := OpenSource(b.Context(), small.src)
 			must(b, err)
-			commit, err := src.Resolve(b.Context(), "main")
+			commit, err := src.Resolve(b.Context(), "main", "")
 			must(b, err)
 			dir := b.TempDir()
 			r, err := CreateRepo(b.Context(), dir+"/repo", small.src)

@@ -22,4 +22,8 @@
 // name; .gitignore files of the workspace are content like any other and have
 // no say. Symbolic links are text: they are captured whatever they point at,
 // and those that point out of the tree are named in Result.LinksOut.
+//
+// One patch is right and git apply still refuses it in a work tree: where a
+// symbolic link of the base that leads to itself makes room for a directory,
+// git stumbles over the loop. git apply --cached takes it.
 package capture

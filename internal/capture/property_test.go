@@ -58,7 +58,9 @@ func edit(rt *rapid.T, dir string) {
 	case "dir":
 		err = os.Mkdir(p, 0o755)
 	case "link":
-		err = os.Symlink(rapid.SampledFrom([]string{"a", "../b", "/etc/shadow", ".", "a\nb"}).Draw(rt, "target"), p)
+		// No link that loops: git apply in a work tree cannot put a directory in
+		// the place of one (see the package comment).
+		err = os.Symlink(rapid.SampledFrom([]string{"nowhere", "../b", "/etc/shadow", ".", "a\nb"}).Draw(rt, "target"), p)
 	}
 	if err != nil {
 		rt.Fatal(err)

@@ -16,8 +16,9 @@ var ErrNoCommit = errors.New("no such commit")
 
 // Resolve returns the full name of the commit that commitish, which is
 // hostile text, means in s: HEAD, a branch, a tag or an object name. A name
-// that is both a branch and a tag is refused.
-func (s *Source) Resolve(ctx context.Context, commitish string) (string, error) {
+// that is both a branch and a tag is refused. scratch is a directory for what
+// lives as long as the call; empty means the system's.
+func (s *Source) Resolve(ctx context.Context, commitish, scratch string) (string, error) {
 	if err := checkCommitish(commitish); err != nil {
 		return "", err
 	}
@@ -30,7 +31,7 @@ func (s *Source) Resolve(ctx context.Context, commitish string) (string, error) 
 	}
 	// Objects are read through a repository of ours that lives as long as
 	// this call.
-	dir, err := os.MkdirTemp("", "bailiwick-resolve-")
+	dir, err := os.MkdirTemp(scratch, "resolve-")
 	if err != nil {
 		return fail(err)
 	}

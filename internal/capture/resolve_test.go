@@ -30,7 +30,7 @@ func TestACommitIsNamedByBranchTagHeadOrObjectOnly(t *testing.T) {
 				"HEAD", "main", "refs/heads/main", "v1", "refs/tags/v1", "feature/x", "packed", "deadbeef",
 				"refs/heads/both", s.commit, s.commit[:7],
 			} {
-				if got, err := src.Resolve(t.Context(), name); err != nil || got != s.commit {
+				if got, err := src.Resolve(t.Context(), name, ""); err != nil || got != s.commit {
 					t.Errorf("%s %s: %q, %v", path, name, got, err)
 				}
 			}
@@ -40,11 +40,11 @@ func TestACommitIsNamedByBranchTagHeadOrObjectOnly(t *testing.T) {
 				"refs/heads/", "main ", "main\n", "main\x00", "mäin\xff", "$(id)", "`id`", "both", "nosuch", "refs/heads/nosuch", "config",
 				strings.Repeat("a", 300), strings.Repeat("0", 40), "v1^{tree}", git(t, s.src, "rev-parse", "HEAD^{tree}"), git(t, s.src, "rev-parse", "HEAD:a.txt"),
 			} {
-				if got, err := src.Resolve(t.Context(), name); err == nil {
+				if got, err := src.Resolve(t.Context(), name, ""); err == nil {
 					t.Errorf("%s %q: resolved to %s", path, name, got)
 				}
 			}
-			if _, err := src.Resolve(t.Context(), "nosuch"); !errors.Is(err, ErrNoCommit) {
+			if _, err := src.Resolve(t.Context(), "nosuch", ""); !errors.Is(err, ErrNoCommit) {
 				t.Errorf("unknown name: %v", err)
 			}
 		}
@@ -88,7 +88,7 @@ func TestNothingPlantedInASourceRunsOrCounts(t *testing.T) {
 
 	src, err := OpenSource(t.Context(), s.src)
 	must(t, err)
-	if got, err := src.Resolve(t.Context(), "main"); err != nil || got != s.commit {
+	if got, err := src.Resolve(t.Context(), "main", ""); err != nil || got != s.commit {
 		t.Fatalf("main is %q, %v", got, err)
 	}
 	s.work = t.TempDir()

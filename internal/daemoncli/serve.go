@@ -42,15 +42,16 @@ func (t *tree) serveCommand() *cobra.Command {
 
 // service is everything that is open while the service runs.
 type service struct {
-	t        *tree
-	logger   *slog.Logger
-	started  time.Time
-	socket   string
-	store    *store.Store
-	ledger   *audit.Ledger
-	blobs    *blob.Store
-	dispatch *dispatch.Service
-	report   jail.Report
+	t         *tree
+	logger    *slog.Logger
+	started   time.Time
+	socket    string
+	listening fs.FileInfo // the socket file itself
+	store     *store.Store
+	ledger    *audit.Ledger
+	blobs     *blob.Store
+	dispatch  *dispatch.Service
+	report    jail.Report
 }
 
 func (t *tree) serve(ctx context.Context) error {
@@ -65,6 +66,9 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, s.close())
 	}
 	s.socket = listener.Addr().String()
+	if s.listening, err = os.Lstat(s.socket); err != nil {
+		return errors.Join(err, listener.Close(), s.close())
+	}
 	srv := server.New(server.Config{
 		Dispatch: s.dispatch, Ledger: s.ledger, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger,
 	})
@@ -90,8 +94,12 @@ func (s *service) shutdown(srv *server.Server) error {
 		Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: "asked to", Running: int64(running)},
 	}, nil)
 	err = errors.Join(err, logErr, s.close())
-	// Last of all: whoever waits for the end of the service waits for this.
-	return errors.Join(err, os.Remove(s.socket))
+	// Last of all: whoever waits for the end of the service waits for this. The
+	// next service may listen there already, and then the socket is its own.
+	if now, statErr := os.Lstat(s.socket); statErr == nil && os.SameFile(now, s.listening) {
+		err = errors.Join(err, os.Remove(s.socket))
+	}
+	return err
 }
 
 // open opens everything in the order in which one stands on another. Whatever

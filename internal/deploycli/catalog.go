@@ -18,7 +18,7 @@ import (
 const manifestName = "bailiwick.yaml"
 
 func (p *program) catalogCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "catalog", Short: "Plan, sign and inspect the catalog"}
+	cmd := group("catalog", "Plan, sign and inspect the catalog")
 	cmd.AddCommand(
 		p.planCommand(), p.applyCommand(), p.signCommand(), p.listCommand(), p.showCommand(),
 		p.verifyCommand(), p.historyCommand(), p.diffCommand(),

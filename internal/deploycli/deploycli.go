@@ -80,6 +80,12 @@ func (p *program) command() *cobra.Command {
 	return root
 }
 
+// group is a noun, whose verbs are added to it. A verb that it does not have is
+// an error: cobra by itself prints help and calls that a success.
+func group(use, short string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+}
+
 // say writes a line for people, beside the answer.
 func (p *program) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.Stderr, format+"\n", args...) // nothing is left to tell it to

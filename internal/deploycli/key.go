@@ -13,7 +13,7 @@ import (
 )
 
 func (p *program) keyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "key", Short: "Make and show deploy keys"}
+	cmd := group("key", "Make and show deploy keys")
 	var plain bool
 	var name string
 	create := &cobra.Command{

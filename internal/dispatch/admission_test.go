@@ -123,6 +123,56 @@ func TestAWorkerIsStartedByItsOwnAdmissionOnly(t *testing.T) {
 	}
 }
 
+// A crash between the durable decision and its effect repeats the effect, for
+// exactly what the log admitted; one that may have had its effect is not
+// repeated.
+//
+// proves R-O6
+func TestWhatWasAdmittedAndNeverBegunIsBegunAfterARestart(t *testing.T) {
+	for name, c := range map[string]struct {
+		begins bool
+		change func(*row, *record.Manifest)
+	}{
+		"never begun":     {true, func(*row, *record.Manifest) {}},
+		"maybe begun":     {false, func(r *row, _ *record.Manifest) { r.key = "a2V5" }},
+		"cancelled":       {false, func(r *row, _ *record.Manifest) { r.record.CancelBy = "local:ann" }},
+		"expired by then": {false, func(_ *row, m *record.Manifest) { m.Expires = time.Now().Add(-time.Minute) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t)
+			r := testRow("dispatch-1")
+			m := record.Manifest{
+				V: 1, ID: r.record.ID, Attempt: 1, Principal: "local:ann", RevisionDigest: r.record.Manifest, Subagent: "edit", Role: "transform", Target: "local",
+				Limits: api.DefaultLimits(), Egress: []string{}, Input: api.DigestOf([]byte("{}")), Expires: time.Now().Add(time.Hour).UTC(), Nonce: strings.Repeat("0", 32),
+			}
+			c.change(&r, &m)
+			envelope, err := g.sign(t.Context(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.record.Manifest, err = g.cfg.Blobs.Put(t.Context(), envelope); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.cfg.Blobs.Put(t.Context(), []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+			g.admission(t, r) // and the service ends here
+			if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return update(tx, r) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := g.recover(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if g.started(t) != c.begins {
+				t.Errorf("begun = %v, want %v", !c.begins, c.begins)
+			}
+			if got, _, err := g.row(t.Context(), r.record.ID); err != nil || !got.record.State.Ended() {
+				t.Errorf("record %+v, %v", got.record, err)
+			}
+		})
+	}
+}
+
 // A worker that says nothing and leaves nothing is lost, not finished.
 //
 // proves R-D3

@@ -26,10 +26,16 @@ func (s *Service) row(ctx context.Context, id api.DispatchID) (r row, ok bool, e
 	return r, ok, err
 }
 
+// Bounds of the blobs that are read whole.
+const (
+	maxManifest = 1 << 20
+	maxInput    = 2 << 20
+)
+
 // manifest returns a dispatch manifest that this service signed.
 func (s *Service) manifest(ctx context.Context, d api.Digest) (record.Manifest, error) {
 	var m record.Manifest
-	envelope, err := s.cfg.Blobs.Get(ctx, d, 1<<20)
+	envelope, err := s.cfg.Blobs.Get(ctx, d, maxManifest)
 	if err != nil {
 		return m, err
 	}
@@ -85,25 +91,33 @@ func (s *Service) access(ctx context.Context, principal api.Principal, action po
 // dispatch has ended or the time is over.
 func (s *Service) Describe(ctx context.Context, principal api.Principal, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
 	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
-	if err != nil || wait <= 0 || r.record.State.Ended() {
+	if err != nil || wait <= 0 {
 		return r.record, err
 	}
-	s.mu.Lock()
-	a := s.active[id]
-	s.mu.Unlock()
-	if a != nil {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		// Every end is a commit, so what is read after this channel is there
+		// misses none.
+		changed := s.cfg.Store.Committed()
+		if r, _, err = s.row(ctx, id); err != nil || r.record.State.Ended() {
+			return r.record, err
+		}
+		s.mu.Lock()
+		if a := s.active[id]; a != nil {
+			changed = a.ended
+		}
+		s.mu.Unlock()
 		select {
-		case <-a.ended:
+		case <-changed:
 		case <-timer.C:
+			return r.record, nil
 		case <-ctx.Done():
 			return api.Dispatch{}, ctx.Err()
 		case <-s.life.Done():
+			return r.record, nil
 		}
 	}
-	r, _, err = s.row(context.WithoutCancel(ctx), id)
-	return r.record, err
 }
 
 // List returns the newest dispatches that principal may see, newest first.

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -59,6 +61,9 @@ type Service struct {
 func Open(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}}
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := errors.Join(os.RemoveAll(cfg.Dirs.Scratch()), os.MkdirAll(cfg.Dirs.Scratch(), 0o700)); err != nil {
+		return nil, err
+	}
 	s.book = &book{cfg: cfg}
 	if err := s.book.open(ctx); err != nil {
 		return nil, err
@@ -106,15 +111,58 @@ func (s *Service) recover(ctx context.Context) error {
 			err = s.found(ctx, r, "running")
 			s.supervise(r, w)
 		case errors.Is(err, executor.ErrGone):
-			if err = s.found(ctx, r, "ended"); err == nil {
-				err = s.collect(ctx, r)
-			}
+			err = s.resolve(ctx, r)
 		}
 		if err != nil {
 			return fmt.Errorf("dispatch %s: %w", r.record.ID, err)
 		}
 	}
 	return s.sweep(ctx)
+}
+
+// resolve deals with a dispatch that no worker has: one that never began is
+// begun, as the log admitted it; any other has ended in whatever way its
+// directory says.
+func (s *Service) resolve(ctx context.Context, r row) error {
+	job, m, err := s.unfired(ctx, r)
+	if err != nil {
+		return err
+	}
+	if job == nil {
+		if err := s.found(ctx, r, "ended"); err != nil {
+			return err
+		}
+		return s.collect(ctx, r)
+	}
+	entries, err := s.cfg.Ledger.List(ctx, audit.Query{Dispatch: m.ID, Kind: record.KindDispatchAccepted, Limit: 1})
+	if err != nil || len(entries) == 0 {
+		return errors.Join(err, errors.New("the log has no entry that admits it"))
+	}
+	admission, err := s.cfg.Ledger.Readmit(ctx, record.KindDispatchAccepted, entries[0].Seq)
+	if err != nil {
+		return err
+	}
+	if err := s.found(ctx, r, "absent"); err != nil {
+		return err
+	}
+	s.start(admission, r, *job)
+	return nil
+}
+
+// unfired returns the job of a dispatch of which nothing can have happened
+// yet: no key is bound, so no worker was told to proceed, and its manifest is
+// still good. Otherwise it returns nil.
+func (s *Service) unfired(ctx context.Context, r row) (*executor.Job, record.Manifest, error) {
+	m, err := s.manifest(ctx, r.record.Manifest)
+	if err != nil || r.key != "" || r.record.CancelBy != "" || m.Check(s.cfg.Now()) != nil {
+		return nil, m, err
+	}
+	envelope, err := s.cfg.Blobs.Get(ctx, r.record.Manifest, maxManifest)
+	if err != nil {
+		return nil, m, err
+	}
+	input, err := s.cfg.Blobs.Get(ctx, m.Input, maxInput)
+	return &executor.Job{Dir: s.attemptDir(r), Manifest: envelope, Input: input}, m, err
 }
 
 func (s *Service) attemptDir(r row) string { return s.cfg.Dirs.Dispatch(r.record.ID, r.record.Attempt) }

@@ -207,7 +207,7 @@ func (s *Service) complete(ctx context.Context, a *ask) error {
 	if commit == "" {
 		commit = "HEAD"
 	}
-	if a.commit, err = repo.Resolve(ctx, commit); err != nil {
+	if a.commit, err = repo.Resolve(ctx, commit, s.cfg.Dirs.Scratch()); err != nil {
 		return api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
 	}
 	return nil
@@ -298,6 +298,10 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 	digest, err := s.cfg.Blobs.Put(ctx, envelope)
 	if err == nil {
 		_, err = s.cfg.Blobs.Put(ctx, a.request.Input)
+	}
+	if err != nil && ctx.Err() == nil {
+		return api.Dispatch{}, api.Errorf(api.CodeAuditUnavailable, "what the decision is about cannot be stored, so nothing is allowed: %w", err).
+			WithHint("see to the disk of the state directory")
 	}
 	if err != nil {
 		return api.Dispatch{}, err
