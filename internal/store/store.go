@@ -80,7 +80,7 @@ func Create(ctx context.Context, cfg Config) (*Store, error) {
 	if err := makeDir(cfg.Dir); err != nil {
 		return nil, err
 	}
-	l, err := acquire(cfg.Dir)
+	l, err := acquire(ctx, cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := checkDir(cfg.Dir); err != nil {
 		return nil, err
 	}
-	l, err := acquire(cfg.Dir)
+	l, err := acquire(ctx, cfg.Dir)
 	if err != nil {
 		return nil, err
 	}

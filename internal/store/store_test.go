@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 func pairs() []Migration {
@@ -217,6 +219,61 @@ func TestASecondOwnerIsRefusedAndToldWho(t *testing.T) {
 		t.Fatalf("after the owner ended: %v", err)
 	}
 	_ = s.Close()
+}
+
+// A killed owner may have been about to start a process, which has the lock
+// until its exec. The next owner waits for that, and for nothing longer.
+func TestTheLockOfAKilledOwnerIsWaitedFor(t *testing.T) {
+	s, dir := create(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, lockName)
+	if err := os.WriteFile(path, []byte(strconv.Itoa(dead.Process.Pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A child that holds the lock, as between fork and exec, and then lets go.
+	child := exec.Command("flock", path, "sh", "-c", "echo held; read line")
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error)
+	go func() {
+		s, err := Open(t.Context(), config(dir))
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Errorf("opened while the child has the lock: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if _, err := stdin.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestDamageIsRefusedWithTheFileAndWhatToDo(t *testing.T) {
