@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -51,7 +52,7 @@ func (s *Service) collect(ctx context.Context, r row) error {
 // read turns the directory of an attempt into the truth about it.
 func (s *Service) read(ctx context.Context, r row) (outcome, error) {
 	dir := s.attemptDir(r)
-	envelope, err := readBounded(filepath.Join(dir, record.WorkResult), maxResult)
+	envelope, err := blob.ReadBounded(filepath.Join(dir, record.WorkResult), maxResult)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.lost(ctx, r, dir)
 	}
@@ -98,7 +99,7 @@ func (s *Service) lost(ctx context.Context, r row, dir string) (outcome, error) 
 // lastWords is what the worker itself printed, which is nothing unless it
 // went wrong.
 func (s *Service) lastWords(dir string) string {
-	b, err := readBounded(filepath.Join(dir, record.WorkErrors), 1<<20)
+	b, err := blob.ReadBounded(filepath.Join(dir, record.WorkErrors), 1<<20)
 	if err != nil || len(b) == 0 {
 		return ""
 	}

@@ -294,16 +294,3 @@ func forward(r io.Reader, offset int64, each func(api.Chunk) error) (int64, erro
 		}
 	}
 }
-
-func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // G304: paths are of our own directories
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("%s: larger than %d bytes", path, limit)
-	}
-	return b, err
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
@@ -124,7 +125,7 @@ func (a *attempt) checkOutput() error {
 	if found == nil {
 		return fail(api.ReasonOutput, "outputs/%s is missing, and the output schema of subagent %q asks for it", resultFile, a.manifest.Subagent)
 	}
-	b, err := readBounded(filepath.Join(a.cfg.Dir, record.WorkOut, found.Digest.Hex()), maxValue)
+	b, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkOut, found.Digest.Hex()), maxValue)
 	if err != nil {
 		return fail(api.ReasonOutput, "outputs/%s: %w", resultFile, err)
 	}

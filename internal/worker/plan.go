@@ -41,7 +41,7 @@ func (a *attempt) verifyManifest(ctx context.Context) error {
 }
 
 func (a *attempt) verifyIntegrity(ctx context.Context) error {
-	envelope, err := readBounded(filepath.Join(a.cfg.Dir, record.WorkManifest), 1<<20)
+	envelope, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkManifest), 1<<20)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (a *attempt) checkAgainstSubagent() error {
 // verifyLaunch prepares the agent's start from the input that the manifest
 // names.
 func (a *attempt) verifyLaunch() error {
-	input, err := readBounded(filepath.Join(a.cfg.Dir, record.WorkInput), 2<<20)
+	input, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkInput), 2<<20)
 	if err != nil {
 		return fail(api.ReasonIntegrity, "%w", err)
 	}

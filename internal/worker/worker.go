@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -133,7 +134,7 @@ func (a *attempt) execute(ctx context.Context) error {
 // load reads the manifest without trusting it: it says how long to wait for
 // the service, and which dispatch a refusal is about.
 func (a *attempt) load() error {
-	b, err := readBounded(filepath.Join(a.cfg.Dir, record.WorkManifest), 1<<20)
+	b, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkManifest), 1<<20)
 	if err != nil {
 		return fail(api.ReasonIntegrity, "%w", err)
 	}
