@@ -10,7 +10,7 @@ import (
 // specification.
 type Dirs struct {
 	Data    string // catalog and trust root: written by people, read by the service
-	Config  string // deploy key
+	Config  string // deploy key, configuration of the service
 	State   string // the service's own: state database, dispatches, service key
 	Runtime string // sockets; empty when the system has no such place
 }
@@ -56,6 +56,9 @@ func (d Dirs) TrustRoot() string { return filepath.Join(d.Data, "trust.json") }
 
 // DeployKey is where the deploy key is kept unless told otherwise.
 func (d Dirs) DeployKey() string { return filepath.Join(d.Config, "deploy.key") }
+
+// ServiceConfig is where the service's configuration is, if there is one.
+func (d Dirs) ServiceConfig() string { return filepath.Join(d.Config, "service.yaml") }
 
 // Blobs is the folder of inputs, manifests, patches, outputs and results.
 func (d Dirs) Blobs() string { return filepath.Join(d.State, "blobs") }

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Approval is who applies a plan, why, and with which keys.
@@ -99,7 +100,7 @@ func (c *Catalog) checkApproval(a Approval) error {
 		}
 	}
 	for what, s := range map[string]string{"author": a.Author, "reason": a.Reason} {
-		if err := checkText(s); err != nil || len(s) > maxNote {
+		if err := strictyaml.CheckText(s); err != nil || len(s) > maxNote {
 			return api.Errorf(api.CodeInvalid, "%s: want at most %d bytes of plain text", what, maxNote)
 		}
 	}

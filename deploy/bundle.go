@@ -18,6 +18,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 const setupScript = "setup.sh"
@@ -31,13 +32,13 @@ func (r *reader) bundle(d *decl, from string, v *api.Capability) {
 	n := d.at("from")
 	dir, err := openDir(r.root, from)
 	if err != nil {
-		r.at(n, "from: %v", err)
+		r.At(n, "from: %v", err)
 		return
 	}
-	b := &bundleReader{ctx: r.ctx, refuse: func(format string, args ...any) { r.at(n, "from: "+format, args...) }}
+	b := &bundleReader{ctx: r.ctx, refuse: func(format string, args ...any) { r.At(n, "from: "+format, args...) }}
 	b.walk(dir, from, "")
 	if err := dir.Close(); err != nil {
-		r.at(n, "from: %v", err)
+		r.At(n, "from: %v", err)
 	}
 	slices.SortFunc(b.files, func(x, y api.File) int { return strings.Compare(x.Path, y.Path) })
 	v.Files = b.files
@@ -48,28 +49,28 @@ func (r *reader) bundle(d *decl, from string, v *api.Capability) {
 		r.m.files[f.Digest] = staged{from, f}
 	}
 	if len(v.Files) == 0 && !b.stop {
-		r.at(n, "from: %s holds no files", from)
+		r.At(n, "from: %s holds no files", from)
 	}
 }
 
 // file returns the text of a file below the manifest's folder.
 func (r *reader) file(n *yaml.Node, what string) string {
-	name := r.line(n, what)
+	name := r.Line(n, what)
 	if name == "" {
 		return ""
 	}
 	dir, err := openDir(r.root, path.Dir(filepath.ToSlash(name)))
 	if err != nil {
-		r.at(n, "%s: %v", what, err)
+		r.At(n, "%s: %v", what, err)
 		return ""
 	}
-	b, err := readRegular(dir, path.Base(filepath.ToSlash(name)), maxText)
+	b, err := readRegular(dir, path.Base(filepath.ToSlash(name)), strictyaml.MaxText)
 	if err = errors.Join(err, dir.Close()); err != nil {
-		r.at(n, "%s: %s: %v", what, clip(name), err)
+		r.At(n, "%s: %s: %v", what, strictyaml.Clip(name), err)
 		return ""
 	}
-	if err := checkText(string(b)); err != nil {
-		r.at(n, "%s: %s: %v", what, clip(name), err)
+	if err := strictyaml.CheckText(string(b)); err != nil {
+		r.At(n, "%s: %s: %v", what, strictyaml.Clip(name), err)
 		return ""
 	}
 	return string(b)
@@ -154,10 +155,10 @@ func (b *bundleReader) add(dir *os.Root, name, from, p string) {
 func openDir(root *os.Root, rel string) (*os.Root, error) {
 	clean := filepath.ToSlash(filepath.Clean(rel))
 	if filepath.IsAbs(rel) || strings.HasPrefix(rel, "/") {
-		return nil, fmt.Errorf("%q is absolute; paths are relative to the manifest", clip(rel))
+		return nil, fmt.Errorf("%q is absolute; paths are relative to the manifest", strictyaml.Clip(rel))
 	}
 	if clean == ".." || strings.HasPrefix(clean, "../") {
-		return nil, fmt.Errorf("%q leads out of the manifest's folder", clip(rel))
+		return nil, fmt.Errorf("%q leads out of the manifest's folder", strictyaml.Clip(rel))
 	}
 	at, err := root.OpenRoot(".")
 	if err != nil {
@@ -169,7 +170,7 @@ func openDir(root *os.Root, rel string) (*os.Root, error) {
 	for part := range strings.SplitSeq(clean, "/") {
 		next, err := descend(at, part)
 		if err = errors.Join(err, at.Close()); err != nil {
-			return nil, fmt.Errorf("%s: %w", clip(rel), err)
+			return nil, fmt.Errorf("%s: %w", strictyaml.Clip(rel), err)
 		}
 		at = next
 	}
@@ -183,7 +184,7 @@ func descend(dir *os.Root, name string) (*os.Root, error) {
 		return nil, plainErr(err)
 	}
 	if !st.IsDir() {
-		return nil, fmt.Errorf("%s is %s, want a directory", clip(name), typeOf(st.Mode()))
+		return nil, fmt.Errorf("%s is %s, want a directory", strictyaml.Clip(name), typeOf(st.Mode()))
 	}
 	sub, err := dir.OpenRoot(name)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // checkSubagent enforces what can be known from the declaration alone:
@@ -22,17 +23,17 @@ func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 	r.checkAgent(d, v)
 	for _, field := range []string{"role", "tier"} {
 		if d.pos[field] == nil {
-			r.at(d.node, "subagent: the key %q is missing", field)
+			r.At(d.node, "subagent: the key %q is missing", field)
 		}
 	}
 	if n := d.pos["tier"]; n != nil && n.Value == api.Observe.String() && v.Verify != nil {
-		r.at(d.at("verify"), "verify: judges a patch, but a subagent of tier observe returns none; say tier: reversible or drop verify")
+		r.At(d.at("verify"), "verify: judges a patch, but a subagent of tier observe returns none; say tier: reversible or drop verify")
 	}
 	r.schema(d.pos["input"], "input", v.Input, true)
 	r.schema(d.pos["output"], "output", v.Output, false)
 	if v.Prompt != "" {
 		if _, err := template.New("prompt").Option("missingkey=error").Parse(v.Prompt); err != nil {
-			r.at(d.at("prompt"), "prompt: %s", oneLine(err.Error()))
+			r.At(d.at("prompt"), "prompt: %s", strictyaml.OneLine(err.Error()))
 		}
 	}
 }
@@ -41,19 +42,19 @@ func (r *reader) checkAgent(d *decl, v api.Subagent) {
 	switch v.Agent {
 	case "":
 		if d.pos["agent"] == nil {
-			r.at(d.node, "subagent: the key \"agent\" is missing; this version knows: command")
+			r.At(d.node, "subagent: the key \"agent\" is missing; this version knows: command")
 		}
 	case "command":
 		if len(v.Command) == 0 {
-			r.at(d.at("command"), "subagent: agent \"command\" needs a command, such as [./rewrite.sh]")
+			r.At(d.at("command"), "subagent: agent \"command\" needs a command, such as [./rewrite.sh]")
 		}
 	case "claude-code", "codex", "opencode", "gemini":
-		r.at(d.at("agent"), "agent: %q is not supported yet in this version, which knows: command", v.Agent)
+		r.At(d.at("agent"), "agent: %q is not supported yet in this version, which knows: command", v.Agent)
 	default:
-		r.at(d.at("agent"), "agent: %q is unknown; this version knows: command", clip(v.Agent))
+		r.At(d.at("agent"), "agent: %q is unknown; this version knows: command", strictyaml.Clip(v.Agent))
 	}
 	if v.Agent != "command" && v.Agent != "" && v.Command != nil {
-		r.at(d.at("command"), "command: is for agent \"command\" only")
+		r.At(d.at("command"), "command: is for agent \"command\" only")
 	}
 }
 
@@ -65,28 +66,28 @@ func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object b
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		r.at(n, "%s: want a JSON Schema, which is a mapping, got %s", what, kindOf(n))
+		r.At(n, "%s: want a JSON Schema, which is a mapping, got %s", what, strictyaml.KindOf(n))
 		return
 	}
 	var given any
 	if err := json.Unmarshal(raw, &given); err == nil {
 		err = checkKeywords(given)
 		if err != nil {
-			r.at(n, "%s: not a JSON Schema: %v", what, err)
+			r.At(n, "%s: not a JSON Schema: %v", what, err)
 			return
 		}
 	}
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {
-		r.at(n, "%s: not a JSON Schema: %s", what, oneLine(err.Error()))
+		r.At(n, "%s: not a JSON Schema: %s", what, strictyaml.OneLine(err.Error()))
 		return
 	}
 	if _, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true}); err != nil {
-		r.at(n, "%s: not a JSON Schema that compiles: %s", what, oneLine(err.Error()))
+		r.At(n, "%s: not a JSON Schema that compiles: %s", what, strictyaml.OneLine(err.Error()))
 		return
 	}
 	if object && s.Type != "" && s.Type != "object" || object && len(s.Types) > 0 && !slices.Contains(s.Types, "object") {
-		r.at(n, "%s: the input of a dispatch is a JSON object, but this schema wants another type", what)
+		r.At(n, "%s: the input of a dispatch is a JSON object, but this schema wants another type", what)
 	}
 }
 
@@ -94,16 +95,16 @@ func (r *reader) checkTarget(d *decl, v api.Target) {
 	want := func(field, got, value string) {
 		switch {
 		case d.pos[field] == nil:
-			r.at(d.node, "target: the key %q is missing; this version knows: %s", field, value)
+			r.At(d.node, "target: the key %q is missing; this version knows: %s", field, value)
 		case got != value && got != "":
-			r.at(d.at(field), "%s: %q is not supported in this version, which knows: %s", field, clip(got), value)
+			r.At(d.at(field), "%s: %q is not supported in this version, which knows: %s", field, strictyaml.Clip(got), value)
 		}
 	}
 	want("executor", v.Executor, "jail")
 	want("level", v.Level, "full")
 	if d.pos["mode"] == nil {
-		r.at(d.node, "target: the key \"mode\" is missing: readonly, guarded or open")
+		r.At(d.node, "target: the key \"mode\" is missing: readonly, guarded or open")
 	} else if _, err := v.Mode.Ceiling(); err != nil {
-		r.at(d.at("mode"), "%v", err)
+		r.At(d.at("mode"), "%v", err)
 	}
 }

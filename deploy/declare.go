@@ -9,24 +9,25 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 func (r *reader) capability(d *decl, what string) {
 	var v api.Capability
 	from := ""
-	r.fields(d.node, what, map[string]func(*yaml.Node){
-		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.name(n, "name") }),
-		"description": func(n *yaml.Node) { v.Description = r.line(n, "description") },
-		"from":        d.in("from", func(n *yaml.Node) { from = r.line(n, "from") }),
+	r.Fields(d.node, what, map[string]func(*yaml.Node){
+		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
+		"description": func(n *yaml.Node) { v.Description = r.Line(n, "description") },
+		"from":        d.in("from", func(n *yaml.Node) { from = r.Line(n, "from") }),
 		"requires": func(n *yaml.Node) {
-			r.items(n, "requires", func(i int, item *yaml.Node) {
+			r.Items(n, "requires", func(i int, item *yaml.Node) {
 				v.Requires = append(v.Requires, r.requirement(item, fmt.Sprintf("requires[%d]", i)))
 			})
 		},
 	})
 	if from == "" {
 		if d.node.Kind == yaml.MappingNode && d.pos["from"] == nil {
-			r.at(d.node, "%s: the key \"from\" is missing; it names the directory of the capability's files", what)
+			r.At(d.node, "%s: the key \"from\" is missing; it names the directory of the capability's files", what)
 		}
 		return
 	}
@@ -36,45 +37,45 @@ func (r *reader) capability(d *decl, what string) {
 
 func (r *reader) requirement(n *yaml.Node, what string) api.Requirement {
 	var v api.Requirement
-	before := len(r.all)
-	r.fields(n, what, map[string]func(*yaml.Node){
+	before := r.Len()
+	r.Fields(n, what, map[string]func(*yaml.Node){
 		"exec": func(n *yaml.Node) {
-			v.Exec = r.line(n, what+".exec")
+			v.Exec = r.Line(n, what+".exec")
 			if strings.ContainsAny(v.Exec, "/ ") {
-				r.at(n, "%s.exec: want the name of a program", what)
+				r.At(n, "%s.exec: want the name of a program", what)
 			}
 		},
 		"git": func(n *yaml.Node) {
-			v.Git = r.line(n, what+".git")
+			v.Git = r.Line(n, what+".git")
 			if v.Git != "worktree" {
-				r.at(n, "%s.git: want worktree", what)
+				r.At(n, "%s.git: want worktree", what)
 			}
 		},
 	}, "env", "tool")
-	if len(r.all) == before && (v.Exec == "") == (v.Git == "") {
-		r.at(n, "%s: want either exec or git", what)
+	if r.Len() == before && (v.Exec == "") == (v.Git == "") {
+		r.At(n, "%s: want either exec or git", what)
 	}
 	return v
 }
 
 func (r *reader) subagent(d *decl, what string) {
 	var v api.Subagent
-	r.fields(d.node, what, map[string]func(*yaml.Node){
-		"name":         d.in("name", func(n *yaml.Node) { v.Name = r.name(n, "name") }),
-		"description":  func(n *yaml.Node) { v.Description = r.line(n, "description") },
-		"agent":        d.in("agent", func(n *yaml.Node) { v.Agent = r.line(n, "agent") }),
-		"command":      d.in("command", func(n *yaml.Node) { v.Command = r.texts(n, "command") }),
-		"model":        func(n *yaml.Node) { v.Model = r.line(n, "model") },
+	r.Fields(d.node, what, map[string]func(*yaml.Node){
+		"name":         d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
+		"description":  func(n *yaml.Node) { v.Description = r.Line(n, "description") },
+		"agent":        d.in("agent", func(n *yaml.Node) { v.Agent = r.Line(n, "agent") }),
+		"command":      d.in("command", func(n *yaml.Node) { v.Command = r.Texts(n, "command") }),
+		"model":        func(n *yaml.Node) { v.Model = r.Line(n, "model") },
 		"system":       d.in("system", func(n *yaml.Node) { v.System = r.file(n, "system") }),
-		"prompt":       d.in("prompt", func(n *yaml.Node) { v.Prompt = r.text(n, "prompt") }),
-		"input":        d.in("input", func(n *yaml.Node) { v.Input = r.json(n, "input") }),
-		"output":       d.in("output", func(n *yaml.Node) { v.Output = r.json(n, "output") }),
-		"role":         d.in("role", func(n *yaml.Node) { v.Role = r.name(n, "role") }),
-		"tier":         d.in("tier", func(n *yaml.Node) { r.scalar(n, "tier", &v.Tier) }),
+		"prompt":       d.in("prompt", func(n *yaml.Node) { v.Prompt = r.Text(n, "prompt") }),
+		"input":        d.in("input", func(n *yaml.Node) { v.Input = r.JSON(n, "input") }),
+		"output":       d.in("output", func(n *yaml.Node) { v.Output = r.JSON(n, "output") }),
+		"role":         d.in("role", func(n *yaml.Node) { v.Role = r.Name(n, "role") }),
+		"tier":         d.in("tier", func(n *yaml.Node) { r.Scalar(n, "tier", &v.Tier) }),
 		"capabilities": r.names(d, "capabilities", &v.Capabilities),
 		"verify":       d.in("verify", func(n *yaml.Node) { v.Verify = r.verify(n) }),
 		"limits":       d.in("limits", func(n *yaml.Node) { v.Limits = r.limits(n) }),
-		"target":       d.in("target", func(n *yaml.Node) { v.Target = r.name(n, "target") }),
+		"target":       d.in("target", func(n *yaml.Node) { v.Target = r.Name(n, "target") }),
 	}, "egress", "tools", "secrets", "requires")
 	if d.node.Kind == yaml.MappingNode {
 		r.checkSubagent(d, v)
@@ -84,31 +85,31 @@ func (r *reader) subagent(d *decl, what string) {
 
 func (r *reader) verify(n *yaml.Node) *api.Verify {
 	v := &api.Verify{}
-	r.fields(n, "verify", map[string]func(*yaml.Node){
-		"command":    func(n *yaml.Node) { v.Command = r.texts(n, "verify.command") },
-		"timeout":    func(n *yaml.Node) { r.scalar(n, "verify.timeout", &v.Timeout) },
-		"reportOnly": func(n *yaml.Node) { v.ReportOnly = r.truth(n, "verify.reportOnly") },
+	r.Fields(n, "verify", map[string]func(*yaml.Node){
+		"command":    func(n *yaml.Node) { v.Command = r.Texts(n, "verify.command") },
+		"timeout":    func(n *yaml.Node) { r.Scalar(n, "verify.timeout", &v.Timeout) },
+		"reportOnly": func(n *yaml.Node) { v.ReportOnly = r.Truth(n, "verify.reportOnly") },
 	})
 	if len(v.Command) == 0 && n.Kind == yaml.MappingNode {
-		r.at(n, "verify: the key \"command\" is missing or empty")
+		r.At(n, "verify: the key \"command\" is missing or empty")
 	}
 	return v
 }
 
 func (r *reader) limits(n *yaml.Node) api.Limits {
 	var v api.Limits
-	r.fields(n, "limits", map[string]func(*yaml.Node){
-		"timeout":   func(n *yaml.Node) { r.scalar(n, "limits.timeout", &v.Timeout) },
-		"memory":    func(n *yaml.Node) { r.scalar(n, "limits.memory", &v.Memory) },
-		"processes": func(n *yaml.Node) { v.Processes = r.count(n, "limits.processes") },
-		"disk":      func(n *yaml.Node) { r.scalar(n, "limits.disk", &v.Disk) },
-		"fileSize":  func(n *yaml.Node) { r.scalar(n, "limits.fileSize", &v.FileSize) },
-		"files":     func(n *yaml.Node) { v.Files = r.count(n, "limits.files") },
-		"cpu":       func(n *yaml.Node) { v.CPU = r.positive(n, "limits.cpu") },
-		"log":       func(n *yaml.Node) { r.scalar(n, "limits.log", &v.Log) },
+	r.Fields(n, "limits", map[string]func(*yaml.Node){
+		"timeout":   func(n *yaml.Node) { r.Scalar(n, "limits.timeout", &v.Timeout) },
+		"memory":    func(n *yaml.Node) { r.Scalar(n, "limits.memory", &v.Memory) },
+		"processes": func(n *yaml.Node) { v.Processes = r.Count(n, "limits.processes") },
+		"disk":      func(n *yaml.Node) { r.Scalar(n, "limits.disk", &v.Disk) },
+		"fileSize":  func(n *yaml.Node) { r.Scalar(n, "limits.fileSize", &v.FileSize) },
+		"files":     func(n *yaml.Node) { v.Files = r.Count(n, "limits.files") },
+		"cpu":       func(n *yaml.Node) { v.CPU = r.Positive(n, "limits.cpu") },
+		"log":       func(n *yaml.Node) { r.Scalar(n, "limits.log", &v.Log) },
 	}, "cost", "tokens", "turns")
 	if err := v.Check(); err != nil {
-		r.at(n, "limits.%v", err)
+		r.At(n, "limits.%v", err)
 	}
 	return v
 }
@@ -117,17 +118,17 @@ var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 func (r *reader) env(d *decl, what string) {
 	v := api.Env{Values: map[string]string{}}
-	r.fields(d.node, what, map[string]func(*yaml.Node){
-		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.name(n, "name") }),
-		"description": func(n *yaml.Node) { v.Description = r.line(n, "description") },
+	r.Fields(d.node, what, map[string]func(*yaml.Node){
+		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
+		"description": func(n *yaml.Node) { v.Description = r.Line(n, "description") },
 		"values": func(n *yaml.Node) {
 			if n.Kind != yaml.MappingNode {
-				r.at(n, "values: want a mapping of names to texts, got %s", kindOf(n))
+				r.At(n, "values: want a mapping of names to texts, got %s", strictyaml.KindOf(n))
 				return
 			}
 			seen := map[string]*yaml.Node{}
 			for i := 0; i+1 < len(n.Content); i += 2 {
-				if key := n.Content[i]; r.key(key, "values", seen) {
+				if key := n.Content[i]; r.Key(key, "values", seen) {
 					r.envValue(key, n.Content[i+1], v.Values)
 				}
 			}
@@ -139,33 +140,33 @@ func (r *reader) env(d *decl, what string) {
 func (r *reader) envValue(key, value *yaml.Node, into map[string]string) {
 	switch {
 	case !envName.MatchString(key.Value):
-		r.at(key, "values: %q is not the name of an environment variable", clip(key.Value))
+		r.At(key, "values: %q is not the name of an environment variable", strictyaml.Clip(key.Value))
 	case strings.HasPrefix(strings.ToUpper(key.Value), "BAILIWICK_"):
-		r.at(key, "values: names beginning with BAILIWICK_ belong to the worker")
+		r.At(key, "values: names beginning with BAILIWICK_ belong to the worker")
 	}
-	into[key.Value] = r.text(value, "values."+clip(key.Value))
+	into[key.Value] = r.Text(value, "values."+strictyaml.Clip(key.Value))
 }
 
 var remoteRepo = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://|[^/]*:)`)
 
 func (r *reader) source(d *decl, what string) {
 	var v api.Source
-	r.fields(d.node, what, map[string]func(*yaml.Node){
-		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.name(n, "name") }),
-		"description": func(n *yaml.Node) { v.Description = r.line(n, "description") },
-		"repo":        d.in("repo", func(n *yaml.Node) { v.Repo = r.line(n, "repo") }),
+	r.Fields(d.node, what, map[string]func(*yaml.Node){
+		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
+		"description": func(n *yaml.Node) { v.Description = r.Line(n, "description") },
+		"repo":        d.in("repo", func(n *yaml.Node) { v.Repo = r.Line(n, "repo") }),
 	}, "credentials", "env", "submodules")
 	switch n := d.at("repo"); {
 	case v.Repo == "":
 		if d.node.Kind == yaml.MappingNode && d.pos["repo"] == nil {
-			r.at(n, "%s: the key \"repo\" is missing", what)
+			r.At(n, "%s: the key \"repo\" is missing", what)
 		}
 	case filepath.IsAbs(v.Repo):
 		v.Repo = filepath.Clean(v.Repo)
 	case remoteRepo.MatchString(v.Repo):
-		r.at(n, "repo: %q is not a path; sources by URL come with the egress filter", clip(v.Repo))
+		r.At(n, "repo: %q is not a path; sources by URL come with the egress filter", strictyaml.Clip(v.Repo))
 	case strings.HasPrefix(v.Repo, "~"):
-		r.at(n, "repo: %q: write the home directory out; nothing here expands ~", clip(v.Repo))
+		r.At(n, "repo: %q: write the home directory out; nothing here expands ~", strictyaml.Clip(v.Repo))
 	default:
 		v.Repo = filepath.Join(r.m.dir, v.Repo)
 	}
@@ -174,12 +175,12 @@ func (r *reader) source(d *decl, what string) {
 
 func (r *reader) target(d *decl, what string) {
 	var v api.Target
-	r.fields(d.node, what, map[string]func(*yaml.Node){
-		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.name(n, "name") }),
-		"description": func(n *yaml.Node) { v.Description = r.line(n, "description") },
-		"executor":    d.in("executor", func(n *yaml.Node) { v.Executor = r.line(n, "executor") }),
-		"level":       d.in("level", func(n *yaml.Node) { v.Level = r.line(n, "level") }),
-		"mode":        d.in("mode", func(n *yaml.Node) { v.Mode = api.Mode(r.line(n, "mode")) }),
+	r.Fields(d.node, what, map[string]func(*yaml.Node){
+		"name":        d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
+		"description": func(n *yaml.Node) { v.Description = r.Line(n, "description") },
+		"executor":    d.in("executor", func(n *yaml.Node) { v.Executor = r.Line(n, "executor") }),
+		"level":       d.in("level", func(n *yaml.Node) { v.Level = r.Line(n, "level") }),
+		"mode":        d.in("mode", func(n *yaml.Node) { v.Mode = api.Mode(r.Line(n, "mode")) }),
 		"readOnly":    d.in("readOnly", func(n *yaml.Node) { v.ReadOnly = r.hostPaths(n, "readOnly") }),
 		"path":        d.in("path", func(n *yaml.Node) { v.Path = r.hostPaths(n, "path") }),
 		"limits":      d.in("limits", func(n *yaml.Node) { v.Limits = r.limits(n) }),
@@ -191,13 +192,13 @@ func (r *reader) target(d *decl, what string) {
 }
 
 func (r *reader) hostPaths(n *yaml.Node, what string) []string {
-	all := r.texts(n, what)
+	all := r.Texts(n, what)
 	for i, p := range all {
 		if p == "" {
 			continue
 		}
 		if err := api.CheckHostPath(p); err != nil {
-			r.at(n.Content[i], "%s[%d]: %s", what, i, clip(err.Error()))
+			r.At(n.Content[i], "%s[%d]: %s", what, i, strictyaml.Clip(err.Error()))
 		}
 	}
 	return all
@@ -207,12 +208,12 @@ func (r *reader) hostPaths(n *yaml.Node, what string) []string {
 func (r *reader) role(d *decl, what string) {
 	var v api.Role
 	if d.node.Kind == yaml.ScalarNode {
-		v.Name = r.name(d.node, what)
+		v.Name = r.Name(d.node, what)
 		d.pos["name"] = d.node
 	} else {
-		r.fields(d.node, what, map[string]func(*yaml.Node){
-			"name":        d.in("name", func(n *yaml.Node) { v.Name = r.name(n, "name") }),
-			"description": func(n *yaml.Node) { v.Description = r.line(n, "description") },
+		r.Fields(d.node, what, map[string]func(*yaml.Node){
+			"name":        d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
+			"description": func(n *yaml.Node) { v.Description = r.Line(n, "description") },
 		}, "tools")
 	}
 	r.declare(d, api.KindRole, v.Name, v.Description, v)
@@ -220,24 +221,24 @@ func (r *reader) role(d *decl, what string) {
 
 func (r *reader) grant(d *decl, what string) {
 	var v api.Grant
-	r.fields(d.node, what, map[string]func(*yaml.Node){
-		"name":         d.in("name", func(n *yaml.Node) { v.Name = r.name(n, "name") }),
-		"principal":    d.in("principal", func(n *yaml.Node) { r.scalar(n, "principal", &v.Principal) }),
+	r.Fields(d.node, what, map[string]func(*yaml.Node){
+		"name":         d.in("name", func(n *yaml.Node) { v.Name = r.Name(n, "name") }),
+		"principal":    d.in("principal", func(n *yaml.Node) { r.Scalar(n, "principal", &v.Principal) }),
 		"subagents":    r.names(d, "subagents", &v.Subagents),
 		"envs":         r.names(d, "envs", &v.Envs),
 		"sources":      r.names(d, "sources", &v.Sources),
 		"capabilities": r.names(d, "capabilities", &v.Capabilities),
 		"targets":      r.names(d, "targets", &v.Targets),
-		"ceiling":      d.in("ceiling", func(n *yaml.Node) { r.scalar(n, "ceiling", &v.Ceiling) }),
+		"ceiling":      d.in("ceiling", func(n *yaml.Node) { r.Scalar(n, "ceiling", &v.Ceiling) }),
 	}, "tools", "budget", "pipelines")
 	if d.node.Kind != yaml.MappingNode {
 		return
 	}
 	if d.pos["principal"] == nil {
-		r.at(d.node, "%s: the key \"principal\" is missing", what)
+		r.At(d.node, "%s: the key \"principal\" is missing", what)
 	}
 	if len(v.Subagents) == 0 {
-		r.at(d.at("subagents"), "%s: names no subagent, so it would grant nothing", what)
+		r.At(d.at("subagents"), "%s: names no subagent, so it would grant nothing", what)
 	}
 	if d.pos["name"] == nil && v.Principal != "" {
 		v.Name = nameOf(v.Principal)

@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Manifest is a bailiwick.yaml that was read, with everything that it names.
@@ -57,7 +58,7 @@ func Load(ctx context.Context, path string) (*Manifest, error) {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	r := &reader{
-		parser: parser{list{file: path}},
+		Parser: strictyaml.Parser{List: strictyaml.List{File: path}},
 		ctx:    ctx,
 		root:   root,
 		m:      &Manifest{path: abs, shown: path, dir: filepath.Dir(abs), files: map[api.Digest]staged{}},
@@ -67,7 +68,7 @@ func Load(ctx context.Context, path string) (*Manifest, error) {
 	if err := errors.Join(ctx.Err(), root.Close()); err != nil {
 		return nil, err
 	}
-	if err := r.err(); err != nil {
+	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	return r.m, nil
@@ -88,13 +89,13 @@ func readManifest(path string) (b []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err = io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
+	b, err = io.ReadAll(io.LimitReader(f, strictyaml.MaxBytes+1))
 	return b, errors.Join(err, f.Close())
 }
 
 // reader reads one manifest.
 type reader struct {
-	parser
+	strictyaml.Parser
 	ctx  context.Context
 	root *os.Root // the manifest's folder
 	m    *Manifest
@@ -102,23 +103,23 @@ type reader struct {
 }
 
 func (r *reader) read(b []byte) {
-	n := r.document(b)
+	n := r.Document(b)
 	if n == nil {
 		return
 	}
 	version := false
 	each := func(what string, one func(*decl, string)) func(*yaml.Node) {
 		return func(n *yaml.Node) {
-			r.items(n, what, func(i int, item *yaml.Node) {
+			r.Items(n, what, func(i int, item *yaml.Node) {
 				one(&decl{node: item, pos: map[string]*yaml.Node{}}, fmt.Sprintf("%s[%d]", what, i))
 			})
 		}
 	}
-	r.fields(n, "manifest", map[string]func(*yaml.Node){
+	r.Fields(n, "manifest", map[string]func(*yaml.Node){
 		"version": func(n *yaml.Node) {
 			version = true
-			if r.count(n, "version") != 1 {
-				r.at(n, "version: this build reads version 1")
+			if r.Count(n, "version") != 1 {
+				r.At(n, "version: this build reads version 1")
 			}
 		},
 		"capabilities": each("capabilities", r.capability),
@@ -130,7 +131,7 @@ func (r *reader) read(b []byte) {
 		"grants":       each("grants", r.grant),
 	}, "tools", "policies", "pipelines", "egress", "secrets", "schedules", "queues")
 	if !version && n.Kind == yaml.MappingNode {
-		r.at(n, "manifest: the key \"version\" is missing; write \"version: 1\"")
+		r.At(n, "manifest: the key \"version\" is missing; write \"version: 1\"")
 	}
 }
 
@@ -138,13 +139,13 @@ func (r *reader) read(b []byte) {
 func (r *reader) declare(d *decl, kind api.Kind, name api.Name, about string, value any) {
 	if name == "" {
 		if _, given := d.pos["name"]; !given && d.node.Kind == yaml.MappingNode {
-			r.at(d.node, "%s: the key \"name\" is missing", kind)
+			r.At(d.node, "%s: the key \"name\" is missing", kind)
 		}
 		return
 	}
 	d.ref, d.about = api.RefTo(kind, name), about
 	if first, twice := r.refs[d.ref]; twice {
-		r.at(d.at("name"), "%s: is declared twice, first in line %d", d.ref, first.node.Line)
+		r.At(d.at("name"), "%s: is declared twice, first in line %d", d.ref, first.node.Line)
 		return
 	}
 	r.refs[d.ref] = d
@@ -153,7 +154,7 @@ func (r *reader) declare(d *decl, kind api.Kind, name api.Name, about string, va
 		err = fmt.Errorf("is larger than %d bytes", catalog.MaxDocument)
 	}
 	if err != nil {
-		r.at(d.node, "%s: %v", d.ref, err)
+		r.At(d.node, "%s: %v", d.ref, err)
 		return
 	}
 	d.doc = doc
@@ -178,10 +179,10 @@ func (d *decl) in(field string, read func(*yaml.Node)) func(*yaml.Node) {
 
 func (r *reader) names(d *decl, field string, into *[]api.Name) func(*yaml.Node) {
 	return d.in(field, func(n *yaml.Node) {
-		r.items(n, field, func(i int, item *yaml.Node) {
+		r.Items(n, field, func(i int, item *yaml.Node) {
 			at := fmt.Sprintf("%s[%d]", field, i)
 			d.pos[at] = item
-			*into = append(*into, r.name(item, at))
+			*into = append(*into, r.Name(item, at))
 		})
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // proves R-C6
@@ -236,22 +237,13 @@ func TestASystemPromptIsAPlainFileInTheFolder(t *testing.T) {
 		"link": func() error { return os.Symlink("/etc/passwd", p) },
 		"fifo": func() error { return syscall.Mkfifo(p, 0o644) },
 		"NUL":  func() error { return os.WriteFile(p, []byte("a\x00b"), 0o644) },
-		"big":  func() error { return os.WriteFile(p, make([]byte, maxText+1), 0o644) },
+		"big":  func() error { return os.WriteFile(p, make([]byte, strictyaml.MaxText+1), 0o644) },
 	} {
 		if err := errors.Join(os.Remove(p), plant()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.load(); err == nil || !strings.Contains(err.Error(), "system: fixer.md") {
 			t.Errorf("%s: err = %v", name, err)
-		}
-	}
-}
-
-func TestNearestFindsWhatWasMeant(t *testing.T) {
-	keys := []string{"name", "tier", "targets", "subagents", "envs"}
-	for got, want := range map[string]string{"naem": "name", "teir": "tier", "subagent": "subagents", "Targets": "targets", "zebra": "", "x": "", "env": "envs"} {
-		if n := nearest(got, keys); n != want {
-			t.Errorf("%s: %q, want %q", got, n, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Plan is what applying a manifest would do to the catalog.
@@ -117,17 +118,17 @@ func (p *Plan) keep(head *Revision, declared map[api.Ref]*decl) error {
 
 // references gives every name that leads nowhere its place in the manifest.
 func (p *Plan) references(m *Manifest, declared map[api.Ref]*decl) error {
-	l := &list{file: m.shown}
+	l := &strictyaml.List{File: m.shown}
 	for _, problem := range p.set.Problems() {
 		d, ok := declared[problem.Ref]
 		if !ok {
-			l.add(0, 0, "%s (already in the catalog): %s: %s", problem.Ref, problem.Field, problem.Message)
+			l.Add(0, 0, "%s (already in the catalog): %s: %s", problem.Ref, problem.Field, problem.Message)
 			continue
 		}
 		n := d.at(problem.Field)
-		l.add(n.Line, n.Column, "%s: %s: %s", problem.Ref, problem.Field, problem.Message)
+		l.Add(n.Line, n.Column, "%s: %s: %s", problem.Ref, problem.Field, problem.Message)
 	}
-	return l.err()
+	return l.Err()
 }
 
 // note points at what is allowed and would surprise: grants and targets that

@@ -1,105 +1,11 @@
 package deploy
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/bailiwick-dev/bailiwick/api"
-)
-
-const maxProblems = 100
+import "github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 
 // Problem is one thing that is wrong in a manifest or in a file that it
 // names.
-type Problem struct {
-	File    string `json:"file"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Message string `json:"message"`
-}
-
-func (p Problem) String() string {
-	if p.Line == 0 {
-		return p.File + ": " + p.Message
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
-}
+type Problem = strictyaml.Problem
 
 // Problems is everything that is wrong with a manifest, in the order of its
 // lines. Its API code is CodeInvalid.
-type Problems []Problem
-
-func (ps Problems) Error() string {
-	lines := make([]string, 0, len(ps))
-	for _, p := range ps {
-		lines = append(lines, p.String())
-	}
-	return strings.Join(lines, "\n")
-}
-
-// Unwrap gives the problems their code.
-func (ps Problems) Unwrap() error { return api.Errorf(api.CodeInvalid, "%s", ps.Error()) }
-
-// list collects problems.
-type list struct {
-	file string
-	all  Problems
-}
-
-func (l *list) add(line, column int, format string, args ...any) {
-	if len(l.all) == maxProblems {
-		l.all = append(l.all, Problem{File: l.file, Message: "and more; only the first are shown"})
-	}
-	if len(l.all) < maxProblems {
-		l.all = append(l.all, Problem{l.file, line, column, fmt.Sprintf(format, args...)})
-	}
-}
-
-func (l *list) err() error {
-	if len(l.all) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(l.all, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(min(1, b.Line), min(1, a.Line)), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	return l.all
-}
-
-// nearest returns the candidate that was probably meant, or "".
-func nearest(got string, candidates []string) string {
-	best, bestDistance := "", 3
-	for _, c := range slices.Sorted(slices.Values(candidates)) {
-		if d := distance(strings.ToLower(got), strings.ToLower(c)); d < bestDistance && d < len(c) {
-			best, bestDistance = c, d
-		}
-	}
-	return best
-}
-
-// distance counts the edits between two words; a swap of neighbours is one.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			change := last[j-1]
-			if a[i-1] != b[j-1] {
-				change++
-			}
-			row[j] = min(change, last[j]+1, row[j-1]+1)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(b)]
-}
+type Problems = strictyaml.Problems

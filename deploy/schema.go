@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // What stands under a keyword of JSON Schema 2020-12.
@@ -46,10 +48,10 @@ func checkSchema(known map[string]int, schema any) error {
 		kind, ok := known[key]
 		if !ok && !strings.HasPrefix(key, "x-") {
 			hint := ""
-			if near := nearest(key, slices.Collect(maps.Keys(known))); near != "" {
+			if near := strictyaml.Nearest(key, slices.Collect(maps.Keys(known))); near != "" {
 				hint = fmt.Sprintf("; did you mean %q?", near)
 			}
-			return fmt.Errorf("unknown keyword %q%s", clip(key), hint)
+			return fmt.Errorf("unknown keyword %q%s", strictyaml.Clip(key), hint)
 		}
 		if key == "type" {
 			if err := checkTypes(m[key]); err != nil {
@@ -88,7 +90,7 @@ func checkTypes(v any) error {
 		switch t {
 		case "null", "boolean", "object", "array", "number", "string", "integer":
 		default:
-			return fmt.Errorf("type %q is not one of null, boolean, object, array, number, string, integer", clip(fmt.Sprint(t)))
+			return fmt.Errorf("type %q is not one of null, boolean, object, array, number, string, integer", strictyaml.Clip(fmt.Sprint(t)))
 		}
 	}
 	return nil

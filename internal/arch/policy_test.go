@@ -7,8 +7,8 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 func floors() [][]string {
 	return [][]string{
 		{"api", "internal/arch", "internal/canon", "internal/jail"},
-		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store"},
-		{"internal/audit", "internal/capture", "internal/catalog"},
+		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/cli"},
 		{"internal/deploycli", "internal/executor", "internal/worker"},
 		{"internal/dispatch"},

@@ -34,6 +34,7 @@ type Config struct {
 type tree struct {
 	Config
 	socket string
+	config string
 }
 
 // Run executes one command line and returns the exit status.
@@ -43,6 +44,8 @@ func Run(ctx context.Context, cfg Config) int {
 		Use: "bailiwickd", Short: "The Bailiwick service", SilenceErrors: true, SilenceUsage: true, Version: cfg.Version,
 	}
 	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
+	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default: "+t.Dirs.ServiceConfig()+", if it exists)")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return t.absolute() }
 	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand())
 	root.SetArgs(cfg.Args)
 	root.SetOut(cfg.Stdout)

@@ -43,6 +43,7 @@ func (t *tree) serveCommand() *cobra.Command {
 // service is everything that is open while the service runs.
 type service struct {
 	t         *tree
+	set       settings
 	logger    *slog.Logger
 	started   time.Time
 	socket    string
@@ -57,7 +58,11 @@ type service struct {
 func (t *tree) serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s := &service{t: t, logger: slog.New(slog.NewTextHandler(t.Stderr, nil)), started: t.Now().UTC()}
+	set, err := t.settings()
+	if err != nil {
+		return err
+	}
+	s := &service{t: t, set: set, logger: set.logger(t.Stderr), started: t.Now().UTC()}
 	if err := s.open(ctx); err != nil {
 		return errors.Join(err, s.close())
 	}

@@ -42,6 +42,9 @@ func (t *tree) start() error {
 	if t.socket != "" {
 		args = append(args, "--socket", t.socket)
 	}
+	if t.config != "" {
+		args = append(args, "--config", t.config)
+	}
 	cmd := exec.Command(t.Self, args...) //nolint:gosec,noctx // G204: this program; it outlives the command
 	cmd.Env, cmd.Stderr, cmd.Dir = t.Env, log, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -1,0 +1,200 @@
+package daemoncli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
+)
+
+// settings are what the service's configuration file says. The zero value is
+// what holds without one.
+type settings struct {
+	File    string // "" when there is none
+	Log     logSettings
+	Metrics metricsSettings
+	Tracing tracingSettings
+}
+
+type logSettings struct {
+	JSON  bool
+	Level slog.Level // info
+}
+
+type metricsSettings struct {
+	Listen telemetry.Address // none: not served
+}
+
+type tracingSettings struct {
+	OTLP telemetry.Address // none: not exported
+}
+
+// sections is where a section of the file is added: a field of settings, and
+// its reader here.
+func (r *settingsReader) sections() map[string]func(*yaml.Node) {
+	return map[string]func(*yaml.Node){
+		"version": r.version,
+		"log":     r.log,
+		"metrics": r.metrics,
+		"tracing": r.tracing,
+	}
+}
+
+// settingsReader reads one file. All problems come at once.
+type settingsReader struct {
+	strictyaml.Parser
+	versioned bool
+	s         settings
+}
+
+// settings reads the file that was asked for, or the one in the usual place if
+// there is one. Anything that is wrong in it is a refusal to start.
+func (t *tree) settings() (settings, error) {
+	path, asked := t.config, t.config != ""
+	if !asked {
+		path = t.Dirs.ServiceConfig()
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return settings{}, nil
+		}
+	}
+	b, err := t.readConfig(path)
+	if err != nil {
+		return settings{}, api.Errorf(api.CodeInvalid, "configuration: %w", err)
+	}
+	return parseSettings(path, b)
+}
+
+// readConfig reads a file that says how the service behaves, so it must be its
+// account's or root's and nobody else's to write.
+func (t *tree) readConfig(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	owner, ok := st.Sys().(*syscall.Stat_t)
+	switch {
+	case !st.Mode().IsRegular(): // before opening: a fifo would never open
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	case !ok || owner.Uid != 0 && int(owner.Uid) != t.UID:
+		return nil, fmt.Errorf("%s: belongs to another account; it must belong to the service's or to root", path)
+	case st.Mode().Perm()&0o022 != 0:
+		return nil, fmt.Errorf("%s: others can write it (mode %04o); run: chmod go-w %s", path, st.Mode().Perm(), path)
+	}
+	return blob.ReadBounded(path, strictyaml.MaxBytes)
+}
+
+// parseSettings reads the content of the file that is shown as path.
+func parseSettings(path string, b []byte) (settings, error) {
+	r := &settingsReader{Parser: strictyaml.Parser{List: strictyaml.List{File: path}}, s: settings{File: path}}
+	if n := r.Document(b); n != nil {
+		r.Fields(n, "configuration", r.sections())
+		if !r.versioned && n.Kind == yaml.MappingNode {
+			r.At(n, "configuration: the key \"version\" is missing; write \"version: 1\"")
+		}
+	}
+	if err := r.Err(); err != nil {
+		return settings{}, err
+	}
+	return r.s, nil
+}
+
+func (r *settingsReader) version(n *yaml.Node) {
+	r.versioned = true
+	if r.Count(n, "version") > 1 {
+		r.At(n, "version: this build reads version 1")
+	}
+}
+
+func (r *settingsReader) log(n *yaml.Node) {
+	r.Fields(n, "log", map[string]func(*yaml.Node){
+		"format": func(n *yaml.Node) { r.s.Log.JSON = r.choice(n, "log.format", "text", "json") == "json" },
+		"level": func(n *yaml.Node) {
+			if level := r.choice(n, "log.level", "debug", "info", "warn", "error"); level != "" {
+				_ = r.s.Log.Level.UnmarshalText([]byte(level)) // one of those it knows
+			}
+		},
+	})
+}
+
+func (r *settingsReader) metrics(n *yaml.Node) {
+	r.Fields(n, "metrics", map[string]func(*yaml.Node){
+		"listen": func(n *yaml.Node) { r.s.Metrics.Listen = r.address(n, "metrics.listen", telemetry.ParseListen) },
+	})
+}
+
+func (r *settingsReader) tracing(n *yaml.Node) {
+	r.Fields(n, "tracing", map[string]func(*yaml.Node){
+		"otlp": func(n *yaml.Node) { r.s.Tracing.OTLP = r.address(n, "tracing.otlp", telemetry.ParseCollector) },
+	})
+}
+
+// choice reads one of a few words, and returns "" with a problem.
+func (r *settingsReader) choice(n *yaml.Node, what string, words ...string) string {
+	before := r.Len()
+	s := r.Line(n, what)
+	if r.Len() == before && !slices.Contains(words, s) {
+		hint := ""
+		if near := strictyaml.Nearest(s, words); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		r.At(n, "%s: %q is not one of %s%s", what, strictyaml.Clip(s), strings.Join(words, ", "), hint)
+		return ""
+	}
+	return s
+}
+
+func (r *settingsReader) address(n *yaml.Node, what string, parse func(string) (telemetry.Address, error)) telemetry.Address {
+	before := r.Len()
+	s := r.Line(n, what)
+	if r.Len() > before {
+		return telemetry.Address{}
+	}
+	a, err := parse(s)
+	if err != nil {
+		r.At(n, "%s: %q: %v", what, strictyaml.Clip(s), err)
+	}
+	return a
+}
+
+// configCheck is what doctor says of the file.
+func (t *tree) configCheck() check {
+	s, err := t.settings()
+	switch {
+	case err != nil:
+		return check{name: "configuration", found: err.Error(), fix: "mend the file; the service does not start with it"}
+	case s.File == "":
+		return check{name: "configuration", ok: true, found: "no " + t.Dirs.ServiceConfig() + ": the defaults hold"}
+	}
+	return check{name: "configuration", ok: true, found: s.File}
+}
+
+// absolute makes --config mean the same for a service that runs elsewhere.
+func (t *tree) absolute() (err error) {
+	if t.config != "" {
+		t.config, err = filepath.Abs(t.config)
+	}
+	return err
+}
+
+// logger writes what the file asks for, without secrets or content: callers
+// log names, ids and errors.
+func (s settings) logger(to io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: s.Log.Level}
+	if s.Log.JSON {
+		return slog.New(slog.NewJSONHandler(to, opts))
+	}
+	return slog.New(slog.NewTextHandler(to, opts))
+}

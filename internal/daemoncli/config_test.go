@@ -1,0 +1,138 @@
+package daemoncli
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+func TestTheConfigurationIsReadWhole(t *testing.T) {
+	s, err := parseSettings("service.yaml", []byte(`version: 1
+log: {format: json, level: warn}
+metrics: {listen: "unix:/run/x/metrics.sock"}
+tracing: {otlp: "http://127.0.0.1:4318"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Log.JSON || s.Log.Level != slog.LevelWarn || s.Metrics.Listen.String() != "unix:/run/x/metrics.sock" || s.Tracing.OTLP.String() != "127.0.0.1:4318" {
+		t.Errorf("%+v", s)
+	}
+	if s, err = parseSettings("service.yaml", []byte("version: 1\n")); err != nil || !s.Metrics.Listen.IsZero() || !s.Tracing.OTLP.IsZero() {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestAWrongConfigurationIsRefusedWhereItIsWrong(t *testing.T) {
+	for content, want := range map[string]string{
+		"":                                             "service.yaml:1:1: the file is empty",
+		"log: {}\n":                                    `the key "version" is missing`,
+		"version: 2\n":                                 "service.yaml:1:10: version: this build reads version 1",
+		"version: 1\nmetric: {}\n":                     `service.yaml:2:1: configuration: unknown key "metric"; did you mean "metrics"?`,
+		"version: 1\nlog: {fromat: json}\n":            `service.yaml:2:7: log: unknown key "fromat"; did you mean "format"?`,
+		"version: 1\nlog: {format: jsn}\n":             `log.format: "jsn" is not one of text, json; did you mean "json"?`,
+		"version: 1\nlog: {level: verbose}\n":          "service.yaml:2:14: log.level",
+		"version: 1\nlog: [json]\n":                    "want a mapping",
+		"version: 1\nlog:\n":                           "want a mapping of keys to values, got nothing",
+		"version: 1\nmetrics: {listen: 9090}\n":        "want text, got the number 9090",
+		"version: 1\ntracing: {otlp: [a]}\n":           "tracing.otlp: want text",
+		"version: 1\nversion: 1\n":                     "is there twice",
+		metricsAt("0.0.0.0:9464"):                      "0.0.0.0 is not a loopback address; metrics are served on this machine only: write unix:/absolute/path or 127.0.0.1:9464",
+		metricsAt("[::]:9464"):                         ":: is not a loopback address",
+		metricsAt(":9464"):                             "not an address and a port in numbers",
+		metricsAt("localhost:9464"):                    "not an address and a port in numbers",
+		metricsAt("10.0.0.1:9464"):                     "10.0.0.1 is not a loopback address",
+		metricsAt("[::ffff:127.0.0.1]:9464"):           "is not a loopback address",
+		metricsAt("unix:metrics.sock"):                 "must be absolute",
+		metricsAt("unix:@abstract"):                    "must be absolute",
+		metricsAt("unix:/a/../b"):                      "must be absolute and plain",
+		metricsAt("unix:/" + strings.Repeat("a", 107)): "at most 107 bytes",
+		spansTo("https://127.0.0.1:4318"):              "not of the form http://ADDRESS:PORT",
+		spansTo("http://collector:4318"):               "until the service has an egress filter",
+		spansTo("http://192.0.2.1:4318"):               "192.0.2.1 is not a loopback address",
+		spansTo("http://127.0.0.1:4318/v1?x=y"):        "not of the form",
+		spansTo("http://u:p@127.0.0.1:4318"):           "not of the form",
+		spansTo("http://127.0.0.1"):                    "not an address and a port",
+		spansTo("http://127.0.0.1:0"):                  "port 0 is nowhere",
+		spansTo("http://127.0.0.1@evil.test:80"):       "not of the form",
+	} {
+		_, err := parseSettings("service.yaml", []byte(content))
+		if err == nil || api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: err = %v\nwant %s", content, err, want)
+		}
+	}
+}
+
+func metricsAt(s string) string { return "version: 1\nmetrics: {listen: \"" + s + "\"}\n" }
+func spansTo(s string) string   { return "version: 1\ntracing: {otlp: \"" + s + "\"}\n" }
+
+func TestOnlyAFileThatOthersCannotWriteIsBelieved(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "service.yaml")
+	tr := &tree{Config: Config{UID: os.Getuid(), Dirs: api.Dirs{Config: dir}}}
+	if s, err := tr.settings(); err != nil || s.File != "" {
+		t.Fatalf("without a file: %+v, %v", s, err)
+	}
+	write := func(mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("version: 1\nlog: {format: json}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(0o644)
+	if s, err := tr.settings(); err != nil || !s.Log.JSON || s.File != path {
+		t.Fatalf("positive control: %+v, %v", s, err)
+	}
+	write(0o664)
+	if _, err := tr.settings(); err == nil || !strings.Contains(err.Error(), "run: chmod go-w") {
+		t.Errorf("a file that the group can write: %v", err)
+	}
+	write(0o600)
+	if err := os.Chown(path, 64321, 64321); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr.settings(); err == nil || !strings.Contains(err.Error(), "belongs to another account") {
+		t.Errorf("another account's file: %v", err)
+	}
+	tr.config = filepath.Join(dir, "none.yaml")
+	if _, err := tr.settings(); err == nil {
+		t.Error("a file that was asked for and is not there was passed over")
+	}
+	tr.config = ""
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "none.yaml"), path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr.settings(); err == nil {
+		t.Error("a link that leads nowhere was passed over")
+	}
+}
+
+// FuzzSettings: whatever a file says, reading it ends, without a panic, in
+// settings or in problems, and never in an address that is not of this machine.
+func FuzzSettings(f *testing.F) {
+	f.Add("version: 1\nlog: {format: json, level: warn}\n")
+	f.Add(metricsAt("127.0.0.1:0"))
+	f.Add(metricsAt("unix:/a"))
+	f.Add(spansTo("http://[::1]:4318"))
+	f.Fuzz(func(t *testing.T, content string) {
+		s, err := parseSettings("f", []byte(content))
+		if err != nil {
+			return
+		}
+		for _, a := range []string{s.Metrics.Listen.String(), s.Tracing.OTLP.String()} {
+			if a != "" && !strings.HasPrefix(a, "127.") && !strings.HasPrefix(a, "[::1]:") && !strings.HasPrefix(a, "unix:/") {
+				t.Errorf("%q was taken for a place on this machine", a)
+			}
+		}
+	})
+}
