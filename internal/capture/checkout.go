@@ -39,15 +39,11 @@ func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, e
 		return CheckedOut{}, fmt.Errorf("checkout: %w", err)
 	}
 	done := CheckedOut{Tree: t.id}
-	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	w, err := newTreeWriter(dir)
 	if err != nil {
-		return done, fmt.Errorf("checkout into %s: %w", dir, err)
+		return done, fmt.Errorf("checkout into %w", err)
 	}
-	w := &treeWriter{root: os.NewFile(uintptr(root), dir), dir: -1}
 	defer w.close()
-	if _, err := w.root.Readdirnames(1); !errors.Is(err, io.EOF) {
-		return done, fmt.Errorf("checkout into %s: not empty", dir)
-	}
 	if err := o.writeTree(w, t.files); err != nil {
 		return done, fmt.Errorf("checkout of %s: %w", t.id, err)
 	}

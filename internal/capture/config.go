@@ -17,6 +17,10 @@ type Config struct {
 	// Overlay are the exact files that capabilities laid over the tree. They
 	// are never in a patch; one that changed is reported.
 	Overlay []string
+	// Resumed is the tree of an earlier attempt, laid over the base before the
+	// baseline was taken; "" when there was none. What it changed counts as
+	// changed since the baseline, so that the patch holds the work of both.
+	Resumed string
 
 	MaxEntries int   // files and directories in the workspace: 500,000
 	MaxNames   int64 // bytes of all their paths and link targets: 256 MiB

@@ -78,15 +78,7 @@ func (r *Repo) prove(ctx context.Context, f *os.File, res *Result) error {
 	}
 	index := f.Name() + ".index"
 	defer os.Remove(index) //nolint:errcheck // a leftover index is never read
-	read, apply, write := r.git("read-tree", res.Base), r.git("apply", "--cached", "--whitespace=nowarn", "-"), r.git("write-tree")
-	read.index, apply.index, write.index, apply.stdin = index, index, index, f
-	if err := read.run(ctx); err != nil {
-		return fmt.Errorf("prove the patch: %w", err)
-	}
-	if err := apply.run(ctx); err != nil {
-		return fmt.Errorf("prove the patch: %w", err)
-	}
-	got, err := write.output(ctx)
+	got, err := r.apply(ctx, res.Base, f, index)
 	if err != nil {
 		return fmt.Errorf("prove the patch: %w", err)
 	}

@@ -30,7 +30,33 @@ func (r *Repo) Snapshot(ctx context.Context, root *os.File, base string, cfg Con
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	return r.snapshot(ctx, root, t, cfg.withDefaults())
+	s, err := r.snapshot(ctx, root, t, cfg.withDefaults())
+	if err != nil || cfg.Resumed == "" {
+		return s, err
+	}
+	resumed, err := r.tree(ctx, cfg.Resumed)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot: resumed state: %w", err)
+	}
+	s.forget(resumed)
+	return s, nil
+}
+
+// forget takes what an earlier attempt had changed out of a baseline: there
+// the baseline is as the base is, and so the change is one since the baseline.
+func (s *Snapshot) forget(resumed *tree) {
+	_, changed := difference(s.base, resumed)
+	for p := range changed {
+		was, had := s.base.byPath[p]
+		switch {
+		case s.cfg.excluded(p), s.overlay[p], had && was.mode == modeGitlink:
+		case had:
+			s.entries[p] = entry{path: p, mode: was.mode, id: was.id}
+		default:
+			delete(s.entries, p)
+		}
+	}
+	s.order = sortedKeys(s.entries)
 }
 
 func (r *Repo) snapshot(ctx context.Context, root *os.File, base *tree, cfg Config) (*Snapshot, error) {

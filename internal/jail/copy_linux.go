@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,7 +35,8 @@ func pack(w io.Writer, lower []string) error {
 }
 
 // packDir writes what the directories of all layers at rel unite to. A name's topmost entry decides what it is; a
-// directory goes on being merged only as far as the layers below also have a directory there.
+// directory goes on being merged only as far as the layers below also have a directory there, and a whiteout hides the
+// name in all of them, as in an overlay.
 func packDir(t *tar.Writer, rel string, layers []string) error {
 	members := map[string][]string{}
 	closed := map[string]bool{}
@@ -45,7 +47,11 @@ func packDir(t *tar.Writer, rel string, layers []string) error {
 		}
 		for _, e := range entries {
 			name := e.Name()
-			if closed[name] || !e.IsDir() && len(members[name]) > 0 {
+			hides, err := isWhiteout(e)
+			if err != nil {
+				return err
+			}
+			if closed[name] || hides || !e.IsDir() && len(members[name]) > 0 {
 				closed[name] = true
 				continue
 			}
@@ -64,6 +70,19 @@ func packDir(t *tar.Writer, rel string, layers []string) error {
 		}
 	}
 	return nil
+}
+
+// isWhiteout is true for a character device 0:0.
+func isWhiteout(e os.DirEntry) (bool, error) {
+	if e.Type()&os.ModeCharDevice == 0 {
+		return false, nil
+	}
+	info, err := e.Info()
+	if err != nil {
+		return false, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Rdev == 0, nil
 }
 
 func packEntry(t *tar.Writer, rel string, at []string) error {

@@ -22,14 +22,15 @@ const (
 // the default limits.
 type Spec struct {
 	// Lower are host directories merged into /workspace, topmost first. They are read, never changed. Each must be owned by
-	// one uid and gid (those of the directory itself): as root only files of that owner become the agent's to rewrite.
+	// one uid and gid (those of the directory itself): as root only files of that owner become the agent's to rewrite. A
+	// character device 0:0 in one hides that name in those below it.
 	Lower []string
 	// ReadOnly are further host files or directories, seen read-only at the same path. The agent reads them as "other".
 	ReadOnly []string
 	Limits   Limits
+	// Copy takes at once the fallback of machines without a usable overlay, for which Start otherwise tries first.
+	Copy bool
 
-	// copyWorkspace forces the fallback that machines without a usable overlay take, so that tests reach it anywhere.
-	copyWorkspace bool
 	// noCgroup forces the fallback to rlimits.
 	noCgroup bool
 }

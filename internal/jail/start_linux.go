@@ -8,10 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
 // Jail is a running jail. Its methods may be called from several goroutines; Run admits one command at a time.
@@ -44,8 +47,8 @@ func Start(ctx context.Context, spec Spec) (*Jail, error) {
 		return nil, fmt.Errorf("start jail: %w", err)
 	}
 	j, err := start(ctx, spec)
-	if isOverlay(err) && !spec.copyWorkspace {
-		spec.copyWorkspace = true // told in Isolation as "workspace: copy"
+	if isOverlay(err) && !spec.Copy {
+		spec.Copy = true // told in Isolation as "workspace: copy"
 		j, err = start(ctx, spec)
 	}
 	if err != nil {
@@ -80,6 +83,7 @@ func start(ctx context.Context, spec Spec) (*Jail, error) {
 	if err := j.launch(owner); err != nil {
 		return nil, errors.Join(err, groups.remove())
 	}
+	failpoint.Hit(failpoint.JailLaunched, strconv.Itoa(j.process.Pid))
 	stop := context.AfterFunc(ctx, func() { _ = j.process.Kill() })
 	err = j.setUp(owner)
 	if !stop() && err == nil {
@@ -162,7 +166,7 @@ func (j *Jail) read() {
 func (j *Jail) setUp(owner *mapping) error {
 	s := &setup{
 		Root: owner.root, Lower: j.spec.Lower, ReadOnly: j.spec.ReadOnly, Limits: j.spec.Limits,
-		MemoryCgroup: j.groups.has(memoryGroup), ProcessCgroup: j.groups.has(processGroup), Processors: j.processors(), Copy: j.spec.copyWorkspace && len(j.spec.Lower) > 0,
+		MemoryCgroup: j.groups.has(memoryGroup), ProcessCgroup: j.groups.has(processGroup), Processors: j.processors(), Copy: j.spec.Copy && len(j.spec.Lower) > 0,
 	}
 	files, stream, err := j.handOver(owner, s)
 	if err != nil {
@@ -273,6 +277,7 @@ func (j *Jail) Workspace() *os.File { return j.workspace }
 // Close ends everything in the jail and removes what it made on the host. It may be called more than once.
 func (j *Jail) Close() error {
 	j.close.Do(func() {
+		failpoint.Hit(failpoint.JailClose, strconv.Itoa(j.process.Pid))
 		_ = j.process.Kill()
 		_ = unix.Shutdown(j.wire.fd, unix.SHUT_RDWR)
 		<-j.ended // pid 1 is reaped only after everything in its namespace is
@@ -286,6 +291,7 @@ func (j *Jail) Close() error {
 		if j.workspace != nil {
 			j.closeErr = j.workspace.Close()
 		}
+		failpoint.Hit(failpoint.JailClosed, strconv.Itoa(j.process.Pid))
 		j.closeErr = errors.Join(j.closeErr, j.groups.remove())
 	})
 	return j.closeErr

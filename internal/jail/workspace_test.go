@@ -62,7 +62,7 @@ func TestTheLowerDirectoriesAreMergedAndNeverChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := fingerprint(t, top) + fingerprint(t, bottom)
-			j := mustStart(t, Spec{Lower: []string{top, bottom}, copyWorkspace: forced})
+			j := mustStart(t, Spec{Lower: []string{top, bottom}, Copy: forced})
 			want := "workspace: overlay"
 			if forced {
 				want = "workspace: copy"
@@ -115,7 +115,7 @@ func TestACopyRefusesWhatIsNoFile(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if j, err := Start(t.Context(), Spec{Lower: []string{dir}, copyWorkspace: true}); err == nil || !strings.Contains(err.Error(), "pipe") {
+	if j, err := Start(t.Context(), Spec{Lower: []string{dir}, Copy: true}); err == nil || !strings.Contains(err.Error(), "pipe") {
 		t.Errorf("%v %v", j, err)
 	}
 }
@@ -204,7 +204,7 @@ func TestAKilledOwnerLeavesNothingBehind(t *testing.T) {
 		if err == nil && len(text) > 0 {
 			t.Errorf("%s still has processes %s", g, text)
 		}
-		sweep(filepath.Dir(g), 0) // as every start does
+		sweep(filepath.Dir(g)) // as every start does
 		if _, err := os.Stat(g); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is still there: %v", g, err)
 		}

@@ -25,8 +25,9 @@ const (
 // workspace is what the jail starts from. The jail sees it copy-on-write.
 type workspace struct {
 	repo     *capture.Repo
-	base     string // directory of the checkout
-	tree     string // commit or tree of the checkout; empty for none
+	base     string   // directory of the checkout; empty for none
+	tree     string   // commit of the checkout; empty for none
+	lower    []string // what the agent starts from, below the capabilities: topmost first
 	config   capture.Config
 	baseline *capture.Snapshot // nil until the agent is about to start
 }
@@ -34,7 +35,7 @@ type workspace struct {
 func (a *attempt) overlayDir() string { return filepath.Join(a.cfg.Dir, "overlay") }
 
 // scratch are the directories of which nothing is kept.
-func scratch() []string { return []string{"overlay", "base", "check", "git"} }
+func scratch() []string { return []string{"overlay", "base", resumedDir, checkDir, "git"} }
 
 func (a *attempt) removeScratch() error {
 	var errs []error
@@ -94,6 +95,7 @@ func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
 	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(a.cfg.Dir, "git"), a.plan.source.Repo); err != nil {
 		return err
 	}
+	ws.lower = []string{ws.base}
 	out, err := ws.repo.Checkout(ctx, ws.tree, ws.base)
 	a.summary.LeftOut = append(a.summary.LeftOut, out.Submodules...)
 	return err
