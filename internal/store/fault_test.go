@@ -98,7 +98,11 @@ func closedState(t *testing.T) (*Store, string) {
 // TestHelper is the other process of the tests above.
 func TestHelper(t *testing.T) {
 	args := strings.Split(os.Getenv("STORE_TEST_HELPER"), "\n")
-	if args[0] == "" {
+	switch args[0] {
+	case "":
+		return
+	case "cut":
+		helpCut(t, args[1:])
 		return
 	}
 	s, err := Open(t.Context(), config(args[1]))

@@ -69,6 +69,11 @@ type Store struct {
 	closed bool         // guarded by mu
 
 	committed notice
+
+	// When the write-ahead log is folded into the file: see writer.go. Tests
+	// fold more often; owned by the writer goroutine.
+	foldPages int64
+	foldJobs  int
 }
 
 // Create makes the state in an empty or absent directory and opens it. A crash
@@ -111,6 +116,7 @@ func openLocked(ctx context.Context, cfg Config, l *lock) (_ *Store, err error) 
 	s := &Store{
 		path: filepath.Join(cfg.Dir, fileName), log: cfg.Logger, lock: l,
 		queue: make(chan *job, maxGroup), stopped: make(chan struct{}),
+		foldPages: checkpointPages, foldJobs: checkpointJobs,
 	}
 	defer func() {
 		if err != nil {

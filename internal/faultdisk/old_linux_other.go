@@ -1,0 +1,5 @@
+//go:build linux && !amd64
+
+package faultdisk
+
+func oldCalls() map[uint32]decoder { return nil }
