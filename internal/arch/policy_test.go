@@ -6,7 +6,8 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 // packages on a lower floor, never one beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"api", "internal/arch", "internal/canon", "internal/jail"},
+		{"internal/failpoint"}, // empty in what is shipped
+		{"api", "internal/arch", "internal/canon", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/cli"},
@@ -54,9 +55,10 @@ func direct() map[string][]string {
 // only lists the packages that may have another in their import closure.
 func only() map[string][]string {
 	return map[string][]string{
-		"deploy":         {"internal/deploycli", "cmd/bailiwick-deploy"},
-		"internal/store": {"internal/audit", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/jail":  {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
+		"deploy":             {"internal/deploycli", "cmd/bailiwick-deploy"},
+		"internal/faultdisk": {}, // tests only
+		"internal/store":     {"internal/audit", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/jail":      {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }
 
