@@ -66,6 +66,9 @@ func (d Dirs) Blobs() string { return filepath.Join(d.State, "blobs") }
 // Store is the folder of the state database.
 func (d Dirs) Store() string { return filepath.Join(d.State, "store") }
 
+// Address is the file that says where the service of this state listens.
+func (d Dirs) Address() string { return filepath.Join(d.State, "address") }
+
 // Scratch is the folder of what lives as long as one call. The service empties
 // it when it starts.
 func (d Dirs) Scratch() string { return filepath.Join(d.State, "scratch") }

@@ -40,6 +40,13 @@ type ServiceStatus struct {
 	TrustRoot     string         `json:"trustRoot"`
 	DeployKeys    []string       `json:"deployKeys"`
 	SignThreshold int            `json:"signThreshold"`
+	OneShot       *OneShot       `json:"oneShot,omitempty"` // absent when the service lasts until it is stopped
+}
+
+// OneShot is how long a service stays that was started for a command.
+type OneShot struct {
+	IdleSeconds float64    `json:"idleSeconds"`      // it ends when no request and no worker has been there for so long
+	EndsAt      *time.Time `json:"endsAt,omitempty"` // when that will be; absent while one is there
 }
 
 // LogLine is one audit entry as a reader gets it.
@@ -49,7 +56,8 @@ type LogLine struct {
 	Leaf []byte `json:"leaf"` // the entry's exact canonical bytes
 }
 
-// Chunk is a piece of a dispatch's log.
+// Chunk is a piece of a dispatch's log. Where the offset is beyond the end of
+// the chunk before, what is between is not kept.
 type Chunk struct {
 	Offset int64  `json:"offset"`
 	Data   []byte `json:"data,omitempty"`

@@ -14,10 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
-	"os"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -32,46 +35,99 @@ type Config struct {
 	// and, for /run/bailiwick, the service account's. A server of any other
 	// account is refused before anything is said to it.
 	UIDs []int
+	// Spawn starts a service when none answers, or finds the one that another
+	// caller has just started, and returns its socket. Nil: that none answers
+	// is an error. See try.go for what is asked a second time.
+	Spawn func(context.Context) (socket string, err error)
 }
 
-// Conn speaks to one service.
+// Conn speaks to one service, and where it may start one, to the next one
+// after that has ended.
 type Conn struct {
-	socket string
-	http   *http.Client
+	uids  []int
+	spawn func(context.Context) (string, error)
+	http  *http.Client
+
+	mu     sync.Mutex
+	places []string // where to look, in order; guarded by mu
+	socket string   // where a service answered, or would have; guarded by mu
 }
 
 // New returns a connection that is made when it is first used.
 func New(cfg Config) *Conn {
-	c := &Conn{socket: cfg.Socket}
-	if c.socket == "" {
-		c.socket = find(cfg.Dirs.Sockets())
+	c := &Conn{uids: cfg.UIDs, spawn: cfg.Spawn, places: []string{cfg.Socket}}
+	if cfg.Socket == "" {
+		c.places = cfg.Dirs.Sockets()
 	}
+	c.socket = c.places[len(c.places)-1]
 	c.http = &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dial(ctx, c.socket, cfg.UIDs)
-		},
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 		DisableCompression: true,
 	}}
 	return c
 }
 
-func find(candidates []string) string {
-	for _, path := range candidates {
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	return candidates[len(candidates)-1]
+// Socket returns the path that c has connected to, or would.
+func (c *Conn) Socket() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.socket
 }
 
-// Socket returns the path that c connects to.
-func (c *Conn) Socket() string { return c.socket }
+// Find returns the socket of a service that answers now. It starts none.
+func (c *Conn) Find(ctx context.Context) (string, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return "", c.unreachable(ctx, err)
+	}
+	return c.Socket(), conn.Close()
+}
 
 // Close ends idle connections.
 func (c *Conn) Close() { c.http.CloseIdleConnections() }
 
 // errStranger marks a server that runs under an account that is not trusted.
 var errStranger = errors.New("the service at this socket runs under another account")
+
+// dial connects to the first place where a service answers. A socket that is
+// not there, or that a service left behind, is no answer; any other trouble is
+// one.
+func (c *Conn) dial(ctx context.Context) (net.Conn, error) {
+	c.mu.Lock()
+	places := slices.Clone(c.places)
+	c.mu.Unlock()
+	var none *noServiceError
+	for _, path := range places {
+		conn, err := dial(ctx, path, c.uids)
+		if err != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
+			// One that was left behind says more about where it should be.
+			if none == nil || !errors.Is(none.err, syscall.ECONNREFUSED) {
+				none = &noServiceError{path, err}
+			}
+			continue
+		}
+		c.at(path)
+		return conn, err
+	}
+	c.at(none.socket)
+	return nil, none
+}
+
+// at remembers where the service is.
+func (c *Conn) at(socket string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.socket = socket
+}
+
+// noServiceError says that nothing was sent, because nobody listens.
+type noServiceError struct {
+	socket string
+	err    error
+}
+
+func (e *noServiceError) Error() string { return e.err.Error() }
+func (e *noServiceError) Unwrap() error { return e.err }
 
 func dial(ctx context.Context, socket string, uids []int) (net.Conn, error) {
 	var d net.Dialer
@@ -86,8 +142,8 @@ func dial(ctx context.Context, socket string, uids []int) (net.Conn, error) {
 }
 
 // request is one call; body and answer are JSON unless they are nil.
-func (c *Conn) request(ctx context.Context, method, path string, body, answer any) error {
-	resp, err := c.send(ctx, method, path, body)
+func (c *Conn) request(ctx context.Context, call call, answer any) error {
+	resp, err := c.send(ctx, call)
 	if err != nil {
 		return err
 	}
@@ -96,26 +152,19 @@ func (c *Conn) request(ctx context.Context, method, path string, body, answer an
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
-		return fmt.Errorf("answer of the service to %s: %w", path, err)
+		return fmt.Errorf("answer of the service to %s: %w", call.path, err)
 	}
 	return nil
 }
 
-// send returns the response when it is a success; the caller closes its body.
-func (c *Conn) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
-	var payload io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		payload = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://bailiwick"+path, payload)
+// once makes a call and returns the response when it is a success; the caller
+// closes its body.
+func (c *Conn) once(ctx context.Context, method, path string, payload []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://bailiwick"+path, bytes.NewReader(payload))
 	if err != nil {
 		return nil, err
 	}
-	if body != nil {
+	if payload != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(req)
@@ -134,9 +183,13 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	if errors.Is(err, errStranger) {
-		return api.Errorf(api.CodeUnauthenticated, "socket %s: %w", c.socket, errStranger).WithHint("name the right socket with --socket")
+		return api.Errorf(api.CodeUnauthenticated, "socket %s: %w", c.Socket(), errStranger).WithHint("name the right socket with --socket")
 	}
-	return api.Errorf(api.CodeUnavailable, "no service answers at %s: %w", c.socket, cause(err)).WithHint("run: bailiwick up")
+	why := brokenCall
+	if _, ok := errors.AsType[*noServiceError](err); ok {
+		why = noService
+	}
+	return &failure{why, api.Errorf(api.CodeUnavailable, "no service answers at %s: %w", c.Socket(), cause(err)).WithHint("run: bailiwick up")}
 }
 
 // cause strips what http.Client says of the made-up URL.
@@ -153,12 +206,15 @@ func readError(resp *http.Response) error {
 	if err := json.Unmarshal(b, &e); err != nil || e.Code == "" {
 		return api.Errorf(api.CodeInternal, "the service answered %s: %s", resp.Status, strings.TrimSpace(string(b)))
 	}
+	if e.Code == api.CodeUnavailable {
+		return &failure{ending, &e}
+	}
 	return &e
 }
 
 // lines calls each for every JSON line of the response until it ends.
 func lines[T any](ctx context.Context, c *Conn, path string, each func(T) error) error {
-	resp, err := c.send(ctx, http.MethodGet, path, nil)
+	resp, err := c.send(ctx, get(path))
 	if err != nil {
 		return err
 	}
@@ -173,10 +229,10 @@ func lines[T any](ctx context.Context, c *Conn, path string, each func(T) error)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return api.Errorf(api.CodeUnavailable, "the stream of %s broke: %w", path, err).WithHint("see: bailiwick status")
+			return &failure{brokenStream, api.Errorf(api.CodeUnavailable, "the stream of %s broke: %w", path, err).WithHint("see: bailiwick status")}
 		}
 		if err := each(v); err != nil {
-			return err
+			return &refusal{err}
 		}
 	}
 }

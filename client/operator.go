@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -17,19 +18,46 @@ func (c *Conn) Operator() Operator { return Operator{c} }
 
 // Status returns what the service says of itself.
 func (o Operator) Status(ctx context.Context) (s api.ServiceStatus, err error) {
-	err = o.c.request(ctx, http.MethodGet, "/v1/operator/status", nil, &s)
+	err = o.c.request(ctx, get("/v1/operator/status"), &s)
 	return s, err
 }
 
 // Stop ends the service. Workers that run go on; the next service takes them
 // up.
 func (o Operator) Stop(ctx context.Context) error {
-	return o.c.request(ctx, http.MethodPost, "/v1/operator/stop", nil, nil)
+	return o.c.request(ctx, call{method: http.MethodPost, path: "/v1/operator/stop"}, nil)
+}
+
+// Stay makes a service that ends when it is idle one that lasts.
+func (o Operator) Stay(ctx context.Context) error {
+	return o.c.request(ctx, call{method: http.MethodPost, path: "/v1/operator/stay", repeat: true}, nil)
 }
 
 // Log hands over audit entries in order; see api.LogQuery. With follow it goes
-// on until ctx is done.
-func (o Operator) Log(ctx context.Context, q api.LogQuery, follow bool, each func(api.LogLine) error) error {
+// on until ctx is done, with the next service when this one ends.
+func (o Operator) Log(ctx context.Context, q api.LogQuery, following bool, each func(api.LogLine) error) error {
+	moved := false
+	stream := func() error {
+		return lines(ctx, o.c, "/v1/operator/log?"+logValues(q, following).Encode(), func(l api.LogLine) error {
+			q.After, q.Last, moved = &l.Seq, 0, true
+			return each(l)
+		})
+	}
+	if following {
+		return follow(ctx, stream, func() (bool, bool) {
+			was := moved
+			moved = false
+			return was, false
+		})
+	}
+	err := stream()
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return refused.err
+	}
+	return err
+}
+
+func logValues(q api.LogQuery, follow bool) url.Values {
 	v := url.Values{"follow": {strconv.FormatBool(follow)}}
 	if q.After != nil {
 		v.Set("after", strconv.FormatUint(*q.After, 10))
@@ -46,5 +74,5 @@ func (o Operator) Log(ctx context.Context, q api.LogQuery, follow bool, each fun
 	if q.Kind != "" {
 		v.Set("kind", q.Kind)
 	}
-	return lines(ctx, o.c, "/v1/operator/log?"+v.Encode(), each)
+	return v
 }

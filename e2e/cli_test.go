@@ -143,8 +143,11 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 		t.Error("a patch that could not be had left a file")
 	}
 	w.must("down")
-	for _, line := range []string{"status", "dispatch list", "dispatch run edit", "audit list", "audit watch", "can local:root dispatch edit", "down", "dispatch logs -f the-dispatch"} {
-		w.refused(1, []string{"no service answers", "bailiwick up"}, strings.Fields(line)...)
+	for _, line := range []string{"dispatch list", "dispatch run edit", "audit list", "audit watch", "can local:root dispatch edit", "dispatch logs -f the-dispatch"} {
+		w.refused(1, []string{"no service answers", "bailiwick up"}, append([]string{"--socket", socket}, strings.Fields(line)...)...)
+	}
+	for _, line := range []string{"status", "down"} {
+		w.refused(1, []string{"no service answers", "bailiwick up"}, line)
 	}
 }
 
@@ -216,7 +219,7 @@ func TestWatchShowsWhatHappensAndEndsWhenInterrupted(t *testing.T) {
 	var text strings.Builder
 	for lines := bufio.NewScanner(said); lines.Scan(); {
 		text.WriteString(lines.Text() + "\n")
-		if lines.Text() == "begun" {
+		if lines.Text() == "| begun" {
 			must(t, run.Process.Signal(syscall.SIGINT))
 		}
 	}

@@ -104,7 +104,7 @@ func TestADispatchSurvivesTheServiceAndEndsOnce(t *testing.T) {
 					w := gated(t, uid)
 					id, j := w.begun()
 					stop(w)
-					w.refused(1, []string{"no service answers", "bailiwick up"}, "dispatch", "show", id)
+					w.refused(1, []string{"no service answers", "bailiwick up"}, "status")
 					if open {
 						w.openGate()
 						for pid := range j.workers {

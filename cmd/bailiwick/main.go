@@ -31,7 +31,14 @@ func main() {
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
 		Dirs:     api.DirsFrom(os.Getenv, os.Getuid()), UIDs: []int{os.Getuid()},
-		Beside: filepath.Dir(self), Version: api.Version(), Now: time.Now,
+		Width: func() int {
+			width, _, err := term.GetSize(int(os.Stderr.Fd()))
+			if err != nil {
+				return 0
+			}
+			return width
+		},
+		Env: os.Environ(), Beside: filepath.Dir(self), Version: api.Version(), Now: time.Now,
 	})
 	stop()
 	os.Exit(status)

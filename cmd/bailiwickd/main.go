@@ -21,6 +21,9 @@ import (
 func main() {
 	jail.Main() // doctor and the start-up check build a jail to see whether they can
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// Who started the service may be gone when it says that it listens. To be
+	// notified of that, unlike ignoring it, is not passed on to children.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)

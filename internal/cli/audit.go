@@ -56,7 +56,7 @@ func (t *tree) printLogLine(l api.LogLine) error {
 	var err error
 	switch t.output {
 	case "text":
-		_, err = fmt.Fprintln(t.Stdout, plain(l.Text))
+		_, err = fmt.Fprintln(t.Stdout, plainLine(l.Text))
 	case "name":
 		_, err = fmt.Fprintln(t.Stdout, l.Seq)
 	default:

@@ -28,9 +28,11 @@ import (
 type Config struct {
 	Args     []string // without the program's name
 	Stdin    io.Reader
-	Stdout   io.Writer // the answer
-	Stderr   io.Writer // everything else
-	Terminal bool      // Stderr is a terminal: progress may be redrawn
+	Stdout   io.Writer  // the answer
+	Stderr   io.Writer  // everything else
+	Terminal bool       // Stderr is a terminal: progress may be redrawn
+	Width    func() int // of that terminal now, in columns; 0 where that is not known
+	Env      []string   // of the process; a service that is started gets what says where things are
 	Dirs     api.Dirs
 	UIDs     []int  // accounts whose service is trusted
 	Beside   string // folder of this executable
@@ -42,6 +44,7 @@ type tree struct {
 	Config
 	socket string
 	output string
+	idle   time.Duration
 }
 
 // errSilent ends a command whose failure has been shown already.
@@ -103,7 +106,7 @@ func (t *tree) root() *cobra.Command {
 		Long: `Bailiwick runs AI agent workers in jails, under a catalog that humans signed,
 and keeps a record of every decision.
 
-Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply, bailiwick up
+Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply
 Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
 Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list`,
 		SilenceErrors: true,
@@ -112,9 +115,13 @@ Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick aud
 	}
 	root.PersistentFlags().StringVar(&t.socket, "socket", "", "unix socket of the service (default: the first of "+strings.Join(t.Dirs.Sockets(), ", ")+" that exists)")
 	root.PersistentFlags().StringVarP(&t.output, "output", "o", "text", "text, json, jsonl or name")
+	root.PersistentFlags().DurationVar(&t.idle, "idle", defaultIdle, "a service that this command has to start ends when nobody has needed it for so long")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.output) {
 			return api.Errorf(api.CodeInvalid, "output %q: want text, json, jsonl or name", t.output)
+		}
+		if t.idle <= 0 {
+			return api.Errorf(api.CodeInvalid, "--idle %s: want a positive time", t.idle)
 		}
 		return nil
 	}
@@ -122,7 +129,7 @@ Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick aud
 		t.elsewhere("init", "Make a deploy key, a trust root, an empty catalog and a sample manifest", "bailiwick-deploy", "init"),
 		t.elsewhere("key", "Deploy keys", "bailiwick-deploy", "key"),
 		t.elsewhere("catalog", "Plan, apply, sign, list, show and verify the catalog", "bailiwick-deploy", "catalog"),
-		t.elsewhere("up", "Start a private service for this account", "bailiwickd", "start"),
+		t.elsewhere("up", "Start a private service for this account that lasts", "bailiwickd", "start"),
 		t.elsewhere("doctor", "Check this machine and say what to mend", "bailiwickd", "doctor"),
 		t.downCommand(), t.statusCommand(), t.versionCommand(),
 		t.dispatchCommand(), t.canCommand(), t.auditCommand(),
@@ -165,7 +172,18 @@ func (t *tree) elsewhere(use, short, program, verb string) *cobra.Command {
 	}
 }
 
+// conn is for a verb that wants a service: where none answers and the caller
+// has not said which, it starts one.
 func (t *tree) conn() *client.Conn {
+	cfg := client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs}
+	if canSpawn && t.socket == "" {
+		cfg.Spawn = t.spawn
+	}
+	return client.New(cfg)
+}
+
+// connThere is for a verb about the service that is there.
+func (t *tree) connThere() *client.Conn {
 	return client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs})
 }
 

@@ -14,7 +14,7 @@ import (
 
 func (t *tree) dispatchCommand() *cobra.Command {
 	cmd := group("dispatch", "Run, watch and end dispatches, and take their results")
-	cmd.AddCommand(t.runCommand(), t.showCommand(), t.listCommand(), t.logsCommand(), t.cancelCommand(), t.patchCommand(), t.outputsCommand())
+	cmd.AddCommand(t.runCommand(), t.showCommand(), t.listCommand(), t.logsCommand(), t.answerCommand(), t.cancelCommand(), t.patchCommand(), t.outputsCommand())
 	return cmd
 }
 
@@ -71,21 +71,27 @@ func (t *tree) run(ctx context.Context, subagent string, f runFlags) error {
 	if err != nil {
 		return err
 	}
+	if req.DispatchID == "" {
+		// Chosen here, so that it can be asked for again when the service ends
+		// before it has answered.
+		req.DispatchID = api.NewDispatchID(t.Now())
+	}
 	c := t.conn()
 	defer c.Close()
 	d, err := c.Runtime().Dispatch(ctx, req)
 	if err != nil {
 		return err
 	}
-	if f.detach && t.output == "text" {
-		fmt.Fprintln(t.Stdout, d.ID)
-		return nil
+	return t.see(ctx, c.Runtime(), d, f)
+}
+
+// see follows an attempt to its end, unless it is let go.
+func (t *tree) see(ctx context.Context, r client.Runtime, d api.Dispatch, f runFlags) error {
+	ev := t.newEvents()
+	if err := t.accepted(ev, d, f.detach); err != nil || f.detach {
+		return err
 	}
-	if f.detach {
-		return t.printDispatch(d)
-	}
-	fmt.Fprintf(t.Stderr, "dispatch %s accepted\n", d.ID)
-	d, err = t.follow(ctx, c.Runtime(), d.ID, f)
+	d, err := t.follow(ctx, r, d, f, ev)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return api.Errorf(api.CodeNotFinished, "dispatch %s goes on after %s", d.ID, f.wait).WithHint("see: bailiwick dispatch logs -f %s", d.ID)
 	}
@@ -95,40 +101,89 @@ func (t *tree) run(ctx context.Context, subagent string, f runFlags) error {
 		}
 		return err
 	}
-	if err := t.printDispatch(d); err != nil {
+	if err := t.ended(ev, d); err != nil {
 		return err
 	}
 	return outcome(d)
 }
 
+// accepted prints that a dispatch is under way, and with detach all that there
+// is to print.
+func (t *tree) accepted(ev *events, d api.Dispatch, detach bool) error {
+	switch {
+	case t.typed():
+		err := ev.tell(d)
+		if err == nil && detach {
+			err = t.printJSON(runLine{Record: &d})
+		}
+		return err
+	case !detach:
+		_, err := fmt.Fprintf(t.Stderr, "dispatch %s accepted\n", d.ID)
+		return err
+	case t.output == "text":
+		_, err := fmt.Fprintln(t.Stdout, d.ID)
+		return err
+	}
+	return t.printDispatch(d)
+}
+
+func (t *tree) ended(ev *events, d api.Dispatch) error {
+	if !t.typed() {
+		return t.printDispatch(d)
+	}
+	if err := ev.tell(d); err != nil {
+		return err
+	}
+	return t.printJSON(runLine{Record: &d})
+}
+
 // follow shows the log of a dispatch until it ends and returns its record.
-func (t *tree) follow(ctx context.Context, r client.Runtime, id api.DispatchID, f runFlags) (api.Dispatch, error) {
+func (t *tree) follow(ctx context.Context, r client.Runtime, d api.Dispatch, f runFlags, ev *events) (api.Dispatch, error) {
 	if f.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
-	p := newProgress(t.Stderr, t.Terminal, "dispatch "+string(id)+" is under way", t.Now)
+	p := newProgress(t.Stderr, t.Terminal, "dispatch "+string(d.ID)+" is under way", t.Now)
 	defer p.Close()
 	if !f.quiet {
-		w := &plainWriter{to: p}
-		err := r.Log(ctx, id, 0, true, func(c api.Chunk) error {
-			_, err := w.Write(c.Data)
-			return err
-		})
-		if err := errors.Join(err, w.Close()); err != nil {
-			return api.Dispatch{ID: id}, err
+		if err := t.followLog(ctx, r, d, p, ev); err != nil {
+			return d, err
 		}
 	}
 	for {
-		d, err := r.Describe(ctx, id, 30*time.Second)
-		if err != nil {
-			return api.Dispatch{ID: id}, err
-		}
-		if d.State.Ended() {
-			return d, nil
+		now, err := r.Describe(ctx, d.ID, 30*time.Second)
+		if err != nil || now.State.Ended() {
+			return now, err
 		}
 	}
+}
+
+// followLog shows the log of an attempt until it has ended: every line behind
+// a marker, or as typed lines.
+func (t *tree) followLog(ctx context.Context, r client.Runtime, d api.Dispatch, p *progress, ev *events) error {
+	from := client.LogFrom{Attempt: d.Attempt}
+	if t.typed() {
+		return r.Follow(ctx, d.ID, from, func(c api.Chunk) error {
+			if !ev.said[api.EventStarted] {
+				// Something is written, so it has started: say so before.
+				now, err := r.Describe(ctx, d.ID, 0)
+				if err == nil && !now.State.Ended() && now.Attempt == d.Attempt {
+					err = ev.tell(now)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return t.printJSON(runLine{Log: &c})
+		})
+	}
+	width := 0
+	if t.Terminal && t.Width != nil {
+		width = t.Width()
+	}
+	l := newAgentLog(p, p, agentMarker, width, 0)
+	return errors.Join(r.Follow(ctx, d.ID, from, l.chunk), l.Close())
 }
 
 // outcome turns how a dispatch ended into how the command ends. The record
@@ -139,16 +194,19 @@ func outcome(d api.Dispatch) error {
 		return nil
 	case d.Reason == api.ReasonDenied:
 		return errSilent{api.Table()[api.CodeDenied].Exit}
+	case d.State == api.EventNeedsInput:
+		return errSilent{statusNeedsInput}
 	}
 	return errSilent{1}
 }
 
 func (t *tree) showCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "show ID", Short: "Print the record of a dispatch", Args: cobra.ExactArgs(1),
+	var attempt int
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Print the record of a dispatch, with its question", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				d, err := r.Describe(cmd.Context(), id, 0)
+				d, err := r.Attempt(cmd.Context(), id, attempt)
 				if err != nil {
 					return err
 				}
@@ -156,6 +214,13 @@ func (t *tree) showCommand() *cobra.Command {
 			})
 		},
 	}
+	attemptFlag(cmd, &attempt)
+	return cmd
+}
+
+// attemptFlag lets a verb speak of an earlier attempt.
+func attemptFlag(cmd *cobra.Command, attempt *int) {
+	cmd.Flags().IntVar(attempt, "attempt", 0, "of this attempt (default: the current one)")
 }
 
 func (t *tree) withDispatch(arg string, do func(client.Runtime, api.DispatchID) error) error {
@@ -189,25 +254,29 @@ func (t *tree) listCommand() *cobra.Command {
 
 func (t *tree) logsCommand() *cobra.Command {
 	var follow bool
-	var offset int64
+	var from client.LogFrom
 	cmd := &cobra.Command{
 		Use: "logs ID", Short: "Print what a dispatch wrote, made harmless for a terminal", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if from.Offset < 0 || from.Attempt < 0 {
+				return api.Errorf(api.CodeInvalid, "--offset %d, --attempt %d: want no negative number", from.Offset, from.Attempt)
+			}
 			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				w := &plainWriter{to: t.Stdout}
-				err := r.Log(cmd.Context(), id, offset, follow, func(c api.Chunk) error {
-					if t.output != "text" {
-						return t.printJSON(c)
-					}
-					_, err := w.Write(c.Data)
-					return err
-				})
-				return errors.Join(err, w.Close())
+				read := r.Log
+				if follow {
+					read = r.Follow
+				}
+				if t.output != "text" {
+					return read(cmd.Context(), id, from, func(c api.Chunk) error { return t.printJSON(c) })
+				}
+				l := newAgentLog(t.Stdout, t.Stderr, "", 0, from.Offset)
+				return errors.Join(read(cmd.Context(), id, from, l.chunk), l.Close())
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the dispatch has ended")
-	cmd.Flags().Int64Var(&offset, "offset", 0, "begin at this byte")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the dispatch has ended, also when the service ends meanwhile")
+	cmd.Flags().Int64Var(&from.Offset, "offset", 0, "begin at this byte")
+	attemptFlag(cmd, &from.Attempt)
 	return cmd
 }
 

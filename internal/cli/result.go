@@ -60,6 +60,7 @@ func (t *tree) printDispatch(d api.Dispatch) error {
 	if d.Message != "" {
 		t.row("", "%s", d.Message)
 	}
+	t.printQuestion(d)
 	if d.CancelBy != "" {
 		t.row("cancelled", "by %s", d.CancelBy)
 	}
@@ -145,18 +146,20 @@ func (t *tree) printOutcome(o api.ResultSummary) {
 
 func (t *tree) patchCommand() *cobra.Command {
 	var file string
+	var attempt int
 	cmd := &cobra.Command{
 		Use: "patch ID", Short: "Print the patch of a dispatch, for git apply", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
 				if file == "" {
-					return r.Patch(cmd.Context(), id, t.Stdout)
+					return r.Patch(cmd.Context(), id, attempt, t.Stdout)
 				}
-				return writeFile(file, func(w io.Writer) error { return r.Patch(cmd.Context(), id, w) })
+				return writeFile(file, func(w io.Writer) error { return r.Patch(cmd.Context(), id, attempt, w) })
 			})
 		},
 	}
 	cmd.Flags().StringVar(&file, "to", "", "write it to this file")
+	attemptFlag(cmd, &attempt)
 	return cmd
 }
 
@@ -174,14 +177,15 @@ func writeFile(path string, fill func(io.Writer) error) error {
 
 func (t *tree) outputsCommand() *cobra.Command {
 	var dir string
+	var attempt int
 	cmd := &cobra.Command{
 		Use: "outputs ID [PATH]", Short: "List the outputs of a dispatch, print one, or write all to a folder", Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
 				if len(args) == 2 {
-					return r.Output(cmd.Context(), id, args[1], t.Stdout)
+					return r.Output(cmd.Context(), id, attempt, args[1], t.Stdout)
 				}
-				d, err := r.Describe(cmd.Context(), id, 0)
+				d, err := r.Attempt(cmd.Context(), id, attempt)
 				if err != nil {
 					return err
 				}
@@ -196,6 +200,7 @@ func (t *tree) outputsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "write all of them below this folder, which is made")
+	attemptFlag(cmd, &attempt)
 	return cmd
 }
 
@@ -231,7 +236,7 @@ func (t *tree) writeOutputs(ctx context.Context, r client.Runtime, d api.Dispatc
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(r.Output(ctx, d.ID, a.Path, f), f.Close()); err != nil {
+		if err := errors.Join(r.Output(ctx, d.ID, d.Attempt, a.Path, f), f.Close()); err != nil {
 			return fmt.Errorf("output %s: %w", a.Path, err)
 		}
 		fmt.Fprintf(t.Stderr, "wrote %s\n", plain(filepath.Join(dir, a.Path)))

@@ -22,12 +22,20 @@ func (t *tree) downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "Stop the service; workers that run are taken up by the next one", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := t.conn()
+			c := t.connThere()
 			defer c.Close()
+			socket, err := c.Find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			was, err := os.Lstat(socket)
+			if err != nil {
+				return err
+			}
 			if err := c.Operator().Stop(cmd.Context()); err != nil {
 				return unstoppable(cmd.Context(), c, err)
 			}
-			if err := awaitGone(cmd.Context(), c.Socket()); err != nil {
+			if err := awaitGone(cmd.Context(), c.Socket(), was); err != nil {
 				return err
 			}
 			fmt.Fprintf(t.Stderr, "the service at %s has stopped\n", c.Socket())
@@ -54,14 +62,16 @@ func unstoppable(ctx context.Context, c *client.Conn, err error) error {
 const stopTime = 30 * time.Second
 
 // awaitGone returns when the service has removed its socket, which is the last
-// thing that it does.
-func awaitGone(ctx context.Context, socket string) error {
+// thing that it does. One that is there again is that of the next service,
+// which a command that follows a dispatch may have started.
+func awaitGone(ctx context.Context, socket string, was fs.FileInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTime)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
+		now, err := os.Lstat(socket)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !(os.SameFile(was, now) && was.ModTime().Equal(now.ModTime())) {
 			return nil
 		}
 		select {
@@ -76,7 +86,7 @@ func (t *tree) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Say how the service is", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := t.conn()
+			c := t.connThere()
 			defer c.Close()
 			s, err := c.Operator().Status(cmd.Context())
 			if err != nil {
@@ -100,6 +110,9 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 		ready = "NOT READY: " + s.NotReady
 	}
 	t.row("service", "%s, process %d since %s (version %s)", ready, s.PID, s.StartedAt.Format(timeFormat), s.Version)
+	if s.OneShot != nil {
+		t.row("lasts", "%s", lastsText(*s.OneShot))
+	}
 	t.row("mode", "%s", modeText(s.Mode))
 	catalog := "none applied yet: bailiwick init, then bailiwick catalog apply"
 	if s.Revision > 0 {
@@ -124,6 +137,14 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 	t.row("isolation", "%s", strings.Join(s.Isolation, "\n"))
 	t.row("socket", "%s", s.Socket)
 	t.row("state", "%s", s.StateDir)
+}
+
+func lastsText(o api.OneShot) string {
+	idle := time.Duration(o.IdleSeconds * float64(time.Second))
+	if o.EndsAt == nil {
+		return fmt.Sprintf("one-shot: ends when no request and no worker has been there for %s; to keep it: bailiwick up", idle)
+	}
+	return fmt.Sprintf("one-shot: ends at %s unless something comes before; to keep it: bailiwick up", o.EndsAt.Format(timeFormat))
 }
 
 func modeText(mode string) string {

@@ -3,7 +3,6 @@ package daemoncli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -22,6 +21,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -34,10 +34,14 @@ import (
 const mode = "same-user"
 
 func (t *tree) serveCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.serve(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.ending(t.serve(cmd.Context())) },
 	}
+	t.idleFlag(cmd)
+	cmd.Flags().BoolVar(&t.join, "join", false, "where another service has the state, wait until it answers; speak JSON")
+	_ = cmd.Flags().MarkHidden("join") // for start
+	return cmd
 }
 
 // service is everything that is open while the service runs.
@@ -48,6 +52,7 @@ type service struct {
 	started   time.Time
 	socket    string
 	listening fs.FileInfo // the socket file itself
+	address   *address
 	store     *store.Store
 	ledger    *audit.Ledger
 	blobs     *blob.Store
@@ -66,6 +71,10 @@ func (t *tree) serve(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return errors.Join(err, s.close())
 	}
+	if s.address, err = claimAddress(ctx, t.Dirs.Address()); err != nil {
+		return errors.Join(err, s.close())
+	}
+	failpoint.Hit(failpoint.ServiceOpened, "")
 	listener, err := listen(s.socketPath())
 	if err != nil {
 		return errors.Join(err, s.close())
@@ -75,11 +84,13 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Ledger: s.ledger, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger,
+		Dispatch: s.dispatch, Ledger: s.ledger, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle,
 	})
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(listener) }()
-	fmt.Fprintf(t.Stdout, "listening on %s\n", s.socket)
+	s.address.set(s.socket)
+	failpoint.Hit(failpoint.ServiceListening, s.socket)
+	t.say(word{Listening: s.socket})
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
@@ -94,17 +105,16 @@ func (s *service) shutdown(srv *server.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	running := s.dispatch.Running()
+	failpoint.Hit(failpoint.ServiceStopping, "")
 	err := srv.Shutdown(ctx)
 	_, logErr := s.ledger.Record(ctx, record.Entry{
-		Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: "asked to", Running: int64(running)},
+		Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: srv.StoppedBecause(), Running: int64(running)},
 	}, nil)
+	failpoint.Hit(failpoint.ServiceStopped, "")
 	err = errors.Join(err, logErr, s.close())
-	// Last of all: whoever waits for the end of the service waits for this. The
-	// next service may listen there already, and then the socket is its own.
-	if now, statErr := os.Lstat(s.socket); statErr == nil && os.SameFile(now, s.listening) {
-		err = errors.Join(err, os.Remove(s.socket))
-	}
-	return err
+	failpoint.Hit(failpoint.ServiceClosed, "")
+	// Last of all: whoever waits for the end of the service waits for this.
+	return errors.Join(err, s.address.release(s.socket, s.listening))
 }
 
 // open opens everything in the order in which one stands on another. Whatever
@@ -115,7 +125,7 @@ func (s *service) open(ctx context.Context) (err error) {
 		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
 	}
 	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Migrations: []store.Migration{audit.Migration(), dispatch.Migration()}}
-	if s.store, err = openOrCreate(ctx, cfg); err != nil {
+	if s.store, err = s.t.own(ctx, cfg); err != nil {
 		return err
 	}
 	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger}); err != nil {
@@ -140,7 +150,7 @@ func (s *service) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
-		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: operator, Mode: mode, Now: s.t.Now, Logger: s.logger,
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: operator, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger,
 		Executor: &executor.Local{Program: filepath.Join(filepath.Dir(s.t.Self), "bailiwick-worker"), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
 	return err

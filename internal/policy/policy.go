@@ -31,16 +31,18 @@ const (
 	ActionDispatch       Action = "dispatch"
 	ActionDispatchRead   Action = "dispatch.read"   // describe, logs, patch, outputs
 	ActionDispatchCancel Action = "dispatch.cancel" //
+	ActionDispatchAnswer Action = "dispatch.answer" // the question of a dispatch; whether that may go on is asked again
 	ActionCatalogRead    Action = "catalog.read"    // what a caller may use: names and descriptions
 	ActionCan            Action = "can"             // ask for a decision; the resource is the principal asked about
 	ActionAuditRead      Action = "audit.read"
 	ActionStatusRead     Action = "status.read"
 	ActionServiceStop    Action = "service.stop"
+	ActionServiceStay    Action = "service.stay" // make a service that ends when idle one that lasts
 )
 
 // operatorActions are what the operator of the service may do on anything.
 func operatorActions() []Action {
-	return []Action{ActionDispatchRead, ActionDispatchCancel, ActionCatalogRead, ActionCan, ActionAuditRead, ActionStatusRead, ActionServiceStop}
+	return []Action{ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionCatalogRead, ActionCan, ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionServiceStay}
 }
 
 // Rules are what an Engine is compiled from.
@@ -142,7 +144,7 @@ func modePolicy(target api.Name, ceiling api.Tier) *ast.Policy {
 // ownerPolicy lets whoever started a dispatch read and cancel it.
 func ownerPolicy() *ast.Policy {
 	return ast.Permit().
-		ActionInSet(actionUID(ActionDispatchRead), actionUID(ActionDispatchCancel)).
+		ActionInSet(actionUID(ActionDispatchRead), actionUID(ActionDispatchCancel), actionUID(ActionDispatchAnswer)).
 		When(ast.Context().Access("owner").Equal(ast.Principal()))
 }
 

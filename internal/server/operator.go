@@ -13,6 +13,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, _ api.Principal)
 	if err != nil {
 		return err
 	}
+	st.OneShot = s.gate.oneShot(s.cfg.Dispatch.Running() > 0)
 	return answer(w, http.StatusOK, st)
 }
 

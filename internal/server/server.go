@@ -41,25 +41,28 @@ type Config struct {
 	Login    func(uid uint32) (string, error) // name of an account; an error when it has none
 	Status   func(context.Context) (api.ServiceStatus, error)
 	Now      func() time.Time
-	Stop     func() // begins the end of the service; returns at once
+	Stop     func()        // begins the end of the service; returns at once
+	Idle     time.Duration // Stop is called when no request and no worker has been there for so long; 0: never
 	Logger   *slog.Logger
 }
 
 // Server answers requests.
 type Server struct {
 	cfg  Config
+	gate *gate
 	http *http.Server
 }
 
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, gate: newGate(cfg.Now, cfg.Idle)}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]handler{
 		"POST /v1/runtime/dispatches":             s.submit,
 		"GET /v1/runtime/dispatches":              s.list,
 		"GET /v1/runtime/dispatches/{id}":         s.describe,
 		"POST /v1/runtime/dispatches/{id}/cancel": s.cancel,
+		"POST /v1/runtime/dispatches/{id}/answer": s.answerQuestion,
 		"GET /v1/runtime/dispatches/{id}/log":     s.log,
 		"GET /v1/runtime/dispatches/{id}/patch":   s.patch,
 		"GET /v1/runtime/dispatches/{id}/output":  s.output,
@@ -67,6 +70,7 @@ func New(cfg Config) *Server {
 		"GET /v1/operator/status":                 s.operator(policy.ActionStatusRead, s.status),
 		"GET /v1/operator/log":                    s.operator(policy.ActionAuditRead, s.entries),
 		"POST /v1/operator/stop":                  s.operator(policy.ActionServiceStop, s.stop),
+		"POST /v1/operator/stay":                  s.operator(policy.ActionServiceStay, s.stay),
 	} {
 		mux.Handle(pattern, s.handle(pattern, h))
 	}
@@ -74,7 +78,7 @@ func New(cfg Config) *Server {
 		return api.Errorf(api.CodeNotFound, "%s %s: there is no such call", r.Method, r.URL.Path)
 	}))
 	s.http = &http.Server{
-		Handler: mux, ConnContext: s.connContext, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		Handler: s.admit(mux), ConnContext: s.connContext, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	return s
@@ -82,6 +86,9 @@ func New(cfg Config) *Server {
 
 // Serve answers on l until Shutdown.
 func (s *Server) Serve(l *net.UnixListener) error {
+	if s.cfg.Idle > 0 {
+		go s.awaitIdle() // until the gate closes, which Shutdown sees to
+	}
 	err := s.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -91,6 +98,7 @@ func (s *Server) Serve(l *net.UnixListener) error {
 
 // Shutdown lets requests end until ctx is done, then ends them.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.gate.close()
 	if err := s.http.Shutdown(ctx); err != nil {
 		return s.http.Close()
 	}
@@ -152,7 +160,10 @@ func malformed(code api.Code, format string, args ...any) error {
 // fail is the one place where an error becomes a response.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *api.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) && s.gate.leaving.Err() != nil && r.Context().Err() != nil {
+		e = errEnding()
+	}
+	if e == nil {
 		if r.Context().Err() != nil {
 			return // nobody is there to hear it
 		}
@@ -178,7 +189,7 @@ func (s *Server) operator(action policy.Action, h handler) handler {
 		}
 		// A read that is allowed changes nothing and would make every look at
 		// the log longer; everything else is logged before it happens.
-		if !d.Allowed() || kind == record.KindStopRequested {
+		if !d.Allowed() || kind == record.KindStopRequested || action == policy.ActionServiceStay {
 			if _, err := s.cfg.Ledger.Commit(r.Context(), d, record.Entry{Kind: kind, Detail: record.Access{Operation: string(action)}}, nil); err != nil {
 				return err
 			}

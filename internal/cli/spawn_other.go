@@ -1,0 +1,10 @@
+//go:build !linux
+
+package cli
+
+import "syscall"
+
+// canSpawn says that the service does not run on this system.
+const canSpawn = false
+
+func ownSession() *syscall.SysProcAttr { return nil }

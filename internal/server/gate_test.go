@@ -1,0 +1,70 @@
+package server
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// proves R-D1
+func TestAServiceEndsOnlyWhenNobodyHasBeenThereForTheWholeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const idle = 30 * time.Second
+		g := newGate(time.Now, idle)
+		wait := func(d time.Duration) { time.Sleep(d) } // the bubble's clock
+		still := func(why string, working bool) {
+			t.Helper()
+			if g.closeIfIdle(working) {
+				t.Fatal("it ended: " + why)
+			}
+		}
+		wait(idle - 1)
+		still("its time was not over", false)
+		if !g.enter() {
+			t.Fatal("a request was refused")
+		}
+		wait(10 * idle)
+		still("a request is there", false)
+		g.exit(false)
+		wait(idle - 1)
+		still("a request was there just now", false)
+		still("a worker is there", true)
+		wait(idle - 1)
+		still("a worker was there just now", false)
+		// Looking at how it is does not keep it.
+		if !g.enter() {
+			t.Fatal("a look was refused")
+		}
+		if o := g.oneShot(false); o == nil || o.EndsAt == nil || !o.EndsAt.Equal(time.Now().Add(1)) {
+			t.Errorf("it says that it ends at %+v", o)
+		}
+		g.exit(true)
+		wait(1)
+		if g.leaving.Err() != nil {
+			t.Error("readers were sent away early")
+		}
+		if !g.closeIfIdle(false) {
+			t.Error("it does not end")
+		}
+		if g.enter() || g.stay() || g.leaving.Err() == nil {
+			t.Error("something came in after the end")
+		}
+	})
+}
+
+func TestAServiceThatIsToldToStayStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(time.Now, time.Second)
+		if !g.stay() || g.oneShot(false) != nil {
+			t.Error("it does not stay")
+		}
+		time.Sleep(time.Hour) // the bubble's clock
+		if g.closeIfIdle(false) {
+			t.Error("it ended")
+		}
+		g.close()
+		if g.enter() {
+			t.Error("a request came in after the end")
+		}
+	})
+}
