@@ -132,6 +132,11 @@ func openLocked(ctx context.Context, cfg Config, l *lock) (_ *Store, err error) 
 	if err := s.write.check(ctx, s.path, cfg.Logger); err != nil {
 		return nil, err
 	}
+	// SQLite syncs the name of the log that it made, and ignores a failure of
+	// that. So it is done before, and nothing is acknowledged without it.
+	if err := syncDir(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("state directory %s: %w", cfg.Dir, err)
+	}
 	if err := s.write.migrate(ctx, s.path, cfg.Migrations); err != nil {
 		return nil, damage(s.path, err)
 	}
@@ -159,9 +164,15 @@ func (s *Store) Close() error {
 }
 
 // release closes what is open, in an order that lets the last connection
-// fold the write-ahead log into the file while the lock is still held.
+// fold the write-ahead log into the file while the lock is still held. After a
+// failure of the disk that would be trying again what failed, on top of what
+// nobody knows: the last one is then a reader, which cannot.
 func (s *Store) release() error {
 	var errs []error
+	if s.read != nil && s.write != nil && s.Poisoned() != nil {
+		errs = append(errs, s.closeWriteFirst())
+		s.write = nil
+	}
 	if s.read != nil {
 		errs = append(errs, s.read.Close())
 	}
@@ -169,6 +180,25 @@ func (s *Store) release() error {
 		errs = append(errs, s.write.close())
 	}
 	return errors.Join(append(errs, s.lock.release())...)
+}
+
+// closeWriteFirst closes the writer beside a reader that has the log open.
+func (s *Store) closeWriteFirst() error {
+	ctx := context.Background()
+	conn, err := s.read.Conn(ctx)
+	if err != nil {
+		return err // and the writer ends with the process
+	}
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	var n int
+	err = tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&n)
+	if err != nil {
+		return errors.Join(err, tx.Rollback(), conn.Close())
+	}
+	return errors.Join(s.write.close(), tx.Rollback(), conn.Close())
 }
 
 // Committed returns a channel that is closed after the next commit, and when
