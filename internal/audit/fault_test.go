@@ -252,6 +252,8 @@ func TestHelper(t *testing.T) {
 		return
 	case "write":
 		helpWrite(t, args[1], args[2])
+	case "cut":
+		helpCut(t, args[1], args[2], args[3])
 	case "full":
 		helpFull(t, args[1])
 	case "readonly":
