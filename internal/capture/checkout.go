@@ -51,10 +51,14 @@ func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, e
 		if err := w.enter(p); err != nil {
 			return done, fmt.Errorf("checkout of %s: %w", Plain(p), err)
 		}
-		done.Submodules = append(done.Submodules, api.LeftOut{Path: Plain(p), Why: "a submodule; it is not fetched, its directory is empty"})
+		done.Submodules = append(done.Submodules, submodule(p))
 	}
 	done.Files = len(t.files) - len(t.gitlinks)
 	return done, nil
+}
+
+func submodule(p string) api.LeftOut {
+	return api.LeftOut{Path: Plain(p), Why: "a submodule; it is not fetched, its directory is empty"}
 }
 
 // writeTree writes files. It is the last thing that is asked of o.

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,14 @@ type Config struct {
 	// Overlay are the exact files that capabilities laid over the tree. They
 	// are never in a patch; one that changed is reported.
 	Overlay []string
+	// Index is of the checkout that the workspace is laid over; files that are
+	// still the checkout's own are not read. Without one everything is read.
+	Index *Index
+	// Over are the directories that overlayfs lays over that checkout, all of
+	// them, the writable one included. A directory of the workspace that none of
+	// them has is the checkout's own with all that is in it, and is not listed.
+	// Without any, or with a nil one, everything is listed.
+	Over []*os.File
 	// Resumed is the tree of an earlier attempt, laid over the base before the
 	// baseline was taken; "" when there was none. What it changed counts as
 	// changed since the baseline, so that the patch holds the work of both.

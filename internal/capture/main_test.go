@@ -12,6 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	jail.Main()
+	agentMain()
 	os.Exit(m.Run())
 }
 

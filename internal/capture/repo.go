@@ -21,7 +21,8 @@ type Repo struct {
 	format string
 
 	mu    sync.Mutex
-	trees map[string]*tree // listings that were read and verified; guarded by mu
+	trees map[string]*tree      // listings that were read and verified; guarded by mu
+	dirs  map[dirKey][]treeFile // likewise, of the directories of an index; guarded by mu
 
 	capture sync.Mutex // held by a capture: index, ref and scratch files
 }

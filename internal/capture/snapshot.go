@@ -68,7 +68,7 @@ func (r *Repo) snapshot(ctx context.Context, root *os.File, base *tree, cfg Conf
 	for _, p := range base.gitlinks {
 		links[p] = true
 	}
-	w := &walker{ctx: ctx, cfg: cfg, skip: cfg.excluded, refuse: func(p string) string {
+	w := &walker{ctx: ctx, cfg: cfg, cached: cfg.cached(), skip: cfg.excluded, refuse: func(p string) string {
 		if links[p] {
 			return whySubmodule
 		}
@@ -95,8 +95,12 @@ func (r *Repo) snapshot(ctx context.Context, root *os.File, base *tree, cfg Conf
 func (r *Repo) hashAll(ctx context.Context, root *os.File, list []entry, cfg Config) error {
 	var total int64
 	for i := range list {
-		if list[i].mode != 0 {
-			total += list[i].size
+		e := &list[i]
+		if e.id == "" && (e.mode == modeFile || e.mode == modeExec) {
+			e.id = cfg.Index.unchanged(e.path, e.stamp)
+		}
+		if e.mode != 0 && e.id == "" {
+			total += e.size
 		}
 	}
 	if total > cfg.MaxRead {
@@ -127,10 +131,13 @@ func (r *Repo) hashAll(ctx context.Context, root *os.File, list []entry, cfg Con
 }
 
 func (r *Repo) hashEntry(ctx context.Context, root *os.File, e *entry, buf []byte) error {
-	if e.mode == modeLink {
+	switch {
+	case e.id != "": // known without reading
+		return nil
+	case e.mode == modeLink:
 		e.id = r.objectID("blob", []byte(e.link))
-	}
-	if e.mode != modeFile && e.mode != modeExec {
+		return nil
+	case e.mode == 0:
 		return nil
 	}
 	f, why, err := openRegular(root, e.path, e)

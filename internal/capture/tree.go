@@ -83,6 +83,9 @@ func (t *tree) read(o *objects, id, prefix string, depth int) error {
 	if depth > maxTreeDepth {
 		return fmt.Errorf("deeper than %d directories", maxTreeDepth)
 	}
+	if t.known(o.repo, id, prefix) {
+		return nil
+	}
 	_, kind, content, err := o.get(id)
 	if err != nil {
 		return err
@@ -111,13 +114,28 @@ func (t *tree) read(o *objects, id, prefix string, depth int) error {
 		if len(t.files) >= maxTreeFiles {
 			return fmt.Errorf("more than %d files", maxTreeFiles)
 		}
-		t.files = append(t.files, e)
-		t.byPath[e.path] = e
-		if e.mode == modeGitlink {
-			t.gitlinks = append(t.gitlinks, e.path)
-		}
+		t.add(e)
 	}
 	return nil
+}
+
+func (t *tree) add(f treeFile) {
+	t.files = append(t.files, f)
+	t.byPath[f.path] = f
+	if f.mode == modeGitlink {
+		t.gitlinks = append(t.gitlinks, f.path)
+	}
+}
+
+// known adds the files of a directory that an index has at the same place.
+func (t *tree) known(r *Repo, id, prefix string) bool {
+	r.mu.Lock()
+	files, ok := r.dirs[dirKey{prefix, id}]
+	r.mu.Unlock()
+	for _, f := range files {
+		t.add(f)
+	}
+	return ok
 }
 
 // parseTree reads a tree object: "<octal mode> <name>\0<raw object name>"

@@ -53,6 +53,7 @@ type walker struct {
 	refuse  func(path string) string // listed as left out, for this reason
 	list    []entry
 	visited int
+	cached  bool // cfg.Index and cfg.Over say what need not be listed
 	names   int64
 }
 
@@ -142,6 +143,8 @@ func (w *walker) visit(dir int, name, path string, depth int) error {
 		e.link, e.why = readLink(dir, name)
 		e.size = int64(len(e.link))
 		w.names += e.size
+	case e.mode == modeDir && w.untouched(path, depth):
+		return nil
 	case e.mode == modeDir:
 		fd, err := openBelow(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err == nil {

@@ -57,16 +57,16 @@ func serve() error {
 		return fmt.Errorf("first control message is %q, not setup", m.Kind)
 	}
 	in := &initProcess{wire: w, setup: m.Setup, ids: m.Setup.ids(), reaper: newReaper()}
-	workspace, err := in.start(files)
+	handles, err := in.start(files)
 	if err != nil {
 		var miss *MissingError
 		errors.As(err, &miss)
 		return w.send(&message{Kind: kindFail, Error: err.Error(), Miss: miss, Overlay: isOverlay(err)})
 	}
-	if err := w.send(&message{Kind: kindReady, Layers: in.layers}, workspace); err != nil {
+	if err := w.send(&message{Kind: kindReady, Layers: in.layers}, handles...); err != nil {
 		return err
 	}
-	_ = unix.Close(workspace)
+	closeAll(handles)
 	return in.loop()
 }
 
@@ -89,13 +89,14 @@ type initProcess struct {
 	running bool
 }
 
-// start builds the jail and gives up every right that building took. What it returns is a handle of the workspace.
-func (in *initProcess) start(files []int) (int, error) {
+// start builds the jail and gives up every right that building took. What it returns is a handle of the workspace and, if it
+// is an overlay, one of its writable layer.
+func (in *initProcess) start(files []int) ([]int, error) {
 	s := in.setup
-	b := &builder{setup: s, ids: in.ids, stream: -1, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
+	b := &builder{setup: s, ids: in.ids, stream: -1, upper: -1, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
 	if s.Copy {
 		if len(files) == 0 {
-			return -1, errors.New("setup: no workspace stream")
+			return nil, errors.New("setup: no workspace stream")
 		}
 		b.stream, files = files[len(files)-1], files[:len(files)-1]
 	}
@@ -105,25 +106,29 @@ func (in *initProcess) start(files []int) (int, error) {
 			lower = 0
 		}
 		if len(files) != lower+len(s.ReadOnly) {
-			return -1, fmt.Errorf("setup: %d mounts for %d paths", len(files), lower+len(s.ReadOnly))
+			return nil, fmt.Errorf("setup: %d mounts for %d paths", len(files), lower+len(s.ReadOnly))
 		}
 		b.lower, b.extra = files[:lower], files[lower:]
 	}
 	if err := loopback(); err != nil {
-		return -1, missing("network namespace", err)
+		return nil, missing("network namespace", err)
 	}
 	if err := unix.Sethostname([]byte(hostName)); err != nil {
-		return -1, missing("uts namespace", err)
+		return nil, missing("uts namespace", err)
 	}
 	if err := b.build(); err != nil {
-		return -1, err
+		return nil, err
 	}
 	workspace, err := unix.Open(WorkspaceDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open the workspace: %w", err)
+		return nil, fmt.Errorf("open the workspace: %w", err)
 	}
 	in.layers = b.layers
-	return workspace, in.confine()
+	handles := []int{workspace}
+	if b.upper >= 0 {
+		handles = append(handles, b.upper)
+	}
+	return handles, in.confine()
 }
 
 // confine starts the spawner thread under every restriction and strips pid 1 itself.

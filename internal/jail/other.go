@@ -20,6 +20,9 @@ func elsewhere() *MissingError {
 // Start refuses.
 func Start(context.Context, Spec) (*Jail, error) { return nil, elsewhere() }
 
+// Sweep has nothing to remove.
+func Sweep() int { return 0 }
+
 // Probe says that this system has no jail.
 func Probe(context.Context) Report {
 	e := elsewhere()
@@ -28,6 +31,9 @@ func Probe(context.Context) Report {
 
 // Workspace is nil.
 func (*Jail) Workspace() *os.File { return nil }
+
+// Upper is nil.
+func (*Jail) Upper() *os.File { return nil }
 
 // Run refuses.
 func (*Jail) Run(context.Context, Command) (Exit, error) { return Exit{}, elsewhere() }

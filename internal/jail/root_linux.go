@@ -42,6 +42,7 @@ type builder struct {
 	lower  []int // detached mounts
 	extra  []int
 	stream int // tar of the workspace, or -1
+	upper  int // handle of the overlay's writable layer, or -1
 	layers []string
 }
 

@@ -25,6 +25,7 @@ type Jail struct {
 	groups    *cgroup
 	isolation Isolation
 	workspace *os.File
+	upper     *os.File      // nil unless the workspace is an overlay
 	replies   chan reply    // from the reader goroutine
 	ended     chan struct{} // closed when pid 1 has been reaped
 	problems  *tail         // what pid 1 said on stderr; set before ended is closed
@@ -194,8 +195,11 @@ func (j *Jail) setUp(owner *mapping) error {
 		}
 	}
 	switch {
-	case r.Kind == kindReady && len(r.files) == 1:
+	case r.Kind == kindReady && (len(r.files) == 1 || len(r.files) == 2):
 		j.workspace = os.NewFile(uintptr(r.files[0]), WorkspaceDir) //nolint:gosec // a descriptor
+		if len(r.files) == 2 {
+			j.upper = os.NewFile(uintptr(r.files[1]), "writable layer of "+WorkspaceDir) //nolint:gosec // a descriptor
+		}
 		j.describe(owner, r.Layers)
 		return nil
 	case r.Kind == kindFail:
@@ -274,6 +278,11 @@ func (j *Jail) Isolation() Isolation { return j.isolation }
 // program would go to that place on the host.
 func (j *Jail) Workspace() *os.File { return j.workspace }
 
+// Upper is a directory handle of the overlay's writable layer, as long as Workspace is one: what is in no directory of it,
+// by its path in the workspace, nobody has touched. It is good for asking what is there, belongs to the jail, and is nil
+// where the workspace is no overlay.
+func (j *Jail) Upper() *os.File { return j.upper }
+
 // Close ends everything in the jail and removes what it made on the host. It may be called more than once.
 func (j *Jail) Close() error {
 	j.close.Do(func() {
@@ -290,6 +299,9 @@ func (j *Jail) Close() error {
 		j.wire.mu.Unlock()
 		if j.workspace != nil {
 			j.closeErr = j.workspace.Close()
+		}
+		if j.upper != nil {
+			j.closeErr = errors.Join(j.closeErr, j.upper.Close())
 		}
 		failpoint.Hit(failpoint.JailClosed, strconv.Itoa(j.process.Pid))
 		j.closeErr = errors.Join(j.closeErr, j.groups.remove())

@@ -25,7 +25,7 @@ const (
 	kindSetup kind = "setup" // owner: build the jail
 	kindRun   kind = "run"   // owner: start a command; carries its stdin, stdout, stderr
 	kindKill  kind = "kill"  // owner: signal every process
-	kindReady kind = "ready" // init: jail is up; carries the workspace directory
+	kindReady kind = "ready" // init: jail is up; carries the workspace directory, and the writable layer of an overlay
 	kindFail  kind = "fail"  // init: what was asked did not happen
 	kindExit  kind = "exit"  // init: the command ended and nothing of it is left
 )

@@ -65,9 +65,13 @@ func (b *builder) overlay(target string) error {
 		layers = append(layers, point)
 	}
 	fd, err := newFilesystem("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
-		"userxattr", "", "lowerdir", strings.Join(layers, ":"), "upperdir", b.stage+"/upper", "workdir", b.stage+"/work")
+		"userxattr", "", "xino", "off", "lowerdir", strings.Join(layers, ":"), "upperdir", b.stage+"/upper", "workdir", b.stage+"/work")
 	if err != nil {
 		return err
+	}
+	if b.upper, err = unix.Open(b.stage+"/upper", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		_ = unix.Close(fd)
+		return fmt.Errorf("open the writable layer: %w", err)
 	}
 	return attach(fd, target)
 }

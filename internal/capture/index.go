@@ -1,0 +1,292 @@
+package capture
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Index remembers a directory of ours, mostly a checkout, as it was when it
+// was made: everything in it with its content's object name and what the file
+// system says of it. With it a later look needs no reading: a file of which
+// kind, mode, size, inode, time of change and, above all, time of status change
+// are the same is the same. The last of these no program can set; the kernel
+// does, to the present, whenever anything about a file changes.
+type Index struct {
+	format  string // of object names
+	commit  []byte // the commit object of a checkout; empty for another directory
+	entries []indexed
+	files   map[string]int // of entries, what is not a directory
+	dirs    map[string]int // likewise, what is
+	newest  unix.Timespec  // the latest of all times of status change
+}
+
+type indexed struct {
+	path string // "" is the directory itself; each stands before what is in it, in git's order
+	id   string // of a file, a link, or a submodule, which is a directory
+	stamp
+}
+
+// same reports whether two stamps of an inode say the same. The device is left
+// out: an overlay shows another, and a machine may number it anew.
+func (s stamp) same(t stamp) bool {
+	s.dev, t.dev = 0, 0
+	return s == t
+}
+
+// IndexCheckout indexes dir, where commit (full object name) was just checked
+// out. It returns when the clock of the file system has moved on, so that a
+// change cannot have the same time.
+func (r *Repo) IndexCheckout(ctx context.Context, commit, dir string) (*Index, error) {
+	o, err := r.openObjects(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	defer o.close()
+	t, err := o.tree(commit)
+	if err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	x := &Index{format: r.format}
+	_, kind, object, err := o.get(commit)
+	if err == nil && kind != "commit" {
+		err = fmt.Errorf("%s is a %s and no commit", commit, Plain(kind))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	x.commit = object
+	if err := x.walk(dir); err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	named := 0
+	for i := range x.entries {
+		e := &x.entries[i]
+		f, ok := t.byPath[e.path]
+		if ok {
+			named++
+			e.id = f.id
+		}
+		if e.treeMode() != f.mode && (ok || !e.dir) {
+			return nil, fmt.Errorf("index: %s is not what was checked out", Plain(e.path))
+		}
+	}
+	if named != len(t.files) {
+		return nil, fmt.Errorf("index: %d of %d files are there", named, len(t.files))
+	}
+	return x, x.settle(ctx, dir)
+}
+
+// IndexDir indexes another directory of ours and reads all of it.
+func (r *Repo) IndexDir(ctx context.Context, dir string) (*Index, error) {
+	x := &Index{format: r.format}
+	if err := x.walk(dir); err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	root, err := os.Open(dir) //nolint:gosec // G304: our own directory
+	if err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	defer root.Close() //nolint:errcheck // only read
+	for i := range x.entries {
+		if e := &x.entries[i]; !e.dir {
+			if e.id, err = r.readIndexed(ctx, root, e); err != nil {
+				return nil, fmt.Errorf("index: %w", err)
+			}
+		}
+	}
+	return x, x.settle(ctx, dir)
+}
+
+// treeMode is the mode that git has for an entry.
+func (e *indexed) treeMode() uint32 {
+	switch {
+	case e.dir && e.id != "":
+		return modeGitlink
+	case e.dir:
+		return modeDir
+	case e.mode&unix.S_IFMT == unix.S_IFLNK:
+		return modeLink
+	case e.mode&0o100 != 0:
+		return modeExec
+	}
+	return modeFile
+}
+
+// walk lists everything in dir, directories before what is in them, in the
+// order in which git has it.
+func (x *Index) walk(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return &os.PathError{Op: "lstat", Path: dir, Err: err}
+	}
+	x.files, x.dirs = map[string]int{}, map[string]int{}
+	return x.add(dir, "", &st)
+}
+
+func (x *Index) add(dir, rel string, st *unix.Stat_t) error {
+	e := indexed{path: rel, stamp: stampOf(st)}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG, unix.S_IFLNK:
+		x.files[rel] = len(x.entries)
+	case unix.S_IFDIR:
+		x.dirs[rel] = len(x.entries)
+	default:
+		return fmt.Errorf("%s is neither file, directory nor symbolic link", Plain(rel))
+	}
+	x.entries = append(x.entries, e)
+	if later(e.ctime, x.newest) {
+		x.newest = e.ctime
+	}
+	if !e.dir {
+		return nil
+	}
+	at := path.Join(dir, rel)
+	list, err := os.ReadDir(at)
+	if err != nil {
+		return err
+	}
+	key := func(d os.DirEntry) string {
+		if d.IsDir() {
+			return d.Name() + "/"
+		}
+		return d.Name()
+	}
+	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(key(a), key(b)) })
+	for _, d := range list {
+		var st unix.Stat_t
+		if err := unix.Lstat(at+"/"+d.Name(), &st); err != nil {
+			return &os.PathError{Op: "lstat", Path: at + "/" + d.Name(), Err: err}
+		}
+		if err := x.add(dir, path.Join(rel, d.Name()), &st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func later(a, b unix.Timespec) bool {
+	return a.Sec > b.Sec || a.Sec == b.Sec && a.Nsec > b.Nsec
+}
+
+// settleTime is how long a clock may take to move on; that of a file system
+// has steps of two seconds at most.
+const settleTime = 3 * time.Second
+
+// settle waits until whatever changes from now on has a later time than
+// everything in the index. It asks the file system's own clock, by a file
+// beside dir.
+func (x *Index) settle(ctx context.Context, dir string) error {
+	f, err := os.CreateTemp(path.Dir(dir), ".clock-")
+	if err != nil {
+		return fmt.Errorf("index: %w", err)
+	}
+	defer func() { _ = f.Close(); _ = os.Remove(f.Name()) }()
+	const pause = 2 * time.Millisecond
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for range settleTime / pause {
+		now, err := touch(f.Name())
+		if err != nil {
+			return fmt.Errorf("index: %w", err)
+		}
+		if later(now, x.newest) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+	return errors.New("index: the clock of the file system stands still, or was set back; try again")
+}
+
+// touch sets the times of a path of ours to the present and returns it as the
+// file system has it.
+func touch(name string) (unix.Timespec, error) {
+	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, name, now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return unix.Timespec{}, &os.PathError{Op: "touch", Path: name, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(name, &st); err != nil {
+		return unix.Timespec{}, &os.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	return st.Ctim, nil
+}
+
+// Touch marks a path of ours as used now. The error says that the index is
+// from the future, so that its times prove nothing.
+func (x *Index) Touch(name string) error {
+	now, err := touch(name)
+	if err == nil && !later(now, x.newest) {
+		err = errors.New("index: it is from the future; the clock was set back")
+	}
+	return err
+}
+
+// Size is what the files have, in bytes, and how many there are.
+func (x *Index) Size() (bytes int64, files int) {
+	for _, i := range x.files {
+		bytes += x.entries[i].bytes
+	}
+	return bytes, len(x.files)
+}
+
+// Submodules lists the submodules of a checkout: empty directories.
+func (x *Index) Submodules() []api.LeftOut {
+	var list []api.LeftOut
+	for i := range x.entries {
+		if e := &x.entries[i]; e.dir && e.id != "" {
+			list = append(list, submodule(e.path))
+		}
+	}
+	return list
+}
+
+// unchanged returns the object name of the content that a file in a workspace
+// over this directory still has, or "".
+func (x *Index) unchanged(p string, s stamp) string {
+	if x == nil {
+		return ""
+	}
+	if i, ok := x.files[p]; ok && x.entries[i].same(s) {
+		return x.entries[i].id
+	}
+	return ""
+}
+
+// readIndexed reads the content of an entry and returns its object name.
+func (r *Repo) readIndexed(ctx context.Context, root *os.File, e *indexed) (string, error) {
+	if e.mode&unix.S_IFMT == unix.S_IFLNK {
+		target, why := readLink(int(root.Fd()), e.path)
+		if why != "" {
+			return "", fmt.Errorf("%s: %s", Plain(e.path), why)
+		}
+		return r.objectID("blob", []byte(target)), nil
+	}
+	fd, err := openBelow(int(root.Fd()), e.path, unix.O_RDONLY)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: e.path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), e.path)
+	defer f.Close() //nolint:errcheck // only read
+	h := r.objectHash("blob", e.bytes)
+	n, err := io.Copy(h, io.LimitReader(contextReader{ctx, f}, e.bytes+1))
+	if err == nil && n != e.bytes {
+		err = fmt.Errorf("%s: %d bytes instead of %d", Plain(e.path), n, e.bytes)
+	}
+	return hex.EncodeToString(h.Sum(nil)), err
+}

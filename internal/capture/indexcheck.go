@@ -1,0 +1,201 @@
+package capture
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrDamaged says that a directory is not any more what its index says.
+var ErrDamaged = errors.New("changed since it was made")
+
+// Check compares dir with its index by asking the file system about every
+// entry and reading none. A name that was added shows in its directory's time.
+func (x *Index) Check(ctx context.Context, dir string) error {
+	root, err := openIndexed(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // only read
+	at, in := int(root.Fd()), ""
+	defer func() {
+		if in != "" {
+			_ = unix.Close(at)
+		}
+	}()
+	for i := range x.entries {
+		e := &x.entries[i]
+		if i%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if p := parent(e.path); p != in {
+			if in != "" {
+				_ = unix.Close(at)
+			}
+			at, in = int(root.Fd()), ""
+			if p != "" {
+				fd, err := openBelow(int(root.Fd()), p, unix.O_PATH|unix.O_DIRECTORY)
+				if err != nil {
+					return fmt.Errorf("%s: %w: %w", Plain(p), ErrDamaged, err)
+				}
+				at, in = fd, p
+			}
+		}
+		var st unix.Stat_t
+		if e.path == "" {
+			err = unix.Fstat(at, &st)
+		} else {
+			err = unix.Fstatat(at, path.Base(e.path), &st, unix.AT_SYMLINK_NOFOLLOW)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", Plain(e.path), ErrDamaged, err)
+		}
+		if !e.same(stampOf(&st)) {
+			return fmt.Errorf("%s: %w", Plain(dot(e.path)), ErrDamaged)
+		}
+	}
+	return nil
+}
+
+func openIndexed(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", dir, ErrDamaged, err)
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// Reread compares dir with its index by reading everything. After a crash of
+// the machine a file may have its size and not its content.
+func (x *Index) Reread(ctx context.Context, dir string) error {
+	root, err := openIndexed(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // only read
+	r := &Repo{format: x.format}
+	for i := range x.entries {
+		e := &x.entries[i]
+		if e.dir {
+			continue
+		}
+		id, err := r.readIndexed(ctx, root, e)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil || id != e.id {
+			return errors.Join(fmt.Errorf("%s: %w", Plain(e.path), ErrDamaged), err)
+		}
+	}
+	return nil
+}
+
+// Bind makes sure that an index is of a commit, full object name: the trees
+// that its names and object names make up must have the commit's name, so
+// nothing that an index says of content can be other than what the commit
+// has. From then on no tree of the commit is read from the source any more.
+func (r *Repo) Bind(ctx context.Context, commit string, x *Index) error {
+	if x.format != r.format || r.objectID("commit", x.commit) != commit {
+		return fmt.Errorf("index: %w: it is of another commit than %s", ErrDamaged, Plain(commit))
+	}
+	root, err := headerField(x.commit, "tree")
+	if err != nil {
+		return fmt.Errorf("index: %w: %w", ErrDamaged, err)
+	}
+	t := x.tree()
+	b := &binder{repo: r, files: t.files, dirs: map[dirKey][]treeFile{}}
+	id, err := b.hash("", 0)
+	if err != nil {
+		return fmt.Errorf("index: %w: %w", ErrDamaged, err)
+	}
+	t.id = id
+	if id != root {
+		// A tree with modes as git does not write them any more has another name.
+		if err := r.sameTree(ctx, commit, t); err != nil {
+			return err
+		}
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trees[commit], r.trees[root], r.dirs = t, t, b.dirs
+	return nil
+}
+
+func (r *Repo) sameTree(ctx context.Context, commit string, got *tree) error {
+	want, err := r.tree(ctx, commit)
+	if err != nil {
+		return fmt.Errorf("index: %w", err)
+	}
+	set, changed := difference(want, got)
+	if len(set) > 0 || len(changed) > 0 {
+		return fmt.Errorf("index: %w: it lists other files than commit %s", ErrDamaged, commit)
+	}
+	return nil
+}
+
+// tree is what a checkout's index lists.
+func (x *Index) tree() *tree {
+	t := &tree{byPath: make(map[string]treeFile, len(x.files)), files: make([]treeFile, 0, len(x.files))}
+	for i := range x.entries {
+		e := &x.entries[i]
+		if e.dir && e.id == "" {
+			continue
+		}
+		f := treeFile{path: e.path, mode: e.treeMode(), id: e.id}
+		t.files = append(t.files, f)
+		t.byPath[f.path] = f
+		if e.dir {
+			t.gitlinks = append(t.gitlinks, f.path)
+		}
+	}
+	return t
+}
+
+// dirKey names one directory of one content at one place.
+type dirKey struct{ prefix, id string }
+
+// binder computes the names of the trees that a list of files makes up.
+type binder struct {
+	repo  *Repo
+	files []treeFile // in git's order
+	next  int
+	dirs  map[dirKey][]treeFile
+}
+
+// hash takes the files below prefix, which are next.
+func (b *binder) hash(prefix string, depth int) (string, error) {
+	if depth > maxTreeDepth {
+		return "", fmt.Errorf("deeper than %d directories", maxTreeDepth)
+	}
+	first := b.next
+	var content []byte
+	for b.next < len(b.files) && strings.HasPrefix(b.files[b.next].path, prefix) {
+		f := b.files[b.next]
+		name, _, below := strings.Cut(f.path[len(prefix):], "/")
+		id, mode := f.id, f.mode
+		if below {
+			var err error
+			if id, err = b.hash(prefix+name+"/", depth+1); err != nil {
+				return "", err
+			}
+			mode = modeDir
+		} else {
+			b.next++
+		}
+		content = fmt.Appendf(content, "%o %s\x00", mode, name)
+		var err error
+		if content, err = hex.AppendDecode(content, []byte(id)); err != nil {
+			return "", err
+		}
+	}
+	id := b.repo.objectID("tree", content)
+	b.dirs[dirKey{prefix, id}] = b.files[first:b.next]
+	return id, nil
+}
