@@ -189,14 +189,15 @@ type Limits struct {
 	FileSize  Bytes    `json:"fileSize,omitempty"`  // one file
 	Files     int      `json:"files,omitempty"`     // number of files that the jail creates
 	CPU       float64  `json:"cpu,omitempty"`       // processors; 1.5 is one and a half
-	Log       Bytes    `json:"log,omitempty"`       // log kept; the rest is counted and dropped
+	Log       Bytes    `json:"log,omitempty"`       // log kept, half of it from the beginning and half from the end
+	Answer    Duration `json:"answer,omitempty"`    // how long a question waits before the dispatch fails
 }
 
 // DefaultLimits are what a subagent gets that names none.
 func DefaultLimits() Limits {
 	return Limits{
 		Timeout: Duration(30 * time.Minute), Memory: 4 << 30, Processes: 512, Disk: 2 << 30,
-		FileSize: 2 << 30, Files: 200_000, CPU: 2, Log: 16 << 20,
+		FileSize: 2 << 30, Files: 200_000, CPU: 2, Log: 16 << 20, Answer: Duration(7 * 24 * time.Hour),
 	}
 }
 
@@ -210,6 +211,7 @@ func (l Limits) Or(def Limits) Limits {
 	pick(&l.Files, def.Files)
 	pick(&l.CPU, def.CPU)
 	pick(&l.Log, def.Log)
+	pick(&l.Answer, def.Answer)
 	return l
 }
 
@@ -278,6 +280,7 @@ func (l Limits) Within(upper Limits) error {
 		{"files", l.Files > upper.Files},
 		{"cpu", l.CPU > upper.CPU},
 		{"log", l.Log > upper.Log},
+		{"answer", l.Answer > upper.Answer},
 	} {
 		if c.exceed {
 			return fmt.Errorf("limit %s exceeds its upper bound", c.what)
@@ -296,6 +299,7 @@ func (l Limits) Least(other Limits) Limits {
 	least(&l.Files, other.Files)
 	least(&l.CPU, other.CPU)
 	least(&l.Log, other.Log)
+	least(&l.Answer, other.Answer)
 	return l
 }
 

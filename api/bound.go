@@ -31,6 +31,8 @@ func (l Limits) Check() error {
 		return fmt.Errorf("memory %s: want at least 32MiB", l.Memory)
 	case l.Disk != 0 && l.Disk < 1<<20:
 		return fmt.Errorf("disk %s: want at least 1MiB", l.Disk)
+	case l.Log != 0 && l.Log < 1<<10:
+		return fmt.Errorf("log %s: want at least 1KiB", l.Log)
 	case l.Files != 0 && l.Files < 16:
 		return fmt.Errorf("files %d: want at least 16", l.Files)
 	case l.Processes < 0 || l.Processes > 1<<20:

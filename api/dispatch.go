@@ -2,6 +2,10 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -86,13 +90,97 @@ type Dispatch struct {
 	Source     *PinnedSource  `json:"source,omitempty"`
 	Revision   uint64         `json:"revision"` // of the catalog
 	Manifest   Digest         `json:"manifest"`
+	Input      Digest         `json:"input,omitempty"`  // of the canonical input
 	Result     Digest         `json:"result,omitempty"` // of the signed result document, once there is one
 	AcceptedAt time.Time      `json:"acceptedAt"`
 	StartedAt  *time.Time     `json:"startedAt,omitempty"`
 	EndedAt    *time.Time     `json:"endedAt,omitempty"`
 	CancelBy   Principal      `json:"cancelledBy,omitempty"`
 	Outcome    *ResultSummary `json:"outcome,omitempty"`
-	Mode       string         `json:"mode"` // same-user or system: who is protected against whom
+	Mode       string         `json:"mode"`            // same-user or system: who is protected against whom
+	Trace      Trace          `json:"trace,omitempty"` // the span of the request that asked for it
+
+	// Question is what an attempt that ended with needs_input asks. It is there
+	// where one dispatch is described, not in lists.
+	Question  *Question  `json:"question,omitempty"`
+	ResumedAt *time.Time `json:"resumedAt,omitempty"` // when the current attempt was admitted, if it is not the first
+	AnswerBy  *time.Time `json:"answerBy,omitempty"`  // when a question that waits is given up
+	Answer    *Answer    `json:"answer,omitempty"`    // to the question of this attempt, of an earlier attempt
+	Attempts  []Attempt  `json:"attempts,omitempty"`  // the earlier ones, oldest first; not in lists
+	Pinned    *Pin       `json:"pinned,omitempty"`    // not in lists
+	Removed   []Removal  `json:"removed,omitempty"`   // what is not stored any more; not in lists
+}
+
+// Question is what an agent asks, to go on when somebody has answered (R-D6).
+// The agent writes it to .bailiwick/question.json, at most
+// MaxQuestion bytes.
+type Question struct {
+	Question string          `json:"question"`
+	Options  []string        `json:"options,omitempty"` // to choose from; another answer may be given too
+	Context  json.RawMessage `json:"context,omitempty"` // whatever helps who answers
+	State    json.RawMessage `json:"state,omitempty"`   // whatever the agent wants back with the answer
+}
+
+// MaxQuestion bounds a question with its context and state, and MaxAnswer an
+// answer, in bytes.
+const (
+	MaxQuestion = 1 << 20
+	MaxAnswer   = 64 << 10
+)
+
+// Check refuses a question that cannot be put to anyone.
+func (q *Question) Check() error {
+	if strings.TrimSpace(q.Question) == "" {
+		return errors.New("question: the member \"question\" is missing or empty")
+	}
+	if len(q.Options) > 100 {
+		return fmt.Errorf("question: %d options, more than 100", len(q.Options))
+	}
+	for i, o := range q.Options {
+		if strings.TrimSpace(o) == "" || slices.Contains(q.Options[:i], o) {
+			return fmt.Errorf("question: option %d is empty or there twice", i+1)
+		}
+	}
+	return nil
+}
+
+// AnswerRequest answers the question of a dispatch: with a text, or with one
+// of its options.
+type AnswerRequest struct {
+	Text   string `json:"text,omitempty"`
+	Option int    `json:"option,omitempty"` // number of the option, from 1; 0 for none
+	// Attempt is the one whose question is answered: an answer that comes late
+	// never goes to another question, and the same one again changes nothing.
+	// 0 is the current one.
+	Attempt int `json:"attempt,omitempty"`
+}
+
+// Answer is an answer that was given.
+type Answer struct {
+	Text   string    `json:"text"`
+	Option int       `json:"option,omitempty"` // its number, from 1, where it is one of the options
+	By     Principal `json:"by"`
+	At     time.Time `json:"at"`
+	Digest Digest    `json:"digest,omitempty"` // of the document that the next attempt was given
+}
+
+// Since is when the current attempt was admitted.
+func (d *Dispatch) Since() time.Time {
+	if d.ResumedAt != nil {
+		return *d.ResumedAt
+	}
+	return d.AcceptedAt
+}
+
+// Attempt is an earlier attempt of a dispatch in short.
+type Attempt struct {
+	Attempt  int        `json:"attempt"`
+	State    Event      `json:"state"`
+	Message  string     `json:"message,omitempty"` // of a question: its text
+	Manifest Digest     `json:"manifest"`
+	Result   Digest     `json:"result,omitempty"`
+	EndedAt  *time.Time `json:"endedAt,omitempty"`
+	Answer   *Answer    `json:"answer,omitempty"`
 }
 
 // PinnedSource is a source at one commit.
@@ -114,15 +202,23 @@ type ResultSummary struct {
 	Isolation Isolation       `json:"isolation"`
 	Steps     []Step          `json:"steps,omitempty"`
 	ExitCode  *int            `json:"exitCode,omitempty"` // of the agent
+	Question  *Artifact       `json:"question,omitempty"` // what the agent asks, where it ended with a question
 	LogBytes  int64           `json:"logBytes"`           // written by the jail, of which LogKept are stored
 	LogKept   int64           `json:"logKept"`
-	LogDigest Digest          `json:"logDigest,omitempty"`
+	Log       []LogPart       `json:"log,omitempty"` // what is kept, in order: the beginning and the end
 	Usage     Usage           `json:"usage"`
 }
 
 // Artifact is captured content.
 type Artifact struct {
 	Path   string `json:"path,omitempty"` // below outputs/; empty for the patch
+	Size   int64  `json:"size"`
+	Digest Digest `json:"digest"`
+}
+
+// LogPart is a piece of the log that is kept.
+type LogPart struct {
+	Offset int64  `json:"offset"` // of its first byte in all that was written
 	Size   int64  `json:"size"`
 	Digest Digest `json:"digest"`
 }
@@ -157,8 +253,9 @@ type Isolation struct {
 
 // Step is one part of the worker's work with its duration.
 type Step struct {
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"`
+	Name    string    `json:"name"`
+	At      time.Time `json:"at,omitzero"` // when it began
+	Seconds float64   `json:"seconds"`
 }
 
 // Usage is what the agent consumed.

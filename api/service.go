@@ -40,6 +40,7 @@ type ServiceStatus struct {
 	TrustRoot     string         `json:"trustRoot"`
 	DeployKeys    []string       `json:"deployKeys"`
 	SignThreshold int            `json:"signThreshold"`
+	Disk          *DiskUse       `json:"disk,omitempty"`    // absent until it was measured
 	OneShot       *OneShot       `json:"oneShot,omitempty"` // absent when the service lasts until it is stopped
 }
 

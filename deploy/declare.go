@@ -107,6 +107,7 @@ func (r *reader) limits(n *yaml.Node) api.Limits {
 		"files":     func(n *yaml.Node) { v.Files = r.Count(n, "limits.files") },
 		"cpu":       func(n *yaml.Node) { v.CPU = r.Positive(n, "limits.cpu") },
 		"log":       func(n *yaml.Node) { r.Scalar(n, "limits.log", &v.Log) },
+		"answer":    func(n *yaml.Node) { r.Scalar(n, "limits.answer", &v.Answer) },
 	}, "cost", "tokens", "turns")
 	if err := v.Check(); err != nil {
 		r.At(n, "limits.%v", err)

@@ -202,13 +202,14 @@ func (w *widening) limits(ref api.Ref, old, now api.Limits) {
 	raised(w, ref, "files", old.Files, now.Files)
 	raised(w, ref, "cpu", old.CPU, now.CPU)
 	raised(w, ref, "log", old.Log, now.Log)
+	raised(w, ref, "answer", old.Answer, now.Answer)
 }
 
 // bounds compares the upper bounds of a target, where nothing means none.
 func (w *widening) bounds(ref api.Ref, old, now api.Limits) {
 	none := api.Limits{
 		Timeout: 1 << 62, Memory: 1 << 62, Processes: 1 << 30, Disk: 1 << 62,
-		FileSize: 1 << 62, Files: 1 << 30, CPU: 1 << 20, Log: 1 << 62,
+		FileSize: 1 << 62, Files: 1 << 30, CPU: 1 << 20, Log: 1 << 62, Answer: 1 << 62,
 	}
 	dropped := &widening{}
 	dropped.limits(ref, old.Or(none), now.Or(none))
@@ -224,7 +225,7 @@ func (w *widening) bounds(ref api.Ref, old, now api.Limits) {
 func fieldIsZero(l api.Limits, field string) bool {
 	return map[string]bool{
 		"timeout": l.Timeout == 0, "memory": l.Memory == 0, "processes": l.Processes == 0, "disk": l.Disk == 0,
-		"fileSize": l.FileSize == 0, "files": l.Files == 0, "cpu": l.CPU == 0, "log": l.Log == 0,
+		"fileSize": l.FileSize == 0, "files": l.Files == 0, "cpu": l.CPU == 0, "log": l.Log == 0, "answer": l.Answer == 0,
 	}[field]
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -75,6 +76,16 @@ type ending struct {
 	Message string     `json:"message"`
 }
 
+func jobOf(dir string, manifest []byte, input string) executor.Job {
+	file := func(b []byte) executor.Content {
+		return func(w io.Writer) error {
+			_, err := w.Write(b)
+			return err
+		}
+	}
+	return executor.Job{Dir: dir, Files: map[string]executor.Content{record.WorkManifest: file(manifest), record.WorkInput: file([]byte(input))}}
+}
+
 // fire starts a worker as the service does, lets it proceed and returns what
 // it sealed and what its jail wrote.
 func (b *bench) fire(envelope []byte, input string, spoil func(dir string)) (ending, string) {
@@ -86,7 +97,7 @@ func (b *bench) fire(envelope []byte, input string, spoil func(dir string)) (end
 	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	worker, err := local.Fire(ctx, executor.Job{Dir: dir, Manifest: envelope, Input: []byte(input)})
+	worker, err := local.Fire(ctx, jobOf(dir, envelope, input))
 	must(t, err)
 	var public string
 	for m := range worker.Events() {
@@ -114,7 +125,7 @@ func (b *bench) fire(envelope []byte, input string, spoil func(dir string)) (end
 	must(t, err)
 	var r ending
 	must(t, json.Unmarshal(payload, &r))
-	log, err := os.ReadFile(filepath.Join(dir, record.WorkLog))
+	log, err := os.ReadFile(filepath.Join(dir, record.WorkLog, record.LogFile(0)))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
@@ -261,7 +272,7 @@ func TestAWorkerThatIsNotToldToProceedRunsNothing(t *testing.T) {
 	m.Expires = time.Now().Add(time.Second)
 	dir := b.w.path("bench/never", string(m.ID), "1")
 	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
-	worker, err := local.Fire(t.Context(), executor.Job{Dir: dir, Manifest: b.sign(m, b.key), Input: []byte(`{"n":"1"}`)})
+	worker, err := local.Fire(t.Context(), jobOf(dir, b.sign(m, b.key), `{"n":"1"}`))
 	must(t, err)
 	for e := range worker.Events() {
 		if e.Event == "log" {

@@ -263,6 +263,12 @@ grants:
 func (w *world) up() {
 	w.t.Helper()
 	w.must("up")
+	w.downAtEnd()
+}
+
+// downAtEnd ends with the test whatever service runs then.
+func (w *world) downAtEnd() {
+	w.t.Helper()
 	w.t.Cleanup(func() {
 		d := w.try("down")
 		if d.status != 0 && !strings.Contains(d.stderr, "no service answers") {
@@ -303,7 +309,7 @@ func asBoth(t *testing.T, test func(t *testing.T, uid int)) {
 }
 
 // ended fails the test unless a dispatch ended in that way.
-func ended(t *testing.T, d api.Dispatch, state api.Event, reason api.Reason) {
+func ended(t testing.TB, d api.Dispatch, state api.Event, reason api.Reason) {
 	t.Helper()
 	if d.State != state || d.Reason != reason {
 		t.Errorf("dispatch %s is %s %s (%s), want %s %s", d.ID, d.State, d.Reason, d.Message, state, reason)

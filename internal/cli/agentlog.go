@@ -15,14 +15,15 @@ type agentLog struct {
 	notes io.Writer // Bailiwick's own lines
 	lines *lineWriter
 	plain *plainWriter
-	next  int64 // offset of what should follow
+	width func() int // of the terminal, which may change; nil: there is none
+	next  int64      // offset of what should follow
 }
 
 // newAgentLog shows a log from offset on. Marker may be empty; width is where
-// to break lines, so that the terminal does not do it without a marker, or 0.
-func newAgentLog(to, notes io.Writer, marker string, width int, offset int64) *agentLog {
-	l := &lineWriter{to: to, marker: marker, width: width}
-	return &agentLog{notes: notes, lines: l, plain: &plainWriter{to: l}, next: offset}
+// to break lines, so that the terminal does not do it without a marker, or nil.
+func newAgentLog(to, notes io.Writer, marker string, width func() int, offset int64) *agentLog {
+	l := &lineWriter{to: to, marker: marker}
+	return &agentLog{notes: notes, lines: l, plain: &plainWriter{to: l}, width: width, next: offset}
 }
 
 func (l *agentLog) chunk(c api.Chunk) error {
@@ -30,6 +31,9 @@ func (l *agentLog) chunk(c api.Chunk) error {
 		if err := l.gap(gap); err != nil {
 			return err
 		}
+	}
+	if l.width != nil {
+		l.lines.width = l.width()
 	}
 	l.next = c.Offset + int64(len(c.Data))
 	_, err := l.plain.Write(c.Data)
@@ -83,7 +87,7 @@ const (
 type lineWriter struct {
 	to     io.Writer
 	marker string
-	width  int // of the terminal; 0: lines are not broken
+	width  int // of the terminal now; 0: lines are not broken
 	column int // where in the line the next character goes; 0: no line has begun
 	out    bytes.Buffer
 }
@@ -143,6 +147,7 @@ func (w *lineWriter) put(r rune) {
 	if w.width > 0 && w.column+size > w.width {
 		w.out.WriteByte('\n')
 		w.begin(brokenMarker)
+		size = columns(r, w.column)
 	}
 	w.out.WriteRune(r)
 	w.column += size

@@ -14,7 +14,7 @@ import (
 func shown(t testing.TB, marker string, width int, chunks ...api.Chunk) string {
 	t.Helper()
 	var out bytes.Buffer
-	l := newAgentLog(&out, &out, marker, width, 0)
+	l := newAgentLog(&out, &out, marker, func() int { return width }, 0)
 	for _, c := range chunks {
 		if err := l.chunk(c); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestWhatIsNotKeptOfALogIsSaid(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	var log, notes bytes.Buffer
-	l := newAgentLog(&log, &notes, "", 0, 0)
+	l := newAgentLog(&log, &notes, "", nil, 0)
 	for _, c := range []api.Chunk{head, tail} {
 		if err := l.chunk(c); err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestWhatIsNotKeptOfALogIsSaid(t *testing.T) {
 	}
 	// Begun beyond the head, inside of what is not kept.
 	notes.Reset()
-	l = newAgentLog(&log, &notes, "", 0, 10<<30-2000)
+	l = newAgentLog(&log, &notes, "", nil, 10<<30-2000)
 	if err := l.chunk(tail); err != nil || notes.String() != "[... 2.0 KiB not kept ...]\n" {
 		t.Errorf("%v, %q", err, notes.String())
 	}

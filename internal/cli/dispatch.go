@@ -178,9 +178,9 @@ func (t *tree) followLog(ctx context.Context, r client.Runtime, d api.Dispatch, 
 			return t.printJSON(runLine{Log: &c})
 		})
 	}
-	width := 0
-	if t.Terminal && t.Width != nil {
-		width = t.Width()
+	width := t.Width
+	if !t.Terminal {
+		width = nil
 	}
 	l := newAgentLog(p, p, agentMarker, width, 0)
 	return errors.Join(r.Follow(ctx, d.ID, from, l.chunk), l.Close())
@@ -269,7 +269,7 @@ func (t *tree) logsCommand() *cobra.Command {
 				if t.output != "text" {
 					return read(cmd.Context(), id, from, func(c api.Chunk) error { return t.printJSON(c) })
 				}
-				l := newAgentLog(t.Stdout, t.Stderr, "", 0, from.Offset)
+				l := newAgentLog(t.Stdout, t.Stderr, "", nil, from.Offset)
 				return errors.Join(read(cmd.Context(), id, from, l.chunk), l.Close())
 			})
 		},

@@ -112,7 +112,7 @@ func TestWhatATerminalObeysIsFound(t *testing.T) {
 
 // A line of any length takes the memory of a chunk.
 func TestALineWithoutEndTakesNoMemory(t *testing.T) {
-	l := newAgentLog(io.Discard, io.Discard, agentMarker, 80, 0)
+	l := newAgentLog(io.Discard, io.Discard, agentMarker, func() int { return 80 }, 0)
 	chunk := bytes.Repeat([]byte("\u00e9\x1b"), 64<<10/3)
 	write := func(n int) {
 		for range n {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -39,14 +40,17 @@ func (s *Service) Can(ctx context.Context, principal api.Principal, req api.CanR
 // request. The end of one that has ended is what it was.
 func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.DispatchID, reason string) (api.Dispatch, error) {
 	r, decision, err := s.access(ctx, principal, policy.ActionDispatchCancel, id)
-	if err != nil || r.record.State.Ended() {
+	waits := r.record.State == api.EventNeedsInput
+	if err != nil || r.record.State.Ended() && !waits {
 		return r.record, err
 	}
 	open := true
 	entry := fact(record.KindCancelRequested, r, record.CancelAsk{State: string(r.record.State)})
+	failpoint.Hit(failpoint.CancelCommit, string(id))
 	_, err = s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
 		now, ok, err := load(tx, id)
-		if err != nil || !ok || now.record.State.Ended() {
+		waits = now.record.State == api.EventNeedsInput
+		if err != nil || !ok || now.record.State.Ended() && !waits {
 			open = false
 			return err
 		}
@@ -55,6 +59,9 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 		}
 		now.record.CancelBy = principal
 		r = now
+		if waits {
+			return updateWaiting(tx, now, now.record.Attempt)
+		}
 		return update(tx, now)
 	})
 	if err != nil || !open {
@@ -62,6 +69,14 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 		if err == nil {
 			err = rowErr
 		}
+		return d.record, err
+	}
+	failpoint.Hit(failpoint.CancelCommitted, string(id))
+	if waits {
+		if err := s.endWaiting(ctx, r, outcome{event: api.EventCancelled, cancelBy: r.record.CancelBy}); err != nil {
+			return r.record, err
+		}
+		d, _, err := s.row(ctx, id)
 		return d.record, err
 	}
 	s.mu.Lock()
@@ -73,8 +88,9 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 			words += ": " + reason
 		}
 		if err := a.worker.Cancel(words); err != nil {
-			s.cfg.Logger.WarnContext(ctx, "a worker did not take its cancel", slog.String("dispatch", string(id)), slog.Any("err", err))
+			s.logOf(&r.record).WarnContext(ctx, "a worker did not take its cancel", slog.Any("err", err))
 		}
+		failpoint.Hit(failpoint.CancelDelivered, string(id))
 	}
 	return r.record, nil
 }

@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -31,22 +33,26 @@ type outcome struct {
 	digest   api.Digest // of the signed result; empty when there is none
 	summary  *api.ResultSummary
 	cancelBy api.Principal
+	wait     time.Duration // for an answer, where there is a question
 }
 
 // collect reads what a worker left, stores it, and makes the end durable. It
 // is the only way in which a dispatch that was started ends.
 func (s *Service) collect(ctx context.Context, r row) error {
 	ctx = context.WithoutCancel(ctx)
+	failpoint.Hit(failpoint.CollectBegin, string(r.record.ID))
 	// A cancel may have been recorded while the worker lived.
 	latest, ok, err := s.row(ctx, r.record.ID)
 	if err != nil || !ok {
 		return errors.Join(err, fmt.Errorf("dispatch %s: no record", r.record.ID))
 	}
+	ctx, release := s.cfg.Blobs.Hold(ctx)
+	defer release() // the row refers to what is stored by then
 	o, err := s.read(ctx, latest)
 	if err != nil {
 		return err
 	}
-	return s.end(ctx, latest, o)
+	return s.end(ctx, latest, o, update)
 }
 
 // read turns the directory of an attempt into the truth about it.
@@ -71,29 +77,56 @@ func (s *Service) read(ctx context.Context, r row) (outcome, error) {
 		return outcome{}, err
 	}
 	digest, err := s.cfg.Blobs.Put(ctx, envelope)
+	failpoint.Hit(failpoint.CollectResult, string(r.record.ID))
 	o := outcome{event: result.Outcome, reason: result.Reason, message: result.Message, digest: digest, summary: &result.Summary}
-	if o.event == api.EventCancelled {
+	switch o.event { //nolint:exhaustive // the others need nothing more
+	case api.EventCancelled:
 		o.cancelBy = r.record.CancelBy
+	case api.EventNeedsInput:
+		m, manifestErr := s.manifest(ctx, r.record.Manifest)
+		o.wait, err = time.Duration(m.Limits.Answer), errors.Join(err, manifestErr)
 	}
 	return o, err
 }
 
 // lost is the end of a dispatch whose worker left no result. Its log is kept.
 func (s *Service) lost(ctx context.Context, r row, dir string) (outcome, error) {
+	s.work.Go(s.orphans)
 	o := outcome{event: api.EventFailed, reason: api.ReasonLost, message: strings.TrimSpace("the worker died without a result " + s.lastWords(dir))}
 	if r.record.CancelBy != "" {
 		o = outcome{event: api.EventCancelled, cancelBy: r.record.CancelBy, message: "the worker left no result"}
 	}
-	f, err := os.Open(filepath.Join(dir, record.WorkLog)) //nolint:gosec // G304: our own directory
-	if errors.Is(err, fs.ErrNotExist) {
-		return o, nil
-	}
-	if err != nil {
+	parts, err := record.LogParts(filepath.Join(dir, record.WorkLog))
+	if err != nil || len(parts) == 0 {
 		return o, err
 	}
+	o.summary = &api.ResultSummary{Partial: true}
+	for _, p := range parts {
+		if p.Digest, p.Size, err = s.takeFile(ctx, filepath.Join(dir, record.WorkLog, record.LogFile(p.Offset))); err != nil {
+			return o, err
+		}
+		o.summary.Log = append(o.summary.Log, p)
+		o.summary.LogBytes, o.summary.LogKept = p.Offset+p.Size, o.summary.LogKept+p.Size
+	}
+	return o, nil
+}
+
+// orphans removes what a worker's jail leaves when nobody closes it.
+func (s *Service) orphans() {
+	if left := s.cfg.Sweep(); left > 0 {
+		s.cfg.Logger.WarnContext(s.life, "control groups of killed workers cannot be removed; the next jail tries again", slog.Int("left", left))
+	}
+}
+
+// takeFile stores a file of a worker's directory.
+func (s *Service) takeFile(ctx context.Context, path string) (api.Digest, int64, error) {
+	f, err := os.Open(path) //nolint:gosec // G304: our own directory, and a parsed digest or offset
+	if err != nil {
+		return "", 0, err
+	}
 	digest, size, err := s.cfg.Blobs.PutStream(ctx, f)
-	o.summary = &api.ResultSummary{Partial: true, LogBytes: size, LogKept: size, LogDigest: digest}
-	return o, errors.Join(err, f.Close())
+	failpoint.Hit(failpoint.CollectBlob, path)
+	return digest, size, errors.Join(err, f.Close())
 }
 
 // lastWords is what the worker itself printed, which is nothing unless it
@@ -129,22 +162,24 @@ func open(r row, envelope []byte) (record.Result, error) {
 // what its name says is an integrity error.
 func (s *Service) takeBlobs(ctx context.Context, dir string, sum api.ResultSummary) error {
 	want := map[string]api.Digest{}
-	if sum.LogDigest != "" {
-		want[record.WorkLog] = sum.LogDigest
+	for _, p := range sum.Log {
+		want[filepath.Join(record.WorkLog, record.LogFile(p.Offset))] = p.Digest
 	}
-	for _, a := range sum.Outputs {
-		want[filepath.Join(record.WorkOut, a.Digest.Hex())] = a.Digest
+	out := func(a *api.Artifact) { want[filepath.Join(record.WorkOut, a.Digest.Hex())] = a.Digest }
+	for i := range sum.Outputs {
+		out(&sum.Outputs[i])
 	}
-	if sum.Patch != nil {
-		want[filepath.Join(record.WorkOut, sum.Patch.Digest.Hex())] = sum.Patch.Digest
+	for _, a := range []*api.Artifact{sum.Patch, sum.Question} {
+		if a != nil {
+			out(a)
+		}
 	}
 	for name, digest := range want {
-		f, err := os.Open(filepath.Join(dir, name)) //nolint:gosec // G304: our own directory, a parsed digest
-		if err != nil {
+		got, _, err := s.takeFile(ctx, filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
 			return api.Errorf(api.CodeIntegrity, "captured content %s: %w", digest.Short(), err)
 		}
-		got, _, err := s.cfg.Blobs.PutStream(ctx, f)
-		if err := errors.Join(err, f.Close()); err != nil {
+		if err != nil {
 			return err
 		}
 		if got != digest {
@@ -154,13 +189,17 @@ func (s *Service) takeBlobs(ctx context.Context, dir string, sum api.ResultSumma
 	return nil
 }
 
-// end makes the end of a dispatch durable, once.
-func (s *Service) end(ctx context.Context, r row, o outcome) error {
+// end makes the end of an attempt durable, once; save stores the row.
+func (s *Service) end(ctx context.Context, r row, o outcome, save func(*store.Tx, row) error) error {
 	now := s.cfg.Now().UTC()
 	rec := &r.record
 	rec.State, rec.Reason, rec.Message, rec.EndedAt, rec.Result, rec.Outcome = o.event, o.reason, o.message, &now, o.digest, o.summary
 	rec.CancelBy = o.cancelBy
-	detail := record.DispatchEnd{By: string(o.cancelBy), Message: o.message, Reason: string(o.reason), Millis: now.Sub(rec.AcceptedAt).Milliseconds()}
+	if o.event == api.EventNeedsInput {
+		by := now.Add(o.wait)
+		rec.AnswerBy = &by
+	}
+	detail := record.DispatchEnd{By: string(o.cancelBy), Message: o.message, Reason: string(o.reason), Millis: now.Sub(rec.Since()).Milliseconds()}
 	entry := fact(endKind(o.event), r, detail)
 	entry.Refs = map[string]api.Digest{record.RefManifest: rec.Manifest}
 	if o.digest != "" {
@@ -177,16 +216,31 @@ func (s *Service) end(ctx context.Context, r row, o outcome) error {
 		if sum.Patch != nil {
 			entry.Refs[record.RefPatch] = sum.Patch.Digest
 		}
+		if sum.Question != nil {
+			entry.Refs[record.RefQuestion] = sum.Question.Digest
+		}
 		entry.Detail = detail
 	}
-	_, err := s.cfg.Ledger.Record(ctx, entry, func(tx *store.Tx) error { return update(tx, r) })
+	failpoint.Hit(failpoint.EndCommit, string(rec.ID))
+	_, err := s.cfg.Ledger.Record(ctx, entry, func(tx *store.Tx) error { return save(tx, r) })
+	failpoint.Hit(failpoint.EndCommitted, string(rec.ID))
 	if errors.Is(err, errEnded) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return s.removeWork(rec.ID)
+	s.ended(*rec)
+	defer failpoint.Hit(failpoint.EndRemoved, string(rec.ID))
+	if rec.AnswerBy == nil {
+		return s.removeWork(rec.ID)
+	}
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	// The next attempt may begin at once, beside this one's directory.
+	return os.RemoveAll(s.attemptDir(r))
 }
 
 func verifyWord(v api.VerifyReport) string {
@@ -211,8 +265,8 @@ func endKind(e api.Event) record.Kind {
 
 // settle ends a dispatch that no worker has ever had.
 func (s *Service) settle(r row, o outcome) {
-	if err := s.end(context.WithoutCancel(s.life), r, o); err != nil {
-		s.cfg.Logger.ErrorContext(s.life, "a dispatch could not be recorded; the next start tries again", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
+	if err := s.end(context.WithoutCancel(s.life), r, o, update); err != nil {
+		s.logOf(&r.record).ErrorContext(s.life, "a dispatch could not be recorded; the next start tries again", slog.Any("err", err))
 	}
 }
 

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -87,20 +86,45 @@ func (s *Service) access(ctx context.Context, principal api.Principal, action po
 	return r, d, nil
 }
 
-// Describe returns the record of a dispatch. With wait it returns when the
-// dispatch has ended or the time is over.
+// Describe returns the record of a dispatch with its question and its earlier
+// attempts. With wait it returns when the current attempt has ended or the
+// time is over.
 func (s *Service) Describe(ctx context.Context, principal api.Principal, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
 	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
-	if err != nil || wait <= 0 {
+	if err != nil {
 		return r.record, err
 	}
+	d := r.record
+	if wait > 0 {
+		if d, err = s.await(ctx, id, wait); err != nil {
+			return d, err
+		}
+	}
+	return s.told(ctx, d)
+}
+
+// Attempt returns one attempt of a dispatch; 0 is the current one.
+func (s *Service) Attempt(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int) (api.Dispatch, error) {
+	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
+	if err != nil {
+		return r.record, err
+	}
+	d, err := s.at(ctx, r.record, attempt)
+	if err != nil {
+		return d, err
+	}
+	return s.told(ctx, d)
+}
+
+func (s *Service) await(ctx context.Context, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
 		// Every end is a commit, so what is read after this channel is there
 		// misses none.
 		changed := s.cfg.Store.Committed()
-		if r, _, err = s.row(ctx, id); err != nil || r.record.State.Ended() {
+		r, _, err := s.row(ctx, id)
+		if err != nil || r.record.State.Ended() {
 			return r.record, err
 		}
 		s.mu.Lock()
@@ -157,38 +181,41 @@ func (s *Service) Counts(ctx context.Context) (map[string]int, error) {
 	return counts, err
 }
 
-// Patch returns the patch of a dispatch. The caller closes it.
-func (s *Service) Patch(ctx context.Context, principal api.Principal, id api.DispatchID) (io.ReadCloser, int64, error) {
-	d, err := s.Describe(ctx, principal, id, 0)
+// Patch returns the patch of an attempt. The caller closes it.
+func (s *Service) Patch(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int) (io.ReadCloser, int64, error) {
+	d, err := s.Attempt(ctx, principal, id, attempt)
 	if err != nil {
 		return nil, 0, err
 	}
 	if d.Outcome == nil || d.Outcome.Patch == nil {
 		return nil, 0, api.Errorf(api.CodeNotFound, "dispatch %s is %s and has no patch", id, d.State)
 	}
-	return s.blob(ctx, *d.Outcome.Patch)
+	return s.blob(ctx, &d, "patch", *d.Outcome.Patch)
 }
 
-// Output returns one output of a dispatch. The caller closes it.
-func (s *Service) Output(ctx context.Context, principal api.Principal, id api.DispatchID, path string) (io.ReadCloser, int64, error) {
-	d, err := s.Describe(ctx, principal, id, 0)
+// Output returns one output of an attempt. The caller closes it.
+func (s *Service) Output(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int, path string) (io.ReadCloser, int64, error) {
+	d, err := s.Attempt(ctx, principal, id, attempt)
 	if err != nil {
 		return nil, 0, err
 	}
 	if d.Outcome != nil {
 		for _, o := range d.Outcome.Outputs {
 			if o.Path == path {
-				return s.blob(ctx, o)
+				return s.blob(ctx, &d, "output", o)
 			}
 		}
 	}
 	return nil, 0, api.Errorf(api.CodeNotFound, "dispatch %s is %s and has no output %q", id, d.State, path)
 }
 
-func (s *Service) blob(ctx context.Context, a api.Artifact) (io.ReadCloser, int64, error) {
+func (s *Service) blob(ctx context.Context, d *api.Dispatch, what string, a api.Artifact) (io.ReadCloser, int64, error) {
+	if r := removed(d, api.ClassContent); r != nil {
+		return nil, 0, removedError(d.ID, what, r)
+	}
 	r, err := s.cfg.Blobs.Open(ctx, a.Digest)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, s.missing(ctx, d.ID, what, err)
 	}
 	return r, a.Size, nil
 }
@@ -196,38 +223,48 @@ func (s *Service) blob(ctx context.Context, a api.Artifact) (io.ReadCloser, int6
 // chunkSize is how much of a log goes into one chunk.
 const chunkSize = 64 << 10
 
-// Log gives each the log of a dispatch from offset on, in chunks. With follow
-// it goes on until the dispatch has ended.
-func (s *Service) Log(ctx context.Context, principal api.Principal, id api.DispatchID, offset int64, follow bool, each func(api.Chunk) error) error {
-	if _, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id); err != nil {
+// LogRequest says which part of a log is wanted.
+type LogRequest struct {
+	Attempt int   // 0 is the current one
+	Offset  int64 // of the first byte
+	Follow  bool  // go on until the attempt has ended
+}
+
+// Log gives each the log of an attempt in chunks.
+func (s *Service) Log(ctx context.Context, principal api.Principal, id api.DispatchID, req LogRequest, each func(api.Chunk) error) error {
+	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
+	if err != nil {
 		return err
 	}
+	if req.Attempt == 0 {
+		req.Attempt = r.record.Attempt
+	}
 	for {
+		changed, ended := s.cfg.Store.Committed(), (<-chan struct{})(nil)
 		s.mu.Lock()
-		a := s.active[id]
-		var changed chan struct{}
-		if a != nil {
-			changed = a.changed
+		if a := s.active[id]; a != nil {
+			changed, ended = a.changed, a.ended
 		}
 		s.mu.Unlock()
-		if a == nil {
-			return s.endedLog(ctx, id, offset, each)
+		if r, _, err = s.row(ctx, id); err != nil {
+			return err
 		}
-		n, err := s.copyLive(a, offset, each)
-		offset += n
+		d, err := s.at(ctx, r.record, req.Attempt)
 		if err != nil {
 			return err
 		}
-		if !follow {
-			// The end may have come meanwhile, and taken the file with it.
-			if r, _, err := s.row(ctx, id); err != nil || !r.record.State.Ended() {
-				return err
-			}
-			return s.endedLog(ctx, id, offset, each)
+		if d.State.Ended() {
+			return s.endedLog(ctx, d.Outcome, req.Offset, each)
+		}
+		if req.Offset, err = s.copyLive(ctx, r, req.Offset, each); err != nil {
+			return err
+		}
+		if !req.Follow {
+			return nil
 		}
 		select {
 		case <-changed:
-		case <-a.ended:
+		case <-ended:
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.life.Done():
@@ -236,42 +273,66 @@ func (s *Service) Log(ctx context.Context, principal api.Principal, id api.Dispa
 	}
 }
 
-func (s *Service) copyLive(a *active, offset int64, each func(api.Chunk) error) (int64, error) {
-	f, err := os.Open(filepath.Join(s.attemptDir(a.row), record.WorkLog))
+// copyLive hands over what a running attempt has written from offset on, and
+// returns where that ended.
+func (s *Service) copyLive(ctx context.Context, r row, offset int64, each func(api.Chunk) error) (int64, error) {
+	dir := filepath.Join(s.attemptDir(r), record.WorkLog)
+	parts, err := record.LogParts(dir)
 	if err != nil {
-		return 0, nil //nolint:nilerr // not there yet, or collected by now: the next round finds it
+		return offset, err
 	}
-	defer f.Close() //nolint:errcheck // only read
-	return copyChunks(f, offset, each)
+	files := map[int64]*os.File{}
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // only read
+		}
+	}()
+	for _, p := range parts {
+		f, err := os.Open(filepath.Join(dir, record.LogFile(p.Offset)))
+		if err != nil {
+			return offset, nil //nolint:nilerr // it has given way to a newer part, or is collected by now: the next round knows
+		}
+		files[p.Offset] = f
+	}
+	// The files of an attempt are removed after its end is stored: until then
+	// what is not among them was never kept.
+	now, _, err := s.row(ctx, r.record.ID)
+	if err != nil || now.record.State.Ended() || now.record.Attempt != r.record.Attempt {
+		return offset, err
+	}
+	return copyParts(parts, offset, each, func(p api.LogPart) (io.ReadCloser, error) { return io.NopCloser(files[p.Offset]), nil })
 }
 
-func (s *Service) endedLog(ctx context.Context, id api.DispatchID, offset int64, each func(api.Chunk) error) error {
-	r, ok, err := s.row(ctx, id)
-	if err != nil || !ok {
-		return errors.Join(err, fmt.Errorf("dispatch %s: no record", id))
-	}
-	if o := r.record.Outcome; o != nil && o.LogDigest != "" && o.LogKept > offset {
-		content, err := s.cfg.Blobs.Open(ctx, o.LogDigest)
-		if err != nil {
-			return err
-		}
-		defer content.Close() //nolint:errcheck // only read
-		if _, err := io.CopyN(io.Discard, content, offset); err != nil {
-			return err
-		}
-		if offset, err = forward(content, offset, each); err != nil {
+func (s *Service) endedLog(ctx context.Context, o *api.ResultSummary, offset int64, each func(api.Chunk) error) error {
+	if o != nil {
+		var err error
+		if offset, err = copyParts(o.Log, offset, each, func(p api.LogPart) (io.ReadCloser, error) { return s.cfg.Blobs.Open(ctx, p.Digest) }); err != nil {
 			return err
 		}
 	}
 	return each(api.Chunk{Offset: offset, Ended: true})
 }
 
-func copyChunks(f *os.File, offset int64, each func(api.Chunk) error) (int64, error) {
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		return 0, err
+// copyParts hands over what is kept of a log from offset on, and returns where
+// that ended.
+func copyParts(parts []api.LogPart, offset int64, each func(api.Chunk) error, open func(api.LogPart) (io.ReadCloser, error)) (int64, error) {
+	for _, p := range parts {
+		if p.Offset+p.Size <= offset {
+			continue
+		}
+		r, err := open(p)
+		if err != nil {
+			return offset, err
+		}
+		offset = max(offset, p.Offset)
+		if _, err = io.CopyN(io.Discard, r, offset-p.Offset); err == nil {
+			offset, err = forward(r, offset, each)
+		}
+		if err := errors.Join(err, r.Close()); err != nil {
+			return offset, err
+		}
 	}
-	end, err := forward(f, offset, each)
-	return end - offset, err
+	return offset, nil
 }
 
 // forward hands over what r has, as the log from offset on, and returns where

@@ -27,7 +27,16 @@ CREATE TABLE catalog_seen (
 	one    INTEGER PRIMARY KEY CHECK (one = 1),
 	number INTEGER NOT NULL,
 	digest TEXT NOT NULL
-) STRICT;`}}
+) STRICT;`, `
+ALTER TABLE dispatch ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE dispatch ADD COLUMN answer_by INTEGER; -- nanoseconds since 1970; of a question that waits
+CREATE INDEX dispatch_waiting ON dispatch(answer_by) WHERE state = 'needs_input';
+CREATE TABLE dispatch_attempt ( -- those that have been answered
+	id      TEXT NOT NULL,
+	attempt INTEGER NOT NULL,
+	record  TEXT NOT NULL,       -- api.Dispatch as the attempt ended, with the answer
+	PRIMARY KEY (id, attempt)
+) STRICT;`, retentionSchema}}
 }
 
 // row is what the state database holds of one dispatch.
@@ -83,14 +92,28 @@ func insert(tx *store.Tx, r row) error {
 	return err
 }
 
-// update stores r unless the dispatch has ended meanwhile: an end is final.
+// update stores r unless its attempt has ended meanwhile: an end is final.
 func update(tx *store.Tx, r row) error {
+	return set(tx, r, "attempt = ? AND state IN ('accepted', 'started')", r.record.Attempt)
+}
+
+// updateWaiting stores r, which was waiting for the answer to the question of
+// attempt, unless it no longer is.
+func updateWaiting(tx *store.Tx, r row, attempt int) error {
+	return set(tx, r, "attempt = ? AND state = 'needs_input'", attempt)
+}
+
+func set(tx *store.Tx, r row, where string, attempt int) error {
 	record, err := json.Marshal(r.record)
 	if err != nil {
 		return err
 	}
-	n, err := tx.Exec("UPDATE dispatch SET state = ?, worker_key = ?, record = ? WHERE id = ? AND state IN ('accepted', 'started')",
-		r.record.State, r.key, string(record), r.record.ID)
+	var answerBy any
+	if r.record.AnswerBy != nil {
+		answerBy = r.record.AnswerBy.UnixNano()
+	}
+	n, err := tx.Exec("UPDATE dispatch SET state = ?, attempt = ?, answer_by = ?, worker_key = ?, record = ? WHERE id = ? AND "+where,
+		r.record.State, r.record.Attempt, answerBy, r.key, string(record), r.record.ID, attempt)
 	if err == nil && n != 1 {
 		err = errEnded
 	}
@@ -98,3 +121,35 @@ func update(tx *store.Tx, r row) error {
 }
 
 var errEnded = errors.New("the dispatch has ended")
+
+// keepAttempt stores an attempt that another follows.
+func keepAttempt(tx *store.Tx, d api.Dispatch) error {
+	record, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("INSERT INTO dispatch_attempt(id, attempt, record) VALUES (?, ?, ?)", d.ID, d.Attempt, string(record))
+	return err
+}
+
+// attempts returns the earlier attempts of a dispatch, oldest first.
+func attempts(v store.Reader, id api.DispatchID) (list []api.Dispatch, err error) {
+	err = v.Each("SELECT record FROM dispatch_attempt WHERE id = ? ORDER BY attempt", store.Args{id}, func(scan store.Scan) error {
+		var d api.Dispatch
+		err := scan((*recordText)(&d))
+		list = append(list, d)
+		return err
+	})
+	return list, err
+}
+
+// waiting returns the dispatches whose questions are to be given up first.
+func waiting(v store.Reader, limit int) (list []row, err error) {
+	err = v.Each(columns+"WHERE state = 'needs_input' ORDER BY answer_by LIMIT ?", store.Args{limit}, func(scan store.Scan) error {
+		var r row
+		err := scan(scanInto(&r)...)
+		list = append(list, r)
+		return err
+	})
+	return list, err
+}

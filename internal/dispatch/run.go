@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -25,15 +26,14 @@ type active struct {
 	row    row
 	worker *executor.Worker
 
-	log     int64         // bytes of the log; guarded by Service.mu
 	changed chan struct{} // closed and replaced when log grows; guarded by Service.mu
 	ended   chan struct{} // closed when the end is in the records
 }
 
 // start fires the worker for an admitted dispatch. It is the only way to one.
 func (s *Service) start(adm audit.Admission, r row, job executor.Job) {
-	if err := adm.Redeem(record.KindDispatchAccepted, r.record.ID, r.record.Manifest); err != nil {
-		s.cfg.Logger.ErrorContext(s.life, "a dispatch was not started", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
+	if err := adm.Redeem(admittedBy(r.record.Attempt), r.record.ID, r.record.Manifest); err != nil {
+		s.logOf(&r.record).ErrorContext(s.life, "a dispatch was not started", slog.Any("err", err))
 		return
 	}
 	w, err := s.cfg.Executor.Fire(s.life, job)
@@ -60,10 +60,12 @@ func (s *Service) supervise(r row, w *executor.Worker) {
 			return // the next service takes it up
 		}
 		if err := s.collect(s.life, a.row); err != nil {
-			s.cfg.Logger.ErrorContext(s.life, "a dispatch could not be recorded; the next start tries again", slog.String("dispatch", string(r.record.ID)), slog.Any("err", err))
+			s.logOf(&r.record).ErrorContext(s.life, "a dispatch could not be recorded; the next start tries again", slog.Any("err", err))
 		}
 		s.mu.Lock()
-		delete(s.active, r.record.ID)
+		if s.active[r.record.ID] == a { // an answer may have started the next attempt
+			delete(s.active, r.record.ID)
+		}
 		s.mu.Unlock()
 	})
 }
@@ -82,7 +84,7 @@ func (s *Service) attend(a *active) bool {
 			}
 			s.heard(a, m)
 		case <-limit.C:
-			s.cfg.Logger.ErrorContext(s.life, "a worker is far beyond its time and is ended", slog.String("dispatch", string(a.row.record.ID)))
+			s.logOf(&a.row.record).ErrorContext(s.life, "a worker is far beyond its time and is ended")
 			s.kill(a)
 		case <-a.worker.Gone():
 			return true
@@ -98,12 +100,12 @@ func (s *Service) deadline(r row) *time.Timer {
 	if m, err := s.manifest(s.life, r.record.Manifest); err == nil {
 		agent = time.Duration(m.Limits.Timeout)
 	}
-	return time.NewTimer(agent + closing - s.cfg.Now().Sub(r.record.AcceptedAt))
+	return time.NewTimer(agent + closing - s.cfg.Now().Sub(r.record.Since()))
 }
 
 func (s *Service) kill(a *active) {
 	if err := a.worker.Kill(); err != nil {
-		s.cfg.Logger.ErrorContext(s.life, "a worker cannot be ended", slog.String("dispatch", string(a.row.record.ID)), slog.Any("err", err))
+		s.logOf(&a.row.record).ErrorContext(s.life, "a worker cannot be ended", slog.Any("err", err))
 	}
 }
 
@@ -111,12 +113,11 @@ func (s *Service) heard(a *active, m record.WorkerMessage) {
 	switch m.Event {
 	case "ready":
 		if err := s.ready(a, m.Key); err != nil {
-			s.cfg.Logger.ErrorContext(s.life, "a worker is not allowed to proceed", slog.String("dispatch", string(a.row.record.ID)), slog.Any("err", err))
+			s.logOf(&a.row.record).ErrorContext(s.life, "a worker is not allowed to proceed", slog.Any("err", err))
 			s.kill(a)
 		}
 	case "log":
 		s.mu.Lock()
-		a.log = m.Log
 		close(a.changed)
 		a.changed = make(chan struct{})
 		s.mu.Unlock()
@@ -135,9 +136,11 @@ func (s *Service) ready(a *active, key string) error {
 		return errors.Join(err, errors.New("no record"))
 	}
 	if r.key == "" {
+		failpoint.Hit(failpoint.StartCommit, string(r.record.ID))
 		if r, err = s.bind(r, key, a.worker.PID()); err != nil {
 			return err
 		}
+		failpoint.Hit(failpoint.StartCommitted, string(r.record.ID))
 	}
 	if r.key != key {
 		return api.Errorf(api.CodeIntegrity, "another key is bound in the log")
@@ -145,6 +148,7 @@ func (s *Service) ready(a *active, key string) error {
 	if r.record.CancelBy != "" {
 		return a.worker.Cancel("by " + string(r.record.CancelBy))
 	}
+	defer failpoint.Hit(failpoint.StartProceed, string(r.record.ID))
 	return a.worker.Proceed()
 }
 
@@ -162,6 +166,9 @@ func (s *Service) bind(r row, key string, pid int) (row, error) {
 		r.key, r.record.State, r.record.StartedAt = key, api.EventStarted, &now
 		return update(tx, r)
 	})
+	if err == nil {
+		s.started(r.record)
+	}
 	return r, err
 }
 
@@ -177,5 +184,10 @@ func fact(kind record.Kind, r row, detail record.Detail) record.Entry {
 // found logs what a restarted service found of a dispatch.
 func (s *Service) found(ctx context.Context, r row, worker string) error {
 	_, err := s.cfg.Ledger.Record(ctx, fact(record.KindDispatchFound, r, record.DispatchFound{State: string(r.record.State), Worker: worker}), nil)
+	failpoint.Hit(failpoint.RecoverFound, string(r.record.ID))
+	if err == nil {
+		s.logOf(&r.record).InfoContext(ctx, "found after a restart", slog.String("worker", worker))
+		s.cfg.Observer.Found(worker)
+	}
 	return err
 }

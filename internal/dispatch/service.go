@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -36,8 +38,10 @@ type Config struct {
 	Executor *executor.Local
 	Operator api.Principal // may read everything; see policy.Rules
 	Mode     string        // same-user or system
+	Sweep    func() int    // removes what the jails of killed workers left on the machine, and returns how much is left
 	Now      func() time.Time
 	Logger   *slog.Logger
+	Observer Observer // nil: nobody is told
 }
 
 // Service dispatches. It is safe for concurrent use.
@@ -51,6 +55,8 @@ type Service struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 
+	asked chan struct{} // has one when a question began to wait
+
 	mu     sync.Mutex
 	active map[api.DispatchID]*active // guarded by mu
 	closed bool                       // guarded by mu
@@ -59,7 +65,10 @@ type Service struct {
 // Open takes up what an earlier service left: living workers are joined,
 // ended ones collected, dead ones recorded as lost.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
-	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}}
+	if cfg.Observer == nil {
+		cfg.Observer = nobody{}
+	}
+	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}, asked: make(chan struct{}, 1)}
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := errors.Join(os.RemoveAll(cfg.Dirs.Scratch()), os.MkdirAll(cfg.Dirs.Scratch(), 0o700)); err != nil {
 		return nil, err
@@ -71,6 +80,7 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if err := s.recover(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.work.Go(s.giveUp)
 	return s, nil
 }
 
@@ -104,10 +114,13 @@ func (s *Service) recover(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.RecoverBegin, "")
 	for _, r := range open {
+		failpoint.Hit(failpoint.RecoverOne, string(r.record.ID))
 		w, err := s.cfg.Executor.Attach(ctx, s.attemptDir(r))
 		switch {
 		case err == nil:
+			failpoint.Hit(failpoint.RecoverAttached, string(r.record.ID))
 			err = s.found(ctx, r, "running")
 			s.supervise(r, w)
 		case errors.Is(err, executor.ErrGone):
@@ -117,7 +130,35 @@ func (s *Service) recover(ctx context.Context) error {
 			return fmt.Errorf("dispatch %s: %w", r.record.ID, err)
 		}
 	}
-	return s.sweep(ctx)
+	if err := s.recoverCancelled(ctx); err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.RecoverSweep, "")
+	if err := s.sweep(ctx); err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.RecoverEnd, "")
+	return nil
+}
+
+// recoverCancelled ends what was cancelled while it waited for an answer, where
+// the service was ended between the two entries.
+func (s *Service) recoverCancelled(ctx context.Context) error {
+	var list []row
+	if err := s.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+		list, err = waiting(v, -1)
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, r := range list {
+		if r.record.CancelBy != "" {
+			if err := s.endWaiting(ctx, r, outcome{event: api.EventCancelled, cancelBy: r.record.CancelBy}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // resolve deals with a dispatch that no worker has: one that never began is
@@ -134,17 +175,19 @@ func (s *Service) resolve(ctx context.Context, r row) error {
 		}
 		return s.collect(ctx, r)
 	}
-	entries, err := s.cfg.Ledger.List(ctx, audit.Query{Dispatch: m.ID, Kind: record.KindDispatchAccepted, Limit: 1})
+	kind := admittedBy(m.Attempt)
+	entries, err := s.cfg.Ledger.List(ctx, audit.Query{Dispatch: m.ID, Kind: kind, Limit: 1, Newest: true})
 	if err != nil || len(entries) == 0 {
 		return errors.Join(err, errors.New("the log has no entry that admits it"))
 	}
-	admission, err := s.cfg.Ledger.Readmit(ctx, record.KindDispatchAccepted, entries[0].Seq)
+	admission, err := s.cfg.Ledger.Readmit(ctx, kind, entries[0].Seq)
 	if err != nil {
 		return err
 	}
 	if err := s.found(ctx, r, "absent"); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.RecoverRefire, string(r.record.ID))
 	s.start(admission, r, *job)
 	return nil
 }
@@ -157,12 +200,41 @@ func (s *Service) unfired(ctx context.Context, r row) (*executor.Job, record.Man
 	if err != nil || r.key != "" || r.record.CancelBy != "" || m.Check(s.cfg.Now()) != nil {
 		return nil, m, err
 	}
-	envelope, err := s.cfg.Blobs.Get(ctx, r.record.Manifest, maxManifest)
-	if err != nil {
-		return nil, m, err
+	job := s.job(r, m)
+	return &job, m, nil
+}
+
+// job is what a worker is handed.
+func (s *Service) job(r row, m record.Manifest) executor.Job {
+	files := map[string]executor.Content{record.WorkManifest: s.content(r.record.Manifest), record.WorkInput: s.content(m.Input)}
+	if m.Resume != nil {
+		files[record.WorkResume] = s.content(m.Resume.Answer)
+		if m.Resume.Patch != "" {
+			files[record.WorkPatch] = s.content(m.Resume.Patch)
+		}
 	}
-	input, err := s.cfg.Blobs.Get(ctx, m.Input, maxInput)
-	return &executor.Job{Dir: s.attemptDir(r), Manifest: envelope, Input: input}, m, err
+	return executor.Job{Dir: s.attemptDir(r), Files: files}
+}
+
+// content writes a blob.
+func (s *Service) content(d api.Digest) executor.Content {
+	return func(w io.Writer) error {
+		r, err := s.cfg.Blobs.Open(s.life, d)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(w, r)
+		return errors.Join(err, r.Close())
+	}
+}
+
+// admittedBy is the kind of entry that admits an attempt: the request admits
+// the first, and every other one an answer.
+func admittedBy(attempt int) record.Kind {
+	if attempt == 1 {
+		return record.KindDispatchAccepted
+	}
+	return record.KindDispatchAnswered
 }
 
 func (s *Service) attemptDir(r row) string { return s.cfg.Dirs.Dispatch(r.record.ID, r.record.Attempt) }

@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -35,13 +35,15 @@ type ask struct {
 	subagent  api.Subagent // zero when there is none of that name
 	target    api.Name
 	commit    string // pinned, when there is a source
+	from      time.Time
+	trace     api.Trace // of the request
 }
 
 // Submit asks policy, makes the decision durable and starts a worker. It
 // returns before the worker has done anything. The same id and request again
 // returns the same dispatch.
 func (s *Service) Submit(ctx context.Context, principal api.Principal, req api.DispatchRequest) (api.Dispatch, error) {
-	a := &ask{principal: principal, request: req}
+	a := &ask{principal: principal, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)}
 	if err := a.normalise(); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
@@ -295,24 +297,23 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	digest, err := s.cfg.Blobs.Put(ctx, envelope)
+	held, release := s.cfg.Blobs.Hold(ctx)
+	defer release() // the row refers to them by then
+	digest, err := s.cfg.Blobs.Put(held, envelope)
 	if err == nil {
-		_, err = s.cfg.Blobs.Put(ctx, a.request.Input)
-	}
-	if err != nil && ctx.Err() == nil {
-		return api.Dispatch{}, api.Errorf(api.CodeAuditUnavailable, "what the decision is about cannot be stored, so nothing is allowed: %w", err).
-			WithHint("see to the disk of the state directory")
+		_, err = s.cfg.Blobs.Put(held, a.request.Input)
 	}
 	if err != nil {
-		return api.Dispatch{}, err
+		return api.Dispatch{}, unstorable(err)
 	}
 	r := row{request: a.digest, record: api.Dispatch{
 		ID: m.ID, State: api.EventAccepted, Attempt: m.Attempt, Principal: m.Principal, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
-		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, AcceptedAt: now, Mode: s.cfg.Mode,
+		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, Mode: s.cfg.Mode, Trace: a.trace,
 	}}
 	entry := a.entry()
 	entry.Dispatch, entry.Attempt = m.ID, m.Attempt
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefInput: m.Input}
+	failpoint.Hit(failpoint.AcceptCommit, string(m.ID))
 	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
 		switch _, ok, err := load(tx, m.ID); {
 		case err != nil:
@@ -325,8 +326,20 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	s.start(admission, r, executor.Job{Dir: s.attemptDir(r), Manifest: envelope, Input: a.request.Input})
+	failpoint.Hit(failpoint.AcceptCommitted, string(m.ID))
+	s.accepted(r.record, a.from)
+	s.start(admission, r, s.job(r, m))
 	return r.record, nil
+}
+
+// unstorable says why nothing was decided: what a decision is about is stored
+// before it.
+func unstorable(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return api.Errorf(api.CodeAuditUnavailable, "what the decision is about cannot be stored, so nothing is allowed: %w", err).
+		WithHint("see to the disk of the state directory")
 }
 
 func (s *Service) sign(ctx context.Context, m record.Manifest) ([]byte, error) {
@@ -348,22 +361,26 @@ func (a *ask) manifest(now time.Time, decision policy.Decision) (record.Manifest
 	if err != nil {
 		return record.Manifest{}, err
 	}
-	var nonce [16]byte
-	_, _ = rand.Read(nonce[:]) // crypto/rand.Read never fails
 	m := record.Manifest{
 		V: 1, ID: a.request.DispatchID, Attempt: 1, Principal: a.principal, Policies: decision.Policies(),
 		Revision: rev.Number(), RevisionDigest: rev.Digest(),
 		Subagent: a.subagent.Name, Agent: a.subagent.Agent, Model: a.subagent.Model, Role: a.subagent.Role, Tier: a.subagent.Tier,
 		Ceiling: ceiling, Target: target.Name, Level: target.Level,
 		Capabilities: slices.Concat(a.subagent.Capabilities, a.extra()), Envs: a.request.Envs,
-		Limits: a.limits(target), Egress: []string{}, Input: api.DigestOf(a.request.Input),
-		NotBefore: now, Expires: now.Add(startTime), Nonce: hex.EncodeToString(nonce[:]),
+		Limits: a.limits(target), Egress: []string{}, Input: api.DigestOf(a.request.Input), Trace: a.trace.Attempt(a.request.DispatchID, 1),
+		NotBefore: now, Expires: now.Add(startTime), Nonce: nonce(),
 	}
 	if a.request.Source != nil {
 		m.Source = &api.PinnedSource{Name: a.request.Source.Name, Commit: a.commit}
 	}
 	m.Artifacts, err = pins(rev, m)
 	return m, err
+}
+
+func nonce() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
+	return hex.EncodeToString(b[:])
 }
 
 // extra are the capabilities of the request that the subagent does not have

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -25,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -37,47 +39,81 @@ type Local struct {
 
 // Job is one attempt to be worked on.
 type Job struct {
-	Dir      string // of the attempt; its parent exists or can be made
-	Manifest []byte // signed
-	Input    []byte
+	Dir   string             // of the attempt; its parent exists or can be made
+	Files map[string]Content // what the worker finds there, by the names of package record
 }
+
+// Content writes the content of one file.
+type Content func(io.Writer) error
 
 // Fire makes the attempt's directory and starts its worker. Firing again is
 // refused while a worker has the directory. The worker's life does not end
 // with ctx nor with this process.
 func (l *Local) Fire(ctx context.Context, job Job) (*Worker, error) {
+	failpoint.Hit(failpoint.ExecutorDir, job.Dir)
 	if err := os.MkdirAll(job.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if alive, err := locked(job.Dir); err != nil || alive {
-		return nil, errors.Join(err, fmt.Errorf("%s: not free for another worker", job.Dir))
+	lock, err := take(job.Dir)
+	if err != nil {
+		return nil, err
 	}
-	for name, content := range map[string][]byte{record.WorkManifest: job.Manifest, record.WorkInput: job.Input} {
-		// Not synced: after a crash of the machine the blobs have them still.
-		if err := os.WriteFile(filepath.Join(job.Dir, name), content, 0o600); err != nil {
+	defer lock.Close() //nolint:errcheck // the worker has its own copy
+	failpoint.Hit(failpoint.ExecutorLocked, job.Dir)
+	for name, content := range job.Files {
+		if err := write(filepath.Join(job.Dir, name), content); err != nil {
 			return nil, err
 		}
+		failpoint.Hit(failpoint.ExecutorFile, job.Dir)
 	}
 	listener, err := listen(ctx, job.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer listener.Close() //nolint:errcheck // the worker has its own copy
-	cmd, err := l.start(job.Dir, listener)
+	failpoint.Hit(failpoint.ExecutorListening, job.Dir)
+	cmd, err := l.start(job.Dir, listener, lock)
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Hit(failpoint.ExecutorStarted, job.Dir)
 	w, err := connect(ctx, job.Dir, cmd, l.Logger)
 	if err != nil {
 		// The worker waits to be told to proceed; without us it has no effect.
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
+	failpoint.Hit(failpoint.ExecutorConnected, job.Dir)
 	return w, nil
+}
+
+// take locks dir for the worker that is about to have it. The lock comes before
+// the worker and is handed to it: were there a moment at which the worker lives
+// and its directory is free, a service that is killed just then would have a
+// second one started.
+func take(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, record.WorkLock), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // G304: our own directory
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: not free for another worker: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// write makes a file. It is not synced: after a crash of the machine the blobs
+// still have what is in it.
+func write(path string, content Content) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: our own directory
+	if err != nil {
+		return err
+	}
+	return errors.Join(content(f), f.Close())
 }
 
 // start runs the worker in a session of its own, so that no terminal and no
 // signal to the service's group reaches it.
-func (l *Local) start(dir string, listener *net.UnixListener) (*exec.Cmd, error) {
+func (l *Local) start(dir string, listener *net.UnixListener, lock *os.File) (*exec.Cmd, error) {
 	socket, err := listener.File()
 	if err != nil {
 		return nil, err
@@ -92,7 +128,7 @@ func (l *Local) start(dir string, listener *net.UnixListener) (*exec.Cmd, error)
 	cmd.Env = l.Env
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = said, said
-	cmd.ExtraFiles = []*os.File{socket} // descriptor 3
+	cmd.ExtraFiles = []*os.File{socket, lock} // descriptors 3 and 4
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("worker %s: %w", l.Program, err)
@@ -113,7 +149,7 @@ func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
 	w, err := connect(ctx, dir, nil, l.Logger)
 	if err != nil {
 		// It is past the point where it listens: only its end is left to wait for.
-		l.Logger.WarnContext(ctx, "a worker does not answer; its end is awaited", slog.String("dir", dir), slog.Any("err", err))
+		l.Logger.WarnContext(ctx, "a worker does not answer; its end is awaited", attemptOf(dir), slog.Any("err", err))
 		return endingWorker(ctx, dir, l.Logger), nil
 	}
 	return w, nil

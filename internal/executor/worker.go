@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -57,7 +58,7 @@ func (w *Worker) hear(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger) {
 	for lines.Scan() {
 		var m record.WorkerMessage
 		if err := canon.Decode(lines.Bytes(), &m); err != nil {
-			logger.ErrorContext(ctx, "a worker said something that is not understood", slog.String("dir", w.dir), slog.Any("err", err))
+			logger.ErrorContext(ctx, "a worker said something that is not understood", attemptOf(w.dir), slog.Any("err", err))
 			break
 		}
 		w.events <- m
@@ -69,9 +70,15 @@ func (w *Worker) hear(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger) {
 		_ = cmd.Wait()
 	}
 	if err := awaitUnlocked(w.dir); err != nil {
-		logger.ErrorContext(ctx, "the end of a worker cannot be awaited", slog.String("dir", w.dir), slog.Any("err", err))
+		logger.ErrorContext(ctx, "the end of a worker cannot be awaited", attemptOf(w.dir), slog.Any("err", err))
 	}
 	close(w.gone)
+}
+
+// attemptOf says in a line of the log which attempt it is about: its directory
+// is named after it.
+func attemptOf(dir string) slog.Attr {
+	return slog.Group("", slog.String("dispatch", filepath.Base(filepath.Dir(dir))), slog.String("attempt", filepath.Base(dir)))
 }
 
 // Events gives what the worker says, from its start on, and is closed when it

@@ -32,17 +32,19 @@ const (
 	ActionDispatchRead   Action = "dispatch.read"   // describe, logs, patch, outputs
 	ActionDispatchCancel Action = "dispatch.cancel" //
 	ActionDispatchAnswer Action = "dispatch.answer" // the question of a dispatch; whether that may go on is asked again
+	ActionDispatchPin    Action = "dispatch.pin"    // keep it whatever the rules of retention say, or no longer
 	ActionCatalogRead    Action = "catalog.read"    // what a caller may use: names and descriptions
 	ActionCan            Action = "can"             // ask for a decision; the resource is the principal asked about
 	ActionAuditRead      Action = "audit.read"
 	ActionStatusRead     Action = "status.read"
 	ActionServiceStop    Action = "service.stop"
+	ActionServiceGC      Action = "service.gc"   // remove what the rules of retention let go
 	ActionServiceStay    Action = "service.stay" // make a service that ends when idle one that lasts
 )
 
 // operatorActions are what the operator of the service may do on anything.
 func operatorActions() []Action {
-	return []Action{ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionCatalogRead, ActionCan, ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionServiceStay}
+	return []Action{ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionCatalogRead, ActionCan, ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionServiceGC, ActionServiceStay}
 }
 
 // Rules are what an Engine is compiled from.
@@ -144,7 +146,7 @@ func modePolicy(target api.Name, ceiling api.Tier) *ast.Policy {
 // ownerPolicy lets whoever started a dispatch read and cancel it.
 func ownerPolicy() *ast.Policy {
 	return ast.Permit().
-		ActionInSet(actionUID(ActionDispatchRead), actionUID(ActionDispatchCancel), actionUID(ActionDispatchAnswer)).
+		ActionInSet(actionUID(ActionDispatchRead), actionUID(ActionDispatchCancel), actionUID(ActionDispatchAnswer), actionUID(ActionDispatchPin)).
 		When(ast.Context().Access("owner").Equal(ast.Principal()))
 }
 

@@ -51,6 +51,8 @@ const (
 	RefInput    = "input"    // a dispatch's input
 	RefResult   = "result"   // the signed result document
 	RefPatch    = "patch"
+	RefQuestion = "question" // what the agent asks
+	RefAnswer   = "answer"   // the input of the attempt that goes on with it
 	RefRevision = "revision" // a catalog revision
 )
 

@@ -193,3 +193,37 @@ func (d Access) refused(reasons []string) Detail {
 	d.Reasons = slices.Clone(reasons)
 	return d
 }
+
+// Removal is the detail of KindRetentionRemoved. The entry is of whoever asked,
+// or of nobody where the service did it by itself.
+type Removal struct {
+	Bytes      int64    `json:"bytes"`                // that are free afterwards
+	Class      string   `json:"class"`                // content, evidence, unreferenced
+	Dispatches []string `json:"dispatches,omitempty"` // whose
+	Items      int64    `json:"items"`                // dispatches, or unreferenced blobs
+	Rule       string   `json:"rule"`                 // that lets it go
+}
+
+func (d Removal) bound(b *bounds) Detail {
+	d.Bytes, d.Class, d.Dispatches = b.number(d.Bytes), b.cut(d.Class), b.list(d.Dispatches)
+	d.Items, d.Rule = b.number(d.Items), b.cut(d.Rule)
+	return d
+}
+
+// AnswerAsk is the detail of KindDispatchAnswered and KindAnswerDenied;
+// RefQuestion and RefAnswer name what was asked and what is answered.
+type AnswerAsk struct {
+	Attempt int64    `json:"attempt"`           // that asked
+	Option  int64    `json:"option,omitempty"`  // number of the option that was chosen, from 1
+	Reasons []string `json:"reasons,omitempty"` // of a denial
+}
+
+func (d AnswerAsk) bound(b *bounds) Detail {
+	d.Attempt, d.Option, d.Reasons = b.number(d.Attempt), b.number(d.Option), b.list(d.Reasons)
+	return d
+}
+
+func (d AnswerAsk) refused(reasons []string) Detail {
+	d.Reasons = slices.Clone(reasons)
+	return d
+}

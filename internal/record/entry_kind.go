@@ -27,6 +27,13 @@ const (
 	KindCancelRequested Kind = "dispatch.cancel_requested" // allow
 	KindCancelDenied    Kind = "dispatch.cancel_denied"    // deny
 
+	KindDispatchAnswered Kind = "dispatch.answered"      // allow; the next attempt is admitted by it
+	KindAnswerDenied     Kind = "dispatch.answer_denied" // deny
+
+	KindDispatchPinned   Kind = "dispatch.pinned"   // allow
+	KindDispatchUnpinned Kind = "dispatch.unpinned" // allow
+	KindRetentionRemoved Kind = "retention.removed" // content or evidence of dispatches goes; logged before it does
+
 	KindAuditRead     Kind = "audit.read"             // allow
 	KindStopRequested Kind = "service.stop_requested" // allow
 	KindAccessAllowed Kind = "access.allowed"         // allow: any other verb
@@ -39,6 +46,8 @@ func Kinds() []Kind {
 		KindServiceStarted, KindServiceStopped, KindCatalogRevision, KindCatalogRefused, KindAuthRefused, KindRequestInvalid,
 		KindDispatchAccepted, KindDispatchDenied, KindDispatchStarted, KindDispatchFinished, KindDispatchNeedsInput,
 		KindDispatchFailed, KindDispatchCancelled, KindDispatchFound, KindCancelRequested, KindCancelDenied,
+		KindDispatchAnswered, KindAnswerDenied,
+		KindDispatchPinned, KindDispatchUnpinned, KindRetentionRemoved,
 		KindAuditRead, KindStopRequested, KindAccessAllowed, KindAccessDenied,
 	}
 }
@@ -78,7 +87,13 @@ func (k Kind) shape() (shape, bool) {
 		return shape{Allow, CancelAsk{}, KindCancelDenied}, true
 	case KindCancelDenied:
 		return shape{Deny, CancelAsk{}, ""}, true
-	case KindAuditRead, KindStopRequested, KindAccessAllowed:
+	case KindDispatchAnswered:
+		return shape{Allow, AnswerAsk{}, KindAnswerDenied}, true
+	case KindAnswerDenied:
+		return shape{Deny, AnswerAsk{}, ""}, true
+	case KindRetentionRemoved:
+		return shape{NoDecided, Removal{}, ""}, true
+	case KindAuditRead, KindStopRequested, KindAccessAllowed, KindDispatchPinned, KindDispatchUnpinned:
 		return shape{Allow, Access{}, KindAccessDenied}, true
 	case KindAccessDenied:
 		return shape{Deny, Access{}, ""}, true

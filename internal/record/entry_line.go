@@ -191,6 +191,14 @@ func (d CancelAsk) say(e *Entry) string {
 	return fmt.Sprintf("%s asked to cancel %s, which is %s: %s", e.who(), e.dispatch(), word(d.State), e.verdict(d.Reasons))
 }
 
+func (d AnswerAsk) say(e *Entry) string {
+	s := fmt.Sprintf("%s answered the question of attempt %d of dispatch %s", e.who(), d.Attempt, word(e.Dispatch))
+	if d.Option > 0 {
+		s += fmt.Sprintf(" with option %d", d.Option)
+	}
+	return s + ": " + e.verdict(d.Reasons)
+}
+
 func (d Access) say(e *Entry) string {
 	verb := "asked for"
 	switch e.Kind {
@@ -198,9 +206,25 @@ func (d Access) say(e *Entry) string {
 		verb = "asked to read the log:"
 	case KindStopRequested:
 		verb = "asked to stop the service:"
+	case KindDispatchPinned:
+		return fmt.Sprintf("%s pinned %s: %s", e.who(), e.dispatch(), e.verdict(d.Reasons))
+	case KindDispatchUnpinned:
+		return fmt.Sprintf("%s took the pin of %s away: %s", e.who(), e.dispatch(), e.verdict(d.Reasons))
 	default:
 	}
 	return fmt.Sprintf("%s %s %s: %s", e.who(), verb, word(d.Operation), e.verdict(d.Reasons))
+}
+
+func (d Removal) say(e *Entry) string {
+	what := fmt.Sprintf("%s of %d dispatches", word(d.Class), d.Items)
+	if len(d.Dispatches) == 0 {
+		what = fmt.Sprintf("%d %s blobs", d.Items, word(d.Class))
+	}
+	who := "the service"
+	if e.Principal != "" {
+		who = e.who()
+	}
+	return fmt.Sprintf("%s removes %s, %d bytes, by rule %s", who, what, d.Bytes, quote(d.Rule)) + optional(": %s", words(d.Dispatches))
 }
 
 func (e *Entry) dispatch() string {

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -38,10 +39,31 @@ type Manifest struct {
 	Limits       api.Limits        `json:"limits"` // none is zero
 	Egress       []string          `json:"egress"` // hosts that may be reached; empty: no network
 	Input        api.Digest        `json:"input"`  // of the canonical input, a blob
+	Resume       *Resume           `json:"resume,omitempty"`
+	Trace        api.Trace         `json:"trace,omitempty"` // the span of this attempt, for the agent to go on from
 
 	NotBefore time.Time `json:"notBefore"`
 	Expires   time.Time `json:"expires"` // a worker that has not started by then must not
 	Nonce     string    `json:"nonce"`   // 128 random bits, hexadecimal
+}
+
+// Resume says what an attempt goes on from: the end of an earlier one.
+type Resume struct {
+	Attempt int        `json:"attempt"`         // the earlier one
+	Answer  api.Digest `json:"answer"`          // of the canonical ResumeInput, a blob
+	Patch   api.Digest `json:"patch,omitempty"` // of the earlier patch, a blob; absent when there was none
+}
+
+// ResumeInput is what the agent of a resumed attempt finds at
+// inputs/resume.json.
+type ResumeInput struct {
+	Attempt  int             `json:"attempt"` // that asked
+	Question string          `json:"question"`
+	Options  []string        `json:"options,omitempty"`
+	Context  json.RawMessage `json:"context,omitempty"`
+	State    json.RawMessage `json:"state,omitempty"`
+	Answer   string          `json:"answer"`
+	Option   int             `json:"option,omitempty"` // number of the chosen option, from 1
 }
 
 // Pin fixes what a name means.
@@ -68,12 +90,16 @@ func (m *Manifest) Check(now time.Time) error {
 		return fmt.Errorf("manifest format %d is not known to this program", m.V)
 	case m.Attempt < 1, m.Principal == "", m.Subagent == "", m.Target == "", m.Input == "", m.RevisionDigest == "", len(m.Nonce) != 32:
 		return fmt.Errorf("manifest of dispatch %q is incomplete", m.ID)
+	case (m.Attempt == 1) != (m.Resume == nil) || m.Resume != nil && (m.Resume.Attempt != m.Attempt-1 || m.Resume.Answer == ""):
+		return fmt.Errorf("manifest of dispatch %s attempt %d does not go on from the attempt before", m.ID, m.Attempt)
 	case now.Before(m.NotBefore):
 		return fmt.Errorf("manifest of dispatch %s is not valid before %s", m.ID, m.NotBefore.Format(time.RFC3339))
 	case !now.Before(m.Expires):
 		return fmt.Errorf("manifest of dispatch %s expired at %s", m.ID, m.Expires.Format(time.RFC3339))
-	case l.Timeout <= 0 || l.Memory <= 0 || l.Processes <= 0 || l.Disk <= 0 || l.FileSize <= 0 || l.Files <= 0 || l.CPU <= 0 || l.Log <= 0:
+	case l.Timeout <= 0 || l.Memory <= 0 || l.Processes <= 0 || l.Disk <= 0 || l.FileSize <= 0 || l.Files <= 0 || l.CPU <= 0 || l.Log <= 0 || l.Answer <= 0:
 		return fmt.Errorf("manifest of dispatch %s has a limit that is not positive", m.ID)
+	case m.Trace.Check() != nil:
+		return fmt.Errorf("manifest of dispatch %s: %w", m.ID, m.Trace.Check())
 	case m.Tier > m.Ceiling:
 		return fmt.Errorf("manifest of dispatch %s has tier %s above its ceiling %s", m.ID, m.Tier, m.Ceiling)
 	}
@@ -104,6 +130,8 @@ func (r *Result) Check(id api.DispatchID, attempt int, manifest api.Digest) erro
 		return fmt.Errorf("result is of dispatch %s attempt %d, not of %s attempt %d", r.ID, r.Attempt, id, attempt)
 	case !r.Outcome.Ended():
 		return fmt.Errorf("result of dispatch %s has the outcome %q", id, r.Outcome)
+	case r.Outcome == api.EventNeedsInput && r.Summary.Question == nil:
+		return fmt.Errorf("result of dispatch %s is %s without a question", id, r.Outcome)
 	case (r.Outcome == api.EventFailed) != (r.Reason != ""):
 		return fmt.Errorf("result of dispatch %s is %s with the reason %q", id, r.Outcome, r.Reason)
 	}

@@ -1,6 +1,11 @@
 package record
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -11,14 +16,49 @@ import (
 const (
 	WorkManifest = "manifest"     // the signed dispatch manifest, put there by whoever fires the worker
 	WorkInput    = "input"        // the canonical input, likewise
+	WorkResume   = "resume"       // the canonical ResumeInput, likewise, of an attempt that goes on from another
+	WorkPatch    = "resume.patch" // the earlier patch, likewise
 	WorkLock     = "lock"         // held by the worker while it lives
 	WorkSocket   = "control.sock" // the worker listens; lines of WorkerMessage out, ServiceMessage in
-	WorkLog      = "log"          // what the jail wrote, bounded
+	WorkLog      = "log"          // folder of what the jail wrote, bounded: see LogFile
 	WorkEvents   = "events.jsonl" // one WorkerMessage a line
 	WorkOut      = "out"          // captured content, each file named by the hexadecimal part of its digest
 	WorkResult   = "result"       // the signed result; appears last, atomically
 	WorkErrors   = "worker.err"   // what the worker itself printed
 )
+
+// LogFile names the file of a log's folder whose first byte is at offset of
+// all that was written. Names sort as offsets do.
+func LogFile(offset int64) string { return fmt.Sprintf("%016d", offset) }
+
+// LogParts returns the files of a log's folder in order, each with its offset
+// and size, whether or not it is still being written. A folder that is not
+// there has none.
+func LogParts(dir string) ([]api.LogPart, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var parts []api.LogPart
+	for _, e := range entries {
+		offset, err := strconv.ParseInt(e.Name(), 10, 64)
+		if err != nil || LogFile(offset) != e.Name() {
+			return nil, fmt.Errorf("%s: %q is no part of a log", dir, e.Name())
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it gave way to a newer one
+		}
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, api.LogPart{Offset: offset, Size: info.Size()})
+	}
+	return parts, nil
+}
 
 // WorkerMessage is one line that a worker says of its progress. It carries no
 // authority: the outcome is in the signed result only.
@@ -27,7 +67,7 @@ type WorkerMessage struct {
 	Event string    `json:"event"`          // ready, step, log, sealed
 	Key   string    `json:"key,omitempty"`  // ready: public half of the worker's key, base64
 	Step  *api.Step `json:"step,omitempty"` // step: one part of the work is over
-	Log   int64     `json:"log,omitempty"`  // log: so many bytes of the log file are written
+	Log   int64     `json:"log,omitempty"`  // log: the jail has written so many bytes
 }
 
 // ServiceMessage is one line that the service says to a worker.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 )
 
 const (
@@ -110,11 +111,42 @@ func (s *Server) describe(w http.ResponseWriter, r *http.Request, who api.Princi
 			return malformed(api.CodeInvalid, "wait=%q: want a duration of at most %s", text, maxWait)
 		}
 	}
-	d, err := s.cfg.Dispatch.Describe(r.Context(), who, id, wait)
+	attempt, err := attemptOf(r)
+	if err != nil {
+		return err
+	}
+	var d api.Dispatch
+	if attempt > 0 {
+		d, err = s.cfg.Dispatch.Attempt(r.Context(), who, id, attempt)
+	} else {
+		d, err = s.cfg.Dispatch.Describe(r.Context(), who, id, wait)
+	}
 	if err != nil {
 		return err
 	}
 	return answer(w, http.StatusOK, d)
+}
+
+// attemptOf reads which attempt of a dispatch is wanted; 0 is the current one.
+func attemptOf(r *http.Request) (int, error) {
+	n, err := number(r, "attempt", 0, 1, 1<<30)
+	return int(n), err
+}
+
+func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	id, err := dispatchID(r)
+	if err != nil {
+		return err
+	}
+	var req api.AnswerRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	d, err := s.cfg.Dispatch.Answer(r.Context(), who, id, req)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusAccepted, d)
 }
 
 func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who api.Principal) error {
@@ -150,7 +182,11 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, who api.Principal
 	if err != nil {
 		return err
 	}
-	content, size, err := s.cfg.Dispatch.Patch(r.Context(), who, id)
+	attempt, err := attemptOf(r)
+	if err != nil {
+		return err
+	}
+	content, size, err := s.cfg.Dispatch.Patch(r.Context(), who, id, attempt)
 	if err != nil {
 		return err
 	}
@@ -162,7 +198,11 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request, who api.Principa
 	if err != nil {
 		return err
 	}
-	content, size, err := s.cfg.Dispatch.Output(r.Context(), who, id, r.URL.Query().Get("path"))
+	attempt, err := attemptOf(r)
+	if err != nil {
+		return err
+	}
+	content, size, err := s.cfg.Dispatch.Output(r.Context(), who, id, attempt, r.URL.Query().Get("path"))
 	if err != nil {
 		return err
 	}
@@ -194,8 +234,12 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, who api.Principal) 
 	if err != nil {
 		return err
 	}
+	attempt, err := attemptOf(r)
+	if err != nil {
+		return err
+	}
 	lines := newLines(w)
-	return lines.end(s.cfg.Dispatch.Log(r.Context(), who, id, offset, follow, func(c api.Chunk) error { return lines.send(c) }))
+	return lines.end(s.cfg.Dispatch.Log(r.Context(), who, id, dispatch.LogRequest{Attempt: attempt, Offset: offset, Follow: follow}, func(c api.Chunk) error { return lines.send(c) }))
 }
 
 // lines is a stream of JSON lines. Its status is sent with the first.

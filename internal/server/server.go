@@ -44,6 +44,8 @@ type Config struct {
 	Stop     func()        // begins the end of the service; returns at once
 	Idle     time.Duration // Stop is called when no request and no worker has been there for so long; 0: never
 	Logger   *slog.Logger
+	Observe  func(Answered) // told of each request; nil: nobody is
+	Traced   bool           // spans are recorded: a trace that begins here says so
 }
 
 // Server answers requests.
@@ -57,7 +59,22 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, gate: newGate(cfg.Now, cfg.Idle)}
 	mux := http.NewServeMux()
-	for pattern, h := range map[string]handler{
+	for pattern, h := range s.calls() {
+		mux.Handle(pattern, s.handle(pattern, h))
+	}
+	mux.Handle("/", s.handle("", func(_ http.ResponseWriter, r *http.Request, _ api.Principal) error {
+		return api.Errorf(api.CodeNotFound, "%s %s: there is no such call", r.Method, r.URL.Path)
+	}))
+	s.http = &http.Server{
+		Handler: s.admit(mux), ConnContext: s.connContext, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// calls is every call that there is.
+func (s *Server) calls() map[string]handler {
+	return map[string]handler{
 		"POST /v1/runtime/dispatches":             s.submit,
 		"GET /v1/runtime/dispatches":              s.list,
 		"GET /v1/runtime/dispatches/{id}":         s.describe,
@@ -71,17 +88,7 @@ func New(cfg Config) *Server {
 		"GET /v1/operator/log":                    s.operator(policy.ActionAuditRead, s.entries),
 		"POST /v1/operator/stop":                  s.operator(policy.ActionServiceStop, s.stop),
 		"POST /v1/operator/stay":                  s.operator(policy.ActionServiceStay, s.stay),
-	} {
-		mux.Handle(pattern, s.handle(pattern, h))
 	}
-	mux.Handle("/", s.handle("", func(_ http.ResponseWriter, r *http.Request, _ api.Principal) error {
-		return api.Errorf(api.CodeNotFound, "%s %s: there is no such call", r.Method, r.URL.Path)
-	}))
-	s.http = &http.Server{
-		Handler: s.admit(mux), ConnContext: s.connContext, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
-		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-	}
-	return s
 }
 
 // Serve answers on l until Shutdown.
@@ -110,7 +117,7 @@ type handler func(w http.ResponseWriter, r *http.Request, who api.Principal) err
 
 // handle establishes the caller, and turns an error into its one shape.
 func (s *Server) handle(operation string, h handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return s.observed(operation, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.caller(r)
 		if err == nil {
 			err = s.readBody(w, r)
@@ -125,7 +132,7 @@ func (s *Server) handle(operation string, h handler) http.Handler {
 			err = dispatch.LogInvalid(r.Context(), s.cfg.Ledger, who, operation, malformed.err)
 		}
 		s.fail(w, r, err)
-	})
+	}))
 }
 
 // readBody reads the whole body within its size and time. It is done before
@@ -136,7 +143,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) error {
 	if err := control.SetReadDeadline(s.cfg.Now().Add(bodyTime)); err != nil {
 		return err
 	}
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	b, err := io.ReadAll(http.MaxBytesReader(below(w), r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -167,7 +174,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		if r.Context().Err() != nil {
 			return // nobody is there to hear it
 		}
-		s.cfg.Logger.ErrorContext(r.Context(), "a request failed", slog.String("path", r.URL.Path), slog.Any("err", err))
+		s.cfg.Logger.ErrorContext(r.Context(), "a request failed", traceAttr(r), slog.String("path", r.URL.Path), slog.Any("err", err))
 		e = api.Errorf(api.CodeInternal, "%w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")

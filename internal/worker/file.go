@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
 // writeDurable makes path appear whole, or not at all, and survive a crash of
@@ -18,9 +20,11 @@ func writeDurable(path string, content []byte) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(temp))
 	}
+	failpoint.Hit(failpoint.WorkerResultFile, filepath.Dir(path))
 	if err := os.Rename(temp, path); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.WorkerResultPlaced, filepath.Dir(path))
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err

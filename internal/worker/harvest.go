@@ -18,6 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -31,6 +32,8 @@ const maxValue = 256 << 10
 // harvest takes the patch and the outputs from a workspace in which nothing
 // runs any more. It returns the tree of base and patch.
 func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tree string, err error) {
+	failpoint.Hit(failpoint.WorkerCapture, a.cfg.Dir)
+	defer failpoint.Hit(failpoint.WorkerCaptured, a.cfg.Dir)
 	err = a.step("capture", func() error {
 		if err := os.Mkdir(filepath.Join(a.cfg.Dir, record.WorkOut), 0o700); err != nil {
 			return err
@@ -106,6 +109,8 @@ func (a *attempt) keep(r io.Reader) (api.Artifact, error) {
 		return api.Artifact{}, errors.Join(err, os.Remove(f.Name()))
 	}
 	name := hex.EncodeToString(sum.Sum(nil))
+	failpoint.Hit(failpoint.WorkerKeep, a.cfg.Dir)
+	defer failpoint.Hit(failpoint.WorkerKept, a.cfg.Dir)
 	return api.Artifact{Size: n, Digest: api.Digest("sha256:" + name)}, os.Rename(f.Name(), filepath.Join(dir, name))
 }
 

@@ -12,50 +12,106 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// boundedLog keeps the first bytes that the jail writes and counts the rest.
+// boundedLog keeps the beginning and the end of what the jail writes, half of
+// its limit each, and counts the rest. It is written in parts: those of the
+// beginning stay, and of those of the end the oldest gives way to the newest.
 // It never makes the jail wait for anyone but the disk, and never fails it: a
 // log that cannot be written is counted as dropped.
 type boundedLog struct {
-	limit int64
-	tell  func(kept int64)
+	dir  string
+	size int64 // of a part
+	tell func(written int64)
 
 	mu      sync.Mutex
-	file    *os.File  // guarded by mu
-	sum     hash.Hash // of what is kept; guarded by mu
-	written int64     // guarded by mu
-	kept    int64     // guarded by mu
+	head    []api.LogPart // complete parts of the beginning; guarded by mu
+	tail    []api.LogPart // complete parts of the end; guarded by mu
+	file    *os.File      // of the part that is being written, or nil; guarded by mu
+	sum     hash.Hash     // of that part; guarded by mu
+	part    api.LogPart   // that part; guarded by mu
+	written int64         // guarded by mu
+	broken  bool          // the disk refused: nothing more is kept; guarded by mu
 }
 
+// logParts is how many parts the beginning has, and how many the end: with the
+// one that is being written, not more than the limit.
+const logParts = 4
+
 func newBoundedLog(dir string, limit int64, tell func(int64)) (*boundedLog, error) {
-	f, err := os.OpenFile(filepath.Join(dir, record.WorkLog), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: our own directory
-	if err != nil {
+	dir = filepath.Join(dir, record.WorkLog)
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return &boundedLog{file: f, limit: limit, tell: tell, sum: sha256.New()}, nil
+	return &boundedLog{dir: dir, size: max(1, limit/(2*logParts)), tell: tell}, nil
 }
 
 func (l *boundedLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.written += int64(len(p))
-	keep := p[:min(int64(len(p)), l.limit-l.kept)]
-	n, err := l.file.Write(keep)
-	l.sum.Write(keep[:n])
-	l.kept += int64(n)
-	if err != nil {
-		l.limit = l.kept
+	for rest := p; len(rest) > 0; {
+		n := l.keep(rest)
+		l.written += int64(n)
+		rest = rest[n:]
 	}
-	if n > 0 {
-		l.tell(l.kept)
-	}
+	l.tell(l.written)
 	return len(p), nil
 }
 
-// close returns how much was written, how much of it is kept, and the digest
-// of that.
-func (l *boundedLog) close() (written, kept int64, digest api.Digest) {
+// keep writes what still goes into the current part of p's beginning and
+// returns how much of p it has dealt with.
+func (l *boundedLog) keep(p []byte) int {
+	if l.file == nil && !l.broken {
+		l.begin()
+	}
+	if l.broken {
+		return len(p)
+	}
+	n, err := l.file.Write(p[:min(int64(len(p)), l.size-l.part.Size)])
+	l.sum.Write(p[:n])
+	l.part.Size += int64(n)
+	if err != nil {
+		l.broken = true
+	}
+	if l.part.Size == l.size || l.broken {
+		l.end()
+	}
+	return n
+}
+
+// begin starts a part. Beyond the beginning it takes the place of the oldest.
+func (l *boundedLog) begin() {
+	if len(l.tail) == logParts {
+		if err := os.Remove(filepath.Join(l.dir, record.LogFile(l.tail[0].Offset))); err != nil {
+			l.broken = true
+			return
+		}
+		l.tail = l.tail[1:]
+	}
+	f, err := os.OpenFile(filepath.Join(l.dir, record.LogFile(l.written)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		l.broken = true
+		return
+	}
+	l.file, l.sum, l.part = f, sha256.New(), api.LogPart{Offset: l.written}
+}
+
+func (l *boundedLog) end() {
+	if l.file == nil {
+		return
+	}
+	_ = l.file.Close() // what it has is read again, and compared, when it is stored
+	l.file = nil
+	l.part.Digest = api.Digest("sha256:" + hex.EncodeToString(l.sum.Sum(nil)))
+	if len(l.head) < logParts {
+		l.head = append(l.head, l.part)
+	} else {
+		l.tail = append(l.tail, l.part)
+	}
+}
+
+// close returns how much was written, and what of it is kept.
+func (l *boundedLog) close() (written int64, kept []api.LogPart) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.file.Close()
-	return l.written, l.kept, api.Digest("sha256:" + hex.EncodeToString(l.sum.Sum(nil)))
+	l.end()
+	return l.written, append(l.head, l.tail...)
 }

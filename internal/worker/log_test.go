@@ -1,35 +1,71 @@
 package worker
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
+// What is kept is the beginning and the end, in order, within the limit; what is
+// between is counted. A full log never fails or stops the jail.
+//
 // proves R-D7
-func TestTheLogIsBoundedAndTheRestIsCounted(t *testing.T) {
-	dir := t.TempDir()
-	var told int64
-	l, err := newBoundedLog(dir, 10, func(kept int64) { told = kept })
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range []string{"12345", "67890abc", strings.Repeat("x", 1<<20)} {
-		if n, err := l.Write([]byte(s)); n != len(s) || err != nil {
-			t.Errorf("wrote %d, %v: a full log must not fail the jail", n, err)
+func TestTheLogKeepsItsBeginningAndItsEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp("", "")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	written, kept, digest := l.close()
-	if written != 13+1<<20 || kept != 10 || told != 10 || digest != api.DigestOf([]byte("1234567890")) {
-		t.Errorf("written %d, kept %d, told %d, digest %s", written, kept, told, digest)
-	}
-	if b, err := os.ReadFile(filepath.Join(dir, record.WorkLog)); err != nil || string(b) != "1234567890" {
-		t.Errorf("log = %q, %v", b, err)
-	}
+		defer os.RemoveAll(dir)
+		limit := rapid.Int64Range(8, 200).Draw(t, "limit")
+		var told int64
+		l, err := newBoundedLog(dir, limit, func(n int64) { told = n })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []byte
+		for range rapid.IntRange(0, 30).Draw(t, "writes") {
+			b := rapid.SliceOfN(rapid.Byte(), 0, 90).Draw(t, "bytes")
+			if n, err := l.Write(b); n != len(b) || err != nil {
+				t.Fatalf("wrote %d of %d: %v", n, len(b), err)
+			}
+			all = append(all, b...)
+		}
+		written, kept := l.close()
+		if written != int64(len(all)) || told != written {
+			t.Fatalf("%d written, %d counted, %d told", len(all), written, told)
+		}
+		onDisk, err := record.LogParts(filepath.Join(dir, record.WorkLog))
+		if err != nil || len(onDisk) != len(kept) {
+			t.Fatalf("parts %v, on disk %v: %v", kept, onDisk, err)
+		}
+		var size, end, gaps int64
+		for _, p := range kept {
+			b, err := os.ReadFile(filepath.Join(dir, record.WorkLog, record.LogFile(p.Offset)))
+			if err != nil || !bytes.Equal(b, all[p.Offset:p.Offset+p.Size]) || p.Digest != api.DigestOf(b) {
+				t.Fatalf("part at %d: %v", p.Offset, err)
+			}
+			if p.Offset != end {
+				gaps++
+			}
+			size, end = size+p.Size, p.Offset+p.Size
+		}
+		part := limit / 8
+		switch {
+		case size > limit || end != written || gaps > 1:
+			t.Fatalf("limit %d: %d kept up to %d of %d with %d gaps", limit, size, end, written, gaps)
+		case written <= part*8 && size != written:
+			t.Fatalf("limit %d: only %d of %d kept", limit, size, written)
+		case written > part*8 && (kept[0].Offset != 0 || size <= part*7):
+			t.Fatalf("limit %d: %d kept of %d", limit, size, written)
+		}
+	})
 }
 
 func TestOneWorkerHasADirectory(t *testing.T) {

@@ -118,7 +118,7 @@ func (a *attempt) loadArtifacts() (err error) {
 		}
 		maps.Copy(values, e.Values)
 	}
-	p.env = environment(p.target, m.ID, values)
+	p.env = environment(p.target, m, values)
 	return a.checkAgainstSubagent()
 }
 
@@ -179,17 +179,20 @@ func (a *attempt) verifyLaunch() error {
 	if a.plan.launch, err = adapt(a.plan.subagent, input); err != nil {
 		return fail(api.ReasonSetup, "%w", err)
 	}
-	return nil
+	return a.loadResume()
 }
 
 // environment is everything that a process in the jail finds in its
 // environment. The values of the envs come last, so that humans can override
 // what is above them.
-func environment(t api.Target, id api.DispatchID, values map[string]string) []string {
+func environment(t api.Target, m *record.Manifest, values map[string]string) []string {
 	path := append(slices.Clone(t.Path), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 	all := map[string]string{
 		"PATH": strings.Join(path, ":"), "HOME": "/home/agent", "USER": "agent", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
-		"BAILIWICK_DISPATCH": string(id),
+		"BAILIWICK_DISPATCH": string(m.ID),
+	}
+	if m.Trace != "" {
+		all[api.TraceVariable] = string(m.Trace) // where the agent goes on with the trace
 	}
 	maps.Copy(all, values)
 	var out []string

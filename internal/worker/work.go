@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 )
 
@@ -36,6 +35,7 @@ func (a *attempt) work(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.WorkerWorkspace, a.cfg.Dir)
 	log, err := newBoundedLog(a.cfg.Dir, int64(a.manifest.Limits.Log), a.control.logged)
 	if err != nil {
 		return err
@@ -45,12 +45,13 @@ func (a *attempt) work(ctx context.Context) error {
 
 	var j *jail.Jail
 	if err := a.step("jail", func() (err error) {
-		j, err = a.startJail(ctx, ws.base)
+		j, err = a.startJail(ctx, ws.lower)
 		return err
 	}); err != nil {
 		return err
 	}
 	defer closeJail(j)
+	failpoint.Hit(failpoint.WorkerJailed, a.cfg.Dir)
 	iso := j.Isolation()
 	a.summary.Isolation = api.Isolation{Level: iso.Level, Layers: iso.Layers, Limits: iso.Limits}
 
@@ -59,6 +60,12 @@ func (a *attempt) work(ctx context.Context) error {
 	capturing, stop := context.WithTimeout(context.WithoutCancel(ctx), captureTime)
 	defer stop()
 	tree, err := a.harvest(capturing, ws, j)
+	if err == nil {
+		agentErr = a.takeQuestion(j, agentErr)
+		a.summary.Partial = agentErr != nil
+	} else if errors.Is(agentErr, errAsked) {
+		agentErr = nil // without what it did so far it could not go on from there
+	}
 	closeJail(j)
 	if agentErr != nil {
 		return agentErr
@@ -74,17 +81,21 @@ func (a *attempt) work(ctx context.Context) error {
 }
 
 func (a *attempt) closeLog() {
-	a.summary.LogBytes, a.summary.LogKept, a.summary.LogDigest = a.log.close()
+	a.summary.LogBytes, a.summary.Log = a.log.close()
+	for _, p := range a.summary.Log {
+		a.summary.LogKept += p.Size
+	}
 }
 
 // closeJail gives back what a jail holds. Closing twice is harmless; a jail
 // that cannot be closed ends with this process, which owns it.
 func closeJail(j *jail.Jail) { _ = j.Close() }
 
-func (a *attempt) startJail(ctx context.Context, base string) (*jail.Jail, error) {
+func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, error) {
 	l := a.manifest.Limits
+	failpoint.Hit(failpoint.WorkerJail, a.cfg.Dir)
 	j, err := jail.Start(ctx, jail.Spec{
-		Lower:    []string{a.overlayDir(), base},
+		Lower:    append([]string{a.overlayDir()}, lower...),
 		ReadOnly: a.plan.target.ReadOnly,
 		Limits: jail.Limits{
 			Memory: int64(l.Memory), Disk: int64(l.Disk), FileSize: int64(l.FileSize),
@@ -118,10 +129,9 @@ func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) err
 		return err
 	}
 	return a.step("agent", func() error {
-		exit, err := j.Run(timed, a.command(a.plan.launch.Argv, a.plan.launch.Stdin))
-		a.count(exit)
-		a.summary.ExitCode = &exit.Code
-		return a.judge(timed, api.ReasonAgent, "the agent", exit, err)
+		failpoint.Hit(failpoint.WorkerAgent, a.cfg.Dir)
+		defer failpoint.Hit(failpoint.WorkerAgentEnded, a.cfg.Dir)
+		return a.runAsking(timed, j)
 	})
 }
 
@@ -226,14 +236,11 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		return nil
 	}
 	return a.step("check", func() error {
-		dir := filepath.Join(a.cfg.Dir, "check")
-		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
-			return err
+		lower, err := a.layTree(ctx, ws, tree, checkDir)
+		if err != nil {
+			return a.ended(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
 		}
-		if _, err := ws.repo.Checkout(ctx, tree, dir); err != nil {
-			return a.ended(ctx, api.ReasonVerify, fmt.Errorf("checkout of base and patch: %w", err))
-		}
-		j, err := a.startJail(ctx, dir)
+		j, err := a.startJail(ctx, lower)
 		if err != nil {
 			return err
 		}
@@ -242,6 +249,7 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		if most == 0 {
 			most = defaultVerifyTime
 		}
+		failpoint.Hit(failpoint.WorkerCheck, a.cfg.Dir)
 		timed, stop := context.WithTimeoutCause(ctx, most, errTimeout)
 		defer stop()
 		return a.runVerify(ctx, timed, j, *v)

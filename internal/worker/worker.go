@@ -22,6 +22,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
@@ -38,6 +40,7 @@ type Config struct {
 	Dir      string       // of this attempt
 	Dirs     api.Dirs     // catalog, trust root and public key of the service
 	Listener net.Listener // where the service connects
+	Lock     *os.File     // of Dir, locked by whoever fired this worker before it was there
 	Now      func() time.Time
 	Logger   *slog.Logger
 }
@@ -65,7 +68,8 @@ type attempt struct {
 	log      *boundedLog
 	envelope api.Digest // of the manifest's stored bytes
 	manifest record.Manifest
-	plan     plan // what the catalog says, once verified
+	plan     plan   // what the catalog says, once verified
+	question string // the beginning of what the agent asks
 	started  time.Time
 	summary  api.ResultSummary
 }
@@ -73,11 +77,12 @@ type attempt struct {
 // Run carries out the attempt in cfg.Dir and seals its result. Its error means
 // that there is no result: the service will find the attempt lost.
 func Run(ctx context.Context, cfg Config) error {
-	unlock, err := lock(cfg.Dir)
-	if err != nil {
+	failpoint.Hit(failpoint.WorkerBegin, cfg.Dir)
+	if err := hold(cfg.Lock, cfg.Dir); err != nil {
 		return err
 	}
-	defer unlock()
+	defer cfg.Lock.Close() //nolint:errcheck // it ends with this process at the latest
+	failpoint.Hit(failpoint.WorkerLocked, cfg.Dir)
 	key, err := seal.NewEphemeral()
 	if err != nil {
 		return err
@@ -92,28 +97,40 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer a.control.close()
 	a.control.say(record.WorkerMessage{Event: "ready", Key: public})
+	failpoint.Hit(failpoint.WorkerReady, cfg.Dir)
 
 	err = a.execute(ctx)
 	if err := a.seal(ctx, err); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.WorkerSealed, cfg.Dir)
 	a.control.say(record.WorkerMessage{Event: "sealed"})
+	defer failpoint.Hit(failpoint.WorkerEnd, cfg.Dir)
 	return a.removeScratch()
 }
 
-// lock marks this process as the one worker of dir, for as long as it lives.
-func lock(dir string) (func(), error) {
-	f, err := os.OpenFile(filepath.Join(dir, record.WorkLock), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // G304: our own directory
+// hold marks this process as the one worker of dir, for as long as it lives.
+func hold(lock *os.File, dir string) error {
+	given, err := lock.Stat()
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("lock of %s: %w", dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another worker has this attempt: %w", dir, err), f.Close())
+	there, err := os.Lstat(filepath.Join(dir, record.WorkLock))
+	if err != nil {
+		return err
 	}
-	if _, err := fmt.Fprintln(f, os.Getpid()); err != nil {
-		return nil, errors.Join(err, f.Close())
+	if !os.SameFile(given, there) {
+		return fmt.Errorf("lock of %s: another file was handed over", dir)
 	}
-	return func() { _ = f.Close() }, nil
+	// Handed over locked, this changes nothing.
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("%s: another worker has this attempt: %w", dir, err)
+	}
+	if err := lock.Truncate(0); err != nil {
+		return err
+	}
+	_, err = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
 }
 
 // execute is the normal path, top to bottom. What it has got when it fails is
@@ -125,6 +142,7 @@ func (a *attempt) execute(ctx context.Context) error {
 	if err := a.control.awaitProceed(ctx, a.manifest.Expires.Sub(a.cfg.Now())); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.WorkerProceed, a.cfg.Dir)
 	if err := a.verifyManifest(ctx); err != nil {
 		return err
 	}
@@ -149,11 +167,11 @@ func (a *attempt) load() error {
 	return nil
 }
 
-// step runs do and notes its duration.
+// step runs do and notes when it began and how long it took.
 func (a *attempt) step(name string, do func() error) error {
 	from := a.cfg.Now()
 	err := do()
-	s := api.Step{Name: name, Seconds: a.cfg.Now().Sub(from).Seconds()}
+	s := api.Step{Name: name, At: from.UTC(), Seconds: a.cfg.Now().Sub(from).Seconds()}
 	a.summary.Steps = append(a.summary.Steps, s)
 	a.control.say(record.WorkerMessage{Event: "step", Step: &s})
 	return err
@@ -161,6 +179,7 @@ func (a *attempt) step(name string, do func() error) error {
 
 // seal writes the signed result, which says how the attempt ended.
 func (a *attempt) seal(ctx context.Context, err error) error {
+	failpoint.Hit(failpoint.WorkerSeal, a.cfg.Dir)
 	r := record.Result{
 		V: 1, ID: a.manifest.ID, Attempt: a.manifest.Attempt, Manifest: a.envelope,
 		Outcome: api.EventFinished, StartedAt: a.started.UTC(), EndedAt: a.cfg.Now().UTC(),
@@ -170,6 +189,8 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 	case err == nil:
 	case errors.Is(context.Cause(ctx), errCancelled):
 		r.Outcome, r.Message = api.EventCancelled, context.Cause(ctx).Error()
+	case errors.Is(err, errAsked):
+		r.Outcome, r.Message = api.EventNeedsInput, a.question
 	case errors.As(err, &f):
 		r.Outcome, r.Reason, r.Message = api.EventFailed, f.reason, bounded(f.Error())
 	default:

@@ -60,6 +60,9 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 			return nil, fail(api.ReasonContext, "source %q has %s at its top, where the worker puts its own", a.manifest.Source.Name, name)
 		}
 	}
+	if err := a.layEarlier(ctx, ws); err != nil {
+		return nil, a.ended(ctx, api.ReasonIntegrity, err)
+	}
 	if err := a.overlay(ctx, ws); err != nil {
 		return nil, a.ended(ctx, api.ReasonSetup, err)
 	}

@@ -1,0 +1,129 @@
+package api
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// Trace is a place in a distributed trace: the traceparent of W3C Trace
+// Context, version 00, of a span that is to be the parent of what follows. The
+// empty one is none. It says where work belongs and carries no authority.
+type Trace string
+
+// TraceVariable is the environment variable that carries a Trace from process
+// to process, and TraceHeader the header from request to request.
+const (
+	TraceVariable = "TRACEPARENT"
+	TraceHeader   = "traceparent"
+)
+
+const traceLength = 55 // 00-TRACEID-PARENTID-FLAGS
+
+// ParseTrace reads a traceparent as the specification says: one of a later
+// version is read as far as version 00 goes, and of the flags only the sampled
+// one is kept. What it refuses is to be treated as if it were not there.
+func ParseTrace(s string) (Trace, error) {
+	bad := errors.New("not a traceparent of W3C Trace Context")
+	if len(s) < traceLength || s[2] != '-' || s[35] != '-' || s[52] != '-' {
+		return "", bad
+	}
+	version, id, parent, flags := s[:2], s[3:35], s[36:52], s[53:55]
+	if !lowerHex(version) || !lowerHex(id) || !lowerHex(parent) || !lowerHex(flags) {
+		return "", bad
+	}
+	longer := len(s) > traceLength
+	if version == "ff" || version == "00" && longer || longer && s[traceLength] != '-' {
+		return "", bad
+	}
+	if strings.Trim(id, "0") == "" || strings.Trim(parent, "0") == "" {
+		return "", bad
+	}
+	bits, err := strconv.ParseUint(flags, 16, 8)
+	if err != nil {
+		return "", bad
+	}
+	return traceOf(id, parent, bits&1 == 1), nil
+}
+
+func lowerHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
+
+func traceOf(id, span string, sampled bool) Trace {
+	flags := "00"
+	if sampled {
+		flags = "01"
+	}
+	return Trace("00-" + id + "-" + span + "-" + flags)
+}
+
+// NewTrace begins a trace. Sampled says that its spans are recorded.
+func NewTrace(sampled bool) Trace {
+	var b [24]byte
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
+	b[0] |= 1              // neither id may be all zeros
+	b[16] |= 1
+	return traceOf(hex.EncodeToString(b[:16]), hex.EncodeToString(b[16:]), sampled)
+}
+
+// Check refuses what ParseTrace would not return; none is fine.
+func (t Trace) Check() error {
+	if t == "" {
+		return nil
+	}
+	if same, err := ParseTrace(string(t)); err != nil || same != t {
+		return errors.New("trace: not a traceparent of version 00")
+	}
+	return nil
+}
+
+// ID is the id of the whole trace, 32 hexadecimal digits; empty for none.
+func (t Trace) ID() string { return t.part(3, 35) }
+
+// Span is the id of the span, 16 hexadecimal digits; empty for none.
+func (t Trace) Span() string { return t.part(36, 52) }
+
+// Sampled says that spans of this trace are recorded.
+func (t Trace) Sampled() bool { return t.part(53, 55) == "01" }
+
+func (t Trace) part(from, to int) string {
+	if len(t) != traceLength {
+		return ""
+	}
+	return string(t[from:to])
+}
+
+// Under is a new span below t.
+func (t Trace) Under() Trace {
+	if t.ID() == "" {
+		return ""
+	}
+	return traceOf(t.ID(), NewTrace(false).Span(), t.Sampled())
+}
+
+// Dispatch is the span of a dispatch that was asked for in span t. Like the
+// spans below it has its id from what it is of and not by chance: a service
+// that takes a dispatch up after a restart goes on with the same spans, and
+// nothing more has to be remembered.
+func (t Trace) Dispatch(id DispatchID) Trace { return t.derived("dispatch " + string(id)) }
+
+// Attempt is the span of an attempt of that dispatch.
+func (t Trace) Attempt(id DispatchID, attempt int) Trace {
+	return t.derived("attempt " + string(id) + " " + strconv.Itoa(attempt))
+}
+
+// Step is the span of the nth step of that attempt.
+func (t Trace) Step(id DispatchID, attempt, n int) Trace {
+	return t.derived("step " + string(id) + " " + strconv.Itoa(attempt) + " " + strconv.Itoa(n))
+}
+
+func (t Trace) derived(what string) Trace {
+	if t.ID() == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(t.ID() + t.Span() + what))
+	sum[0] |= 1 // an id may not be all zeros
+	return traceOf(t.ID(), hex.EncodeToString(sum[:8]), t.Sampled())
+}

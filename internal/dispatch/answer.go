@@ -1,0 +1,340 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// maxQuestion bounds a question as it is stored: escaping makes it longer than
+// the agent wrote it.
+const maxQuestion = 6*api.MaxQuestion + 1024
+
+// question returns what an attempt that ended with a question asks, and the
+// digest of that.
+func (s *Service) question(ctx context.Context, d *api.Dispatch) (api.Question, api.Digest, error) {
+	var q api.Question
+	if d.Outcome == nil || d.Outcome.Question == nil {
+		return q, "", api.Errorf(api.CodeNotFound, "dispatch %s attempt %d has no question", d.ID, d.Attempt)
+	}
+	digest := d.Outcome.Question.Digest
+	b, err := s.cfg.Blobs.Get(ctx, digest, maxQuestion)
+	if err != nil {
+		return q, digest, err
+	}
+	return q, digest, canon.Decode(b, &q)
+}
+
+// Answer answers the question of a dispatch and starts the attempt that goes
+// on from there, with the earlier patch and the agent's state. Whether the
+// dispatch may go on is decided anew: what its caller was granted may have
+// changed. The same answer to the same attempt again changes nothing.
+func (s *Service) Answer(ctx context.Context, principal api.Principal, id api.DispatchID, req api.AnswerRequest) (api.Dispatch, error) {
+	r, decision, err := s.access(ctx, principal, policy.ActionDispatchAnswer, id)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	d, done, err := s.answered(ctx, r, req)
+	if done || err != nil {
+		return d, s.invalidAnswer(ctx, principal, err)
+	}
+	ctx, release := s.cfg.Blobs.Hold(ctx)
+	defer release() // the row refers to what is stored by then
+	next, err := s.nextAttempt(ctx, r, req, principal)
+	if err != nil {
+		return api.Dispatch{}, s.invalidAnswer(ctx, principal, err)
+	}
+	if err := s.stillAllowed(ctx, r, &next.manifest); err != nil {
+		return api.Dispatch{}, err
+	}
+	return s.resume(ctx, r, next, decision)
+}
+
+func (s *Service) invalidAnswer(ctx context.Context, principal api.Principal, err error) error {
+	if code := api.CodeOf(err); code != api.CodeInvalid && code != api.CodeConflict {
+		return err
+	}
+	return LogInvalid(ctx, s.cfg.Ledger, principal, "answer", err)
+}
+
+// answered refuses an answer to a question that does not wait, unless it is
+// one that has been given already.
+func (s *Service) answered(ctx context.Context, r row, req api.AnswerRequest) (api.Dispatch, bool, error) {
+	d := r.record
+	switch {
+	case (req.Text == "") == (req.Option == 0):
+		return d, false, api.Errorf(api.CodeInvalid, "answer: give a text or the number of an option")
+	case len(req.Text) > api.MaxAnswer:
+		return d, false, api.Errorf(api.CodeInvalid, "answer: %d bytes, more than %d", len(req.Text), api.MaxAnswer)
+	case d.State == api.EventNeedsInput && d.CancelBy == "" && (req.Attempt == 0 || req.Attempt == d.Attempt):
+		return d, false, nil
+	}
+	if req.Attempt > 0 && req.Attempt < d.Attempt {
+		earlier, err := s.at(ctx, d, req.Attempt)
+		if err != nil {
+			return d, false, err
+		}
+		if a := earlier.Answer; a != nil && (a.Text == req.Text || a.Option == req.Option && req.Option != 0) {
+			return d, true, nil
+		}
+		return d, false, api.Errorf(api.CodeConflict, "dispatch %s: the question of attempt %d has been answered otherwise, by %s", d.ID, req.Attempt, earlier.Answer.By)
+	}
+	return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d is %s and asks nothing", d.ID, d.Attempt, d.State).
+		WithHint("see: bailiwick dispatch show %s", d.ID)
+}
+
+// next is an attempt that is ready to be admitted.
+type next struct {
+	answer   api.Answer
+	question api.Digest
+	manifest record.Manifest
+}
+
+// nextAttempt describes the attempt that goes on from the question of r. Every
+// name in it means what it meant in the attempt before.
+func (s *Service) nextAttempt(ctx context.Context, r row, req api.AnswerRequest, principal api.Principal) (n next, err error) {
+	q, digest, err := s.question(ctx, &r.record)
+	if err != nil {
+		return n, err
+	}
+	now := s.cfg.Now().UTC()
+	n.question, n.answer = digest, api.Answer{Text: req.Text, Option: req.Option, By: principal, At: now}
+	switch i := slices.Index(q.Options, req.Text); {
+	case req.Option < 0 || req.Option > len(q.Options):
+		return n, api.Errorf(api.CodeInvalid, "answer: option %d: the question has %d", req.Option, len(q.Options))
+	case req.Option > 0:
+		n.answer.Text = q.Options[req.Option-1]
+	case i >= 0:
+		n.answer.Option = i + 1
+	}
+	doc, err := canon.Marshal(record.ResumeInput{
+		Attempt: r.record.Attempt, Question: q.Question, Options: q.Options, Context: q.Context, State: q.State,
+		Answer: n.answer.Text, Option: n.answer.Option,
+	})
+	if err != nil {
+		return n, api.Errorf(api.CodeInvalid, "answer: %w", err)
+	}
+	stored, err := s.cfg.Blobs.Put(ctx, doc)
+	if err != nil {
+		return n, unstorable(err)
+	}
+	if n.manifest, err = s.manifest(ctx, r.record.Manifest); err != nil {
+		return n, err
+	}
+	n.answer.Digest = stored
+	m := &n.manifest
+	m.Attempt, m.Resume = m.Attempt+1, &record.Resume{Attempt: m.Attempt, Answer: stored}
+	if p := r.record.Outcome.Patch; p != nil {
+		m.Resume.Patch = p.Digest
+	}
+	m.NotBefore, m.Expires, m.Nonce = now, now.Add(startTime), nonce()
+	m.Trace = r.record.Trace.Attempt(m.ID, m.Attempt)
+	return n, nil
+}
+
+// stillAllowed decides by today's policy whether what m describes may run, and
+// notes in m what decided.
+func (s *Service) stillAllowed(ctx context.Context, r row, m *record.Manifest) error {
+	p, err := s.book.current(ctx)
+	if err != nil {
+		return err
+	}
+	a := &ask{principal: m.Principal, page: p, target: m.Target, request: api.DispatchRequest{
+		Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, DispatchID: m.ID,
+	}}
+	a.subagent.Role, a.subagent.Tier = m.Role, m.Tier
+	if m.Source != nil {
+		a.request.Source, a.commit = &api.SourceRequest{Name: m.Source.Name}, m.Source.Commit
+	}
+	if p.revision != nil {
+		if now, _, err := p.revision.Subagent(m.Subagent); err == nil {
+			a.request.Capabilities = slices.DeleteFunc(slices.Clone(m.Capabilities), func(n api.Name) bool { return slices.Contains(now.Capabilities, n) })
+		}
+	}
+	d := p.engine.Decide(a.policyRequest())
+	if !d.Allowed() {
+		entry := a.entry()
+		entry.Attempt = m.Attempt
+		_, err := s.cfg.Ledger.Commit(ctx, d, entry, nil)
+		return denied(err, a)
+	}
+	m.Policies = d.Policies()
+	return nil
+}
+
+// resume makes the answer durable together with the next attempt, and starts
+// that.
+func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Decision) (api.Dispatch, error) {
+	envelope, err := s.sign(ctx, n.manifest)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	digest, err := s.cfg.Blobs.Put(ctx, envelope)
+	if err != nil {
+		return api.Dispatch{}, unstorable(err)
+	}
+	entry := fact(record.KindDispatchAnswered, r, record.AnswerAsk{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
+	entry.Attempt = n.manifest.Attempt
+	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefQuestion: n.question, record.RefAnswer: n.manifest.Resume.Answer}
+	asked := r.record.Attempt
+	after := r
+	failpoint.Hit(failpoint.AnswerCommit, string(r.record.ID))
+	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+		now, ok, err := load(tx, r.record.ID)
+		if err != nil || !ok || now.record.Attempt != asked || now.record.State != api.EventNeedsInput || now.record.CancelBy != "" {
+			return errors.Join(err, errEnded)
+		}
+		earlier := now.record
+		earlier.Answer = &n.answer
+		if err := keepAttempt(tx, earlier); err != nil {
+			return err
+		}
+		after = now.next(digest, n.answer)
+		return updateWaiting(tx, after, asked)
+	})
+	if errors.Is(err, errEnded) {
+		err := api.Errorf(api.CodeConflict, "dispatch %s: somebody else answered, cancelled or let it expire first", r.record.ID).WithHint("see: bailiwick dispatch show %s", r.record.ID)
+		return api.Dispatch{}, s.invalidAnswer(ctx, n.answer.By, err)
+	}
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	failpoint.Hit(failpoint.AnswerCommitted, string(r.record.ID))
+	s.accepted(after.record, n.answer.At)
+	s.start(admission, after, s.job(after, n.manifest))
+	return after.record, nil
+}
+
+// next is the row of the attempt after r.
+func (r row) next(manifest api.Digest, a api.Answer) row {
+	d := r.record
+	d.Attempt, d.State, d.Manifest, d.ResumedAt = d.Attempt+1, api.EventAccepted, manifest, &a.At
+	d.Message, d.Result, d.Outcome, d.StartedAt, d.EndedAt, d.AnswerBy = "", "", nil, nil, nil, nil
+	return row{record: d, request: r.request}
+}
+
+// at returns an attempt of a dispatch whole; 0 is the current one.
+func (s *Service) at(ctx context.Context, d api.Dispatch, attempt int) (api.Dispatch, error) {
+	if attempt == 0 || attempt == d.Attempt {
+		return d, nil
+	}
+	list, err := s.earlier(ctx, d.ID)
+	if err != nil {
+		return d, err
+	}
+	for _, e := range list {
+		if e.Attempt == attempt {
+			return e, nil
+		}
+	}
+	return d, api.Errorf(api.CodeNotFound, "dispatch %s has no attempt %d: it has %d", d.ID, attempt, d.Attempt)
+}
+
+func (s *Service) earlier(ctx context.Context, id api.DispatchID) (list []api.Dispatch, err error) {
+	err = s.cfg.Store.Read(ctx, func(v *store.View) error {
+		list, err = attempts(v, id)
+		return err
+	})
+	return list, err
+}
+
+// told adds to a record what only its description has: the question, and the
+// attempts before it.
+func (s *Service) told(ctx context.Context, d api.Dispatch) (api.Dispatch, error) {
+	list, err := s.earlier(ctx, d.ID)
+	if err != nil {
+		return d, err
+	}
+	for _, e := range list {
+		if e.Attempt >= d.Attempt {
+			break
+		}
+		d.Attempts = append(d.Attempts, api.Attempt{
+			Attempt: e.Attempt, State: e.State, Message: e.Message, Manifest: e.Manifest, Result: e.Result, EndedAt: e.EndedAt, Answer: e.Answer,
+		})
+	}
+	if err := s.kept(ctx, &d); err != nil || d.Outcome == nil || d.Outcome.Question == nil || removed(&d, api.ClassContent) != nil {
+		return d, err
+	}
+	q, _, err := s.question(ctx, &d)
+	d.Question = &q
+	return d, err
+}
+
+// giveUp ends dispatches whose questions nobody answered in time, until the
+// service ends.
+func (s *Service) giveUp() {
+	for {
+		wait, err := s.giveUpDue()
+		if err != nil {
+			s.cfg.Logger.ErrorContext(s.life, "questions that wait cannot be looked after", slog.Any("err", err))
+			wait = time.Minute
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-s.asked:
+		case <-s.life.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// giveUpDue ends those whose time is over and returns how long the next has.
+func (s *Service) giveUpDue() (time.Duration, error) {
+	const most = time.Hour // the clock may be set
+	for {
+		var list []row
+		if err := s.cfg.Store.Read(s.life, func(v *store.View) (err error) {
+			list, err = waiting(v, 100)
+			return err
+		}); err != nil {
+			return 0, err
+		}
+		for _, r := range list {
+			left := r.record.AnswerBy.Sub(s.cfg.Now())
+			if left > 0 {
+				return min(left, most), nil
+			}
+			words := "nobody answered by " + r.record.AnswerBy.Format(time.RFC3339)
+			failpoint.Hit(failpoint.ExpireCommit, string(r.record.ID))
+			if err := s.endWaiting(s.life, r, outcome{event: api.EventFailed, reason: api.ReasonTimeout, message: words}); err != nil {
+				return 0, err
+			}
+		}
+		if len(list) == 0 {
+			return most, nil
+		}
+	}
+}
+
+// endWaiting ends a dispatch that waits for an answer. What its last attempt
+// brought stays in its record.
+func (s *Service) endWaiting(ctx context.Context, r row, o outcome) error {
+	o.digest, o.summary = r.record.Result, r.record.Outcome
+	attempt := r.record.Attempt
+	r.record.AnswerBy = nil
+	return s.end(ctx, r, o, func(tx *store.Tx, r row) error { return updateWaiting(tx, r, attempt) })
+}
+
+// brief is the beginning of a question, for lines and lists.
+func brief(question string) string {
+	const most = 200
+	line, _, _ := strings.Cut(strings.TrimSpace(question), "\n")
+	if runes := []rune(line); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return line
+}
