@@ -1,0 +1,124 @@
+package failpoint
+
+// Name is a moment. The set is closed: a test holds it against the calls.
+type Name string
+
+// The moments of the service's own life.
+const (
+	ServiceOpened    Name = "service.opened"    // everything is open, nobody can call yet
+	ServiceListening Name = "service.listening" // the socket is there
+	ServiceStopping  Name = "service.stopping"  // asked to end, nothing closed yet
+	ServiceStopped   Name = "service.stopped"   // the entry that says so is durable
+	ServiceClosed    Name = "service.closed"    // the state is closed, the socket still there
+)
+
+// The moments of what a restarted service takes up.
+const (
+	RecoverBegin    Name = "recover.begin"
+	RecoverOne      Name = "recover.one"      // before a dispatch that has not ended is looked at
+	RecoverAttached Name = "recover.attached" // its worker lives and is connected
+	RecoverFound    Name = "recover.found"    // the entry of what was found is durable
+	RecoverRefire   Name = "recover.refire"   // it never began, and is begun now
+	RecoverSweep    Name = "recover.sweep"    // before directories without an open dispatch are removed
+	RecoverEnd      Name = "recover.end"
+)
+
+// The moments of an admission and of a start, in the service.
+const (
+	AcceptCommit      Name = "accept.commit"      // before the entry and the row are committed
+	AcceptCommitted   Name = "accept.committed"   // after, and before anything else
+	ExecutorDir       Name = "executor.dir"       // before the directory of the attempt is made
+	ExecutorLocked    Name = "executor.locked"    // it is made and locked
+	ExecutorFile      Name = "executor.file"      // a file is in it
+	ExecutorListening Name = "executor.listening" // the socket is in it
+	ExecutorStarted   Name = "executor.started"   // the worker's process is there
+	ExecutorConnected Name = "executor.connected" // the service is connected to it
+	StartCommit       Name = "start.commit"       // before the worker's key is bound
+	StartCommitted    Name = "start.committed"
+	StartProceed      Name = "start.proceed" // the worker has been told
+)
+
+// The moments of a worker, in their order.
+const (
+	WorkerBegin        Name = "worker.begin"
+	WorkerLocked       Name = "worker.locked"
+	WorkerReady        Name = "worker.ready"
+	WorkerProceed      Name = "worker.proceed" // it has heard that it may
+	WorkerWorkspace    Name = "worker.workspace"
+	WorkerJail         Name = "worker.jail" // before a jail is started
+	WorkerJailed       Name = "worker.jailed"
+	WorkerAgent        Name = "worker.agent" // just before the agent starts
+	WorkerAgentEnded   Name = "worker.agent_ended"
+	WorkerCapture      Name = "worker.capture"
+	WorkerKeep         Name = "worker.keep" // an artifact is written and not yet in its place
+	WorkerKept         Name = "worker.kept"
+	WorkerCaptured     Name = "worker.captured"
+	WorkerCheck        Name = "worker.check" // before the verify command runs
+	WorkerSeal         Name = "worker.seal"
+	WorkerResultFile   Name = "worker.result_written" // and not yet in its place
+	WorkerResultPlaced Name = "worker.result_placed"  // and its directory not yet synced
+	WorkerSealed       Name = "worker.sealed"
+	WorkerEnd          Name = "worker.end"
+)
+
+// The moments of a jail's life, on the side of its owner.
+const (
+	JailGroup    Name = "jail.group"    // before a control group is made
+	JailGrouped  Name = "jail.grouped"  // it is made and not yet locked
+	JailLaunched Name = "jail.launched" // its first process is there
+	JailClose    Name = "jail.close"
+	JailClosed   Name = "jail.closed" // nothing runs in it, its control groups are still there
+)
+
+// The moments of the end of an attempt, in the service.
+const (
+	CollectBegin  Name = "collect.begin"  // the worker is gone
+	CollectBlob   Name = "collect.blob"   // one of its contents is stored
+	CollectResult Name = "collect.result" // the signed result is stored
+	EndCommit     Name = "end.commit"     // before the end is committed
+	EndCommitted  Name = "end.committed"
+	EndRemoved    Name = "end.removed" // the directory of the attempt is gone
+)
+
+// The moments of a cancel and of an answer.
+const (
+	CancelCommit    Name = "cancel.commit"
+	CancelCommitted Name = "cancel.committed"
+	CancelDelivered Name = "cancel.delivered"
+	AnswerCommit    Name = "answer.commit"
+	AnswerCommitted Name = "answer.committed"
+	ExpireCommit    Name = "expire.commit" // before a dispatch that waited in vain is ended
+)
+
+// The moments of a removal of what need not be kept.
+const (
+	RetainCommit    Name = "retain.commit"    // before the marks and their entry are committed
+	RetainCommitted Name = "retain.committed" // after, and no file is removed yet
+	RetainBlob      Name = "retain.blob"      // one of them is
+)
+
+// The moments of what everything stands on.
+const (
+	BlobWritten    Name = "blob.written" // and not yet in its place
+	BlobPlaced     Name = "blob.placed"  // and its directory not yet synced
+	StoreCommit    Name = "store.commit" // before a transaction is committed
+	StoreCommitted Name = "store.committed"
+)
+
+// Names lists them all.
+func Names() []Name {
+	return []Name{
+		ServiceOpened, ServiceListening, ServiceStopping, ServiceStopped, ServiceClosed,
+		RecoverBegin, RecoverOne, RecoverAttached, RecoverFound, RecoverRefire, RecoverSweep, RecoverEnd,
+		AcceptCommit, AcceptCommitted, ExecutorDir, ExecutorLocked, ExecutorFile, ExecutorListening, ExecutorStarted, ExecutorConnected,
+		StartCommit, StartCommitted, StartProceed,
+		WorkerBegin, WorkerLocked, WorkerReady, WorkerProceed, WorkerWorkspace, WorkerJail, WorkerJailed, WorkerAgent, WorkerAgentEnded,
+		WorkerCapture, WorkerKeep, WorkerKept, WorkerCaptured, WorkerCheck, WorkerSeal, WorkerResultFile, WorkerResultPlaced,
+		WorkerSealed, WorkerEnd,
+		JailGroup, JailGrouped, JailLaunched, JailClose, JailClosed,
+		CollectBegin, CollectBlob, CollectResult, EndCommit, EndCommitted, EndRemoved,
+		CancelCommit, CancelCommitted, CancelDelivered, AnswerCommit, AnswerCommitted, ExpireCommit,
+		RetainCommit, RetainCommitted, RetainBlob,
+		BlobWritten, BlobPlaced, StoreCommit, StoreCommitted,
+	}
+}
