@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,6 +62,57 @@ func BenchmarkDispatch(b *testing.B) {
 			for name, total := range steps {
 				b.ReportMetric(float64(total.Microseconds())/1000/float64(len(took)), name+"-ms")
 			}
+		})
+	}
+}
+
+// BenchmarkDispatchesAtOnce is the overhead of many no-op dispatches that are
+// asked for at the same moment: until all have ended, for each of them, and
+// how many end in a second.
+func BenchmarkDispatchesAtOnce(b *testing.B) {
+	w := newWorld(b, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n", "b.txt": "two\n", "c/d.txt": "three\n"})
+	w.catalog(subagent{name: "nothing", script: "true"})
+	w.up()
+	conn := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{os.Getuid()}})
+	defer conn.Close()
+	run := func() (time.Duration, error) {
+		from := time.Now()
+		d, err := conn.Runtime().Dispatch(b.Context(), api.DispatchRequest{Subagent: "nothing", Source: &api.SourceRequest{Name: "repo"}})
+		if err != nil {
+			return 0, err
+		}
+		if d, err = conn.Runtime().Describe(b.Context(), d.ID, time.Minute); err == nil && d.State != api.EventFinished {
+			err = fmt.Errorf("%s %s", d.State, d.Message)
+		}
+		return time.Since(from), err
+	}
+	for _, n := range []int{1, 8, 64} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			var took []time.Duration
+			var total time.Duration
+			for b.Loop() {
+				each := make([]time.Duration, n)
+				errs := make([]error, n)
+				from := time.Now()
+				var all sync.WaitGroup
+				for i := range n {
+					all.Go(func() { each[i], errs[i] = run() })
+				}
+				all.Wait()
+				total += time.Since(from)
+				if err := errors.Join(errs...); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, each...)
+			}
+			slices.Sort(took)
+			ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+			b.ReportMetric(ms(took[len(took)/2]), "p50-ms")
+			b.ReportMetric(ms(took[len(took)*99/100]), "p99-ms")
+			b.ReportMetric(ms(total)/float64(len(took)), "ms/dispatch")
+			b.ReportMetric(float64(len(took))/total.Seconds(), "dispatches/s")
+			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
