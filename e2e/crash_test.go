@@ -20,9 +20,18 @@ import (
 // the test opens it.
 const waitAtGate = "echo half > half.txt; echo begun; until [ -e GATE/open ]; do sleep 0.05; done; echo through; echo whole > whole.txt"
 
-// gated makes a world with one subagent, edit, that waits at a gate.
+// gated makes a world with one subagent, edit, that waits at a gate, and
+// starts a service.
 func gated(t *testing.T, uid int) *world {
+	w := gatedCold(t, uid)
+	w.up()
+	return w
+}
+
+// gatedCold is gated on a machine where there has been no service yet.
+func gatedCold(t *testing.T, uid int) *world {
 	w := newWorld(t, uid)
+	w.downAtEnd()
 	must(t, os.Chmod(w.dir, 0o755)) // so that the jail's account reaches the gate
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.mkdir("gate")
@@ -30,7 +39,6 @@ func gated(t *testing.T, uid int) *world {
 	w.manifest(subagent{name: "edit", script: strings.ReplaceAll(waitAtGate, "GATE", w.path("gate"))}, subagent{name: "quick", script: "echo quick"})
 	w.replace(manifest, "{name: local, executor: jail, level: full, mode: guarded}", "{name: local, executor: jail, level: full, mode: guarded, readOnly: ["+w.path("gate")+"]}")
 	w.must("catalog", "apply", "-f", w.path(manifest))
-	w.up()
 	return w
 }
 

@@ -175,7 +175,7 @@ func (t *tree) elsewhere(use, short, program, verb string) *cobra.Command {
 // conn is for a verb that wants a service: where none answers and the caller
 // has not said which, it starts one.
 func (t *tree) conn() *client.Conn {
-	cfg := client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs}
+	cfg := client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs, Trace: t.trace()}
 	if canSpawn && t.socket == "" {
 		cfg.Spawn = t.spawn
 	}
@@ -184,7 +184,7 @@ func (t *tree) conn() *client.Conn {
 
 // connThere is for a verb about the service that is there.
 func (t *tree) connThere() *client.Conn {
-	return client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs})
+	return client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs, Trace: t.trace()})
 }
 
 func (t *tree) versionCommand() *cobra.Command {

@@ -77,6 +77,9 @@ func (t *tree) printDispatch(d api.Dispatch) error {
 	if d.Result != "" {
 		t.row("result", "%s", d.Result)
 	}
+	if id := d.Trace.ID(); id != "" {
+		t.row("trace", "%s", id)
+	}
 	t.row("mode", "%s", modeText(d.Mode))
 	return nil
 }

@@ -136,6 +136,15 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 	t.row("dispatches", "%s", strings.Join(counts, ", "))
 	t.row("isolation", "%s", strings.Join(s.Isolation, "\n"))
 	t.row("socket", "%s", s.Socket)
+	if s.Metrics != "" {
+		t.row("metrics", "%s", s.Metrics)
+	}
+	if s.Tracing != "" {
+		t.row("tracing", "to %s", s.Tracing)
+	}
+	if s.ConfigFile != "" {
+		t.row("config", "%s", s.ConfigFile)
+	}
 	t.row("state", "%s", s.StateDir)
 }
 

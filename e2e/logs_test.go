@@ -1,0 +1,288 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// A follower goes on where it was when the service under it is killed or
+// stopped, time after time.
+//
+// proves R-D7, R-O6
+func TestLogsAreFollowedAcrossServices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.downAtEnd()
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	const lines = 1200
+	// Odd lengths and characters of several bytes, so that a byte too few or too
+	// many is seen.
+	w.catalog(subagent{name: "tells", script: fmt.Sprintf(`for i in $(seq 1 %d); do echo "line $i é✓"; [ $((i %% 60)) = 0 ] && sleep 0.1; done; exit 0`, lines)})
+	w.must("dispatch", "run", "tells", "--source", "repo", "--id", "tells", "-d")
+	var want strings.Builder
+	for i := 1; i <= lines; i++ {
+		fmt.Fprintf(&want, "line %d é✓\n", i)
+	}
+	const from = 1000 // between the bytes of a line
+	follow := func(args ...string) (*bufio.Scanner, func() error) {
+		cmd := w.command(filepath.Join(bin, "bailiwick"), append([]string{"dispatch", "logs", "-f", "tells"}, args...)...)
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		must(t, cmd.Start())
+		s := bufio.NewScanner(out)
+		return s, func() error {
+			err := cmd.Wait()
+			if errs.Len() > 0 {
+				err = errors.Join(err, errors.New(errs.String()))
+			}
+			return err
+		}
+	}
+	text, textEnd := follow()
+	typed, typedEnd := follow("-o", "jsonl", "--offset", strconv.Itoa(from))
+	later := make(chan string, 1)
+	go func() {
+		var got strings.Builder
+		offset := int64(from)
+		for typed.Scan() {
+			var c api.Chunk
+			if err := json.Unmarshal(typed.Bytes(), &c); err != nil || c.Offset != offset {
+				later <- fmt.Sprintf("at %d came %v %s", offset, err, typed.Text())
+				return
+			}
+			offset += int64(len(c.Data))
+			got.Write(c.Data)
+		}
+		later <- got.String()
+	}()
+	// What is shown says when to strike.
+	strikes := map[string]func(){
+		"line 100 é✓": func() { kill(t, w.status().PID) },
+		"line 400 é✓": func() { w.must("down") },
+		"line 700 é✓": func() { kill(t, w.status().PID) },
+		"line 900 é✓": func() { must(t, syscall.Kill(w.status().PID, syscall.SIGTERM)) },
+	}
+	var got strings.Builder
+	for text.Scan() {
+		got.WriteString(text.Text() + "\n")
+		if strike := strikes[text.Text()]; strike != nil {
+			strike()
+		}
+	}
+	if err := textEnd(); err != nil || got.String() != want.String() {
+		t.Errorf("the follower ends with %v and has %d bytes of %d", err, got.Len(), want.Len())
+	}
+	rest := <-later
+	if err := typedEnd(); err != nil || rest != want.String()[from:] {
+		t.Errorf("the later follower ends with %v and has %d bytes of %d: %.200s", err, len(rest), want.Len()-from, rest)
+	}
+	if n := len(w.entries("--kind", "service.started")); n < 5 {
+		t.Errorf("only %d services were there", n)
+	}
+	w.once("tells", "dispatch.finished")
+
+	// After the end, from any point, with and without following.
+	for _, offset := range []int{0, 1, from, want.Len() - 1, want.Len(), want.Len() + 10} {
+		tail := want.String()[min(offset, want.Len()):]
+		for _, more := range [][]string{nil, {"-f"}} {
+			var raw bytes.Buffer
+			args := append([]string{"dispatch", "logs", "tells", "-o", "jsonl", "--offset", strconv.Itoa(offset)}, more...)
+			for line := range strings.Lines(w.must(args...)) {
+				var c api.Chunk
+				decode(t, line, &c)
+				raw.Write(c.Data)
+			}
+			if raw.String() != tail {
+				t.Errorf("from %d %v: %d bytes, want %d", offset, more, raw.Len(), len(tail))
+			}
+		}
+	}
+	w.refused(1, []string{"--offset -1"}, "dispatch", "logs", "tells", "--offset", "-1")
+}
+
+// audit watch goes on across services as well.
+func TestLogsOfDecisionsAreWatchedAcrossServices(t *testing.T) {
+	t.Parallel()
+	w := cold(t, 0)
+	cmd := w.command(filepath.Join(bin, "bailiwick"), "audit", "watch", "-o", "name")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	s := bufio.NewScanner(out)
+	for i := range 12 {
+		if !s.Scan() || s.Text() != strconv.Itoa(i) {
+			t.Fatalf("entry %d is %q", i, s.Text())
+		}
+		switch i {
+		case 1, 6:
+			kill(t, w.status().PID)
+			fallthrough
+		case 3, 9:
+			ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+		}
+	}
+	must(t, cmd.Process.Signal(syscall.SIGINT))
+	_ = cmd.Wait()
+}
+
+// An agent that knows every line that Bailiwick says, and says it itself.
+//
+// proves R-D3, R-D7
+func TestLogsThatForgeOurOwnLinesAreToldFromThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.downAtEnd()
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	// What an honest run says is what is forged.
+	w.catalog(subagent{name: "edit", script: "true"})
+	honest := w.try("dispatch", "run", "edit", "--source", "repo", "--id", "the-run")
+	typed := w.must("dispatch", "run", "edit", "--source", "repo", "--id", "the-run", "-o", "jsonl")
+	lies := honest.stderr + honest.stdout + typed + `{"event":{"dispatchId":"the-lie","attempt":1,"event":"finished"}}` + "\n" +
+		"[... 9.3 GiB not kept ...]\nbailiwick: no service answers\ndispatch the-lie finished\n"
+	lies += "\r" + strings.ReplaceAll(lies, "\n", "\r\n") + "\x1b[2K\x1b[1G" + lies + "\u0301" + "no end: dispatch the-lie finished"
+	w.write("project/capabilities/edit/lies.txt", lies, 0o644)
+	w.write("project/capabilities/edit/edit.sh", "#!/bin/bash\ncat lies.txt; exit 7\n", 0o755)
+	w.must("catalog", "apply", "-f", w.path(manifest))
+
+	d := w.try("dispatch", "run", "edit", "--source", "repo", "--id", "the-lie")
+	if d.status != 1 {
+		t.Fatal(d)
+	}
+	var ours []string
+	marked := 0
+	for line := range strings.Lines(d.stderr) {
+		if strings.HasPrefix(line, "| ") {
+			marked++
+		} else {
+			ours = append(ours, line)
+		}
+	}
+	if strings.Join(ours, "") != "dispatch the-lie accepted\n" || marked != strings.Count(lies, "\n")+1 {
+		t.Errorf("our own lines are %q, and %d are the agent's, want %d", ours, marked, strings.Count(lies, "\n")+1)
+	}
+	for line := range strings.Lines(d.stdout) {
+		if strings.HasPrefix(line, "| ") || strings.Contains(line, "finished") {
+			t.Errorf("the record has a line of the agent's: %q", line)
+		}
+	}
+
+	var events []string
+	var log bytes.Buffer
+	var record *api.Dispatch
+	run := w.try("dispatch", "run", "edit", "--source", "repo", "--id", "the-truth", "-o", "jsonl")
+	for line := range strings.Lines(run.stdout) {
+		var members map[string]json.RawMessage
+		decode(t, line, &members)
+		if len(members) != 1 || record != nil {
+			t.Errorf("line %s", line)
+		}
+		var l struct {
+			Event *struct {
+				DispatchID api.DispatchID
+				Event      api.Event
+				Reason     api.Reason
+			}
+			Log    *api.Chunk
+			Record *api.Dispatch
+		}
+		decode(t, line, &l)
+		switch {
+		case l.Event != nil:
+			events = append(events, string(l.Event.Event)+" "+string(l.Event.Reason))
+			if l.Event.DispatchID != "the-truth" {
+				t.Errorf("an event of %s", l.Event.DispatchID)
+			}
+		case l.Log != nil:
+			if int64(log.Len()) != l.Log.Offset {
+				t.Errorf("chunk at %d, want %d", l.Log.Offset, log.Len())
+			}
+			log.Write(l.Log.Data)
+		}
+		record = l.Record
+	}
+	if got := strings.Join(events, ","); got != "accepted ,started ,failed agent" || run.stderr != "" || run.status != 1 {
+		t.Errorf("events %q, exit status %d, stderr %q", got, run.status, run.stderr)
+	}
+	if log.String() != lies {
+		t.Errorf("the log has %d bytes, want %d", log.Len(), len(lies))
+	}
+	if record == nil || record.State != api.EventFailed {
+		t.Errorf("record %+v", record)
+	}
+}
+
+// proves R-D7
+func TestLogsOfOneHugeLineTakeLittleMemoryToShow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.downAtEnd()
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	const size, limit = 200 << 20, 64 << 20
+	w.catalog(subagent{name: "floods", script: fmt.Sprintf(`head -c %d /dev/zero | tr '\0' 'x'; printf '\nend\n'`, size), more: "    limits: {log: 64MiB}\n"})
+	run := func(args ...string) (out string, read int64) {
+		cmd := w.command(filepath.Join(bin, "bailiwick"), args...)
+		pipe, err := cmd.StdoutPipe()
+		must(t, err)
+		if args[1] == "run" {
+			pipe, err = cmd.StderrPipe()
+			must(t, err)
+		}
+		must(t, cmd.Start())
+		tail := make([]byte, 0, 2<<16)
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := pipe.Read(buf)
+			read += int64(n)
+			tail = append(tail, buf[:n]...)
+			tail = tail[max(0, len(tail)-1<<16):]
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			must(t, err)
+		}
+		must(t, cmd.Wait())
+		usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+		if usage.Maxrss > 48<<10 { // KiB
+			t.Errorf("bailiwick %s took %d KiB of memory", strings.Join(args, " "), usage.Maxrss)
+		}
+		return string(tail), read
+	}
+	out, n := run("dispatch", "run", "floods", "--source", "repo", "--id", "floods")
+	if n < limit/2 || !strings.HasSuffix(out, "| end\n") {
+		t.Errorf("run shows %d bytes that end in %.100q", n, out[max(0, len(out)-100):])
+	}
+	out, n = run("dispatch", "logs", "floods")
+	if n < limit/2 || n > limit || !strings.HasSuffix(out, "xxx\nend\n") {
+		t.Errorf("logs shows %d bytes that end in %.100q", n, out[max(0, len(out)-100):])
+	}
+	// What is not kept is said, and its size is what is missing.
+	d := w.try("dispatch", "logs", "floods")
+	if !strings.HasPrefix(d.stderr, "\n[... ") || !strings.HasSuffix(d.stderr, " MiB not kept ...]\n") || strings.Count(d.stderr, "not kept") != 1 {
+		t.Errorf("logs says %q", d.stderr)
+	}
+	var next, gaps int64
+	for line := range strings.Lines(w.must("dispatch", "logs", "floods", "-o", "jsonl")) {
+		var c api.Chunk
+		decode(t, line, &c)
+		if !c.Ended {
+			gaps += c.Offset - next
+		}
+		next = c.Offset + int64(len(c.Data))
+	}
+	if next != size+5 || gaps+int64(len(d.stdout)) != size+5 {
+		t.Errorf("the log ends at %d, %d bytes of it are missing and %d are shown", next, gaps, len(d.stdout))
+	}
+}

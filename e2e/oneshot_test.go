@@ -1,0 +1,380 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// cold makes a world with a catalog where there has been no service yet.
+func cold(t *testing.T, uid int) *world {
+	w := newWorld(t, uid)
+	w.downAtEnd()
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo ran; echo x > x.txt"})
+	return w
+}
+
+// services lists the processes that serve the state of a world.
+func (w *world) services() (pids []int) {
+	for _, file := range procFiles("environ") {
+		b, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(b), "XDG_STATE_HOME="+w.path("state")+"\x00") {
+			continue
+		}
+		dir := filepath.Dir(file)
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if strings.HasPrefix(string(line), filepath.Join(bin, "bailiwickd")+"\x00serve\x00") {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// proves R-D1, R-O1
+func TestOneShotTenAtOnceOnAColdMachineShareOneService(t *testing.T) {
+	t.Parallel()
+	asBoth(t, func(t *testing.T, uid int) {
+		w := cold(t, uid)
+		if _, err := os.Lstat(w.path("state/bailiwick")); err == nil {
+			t.Fatal("there is a state already")
+		}
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() {
+				id := fmt.Sprintf("at-once-%d", i)
+				if d := w.try("dispatch", "run", "edit", "--source", "repo", "--id", id, "-q"); d.status != 0 || !strings.Contains(d.stdout, id+" finished") {
+					t.Errorf("%s: %s", id, d)
+				}
+			})
+		}
+		all.Wait()
+		if pids := w.services(); len(pids) != 1 || pids[0] != w.status().PID {
+			t.Errorf("services %v, and %d answers", pids, w.status().PID)
+		}
+		if n := len(w.entries("--kind", "service.started")); n != 1 {
+			t.Errorf("the log says %d times that a service started", n)
+		}
+		for i := range 10 {
+			w.once(fmt.Sprintf("at-once-%d", i), "dispatch.finished")
+		}
+	})
+}
+
+// proves R-D1
+func TestOneShotServiceEndsWhenNobodyNeedsIt(t *testing.T) {
+	t.Parallel()
+	w := gatedCold(t, 0)
+	for _, verb := range []string{"status", "down"} {
+		w.refused(1, []string{"no service answers", "bailiwick up"}, verb)
+	}
+	if _, err := os.Lstat(w.path("state/bailiwick")); err == nil {
+		t.Error("a verb about the service made its state")
+	}
+	// While a worker is there the service is, though nobody asks it anything.
+	w.must("--idle", "200ms", "dispatch", "run", "edit", "--source", "repo", "--id", "waits", "-d")
+	w.awaitLog("waits", "begun")
+	s := w.status()
+	if s.OneShot == nil || s.OneShot.IdleSeconds != 0.2 || s.OneShot.EndsAt != nil {
+		t.Errorf("while a worker runs it says of itself %+v", s.OneShot)
+	}
+	if got := w.must("status"); !strings.Contains(got, "one-shot: ends when no request and no worker has been there for 200ms") {
+		t.Errorf("status: %s", got)
+	}
+	follower := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "logs", "-f", "waits")
+	must(t, follower.Start())
+	w.openGate()
+	must(t, follower.Wait())
+	awaitGone(t, s.PID)
+	if _, err := os.Lstat(s.Socket); err == nil {
+		t.Error("its socket is left")
+	}
+	w.refused(1, []string{"no service answers"}, "status")
+	// The next one has all of it, and it was recorded by the one that ended.
+	w.once("waits", "dispatch.finished")
+	if got := w.must("audit", "list", "--kind", "service.stopped"); !strings.Contains(got, "idle for 200ms") {
+		t.Errorf("the log says of its end: %s", got)
+	}
+	if n := len(w.entries("--kind", "dispatch.found")); n != 0 {
+		t.Errorf("%d dispatches were found by a later service", n)
+	}
+}
+
+// A question may wait for days; the service does not wait with it.
+//
+// proves R-D1
+func TestOneShotServiceDoesNotWaitForAnAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.downAtEnd()
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "asks", script: `mkdir -p .bailiwick; echo '{"question": "Which?"}' > .bailiwick/question.json`})
+	pid := w.startIdle("300ms")
+	w.try("dispatch", "run", "asks", "--source", "repo", "--id", "asks", "-q")
+	awaitGone(t, pid)
+	if d := w.show("asks"); d.State != api.EventNeedsInput {
+		t.Errorf("it is %s %s: %s", d.State, d.Reason, d.Message)
+	}
+}
+
+// startIdle starts a one-shot service and returns its process.
+func (w *world) startIdle(idle string) int {
+	w.t.Helper()
+	if d := w.exec(filepath.Join(bin, "bailiwickd"), "start", "--idle", idle); d.status != 0 {
+		w.t.Fatalf("bailiwickd start --idle %s: %s", idle, d)
+	}
+	pids := w.services()
+	if len(pids) != 1 {
+		w.t.Fatalf("services %v", pids)
+	}
+	return pids[0]
+}
+
+// Services that end all the time are no failure of any command, and nothing
+// is done twice or left out.
+//
+// proves R-D1, R-D3
+func TestOneShotServicesThatEndAllTheTimeLoseNothing(t *testing.T) {
+	t.Parallel()
+	w := cold(t, 0)
+	var all sync.WaitGroup
+	for lane := range 2 {
+		all.Go(func() {
+			for i := range 12 {
+				id := fmt.Sprintf("lane-%d-%d", lane, i)
+				if d := w.try("--idle", "1ms", "dispatch", "run", "edit", "--source", "repo", "--id", id, "-d"); d.status != 0 {
+					t.Errorf("run %s: %s", id, d)
+				}
+				if d := w.try("--idle", "1ms", "dispatch", "list", "-o", "name"); d.status != 0 || !strings.Contains(d.stdout, id) {
+					t.Errorf("list after %s: %s", id, d)
+				}
+				if d := w.try("--idle", "1ms", "dispatch", "logs", "-f", id); d.status != 0 || d.stdout != "ran\n" || d.stderr != "" {
+					t.Errorf("logs %s: %s", id, d)
+				}
+			}
+		})
+	}
+	all.Wait()
+	w.must("up")
+	if n := len(w.entries("--kind", "service.started")); n < 3 {
+		t.Errorf("only %d services were there: this tried nothing", n)
+	}
+	for lane := range 2 {
+		for i := range 12 {
+			w.once(fmt.Sprintf("lane-%d-%d", lane, i), "dispatch.finished")
+		}
+	}
+}
+
+// proves R-D1, R-O6
+func TestOneShotServiceThatIsKilledIsFollowedByOneThatAdopts(t *testing.T) {
+	t.Parallel()
+	for name, verb := range map[string][]string{
+		"show": {"dispatch", "show", "goes-on"}, "list": {"dispatch", "list"}, "another run": {"dispatch", "run", "quick", "-q"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := gatedCold(t, 0)
+			w.must("dispatch", "run", "edit", "--source", "repo", "--id", "goes-on", "-d")
+			w.awaitLog("goes-on", "begun")
+			j := jailed{map[int]bool{}, map[string]bool{}}
+			w.observe(&j)
+			was := w.status().PID
+			kill(t, was)
+			w.must(verb...)
+			if s := w.status(); s.PID == was || s.OneShot == nil {
+				t.Errorf("after process %d: %+v", was, s)
+			}
+			w.openGate()
+			ended(t, w.atEnd("goes-on"), api.EventFinished, "")
+			w.once("goes-on", "dispatch.finished")
+			if got := w.must("dispatch", "logs", "goes-on"); got != "begun\nthrough\n" {
+				t.Errorf("log %q", got)
+			}
+			w.nothingLeft("goes-on", j)
+		})
+	}
+}
+
+// The terminal sends its signals to the whole group of the command that it
+// runs, and when it is closed there is nobody left to write to.
+//
+// proves R-D1
+func TestOneShotServiceAndWorkerOutliveTheCommandAndItsTerminal(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			w := gatedCold(t, 0)
+			cmd := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "edit", "--source", "repo", "--id", "goes-on")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			said, err := cmd.StderrPipe()
+			must(t, err)
+			must(t, cmd.Start())
+			for lines := bufio.NewScanner(said); lines.Scan() && lines.Text() != "| begun"; {
+			}
+			pid := w.status().PID
+			must(t, syscall.Kill(-cmd.Process.Pid, signal))
+			_ = cmd.Wait()
+			if cmd.ProcessState.Success() {
+				t.Errorf("the command ended with %s", cmd.ProcessState)
+			}
+			if now := w.status().PID; now != pid {
+				t.Errorf("process %d answers, not %d", now, pid)
+			}
+			w.openGate()
+			ended(t, w.atEnd("goes-on"), api.EventFinished, "")
+			w.once("goes-on", "dispatch.finished")
+			if n := len(w.entries("--kind", "service.started")); n != 1 {
+				t.Errorf("%d services started", n)
+			}
+		})
+	}
+}
+
+// Commands that are killed at any moment while they start a service leave one
+// that works, or none.
+func TestOneShotCommandThatIsKilledWhileItStartsAServiceHarmsNothing(t *testing.T) {
+	t.Parallel()
+	w := cold(t, 0)
+	for range 15 {
+		cmd := w.command(filepath.Join(bin, "bailiwick"), "--idle", "1ms", "dispatch", "list")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		must(t, cmd.Start())
+		for len(w.services()) == 0 && cmd.ProcessState == nil {
+			if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid)); err != nil || strings.Contains(string(state), ") Z ") {
+				break // it was faster
+			}
+		}
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	}
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+}
+
+// proves R-D1
+func TestOneShotServiceThatCannotStartIsOneClearError(t *testing.T) {
+	t.Parallel()
+	w := cold(t, 0)
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	w.must("down")
+	key := w.read("state/bailiwick/service.key")
+	w.write("state/bailiwick/service.key", "nonsense", 0o600)
+	for _, line := range []string{"dispatch list", "dispatch run edit", "dispatch logs -f some-id", "audit list", "can local:root dispatch edit"} {
+		d := w.refused(1, []string{"no service answers", "none can be started", "the service did not start", w.path("state/bailiwick/service.key")}, strings.Fields(line)...)
+		if n := strings.Count(d.stderr, "did not start"); n != 1 || d.stdout != "" {
+			t.Errorf("bailiwick %s: %s", line, d)
+		}
+	}
+	w.write("state/bailiwick/service.key", key, 0o600)
+	w.must("dispatch", "list")
+	w.must("down")
+	// No jail: in an account where no namespace can be made.
+	bailiwick := filepath.Join(bin, "bailiwick")
+	d := w.exec("unshare", "-Ur", "sh", "-c", "echo 0 > /proc/sys/user/max_user_namespaces && exec "+bailiwick+" dispatch list")
+	if d.status != 1 || !strings.Contains(d.stderr, "cannot isolate") || !strings.Contains(d.stderr, "bailiwick doctor") {
+		t.Errorf("without a jail: %s", d)
+	}
+	// Not a whole installation.
+	alone := w.path("alone")
+	must(t, os.Mkdir(alone, 0o755))
+	must(t, exec.Command("cp", bailiwick, alone).Run())
+	if d := w.exec(filepath.Join(alone, "bailiwick"), "dispatch", "list"); d.status != 1 || !strings.Contains(d.stderr, filepath.Join(alone, "bailiwickd")) {
+		t.Errorf("without bailiwickd beside it: %s", d)
+	}
+}
+
+// proves R-D1
+func TestOneShotServiceIsNotStartedForASocketThatWasNamed(t *testing.T) {
+	t.Parallel()
+	w := cold(t, 0)
+	for _, line := range []string{"dispatch list", "dispatch run edit", "dispatch logs -f some-id", "audit list", "audit watch"} {
+		w.refused(1, []string{"no service answers", "named.sock", "bailiwick up"}, append([]string{"--socket", w.path("named.sock")}, strings.Fields(line)...)...)
+	}
+	if pids := w.services(); len(pids) != 0 {
+		t.Errorf("services %v", pids)
+	}
+	// One that listens elsewhere is found all the same by who names nothing.
+	w.must("up", "--socket", w.path("elsewhere.sock"))
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	if pids := w.services(); len(pids) != 1 {
+		t.Errorf("services %v", pids)
+	}
+	w.must("--socket", w.path("elsewhere.sock"), "down")
+}
+
+// proves R-D1
+func TestOneShotServiceLastsAfterUp(t *testing.T) {
+	t.Parallel()
+	w := cold(t, 0)
+	pid := w.startIdle("1h")
+	w.refused(1, []string{"one-shot", strconv.Itoa(pid), "bailiwick down"}, "up", "--socket", w.path("other.sock"))
+	d := w.refused(0, []string{"process " + strconv.Itoa(pid), "lasts from now on"}, "up")
+	if s := w.status(); s.PID != pid || s.OneShot != nil {
+		t.Errorf("after %s: %+v", d, s)
+	}
+	w.refused(1, []string{"did not start", "process " + strconv.Itoa(pid) + " has it"}, "up")
+	if got := w.must("audit", "list"); !strings.Contains(got, "service.stay") {
+		t.Errorf("the log does not say that it was made to last: %s", got)
+	}
+	w.must("down")
+	// Where services come and go at the same moment, up still leaves one that
+	// lasts.
+	for range 5 {
+		var both sync.WaitGroup
+		both.Go(func() { w.must("--idle", "1ms", "dispatch", "list") })
+		both.Go(func() { w.must("up") })
+		both.Wait()
+		if s := w.status(); s.OneShot != nil {
+			t.Errorf("it is %+v", s.OneShot)
+		}
+		w.must("down")
+	}
+}
+
+// proves R-D1
+func TestOneShotServiceIsTheOneBesideTheCommandAndGetsOnlyWhereThingsAre(t *testing.T) {
+	t.Parallel()
+	w := cold(t, 0)
+	fake := w.path("fake")
+	must(t, os.Mkdir(fake, 0o755))
+	for _, name := range []string{"bailiwickd", "bailiwick-worker"} {
+		must(t, os.WriteFile(filepath.Join(fake, name), []byte("#!/bin/sh\ntouch "+w.path("caught")+"\n"), 0o755)) //nolint:gosec // G306: a program
+	}
+	secret := "planted-in-the-caller"
+	w.env = append(w.env, "PATH="+fake+":"+os.Getenv("PATH"), "SOME_TOKEN="+secret)
+	has := func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", w.status().PID))
+		must(t, err)
+		return strings.Contains(string(b), secret)
+	}
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	if _, err := os.Lstat(w.path("caught")); err == nil {
+		t.Error("a program was taken from PATH")
+	}
+	if has() {
+		t.Error("the service has a variable of the command that started it")
+	}
+	// The same look finds it where somebody hands over all there is.
+	w.must("down")
+	w.must("up")
+	if !has() {
+		t.Error("the look does not find what is there")
+	}
+	if out, _ := w.command("sh", "-c", "bailiwickd").CombinedOutput(); len(out) > 0 {
+		t.Errorf("the other program said %s", out)
+	}
+	if _, err := os.Lstat(w.path("caught")); err != nil {
+		t.Error("the other program is not what PATH finds")
+	}
+}
