@@ -40,6 +40,9 @@ type ServiceStatus struct {
 	TrustRoot     string         `json:"trustRoot"`
 	DeployKeys    []string       `json:"deployKeys"`
 	SignThreshold int            `json:"signThreshold"`
+	ConfigFile    string         `json:"configFile,omitempty"` // that was read; empty: the defaults hold
+	Metrics       string         `json:"metrics,omitempty"`    // where they are served; empty: they are not
+	Tracing       string         `json:"tracing,omitempty"`    // where spans go; empty: they are not exported
 	Disk          *DiskUse       `json:"disk,omitempty"`    // absent until it was measured
 	OneShot       *OneShot       `json:"oneShot,omitempty"` // absent when the service lasts until it is stopped
 }

@@ -31,6 +31,9 @@ type Config struct {
 	// places that exists is used.
 	Socket string
 	Dirs   api.Dirs
+	// Trace is the span that the calls belong to; none: the service begins one
+	// for each.
+	Trace api.Trace
 	// UIDs are the accounts whose service is trusted: normally the caller's own
 	// and, for /run/bailiwick, the service account's. A server of any other
 	// account is refused before anything is said to it.
@@ -45,6 +48,7 @@ type Config struct {
 // after that has ended.
 type Conn struct {
 	uids  []int
+	trace api.Trace
 	spawn func(context.Context) (string, error)
 	http  *http.Client
 
@@ -55,7 +59,7 @@ type Conn struct {
 
 // New returns a connection that is made when it is first used.
 func New(cfg Config) *Conn {
-	c := &Conn{uids: cfg.UIDs, spawn: cfg.Spawn, places: []string{cfg.Socket}}
+	c := &Conn{uids: cfg.UIDs, trace: cfg.Trace, spawn: cfg.Spawn, places: []string{cfg.Socket}}
 	if cfg.Socket == "" {
 		c.places = cfg.Dirs.Sockets()
 	}
@@ -166,6 +170,9 @@ func (c *Conn) once(ctx context.Context, method, path string, payload []byte) (*
 	}
 	if payload != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.trace != "" {
+		req.Header.Set(api.TraceHeader, string(c.trace))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

@@ -1,5 +1,7 @@
 package arch
 
+import "slices"
+
 const module = "github.com/bailiwick-dev/bailiwick/"
 
 // floors lists every package, lowest floor first. A package may import only
@@ -10,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/canon", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/telemetry"},
-		{"deploy", "internal/agent", "internal/cli"},
+		{"deploy", "internal/agent", "internal/cli", "internal/retain"},
 		{"internal/deploycli", "internal/executor", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/server"},
@@ -19,14 +21,22 @@ func floors() [][]string {
 	}
 }
 
+// telemetry is what only the service links: it is large, starts slowly, and
+// speaks to the network.
+func telemetry() []string {
+	return []string{"github.com/prometheus/...", "go.opentelemetry.io/...", "google.golang.org/..."}
+}
+
 // never lists what must be absent from a package's whole import closure.
+// A name that ends in /... stands for everything below it.
 func never() map[string][]string {
 	return map[string][]string{
 		"internal/catalog":     {module + "deploy", "database/sql"},
 		"internal/dispatch":    {module + "deploy"},
 		"internal/worker":      {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/policy", "database/sql"},
-		"cmd/bailiwick-deploy": {module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"},
-		"cmd/bailiwick-worker": {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"},
+		"cmd/bailiwick-deploy": slices.Concat([]string{module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"}, telemetry()),
+		"cmd/bailiwick-worker": slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry()),
+		"cmd/bailiwick":        telemetry(),
 		"cmd/bailiwickd":       {module + "deploy", module + "internal/deploycli", "plugin"},
 	}
 }
@@ -57,7 +67,8 @@ func only() map[string][]string {
 	return map[string][]string{
 		"deploy":             {"internal/deploycli", "cmd/bailiwick-deploy"},
 		"internal/faultdisk": {}, // tests only
-		"internal/store":     {"internal/audit", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/telemetry": {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/store":     {"internal/audit", "internal/retain", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/jail":      {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }

@@ -63,14 +63,17 @@ type Config struct {
 	Store  *store.Store     // opened with Migration among its migrations
 	Now    func() time.Time // the time that entries bear
 	Logger *slog.Logger     // nil discards
+	// Observe is told of each entry that is durable. Nil: nobody is told.
+	Observe func(record.Kind)
 }
 
 // Ledger is the open log.
 type Ledger struct {
-	store *store.Store
-	now   func() time.Time
-	log   *slog.Logger
-	next  uint64 // seq of the next entry; owned by the store's writer once open
+	store   *store.Store
+	now     func() time.Time
+	log     *slog.Logger
+	observe func(record.Kind)
+	next    uint64 // seq of the next entry; owned by the store's writer once open
 }
 
 // Open checks the log's shape and its newest entries and refuses one that is
@@ -82,7 +85,10 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Ledger{store: cfg.Store, now: cfg.Now, log: cfg.Logger}
+	if cfg.Observe == nil {
+		cfg.Observe = func(record.Kind) {}
+	}
+	l := &Ledger{store: cfg.Store, now: cfg.Now, log: cfg.Logger, observe: cfg.Observe}
 	var err error
 	if l.next, err = l.checkNewest(ctx); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
@@ -184,6 +190,9 @@ func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx)
 		l.next++
 		return nil
 	})
+	if err == nil {
+		l.observe(e.Kind)
+	}
 	return seq, sort(ctx, err, own)
 }
 

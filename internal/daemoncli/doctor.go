@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,6 +42,7 @@ func (t *tree) doctor(ctx context.Context) error {
 	}
 	checks := jailChecks(jail.Probe(ctx))
 	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.configCheck(), t.trustCheck())
+	checks = append(checks, metricsCheck(t.settings())...)
 	checks = append(checks, t.modeCheck(ctx)...)
 	bad := false
 	for _, c := range checks {
@@ -102,7 +102,7 @@ func (t *tree) gitCheck(ctx context.Context) check {
 }
 
 func (t *tree) programCheck() check {
-	path := filepath.Join(filepath.Dir(t.Self), "bailiwick-worker")
+	path := t.worker()
 	if _, err := os.Stat(path); err != nil {
 		return check{name: "worker", found: err.Error(), fix: "put bailiwick-worker beside bailiwickd"}
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
 // mode is what every result says of who is protected against whom. The other
@@ -57,6 +58,8 @@ type service struct {
 	ledger    *audit.Ledger
 	blobs     *blob.Store
 	dispatch  *dispatch.Service
+	telemetry *telemetry.Telemetry
+	metrics   telemetry.Address // where they are served; none: they are not
 	report    jail.Report
 }
 
@@ -85,7 +88,9 @@ func (t *tree) serve(ctx context.Context) error {
 	}
 	srv := server.New(server.Config{
 		Dispatch: s.dispatch, Ledger: s.ledger, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle,
+		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
+	s.telemetry.Watch(s.state)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(listener) }()
 	s.address.set(s.socket)
@@ -124,11 +129,17 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.report = jail.Probe(ctx); !s.report.Full {
 		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
 	}
-	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Migrations: []store.Migration{audit.Migration(), dispatch.Migration()}}
+	if err := s.observe(); err != nil {
+		return err
+	}
+	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration()}}
 	if s.store, err = s.t.own(ctx, cfg); err != nil {
 		return err
 	}
-	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger}); err != nil {
+	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger, Observe: s.telemetry.Entry}); err != nil {
+		return err
+	}
+	if err := s.expose(); err != nil {
 		return err
 	}
 	key, err := seal.OpenServiceKey(dirs.State)
@@ -150,8 +161,8 @@ func (s *service) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
-		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: operator, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger,
-		Executor: &executor.Local{Program: filepath.Join(filepath.Dir(s.t.Self), "bailiwick-worker"), Env: workerEnv(s.t.Env), Logger: s.logger},
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: operator, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
+		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
 	return err
 }
@@ -195,6 +206,7 @@ func (s *service) close() error {
 	if s.dispatch != nil {
 		errs = append(errs, s.dispatch.Close())
 	}
+	errs = append(errs, s.conceal())
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
 	}
@@ -209,10 +221,13 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	st := api.ServiceStatus{
 		Version: s.t.Version, PID: os.Getpid(), Mode: mode, StartedAt: s.started, Ready: true, Isolation: active(s.report),
 		Socket: s.socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
+		ConfigFile: s.set.File, Metrics: s.metrics.String(), Tracing: s.set.Tracing.OTLP.String(),
 	}
-	if err := s.store.Poisoned(); err != nil {
-		st.Ready, st.NotReady = false, err.Error()
-		return st, nil //nolint:nilerr // that is the answer
+	list, _ := s.needs(ctx)
+	st.NotReady = notReady(list)
+	st.Ready = st.NotReady == ""
+	if s.store.Poisoned() != nil {
+		return st, nil // nothing more can be read
 	}
 	return st, s.dispatch.Status(ctx, &st)
 }

@@ -40,6 +40,10 @@ type Config struct {
 	Dir        string       // directory of the database; mode 0700, of nobody but the owner
 	Migrations []Migration  // the schema of each package that keeps state; all of them, always
 	Logger     *slog.Logger // nil discards
+	// Observe is told on the writer's goroutine that a transaction of so many
+	// functions begins; what it returns is called when it has ended. Nil: nobody
+	// is told.
+	Observe func(functions int) (ended func())
 }
 
 func (c *Config) validate() error {
@@ -48,6 +52,9 @@ func (c *Config) validate() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observe == nil {
+		c.Observe = func(int) func() { return func() {} }
 	}
 	return validateMigrations(c.Migrations)
 }
@@ -61,6 +68,7 @@ type Store struct {
 	read  *sql.DB
 	write *writeConn // owned by the writer goroutine once it runs
 
+	observe func(int) func()
 	queue   chan *job
 	stopped chan struct{} // closed when the writer goroutine has ended
 	poison  atomic.Pointer[PoisonedError]
@@ -114,7 +122,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 func openLocked(ctx context.Context, cfg Config, l *lock) (_ *Store, err error) {
 	s := &Store{
-		path: filepath.Join(cfg.Dir, fileName), log: cfg.Logger, lock: l,
+		path: filepath.Join(cfg.Dir, fileName), log: cfg.Logger, lock: l, observe: cfg.Observe,
 		queue: make(chan *job, maxGroup), stopped: make(chan struct{}),
 		foldPages: checkpointPages, foldJobs: checkpointJobs,
 	}

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
+
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
 const (
@@ -101,7 +103,7 @@ func (s *Store) run() {
 		if s.commit(group) {
 			jobs += len(group)
 		}
-		if jobs >= checkpointJobs {
+		if jobs >= s.foldJobs {
 			folded, jobs = s.checkpoint(folded), 0
 		}
 		clear(group)
@@ -141,6 +143,7 @@ func (s *Store) commit(group []*job) bool {
 	if len(live) == 0 {
 		return false
 	}
+	defer s.observe(len(live))()
 	if err := s.write.exec("BEGIN IMMEDIATE"); err != nil {
 		s.refuse(live, err, false)
 		return false
@@ -151,10 +154,12 @@ func (s *Store) commit(group []*job) bool {
 		s.refuse(live, err, false)
 		return false
 	}
+	failpoint.Hit(failpoint.StoreCommit, s.path)
 	if err := s.write.exec(ending(wrote)); err != nil {
 		s.refuse(live, err, wrote)
 		return false
 	}
+	failpoint.Hit(failpoint.StoreCommitted, s.path)
 	for _, j := range live {
 		j.answer <- j.err
 	}
@@ -243,7 +248,7 @@ func (s *Store) checkpoint(folded int64) int64 {
 	if err == nil && size < folded {
 		folded = 0 // the log was reused from its start
 	}
-	if err == nil && size-folded >= checkpointPages {
+	if err == nil && size-folded >= s.foldPages {
 		folded, err = s.walPages("PRAGMA wal_checkpoint(PASSIVE)")
 	}
 	if err != nil {

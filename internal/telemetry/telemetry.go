@@ -3,6 +3,68 @@
 // It never leaves the machine by itself: metrics are served on a unix socket
 // of the service's account or on a loopback address, and spans go to a
 // collector on this machine. It is never asked whether something may happen,
-// and its failure fails nothing. No label of a metric comes from a caller, a
-// catalog or an agent, so nobody can make their number grow.
+// and its failure fails nothing. Every label of a metric is from a set that is
+// written down here: nothing that a caller, a catalog or an agent says becomes
+// one, so nobody can make the number of series grow, and no name of a person
+// or of a piece of work can be read from them.
+//
+// It carries no requirement of its own; that it changes nothing of what others
+// promise is what its tests are about.
 package telemetry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config is what a Telemetry is made of.
+type Config struct {
+	Version   string   // of the program
+	Collector Address  // where spans go; none: they are not made
+	Routes    []string // of the API: what a request may be counted under
+	Now       func() time.Time
+	Logger    *slog.Logger
+}
+
+// Telemetry is told what happens and shows it. All methods may be called from
+// any goroutine, and none of them waits for a disk or a network but Close.
+type Telemetry struct {
+	cfg      Config
+	registry *prometheus.Registry
+	metrics  metrics
+	spans    *spans // nil: not exported
+	watched  watched
+	web      web
+}
+
+// New makes a Telemetry that serves nothing yet.
+func New(cfg Config) (*Telemetry, error) {
+	t := &Telemetry{cfg: cfg, registry: prometheus.NewRegistry()}
+	t.metrics = newMetrics(cfg)
+	if err := t.metrics.register(t.registry); err != nil {
+		return nil, err
+	}
+	if err := t.registry.Register(&t.watched); err != nil {
+		return nil, err
+	}
+	if cfg.Collector.IsZero() {
+		return t, nil
+	}
+	var err error
+	t.spans, err = newSpans(cfg, t.metrics)
+	return t, err
+}
+
+// Close stops serving, and hands over what spans there are, for as long as ctx
+// lets it.
+func (t *Telemetry) Close(ctx context.Context) error {
+	err := t.web.close(ctx)
+	if t.spans != nil {
+		err = errors.Join(err, t.spans.close(ctx))
+	}
+	return err
+}

@@ -1,0 +1,165 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+const (
+	maxQueue   = 4096 // spans that wait; more are dropped and counted
+	maxBatch   = 512
+	exportTime = 5 * time.Second // for one batch, tried again meanwhile
+)
+
+// newExporter returns one that reaches a and nothing else: no proxy of the
+// environment, no redirect, no name that something resolves.
+func newExporter(a Address) (sdktrace.SpanExporter, error) {
+	endpoint := "http://localhost"
+	if a.network == "tcp" {
+		endpoint = "http://" + a.where
+	}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, a.network, a.where)
+		},
+		MaxIdleConns: 1, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: exportTime,
+	}
+	return otlptracehttp.New(context.Background(),
+		otlptracehttp.WithEndpointURL(endpoint), otlptracehttp.WithURLPath("/v1/traces"), otlptracehttp.WithInsecure(),
+		otlptracehttp.WithHeaders(map[string]string{}), otlptracehttp.WithCompression(otlptracehttp.NoCompression), otlptracehttp.WithTimeout(exportTime),
+		otlptracehttp.WithMaxResponseSize(1<<20),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: 250 * time.Millisecond, MaxInterval: time.Second, MaxElapsedTime: exportTime}),
+		otlptracehttp.WithHTTPClient(&http.Client{
+			Transport: transport, Timeout: exportTime,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}),
+	)
+}
+
+// queue hands spans to an exporter in the background. It never blocks: what
+// does not fit is dropped and counted, and so is what the exporter does not
+// get rid of.
+type queue struct {
+	exporter sdktrace.SpanExporter
+	metrics  metrics
+	logger   *slog.Logger
+	waiting  chan sdktrace.ReadOnlySpan
+	done     chan struct{} // closed when the last batch is over
+
+	mu      sync.RWMutex    // held for reading while a span enters
+	closed  bool            // guarded by mu
+	life    context.Context //nolint:containedctx // ends the exports at the end of the service
+	abandon context.CancelFunc
+}
+
+func newQueue(e sdktrace.SpanExporter, m metrics, logger *slog.Logger) *queue {
+	q := &queue{exporter: e, metrics: m, logger: logger, waiting: make(chan sdktrace.ReadOnlySpan, maxQueue), done: make(chan struct{})}
+	q.life, q.abandon = context.WithCancel(context.Background())
+	go q.run()
+	return q
+}
+
+// OnStart implements sdktrace.SpanProcessor.
+func (q *queue) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+
+// OnEnd implements sdktrace.SpanProcessor.
+func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	if q.closed {
+		q.drop("shutdown", 1)
+		return
+	}
+	select {
+	case q.waiting <- s:
+	default:
+		q.drop("queue_full", 1)
+	}
+}
+
+func (q *queue) drop(cause string, n int) {
+	q.metrics.lostSpans.WithLabelValues(cause).Add(float64(n))
+}
+
+// ForceFlush implements sdktrace.SpanProcessor. Nothing asks for it.
+func (q *queue) ForceFlush(context.Context) error { return nil }
+
+// Shutdown takes no more spans, and waits until what there is has been handed
+// over or ctx is done.
+func (q *queue) Shutdown(ctx context.Context) error {
+	q.mu.Lock()
+	if !q.closed {
+		q.closed = true
+		close(q.waiting)
+	}
+	q.mu.Unlock()
+	defer q.abandon()
+	select {
+	case <-q.done:
+		return nil
+	case <-ctx.Done():
+		q.abandon()
+		<-q.done
+		q.logger.Warn("spans were not handed over before the service ended")
+		return nil // no reason to call the end of the service a failure
+	}
+}
+
+// run ends when Shutdown has closed the queue and it is empty.
+func (q *queue) run() {
+	defer close(q.done)
+	well := true
+	batch := make([]sdktrace.ReadOnlySpan, 0, maxBatch)
+	for s := range q.waiting {
+		batch = q.gather(append(batch[:0], s))
+		switch err := q.export(batch); {
+		case err != nil && well:
+			q.logger.Warn("the collector does not take spans; they are dropped", slog.Any("err", err))
+			well = false
+		case err == nil && !well:
+			q.logger.Info("the collector takes spans again")
+			well = true
+		}
+	}
+	_ = q.exporter.Shutdown(q.life) // it holds nothing but idle connections
+}
+
+// gather adds what else waits.
+func (q *queue) gather(batch []sdktrace.ReadOnlySpan) []sdktrace.ReadOnlySpan {
+	for len(batch) < maxBatch {
+		select {
+		case s, ok := <-q.waiting:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, s)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (q *queue) export(batch []sdktrace.ReadOnlySpan) error {
+	if q.life.Err() != nil {
+		q.drop("shutdown", len(batch))
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(q.life, exportTime)
+	defer cancel()
+	err := q.exporter.ExportSpans(ctx, batch)
+	if err != nil {
+		q.drop("export_failed", len(batch))
+		return err
+	}
+	q.metrics.exported.Add(float64(len(batch)))
+	return nil
+}

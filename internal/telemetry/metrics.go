@@ -1,0 +1,153 @@
+package telemetry
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+const (
+	// none is the reason of what did not fail.
+	none = "none"
+	// other is what is not in a set that should hold it all: a newer worker's
+	// step, a path that is no call.
+	other = "other"
+)
+
+// stepNames are the parts of a worker's work. "setup NAME" is counted as setup.
+func stepNames() []string {
+	return []string{"integrity", "workspace", "jail", "setup", "baseline", "agent", "capture", "check", other}
+}
+
+// classes are the ways in which a request may end.
+func classes() []string { return []string{"2xx", "4xx", "5xx", "aborted"} }
+
+// found are the ways in which a restarted service may find a worker.
+func found() []string { return []string{"running", "ended", "absent"} }
+
+// dropped are the causes for which a span is not handed over.
+func dropped() []string { return []string{"queue_full", "export_failed", "shutdown"} }
+
+// metrics are those that count what happened. How things are now is in watched.
+type metrics struct {
+	outcomes   *prometheus.CounterVec
+	accept     prometheus.Histogram
+	start      prometheus.Histogram
+	whole      *prometheus.HistogramVec
+	step       *prometheus.HistogramVec
+	foundAgain *prometheus.CounterVec
+	logDropped prometheus.Counter
+	requests   *prometheus.CounterVec
+	entries    *prometheus.CounterVec
+	commit     prometheus.Histogram
+	group      prometheus.Histogram
+	exported   prometheus.Counter
+	lostSpans  *prometheus.CounterVec
+	build      prometheus.Gauge
+
+	routes []string
+}
+
+func newMetrics(cfg Config) metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "bailiwick", Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "bailiwick", Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	single := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "bailiwick", Name: name, Help: help, Buckets: buckets})
+	}
+	fast := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	slow := []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 10800}
+	m := metrics{
+		outcomes:   counter("dispatch_outcomes_total", "Outcomes of dispatches, by what happened and why. One that asks has needs_input and later another.", "outcome", "reason"),
+		accept:     single("dispatch_accept_seconds", "From a request, or an answer, to its durable admission.", fast),
+		start:      single("dispatch_start_seconds", "From the admission of an attempt to the start of its worker's work.", fast),
+		whole:      histogram("dispatch_duration_seconds", "From the admission of an attempt to its recorded end.", slow, "outcome"),
+		step:       histogram("dispatch_step_seconds", "The parts of a worker's work.", append(slices.Clone(fast), 30, 60, 300, 1800), "step"),
+		foundAgain: counter("dispatch_found_total", "Dispatches that this service found when it started, by how their worker was.", "worker"),
+		logDropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "dispatch_log_dropped_bytes_total", Help: "What jails wrote beyond the log that is kept."}),
+		requests:   counter("api_requests_total", "Requests to the API, by call and class of status.", "route", "class"),
+		entries:    counter("audit_entries_total", "Entries that this service made durable in the log, by kind. A refused request is one.", "kind"),
+		commit:     single("store_commit_seconds", "Transactions of the state database, with the sync.", []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}),
+		group:      single("store_commit_functions", "How many callers shared one transaction.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}),
+		exported:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "trace_spans_exported_total", Help: "Spans that the collector took."}),
+		lostSpans:  counter("trace_spans_dropped_total", "Spans that the collector did not get.", "cause"),
+		build: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "bailiwick", Name: "build_info", Help: "Always 1; the labels say what runs.",
+			ConstLabels: prometheus.Labels{"version": cfg.Version, "go_version": runtime.Version()},
+		}),
+		routes: append(slices.Clone(cfg.Routes), other),
+	}
+	m.build.Set(1)
+	m.fill()
+	return m
+}
+
+// fill makes every series that there can be, so that none appears with its
+// first event, whose increase nobody would see.
+func (m *metrics) fill() {
+	for _, e := range api.Events() {
+		if !e.Ended() {
+			continue
+		}
+		m.whole.WithLabelValues(string(e))
+		if e != api.EventFailed {
+			m.outcomes.WithLabelValues(string(e), none)
+			continue
+		}
+		for _, r := range api.Reasons() {
+			m.outcomes.WithLabelValues(string(e), string(r))
+		}
+	}
+	each := func(v *prometheus.CounterVec, values []string) {
+		for _, s := range values {
+			v.WithLabelValues(s)
+		}
+	}
+	each(m.foundAgain, found())
+	each(m.lostSpans, dropped())
+	for _, k := range record.Kinds() {
+		m.entries.WithLabelValues(string(k))
+	}
+	for _, s := range stepNames() {
+		m.step.WithLabelValues(s)
+	}
+	for _, route := range m.routes {
+		for _, class := range classes() {
+			m.requests.WithLabelValues(route, class)
+		}
+	}
+}
+
+func (m *metrics) register(to *prometheus.Registry) error {
+	for _, c := range []prometheus.Collector{
+		m.outcomes, m.accept, m.start, m.whole, m.step, m.foundAgain, m.logDropped, m.requests, m.entries, m.commit, m.group,
+		m.exported, m.lostSpans, m.build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		if err := to.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneOf keeps a label within its set.
+func oneOf(s string, set []string) string {
+	if slices.Contains(set, s) {
+		return s
+	}
+	return other
+}
+
+func stepName(s string) string {
+	first, _, _ := strings.Cut(s, " ")
+	return oneOf(first, stepNames())
+}

@@ -1,0 +1,105 @@
+package telemetry
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// Accepted counts an attempt that was admitted.
+func (t *Telemetry) Accepted(_ api.Dispatch, took time.Duration) {
+	t.metrics.accept.Observe(took.Seconds())
+}
+
+// Started counts an attempt whose worker proceeds.
+func (t *Telemetry) Started(d api.Dispatch) {
+	if d.StartedAt != nil {
+		t.metrics.start.Observe(d.StartedAt.Sub(d.Since()).Seconds())
+	}
+}
+
+// Ended counts an attempt that came to an end, and makes its spans.
+func (t *Telemetry) Ended(d api.Dispatch) {
+	outcome, reason := outcomeOf(d)
+	t.metrics.outcomes.WithLabelValues(outcome, reason).Inc()
+	if d.EndedAt == nil {
+		return
+	}
+	t.metrics.whole.WithLabelValues(outcome).Observe(d.EndedAt.Sub(d.Since()).Seconds())
+	if o := d.Outcome; o != nil {
+		for _, s := range o.Steps {
+			t.metrics.step.WithLabelValues(stepName(s.Name)).Observe(s.Seconds)
+		}
+		t.metrics.logDropped.Add(float64(max(0, o.LogBytes-o.LogKept)))
+	}
+	if t.spans != nil {
+		t.spans.dispatch(d)
+	}
+}
+
+// outcomeOf keeps to the sets of R-D3, whatever a record says.
+func outcomeOf(d api.Dispatch) (outcome, reason string) {
+	if !slices.Contains(api.Events(), d.State) {
+		return other, other
+	}
+	switch {
+	case d.State != api.EventFailed:
+		return string(d.State), none
+	case slices.Contains(api.Reasons(), d.Reason):
+		return string(d.State), string(d.Reason)
+	}
+	return string(d.State), other
+}
+
+// Found counts a dispatch that a restarted service found.
+func (t *Telemetry) Found(worker string) {
+	t.metrics.foundAgain.WithLabelValues(oneOf(worker, found())).Inc()
+}
+
+// Entry counts an entry of the log.
+func (t *Telemetry) Entry(kind record.Kind) {
+	label := other
+	if slices.Contains(record.Kinds(), kind) {
+		label = string(kind)
+	}
+	t.metrics.entries.WithLabelValues(label).Inc()
+}
+
+// Commit measures a transaction of so many functions, until what it returns is
+// called.
+func (t *Telemetry) Commit(functions int) (ended func()) {
+	from := t.cfg.Now()
+	return func() {
+		t.metrics.commit.Observe(t.cfg.Now().Sub(from).Seconds())
+		t.metrics.group.Observe(float64(functions))
+	}
+}
+
+// Request counts a request to the API that has been answered, and makes its
+// span where it has one. Status 0 is a connection that was broken off.
+func (t *Telemetry) Request(r Request) {
+	class := "aborted"
+	switch r.Status / 100 {
+	case 2:
+		class = "2xx"
+	case 4:
+		class = "4xx"
+	case 5:
+		class = "5xx"
+	}
+	t.metrics.requests.WithLabelValues(oneOf(r.Route, t.metrics.routes), class).Inc()
+	if t.spans != nil && r.Trace != "" {
+		t.spans.request(r)
+	}
+}
+
+// Request is one that the API has answered.
+type Request struct {
+	Route      string // the call's pattern
+	Status     int
+	Start, End time.Time
+	Trace      api.Trace // its span; empty: none is made
+	Parent     api.Trace // the caller's; empty: the trace begins here
+}

@@ -1,0 +1,116 @@
+package telemetry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// State is how the service is now.
+type State struct {
+	Running  int    // dispatches that have a worker
+	Poisoned bool   // the store refuses everything until a restart
+	Revision uint64 // of the catalog; 0: none applied
+	Free     uint64 // bytes left on the disk of the state directory
+	Size     uint64 // of that disk
+	Checks   []Check
+}
+
+// Check is something without which the service is not ready. What is wrong
+// with it is in the log of the service and in its status, not here: health is
+// shown to whoever can connect.
+type Check struct {
+	Name string // one word of ours
+	OK   bool
+}
+
+// Ready says whether every check is well. A service that has told nobody of
+// its state is not.
+func (s State) Ready() bool {
+	for _, c := range s.Checks {
+		if !c.OK {
+			return false
+		}
+	}
+	return len(s.Checks) > 0
+}
+
+// watched asks for the state when it is looked at, one at a time.
+type watched struct {
+	mu  sync.Mutex                  // held while it is asked for
+	ask func(context.Context) State // nil: not open yet; guarded by mu
+}
+
+// lookTime bounds one look at the state.
+const lookTime = 5 * time.Second
+
+// Watch sets what is asked for the state. Until then the service is alive and
+// not ready.
+func (t *Telemetry) Watch(ask func(context.Context) State) {
+	t.watched.mu.Lock()
+	defer t.watched.mu.Unlock()
+	t.watched.ask = ask
+}
+
+func (w *watched) state(ctx context.Context) State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ask == nil {
+		return State{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	return w.ask(ctx)
+}
+
+// gauge is one number of the state.
+type gauge struct {
+	desc  *prometheus.Desc
+	value func(State) float64
+}
+
+func gauges() []gauge {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("bailiwick_"+name, help, nil, nil)
+	}
+	return []gauge{
+		{desc("dispatches_running", "Dispatches that have a worker."), func(s State) float64 { return float64(s.Running) }},
+		{desc("catalog_revision", "Number of the catalog's revision that is gone by; 0 when there is none to go by."), func(s State) float64 { return float64(s.Revision) }},
+		{desc("state_disk_free_bytes", "What the service's account can still write on the disk of the state directory."), func(s State) float64 { return float64(s.Free) }},
+		{desc("state_disk_size_bytes", "Size of the disk of the state directory."), func(s State) float64 { return float64(s.Size) }},
+		{desc("store_poisoned", "1 when the state database refuses everything until the service starts again."), func(s State) float64 { return truth(s.Poisoned) }},
+		{desc("ready", "1 when every check is well."), func(s State) float64 { return truth(s.Ready()) }},
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func checkDesc() *prometheus.Desc {
+	return prometheus.NewDesc("bailiwick_check_ok", "What the service needs to be ready; 1 when it is well.", []string{"check"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (w *watched) Describe(ch chan<- *prometheus.Desc) {
+	for _, g := range gauges() {
+		ch <- g.desc
+	}
+	ch <- checkDesc()
+}
+
+// Collect implements prometheus.Collector.
+func (w *watched) Collect(ch chan<- prometheus.Metric) {
+	s := w.state(context.Background())
+	for _, g := range gauges() {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(s))
+	}
+	for _, c := range s.Checks {
+		ch <- prometheus.MustNewConstMetric(checkDesc(), prometheus.GaugeValue, truth(c.OK), c.Name)
+	}
+}

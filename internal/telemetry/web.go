@@ -1,0 +1,179 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Every account of the machine can connect to a loopback port; what they
+	// can use up there is bounded.
+	maxConnections = 16
+	maxHeader      = 8 << 10
+	requestTime    = 10 * time.Second
+)
+
+// web serves metrics and health.
+type web struct {
+	http *http.Server
+	file string      // of the socket, to be removed at the end
+	made fs.FileInfo // that file
+	done chan struct{}
+}
+
+// Serve begins to serve /metrics, /livez and /readyz at a, and returns where
+// that is. It is called once.
+func (t *Telemetry) Serve(a Address) (Address, error) {
+	l, err := a.listen()
+	if err != nil {
+		return Address{}, fmt.Errorf("metrics: %s: %w", a, err)
+	}
+	if a.network == "unix" {
+		if t.web.made, err = os.Lstat(a.where); err != nil {
+			return Address{}, errors.Join(err, l.Close())
+		}
+		t.web.file = a.where
+	} else {
+		a.where = l.Addr().String() // port 0 is a real one now
+	}
+	t.web.http = &http.Server{
+		Handler: t.handler(a.network == "tcp"), ReadTimeout: requestTime, WriteTimeout: requestTime, IdleTimeout: requestTime, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(t.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	t.web.done = make(chan struct{})
+	go func() {
+		defer close(t.web.done)
+		if err := t.web.http.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+			t.cfg.Logger.Error("metrics are not served any more", slog.Any("err", err))
+		}
+	}()
+	return a, nil
+}
+
+func (w *web) close(ctx context.Context) error {
+	if w.http == nil {
+		return nil
+	}
+	err := w.http.Shutdown(ctx)
+	if err != nil {
+		err = w.http.Close()
+	}
+	<-w.done
+	// The next service may serve there already, and then the socket is its own.
+	if now, statErr := os.Lstat(w.file); statErr == nil && w.made != nil && os.SameFile(now, w.made) {
+		err = errors.Join(err, os.Remove(w.file))
+	}
+	return err
+}
+
+// listen makes the socket, for nobody but its owner.
+func (a Address) listen() (net.Listener, error) {
+	if a.network == "tcp" {
+		return net.Listen("tcp", a.where) //nolint:noctx // it is there at once
+	}
+	if err := os.MkdirAll(filepath.Dir(a.where), 0o700); err != nil {
+		return nil, err
+	}
+	if err := a.clear(); err != nil {
+		return nil, err
+	}
+	// The mode must hold before the first caller can connect. This happens
+	// before anything else runs that makes files.
+	old := unix.Umask(0o177)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: a.where, Net: "unix"})
+	unix.Umask(old)
+	if err == nil {
+		l.SetUnlinkOnClose(false)
+	}
+	return l, err
+}
+
+// clear removes the socket that a service left which is no more, and nothing
+// else: the path is somebody's word.
+func (a Address) clear() error {
+	st, err := os.Lstat(a.where)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case st.Mode().Type() != fs.ModeSocket:
+		return errors.New("something that is not a socket is there; name another path")
+	}
+	c, err := net.Dial("unix", a.where) //nolint:noctx // it answers at once or never
+	if err == nil {
+		return errors.Join(errors.New("something answers there already; name another path"), c.Close())
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(a.where)
+}
+
+// handler answers what there is, for GET. A browser may be led to a loopback
+// address under a name of somebody else's; it then says that name.
+func (t *Telemetry) handler(loopbackOnly bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxConnections, ErrorLog: slog.NewLogLogger(t.cfg.Logger.Handler(), slog.LevelWarn),
+	}))
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { t.ready(w, r) })
+	if !loopbackOnly {
+		return mux
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ownName(r.Host) {
+			http.Error(w, "metrics are for this machine, by its loopback address", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func ownName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+func (t *Telemetry) ready(w http.ResponseWriter, r *http.Request) {
+	s := t.watched.state(r.Context())
+	status, text := http.StatusOK, ""
+	for _, c := range s.Checks {
+		word := "ok"
+		if !c.OK {
+			word = "NOT READY"
+		}
+		text += word + " " + c.Name + "\n"
+	}
+	if !s.Ready() {
+		status = http.StatusServiceUnavailable
+	}
+	if len(s.Checks) == 0 {
+		text = "NOT READY starting\n"
+	}
+	say(w, status, text)
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text)) // the caller may be gone
+}
