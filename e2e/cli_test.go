@@ -96,7 +96,7 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 		{"dispatch outputs the-dispatch --dir " + w.path("taken"), 0, nil, []string{"wrote"}},
 		{"dispatch outputs the-dispatch --dir " + w.path("taken"), 1, nil, []string{"exists"}},
 		{"audit list --dispatch the-dispatch", 0, []string{"asked for edit", "started", "finished"}, nil},
-		{"audit list --kind dispatch.denied", 0, []string{"asked for other: denied"}, nil},
+		{"audit list --kind dispatch.denied", 0, []string{"asked for other as d-", ": denied"}, nil},
 		{"audit list --kind nonsense", 1, nil, []string{"nonsense", "dispatch.denied"}},
 		{"audit list --principal agent:nobody", 0, nil, nil},
 		{"audit list --principal nobody", 1, nil, []string{"principal"}},

@@ -245,7 +245,7 @@ exit 3`},
 	if got := w.must("dispatch", "show", string(flood.ID)); !strings.Contains(got, "1048576 bytes kept of 104857600") {
 		t.Errorf("the record does not say that the log was cut: %s", got)
 	}
-	if got := w.must("dispatch", "logs", string(flood.ID), "--offset", "1048570"); got != "xxxxxx" {
+	if got := w.must("dispatch", "logs", string(flood.ID), "--offset", "104857594"); got != "xxxxxx" {
 		t.Errorf("the end of the log is %q", got)
 	}
 
