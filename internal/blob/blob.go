@@ -77,17 +77,10 @@ type Store struct {
 }
 
 // Create makes an empty store and opens it. A directory that holds anything
-// is refused.
+// is refused, unless it is what a Create left that did not come to its end.
 func Create(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(cfg.Dir, cfg.dirMode()); err != nil {
 		return nil, fmt.Errorf("content store: %w", err)
-	}
-	entries, err := os.ReadDir(cfg.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("content store: %w", err)
-	}
-	if len(entries) > 0 {
-		return nil, fmt.Errorf("content store %s: the directory is not empty: %w", cfg.Dir, fs.ErrExist)
 	}
 	root, err := os.OpenRoot(cfg.Dir)
 	if err != nil {
@@ -96,7 +89,13 @@ func Create(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, root: root}
 	index, err := canon.Marshal(EmptyIndex())
 	if err == nil {
+		err = s.clearHalfMade(index)
+	}
+	if err == nil {
 		err = s.makeDirs(".", ocispec.ImageBlobsDir, blobDir, tempDir)
+	}
+	if err == nil {
+		err = s.syncNames()
 	}
 	// oci-layout last: it is what makes the directory a store.
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -34,6 +35,7 @@ func (g gitRun) command(ctx context.Context) (*exec.Cmd, *tail, error) {
 	cmd := exec.CommandContext(ctx, bin, append([]string{"--no-pager"}, g.args...)...) //nolint:gosec // G204: the program is git, the arguments are ours
 	cmd.Dir = g.dir
 	cmd.WaitDelay = 5 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a killed worker leaves nobody who writes for it
 	cmd.Env = []string{
 		"PATH=" + searchPath,
 		"HOME=/nonexistent",

@@ -1,0 +1,75 @@
+package blob
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// clearHalfMade removes what a Create left that a crash ended before the
+// directory was a store: no layout, no blob, no index but the empty one.
+// Anything else is somebody's, and refused.
+func (s *Store) clearHalfMade(index []byte) error {
+	taken := fmt.Errorf("the directory is not empty: %w", fs.ErrExist)
+	var leftover []string // an inner directory before the one around it
+	err := fs.WalkDir(s.root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil || name == ".":
+			return err
+		case e.IsDir() && (name == ocispec.ImageBlobsDir || name == blobDir || name == tempDir):
+		case e.Type().IsRegular() && name == ocispec.ImageIndexFile:
+			if b, err := s.readSmall(name, int64(len(index))); err != nil || !bytes.Equal(b, index) {
+				return taken
+			}
+		case e.Type().IsRegular() && !strings.Contains(name, "/") && strings.HasSuffix(name, tempEnd):
+		default:
+			return taken
+		}
+		leftover = append([]string{name}, leftover...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range leftover {
+		if err := s.root.Remove(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncNames makes the names of the store's directories durable, and those on
+// the way to it: whatever is synced below a name that is not is lost with it.
+func (s *Store) syncNames() error {
+	if runtime.GOOS == "windows" {
+		return nil // directories cannot be synced there
+	}
+	if err := errors.Join(s.syncDir(ocispec.ImageBlobsDir), s.syncDir(".")); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	for up := filepath.Dir(dir); up != dir; dir, up = up, filepath.Dir(up) {
+		d, err := os.Open(up) //nolint:gosec // G304: only synced
+		if errors.Is(err, fs.ErrPermission) {
+			return nil // who may not read a directory cannot sync it
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(d.Sync(), d.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
