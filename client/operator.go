@@ -33,6 +33,17 @@ func (o Operator) Stay(ctx context.Context) error {
 	return o.c.request(ctx, call{method: http.MethodPost, path: "/v1/operator/stay", repeat: true}, nil)
 }
 
+// GC removes what the service's rules of retention let go; with dryRun it only
+// says what that is.
+func (o Operator) GC(ctx context.Context, dryRun bool) (r api.GCReport, err error) {
+	c := call{method: http.MethodPost, path: "/v1/operator/gc", repeat: true}
+	if dryRun {
+		c = get(c.path)
+	}
+	err = o.c.request(ctx, c, &r)
+	return r, err
+}
+
 // Log hands over audit entries in order; see api.LogQuery. With follow it goes
 // on until ctx is done, with the next service when this one ends.
 func (o Operator) Log(ctx context.Context, q api.LogQuery, following bool, each func(api.LogLine) error) error {

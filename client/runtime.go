@@ -85,7 +85,9 @@ func (r Runtime) Follow(ctx context.Context, id api.DispatchID, from LogFrom, ea
 		return lines(ctx, r.c, logPath(id, from, true), func(c api.Chunk) error {
 			if had := from.Offset - c.Offset; had > 0 {
 				had = min(had, int64(len(c.Data)))
-				c.Offset, c.Data = c.Offset+had, c.Data[had:]
+				if c.Offset, c.Data = c.Offset+had, c.Data[had:]; len(c.Data) == 0 && !c.Ended {
+					return nil
+				}
 			}
 			from.Offset, ended = max(from.Offset, c.Offset+int64(len(c.Data))), c.Ended
 			return each(c)
@@ -148,5 +150,16 @@ func (r Runtime) Can(ctx context.Context, req api.CanRequest) (a api.CanAnswer, 
 // returns the record of the attempt that follows.
 func (r Runtime) Answer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) (d api.Dispatch, err error) {
 	err = r.c.request(ctx, call{http.MethodPost, dispatches + "/" + url.PathEscape(string(id)) + "/answer", req, req.Attempt > 0}, &d)
+	return d, err
+}
+
+// Pin keeps a dispatch whatever the service's rules of retention say, or with
+// on false no longer.
+func (r Runtime) Pin(ctx context.Context, id api.DispatchID, on bool) (d api.Dispatch, err error) {
+	verb := "/unpin"
+	if on {
+		verb = "/pin"
+	}
+	err = r.c.request(ctx, call{method: http.MethodPost, path: dispatches + "/" + url.PathEscape(string(id)) + verb, repeat: true}, &d)
 	return d, err
 }

@@ -111,6 +111,7 @@ func follow(ctx context.Context, stream func() error, progress func() (moved, en
 		if ended || err != nil && !failed {
 			return err
 		}
+		// A service has answered; that none does at first is an error at once.
 		had = had || moved || err == nil || f.why == brokenStream
 		if tries++; moved {
 			tries = 1
@@ -121,10 +122,23 @@ func follow(ctx context.Context, stream func() error, progress func() (moved, en
 			}
 			return err
 		}
-		select {
-		case <-time.After(followPause):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := pause(ctx, tries); err != nil {
+			return err
 		}
+	}
+}
+
+// pause waits before all tries but the first.
+func pause(ctx context.Context, tries int) error {
+	if tries == 1 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(followPause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
