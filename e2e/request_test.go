@@ -224,6 +224,9 @@ func TestAnotherAccountSeesAndEndsNothing(t *testing.T) {
 	if status, e := w.refusal(submit+"/"+id+"/cancel", "application/json", strings.NewReader(`{}`)); status != http.StatusNotFound || e.AuditEntry == nil {
 		t.Errorf("cancel by another account: %d %+v", status, e)
 	}
+	if status, e := w.refusal(submit+"/"+id+"/answer", "application/json", strings.NewReader(`{"text":"yes"}`)); status != http.StatusNotFound || e.AuditEntry == nil {
+		t.Errorf("an answer by another account: %d %+v", status, e)
+	}
 	if status, b := w.call("GET", submit, "", nil); status != http.StatusOK || strings.TrimSpace(string(b)) != "[]" {
 		t.Errorf("another account lists %d %s", status, b)
 	}

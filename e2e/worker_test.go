@@ -77,27 +77,38 @@ type ending struct {
 }
 
 func jobOf(dir string, manifest []byte, input string) executor.Job {
-	file := func(b []byte) executor.Content {
-		return func(w io.Writer) error {
-			_, err := w.Write(b)
-			return err
-		}
+	return executor.Job{Dir: dir, Files: map[string]executor.Content{record.WorkManifest: content(manifest), record.WorkInput: content([]byte(input))}}
+}
+
+func content(b []byte) executor.Content {
+	return func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
 	}
-	return executor.Job{Dir: dir, Files: map[string]executor.Content{record.WorkManifest: file(manifest), record.WorkInput: file([]byte(input))}}
 }
 
 // fire starts a worker as the service does, lets it proceed and returns what
 // it sealed and what its jail wrote.
 func (b *bench) fire(envelope []byte, input string, spoil func(dir string)) (ending, string) {
+	b.w.t.Helper()
+	return b.run(jobOf(b.dir(1), envelope, input), spoil)
+}
+
+// dir is a new directory of an attempt.
+func (b *bench) dir(attempt int) string {
+	b.n++
+	return b.w.path("bench", strconv.Itoa(b.n), string(b.manifest.ID), strconv.Itoa(attempt))
+}
+
+func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 	t := b.w.t
 	t.Helper()
-	b.n++
-	dir := b.w.path("bench", strconv.Itoa(b.n), string(b.manifest.ID), "1")
+	dir := job.Dir
 	must(t, os.MkdirAll(dir, 0o700))
 	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	worker, err := local.Fire(ctx, jobOf(dir, envelope, input))
+	worker, err := local.Fire(ctx, job)
 	must(t, err)
 	var public string
 	for m := range worker.Events() {
@@ -253,6 +264,62 @@ func TestAWorkerRefusesByItself(t *testing.T) {
 	refuses("a trust root that asks for more", b.envelope, input, nil)
 	b.w.write("data/bailiwick/trust.json", trust, 0o644)
 	genuine()
+}
+
+// An attempt that goes on from another restores what its manifest names, or
+// does not run.
+//
+// proves R-D2, R-D6
+func TestAWorkerGoesOnFromExactlyWhatTheManifestNames(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const answer = `{"answer":"yes","attempt":1,"question":"go on?"}`
+	const patch = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+half\n"
+	try := func(answer, patch string, change func(m *record.Manifest, files map[string]executor.Content)) (ending, string) {
+		t.Helper()
+		m := b.manifest
+		m.Attempt, m.Resume = 2, &record.Resume{Attempt: 1, Answer: api.DigestOf([]byte(answer)), Patch: api.DigestOf([]byte(patch))}
+		job := jobOf(b.dir(2), nil, `{"n":"1"}`)
+		job.Files[record.WorkResume], job.Files[record.WorkPatch] = content([]byte(answer)), content([]byte(patch))
+		if change != nil {
+			change(&m, job.Files)
+		}
+		job.Files[record.WorkManifest] = content(b.sign(m, b.key))
+		return b.run(job, nil)
+	}
+	if r, log := try(answer, patch, nil); r.Outcome != api.EventFinished || !strings.Contains(log, agentRan) {
+		t.Fatalf("the genuine attempt: %s %s; log %q", r.Outcome, r.Message, log)
+	}
+	refuses := func(name string, r ending, log string) {
+		t.Helper()
+		if r.Outcome != api.EventFailed || r.Reason != api.ReasonIntegrity || strings.Contains(log, agentRan) {
+			t.Errorf("%s: %s %s %q; log %q", name, r.Outcome, r.Reason, r.Message, log)
+		}
+	}
+	for name, change := range map[string]func(m *record.Manifest, files map[string]executor.Content){
+		"another answer": func(_ *record.Manifest, f map[string]executor.Content) { f[record.WorkResume] = content([]byte(`{}`)) },
+		"no answer":      func(_ *record.Manifest, f map[string]executor.Content) { delete(f, record.WorkResume) },
+		"another patch": func(_ *record.Manifest, f map[string]executor.Content) {
+			f[record.WorkPatch] = content([]byte(strings.Replace(patch, "half", "evil", 1)))
+		},
+		"no patch":                 func(_ *record.Manifest, f map[string]executor.Content) { delete(f, record.WorkPatch) },
+		"goes on from itself":      func(m *record.Manifest, _ map[string]executor.Content) { m.Resume.Attempt = 2 },
+		"goes on from nothing":     func(m *record.Manifest, _ map[string]executor.Content) { m.Resume = nil },
+		"the first one that does":  func(m *record.Manifest, _ map[string]executor.Content) { m.Attempt = 1 },
+		"an answer without a name": func(m *record.Manifest, _ map[string]executor.Content) { m.Resume.Answer = "" },
+	} {
+		r, log := try(answer, patch, change)
+		refuses(name, r, log)
+	}
+	for name, patch := range map[string]string{
+		"a patch that does not apply":   strings.Replace(patch, "-one", "-two", 1),
+		"a patch that leaves the tree":  strings.ReplaceAll(patch, "a.txt", "../../out.txt"),
+		"a patch into git's own folder": strings.ReplaceAll(strings.Replace(patch, "--- a/a.txt", "new file mode 100644\n--- /dev/null", 1), "a.txt", ".git/config"),
+		"no patch at all":               "nothing\n",
+	} {
+		r, log := try(answer, patch, nil)
+		refuses(name, r, log)
+	}
 }
 
 func mustMarshal(t testing.TB, v any) []byte {
