@@ -107,4 +107,3 @@ func metricsCheck(s settings, err error) []check {
 	}
 	return []check{c}
 }
-

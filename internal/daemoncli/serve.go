@@ -24,6 +24,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -58,6 +59,7 @@ type service struct {
 	ledger    *audit.Ledger
 	blobs     *blob.Store
 	dispatch  *dispatch.Service
+	retain    *retain.Keeper
 	telemetry *telemetry.Telemetry
 	metrics   telemetry.Address // where they are served; none: they are not
 	report    jail.Report
@@ -87,7 +89,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Ledger: s.ledger, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle,
+		Dispatch: s.dispatch, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle,
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -132,7 +134,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.observe(); err != nil {
 		return err
 	}
-	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration()}}
+	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration()}}
 	if s.store, err = s.t.own(ctx, cfg); err != nil {
 		return err
 	}
@@ -152,6 +154,9 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.blobs, err = openBlobs(dirs.Blobs()); err != nil {
 		return err
 	}
+	if err := s.blobs.DropUnfinished(); err != nil {
+		return err
+	}
 	// Everything that follows may have something to log.
 	if err := s.announce(ctx); err != nil {
 		return err
@@ -164,7 +169,10 @@ func (s *service) open(ctx context.Context) (err error) {
 		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: operator, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
 		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return s.keep(ctx)
 }
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
@@ -176,7 +184,7 @@ func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
 }
 
 func openBlobs(dir string) (*blob.Store, error) {
-	cfg := blob.Config{Dir: dir, Private: true}
+	cfg := blob.Config{Dir: dir, Private: true, Swept: true}
 	b, err := blob.Open(cfg)
 	if errors.Is(err, blob.ErrNoStore) {
 		return blob.Create(cfg)
@@ -203,6 +211,9 @@ func (s *service) announce(ctx context.Context) error {
 
 func (s *service) close() error {
 	var errs []error
+	if s.retain != nil {
+		errs = append(errs, s.retain.Close())
+	}
 	if s.dispatch != nil {
 		errs = append(errs, s.dispatch.Close())
 	}
@@ -227,7 +238,11 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	st.NotReady = notReady(list)
 	st.Ready = st.NotReady == ""
 	if s.store.Poisoned() != nil {
-		return st, nil // nothing more can be read
+		return st, nil //nolint:nilerr // that is the answer
+	}
+	var err error
+	if st.Disk, err = s.retain.Use(ctx); err != nil {
+		st.DiskError = err.Error()
 	}
 	return st, s.dispatch.Status(ctx, &st)
 }

@@ -108,7 +108,7 @@ func (q *queue) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		q.abandon()
 		<-q.done
-		q.logger.Warn("spans were not handed over before the service ended")
+		q.logger.WarnContext(q.life, "spans were not handed over before the service ended")
 		return nil // no reason to call the end of the service a failure
 	}
 }
@@ -122,10 +122,10 @@ func (q *queue) run() {
 		batch = q.gather(append(batch[:0], s))
 		switch err := q.export(batch); {
 		case err != nil && well:
-			q.logger.Warn("the collector does not take spans; they are dropped", slog.Any("err", err))
+			q.logger.WarnContext(q.life, "the collector does not take spans; they are dropped", slog.Any("err", err))
 			well = false
 		case err == nil && !well:
-			q.logger.Info("the collector takes spans again")
+			q.logger.InfoContext(q.life, "the collector takes spans again")
 			well = true
 		}
 	}

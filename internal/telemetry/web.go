@@ -57,7 +57,7 @@ func (t *Telemetry) Serve(a Address) (Address, error) {
 	go func() {
 		defer close(t.web.done)
 		if err := t.web.http.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
-			t.cfg.Logger.Error("metrics are not served any more", slog.Any("err", err))
+			t.cfg.Logger.ErrorContext(context.Background(), "metrics are not served any more", slog.Any("err", err))
 		}
 	}()
 	return a, nil

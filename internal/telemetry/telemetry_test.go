@@ -1,0 +1,378 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+func newTelemetry(t *testing.T, collector Address) *Telemetry {
+	t.Helper()
+	tel, err := New(Config{
+		Version: "1.2.3", Collector: collector, Routes: []string{"GET /a", "POST /b"}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := tel.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return tel
+}
+
+func well(context.Context) State {
+	return State{Running: 3, Revision: 7, Free: 10, Size: 20, Checks: []Check{{"store", true}, {"catalog", true}}}
+}
+
+func series(t *testing.T, tel *Telemetry) int {
+	t.Helper()
+	n, err := testutil.GatherAndCount(tel.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// ended is a dispatch that came to an end.
+func ended(id string, state api.Event, reason api.Reason) api.Dispatch {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	started, end := at.Add(20*time.Millisecond), at.Add(3*time.Second)
+	return api.Dispatch{
+		ID: api.DispatchID(id), Attempt: 1, State: state, Reason: reason, AcceptedAt: at, StartedAt: &started, EndedAt: &end,
+		Outcome: &api.ResultSummary{LogBytes: 50, LogKept: 20, Steps: []api.Step{
+			{Name: "jail", At: started, Seconds: .5}, {Name: "setup tools", At: started.Add(time.Second), Seconds: .25}, {Name: "agent", At: started.Add(2 * time.Second), Seconds: .75},
+		}},
+	}
+}
+
+func TestMetricsFollowTheConventions(t *testing.T) {
+	tel := newTelemetry(t, Address{})
+	tel.Watch(well)
+	problems, err := testutil.GatherAndLint(tel.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	families, err := tel.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if name := f.GetName(); !strings.HasPrefix(name, "bailiwick_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			t.Errorf("%s has no prefix of ours", name)
+		}
+	}
+}
+
+func TestWhatHappenedIsWhatIsCounted(t *testing.T) {
+	tel := newTelemetry(t, Address{})
+	tel.Watch(well)
+	for range 2 {
+		tel.Ended(ended("a", api.EventFailed, api.ReasonVerify))
+	}
+	d := ended("a", api.EventFinished, "")
+	tel.Accepted(d, 3*time.Millisecond)
+	tel.Started(d)
+	tel.Ended(d)
+	tel.Found("running")
+	tel.Entry(record.KindDispatchDenied)
+	tel.Request(Request{Route: "GET /a", Status: 204})
+	tel.Request(Request{Route: "GET /a", Status: 403})
+	tel.Commit(4)()
+	if err := testutil.GatherAndCompare(tel.registry, strings.NewReader(`
+# HELP bailiwick_dispatch_log_dropped_bytes_total What jails wrote beyond the log that is kept.
+# TYPE bailiwick_dispatch_log_dropped_bytes_total counter
+bailiwick_dispatch_log_dropped_bytes_total 90
+# HELP bailiwick_dispatches_running Dispatches that have a worker.
+# TYPE bailiwick_dispatches_running gauge
+bailiwick_dispatches_running 3
+# HELP bailiwick_ready 1 when every check is well.
+# TYPE bailiwick_ready gauge
+bailiwick_ready 1
+`), "bailiwick_dispatch_log_dropped_bytes_total", "bailiwick_dispatches_running", "bailiwick_ready"); err != nil {
+		t.Error(err)
+	}
+	for want, got := range map[string]float64{
+		"2 failed, verify":    testutil.ToFloat64(tel.metrics.outcomes.WithLabelValues("failed", "verify")),
+		"1 finished":          testutil.ToFloat64(tel.metrics.outcomes.WithLabelValues("finished", "none")),
+		"0 failed, lost":      testutil.ToFloat64(tel.metrics.outcomes.WithLabelValues("failed", "lost")),
+		"1 found running":     testutil.ToFloat64(tel.metrics.foundAgain.WithLabelValues("running")),
+		"1 denial":            testutil.ToFloat64(tel.metrics.entries.WithLabelValues("dispatch.denied")),
+		"1 answered with 4xx": testutil.ToFloat64(tel.metrics.requests.WithLabelValues("GET /a", "4xx")),
+	} {
+		if !strings.HasPrefix(want, fmt.Sprint(got)) {
+			t.Errorf("want %s, got %v", want, got)
+		}
+	}
+}
+
+// Whatever is said, the number of series stays what it is; the positive
+// control makes one that does grow.
+func TestNobodyMakesTheNumberOfSeriesGrow(t *testing.T) {
+	tel := newTelemetry(t, Address{})
+	tel.Watch(well)
+	hostile := func(i int) string { return fmt.Sprintf("x%d\n# HELP evil\"} 1", i) }
+	one := func(i int) {
+		d := ended(hostile(i), api.Event(hostile(i)), api.Reason(hostile(i)))
+		d.Subagent, d.Principal, d.Target = api.Name(hostile(i)), api.Principal(hostile(i)), api.Name(hostile(i))
+		d.Outcome.Steps = append(d.Outcome.Steps, api.Step{Name: hostile(i)})
+		tel.Accepted(d, 0)
+		tel.Started(d)
+		tel.Ended(d)
+		tel.Ended(ended(hostile(i), api.EventFailed, api.Reason(hostile(i))))
+		tel.Found(hostile(i))
+		tel.Entry(record.Kind(hostile(i)))
+		tel.Request(Request{Route: hostile(i), Status: i})
+	}
+	one(0)
+	before := series(t, tel)
+	for i := range 200 {
+		one(i)
+	}
+	if after := series(t, tel); after != before {
+		t.Errorf("%d series before, %d after", before, after)
+	}
+	tel.metrics.requests.WithLabelValues(hostile(1), "2xx")
+	if series(t, tel) != before+1 {
+		t.Error("positive control: one more series is not counted")
+	}
+}
+
+// get asks for a page over a socket.
+func get(t *testing.T, a Address, path, host string) (int, string) {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, a.network, a.where)
+	}}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func listenAt(t *testing.T, s string) Address {
+	t.Helper()
+	a, err := ParseListen(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestHealthTellsAliveFromReady(t *testing.T) {
+	tel := newTelemetry(t, Address{})
+	a, err := tel.Serve(listenAt(t, "127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, text := get(t, a, "/readyz", "localhost"); status != http.StatusServiceUnavailable || !strings.Contains(text, "starting") {
+		t.Errorf("before it is open: %d %s", status, text)
+	}
+	tel.Watch(well)
+	if status, text := get(t, a, "/readyz", "127.0.0.1:1"); status != http.StatusOK || text != "ok store\nok catalog\n" {
+		t.Errorf("well: %d %q", status, text)
+	}
+	tel.Watch(func(ctx context.Context) State {
+		s := well(ctx)
+		s.Checks[1].OK, s.Poisoned = false, true
+		return s
+	})
+	if status, text := get(t, a, "/readyz", "localhost"); status != http.StatusServiceUnavailable || text != "ok store\nNOT READY catalog\n" {
+		t.Errorf("without a catalog: %d %q", status, text)
+	}
+	if status, _ := get(t, a, "/livez", "localhost"); status != http.StatusOK {
+		t.Errorf("not alive: %d", status)
+	}
+	_, text := get(t, a, "/metrics", "localhost")
+	for _, line := range []string{`bailiwick_check_ok{check="catalog"} 0`, "bailiwick_store_poisoned 1", "bailiwick_ready 0", "bailiwick_catalog_revision 7"} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	if status, _ := get(t, a, "/debug/pprof/", "localhost"); status != http.StatusNotFound {
+		t.Errorf("another page: %d", status)
+	}
+}
+
+// A page of somebody else's that a browser shows cannot read metrics by giving
+// a loopback address a name.
+func TestALoopbackAddressUnderAnotherNameIsRefused(t *testing.T) {
+	tel := newTelemetry(t, Address{})
+	a, err := tel.Serve(listenAt(t, "127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]int{
+		"evil.test": http.StatusForbidden, "evil.test:80": http.StatusForbidden, "127.0.0.1.evil.test": http.StatusForbidden, "10.0.0.1": http.StatusForbidden,
+		"127.0.0.1": http.StatusOK, "localhost:9": http.StatusOK, "[::1]:9": http.StatusOK,
+	} {
+		if status, _ := get(t, a, "/livez", host); status != want {
+			t.Errorf("%s: %d, want %d", host, status, want)
+		}
+	}
+}
+
+func TestASocketTakesTheWayOfNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	precious := filepath.Join(dir, "precious")
+	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newTelemetry(t, Address{}).Serve(listenAt(t, "unix:"+precious)); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("over a file: %v", err)
+	}
+	if b, err := os.ReadFile(precious); err != nil || string(b) != "x" {
+		t.Errorf("the file is gone: %v", err)
+	}
+	path := filepath.Join(dir, "deep", "metrics.sock")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "left.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	if _, err := newTelemetry(t, Address{}).Serve(listenAt(t, "unix:"+filepath.Join(dir, "left.sock"))); err == nil || !strings.Contains(err.Error(), "something answers") {
+		t.Errorf("over a living socket: %v", err)
+	}
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newTelemetry(t, Address{}).Serve(listenAt(t, "unix:"+filepath.Join(dir, "left.sock"))); err != nil {
+		t.Errorf("over a socket that was left behind: %v", err)
+	}
+	tel := newTelemetry(t, Address{})
+	a, err := tel.Serve(listenAt(t, "unix:"+path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Lstat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if status, _ := get(t, a, "/livez", "any.name"); status != http.StatusOK {
+		t.Error("the socket does not answer")
+	}
+	if err := tel.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("the socket is still there")
+	}
+}
+
+// collector is a receiver that answers as it is told. The real one is in the
+// e2e tests.
+func collector(t *testing.T, h http.HandlerFunc) Address {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	a, err := ParseCollector(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestACollectorThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
+	release := make(chan struct{})
+	a := collector(t, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(release)
+	tel := newTelemetry(t, a)
+	d := ended("a", api.EventFinished, "")
+	d.Trace = api.NewTrace(true)
+	const n = 2000 // five spans each: far more than wait
+	for range n {
+		tel.Ended(d) // would not return if it waited
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := tel.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	lost := 0.
+	for _, cause := range dropped() {
+		lost += testutil.ToFloat64(tel.metrics.lostSpans.WithLabelValues(cause))
+	}
+	if lost != 5*n {
+		t.Errorf("%v spans are counted as dropped, want %d", lost, 5*n)
+	}
+	if testutil.ToFloat64(tel.metrics.lostSpans.WithLabelValues("queue_full")) == 0 {
+		t.Error("the queue has no end")
+	}
+}
+
+func TestSpansGoNowhereButToTheCollector(t *testing.T) {
+	elsewhere := 0
+	other := collector(t, func(http.ResponseWriter, *http.Request) { elsewhere++ })
+	got := 0
+	a := collector(t, func(w http.ResponseWriter, r *http.Request) {
+		got++
+		http.Redirect(w, r, "http://"+other.where+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	t.Setenv("HTTP_PROXY", "http://"+other.where)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+other.where)
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://"+other.where)
+	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
+	tel := newTelemetry(t, a)
+	d := ended("a", api.EventFinished, "")
+	d.Trace = api.NewTrace(true)
+	tel.Ended(d)
+	if err := tel.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got == 0 || elsewhere != 0 {
+		t.Errorf("the collector was asked %d times, something else %d times", got, elsewhere)
+	}
+}
+
+func TestATraceThatIsNotSampledMakesNoSpans(t *testing.T) {
+	got := 0
+	a := collector(t, func(http.ResponseWriter, *http.Request) { got++ })
+	tel := newTelemetry(t, a)
+	d := ended("a", api.EventFinished, "")
+	d.Trace = api.NewTrace(false)
+	tel.Ended(d)
+	tel.Request(Request{Route: "POST /b", Status: 200, Trace: d.Trace})
+	tel.Request(Request{Route: "POST /b", Status: 200, Trace: d.Trace.Under(), Parent: d.Trace})
+	tel.Request(Request{Route: "GET /a", Status: 200})
+	if err := tel.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got != 0 {
+		t.Error("spans were sent")
+	}
+}
