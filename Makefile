@@ -57,6 +57,7 @@ bench: build setup ## print the figures of docs/benchmarks.md
 
 soak: build setup ## the long counts: fuzzing and repeated crash tests
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
+	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
 	@$(MAKE) fuzz FUZZTIME=5m
 
 FUZZTIME ?= 30s

@@ -2,10 +2,13 @@ package worker
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // writeDurable makes path appear whole, or not at all, and survive a crash of
@@ -25,9 +28,39 @@ func writeDurable(path string, content []byte) error {
 		return err
 	}
 	failpoint.Hit(failpoint.WorkerResultPlaced, filepath.Dir(path))
-	dir, err := os.Open(filepath.Dir(path))
+	return syncPath(filepath.Dir(path))
+}
+
+// attemptDepth is how many folders around an attempt's own were made for it:
+// of the dispatch, of all dispatches, and of the state.
+const attemptDepth = 3
+
+// writeResult makes the result appear in an attempt's folder, when all that it
+// speaks of is durable: the content and the log, their names, and the folder's
+// own. What is captured is synced as it is written.
+func writeResult(dir string, envelope []byte) error {
+	logs, err := filepath.Glob(filepath.Join(dir, record.WorkLog, "*"))
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	paths := append(logs, filepath.Join(dir, record.WorkLog), filepath.Join(dir, record.WorkOut))
+	for _, path := range paths {
+		if err := syncPath(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for up := range attemptDepth + 1 {
+		if err := syncPath(filepath.Join(dir, strings.Repeat("../", up))); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err // who may not read a directory cannot sync it
+		}
+	}
+	return writeDurable(filepath.Join(dir, record.WorkResult), envelope)
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path) //nolint:gosec // G304: paths are of our own directories
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }

@@ -206,7 +206,7 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 	if err != nil {
 		return err
 	}
-	return writeDurable(filepath.Join(a.cfg.Dir, record.WorkResult), envelope)
+	return writeResult(a.cfg.Dir, envelope)
 }
 
 // bounded keeps a message short enough for a record.
