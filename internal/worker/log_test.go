@@ -70,17 +70,29 @@ func TestTheLogKeepsItsBeginningAndItsEnd(t *testing.T) {
 
 func TestOneWorkerHasADirectory(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := lock(dir)
-	if err != nil {
+	open := func(name string) *os.File {
+		t.Helper()
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		return f
+	}
+	first := open(record.WorkLock)
+	if err := hold(first, dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock(dir); err == nil {
+	if hold(open(record.WorkLock), dir) == nil {
 		t.Error("a second worker has it too")
 	}
-	unlock()
-	again, err := lock(dir)
-	if err != nil {
+	if hold(open("other"), dir) == nil {
+		t.Error("the lock of something else is taken for it")
+	}
+	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again()
+	if err := hold(open(record.WorkLock), dir); err != nil {
+		t.Errorf("after the first has ended: %v", err)
+	}
 }
