@@ -299,3 +299,32 @@ func TestLogsOfOneHugeLineTakeLittleMemoryToShow(t *testing.T) {
 		t.Errorf("the log ends at %d, %d bytes of it are missing and %d are shown", next, gaps, len(d.stdout))
 	}
 }
+
+// A follower that may start no service waits for the one that somebody else
+// starts.
+//
+// proves R-D7
+func TestLogsAreFollowedAcrossServicesThatSomebodyElseStarts(t *testing.T) {
+	t.Parallel()
+	w := gated(t, 0)
+	id, _ := w.begun()
+	s := w.status()
+	cmd := w.command(filepath.Join(bin, "bailiwick"), "--socket", s.Socket, "dispatch", "logs", "-f", id)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "begun" {
+		t.Fatalf("%q", lines.Text())
+	}
+	kill(t, s.PID)
+	w.must("up")
+	if now := w.status(); now.OneShot != nil {
+		t.Errorf("the follower started %+v", now)
+	}
+	w.openGate()
+	if !lines.Scan() || lines.Text() != "through" || lines.Scan() {
+		t.Errorf("then came %q", lines.Text())
+	}
+	must(t, cmd.Wait())
+}
