@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -327,14 +326,4 @@ func (s *Service) endWaiting(ctx context.Context, r row, o outcome) error {
 	attempt := r.record.Attempt
 	r.record.AnswerBy = nil
 	return s.end(ctx, r, o, func(tx *store.Tx, r row) error { return updateWaiting(tx, r, attempt) })
-}
-
-// brief is the beginning of a question, for lines and lists.
-func brief(question string) string {
-	const most = 200
-	line, _, _ := strings.Cut(strings.TrimSpace(question), "\n")
-	if runes := []rune(line); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return line
 }

@@ -254,7 +254,7 @@ func (s *Service) Log(ctx context.Context, principal api.Principal, id api.Dispa
 			return err
 		}
 		if d.State.Ended() {
-			return s.endedLog(ctx, d.Outcome, req.Offset, each)
+			return s.endedLog(ctx, &d, req.Offset, each)
 		}
 		if req.Offset, err = s.copyLive(ctx, r, req.Offset, each); err != nil {
 			return err
@@ -288,7 +288,7 @@ func (s *Service) copyLive(ctx context.Context, r row, offset int64, each func(a
 		}
 	}()
 	for _, p := range parts {
-		f, err := os.Open(filepath.Join(dir, record.LogFile(p.Offset)))
+		f, err := os.Open(filepath.Join(dir, record.LogFile(p.Offset))) //nolint:gosec // G304: our own directory, a parsed offset
 		if err != nil {
 			return offset, nil //nolint:nilerr // it has given way to a newer part, or is collected by now: the next round knows
 		}
@@ -303,10 +303,17 @@ func (s *Service) copyLive(ctx context.Context, r row, offset int64, each func(a
 	return copyParts(parts, offset, each, func(p api.LogPart) (io.ReadCloser, error) { return io.NopCloser(files[p.Offset]), nil })
 }
 
-func (s *Service) endedLog(ctx context.Context, o *api.ResultSummary, offset int64, each func(api.Chunk) error) error {
-	if o != nil {
-		var err error
-		if offset, err = copyParts(o.Log, offset, each, func(p api.LogPart) (io.ReadCloser, error) { return s.cfg.Blobs.Open(ctx, p.Digest) }); err != nil {
+func (s *Service) endedLog(ctx context.Context, d *api.Dispatch, offset int64, each func(api.Chunk) error) error {
+	if d.Outcome != nil {
+		err := s.kept(ctx, d)
+		if err != nil {
+			return err
+		}
+		open := func(p api.LogPart) (io.ReadCloser, error) {
+			r, _, err := s.blob(ctx, d, "log", api.Artifact{Digest: p.Digest, Size: p.Size})
+			return r, err
+		}
+		if offset, err = copyParts(d.Outcome.Log, offset, each, open); err != nil {
 			return err
 		}
 	}
