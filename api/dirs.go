@@ -73,6 +73,10 @@ func (d Dirs) Address() string { return filepath.Join(d.State, "address") }
 // it when it starts.
 func (d Dirs) Scratch() string { return filepath.Join(d.State, "scratch") }
 
+// Checkouts is the folder of the read-only checkouts that workspaces start
+// from. All of it can be made again.
+func (d Dirs) Checkouts() string { return filepath.Join(d.State, "checkouts") }
+
 // Dispatch is the folder of one attempt.
 func (d Dirs) Dispatch(id DispatchID, attempt int) string {
 	return filepath.Join(d.State, "dispatches", string(id), strconv.Itoa(attempt))

@@ -12,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/canon", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/telemetry"},
-		{"deploy", "internal/agent", "internal/cli", "internal/retain"},
+		{"deploy", "internal/agent", "internal/checkout", "internal/cli", "internal/retain"},
 		{"internal/deploycli", "internal/executor", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/server"},

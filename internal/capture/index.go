@@ -227,22 +227,25 @@ func touch(name string) (unix.Timespec, error) {
 	return st.Ctim, nil
 }
 
-// Touch marks a path of ours as used now. The error says that the index is
-// from the future, so that its times prove nothing.
+// Touch marks a path of ours as used now. The error is ErrDamaged when the
+// index is from the future: the clock was set back, and times prove nothing.
 func (x *Index) Touch(name string) error {
 	now, err := touch(name)
 	if err == nil && !later(now, x.newest) {
-		err = errors.New("index: it is from the future; the clock was set back")
+		err = fmt.Errorf("index: %w: it is from the future", ErrDamaged)
 	}
 	return err
 }
 
-// Size is what the files have, in bytes, and how many there are.
-func (x *Index) Size() (bytes int64, files int) {
-	for _, i := range x.files {
-		bytes += x.entries[i].bytes
+// Size is about what the directory takes on disk, in bytes: whole blocks, and
+// one for each directory.
+func (x *Index) Size() int64 {
+	const block = 4096
+	var size int64
+	for i := range x.entries {
+		size += max(1, (x.entries[i].bytes+block-1)/block) * block
 	}
-	return bytes, len(x.files)
+	return size
 }
 
 // Submodules lists the submodules of a checkout: empty directories.

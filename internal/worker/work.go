@@ -45,7 +45,9 @@ func (a *attempt) work(ctx context.Context) error {
 
 	var j *jail.Jail
 	if err := a.step("jail", func() (err error) {
-		j, err = a.startJail(ctx, ws.lower)
+		if j, err = a.startJail(ctx, ws.under(ws.lower)); err == nil {
+			a.knowLayers(ws, j)
+		}
 		return err
 	}); err != nil {
 		return err
@@ -240,7 +242,7 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 		if err != nil {
 			return a.ended(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
 		}
-		j, err := a.startJail(ctx, lower)
+		j, err := a.startJail(ctx, ws.under(lower))
 		if err != nil {
 			return err
 		}

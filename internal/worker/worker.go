@@ -30,6 +30,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/checkout"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -71,6 +72,7 @@ type attempt struct {
 	plan     plan   // what the catalog says, once verified
 	question string // the beginning of what the agent asks
 	started  time.Time
+	cached   *checkout.Checkout // what the workspace starts from; nil without a source
 	summary  api.ResultSummary
 }
 

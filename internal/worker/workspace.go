@@ -25,20 +25,22 @@ const (
 // workspace is what the jail starts from. The jail sees it copy-on-write.
 type workspace struct {
 	repo     *capture.Repo
-	base     string   // directory of the checkout; empty for none
+	base     string   // directory of the checkout, which is not ours alone; empty for none
+	git      string   // directory with the .git that is laid over it; empty for none
 	tree     string   // commit of the checkout; empty for none
 	lower    []string // what the agent starts from, below the capabilities: topmost first
 	config   capture.Config
+	opened   []*os.File        // of config.Over, what is ours to close
 	baseline *capture.Snapshot // nil until the agent is about to start
 }
 
 func (a *attempt) overlayDir() string { return filepath.Join(a.cfg.Dir, "overlay") }
 
 // scratch are the directories of which nothing is kept.
-func scratch() []string { return []string{"overlay", "base", resumedDir, checkDir, "git"} }
+func scratch() []string { return []string{"overlay", resumedDir, checkDir, "git"} }
 
 func (a *attempt) removeScratch() error {
-	var errs []error
+	errs := []error{a.giveBack()}
 	for _, d := range scratch() {
 		errs = append(errs, os.RemoveAll(filepath.Join(a.cfg.Dir, d)))
 	}
@@ -49,14 +51,14 @@ func (a *attempt) removeScratch() error {
 // each has its own place, so none overwrites another.
 func setupPath(capability api.Name) string { return ownDir + "/setup/" + string(capability) }
 
-// prepare checks out the source and builds what is laid over it.
+// prepare finds the checkout of the source and builds what is laid over it.
 func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
-	ws := &workspace{base: filepath.Join(a.cfg.Dir, "base"), config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
+	ws := &workspace{config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
 	if err := a.checkout(ctx, ws); err != nil {
 		return nil, a.ended(ctx, api.ReasonFetch, err)
 	}
 	for _, name := range ws.config.Exclude {
-		if _, err := os.Lstat(filepath.Join(ws.base, name)); err == nil {
+		if _, err := os.Lstat(filepath.Join(ws.base, name)); ws.base != "" && err == nil {
 			return nil, fail(api.ReasonContext, "source %q has %s at its top, where the worker puts its own", a.manifest.Source.Name, name)
 		}
 	}
@@ -66,11 +68,13 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	if err := a.overlay(ctx, ws); err != nil {
 		return nil, a.ended(ctx, api.ReasonSetup, err)
 	}
-	if a.wantsGit() {
-		ws.config.Exclude = append(ws.config.Exclude, gitDir)
-		if err := ws.repo.Worktree(ctx, ws.tree, a.overlayDir()); err != nil {
-			return nil, a.ended(ctx, api.ReasonFetch, err)
-		}
+	if !a.wantsGit() {
+		return ws, nil
+	}
+	ws.config.Exclude = append(ws.config.Exclude, gitDir)
+	var err error
+	if ws.git, err = a.cached.Worktree(ctx, ws.repo); err != nil {
+		return nil, a.ended(ctx, api.ReasonFetch, err)
 	}
 	return ws, nil
 }
@@ -86,22 +90,6 @@ func (a *attempt) wantsGit() bool {
 		}
 	}
 	return false
-}
-
-func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
-	if err := os.Mkdir(ws.base, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
-		return err
-	}
-	if a.manifest.Source != nil {
-		ws.tree = a.manifest.Source.Commit
-	}
-	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(a.cfg.Dir, "git"), a.plan.source.Repo); err != nil {
-		return err
-	}
-	ws.lower = []string{ws.base}
-	out, err := ws.repo.Checkout(ctx, ws.tree, ws.base)
-	a.summary.LeftOut = append(a.summary.LeftOut, out.Submodules...)
-	return err
 }
 
 // overlay writes the files of the capabilities, their setup scripts and the
