@@ -21,10 +21,10 @@ func writeDurable(path string, content []byte) error {
 	}
 	_, err = f.Write(content)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(temp))
+		return errors.Join(err, os.Remove(temp)) //nolint:gosec // G703: as above
 	}
 	failpoint.Hit(failpoint.WorkerResultFile, filepath.Dir(path))
-	if err := os.Rename(temp, path); err != nil {
+	if err := os.Rename(temp, path); err != nil { //nolint:gosec // G703: as above
 		return err
 	}
 	failpoint.Hit(failpoint.WorkerResultPlaced, filepath.Dir(path))
