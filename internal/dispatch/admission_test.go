@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -52,11 +51,11 @@ func newGate(t *testing.T) gate {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.DiscardHandler)
-	g.Service = &Service{active: map[api.DispatchID]*active{}, cfg: Config{
+	g.Service = newService(t.Context(), Config{
 		Dirs: api.Dirs{State: dir}, Store: st, Blobs: blobs, Key: key, Ledger: ledger, Now: time.Now, Logger: logger,
 		Executor: &executor.Local{Program: program, Logger: logger},
-	}}
-	g.life, g.stop = context.WithCancel(t.Context())
+		Sweep:    func() int { return 0 },
+	})
 	t.Cleanup(func() { _ = g.Close() })
 	return g
 }

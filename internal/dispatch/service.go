@@ -65,11 +65,7 @@ type Service struct {
 // Open takes up what an earlier service left: living workers are joined,
 // ended ones collected, dead ones recorded as lost.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
-	if cfg.Observer == nil {
-		cfg.Observer = nobody{}
-	}
-	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}, asked: make(chan struct{}, 1)}
-	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s := newService(ctx, cfg)
 	if err := errors.Join(os.RemoveAll(cfg.Dirs.Scratch()), os.MkdirAll(cfg.Dirs.Scratch(), 0o700)); err != nil {
 		return nil, err
 	}
@@ -82,6 +78,15 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	}
 	s.work.Go(s.giveUp)
 	return s, nil
+}
+
+func newService(ctx context.Context, cfg Config) *Service {
+	if cfg.Observer == nil {
+		cfg.Observer = nobody{}
+	}
+	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}, asked: make(chan struct{}, 1)}
+	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	return s
 }
 
 // Close ends the service's own work. Workers go on; the next Open takes them
