@@ -1,6 +1,6 @@
 // Command bailiwick-worker supervises one dispatch. bailiwickd starts it with
-// the directory of the attempt, and with the socket to listen on as
-// descriptor 3.
+// the directory of the attempt, with the socket to listen on as descriptor 3
+// and the lock of the attempt as descriptor 4.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -31,12 +32,15 @@ func run() error {
 	if *dir == "" || flag.NArg() > 0 {
 		return fmt.Errorf("bailiwickd starts this program; there is no use of it by hand")
 	}
+	// Nothing that this process starts may have them.
+	syscall.CloseOnExec(3)
+	syscall.CloseOnExec(4)
 	listener, err := net.FileListener(os.NewFile(3, "control"))
 	if err != nil {
 		return fmt.Errorf("descriptor 3 is not the socket of the attempt: %w", err)
 	}
 	return worker.Run(context.Background(), worker.Config{
-		Dir: *dir, Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Now: time.Now,
+		Dir: *dir, Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Listener: listener, Lock: os.NewFile(4, "lock"), Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 }
