@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
 // Control groups, version 1, 2 or none. A jail's groups are children of the caller's own. Their owner holds a lock on each
@@ -67,16 +69,15 @@ func newCgroup(spec Spec) (*cgroup, error) {
 		if spec.Limits.CPU == 0 && len(h.controllers) == 1 && h.controllers[0] == cpuGroup {
 			continue // each group costs time to make and to remove
 		}
-		sweep(h.own, sweepAge)
+		sweep(h.own)
 		dir := groupDir{hierarchy: h, path: filepath.Join(h.own, groupPrefix+hex.EncodeToString(name))}
-		if err := os.Mkdir(dir.path, 0o755); err != nil { //nolint:gosec // as every control group
+		made, err := dir.make()
+		if err != nil {
+			return nil, errors.Join(err, g.remove())
+		}
+		if !made {
 			continue // not delegated to us: the fallback is told in Isolation
 		}
-		lock, err := lockDir(dir.path)
-		if err != nil {
-			return nil, errors.Join(err, os.Remove(dir.path), g.remove())
-		}
-		dir.lock = lock
 		g.dirs = append(g.dirs, dir)
 		for _, c := range h.controllers {
 			if !g.has(c) && dir.limit(c, spec.Limits) == nil {
@@ -85,6 +86,38 @@ func newCgroup(spec Spec) (*cgroup, error) {
 		}
 	}
 	return g, nil
+}
+
+// makeTries bounds how often a group is made again because a sweep took it for one that was left.
+const makeTries = 100
+
+// make makes the group and locks it. Between the two a sweep may take it away, so it is ours when it is locked and still
+// there.
+func (d *groupDir) make() (bool, error) {
+	var err error
+	for range makeTries {
+		failpoint.Hit(failpoint.JailGroup, d.path)
+		if err := os.Mkdir(d.path, 0o755); err != nil { //nolint:gosec,nilerr // as every control group; not ours to make
+			return false, nil
+		}
+		failpoint.Hit(failpoint.JailGrouped, d.path)
+		if d.lock, err = lockDir(d.path); errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.ENOENT) {
+			_ = unix.Rmdir(d.path) // whoever sweeps may have been faster
+			continue
+		}
+		if err != nil {
+			return false, errors.Join(err, unix.Rmdir(d.path))
+		}
+		locked, err := d.lock.Stat()
+		if err != nil {
+			return false, errors.Join(err, d.lock.Close(), unix.Rmdir(d.path))
+		}
+		if there, err := os.Lstat(d.path); err == nil && os.SameFile(locked, there) {
+			return true, nil
+		}
+		_ = d.lock.Close()
+	}
+	return false, fmt.Errorf("control group %s: swept away %d times: %w", d.path, makeTries, err)
 }
 
 func lockDir(path string) (*os.File, error) {
@@ -98,30 +131,44 @@ func lockDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweepAge spares directories whose owner has made but not yet locked them.
-const sweepAge = 2 * time.Second
+// Sweep removes the control groups that killed owners of jails left. Their processes die with the owner, which may take a
+// moment: those of which some live yet are waited for, up to two seconds. It returns how many it had to leave.
+func Sweep() int {
+	left := 0
+	for range removeTries {
+		left = 0
+		for _, h := range hierarchies() {
+			left += sweep(h.own)
+		}
+		if left == 0 {
+			break
+		}
+		<-time.NewTimer(removePause).C
+	}
+	return left
+}
 
-// sweep removes groups of owners that are dead. One that still has processes cannot be removed.
-func sweep(parent string, age time.Duration) {
+// sweep removes groups of owners that are dead, and returns how many of them still have processes and so cannot be removed.
+func sweep(parent string) (left int) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return
+		return 0
 	}
 	for _, e := range entries {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), groupPrefix) {
 			continue
 		}
 		path := filepath.Join(parent, e.Name())
-		if st, err := os.Stat(path); err != nil || time.Since(st.ModTime()) < age {
-			continue
-		}
 		lock, err := lockDir(path)
 		if err != nil {
 			continue
 		}
-		_ = unix.Rmdir(path)
+		if errors.Is(unix.Rmdir(path), unix.EBUSY) {
+			left++
+		}
 		_ = lock.Close()
 	}
+	return left
 }
 
 const cpuPeriod = 100_000 // microseconds
