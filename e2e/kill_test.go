@@ -1,0 +1,500 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+)
+
+var (
+	killsFlag = flag.Int("kills", 0, "how many kills TestNoKill… tries beyond one at every failpoint")
+	seedFlag  = flag.Uint64("seed", 20, "where the random choices of the kill harness and of the soak begin")
+)
+
+// job is one dispatch of a round as its caller sees it.
+type job struct {
+	id       string
+	kind     kind
+	answered bool // it was told that it was admitted
+	stopped  bool // it was told that its cancel was taken
+	err      error
+}
+
+// run is the caller: it asks until it is answered, cancels or answers where its
+// kind wants that, and waits for the end.
+func (k *trial) run(j *job, pause time.Duration) {
+	req := api.DispatchRequest{Subagent: api.Name(j.kind.name), Source: &api.SourceRequest{Name: "repo"}, DispatchID: api.DispatchID(j.id)}
+	var d api.Dispatch
+	if j.err = k.insist(http.MethodPost, runtimePath, req, &d); j.err != nil {
+		return
+	}
+	j.answered = true
+	if j.kind.cancel {
+		time.Sleep(pause) // where the cancel falls is what varies
+		if j.err = k.insist(http.MethodPost, runtimePath+"/"+j.id+"/cancel", api.CancelRequest{}, &d); j.err != nil {
+			return
+		}
+		j.stopped = true
+	}
+	for end := time.Now().Add(2 * time.Minute); ; {
+		if j.err = k.insist(http.MethodGet, runtimePath+"/"+j.id+"?wait=2s", nil, &d); j.err != nil {
+			return
+		}
+		if d.State == api.EventNeedsInput && j.kind.answer {
+			if j.err = k.insist(http.MethodPost, runtimePath+"/"+j.id+"/answer", api.AnswerRequest{Option: 1, Attempt: d.Attempt}, &d); j.err != nil {
+				return
+			}
+			continue
+		}
+		if d.State.Ended() && d.State != api.EventNeedsInput {
+			return
+		}
+		if time.Now().After(end) {
+			j.err = fmt.Errorf("it does not end: %s %s", d.State, d.Message)
+			return
+		}
+	}
+}
+
+// plan is one round: where whom to kill, and what is asked for meanwhile.
+type plan struct {
+	who    string         // service, worker, both
+	at     failpoint.Name // empty: at a random instant
+	armed  []string
+	blind  time.Duration // of a random instant: how long after the round began
+	stop   time.Duration // when the service is asked to stop; 0 for not
+	kinds  []kind
+	pauses []time.Duration
+}
+
+func (p plan) String() string {
+	var names []string
+	for _, k := range p.kinds {
+		names = append(names, k.name)
+	}
+	where := string(p.at)
+	if where == "" {
+		where = "after " + p.blind.String()
+	}
+	return fmt.Sprintf("%s %s, armed %q, %s", p.who, where, p.armed, strings.Join(names, " "))
+}
+
+// needs says which kind must be there for a failpoint to be passed.
+func needs(name failpoint.Name) string {
+	switch name {
+	case failpoint.WorkerCheck:
+		return "green"
+	case failpoint.CancelCommit, failpoint.CancelCommitted, failpoint.CancelDelivered:
+		return "stopped"
+	case failpoint.AnswerCommit, failpoint.AnswerCommitted:
+		return "asks"
+	case failpoint.ExpireCommit:
+		return "waits"
+	default:
+		return "edits"
+	}
+}
+
+// before is what is armed besides, so that a restart passes name.
+func before(name failpoint.Name) []string {
+	switch name {
+	case failpoint.RecoverRefire:
+		return []string{string(failpoint.AcceptCommitted) + " 2 kill"}
+	case failpoint.RecoverBegin, failpoint.RecoverOne, failpoint.RecoverAttached, failpoint.RecoverFound, failpoint.RecoverSweep, failpoint.RecoverEnd,
+		failpoint.ServiceOpened, failpoint.ServiceListening:
+		return []string{string(failpoint.StartProceed) + " 2 kill"}
+	default:
+		return nil
+	}
+}
+
+// planAt is a round that kills at a failpoint.
+func (k *trial) planAt(name failpoint.Name, who string) plan {
+	p := plan{who: who, at: name}
+	count := 1
+	switch name {
+	case failpoint.StoreCommit, failpoint.StoreCommitted, failpoint.BlobWritten, failpoint.BlobPlaced:
+		count = 1 + k.rng.IntN(12)
+	case failpoint.JailGroup, failpoint.JailGrouped, failpoint.JailLaunched, failpoint.JailClose, failpoint.JailClosed, failpoint.ExecutorFile:
+		count = 1 + k.rng.IntN(4)
+	case failpoint.ServiceStopping, failpoint.ServiceStopped, failpoint.ServiceClosed:
+		p.stop = time.Duration(1+k.rng.IntN(200)) * time.Millisecond
+	}
+	action := failpoint.Kill
+	if who == "both" {
+		action = failpoint.Stop // until the other has been killed
+	}
+	p.armed = append(before(name), fmt.Sprintf("%s %d %s", name, count, action))
+	k.load(&p, needs(name))
+	return p
+}
+
+// planBlind is a round that kills at a random instant.
+func (k *trial) planBlind() plan {
+	p := plan{who: []string{"service", "worker", "both"}[k.rng.IntN(3)], blind: time.Duration(k.rng.IntN(400_000)) * time.Microsecond}
+	k.load(&p, "edits")
+	return p
+}
+
+// load chooses what is asked for in a round.
+func (k *trial) load(p *plan, must string) {
+	all := kinds()
+	p.kinds = append(p.kinds, all[slices.IndexFunc(all, func(o kind) bool { return o.name == must })])
+	for len(p.kinds) < 4 {
+		next := all[k.rng.IntN(len(all))]
+		if next.name == "late" && k.rng.IntN(3) > 0 {
+			continue // it takes a second
+		}
+		p.kinds = append(p.kinds, next)
+	}
+	for range p.kinds {
+		p.pauses = append(p.pauses, time.Duration(k.rng.IntN(200))*time.Millisecond)
+	}
+}
+
+// tally is what a campaign has done.
+type tally struct {
+	kills     map[string]int // by whom and where
+	restarts  int
+	outcomes  map[string]int
+	total     int // dispatches
+	bad       []string
+	reached   map[failpoint.Name]bool // killed there
+	files     int                     // descriptors of the first service
+	seen      []entry                 // the log as it was read so far
+	rounds    int
+	bySeconds float64
+}
+
+func (s *tally) count() (n int) {
+	for _, c := range s.kills {
+		n += c
+	}
+	return n
+}
+
+func (s *tally) String() string {
+	lost, doubled, untrue, left := 0, 0, 0, 0
+	for _, b := range s.bad {
+		switch {
+		case strings.Contains(b, "LOST"):
+			lost++
+		case strings.Contains(b, "DOUBLED"):
+			doubled++
+		case strings.Contains(b, "UNTRUE"):
+			untrue++
+		default:
+			left++
+		}
+	}
+	by := map[string]int{}
+	for what, n := range s.kills {
+		who, where, _ := strings.Cut(what, " ")
+		if where != "blindly" {
+			where = "at a failpoint"
+		}
+		by[who+" "+where] += n
+	}
+	var lines []string
+	for _, m := range []map[string]int{by, s.outcomes} {
+		var parts []string
+		for _, what := range slices.Sorted(maps.Keys(m)) {
+			parts = append(parts, fmt.Sprintf("%s %d", what, m[what]))
+		}
+		lines = append(lines, strings.Join(parts, ", "))
+	}
+	return fmt.Sprintf("%d kills (%s) at %d of %d failpoints and at random instants; %d restarts; %d dispatches (%s); %d entries; lost %d, doubled %d, untrue %d, left behind %d",
+		s.count(), lines[0], len(s.reached), len(failpoint.Names()), s.restarts, s.total, lines[1], len(s.seen), lost, doubled, untrue, left)
+}
+
+// round carries out a plan and checks everything that is to be checked when it
+// is over.
+func (k *trial) round(n int, p plan, sum *tally) {
+	k.t.Helper()
+	if len(sum.bad) > 20 {
+		k.t.Fatalf("too much is wrong:\n%s", strings.Join(sum.bad, "\n"))
+	}
+	_, from := k.hits(0)
+	k.arm(p.armed...)
+	var jobs []*job
+	var callers sync.WaitGroup
+	for i, kind := range p.kinds {
+		j := &job{id: fmt.Sprintf("%s%d-%d", k.prefix, n, i), kind: kind}
+		jobs = append(jobs, j)
+		callers.Go(func() { k.run(j, p.pauses[i]) })
+	}
+	over := make(chan struct{})
+	go func() { callers.Wait(); close(over) }()
+	a := &assault{k: k, p: p, sum: sum, from: from, killed: map[int]bool{}, blindly: map[int]bool{}}
+	a.until(over)
+	hits := k.settle(n, p, sum, from)
+	log := k.log(len(sum.seen) - 1)
+	sum.seen = append(sum.seen, log...)
+	var bad []string
+	for _, j := range jobs {
+		if j.err != nil {
+			bad = append(bad, fmt.Sprintf("LOST: %s (%s): its caller: %v", j.id, j.kind.name, j.err))
+		}
+		s := k.story(j, log, hits, a.killed, a.blindly)
+		bad = append(bad, s.wrong()...)
+		sum.total++
+		if s.record != nil {
+			sum.outcomes[end{s.record.State, s.record.Reason}.String()]++
+		}
+	}
+	bad = append(bad, gaps(sum.seen)...)
+	for _, b := range bad {
+		b = fmt.Sprintf("round %d (%s): %s", n, p, b)
+		k.t.Error(b)
+		sum.bad = append(sum.bad, b)
+	}
+	sum.rounds++
+}
+
+// settle waits until nothing of a round's work is left.
+func (k *trial) settle(n int, p plan, sum *tally, from int64) []hit {
+	k.t.Helper()
+	k.arm()
+	var hits []hit
+	left := settled(func() []string {
+		hits, _ = k.hits(from)
+		left := k.remains(hits)
+		if files := k.descriptors(); sum.files > 0 && files > sum.files+6 {
+			left = append(left, fmt.Sprintf("%d descriptors of the service, at first %d", files, sum.files))
+		}
+		return left
+	})
+	if sum.files == 0 {
+		sum.files = k.descriptors()
+	}
+	for _, l := range left {
+		l = fmt.Sprintf("round %d (%s): left behind: %s", n, p, l)
+		k.t.Error(l)
+		sum.bad = append(sum.bad, l)
+	}
+	return hits
+}
+
+// assault kills what a plan says while a round is under way, and starts
+// services again.
+type assault struct {
+	k    *trial
+	p    plan
+	sum  *tally
+	from int64 // in the record
+	next int64
+	done bool // the planned kill has happened
+
+	killed  map[int]bool // workers, and services
+	blindly map[int]bool // those that were killed at no failpoint
+}
+
+func (a *assault) until(over <-chan struct{}) {
+	a.next = a.from
+	began := time.Now()
+	stopped := a.p.stop == 0
+	for tick := time.NewTicker(2 * time.Millisecond); ; {
+		select {
+		case <-over:
+			a.watch() // the last lines
+			tick.Stop()
+			a.orElse()
+			return
+		case <-a.k.current().ended:
+			a.watch()
+			a.restart()
+		case <-tick.C:
+			a.watch()
+			if a.p.at == "" && !a.done && time.Since(began) >= a.p.blind {
+				a.blind()
+			}
+			if !stopped && time.Since(began) >= a.p.stop {
+				stopped = true
+				_ = syscall.Kill(a.k.current().pid, syscall.SIGTERM)
+			}
+		}
+	}
+}
+
+// restart takes the place of a service that has ended.
+func (a *assault) restart() {
+	a.sum.restarts += 1 + a.k.up(a.watch)
+	a.watch()
+}
+
+// orElse kills the idle service where the planned moment did not come.
+func (a *assault) orElse() {
+	select {
+	case <-a.k.current().ended: // its kill was the last that happened
+		a.restart()
+	default:
+	}
+	if a.done {
+		return
+	}
+	a.k.killService()
+	a.noteKill("service blindly", a.k.current().pid, true)
+	a.restart()
+}
+
+func (a *assault) noteKill(what string, pid int, blindly bool) {
+	a.sum.kills[what]++
+	a.killed[pid] = true
+	if blindly {
+		a.blindly[pid] = true
+	}
+	a.done = true
+}
+
+// watch reads what has happened at failpoints since, and kills the other one
+// where a process has stopped itself for that.
+func (a *assault) watch() {
+	hits, next := a.k.hits(a.next)
+	a.next = next
+	for _, h := range hits {
+		if h.action == "" {
+			continue
+		}
+		who := "worker"
+		if h.pid == a.k.current().pid || !a.isWorker(h.pid) {
+			who = "service"
+		}
+		a.sum.reached[h.name] = true
+		if h.action == failpoint.Kill {
+			a.noteKill(who+" "+string(h.name), h.pid, false)
+			continue
+		}
+		a.both(h, who)
+	}
+}
+
+// both kills a process that stopped itself together with its other half. A
+// service that stopped itself goes with every worker that lives.
+func (a *assault) both(h hit, who string) {
+	if who == "service" {
+		a.eachWorker(func(pid int, attempt string) {
+			if a.k.killWorker(pid, attempt) {
+				a.noteKill("both "+string(h.name), pid, true)
+			}
+		})
+		a.k.killService()
+		a.noteKill("both "+string(h.name), h.pid, false)
+		return
+	}
+	a.k.killService()
+	a.noteKill("both "+string(h.name), a.k.current().pid, true)
+	_ = syscall.Kill(h.pid, syscall.SIGKILL) // it has stopped, so it is still this process
+	a.noteKill("both "+string(h.name), h.pid, false)
+}
+
+// eachWorker calls do for every worker of the round that began.
+func (a *assault) eachWorker(do func(pid int, attempt string)) {
+	hits, _ := a.k.hits(a.from)
+	for _, h := range hits {
+		if h.name == failpoint.WorkerBegin && h.action == "" {
+			do(h.pid, h.subject)
+		}
+	}
+}
+
+func (a *assault) isWorker(pid int) (is bool) {
+	a.eachWorker(func(p int, _ string) { is = is || p == pid })
+	return is
+}
+
+// blind kills at an instant that nobody chose.
+func (a *assault) blind() {
+	if a.p.who != "service" {
+		n := 0
+		a.eachWorker(func(pid int, attempt string) {
+			if (n == 0 || a.p.who == "both") && a.k.killWorker(pid, attempt) {
+				a.noteKill(a.p.who+" blindly", pid, true)
+				n++
+			}
+		})
+		if a.p.who == "worker" {
+			return // if none was there yet, the next look finds one
+		}
+	}
+	a.k.killService()
+	a.noteKill(a.p.who+" blindly", a.k.current().pid, true)
+}
+
+// campaign kills at every one of names, alone and with the other half, and
+// then at random instants until there were so many kills.
+func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills int) *tally {
+	t.Helper()
+	k := newTrial(t, uid, seed)
+	k.up(func() {})
+	sum := &tally{kills: map[string]int{}, outcomes: map[string]int{}, reached: map[failpoint.Name]bool{}}
+	n := 0
+	for i, name := range names {
+		who := "service"
+		if strings.HasPrefix(string(name), "worker.") {
+			who = "worker"
+		}
+		if i%5 == int(seed%5) {
+			who = "both"
+		}
+		k.round(n, k.planAt(name, who), sum)
+		n++
+	}
+	all := failpoint.Names()
+	for sum.count() < kills {
+		p := k.planBlind()
+		if k.rng.IntN(2) == 0 {
+			p = k.planAt(all[k.rng.IntN(len(all))], []string{"service", "both"}[k.rng.IntN(2)])
+		}
+		k.round(n, p, sum)
+		n++
+	}
+	for _, b := range changed(sum.seen, k.log(-1)) {
+		t.Error(b)
+		sum.bad = append(sum.bad, b)
+	}
+	return sum
+}
+
+// A kill of the service, of a worker or of both, at every failpoint and at
+// random instants: no dispatch is lost or doubled, every outcome is true, every
+// entry is there and nothing is left behind.
+//
+// proves R-O6, R-D3, R-D4
+func TestNoPlugThatIsPulledChangesTheTruth(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		uid  int
+		step int
+	}{{"root", 0, 1}, {"user", ordinaryUID, 4}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var names []failpoint.Name
+			for i, name := range failpoint.Names() {
+				if i%c.step == 0 {
+					names = append(names, name)
+				}
+			}
+			began := time.Now()
+			t.Logf("seed %d", *seedFlag)
+			sum := campaign(t, c.uid, *seedFlag, names, *killsFlag/c.step)
+			t.Logf("%s, in %s", sum, time.Since(began).Round(time.Second))
+			fmt.Printf("kills as %s, seed %d: %s, in %s\n", c.name, *seedFlag, sum, time.Since(began).Round(time.Second))
+			for _, name := range names {
+				if !sum.reached[name] {
+					t.Errorf("nobody was killed at %s", name)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+)
+
+// good is a trial after one dispatch that nothing happened to, with its story
+// and the whole log.
+func good(t *testing.T) (*trial, *story, []entry) {
+	t.Helper()
+	k := newTrial(t, 0, *seedFlag)
+	k.up(func() {})
+	j := &job{id: k.prefix + "good", kind: kinds()[0]}
+	k.run(j, 0)
+	must(t, j.err)
+	hits, _ := k.hits(0)
+	log := k.log(-1)
+	s := k.story(j, log, hits, nil, nil)
+	if bad := slices.Concat(s.wrong(), gaps(log)); len(bad) > 0 {
+		t.Fatalf("a dispatch that nothing happened to: %q", bad)
+	}
+	return k, s, log
+}
+
+// What the kill harness checks of every dispatch objects when one thing of a
+// good story is changed. This is its positive control.
+func TestTheChecksOfTheKillHarnessObjectToWhatIsPlanted(t *testing.T) {
+	t.Parallel()
+	_, genuine, log := good(t)
+	find := func(s *story, kind string) *entry {
+		for i := range s.entries {
+			if s.entries[i].Kind == kind {
+				return &s.entries[i]
+			}
+		}
+		t.Fatalf("no %s in %+v", kind, s.entries)
+		return nil
+	}
+	without := func(s *story, name failpoint.Name) {
+		s.hits = slices.DeleteFunc(s.hits, func(h hit) bool { return h.name == name })
+	}
+	for name, c := range map[string]struct {
+		plant func(s *story)
+		want  string
+	}{
+		"no record":               {func(s *story) { s.record = nil }, "LOST: it was accepted"},
+		"no entry that admits it": {func(s *story) { find(s, "dispatch.accepted").Kind = "x" }, "accepted 0 times"},
+		"admitted twice":          {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.accepted")) }, "accepted 2 times"},
+		"started twice":           {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.started")) }, "was started 2 times"},
+		"ended twice":             {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.finished")) }, "ended 2 times"},
+		"ended never":             {func(s *story) { find(s, "dispatch.finished").Kind = "x" }, "ended 0 times"},
+		"an agent that ran twice": {func(s *story) {
+			s.hits = append(s.hits, s.hits[slices.IndexFunc(s.hits, func(h hit) bool { return h.name == failpoint.WorkerAgent })])
+		}, "agent of attempt 1 was started 2 times"},
+		"lost and not killed": {func(s *story) {
+			find(s, "dispatch.finished").Kind = "dispatch.failed"
+			find(s, "dispatch.failed").Detail.Reason = "lost"
+		}, "UNTRUE: attempt 1 ended with failed lost"},
+		"finished and never sealed": {func(s *story) { without(s, failpoint.WorkerResultPlaced) }, "UNTRUE: attempt 1 ended with finished"},
+		"killed before it sealed": {func(s *story) {
+			without(s, failpoint.WorkerResultPlaced)
+			s.killed = map[int]bool{s.did(1, failpoint.WorkerBegin)[0]: true}
+		}, "it must be one of [failed lost]"},
+		"a record that the log denies":  {func(s *story) { s.record.State, s.record.Reason = api.EventFailed, api.ReasonAgent }, "UNTRUE: its record says"},
+		"another patch":                 {func(s *story) { s.patch[3] ^= 1 }, "LOST: its patch has the digest"},
+		"no patch":                      {func(s *story) { s.record.Outcome.Patch = nil }, "LOST: there is no patch"},
+		"a patch that does not apply":   {func(s *story) { s.applied = "error" }, "UNTRUE: its patch: error"},
+		"another patch in the log":      {func(s *story) { find(s, "dispatch.finished").Refs["patch"] = api.DigestOf(nil) }, "UNTRUE: the record has the patch"},
+		"another result in the log":     {func(s *story) { delete(find(s, "dispatch.finished").Refs, "result") }, "UNTRUE: the record has the result"},
+		"half of the log":               {func(s *story) { s.log = "begun\n" }, "LOST: its log is"},
+		"cancelled by nobody":           {func(s *story) { s.record.State = api.EventCancelled }, "UNTRUE: cancelled by nobody"},
+		"a result that was not brought": {func(s *story) { s.record.Result = "" }, "LOST: its worker sealed a result"},
+	} {
+		record, outcome := *genuine.record, *genuine.record.Outcome
+		record.Outcome = &outcome
+		s := *genuine
+		s.record, s.patch, s.hits, s.entries = &record, slices.Clone(s.patch), slices.Clone(s.hits), slices.Clone(s.entries)
+		for i := range s.entries {
+			s.entries[i].Refs = maps.Clone(s.entries[i].Refs)
+		}
+		c.plant(&s)
+		if bad := strings.Join(s.wrong(), "\n"); !strings.Contains(bad, c.want) {
+			t.Errorf("%s: the check says %q, want %q", name, bad, c.want)
+		}
+	}
+	if len(gaps(slices.Delete(slices.Clone(log), 2, 3))) == 0 || len(gaps(log[1:])) == 0 {
+		t.Error("a missing entry is not noticed")
+	}
+	other := slices.Clone(log)
+	other[1].leaf += " "
+	if len(changed(log, other)) == 0 || len(changed(log, log[:len(log)-1])) == 0 || len(changed(log, log)) != 0 {
+		t.Error("a changed or cut log is not noticed")
+	}
+	if bad := genuine.wrong(); len(bad) > 0 {
+		t.Errorf("the story was changed by what was planted in copies of it: %q", bad)
+	}
+}
+
+// What the kill harness looks for on the machine it finds when it is there.
+func TestTheSearchForLeftoversFindsWhatIsPlanted(t *testing.T) {
+	t.Parallel()
+	k, s, _ := good(t)
+	hits, _ := k.hits(0)
+	clean := func(what string) {
+		t.Helper()
+		if left := settled(func() []string { return k.remains(hits) }); len(left) > 0 {
+			t.Fatalf("%s: left behind: %q", what, left)
+		}
+	}
+	clean("at first")
+	found := func(what, want string) {
+		t.Helper()
+		if left := strings.Join(k.remains(hits), "\n"); !strings.Contains(left, want) {
+			t.Errorf("%s is not found: %q", what, left)
+		}
+	}
+	for what, cmd := range map[string]*exec.Cmd{
+		"a process that names the world":       exec.Command("sleep", "300"),
+		"a process of a dispatch of the world": exec.Command("sleep", "300"),
+	} {
+		cmd.Env = []string{"BAILIWICK_DISPATCH=" + s.id}
+		if strings.Contains(what, "names") {
+			cmd.Env = []string{"HOME=" + k.path("home")}
+		}
+		must(t, cmd.Start())
+		found(what, fmt.Sprintf("process %d", cmd.Process.Pid))
+		must(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		clean(what)
+	}
+	group := ""
+	for _, h := range hits {
+		if h.name == failpoint.JailGroup {
+			group = h.subject
+		}
+	}
+	if group != "" && os.Mkdir(group, 0o755) == nil {
+		found("a control group", "control group "+group)
+		must(t, os.Remove(group))
+	}
+	for _, name := range []string{"tmp/x", "state/bailiwick/dispatches/x", "state/bailiwick/blobs/ingest/x.part", "state/bailiwick/scratch/x", "state/bailiwick/x", "state/bailiwick/store/x", "state/bailiwick/blobs/x"} {
+		k.write(name, "", 0o644)
+		found(name, "file")
+		must(t, os.Remove(k.path(name)))
+	}
+	k.mkdir("state/bailiwick/dispatches/at")
+	must(t, syscall.Mount("tmpfs", k.path("state/bailiwick/dispatches/at"), "tmpfs", 0, ""))
+	found("a mount", "mount ")
+	must(t, syscall.Unmount(k.path("state/bailiwick/dispatches/at"), 0))
+	must(t, os.Remove(k.path("state/bailiwick/dispatches/at")))
+	clean("at last")
+}
+
+// A service that is killed while it starts for the first time leaves nothing
+// that keeps the next one from starting.
+//
+// proves R-O6
+func TestAFirstStartThatIsKilledIsBegunAgain(t *testing.T) {
+	t.Parallel()
+	k := newTrial(t, 0, *seedFlag)
+	kills := 0
+	for _, name := range []failpoint.Name{
+		failpoint.JailGroup, failpoint.JailGrouped, failpoint.JailLaunched, failpoint.JailClosed, failpoint.BlobWritten, failpoint.BlobPlaced,
+		failpoint.StoreCommit, failpoint.StoreCommitted, failpoint.RecoverBegin, failpoint.ServiceOpened, failpoint.ServiceListening,
+	} {
+		for n := 1; ; n++ {
+			must(t, os.RemoveAll(k.path("state/bailiwick")))
+			_, from := k.hits(0)
+			k.arm(fmt.Sprintf("%s %d kill", name, n))
+			killed := k.up(func() {})
+			k.arm()
+			if killed == 0 && name != failpoint.ServiceListening {
+				k.stopAll()
+				break // it is not passed so often
+			}
+			kills++
+			hits, _ := k.hits(from)
+			if name == failpoint.ServiceListening {
+				<-k.current().ended
+				k.up(func() {})
+			}
+			j := &job{id: fmt.Sprintf("%s%s-%d", k.prefix, strings.NewReplacer(".", "-", "_", "-").Replace(string(name)), n), kind: kinds()[0]}
+			k.run(j, 0)
+			must(t, j.err)
+			for _, bad := range slices.Concat(settled(func() []string { return k.remains(hits) }), gaps(k.log(-1))) {
+				t.Errorf("%s %d: %s", name, n, bad)
+			}
+			k.stopAll()
+			if name == failpoint.ServiceListening || n == 6 {
+				break
+			}
+		}
+	}
+	t.Logf("%d kills", kills)
+}

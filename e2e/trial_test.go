@@ -1,0 +1,502 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+)
+
+// trialBin builds the programs with failpoints, once.
+var trialBin = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(filepath.Dir(bin), "trial")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", dir+"/", "../cmd/bailiwickd", "../cmd/bailiwick-worker")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// trial is a world whose service and workers pass failpoints. The test is the
+// parent of the service, so it knows when that has ended.
+type trial struct {
+	*world
+	rng    *rand.Rand // of the goroutine that drives the trial
+	prefix string     // of the ids of its dispatches
+	bin    string
+
+	mu      sync.Mutex
+	service *process // the current one; guarded by mu
+	starts  int      // guarded by mu
+}
+
+// process is a service.
+type process struct {
+	pid       int
+	ended     chan struct{} // closed when it has
+	listening chan bool     // one value: whether it came up
+}
+
+// newTrial makes a world with the subagents of kinds and one repository.
+func newTrial(t testing.TB, uid int, seed uint64) *trial {
+	dir, err := trialBin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("t%x-%x-", seed, os.Getpid()), bin: dir}
+	k.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
+	var subs []subagent
+	for _, kind := range kinds() {
+		subs = append(subs, kind.subagent)
+	}
+	k.catalog(subs...)
+	k.mkdir("state/" + failpoint.Folder)
+	k.write("state/"+failpoint.Folder+"/"+failpoint.Record, "", 0o600)
+	t.Cleanup(func() {
+		k.stopAll()
+		if t.Failed() {
+			log, _ := os.ReadFile(k.path("service.out"))
+			t.Logf("the services said:\n%s", log[max(0, len(log)-20_000):])
+		}
+	})
+	return k
+}
+
+// stopAll ends whatever of the trial is still there.
+func (k *trial) stopAll() {
+	k.mu.Lock()
+	s := k.service
+	k.mu.Unlock()
+	if s != nil {
+		_ = syscall.Kill(s.pid, syscall.SIGKILL)
+		<-s.ended
+	}
+	for _, pid := range k.workers() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		awaitGone(k.t, pid)
+	}
+}
+
+// start starts a service and returns whether it came up: an armed failpoint
+// may end it before. Meanwhile it calls look again and again.
+func (k *trial) start(look func()) bool {
+	k.t.Helper()
+	cmd := k.command(filepath.Join(k.bin, "bailiwickd"), "serve")
+	log, err := os.OpenFile(k.path("service.out"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		k.t.Fatal(err)
+	}
+	s := &process{pid: cmd.Process.Pid, ended: make(chan struct{}), listening: make(chan bool, 1)}
+	k.mu.Lock()
+	k.service = s
+	k.starts++
+	k.mu.Unlock()
+	go func() {
+		in := bufio.NewReader(out)
+		line, _ := in.ReadString('\n')
+		s.listening <- strings.Contains(line, "listening")
+		_, _ = io.Copy(io.Discard, in)
+		_ = cmd.Wait()
+		close(s.ended)
+	}()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
+		select {
+		case up := <-s.listening:
+			if !up {
+				<-s.ended
+			}
+			return up
+		case <-tick.C:
+			look()
+		}
+	}
+	k.t.Fatalf("the service does not come up; it hangs as process %d", s.pid)
+	return false
+}
+
+// up starts services until one comes up, and returns how many were killed
+// before.
+func (k *trial) up(look func()) (killed int) {
+	k.t.Helper()
+	for ; !k.start(look); killed++ {
+		if killed == 5 {
+			log, _ := os.ReadFile(k.path("service.out"))
+			k.t.Fatalf("no service comes up any more:\n%s", log[max(0, len(log)-4000):])
+		}
+	}
+	return killed
+}
+
+func (k *trial) current() *process {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.service
+}
+
+// killService ends the service at once and returns when it is gone.
+func (k *trial) killService() {
+	s := k.current()
+	_ = syscall.Kill(s.pid, syscall.SIGKILL) // still ours: nobody has waited for it yet, or it is gone already
+	<-s.ended
+}
+
+// killWorker ends the worker that has attempt, and reports whether it was
+// there. The handle makes sure that it is no other process.
+func (k *trial) killWorker(pid int, attempt string) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd) //nolint:errcheck // only a handle
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !bytes.Contains(b, []byte(attempt)) {
+		return false
+	}
+	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+}
+
+// arm replaces what is armed.
+func (k *trial) arm(lines ...string) {
+	k.t.Helper()
+	name := "state/" + failpoint.Folder + "/" + failpoint.Armed
+	k.write(name+".new", strings.Join(lines, "\n")+"\n", 0o600)
+	if err := os.Rename(k.path(name+".new"), k.path(name)); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// hit is one line of the failpoints' record.
+type hit struct {
+	name    failpoint.Name
+	pid     int
+	action  failpoint.Action // of an armed one
+	subject string
+}
+
+// hits reads the record from an offset on, and returns where it ends.
+func (k *trial) hits(from int64) ([]hit, int64) {
+	k.t.Helper()
+	b, err := os.ReadFile(k.path("state", failpoint.Folder, failpoint.Record))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	b = b[from:]
+	b = b[:bytes.LastIndexByte(b, '\n')+1]
+	var list []hit
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 3)
+		var h hit
+		if f[0] == "!" {
+			f = strings.SplitN(strings.TrimSuffix(line, "\n")[2:], " ", 4)
+			h.action = failpoint.Action(f[2])
+		}
+		h.name, h.subject = failpoint.Name(f[0]), f[len(f)-1]
+		if h.pid, err = strconv.Atoi(f[1]); err != nil {
+			k.t.Fatalf("record: %q", line)
+		}
+		list = append(list, h)
+	}
+	return list, from + int64(len(b))
+}
+
+// caller speaks to the service as the world's account does, without a program
+// of its own in between.
+func (k *trial) caller() *http.Client {
+	socket := k.path("run/bailiwick/api.sock")
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+			asUser(k.uid, func() {
+				var d net.Dialer
+				conn, err = d.DialContext(ctx, "unix", socket)
+			})
+			return conn, err
+		},
+	}}
+}
+
+// asUser does something on a thread that has another account meanwhile: the
+// service asks the kernel who has connected. A connection to a unix socket is
+// made on the calling thread.
+func asUser(uid int, do func()) {
+	if uid == 0 {
+		do()
+		return
+	}
+	runtime.LockOSThread()
+	same := ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+		panic(errno)
+	}
+	do()
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, 0, same); errno != 0 {
+		panic(errno)
+	}
+	runtime.UnlockOSThread()
+}
+
+// errRefused is an answer of the service that is no success.
+type errRefused struct {
+	status int
+	body   string
+}
+
+func (e *errRefused) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
+
+// ask calls the service once. Without an answer the error is no errRefused.
+func (k *trial) ask(method, path string, body, answer any) error {
+	var payload io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		payload = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(k.t.Context(), method, "http://bailiwick"+path, payload)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	client := k.caller()
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode/100 != 2 {
+		return &errRefused{resp.StatusCode, string(b)}
+	}
+	switch to := answer.(type) {
+	case nil:
+		return nil
+	case *[]byte:
+		*to = b
+		return nil
+	}
+	return json.Unmarshal(b, answer)
+}
+
+// insist calls the service until it answers, as a client does that may repeat
+// its request.
+func (k *trial) insist(method, path string, body, answer any) error {
+	var err error
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		err = k.ask(method, path, body, answer)
+		if refused := (*errRefused)(nil); err == nil || errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable {
+			return err
+		}
+	}
+	return fmt.Errorf("%s %s: no answer: %w", method, path, err)
+}
+
+const runtimePath = "/v1/runtime/dispatches"
+
+func (k *trial) describe(id string) (d api.Dispatch, err error) {
+	return d, k.insist(http.MethodGet, runtimePath+"/"+id, nil, &d)
+}
+
+// entry is what the checks want of an audit entry.
+type entry struct {
+	Seq      uint64                `json:"-"`
+	Kind     string                `json:"kind"`
+	Dispatch string                `json:"dispatch"`
+	Attempt  int                   `json:"attempt"`
+	Refs     map[string]api.Digest `json:"refs"`
+	Detail   struct {
+		Reason string `json:"reason"`
+		By     string `json:"by"`
+	} `json:"detail"`
+	leaf string
+}
+
+// entries reads the whole log, or what follows an entry.
+func (k *trial) log(after int) []entry {
+	k.t.Helper()
+	path := "/v1/operator/log"
+	if after >= 0 {
+		path += "?after=" + strconv.Itoa(after)
+	}
+	var text []byte
+	if err := k.insist(http.MethodGet, path, nil, &text); err != nil {
+		k.t.Fatal(err)
+	}
+	var list []entry
+	for dec := json.NewDecoder(bytes.NewReader(text)); ; {
+		var line api.LogLine
+		err := dec.Decode(&line)
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		e := entry{Seq: line.Seq, leaf: string(line.Leaf)}
+		if err := json.Unmarshal(line.Leaf, &e); err != nil {
+			k.t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+}
+
+// descriptors is how many files the service has open.
+func (k *trial) descriptors() int {
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", k.current().pid))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return len(list)
+}
+
+// settled looks at something again until it is as it should be, and returns
+// what is wrong with it otherwise.
+func settled(look func() []string) (wrong []string) {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if wrong = look(); len(wrong) == 0 || time.Now().After(end) {
+			return wrong
+		}
+	}
+}
+
+// remains is everything that a world without a dispatch under way must not
+// have: processes, control groups, mounts and files. Groups are those that the
+// record says were made.
+func (k *trial) remains(hits []hit) (left []string) {
+	left = append(left, k.remainingProcesses()...)
+	for _, h := range hits {
+		if h.name != failpoint.JailGroup || h.action != "" {
+			continue
+		}
+		if _, err := os.Stat(h.subject); err == nil && !slices.Contains(left, "control group "+h.subject) {
+			left = append(left, "control group "+h.subject)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return append(left, err.Error())
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, k.dir) {
+			left = append(left, "mount "+line)
+		}
+	}
+	for _, dir := range []string{"tmp", "state/bailiwick/dispatches", "state/bailiwick/blobs/ingest", "state/bailiwick/scratch"} {
+		files, err := os.ReadDir(k.path(dir))
+		if err != nil && !os.IsNotExist(err) {
+			left = append(left, err.Error())
+		}
+		for _, f := range files {
+			left = append(left, "file "+filepath.Join(dir, f.Name()))
+		}
+	}
+	known := []string{"address", "blobs", "checkouts", "dispatches", "scratch", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal"}
+	for _, pattern := range []string{"*", "store/*", "blobs/*"} {
+		files, _ := filepath.Glob(k.path("state/bailiwick", pattern))
+		for _, f := range files {
+			name, _ := filepath.Rel(k.path("state/bailiwick"), f)
+			if !slices.Contains(known, name) && !slices.Contains([]string{"blobs/blobs", "blobs/ingest", "blobs/index.json", "blobs/oci-layout"}, name) {
+				left = append(left, "file "+name)
+			}
+		}
+	}
+	return left
+}
+
+// remainingProcesses are those that name the world, those that say they are of
+// a dispatch of the trial, and first processes of jails that have no owner.
+func (k *trial) remainingProcesses() (left []string) {
+	service := k.current().pid
+	for _, f := range procFiles("cmdline") {
+		dir := filepath.Dir(f)
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		cmd, err := os.ReadFile(f)
+		if err != nil || pid == service || pid == os.Getpid() {
+			continue
+		}
+		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
+		switch {
+		case bytes.Contains(cmd, []byte(k.dir)), bytes.Contains(env, []byte(k.dir)), bytes.Contains(env, []byte("BAILIWICK_DISPATCH="+k.prefix)):
+			if parent(dir) != service || !bytes.Contains(env, []byte("GIT_DIR=")) { // its own git, for a request
+				left = append(left, fmt.Sprintf("process %d %q", pid, cmd))
+			}
+		case bytes.HasPrefix(cmd, []byte("bailiwick-jail-init")):
+			owner, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parent(dir)))
+			if err != nil || !bytes.Contains(owner, []byte("bailiwick")) && !bytes.Contains(owner, []byte(".test")) {
+				left = append(left, fmt.Sprintf("jail %d without an owner", pid))
+			}
+		}
+	}
+	return left
+}
+
+// parent is the process that a process in /proc has as its parent.
+func parent(dir string) int {
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(fields[1])
+	return ppid
+}
+
+// text is what the service hands out of the log of a dispatch.
+func (k *trial) text(id string) string {
+	var raw []byte
+	if err := k.insist(http.MethodGet, runtimePath+"/"+id+"/log?offset=0&follow=false", nil, &raw); err != nil {
+		return "error: " + err.Error()
+	}
+	var text strings.Builder
+	for dec := json.NewDecoder(bytes.NewReader(raw)); ; {
+		var c api.Chunk
+		if err := dec.Decode(&c); err != nil {
+			return text.String()
+		}
+		text.Write(c.Data)
+	}
+}

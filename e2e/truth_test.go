@@ -1,0 +1,310 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+)
+
+// kind is a sort of dispatch of a trial: what its worker does, and how every
+// attempt of it must end when nobody kills its worker.
+type kind struct {
+	subagent
+	want   []end
+	patch  bool   // a sealed last attempt has a patch with half.txt
+	log    string // of a sealed last attempt
+	cancel bool   // its caller cancels it while it runs
+	answer bool   // its caller answers its question
+}
+
+// end is how an attempt ends.
+type end struct {
+	state  api.Event
+	reason api.Reason
+}
+
+func (e end) String() string { return strings.TrimSpace(string(e.state) + " " + string(e.reason)) }
+
+func endsWith(state api.Event, reason api.Reason) []end { return []end{{state, reason}} }
+
+const half = "echo begun; echo half > half.txt; mkdir -p outputs; "
+
+// kinds lists them all.
+func kinds() []kind {
+	return []kind{
+		{subagent: subagent{name: "edits", script: half + "echo two > a.txt; echo out > outputs/x.txt; echo done"}, want: endsWith(api.EventFinished, ""), patch: true, log: "begun\ndone\n"},
+		{subagent: subagent{name: "fails", script: half + "exit 3"}, want: endsWith(api.EventFailed, api.ReasonAgent), patch: true, log: "begun\n"},
+		{subagent: subagent{name: "green", script: half, more: "    verify: {command: [grep, -q, half, half.txt]}\n"}, want: endsWith(api.EventFinished, ""), patch: true, log: "begun\n"},
+		{subagent: subagent{name: "red", script: half, more: "    verify: {command: [grep, -q, whole, half.txt]}\n"}, want: endsWith(api.EventFailed, api.ReasonVerify), patch: true, log: "begun\n"},
+		{subagent: subagent{name: "late", script: half + "sleep 300", more: "    limits: {timeout: 1s}\n"}, want: endsWith(api.EventFailed, api.ReasonTimeout), patch: true, log: "begun\n"},
+		{subagent: subagent{name: "typed", script: half + `echo '{"n": 1}' > outputs/result.json`, more: "    output: {type: object, required: [n], properties: {n: {type: integer}}}\n"}, want: endsWith(api.EventFinished, ""), patch: true, log: "begun\n"},
+		{subagent: subagent{name: "untyped", script: half + `echo '{"n": "x"}' > outputs/result.json`, more: "    output: {type: object, required: [n], properties: {n: {type: integer}}}\n"}, want: endsWith(api.EventFailed, api.ReasonOutput), patch: true, log: "begun\n"},
+		{subagent: subagent{name: "stopped", script: half + "sleep 300"}, want: endsWith(api.EventCancelled, ""), cancel: true},
+		{
+			subagent: subagent{name: "asks", script: half + `if [ -e inputs/resume.json ]; then grep -q half half.txt && echo more > more.txt; else echo '{"question": "Which?", "options": ["this", "that"]}' > .bailiwick/question.json; fi`},
+			want:     []end{{api.EventNeedsInput, ""}, {api.EventFinished, ""}}, patch: true, log: "begun\n", answer: true,
+		},
+		{
+			subagent: subagent{name: "waits", script: half + `echo '{"question": "Which?"}' > .bailiwick/question.json`, more: "    limits: {answer: 1s}\n"},
+			want:     endsWith(api.EventNeedsInput, ""), patch: true, log: "begun\n",
+		},
+	}
+}
+
+// story is everything that is known of one dispatch when it is over, from its
+// record, from the log and from who watched it. The checks look at nothing
+// else, so that one can see them object to a story that is bad.
+type story struct {
+	id       string
+	kind     kind
+	answered bool          // its caller was told that it was admitted
+	record   *api.Dispatch // nil when there is none
+	entries  []entry       // of this dispatch
+	hits     []hit         // of its attempts
+	killed   map[int]bool  // processes that were killed, and were its workers
+	blindly  map[int]bool  // those of them that were killed at no failpoint
+	patch    []byte        // as the service hands it out
+	applied  string        // what is wrong with the tree that the patch gives
+	log      string
+	stopped  bool // its caller was told that its cancel was taken
+}
+
+// attemptOf is the number of the attempt that a failpoint's subject names, if
+// it is one of the dispatch.
+func attemptOf(id, subject string) int {
+	dir, number := filepath.Split(subject)
+	if filepath.Base(dir) != id {
+		return 0
+	}
+	n, _ := strconv.Atoi(number)
+	return n
+}
+
+// did returns which processes passed a failpoint in an attempt.
+func (s *story) did(attempt int, name failpoint.Name) (pids []int) {
+	for _, h := range s.hits {
+		if h.name == name && h.action == "" && attemptOf(s.id, h.subject) == attempt {
+			pids = append(pids, h.pid)
+		}
+	}
+	return pids
+}
+
+func endEvent(kind string) (api.Event, bool) {
+	e, ok := strings.CutPrefix(kind, "dispatch.")
+	return api.Event(e), ok && api.Event(e).Ended() && slices.Contains(api.Events(), api.Event(e))
+}
+
+// wrong is what is not as it must be.
+func (s *story) wrong() (bad []string) {
+	say := func(format string, args ...any) {
+		bad = append(bad, fmt.Sprintf("%s (%s): ", s.id, s.kind.name)+fmt.Sprintf(format, args...))
+	}
+	count := map[string]int{}
+	ends := map[int][]end{}
+	last := 0
+	var endRefs map[string]api.Digest
+	cancelled := false // a cancel is in the log before the end
+	for _, e := range s.entries {
+		count[e.Kind+" "+strconv.Itoa(e.Attempt)]++
+		last = max(last, e.Attempt)
+		if e.Kind == "dispatch.cancel_requested" && !slices.ContainsFunc(ends[e.Attempt], func(e end) bool { return e.state != api.EventNeedsInput }) {
+			cancelled = true
+		}
+		if event, ok := endEvent(e.Kind); ok {
+			ends[e.Attempt] = append(ends[e.Attempt], end{event, api.Reason(e.Detail.Reason)})
+			endRefs = e.Refs
+		}
+	}
+	if s.record == nil {
+		if s.answered || len(s.entries) > 0 {
+			say("LOST: it was accepted (answered: %v, entries: %d) and there is no record", s.answered, len(s.entries))
+		}
+		return bad
+	}
+	if n := count["dispatch.accepted 1"]; n != 1 {
+		say("DOUBLED or LOST: accepted %d times", n)
+	}
+	for attempt := 1; attempt <= last; attempt++ {
+		s.wrongAttempt(attempt, last, cancelled, count, ends[attempt], say)
+	}
+	if r := s.record; len(ends[last]) == 0 || r.State != ends[last][len(ends[last])-1].state || r.Reason != ends[last][len(ends[last])-1].reason || r.Attempt != last {
+		say("UNTRUE: its record says attempt %d is %s %s, the log that attempt %d is %v", r.Attempt, r.State, r.Reason, last, ends[last])
+	}
+	s.wrongContent(endRefs, say)
+	return bad
+}
+
+// wrongAttempt checks one attempt.
+func (s *story) wrongAttempt(attempt, last int, cancelled bool, count map[string]int, ends []end, say func(string, ...any)) {
+	if n := count["dispatch.started "+strconv.Itoa(attempt)]; n > 1 {
+		say("DOUBLED: attempt %d was started %d times", attempt, n)
+	}
+	if n := count["dispatch.answered "+strconv.Itoa(attempt)]; attempt > 1 && n != 1 {
+		say("DOUBLED or LOST: attempt %d has %d answers", attempt, n)
+	}
+	if pids := s.did(attempt, failpoint.WorkerAgent); len(pids) > 1 {
+		say("DOUBLED: the agent of attempt %d was started %d times, by %v", attempt, len(pids), pids)
+	}
+	// A question is an end that another may follow, when nobody answers it.
+	if len(ends) > 1 && ends[0].state == api.EventNeedsInput {
+		if e := ends[1]; !(cancelled && e.state == api.EventCancelled) && e != (end{api.EventFailed, api.ReasonTimeout}) || attempt != last {
+			say("UNTRUE: the question of attempt %d ended with %s", attempt, e)
+		}
+		ends = ends[:1]
+	}
+	if len(ends) != 1 {
+		say("DOUBLED or LOST: attempt %d ended %d times: %v", attempt, len(ends), ends)
+		return
+	}
+	if allowed := s.allowed(attempt, cancelled); !slices.Contains(allowed, ends[0]) {
+		say("UNTRUE: attempt %d ended with %s, it must be one of %v (killed %v, of those blindly %v)", attempt, ends[0], allowed, s.killed, s.blindly)
+	}
+}
+
+// allowed is how an attempt may have ended, given what its workers did and
+// which were killed. That the service was killed is no reason for anything.
+func (s *story) allowed(attempt int, cancelled bool) []end {
+	want := s.kind.want[min(attempt, len(s.kind.want))-1]
+	if cancelled && !s.kind.cancel {
+		want = end{api.EventCancelled, ""}
+	}
+	if len(s.did(attempt, failpoint.WorkerResultPlaced)) > 0 {
+		return []end{want}
+	}
+	dead := end{api.EventFailed, api.ReasonLost}
+	if cancelled {
+		dead = end{api.EventCancelled, ""}
+	}
+	var allowed []end
+	for _, pid := range s.did(attempt, failpoint.WorkerBegin) {
+		if s.killed[pid] {
+			allowed = append(allowed, dead)
+		}
+	}
+	for _, pid := range s.did(attempt, failpoint.WorkerResultFile) {
+		if s.blindly[pid] { // its last step may be done and not noted
+			allowed = append(allowed, want)
+		}
+	}
+	if cancelled && len(s.did(attempt, failpoint.WorkerProceed)) == 0 {
+		allowed = append(allowed, dead) // it never began
+	}
+	return allowed
+}
+
+// wrongContent checks that what the end promises is there.
+func (s *story) wrongContent(endRefs map[string]api.Digest, say func(string, ...any)) {
+	r := s.record
+	sealed := len(s.did(r.Attempt, failpoint.WorkerResultPlaced)) > 0
+	if s.stopped && r.CancelBy == "" && r.State == api.EventCancelled || r.State == api.EventCancelled && r.CancelBy == "" {
+		say("UNTRUE: cancelled by nobody")
+	}
+	if (r.Result != "") != sealed && len(s.blindly) == 0 {
+		say("LOST: its worker sealed a result (%v), the record has %q", sealed, r.Result)
+	}
+	if r.Result != endRefs["result"] {
+		say("UNTRUE: the record has the result %q, the log %q", r.Result, endRefs["result"])
+	}
+	var patch api.Digest
+	if r.Outcome != nil && r.Outcome.Patch != nil {
+		patch = r.Outcome.Patch.Digest
+		if got := api.DigestOf(s.patch); got != patch {
+			say("LOST: its patch has the digest %s, the record promises %s", got, patch)
+		}
+		if s.applied != "" {
+			say("UNTRUE: its patch: %s", s.applied)
+		}
+	}
+	if patch != endRefs["patch"] {
+		say("UNTRUE: the record has the patch %q, the log %q", patch, endRefs["patch"])
+	}
+	if sealed && s.kind.patch && r.State != api.EventCancelled {
+		if patch == "" {
+			say("LOST: there is no patch")
+		}
+		if s.log != s.kind.log {
+			say("LOST: its log is %q, want %q", s.log, s.kind.log)
+		}
+	}
+}
+
+// gaps is what is wrong with the order of the whole log.
+func gaps(log []entry) (bad []string) {
+	for i, e := range log {
+		if e.Seq != uint64(i) {
+			return []string{fmt.Sprintf("LOST: entry %d of the log has the number %d", i, e.Seq)}
+		}
+	}
+	return nil
+}
+
+// changed is what a longer log lost of an earlier reading.
+func changed(earlier, now []entry) (bad []string) {
+	for i, e := range earlier {
+		if i >= len(now) || now[i].leaf != e.leaf {
+			return []string{fmt.Sprintf("LOST: entry %d of the log is not what it was", i)}
+		}
+	}
+	return nil
+}
+
+// story gathers what is known of a dispatch that is over.
+func (k *trial) story(j *job, log []entry, hits []hit, killed, blindly map[int]bool) *story {
+	k.t.Helper()
+	s := &story{id: j.id, kind: j.kind, answered: j.answered, stopped: j.stopped, killed: map[int]bool{}, blindly: map[int]bool{}}
+	for _, e := range log {
+		if e.Dispatch == j.id {
+			s.entries = append(s.entries, e)
+		}
+	}
+	for _, h := range hits {
+		if attemptOf(j.id, h.subject) > 0 {
+			s.hits = append(s.hits, h)
+			if killed[h.pid] {
+				s.killed[h.pid] = true
+			}
+			if blindly[h.pid] {
+				s.blindly[h.pid] = true
+			}
+		}
+	}
+	d, err := k.describe(j.id)
+	if err != nil {
+		return s
+	}
+	s.record = &d
+	if d.Outcome != nil && d.Outcome.Patch != nil {
+		if err := k.insist("GET", runtimePath+"/"+j.id+"/patch", nil, &s.patch); err != nil {
+			s.applied = err.Error()
+		} else {
+			s.applied = k.apply(j.id, s.patch, d.State != api.EventCancelled)
+		}
+	}
+	s.log = k.text(j.id)
+	return s
+}
+
+// apply applies a patch to a fresh checkout with git itself, and says what is
+// wrong with what comes of it.
+func (k *trial) apply(id string, patch []byte, whole bool) string {
+	dir := "applied-" + id
+	defer os.RemoveAll(k.path(dir)) //nolint:errcheck // the world goes too
+	k.write(dir+"/p.patch", string(patch), 0o644)
+	if d := k.exec("git", "clone", "-q", "-s", k.path("repo"), k.path(dir, "tree")); d.status != 0 {
+		return d.String()
+	}
+	if d := k.exec("git", "-C", k.path(dir, "tree"), "apply", k.path(dir, "p.patch")); d.status != 0 {
+		return d.String()
+	}
+	if b, err := os.ReadFile(k.path(dir, "tree/half.txt")); whole && (err != nil || string(b) != "half\n") {
+		return fmt.Sprintf("half.txt is %q %v", b, err)
+	}
+	return ""
+}
