@@ -28,11 +28,6 @@ type Removal struct {
 	By    Principal `json:"by,omitempty"` // who asked; absent where the service did so by itself
 }
 
-// GCRequest asks for the removal of what the service's rules say.
-type GCRequest struct {
-	DryRun bool `json:"dryRun,omitempty"` // say what would be removed, and why, and change nothing
-}
-
 // GCReport is what a collection removed, or would.
 type GCReport struct {
 	DryRun     bool       `json:"dryRun,omitempty"`

@@ -43,8 +43,9 @@ type ServiceStatus struct {
 	ConfigFile    string         `json:"configFile,omitempty"` // that was read; empty: the defaults hold
 	Metrics       string         `json:"metrics,omitempty"`    // where they are served; empty: they are not
 	Tracing       string         `json:"tracing,omitempty"`    // where spans go; empty: they are not exported
-	Disk          *DiskUse       `json:"disk,omitempty"`    // absent until it was measured
-	OneShot       *OneShot       `json:"oneShot,omitempty"` // absent when the service lasts until it is stopped
+	Disk          *DiskUse       `json:"disk,omitempty"`       // absent until it was measured
+	DiskError     string         `json:"diskError,omitempty"`  // why it could not be
+	OneShot       *OneShot       `json:"oneShot,omitempty"`    // absent when the service lasts until it is stopped
 }
 
 // OneShot is how long a service stays that was started for a command.

@@ -3,9 +3,10 @@
 //
 // What Put returns is durable, and what is read is verified: a file whose
 // bytes are no longer those of its name is an integrity error that names
-// both. The package never follows a link out of the store, never deletes,
-// and knows nothing of what the content means. It reads index.json and does
-// not write it, once the layout has been made.
+// both. The package never follows a link out of the store, removes only what
+// a Sweep is told to and nobody holds, and knows nothing of what the content
+// means. It reads index.json and does not write it, once the layout has been
+// made.
 //
 // It carries the storage side of R-C4 (content-addressed artifacts) and R-D5
 // (content-addressed results).
@@ -52,6 +53,9 @@ type Config struct {
 	// Private makes everything readable by its owner only. A catalog is not
 	// private; the run-time store is.
 	Private bool
+	// Swept says that there are sweeps of it, so that everything must be put
+	// under a Hold: anything else is refused.
+	Swept bool
 }
 
 func (c Config) fileMode() fs.FileMode {
@@ -74,6 +78,8 @@ type Store struct {
 	cfg  Config
 	root *os.Root
 	oci  *oci.ReadOnlyStorage
+
+	holds holds
 }
 
 // Create makes an empty store and opens it. A directory that holds anything

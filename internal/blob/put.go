@@ -15,12 +15,16 @@ import (
 	"runtime"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
 // Put stores b and returns its digest. When it returns without an error the
 // blob survives a power cut.
 func (s *Store) Put(ctx context.Context, b []byte) (api.Digest, error) {
 	d := api.DigestOf(b)
+	if err := s.take(ctx, d); err != nil {
+		return d, err
+	}
 	have, err := s.keep(ctx, d)
 	if have || err != nil {
 		return d, err
@@ -45,6 +49,9 @@ func (s *Store) PutStream(ctx context.Context, r io.Reader) (d api.Digest, size 
 		err = api.Errorf(api.CodeTooLarge, "larger than %d bytes", int64(MaxSize))
 	}
 	d = api.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))
+	if err == nil {
+		err = s.take(ctx, d)
+	}
 	if err := s.land(f, temp, blobPath(d), err); err != nil {
 		return "", 0, fmt.Errorf("content store %s: write a blob: %w", s.cfg.Dir, err)
 	}
@@ -76,12 +83,14 @@ func (s *Store) land(f *os.File, temp, final string, err error) error {
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())
+	failpoint.Hit(failpoint.BlobWritten, final)
 	if err == nil {
 		err = s.root.Rename(temp, final)
 	}
 	if err != nil {
 		return errors.Join(err, s.root.Remove(temp))
 	}
+	failpoint.Hit(failpoint.BlobPlaced, final)
 	return s.syncDir(path.Dir(final))
 }
 

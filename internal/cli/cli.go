@@ -132,7 +132,7 @@ Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick aud
 		t.elsewhere("up", "Start a private service for this account that lasts", "bailiwickd", "start"),
 		t.elsewhere("doctor", "Check this machine and say what to mend", "bailiwickd", "doctor"),
 		t.downCommand(), t.statusCommand(), t.versionCommand(),
-		t.dispatchCommand(), t.canCommand(), t.auditCommand(),
+		t.dispatchCommand(), t.canCommand(), t.auditCommand(), t.gcCommand(),
 	)
 	return root
 }

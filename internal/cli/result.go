@@ -80,6 +80,7 @@ func (t *tree) printDispatch(d api.Dispatch) error {
 	if id := d.Trace.ID(); id != "" {
 		t.row("trace", "%s", id)
 	}
+	t.printKept(d)
 	t.row("mode", "%s", modeText(d.Mode))
 	return nil
 }

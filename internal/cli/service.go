@@ -71,7 +71,7 @@ func awaitGone(ctx context.Context, socket string, was fs.FileInfo) error {
 	defer tick.Stop()
 	for {
 		now, err := os.Lstat(socket)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && !(os.SameFile(was, now) && was.ModTime().Equal(now.ModTime())) {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (!os.SameFile(was, now) || !was.ModTime().Equal(now.ModTime())) {
 			return nil
 		}
 		select {
@@ -135,6 +135,7 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 	}
 	t.row("dispatches", "%s", strings.Join(counts, ", "))
 	t.row("isolation", "%s", strings.Join(s.Isolation, "\n"))
+	t.printDisk(s.Disk, s.DiskError)
 	t.row("socket", "%s", s.Socket)
 	if s.Metrics != "" {
 		t.row("metrics", "%s", s.Metrics)

@@ -23,10 +23,11 @@ import (
 // settings are what the service's configuration file says. The zero value is
 // what holds without one.
 type settings struct {
-	File    string // "" when there is none
-	Log     logSettings
-	Metrics metricsSettings
-	Tracing tracingSettings
+	File      string // "" when there is none
+	Log       logSettings
+	Metrics   metricsSettings
+	Tracing   tracingSettings
+	Retention retentionSettings
 }
 
 type logSettings struct {
@@ -46,10 +47,11 @@ type tracingSettings struct {
 // its reader here.
 func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 	return map[string]func(*yaml.Node){
-		"version": r.version,
-		"log":     r.log,
-		"metrics": r.metrics,
-		"tracing": r.tracing,
+		"version":   r.version,
+		"log":       r.log,
+		"metrics":   r.metrics,
+		"tracing":   r.tracing,
+		"retention": r.retention,
 	}
 }
 

@@ -332,4 +332,3 @@ func (s *Service) decidePin(ctx context.Context, principal api.Principal, id api
 }
 
 var _ retain.Dispatches = (*Service)(nil)
-

@@ -23,6 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/retain"
 )
 
 const (
@@ -38,6 +39,7 @@ const (
 type Config struct {
 	Dispatch *dispatch.Service
 	Ledger   *audit.Ledger
+	Retain   *retain.Keeper
 	Login    func(uid uint32) (string, error) // name of an account; an error when it has none
 	Status   func(context.Context) (api.ServiceStatus, error)
 	Now      func() time.Time
@@ -80,12 +82,16 @@ func (s *Server) calls() map[string]handler {
 		"GET /v1/runtime/dispatches/{id}":         s.describe,
 		"POST /v1/runtime/dispatches/{id}/cancel": s.cancel,
 		"POST /v1/runtime/dispatches/{id}/answer": s.answerQuestion,
+		"POST /v1/runtime/dispatches/{id}/pin":    s.pin(true),
+		"POST /v1/runtime/dispatches/{id}/unpin":  s.pin(false),
 		"GET /v1/runtime/dispatches/{id}/log":     s.log,
 		"GET /v1/runtime/dispatches/{id}/patch":   s.patch,
 		"GET /v1/runtime/dispatches/{id}/output":  s.output,
 		"POST /v1/runtime/can":                    s.can,
 		"GET /v1/operator/status":                 s.operator(policy.ActionStatusRead, s.status),
 		"GET /v1/operator/log":                    s.operator(policy.ActionAuditRead, s.entries),
+		"GET /v1/operator/gc":                     s.operator(policy.ActionServiceGC, s.collect(true)),
+		"POST /v1/operator/gc":                    s.operator(policy.ActionServiceGC, s.collect(false)),
 		"POST /v1/operator/stop":                  s.operator(policy.ActionServiceStop, s.stop),
 		"POST /v1/operator/stay":                  s.operator(policy.ActionServiceStay, s.stay),
 	}
@@ -196,7 +202,7 @@ func (s *Server) operator(action policy.Action, h handler) handler {
 		}
 		// A read that is allowed changes nothing and would make every look at
 		// the log longer; everything else is logged before it happens.
-		if !d.Allowed() || kind == record.KindStopRequested || action == policy.ActionServiceStay {
+		if !d.Allowed() || kind == record.KindStopRequested || action == policy.ActionServiceStay || action == policy.ActionServiceGC && r.Method == http.MethodPost {
 			if _, err := s.cfg.Ledger.Commit(r.Context(), d, record.Entry{Kind: kind, Detail: record.Access{Operation: string(action)}}, nil); err != nil {
 				return err
 			}

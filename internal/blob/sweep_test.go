@@ -1,0 +1,308 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+func newSwept(t *testing.T, swept bool) *Store {
+	t.Helper()
+	s, err := Create(Config{Dir: filepath.Join(t.TempDir(), "store"), Private: true, Swept: swept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// remove is a sweep of one blob that nothing durable refers to; while runs
+// between the moment at which that was found out and the removal.
+func remove(t *testing.T, s *Store, d api.Digest, while func()) (gone bool) {
+	t.Helper()
+	w, err := s.Sweep()
+	if err != nil {
+		t.Fatal(err)
+	}
+	while()
+	if gone, err = w.Remove(d); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	_, statErr := s.Stat(t.Context(), d)
+	if gone != errors.Is(statErr, fs.ErrNotExist) {
+		t.Fatalf("gone is %t and the file says %v", gone, statErr)
+	}
+	return gone
+}
+
+// An orphan is there already when somebody else puts the same bytes: the
+// sweep that has found it to be one must not remove it, whenever in its course
+// that happens. Without the hold it does: that is the positive control.
+func TestWhatIsPutAgainWhileASweepGoesOnIsKept(t *testing.T) {
+	for _, guarded := range []bool{true, false} {
+		t.Run(fmt.Sprintf("guarded=%t", guarded), func(t *testing.T) {
+			hold := func(s *Store) (context.Context, func()) {
+				if guarded {
+					return s.Hold(t.Context())
+				}
+				return t.Context(), func() {}
+			}
+			moments := map[string]func(s *Store, again func(context.Context)) bool{
+				"held since before the sweep": func(s *Store, again func(context.Context)) bool {
+					ctx, release := hold(s)
+					again(ctx)
+					defer release()
+					return remove(t, s, api.DigestOf([]byte("orphan")), func() {})
+				},
+				"put during the sweep and still held": func(s *Store, again func(context.Context)) bool {
+					ctx, release := hold(s)
+					defer release()
+					return remove(t, s, api.DigestOf([]byte("orphan")), func() { again(ctx) })
+				},
+				"put and released during the sweep": func(s *Store, again func(context.Context)) bool {
+					return remove(t, s, api.DigestOf([]byte("orphan")), func() {
+						ctx, release := hold(s)
+						again(ctx)
+						release()
+					})
+				},
+				"held before and released during the sweep": func(s *Store, again func(context.Context)) bool {
+					ctx, release := hold(s)
+					again(ctx)
+					return remove(t, s, api.DigestOf([]byte("orphan")), release)
+				},
+			}
+			for name, moment := range moments {
+				for how, put := range map[string]func(s *Store, ctx context.Context) error{
+					"Put": func(s *Store, ctx context.Context) error { _, err := s.Put(ctx, []byte("orphan")); return err },
+					"PutStream": func(s *Store, ctx context.Context) error {
+						_, _, err := s.PutStream(ctx, strings.NewReader("orphan"))
+						return err
+					},
+				} {
+					s := newSwept(t, guarded)
+					again := func(ctx context.Context) {
+						if err := put(s, ctx); err != nil {
+							t.Fatal(err)
+						}
+					}
+					ctx, release := s.Hold(t.Context())
+					again(ctx)
+					release()
+					if gone := moment(s, again); gone == guarded {
+						t.Errorf("%s, by %s: gone is %t", name, how, gone)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsReleasedIsRemovedByTheNextSweep(t *testing.T) {
+	s := newSwept(t, true)
+	ctx, release := s.Hold(t.Context())
+	d, err := s.Put(ctx, []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if !remove(t, s, d, func() {}) {
+		t.Error("it is still there")
+	}
+	if !remove(t, s, d, func() {}) {
+		t.Error("what is gone already is not gone")
+	}
+}
+
+func TestTwoHoldsOfOneBlobCountTwice(t *testing.T) {
+	s := newSwept(t, true)
+	first, releaseFirst := s.Hold(t.Context())
+	second, releaseSecond := s.Hold(t.Context())
+	d, err := s.Put(first, []byte("x"))
+	if _, again := s.Put(second, []byte("x")); err != nil || again != nil {
+		t.Fatal(err, again)
+	}
+	releaseFirst()
+	if remove(t, s, d, func() {}) {
+		t.Error("gone while the second holds it")
+	}
+	releaseSecond()
+	if !remove(t, s, d, func() {}) {
+		t.Error("nobody holds it and it is there")
+	}
+}
+
+// Whoever forgets to hold is refused, not swept. The control is a store that
+// is never swept.
+func TestASweptStoreTakesNothingThatIsNotHeld(t *testing.T) {
+	s, other := newSwept(t, true), newSwept(t, true)
+	over, release := s.Hold(t.Context())
+	release()
+	elsewhere, releaseElsewhere := other.Hold(t.Context())
+	defer releaseElsewhere()
+	for name, ctx := range map[string]context.Context{"no hold": t.Context(), "a hold that is over": over, "a hold of another store": elsewhere} {
+		if _, err := s.Put(ctx, []byte("x")); !errors.Is(err, errNotHeld) {
+			t.Errorf("%s: Put: %v", name, err)
+		}
+		if _, _, err := s.PutStream(ctx, strings.NewReader("x")); !errors.Is(err, errNotHeld) {
+			t.Errorf("%s: PutStream: %v", name, err)
+		}
+	}
+	if left, _ := os.ReadDir(filepath.Join(s.Dir(), tempDir)); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := newSwept(t, false).Put(t.Context(), []byte("x")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOneSweepAtATime(t *testing.T) {
+	s := newSwept(t, true)
+	w, err := s.Sweep()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sweep(); err == nil {
+		t.Error("a second sweep began beside the first")
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Sweep()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.End(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFilesAreListedWithTheirSizesAndStrangersLeftAlone(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		dir, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one per try
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Create(Config{Dir: filepath.Join(dir, "store")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		want := map[api.Digest]int64{}
+		for _, n := range rapid.SliceOfN(rapid.IntRange(0, 3000), 0, 20).Draw(r, "sizes") {
+			want[put(t, s, strings.Repeat("x", n))] = int64(n)
+		}
+		if err := os.WriteFile(filepath.Join(s.Dir(), "blobs/sha256/stranger"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Files(t.Context(), func(f File) error {
+			if size, ok := want[f.Digest]; !ok || size != f.Size {
+				t.Errorf("file %v", f)
+			}
+			delete(want, f.Digest)
+			return nil
+		}); err != nil || len(want) > 0 {
+			t.Errorf("%v, not listed: %v", err, want)
+		}
+	})
+}
+
+func TestUnfinishedWritesAreDropped(t *testing.T) {
+	s := newSwept(t, true)
+	for name, kept := range map[string]bool{"a.part": false, "note": true} {
+		path := filepath.Join(s.Dir(), tempDir, name)
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.DropUnfinished(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); (err == nil) != kept {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Many put the same few blobs and note them while a sweeper removes whatever
+// is not noted: what is noted is there.
+func TestNothingThatIsReferredToIsEverSwept(t *testing.T) {
+	s := newSwept(t, true)
+	var mu sync.Mutex
+	noted := map[api.Digest]int{} // by how many
+	var writers, sweeper sync.WaitGroup
+	done := make(chan struct{})
+	for i := range 8 {
+		writers.Go(func() {
+			for n := range 60 {
+				ctx, release := s.Hold(t.Context())
+				d, err := s.Put(ctx, fmt.Appendf(nil, "blob %d", (i+n)%10))
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				noted[d]++
+				mu.Unlock()
+				release()
+				if _, err := s.Stat(t.Context(), d); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				if n%3 == 0 && i%2 == 0 {
+					noted[d]--
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	sweeper.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			w, err := s.Sweep()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			keep := map[api.Digest]bool{}
+			for d, n := range noted {
+				keep[d] = n > 0
+			}
+			mu.Unlock()
+			err = s.Files(t.Context(), func(f File) error {
+				if keep[f.Digest] {
+					return nil
+				}
+				_, err := w.Remove(f.Digest)
+				return err
+			})
+			if err := errors.Join(err, w.End()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	writers.Wait()
+	close(done)
+	sweeper.Wait()
+	for d, n := range noted {
+		if _, err := s.Stat(t.Context(), d); n > 0 && err != nil {
+			t.Error(err)
+		}
+	}
+}

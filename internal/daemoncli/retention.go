@@ -1,0 +1,113 @@
+package daemoncli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/retain"
+)
+
+// retentionSettings are what may go, and how often the service looks. Content
+// and evidence stay unless the file says otherwise: nobody's results vanish by
+// surprise. Checkouts are a cache and do not.
+type retentionSettings struct {
+	Every time.Duration
+	Rules retain.Rules
+}
+
+// rules returns the settings with what the file does not say.
+func (s retentionSettings) rules() retentionSettings {
+	if s.Every == 0 {
+		s.Every = time.Hour
+	}
+	if s.Rules.Checkouts.Age == 0 {
+		s.Rules.Checkouts.Age = 7 * 24 * time.Hour
+	}
+	if s.Rules.Checkouts.Size == 0 {
+		s.Rules.Checkouts.Size = 20 << 30
+	}
+	return s
+}
+
+func (r *settingsReader) retention(n *yaml.Node) {
+	to := &r.s.Retention
+	r.Fields(n, "retention", map[string]func(*yaml.Node){
+		"every": func(n *yaml.Node) {
+			if to.Every = r.age(n, "retention.every"); to.Every != 0 && to.Every < time.Minute {
+				r.At(n, "retention.every: %s is too often: at least 1m", to.Every)
+			}
+		},
+		"checkouts": func(n *yaml.Node) {
+			r.Fields(n, "retention.checkouts", map[string]func(*yaml.Node){
+				"age":  func(n *yaml.Node) { to.Rules.Checkouts.Age = r.age(n, "retention.checkouts.age") },
+				"size": func(n *yaml.Node) { to.Rules.Checkouts.Size = r.size(n, "retention.checkouts.size") },
+			})
+		},
+		"content": func(n *yaml.Node) {
+			r.Fields(n, "retention.content", map[string]func(*yaml.Node){
+				"age":   func(n *yaml.Node) { to.Rules.Content.Age = r.age(n, "retention.content.age") },
+				"count": func(n *yaml.Node) { to.Rules.Content.Count = r.Count(n, "retention.content.count") },
+				"size":  func(n *yaml.Node) { to.Rules.Content.Size = r.size(n, "retention.content.size") },
+			})
+		},
+		"evidence": func(n *yaml.Node) {
+			r.Fields(n, "retention.evidence", map[string]func(*yaml.Node){
+				"age": func(n *yaml.Node) { to.Rules.Evidence = r.age(n, "retention.evidence.age") },
+			})
+		},
+	})
+	if err := to.Rules.Check(); err != nil {
+		r.At(n, "retention: %v", err)
+	}
+}
+
+// age reads a duration as it is written in Go, or a number of days such as
+// 30d.
+func (r *settingsReader) age(n *yaml.Node, what string) time.Duration {
+	var a ageText
+	r.Scalar(n, what, &a)
+	return time.Duration(a)
+}
+
+func (r *settingsReader) size(n *yaml.Node, what string) int64 {
+	var b api.Bytes
+	r.Scalar(n, what, &b)
+	return int64(b)
+}
+
+type ageText time.Duration
+
+// UnmarshalText refuses everything that is not a positive duration of at most
+// a hundred years.
+func (a *ageText) UnmarshalText(b []byte) error {
+	text := string(b)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err == nil && n > 0 && n <= 36525 && strconv.FormatUint(n, 10) == days {
+			*a = ageText(time.Duration(n) * 24 * time.Hour) //nolint:gosec // G115: it is small
+			return nil
+		}
+	} else if v, err := time.ParseDuration(text); err == nil && v > 0 && v <= 36525*24*time.Hour {
+		*a = ageText(v)
+		return nil
+	}
+	return fmt.Errorf("%q: want a time such as 30d or 12h, above 0 and at most 36525d", text)
+}
+
+// keep opens what removes by the rules. Nothing writes blobs before the
+// dispatches are open, and those need the blobs: so it is last.
+func (s *service) keep(ctx context.Context) (err error) {
+	dirs, set := s.t.Dirs, s.set.Retention.rules()
+	s.retain, err = retain.Open(ctx, retain.Config{
+		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Rules: set.Rules, Every: set.Every,
+		Database: dirs.Store(), Attempts: filepath.Dir(filepath.Dir(dirs.Dispatch("x", 1))), Now: s.t.Now, Logger: s.logger,
+	})
+	return err
+}

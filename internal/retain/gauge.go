@@ -1,0 +1,126 @@
+package retain
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+const (
+	// quick is what measuring may take while somebody waits for it.
+	quick = 250 * time.Millisecond
+	// stale is how old a measurement may be that is shown, where measuring
+	// takes longer than that, before a new one is begun in the background.
+	stale = time.Minute
+)
+
+// gauge keeps the last measurement.
+type gauge struct {
+	wanted chan struct{} // has one when a measurement in the background is wanted
+
+	mu   sync.Mutex
+	last *api.DiskUse  // guarded by mu
+	took time.Duration // to measure that; guarded by mu
+}
+
+// Use returns what the disk holds: measured now where that is quick, else as
+// it was measured last. It never keeps its caller waiting, and returns nil
+// while a first measurement of much goes on.
+func (k *Keeper) Use(ctx context.Context) (*api.DiskUse, error) {
+	k.mu.Lock()
+	last, took := k.last, k.took
+	k.mu.Unlock()
+	if took <= quick {
+		short, cancel := context.WithTimeout(ctx, quick)
+		defer cancel()
+		now, err := k.measure(short)
+		if err == nil || short.Err() == nil || ctx.Err() != nil {
+			return now, err
+		}
+	}
+	if last == nil || k.cfg.Now().Sub(last.MeasuredAt) > stale {
+		select {
+		case k.wanted <- struct{}{}:
+		default:
+		}
+	}
+	return last, nil
+}
+
+// measure takes a new measurement. One that did not come to its end tells the
+// next caller of Use not to wait for one.
+func (k *Keeper) measure(ctx context.Context) (*api.DiskUse, error) {
+	begin := k.cfg.Now()
+	use, err := k.tally(ctx)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.took = k.cfg.Now().Sub(begin)
+	if err != nil {
+		if ctx.Err() != nil {
+			k.took = max(k.took, quick+1)
+		}
+		return nil, err
+	}
+	use.MeasuredAt = k.cfg.Now().UTC()
+	k.last = use
+	return use, nil
+}
+
+func (k *Keeper) tally(ctx context.Context) (*api.DiskUse, error) {
+	if err := k.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer k.leave()
+	v, err := k.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := v.heap.totals()
+	use := &api.DiskUse{Content: t.content, Evidence: t.evidence, Loose: t.loose, Rules: append([]string{}, k.cfg.Rules.Words()...)}
+	if use.Database, err = bytesBelow(ctx, k.cfg.Database); err != nil {
+		return nil, err
+	}
+	if use.Attempts, err = bytesBelow(ctx, k.cfg.Attempts); err != nil {
+		return nil, err
+	}
+	if k.cfg.Checkouts != nil {
+		if use.Checkouts, err = k.cfg.Checkouts.Bytes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(k.cfg.Database, &st); err != nil {
+		return nil, err
+	}
+	use.Free = int64(st.Bavail) * st.Bsize //nolint:gosec,unconvert // G115: what a file system can hold; the types differ between systems
+	return use, nil
+}
+
+// bytesBelow adds up the files of a folder. What goes away meanwhile, or
+// cannot be read, does not count.
+func bytesBelow(ctx context.Context, dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil || !e.Type().IsRegular() {
+			return nil //nolint:nilerr // see above
+		}
+		info, err := e.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return nil //nolint:nilerr // see above
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return n, err
+}

@@ -1,0 +1,297 @@
+package retain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// ErrKept is what Dispatches.MarkRemoved refuses with: the dispatch is pinned,
+// has not ended, or has been marked already.
+var ErrKept = errors.New("the dispatch is to be kept")
+
+// Dispatches is who has the records.
+type Dispatches interface {
+	// Items calls each for every dispatch, with every digest that it refers
+	// to. Where one cannot be told it fails: what is not known to be free stays.
+	Items(ctx context.Context, each func(Item) error) error
+	// MarkRemoved notes in the record what goes.
+	MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) error
+}
+
+// Checkouts is who has the cache of checkouts.
+type Checkouts interface {
+	// Trim removes those that l lets go and nobody uses, or with dryRun says
+	// which it would.
+	Trim(ctx context.Context, l Limit, dryRun bool) (Trimmed, error)
+	// Bytes is how much there is.
+	Bytes(ctx context.Context) (int64, error)
+}
+
+// Trimmed is what Checkouts.Trim did.
+type Trimmed struct {
+	Gone []api.GCRemove
+	Busy int // that the limit names and that are in use
+}
+
+// Config is what a Keeper is made of.
+type Config struct {
+	Store      *store.Store // opened with Migration among its migrations
+	Ledger     *audit.Ledger
+	Blobs      *blob.Store // opened as one that is swept
+	Dispatches Dispatches
+	Checkouts  Checkouts // nil: there is no such cache
+	Rules      Rules
+	Every      time.Duration // how often it collects by itself; 0: never
+	Database   string        // folder of the state database
+	Attempts   string        // folder of the attempts under way
+	Now        func() time.Time
+	Logger     *slog.Logger
+}
+
+// Migration is the schema of this package: when the last collection was, and
+// whether one marked what it has not removed yet.
+func Migration() store.Migration {
+	return store.Migration{Owner: "retain", Steps: []string{`
+CREATE TABLE retain_run (
+	one     INTEGER PRIMARY KEY CHECK (one = 1),
+	at      INTEGER NOT NULL, -- nanoseconds since 1970; 0: never
+	pending INTEGER NOT NULL  -- 1: what is marked may not be removed yet
+) STRICT;`}}
+}
+
+// Keeper collects, when asked and by itself, and measures.
+type Keeper struct {
+	cfg  Config
+	turn chan struct{} // has one while nobody collects or measures
+	gauge
+
+	stop context.CancelFunc
+	work sync.WaitGroup
+}
+
+// Open takes up a removal that an earlier service did not get to the end of,
+// in the background, and goes on by schedule.
+func Open(ctx context.Context, cfg Config) (*Keeper, error) {
+	if err := cfg.Rules.Check(); err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "retention: %w", err)
+	}
+	k := &Keeper{cfg: cfg, turn: make(chan struct{}, 1), gauge: gauge{wanted: make(chan struct{}, 1)}}
+	k.turn <- struct{}{}
+	last, pending, err := k.lastRun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	k.stop = stop
+	s := schedule{
+		every: cfg.Every, last: last, pending: pending, now: cfg.Now, wanted: k.wanted, jitter: rand.N[time.Duration],
+		collect: k.bySchedule, measure: func(ctx context.Context) { _, _ = k.measure(ctx) }, // Use says what is wrong
+	}
+	k.work.Go(func() { s.run(life) })
+	return k, nil
+}
+
+// Close ends what goes on in the background.
+func (k *Keeper) Close() error {
+	k.stop()
+	k.work.Wait()
+	return nil
+}
+
+func (k *Keeper) lastRun(ctx context.Context) (last time.Time, pending bool, err error) {
+	var at int64
+	err = k.cfg.Store.Read(ctx, func(v *store.View) error {
+		return v.Get("SELECT at, pending FROM retain_run", nil, &at, &pending)
+	})
+	if errors.Is(err, store.ErrNoRow) {
+		return time.Time{}, false, nil
+	}
+	if at == 0 {
+		return time.Time{}, pending, err
+	}
+	return time.Unix(0, at), pending, err
+}
+
+func (k *Keeper) bySchedule(ctx context.Context) {
+	report, err := k.Collect(ctx, "", false)
+	if err != nil && ctx.Err() == nil {
+		k.cfg.Logger.ErrorContext(ctx, "what may go was not removed; the next collection tries again", slog.Any("err", err))
+	}
+	if n := len(report.Dispatches) + len(report.Checkouts) + report.Unreferenced.Blobs; n > 0 {
+		k.cfg.Logger.InfoContext(ctx, "collected", slog.Int("dispatches", len(report.Dispatches)), slog.Int("checkouts", len(report.Checkouts)),
+			slog.Int("blobs", report.Unreferenced.Blobs), slog.Int64("bytes", report.Unreferenced.Bytes))
+	}
+}
+
+// Collect removes what the rules let go and what nothing refers to; by is who
+// asked, empty for the service itself. With dryRun it changes nothing. The
+// report of a collection that failed says what was marked: that is durable,
+// and its files go at the next one.
+func (k *Keeper) Collect(ctx context.Context, by api.Principal, dryRun bool) (api.GCReport, error) {
+	report := api.GCReport{DryRun: dryRun, Rules: append([]string{}, k.cfg.Rules.Words()...), Dispatches: []api.GCRemove{}, Checkouts: []api.GCRemove{}}
+	if err := k.enter(ctx); err != nil {
+		return report, err
+	}
+	defer k.leave()
+	if k.cfg.Checkouts != nil {
+		trimmed, err := k.cfg.Checkouts.Trim(ctx, k.cfg.Rules.Checkouts, dryRun)
+		report.Checkouts, report.Busy = append(report.Checkouts, trimmed.Gone...), trimmed.Busy
+		if err != nil {
+			return report, fmt.Errorf("checkouts: %w", err)
+		}
+	}
+	var err error
+	for range 10 {
+		// Somebody may pin a dispatch after it was looked at: look again.
+		if err = k.collect(ctx, by, &report); !errors.Is(err, ErrKept) {
+			break
+		}
+	}
+	return report, err
+}
+
+// enter waits for the turn.
+func (k *Keeper) enter(ctx context.Context) error {
+	select {
+	case <-k.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (k *Keeper) leave() { k.turn <- struct{}{} }
+
+// collect is one collection of content and evidence.
+func (k *Keeper) collect(ctx context.Context, by api.Principal, report *api.GCReport) (err error) {
+	// Before anything is looked at: what is stored from now on is spared.
+	sweep, err := k.cfg.Blobs.Sweep()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sweep.End()) }()
+	v, err := k.look(ctx)
+	if err != nil {
+		return err
+	}
+	report.Pinned, report.Waiting = v.pinned, v.waiting
+	loose := v.heap.loose(sweep.Spares)
+	now := k.cfg.Now().UTC()
+	plan := k.cfg.Rules.plan(v.mayGo, v.heap, now)
+	if report.DryRun {
+		for _, r := range plan {
+			report.Dispatches = append(report.Dispatches, r.report())
+		}
+		free := v.heap.loose(sweep.Spares)
+		report.Unreferenced, report.Kept = free.count(), v.heap.keptCount()
+		return nil
+	}
+	if err := k.mark(ctx, by, now, plan, report); err != nil {
+		return err
+	}
+	if err := k.logLoose(ctx, by, loose.count()); err != nil {
+		return err
+	}
+	if err := k.remove(ctx, sweep, v.heap, report); err != nil {
+		return err
+	}
+	report.Kept = v.heap.keptCount()
+	return k.cfg.Store.Update(ctx, func(tx *store.Tx) error {
+		_, err := tx.Exec("INSERT INTO retain_run(one, at, pending) VALUES (1, ?, 0) ON CONFLICT DO UPDATE SET at = excluded.at, pending = 0", now.UnixNano())
+		return err
+	})
+}
+
+func (r removal) report() api.GCRemove {
+	return api.GCRemove{Class: r.class, Dispatch: r.id, Rule: r.rule, Bytes: r.bytes}
+}
+
+// maxBatch is how many dispatches one entry names: as many as a list of an
+// entry holds.
+const maxBatch = 32
+
+// mark makes durable what goes: the marks and the entry that says so, in one
+// transaction a batch.
+func (k *Keeper) mark(ctx context.Context, by api.Principal, now time.Time, plan []removal, report *api.GCReport) error {
+	for len(plan) > 0 {
+		n := 1
+		for n < min(len(plan), maxBatch) && plan[n].class == plan[0].class && plan[n].rule == plan[0].rule {
+			n++
+		}
+		batch := plan[:n]
+		plan = plan[n:]
+		detail := record.Removal{Class: string(batch[0].class), Rule: batch[0].rule, Items: int64(n)}
+		for _, r := range batch {
+			detail.Dispatches, detail.Bytes = append(detail.Dispatches, string(r.id)), detail.Bytes+r.bytes
+		}
+		failpoint.Hit(failpoint.RetainCommit, string(batch[0].id))
+		_, err := k.cfg.Ledger.Record(ctx, record.Entry{Kind: record.KindRetentionRemoved, Principal: by, Detail: detail}, func(tx *store.Tx) error {
+			for _, r := range batch {
+				if err := k.cfg.Dispatches.MarkRemoved(tx, r.id, api.Removal{Class: r.class, At: now, Rule: r.rule, By: by}); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Exec("INSERT INTO retain_run(one, at, pending) VALUES (1, 0, 1) ON CONFLICT DO UPDATE SET pending = 1")
+			return err
+		})
+		failpoint.Hit(failpoint.RetainCommitted, string(batch[0].id))
+		if err != nil {
+			return err
+		}
+		for _, r := range batch {
+			report.Dispatches = append(report.Dispatches, r.report())
+		}
+	}
+	return nil
+}
+
+// logLoose logs that blobs go which no mark accounts for.
+func (k *Keeper) logLoose(ctx context.Context, by api.Principal, n api.GCCount) error {
+	if n.Blobs == 0 {
+		return nil
+	}
+	_, err := k.cfg.Ledger.Record(ctx, record.Entry{Kind: record.KindRetentionRemoved, Principal: by, Detail: record.Removal{
+		Class: classUnreferenced, Rule: "nothing refers to it", Items: int64(n.Blobs), Bytes: n.Bytes,
+	}}, nil)
+	return err
+}
+
+// classUnreferenced is what an entry calls blobs that nothing refers to.
+const classUnreferenced = "unreferenced"
+
+// remove removes the blobs that nothing in the heap refers to.
+func (k *Keeper) remove(ctx context.Context, sweep *blob.Sweep, h heap, report *api.GCReport) error {
+	for key, c := range h {
+		if !c.here || c.referred() {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		gone, err := sweep.Remove(key.digest())
+		if err != nil {
+			return err
+		}
+		failpoint.Hit(failpoint.RetainBlob, string(key.digest()))
+		if !gone {
+			report.Spared++
+			continue
+		}
+		c.here = false
+		report.Unreferenced.Blobs++
+		report.Unreferenced.Bytes += c.size
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// pin keeps a dispatch whatever the rules of retention say, or no longer.
+func (s *Server) pin(on bool) handler {
+	return func(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+		id, err := dispatchID(r)
+		if err != nil {
+			return err
+		}
+		d, err := s.cfg.Dispatch.Pin(r.Context(), who, id, on)
+		if err != nil {
+			return err
+		}
+		return answer(w, http.StatusOK, d)
+	}
+}
+
+// collect removes what the rules of retention let go; with dryRun it says what
+// that is.
+func (s *Server) collect(dryRun bool) handler {
+	return func(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+		report, err := s.cfg.Retain.Collect(r.Context(), who, dryRun)
+		if err != nil {
+			return err
+		}
+		return answer(w, http.StatusOK, report)
+	}
+}
