@@ -96,7 +96,7 @@ func (s *Service) lost(ctx context.Context, r row, dir string) (outcome, error) 
 	if r.record.CancelBy != "" {
 		o = outcome{event: api.EventCancelled, cancelBy: r.record.CancelBy, message: "the worker left no result"}
 	}
-	parts, err := record.LogParts(filepath.Join(dir, record.WorkLog))
+	parts, err := logParts(filepath.Join(dir, record.WorkLog))
 	if err != nil || len(parts) == 0 {
 		return o, err
 	}

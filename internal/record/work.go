@@ -1,11 +1,7 @@
 package record
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"strconv"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -30,35 +26,6 @@ const (
 // LogFile names the file of a log's folder whose first byte is at offset of
 // all that was written. Names sort as offsets do.
 func LogFile(offset int64) string { return fmt.Sprintf("%016d", offset) }
-
-// LogParts returns the files of a log's folder in order, each with its offset
-// and size, whether or not it is still being written. A folder that is not
-// there has none.
-func LogParts(dir string) ([]api.LogPart, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var parts []api.LogPart
-	for _, e := range entries {
-		offset, err := strconv.ParseInt(e.Name(), 10, 64)
-		if err != nil || LogFile(offset) != e.Name() {
-			return nil, fmt.Errorf("%s: %q is no part of a log", dir, e.Name())
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it gave way to a newer one
-		}
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, api.LogPart{Offset: offset, Size: info.Size()})
-	}
-	return parts, nil
-}
 
 // WorkerMessage is one line that a worker says of its progress. It carries no
 // authority: the outcome is in the signed result only.

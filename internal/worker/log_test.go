@@ -43,7 +43,7 @@ func TestTheLogKeepsItsBeginningAndItsEnd(t *testing.T) {
 		if written != int64(len(all)) || told != written {
 			t.Fatalf("%d written, %d counted, %d told", len(all), written, told)
 		}
-		onDisk, err := record.LogParts(filepath.Join(dir, record.WorkLog))
+		onDisk, err := os.ReadDir(filepath.Join(dir, record.WorkLog))
 		if err != nil || len(onDisk) != len(kept) {
 			t.Fatalf("parts %v, on disk %v: %v", kept, onDisk, err)
 		}

@@ -1,0 +1,188 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// chunkSize is how much of a log goes into one chunk.
+const chunkSize = 64 << 10
+
+// LogRequest says which part of a log is wanted.
+type LogRequest struct {
+	Attempt int   // 0 is the current one
+	Offset  int64 // of the first byte
+	Follow  bool  // go on until the attempt has ended
+}
+
+// Log gives each the log of an attempt in chunks.
+func (s *Service) Log(ctx context.Context, principal api.Principal, id api.DispatchID, req LogRequest, each func(api.Chunk) error) error {
+	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
+	if err != nil {
+		return err
+	}
+	if req.Attempt == 0 {
+		req.Attempt = r.record.Attempt
+	}
+	for {
+		changed, ended := s.cfg.Store.Committed(), (<-chan struct{})(nil)
+		s.mu.Lock()
+		if a := s.active[id]; a != nil {
+			changed, ended = a.changed, a.ended
+		}
+		s.mu.Unlock()
+		if r, _, err = s.row(ctx, id); err != nil {
+			return err
+		}
+		d, err := s.at(ctx, r.record, req.Attempt)
+		if err != nil {
+			return err
+		}
+		if d.State.Ended() {
+			return s.endedLog(ctx, &d, req.Offset, each)
+		}
+		if req.Offset, err = s.copyLive(ctx, r, req.Offset, each); err != nil {
+			return err
+		}
+		if !req.Follow {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.life.Done():
+			return api.Errorf(api.CodeUnavailable, "the service is stopping")
+		}
+	}
+}
+
+// copyLive hands over what a running attempt has written from offset on, and
+// returns where that ended.
+func (s *Service) copyLive(ctx context.Context, r row, offset int64, each func(api.Chunk) error) (int64, error) {
+	dir := filepath.Join(s.attemptDir(r), record.WorkLog)
+	parts, err := logParts(dir)
+	if err != nil {
+		return offset, err
+	}
+	files := map[int64]*os.File{}
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // only read
+		}
+	}()
+	for _, p := range parts {
+		f, err := os.Open(filepath.Join(dir, record.LogFile(p.Offset))) //nolint:gosec // G304: our own directory, a parsed offset
+		if err != nil {
+			return offset, nil //nolint:nilerr // it has given way to a newer part, or is collected by now: the next round knows
+		}
+		files[p.Offset] = f
+	}
+	// The files of an attempt are removed after its end is stored: until then
+	// what is not among them was never kept.
+	now, _, err := s.row(ctx, r.record.ID)
+	if err != nil || now.record.State.Ended() || now.record.Attempt != r.record.Attempt {
+		return offset, err
+	}
+	return copyParts(parts, offset, each, func(p api.LogPart) (io.ReadCloser, error) { return io.NopCloser(files[p.Offset]), nil })
+}
+
+func (s *Service) endedLog(ctx context.Context, d *api.Dispatch, offset int64, each func(api.Chunk) error) error {
+	if d.Outcome != nil {
+		err := s.kept(ctx, d)
+		if err != nil {
+			return err
+		}
+		open := func(p api.LogPart) (io.ReadCloser, error) {
+			r, _, err := s.blob(ctx, d, "log", api.Artifact{Digest: p.Digest, Size: p.Size})
+			return r, err
+		}
+		if offset, err = copyParts(d.Outcome.Log, offset, each, open); err != nil {
+			return err
+		}
+	}
+	return each(api.Chunk{Offset: offset, Ended: true})
+}
+
+// copyParts hands over what is kept of a log from offset on, and returns where
+// that ended.
+func copyParts(parts []api.LogPart, offset int64, each func(api.Chunk) error, open func(api.LogPart) (io.ReadCloser, error)) (int64, error) {
+	for _, p := range parts {
+		if p.Offset+p.Size <= offset {
+			continue
+		}
+		r, err := open(p)
+		if err != nil {
+			return offset, err
+		}
+		offset = max(offset, p.Offset)
+		if _, err = io.CopyN(io.Discard, r, offset-p.Offset); err == nil {
+			offset, err = forward(r, offset, each)
+		}
+		if err := errors.Join(err, r.Close()); err != nil {
+			return offset, err
+		}
+	}
+	return offset, nil
+}
+
+// forward hands over what r has, as the log from offset on, and returns where
+// it ended.
+func forward(r io.Reader, offset int64, each func(api.Chunk) error) (int64, error) {
+	buf := make([]byte, chunkSize)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if err := each(api.Chunk{Offset: offset, Data: buf[:n]}); err != nil {
+				return offset, err
+			}
+			offset += int64(n)
+		}
+		if errors.Is(err, io.EOF) {
+			return offset, nil
+		}
+		if err != nil {
+			return offset, err
+		}
+	}
+}
+
+// logParts returns the files of a log's folder in order, each with its offset
+// and size, whether or not it is still being written. A folder that is not
+// there has none.
+func logParts(dir string) ([]api.LogPart, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var parts []api.LogPart
+	for _, e := range entries {
+		offset, err := strconv.ParseInt(e.Name(), 10, 64)
+		if err != nil || record.LogFile(offset) != e.Name() {
+			return nil, fmt.Errorf("%s: %q is no part of a log", dir, e.Name())
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it gave way to a newer one
+		}
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, api.LogPart{Offset: offset, Size: info.Size()})
+	}
+	return parts, nil
+}
