@@ -11,6 +11,7 @@ BIN := $(CURDIR)/bin
 TOOLS := $(CURDIR)/.cache/tools
 GOLANGCI := $(TOOLS)/golangci-lint-2.15.0
 GOFUMPT := $(TOOLS)/gofumpt-0.12.0
+COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker
 
@@ -23,7 +24,7 @@ build: ## build the programs into bin/
 	@mkdir -p $(BIN)
 	go build -trimpath -buildvcs=false -ldflags "-X github.com/bailiwick-dev/bailiwick/api.commit=$(COMMIT)" -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
-setup: ## install what the tests need beside Go (Debian packages; root or sudo)
+setup: $(COLLECTOR) ## install what the tests need beside Go (Debian packages; root or sudo), build the collector that they send traces to
 	@scripts/setup
 
 $(GOLANGCI):
@@ -35,6 +36,11 @@ $(GOFUMPT):
 	@mkdir -p $(TOOLS)
 	GOBIN=$(TOOLS) go install mvdan.cc/gofumpt@v0.12.0
 	mv $(TOOLS)/gofumpt $@
+
+# A module of its own, with its checksums: nothing of it is a dependency of the programs.
+$(COLLECTOR): e2e/collector/go.mod e2e/collector/go.sum e2e/collector/main.go
+	@mkdir -p $(TOOLS)
+	cd e2e/collector && go build -trimpath -ldflags "-s -w" -o $@ .
 
 check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, unit tests with -race
 	@unformatted=$$($(GOFUMPT) -l .); test -z "$$unformatted" || { echo "gofumpt would change: $$unformatted" >&2; exit 1; }

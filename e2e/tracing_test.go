@@ -1,0 +1,316 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// collectorProgram is the OpenTelemetry Collector that make setup builds. Where
+// nobody has run that, it is built here.
+var collectorProgram = sync.OnceValues(func() (string, error) {
+	path, err := filepath.Abs("../.cache/tools/otelcol-0.150.0")
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, ".")
+	build.Dir, build.Env = "collector", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// span is one that the collector has received.
+type span struct {
+	TraceID, SpanID, ParentSpanID string
+	Name                          string
+	Start                         string `json:"startTimeUnixNano"`
+	End                           string `json:"endTimeUnixNano"`
+	Status                        struct{ Code int }
+	Attributes                    []struct {
+		Key   string
+		Value struct{ StringValue, IntValue string }
+	}
+}
+
+func (s span) attribute(key string) string {
+	for _, a := range s.Attributes {
+		if a.Key == key {
+			return a.Value.StringValue + a.Value.IntValue
+		}
+	}
+	return ""
+}
+
+// collector is a running OpenTelemetry Collector, and what it passed on.
+type collector struct {
+	t        *testing.T
+	endpoint string
+
+	mu    sync.Mutex
+	spans []span
+	text  bytes.Buffer
+	more  chan struct{} // has one when something came
+}
+
+// newCollector starts a collector on a loopback port. It hands what it
+// receives, as JSON, to a server of the test.
+func newCollector(t *testing.T, endpoint string) *collector {
+	t.Helper()
+	c := &collector{t: t, endpoint: endpoint, more: make(chan struct{}, 1)}
+	sink := httptest.NewServer(http.HandlerFunc(c.take))
+	t.Cleanup(sink.Close)
+	program, err := collectorProgram()
+	must(t, err)
+	listen := "{endpoint: \"" + strings.TrimPrefix(endpoint, "http://") + "\"}"
+	if path, ok := strings.CutPrefix(endpoint, "unix:"); ok {
+		listen = "{endpoint: \"" + path + "\", transport: unix}"
+	}
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(config, []byte(`
+receivers: {otlp: {protocols: {http: `+listen+`}}}
+exporters: {otlphttp: {endpoint: "`+sink.URL+`", encoding: json, compression: none, sending_queue: {enabled: false}}}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines: {traces: {receivers: [otlp], exporters: [otlphttp]}}
+`), 0o600))
+	cmd := exec.Command(program, "--config", config)
+	said, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	var log bytes.Buffer
+	buf := make([]byte, 4096)
+	for !strings.Contains(log.String(), "Everything is ready") {
+		n, err := said.Read(buf)
+		log.Write(buf[:n])
+		if err != nil {
+			t.Fatalf("the collector does not start: %s", log.String())
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, said) }()
+	return c
+}
+
+// take is what the collector passes on.
+func (c *collector) take(w http.ResponseWriter, r *http.Request) {
+	b, err := io.ReadAll(r.Body)
+	var doc struct {
+		ResourceSpans []struct {
+			ScopeSpans []struct{ Spans []span }
+		}
+	}
+	if err = errors.Join(err, json.Unmarshal(b, &doc)); err != nil {
+		c.t.Errorf("the collector passed on %q: %v", b, err)
+	}
+	c.mu.Lock()
+	c.text.Write(b)
+	for _, rs := range doc.ResourceSpans {
+		for _, ss := range rs.ScopeSpans {
+			c.spans = append(c.spans, ss.Spans...)
+		}
+	}
+	c.mu.Unlock()
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, "{}")
+}
+
+// await returns the spans of a trace, by name, once there is a dispatch among
+// them that has ended as outcome, and the span of its request.
+func (c *collector) await(trace, outcome string) map[string][]span {
+	c.t.Helper()
+	limit := time.After(30 * time.Second)
+	for {
+		byName := map[string][]span{}
+		whole := false
+		c.mu.Lock()
+		for _, s := range c.spans {
+			if s.TraceID == trace {
+				byName[s.Name] = append(byName[s.Name], s)
+				whole = whole || s.Name == "dispatch" && s.attribute("bailiwick.outcome") == outcome
+			}
+		}
+		c.mu.Unlock()
+		if whole {
+			return byName
+		}
+		select {
+		case <-c.more:
+		case <-limit:
+			c.t.Fatalf("the collector has no whole dispatch in trace %s: %+v", trace, byName)
+		}
+	}
+}
+
+func (c *collector) said() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
+}
+
+const (
+	callersTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	callersSpan  = "00f067aa0ba902b7"
+	callersEnv   = "TRACEPARENT=00-" + callersTrace + "-" + callersSpan + "-01"
+)
+
+// only returns the one span of a name.
+func only(t *testing.T, spans map[string][]span, name string) span {
+	t.Helper()
+	if len(spans[name]) != 1 {
+		t.Fatalf("%d spans are called %s: %+v", len(spans[name]), name, spans)
+	}
+	return spans[name][0]
+}
+
+// freePort is an address that nobody listens at.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
+func TestATraceGoesFromTheCallerToTheAgent(t *testing.T) {
+	t.Parallel()
+	for name, uid := range map[string]int{"root": 0, "user": ordinaryUID} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, uid)
+			c := newCollector(t, freePort(t))
+			w.write(serviceConfig, "version: 1\ntracing: {otlp: \""+c.endpoint+"\"}\n", 0o644)
+			w.repository("repo", map[string]string{"a.txt": "one\n"})
+			w.catalog(
+				subagent{name: "edit", script: `echo two > a.txt; printf %s "$TRACEPARENT" > outputs/trace`, more: "    verify: {command: [\"true\"]}\n"},
+				subagent{name: "fails", script: "echo never-in-a-span; exit 3"},
+			)
+			w.up()
+			plain := w.env
+			w.env = append(w.env, callersEnv)
+			d := w.dispatch("edit", "--source", "repo", "--set", "secret=never-in-a-span")
+			ended(t, d, api.EventFinished, "")
+			spans := c.await(callersTrace, "finished")
+			request, whole, attempt := only(t, spans, "POST /v1/runtime/dispatches"), only(t, spans, "dispatch"), only(t, spans, "attempt")
+			if request.ParentSpanID != callersSpan || whole.ParentSpanID != request.SpanID || attempt.ParentSpanID != whole.SpanID {
+				t.Errorf("caller %s, request %+v, dispatch %+v, attempt %+v", callersSpan, request, whole, attempt)
+			}
+			if d.Trace.ID() != callersTrace || d.Trace.Span() != request.SpanID {
+				t.Errorf("the record says %s", d.Trace)
+			}
+			for _, step := range []string{"integrity", "workspace", "jail", "baseline", "agent", "capture", "check"} {
+				s := only(t, spans, step)
+				if s.ParentSpanID != attempt.SpanID || s.Start < attempt.Start || s.End > attempt.End || s.Start > s.End {
+					t.Errorf("step %+v of attempt %+v", s, attempt)
+				}
+			}
+			if whole.attribute("bailiwick.dispatch") != string(d.ID) || whole.attribute("bailiwick.subagent") != "edit" || attempt.attribute("bailiwick.attempt") != "1" {
+				t.Errorf("the dispatch says of itself %+v", whole.Attributes)
+			}
+			// What the agent makes goes below its attempt.
+			if got, want := w.must("dispatch", "outputs", string(d.ID), "trace"), "00-"+callersTrace+"-"+attempt.SpanID+"-01"; got != want {
+				t.Errorf("the agent was given %q, want %q", got, want)
+			}
+			if out := w.must("dispatch", "show", string(d.ID)); !strings.Contains(out, callersTrace) {
+				t.Errorf("the trace is not shown: %s", out)
+			}
+
+			// A header that is none begins a trace of the service's own.
+			w.env = append(plain, "TRACEPARENT=00-"+strings.ToUpper(callersTrace)+"-"+callersSpan+"-01")
+			d = w.dispatch("fails")
+			ended(t, d, api.EventFailed, api.ReasonAgent)
+			if d.Trace.ID() == callersTrace || d.Trace.Check() != nil || d.Trace == "" {
+				t.Errorf("the trace is %q", d.Trace)
+			}
+			spans = c.await(d.Trace.ID(), "failed")
+			whole = only(t, spans, "dispatch")
+			if request = only(t, spans, "POST /v1/runtime/dispatches"); request.ParentSpanID != "" || whole.ParentSpanID != request.SpanID {
+				t.Errorf("request %+v, dispatch %+v", request, whole)
+			}
+			if whole.attribute("bailiwick.reason") != "agent" || whole.Status.Code != 2 {
+				t.Errorf("the dispatch is %+v", whole)
+			}
+			if strings.Contains(c.said(), "never-in-a-span") || strings.Contains(c.said(), w.me()) {
+				t.Error("spans have what was asked, what an agent wrote or who asked")
+			}
+		})
+	}
+}
+
+// A dispatch that a restarted service takes up ends in the trace in which it
+// began, and so does one whose question is answered.
+func TestATraceGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := gatedCold(t, 0)
+	c := newCollector(t, "unix:"+w.path("run/otlp.sock"))
+	w.write(serviceConfig, "version: 1\ntracing: {otlp: \""+c.endpoint+"\"}\n", 0o644)
+	w.up()
+	w.env = append(w.env, callersEnv)
+	id, _ := w.begun()
+	before := w.show(id)
+	kill(t, w.status().PID)
+	w.must("up")
+	w.openGate()
+	d := w.atEnd(id)
+	ended(t, d, api.EventFinished, "")
+	if d.Trace != before.Trace {
+		t.Errorf("the trace was %s and is %s", before.Trace, d.Trace)
+	}
+	spans := c.await(callersTrace, "finished")
+	whole, attempt := only(t, spans, "dispatch"), only(t, spans, "attempt")
+	if whole.ParentSpanID != before.Trace.Span() || attempt.ParentSpanID != whole.SpanID || only(t, spans, "agent").ParentSpanID != attempt.SpanID {
+		t.Errorf("below %s: dispatch %+v, attempt %+v", before.Trace, whole, attempt)
+	}
+}
+
+// Where nobody collects, and where something collects that never answers,
+// dispatches are what they are without.
+func TestACollectorInTroubleChangesNoDispatch(t *testing.T) {
+	t.Parallel()
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody says anything
+	must(t, err)
+	defer deaf.Close()
+	for name, endpoint := range map[string]string{"absent": freePort(t), "deaf": "http://" + deaf.Addr().String()} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 0)
+			w.write(serviceConfig, "version: 1\n"+w.metricsAt()+"tracing: {otlp: \""+endpoint+"\"}\n", 0o644)
+			w.catalog(subagent{name: "edit", script: "true"})
+			w.up()
+			for range 3 {
+				ended(t, w.dispatch("edit"), api.EventFinished, "")
+			}
+			if m := w.metrics(); m["bailiwick_trace_spans_exported_total"] != 0 || m["bailiwick_ready"] != 1 {
+				t.Errorf("exported %v, ready %v", m["bailiwick_trace_spans_exported_total"], m["bailiwick_ready"])
+			}
+			w.must("down")
+			if log := w.read("state/bailiwick/service.log"); !strings.Contains(log, "spans") {
+				t.Errorf("nothing is said of it: %s", log)
+			}
+		})
+	}
+}
