@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/checkout"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 )
 
@@ -106,7 +107,7 @@ func (a *ageText) UnmarshalText(b []byte) error {
 func (s *service) keep(ctx context.Context) (err error) {
 	dirs, set := s.t.Dirs, s.set.Retention.rules()
 	s.retain, err = retain.Open(ctx, retain.Config{
-		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Rules: set.Rules, Every: set.Every,
+		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Checkouts: checkout.New(dirs.Checkouts()), Rules: set.Rules, Every: set.Every,
 		Database: dirs.Store(), Attempts: filepath.Dir(filepath.Dir(dirs.Dispatch("x", 1))), Now: s.t.Now, Logger: s.logger,
 	})
 	return err

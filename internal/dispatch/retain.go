@@ -202,8 +202,8 @@ func appendDigests(to []api.Digest, v reflect.Value) []api.Digest {
 			to = appendDigests(appendDigests(to, key), v.MapIndex(key))
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			to = appendDigests(to, v.Field(i))
+		for _, field := range v.Fields() {
+			to = appendDigests(to, field)
 		}
 	}
 	return to

@@ -90,10 +90,8 @@ func (k *Keeper) tally(ctx context.Context) (*api.DiskUse, error) {
 	if use.Attempts, err = bytesBelow(ctx, k.cfg.Attempts); err != nil {
 		return nil, err
 	}
-	if k.cfg.Checkouts != nil {
-		if use.Checkouts, err = k.cfg.Checkouts.Bytes(ctx); err != nil {
-			return nil, err
-		}
+	if use.Checkouts, err = k.checkoutBytes(); err != nil {
+		return nil, err
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(k.cfg.Database, &st); err != nil {

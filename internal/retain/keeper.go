@@ -30,21 +30,6 @@ type Dispatches interface {
 	MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) error
 }
 
-// Checkouts is who has the cache of checkouts.
-type Checkouts interface {
-	// Trim removes those that l lets go and nobody uses, or with dryRun says
-	// which it would.
-	Trim(ctx context.Context, l Limit, dryRun bool) (Trimmed, error)
-	// Bytes is how much there is.
-	Bytes(ctx context.Context) (int64, error)
-}
-
-// Trimmed is what Checkouts.Trim did.
-type Trimmed struct {
-	Gone []api.GCRemove
-	Busy int // that the limit names and that are in use
-}
-
 // Config is what a Keeper is made of.
 type Config struct {
 	Store      *store.Store // opened with Migration among its migrations
@@ -145,12 +130,8 @@ func (k *Keeper) Collect(ctx context.Context, by api.Principal, dryRun bool) (ap
 		return report, err
 	}
 	defer k.leave()
-	if k.cfg.Checkouts != nil {
-		trimmed, err := k.cfg.Checkouts.Trim(ctx, k.cfg.Rules.Checkouts, dryRun)
-		report.Checkouts, report.Busy = append(report.Checkouts, trimmed.Gone...), trimmed.Busy
-		if err != nil {
-			return report, fmt.Errorf("checkouts: %w", err)
-		}
+	if err := k.trim(ctx, &report); err != nil {
+		return report, fmt.Errorf("checkouts: %w", err)
 	}
 	var err error
 	for range 10 {

@@ -18,7 +18,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func digest(n int) api.Digest { return api.DigestOf(fmt.Appendf(nil, "%d", n)) }
 
-// case0 is some dispatches: how many days ago each ended (0: it runs) with
+// situation is some dispatches: how many days ago each ended (0: it runs) with
 // content of 10 bytes of its own and evidence of 1.
 type situation struct {
 	rules Rules
@@ -143,7 +143,8 @@ func (m *model) run() (gone []string) {
 	for {
 		i, n := m.oldest()
 		c := m.rules.Content
-		if i < 0 || !(c.Age > 0 && noon.Sub(m.items[i].Ended) > c.Age || c.Count > 0 && n > c.Count || c.Size > 0 && m.total() > c.Size) {
+		over := i >= 0 && (c.Age > 0 && noon.Sub(m.items[i].Ended) > c.Age || c.Count > 0 && n > c.Count || c.Size > 0 && m.total() > c.Size)
+		if !over {
 			break
 		}
 		m.items[i].Content = nil

@@ -1,0 +1,95 @@
+package retain
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/checkout"
+)
+
+// Checkouts is who has the cache of checkouts. One that is in use is never
+// removed, whoever asks.
+type Checkouts interface {
+	List() ([]checkout.Entry, error)
+	// Remove refuses with checkout.ErrInUse.
+	Remove(e checkout.Entry) error
+	// Sweep removes what killed processes left.
+	Sweep() (int, error)
+}
+
+// expired is a checkout that a rule lets go.
+type expired struct {
+	checkout.Entry
+	rule string
+}
+
+// expire applies a limit: what was not used for Age goes, and then what was
+// used longest ago until the rest fits.
+func (l Limit) expire(list []checkout.Entry, now time.Time) (out []expired) {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b checkout.Entry) int { return a.LastUsed.Compare(b.LastUsed) })
+	var total int64
+	for _, e := range list {
+		total += e.Bytes
+	}
+	for _, e := range list {
+		switch {
+		case l.Age > 0 && now.Sub(e.LastUsed) > l.Age:
+			out = append(out, expired{e, ageRule(api.ClassCheckouts, l.Age)})
+		case l.Size > 0 && total > l.Size:
+			out = append(out, expired{e, sizeRule(api.ClassCheckouts, l.Size)})
+		default:
+			continue
+		}
+		total -= e.Bytes
+	}
+	return out
+}
+
+// trim keeps the cache within its rules. It is a cache: what goes is made
+// again when it is needed, so no entry says so.
+func (k *Keeper) trim(ctx context.Context, report *api.GCReport) error {
+	if k.cfg.Checkouts == nil {
+		return nil
+	}
+	if !report.DryRun {
+		if _, err := k.cfg.Checkouts.Sweep(); err != nil {
+			return err
+		}
+	}
+	list, err := k.cfg.Checkouts.List()
+	if err != nil {
+		return err
+	}
+	for _, e := range k.cfg.Rules.Checkouts.expire(list, k.cfg.Now()) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !report.DryRun {
+			err := k.cfg.Checkouts.Remove(e.Entry)
+			if errors.Is(err, checkout.ErrInUse) {
+				report.Busy++
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		report.Checkouts = append(report.Checkouts, api.GCRemove{Class: api.ClassCheckouts, Name: e.Key, Rule: e.rule, Bytes: e.Bytes})
+	}
+	return nil
+}
+
+func (k *Keeper) checkoutBytes() (n int64, err error) {
+	if k.cfg.Checkouts == nil {
+		return 0, nil
+	}
+	list, err := k.cfg.Checkouts.List()
+	for _, e := range list {
+		n += e.Bytes
+	}
+	return n, err
+}
