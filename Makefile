@@ -15,7 +15,7 @@ COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker
 
-.PHONY: help build check test demo bench soak fuzz setup clean
+.PHONY: help build check test demo bench soak kills mixed fuzz setup clean
 
 help: ## say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -61,10 +61,20 @@ demo: build ## the main job on a real repository, in a temporary directory
 bench: build setup ## print the figures of docs/benchmarks.md
 	go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/jail ./internal/audit ./internal/capture ./e2e
 
-soak: build setup ## the long counts: fuzzing and repeated crash tests
+soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
+	@$(MAKE) kills mixed
 	@$(MAKE) fuzz FUZZTIME=5m
+
+KILLS ?= 2000
+SEED ?= 20
+kills: setup ## kill service and workers KILLS times from SEED on, at every failpoint and at random, and check what comes of it
+	go test -v -timeout 240m -run 'TestNoPlug' ./e2e -kills $(KILLS) -seed $(SEED)
+
+SOAK ?= 30m
+mixed: setup ## a mixed load for SOAK, and whether memory, descriptors, processes, mounts and disk stay flat
+	go test -v -timeout 240m -run 'TestAMixedLoad' ./e2e -soak $(SOAK) -seed $(SEED)
 
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME

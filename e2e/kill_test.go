@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	killsFlag = flag.Int("kills", 0, "how many kills TestNoKill… tries beyond one at every failpoint")
+	killsFlag = flag.Int("kills", 0, "how many kills TestNoPlug… makes at least, beginning with one at every failpoint")
 	seedFlag  = flag.Uint64("seed", 20, "where the random choices of the kill harness and of the soak begin")
 )
 
@@ -73,6 +73,7 @@ type plan struct {
 	armed  []string
 	blind  time.Duration // of a random instant: how long after the round began
 	stop   time.Duration // when the service is asked to stop; 0 for not
+	gc     bool          // the service is asked to remove what its rules let go
 	kinds  []kind
 	pauses []time.Duration
 }
@@ -129,7 +130,9 @@ func (k *trial) planAt(name failpoint.Name, who string) plan {
 		count = 1 + k.rng.IntN(4)
 	case failpoint.ServiceStopping, failpoint.ServiceStopped, failpoint.ServiceClosed:
 		p.stop = time.Duration(1+k.rng.IntN(200)) * time.Millisecond
+	default: // the first time
 	}
+	p.gc = strings.HasPrefix(string(name), "retain.")
 	action := failpoint.Kill
 	if who == "both" {
 		action = failpoint.Stop // until the other has been killed
@@ -164,16 +167,15 @@ func (k *trial) load(p *plan, must string) {
 
 // tally is what a campaign has done.
 type tally struct {
-	kills     map[string]int // by whom and where
-	restarts  int
-	outcomes  map[string]int
-	total     int // dispatches
-	bad       []string
-	reached   map[failpoint.Name]bool // killed there
-	files     int                     // descriptors of the first service
-	seen      []entry                 // the log as it was read so far
-	rounds    int
-	bySeconds float64
+	kills    map[string]int // by whom and where
+	restarts int
+	outcomes map[string]int
+	total    int // dispatches
+	bad      []string
+	reached  map[failpoint.Name]bool // killed there
+	files    int                     // descriptors of the first service
+	seen     []entry                 // the log as it was read so far
+	rounds   int
 }
 
 func (s *tally) count() (n int) {
@@ -232,6 +234,14 @@ func (k *trial) round(n int, p plan, sum *tally) {
 		j := &job{id: fmt.Sprintf("%s%d-%d", k.prefix, n, i), kind: kind}
 		jobs = append(jobs, j)
 		callers.Go(func() { k.run(j, p.pauses[i]) })
+	}
+	if p.gc {
+		callers.Go(func() {
+			var report api.GCReport
+			if err := k.insist(http.MethodPost, "/v1/operator/gc", nil, &report); err != nil {
+				k.t.Errorf("gc: %v", err)
+			}
+		})
 	}
 	over := make(chan struct{})
 	go func() { callers.Wait(); close(over) }()
@@ -475,8 +485,9 @@ func TestNoPlugThatIsPulledChangesTheTruth(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		uid  int
-		step int
-	}{{"root", 0, 1}, {"user", ordinaryUID, 4}} {
+		step int // of the failpoints
+		part int // of the kills, in fifths
+	}{{"root", 0, 1, 4}, {"user", ordinaryUID, 4, 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var names []failpoint.Name
@@ -487,7 +498,7 @@ func TestNoPlugThatIsPulledChangesTheTruth(t *testing.T) {
 			}
 			began := time.Now()
 			t.Logf("seed %d", *seedFlag)
-			sum := campaign(t, c.uid, *seedFlag, names, *killsFlag/c.step)
+			sum := campaign(t, c.uid, *seedFlag, names, *killsFlag*c.part/5)
 			t.Logf("%s, in %s", sum, time.Since(began).Round(time.Second))
 			fmt.Printf("kills as %s, seed %d: %s, in %s\n", c.name, *seedFlag, sum, time.Since(began).Round(time.Second))
 			for _, name := range names {

@@ -168,7 +168,7 @@ func TestTheSearchForLeftoversFindsWhatIsPlanted(t *testing.T) {
 func TestAFirstStartThatIsKilledIsBegunAgain(t *testing.T) {
 	t.Parallel()
 	k := newTrial(t, 0, *seedFlag)
-	kills := 0
+	kills := map[failpoint.Name]int{}
 	for _, name := range []failpoint.Name{
 		failpoint.JailGroup, failpoint.JailGrouped, failpoint.JailLaunched, failpoint.JailClosed, failpoint.BlobWritten, failpoint.BlobPlaced,
 		failpoint.StoreCommit, failpoint.StoreCommitted, failpoint.RecoverBegin, failpoint.ServiceOpened, failpoint.ServiceListening,
@@ -179,16 +179,12 @@ func TestAFirstStartThatIsKilledIsBegunAgain(t *testing.T) {
 			k.arm(fmt.Sprintf("%s %d kill", name, n))
 			killed := k.up(func() {})
 			k.arm()
-			if killed == 0 && name != failpoint.ServiceListening {
+			if killed == 0 {
 				k.stopAll()
 				break // it is not passed so often
 			}
-			kills++
+			kills[name]++
 			hits, _ := k.hits(from)
-			if name == failpoint.ServiceListening {
-				<-k.current().ended
-				k.up(func() {})
-			}
 			j := &job{id: fmt.Sprintf("%s%s-%d", k.prefix, strings.NewReplacer(".", "-", "_", "-").Replace(string(name)), n), kind: kinds()[0]}
 			k.run(j, 0)
 			must(t, j.err)
@@ -196,10 +192,15 @@ func TestAFirstStartThatIsKilledIsBegunAgain(t *testing.T) {
 				t.Errorf("%s %d: %s", name, n, bad)
 			}
 			k.stopAll()
-			if name == failpoint.ServiceListening || n == 6 {
+			if n == 6 {
 				break
 			}
 		}
 	}
-	t.Logf("%d kills", kills)
+	t.Logf("kills: %v", kills)
+	for _, name := range []failpoint.Name{failpoint.BlobWritten, failpoint.BlobPlaced, failpoint.StoreCommit, failpoint.StoreCommitted} {
+		if kills[name] == 0 {
+			t.Errorf("nobody was killed at %s", name)
+		}
+	}
 }

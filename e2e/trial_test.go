@@ -69,10 +69,13 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("t%x-%x-", seed, os.Getpid()), bin: dir}
 	k.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
 	var subs []subagent
-	for _, kind := range kinds() {
+	for _, kind := range append(kinds(), chatter()) {
 		subs = append(subs, kind.subagent)
 	}
 	k.catalog(subs...)
+	// Few enough that a trial passes what removes the rest, and more than one
+	// round has.
+	k.write("config/bailiwick/service.yaml", "version: 1\nretention:\n  content: {count: 20}\n", 0o600)
 	k.mkdir("state/" + failpoint.Folder)
 	k.write("state/"+failpoint.Folder+"/"+failpoint.Record, "", 0o600)
 	t.Cleanup(func() {

@@ -154,7 +154,7 @@ func (s *story) wrongAttempt(attempt, last int, cancelled bool, count map[string
 	}
 	// A question is an end that another may follow, when nobody answers it.
 	if len(ends) > 1 && ends[0].state == api.EventNeedsInput {
-		if e := ends[1]; !(cancelled && e.state == api.EventCancelled) && e != (end{api.EventFailed, api.ReasonTimeout}) || attempt != last {
+		if e := ends[1]; (!cancelled || e.state != api.EventCancelled) && e != (end{api.EventFailed, api.ReasonTimeout}) || attempt != last {
 			say("UNTRUE: the question of attempt %d ended with %s", attempt, e)
 		}
 		ends = ends[:1]
