@@ -68,7 +68,7 @@ func (k *trial) run(j *job, pause time.Duration) {
 
 // plan is one round: where whom to kill, and what is asked for meanwhile.
 type plan struct {
-	who    string         // service, worker, both
+	who    string         // service, worker, both; asleep: the service, while a worker sleeps until the next service is there
 	at     failpoint.Name // empty: at a random instant
 	armed  []string
 	blind  time.Duration // of a random instant: how long after the round began
@@ -134,7 +134,7 @@ func (k *trial) planAt(name failpoint.Name, who string) plan {
 	}
 	p.gc = strings.HasPrefix(string(name), "retain.")
 	action := failpoint.Kill
-	if who == "both" {
+	if who == "both" || who == "asleep" {
 		action = failpoint.Stop // until the other has been killed
 	}
 	p.armed = append(before(name), fmt.Sprintf("%s %d %s", name, count, action))
@@ -153,10 +153,10 @@ func (k *trial) planBlind() plan {
 func (k *trial) load(p *plan, must string) {
 	all := kinds()
 	p.kinds = append(p.kinds, all[slices.IndexFunc(all, func(o kind) bool { return o.name == must })])
-	for len(p.kinds) < 4 {
+	for len(p.kinds) < 3 {
 		next := all[k.rng.IntN(len(all))]
-		if next.name == "late" && k.rng.IntN(3) > 0 {
-			continue // it takes a second
+		if (next.name == "late" || next.name == "waits") && k.rng.IntN(4) > 0 {
+			continue // they take a second
 		}
 		p.kinds = append(p.kinds, next)
 	}
@@ -384,8 +384,21 @@ func (a *assault) watch() {
 			a.noteKill(who+" "+string(h.name), h.pid, false)
 			continue
 		}
-		a.both(h, who)
+		if a.p.who == "asleep" {
+			a.asleep(h)
+		} else {
+			a.both(h, who)
+		}
 	}
+}
+
+// asleep kills the service while a worker has stopped itself, and wakes that
+// up when the next service has found it.
+func (a *assault) asleep(h hit) {
+	a.k.killService()
+	a.noteKill("service "+string(h.name), a.k.current().pid, false)
+	a.restart()
+	_ = syscall.Kill(h.pid, syscall.SIGCONT) // it has stopped, so it is still this process
 }
 
 // both kills a process that stopped itself together with its other half. A
@@ -453,17 +466,23 @@ func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills 
 		if strings.HasPrefix(string(name), "worker.") {
 			who = "worker"
 		}
-		if i%5 == int(seed%5) {
+		switch {
+		case i%5 == int(seed%5):
 			who = "both"
+		case who == "worker" && i%2 == 0:
+			who = "asleep"
 		}
 		k.round(n, k.planAt(name, who), sum)
 		n++
 	}
-	all := failpoint.Names()
+	all := dispatched()
 	for sum.count() < kills {
 		p := k.planBlind()
 		if k.rng.IntN(2) == 0 {
 			p = k.planAt(all[k.rng.IntN(len(all))], []string{"service", "both"}[k.rng.IntN(2)])
+			if strings.HasPrefix(string(p.at), "worker.") && k.rng.IntN(3) == 0 {
+				p = k.planAt(p.at, "asleep")
+			}
 		}
 		k.round(n, p, sum)
 		n++
@@ -491,7 +510,7 @@ func TestNoPlugThatIsPulledChangesTheTruth(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var names []failpoint.Name
-			for i, name := range failpoint.Names() {
+			for i, name := range dispatched() {
 				if i%c.step == 0 {
 					names = append(names, name)
 				}

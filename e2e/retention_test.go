@@ -1,0 +1,339 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+)
+
+// retention writes the rules of the service's configuration.
+func (w *world) retention(rules string) {
+	w.t.Helper()
+	w.write("config/bailiwick/service.yaml", "version: 1\nretention: "+rules+"\n", 0o600)
+}
+
+// maker is a subagent whose content differs from dispatch to dispatch.
+func maker() subagent {
+	return subagent{name: "makes", script: `set -e
+mkdir -p outputs
+cat inputs/input.json > made.txt
+cat inputs/input.json > outputs/out.json
+echo "log of $(cat inputs/input.json)"`}
+}
+
+// hasBlob reports whether the content is in the service's store.
+func (w *world) hasBlob(d api.Digest) bool {
+	w.t.Helper()
+	_, err := os.Stat(w.path("state/bailiwick/blobs/blobs/sha256", d.Hex()))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// whole fails the test unless everything that a record names is there, or none
+// of its content is.
+func (w *world) whole(d api.Dispatch, there bool) {
+	w.t.Helper()
+	content := []api.Digest{d.Input, d.Outcome.Patch.Digest, d.Outcome.Outputs[0].Digest, d.Outcome.Log[0].Digest}
+	for _, c := range content {
+		if w.hasBlob(c) != there {
+			w.t.Errorf("dispatch %s: content %s is there: %t", d.ID, c, !there)
+		}
+	}
+	for _, e := range []api.Digest{d.Manifest, d.Result} {
+		if !w.hasBlob(e) {
+			w.t.Errorf("dispatch %s: evidence %s is gone", d.ID, e)
+		}
+	}
+}
+
+func TestContentGoesByRuleAndEverythingSaysSo(t *testing.T) {
+	asBoth(t, func(t *testing.T, uid int) {
+		w := newWorld(t, uid)
+		w.repository("repo", map[string]string{"a.txt": "one\n"})
+		w.catalog(maker())
+		w.retention("{content: {count: 1}}")
+		w.up()
+		var made []api.Dispatch
+		for i := range 4 {
+			d := w.dispatch("makes", "--source", "repo", "--set", fmt.Sprintf("n=%d", i))
+			ended(t, d, api.EventFinished, "")
+			made = append(made, d)
+		}
+		w.must("dispatch", "patch", string(made[1].ID), "--to", w.path("copy.patch"))
+		w.must("dispatch", "pin", string(made[0].ID))
+		entries := w.must("audit", "list", "-o", "name")
+		dry := w.must("gc", "--dry-run")
+		for _, want := range []string{string(made[1].ID), string(made[2].ID), "by rule content.count 1", "would remove those of 2 dispatches", "1 pinned"} {
+			if !strings.Contains(dry, want) {
+				t.Errorf("the dry run lacks %q:\n%s", want, dry)
+			}
+		}
+		if w.must("audit", "list", "-o", "name") != entries {
+			t.Error("a dry run is in the log")
+		}
+		for _, d := range made {
+			w.whole(d, true)
+		}
+		said := w.must("gc")
+		if !strings.Contains(said, "removed those of 2 dispatches") {
+			t.Errorf("gc says:\n%s", said)
+		}
+		for i, d := range made {
+			w.whole(d, i == 0 || i == 3)
+		}
+		gone := string(made[1].ID)
+		for what, args := range map[string][]string{"patch": {"patch", gone}, "log": {"logs", gone}, "output": {"outputs", gone, "out.json"}} {
+			w.refused(1, []string{"the " + what + " of dispatch " + gone + " was removed at", "by rule content.count 1", "dispatch show"}, append([]string{"dispatch"}, args...)...)
+		}
+		w.must("dispatch", "patch", string(made[0].ID))
+		w.must("dispatch", "patch", string(made[3].ID))
+		shown := w.show(gone)
+		if len(shown.Removed) != 1 || shown.Removed[0].Class != api.ClassContent || shown.Removed[0].By != api.Principal(w.me()) {
+			t.Errorf("removed: %+v", shown.Removed)
+		}
+		kept, err := os.ReadFile(w.path("copy.patch"))
+		if err != nil || api.DigestOf(kept) != shown.Outcome.Patch.Digest {
+			t.Errorf("a copy that was kept does not fit the record: %v", err)
+		}
+		if text := w.must("dispatch", "show", gone); !strings.Contains(text, "content at") || !strings.Contains(text, "rule content.count 1") {
+			t.Errorf("show says:\n%s", text)
+		}
+		log := w.must("audit", "list", "--kind", "retention.removed")
+		if !strings.Contains(log, fmt.Sprintf(`removes content of 2 dispatches`)) || !strings.Contains(log, gone) || strings.Contains(log, string(made[0].ID)) {
+			t.Errorf("the log says:\n%s", log)
+		}
+		w.must("dispatch", "unpin", string(made[0].ID))
+		w.must("gc")
+		w.whole(made[0], false)
+		for _, kind := range []string{"dispatch.pinned", "dispatch.unpinned"} {
+			if log := w.must("audit", "list", "--kind", kind); strings.Count(log, "\n") != 1 || !strings.Contains(log, string(made[0].ID)) {
+				t.Errorf("%s: %q", kind, log)
+			}
+		}
+		var st api.ServiceStatus
+		for st.Disk == nil {
+			decode(t, w.must("status", "-o", "json"), &st)
+		}
+		if st.Disk.Content <= 0 || st.Disk.Evidence <= 0 || st.Disk.Database <= 0 || st.Disk.Free <= 0 || !slices.Contains(st.Disk.Rules, "content.count 1") {
+			t.Errorf("disk use %+v", st.Disk)
+		}
+	})
+}
+
+func TestWithoutRulesNobodysResultsGo(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(maker())
+	w.up()
+	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
+	said := w.must("gc")
+	if strings.Count(said, "kept: no rule lets any go") != 2 {
+		t.Errorf("gc says:\n%s", said)
+	}
+	w.whole(d, true)
+}
+
+// A question that waits and a dispatch that runs are not touched, whatever the
+// rules; what waited goes on from its content.
+func TestWhatWaitsOrRunsIsNotTouched(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(maker(), subagent{name: "asks", script: `
+if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo half > half.txt; mkdir -p .bailiwick; echo '{"question": "Which?"}' > .bailiwick/question.json; fi`})
+	w.retention("{content: {age: 1ns}, evidence: {age: 1ns}}")
+	w.up()
+	var d api.Dispatch
+	decode(t, w.try("dispatch", "run", "asks", "--source", "repo", "-o", "json", "-q").stdout, &d)
+	ended(t, d, api.EventNeedsInput, "")
+	other := w.dispatch("makes", "--source", "repo", "--set", "n=1")
+	var report api.GCReport
+	decode(t, w.must("gc", "-o", "json"), &report)
+	if report.Waiting != 1 || len(report.Dispatches) != 2 || w.hasBlob(other.Result) || w.hasBlob(other.Outcome.Patch.Digest) {
+		t.Fatalf("%+v", report)
+	}
+	w.must("dispatch", "answer", string(d.ID), "this")
+	done := w.show(string(d.ID))
+	for !done.State.Ended() {
+		decode(t, w.must("dispatch", "show", string(d.ID), "-o", "json"), &done)
+	}
+	ended(t, done, api.EventFinished, "")
+	if patch := w.must("dispatch", "patch", string(d.ID)); !strings.Contains(patch, "half.txt") || !strings.Contains(patch, "resumed.txt") {
+		t.Errorf("the earlier patch or the answer was not there: %s", patch)
+	}
+	w.must("gc")
+	after := w.show(string(d.ID)) // of which nothing but the record is left
+	if len(after.Removed) != 2 || len(after.Attempts) != 1 || after.Outcome.Patch.Digest != done.Outcome.Patch.Digest {
+		t.Errorf("%+v", after)
+	}
+	w.refused(1, []string{"was removed at"}, "dispatch", "patch", string(d.ID))
+}
+
+func TestRulesThatKeepEvidenceShorterThanContentAreRefused(t *testing.T) {
+	w := newWorld(t, 0)
+	w.catalog(maker())
+	for rules, want := range map[string]string{
+		"{content: {age: 30d}, evidence: {age: 29d}}":   "evidence is kept at least as long as content",
+		"{evidence: {age: 29d}}":                        "content stay for ever",
+		"{content: {count: 3}, evidence: {age: 9999d}}": "content stay for ever",
+		"{content: {age: 0d}}":                          "want a time such as 30d",
+		"{content: {age: -1h}}":                         "want a time such as 30d",
+		"{content: {size: lots}}":                       "retention.content.size",
+		"{content: {count: 0}}":                         "positive whole number",
+		"{evidence: {count: 3}}":                        `unknown key "count"`,
+		"{every: 1s}":                                   "too often",
+	} {
+		w.retention(rules)
+		w.refused(1, []string{"service.yaml:2:", want}, "up")
+	}
+	w.retention("{content: {age: 30d}, evidence: {age: 30d}}") // the control
+	w.up()
+}
+
+// Only the operator collects, and nobody takes away a pin of the operator's;
+// who owns a dispatch may pin it.
+func TestOnlyTheOperatorCollects(t *testing.T) {
+	w := newWorld(t, ordinaryUID)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(maker())
+	w.retention("{content: {age: 1ns}}")
+	w.up()
+	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
+	// The test is root, who may open every socket and is not the operator.
+	for _, c := range []struct{ method, path string }{
+		{http.MethodPost, "/v1/operator/gc"},
+		{http.MethodGet, "/v1/operator/gc"},
+		{http.MethodPost, "/v1/runtime/dispatches/" + string(d.ID) + "/pin"},
+		{http.MethodPost, "/v1/runtime/dispatches/" + string(d.ID) + "/unpin"},
+	} {
+		status, body := w.call(c.method, c.path, "", nil)
+		var e api.Error
+		if err := json.Unmarshal(body, &e); err != nil || status/100 == 2 || e.Code != api.CodeDenied && e.Code != api.CodeNotFound || e.AuditEntry == nil {
+			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
+		}
+	}
+	if status, _ := w.call(http.MethodPost, "/v1/runtime/gc", "", nil); status != http.StatusNotFound {
+		t.Errorf("/v1/runtime/gc: %d", status)
+	}
+	w.whole(d, true)
+	if shown := w.show(string(d.ID)); shown.Pinned != nil || shown.Removed != nil {
+		t.Errorf("%+v", shown)
+	}
+	w.must("gc") // the control: the operator may
+	w.whole(d, false)
+}
+
+// A kill at each moment of a removal: what was marked is removed by the next
+// service, what was not stays, and the log says exactly what is marked.
+//
+// proves R-A2
+func TestAKillWithinARemovalIsTakenUp(t *testing.T) {
+	for _, c := range []struct {
+		at     failpoint.Name
+		marked bool
+	}{{failpoint.RetainCommit, false}, {failpoint.RetainCommitted, true}, {failpoint.RetainBlob, true}} {
+		t.Run(string(c.at), func(t *testing.T) {
+			k := newTrial(t, 0, 7)
+			k.retention("{content: {count: 1}}")
+			k.up(func() {})
+			edits, fails := kinds()[0], kinds()[1]
+			var made []api.Dispatch
+			for i, kind := range []kind{fails, edits} { // whose patches differ
+				j := &job{id: fmt.Sprintf("gone-%d", i), kind: kind}
+				k.run(j, 0)
+				d, err := k.describe(j.id)
+				if err = errors.Join(err, j.err); err != nil {
+					t.Fatal(err)
+				}
+				made = append(made, d)
+			}
+			k.arm(string(c.at) + " 1 kill")
+			if err := k.ask(http.MethodPost, "/v1/operator/gc", nil, nil); err == nil {
+				t.Fatal("nobody was killed")
+			}
+			<-k.current().ended
+			k.up(func() {})
+			if wrong := settled(func() (wrong []string) {
+				d, err := k.describe(string(made[0].ID))
+				if err != nil || (len(d.Removed) == 1) != c.marked {
+					wrong = append(wrong, fmt.Sprintf("removed %v, %v", d.Removed, err))
+				}
+				if k.hasBlob(made[0].Outcome.Patch.Digest) == c.marked || !k.hasBlob(made[1].Outcome.Patch.Digest) {
+					wrong = append(wrong, "the wrong patch is there")
+				}
+				return wrong
+			}); wrong != nil {
+				t.Error(wrong)
+			}
+			n := 0
+			for _, e := range k.log(-1) {
+				if e.Kind == "retention.removed" && strings.Contains(e.leaf, `"class":"content"`) {
+					n++
+				}
+			}
+			if (n == 1) != c.marked {
+				t.Errorf("%d entries", n)
+			}
+		})
+	}
+}
+
+// Collections go on without a pause while dispatches with content in common
+// run: everything that those which have finished refer to is there.
+func TestNothingThatFinishedIsMissingWhileItCollectsInALoop(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(maker())
+	w.up()
+	var runs, loop sync.WaitGroup
+	done := make(chan struct{})
+	loop.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if d := w.command(filepath.Join(bin, "bailiwick"), "gc"); d.Run() != nil {
+				t.Error("gc failed")
+			}
+		}
+	})
+	all := make([]api.Dispatch, 8)
+	for i := range 4 {
+		runs.Go(func() {
+			for n := range 2 {
+				all[2*i+n] = w.dispatch("makes", "--source", "repo", "--set", fmt.Sprintf("n=%d", n))
+			}
+		})
+	}
+	runs.Wait()
+	close(done)
+	loop.Wait()
+	for _, d := range all {
+		ended(t, d, api.EventFinished, "")
+		w.whole(d, true)
+		w.must("dispatch", "patch", string(d.ID))
+	}
+	w.must("gc")
+	for _, d := range all {
+		w.whole(d, true)
+	}
+}
+
+// dispatched are the moments that a dispatch passes. Those of a removal have a
+// trial of their own above.
+func dispatched() []failpoint.Name {
+	return slices.DeleteFunc(failpoint.Names(), func(n failpoint.Name) bool { return strings.HasPrefix(string(n), "retain.") })
+}
