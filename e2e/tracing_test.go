@@ -262,8 +262,39 @@ func TestATraceGoesFromTheCallerToTheAgent(t *testing.T) {
 	}
 }
 
+// An attempt that goes on from an answer is in the trace of the dispatch, with
+// a span of its own, whoever answered.
+func TestATraceGoesOnAfterAnAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	c := newCollector(t, freePort(t))
+	w.write(serviceConfig, "version: 1\ntracing: {otlp: \""+c.endpoint+"\"}\n", 0o644)
+	w.catalog(subagent{name: "asks", script: `printf %s "$TRACEPARENT" > outputs/trace
+if [ ! -e inputs/resume.json ]; then echo '{"question": "Go on?"}' > .bailiwick/question.json; fi`})
+	w.up()
+	plain := w.env
+	w.env = append(w.env, callersEnv)
+	id := string(w.dispatch("asks").ID)
+	w.env = plain
+	w.must("dispatch", "answer", id, "yes", "-q")
+	ended(t, w.show(id), api.EventFinished, "")
+	spans := c.await(callersTrace, "finished")
+	whole := only(t, spans, "dispatch")
+	if len(spans["attempt"]) != 2 || len(spans["agent"]) != 2 {
+		t.Fatalf("the attempts are %+v", spans["attempt"])
+	}
+	first, second := spans["attempt"][0], spans["attempt"][1]
+	if first.ParentSpanID != whole.SpanID || second.ParentSpanID != whole.SpanID || first.SpanID == second.SpanID ||
+		first.attribute("bailiwick.outcome") != "needs_input" || second.attribute("bailiwick.outcome") != "finished" {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+	if got, want := w.must("dispatch", "outputs", id, "trace"), "00-"+callersTrace+"-"+second.SpanID+"-01"; got != want {
+		t.Errorf("the agent was given %q, want %q", got, want)
+	}
+}
+
 // A dispatch that a restarted service takes up ends in the trace in which it
-// began, and so does one whose question is answered.
+// began.
 func TestATraceGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := gatedCold(t, 0)
