@@ -54,6 +54,7 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 			open = false
 			return err
 		}
+		r = now
 		if now.record.CancelBy != "" {
 			return nil
 		}
@@ -82,7 +83,9 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 	s.mu.Lock()
 	a := s.active[id]
 	s.mu.Unlock()
-	if a != nil {
+	// A worker whose key is not bound yet hears of it when that is done: what it
+	// sealed before could not be told from a stranger's.
+	if a != nil && r.key != "" {
 		words := "by " + string(principal)
 		if reason != "" {
 			words += ": " + reason
