@@ -193,6 +193,11 @@ func (s *Service) resolve(ctx context.Context, r row) error {
 		return err
 	}
 	failpoint.Hit(failpoint.RecoverRefire, string(r.record.ID))
+	// A worker that was never told to proceed may have left something there,
+	// which is not the next one's.
+	if err := os.RemoveAll(s.attemptDir(r)); err != nil {
+		return err
+	}
 	s.start(admission, r, *job)
 	return nil
 }
