@@ -37,6 +37,9 @@ func (s *Service) start(adm audit.Admission, r row, job executor.Job) {
 		return
 	}
 	w, err := s.cfg.Executor.Fire(s.life, job)
+	if err != nil && s.life.Err() != nil {
+		return // it was never told to proceed: the next service begins it
+	}
 	if err != nil {
 		s.settle(r, outcome{event: api.EventFailed, reason: api.ReasonLost, message: "the worker could not be started: " + err.Error()})
 		return
