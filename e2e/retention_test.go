@@ -111,7 +111,7 @@ func TestContentGoesByRuleAndEverythingSaysSo(t *testing.T) {
 			t.Errorf("show says:\n%s", text)
 		}
 		log := w.must("audit", "list", "--kind", "retention.removed")
-		if !strings.Contains(log, fmt.Sprintf(`removes content of 2 dispatches`)) || !strings.Contains(log, gone) || strings.Contains(log, string(made[0].ID)) {
+		if !strings.Contains(log, `removes content of 2 dispatches`) || !strings.Contains(log, gone) || strings.Contains(log, string(made[0].ID)) {
 			t.Errorf("the log says:\n%s", log)
 		}
 		w.must("dispatch", "unpin", string(made[0].ID))

@@ -1,0 +1,146 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/retain"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// fillDigests puts another digest wherever a value of v's type can have one,
+// and returns them.
+func fillDigests(v reflect.Value) (all []api.Digest) {
+	switch v.Kind() {
+	case reflect.String:
+		if v.Type() == reflect.TypeFor[api.Digest]() {
+			d := api.DigestOf(fmt.Appendf(nil, "%p", v.Addr().Interface()))
+			v.SetString(string(d))
+			return []api.Digest{d}
+		}
+	case reflect.Pointer:
+		if v.Type().Elem().Kind() == reflect.Struct && v.Type() != reflect.TypeFor[*time.Time]() {
+			v.Set(reflect.New(v.Type().Elem()))
+			return fillDigests(v.Elem())
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Struct {
+			v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+			return append(fillDigests(v.Index(0)), fillDigests(v.Index(1))...)
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return nil
+		}
+		for _, f := range v.Fields() {
+			all = append(all, fillDigests(f)...)
+		}
+	}
+	return all
+}
+
+// Whatever a record can refer to is found, also what will be added to it.
+func TestEveryDigestOfARecordIsReferredTo(t *testing.T) {
+	var d api.Dispatch
+	want := fillDigests(reflect.ValueOf(&d).Elem())
+	if len(want) < 12 {
+		t.Fatalf("the record has only %d digests: the test is blind", len(want))
+	}
+	d.State = api.EventFinished
+	var i retain.Item
+	if err := (&Service{}).refer(t.Context(), &i, d); err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Concat(i.Content, i.Evidence)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("refers to %d, want %d", len(got), len(want))
+	}
+	if slices.Contains(i.Content, d.Manifest) || slices.Contains(i.Content, d.Result) || len(i.Evidence) != 2 {
+		t.Errorf("evidence %v", i.Evidence)
+	}
+}
+
+// What is marked is final, ended and not pinned; a mark and a pin outlive
+// whatever else is written of the dispatch.
+func TestOnlyWhatMayGoIsMarked(t *testing.T) {
+	g := newGate(t)
+	ended := time.Now()
+	add := func(id api.DispatchID, state api.Event, pinned bool) row {
+		r := testRow(id)
+		r.record.Input, r.record.State = api.DigestOf([]byte("input")), api.EventAccepted
+		if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error {
+			if err := insert(tx, r); err != nil {
+				return err
+			}
+			if pinned {
+				if err := saveKeeping(tx, id, keeping{pin: &api.Pin{By: "local:ann", At: ended}}); err != nil {
+					return err
+				}
+			}
+			r.record.State = state
+			if r.record.State.Ended() {
+				r.record.EndedAt = &ended
+			}
+			return update(tx, r)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	add("d-runs", api.EventStarted, false)
+	add("d-waits", api.EventNeedsInput, false)
+	add("d-pinned", api.EventFinished, true)
+	add("d-done", api.EventFailed, false)
+	mark := func(id api.DispatchID, c api.Class) error {
+		return g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error {
+			return g.MarkRemoved(tx, id, api.Removal{Class: c, At: ended, Rule: "r"})
+		})
+	}
+	for _, id := range []api.DispatchID{"d-runs", "d-waits", "d-pinned", "d-absent"} {
+		if err := mark(id, api.ClassContent); !errors.Is(err, retain.ErrKept) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if err := mark("d-done", api.ClassContent); err != nil { // the control
+		t.Fatal(err)
+	}
+	if err := mark("d-done", api.ClassContent); !errors.Is(err, retain.ErrKept) {
+		t.Errorf("marked twice: %v", err)
+	}
+	k, err := g.keeping(t.Context(), "d-done")
+	if err != nil || len(k.removed) != 1 || k.lacks(api.ClassEvidence) != nil {
+		t.Errorf("%+v %v", k, err)
+	}
+	if k, err = g.keeping(t.Context(), "d-pinned"); err != nil || k.pin == nil {
+		t.Errorf("%+v %v", k, err)
+	}
+}
+
+// BenchmarkItems is what one record costs to look at.
+func BenchmarkItems(b *testing.B) {
+	d := testRow("d-bench").record
+	d.State, d.Input, d.Result, d.Outcome = api.EventFinished, d.Manifest, d.Manifest, &api.ResultSummary{
+		Patch: &api.Artifact{Digest: d.Manifest}, Outputs: []api.Artifact{{Digest: d.Manifest}, {Digest: d.Manifest}}, Log: []api.LogPart{{Digest: d.Manifest}},
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		var got api.Dispatch
+		if err := (*recordText)(&got).Scan(string(text)); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := (&Service{}).item(b.Context(), got, keeping{}, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
