@@ -17,7 +17,7 @@ import (
 // fillDigests puts another digest wherever a value of v's type can have one,
 // and returns them.
 func fillDigests(v reflect.Value) (all []api.Digest) {
-	switch v.Kind() {
+	switch v.Kind() { //nolint:exhaustive // nothing else holds one
 	case reflect.String:
 		if v.Type() == reflect.TypeFor[api.Digest]() {
 			d := api.DigestOf(fmt.Appendf(nil, "%p", v.Addr().Interface()))
@@ -141,6 +141,57 @@ func BenchmarkItems(b *testing.B) {
 		}
 		if _, err := (&Service{}).item(b.Context(), got, keeping{}, nil); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestTheOperatorsPinIsForTheOperatorToTakeAway(t *testing.T) {
+	g := newGate(t)
+	g.cfg.Operator, g.cfg.Dirs.Data = "local:op", t.TempDir()
+	g.book = &book{cfg: g.cfg}
+	r := testRow("d-one")
+	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return insert(tx, r) }); err != nil {
+		t.Fatal(err)
+	}
+	entries := func() uint64 {
+		n, err := g.cfg.Ledger.Len(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for i, step := range []struct {
+		who    api.Principal
+		on     bool
+		code   api.Code      // of a refusal
+		by     api.Principal // of the pin afterwards
+		logged bool
+	}{
+		{"local:ann", true, "", "local:ann", true},
+		{"local:ann", true, "", "local:ann", false}, // again: nothing changes
+		{"local:bob", true, api.CodeNotFound, "local:ann", true},
+		{"local:bob", false, api.CodeNotFound, "local:ann", true},
+		{"local:ann", false, "", "", true},
+		{"local:ann", false, "", "", false},
+		{"local:ann", true, "", "local:ann", true},
+		{"local:op", true, "", "local:op", true}, // the operator's takes its place
+		{"local:ann", true, "", "local:op", false},
+		{"local:ann", false, api.CodeDenied, "local:op", true},
+		{"local:op", false, "", "", true},
+		{"local:ann", true, "", "local:ann", true},
+		{"local:op", false, "", "", true},
+	} {
+		before := entries()
+		d, err := g.Pin(t.Context(), step.who, "d-one", step.on)
+		if (err != nil || step.code != "") && api.CodeOf(err) != step.code {
+			t.Errorf("step %d: %v, want %q", i, err, step.code)
+		}
+		k, kErr := g.keeping(t.Context(), "d-one")
+		if kErr != nil || (k.pin == nil) != (step.by == "") || k.pin != nil && k.pin.By != step.by || err == nil && !reflect.DeepEqual(d.Pinned, k.pin) {
+			t.Errorf("step %d: pin %+v, %v, want %q", i, k.pin, kErr, step.by)
+		}
+		if (entries() > before) != step.logged {
+			t.Errorf("step %d: logged %t", i, !step.logged)
 		}
 	}
 }
