@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/jail"
 )
 
 func tenThousand(b *testing.B) *scene {
@@ -87,4 +89,51 @@ func BenchmarkCapture(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkWorkspace is what a dispatch on a checkout at hand does with 10,000
+// files: read the index, compare all of it with the disk, bind it to the
+// commit, and look twice at a workspace in which nothing changed.
+func BenchmarkWorkspace(b *testing.B) {
+	s := tenThousand(b)
+	index, err := s.repo.IndexCheckout(b.Context(), s.commit, s.work)
+	must(b, err)
+	stored := index.Encode()
+	top := b.TempDir()
+	j, err := jail.Start(b.Context(), jail.Spec{Lower: []string{top, s.work}})
+	must(b, err)
+	defer j.Close()
+	over, err := os.Open(top)
+	must(b, err)
+	defer over.Close()
+	b.Run("decode", func(b *testing.B) {
+		for b.Loop() {
+			_, err := DecodeIndex(stored)
+			must(b, err)
+		}
+	})
+	b.Run("check", func(b *testing.B) {
+		for b.Loop() {
+			must(b, index.Check(b.Context(), s.work))
+		}
+	})
+	b.Run("bind", func(b *testing.B) {
+		for b.Loop() {
+			must(b, s.repo.Bind(b.Context(), s.commit, index))
+		}
+	})
+	for name, cfg := range map[string]Config{
+		"by reading": {},
+		"by index":   {Index: index},
+		"by layers":  {Index: index, Over: []*os.File{j.Upper(), over}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				before, err := s.repo.Snapshot(b.Context(), j.Workspace(), s.commit, cfg)
+				must(b, err)
+				_, err = s.repo.Capture(b.Context(), j.Workspace(), before)
+				must(b, err)
+			}
+		})
+	}
 }

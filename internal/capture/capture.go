@@ -80,7 +80,7 @@ func (c *change) compare() {
 		case c.now.overlay[p]:
 			c.out.add(p, "a capability's file; what the agent changed in it is not taken")
 		default:
-			c.set = append(c.set, e)
+			c.set = append(c.set, *e)
 			c.total += e.size
 		}
 	}

@@ -251,7 +251,7 @@ func TestAChangeThatIsDisguisedIsCaptured(t *testing.T) {
 func TestWhatIsNotReadAndNotListedMakesNoDifference(t *testing.T) {
 	s := newInside(t, false, func(d string) { must(t, scramble(d, 0)); small(d); must(t, fillMany(d)) })
 	changed := 0
-	for seed := uint64(1); seed <= 12; seed++ {
+	for seed := uint64(1); seed <= 8; seed++ {
 		baselines := map[string]*Snapshot{}
 		for _, way := range ways() {
 			var err error
@@ -281,8 +281,8 @@ func TestWhatIsNotReadAndNotListedMakesNoDifference(t *testing.T) {
 			s.start(false)
 		}
 	}
-	if changed < 5 {
-		t.Errorf("only %d of 12 seeds changed something", changed)
+	if changed < 3 {
+		t.Errorf("only %d of 8 seeds changed something", changed)
 	}
 	asOrdinaryUser(t)
 }

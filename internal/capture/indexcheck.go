@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"runtime"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,44 +25,72 @@ func (x *Index) Check(ctx context.Context, dir string) error {
 		return err
 	}
 	defer root.Close() //nolint:errcheck // only read
-	at, in := int(root.Fd()), ""
-	defer func() {
-		if in != "" {
-			_ = unix.Close(at)
-		}
-	}()
-	for i := range x.entries {
-		e := &x.entries[i]
+	var wg sync.WaitGroup
+	n := min(runtime.GOMAXPROCS(0), 8)
+	errs := make([]error, n)
+	for i := range errs {
+		part := x.entries[i*len(x.entries)/n : (i+1)*len(x.entries)/n]
+		wg.Go(func() { errs[i] = (&checker{root: int(root.Fd()), dir: -1}).check(ctx, part) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// checker asks about entries, one directory at a time.
+type checker struct {
+	root int
+	dir  int // handle of the directory at, or -1
+	at   string
+}
+
+func (c *checker) check(ctx context.Context, entries []indexed) error {
+	defer c.enter("") //nolint:errcheck // only to close
+	for i := range entries {
+		e := &entries[i]
 		if i%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if p := parent(e.path); p != in {
-			if in != "" {
-				_ = unix.Close(at)
-			}
-			at, in = int(root.Fd()), ""
-			if p != "" {
-				fd, err := openBelow(int(root.Fd()), p, unix.O_PATH|unix.O_DIRECTORY)
-				if err != nil {
-					return fmt.Errorf("%s: %w: %w", Plain(p), ErrDamaged, err)
-				}
-				at, in = fd, p
-			}
-		}
-		var st unix.Stat_t
-		if e.path == "" {
-			err = unix.Fstat(at, &st)
-		} else {
-			err = unix.Fstatat(at, path.Base(e.path), &st, unix.AT_SYMLINK_NOFOLLOW)
-		}
+		st, err := c.ask(e.path)
 		if err != nil {
-			return fmt.Errorf("%s: %w: %w", Plain(e.path), ErrDamaged, err)
+			return fmt.Errorf("%s: %w: %w", Plain(dot(e.path)), ErrDamaged, err)
 		}
-		if !e.same(stampOf(&st)) {
+		if !e.same(st) {
 			return fmt.Errorf("%s: %w", Plain(dot(e.path)), ErrDamaged)
 		}
 	}
 	return nil
+}
+
+func (c *checker) ask(p string) (stamp, error) {
+	if err := c.enter(parent(p)); err != nil {
+		return stamp{}, err
+	}
+	dir := c.dir
+	if dir < 0 {
+		dir = c.root
+	}
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, path.Base(dot(p)), &st, unix.AT_SYMLINK_NOFOLLOW)
+	return stampOf(&st), err
+}
+
+// enter makes p the current directory; "" is the root.
+func (c *checker) enter(p string) error {
+	if p == c.at {
+		return nil
+	}
+	if c.dir >= 0 {
+		_ = unix.Close(c.dir)
+	}
+	c.dir, c.at = -1, ""
+	if p == "" {
+		return nil
+	}
+	fd, err := openBelow(c.root, p, unix.O_PATH|unix.O_DIRECTORY)
+	if err == nil {
+		c.dir, c.at = fd, p
+	}
+	return err
 }
 
 func openIndexed(dir string) (*os.File, error) {

@@ -83,7 +83,9 @@ func TestALayerOverItsBaseIsACheckout(t *testing.T) {
 	tmp := t.TempDir()
 	n, hidden := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
-		n++
+		if n++; n > 40 && !t.Failed() {
+			return // each is two commits and two jails
+		}
 		dir := filepath.Join(tmp, fmt.Sprint(n))
 		for _, d := range []string{"", "/src", "/base", "/layer", "/plain"} {
 			must(t, os.Mkdir(dir+d, 0o755))

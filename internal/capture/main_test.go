@@ -29,7 +29,7 @@ func asOrdinaryUser(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	must(t, os.Chmod(home, 0o777))
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout=5m", "-rapid.nofailfile", "-rapid.checks=30")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout=5m", "-rapid.nofailfile", "-rapid.checks=15")
 	cmd.Dir = "/"
 	cmd.Env = []string{ordinaryEnv + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home, "HOME=" + home}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}

@@ -16,7 +16,7 @@ import (
 type Snapshot struct {
 	cfg     Config
 	base    *tree
-	entries map[string]entry
+	entries map[string]*entry
 	order   []string         // paths of entries, bytewise
 	ignored map[string]stamp // untracked files that the base's .gitignore files ignore
 	overlay map[string]bool  // of cfg
@@ -51,7 +51,7 @@ func (s *Snapshot) forget(resumed *tree) {
 		switch {
 		case s.cfg.excluded(p), s.overlay[p], had && was.mode == modeGitlink:
 		case had:
-			s.entries[p] = entry{path: p, mode: was.mode, id: was.id}
+			s.entries[p] = &entry{path: p, mode: was.mode, id: was.id}
 		default:
 			delete(s.entries, p)
 		}
@@ -60,7 +60,7 @@ func (s *Snapshot) forget(resumed *tree) {
 }
 
 func (r *Repo) snapshot(ctx context.Context, root *os.File, base *tree, cfg Config) (*Snapshot, error) {
-	s := &Snapshot{cfg: cfg, base: base, entries: map[string]entry{}, overlay: map[string]bool{}}
+	s := &Snapshot{cfg: cfg, base: base, overlay: map[string]bool{}}
 	for _, p := range cfg.Overlay {
 		s.overlay[p] = true
 	}
@@ -74,6 +74,9 @@ func (r *Repo) snapshot(ctx context.Context, root *os.File, base *tree, cfg Conf
 		}
 		return ""
 	}}
+	if w.cached {
+		w.list = make([]entry, 0, len(cfg.Index.files)+1024)
+	}
 	list, err := w.walk(root, ".")
 	if err != nil {
 		return nil, err
@@ -84,9 +87,9 @@ func (r *Repo) snapshot(ctx context.Context, root *os.File, base *tree, cfg Conf
 	if err := r.hashAll(ctx, root, list, cfg); err != nil {
 		return nil, err
 	}
-	for _, e := range list {
-		s.entries[e.path] = e
-		s.order = append(s.order, e.path)
+	s.entries, s.order = make(map[string]*entry, len(list)), make([]string, len(list))
+	for i := range list {
+		s.entries[list[i].path], s.order[i] = &list[i], list[i].path
 	}
 	return s, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,13 +86,21 @@ func (w *walker) walk(root *os.File, name string) ([]entry, error) {
 	if err := w.dir(fd, "", 0); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(w.list, func(a, b entry) int {
-		if a.path < b.path {
-			return -1
-		}
-		return 1 // no path is there twice
-	})
-	return w.list, nil
+	return sortedByPath(w.list), nil
+}
+
+// sortedByPath moves each entry once: they are large, and there are many.
+func sortedByPath(list []entry) []entry {
+	order := make([]*entry, len(list))
+	for i := range list {
+		order[i] = &list[i]
+	}
+	slices.SortFunc(order, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
+	sorted := make([]entry, len(list))
+	for i, e := range order {
+		sorted[i] = *e
+	}
+	return sorted
 }
 
 // dir lists one directory and closes it.

@@ -134,12 +134,12 @@ func (s *Store) aside(key, dir string) (string, error) {
 // discard takes dir away, if it is there. Who uses it goes on, and then it is
 // left for Sweep. The key is locked.
 func (s *Store) discard(key, dir string) error {
-	if st, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+	if st, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // G703: a name of ours
 		return nil
 	} else if err != nil {
 		return err
 	} else if !st.IsDir() {
-		return os.Remove(dir)
+		return os.Remove(dir) //nolint:gosec // G703: likewise
 	}
 	gone, err := s.aside(key, dir)
 	if err != nil {
@@ -158,7 +158,7 @@ func removeUnused(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return true, errors.Join(os.RemoveAll(dir), f.Close())
+	return true, errors.Join(os.RemoveAll(dir), f.Close()) //nolint:gosec // G703: a name of ours
 }
 
 // sweepKey removes what killed processes left of a key that is locked.

@@ -91,7 +91,7 @@ func flock(f *os.File, name string, how int) error {
 	if err != nil {
 		return err
 	}
-	there, err := os.Lstat(name)
+	there, err := os.Lstat(name) //nolint:gosec // G703: a name of ours
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(mine, there) {
 		return ErrInUse
 	}

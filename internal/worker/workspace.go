@@ -30,7 +30,6 @@ type workspace struct {
 	tree     string   // commit of the checkout; empty for none
 	lower    []string // what the agent starts from, below the capabilities: topmost first
 	config   capture.Config
-	opened   []*os.File        // of config.Over, what is ours to close
 	baseline *capture.Snapshot // nil until the agent is about to start
 }
 
