@@ -23,6 +23,10 @@
 // no say. Symbolic links are text: they are captured whatever they point at,
 // and those that point out of the tree are named in Result.LinksOut.
 //
+// With the Index of the checkout under a workspace, files that are still the
+// checkout's are neither read nor, where an overlay's layers are known, listed;
+// the outcome is the same. Layer makes what lies between two trees.
+//
 // One patch is right and git apply still refuses it in a work tree: where a
 // symbolic link of the base that leads to itself makes room for a directory,
 // git stumbles over the loop. git apply --cached takes it.

@@ -402,3 +402,16 @@ func FuzzDecodeIndex(f *testing.F) {
 		}
 	})
 }
+
+// Control: the same index before its newest time was put ahead.
+func TestAnIndexFromTheFutureIsNotBelieved(t *testing.T) {
+	s := newScene(t, "sha1", small)
+	x, err := s.repo.IndexCheckout(t.Context(), s.commit, s.work)
+	must(t, err)
+	mark := t.TempDir()
+	must(t, x.Touch(mark))
+	x.newest.Sec += 3600
+	if err := x.Touch(mark); !errors.Is(err, ErrDamaged) {
+		t.Errorf("%v", err)
+	}
+}
