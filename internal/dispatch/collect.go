@@ -231,9 +231,10 @@ func (s *Service) end(ctx context.Context, r row, o outcome, save func(*store.Tx
 		return err
 	}
 	s.ended(*rec)
-	defer failpoint.Hit(failpoint.EndRemoved, string(rec.ID))
 	if rec.AnswerBy == nil {
-		return s.removeWork(rec.ID)
+		err := s.removeWork(rec.ID)
+		failpoint.Hit(failpoint.EndRemoved, string(rec.ID))
+		return err
 	}
 	select {
 	case s.asked <- struct{}{}:

@@ -151,8 +151,9 @@ func (s *Service) ready(a *active, key string) error {
 	if r.record.CancelBy != "" {
 		return a.worker.Cancel("by " + string(r.record.CancelBy))
 	}
-	defer failpoint.Hit(failpoint.StartProceed, string(r.record.ID))
-	return a.worker.Proceed()
+	err = a.worker.Proceed()
+	failpoint.Hit(failpoint.StartProceed, string(r.record.ID))
+	return err
 }
 
 func (s *Service) bind(r row, key string, pid int) (row, error) {

@@ -33,7 +33,6 @@ const maxValue = 256 << 10
 // runs any more. It returns the tree of base and patch.
 func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tree string, err error) {
 	failpoint.Hit(failpoint.WorkerCapture, a.cfg.Dir)
-	defer failpoint.Hit(failpoint.WorkerCaptured, a.cfg.Dir)
 	err = a.step("capture", func() error {
 		if err := os.Mkdir(filepath.Join(a.cfg.Dir, record.WorkOut), 0o700); err != nil {
 			return err
@@ -44,6 +43,7 @@ func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tre
 		}
 		return errors.Join(patchErr, a.takeOutputs(ctx, j))
 	})
+	failpoint.Hit(failpoint.WorkerCaptured, a.cfg.Dir)
 	var limit *capture.LimitError
 	var f *failure
 	switch {
@@ -110,8 +110,9 @@ func (a *attempt) keep(r io.Reader) (api.Artifact, error) {
 	}
 	name := hex.EncodeToString(sum.Sum(nil))
 	failpoint.Hit(failpoint.WorkerKeep, a.cfg.Dir)
-	defer failpoint.Hit(failpoint.WorkerKept, a.cfg.Dir)
-	return api.Artifact{Size: n, Digest: api.Digest("sha256:" + name)}, os.Rename(f.Name(), filepath.Join(dir, name))
+	err = os.Rename(f.Name(), filepath.Join(dir, name))
+	failpoint.Hit(failpoint.WorkerKept, a.cfg.Dir)
+	return api.Artifact{Size: n, Digest: api.Digest("sha256:" + name)}, err
 }
 
 // checkOutput holds the structured result against the subagent's output

@@ -132,8 +132,9 @@ func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) err
 	}
 	return a.step("agent", func() error {
 		failpoint.Hit(failpoint.WorkerAgent, a.cfg.Dir)
-		defer failpoint.Hit(failpoint.WorkerAgentEnded, a.cfg.Dir)
-		return a.runAsking(timed, j)
+		err := a.runAsking(timed, j)
+		failpoint.Hit(failpoint.WorkerAgentEnded, a.cfg.Dir)
+		return err
 	})
 }
 

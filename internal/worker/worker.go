@@ -107,8 +107,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	failpoint.Hit(failpoint.WorkerSealed, cfg.Dir)
 	a.control.say(record.WorkerMessage{Event: "sealed"})
-	defer failpoint.Hit(failpoint.WorkerEnd, cfg.Dir)
-	return a.removeScratch()
+	err = a.removeScratch()
+	failpoint.Hit(failpoint.WorkerEnd, cfg.Dir)
+	return err
 }
 
 // hold marks this process as the one worker of dir, for as long as it lives.
