@@ -154,7 +154,8 @@ func chatter() kind {
 }
 
 // caller asks for one dispatch after the other, each with a follower of its
-// log, and looks around between them.
+// log, and looks around between them. Now and then it has removed what the
+// rules let go.
 func (l *load) caller(seed uint64) {
 	rng := rand.New(rand.NewPCG(*seedFlag, seed))
 	all := append(kinds(), chatter())
@@ -180,6 +181,12 @@ func (l *load) caller(seed uint64) {
 			}
 		}
 		l.look(j)
+		if rng.IntN(20) == 0 {
+			var report api.GCReport
+			if err := l.k.insist(http.MethodPost, "/v1/operator/gc", nil, &report); err != nil {
+				l.note("", "LOST: gc: "+err.Error())
+			}
+		}
 	}
 }
 
