@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -265,6 +266,34 @@ func TestAnAnswerIsForWhoMayAndForWhatIsAsked(t *testing.T) {
 	}
 	if now := w.show(string(d.ID)); now.State != api.EventNeedsInput || now.Attempt != 1 {
 		t.Errorf("it is %+v", now)
+	}
+}
+
+// A caller that heard no reply asks again, also while the first request is
+// under way. Control: another answer is refused.
+//
+// proves R-D6, R-D2
+func TestTheSameAnswerManyTimesAtOnceIsOneAnswer(t *testing.T) {
+	t.Parallel()
+	w := asking(t, 0)
+	for range 3 {
+		id := string(w.waits("asks").ID)
+		var at [6]done
+		var answers sync.WaitGroup
+		for i := range at {
+			answers.Go(func() { at[i] = w.try("dispatch", "answer", id, "red", "--attempt", "1", "--detach") })
+		}
+		answers.Wait()
+		for _, d := range at {
+			if d.status != 0 || strings.TrimSpace(d.stdout) != id {
+				t.Errorf("the same answer at once: %s", d)
+			}
+		}
+		w.refused(1, []string{"answered otherwise"}, "dispatch", "answer", id, "blue", "--attempt", "1", "--detach")
+		w.must("dispatch", "logs", "-f", id)
+		if out := w.must("audit", "list", "--dispatch", id, "--kind", "dispatch.answered", "-o", "jsonl"); strings.Count(out, "\n") != 1 {
+			t.Errorf("the log has not one answer:\n%s", out)
+		}
 	}
 }
 

@@ -202,8 +202,7 @@ func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Dec
 		return updateWaiting(tx, after, asked)
 	})
 	if errors.Is(err, errEnded) {
-		err := api.Errorf(api.CodeConflict, "dispatch %s: somebody else answered, cancelled or let it expire first", r.record.ID).WithHint("see: bailiwick dispatch show %s", r.record.ID)
-		return api.Dispatch{}, s.invalidAnswer(ctx, n.answer.By, err)
+		return s.late(ctx, r, n)
 	}
 	if err != nil {
 		return api.Dispatch{}, err
@@ -212,6 +211,23 @@ func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Dec
 	s.accepted(after.record, n.answer.At)
 	s.start(admission, after, s.job(after, n.manifest))
 	return after.record, nil
+}
+
+// late answers who was not the first to end what waited. The same answer may
+// have come twice at once, as when a caller asks again who heard no reply.
+func (s *Service) late(ctx context.Context, r row, n next) (api.Dispatch, error) {
+	now, ok, err := s.row(ctx, r.record.ID)
+	if err != nil || !ok {
+		return api.Dispatch{}, errors.Join(err, errEnded)
+	}
+	d, done, err := s.answered(ctx, now, api.AnswerRequest{Attempt: r.record.Attempt, Text: n.answer.Text})
+	if done && err == nil {
+		return d, nil
+	}
+	if err == nil {
+		err = api.Errorf(api.CodeConflict, "dispatch %s: somebody else answered or cancelled it first", r.record.ID).WithHint("see: bailiwick dispatch show %s", r.record.ID)
+	}
+	return api.Dispatch{}, s.invalidAnswer(ctx, n.answer.By, err)
 }
 
 // next is the row of the attempt after r.
