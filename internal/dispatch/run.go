@@ -116,6 +116,9 @@ func (s *Service) heard(a *active, m record.WorkerMessage) {
 	switch m.Event {
 	case "ready":
 		if err := s.ready(a, m.Key); err != nil {
+			if s.closing() {
+				return // it failed because this service ends: the next one goes on from there
+			}
 			s.logOf(&a.row.record).ErrorContext(s.life, "a worker is not allowed to proceed", slog.Any("err", err))
 			s.kill(a)
 		}
@@ -125,6 +128,13 @@ func (s *Service) heard(a *active, m record.WorkerMessage) {
 		a.changed = make(chan struct{})
 		s.mu.Unlock()
 	}
+}
+
+// closing reports whether the service has begun to end.
+func (s *Service) closing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // ready binds the worker's key in the log, and lets the worker proceed once
