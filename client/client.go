@@ -103,7 +103,7 @@ func (c *Conn) dial(ctx context.Context) (net.Conn, error) {
 	var none *noServiceError
 	for _, path := range places {
 		conn, err := dial(ctx, path, c.uids)
-		if err != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
+		if err != nil && slices.ContainsFunc(nobodyListens(), func(e error) bool { return errors.Is(err, e) }) {
 			// One that was left behind says more about where it should be.
 			if none == nil || !errors.Is(none.err, syscall.ECONNREFUSED) {
 				none = &noServiceError{path, err}
@@ -116,6 +116,10 @@ func (c *Conn) dial(ctx context.Context) (net.Conn, error) {
 	c.at(none.socket)
 	return nil, none
 }
+
+// nobodyListens are the errors that say so. The last is of a path that is
+// longer than that of a socket can be.
+func nobodyListens() []error { return []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.EINVAL} }
 
 // at remembers where the service is.
 func (c *Conn) at(socket string) {
