@@ -47,6 +47,18 @@ func DirsFrom(getenv func(string) string, uid int) Dirs {
 	return d
 }
 
+// Check refuses places that depend on where a program happens to be run, which
+// they do without a home.
+func (d Dirs) Check() error {
+	for _, place := range []struct{ variable, dir string }{{"XDG_DATA_HOME", d.Data}, {"XDG_CONFIG_HOME", d.Config}, {"XDG_STATE_HOME", d.State}} {
+		if !filepath.IsAbs(place.dir) {
+			return Errorf(CodeInvalid, "neither HOME nor %s is an absolute path, so there is no place for what belongs there", place.variable).
+				WithHint("set HOME, or all of XDG_DATA_HOME, XDG_CONFIG_HOME and XDG_STATE_HOME")
+		}
+	}
+	return nil
+}
+
 // Catalog is the catalog's folder.
 func (d Dirs) Catalog() string { return filepath.Join(d.Data, "catalog") }
 

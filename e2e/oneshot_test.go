@@ -311,6 +311,54 @@ func TestOneShotServiceThatCannotStartIsOneClearError(t *testing.T) {
 	}
 }
 
+// The service listens at the first place, so the last may be longer than the
+// path of a socket can be.
+//
+// proves R-D1
+func TestAStateWithALongPathHasAService(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.downAtEnd()
+	long := w.path("state", strings.Repeat("long", 30))
+	w.env = append(w.env, "XDG_STATE_HOME="+long)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo x > x.txt"})
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	w.must("down")
+	d := w.refused(1, []string{"no service answers", long}, "status")
+	if strings.Contains(d.stderr, "none can be started") {
+		t.Errorf("control: status starts none: %s", d)
+	}
+	w.env = append(w.env, "XDG_RUNTIME_DIR="+long)
+	w.refused(1, []string{"none can be started", long, "shorter"}, "dispatch", "list")
+}
+
+// Control: with a home there is a place for everything.
+func TestWithoutAHomeNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.downAtEnd()
+	w.must("dispatch", "list")
+	w.must("down")
+	w.mkdir("here")
+	w.env = []string{"PATH=" + os.Getenv("PATH")}
+	for _, line := range []string{"bailiwick dispatch list", "bailiwick up", "bailiwick init --insecure-unencrypted project", "bailiwickd serve", "bailiwick-deploy key create --insecure-unencrypted"} {
+		args := strings.Fields(line)
+		cmd := w.command(filepath.Join(bin, args[0]), args[1:]...)
+		cmd.Dir = w.path("here")
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "set HOME") {
+			t.Errorf("%s: %v %s", line, err, out)
+		}
+	}
+	if list, err := os.ReadDir(w.path("here")); err != nil || len(list) > 0 {
+		t.Errorf("there is now %v, %v", list, err)
+	}
+	if _, err := os.Lstat("/.local/state/bailiwick"); err == nil {
+		t.Error("there is a state in the root directory")
+	}
+}
+
 // proves R-D1
 func TestOneShotServiceIsNotStartedForASocketThatWasNamed(t *testing.T) {
 	t.Parallel()

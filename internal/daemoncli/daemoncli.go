@@ -47,7 +47,7 @@ func Run(ctx context.Context, cfg Config) int {
 	}
 	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
 	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default: "+t.Dirs.ServiceConfig()+", if it exists)")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return t.absolute() }
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.Join(t.Dirs.Check(), t.absolute()) }
 	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand())
 	root.SetArgs(cfg.Args)
 	root.SetOut(cfg.Stdout)

@@ -76,6 +76,7 @@ func (p *program) command() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", "", "where catalog/ and trust.json are (default $XDG_DATA_HOME/bailiwick)")
 	root.PersistentFlags().StringArrayVar(&p.keys, "key", nil, "deploy key to sign with; may be given several times (default $XDG_CONFIG_HOME/bailiwick/deploy.key)")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.Dirs.Check() }
 	root.AddCommand(p.initCommand(), p.keyCommand(), p.catalogCommand())
 	return root
 }
