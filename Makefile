@@ -64,6 +64,7 @@ bench: build setup ## print the figures of docs/benchmarks.md
 soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
+	go test -timeout 60m -run TestALineWithoutAnEnd ./e2e -line 10737418240
 	@$(MAKE) kills mixed
 	@$(MAKE) fuzz FUZZTIME=5m
 
