@@ -102,7 +102,7 @@ func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 	}
 	kept, err := a.keep(bytes.NewReader(doc))
 	if err != nil {
-		return err
+		return fail(api.ReasonOutput, "the question: %w", err)
 	}
 	a.summary.Question, a.question = &kept, brief(q.Question)
 	return errAsked
