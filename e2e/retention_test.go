@@ -178,6 +178,11 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 		t.Errorf("%+v", after)
 	}
 	w.refused(1, []string{"was removed at"}, "dispatch", "patch", string(d.ID))
+	// The manifests of attempts that are over are not there to be read any more.
+	w.must("gc")
+	if said := w.must("status"); !strings.Contains(said, "evidence 0 bytes") {
+		t.Errorf("status says:\n%s", said)
+	}
 }
 
 func TestRulesThatKeepEvidenceShorterThanContentAreRefused(t *testing.T) {

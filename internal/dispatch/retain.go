@@ -99,15 +99,16 @@ func final(d *api.Dispatch) bool { return d.State.Ended() && d.State != api.Even
 func (s *Service) Items(ctx context.Context, each func(retain.Item) error) error {
 	return s.cfg.Store.Read(ctx, func(v *store.View) error {
 		earlier := map[api.DispatchID]*retain.Item{}
-		if err := v.Each("SELECT record FROM dispatch_attempt", nil, func(scan store.Scan) error {
+		if err := v.Each("SELECT record, pin, removed FROM dispatch_attempt LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
 			var d api.Dispatch
-			if err := scan((*recordText)(&d)); err != nil {
+			var k keeping
+			if err := scan(append([]any{(*recordText)(&d)}, k.scanInto()...)...); err != nil {
 				return err
 			}
 			if earlier[d.ID] == nil {
 				earlier[d.ID] = &retain.Item{}
 			}
-			return s.refer(ctx, earlier[d.ID], d)
+			return s.refer(ctx, earlier[d.ID], d, k)
 		}); err != nil {
 			return err
 		}
@@ -131,30 +132,25 @@ func (s *Service) item(ctx context.Context, d api.Dispatch, k keeping, earlier *
 	if final(&d) && d.EndedAt != nil {
 		i.Ended = *d.EndedAt
 	}
-	content := k.lacks(api.ClassContent) == nil
-	if content {
-		if err := s.refer(ctx, &i, d); err != nil {
-			return i, err
-		}
-	} else {
-		i.Evidence = evidence(d)
+	if err := s.refer(ctx, &i, d, k); err != nil {
+		return i, err
 	}
 	if earlier != nil {
 		i.Content, i.Evidence = append(i.Content, earlier.Content...), append(i.Evidence, earlier.Evidence...)
 	}
-	if !content {
-		i.Content = nil
-	}
-	if k.lacks(api.ClassEvidence) != nil {
-		i.Evidence = nil
-	}
 	return i, nil
 }
 
-// refer adds everything that a record refers to. What only its manifest
-// names is read there: the answer that an attempt under way goes on from.
-func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch) error {
-	i.Evidence = append(i.Evidence, evidence(d)...)
+// refer adds everything that a record refers to and that was not removed. What
+// only its manifest names is read there: the answer that an attempt under way
+// goes on from. Where content was removed the manifest may be gone too.
+func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch, k keeping) error {
+	if k.lacks(api.ClassEvidence) == nil {
+		i.Evidence = append(i.Evidence, evidence(d)...)
+	}
+	if k.lacks(api.ClassContent) != nil {
+		return nil
+	}
 	if d.Input == "" || !final(&d) {
 		m, err := s.manifest(ctx, d.Manifest)
 		if err != nil {

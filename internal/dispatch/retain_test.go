@@ -54,7 +54,7 @@ func TestEveryDigestOfARecordIsReferredTo(t *testing.T) {
 	}
 	d.State = api.EventFinished
 	var i retain.Item
-	if err := (&Service{}).refer(t.Context(), &i, d); err != nil {
+	if err := (&Service{}).refer(t.Context(), &i, d, keeping{}); err != nil {
 		t.Fatal(err)
 	}
 	got := slices.Concat(i.Content, i.Evidence)
