@@ -101,7 +101,7 @@ func (d *groupDir) make() (bool, error) {
 			return false, nil //nolint:nilerr // not ours to make: that is the answer
 		}
 		failpoint.Hit(failpoint.JailGrouped, d.path)
-		if d.lock, err = lockDir(d.path); errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.ENOENT) {
+		if d.lock, err = lockDir(d.path, unix.LOCK_EX); errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.ENOENT) {
 			_ = unix.Rmdir(d.path) // whoever sweeps may have been faster
 			continue
 		}
@@ -120,12 +120,14 @@ func (d *groupDir) make() (bool, error) {
 	return false, fmt.Errorf("control group %s: swept away %d times: %w", d.path, makeTries, err)
 }
 
-func lockDir(path string) (*os.File, error) {
+// lockDir locks a group: its owner alone, those who look for one without an owner together, so that none of them takes
+// another for the owner.
+func lockDir(path string, how int) (*os.File, error) {
 	f, err := os.Open(path) //nolint:gosec // a control group of ours
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -159,7 +161,7 @@ func sweep(parent string) (left int) {
 			continue
 		}
 		path := filepath.Join(parent, e.Name())
-		lock, err := lockDir(path)
+		lock, err := lockDir(path, unix.LOCK_SH)
 		if err != nil {
 			continue
 		}

@@ -1,0 +1,37 @@
+package jail
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whoever looks for groups that are left takes one that another is looking at,
+// and never one that has an owner.
+//
+// proves R-D4 (nothing is left of a killed worker)
+func TestASweepTakesWhatHasNoOwnerAndNothingElse(t *testing.T) {
+	for _, h := range hierarchies() {
+		for how, stays := range map[int]bool{unix.LOCK_SH: false, unix.LOCK_EX: true} {
+			path := filepath.Join(h.own, groupPrefix+"sweep-test")
+			if err := os.Mkdir(path, 0o755); err != nil {
+				continue // not delegated to us: there is nothing to sweep either
+			}
+			lock, err := lockDir(path, how)
+			if err != nil {
+				t.Fatal(err)
+			}
+			Sweep()
+			if _, err := os.Lstat(path); (err == nil) != stays {
+				t.Errorf("%s: with lock %d it stays: %t", path, how, err == nil)
+			}
+			_ = lock.Close()
+			Sweep()
+			if _, err := os.Lstat(path); err == nil {
+				t.Errorf("%s: without a lock it stays", path)
+			}
+		}
+	}
+}
