@@ -78,16 +78,16 @@ func (t *tree) printQuestion(d api.Dispatch) {
 	for _, a := range d.Attempts {
 		if a.Answer != nil {
 			t.row("attempt", "%d asked: %s", a.Attempt, a.Message)
-			t.row("", "%s answered: %s", a.Answer.By, a.Answer.Text)
+			t.row("", "%s answered: %s", a.Answer.By, quoted(a.Answer.Text))
 		}
 	}
 	q := d.Question
 	if q == nil {
 		return
 	}
-	t.row("question", "%s", q.Question)
+	t.row("question", "%s", quoted(q.Question))
 	for i, o := range q.Options {
-		t.row("", "%d. %s", i+1, o)
+		t.row("", "%d. %s", i+1, quoted(o))
 	}
 	if len(q.Context) > 0 {
 		t.row("context", "%s", q.Context)
@@ -97,7 +97,7 @@ func (t *tree) printQuestion(d api.Dispatch) {
 	}
 	switch {
 	case d.Answer != nil:
-		t.row("answer", "%s, by %s", d.Answer.Text, d.Answer.By)
+		t.row("answer", "%s, by %s", quoted(d.Answer.Text), d.Answer.By)
 	case d.State == api.EventNeedsInput && d.AnswerBy != nil:
 		t.row("", "answer by %s: bailiwick dispatch answer %s TEXT", d.AnswerBy.Local().Format(timeFormat), d.ID)
 	}

@@ -57,8 +57,12 @@ func (t *tree) printDispatch(d api.Dispatch) error {
 		return nil
 	}
 	t.row("dispatch", "%s %s", d.ID, stateText(d))
-	if d.Message != "" {
-		t.row("", "%s", d.Message)
+	switch {
+	case d.Message == "" || d.Question != nil && d.State == api.EventNeedsInput: // it is the question's beginning
+	case d.State == api.EventNeedsInput:
+		t.row("question", "%s", d.Message)
+	default:
+		t.row("", "%s", quoted(d.Message))
 	}
 	t.printQuestion(d)
 	if d.CancelBy != "" {

@@ -173,6 +173,10 @@ func (t *tree) row(label, format string, args ...any) {
 	fmt.Fprintf(t.Stdout, "%-11s %s\n", label, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 12)))
 }
 
+// quoted marks what of a text from outside does not stand behind the label of
+// its row, so that it cannot look like a further row.
+func quoted(s string) string { return strings.ReplaceAll(s, "\n", "\n"+agentMarker) }
+
 func (t *tree) printJSON(v any) error {
 	enc := json.NewEncoder(t.Stdout)
 	enc.SetEscapeHTML(false)
