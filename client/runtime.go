@@ -121,7 +121,7 @@ func (r Runtime) Output(ctx context.Context, id api.DispatchID, attempt int, pat
 }
 
 func attemptPath(id api.DispatchID, what string, attempt int, query url.Values) string {
-	if attempt > 0 {
+	if attempt != 0 { // what is none is for the service to refuse
 		query.Set("attempt", strconv.Itoa(attempt))
 	}
 	return dispatches + "/" + url.PathEscape(string(id)) + what + "?" + query.Encode()

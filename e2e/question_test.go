@@ -267,6 +267,16 @@ func TestAnAnswerIsForWhoMayAndForWhatIsAsked(t *testing.T) {
 	if now := w.show(string(d.ID)); now.State != api.EventNeedsInput || now.Attempt != 1 {
 		t.Errorf("it is %+v", now)
 	}
+	// What is no attempt is not taken for the current one. Control: 1 is.
+	for _, line := range []string{"show", "patch", "outputs", "logs", "answer --detach --option 1"} {
+		for _, attempt := range []string{"-1", "2"} {
+			d := w.try(append([]string{"dispatch"}, append(strings.Fields(line), string(d.ID), "--attempt", attempt)...)...)
+			if d.status != 1 || d.stdout != "" || !strings.Contains(d.stderr, "attempt") || strings.Contains(d.stderr, "asks nothing") {
+				t.Errorf("%s --attempt %s: %s", line, attempt, d)
+			}
+		}
+		w.must(append([]string{"dispatch"}, append(strings.Fields(line), string(d.ID), "--attempt", "1")...)...)
+	}
 }
 
 // A caller that heard no reply asks again, also while the first request is

@@ -75,6 +75,8 @@ func (s *Service) answered(ctx context.Context, r row, req api.AnswerRequest) (a
 		return d, false, api.Errorf(api.CodeInvalid, "answer: give a text or the number of an option")
 	case len(req.Text) > api.MaxAnswer:
 		return d, false, api.Errorf(api.CodeInvalid, "answer: %d bytes, more than %d", len(req.Text), api.MaxAnswer)
+	case req.Attempt < 0 || req.Attempt > d.Attempt:
+		return d, false, api.Errorf(api.CodeConflict, "dispatch %s has no attempt %d: it has %d", d.ID, req.Attempt, d.Attempt)
 	case d.State == api.EventNeedsInput && d.CancelBy == "" && (req.Attempt == 0 || req.Attempt == d.Attempt):
 		return d, false, nil
 	}
