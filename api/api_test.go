@@ -163,3 +163,17 @@ func TestSizesAreReadAndShown(t *testing.T) {
 		t.Errorf("3 MiB is shown as %s", got)
 	}
 }
+
+// A time that one is added to stays one that can be stored, compared and
+// waited for. Control: what is within the bound.
+func TestADurationIsPositiveAndAtMostAHundredYears(t *testing.T) {
+	for text, ok := range map[string]bool{"1ns": true, "876600h": true, "876600h1ns": false, "2562047h": false, "0s": false, "-1s": false, "1": false, "": false} {
+		var d Duration
+		if err := d.UnmarshalText([]byte(text)); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+		if later := time.Now().Add(2 * time.Duration(d)); ok && later.UnixNano() <= 0 {
+			t.Errorf("%q from now is %d", text, later.UnixNano())
+		}
+	}
+}

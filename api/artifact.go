@@ -78,11 +78,14 @@ type Duration time.Duration
 // MarshalText writes d as time.Duration does.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText reads a positive duration.
+// maxDuration leaves room to add one to a time of today, and more to that.
+const maxDuration = 36525 * 24 * time.Hour
+
+// UnmarshalText reads a positive duration of at most a hundred years.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
-	if err != nil || v <= 0 {
-		return fmt.Errorf("duration %q: want a positive duration such as 90s or 30m", b)
+	if err != nil || v <= 0 || v > maxDuration {
+		return fmt.Errorf("duration %q: want a positive duration such as 90s or 30m, at most 876600h", b)
 	}
 	*d = Duration(v)
 	return nil
