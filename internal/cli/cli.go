@@ -58,6 +58,7 @@ func Run(ctx context.Context, cfg Config) int {
 	cfg.Stdout = answer
 	t := &tree{Config: cfg}
 	root := t.root()
+	explain(root)
 	root.SetArgs(cfg.Args)
 	root.SetIn(cfg.Stdin)
 	root.SetOut(cfg.Stdout)
@@ -141,6 +142,27 @@ Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick aud
 // an error: cobra by itself prints help and calls that a success.
 func group(use, short string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+}
+
+// explain adds to the refusal of arguments how the verb is called.
+func explain(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		explain(c)
+	}
+	check := cmd.Args
+	if check == nil {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		switch {
+		case err == nil:
+			return nil
+		case cmd.HasSubCommands():
+			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: %s --help", cmd.CommandPath())
+		}
+		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("want: %s; see: %s --help", cmd.UseLine(), cmd.CommandPath())
+	}
 }
 
 // elsewhere is a verb that another program of the installation carries out.

@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Whoever leaves out an argument is told which one. Control: flags that are
+// wrong are refused by name already.
+func TestAMissingArgumentIsNamed(t *testing.T) {
+	for line, want := range map[string]string{
+		"dispatch show": "want: bailiwick dispatch show ID", "dispatch answer": "answer ID [TEXT]", "dispatch patch a-b-c d": "want: bailiwick dispatch patch ID",
+		"can me": "can PRINCIPAL dispatch SUBAGENT", "dispatch frobnicate": "see: bailiwick dispatch --help", "dispatch list --latest": "unknown flag: --latest",
+	} {
+		var out, errs bytes.Buffer
+		status := Run(t.Context(), Config{Args: strings.Fields(line), Stdout: &out, Stderr: &errs, Now: time.Now})
+		if status != 1 || out.Len() > 0 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: status %d, %q, %q", line, status, &out, &errs)
+		}
+	}
+}
