@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -331,6 +332,31 @@ func TestAStateWithALongPathHasAService(t *testing.T) {
 	}
 	w.env = append(w.env, "XDG_RUNTIME_DIR="+long)
 	w.refused(1, []string{"none can be started", long, "shorter"}, "dispatch", "list")
+}
+
+// Only a socket where nobody listens any more gives way. Control: such a one
+// does.
+func TestTheSocketTakesTheWayOfNothingElse(t *testing.T) {
+	t.Parallel()
+	w := cold(t, 0)
+	w.write("precious", "content", 0o600)
+	w.refused(1, []string{"not a socket", w.path("precious"), "--socket"}, "up", "--socket", w.path("precious"))
+	if got := w.read("precious"); got != "content" {
+		t.Errorf("the file is %q", got)
+	}
+	var lc net.ListenConfig
+	taken, err := lc.Listen(t.Context(), "unix", w.path("taken.sock"))
+	must(t, err)
+	w.refused(1, []string{"another program listens there", "--socket"}, "up", "--socket", w.path("taken.sock"))
+	if conn, err := net.Dial("unix", w.path("taken.sock")); err != nil {
+		t.Errorf("it was taken away: %v", err)
+	} else {
+		must(t, conn.Close())
+	}
+	taken.(*net.UnixListener).SetUnlinkOnClose(false)
+	must(t, taken.Close())
+	w.must("up", "--socket", w.path("taken.sock"))
+	w.must("--socket", w.path("taken.sock"), "down")
 }
 
 // Control: with a home there is a place for everything.

@@ -262,13 +262,13 @@ func (s *service) socketPath() string {
 }
 
 // listen makes the socket, for nobody but its owner. One that an earlier
-// service left is replaced: who owns the state was settled by its lock.
+// service left is replaced.
 func listen(path string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if err := clearWay(path); err != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose another path with --socket")
 	}
 	// The mode must hold before the first caller can connect. This happens
 	// once, before anything else runs that makes files.
