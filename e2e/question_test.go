@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -201,6 +202,17 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 		t.Errorf("expired: %+v", d)
 	}
 	w.refused(1, []string{"asks nothing"}, "dispatch", "answer", id, "late")
+
+	// One whose time was over while no service ran is not answered by the next.
+	d = w.dispatch("short", "--source", "repo")
+	id = string(d.ID)
+	w.must("down")
+	for time.Now().Before(*d.AnswerBy) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	w.refused(1, []string{id}, "dispatch", "answer", id, "late")
+	w.awaitEntry(id, "dispatch.failed")
+	ended(t, w.show(id), api.EventFailed, api.ReasonTimeout)
 
 	d = w.waits("asks")
 	id = string(d.ID)
