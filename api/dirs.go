@@ -69,6 +69,13 @@ func (d Dirs) TrustRoot() string { return filepath.Join(d.Data, "trust.json") }
 // DeployKey is where the deploy key is kept unless told otherwise.
 func (d Dirs) DeployKey() string { return filepath.Join(d.Config, "deploy.key") }
 
+// OperatorRoot is the file that says which operator keys sign for this
+// installation.
+func (d Dirs) OperatorRoot() string { return filepath.Join(d.Data, "operators.json") }
+
+// OperatorKey is where the operator's key is kept unless told otherwise.
+func (d Dirs) OperatorKey() string { return filepath.Join(d.Config, "operator.key") }
+
 // ServiceConfig is where the service's configuration is, if there is one.
 func (d Dirs) ServiceConfig() string { return filepath.Join(d.Config, "service.yaml") }
 

@@ -21,6 +21,8 @@ const (
 	CodeAuditUnavailable Code = "audit_unavailable"   // the decision could not be made durable, so nothing was done
 	CodeUnavailable      Code = "service_unavailable" // the service is not running or is shutting down
 	CodeNotFinished      Code = "not_finished"        // the time that the caller gave is over and the thing goes on
+	CodeThrottled        Code = "throttled"           // too many requests; wait
+	CodeNotConfigured    Code = "not_configured"      // this service runs without that part
 	CodeInternal         Code = "internal"            // a fault of ours
 )
 
@@ -43,6 +45,8 @@ func Table() map[Code]Status {
 		CodeAuditUnavailable: {http.StatusServiceUnavailable, 1},
 		CodeUnavailable:      {http.StatusServiceUnavailable, 1},
 		CodeNotFinished:      {http.StatusGatewayTimeout, 8},
+		CodeThrottled:        {http.StatusTooManyRequests, 1},
+		CodeNotConfigured:    {http.StatusNotImplemented, 1},
 		CodeInternal:         {http.StatusInternalServerError, 1},
 	}
 }
