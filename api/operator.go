@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // OperatorVerb is what an operator decided. The set is closed.
@@ -15,8 +16,8 @@ type OperatorVerb string
 const (
 	VerbPrincipalAdd OperatorVerb = "principal.add" // makes a principal known: Principal, OAuth where it comes with tokens of another issuer
 	VerbTokenCreate  OperatorVerb = "token.create"  // Principal, Token
-	VerbTokenRotate  OperatorVerb = "token.rotate"  // Token in the place of Replaces, which ends
-	VerbTokenRevoke  OperatorVerb = "token.revoke"  // Replaces ends
+	VerbTokenRotate  OperatorVerb = "token.rotate"  // Principal, Token in the place of its token Replaces, which ends
+	VerbTokenRevoke  OperatorVerb = "token.revoke"  // Principal, whose token Replaces ends
 	VerbCeilingSet   OperatorVerb = "ceiling.set"   // Principal, Ceiling
 	VerbStopLift     OperatorVerb = "stop.lift"     // Stop
 )
@@ -147,6 +148,9 @@ type StopRequest struct {
 
 // Check refuses what is no scope, and a name where there must be none.
 func (r StopRequest) Check() (err error) {
+	if len(r.Reason) > MaxReason || !utf8.ValidString(r.Reason) {
+		return fmt.Errorf("stop: reason: want text of at most %d bytes", MaxReason)
+	}
 	switch r.Scope {
 	case StopAll:
 		if r.Name != "" {

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxReason bounds what people write into a decision or a stop.
+const MaxReason = 500
+
+var (
+	serviceIDPattern = regexp.MustCompile(`^[a-z0-9]{1,20}:[0-9a-f]{32}$`)
+	stopIDPattern    = regexp.MustCompile(`^s-[1-9][0-9]{0,18}$`)
+)
+
+// ParseStopID checks the form of a stop's id.
+func ParseStopID(s string) (string, error) {
+	if !stopIDPattern.MatchString(s) {
+		return "", fmt.Errorf("stop id %.40q: want s- and a number", s)
+	}
+	return s, nil
+}
+
+// Check refuses a record that is not of the form of its verb: a member that is
+// missing, or one that the verb does not have. What it says about principals,
+// tokens and stops is for the service to know.
+func (r OperatorRecord) Check() error {
+	if err := r.checkPlace(); err != nil {
+		return fmt.Errorf("operator record: %w", err)
+	}
+	if err := r.checkVerb(); err != nil {
+		return fmt.Errorf("operator record %q: %w", string(r.Verb), err)
+	}
+	return nil
+}
+
+func (r OperatorRecord) checkPlace() error {
+	switch {
+	case r.V != 1:
+		return fmt.Errorf("format %d: this program knows 1", r.V)
+	case !r.Verb.Known():
+		return fmt.Errorf("verb %.40q: want one of %v", string(r.Verb), OperatorVerbs())
+	case !serviceIDPattern.MatchString(r.Service):
+		return fmt.Errorf("service %.80q: want the id of its key", r.Service)
+	case r.Number == 0:
+		return errors.New("number: the first is 1")
+	case (r.Number == 1) != (r.Previous == ""):
+		return errors.New("previous: every record but the first names the one before")
+	case r.At.IsZero():
+		return errors.New("at: when it is signed is missing")
+	case len(r.Reason) > MaxReason || !utf8.ValidString(r.Reason):
+		return fmt.Errorf("reason: want text of at most %d bytes", MaxReason)
+	}
+	return nil
+}
+
+// checkVerb holds the members against those that the verb has.
+func (r OperatorRecord) checkVerb() error {
+	var wants string
+	switch r.Verb {
+	case VerbPrincipalAdd:
+		wants = "principal oauth?"
+	case VerbTokenCreate:
+		wants = "principal token"
+	case VerbTokenRotate:
+		wants = "principal token replaces"
+	case VerbTokenRevoke:
+		wants = "principal replaces"
+	case VerbCeilingSet:
+		wants = "principal ceiling"
+	case VerbStopLift:
+		wants = "stop"
+	}
+	for _, m := range []struct {
+		name  string
+		there bool
+	}{
+		{"principal", r.Principal != ""},
+		{"ceiling", r.Ceiling != nil},
+		{"token", r.Token != nil},
+		{"replaces", r.Replaces != ""},
+		{"stop", r.Stop != ""},
+		{"oauth", r.OAuth != nil},
+	} {
+		fields := strings.Fields(wants)
+		want, may := slices.Contains(fields, m.name), slices.Contains(fields, m.name+"?")
+		if m.there && !want && !may {
+			return fmt.Errorf("%s: this verb has none", m.name)
+		}
+		if !m.there && want {
+			return fmt.Errorf("%s: missing", m.name)
+		}
+	}
+	return r.checkMembers()
+}
+
+func (r OperatorRecord) checkMembers() error {
+	if r.Principal != "" {
+		if _, err := ParsePrincipal(string(r.Principal)); err != nil {
+			return err
+		}
+		if r.Verb != VerbCeilingSet && strings.HasPrefix(string(r.Principal), "local:") {
+			return fmt.Errorf("principal %s: who is local: the operating system says; it has no token and need not be added", r.Principal)
+		}
+	}
+	if r.Stop != "" {
+		if _, err := ParseStopID(r.Stop); err != nil {
+			return err
+		}
+	}
+	if r.Replaces != "" {
+		if err := new(TokenID).UnmarshalText([]byte(r.Replaces)); err != nil {
+			return err
+		}
+	}
+	if r.Ceiling != nil {
+		if _, err := r.Ceiling.MarshalText(); err != nil {
+			return err
+		}
+	}
+	if t := r.Token; t != nil {
+		if err := t.check(); err != nil {
+			return err
+		}
+		if t.ID == r.Replaces {
+			return fmt.Errorf("token %s: it cannot replace itself", t.ID)
+		}
+	}
+	if r.OAuth != nil {
+		return r.OAuth.check()
+	}
+	return nil
+}
+
+func (t TokenRecord) check() error {
+	if err := new(TokenID).UnmarshalText([]byte(t.ID)); err != nil {
+		return err
+	}
+	if _, err := ParseDigest(string(t.Hash)); err != nil {
+		return fmt.Errorf("token %s: hash: %w", t.ID, err)
+	}
+	if t.ExpiresAt.IsZero() {
+		return fmt.Errorf("token %s: expiresAt: every token ends", t.ID)
+	}
+	return nil
+}
+
+func (s OAuthSubject) check() error {
+	u, err := url.Parse(s.Issuer)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || len(s.Issuer) > 500 {
+		return fmt.Errorf("oauth: issuer %.80q: want an https URL without query", s.Issuer)
+	}
+	if s.Subject == "" || len(s.Subject) > 255 || !utf8.ValidString(s.Subject) {
+		return errors.New("oauth: subject: want 1 to 255 bytes of text")
+	}
+	return nil
+}
