@@ -54,6 +54,7 @@ const (
 	RefQuestion = "question" // what the agent asks
 	RefAnswer   = "answer"   // the input of the attempt that goes on with it
 	RefRevision = "revision" // a catalog revision
+	RefRecord   = "record"   // what an operator signed
 )
 
 // Decided says what an entry has decided.

@@ -34,6 +34,9 @@ const (
 	KindDispatchUnpinned Kind = "dispatch.unpinned" // allow
 	KindRetentionRemoved Kind = "retention.removed" // content or evidence of dispatches goes; logged before it does
 
+	KindOperatorRecorded Kind = "operator.recorded" // a decision that an operator signed is in force
+	KindStopEngaged      Kind = "stop.engaged"      // an emergency stop holds from here on
+
 	KindAuditRead     Kind = "audit.read"             // allow
 	KindStopRequested Kind = "service.stop_requested" // allow
 	KindAccessAllowed Kind = "access.allowed"         // allow: any other verb
@@ -48,6 +51,7 @@ func Kinds() []Kind {
 		KindDispatchFailed, KindDispatchCancelled, KindDispatchFound, KindCancelRequested, KindCancelDenied,
 		KindDispatchAnswered, KindAnswerDenied,
 		KindDispatchPinned, KindDispatchUnpinned, KindRetentionRemoved,
+		KindOperatorRecorded, KindStopEngaged,
 		KindAuditRead, KindStopRequested, KindAccessAllowed, KindAccessDenied,
 	}
 }
@@ -93,6 +97,10 @@ func (k Kind) shape() (shape, bool) {
 		return shape{Deny, AnswerAsk{}, ""}, true
 	case KindRetentionRemoved:
 		return shape{NoDecided, Removal{}, ""}, true
+	case KindOperatorRecorded:
+		return shape{NoDecided, OperatorDecision{}, ""}, true
+	case KindStopEngaged:
+		return shape{NoDecided, StopEngaged{}, ""}, true
 	case KindAuditRead, KindStopRequested, KindAccessAllowed, KindDispatchPinned, KindDispatchUnpinned:
 		return shape{Allow, Access{}, KindAccessDenied}, true
 	case KindAccessDenied:

@@ -30,6 +30,7 @@ const (
 	Manifest  PayloadType = "application/vnd.bailiwick.manifest.v1+json"
 	Result    PayloadType = "application/vnd.bailiwick.result.v1+json"
 	Statement PayloadType = "application/vnd.in-toto+json"
+	Operator  PayloadType = "application/vnd.bailiwick.operator.v1+json"
 )
 
 // KeyID names a public key: "ed25519:" and the first 32 hexadecimal digits of
