@@ -9,7 +9,7 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 func floors() [][]string {
 	return [][]string{
 		{"internal/failpoint"}, // empty in what is shipped
-		{"api", "internal/arch", "internal/canon", "internal/faultdisk", "internal/jail"},
+		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/checkout", "internal/cli"},
@@ -45,8 +45,8 @@ func never() map[string][]string {
 // the module that they may reach. What is not listed is refused.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli"},
+		"internal/cli":  {"api", "client", "internal/canon", "internal/egress"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/egress"},
 	}
 }
 
@@ -56,6 +56,7 @@ func direct() map[string][]string {
 	return map[string][]string{
 		"api":              {"os", "os/*", "net", "syscall", "unsafe"},
 		"internal/canon":   {"os", "os/*", "net", "net/*"},
+		"internal/egress":  {"os", "os/*", "unsafe"},
 		"internal/policy":  {"os", "os/*", "net", "net/*", "time"},
 		"internal/record":  {"os", "os/*", "net", "net/*"},
 		"internal/catalog": {"os", "os/*", "syscall", "unsafe"},
@@ -74,4 +75,4 @@ func only() map[string][]string {
 }
 
 // stdOnly lists the packages that reach nothing but the standard library.
-func stdOnly() []string { return []string{"api"} }
+func stdOnly() []string { return []string{"api", "internal/egress"} }

@@ -1,0 +1,108 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Lookup asks the system for every address of a name and judges none of them:
+// it is for who decides about a name otherwise than by dialling it, such as
+// whether localhost is loopback.
+func Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	return lookup(ctx, system(), name)
+}
+
+func system() Resolver { return net.DefaultResolver }
+
+func lookup(ctx context.Context, r Resolver, name string) ([]netip.Addr, error) {
+	answers, err := r.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) == 0 {
+		return nil, fmt.Errorf("host %q has no address", name)
+	}
+	// The resolver gives the address of an A record as a mapped one, and what
+	// a mapped one reaches is the address within.
+	plain := make([]netip.Addr, len(answers))
+	for i, a := range answers {
+		plain[i] = a.Unmap()
+	}
+	return plain, nil
+}
+
+func split(address string) (host string, port uint16, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || text[0] == '+' || text[0] == '0' {
+		return "", 0, fmt.Errorf("%w: port %q is not a number from 1 to 65535", ErrRefused, text)
+	}
+	return host, uint16(n), nil
+}
+
+// CheckHost refuses a host that has no single meaning. What it takes is an
+// address in its usual spelling, without a zone, or a full name of letters,
+// digits and hyphens. So 2130706433, 0x7f.1, 0177.0.0.1, 127.1, [fe80::1%25eth0],
+// names with dots of other scripts, percent signs or a dot at the end, and
+// names that a search list would complete are refused here, and not left to
+// whatever reads them next.
+func CheckHost(host string) error {
+	_, _, err := parseHost(host)
+	return err
+}
+
+const maxName = 253 // RFC 1035 §2.3.4, without the root's dot
+
+// parseHost returns the address that host spells, or the name to look up: with
+// the dot at its end, so that no search list is asked.
+func parseHost(host string) (netip.Addr, string, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		switch {
+		case addr.Zone() != "":
+			return netip.Addr{}, "", bad(host, "has a zone")
+		case addr.String() != strings.ToLower(host):
+			return netip.Addr{}, "", bad(host, "is not the usual spelling of "+addr.String())
+		}
+		return addr, "", nil
+	}
+	if err := checkName(host); err != nil {
+		return netip.Addr{}, "", bad(host, err.Error())
+	}
+	return netip.Addr{}, host + ".", nil
+}
+
+func bad(host, why string) error {
+	return fmt.Errorf("%w: host %.80q %s", ErrRefused, host, why)
+}
+
+func checkName(host string) error {
+	labels := strings.Split(host, ".")
+	switch {
+	case len(host) > maxName:
+		return errors.New("is longer than a name can be")
+	case len(labels) < 2:
+		return errors.New("is not a full name: write it with its domain")
+	}
+	for _, label := range labels {
+		switch {
+		case label == "":
+			return errors.New("has an empty part: write it without a dot at the end")
+		case len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || strings.Trim(strings.ToLower(label), "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
+			return errors.New("is not a name of letters, digits and hyphens")
+		}
+	}
+	// As the URL standard sees it, what ends in a number is an address.
+	last := strings.ToLower(labels[len(labels)-1])
+	if hex, ok := strings.CutPrefix(last, "0x"); ok && strings.Trim(hex, "0123456789abcdef") == "" || strings.Trim(last, "0123456789") == "" {
+		return errors.New("is an address in an unusual spelling")
+	}
+	return nil
+}
