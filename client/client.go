@@ -3,8 +3,9 @@
 // It has two faces. Runtime is what composes existing workers and may be
 // driven by an AI; Operator is for people. Neither has a method of the other,
 // so a program that holds a Runtime cannot reach an operator verb by mistake.
-// Who is calling is established by the service (the peer of the socket);
-// nothing in a request says so.
+// Who is calling is established by the service: the peer of the socket, or the
+// token that was exchanged for a handle (session.go). Nothing that a caller
+// says of itself counts.
 package client
 
 import (
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -47,6 +49,12 @@ type Config struct {
 // Conn speaks to one service, and where it may start one, to the next one
 // after that has ended.
 type Conn struct {
+	*link
+	header http.Header // of every request, beside those that each has
+}
+
+// link is what every Conn that was made of one has in common.
+type link struct {
 	uids  []int
 	trace api.Trace
 	spawn func(context.Context) (string, error)
@@ -59,7 +67,7 @@ type Conn struct {
 
 // New returns a connection that is made when it is first used.
 func New(cfg Config) *Conn {
-	c := &Conn{uids: cfg.UIDs, trace: cfg.Trace, spawn: cfg.Spawn, places: []string{cfg.Socket}}
+	c := &Conn{link: &link{uids: cfg.UIDs, trace: cfg.Trace, spawn: cfg.Spawn, places: []string{cfg.Socket}}}
 	if cfg.Socket == "" {
 		c.places = cfg.Dirs.Sockets()
 	}
@@ -172,6 +180,7 @@ func (c *Conn) once(ctx context.Context, method, path string, payload []byte) (*
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(req.Header, c.header)
 	if payload != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -195,6 +204,10 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 	}
 	if errors.Is(err, errStranger) {
 		return api.Errorf(api.CodeUnauthenticated, "socket %s: %w", c.Socket(), errStranger).WithHint("name the right socket with --socket")
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		// Starting one would not help: nor could that be asked.
+		return api.Errorf(api.CodeUnavailable, "socket %s: %w", c.Socket(), cause(err)).WithHint("its folder must belong to this account; see: bailiwick doctor; or name another socket with --socket")
 	}
 	why := brokenCall
 	if _, ok := errors.AsType[*noServiceError](err); ok {

@@ -1,0 +1,37 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Exchange presents a token, which goes no further than this one request, for
+// a handle that stands for it in requests of this process. The handle is for
+// Runtime.With; before it expires, or when a request with it is refused as
+// unauthenticated, exchange again.
+func (c *Conn) Exchange(ctx context.Context, token string) (s api.Session, err error) {
+	err = c.request(ctx, call{http.MethodPost, "/v1/session", api.SessionRequest{Token: token}, true}, &s)
+	return s, err
+}
+
+// With returns a Runtime whose requests are those of the handle's principal,
+// and go no further than ceiling. An empty handle leaves it to the socket who
+// calls; a nil ceiling declares none, and neither raises anything.
+func (r Runtime) With(handle string, ceiling *api.Tier) Runtime {
+	h := http.Header{}
+	if handle != "" {
+		h.Set(api.SessionHeader, handle)
+	}
+	if ceiling != nil {
+		h.Set(api.CeilingHeader, ceiling.String()) // one that is no tier reads as the lowest
+	}
+	return Runtime{&Conn{link: r.c.link, header: h}}
+}
+
+// Who returns what the service takes the caller for.
+func (r Runtime) Who(ctx context.Context) (w api.Who, err error) {
+	err = r.c.request(ctx, get("/v1/runtime/who"), &w)
+	return w, err
+}
