@@ -96,6 +96,7 @@ type Dispatch struct {
 	StartedAt  *time.Time     `json:"startedAt,omitempty"`
 	EndedAt    *time.Time     `json:"endedAt,omitempty"`
 	CancelBy   Principal      `json:"cancelledBy,omitempty"`
+	CancelWhy  string         `json:"cancelReason,omitempty"` // in the words of CancelBy
 	Outcome    *ResultSummary `json:"outcome,omitempty"`
 	Mode       string         `json:"mode"`            // same-user or system: who is protected against whom
 	Trace      Trace          `json:"trace,omitempty"` // the span of the request that asked for it

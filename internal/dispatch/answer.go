@@ -38,7 +38,8 @@ func (s *Service) question(ctx context.Context, d *api.Dispatch) (api.Question, 
 // on from there, with the earlier patch and the agent's state. Whether the
 // dispatch may go on is decided anew: what its caller was granted may have
 // changed. The same answer to the same attempt again changes nothing.
-func (s *Service) Answer(ctx context.Context, principal api.Principal, id api.DispatchID, req api.AnswerRequest) (api.Dispatch, error) {
+func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest) (api.Dispatch, error) {
+	principal := caller.Principal
 	r, decision, err := s.access(ctx, principal, policy.ActionDispatchAnswer, id)
 	if err != nil {
 		return api.Dispatch{}, err
@@ -53,7 +54,7 @@ func (s *Service) Answer(ctx context.Context, principal api.Principal, id api.Di
 	if err != nil {
 		return api.Dispatch{}, s.invalidAnswer(ctx, principal, err)
 	}
-	if err := s.stillAllowed(ctx, r, &next.manifest); err != nil {
+	if err := s.stillAllowed(ctx, r, &next.manifest, caller.Ceiling); err != nil {
 		return api.Dispatch{}, err
 	}
 	return s.resume(ctx, r, next, decision)
@@ -93,7 +94,11 @@ func (s *Service) answered(ctx context.Context, r row, req api.AnswerRequest) (a
 		}
 		return d, false, api.Errorf(api.CodeConflict, "dispatch %s: the question of attempt %d has been answered otherwise, by %s", d.ID, req.Attempt, earlier.Answer.By)
 	}
-	return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d is %s and asks nothing", d.ID, d.Attempt, d.State).
+	is := string(d.State)
+	if ending(&d) {
+		is = "being cancelled by " + string(d.CancelBy)
+	}
+	return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d is %s and asks nothing", d.ID, d.Attempt, is).
 		WithHint("see: bailiwick dispatch show %s", d.ID)
 }
 
@@ -148,12 +153,12 @@ func (s *Service) nextAttempt(ctx context.Context, r row, req api.AnswerRequest,
 
 // stillAllowed decides by today's policy whether what m describes may run, and
 // notes in m what decided.
-func (s *Service) stillAllowed(ctx context.Context, r row, m *record.Manifest) error {
+func (s *Service) stillAllowed(ctx context.Context, r row, m *record.Manifest, ceiling api.Tier) error {
 	p, err := s.book.current(ctx)
 	if err != nil {
 		return err
 	}
-	a := &ask{principal: m.Principal, page: p, target: m.Target, request: api.DispatchRequest{
+	a := &ask{principal: m.Principal, consent: s.consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, request: api.DispatchRequest{
 		Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, DispatchID: m.ID,
 	}}
 	a.subagent.Role, a.subagent.Tier = m.Role, m.Tier

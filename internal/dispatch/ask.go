@@ -12,12 +12,12 @@ import (
 )
 
 // Can answers what policy would say to a dispatch, and does nothing.
-func (s *Service) Can(ctx context.Context, principal api.Principal, req api.CanRequest) (api.CanAnswer, error) {
+func (s *Service) Can(ctx context.Context, caller Caller, req api.CanRequest) (api.CanAnswer, error) {
 	p, err := s.book.current(ctx)
 	if err != nil {
 		return api.CanAnswer{}, err
 	}
-	asking := p.engine.Decide(policy.Request{Principal: principal, Action: policy.ActionCan, Resource: string(req.Principal)})
+	asking := p.engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCan, Resource: string(req.Principal)})
 	if !asking.Allowed() {
 		_, err := s.cfg.Ledger.Commit(ctx, asking, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: "can"}}, nil)
 		return api.CanAnswer{}, err
@@ -25,11 +25,14 @@ func (s *Service) Can(ctx context.Context, principal api.Principal, req api.CanR
 	if p.revision == nil {
 		return api.CanAnswer{Reasons: []string{"no catalog has been applied yet"}}, nil
 	}
-	a := &ask{principal: req.Principal, page: p, request: api.DispatchRequest{
+	a := &ask{principal: req.Principal, consent: s.consent(req.Principal), ceiling: api.Irreversible, page: p, request: api.DispatchRequest{
 		Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities,
 	}}
 	if req.Source != "" {
 		a.request.Source = &api.SourceRequest{Name: req.Source}
+	}
+	if req.Principal == caller.Principal {
+		a.ceiling = caller.Ceiling
 	}
 	a.resolve()
 	d := p.engine.Decide(a.policyRequest())
@@ -39,13 +42,16 @@ func (s *Service) Can(ctx context.Context, principal api.Principal, req api.CanR
 // Cancel asks for the end of a dispatch and returns its record after the
 // request. The end of one that has ended is what it was.
 func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.DispatchID, reason string) (api.Dispatch, error) {
+	if len(reason) > maxWhy {
+		return api.Dispatch{}, LogInvalid(ctx, s.cfg.Ledger, principal, "cancel", api.Errorf(api.CodeInvalid, "cancel: a reason of %d bytes, more than %d", len(reason), maxWhy))
+	}
 	r, decision, err := s.access(ctx, principal, policy.ActionDispatchCancel, id)
 	waits := r.record.State == api.EventNeedsInput
 	if err != nil || r.record.State.Ended() && !waits {
 		return r.record, err
 	}
 	open := true
-	entry := fact(record.KindCancelRequested, r, record.CancelAsk{State: string(r.record.State)})
+	entry := fact(record.KindCancelRequested, r, record.CancelAsk{State: string(r.record.State), Why: reason})
 	failpoint.Hit(failpoint.CancelCommit, string(id))
 	_, err = s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
 		now, ok, err := load(tx, id)
@@ -58,7 +64,7 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 		if now.record.CancelBy != "" {
 			return nil
 		}
-		now.record.CancelBy = principal
+		now.record.CancelBy, now.record.CancelWhy = principal, reason
 		r = now
 		if waits {
 			return updateWaiting(tx, now, now.record.Attempt)
@@ -74,7 +80,7 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 	}
 	failpoint.Hit(failpoint.CancelCommitted, string(id))
 	if waits {
-		if err := s.endWaiting(ctx, r, outcome{event: api.EventCancelled, cancelBy: r.record.CancelBy}); err != nil {
+		if err := s.endWaiting(ctx, r, cancelled(r.record)); err != nil {
 			return r.record, err
 		}
 		d, _, err := s.row(ctx, id)
@@ -86,16 +92,30 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 	// A worker whose key is not bound yet hears of it when that is done: what it
 	// sealed before could not be told from a stranger's.
 	if a != nil && r.key != "" {
-		words := "by " + string(principal)
-		if reason != "" {
-			words += ": " + reason
-		}
-		if err := a.worker.Cancel(words); err != nil {
+		if err := a.worker.Cancel(cancelWords(r.record)); err != nil {
 			s.logOf(&r.record).WarnContext(ctx, "a worker did not take its cancel", slog.Any("err", err))
 		}
 		failpoint.Hit(failpoint.CancelDelivered, string(id))
 	}
 	return r.record, nil
+}
+
+// maxWhy bounds why somebody cancels: it is for people, and in the record.
+const maxWhy = 4 << 10
+
+// cancelWords is what a worker is told of who cancelled, and why.
+func cancelWords(d api.Dispatch) string {
+	words := "by " + string(d.CancelBy)
+	if d.CancelWhy != "" {
+		words += ": " + d.CancelWhy
+	}
+	return words
+}
+
+// cancelled is the end of a dispatch that no worker is there to end, as a
+// worker words it.
+func cancelled(d api.Dispatch) outcome {
+	return outcome{event: api.EventCancelled, cancelBy: d.CancelBy, message: "cancelled: " + cancelWords(d)}
 }
 
 // Status fills in what this package knows.

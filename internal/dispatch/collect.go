@@ -41,18 +41,50 @@ type outcome struct {
 func (s *Service) collect(ctx context.Context, r row) error {
 	ctx = context.WithoutCancel(ctx)
 	failpoint.Hit(failpoint.CollectBegin, string(r.record.ID))
-	// A cancel may have been recorded while the worker lived.
-	latest, ok, err := s.row(ctx, r.record.ID)
-	if err != nil || !ok {
-		return errors.Join(err, fmt.Errorf("dispatch %s: no record", r.record.ID))
-	}
 	ctx, release := s.cfg.Blobs.Hold(ctx)
 	defer release() // the row refers to what is stored by then
-	o, err := s.read(ctx, latest)
-	if err != nil {
+	for {
+		// A cancel may have been recorded while the worker lived.
+		latest, ok, err := s.row(ctx, r.record.ID)
+		if err != nil || !ok {
+			return errors.Join(err, fmt.Errorf("dispatch %s: no record", r.record.ID))
+		}
+		o, err := s.read(ctx, latest)
+		if err != nil {
+			return err
+		}
+		by := latest.record.CancelBy
+		err = s.end(ctx, latest, o, func(tx *store.Tx, r row) error {
+			now, ok, err := load(tx, r.record.ID)
+			if err == nil && ok && now.record.CancelBy != by {
+				err = errCancelled
+			}
+			if err != nil {
+				return err
+			}
+			return update(tx, r)
+		})
+		if errors.Is(err, errCancelled) {
+			continue // and it cannot be cancelled again
+		}
+		if err != nil || o.event != api.EventNeedsInput || by == "" {
+			return err
+		}
+		return s.endCancelled(ctx, r.record.ID)
+	}
+}
+
+// errCancelled says that a cancel was recorded after the row was read.
+var errCancelled = errors.New("the dispatch was cancelled meanwhile")
+
+// endCancelled ends a dispatch that asked something when it had been cancelled
+// already.
+func (s *Service) endCancelled(ctx context.Context, id api.DispatchID) error {
+	r, ok, err := s.row(ctx, id)
+	if err != nil || !ok || r.record.State != api.EventNeedsInput {
 		return err
 	}
-	return s.end(ctx, latest, o, update)
+	return s.endWaiting(ctx, r, cancelled(r.record))
 }
 
 // read turns the directory of an attempt into the truth about it.
@@ -194,8 +226,11 @@ func (s *Service) end(ctx context.Context, r row, o outcome, save func(*store.Tx
 	now := s.cfg.Now().UTC()
 	rec := &r.record
 	rec.State, rec.Reason, rec.Message, rec.EndedAt, rec.Result, rec.Outcome = o.event, o.reason, o.message, &now, o.digest, o.summary
-	rec.CancelBy = o.cancelBy
-	if o.event == api.EventNeedsInput {
+	if o.event != api.EventNeedsInput { // that is not its end, which a cancel may have asked for
+		if rec.CancelBy = o.cancelBy; o.cancelBy == "" {
+			rec.CancelWhy = ""
+		}
+	} else {
 		by := now.Add(o.wait)
 		rec.AnswerBy = &by
 	}

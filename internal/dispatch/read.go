@@ -114,6 +114,10 @@ func (s *Service) Attempt(ctx context.Context, principal api.Principal, id api.D
 	return s.told(ctx, d)
 }
 
+// ending reports whether a dispatch asks something of nobody: it was cancelled
+// before it asked, and its end is about to be stored.
+func ending(d *api.Dispatch) bool { return d.State == api.EventNeedsInput && d.CancelBy != "" }
+
 func (s *Service) await(ctx context.Context, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -122,7 +126,7 @@ func (s *Service) await(ctx context.Context, id api.DispatchID, wait time.Durati
 		// misses none.
 		changed := s.cfg.Store.Committed()
 		r, _, err := s.row(ctx, id)
-		if err != nil || r.record.State.Ended() {
+		if err != nil || r.record.State.Ended() && !ending(&r.record) {
 			return r.record, err
 		}
 		s.mu.Lock()

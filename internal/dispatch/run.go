@@ -159,7 +159,7 @@ func (s *Service) ready(a *active, key string) error {
 		return api.Errorf(api.CodeIntegrity, "another key is bound in the log")
 	}
 	if r.record.CancelBy != "" {
-		return a.worker.Cancel("by " + string(r.record.CancelBy))
+		return a.worker.Cancel(cancelWords(r.record))
 	}
 	err = a.worker.Proceed()
 	failpoint.Hit(failpoint.StartProceed, string(r.record.ID))

@@ -37,6 +37,7 @@ type Config struct {
 	Key      seal.Signer // of the service
 	Executor *executor.Local
 	Operator api.Principal // may read everything; see policy.Rules
+	Registry Registry      // what operators decided
 	Mode     string        // same-user or system
 	Sweep    func() int    // removes what the jails of killed workers left on the machine, and returns how much is left
 	Now      func() time.Time
@@ -158,7 +159,7 @@ func (s *Service) recoverCancelled(ctx context.Context) error {
 	}
 	for _, r := range list {
 		if r.record.CancelBy != "" {
-			if err := s.endWaiting(ctx, r, outcome{event: api.EventCancelled, cancelBy: r.record.CancelBy}); err != nil {
+			if err := s.endWaiting(ctx, r, cancelled(r.record)); err != nil {
 				return err
 			}
 		}

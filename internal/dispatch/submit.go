@@ -29,6 +29,8 @@ const startTime = 5 * time.Minute
 // ask is one request on its way to a decision.
 type ask struct {
 	principal api.Principal
+	consent   api.Tier // of the principal
+	ceiling   api.Tier // that the request has bound itself to
 	request   api.DispatchRequest
 	digest    api.Digest // of principal and request
 	page      page
@@ -42,8 +44,9 @@ type ask struct {
 // Submit asks policy, makes the decision durable and starts a worker. It
 // returns before the worker has done anything. The same id and request again
 // returns the same dispatch.
-func (s *Service) Submit(ctx context.Context, principal api.Principal, req api.DispatchRequest) (api.Dispatch, error) {
-	a := &ask{principal: principal, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)}
+func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchRequest) (api.Dispatch, error) {
+	principal := caller.Principal
+	a := &ask{principal: principal, consent: s.consent(principal), ceiling: caller.Ceiling, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)}
 	if err := a.normalise(); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
@@ -151,6 +154,7 @@ func (a *ask) policyRequest() policy.Request {
 	r := policy.Request{
 		Principal: a.principal, Action: policy.ActionDispatch, Resource: string(a.request.Subagent),
 		Tier: a.subagent.Tier, Target: a.target, Envs: a.request.Envs, Capabilities: a.request.Capabilities,
+		Consent: a.consent, Session: a.ceiling,
 	}
 	if a.request.Source != nil {
 		r.Source = a.request.Source.Name

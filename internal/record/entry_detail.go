@@ -166,10 +166,11 @@ func (d DispatchFound) bound(b *bounds) Detail {
 type CancelAsk struct {
 	Reasons []string `json:"reasons,omitempty"` // of a denial
 	State   string   `json:"state"`             // of the dispatch at that moment
+	Why     string   `json:"why,omitempty"`     // in the words of who asked
 }
 
 func (d CancelAsk) bound(b *bounds) Detail {
-	d.Reasons, d.State = b.list(d.Reasons), b.cut(d.State)
+	d.Reasons, d.State, d.Why = b.list(d.Reasons), b.cut(d.State), b.cut(d.Why)
 	return d
 }
 

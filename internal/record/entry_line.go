@@ -188,7 +188,7 @@ func (d DispatchFound) say(e *Entry) string {
 }
 
 func (d CancelAsk) say(e *Entry) string {
-	return fmt.Sprintf("%s asked to cancel %s, which is %s: %s", e.who(), e.dispatch(), word(d.State), e.verdict(d.Reasons))
+	return fmt.Sprintf("%s asked to cancel %s, which is %s: %s", e.who(), e.dispatch(), word(d.State), e.verdict(d.Reasons)) + optional(", because %s", quoteUnlessEmpty(d.Why))
 }
 
 func (d AnswerAsk) say(e *Entry) string {
