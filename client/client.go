@@ -25,6 +25,7 @@ import (
 	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
 // Config says where the service is.
@@ -72,10 +73,7 @@ func New(cfg Config) *Conn {
 		c.places = cfg.Dirs.Sockets()
 	}
 	c.socket = c.places[len(c.places)-1]
-	c.http = &http.Client{Transport: &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
-		DisableCompression: true,
-	}}
+	c.http = egress.Local(func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) })
 	return c
 }
 
@@ -146,8 +144,7 @@ func (e *noServiceError) Error() string { return e.err.Error() }
 func (e *noServiceError) Unwrap() error { return e.err }
 
 func dial(ctx context.Context, socket string, uids []int) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
+	conn, err := egress.Unix(socket).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, err
 	}

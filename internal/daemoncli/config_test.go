@@ -52,7 +52,7 @@ func TestAWrongConfigurationIsRefusedWhereItIsWrong(t *testing.T) {
 		metricsAt("unix:/a/../b"):                      "must be absolute and plain",
 		metricsAt("unix:/" + strings.Repeat("a", 107)): "at most 107 bytes",
 		spansTo("https://127.0.0.1:4318"):              "not of the form http://ADDRESS:PORT",
-		spansTo("http://collector:4318"):               "until the service has an egress filter",
+		spansTo("http://collector:4318"):               "spans go to this machine only",
 		spansTo("http://192.0.2.1:4318"):               "192.0.2.1 is not a loopback address",
 		spansTo("http://127.0.0.1:4318/v1?x=y"):        "not of the form",
 		spansTo("http://u:p@127.0.0.1:4318"):           "not of the form",

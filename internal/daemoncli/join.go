@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -102,7 +102,7 @@ func (t *tree) answering(ctx context.Context) string {
 		places = append([]string{strings.TrimSpace(string(b))}, places...)
 	}
 	for _, path := range slices.Compact(places) {
-		if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
+		if conn, err := egress.Unix(path).DialContext(ctx, "unix", path); err == nil {
 			_ = conn.Close()
 			return path
 		}
@@ -173,7 +173,7 @@ func clearWay(path string) error {
 	case st.Mode().Type() != fs.ModeSocket:
 		return errors.New("something that is not a socket is there")
 	}
-	conn, err := net.Dial("unix", path) //nolint:noctx // it answers at once or never
+	conn, err := egress.Unix(path).DialContext(context.Background(), "unix", path) // it answers at once or never
 	switch {
 	case err == nil:
 		return errors.Join(errors.New("another program listens there"), conn.Close())

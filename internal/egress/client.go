@@ -27,7 +27,7 @@ type ClientConfig struct {
 const (
 	defaultMaxBody = 1 << 20
 	maxHeader      = 32 << 10
-	maxIdle        = 4
+	maxIdle        = 32
 	idleTime       = 30 * time.Second
 )
 

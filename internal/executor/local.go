@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -245,8 +246,7 @@ func listen(ctx context.Context, dir string) (*net.UnixListener, error) {
 func dial(ctx context.Context, dir string) (net.Conn, error) {
 	var conn net.Conn
 	err := throughDir(dir, func(path string) (err error) {
-		var d net.Dialer
-		conn, err = d.DialContext(ctx, "unix", path)
+		conn, err = egress.Unix(path).DialContext(ctx, "unix", path)
 		return err
 	})
 	return conn, err

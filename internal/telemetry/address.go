@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
 // Address is a place on this machine: a unix socket, or a port of a loopback
@@ -38,7 +40,7 @@ func ParseCollector(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		return socketAt(path)
 	}
-	const fix = "; until the service has an egress filter, spans go to this machine only: write http://127.0.0.1:4318 or unix:/absolute/path, and let a collector there pass them on"
+	const fix = "; spans go to this machine only: write http://127.0.0.1:4318 or unix:/absolute/path, and let a collector there pass them on"
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return Address{}, errors.New("not of the form http://ADDRESS:PORT" + fix)
@@ -74,6 +76,18 @@ func loopback(s string) (netip.AddrPort, error) {
 		return at, fmt.Errorf("%s is not a loopback address", at.Addr())
 	}
 	return at, nil
+}
+
+// dialer reaches a and nothing else.
+func (a Address) dialer() (*egress.Dialer, error) {
+	if a.network == "unix" {
+		return egress.Unix(a.where), nil
+	}
+	at, err := netip.ParseAddrPort(a.where)
+	if err != nil {
+		return nil, err
+	}
+	return egress.Only(at)
 }
 
 // String is the address as people write it; empty for none.

@@ -3,13 +3,13 @@ package telemetry
 import (
 	"context"
 	"log/slog"
-	"net"
-	"net/http"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
 const (
@@ -25,22 +25,18 @@ func newExporter(a Address) (sdktrace.SpanExporter, error) {
 	if a.network == "tcp" {
 		endpoint = "http://" + a.where
 	}
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, a.network, a.where)
-		},
-		MaxIdleConns: 1, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: exportTime,
+	dialer, err := a.dialer()
+	if err != nil {
+		return nil, err
 	}
+	web := egress.Local(dialer.DialContext)
+	web.Timeout = exportTime
 	return otlptracehttp.New(context.Background(),
 		otlptracehttp.WithEndpointURL(endpoint), otlptracehttp.WithURLPath("/v1/traces"), otlptracehttp.WithInsecure(),
 		otlptracehttp.WithHeaders(map[string]string{}), otlptracehttp.WithCompression(otlptracehttp.NoCompression), otlptracehttp.WithTimeout(exportTime),
 		otlptracehttp.WithMaxResponseSize(1<<20),
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: 250 * time.Millisecond, MaxInterval: time.Second, MaxElapsedTime: exportTime}),
-		otlptracehttp.WithHTTPClient(&http.Client{
-			Transport: transport, Timeout: exportTime,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}),
+		otlptracehttp.WithHTTPClient(web),
 	)
 }
 

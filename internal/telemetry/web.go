@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
 const (
@@ -113,7 +115,7 @@ func (a Address) clear() error {
 	case st.Mode().Type() != fs.ModeSocket:
 		return errors.New("something that is not a socket is there; name another path")
 	}
-	c, err := net.Dial("unix", a.where) //nolint:noctx // it answers at once or never
+	c, err := egress.Unix(a.where).DialContext(context.Background(), "unix", a.where) // it answers at once or never
 	if err == nil {
 		return errors.Join(errors.New("something answers there already; name another path"), c.Close())
 	}
