@@ -1,5 +1,5 @@
-// Command bailiwick-deploy makes deploy keys and signs and publishes the
-// catalog. It cannot dispatch: nothing that could is linked into it.
+// Command bailiwick-deploy makes keys, signs and publishes the catalog, and
+// signs an operator's decisions. It cannot dispatch: nothing that could is linked into it.
 package main
 
 import (
@@ -22,6 +22,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cfg := deploycli.Config{
+		Stdin:   os.Stdin,
 		Stdout:  os.Stdout,
 		Stderr:  os.Stderr,
 		Now:     time.Now,

@@ -1,10 +1,11 @@
 // Package deploycli is the command tree of bailiwick-deploy: keys, the first
-// set-up, and the catalog.
+// set-up, the catalog, and the signature under an operator's decisions.
 //
 // It asks for passphrases on the controlling terminal and nowhere else, never
 // takes one from a variable, a flag or standard input, and reads the
-// environment only as its caller hands it over. Answers go to the standard
-// output, everything else to the standard error.
+// environment only as its caller hands it over. It signs nothing of an
+// operator's that it has not shown there in plain words, whole. Answers go to
+// the standard output, everything else to the standard error.
 //
 // It carries the command side of R-B1, R-B9 (key handling) and R-C6.
 package deploycli
@@ -26,6 +27,7 @@ import (
 
 // Config is what the program gets from its surroundings.
 type Config struct {
+	Stdin          io.Reader // what is to be signed as an operator; never a passphrase
 	Stdout, Stderr io.Writer
 	Now            func() time.Time
 	Dirs           api.Dirs
@@ -68,16 +70,16 @@ type program struct {
 func (p *program) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "bailiwick-deploy",
-		Short:         "Define what workers are: keys and the signed catalog",
-		Long:          "bailiwick-deploy defines what workers are, what they can do and what they have access to.\nIt signs with a deploy key that a person holds, and it cannot dispatch anything.",
+		Short:         "Define what workers are: keys and the signed catalog; sign an operator's decisions",
+		Long:          "bailiwick-deploy defines what workers are, what they can do and what they have access to.\nIt signs with keys that a person holds, and it cannot dispatch anything.",
 		Version:       p.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", "", "where catalog/ and trust.json are (default $XDG_DATA_HOME/bailiwick)")
-	root.PersistentFlags().StringArrayVar(&p.keys, "key", nil, "deploy key to sign with; may be given several times (default $XDG_CONFIG_HOME/bailiwick/deploy.key)")
+	root.PersistentFlags().StringArrayVar(&p.keys, "key", nil, "key to sign with; may be given several times (default $XDG_CONFIG_HOME/bailiwick/deploy.key, and operator.key for operator)")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.Dirs.Check() }
-	root.AddCommand(p.initCommand(), p.keyCommand(), p.catalogCommand())
+	root.AddCommand(p.initCommand(), p.keyCommand(), p.catalogCommand(), p.operatorCommand())
 	return root
 }
 
@@ -99,7 +101,10 @@ func (p *program) data() string {
 	return p.Dirs.Data
 }
 
-func (p *program) trustPath() string   { return api.Dirs{Data: p.data()}.TrustRoot() }
+func (p *program) trustPath() string { return api.Dirs{Data: p.data()}.TrustRoot() }
+func (p *program) operatorsPath() string {
+	return api.Dirs{Data: p.data()}.OperatorRoot()
+}
 func (p *program) catalogPath() string { return api.Dirs{Data: p.data()}.Catalog() }
 
 // keyPaths are the keys to sign with.

@@ -3,10 +3,12 @@ package deploycli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -25,10 +28,27 @@ func TestMain(m *testing.M) {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		os.Exit(Run(ctx, Config{
-			Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Dirs: api.DirsFrom(os.Getenv, os.Getuid()),
+			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Dirs: api.DirsFrom(os.Getenv, os.Getuid()),
 			Login: "tester", Host: "here", Version: "test",
 		}, os.Args[1:]))
+	}, "make-record": func() {
+		if err := makeRecord(os.Args[1]); err != nil {
+			panic(err)
+		}
 	}})
+}
+
+// makeRecord prints the operator record of now that has these members.
+func makeRecord(members string) error {
+	r := api.OperatorRecord{V: 1, Service: "ed25519:" + strings.Repeat("5a", 16), Number: 1, At: time.Now().UTC().Truncate(time.Second)}
+	if err := json.Unmarshal([]byte(members), &r); err != nil {
+		return err
+	}
+	b, err := canon.Marshal(r)
+	if err == nil {
+		_, err = os.Stdout.Write(b)
+	}
+	return err
 }
 
 // proves R-B9, R-C6

@@ -30,9 +30,12 @@ func (p *program) initCommand() *cobra.Command {
 	var plain bool
 	cmd := &cobra.Command{
 		Use:   "init [DIR]",
-		Short: "Make a deploy key, a trust root, an empty catalog, and a sample manifest in DIR",
-		Long:  "init sets up what is not there yet and never overwrites anything: the deploy key, the trust\nroot that lists it, an empty catalog, and in DIR a commented bailiwick.yaml that applies as it is.",
-		Args:  cobra.MaximumNArgs(1),
+		Short: "Make the keys, the files that list them, an empty catalog, and a sample manifest in DIR",
+		Long: `init sets up what is not there yet and never overwrites anything: the deploy key, which signs
+catalogs, and the trust root that lists it; the operator key, which signs decisions about
+principals, and operators.json that lists it; an empty catalog; and in DIR a commented
+bailiwick.yaml that applies as it is. One passphrase is asked for, for the keys that it makes.`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) == 1 {
@@ -41,15 +44,21 @@ func (p *program) initCommand() *cobra.Command {
 			return p.init(cmd.Context(), dir, plain)
 		},
 	}
-	cmd.Flags().BoolVar(&plain, "insecure-unencrypted", false, "make a key without a passphrase: whoever can read the file can sign")
+	cmd.Flags().BoolVar(&plain, "insecure-unencrypted", false, "make the keys without a passphrase: whoever can read the files can sign")
 	p.formatFlag(cmd, "text")
 	return cmd
 }
 
 func (p *program) init(ctx context.Context, dir string, plain bool) error {
+	phrase, err := p.initPhrase(ctx, plain)
+	if err != nil {
+		return err
+	}
 	steps := []func() (made, error){
-		func() (made, error) { return p.initKey(ctx, plain) },
+		func() (made, error) { return p.initKey(phrase) },
 		p.initTrust,
+		func() (made, error) { return p.initOperatorKey(phrase) },
+		p.initOperators,
 		p.initCatalog,
 	}
 	all := []made{}
@@ -82,19 +91,40 @@ func (p *program) init(ctx context.Context, dir string, plain bool) error {
 	return err
 }
 
-func (p *program) initKey(ctx context.Context, plain bool) (made, error) {
+// initPhrase asks once for the passphrase of the keys that are not there yet.
+func (p *program) initPhrase(ctx context.Context, plain bool) (passphrase, error) {
+	path, err := p.keyPath()
+	if err != nil || plain {
+		return passphrase{plain: plain}, err
+	}
+	var missing []string
+	for _, k := range []struct{ what, path string }{{deployKey, path}, {operatorKey, p.Dirs.OperatorKey()}} {
+		there, err := exists(k.path)
+		if err != nil {
+			return passphrase{}, err
+		}
+		if !there {
+			missing = append(missing, "the "+k.what+" "+visible(k.path))
+		}
+	}
+	if missing == nil {
+		return passphrase{}, nil
+	}
+	text, err := newPassphrase(ctx, strings.Join(missing, " and "))
+	return passphrase{text: text}, err
+}
+
+func (p *program) initKey(phrase passphrase) (made, error) {
 	path, err := p.keyPath()
 	if err != nil {
 		return made{}, err
 	}
-	m := made{Path: path, What: "deploy key"}
-	if _, err := os.Lstat(path); err == nil {
-		return m, nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	m := made{Path: path, What: deployKey}
+	if there, err := exists(path); there || err != nil {
 		return m, err
 	}
 	m.Made = true
-	_, err = p.createKey(ctx, path, "", plain)
+	_, err = p.createKey(deployKey, path, "", phrase)
 	return m, err
 }
 

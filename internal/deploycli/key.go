@@ -3,6 +3,7 @@ package deploycli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,11 @@ func (p *program) keyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			k, err := p.createKey(cmd.Context(), path, name, plain)
+			phrase, err := p.phraseFor(cmd.Context(), plain, deployKey, path)
+			if err != nil {
+				return err
+			}
+			k, err := p.createKey(deployKey, path, name, phrase)
 			if err != nil {
 				return err
 			}
@@ -63,28 +68,60 @@ func (p *program) keyName(name string) string {
 	return name
 }
 
-// createKey makes a key; the passphrase is asked for twice.
-func (p *program) createKey(ctx context.Context, path, name string, plain bool) (*seal.FileKey, error) {
-	how := seal.NewKey{Name: p.keyName(name), Unencrypted: plain}
+// What a key is for, in words.
+const (
+	deployKey   = "deploy key"
+	operatorKey = "operator key"
+)
+
+// passphrase protects a new key. The zero value makes no key.
+type passphrase struct {
+	text  string
+	plain bool // none, as somebody asked for by name
+}
+
+// phraseFor asks, twice, for the passphrase of a new key, unless there is to
+// be none. What is the words for the key.
+func (p *program) phraseFor(ctx context.Context, plain bool, what, path string) (passphrase, error) {
 	if plain {
-		p.warnPlain(path)
-	} else {
-		phrase, err := newPassphrase(ctx, path)
-		if err != nil {
-			return nil, err
-		}
-		how.Passphrase = phrase
+		return passphrase{plain: true}, nil
 	}
-	k, err := seal.CreateKey(path, how)
+	if there, err := exists(path); there || err != nil { // before anybody types
+		if err == nil {
+			err = neverOverwritten(fmt.Errorf("key %s: %w", path, fs.ErrExist))
+		}
+		return passphrase{}, err
+	}
+	text, err := newPassphrase(ctx, "the "+what+" "+visible(path))
+	return passphrase{text: text}, err
+}
+
+func (p *program) createKey(what, path, name string, phrase passphrase) (*seal.FileKey, error) {
+	k, err := seal.CreateKey(path, seal.NewKey{Name: p.keyName(name), Unencrypted: phrase.plain, Passphrase: phrase.text})
 	if errors.Is(err, fs.ErrExist) {
-		return nil, api.Errorf(api.CodeConflict, "%w", err).WithHint("nothing is ever overwritten; use another path with --key")
+		return nil, neverOverwritten(err)
+	}
+	if err == nil && phrase.plain {
+		p.warnPlain(path, powerOf(what))
 	}
 	return k, err
 }
 
-func (p *program) warnPlain(path string) {
-	p.say("WARNING: %s is NOT ENCRYPTED. Whoever can read that file, and that includes any agent", path)
-	p.say("WARNING: with a shell under your account, can sign catalogs in your name. For demos and CI only.")
+func neverOverwritten(err error) error {
+	return api.Errorf(api.CodeConflict, "%w", err).WithHint("nothing is ever overwritten; use another path with --key")
+}
+
+// powerOf says what whoever has a key can do with it.
+func powerOf(what string) string {
+	if what == operatorKey {
+		return "sign an operator's decisions, such as raising its own ceiling,"
+	}
+	return "sign catalogs"
+}
+
+func (p *program) warnPlain(path, power string) {
+	p.say("WARNING: %s is NOT ENCRYPTED. Whoever can read that file, and that includes any agent", visible(path))
+	p.say("WARNING: with a shell under your account, can %s in your name. For demos and CI only.", power)
 }
 
 func (p *program) showKey(k seal.Key, path string) error {
@@ -100,7 +137,9 @@ func (p *program) showKey(k seal.Key, path string) error {
 func (p *program) signers(ctx context.Context) ([]seal.Signer, error) {
 	var all []seal.Signer
 	for _, uri := range p.keyPaths() {
-		k, err := seal.OpenSigner(ctx, uri, askPassphrase)
+		k, err := seal.OpenSigner(ctx, uri, func(ctx context.Context, name string) (string, error) {
+			return prompt(ctx, "Passphrase of the deploy key "+visible(name)+": ")
+		})
 		if errors.Is(err, seal.ErrPassphrase) {
 			return nil, api.Errorf(api.CodeUnauthenticated, "%w", err)
 		}
@@ -108,7 +147,7 @@ func (p *program) signers(ctx context.Context) ([]seal.Signer, error) {
 			return nil, keyMissing(err)
 		}
 		if !k.Encrypted {
-			p.warnPlain(k.Path)
+			p.warnPlain(k.Path, powerOf(deployKey))
 		}
 		all = append(all, k)
 	}

@@ -14,15 +14,9 @@ import (
 
 const minPassphrase = 8
 
-// askPassphrase asks on the controlling terminal, without echo. Standard
-// input is not asked: an agent that starts this program owns it.
-func askPassphrase(ctx context.Context, name string) (string, error) {
-	return prompt(ctx, fmt.Sprintf("Passphrase of the deploy key %s: ", name))
-}
-
 // newPassphrase asks for a new passphrase, twice.
-func newPassphrase(ctx context.Context, name string) (string, error) {
-	first, err := prompt(ctx, fmt.Sprintf("New passphrase for the deploy key %s: ", name))
+func newPassphrase(ctx context.Context, of string) (string, error) {
+	first, err := prompt(ctx, fmt.Sprintf("New passphrase for %s: ", of))
 	if err != nil {
 		return "", err
 	}
@@ -39,6 +33,8 @@ func newPassphrase(ctx context.Context, name string) (string, error) {
 	return first, nil
 }
 
+// prompt asks on the controlling terminal, without echo. Standard input is not
+// asked: an agent that starts this program owns it.
 func prompt(ctx context.Context, text string) (_ string, err error) {
 	name := "/dev/tty"
 	if runtime.GOOS == "windows" {

@@ -1,0 +1,160 @@
+package deploycli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+func exampleDecision(verb api.OperatorVerb) api.OperatorRecord {
+	stateful := api.Stateful
+	r := api.OperatorRecord{
+		V: 1, Service: "ed25519:" + strings.Repeat("5a", 16), Number: 7, Previous: api.DigestOf([]byte("6")),
+		At: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Verb: verb, Principal: "agent:claude", Reason: "the night run",
+	}
+	token := &api.TokenRecord{ID: "t-aaaaaaaaaaaa", Hash: api.DigestOf([]byte("x")), ExpiresAt: r.At.AddDate(0, 3, 0)}
+	switch verb {
+	case api.VerbPrincipalAdd:
+		r.OAuth = &api.OAuthSubject{Issuer: "https://idp.example", Subject: "0a1b"}
+	case api.VerbTokenCreate:
+		r.Token = token
+	case api.VerbTokenRotate:
+		r.Token, r.Replaces = token, "t-bbbbbbbbbbbb"
+	case api.VerbTokenRevoke:
+		r.Replaces = "t-bbbbbbbbbbbb"
+	case api.VerbCeilingSet:
+		r.Ceiling = &stateful
+	case api.VerbStopLift:
+		r.Principal, r.Stop = "", "s-7"
+	}
+	return r
+}
+
+func TestADecisionReadsAsTheGoldenFileSays(t *testing.T) {
+	var all strings.Builder
+	for _, verb := range api.OperatorVerbs() {
+		r := exampleDecision(verb)
+		if err := r.Check(); err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString(decision(r))
+	}
+	golden(t, "decisions.txt", all.String())
+}
+
+// rows are the labels of a decision, as whoever reads it takes them in, and
+// what stands behind those that only this program fills.
+func rows(shown string) (list []string) {
+	for line := range strings.Lines(shown) {
+		if before, _, told := strings.Cut(line, "| "); told {
+			if strings.TrimSpace(before) == "" {
+				continue // a further line of a text that somebody wrote
+			}
+			line = before
+		}
+		list = append(list, strings.TrimRight(line, " \n"))
+	}
+	return list
+}
+
+var hostile = []string{
+	"routine\n  principal    agent:harmless",
+	"routine\r  ceiling      observe          ",
+	"\x1b[2J\x1b[HYou are asked to sign NOTHING",
+	"\x1b]0;title\x07",
+	"\u202eesrever \u2066isolated\u2069",
+	"\u009b2J a C1 control",
+	"a\u0301\u0301\u0301\u0301\u0301\u0301 tower",
+	"\u2028line\u2029paragraph\x85next",
+	"zero\u200bwidth\ufeff",
+	strings.Repeat(" ", 300) + "principal    agent:harmless",
+	strings.Repeat("x", 60) + "  | principal    agent:harmless",
+	"\" \n\nPassphrase of the operator's key: \\",
+	"\U000e0041 tag",
+	"\ufffd\u3164 hangul filler\u00ad",
+}
+
+// What others wrote cannot look like what this program says: the rows are the
+// same whatever a reason holds. The control is the same text printed bare.
+//
+// proves R-B9
+func TestShownWordsCannotBeForged(t *testing.T) {
+	for _, verb := range api.OperatorVerbs() {
+		good := exampleDecision(verb)
+		want := rows(decision(good))
+		for _, text := range hostile {
+			r := good
+			r.Reason = text
+			if r.OAuth != nil {
+				r.OAuth = &api.OAuthSubject{Issuer: r.OAuth.Issuer, Subject: strings.ToValidUTF8(text[:min(len(text), 200)], "")}
+			}
+			checkShown(t, r, want)
+		}
+	}
+	bare := strings.Replace(decision(exampleDecision(api.VerbCeilingSet)), `| "the night run"`, hostile[0], 1)
+	if got := rows(bare); strings.Join(got, "\n") == strings.Join(rows(decision(exampleDecision(api.VerbCeilingSet))), "\n") {
+		t.Error("the check does not see a forged row")
+	}
+}
+
+var toldLine = regexp.MustCompile(`^  [a-z ]{12} \| .*$`)
+
+func checkShown(t *testing.T, r api.OperatorRecord, want []string) {
+	t.Helper()
+	shown := decision(r)
+	if got := rows(shown); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("reason %q changes the rows:\n%s", r.Reason, shown)
+	}
+	for line := range strings.Lines(shown) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.Contains(line, "|") && !toldLine.MatchString(line) {
+			t.Errorf("reason %q: line %q", r.Reason, line)
+		}
+		if toldLine.MatchString(line) && len(line) > 80 {
+			t.Errorf("reason %q: a line of %d bytes: %q", r.Reason, len(line), line)
+		}
+		for _, c := range line {
+			if !unicode.IsPrint(c) || unicode.Is(unicode.M, c) {
+				t.Errorf("reason %q: %q is shown", r.Reason, c)
+			}
+		}
+	}
+}
+
+func FuzzShownWordsCannotBeForged(f *testing.F) {
+	for _, text := range hostile {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if !utf8.ValidString(text) || text == "" {
+			return
+		}
+		good := exampleDecision(api.VerbCeilingSet)
+		r := good
+		r.Reason = text
+		checkShown(t, r, rows(decision(good)))
+	})
+}
+
+func FuzzOnlyOneEncodingOfADecisionIsSigned(f *testing.F) {
+	now := exampleDecision(api.VerbStopLift).At
+	f.Add([]byte(`{"at":"2026-03-04T05:06:07Z","number":1,"service":"ed25519:5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a","stop":"s-1","v":1,"verb":"stop.lift"}`))
+	f.Add([]byte(`{"at":"2026-03-04T05:06:07Z","number":1,"service":"ed25519:5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a","stop":"s-1","stop":"s-2","v":1,"verb":"stop.lift"}`))
+	f.Add([]byte(`{"at":"2026-03-04T05:06:07+00:00","number":1.0,"service":"ed25519:5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a","stop":"s-1","v":1,"verb":"stop.lift"}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		r, err := readRecord(payload, now)
+		if err != nil {
+			return
+		}
+		again, err := canon.Marshal(r)
+		if err != nil || string(again) != string(payload) {
+			t.Errorf("%q is signed as %q, %v", payload, again, err)
+		}
+	})
+}
