@@ -180,21 +180,21 @@ type Stop struct {
 	Cancelled int        `json:"cancelled"` // dispatches that were in flight when it was engaged
 }
 
-// tokenPrefix lets scanners for credentials know a token when they see one.
-const tokenPrefix = "bwt_"
+// TokenPrefix begins every token. It lets scanners for credentials know a token when they see one.
+const TokenPrefix = "bwt_"
 
 // CheckToken checks the form of a token: the prefix and 64 lower-case hexadecimal
 // digits, 256 random bits. The error never holds the token.
 func CheckToken(s string) error {
-	h, ok := strings.CutPrefix(s, tokenPrefix)
+	h, ok := strings.CutPrefix(s, TokenPrefix)
 	if !ok || len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
-		return fmt.Errorf("token: want %s and 64 lower-case hexadecimal digits", tokenPrefix)
+		return fmt.Errorf("token: want %s and 64 lower-case hexadecimal digits", TokenPrefix)
 	}
 	return nil
 }
 
 // TokenText returns the text of a token of these 32 bytes.
-func TokenText(random [32]byte) string { return fmt.Sprintf("%s%x", tokenPrefix, random) }
+func TokenText(random [32]byte) string { return fmt.Sprintf("%s%x", TokenPrefix, random) }
 
 // Known reports whether v is one of the verbs.
 func (v OperatorVerb) Known() bool { return slices.Contains(OperatorVerbs(), v) }

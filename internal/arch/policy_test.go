@@ -12,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/telemetry"},
-		{"deploy", "internal/agent", "internal/checkout", "internal/cli"},
+		{"deploy", "internal/agent", "internal/checkout", "internal/operator", "internal/cli"},
 		{"internal/deploycli", "internal/executor", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/server"},
@@ -69,7 +69,7 @@ func only() map[string][]string {
 		"deploy":             {"internal/deploycli", "cmd/bailiwick-deploy"},
 		"internal/faultdisk": {}, // tests only
 		"internal/telemetry": {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/store":     {"internal/audit", "internal/retain", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/store":     {"internal/audit", "internal/operator", "internal/retain", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/jail":      {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -58,6 +59,7 @@ type service struct {
 	store     *store.Store
 	ledger    *audit.Ledger
 	blobs     *blob.Store
+	registry  *operator.Registry
 	dispatch  *dispatch.Service
 	retain    *retain.Keeper
 	telemetry *telemetry.Telemetry
@@ -70,6 +72,9 @@ func (t *tree) serve(ctx context.Context) error {
 	defer stop()
 	set, err := t.settings()
 	if err != nil {
+		return err
+	}
+	if err := t.ownState(); err != nil {
 		return err
 	}
 	s := &service{t: t, set: set, logger: set.logger(t.Stderr), started: t.Now().UTC()}
@@ -89,7 +94,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle,
+		Dispatch: s.dispatch, Registry: s.registry, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -134,7 +139,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.observe(); err != nil {
 		return err
 	}
-	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration()}}
+	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration()}}
 	if s.store, err = s.t.own(ctx, cfg); err != nil {
 		return err
 	}
@@ -161,12 +166,15 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.announce(ctx); err != nil {
 		return err
 	}
-	operator, err := server.LocalPrincipal(uint32(s.t.UID), s.t.Login) //nolint:gosec // G115: a uid
+	me, err := server.LocalPrincipal(uint32(s.t.UID), s.t.Login) //nolint:gosec // G115: a uid
 	if err != nil {
 		return err
 	}
+	if s.registry, err = operator.Open(ctx, operator.Config{Root: dirs.OperatorRoot(), Service: key.KeyID(), Store: s.store, Ledger: s.ledger, Now: s.t.Now}); err != nil {
+		return err
+	}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
-		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: operator, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: me, Registry: s.registry, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
 		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
 	if err != nil {

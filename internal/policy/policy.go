@@ -40,11 +40,18 @@ const (
 	ActionServiceStop    Action = "service.stop"
 	ActionServiceGC      Action = "service.gc"   // remove what the rules of retention let go
 	ActionServiceStay    Action = "service.stay" // make a service that ends when idle one that lasts
+
+	ActionOperatorRead   Action = "operator.read"   // principals, tokens, stops: all that operators decided
+	ActionOperatorRecord Action = "operator.record" // hand in a decision that an operator signed
+	ActionStopEngage     Action = "stop.engage"     // hold everything, or what a name stands for
 )
 
 // operatorActions are what the operator of the service may do on anything.
 func operatorActions() []Action {
-	return []Action{ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionCatalogRead, ActionCan, ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionServiceGC, ActionServiceStay}
+	return []Action{
+		ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionCatalogRead, ActionCan, ActionAuditRead, ActionStatusRead,
+		ActionServiceStop, ActionServiceGC, ActionServiceStay, ActionOperatorRead, ActionOperatorRecord, ActionStopEngage,
+	}
 }
 
 // Rules are what an Engine is compiled from.
@@ -62,6 +69,7 @@ type Request struct {
 	Action    Action
 	Resource  string        // for dispatch: the subagent's name
 	Owner     api.Principal // of the dispatch that is read or cancelled
+	Token     bool          // a token says who the principal is, and not the operating system
 
 	// For ActionDispatch. Names may be of things that do not exist: no grant
 	// lists them, so the answer is the one for things that are not granted.
@@ -70,6 +78,11 @@ type Request struct {
 	Envs         []api.Name
 	Source       api.Name   // empty: none
 	Capabilities []api.Name // beyond the subagent's own
+
+	// What bounds a dispatch beyond its grant. The zero values admit the least.
+	Consent api.Tier // the highest tier that an operator has consented to for the principal
+	Session api.Tier // the highest tier that the request has bound itself to; Irreversible where it has not
+	Stops   []string // ids of the emergency stops that cover it
 }
 
 // Engine answers requests against one set of rules. It is safe for concurrent
@@ -264,4 +277,25 @@ func granted(g api.Grant, kind api.Kind) []api.Name {
 	case api.KindRole, api.KindGrant: // nothing that a request names
 	}
 	return nil
+}
+
+// Principals returns, sorted, those that have grants.
+func (e *Engine) Principals() []api.Principal {
+	found := map[api.Principal]bool{}
+	for _, g := range e.rules.Grants {
+		found[g.Principal] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// Grants returns the names of the grants of principal, sorted.
+func (e *Engine) Grants(principal api.Principal) []api.Name {
+	names := []api.Name{}
+	for _, g := range e.rules.Grants {
+		if g.Principal == principal {
+			names = append(names, g.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

@@ -6,47 +6,58 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 )
+
+// caller is who is calling, as the service established it.
+type caller struct {
+	dispatch.Caller
+	byToken bool // and not by the account at the other end of the socket
+}
 
 type peerKey struct{}
 
 // peer is what the operating system says of the other end of a connection.
 type peer struct {
 	uid uint32
+	pid int32 // 0: it cannot be seen from here
 	err error
 }
 
 func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
-	uid, err := PeerUID(c)
-	return context.WithValue(ctx, peerKey{}, peer{uid, err})
+	p, err := peerOf(c)
+	p.err = err
+	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// PeerUID returns the account of the process that connected c.
-func PeerUID(c net.Conn) (uint32, error) {
+// peerOf asks the operating system which process connected c, and of which
+// account it was then.
+func peerOf(c net.Conn) (peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return 0, errors.New("not a unix socket")
+		return peer{}, errors.New("not a unix socket")
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return 0, err
+		return peer{}, err
 	}
 	var cred *unix.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return 0, err
+		return peer{}, err
 	}
 	if credErr != nil {
-		return 0, credErr
+		return peer{}, credErr
 	}
-	return cred.Uid, nil
+	return peer{uid: cred.Uid, pid: cred.Pid}, nil
 }
 
 // LocalPrincipal is local:LOGIN, or local:uid:NUMBER for an account without a
@@ -59,27 +70,71 @@ func LocalPrincipal(uid uint32, login func(uint32) (string, error)) (api.Princip
 	return api.ParsePrincipal("local:" + api.LocalLogin(name, int(uid)))
 }
 
-// caller establishes who is calling, or logs that it could not be.
-func (s *Server) caller(r *http.Request) (api.Principal, error) {
+// establish says who is calling, or logs that it could not be. A request with
+// a handle is the handle's or nobody's: it never becomes the account's.
+func (s *Server) establish(r *http.Request) (caller, error) {
 	p, ok := r.Context().Value(peerKey{}).(peer)
-	err := p.err
-	if !ok {
-		err = errors.New("the connection has no peer")
+	if err := p.err; !ok || err != nil {
+		if err == nil {
+			err = errors.New("the connection has no peer")
+		}
+		return caller{}, s.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
 	}
-	var who api.Principal
-	if err == nil {
-		who, err = LocalPrincipal(p.uid, s.cfg.Login)
+	if where := strayToken(r); where != "" {
+		err := unestablished(fmt.Errorf("there is something like a token in %s", where)).
+			WithHint("a token goes into the body of POST /v1/session and nowhere else; if it was one, rotate it: bailiwick token rotate")
+		return caller{}, s.refuse(r.Context(), refusal{via: "unix", claimed: "a token in " + where, err: err})
 	}
-	if err == nil {
-		return who, nil
+	if handles := r.Header.Values(api.SessionHeader); len(handles) > 0 {
+		opened, err := s.sessions.find(handles, p)
+		if err != nil {
+			return caller{}, s.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
+		}
+		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header)}, true}, nil
 	}
-	seq, logErr := s.cfg.Ledger.Record(r.Context(), record.Entry{
-		Kind: record.KindAuthRefused, Detail: record.AuthRefused{Claimed: fmt.Sprintf("uid %d", p.uid), Message: err.Error(), Via: "unix"},
-	}, nil)
-	if logErr != nil {
-		return "", logErr
+	who, err := LocalPrincipal(p.uid, s.cfg.Login)
+	if err != nil {
+		return caller{}, s.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
 	}
-	refusal := api.Errorf(api.CodeUnauthenticated, "the caller could not be established: %w", err)
-	refusal.AuditEntry = &seq
-	return "", refusal
+	return caller{dispatch.Caller{Principal: who, Ceiling: declared(r.Header)}, false}, nil
+}
+
+func unestablished(err error) *api.Error {
+	return api.Errorf(api.CodeUnauthenticated, "the caller could not be established: %w", err)
+}
+
+// declared is the ceiling that a request has bound itself to. What cannot be
+// understood, or could be understood in two ways, binds it to the lowest.
+func declared(h http.Header) api.Tier {
+	switch given := h.Values(api.CeilingHeader); len(given) {
+	case 0:
+		return api.Irreversible
+	case 1:
+		if t, err := api.ParseTier(given[0]); err == nil {
+			return t
+		}
+	}
+	return api.Observe
+}
+
+// strayToken says where a request has a token that must have none: what is in
+// an address or a well-known header ends up in logs and with others (R-T6).
+func strayToken(r *http.Request) string {
+	address := r.RequestURI
+	for range 3 { // it may be escaped, and that again
+		if strings.Contains(address, api.TokenPrefix) {
+			return "the address"
+		}
+		plain, err := url.PathUnescape(address)
+		if err != nil {
+			break
+		}
+		address = plain
+	}
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie"} {
+		if len(r.Header.Values(name)) > 0 {
+			return "the header " + name
+		}
+	}
+	return ""
 }

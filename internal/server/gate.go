@@ -67,16 +67,18 @@ func (g *gate) close() {
 }
 
 // closeIfIdle closes the gate when nobody is there and has not been for the
-// idle time; working says that a worker is. What comes in later is refused,
-// and nothing can have come in between.
-func (g *gate) closeIfIdle(working bool) bool {
+// idle time; working says that a worker is, and broken that only the next
+// service can serve again: then the time does not matter, and a worker goes on
+// without this one. What comes in later is refused, and nothing can have come
+// in between.
+func (g *gate) closeIfIdle(working, broken bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
 	if working {
 		g.quiet = now
 	}
-	if g.lasts || g.closed || g.inside > 0 || now.Sub(g.quiet) < g.idle {
+	if g.lasts || g.closed || g.inside > 0 || !broken && now.Sub(g.quiet) < g.idle {
 		return false
 	}
 	g.closed, g.alone = true, true
@@ -140,7 +142,7 @@ func (s *Server) awaitIdle() {
 	for {
 		select {
 		case <-t.C:
-			if s.gate.closeIfIdle(s.cfg.Dispatch.Running() > 0) {
+			if s.gate.closeIfIdle(s.cfg.Dispatch.Running() > 0, s.cfg.Broken != nil && s.cfg.Broken()) {
 				s.cfg.Stop()
 				return
 			}
@@ -161,7 +163,7 @@ func (s *Server) StoppedBecause() string {
 }
 
 // stay makes a service that ends when it is idle one that lasts.
-func (s *Server) stay(w http.ResponseWriter, _ *http.Request, _ api.Principal) error {
+func (s *Server) stay(w http.ResponseWriter, _ *http.Request, _ caller) error {
 	if !s.gate.stay() {
 		return errEnding()
 	}

@@ -14,7 +14,7 @@ func TestAServiceEndsOnlyWhenNobodyHasBeenThereForTheWholeTime(t *testing.T) {
 		wait := func(d time.Duration) { time.Sleep(d) } // the bubble's clock
 		still := func(why string, working bool) {
 			t.Helper()
-			if g.closeIfIdle(working) {
+			if g.closeIfIdle(working, false) {
 				t.Fatal("it ended: " + why)
 			}
 		}
@@ -43,7 +43,7 @@ func TestAServiceEndsOnlyWhenNobodyHasBeenThereForTheWholeTime(t *testing.T) {
 		if g.leaving.Err() != nil {
 			t.Error("readers were sent away early")
 		}
-		if !g.closeIfIdle(false) {
+		if !g.closeIfIdle(false, false) {
 			t.Error("it does not end")
 		}
 		if g.enter() || g.stay() || g.leaving.Err() == nil {
@@ -59,7 +59,7 @@ func TestAServiceThatIsToldToStayStays(t *testing.T) {
 			t.Error("it does not stay")
 		}
 		time.Sleep(time.Hour) // the bubble's clock
-		if g.closeIfIdle(false) {
+		if g.closeIfIdle(false, false) {
 			t.Error("it ended")
 		}
 		g.close()

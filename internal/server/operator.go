@@ -8,7 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-func (s *Server) status(w http.ResponseWriter, r *http.Request, _ api.Principal) error {
+func (s *Server) status(w http.ResponseWriter, r *http.Request, _ caller) error {
 	st, err := s.cfg.Status(r.Context())
 	if err != nil {
 		return err
@@ -17,7 +17,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, _ api.Principal)
 	return answer(w, http.StatusOK, st)
 }
 
-func (s *Server) stop(w http.ResponseWriter, _ *http.Request, _ api.Principal) error {
+func (s *Server) stop(w http.ResponseWriter, _ *http.Request, _ caller) error {
 	s.cfg.Stop()
 	return answer(w, http.StatusAccepted, struct{}{})
 }
@@ -60,7 +60,7 @@ func logQuery(r *http.Request) (q audit.Query, last int, err error) {
 }
 
 // entries streams the log: what is there, and with follow what comes.
-func (s *Server) entries(w http.ResponseWriter, r *http.Request, _ api.Principal) error {
+func (s *Server) entries(w http.ResponseWriter, r *http.Request, _ caller) error {
 	q, last, err := logQuery(r)
 	if err != nil {
 		return err
@@ -70,7 +70,6 @@ func (s *Server) entries(w http.ResponseWriter, r *http.Request, _ api.Principal
 		return err
 	}
 	lines := newLines(w)
-	lines.begin()
 	if last > 0 {
 		q.Limit, q.Newest = last, true
 		if q, err = s.sendPage(r, lines, q); err != nil {
@@ -86,7 +85,7 @@ func (s *Server) entries(w http.ResponseWriter, r *http.Request, _ api.Principal
 			return lines.end(err)
 		}
 	}
-	return nil
+	return lines.end(nil)
 }
 
 // sendPage sends the entries that q chooses and returns the query for those
@@ -109,6 +108,7 @@ func (s *Server) sendPage(r *http.Request, lines *lines, q audit.Query) (audit.Q
 func (s *Server) watch(r *http.Request, lines *lines, q audit.Query) error {
 	// What is sent at once keeps a follower from taking silence for a broken
 	// connection.
+	lines.begin()
 	if err := http.NewResponseController(lines.w).Flush(); err != nil {
 		return err
 	}

@@ -76,31 +76,31 @@ func flag(r *http.Request, name string) (bool, error) {
 	return v, nil
 }
 
-func (s *Server) submit(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) submit(w http.ResponseWriter, r *http.Request, who caller) error {
 	var req api.DispatchRequest
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	d, err := s.cfg.Dispatch.Submit(r.Context(), who, req)
+	d, err := s.cfg.Dispatch.Submit(r.Context(), who.Caller, req)
 	if err != nil {
 		return err
 	}
 	return answer(w, http.StatusAccepted, d)
 }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) list(w http.ResponseWriter, r *http.Request, who caller) error {
 	limit, err := number(r, "limit", 50, 1, maxList)
 	if err != nil {
 		return err
 	}
-	list, err := s.cfg.Dispatch.List(r.Context(), who, int(limit))
+	list, err := s.cfg.Dispatch.List(r.Context(), who.Principal, int(limit))
 	if err != nil {
 		return err
 	}
 	return answer(w, http.StatusOK, list)
 }
 
-func (s *Server) describe(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) describe(w http.ResponseWriter, r *http.Request, who caller) error {
 	id, err := dispatchID(r)
 	if err != nil {
 		return err
@@ -117,9 +117,9 @@ func (s *Server) describe(w http.ResponseWriter, r *http.Request, who api.Princi
 	}
 	var d api.Dispatch
 	if attempt > 0 {
-		d, err = s.cfg.Dispatch.Attempt(r.Context(), who, id, attempt)
+		d, err = s.cfg.Dispatch.Attempt(r.Context(), who.Principal, id, attempt)
 	} else {
-		d, err = s.cfg.Dispatch.Describe(r.Context(), who, id, wait)
+		d, err = s.cfg.Dispatch.Describe(r.Context(), who.Principal, id, wait)
 	}
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func attemptOf(r *http.Request) (int, error) {
 	return int(n), err
 }
 
-func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, who caller) error {
 	id, err := dispatchID(r)
 	if err != nil {
 		return err
@@ -142,14 +142,14 @@ func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, who api.
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	d, err := s.cfg.Dispatch.Answer(r.Context(), who, id, req)
+	d, err := s.cfg.Dispatch.Answer(r.Context(), who.Caller, id, req)
 	if err != nil {
 		return err
 	}
 	return answer(w, http.StatusAccepted, d)
 }
 
-func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who caller) error {
 	id, err := dispatchID(r)
 	if err != nil {
 		return err
@@ -158,26 +158,26 @@ func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who api.Principa
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	d, err := s.cfg.Dispatch.Cancel(r.Context(), who, id, req.Reason)
+	d, err := s.cfg.Dispatch.Cancel(r.Context(), who.Principal, id, req.Reason)
 	if err != nil {
 		return err
 	}
 	return answer(w, http.StatusOK, d)
 }
 
-func (s *Server) can(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) can(w http.ResponseWriter, r *http.Request, who caller) error {
 	var req api.CanRequest
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	a, err := s.cfg.Dispatch.Can(r.Context(), who, req)
+	a, err := s.cfg.Dispatch.Can(r.Context(), who.Caller, req)
 	if err != nil {
 		return err
 	}
 	return answer(w, http.StatusOK, a)
 }
 
-func (s *Server) patch(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) patch(w http.ResponseWriter, r *http.Request, who caller) error {
 	id, err := dispatchID(r)
 	if err != nil {
 		return err
@@ -186,14 +186,14 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, who api.Principal
 	if err != nil {
 		return err
 	}
-	content, size, err := s.cfg.Dispatch.Patch(r.Context(), who, id, attempt)
+	content, size, err := s.cfg.Dispatch.Patch(r.Context(), who.Principal, id, attempt)
 	if err != nil {
 		return err
 	}
 	return send(w, content, size)
 }
 
-func (s *Server) output(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) output(w http.ResponseWriter, r *http.Request, who caller) error {
 	id, err := dispatchID(r)
 	if err != nil {
 		return err
@@ -202,7 +202,7 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request, who api.Principa
 	if err != nil {
 		return err
 	}
-	content, size, err := s.cfg.Dispatch.Output(r.Context(), who, id, attempt, r.URL.Query().Get("path"))
+	content, size, err := s.cfg.Dispatch.Output(r.Context(), who.Principal, id, attempt, r.URL.Query().Get("path"))
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func send(w http.ResponseWriter, content io.ReadCloser, size int64) error {
 	return nil
 }
 
-func (s *Server) log(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+func (s *Server) log(w http.ResponseWriter, r *http.Request, who caller) error {
 	id, err := dispatchID(r)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, who api.Principal) 
 		return err
 	}
 	lines := newLines(w)
-	return lines.end(s.cfg.Dispatch.Log(r.Context(), who, id, dispatch.LogRequest{Attempt: attempt, Offset: offset, Follow: follow}, func(c api.Chunk) error { return lines.send(c) }))
+	return lines.end(s.cfg.Dispatch.Log(r.Context(), who.Principal, id, dispatch.LogRequest{Attempt: attempt, Offset: offset, Follow: follow}, func(c api.Chunk) error { return lines.send(c) }))
 }
 
 // lines is a stream of JSON lines. Its status is sent with the first.

@@ -1,10 +1,15 @@
 // Package server is the API of the service on a unix socket.
 //
-// Who is calling is what the operating system says of the peer (SO_PEERCRED);
-// nothing in a request says it. Two path prefixes have two authorisations:
-// /v1/runtime/ is what may be driven by an AI, /v1/operator/ is for people. A
-// caller that cannot be established, a request that is malformed and a verb
-// that is refused are each an entry in the log (R-A3).
+// Who is calling is what the operating system says of the peer (SO_PEERCRED),
+// or whose token a process has exchanged for a handle; nothing else in a request
+// says it, and what a request declares only lowers how far it goes. Two path
+// prefixes have two authorisations: /v1/runtime/ is what may be driven by an AI,
+// /v1/operator/ is for people, and never for who calls by a token. A caller that
+// cannot be established, a request that is malformed and a verb that is refused
+// are each an entry in the log (R-A3).
+//
+// Carries R-T4 (authentication), R-T5 (what a session declares) and R-T6 (a
+// token is in one request and goes nowhere from there).
 package server
 
 import (
@@ -21,6 +26,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
@@ -38,6 +44,7 @@ const (
 // Config is what a Server serves.
 type Config struct {
 	Dispatch *dispatch.Service
+	Registry *operator.Registry
 	Ledger   *audit.Ledger
 	Retain   *retain.Keeper
 	Login    func(uid uint32) (string, error) // name of an account; an error when it has none
@@ -45,6 +52,7 @@ type Config struct {
 	Now      func() time.Time
 	Stop     func()        // begins the end of the service; returns at once
 	Idle     time.Duration // Stop is called when no request and no worker has been there for so long; 0: never
+	Broken   func() bool   // only the next service can serve again: one that has an Idle time then ends at once; nil: never
 	Logger   *slog.Logger
 	Observe  func(Answered) // told of each request; nil: nobody is
 	Traced   bool           // spans are recorded: a trace that begins here says so
@@ -52,19 +60,21 @@ type Config struct {
 
 // Server answers requests.
 type Server struct {
-	cfg  Config
-	gate *gate
-	http *http.Server
+	cfg      Config
+	gate     *gate
+	sessions *sessions
+	refusals *refusals
+	http     *http.Server
 }
 
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, gate: newGate(cfg.Now, cfg.Idle)}
+	s := &Server{cfg: cfg, gate: newGate(cfg.Now, cfg.Idle), sessions: newSessions(cfg.Now), refusals: newRefusals(cfg.Now)}
 	mux := http.NewServeMux()
 	for pattern, h := range s.calls() {
 		mux.Handle(pattern, s.handle(pattern, h))
 	}
-	mux.Handle("/", s.handle("", func(_ http.ResponseWriter, r *http.Request, _ api.Principal) error {
+	mux.Handle("/", s.handle("", func(_ http.ResponseWriter, r *http.Request, _ caller) error {
 		return api.Errorf(api.CodeNotFound, "%s %s: there is no such call", r.Method, r.URL.Path)
 	}))
 	s.http = &http.Server{
@@ -88,12 +98,19 @@ func (s *Server) calls() map[string]handler {
 		"GET /v1/runtime/dispatches/{id}/patch":   s.patch,
 		"GET /v1/runtime/dispatches/{id}/output":  s.output,
 		"POST /v1/runtime/can":                    s.can,
+		"GET /v1/runtime/who":                     s.who,
+		"POST /v1/session":                        s.exchange,
 		"GET /v1/operator/status":                 s.operator(policy.ActionStatusRead, s.status),
 		"GET /v1/operator/log":                    s.operator(policy.ActionAuditRead, s.entries),
 		"GET /v1/operator/gc":                     s.operator(policy.ActionServiceGC, s.collect(true)),
 		"POST /v1/operator/gc":                    s.operator(policy.ActionServiceGC, s.collect(false)),
 		"POST /v1/operator/stop":                  s.operator(policy.ActionServiceStop, s.stop),
 		"POST /v1/operator/stay":                  s.operator(policy.ActionServiceStay, s.stay),
+		"GET /v1/operator/records/head":           s.operator(policy.ActionOperatorRead, s.recordHead),
+		"POST /v1/operator/records":               s.operator(policy.ActionOperatorRecord, s.record),
+		"GET /v1/operator/principals":             s.operator(policy.ActionOperatorRead, s.principals),
+		"GET /v1/operator/principals/{principal}": s.operator(policy.ActionOperatorRead, s.principal),
+		"GET /v1/operator/tokens":                 s.operator(policy.ActionOperatorRead, s.tokens),
 	}
 }
 
@@ -102,6 +119,7 @@ func (s *Server) Serve(l *net.UnixListener) error {
 	if s.cfg.Idle > 0 {
 		go s.awaitIdle() // until the gate closes, which Shutdown sees to
 	}
+	go s.sumUpAlways() // likewise
 	err := s.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -112,19 +130,20 @@ func (s *Server) Serve(l *net.UnixListener) error {
 // Shutdown lets requests end until ctx is done, then ends them.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.gate.close()
-	if err := s.http.Shutdown(ctx); err != nil {
-		return s.http.Close()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = s.http.Close()
 	}
-	return nil
+	return errors.Join(err, s.sumUp(ctx))
 }
 
 // handler answers a request of an established caller.
-type handler func(w http.ResponseWriter, r *http.Request, who api.Principal) error
+type handler func(w http.ResponseWriter, r *http.Request, who caller) error
 
 // handle establishes the caller, and turns an error into its one shape.
 func (s *Server) handle(operation string, h handler) http.Handler {
 	return s.observed(operation, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.caller(r)
+		who, err := s.establish(r)
 		if err == nil {
 			err = s.readBody(w, r)
 		}
@@ -135,7 +154,7 @@ func (s *Server) handle(operation string, h handler) http.Handler {
 			return
 		}
 		if malformed := new(requestError); errors.As(err, &malformed) {
-			err = dispatch.LogInvalid(r.Context(), s.cfg.Ledger, who, operation, malformed.err)
+			err = dispatch.LogInvalid(r.Context(), s.cfg.Ledger, who.Principal, operation, malformed.err)
 		}
 		s.fail(w, r, err)
 	}))
@@ -190,12 +209,12 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // operator admits a verb that only the operator has.
 func (s *Server) operator(action policy.Action, h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request, who api.Principal) error {
+	return func(w http.ResponseWriter, r *http.Request, who caller) error {
 		engine, err := s.cfg.Dispatch.Engine(r.Context())
 		if err != nil {
 			return err
 		}
-		d := engine.Decide(policy.Request{Principal: who, Action: action, Resource: "service"})
+		d := engine.Decide(policy.Request{Principal: who.Principal, Action: action, Resource: "service", Token: who.byToken})
 		kind := record.KindAccessAllowed
 		if action == policy.ActionServiceStop {
 			kind = record.KindStopRequested

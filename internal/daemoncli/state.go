@@ -1,0 +1,77 @@
+package daemoncli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// ownState refuses a state directory that the service cannot use, or that
+// others can change: its key, its database and what it has stored are only
+// worth something if nobody else can put others in their place. One that is
+// not there yet is made, for this account alone.
+func (t *tree) ownState() error {
+	dir := t.Dirs.State
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = checkOwn(dir, t.UID)
+	}
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*api.Error](err); ok {
+		return err
+	}
+	return api.Errorf(api.CodeUnavailable, "state directory: %w", err).
+		WithHint("make %s a directory that this account can write, or set XDG_STATE_HOME; see: bailiwick doctor", dir)
+}
+
+// checkOwn refuses a directory that is not this account's alone to change.
+func checkOwn(dir string, uid int) error {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	owner, ok := st.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || int(owner.Uid) != uid:
+		return api.Errorf(api.CodeUnavailable, "state directory %s: belongs to another account", dir).WithHint("give it to the account of the service: chown -R %d %s", uid, dir)
+	case st.Mode().Perm()&0o022 != 0:
+		return api.Errorf(api.CodeUnavailable, "state directory %s: others can write it (mode %04o)", dir, st.Mode().Perm()).WithHint("run: chmod go-w %s", dir)
+	}
+	if err := unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// stateCheck is what doctor says of the state directory. It makes none.
+func (t *tree) stateCheck() check {
+	dir := t.Dirs.State
+	err := checkOwn(dir, t.UID)
+	for parent := dir; errors.Is(err, fs.ErrNotExist) && parent != filepath.Dir(parent); {
+		parent = filepath.Dir(parent)
+		if err = unix.Access(parent, unix.W_OK|unix.X_OK); err != nil {
+			err = fmt.Errorf("%s: %w", parent, err)
+		}
+	}
+	var disk unix.Statfs_t
+	if err == nil && unix.Statfs(dir, &disk) == nil && disk.Bavail == 0 {
+		err = fmt.Errorf("%s: the disk is full", dir)
+	}
+	if err == nil {
+		return check{name: "state directory", ok: true, found: dir}
+	}
+	fix := "make it a directory that this account can write, or set XDG_STATE_HOME"
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return check{name: "state directory", found: e.Message, fix: e.Hint}
+	}
+	return check{name: "state directory", found: err.Error(), fix: fix}
+}

@@ -1,0 +1,237 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+const (
+	// maxRecord bounds a payload; a record has a few hundred bytes.
+	maxRecord = 8 << 10
+	// aheadTime is how far a signer's clock may be ahead of the service's.
+	aheadTime = time.Minute
+)
+
+func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:") }
+
+// verified is a record whose signatures, form and service were checked.
+type verified struct {
+	record api.OperatorRecord
+	digest api.Digest
+	keys   []seal.KeyID
+}
+
+// verify reads an envelope. What it cannot say is whether the record comes
+// next and makes sense.
+func (r *Registry) verify(envelope []byte, root seal.TrustRoot) (verified, error) {
+	var v verified
+	if len(envelope) > 4*maxRecord+seal.MaxSignatures*256 {
+		return v, errors.New("larger than a record can be")
+	}
+	payload, keys, err := seal.Verify(envelope, seal.Operator, root)
+	if err != nil {
+		return v, err
+	}
+	if len(payload) > maxRecord {
+		return v, fmt.Errorf("%d bytes, more than %d", len(payload), maxRecord)
+	}
+	if err := canon.DecodeExact(payload, &v.record); err != nil {
+		return v, err
+	}
+	if err := v.record.Check(); err != nil {
+		return v, err
+	}
+	if v.record.Service != string(r.cfg.Service) {
+		return v, fmt.Errorf("it is for service %s, and this is %s", v.record.Service, r.cfg.Service)
+	}
+	v.digest, v.keys = api.DigestOf(payload), keys
+	return v, nil
+}
+
+// load verifies the chain that is stored, and that it is the one of the log.
+func (r *Registry) load(ctx context.Context) error {
+	root, digest, err := r.keys()
+	if err != nil && !errors.Is(err, errNoOperator) {
+		return err
+	}
+	s, digests := nothing(), []api.Digest(nil)
+	each := func(number uint64, envelope []byte) error {
+		if err != nil { // nobody may sign
+			return fmt.Errorf("record %d: %w", number, err)
+		}
+		v, err := r.verify(envelope, root)
+		if err == nil {
+			err = s.place(v.record)
+		}
+		if err == nil {
+			err = s.apply(v.record, v.digest)
+		}
+		if err != nil {
+			return fmt.Errorf("record %d: %w", number, err)
+		}
+		digests = append(digests, v.digest)
+		return nil
+	}
+	if err := r.stored(ctx, each); err != nil {
+		return err
+	}
+	if err := r.logged(ctx, digests); err != nil {
+		return err
+	}
+	r.root = digest
+	r.state.Store(s)
+	return nil
+}
+
+// stored calls each for every record, in the order of their numbers, and
+// refuses a gap.
+func (r *Registry) stored(ctx context.Context, each func(number uint64, envelope []byte) error) error {
+	return r.cfg.Store.Read(ctx, func(v *store.View) error {
+		want := uint64(1)
+		return v.Each("SELECT number, envelope FROM operator_record ORDER BY number", nil, func(scan store.Scan) error {
+			var number uint64
+			var envelope string
+			if err := scan(&number, &envelope); err != nil {
+				return err
+			}
+			if number != want {
+				return fmt.Errorf("record %d is missing", want)
+			}
+			want++
+			return each(number, []byte(envelope))
+		})
+	})
+}
+
+// logged holds the chain against the entries that say what was recorded.
+func (r *Registry) logged(ctx context.Context, digests []api.Digest) error {
+	const page = 1000
+	n := 0
+	for from := uint64(0); ; {
+		list, err := r.cfg.Ledger.List(ctx, audit.Query{From: from, Limit: page, Kind: record.KindOperatorRecorded})
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			d, _ := c.Entry.Detail.(record.OperatorDecision)
+			switch {
+			case n >= len(digests):
+				return fmt.Errorf("record %d is missing: entry #%d of the log says that it was recorded", n+1, c.Seq)
+			case d.Number != int64(n+1) || c.Entry.Refs[record.RefRecord] != digests[n]:
+				return fmt.Errorf("record %d is not the one that was recorded: entry #%d of the log names another", n+1, c.Seq)
+			}
+			n++
+			from = c.Seq + 1
+		}
+		if len(list) < page {
+			break
+		}
+	}
+	if n < len(digests) {
+		return fmt.Errorf("record %d was never recorded: the log has no entry of it", n+1)
+	}
+	return nil
+}
+
+// Add takes a record that by hands in: it verifies it, makes it durable
+// together with its entry, and from then on it is in force.
+func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (api.OperatorReceipt, error) {
+	r.adding.Lock()
+	defer r.adding.Unlock()
+	root, digest, err := r.keys()
+	if err == nil && digest != r.root {
+		err = r.reverify(ctx, root, digest)
+	}
+	if err != nil {
+		return api.OperatorReceipt{}, r.unsignable(err)
+	}
+	v, err := r.verify(envelope, root)
+	if err != nil {
+		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("sign with a key that %s lists", r.cfg.Root)
+	}
+	next, err := r.next(v)
+	if err != nil {
+		return api.OperatorReceipt{}, err
+	}
+	seq, err := r.cfg.Ledger.Record(ctx, entry(by, v, next), func(tx *store.Tx) error {
+		if v.record.Verb == api.VerbStopLift {
+			if err := r.lift(tx, v.record.Stop, v.record.At); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec("INSERT INTO operator_record(number, envelope) VALUES (?, ?)", v.record.Number, string(envelope))
+		return err
+	})
+	if err != nil {
+		return api.OperatorReceipt{}, err
+	}
+	r.state.Store(next)
+	return api.OperatorReceipt{Number: v.record.Number, AuditEntry: seq}, nil
+}
+
+// reverify holds the chain against keys that were changed while the service
+// ran: what the next start would refuse must not grow.
+func (r *Registry) reverify(ctx context.Context, root seal.TrustRoot, digest string) error {
+	if err := r.stored(ctx, func(number uint64, envelope []byte) error {
+		if _, err := r.verify(envelope, root); err != nil {
+			return fmt.Errorf("record %d: %w", number, err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	r.root = digest
+	return nil
+}
+
+func (r *Registry) unsignable(err error) error {
+	if errors.Is(err, errNoOperator) {
+		return api.Errorf(api.CodeInvalid, "operator record: %w: there is no %s", err, r.cfg.Root).WithHint("run: bailiwick-deploy operator keygen")
+	}
+	return api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("put %s back as it was: every record must verify by it", r.cfg.Root)
+}
+
+// next is what follows when v is in force.
+func (r *Registry) next(v verified) (*situation, error) {
+	s, rec := r.state.Load(), v.record
+	if err := s.place(rec); err != nil {
+		return nil, api.Errorf(api.CodeConflict, "operator record: %w: another record came first, or this one was handed in before", err).WithHint("run the command again")
+	}
+	now := r.cfg.Now()
+	if age := now.Sub(rec.At); age > api.OperatorRecordTime || age < -aheadTime {
+		return nil, api.Errorf(api.CodeInvalid, "operator record: signed at %s, and it is %s: want one of the last %s",
+			rec.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339), api.OperatorRecordTime).WithHint("run the command again; see to the clocks")
+	}
+	next := s.clone()
+	return next, next.apply(rec, v.digest)
+}
+
+func entry(by api.Principal, v verified, next *situation) record.Entry {
+	rec := v.record
+	d := record.OperatorDecision{
+		Number: int64(rec.Number), Reason: rec.Reason, Replaces: string(rec.Replaces), Stop: rec.Stop, Subject: string(rec.Principal), Verb: string(rec.Verb), //nolint:gosec // G115: numbers count up from 1
+	}
+	for _, k := range v.keys {
+		d.Keys = append(d.Keys, string(k))
+	}
+	if rec.Ceiling != nil {
+		d.Ceiling = rec.Ceiling.String()
+	}
+	if rec.Token != nil {
+		d.Token, d.ExpiresAt = string(rec.Token.ID), rec.Token.ExpiresAt.UTC().Format(time.RFC3339)
+	}
+	if rec.OAuth != nil {
+		d.Issuer = rec.OAuth.Issuer
+	}
+	return record.Entry{Kind: record.KindOperatorRecorded, Principal: by, Refs: map[string]api.Digest{record.RefRecord: next.digest}, Detail: d}
+}

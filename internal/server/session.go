@@ -1,0 +1,126 @@
+package server
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+const (
+	// sessionTime is how long a handle is good. Whoever holds the token renews it
+	// by exchanging again.
+	sessionTime = 10 * time.Minute
+	// maxSessions is how many handles a token has at once; the oldest gives way.
+	maxSessions = 64
+)
+
+// session is what a token was exchanged for.
+type session struct {
+	principal api.Principal
+	token     api.TokenID
+	active    func() bool // the token still is
+	peer      peer        // the process that it is for
+	expires   time.Time
+}
+
+// sessions are the handles that are good. They are in memory only, by their
+// hashes: a restart ends them all, and whoever reads the memory of the service
+// later cannot use them.
+type sessions struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	open map[[sha256.Size]byte]session // guarded by mu
+}
+
+func newSessions(now func() time.Time) *sessions {
+	return &sessions{now: now, open: map[[sha256.Size]byte]session{}}
+}
+
+// begin makes a handle for o and says until when it is good.
+func (s *sessions) begin(o session) (handle string, until time.Time) {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
+	handle = hex.EncodeToString(b[:])
+	now := s.now()
+	o.expires = now.Add(sessionTime)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var same [][sha256.Size]byte // of this token, oldest first
+	for hash, other := range s.open {
+		if !now.Before(other.expires) || !other.active() {
+			delete(s.open, hash)
+		} else if other.token == o.token {
+			same = append(same, hash)
+		}
+	}
+	if len(same) >= maxSessions {
+		slices.SortFunc(same, func(a, b [sha256.Size]byte) int { return s.open[a].expires.Compare(s.open[b].expires) })
+		delete(s.open, same[0])
+	}
+	s.open[sha256.Sum256([]byte(handle))] = o
+	return handle, o.expires
+}
+
+// find returns the session of the one handle that a request has. With an error
+// it returns what is known of whose handle it was.
+func (s *sessions) find(handles []string, p peer) (session, *api.Error) {
+	if len(handles) != 1 {
+		return session{}, noSession("the request has %d of them", len(handles))
+	}
+	s.mu.Lock()
+	o, ok := s.open[sha256.Sum256([]byte(handles[0]))]
+	s.mu.Unlock()
+	switch {
+	case !ok:
+		return session{}, noSession("there is none")
+	case o.peer.pid != p.pid || o.peer.uid != p.uid:
+		return o, noSession("it is of another process")
+	case !s.now().Before(o.expires):
+		return o, noSession("its time is over")
+	case !o.active():
+		return o, noSession("its token is no longer active")
+	}
+	return o, nil
+}
+
+func noSession(format string, args ...any) *api.Error {
+	e := api.Errorf(api.CodeUnauthenticated, format, args...)
+	e.Message = "session: " + e.Message
+	return e.WithHint("present the token again: POST /v1/session")
+}
+
+// exchange takes the one request that carries a token.
+func (s *Server) exchange(w http.ResponseWriter, r *http.Request, who caller) error {
+	if who.byToken {
+		return &requestError{api.Errorf(api.CodeInvalid, "session: the request has one already").WithHint("present the token without the header %s", api.SessionHeader)}
+	}
+	var req api.SessionRequest
+	if err := decode(r, &req); err != nil {
+		// Whatever is wrong may have the token in it.
+		return malformed(api.CodeInvalid, "session: want application/json, with one member: token")
+	}
+	p, _ := r.Context().Value(peerKey{}).(peer) // establish has seen it
+	if p.pid <= 0 {
+		return &requestError{api.Errorf(api.CodeInvalid, "session: the process that asks cannot be seen from here, so that no handle can be bound to it").
+			WithHint("run it where the service sees its processes")}
+	}
+	principal, id, err := s.cfg.Registry.Authenticate(req.Token)
+	if err != nil {
+		return s.refuseToken(r.Context(), id, err)
+	}
+	handle, until := s.sessions.begin(session{principal: principal, token: id, active: func() bool { return s.cfg.Registry.Active(id) }, peer: p})
+	w.Header().Set("Cache-Control", "no-store")
+	return answer(w, http.StatusOK, api.Session{Handle: handle, Principal: principal, Ceiling: s.cfg.Registry.Consent(principal), ExpiresAt: until.UTC()})
+}
+
+// who says what the service takes the caller for.
+func (s *Server) who(w http.ResponseWriter, _ *http.Request, who caller) error {
+	return answer(w, http.StatusOK, api.Who{Principal: who.Principal, Ceiling: min(s.cfg.Registry.Consent(who.Principal), who.Ceiling)})
+}
