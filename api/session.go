@@ -37,3 +37,8 @@ type Refused struct {
 	Operation string `json:"operation"` // what was called
 	Message   string `json:"message"`
 }
+
+// RefusedReceipt says where the log has it.
+type RefusedReceipt struct {
+	AuditEntry uint64 `json:"auditEntry"`
+}

@@ -17,15 +17,23 @@ func (c *Conn) Exchange(ctx context.Context, token string) (s api.Session, err e
 }
 
 // With returns a Runtime whose requests are those of the handle's principal,
-// and go no further than ceiling. An empty handle leaves it to the socket who
-// calls; a nil ceiling declares none, and neither raises anything.
+// and go no further than ceiling. An empty handle leaves it as it is who calls
+// (without one at all, the socket says so), and of two ceilings the lower one
+// holds: neither raises anything.
 func (r Runtime) With(handle string, ceiling *api.Tier) Runtime {
-	h := http.Header{}
+	h := r.c.header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
 	if handle != "" {
 		h.Set(api.SessionHeader, handle)
 	}
 	if ceiling != nil {
-		h.Set(api.CeilingHeader, ceiling.String()) // one that is no tier reads as the lowest
+		lowest := *ceiling
+		if had, err := api.ParseTier(h.Get(api.CeilingHeader)); err == nil {
+			lowest = min(lowest, had)
+		}
+		h.Set(api.CeilingHeader, lowest.String()) // one that is no tier reads as the lowest
 	}
 	return Runtime{&Conn{link: r.c.link, header: h}}
 }

@@ -1,0 +1,177 @@
+package mcpserve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+// about is what is said of a tool.
+type about struct {
+	name, title, description string
+	hints                    hints
+}
+
+// tool is one of the nine.
+type tool struct {
+	definition *mcp.Tool
+	run        func(ctx context.Context, c *call, arguments json.RawMessage) (any, error)
+}
+
+// builder collects the tools.
+type builder struct {
+	tools []tool
+	errs  []error
+}
+
+// add makes a tool of a function. Its schemas follow from the types.
+func add[In, Out any](b *builder, a about, f func(context.Context, *call, In) (Out, error)) {
+	in, err := inputSchema[In]()
+	out, outErr := outputSchema[Out]()
+	if err = errors.Join(err, outErr); err != nil {
+		b.errs = append(b.errs, fmt.Errorf("tool %s: %w", a.name, err))
+		return
+	}
+	resolved, err := in.Resolve(nil)
+	if err != nil {
+		b.errs = append(b.errs, fmt.Errorf("tool %s: %w", a.name, err))
+		return
+	}
+	b.tools = append(b.tools, tool{
+		definition: &mcp.Tool{
+			Name: a.name, Title: a.title, Description: a.description, Annotations: a.hints.annotations(a.title),
+			InputSchema: in, OutputSchema: out,
+		},
+		run: func(ctx context.Context, c *call, arguments json.RawMessage) (any, error) {
+			v, err := decodeArguments[In](arguments, resolved)
+			if err != nil {
+				return nil, &invalidInput{api.Errorf(api.CodeInvalid, "%s: %w", a.name, err)}
+			}
+			return f(ctx, c, v)
+		},
+	})
+}
+
+// invalidInput is input that was refused before the service saw it, and is not
+// in the log yet.
+type invalidInput struct{ err *api.Error }
+
+func (e *invalidInput) Error() string { return e.err.Error() }
+
+// decodeArguments reads the arguments of a call strictly: members that there
+// are none of are refused by name, and so is what the schema forbids.
+func decodeArguments[In any](arguments json.RawMessage, schema *jsonschema.Resolved) (v In, err error) {
+	if len(arguments) == 0 {
+		arguments = json.RawMessage("{}")
+	}
+	if arguments[0] != '{' {
+		return v, errors.New("arguments: want a JSON object")
+	}
+	if err := canon.Decode(arguments, &v); err != nil {
+		return v, err
+	}
+	var loose any
+	if err := json.Unmarshal(arguments, &loose); err != nil {
+		return v, err
+	}
+	return v, schema.Validate(loose)
+}
+
+// call is one call of a tool.
+type call struct {
+	who      *caller
+	ceiling  *api.Tier
+	progress func(ctx context.Context, done float64, message string) // does nothing where no progress is asked for
+}
+
+// ask makes one request to the service for the caller. Where the service does
+// not know the handle of a token any more, as after it has started anew, it is
+// asked again with another; the first request had no effect then.
+func ask[T any](ctx context.Context, c *call, f func(client.Runtime) (T, error)) (v T, err error) {
+	rt, handle, err := c.who.runtime(ctx, c.ceiling, "")
+	if err != nil {
+		return v, err
+	}
+	v, err = f(rt)
+	if err == nil || api.CodeOf(err) != api.CodeUnauthenticated || c.who.token == "" {
+		return v, err
+	}
+	if rt, _, err = c.who.runtime(ctx, c.ceiling, handle); err != nil {
+		return v, err
+	}
+	return f(rt)
+}
+
+// handler answers the calls of one tool for one caller.
+func (s *Server) handler(who *caller, t tool) mcp.ToolHandler {
+	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		c := &call{who: who, ceiling: lower(who.below(nil), ceilingOfRequest(req)), progress: progressOf(req)}
+		out, err := t.run(ctx, c, req.Params.Arguments)
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // cancelled: nobody waits for it
+		}
+		if invalid, ok := errors.AsType[*invalidInput](err); ok {
+			err = s.logged(ctx, c, t.definition.Name, invalid.err)
+		}
+		if err == nil {
+			var result *mcp.CallToolResult
+			if result, err = resultOf(out); err == nil {
+				return result, nil
+			}
+		}
+		return s.failed(ctx, t.definition.Name, err)
+	}
+}
+
+// resultOf is an answer as structured content and, for clients that do not read
+// that, the same as text.
+func resultOf(v any) (*mcp.CallToolResult, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.CallToolResult{
+		StructuredContent: json.RawMessage(b),
+		Content:           []mcp.Content{&mcp.TextContent{Text: string(b)}},
+	}, nil
+}
+
+// failed is a failure as the result of a call, so that the model reads it.
+func (s *Server) failed(ctx context.Context, name string, err error) (*mcp.CallToolResult, error) {
+	e := faultOf(err)
+	if e.Code == api.CodeInternal || e.Code == api.CodeUnavailable {
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a call failed", slog.String("tool", name), slog.Any("err", err))
+	}
+	b, err := json.Marshal(struct {
+		Error *api.Error `json:"error"`
+	}{e})
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.CallToolResult{
+		IsError: true, StructuredContent: json.RawMessage(b),
+		Content: []mcp.Content{&mcp.TextContent{Text: faultText(e)}},
+	}, nil
+}
+
+// progressOf returns how to tell the client of a call what it waits for, where
+// it asked to be told.
+func progressOf(req *mcp.CallToolRequest) func(context.Context, float64, string) {
+	token := req.Params.GetProgressToken()
+	if token == nil {
+		return func(context.Context, float64, string) {}
+	}
+	return func(ctx context.Context, done float64, message string) {
+		// Best effort: who does not read it gets the answer all the same.
+		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: done, Message: message})
+	}
+}

@@ -1,0 +1,169 @@
+package mcpserve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+// maxMessage bounds one message.
+const maxMessage = 1 << 20
+
+// methods are the requests that are answered.
+func methods() []string {
+	return []string{"initialize", "ping", "server/discover", "tools/list", "tools/call", "subscriptions/listen"}
+}
+
+// envelope is the outside of a message.
+type envelope struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Method  *string         `json:"method"`
+	Params  json.RawMessage `json:"params"`
+	Result  json.RawMessage `json:"result"`
+	Error   json.RawMessage `json:"error"`
+}
+
+// checkMessage refuses, before the SDK sees it, what two readers could
+// understand differently and what is no single JSON-RPC message. The error is a
+// *jsonrpc.Error; refusalOf makes the answer of it.
+func checkMessage(raw []byte) error {
+	_, err := readMessage(raw)
+	return err
+}
+
+// readMessage is checkMessage, and returns the message in its one spelling.
+func readMessage(raw []byte) ([]byte, error) {
+	if len(raw) > maxMessage {
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
+	}
+	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "batches are not part of this protocol: send one message at a time")
+	}
+	text, err := canon.Canonicalize(raw)
+	if err != nil {
+		return nil, refuse(jsonrpc.CodeParseError, "not strict JSON: "+err.Error())
+	}
+	var e envelope
+	if err := json.Unmarshal(text, &e); err != nil {
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message: an object whose jsonrpc and method are strings")
+	}
+	return text, e.check()
+}
+
+func (e *envelope) check() error {
+	answer := e.Result != nil || e.Error != nil
+	switch {
+	case e.Version != "2.0":
+		return refuse(jsonrpc.CodeInvalidRequest, `jsonrpc must be "2.0"`)
+	case e.ID != nil && !validID(e.ID):
+		return refuse(jsonrpc.CodeInvalidRequest, "id must be a string or a whole number")
+	case e.Method == nil && !answer:
+		return refuse(jsonrpc.CodeInvalidRequest, "a message has a method, or is the answer to a request")
+	case e.Method != nil && answer:
+		return refuse(jsonrpc.CodeInvalidRequest, "a message has a method or is an answer, not both")
+	case answer && e.ID == nil:
+		return refuse(jsonrpc.CodeInvalidRequest, "an answer has the id of its request")
+	case e.Params != nil && e.Params[0] != '{' && string(e.Params) != "null":
+		return refuse(jsonrpc.CodeInvalidRequest, "params must be an object")
+	case e.Method != nil && e.ID != nil && !slices.Contains(methods(), *e.Method):
+		return refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools and nothing else")
+	case e.Method != nil && *e.Method == "initialize":
+		return checkInitialize(e.Params)
+	}
+	return nil
+}
+
+// checkInitialize refuses a ceiling that is declared where nobody would read
+// it: a client that believes itself bound must be.
+func checkInitialize(params json.RawMessage) error {
+	var p struct {
+		Ceiling json.RawMessage `json:"consentCeiling"`
+	}
+	if json.Unmarshal(params, &p) == nil && p.Ceiling != nil {
+		return refuse(jsonrpc.CodeInvalidParams, "declare consentCeiling as "+ceilingKey+" in _meta or in capabilities.experimental")
+	}
+	return nil
+}
+
+// validID accepts what MCP does: strings and whole numbers that every reader
+// holds exactly. Null, which JSON-RPC discourages, MCP forbids.
+func validID(id json.RawMessage) bool {
+	var v any
+	if err := json.Unmarshal(id, &v); err != nil {
+		return false
+	}
+	switch v := v.(type) {
+	case string:
+		return true
+	case float64:
+		return v == math.Trunc(v) && math.Abs(v) < 1<<53
+	}
+	return false
+}
+
+func refuse(code int64, message string) error { return &jsonrpc.Error{Code: code, Message: message} }
+
+// refusalOf is the answer to a message that checkMessage refused. It has the
+// id of the message where that is certain, so that nobody waits for it.
+func refusalOf(raw []byte, err error) []byte {
+	var wire *jsonrpc.Error
+	if !errors.As(err, &wire) {
+		wire = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
+	}
+	id := json.RawMessage("null")
+	if found, ok := idOf(raw); ok {
+		id = found
+	}
+	b, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   *jsonrpc.Error  `json:"error"`
+	}{"2.0", id, wire})
+	if err != nil { // a wire error is two values that always marshal
+		return []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"internal error"}}`)
+	}
+	return b
+}
+
+// idOf finds the one id of a message whose inside may be bad.
+func idOf(raw []byte) (id json.RawMessage, ok bool) {
+	if len(raw) > maxMessage {
+		return nil, false
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, false
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, false
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, false
+		}
+		if name != "id" {
+			continue
+		}
+		canonical, err := canon.Canonicalize(value)
+		if id != nil || err != nil || !validID(canonical) {
+			return nil, false
+		}
+		id = canonical
+	}
+	return id, id != nil
+}
+
+// isCall reports whether somebody waits for the answer to a message.
+func isCall(raw []byte) bool {
+	var e envelope
+	return json.Unmarshal(raw, &e) != nil || e.ID != nil || e.Method == nil
+}

@@ -1,0 +1,108 @@
+// Package mcpserve is the run-time API as nine MCP tools.
+//
+// It is a client of the service and nothing else: it decides nothing, stores
+// nothing, starts nothing and reaches no package that could. What a message
+// says of its sender is never believed: the principal is that of the socket's
+// peer or of a token that the service verified; what a session or a request
+// declares of its consent can only take away (session.go). The tools are a
+// frozen list (tools.go); there are no resources, no prompts, and no other
+// method that changes anything.
+//
+// It carries R-B2, the serving side of R-B6 and R-B7, R-T1, R-T5, R-T8 and
+// R-T9.
+package mcpserve
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+)
+
+// Config is what a Server is made of.
+type Config struct {
+	// Conn leads to the service. It starts none: without one each tool says
+	// what a person has to do.
+	Conn *client.Conn
+	// Token says who calls on stdio. Empty: the account of this process.
+	Token  string
+	Now    func() time.Time
+	Logger *slog.Logger // never stdout, which is the protocol's
+}
+
+func (c Config) validate() error {
+	if c.Conn == nil || c.Now == nil || c.Logger == nil {
+		return errors.New("mcpserve: connection, clock and logger are needed")
+	}
+	if c.Token != "" {
+		return api.CheckToken(c.Token)
+	}
+	return nil
+}
+
+// Server answers MCP clients.
+type Server struct {
+	cfg   Config
+	tools []tool
+}
+
+// New returns a server that talks to nobody yet.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg}
+	var err error
+	s.tools, err = s.nine()
+	return s, err
+}
+
+// revisions of the protocol that are spoken, newest first.
+func revisions() []string { return []string{"2026-07-28", "2025-11-25", "2025-06-18"} }
+
+const instructions = `Bailiwick runs AI workers ("subagents") in jails, under a catalog that humans signed. You compose what they defined; you cannot define, change or approve anything.
+Begin with bailiwick_subagents_list, start work with bailiwick_dispatch, and look at it with bailiwick_dispatch_describe. Work takes minutes: a dispatch returns an id at once, or waits up to 50 seconds with wait.
+A refusal with code "denied" is final: the same call will be refused again. It says what you may do instead, or what to ask a human for.`
+
+// Stdio answers the client at the other end of in and out until in ends or ctx
+// is done. It opens no socket but the one to the service.
+func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	who := s.callerOf(s.cfg.Token)
+	t := newStdio(ctx, in, out, func(method string, err error) { s.report(ctx, who, method, err) })
+	session, err := s.serverFor(who).Connect(ctx, t, nil)
+	if err != nil {
+		return err
+	}
+	err = session.Wait()
+	if ctx.Err() != nil || errors.Is(err, io.EOF) {
+		return nil // whoever ended it knows
+	}
+	return err
+}
+
+// forCaller returns the nine tools bound to a caller that a transport has
+// established. What its requests declare of their consent is read from them;
+// what initialize declares is for the transport to hold.
+func (s *Server) forCaller(rt client.Runtime) *mcp.Server { return s.serverFor(&caller{fixed: &rt}) }
+
+func (s *Server) serverFor(who *caller) *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "bailiwick", Title: "Bailiwick", Version: api.Version()}, &mcp.ServerOptions{
+		Instructions: instructions,
+		Logger:       s.cfg.Logger.With(slog.String("part", "mcp")),
+		// Nothing but tools, and they do not change while a server lives.
+		Capabilities:              &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
+		SupportedProtocolVersions: revisions(),
+		SetCacheable:              func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
+	})
+	for _, t := range s.tools {
+		server.AddTool(t.definition, s.handler(who, t))
+	}
+	server.AddReceivingMiddleware(s.guard(who))
+	return server
+}

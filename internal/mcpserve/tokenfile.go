@@ -1,0 +1,46 @@
+package mcpserve
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// maxTokenFile is longer than any token with its line end.
+const maxTokenFile = 1 << 10
+
+// ReadToken reads the token of a principal from a file that nobody but its
+// owner, uid, can read. It is read once, when a client starts the program.
+func ReadToken(path string, uid int) (string, error) {
+	// What is no file could keep an open waiting for ever.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return "", api.Errorf(api.CodeInvalid, "token file: %w", err).WithHint("make one: bailiwick token create PRINCIPAL --out FILE")
+	}
+	defer f.Close() //nolint:errcheck // only read
+	info, err := f.Stat()
+	if err != nil {
+		return "", api.Errorf(api.CodeInvalid, "token file: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return "", api.Errorf(api.CodeInvalid, "token file %s: not a regular file", path)
+	case !ok || int(stat.Uid) != uid:
+		return "", api.Errorf(api.CodeInvalid, "token file %s: it belongs to another account", path).WithHint("chown it to the account that runs this program")
+	case info.Mode().Perm()&0o077 != 0:
+		return "", api.Errorf(api.CodeInvalid, "token file %s: others can read or write it (mode %04o)", path, info.Mode().Perm()).WithHint("chmod 600 %s", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
+	if err != nil {
+		return "", api.Errorf(api.CodeInvalid, "token file: %w", err)
+	}
+	token := string(bytes.TrimRight(b, "\r\n"))
+	if err := api.CheckToken(token); err != nil {
+		return "", api.Errorf(api.CodeInvalid, "token file %s: %w", path, err)
+	}
+	return token, nil
+}
