@@ -14,6 +14,7 @@ const (
 
 	KindAuthRefused    Kind = "auth.refused"    // who is calling could not be established
 	KindRequestInvalid Kind = "request.invalid" // a request was malformed or contradicted what is stored
+	KindHTTPAsked      Kind = "http.asked"      // a program asked whether it may serve the tools over HTTP
 
 	KindDispatchAccepted   Kind = "dispatch.accepted" // allow
 	KindDispatchDenied     Kind = "dispatch.denied"   // deny
@@ -46,7 +47,7 @@ const (
 // Kinds lists them all.
 func Kinds() []Kind {
 	return []Kind{
-		KindServiceStarted, KindServiceStopped, KindCatalogRevision, KindCatalogRefused, KindAuthRefused, KindRequestInvalid,
+		KindServiceStarted, KindServiceStopped, KindCatalogRevision, KindCatalogRefused, KindAuthRefused, KindRequestInvalid, KindHTTPAsked,
 		KindDispatchAccepted, KindDispatchDenied, KindDispatchStarted, KindDispatchFinished, KindDispatchNeedsInput,
 		KindDispatchFailed, KindDispatchCancelled, KindDispatchFound, KindCancelRequested, KindCancelDenied,
 		KindDispatchAnswered, KindAnswerDenied,
@@ -77,6 +78,8 @@ func (k Kind) shape() (shape, bool) {
 		return shape{NoDecided, AuthRefused{}, ""}, true
 	case KindRequestInvalid:
 		return shape{NoDecided, InvalidRequest{}, ""}, true
+	case KindHTTPAsked:
+		return shape{NoDecided, HTTPAsked{}, ""}, true
 	case KindDispatchAccepted:
 		return shape{Allow, DispatchAsk{}, KindDispatchDenied}, true
 	case KindDispatchDenied:

@@ -99,6 +99,7 @@ func (s *Server) calls() map[string]handler {
 		"GET /v1/runtime/dispatches/{id}/output":  s.output,
 		"POST /v1/runtime/can":                    s.can,
 		"GET /v1/runtime/who":                     s.who,
+		"POST /v1/runtime/http-ready":             s.httpReady,
 		"POST /v1/session":                        s.exchange,
 		"GET /v1/operator/status":                 s.operator(policy.ActionStatusRead, s.status),
 		"GET /v1/operator/log":                    s.operator(policy.ActionAuditRead, s.entries),
