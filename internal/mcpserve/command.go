@@ -31,7 +31,7 @@ type options struct {
 	socket    string
 	tokenFile string
 	version   bool
-	http      HTTPConfig
+	http      httpOptions
 }
 
 // register declares the flags.
@@ -39,23 +39,7 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.StringVar(&o.socket, "socket", "", "unix `socket` of the service (default: the first that exists)")
 	flags.StringVar(&o.tokenFile, "principal-token-file", "", "`file` (mode 0600) with the token that says who calls; on stdio only (default: the account that runs this program)")
 	flags.BoolVar(&o.version, "version", false, "print the version")
-	h := &o.http
-	flags.StringVar(&h.Address, "http", "", "serve streamable HTTP at this `address:port` in the place of stdio")
-	flags.StringVar(&h.Cert, "tls-cert", "", "`file` with the certificate, for --http")
-	flags.StringVar(&h.Key, "tls-key", "", "`file` with its key, for --http")
-	flags.Func("allow-host", "`name` that clients may use in the Host header, beside that of the address; may be repeated", appendTo(&h.Hosts))
-	flags.Func("allow-origin", "`origin` of a page whose requests are taken; may be repeated", appendTo(&h.Origins))
-	flags.StringVar(&h.Issuer, "oauth-issuer", "", "`URL` of an issuer whose tokens are good too")
-	flags.StringVar(&h.Resource, "oauth-resource", "", "`URL` of this server, as the issuer's tokens name it")
-	flags.StringVar(&h.Scope, "oauth-scope", "", "`scope` that the issuer's tokens must have")
-	flags.IntVar(&h.Rate, "rate", 0, "requests a second of one principal, for --http (default 50)")
-}
-
-func appendTo(list *[]string) func(string) error {
-	return func(s string) error {
-		*list = append(*list, s)
-		return nil
-	}
+	o.http.register(flags)
 }
 
 // Run is the program: it serves stdio, or HTTP where that is asked for.
@@ -73,6 +57,9 @@ func Run(ctx context.Context, p Process) error {
 	if flags.NArg() > 0 {
 		return api.Errorf(api.CodeInvalid, "unexpected argument %q", flags.Arg(0)).WithHint("see: bailiwick-mcp --help")
 	}
+	if name := o.http.stray(); name != "" {
+		return api.Errorf(api.CodeInvalid, "%s means nothing without --http", name).WithHint("leave it out, or add --http ADDRESS:PORT")
+	}
 	if o.version {
 		_, err := fmt.Fprintf(p.Stdout, "bailiwick-mcp %s\n", api.Version())
 		return err
@@ -86,7 +73,7 @@ func run(ctx context.Context, p Process, o options) error {
 		Now:  p.Now, Logger: p.Logger,
 	}
 	if o.tokenFile != "" {
-		if o.http.Address != "" {
+		if o.http.address != "" {
 			return api.Errorf(api.CodeInvalid, "--principal-token-file with --http: on HTTP each client brings its own token").WithHint("leave out --principal-token-file")
 		}
 		var err error
@@ -98,10 +85,8 @@ func run(ctx context.Context, p Process, o options) error {
 	if err != nil {
 		return err
 	}
-	if o.http.Address != "" {
-		o.http.Acknowledged = p.Getenv(acknowledgementName)
-		o.http.Listening = func(url string) { fmt.Fprintf(p.Stderr, "bailiwick-mcp: clients can come to %s\n", url) }
-		return s.HTTP(ctx, o.http)
+	if o.http.address != "" {
+		return s.serveHTTP(ctx, p, o.http)
 	}
 	return s.Stdio(ctx, p.Stdin, p.Stdout)
 }

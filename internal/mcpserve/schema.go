@@ -37,14 +37,14 @@ func schemaOptions() *jsonschema.ForOptions {
 		reflect.TypeFor[object]():          {Type: "object"},
 		reflect.TypeFor[json.RawMessage](): {Description: "any JSON value"}, // an empty schema is written as true, which some clients do not read
 		reflect.TypeFor[api.Tier]():        {Type: "string", Enum: tiers},
-		reflect.TypeFor[api.Event]():       {Type: "string", Enum: texts(api.Events())},
-		reflect.TypeFor[view]():            {Type: "string", Enum: texts(views())},
-		reflect.TypeFor[api.Reason]():      {Type: "string", Enum: texts(api.Reasons())},
+		reflect.TypeFor[api.Event]():       {Type: "string", Enum: enumOf(api.Events())},
+		reflect.TypeFor[view]():            {Type: "string", Enum: enumOf(views())},
+		reflect.TypeFor[api.Reason]():      {Type: "string", Enum: enumOf(api.Reasons())},
 		reflect.TypeFor[time.Time]():       {Type: "string", Format: "date-time"},
 	}}
 }
 
-func texts[T ~string](list []T) []any {
+func enumOf[T ~string](list []T) []any {
 	out := make([]any, 0, len(list))
 	for _, v := range list {
 		out = append(out, string(v))
