@@ -107,9 +107,11 @@ func (t *tree) root() *cobra.Command {
 		Long: `Bailiwick runs AI agent workers in jails, under a catalog that humans signed,
 and keeps a record of every decision.
 
-Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply
+Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply,
+          bailiwick ceiling set PRINCIPAL TIER
 Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
-Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list`,
+Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list
+Stop:     bailiwick stop --all`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       t.Version,
@@ -127,13 +129,15 @@ Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick aud
 		return nil
 	}
 	root.AddCommand(
-		t.elsewhere("init", "Make a deploy key, a trust root, an empty catalog and a sample manifest", "bailiwick-deploy", "init"),
+		t.elsewhere("init", "Make the keys, the files that list them, an empty catalog and a sample manifest", "bailiwick-deploy", "init"),
 		t.elsewhere("key", "Deploy keys", "bailiwick-deploy", "key"),
+		t.elsewhere("operator", "Operator keys, and the signature under a decision", "bailiwick-deploy", "operator"),
 		t.elsewhere("catalog", "Plan, apply, sign, list, show and verify the catalog", "bailiwick-deploy", "catalog"),
 		t.elsewhere("up", "Start a private service for this account that lasts", "bailiwickd", "start"),
 		t.elsewhere("doctor", "Check this machine and say what to mend", "bailiwickd", "doctor"),
 		t.downCommand(), t.statusCommand(), t.versionCommand(),
 		t.dispatchCommand(), t.canCommand(), t.auditCommand(), t.gcCommand(),
+		t.principalCommand(), t.tokenCommand(), t.ceilingCommand(), t.stopCommand(),
 	)
 	return root
 }
