@@ -177,7 +177,7 @@ func (s *Service) stillAllowed(ctx context.Context, r row, m *record.Manifest, c
 		_, err := s.cfg.Ledger.Commit(ctx, d, entry, nil)
 		return denied(err, a)
 	}
-	m.Policies = d.Policies()
+	m.Policies, m.Ceiling = d.Policies(), min(m.Ceiling, d.Ceiling())
 	return nil
 }
 

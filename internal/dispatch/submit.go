@@ -46,7 +46,7 @@ type ask struct {
 // returns the same dispatch.
 func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchRequest) (api.Dispatch, error) {
 	principal := caller.Principal
-	a := &ask{principal: principal, consent: s.consent(principal), ceiling: caller.Ceiling, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)}
+	a := &ask{principal: principal, ceiling: caller.Ceiling, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)}
 	if err := a.normalise(); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
@@ -62,6 +62,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchReq
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
 	a.resolve()
+	a.consent = s.consent(principal)
 	decision := a.page.engine.Decide(a.policyRequest())
 	if !decision.Allowed() {
 		_, err := s.cfg.Ledger.Commit(ctx, decision, a.entry(), nil)
@@ -361,15 +362,11 @@ func (a *ask) manifest(now time.Time, decision policy.Decision) (record.Manifest
 	if err != nil {
 		return record.Manifest{}, err
 	}
-	ceiling, err := target.Mode.Ceiling()
-	if err != nil {
-		return record.Manifest{}, err
-	}
 	m := record.Manifest{
 		V: 1, ID: a.request.DispatchID, Attempt: 1, Principal: a.principal, Policies: decision.Policies(),
 		Revision: rev.Number(), RevisionDigest: rev.Digest(),
 		Subagent: a.subagent.Name, Agent: a.subagent.Agent, Model: a.subagent.Model, Role: a.subagent.Role, Tier: a.subagent.Tier,
-		Ceiling: ceiling, Target: target.Name, Level: target.Level,
+		Ceiling: decision.Ceiling(), Target: target.Name, Level: target.Level,
 		Capabilities: slices.Concat(a.subagent.Capabilities, a.extra()), Envs: a.request.Envs,
 		Limits: a.limits(target), Egress: []string{}, Input: api.DigestOf(a.request.Input), Trace: a.trace.Attempt(a.request.DispatchID, 1),
 		NotBefore: now, Expires: now.Add(startTime), Nonce: nonce(),

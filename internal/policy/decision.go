@@ -17,6 +17,7 @@ type Decision struct {
 	resource  string
 	policies  []string
 	reasons   []string
+	ceiling   api.Tier // of an allowed dispatch
 }
 
 // Valid reports whether an Engine made d.
@@ -33,6 +34,17 @@ func (d Decision) Action() string { return string(d.action) }
 
 // Resource returns on what, as KIND/NAME or a plain word.
 func (d Decision) Resource() string { return d.resource }
+
+// Ceiling returns, for an allowed dispatch, the highest tier at which it would
+// have been allowed: that of the grant, the consent, the session and the
+// target's mode, whichever is lowest. What the dispatch brings about later has
+// it for its bound.
+func (d Decision) Ceiling() api.Tier {
+	if !d.Allowed() {
+		return api.Observe
+	}
+	return d.ceiling
+}
 
 // Policies returns the ids of the policies that decided, sorted. A denial for
 // want of any permission has none.

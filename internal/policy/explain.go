@@ -25,10 +25,26 @@ func (e *Engine) explain(r Request) []string {
 	}
 	var reasons []string
 	for _, g := range near {
-		reasons = append(reasons, lacks(g, r)...)
+		missing := lacks(g, r)
+		if len(missing) == 0 { // this one covers it, so it is not for want of a grant
+			return e.above(r)
+		}
+		reasons = append(reasons, missing...)
 	}
-	if ceiling, ok := e.ceilings[r.Target]; ok && len(reasons) == 0 && r.Tier > ceiling {
+	return reasons
+}
+
+// above says which bounds r is above, and what a person may do about each.
+func (e *Engine) above(r Request) (reasons []string) {
+	if ceiling, ok := e.ceilings[r.Target]; ok && r.Tier > ceiling {
 		reasons = append(reasons, fmt.Sprintf("target %q admits up to tier %s, and subagent %q is %s", r.Target, ceiling, r.Resource, r.Tier))
+	}
+	if r.Tier > r.Consent {
+		reasons = append(reasons, fmt.Sprintf("the operator has consented to tier %s for %s, and subagent %q is %s; an operator can raise that: bailiwick ceiling set %s %s",
+			r.Consent, r.Principal, r.Resource, r.Tier, r.Principal, r.Tier))
+	}
+	if r.Tier > r.Session {
+		reasons = append(reasons, fmt.Sprintf("this session has bound itself to tier %s, and subagent %q is %s; a session that declared that cannot raise it again", r.Session, r.Resource, r.Tier))
 	}
 	return reasons
 }

@@ -6,8 +6,8 @@
 // here reads a clock, a disk or a network, and nothing here acts: an allowed
 // Decision is worth nothing until the audit log has made it durable.
 //
-// Carries R-B7 (only what a grant lists can be named) and the target-mode half
-// of R-T5.
+// Carries R-B7 (only what a grant lists can be named) and R-T5 (consent, what a
+// session declares, and the mode of the target).
 package policy
 
 import (
@@ -48,9 +48,13 @@ const (
 
 // operatorActions are what the operator of the service may do on anything.
 func operatorActions() []Action {
+	return append(serviceActions(), ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionCatalogRead, ActionCan)
+}
+
+// serviceActions are of them those that are about the service.
+func serviceActions() []Action {
 	return []Action{
-		ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionCatalogRead, ActionCan, ActionAuditRead, ActionStatusRead,
-		ActionServiceStop, ActionServiceGC, ActionServiceStay, ActionOperatorRead, ActionOperatorRecord, ActionStopEngage,
+		ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionServiceGC, ActionServiceStay, ActionOperatorRead, ActionOperatorRecord, ActionStopEngage,
 	}
 }
 
@@ -98,7 +102,7 @@ type Engine struct {
 func New(rules Rules) (*Engine, error) {
 	e := &Engine{set: cedar.NewPolicySet(), rules: rules, ceilings: map[api.Name]api.Tier{}}
 	for _, g := range rules.Grants {
-		if err := e.add("grant:"+string(g.Name), grantPolicy(g)); err != nil {
+		if err := e.add(grantID(g), grantPolicy(g)); err != nil {
 			return nil, err
 		}
 	}
@@ -116,6 +120,9 @@ func New(rules Rules) (*Engine, error) {
 		e.add("owner", ownerPolicy()),
 		e.add("self", selfPolicy()),
 		e.add("operator", operatorPolicy(rules.Operator)),
+		e.add("consent", boundPolicy("consent")),
+		e.add("session", boundPolicy("session")),
+		e.add("token", tokenPolicy()),
 	)
 }
 
@@ -128,6 +135,8 @@ func (e *Engine) add(id string, p *ast.Policy) error {
 	}
 	return nil
 }
+
+func grantID(g api.Grant) string { return "grant:" + string(g.Name) }
 
 // grantPolicy permits a dispatch of which this one grant covers every part.
 func grantPolicy(g api.Grant) *ast.Policy {
@@ -156,6 +165,24 @@ func modePolicy(target api.Name, ceiling api.Tier) *ast.Policy {
 		When(ctx.Access("tier").GreaterThan(ast.Long(int64(ceiling))))
 }
 
+// boundPolicy forbids what is above a tier of the context: what an operator has
+// consented to for the principal, or what the request has bound itself to
+// (R-T5).
+func boundPolicy(bound types.String) *ast.Policy {
+	ctx := ast.Context()
+	return ast.Forbid().
+		ActionEq(actionUID(ActionDispatch)).
+		When(ctx.Access("tier").GreaterThan(ctx.Access(bound)))
+}
+
+// tokenPolicy keeps the operator's verbs from who calls by a token, whoever
+// that is: they are for people at the account of the service.
+func tokenPolicy() *ast.Policy {
+	return ast.Forbid().
+		ActionInSet(actionUIDs(serviceActions())...).
+		When(ast.Context().Access("token").Equal(ast.True()))
+}
+
 // ownerPolicy lets whoever started a dispatch read and cancel it.
 func ownerPolicy() *ast.Policy {
 	return ast.Permit().
@@ -174,11 +201,7 @@ func operatorPolicy(operator api.Principal) *ast.Policy {
 	if operator == "" {
 		return nil
 	}
-	var uids []types.EntityUID
-	for _, a := range operatorActions() {
-		uids = append(uids, actionUID(a))
-	}
-	return ast.Permit().PrincipalEq(principalUID(operator)).ActionInSet(uids...)
+	return ast.Permit().PrincipalEq(principalUID(operator)).ActionInSet(actionUIDs(operatorActions())...)
 }
 
 // Decide answers r. An error while a policy is evaluated is a denial.
@@ -187,6 +210,11 @@ func (e *Engine) Decide(r Request) Decision {
 	if r.Principal == "" {
 		d.reasons = []string{"the caller is not known"}
 		return d
+	}
+	// What no grant of the caller names is to it as if it were not there, and so
+	// are the bounds that it would be above (R-B6).
+	if r.Action == ActionDispatch && !e.names(r.Principal, api.Name(r.Resource)) {
+		r.Tier, r.Stops = api.Observe, nil
 	}
 	resource := types.NewEntityUID("Resource", types.String(r.Resource))
 	if r.Action == ActionCan || r.Action == ActionCatalogRead {
@@ -206,10 +234,33 @@ func (e *Engine) Decide(r Request) Decision {
 		d.reasons = append(d.reasons, fmt.Sprintf("policy %q could not be evaluated: %s", fault.PolicyID, fault.Message))
 	}
 	d.allowed = answer == cedar.Allow && len(diag.Errors) == 0
-	if !d.allowed {
+	if d.allowed {
+		d.ceiling = e.ceiling(r, d.policies)
+	} else {
 		d.reasons = append(d.reasons, e.explain(r)...)
 	}
 	return d
+}
+
+// names reports whether a grant of p names a subagent.
+func (e *Engine) names(p api.Principal, subagent api.Name) bool {
+	return slices.ContainsFunc(e.rules.Grants, func(g api.Grant) bool { return g.Principal == p && slices.Contains(g.Subagents, subagent) })
+}
+
+// ceiling is the highest tier that the policies which allow r would have
+// allowed.
+func (e *Engine) ceiling(r Request, policies []string) api.Tier {
+	granted := api.Observe
+	for _, g := range e.rules.Grants {
+		if slices.Contains(policies, grantID(g)) {
+			granted = max(granted, g.Ceiling)
+		}
+	}
+	mode, ok := e.ceilings[r.Target]
+	if !ok {
+		mode = api.Irreversible // no mode bounds it
+	}
+	return min(granted, mode, r.Consent, r.Session)
 }
 
 func contextOf(r Request) types.Record {
@@ -221,6 +272,9 @@ func contextOf(r Request) types.Record {
 		"subagent":     types.String(r.Resource),
 		"target":       types.String(r.Target),
 		"tier":         types.Long(r.Tier),
+		"consent":      types.Long(r.Consent),
+		"session":      types.Long(r.Session),
+		"token":        types.Boolean(r.Token),
 		"owner":        principalUID(r.Owner),
 		"envs":         setValue(r.Envs),
 		"sources":      setValue(sources),
@@ -234,6 +288,13 @@ func principalUID(p api.Principal) types.EntityUID {
 
 func actionUID(a Action) types.EntityUID {
 	return types.NewEntityUID("Action", types.String(a))
+}
+
+func actionUIDs(actions []Action) (uids []types.EntityUID) {
+	for _, a := range actions {
+		uids = append(uids, actionUID(a))
+	}
+	return uids
 }
 
 func setValue(names []api.Name) types.Set {

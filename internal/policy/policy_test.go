@@ -41,7 +41,7 @@ func testEngine(t *testing.T) *Engine {
 func allowedRequest() Request {
 	return Request{
 		Principal: "agent:claude", Action: ActionDispatch, Resource: "edit", Tier: api.Reversible, Target: "local",
-		Envs: []api.Name{"model"}, Source: "service", Capabilities: []api.Name{"extra"},
+		Envs: []api.Name{"model"}, Source: "service", Capabilities: []api.Name{"extra"}, Consent: api.Irreversible, Session: api.Irreversible,
 	}
 }
 
@@ -78,7 +78,7 @@ func TestADispatchNeedsAGrantForEveryPart(t *testing.T) {
 }
 
 func TestATargetModeForbidsWhatAGrantPermits(t *testing.T) {
-	d := testEngine(t).Decide(Request{Principal: "human:bob", Action: ActionDispatch, Resource: "edit", Tier: api.Reversible, Target: "look-only"})
+	d := testEngine(t).Decide(Request{Principal: "human:bob", Action: ActionDispatch, Resource: "edit", Tier: api.Reversible, Target: "look-only", Consent: api.Irreversible, Session: api.Irreversible})
 	if d.Allowed() || !slices.Equal(d.Policies(), []string{"target:look-only:readonly"}) {
 		t.Errorf("allowed = %v by %v, want the mode to forbid it", d.Allowed(), d.Policies())
 	}
@@ -154,6 +154,8 @@ func TestDecisionsAgreeWithAModel(t *testing.T) {
 			Tier:      api.Tier(rapid.IntRange(0, 3).Draw(t, "tier")),
 			Target:    name.Draw(t, "target"),
 			Envs:      rapid.SliceOfN(name, 0, 2).Draw(t, "envs"),
+			Consent:   api.Tier(rapid.IntRange(0, 3).Draw(t, "consent")),
+			Session:   api.Tier(rapid.IntRange(0, 3).Draw(t, "session")),
 		}
 		want := slices.ContainsFunc(rules.Grants, func(g api.Grant) bool {
 			return g.Principal == r.Principal && slices.Contains(g.Subagents, api.Name(r.Resource)) && slices.Contains(g.Targets, r.Target) &&
@@ -163,8 +165,11 @@ func TestDecisionsAgreeWithAModel(t *testing.T) {
 			ceiling, _ := rules.Targets[i].Mode.Ceiling()
 			want = want && r.Tier <= ceiling
 		}
+		want = want && r.Tier <= min(r.Consent, r.Session)
 		if d := e.Decide(r); d.Allowed() != want {
 			t.Fatalf("%+v: allowed = %v, the model says %v", r, d.Allowed(), want)
+		} else if want && (d.Ceiling() < r.Tier || d.Ceiling() > min(r.Consent, r.Session)) || !want && d.Ceiling() != api.Observe {
+			t.Fatalf("%+v: allowed = %v up to %s", r, want, d.Ceiling())
 		}
 	})
 }

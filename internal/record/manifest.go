@@ -30,7 +30,7 @@ type Manifest struct {
 	Model        string            `json:"model,omitempty"`
 	Role         api.Name          `json:"role"`
 	Tier         api.Tier          `json:"tier"`
-	Ceiling      api.Tier          `json:"ceiling"` // of the target's mode
+	Ceiling      api.Tier          `json:"ceiling"` // the lowest of the grant's, the consented, the session's and the target's
 	Target       api.Name          `json:"target"`
 	Level        string            `json:"level"` // isolation that must be active
 	Capabilities []api.Name        `json:"capabilities,omitempty"`

@@ -150,8 +150,8 @@ func (a *attempt) checkAgainstSubagent() error {
 	switch {
 	case m.Role != s.Role, m.Tier != s.Tier, m.Agent != s.Agent, m.Model != s.Model:
 		return fmt.Errorf("manifest: role, tier, agent or model differs from subagent %q", s.Name)
-	case m.Ceiling != ceiling || m.Tier > ceiling:
-		return fmt.Errorf("manifest: ceiling %s differs from mode %s of target %q", m.Ceiling, a.plan.target.Mode, m.Target)
+	case m.Ceiling > ceiling || m.Tier > m.Ceiling:
+		return fmt.Errorf("manifest: ceiling %s is above mode %s of target %q, or below tier %s", m.Ceiling, a.plan.target.Mode, m.Target, m.Tier)
 	case m.Level != a.plan.target.Level:
 		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, a.plan.target.Level, m.Target)
 	case len(m.Capabilities) < len(s.Capabilities) || !slices.Equal(m.Capabilities[:len(s.Capabilities)], s.Capabilities):
