@@ -198,7 +198,7 @@ func TestWhatIsNotGrantedLooksAsIfItWereNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
-	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.init()
 	w.manifest(subagent{name: "edit", script: "true"}, subagent{name: "hidden", script: "true"}, subagent{name: "strong", script: "true", tier: "stateful"})
 	w.replace(manifest, "subagents: [edit,hidden,strong]", "subagents: [edit,strong]")
 	w.replace(manifest, "{COLOUR: blue}}\n", "{COLOUR: blue}}\n  - {name: hidden, values: {SECRET: x}}\n")

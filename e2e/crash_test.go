@@ -35,7 +35,7 @@ func gatedCold(t *testing.T, uid int) *world {
 	must(t, os.Chmod(w.dir, 0o755)) // so that the jail's account reaches the gate
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.mkdir("gate")
-	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.init()
 	w.manifest(subagent{name: "edit", script: strings.ReplaceAll(waitAtGate, "GATE", w.path("gate"))}, subagent{name: "quick", script: "echo quick"})
 	w.replace(manifest, "{name: local, executor: jail, level: full, mode: guarded}", "{name: local, executor: jail, level: full, mode: guarded, readOnly: ["+w.path("gate")+"]}")
 	w.must("catalog", "apply", "-f", w.path(manifest))

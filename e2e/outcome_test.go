@@ -21,7 +21,7 @@ func TestEveryOutcomeAndReasonComesAboutForReal(t *testing.T) {
 	const half = "echo begun; echo half > half.txt; echo out > outputs/out.txt; "
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
-	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.init()
 	w.manifest(
 		subagent{name: "finishes", script: half},
 		subagent{name: "asks", script: half + `echo '{"question":"?"}' > .bailiwick/question.json`},

@@ -35,7 +35,7 @@ const agentRan = "THE AGENT RAN"
 func newBench(t *testing.T) *bench {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
-	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.init()
 	w.manifest(
 		subagent{name: "edit", script: "echo " + agentRan + "; cat inputs/input.json", more: "    limits: {timeout: 1m, memory: 256MiB}\n"},
 		subagent{name: "other", script: "echo OTHER; " + "echo " + agentRan, role: "quality", tier: "observe"},

@@ -223,9 +223,28 @@ type subagent struct {
 // the world's account up to reversible on the source repo and target local.
 func (w *world) catalog(subagents ...subagent) {
 	w.t.Helper()
-	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.init()
 	w.manifest(subagents...)
 	w.must("catalog", "apply", "-f", w.path("project/bailiwick.yaml"))
+}
+
+// init makes the keys, and the operator's consent to the world's account acting
+// up to reversible: without it nothing but what observes would be allowed.
+func (w *world) init() {
+	w.t.Helper()
+	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.consent(w.me(), "reversible")
+}
+
+// consent sets a ceiling as an operator does, and leaves no service that was
+// not there.
+func (w *world) consent(principal, tier string) {
+	w.t.Helper()
+	there := w.try("status", "-o", "json").status == 0
+	w.must("ceiling", "set", principal, tier)
+	if !there {
+		w.must("down")
+	}
 }
 
 func (w *world) manifest(subagents ...subagent) {
