@@ -30,4 +30,7 @@ type Listing struct {
 type ListingPage struct {
 	Items []Listing `json:"items"`
 	Next  string    `json:"next,omitempty"` // cursor of the page behind; absent at the end
+	// AboveCeiling is how many subagents are granted to the caller and not
+	// listed, because they reach further than was consented to.
+	AboveCeiling int `json:"aboveCeiling,omitempty"`
 }

@@ -14,7 +14,11 @@ import (
 // Listing returns a page of what the caller may use of a kind: capability,
 // subagent or env. The cursor is Next of the page before; empty: the first.
 func (r Runtime) Listing(ctx context.Context, kind api.Kind, cursor string) (p api.ListingPage, err error) {
-	err = r.c.request(ctx, get("/v1/runtime/catalog/"+url.PathEscape(string(kind))+"s?"+url.Values{"cursor": {cursor}}.Encode()), &p)
+	plural := string(kind) + "s"
+	if kind == api.KindCapability {
+		plural = "capabilities"
+	}
+	err = r.c.request(ctx, get("/v1/runtime/catalog/"+url.PathEscape(plural)+"?"+url.Values{"cursor": {cursor}}.Encode()), &p)
 	return p, err
 }
 

@@ -23,7 +23,8 @@ import (
 // something that does not verify there is no revision to go by, and nothing
 // is allowed.
 type book struct {
-	cfg Config
+	cfg      Config
+	registry registry
 
 	mu    sync.Mutex
 	token string       // what the page was made of; guarded by mu

@@ -2,6 +2,7 @@ package mcpserve
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
@@ -16,6 +17,9 @@ type listInput struct {
 type listOutput struct {
 	Items []api.Listing `json:"items"`
 	Next  string        `json:"next,omitempty" jsonschema:"cursor of the next page; absent at the end"`
+	// Advice keeps a caller whose ceiling is low from taking what is not listed
+	// for not being there.
+	Advice string `json:"advice,omitempty" jsonschema:"what a human could do so that there is more"`
 }
 
 func (s *Server) list(ctx context.Context, c *call, kind api.Kind, in listInput) (listOutput, error) {
@@ -26,7 +30,11 @@ func (s *Server) list(ctx context.Context, c *call, kind api.Kind, in listInput)
 	if page.Items == nil {
 		page.Items = []api.Listing{}
 	}
-	return listOutput(page), nil
+	out := listOutput{Items: page.Items, Next: page.Next}
+	if page.AboveCeiling > 0 {
+		out.Advice = fmt.Sprintf("%d more subagents are granted to you but reach further than your ceiling; a human can raise it with: bailiwick ceiling set", page.AboveCeiling)
+	}
+	return out, nil
 }
 
 func (s *Server) capabilities(ctx context.Context, c *call, in listInput) (listOutput, error) {

@@ -19,7 +19,10 @@ func (e *Engine) Reach(principal api.Principal, sub *api.Subagent) (r Reach, ok 
 		if g.Principal != principal || g.Ceiling < sub.Tier || !slices.Contains(g.Subagents, sub.Name) {
 			continue
 		}
-		targets := slices.DeleteFunc(slices.Clone(g.Targets), func(t api.Name) bool { return e.ceilings[t] < sub.Tier })
+		targets := slices.DeleteFunc(slices.Clone(g.Targets), func(t api.Name) bool {
+			mode, there := e.ceilings[t]
+			return !there || mode < sub.Tier
+		})
 		if len(targets) == 0 {
 			continue
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -190,7 +191,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, who caller) error
 	if err != nil {
 		return err
 	}
-	return send(w, content, size)
+	return sendPart(w, r, content, size)
 }
 
 func (s *Server) output(w http.ResponseWriter, r *http.Request, who caller) error {
@@ -206,7 +207,59 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request, who caller) erro
 	if err != nil {
 		return err
 	}
-	return send(w, content, size)
+	return sendPart(w, r, content, size)
+}
+
+// maxPart bounds a piece of content that is asked for by itself, and maxParted
+// the content that there are pieces of: whatever is asked for, all of it is
+// read and proved first.
+const (
+	maxPart   = 1 << 20
+	maxParted = 64 << 20
+)
+
+// sendPart sends what the query chooses: the whole, or a piece that begins at
+// offset and has at most limit bytes.
+func sendPart(w http.ResponseWriter, r *http.Request, content io.ReadCloser, size int64) error {
+	offset, err := number(r, "offset", 0, 0, 1<<50)
+	limit, limitErr := number(r, "limit", 0, 1, maxPart)
+	if err := errors.Join(err, limitErr); err != nil {
+		return errors.Join(err, content.Close())
+	}
+	if limit == 0 && offset == 0 {
+		return send(w, content, size)
+	}
+	defer content.Close() //nolint:errcheck // only read
+	if limit == 0 {
+		return malformed(api.CodeInvalid, "offset: name a limit, too")
+	}
+	if size > maxParted {
+		return api.Errorf(api.CodeTooLarge, "%d bytes, more than the %d that are given in pieces", size, maxParted).
+			WithHint("a human can fetch all of it: bailiwick dispatch patch, bailiwick dispatch output")
+	}
+	part := &window{from: offset, to: offset + limit}
+	if _, err := io.Copy(part, content); err != nil { // its end is the proof
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(len(part.kept)))
+	_, _ = w.Write(part.kept) // the caller may be gone
+	return nil
+}
+
+// window keeps a piece of what is written to it.
+type window struct {
+	from, to, at int64
+	kept         []byte
+}
+
+func (v *window) Write(p []byte) (int, error) {
+	low, high := max(v.from-v.at, 0), min(v.to-v.at, int64(len(p)))
+	if low < high {
+		v.kept = append(v.kept, p[low:high]...)
+	}
+	v.at += int64(len(p))
+	return len(p), nil
 }
 
 // send copies content, whose length is announced: a caller that gets less

@@ -64,12 +64,13 @@ type Server struct {
 	gate     *gate
 	sessions *sessions
 	refusals *refusals
+	told     *told
 	http     *http.Server
 }
 
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, gate: newGate(cfg.Now, cfg.Idle), sessions: newSessions(cfg.Now), refusals: newRefusals(cfg.Now)}
+	s := &Server{cfg: cfg, gate: newGate(cfg.Now, cfg.Idle), sessions: newSessions(cfg.Now), refusals: newRefusals(cfg.Now), told: &told{now: cfg.Now, left: map[api.Principal]allowance{}}}
 	mux := http.NewServeMux()
 	for pattern, h := range s.calls() {
 		mux.Handle(pattern, s.handle(pattern, h))
@@ -99,6 +100,13 @@ func (s *Server) calls() map[string]handler {
 		"GET /v1/runtime/dispatches/{id}/output":  s.output,
 		"POST /v1/runtime/can":                    s.can,
 		"GET /v1/runtime/who":                     s.who,
+		"GET /v1/runtime/catalog/capabilities":    s.listing(api.KindCapability),
+		"GET /v1/runtime/catalog/subagents":       s.listing(api.KindSubagent),
+		"GET /v1/runtime/catalog/envs":            s.listing(api.KindEnv),
+		"POST /v1/runtime/refused":                s.refused,
+		"POST /v1/runtime/runs":                   s.submitRun,
+		"GET /v1/runtime/runs/{id}":               s.run,
+		"GET /v1/runtime/runs/{id}/events":        s.run,
 		"POST /v1/runtime/http-ready":             s.httpReady,
 		"POST /v1/session":                        s.exchange,
 		"GET /v1/operator/status":                 s.operator(policy.ActionStatusRead, s.status),
