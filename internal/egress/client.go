@@ -49,7 +49,7 @@ func Client(cfg ClientConfig) *http.Client {
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots}
 	t.TLSHandshakeTimeout, t.ResponseHeaderTimeout = cfg.Timeout, cfg.Timeout
 	return &http.Client{
-		Transport: &judged{next: t, maxBody: cfg.MaxBody},
+		Transport: &judged{Transport: t, maxBody: cfg.MaxBody},
 		Timeout:   cfg.Timeout,
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > cfg.Redirects {
@@ -83,8 +83,8 @@ func transport(dial DialFunc) *http.Transport {
 // judged refuses a request by its URL before anything else sees it. The first
 // one and those that redirects lead to come by here alike.
 type judged struct {
-	next    http.RoundTripper
-	maxBody int64
+	*http.Transport // also for CloseIdleConnections
+	maxBody         int64
 }
 
 func (j *judged) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -101,7 +101,7 @@ func (j *judged) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp, err := j.next.RoundTrip(r)
+	resp, err := j.Transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
