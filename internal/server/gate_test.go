@@ -68,3 +68,25 @@ func TestAServiceThatIsToldToStayStays(t *testing.T) {
 		}
 	})
 }
+
+// A one-shot service whose store refuses everything would stay as long as
+// commands ask it, and none of them could be served.
+func TestAServiceThatCannotServeEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(time.Now, time.Hour)
+		if !g.enter() || g.closeIfIdle(false, true) {
+			t.Error("it ended on a request")
+		}
+		g.exit(false)
+		if g.closeIfIdle(false, false) {
+			t.Error("positive control: one that can serve ended before its time")
+		}
+		if !g.closeIfIdle(true, true) {
+			t.Error("it stays")
+		}
+		lasting := newGate(time.Now, time.Hour)
+		if !lasting.stay() || lasting.closeIfIdle(false, true) {
+			t.Error("one that was told to stay ended")
+		}
+	})
+}
