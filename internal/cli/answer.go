@@ -47,6 +47,9 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 
 func (t *tree) answer(ctx context.Context, r client.Runtime, id api.DispatchID, text []string, f answerFlags) error {
 	req := api.AnswerRequest{Option: f.option, Attempt: f.attempt}
+	if err := checkWait(f.wait); err != nil {
+		return err
+	}
 	if len(text) == 1 {
 		b, err := readInput(text[0], t.Stdin)
 		if err != nil {

@@ -69,7 +69,7 @@ func (t *tree) request(subagent string, f runFlags) (api.DispatchRequest, error)
 
 func (t *tree) run(ctx context.Context, subagent string, f runFlags) error {
 	req, err := t.request(subagent, f)
-	if err != nil {
+	if err = errors.Join(err, checkWait(f.wait)); err != nil {
 		return err
 	}
 	if req.DispatchID == "" {
@@ -152,10 +152,22 @@ func (t *tree) follow(ctx context.Context, r client.Runtime, d api.Dispatch, f r
 			return d, err
 		}
 	}
+	return ended(ctx, r, d)
+}
+
+// ended waits until the attempt of d has ended. Its question may have been
+// answered by then, and what another attempt does is not for who follows this
+// one.
+func ended(ctx context.Context, r client.Runtime, d api.Dispatch) (api.Dispatch, error) {
 	for {
 		now, err := r.Describe(ctx, d.ID, 30*time.Second)
-		if err != nil || now.State.Ended() {
-			return now, err
+		switch {
+		case err != nil:
+			return d, err
+		case now.Attempt != d.Attempt:
+			return r.Attempt(ctx, d.ID, d.Attempt)
+		case now.State.Ended():
+			return now, nil
 		}
 	}
 }
@@ -287,16 +299,16 @@ func (t *tree) cancelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cancel ID", Short: "End a dispatch; what it has done so far is kept", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkWait(wait); err != nil {
+				return err
+			}
 			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
 				d, err := r.Cancel(cmd.Context(), id, reason)
 				if err == nil && !d.State.Ended() && wait > 0 {
-					d, err = r.Describe(cmd.Context(), id, wait)
+					d, err = t.awaitEnd(cmd.Context(), r, d, wait)
 				}
 				if err != nil {
 					return err
-				}
-				if !d.State.Ended() && wait > 0 {
-					return api.Errorf(api.CodeNotFinished, "dispatch %s has been asked to end and has not within %s", id, wait)
 				}
 				return t.printDispatch(d)
 			})
@@ -305,4 +317,25 @@ func (t *tree) cancelCommand() *cobra.Command {
 	cmd.Flags().StringVar(&reason, "reason", "", "why; goes into the log")
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait for its end so long; 0 to return at once")
 	return cmd
+}
+
+// awaitEnd waits for the end of a dispatch that has been asked to end, longer
+// than one request may.
+func (t *tree) awaitEnd(ctx context.Context, r client.Runtime, d api.Dispatch, wait time.Duration) (api.Dispatch, error) {
+	short, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	now, err := ended(short, r, d)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return d, api.Errorf(api.CodeNotFinished, "dispatch %s has been asked to end and has not within %s", d.ID, wait).WithHint("see: bailiwick dispatch show %s", d.ID)
+	}
+	return now, err
+}
+
+// checkWait refuses a time that is none: it would mean to wait for ever here
+// and not at all there.
+func checkWait(wait time.Duration) error {
+	if wait < 0 {
+		return api.Errorf(api.CodeInvalid, "--wait %s: want no negative time", wait)
+	}
+	return nil
 }

@@ -57,7 +57,11 @@ func (p *parser) source(s string) *api.SourceRequest {
 	if s == "" {
 		return nil
 	}
-	name, commit, _ := strings.Cut(s, "@")
+	name, commit, named := strings.Cut(s, "@")
+	if name == "" || named && commit == "" {
+		// An empty variable must not mean the newest commit.
+		p.fail(api.Errorf(api.CodeInvalid, "--source %s: want NAME or NAME@COMMIT", s))
+	}
 	return &api.SourceRequest{Name: p.name("source", name), Commit: commit}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,9 @@ func (t *tree) printDispatch(d api.Dispatch) error {
 	t.printQuestion(d)
 	if d.CancelBy != "" {
 		t.row("cancelled", "by %s", d.CancelBy)
+		if d.CancelWhy != "" && !strings.Contains(d.Message, d.CancelWhy) {
+			t.row("", "%s", quoted(d.CancelWhy))
+		}
 	}
 	t.row("subagent", "%s (role %s, tier %s) on target %s", d.Subagent, d.Role, d.Tier, d.Target)
 	t.row("principal", "%s", d.Principal)
@@ -175,12 +179,20 @@ func (t *tree) patchCommand() *cobra.Command {
 func writeFile(path string, fill func(io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302, G304: the user's own file, by the user's own name
 	if err != nil {
-		return err
+		return inTheWay(err)
 	}
 	if err := errors.Join(fill(f), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	return nil
+}
+
+// inTheWay says what to do about a file that is there already.
+func inTheWay(err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return api.Errorf(api.CodeConflict, "%w", err).WithHint("nothing is overwritten; name another place")
+	}
+	return err
 }
 
 func (t *tree) outputsCommand() *cobra.Command {
@@ -190,6 +202,9 @@ func (t *tree) outputsCommand() *cobra.Command {
 		Use: "outputs ID [PATH]", Short: "List the outputs of a dispatch, print one, or write all to a folder", Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
+				if len(args) == 2 && dir != "" {
+					return api.Errorf(api.CodeInvalid, "%s, --dir %s: one output is printed, --dir writes all of them; want one of the two", args[1], dir)
+				}
 				if len(args) == 2 {
 					return r.Output(cmd.Context(), id, attempt, args[1], t.Stdout)
 				}
@@ -213,13 +228,18 @@ func (t *tree) outputsCommand() *cobra.Command {
 }
 
 func (t *tree) listOutputs(list []api.Artifact) error {
-	if t.output == "json" || t.output == "jsonl" {
+	if t.output == "json" {
 		return t.printJSON(list)
 	}
 	for _, a := range list {
-		if t.output == "name" {
+		switch t.output {
+		case "jsonl":
+			if err := t.printJSON(a); err != nil {
+				return err
+			}
+		case "name":
 			fmt.Fprintln(t.Stdout, plain(a.Path))
-		} else {
+		default:
 			fmt.Fprintf(t.Stdout, "%10d  %s  %s\n", a.Size, a.Digest, plain(a.Path))
 		}
 	}
@@ -242,10 +262,11 @@ func (t *tree) writeOutputs(ctx context.Context, r client.Runtime, d api.Dispatc
 		}
 		f, err := root.OpenFile(a.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {
-			return err
+			return inTheWay(err)
 		}
 		if err := errors.Join(r.Output(ctx, d.ID, d.Attempt, a.Path, f), f.Close()); err != nil {
-			return fmt.Errorf("output %s: %w", a.Path, err)
+			// What is not whole must not look like the output.
+			return fmt.Errorf("output %s: %w", a.Path, errors.Join(err, root.Remove(a.Path)))
 		}
 		fmt.Fprintf(t.Stderr, "wrote %s\n", plain(filepath.Join(dir, a.Path)))
 	}

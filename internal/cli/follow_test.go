@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serve answers on a unix socket as a service does, and returns its path.
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bw-") //nolint:usetesting // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: h} //nolint:gosec // G112: only this test calls
+	go srv.Serve(l)                 //nolint:errcheck // ends with the test
+	t.Cleanup(func() { _, _ = srv.Close(), os.RemoveAll(dir) })
+	return socket
+}
+
+func attemptIs(state string, attempt int) string {
+	return fmt.Sprintf(`{"dispatchId":"d-one","state":%q,"attempt":%d}`, state, attempt)
+}
+
+// at runs a command line against a service.
+func at(t *testing.T, socket, line string) (int, string, string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status := Run(t.Context(), Config{
+		Args: append([]string{"--socket", socket}, strings.Fields(line)...), Stdout: &out, Stderr: &errs, Now: time.Now, UIDs: []int{os.Getuid()},
+	})
+	return status, out.String(), errs.String()
+}
+
+// Somebody else may answer between the end of an attempt and the look at it:
+// who followed that attempt is told how it ended, and not of the next one.
+//
+// proves R-D6
+func TestWhoFollowsAnAttemptIsToldOfThatAttempt(t *testing.T) {
+	looks := 0
+	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			_, _ = w.Write([]byte(attemptIs("accepted", 1)))
+		case r.URL.Query().Get("attempt") == "1":
+			_, _ = w.Write([]byte(attemptIs("needs_input", 1)))
+		default:
+			if looks++; looks > 2 { // the next attempt ends too, but whoever waits for that waited for the wrong one
+				_, _ = w.Write([]byte(attemptIs("finished", 2)))
+				return
+			}
+			_, _ = w.Write([]byte(attemptIs("started", 2)))
+		}
+	})
+	status, out, errs := at(t, socket, "dispatch run asks -q --id d-one -o jsonl")
+	if status != statusNeedsInput || !strings.Contains(out, `"event":"needs_input"`) || strings.Contains(out, `"attempt":2`) || strings.Contains(out, "finished") {
+		t.Errorf("exit status %d, %s, %s", status, out, errs)
+	}
+}
+
+// Whatever a command waits for, it says which dispatch it leaves, and it may
+// wait for longer than one request does.
+func TestACommandThatStopsWaitingNamesTheDispatch(t *testing.T) {
+	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_, _ = w.Write([]byte(attemptIs("started", 1)))
+			return
+		}
+		if wait, err := time.ParseDuration(r.URL.Query().Get("wait")); err != nil || wait > time.Minute {
+			t.Errorf("one request was to wait for %s, %v", wait, err)
+		}
+		<-r.Context().Done()
+	})
+	for line, want := range map[string]string{
+		"dispatch run asks -q --id d-one --wait 20ms": "dispatch d-one goes on after 20ms",
+		"dispatch cancel d-one --wait 20ms":           "dispatch d-one has been asked to end",
+	} {
+		if status, _, errs := at(t, socket, line); status != 8 || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit status %d, %s", line, status, errs)
+		}
+	}
+	for _, line := range []string{"dispatch run asks --wait -1s", "dispatch cancel d-one --wait -1s", "dispatch answer d-one yes --wait -1s"} {
+		if status, _, errs := at(t, socket, line); status != 1 || !strings.Contains(errs, "no negative time") {
+			t.Errorf("%s: exit status %d, %s", line, status, errs)
+		}
+	}
+}
+
+// proves R-O1
+func TestWhatCouldMeanTwoThingsIsRefused(t *testing.T) {
+	socket := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s was asked for", r.Method, r.URL) })
+	for line, want := range map[string]string{
+		"dispatch run edit --source repo@":     "want NAME or NAME@COMMIT", // an empty variable is not the newest commit
+		"dispatch run edit --source @main":     "want NAME or NAME@COMMIT",
+		"dispatch outputs d-one x.txt --dir d": "want one of the two",
+	} {
+		if status, _, errs := at(t, socket, line); status != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit status %d, %s", line, status, errs)
+		}
+	}
+}
