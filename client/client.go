@@ -202,9 +202,9 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 	if errors.Is(err, errStranger) {
 		return api.Errorf(api.CodeUnauthenticated, "socket %s: %w", c.Socket(), errStranger).WithHint("name the right socket with --socket")
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		// Starting one would not help: nor could that be asked.
-		return api.Errorf(api.CodeUnavailable, "socket %s: %w", c.Socket(), cause(err)).WithHint("its folder must belong to this account; see: bailiwick doctor; or name another socket with --socket")
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
+		// Starting one would not help: it could not be asked either.
+		return api.Errorf(api.CodeUnavailable, "socket %s: %w", c.Socket(), cause(err)).WithHint("its folder must be one that this account can use; see: bailiwick doctor; or name another socket with --socket")
 	}
 	why := brokenCall
 	if _, ok := errors.AsType[*noServiceError](err); ok {

@@ -39,7 +39,11 @@ func (t *tree) spawn(ctx context.Context) (string, error) {
 			if said == "" {
 				said = err.Error()
 			}
-			return "", api.Errorf(api.CodeUnavailable, "no service answers, and none can be started: %s", said)
+			e := api.Errorf(api.CodeUnavailable, "no service answers, and none can be started: %s", said)
+			if !strings.Contains(said, "\n  hint: ") {
+				e = e.WithHint("see: bailiwick doctor")
+			}
+			return "", e
 		}
 		return strings.TrimSuffix(out.String(), "\n"), nil
 	case <-ctx.Done():

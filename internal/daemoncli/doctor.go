@@ -41,7 +41,7 @@ func (t *tree) doctor(ctx context.Context) error {
 		fmt.Fprintf(t.Stdout, "        %-18s %s\n", s[0], s[1])
 	}
 	checks := jailChecks(jail.Probe(ctx))
-	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.configCheck(), t.trustCheck())
+	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.stateCheck(), t.configCheck(), t.trustCheck())
 	checks = append(checks, metricsCheck(t.settings())...)
 	checks = append(checks, t.modeCheck(ctx)...)
 	bad := false

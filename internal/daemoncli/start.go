@@ -48,7 +48,7 @@ func (t *tree) start(ctx context.Context) error {
 	if t.idle < 0 {
 		return api.Errorf(api.CodeInvalid, "--idle %s: want a positive time", t.idle)
 	}
-	if err := os.MkdirAll(t.Dirs.State, 0o700); err != nil {
+	if err := t.ownState(); err != nil {
 		return err
 	}
 	for try := 1; ; try++ {

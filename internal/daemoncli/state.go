@@ -64,12 +64,15 @@ func (t *tree) stateCheck() check {
 	}
 	var disk unix.Statfs_t
 	if err == nil && unix.Statfs(dir, &disk) == nil && disk.Bavail == 0 {
-		err = fmt.Errorf("%s: the disk is full", dir)
+		err = fmt.Errorf("%s: %w", dir, unix.ENOSPC)
 	}
 	if err == nil {
 		return check{name: "state directory", ok: true, found: dir}
 	}
 	fix := "make it a directory that this account can write, or set XDG_STATE_HOME"
+	if errors.Is(err, unix.ENOSPC) {
+		fix = "free some of it; bailiwick gc removes what the rules of retention let go"
+	}
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return check{name: "state directory", found: e.Message, fix: e.Hint}
 	}
