@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -214,7 +215,11 @@ func (s *Service) complete(ctx context.Context, a *ask) error {
 	if commit == "" {
 		commit = "HEAD"
 	}
-	if a.commit, err = repo.Resolve(ctx, commit, s.cfg.Dirs.Scratch()); err != nil {
+	a.commit, err = repo.Resolve(ctx, commit, s.cfg.Dirs.Scratch())
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return unstorable(err) // that is not the caller's to mend
+	}
+	if err != nil {
 		return api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
 	}
 	return nil
