@@ -13,7 +13,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-2.15.0
 GOFUMPT := $(TOOLS)/gofumpt-0.12.0
 COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker
+PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp
 
 .PHONY: help build check test demo bench soak kills mixed fuzz setup clean
 

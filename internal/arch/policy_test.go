@@ -11,13 +11,13 @@ func floors() [][]string {
 		{"internal/failpoint"}, // empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/telemetry"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/mcpserve", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/checkout", "internal/operator", "internal/cli"},
 		{"internal/deploycli", "internal/executor", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/server"},
 		{"internal/daemoncli"},
-		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e"},
+		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e"},
 	}
 }
 
@@ -37,6 +37,7 @@ func never() map[string][]string {
 		"cmd/bailiwick-deploy": slices.Concat([]string{module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"}, telemetry()),
 		"cmd/bailiwick-worker": slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry()),
 		"cmd/bailiwick":        telemetry(),
+		"cmd/bailiwick-mcp":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry()),
 		"cmd/bailiwickd":       {module + "deploy", module + "internal/deploycli", "plugin"},
 	}
 }
@@ -47,6 +48,9 @@ func closure() map[string][]string {
 	return map[string][]string{
 		"internal/cli":  {"api", "client", "internal/canon", "internal/egress"},
 		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/egress"},
+		// R-B4: what an AI's client starts.
+		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress"},
+		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/mcpserve"},
 	}
 }
 
@@ -54,12 +58,13 @@ func closure() map[string][]string {
 // packages such as os that fmt brings into every closure.
 func direct() map[string][]string {
 	return map[string][]string{
-		"api":              {"os", "os/*", "net", "syscall", "unsafe"},
-		"internal/canon":   {"os", "os/*", "net", "net/*"},
-		"internal/egress":  {"os", "os/*", "unsafe"},
-		"internal/policy":  {"os", "os/*", "net", "net/*", "time"},
-		"internal/record":  {"os", "os/*", "net", "net/*"},
-		"internal/catalog": {"os", "os/*", "syscall", "unsafe"},
+		"api":               {"os", "os/*", "net", "syscall", "unsafe"},
+		"internal/canon":    {"os", "os/*", "net", "net/*"},
+		"internal/egress":   {"os", "os/*", "unsafe"},
+		"internal/policy":   {"os", "os/*", "net", "net/*", "time"},
+		"internal/mcpserve": {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/record":   {"os", "os/*", "net", "net/*"},
+		"internal/catalog":  {"os", "os/*", "syscall", "unsafe"},
 	}
 }
 

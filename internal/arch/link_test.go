@@ -1,0 +1,78 @@
+package arch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// linked returns the packages of this module whose code is in a program, as
+// its symbols say.
+func linked(t *testing.T, program string) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), filepath.Base(program))
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", file, "./"+program)
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command("go", "tool", "nm", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 {
+			continue
+		}
+		_, rest, ours := strings.Cut(fields[2], module)
+		if !ours {
+			continue
+		}
+		dir, last := "", rest
+		if slash := strings.LastIndex(rest[:strings.IndexAny(rest+"(", "(*[{,")], "/"); slash >= 0 {
+			dir, last = rest[:slash+1], rest[slash+1:]
+		}
+		name, _, _ := strings.Cut(last, ".")
+		if name = dir + name; !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// What the linker put into the program is what counts, whatever imports say.
+// The control: the same look at the daemon and the deploy program finds what
+// the MCP server must not have.
+//
+// proves R-B4
+func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
+	touch(t)
+	allowed := closure()["cmd/bailiwick-mcp"]
+	got := linked(t, "cmd/bailiwick-mcp")
+	for _, name := range got {
+		if !slices.Contains(allowed, name) {
+			t.Errorf("bailiwick-mcp has %s in it", name)
+		}
+	}
+	for _, name := range []string{"api", "client", "internal/mcpserve"} {
+		if !slices.Contains(got, name) {
+			t.Errorf("the check does not see %s, which is there: %q", name, got)
+		}
+	}
+	for program, powers := range map[string][]string{
+		"cmd/bailiwickd": {"internal/store", "internal/seal", "internal/dispatch"}, "cmd/bailiwick-deploy": {"deploy", "internal/seal"},
+	} {
+		there := linked(t, program)
+		for _, power := range powers {
+			if !slices.Contains(there, power) {
+				t.Errorf("the check does not find %s in %s: %q", power, program, there)
+			}
+		}
+	}
+}
