@@ -1,7 +1,10 @@
 package dispatch
 
 import (
+	"context"
+
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 // Caller is who asks for something to run, and how far that may go at most.
@@ -16,8 +19,19 @@ type Caller struct {
 type Registry interface {
 	// Consent returns the highest tier that was consented to for p.
 	Consent(p api.Principal) api.Tier
+	Known(p api.Principal) bool
+	// StopsFor returns the emergency stops that hold something, and StopsIn the
+	// same for the transaction that would make it happen.
+	StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string
+	StopsIn(tx *store.Tx, p api.Principal, target api.Name, id api.DispatchID) ([]string, error)
+	Engage(ctx context.Context, by api.Principal, req api.StopRequest, mark func(*store.Tx, api.Stop) (int, error)) (api.Stop, error)
 }
 
 // consent is asked at every decision, so that what an operator takes back
 // counts at once.
-func (s *Service) consent(api.Principal) api.Tier { return api.Irreversible }
+func (s *Service) consent(p api.Principal) api.Tier {
+	if s.cfg.Registry == nil {
+		return api.Observe
+	}
+	return s.cfg.Registry.Consent(p)
+}
