@@ -1,0 +1,284 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// nineTools is the frozen list, written down a second time on purpose.
+func nineTools() []string {
+	return []string{
+		"bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch_cancel",
+		"bailiwick_capabilities_list", "bailiwick_subagents_list", "bailiwick_envs_list",
+		"bailiwick_orchestrator_submit", "bailiwick_orchestrator_status", "bailiwick_orchestrator_watch",
+	}
+}
+
+// checkTools is the check of R-B3: exactly the nine, and none that is called
+// like a power whatever it is meant for.
+func checkTools(got []string) error {
+	for _, name := range got {
+		for _, power := range []string{"*_register", "*_assign", "*_apply", "*_approve", "*_audit", "*_serve"} {
+			if ok, _ := path.Match(power, name); ok {
+				return fmt.Errorf("there is a tool %s, and %s is for humans", name, power)
+			}
+		}
+	}
+	if !slices.Equal(sorted(got), sorted(nineTools())) {
+		return fmt.Errorf("the tools are %q, want exactly the nine", got)
+	}
+	return nil
+}
+
+// toolsOf asks a built server for its tools, in a revision.
+func toolsOf(w *world, program, revision string) []string {
+	w.t.Helper()
+	return names(w.mcpOf(program, revision, nil).tools())
+}
+
+// otherServer builds the server with one of its files changed: a copy of what is
+// shipped but for that.
+func otherServer(t *testing.T, file, old, fresh string) string {
+	t.Helper()
+	where, err := filepath.Abs(filepath.Join("../internal/mcpserve", file))
+	must(t, err)
+	source, err := os.ReadFile(where)
+	must(t, err)
+	if strings.Count(string(source), old) != 1 {
+		t.Fatalf("%s has %q %d times, want once", file, old, strings.Count(string(source), old))
+	}
+	dir := readable(t)
+	changed := filepath.Join(dir, "changed.go")
+	must(t, os.WriteFile(changed, []byte(strings.Replace(string(source), old, fresh, 1)), 0o644))
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{where: changed}})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644))
+	program := filepath.Join(dir, "bailiwick-mcp")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "../cmd/bailiwick-mcp")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// readable is a temporary directory that other accounts may enter.
+func readable(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bailiwick-other-") //nolint:usetesting // the parents of t.TempDir are closed to other accounts
+	must(t, err)
+	must(t, os.Chmod(dir, 0o755))
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// The built server has exactly the nine tools, in each revision of the protocol.
+//
+// proves R-B2, R-B3, R-T9
+func TestTheBuiltServerHasExactlyTheNineTools(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID) // nothing else is there: no keys, no service
+	for _, revision := range mcpRevisions() {
+		got := toolsOf(w, mcpProgram(), revision)
+		if err := checkTools(got); err != nil {
+			t.Errorf("%s: %v", revision, err)
+		}
+		if !slices.Equal(got, nineTools()) {
+			t.Errorf("%s: the order is %q", revision, got)
+		}
+	}
+}
+
+// The check can fail: on a copy of the server that has a tenth tool, whatever
+// it is called, and on one where a tool has another name.
+//
+// proves R-B3
+func TestTheCheckOfTheToolsFailsOnACopyWithATenth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	const end = "	return b.tools, errors.Join(b.errs...)"
+	tenth := func(name string) string {
+		return `	add(&b, about{name: "` + name + `", title: "x", description: "x"}, s.envs)` + "\n" + end
+	}
+	for what, c := range map[string]struct{ old, fresh, says string }{
+		"a tenth tool that is called like a power":  {end, tenth("bailiwick_catalog_apply"), "*_apply"},
+		"a tenth tool that is called harmlessly":    {end, tenth("bailiwick_help"), "exactly the nine"},
+		"nine tools, one of which has another name": {`"bailiwick_envs_list"`, `"bailiwick_env_serve"`, "*_serve"},
+	} {
+		program := otherServer(t, "tools.go", c.old, c.fresh)
+		for _, revision := range mcpRevisions() {
+			if err := checkTools(toolsOf(w, program, revision)); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s, in %s: the check says %v, want it to say %q", what, revision, err, c.says)
+			}
+		}
+	}
+}
+
+// There is nothing but tools: every other method that MCP has is not found, in
+// each revision, and nothing is advertised but tools.
+//
+// proves R-B2
+func TestThereIsNothingButTools(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	for _, revision := range mcpRevisions() {
+		s := w.mcp(revision)
+		for method, params := range map[string]object{
+			"prompts/list": {}, "prompts/get": {"name": "x"}, "resources/list": {}, "resources/read": {"uri": "file:///etc/passwd"},
+			"resources/templates/list": {}, "resources/subscribe": {"uri": "file:///"}, "resources/unsubscribe": {"uri": "file:///"},
+			"completion/complete": {"ref": object{"type": "ref/prompt", "name": "x"}, "argument": object{"name": "x", "value": ""}},
+			"logging/setLevel":    {"level": "debug"}, "roots/list": {}, "sampling/createMessage": {}, "elicitation/create": {}, "tasks/list": {},
+			"tools/register": {}, "bailiwick/apply": {}, "": {},
+		} {
+			if m := s.request(method, params); m.Error == nil || m.Error.Code != -32601 {
+				t.Errorf("%s %s: %+v %s", revision, method, m.Error, m.Result)
+			}
+		}
+		// The control: what is there is found.
+		s.must("tools/list", object{})
+		if revision == mcpJuly {
+			var d struct {
+				SupportedVersions []string
+				Capabilities      map[string]any
+			}
+			decode(t, string(s.must("server/discover", object{})), &d)
+			if len(d.Capabilities) != 1 || d.Capabilities["tools"] == nil || !slices.Equal(sorted(d.SupportedVersions), mcpRevisions()) {
+				t.Errorf("server/discover says %+v", d)
+			}
+		}
+	}
+	s := w.mcpRaw(mcpProgram())
+	var got struct{ Capabilities map[string]any }
+	decode(t, string(s.must("initialize", object{"protocolVersion": mcpNovember, "capabilities": object{}, "clientInfo": object{"name": "x", "version": "1"}})), &got)
+	if tools, ok := got.Capabilities["tools"].(map[string]any); !ok || len(tools) != 0 || len(got.Capabilities) != 1 {
+		t.Errorf("the capabilities are %v", got.Capabilities)
+	}
+}
+
+// A revision that is not spoken is answered as the protocol says: initialize
+// with one that is, a request of the newer kind with those that are.
+//
+// proves R-T9
+func TestAnUnknownRevisionIsAnsweredWithThoseThatAreSpoken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	for _, asked := range []string{"2024-11-05", "2025-03-26", "1999-01-01", "latest", ""} {
+		var got struct{ ProtocolVersion string }
+		decode(t, string(w.mcpRaw(mcpProgram()).must("initialize", object{"protocolVersion": asked, "capabilities": object{}, "clientInfo": object{"name": "x", "version": "1"}})), &got)
+		if got.ProtocolVersion != mcpNovember {
+			t.Errorf("asked for %q it speaks %q", asked, got.ProtocolVersion)
+		}
+	}
+	s := w.mcp(mcpJuly)
+	s.meta["io.modelcontextprotocol/protocolVersion"] = "2027-01-01"
+	m := s.request("tools/list", object{})
+	var data struct{ Supported []string }
+	if m.Error == nil || m.Error.Code != -32022 {
+		t.Fatalf("a revision of the future: %+v %s", m.Error, m.Result)
+	}
+	decode(t, string(m.Error.Data), &data)
+	if !slices.Equal(sorted(data.Supported), mcpRevisions()) {
+		t.Errorf("it says that it speaks %q", data.Supported)
+	}
+}
+
+// Lists are for the one who asked, and each tool says of itself what it is.
+//
+// proves R-T8
+func TestEachToolSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	for _, revision := range mcpRevisions() {
+		s := w.mcp(revision)
+		var list struct{ CacheScope string }
+		decode(t, string(s.must("tools/list", object{})), &list)
+		if list.CacheScope != "private" {
+			t.Errorf("%s: the list may be kept by %q", revision, list.CacheScope)
+		}
+		for _, tool := range s.tools() {
+			hint := func(name string) bool {
+				v, ok := tool.Annotations[name].(bool)
+				if !ok {
+					t.Errorf("%s %s does not say %s", revision, tool.Name, name)
+				}
+				return v
+			}
+			reads := strings.HasSuffix(tool.Name, "_list") || strings.HasSuffix(tool.Name, "_describe") || strings.HasSuffix(tool.Name, "_status") || strings.HasSuffix(tool.Name, "_watch")
+			starts := tool.Name == "bailiwick_dispatch" || tool.Name == "bailiwick_orchestrator_submit"
+			if hint("readOnlyHint") != reads || hint("destructiveHint") == reads || hint("openWorldHint") != starts || hint("idempotentHint") == starts {
+				t.Errorf("%s %s says %v", revision, tool.Name, tool.Annotations)
+			}
+			if tool.Title == "" || tool.Annotations["title"] != tool.Title || tool.Description == "" {
+				t.Errorf("%s %s has no title or description", revision, tool.Name)
+			}
+			for what, schema := range map[string]json.RawMessage{"input": tool.InputSchema, "output": tool.OutputSchema} {
+				var v struct {
+					Type       string
+					Additional any `json:"additionalProperties"`
+				}
+				decode(t, string(schema), &v)
+				if v.Type != "object" || v.Additional != false {
+					t.Errorf("%s %s: the %s schema is of %q and takes %v besides", revision, tool.Name, what, v.Type, v.Additional)
+				}
+			}
+		}
+	}
+}
+
+// The environment changes nothing of what the server checks and says.
+func TestTheEnvironmentDoesNotChangeTheTools(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	list := func(program string) string {
+		return string(w.mcpOf(program, mcpNovember, nil).must("tools/list", object{}))
+	}
+	plain := list(mcpProgram())
+	w.env = append(w.env, "MCPGODEBUG=hintomitempty=1", "JSONSCHEMAGODEBUG=typeschemasnull=1")
+	if got := list(mcpProgram()); got != plain {
+		t.Errorf("with it the tools are %.300s", got)
+	}
+	// The control: a copy of the server that does not clear it is changed by it.
+	if got := list(otherServer(t, "../../cmd/bailiwick-mcp/main.go", "	return strings.HasPrefix(", "	return false && strings.HasPrefix(")); got == plain {
+		t.Error("the control does not hold: a server that does not clear it says the same")
+	}
+}
+
+// Without a service every tool says what a person has to do, and works once it
+// is done: the server itself goes on.
+//
+// proves R-T1
+func TestWithoutAServiceEveryToolSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	s := w.mcp(mcpNovember)
+	arguments := map[string]object{
+		"bailiwick_dispatch": {"subagent": "edit"}, "bailiwick_dispatch_describe": {"dispatchId": "d-1234"}, "bailiwick_dispatch_cancel": {"dispatchId": "d-1234"},
+		"bailiwick_orchestrator_submit": {"plan": object{}}, "bailiwick_orchestrator_status": {"runId": "r"}, "bailiwick_orchestrator_watch": {"runId": "r"},
+	}
+	for _, name := range nineTools() {
+		in := arguments[name]
+		if in == nil {
+			in = object{}
+		}
+		if r := s.call(name, in); !r.IsError || !strings.HasPrefix(r.text(), "service_unavailable: run bailiwick up") || r.failure().Code != api.CodeUnavailable {
+			t.Errorf("%s says %s", name, r.text())
+		}
+	}
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.up()
+	var list struct{ Items []api.Listing }
+	s.ok("bailiwick_subagents_list", object{}, &list)
+	if len(list.Items) != 1 || list.Items[0].Name != "edit" {
+		t.Errorf("once there is a service it lists %+v", list)
+	}
+}
