@@ -14,8 +14,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// nineTools is the frozen list, written down a second time on purpose.
-func nineTools() []string {
+// theNine is the frozen list, written down a second time on purpose.
+func theNine() []string {
 	return []string{
 		"bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch_cancel",
 		"bailiwick_capabilities_list", "bailiwick_subagents_list", "bailiwick_envs_list",
@@ -33,7 +33,7 @@ func checkTools(got []string) error {
 			}
 		}
 	}
-	if !slices.Equal(sorted(got), sorted(nineTools())) {
+	if !slices.Equal(sorted(got), sorted(theNine())) {
 		return fmt.Errorf("the tools are %q, want exactly the nine", got)
 	}
 	return nil
@@ -92,7 +92,7 @@ func TestTheBuiltServerHasExactlyTheNineTools(t *testing.T) {
 		if err := checkTools(got); err != nil {
 			t.Errorf("%s: %v", revision, err)
 		}
-		if !slices.Equal(got, nineTools()) {
+		if !slices.Equal(got, theNine()) {
 			t.Errorf("%s: the order is %q", revision, got)
 		}
 	}
@@ -132,10 +132,10 @@ func TestThereIsNothingButTools(t *testing.T) {
 	w := newWorld(t, ordinaryUID)
 	for _, revision := range mcpRevisions() {
 		s := w.mcp(revision)
-		for method, params := range map[string]object{
+		for method, params := range map[string]members{
 			"prompts/list": {}, "prompts/get": {"name": "x"}, "resources/list": {}, "resources/read": {"uri": "file:///etc/passwd"},
 			"resources/templates/list": {}, "resources/subscribe": {"uri": "file:///"}, "resources/unsubscribe": {"uri": "file:///"},
-			"completion/complete": {"ref": object{"type": "ref/prompt", "name": "x"}, "argument": object{"name": "x", "value": ""}},
+			"completion/complete": {"ref": members{"type": "ref/prompt", "name": "x"}, "argument": members{"name": "x", "value": ""}},
 			"logging/setLevel":    {"level": "debug"}, "roots/list": {}, "sampling/createMessage": {}, "elicitation/create": {}, "tasks/list": {},
 			"tools/register": {}, "bailiwick/apply": {}, "": {},
 		} {
@@ -144,13 +144,13 @@ func TestThereIsNothingButTools(t *testing.T) {
 			}
 		}
 		// The control: what is there is found.
-		s.must("tools/list", object{})
+		s.must("tools/list", members{})
 		if revision == mcpJuly {
 			var d struct {
 				SupportedVersions []string
 				Capabilities      map[string]any
 			}
-			decode(t, string(s.must("server/discover", object{})), &d)
+			decode(t, string(s.must("server/discover", members{})), &d)
 			if len(d.Capabilities) != 1 || d.Capabilities["tools"] == nil || !slices.Equal(sorted(d.SupportedVersions), mcpRevisions()) {
 				t.Errorf("server/discover says %+v", d)
 			}
@@ -158,7 +158,7 @@ func TestThereIsNothingButTools(t *testing.T) {
 	}
 	s := w.mcpRaw(mcpProgram())
 	var got struct{ Capabilities map[string]any }
-	decode(t, string(s.must("initialize", object{"protocolVersion": mcpNovember, "capabilities": object{}, "clientInfo": object{"name": "x", "version": "1"}})), &got)
+	decode(t, string(s.must("initialize", members{"protocolVersion": mcpNovember, "capabilities": members{}, "clientInfo": members{"name": "x", "version": "1"}})), &got)
 	if tools, ok := got.Capabilities["tools"].(map[string]any); !ok || len(tools) != 0 || len(got.Capabilities) != 1 {
 		t.Errorf("the capabilities are %v", got.Capabilities)
 	}
@@ -173,14 +173,14 @@ func TestAnUnknownRevisionIsAnsweredWithThoseThatAreSpoken(t *testing.T) {
 	w := newWorld(t, ordinaryUID)
 	for _, asked := range []string{"2024-11-05", "2025-03-26", "1999-01-01", "latest", ""} {
 		var got struct{ ProtocolVersion string }
-		decode(t, string(w.mcpRaw(mcpProgram()).must("initialize", object{"protocolVersion": asked, "capabilities": object{}, "clientInfo": object{"name": "x", "version": "1"}})), &got)
+		decode(t, string(w.mcpRaw(mcpProgram()).must("initialize", members{"protocolVersion": asked, "capabilities": members{}, "clientInfo": members{"name": "x", "version": "1"}})), &got)
 		if got.ProtocolVersion != mcpNovember {
 			t.Errorf("asked for %q it speaks %q", asked, got.ProtocolVersion)
 		}
 	}
 	s := w.mcp(mcpJuly)
 	s.meta["io.modelcontextprotocol/protocolVersion"] = "2027-01-01"
-	m := s.request("tools/list", object{})
+	m := s.request("tools/list", members{})
 	var data struct{ Supported []string }
 	if m.Error == nil || m.Error.Code != -32022 {
 		t.Fatalf("a revision of the future: %+v %s", m.Error, m.Result)
@@ -200,7 +200,7 @@ func TestEachToolSaysWhatItIs(t *testing.T) {
 	for _, revision := range mcpRevisions() {
 		s := w.mcp(revision)
 		var list struct{ CacheScope string }
-		decode(t, string(s.must("tools/list", object{})), &list)
+		decode(t, string(s.must("tools/list", members{})), &list)
 		if list.CacheScope != "private" {
 			t.Errorf("%s: the list may be kept by %q", revision, list.CacheScope)
 		}
@@ -239,7 +239,7 @@ func TestTheEnvironmentDoesNotChangeTheTools(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	list := func(program string) string {
-		return string(w.mcpOf(program, mcpNovember, nil).must("tools/list", object{}))
+		return string(w.mcpOf(program, mcpNovember, nil).must("tools/list", members{}))
 	}
 	plain := list(mcpProgram())
 	w.env = append(w.env, "MCPGODEBUG=hintomitempty=1", "JSONSCHEMAGODEBUG=typeschemasnull=1")
@@ -261,14 +261,14 @@ func TestWithoutAServiceEveryToolSaysWhatToDo(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	s := w.mcp(mcpNovember)
-	arguments := map[string]object{
+	arguments := map[string]members{
 		"bailiwick_dispatch": {"subagent": "edit"}, "bailiwick_dispatch_describe": {"dispatchId": "d-1234"}, "bailiwick_dispatch_cancel": {"dispatchId": "d-1234"},
-		"bailiwick_orchestrator_submit": {"plan": object{}}, "bailiwick_orchestrator_status": {"runId": "r"}, "bailiwick_orchestrator_watch": {"runId": "r"},
+		"bailiwick_orchestrator_submit": {"plan": members{}}, "bailiwick_orchestrator_status": {"runId": "r"}, "bailiwick_orchestrator_watch": {"runId": "r"},
 	}
-	for _, name := range nineTools() {
+	for _, name := range theNine() {
 		in := arguments[name]
 		if in == nil {
-			in = object{}
+			in = members{}
 		}
 		if r := s.call(name, in); !r.IsError || !strings.HasPrefix(r.text(), "service_unavailable: run bailiwick up") || r.failure().Code != api.CodeUnavailable {
 			t.Errorf("%s says %s", name, r.text())
@@ -277,7 +277,7 @@ func TestWithoutAServiceEveryToolSaysWhatToDo(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
 	w.up()
 	var list struct{ Items []api.Listing }
-	s.ok("bailiwick_subagents_list", object{}, &list)
+	s.ok("bailiwick_subagents_list", members{}, &list)
 	if len(list.Items) != 1 || list.Items[0].Name != "edit" {
 		t.Errorf("once there is a service it lists %+v", list)
 	}

@@ -285,8 +285,8 @@ func (s *mcpSession) refused(code api.Code, words []string, name string, argumen
 	return e
 }
 
-// object is short for what JSON calls so.
-type object = map[string]any
+// members is short for what JSON calls so.
+type members = map[string]any
 
 // sorted is for comparing sets.
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
