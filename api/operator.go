@@ -198,3 +198,19 @@ func TokenText(random [32]byte) string { return fmt.Sprintf("%s%x", TokenPrefix,
 
 // Known reports whether v is one of the verbs.
 func (v OperatorVerb) Known() bool { return slices.Contains(OperatorVerbs(), v) }
+
+// Covers reports whether s is about what principal asks for on target as id. It
+// does not know whether s was lifted.
+func (s Stop) Covers(p Principal, target Name, id DispatchID) bool {
+	switch s.Scope {
+	case StopAll:
+		return true
+	case StopPrincipal:
+		return s.Name == string(p)
+	case StopTarget:
+		return s.Name == string(target)
+	case StopDispatch:
+		return s.Name == string(id)
+	}
+	return true // what is not understood holds everything
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -27,7 +28,7 @@ type gate struct {
 func newGate(t *testing.T) gate {
 	t.Helper()
 	dir := t.TempDir()
-	st, err := store.Create(t.Context(), store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), Migration()}})
+	st, err := store.Create(t.Context(), store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), operator.Migration(), Migration()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +46,10 @@ func newGate(t *testing.T) gate {
 	if err != nil {
 		t.Fatal(err)
 	}
+	registry, err := operator.Open(t.Context(), operator.Config{Root: filepath.Join(dir, "operators.json"), Service: key.KeyID(), Store: st, Ledger: ledger, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
 	g := gate{mark: filepath.Join(dir, "mark")}
 	program := filepath.Join(dir, "worker")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n: > '"+g.mark+"'\n"), 0o700); err != nil {
@@ -52,7 +57,7 @@ func newGate(t *testing.T) gate {
 	}
 	logger := slog.New(slog.DiscardHandler)
 	g.Service = newService(t.Context(), Config{
-		Dirs: api.Dirs{State: dir}, Store: st, Blobs: blobs, Key: key, Ledger: ledger, Now: time.Now, Logger: logger,
+		Dirs: api.Dirs{State: dir}, Store: st, Blobs: blobs, Key: key, Ledger: ledger, Registry: registry, Now: time.Now, Logger: logger,
 		Executor: &executor.Local{Program: program, Logger: logger},
 		Sweep:    func() int { return 0 },
 	})

@@ -54,10 +54,12 @@ func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, 
 	if err != nil {
 		return api.Dispatch{}, s.invalidAnswer(ctx, principal, err)
 	}
-	if err := s.stillAllowed(ctx, r, &next.manifest, caller.Ceiling); err != nil {
+	a, err := s.stillAllowed(ctx, &next.manifest, caller.Ceiling)
+	if err != nil {
 		return api.Dispatch{}, err
 	}
-	return s.resume(ctx, r, next, decision)
+	d, err = s.resume(ctx, r, next, decision)
+	return d, s.decideAgain(ctx, a, err)
 }
 
 func (s *Service) invalidAnswer(ctx context.Context, principal api.Principal, err error) error {
@@ -152,15 +154,16 @@ func (s *Service) nextAttempt(ctx context.Context, r row, req api.AnswerRequest,
 }
 
 // stillAllowed decides by today's policy whether what m describes may run, and
-// notes in m what decided.
-func (s *Service) stillAllowed(ctx context.Context, r row, m *record.Manifest, ceiling api.Tier) error {
+// notes in m what decided. It returns what was asked.
+func (s *Service) stillAllowed(ctx context.Context, m *record.Manifest, ceiling api.Tier) (*ask, error) {
 	p, err := s.book.current(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a := &ask{principal: m.Principal, consent: s.consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, request: api.DispatchRequest{
+	a := &ask{principal: m.Principal, consent: s.consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, request: api.DispatchRequest{
 		Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, DispatchID: m.ID,
 	}}
+	a.stops = s.cfg.Registry.StopsFor(m.Principal, m.Target, m.ID)
 	a.subagent.Role, a.subagent.Tier = m.Role, m.Tier
 	if m.Source != nil {
 		a.request.Source, a.commit = &api.SourceRequest{Name: m.Source.Name}, m.Source.Commit
@@ -172,13 +175,10 @@ func (s *Service) stillAllowed(ctx context.Context, r row, m *record.Manifest, c
 	}
 	d := p.engine.Decide(a.policyRequest())
 	if !d.Allowed() {
-		entry := a.entry()
-		entry.Attempt = m.Attempt
-		_, err := s.cfg.Ledger.Commit(ctx, d, entry, nil)
-		return denied(err, a)
+		return nil, s.deny(ctx, a, d)
 	}
 	m.Policies, m.Ceiling = d.Policies(), min(m.Ceiling, d.Ceiling())
-	return nil
+	return a, nil
 }
 
 // resume makes the answer durable together with the next attempt, and starts
@@ -200,6 +200,12 @@ func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Dec
 	failpoint.Hit(failpoint.AnswerCommit, string(r.record.ID))
 	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
 		now, ok, err := load(tx, r.record.ID)
+		if err == nil {
+			err = s.unstopped(tx, n.manifest.Principal, n.manifest.Target, n.manifest.ID)
+		}
+		if _, stopped := errors.AsType[*stoppedError](err); stopped {
+			return err
+		}
 		if err != nil || !ok || now.record.Attempt != asked || now.record.State != api.EventNeedsInput || now.record.CancelBy != "" {
 			return errors.Join(err, errEnded)
 		}

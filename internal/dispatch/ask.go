@@ -35,6 +35,7 @@ func (s *Service) Can(ctx context.Context, caller Caller, req api.CanRequest) (a
 		a.ceiling = caller.Ceiling
 	}
 	a.resolve()
+	a.stops = s.cfg.Registry.StopsFor(a.principal, a.target, "")
 	d := p.engine.Decide(a.policyRequest())
 	return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.revision.Number()}, nil
 }
@@ -86,18 +87,26 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 		d, _, err := s.row(ctx, id)
 		return d.record, err
 	}
-	s.mu.Lock()
-	a := s.active[id]
-	s.mu.Unlock()
-	// A worker whose key is not bound yet hears of it when that is done: what it
-	// sealed before could not be told from a stranger's.
-	if a != nil && r.key != "" {
-		if err := a.worker.Cancel(cancelWords(r.record)); err != nil {
-			s.logOf(&r.record).WarnContext(ctx, "a worker did not take its cancel", slog.Any("err", err))
-		}
+	if s.deliver(ctx, r) {
 		failpoint.Hit(failpoint.CancelDelivered, string(id))
 	}
 	return r.record, nil
+}
+
+// deliver tells the worker of a dispatch that this was cancelled. One whose key
+// is not bound yet hears of it when that is done: what it sealed before could
+// not be told from a stranger's.
+func (s *Service) deliver(ctx context.Context, r row) bool {
+	s.mu.Lock()
+	a := s.active[r.record.ID]
+	s.mu.Unlock()
+	if a == nil || r.key == "" {
+		return false
+	}
+	if err := a.worker.Cancel(cancelWords(r.record)); err != nil {
+		s.logOf(&r.record).WarnContext(ctx, "a worker did not take its cancel", slog.Any("err", err))
+	}
+	return true
 }
 
 // maxWhy bounds why somebody cancels: it is for people, and in the record.

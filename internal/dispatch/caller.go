@@ -19,11 +19,18 @@ type Caller struct {
 type Registry interface {
 	// Consent returns the highest tier that was consented to for p.
 	Consent(p api.Principal) api.Tier
+	// Known reports whether anything was decided about p.
 	Known(p api.Principal) bool
+	stops
+}
+
+// stops are the emergency stops of a Registry.
+type stops interface {
 	// StopsFor returns the emergency stops that hold something, and StopsIn the
 	// same for the transaction that would make it happen.
 	StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string
 	StopsIn(tx *store.Tx, p api.Principal, target api.Name, id api.DispatchID) ([]string, error)
+	// Engage makes a stop durable together with what mark writes.
 	Engage(ctx context.Context, by api.Principal, req api.StopRequest, mark func(*store.Tx, api.Stop) (int, error)) (api.Stop, error)
 }
 

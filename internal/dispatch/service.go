@@ -5,7 +5,7 @@
 // service saw a worker end or finds its directory after a restart, the same
 // code collects what it left. The package does not know the orchestrator.
 //
-// Carries R-D1, R-D2, R-D3, R-D4, R-D5, R-B5 (the service's half) and R-B7.
+// Carries R-D1, R-D2, R-D3, R-D4, R-D5, R-T10, R-B5 (the service's half) and R-B7.
 package dispatch
 
 import (
@@ -66,6 +66,9 @@ type Service struct {
 // Open takes up what an earlier service left: living workers are joined,
 // ended ones collected, dead ones recorded as lost.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
+	if cfg.Registry == nil {
+		return nil, errors.New("dispatch: nobody says what operators decided")
+	}
 	s := newService(ctx, cfg)
 	if err := errors.Join(os.RemoveAll(cfg.Dirs.Scratch()), os.MkdirAll(cfg.Dirs.Scratch(), 0o700)); err != nil {
 		return nil, err

@@ -32,6 +32,8 @@ type ask struct {
 	principal api.Principal
 	consent   api.Tier // of the principal
 	ceiling   api.Tier // that the request has bound itself to
+	stops     []string // emergency stops that hold it
+	attempt   int      // that an answer would begin; 0 for a request
 	request   api.DispatchRequest
 	digest    api.Digest // of principal and request
 	page      page
@@ -63,11 +65,10 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchReq
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
 	a.resolve()
-	a.consent = s.consent(principal)
+	a.consent, a.stops = s.consent(principal), s.cfg.Registry.StopsFor(principal, a.target, req.DispatchID)
 	decision := a.page.engine.Decide(a.policyRequest())
 	if !decision.Allowed() {
-		_, err := s.cfg.Ledger.Commit(ctx, decision, a.entry(), nil)
-		return api.Dispatch{}, denied(err, a)
+		return api.Dispatch{}, s.deny(ctx, a, decision)
 	}
 	if err := s.complete(ctx, a); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
@@ -76,7 +77,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchReq
 	if errors.Is(err, errTaken) {
 		return s.taken(ctx, a)
 	}
-	return d, err
+	return d, s.decideAgain(ctx, a, err)
 }
 
 var errTaken = errors.New("the dispatch id is in use")
@@ -156,7 +157,7 @@ func (a *ask) policyRequest() policy.Request {
 	r := policy.Request{
 		Principal: a.principal, Action: policy.ActionDispatch, Resource: string(a.request.Subagent),
 		Tier: a.subagent.Tier, Target: a.target, Envs: a.request.Envs, Capabilities: a.request.Capabilities,
-		Consent: a.consent, Session: a.ceiling,
+		Consent: a.consent, Session: a.ceiling, Stops: a.stops,
 	}
 	if a.request.Source != nil {
 		r.Source = a.request.Source.Name
@@ -180,15 +181,6 @@ func (a *ask) entry() record.Entry {
 	}
 	tier := a.subagent.Tier
 	return record.Entry{Kind: record.KindDispatchAccepted, Dispatch: a.request.DispatchID, Role: a.subagent.Role, Tier: &tier, Detail: d}
-}
-
-// denied adds what a person may do about it.
-func denied(err error, a *ask) error {
-	var e *api.Error
-	if errors.As(err, &e) && e.Code == api.CodeDenied {
-		return e.WithHint("retrying is useless; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", a.principal, a.principal, a.request.Subagent)
-	}
-	return err
 }
 
 // complete checks what only an allowed caller gets an answer about, and pins
@@ -330,6 +322,9 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 			return err
 		case ok:
 			return errTaken
+		}
+		if err := s.unstopped(tx, m.Principal, m.Target, m.ID); err != nil {
+			return err
 		}
 		return insert(tx, r)
 	})

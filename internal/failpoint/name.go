@@ -90,6 +90,13 @@ const (
 	ExpireCommit    Name = "expire.commit" // before a dispatch that waited in vain is ended
 )
 
+// The moments of an emergency stop.
+const (
+	StopCommit    Name = "stop.commit"    // before the stop, and the marks of what it holds, are committed
+	StopCommitted Name = "stop.committed" // after, and nothing of it has been told to end
+	StopDelivered Name = "stop.delivered" // one of them has
+)
+
 // The moments of a removal of what need not be kept.
 const (
 	RetainCommit    Name = "retain.commit"    // before the marks and their entry are committed
@@ -118,6 +125,7 @@ func Names() []Name {
 		JailGroup, JailGrouped, JailLaunched, JailClose, JailClosed,
 		CollectBegin, CollectBlob, CollectResult, EndCommit, EndCommitted, EndRemoved,
 		CancelCommit, CancelCommitted, CancelDelivered, AnswerCommit, AnswerCommitted, ExpireCommit,
+		StopCommit, StopCommitted, StopDelivered,
 		RetainCommit, RetainCommitted, RetainBlob,
 		BlobWritten, BlobPlaced, StoreCommit, StoreCommitted,
 	}

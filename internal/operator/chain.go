@@ -90,7 +90,7 @@ func (r *Registry) load(ctx context.Context) error {
 	}
 	r.root = digest
 	r.state.Store(s)
-	return nil
+	return r.loadStops(ctx)
 }
 
 // stored calls each for every record, in the order of their numbers, and
@@ -165,7 +165,7 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (
 	}
 	seq, err := r.cfg.Ledger.Record(ctx, entry(by, v, next), func(tx *store.Tx) error {
 		if v.record.Verb == api.VerbStopLift {
-			if err := r.lift(tx, v.record.Stop, v.record.At); err != nil {
+			if err := liftable(tx, v.record.Stop); err != nil {
 				return err
 			}
 		}

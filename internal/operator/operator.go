@@ -12,7 +12,8 @@
 // The package never sees a token but to hash it, holds no key, and decides
 // nothing about a request: policy does, by what is asked here.
 //
-// Carries R-T4 (tokens), R-T5 (consent), R-B9 (the service's half).
+// Carries R-T4 (tokens), R-T5 (consent), R-T10 (emergency stops), R-B9 (the
+// service's half).
 package operator
 
 import (
@@ -41,7 +42,7 @@ CREATE TABLE operator_record (
 ) STRICT;
 CREATE TRIGGER operator_record_update BEFORE UPDATE ON operator_record BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
 CREATE TRIGGER operator_record_delete BEFORE DELETE ON operator_record BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
-`}}
+`, stopSchema}}
 }
 
 // Config is what a Registry is made of.
@@ -61,6 +62,9 @@ type Registry struct {
 	adding sync.Mutex                // one record at a time
 	root   string                    // digest of the keys that the chain was verified by; guarded by adding
 	state  atomic.Pointer[situation] // what follows from the chain; replaced whole
+
+	engaging sync.Mutex                 // one stop at a time
+	stops    atomic.Pointer[[]api.Stop] // all that were ever engaged, in order; replaced whole
 }
 
 // Open verifies all that is stored. Whatever is wrong is an error that names
@@ -146,7 +150,7 @@ func (r *Registry) Principal(p api.Principal) api.PrincipalInfo {
 	s := r.state.Load()
 	known, ok := s.principals[p]
 	return api.PrincipalInfo{
-		Principal: p, Known: ok, Ceiling: s.ceilings[p], Grants: []api.Name{}, OAuth: known.oauth, Stops: []string{},
+		Principal: p, Known: ok, Ceiling: s.ceilings[p], Grants: []api.Name{}, OAuth: known.oauth, Stops: r.holding(p),
 		Tokens: r.tokens(func(t token) bool { return t.principal == p }),
 	}
 }

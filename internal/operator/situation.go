@@ -23,6 +23,7 @@ type situation struct {
 	tokens     map[api.TokenID]token
 	hashes     map[api.Digest]api.TokenID
 	subjects   map[api.OAuthSubject]api.Principal
+	lifted     map[string]time.Time // stops
 }
 
 type principal struct{ oauth *api.OAuthSubject }
@@ -62,7 +63,7 @@ func (s *situation) names() []api.Principal {
 func nothing() *situation {
 	return &situation{
 		principals: map[api.Principal]principal{}, ceilings: map[api.Principal]api.Tier{}, tokens: map[api.TokenID]token{},
-		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{},
+		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{}, lifted: map[string]time.Time{},
 	}
 }
 
@@ -70,7 +71,7 @@ func nothing() *situation {
 func (s *situation) clone() *situation {
 	c := *s
 	c.principals, c.ceilings, c.tokens = maps.Clone(s.principals), maps.Clone(s.ceilings), maps.Clone(s.tokens)
-	c.hashes, c.subjects = maps.Clone(s.hashes), maps.Clone(s.subjects)
+	c.hashes, c.subjects, c.lifted = maps.Clone(s.hashes), maps.Clone(s.subjects), maps.Clone(s.lifted)
 	return &c
 }
 
@@ -91,7 +92,8 @@ func (s *situation) apply(rec api.OperatorRecord, digest api.Digest) error {
 		err = s.end(rec, api.TokenRevoked)
 	case api.VerbCeilingSet:
 		err = s.bound(rec)
-	case api.VerbStopLift: // what it does is with the stops
+	case api.VerbStopLift:
+		err = s.lift(rec)
 	default:
 		err = api.Errorf(api.CodeInvalid, "verb %q is not known", string(rec.Verb))
 	}
@@ -164,6 +166,16 @@ func (s *situation) end(rec api.OperatorRecord, how api.TokenState) error {
 	}
 	t.ended, t.how = &rec.At, how
 	s.tokens[rec.Replaces] = t
+	return nil
+}
+
+// lift notes that a stop no longer holds. Whether there is such a stop the
+// registry knows.
+func (s *situation) lift(rec api.OperatorRecord) error {
+	if at, ok := s.lifted[rec.Stop]; ok {
+		return api.Errorf(api.CodeConflict, "stop %s was lifted at %s", rec.Stop, at.Format(time.RFC3339))
+	}
+	s.lifted[rec.Stop] = rec.At
 	return nil
 }
 

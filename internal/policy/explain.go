@@ -34,8 +34,12 @@ func (e *Engine) explain(r Request) []string {
 	return reasons
 }
 
-// above says which bounds r is above, and what a person may do about each.
+// above says what keeps r from running although a grant covers it, and what a
+// person may do about each.
 func (e *Engine) above(r Request) (reasons []string) {
+	for _, id := range r.Stops {
+		reasons = append(reasons, fmt.Sprintf("the emergency stop %s holds it; only an operator can lift that: bailiwick stop lift %s", id, id))
+	}
 	if ceiling, ok := e.ceilings[r.Target]; ok && r.Tier > ceiling {
 		reasons = append(reasons, fmt.Sprintf("target %q admits up to tier %s, and subagent %q is %s", r.Target, ceiling, r.Resource, r.Tier))
 	}

@@ -123,6 +123,7 @@ func New(rules Rules) (*Engine, error) {
 		e.add("consent", boundPolicy("consent")),
 		e.add("session", boundPolicy("session")),
 		e.add("token", tokenPolicy()),
+		e.add("stop", stopPolicy()),
 	)
 }
 
@@ -173,6 +174,14 @@ func boundPolicy(bound types.String) *ast.Policy {
 	return ast.Forbid().
 		ActionEq(actionUID(ActionDispatch)).
 		When(ctx.Access("tier").GreaterThan(ctx.Access(bound)))
+}
+
+// stopPolicy forbids what an emergency stop holds, whoever asks and whatever
+// was granted (R-T10).
+func stopPolicy() *ast.Policy {
+	return ast.Forbid().
+		ActionEq(actionUID(ActionDispatch)).
+		When(ast.Context().Access("stopped").Equal(ast.True()))
 }
 
 // tokenPolicy keeps the operator's verbs from who calls by a token, whoever
@@ -275,6 +284,7 @@ func contextOf(r Request) types.Record {
 		"consent":      types.Long(r.Consent),
 		"session":      types.Long(r.Session),
 		"token":        types.Boolean(r.Token),
+		"stopped":      types.Boolean(len(r.Stops) > 0),
 		"owner":        principalUID(r.Owner),
 		"envs":         setValue(r.Envs),
 		"sources":      setValue(sources),

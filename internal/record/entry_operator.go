@@ -54,23 +54,21 @@ func (d OperatorDecision) what() string {
 }
 
 // StopEngaged is the detail of KindStopEngaged. The entry is of whoever
-// engaged it.
+// engaged it. What was in flight has an entry of its own when it has ended.
 type StopEngaged struct {
-	Cancelled int64  `json:"cancelled"`        // dispatches that were in flight
-	Name      string `json:"name,omitempty"`   // which principal, target or dispatch
-	Reason    string `json:"reason,omitempty"` //
-	Scope     string `json:"scope"`            // an api.StopScope
-	Stop      string `json:"stop"`             // its id
+	Name   string `json:"name,omitempty"`   // which principal, target or dispatch
+	Reason string `json:"reason,omitempty"` // for people
+	Scope  string `json:"scope"`            // an api.StopScope
+	Stop   string `json:"stop"`             // its id
 }
 
 func (d StopEngaged) bound(b *bounds) Detail {
-	d.Cancelled, d.Name, d.Reason = b.number(d.Cancelled), b.cut(d.Name), b.cut(d.Reason)
-	d.Scope, d.Stop = b.cut(d.Scope), b.cut(d.Stop)
+	d.Name, d.Reason, d.Scope, d.Stop = b.cut(d.Name), b.cut(d.Reason), b.cut(d.Scope), b.cut(d.Stop)
 	return d
 }
 
 func (d StopEngaged) say(e *Entry) string {
 	holds := strings.TrimSpace(word(d.Scope) + " " + wordUnlessEmpty(d.Name))
-	return fmt.Sprintf("%s engaged stop %s, which holds %s and cancels %d dispatches", e.who(), word(d.Stop), holds, d.Cancelled) +
+	return fmt.Sprintf("%s engaged stop %s, which holds %s and cancels what of it is in flight", e.who(), word(d.Stop), holds) +
 		optional(": %s", quoteUnlessEmpty(d.Reason))
 }

@@ -120,6 +120,8 @@ func (s *Server) calls() map[string]handler {
 		"GET /v1/operator/principals":             s.operator(policy.ActionOperatorRead, s.principals),
 		"GET /v1/operator/principals/{principal}": s.operator(policy.ActionOperatorRead, s.principal),
 		"GET /v1/operator/tokens":                 s.operator(policy.ActionOperatorRead, s.tokens),
+		"GET /v1/operator/stops":                  s.operator(policy.ActionOperatorRead, s.stops),
+		"POST /v1/operator/stops":                 s.operator(policy.ActionStopEngage, s.engage),
 	}
 }
 
