@@ -52,7 +52,7 @@ func lo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
+	defer unix.Close(fd) //nolint:errcheck // it was never connected
 	up, err := unix.NewIfreq("lo")
 	if err != nil {
 		t.Fatal(err)
