@@ -47,6 +47,10 @@ CREATE TABLE audit_entry (
 CREATE INDEX audit_entry_dispatch ON audit_entry (dispatch) WHERE dispatch IS NOT NULL;
 CREATE TRIGGER audit_entry_update BEFORE UPDATE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
 CREATE TRIGGER audit_entry_delete BEFORE DELETE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+`, `
+-- Every start of the service asks for these two, however long the log is.
+CREATE INDEX audit_entry_operator ON audit_entry (seq) WHERE kind = 'operator.recorded';
+CREATE INDEX audit_entry_stop ON audit_entry (seq) WHERE kind = 'stop.engaged';
 `}}
 }
 

@@ -48,7 +48,13 @@ func (q Query) sql() (string, store.Args) {
 	if q.Dispatch != "" {
 		text, args = text+" AND dispatch = ?", append(args, string(q.Dispatch))
 	}
-	if q.Kind != "" {
+	switch q.Kind {
+	case "":
+	case record.KindOperatorRecorded: // as their indices have them
+		text += " AND kind = 'operator.recorded'"
+	case record.KindStopEngaged:
+		text += " AND kind = 'stop.engaged'"
+	default:
 		text, args = text+" AND kind = ?", append(args, string(q.Kind))
 	}
 	if q.Principal != "" {
