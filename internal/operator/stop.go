@@ -81,6 +81,7 @@ func storedStops(v store.Reader) (list []api.Stop, err error) {
 		if number != len(list)+1 || s.ID != stopID(number) {
 			return fmt.Errorf("stop %s is missing", stopID(len(list)+1))
 		}
+		s.LiftedAt = nil // which only a record says
 		list = append(list, s)
 		return nil
 	})

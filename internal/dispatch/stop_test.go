@@ -1,0 +1,295 @@
+package dispatch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/deploy"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/operator"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+const stopManifest = `version: 1
+subagents:
+  - {name: edit, agent: command, command: ["true"], role: transform, tier: observe, target: local}
+targets:
+  - {name: local, executor: jail, level: full, mode: guarded}
+  - {name: other, executor: jail, level: full, mode: guarded}
+roles: [transform]
+grants:
+  - {principal: "local:ann", subagents: [edit], targets: [local, other]}
+`
+
+// newStopGate is a gate with a catalog.
+func newStopGate(t *testing.T) gate {
+	t.Helper()
+	g := newGate(t)
+	g.cfg.Dirs.Data = t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(g.cfg.Dirs.Scratch(), 0o700))
+	key, err := seal.NewEphemeral()
+	must(err)
+	root := seal.RootOf(seal.KeyOf(key, "ann"))
+	must(seal.CreateTrustRoot(g.cfg.Dirs.TrustRoot(), root))
+	cat, err := deploy.Create(deploy.Config{Dir: g.cfg.Dirs.Catalog(), TrustRoot: root, Now: time.Now})
+	must(err)
+	file := filepath.Join(t.TempDir(), "bailiwick.yaml")
+	must(os.WriteFile(file, []byte(stopManifest), 0o600))
+	m, err := deploy.Load(t.Context(), file)
+	must(err)
+	plan, err := cat.Plan(t.Context(), m, deploy.Options{})
+	must(err)
+	_, err = cat.Apply(t.Context(), plan, deploy.Approval{Author: "ann", Signers: []deploy.Signer{key}})
+	must(err)
+	must(cat.Close())
+	g.book = &book{cfg: g.cfg}
+	must(g.book.open(t.Context()))
+	return g
+}
+
+// overtaken is a registry at which something happens just after it was asked
+// what holds a request, which is after the last look before the transaction.
+type overtaken struct {
+	*operator.Registry
+	then func()
+}
+
+func (o *overtaken) StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string {
+	ids := o.Registry.StopsFor(p, target, id)
+	if o.then != nil {
+		then := o.then
+		o.then = nil
+		then()
+	}
+	return ids
+}
+
+func (g gate) overtake(then func()) {
+	g.cfg.Registry = &overtaken{g.cfg.Registry.(*operator.Registry), then}
+}
+
+func (g gate) kinds(t *testing.T) (kinds []record.Kind) {
+	t.Helper()
+	list, err := g.cfg.Ledger.List(t.Context(), audit.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.Entry.Kind != record.KindCatalogRevision {
+			kinds = append(kinds, c.Entry.Kind)
+		}
+	}
+	return kinds
+}
+
+func (g gate) mustStop(t *testing.T, req api.StopRequest) api.Stop {
+	t.Helper()
+	s, err := g.Stop(t.Context(), "local:ann", req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var ann = Caller{Principal: "local:ann", Ceiling: api.Irreversible}
+
+// A stop that comes after a request was allowed and before that is durable
+// wins: the request is decided again and denied by it. The controls are a stop
+// that is about something else, and none.
+//
+// proves R-T10
+func TestAStopThatOvertakesARequestWins(t *testing.T) {
+	for name, c := range map[string]struct {
+		stop   *api.StopRequest
+		denied bool
+	}{
+		"none":                 {nil, false},
+		"another target":       {&api.StopRequest{Scope: api.StopTarget, Name: "other"}, false},
+		"another principal":    {&api.StopRequest{Scope: api.StopPrincipal, Name: "local:bob"}, false},
+		"everything":           {&api.StopRequest{Scope: api.StopAll}, true},
+		"its default target":   {&api.StopRequest{Scope: api.StopTarget, Name: "local"}, true},
+		"whoever asked for it": {&api.StopRequest{Scope: api.StopPrincipal, Name: "local:ann"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newStopGate(t)
+			g.overtake(func() {
+				if c.stop != nil {
+					if s := g.mustStop(t, *c.stop); s.Cancelled != 0 {
+						t.Errorf("it cancelled %d", s.Cancelled)
+					}
+				}
+			})
+			d, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit", DispatchID: "d-1234"})
+			_, there, rowErr := g.row(t.Context(), "d-1234")
+			if rowErr != nil || there == c.denied || g.started(t) == c.denied {
+				t.Errorf("row %v, started %v, %v", there, !c.denied, rowErr)
+			}
+			if !c.denied {
+				if err != nil || d.State != api.EventAccepted {
+					t.Errorf("%+v, %v", d, err)
+				}
+				return
+			}
+			if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "the emergency stop s-1 holds it") || !strings.Contains(err.Error(), "hint: retrying is useless until an operator lifts it: bailiwick stop lift s-1") {
+				t.Errorf("%v", err)
+			}
+			if kinds := g.kinds(t); !slices.Equal(kinds, []record.Kind{record.KindStopEngaged, record.KindDispatchDenied}) {
+				t.Errorf("the log has %v", kinds)
+			}
+		})
+	}
+}
+
+// asked is a dispatch that waits for an answer.
+func (g gate) asked(t *testing.T) row {
+	t.Helper()
+	r := g.asks(t)
+	if _, err := g.cfg.Blobs.Put(t.Context(), []byte(r.record.ID)); err != nil { // its input, by its manifest
+		t.Fatal(err)
+	}
+	if err := g.collect(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := g.row(t.Context(), r.record.ID)
+	if err != nil || got.record.State != api.EventNeedsInput {
+		t.Fatalf("%+v, %v", got.record, err)
+	}
+	return got
+}
+
+// proves R-T10
+func TestAStopThatOvertakesAnAnswerWins(t *testing.T) {
+	g := newStopGate(t)
+	r := g.asked(t)
+	g.overtake(func() {
+		if s := g.mustStop(t, api.StopRequest{Scope: api.StopDispatch, Name: string(r.record.ID), Reason: "odd"}); s.Cancelled != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+	_, err := g.Answer(t.Context(), ann, r.record.ID, api.AnswerRequest{Text: "this one"})
+	if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "the emergency stop s-1 holds it") {
+		t.Errorf("%v", err)
+	}
+	got, _, err := g.row(t.Context(), r.record.ID)
+	if d := got.record; err != nil || d.State != api.EventCancelled || d.Attempt != 1 || d.CancelBy != "local:ann" || !strings.Contains(d.Message, "emergency stop s-1: odd") {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if g.started(t) {
+		t.Error("the next attempt was started")
+	}
+
+	// The control: without a stop the answer is taken.
+	g = newStopGate(t)
+	r = g.asked(t)
+	g.overtake(func() {})
+	if d, err := g.Answer(t.Context(), ann, r.record.ID, api.AnswerRequest{Text: "this one"}); err != nil || d.Attempt != 2 || !g.started(t) {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// What a service was killed over, in the middle of a stop, is held by the next
+// one: nothing that is marked is begun, and what waits is ended. The control is
+// what the stop is not about.
+//
+// proves R-T10
+func TestAStopThatWasCutOffIsCarriedOutByTheNextService(t *testing.T) {
+	g := newStopGate(t)
+	waits := g.asked(t)
+	var open []row
+	for i, p := range []api.Principal{"local:ann", "local:bob"} {
+		r := testRow(api.DispatchID(fmt.Sprintf("open-%d", i)))
+		r.record.Principal = p
+		m := record.Manifest{
+			V: 1, ID: r.record.ID, Attempt: 1, Principal: p, RevisionDigest: r.record.Manifest, Subagent: "edit", Role: "transform", Target: "local",
+			Limits: api.DefaultLimits(), Egress: []string{}, Input: api.DigestOf([]byte("{}")), Expires: time.Now().Add(time.Hour).UTC(), Nonce: strings.Repeat("0", 32),
+		}
+		envelope, err := g.sign(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.record.Manifest, err = g.cfg.Blobs.Put(t.Context(), envelope); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.cfg.Blobs.Put(t.Context(), []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		g.admission(t, r)
+		open = append(open, r)
+	}
+	stop, err := g.cfg.Registry.Engage(t.Context(), "local:ann", api.StopRequest{Scope: api.StopPrincipal, Name: "local:ann"}, func(tx *store.Tx, s api.Stop) (int, error) {
+		held, err := hold(tx, s)
+		return len(held), err
+	})
+	if err != nil || stop.Cancelled != 2 {
+		t.Fatalf("%+v, %v", stop, err)
+	}
+	// The service ends here, and the next one starts.
+	if err := g.recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.work.Wait()
+	ends := map[api.DispatchID]api.Dispatch{}
+	for _, id := range []api.DispatchID{waits.record.ID, open[0].record.ID, open[1].record.ID} {
+		r, _, err := g.row(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[id] = r.record
+	}
+	for _, id := range []api.DispatchID{waits.record.ID, open[0].record.ID} {
+		if d := ends[id]; d.State != api.EventCancelled || d.CancelBy != "local:ann" || d.CancelWhy != "emergency stop s-1" {
+			t.Errorf("%s: %+v", id, d)
+		}
+	}
+	if d := ends[open[1].record.ID]; d.State == api.EventCancelled || !g.started(t) {
+		t.Errorf("what the stop is not about was not begun: %+v", d)
+	}
+	found, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchFound, Dispatch: open[0].record.ID})
+	if err != nil || len(found) != 1 || strings.Contains(found[0].Line().Text, "absent") {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// A name that stands for nothing here is refused: a stop with a slip in it
+// would hold nothing. The controls are the same names without the slip.
+//
+// proves R-T10
+func TestAStopWithASlipInItsNameIsRefused(t *testing.T) {
+	g := newStopGate(t)
+	r := testRow("dispatch-1")
+	r.record.Principal, r.record.Target = "agent:gone", "removed"
+	g.admission(t, r)
+	for _, c := range []struct {
+		scope api.StopScope
+		name  string
+		ok    bool
+	}{
+		{api.StopTarget, "local", true},
+		{api.StopTarget, "removed", true}, // something is on it, whatever the catalog says now
+		{api.StopTarget, "locla", false},
+		{api.StopPrincipal, "agent:gone", true},
+		{api.StopPrincipal, "local:who-may-come", true},
+		{api.StopPrincipal, "agent:goen", false},
+		{api.StopDispatch, "dispatch-1", true},
+		{api.StopDispatch, "dispatch-2", false},
+	} {
+		_, err := g.Stop(t.Context(), "local:ann", api.StopRequest{Scope: c.scope, Name: c.name})
+		if (err == nil) != c.ok || err != nil && (api.CodeOf(err) != api.CodeNotFound || !strings.Contains(err.Error(), "bailiwick stop --all")) {
+			t.Errorf("%s %s: %v", c.scope, c.name, err)
+		}
+	}
+}
