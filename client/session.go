@@ -30,10 +30,11 @@ func (r Runtime) With(handle string, ceiling *api.Tier) Runtime {
 	}
 	if ceiling != nil {
 		lowest := *ceiling
-		if had, err := api.ParseTier(h.Get(api.CeilingHeader)); err == nil {
+		if given := h.Get(api.CeilingHeader); given != "" {
+			had, _ := api.ParseTier(given) // one that is no tier reads as the lowest, here as there
 			lowest = min(lowest, had)
 		}
-		h.Set(api.CeilingHeader, lowest.String()) // one that is no tier reads as the lowest
+		h.Set(api.CeilingHeader, lowest.String())
 	}
 	return Runtime{&Conn{link: r.c.link, header: h}}
 }

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// A client that exchanges without end has the newest handles, and takes none
+// from another.
+func TestHandlesAreBoundedForEachToken(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := newSessions(func() time.Time { return now })
+	here := peer{uid: 1, pid: 2}
+	begin := func(id api.TokenID) string {
+		now = now.Add(time.Millisecond)
+		handle, _ := s.begin(session{token: id, peer: here, active: func() bool { return true }})
+		return handle
+	}
+	good := func(handle string) bool {
+		_, err := s.find([]string{handle}, here)
+		return err == nil
+	}
+	other := begin("t-b")
+	var all []string
+	for range 3 * maxSessions {
+		all = append(all, begin("t-a"))
+	}
+	for i, handle := range all {
+		if newest := i >= len(all)-maxSessions; good(handle) != newest {
+			t.Errorf("handle %d of %d: good = %v", i, len(all), !newest)
+		}
+	}
+	if !good(other) {
+		t.Error("another token's handle is gone")
+	}
+	if n := len(s.open); n != maxSessions+1 {
+		t.Errorf("%d are kept", n)
+	}
+	now = now.Add(sessionTime)
+	begin("t-c")
+	if n := len(s.open); n != 1 {
+		t.Errorf("%d are kept although all but one have expired", n)
+	}
+}
+
+// A clock that is set back gives nobody more than it would have had.
+func TestRefusalsHaveAnEntryEachWithinTheirRate(t *testing.T) {
+	now := time.Unix(1000, 0)
+	f := newRefusals(func() time.Time { return now })
+	taken := func(n int) (had int) {
+		for range n {
+			if f.take() {
+				had++
+			}
+		}
+		return had
+	}
+	if got := taken(100); got != refusalBurst {
+		t.Errorf("%d at once", got)
+	}
+	now = now.Add(3 * refusalPause)
+	if got := taken(100); got != 3 {
+		t.Errorf("%d after three", got)
+	}
+	now = now.Add(-time.Hour)
+	if got := taken(100); got != 0 {
+		t.Errorf("%d after the clock was set back", got)
+	}
+	now = now.Add(24 * time.Hour)
+	if got := taken(100); got != refusalBurst {
+		t.Errorf("%d after a day", got)
+	}
+	if n := f.sum(); n != 400-2*refusalBurst-3 {
+		t.Errorf("%d have no entry", n)
+	}
+	if n := f.sum(); n != 0 {
+		t.Errorf("%d are summed up twice", n)
+	}
+}
