@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -73,17 +74,31 @@ func decodeArguments[In any](arguments json.RawMessage, schema *jsonschema.Resol
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}
+	arguments, err = canon.Canonicalize(arguments)
+	if err != nil {
+		return v, err
+	}
 	if arguments[0] != '{' {
 		return v, errors.New("arguments: want a JSON object")
-	}
-	if err := canon.Decode(arguments, &v); err != nil {
-		return v, err
 	}
 	var loose any
 	if err := json.Unmarshal(arguments, &loose); err != nil {
 		return v, err
 	}
-	return v, schema.Validate(loose)
+	// The schema says it in words that a model knows; what it lets through is
+	// then held to the types.
+	if err := schema.Validate(loose); err != nil {
+		return v, inWords(err)
+	}
+	return v, canon.Decode(arguments, &v)
+}
+
+// inWords says what a schema forbids as the path of it and why.
+func inWords(err error) error {
+	text := strings.TrimPrefix(err.Error(), "validating root: ")
+	text = strings.ReplaceAll(text, "validating /properties/", "")
+	text = strings.ReplaceAll(text, "/properties/", ".")
+	return errors.New(strings.ReplaceAll(text, "unexpected additional properties", "unknown fields"))
 }
 
 // call is one call of a tool.

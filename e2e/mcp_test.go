@@ -1,0 +1,335 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// mcpStanding is what the tools say of a dispatch.
+type mcpStanding struct {
+	DispatchID string
+	State      api.Event
+	Ended      bool
+	Attempt    int
+	Reason     api.Reason
+	Advice     string
+	Record     *struct {
+		Principal api.Principal
+		Subagent  string
+		Outcome   *struct {
+			Files   []api.FileChange
+			Outputs []api.Artifact
+		}
+	}
+	Patch    *mcpContent
+	Outputs  []mcpContent
+	Log      *mcpContent
+	Question *api.Question
+	Asked    *mcpContent `json:"questionDocument"`
+	Next     string
+}
+
+// mcpContent is a piece of what a worker left.
+type mcpContent struct {
+	Path, Text, Base64 string
+	Offset, Size       int64
+}
+
+func (c *mcpContent) bytes(t testing.TB) []byte {
+	t.Helper()
+	if c.Base64 == "" {
+		return []byte(c.Text)
+	}
+	b, err := base64.StdEncoding.DecodeString(c.Base64)
+	must(t, err)
+	return b
+}
+
+// pages reads all pages of a view of a dispatch. No answer is longer than what
+// a client can be expected to show to a model.
+func (s *mcpSession) pages(id, view string, each func(mcpStanding)) (n int) {
+	s.t.Helper()
+	for in := (members{"dispatchId": id, "include": view}); ; n++ {
+		r := s.call("bailiwick_dispatch_describe", in)
+		if r.IsError {
+			s.t.Fatalf("%s of %s: %s", view, id, r.text())
+		}
+		if len(r.Value) > 200<<10 {
+			s.t.Errorf("a page of %s has %d bytes", view, len(r.Value))
+		}
+		var d mcpStanding
+		decode(s.t, string(r.Value), &d)
+		each(d)
+		if d.Next == "" {
+			return n + 1
+		}
+		in["cursor"] = d.Next
+	}
+}
+
+// works is an agent that leaves some of everything: a patch of several pages,
+// outputs of text and of other bytes, a log.
+const works = `
+set -e
+for i in $(seq 1 3000); do echo "zeile $i für é✓"; done > a.txt
+printf 'x\000\377y' > outputs/raw.bin
+printf 'done' > outputs/note.txt
+: > outputs/empty
+head -c 60000 /dev/zero | tr '\0' 'z' > outputs/long.txt
+for i in $(seq 1 2000); do echo "Zeile $i ✓ des Protokolls"; done
+`
+
+// An AI client lists what it may use, dispatches, waits, and reads all that
+// came of it, in each revision; a human sees the same through the front door.
+//
+// proves R-T8, R-T9
+func TestAClientDispatchesAndReadsWhatCameOfIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "works", script: works}, subagent{name: "sleeps", script: "sleep 300"})
+	w.up()
+	for _, revision := range mcpRevisions() {
+		s := w.mcp(revision)
+		var list struct{ Items []api.Listing }
+		s.ok("bailiwick_subagents_list", members{}, &list)
+		if len(list.Items) != 2 || list.Items[1].Name != "works" || list.Items[1].Sources[0] != "repo" {
+			t.Fatalf("%s: the list is %+v", revision, list.Items)
+		}
+		id := "works-" + revision
+		var d mcpStanding
+		ask := members{"subagent": "works", "source": members{"name": "repo"}, "dispatchId": id, "env": []string{"colours"}, "input": members{"n": 1}}
+		s.ok("bailiwick_dispatch", ask, &d)
+		if d.DispatchID != id || d.Record != nil || d.Advice == "" {
+			t.Errorf("%s: at once it says %+v", revision, d)
+		}
+		ask["wait"] = 50
+		s.ok("bailiwick_dispatch", ask, &d, members{"_meta": members{"progressToken": "p"}})
+		if d.State != api.EventFinished || !d.Ended || d.Record == nil || string(d.Record.Principal) != w.me() || len(d.Record.Outcome.Outputs) != 4 {
+			t.Fatalf("%s: the same again, waiting, says %+v", revision, d)
+		}
+		if n := len(w.entries("--dispatch", id, "--kind", "dispatch.accepted")); n != 1 {
+			t.Errorf("%s: it was accepted %d times", revision, n)
+		}
+		sameAsFrontDoor(t, w, s, id)
+		var c mcpStanding
+		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "wait": 1}, &c, members{"_meta": members{"progressToken": 7}})
+		if c.Ended || c.State != api.EventAccepted && c.State != api.EventStarted {
+			t.Errorf("%s: what goes on is %+v", revision, c)
+		}
+		s.ok("bailiwick_dispatch_cancel", members{"dispatchId": c.DispatchID, "reason": "enough"}, &c)
+		w.must("dispatch", "logs", "-f", c.DispatchID) // until it has ended
+		s.ok("bailiwick_dispatch_describe", members{"dispatchId": c.DispatchID}, &c)
+		if c.State != api.EventCancelled {
+			t.Errorf("%s: what was cancelled is %+v", revision, c)
+		}
+	}
+}
+
+func sameAsFrontDoor(t *testing.T, w *world, s *mcpSession, id string) {
+	t.Helper()
+	var patch, log []byte
+	outputs := map[string][]byte{}
+	if n := s.pages(id, "patch", func(d mcpStanding) { patch = append(patch, d.Patch.bytes(t)...) }); n < 2 {
+		t.Errorf("the patch is %d page", n)
+	}
+	s.pages(id, "logs", func(d mcpStanding) { log = append(log, d.Log.bytes(t)...) })
+	s.pages(id, "outputs", func(d mcpStanding) {
+		for _, o := range d.Outputs {
+			outputs[o.Path] = append(outputs[o.Path], o.bytes(t)...)
+		}
+	})
+	if want := w.must("dispatch", "patch", id); string(patch) != want {
+		t.Errorf("the patch has %d bytes, through the front door %d", len(patch), len(want))
+	}
+	if want := w.must("dispatch", "logs", id); string(log) != want {
+		t.Errorf("the log has %d bytes, through the front door %d", len(log), len(want))
+	}
+	for name, want := range map[string]string{"raw.bin": "x\x00\xffy", "note.txt": "done", "empty": "", "long.txt": strings.Repeat("z", 60000)} {
+		if got, ok := outputs[name]; !ok || string(got) != want {
+			t.Errorf("the output %s is %.40q (%v), want %.40q", name, got, ok, want)
+		}
+	}
+	must(t, os.WriteFile(w.path("p.patch"), patch, 0o644))
+	w.git("repo", "apply", "--check", w.path("p.patch"))
+}
+
+// What asks is answered by a dispatch that resumes it, and an answer for an
+// earlier question goes to no later one.
+//
+// proves R-D6
+func TestAClientAnswersAQuestion(t *testing.T) {
+	t.Parallel()
+	w := asking(t, 0)
+	s := w.mcp(mcpNovember)
+	var d mcpStanding
+	s.ok("bailiwick_dispatch", members{"subagent": "asks", "source": members{"name": "repo"}, "wait": 50}, &d)
+	if d.State != api.EventNeedsInput || !strings.Contains(d.Advice, "question") {
+		t.Fatalf("it stands so: %+v", d)
+	}
+	s.ok("bailiwick_dispatch_describe", members{"dispatchId": d.DispatchID, "include": "question"}, &d)
+	if d.Question == nil || len(d.Question.Options) != 2 || len(d.Question.Context) == 0 {
+		t.Fatalf("it asks %+v", d.Question)
+	}
+	s.refused(api.CodeInvalid, []string{"answer"}, "bailiwick_dispatch", members{"resume": d.DispatchID})
+	s.refused(api.CodeInvalid, []string{"resume"}, "bailiwick_dispatch", members{"answer": members{"text": "x"}})
+	s.refused(api.CodeInvalid, []string{"target"}, "bailiwick_dispatch", members{"resume": d.DispatchID, "answer": members{"option": 2}, "target": "local"})
+	s.refused(api.CodeConflict, nil, "bailiwick_dispatch", members{"resume": d.DispatchID, "answer": members{"option": 2, "attempt": 7}})
+	s.ok("bailiwick_dispatch", members{"resume": d.DispatchID, "answer": members{"option": 2, "attempt": 1}, "wait": 50}, &d)
+	if d.State != api.EventFinished || d.Attempt != 2 {
+		t.Errorf("after the answer: %+v", d)
+	}
+	if log := w.must("audit", "list", "--dispatch", d.DispatchID); !strings.Contains(log, "answered the question of attempt 1") {
+		t.Errorf("the log is %s", log)
+	}
+}
+
+// A service without an orchestrator says so, and checks no less for it.
+func TestTheOrchestratorsToolsSayThatThereIsNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.up()
+	s := w.mcp(mcpJuly)
+	s.refused(api.CodeNotConfigured, []string{"orchestrator", "bailiwick_dispatch"}, "bailiwick_orchestrator_submit", members{"plan": members{"tasks": []any{}}})
+	s.refused(api.CodeNotConfigured, nil, "bailiwick_orchestrator_status", members{"runId": "r-1"})
+	s.refused(api.CodeNotConfigured, nil, "bailiwick_orchestrator_watch", members{"runId": "r-1", "timeoutSeconds": 50})
+	s.refused(api.CodeInvalid, []string{"plan"}, "bailiwick_orchestrator_submit", members{"plan": "x"})
+	s.refused(api.CodeInvalid, []string{"timeoutSeconds"}, "bailiwick_orchestrator_watch", members{"runId": "r-1", "timeoutSeconds": 51})
+}
+
+// A list shows what its caller may use, as metadata: never a prompt, a file, a
+// value. The control: all of that is in the catalog.
+//
+// proves R-B6
+func TestAListIsMetadataOfWhatItsCallerMayUse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.init()
+	w.write("project/capabilities/granted/run.sh", "#!/bin/sh\n# marker-file\n", 0o755)
+	w.write("project/capabilities/hidden/run.sh", "#!/bin/sh\n", 0o755)
+	w.write("project/system.md", "marker-system\n", 0o644)
+	w.write("project/bailiwick.yaml", fmt.Sprintf(`version: 1
+capabilities:
+  - {name: granted, from: capabilities/granted, description: what is granted}
+  - {name: hidden, from: capabilities/hidden, description: marker-hidden}
+subagents:
+  - name: seen
+    description: does what it should
+    agent: command
+    command: [./run.sh, marker-argv]
+    prompt: "marker-prompt {{.n}}"
+    input: {type: object, properties: {n: {type: integer}}, required: [n]}
+    role: transform
+    tier: reversible
+    capabilities: [granted]
+    target: local
+  - {name: higher, agent: command, command: [./run.sh], role: transform, tier: stateful, capabilities: [granted], target: local}
+  - {name: notmine, description: marker-notmine, agent: command, command: [./run.sh], role: transform, tier: observe, capabilities: [granted], target: local}
+envs:
+  - {name: colours, description: colours for all, values: {COLOUR: marker-value}}
+  - {name: others, values: {A: b}}
+sources:
+  - {name: repo, repo: %s}
+targets:
+  - {name: local, executor: jail, level: full, mode: guarded}
+  - {name: looking, executor: jail, level: full, mode: readonly}
+  - {name: elsewhere, executor: jail, level: full, mode: open}
+roles: [transform, quality]
+grants:
+  - {principal: "%s", subagents: [seen, higher], envs: [colours], sources: [repo], targets: [local, looking], capabilities: [granted], ceiling: stateful}
+  - {principal: "agent:other", subagents: [notmine], envs: [others], sources: [repo], targets: [elsewhere], capabilities: [hidden], ceiling: stateful}
+`, w.path("repo"), w.me()), 0o644)
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.replace(manifest, "does what it should", "does what it shall")
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.up()
+	// What must not be seen is there to be seen.
+	held := w.must("catalog", "show", "subagent/seen") + w.must("catalog", "show", "env/colours") + w.must("catalog", "show", "capability/hidden") + w.must("catalog", "list")
+	for _, marker := range []string{"marker-prompt", "marker-argv", "marker-value", "notmine", "hidden", "others"} {
+		if !strings.Contains(held, marker) {
+			t.Errorf("the control does not hold: the catalog does not have %s", marker)
+		}
+	}
+	for _, revision := range mcpRevisions() {
+		s := w.mcp(revision)
+		var all strings.Builder
+		list := func(name string) (items []api.Listing, advice string) {
+			r := s.call(name, members{})
+			all.Write(r.Value)
+			all.WriteString(r.text())
+			var v struct {
+				Items  []api.Listing
+				Advice string
+			}
+			decode(t, string(r.Value), &v)
+			return v.Items, v.Advice
+		}
+		subagents, advice := list("bailiwick_subagents_list")
+		capabilities, _ := list("bailiwick_capabilities_list")
+		envs, _ := list("bailiwick_envs_list")
+		if strings.Contains(all.String(), "marker-") || strings.Contains(all.String(), "elsewhere") || strings.Contains(all.String(), "notmine") || strings.Contains(all.String(), "run.sh") {
+			t.Errorf("%s: the lists show %s", revision, all.String())
+		}
+		if len(subagents) != 1 || len(capabilities) != 1 || len(envs) != 1 || !strings.HasPrefix(advice, "1 more") {
+			t.Fatalf("%s: the lists are %+v %+v %+v, and %q", revision, subagents, capabilities, envs, advice)
+		}
+		seen := subagents[0]
+		if seen.Name != "seen" || seen.Kind != api.KindSubagent || seen.Role != "transform" || seen.Tier == nil || *seen.Tier != api.Reversible || seen.Target != "local" ||
+			fmt.Sprint(seen.Targets, seen.Sources, seen.Envs, seen.Capabilities) != "[local] [repo] [colours] [granted]" || !json.Valid(seen.Input) || !strings.Contains(string(seen.Input), "integer") {
+			t.Errorf("%s: the subagent is %+v", revision, seen)
+		}
+		for _, item := range []api.Listing{seen, capabilities[0], envs[0]} {
+			if item.Revision != 2 || item.Digest == "" || item.RegisteredAt.IsZero() || item.Description == "" {
+				t.Errorf("%s: %+v lacks something", revision, item)
+			}
+		}
+		// The env is as it was in revision 1, the subagent came with revision 2.
+		if !envs[0].RegisteredAt.Before(seen.RegisteredAt) {
+			t.Errorf("%s: the env was registered at %s, the subagent at %s", revision, envs[0].RegisteredAt, seen.RegisteredAt)
+		}
+	}
+}
+
+// A long list comes in pages, each name once.
+func TestALongListComesInPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	var many []subagent
+	for i := range 120 {
+		many = append(many, subagent{name: fmt.Sprintf("n%03d", i), script: "true"})
+	}
+	w.catalog(many...)
+	w.up()
+	s := w.mcp(mcpNovember)
+	var got []string
+	pages := 0
+	for in := (members{}); ; pages++ {
+		var v struct {
+			Items []api.Listing
+			Next  string
+		}
+		s.ok("bailiwick_subagents_list", in, &v)
+		for _, item := range v.Items {
+			got = append(got, string(item.Name))
+		}
+		if v.Next == "" {
+			break
+		}
+		in["cursor"] = v.Next
+	}
+	if len(got) != 120 || got[0] != "n000" || got[119] != "n119" || pages < 2 {
+		t.Errorf("%d names in %d pages", len(got), pages+1)
+	}
+	s.refused(api.CodeInvalid, []string{"cursor"}, "bailiwick_subagents_list", members{"cursor": "../../x"})
+	s.refused(api.CodeInvalid, []string{"cursor"}, "bailiwick_dispatch_describe", members{"dispatchId": "d-1234", "cursor": "AAAA"})
+}
