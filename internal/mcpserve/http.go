@@ -47,12 +47,13 @@ type httpLimits struct {
 
 	connections int
 	atOnce      int // requests of one principal
+	failedBurst int // failures that are answered at once
 }
 
 func defaultHTTPLimits() httpLimits {
 	return httpLimits{
 		headerTime: 5 * time.Second, bodyTime: 30 * time.Second, idleTime: time.Minute, writeTime: 30 * time.Second,
-		failedWait: time.Second, endTime: 10 * time.Second, connections: 256, atOnce: 64,
+		failedWait: time.Second, endTime: 10 * time.Second, connections: 256, atOnce: 64, failedBurst: 10,
 	}
 }
 
@@ -155,7 +156,7 @@ func (s *Server) prepareHTTP(cfg *HTTPConfig) (httpAddress, *edge, error) {
 	now, limits := s.cfg.Now, cfg.limits
 	return address, &edge{
 		hosts: hosts, origins: from, metadata: meta, holders: newHolders(s.cfg.Conn, s.forCaller, now),
-		failures: &failures{wait: limits.failedWait, now: now, bucket: bucket{rate: failedRate, burst: failedBurst}},
+		failures: &failures{wait: limits.failedWait, now: now, bucket: bucket{rate: failedRate, burst: float64(limits.failedBurst)}},
 		rates:    newRates(float64(cfg.Rate), limits.atOnce, now), sessions: newSessions(now), floor: newFloor(limits.connections, limits.writeTime, now),
 		bodyTime: limits.bodyTime, now: now, logger: s.cfg.Logger, sdk: newSDKHandler(s.cfg.Logger),
 	}, nil

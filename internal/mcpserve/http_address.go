@@ -187,8 +187,10 @@ func (n hostNames) allowed(host string) bool {
 			return false
 		}
 		name = h
-	} else {
-		name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	} else if inner, ok := strings.CutPrefix(name, "["); ok {
+		name = strings.TrimSuffix(inner, "]")
+	} else if strings.Contains(name, ":") {
+		return false
 	}
 	return n.always[name]
 }

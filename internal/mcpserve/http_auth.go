@@ -24,10 +24,9 @@ const (
 	asksAtOnce = 8
 	// renewTime is how long before its end a handle is replaced.
 	renewTime = 30 * time.Second
-	// failedRate and failedBurst are how many failures are answered at once;
-	// each of the others keeps its connection busy for failedWait.
-	failedRate  = 1
-	failedBurst = 10
+	// failedRate is how many failures a second are answered at once, beyond the
+	// first few; each of the others keeps its connection busy for a while.
+	failedRate = 1
 )
 
 // bearer returns the token of a request, which is in no other place than the

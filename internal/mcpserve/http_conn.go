@@ -46,6 +46,15 @@ func (g *guard) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
+// CloseWrite says that nothing more comes, which lets net/http say why before
+// the connection breaks.
+func (g *guard) CloseWrite() error {
+	if c, ok := g.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return nil
+}
+
 // Close ends the connection and frees its place.
 func (g *guard) Close() error {
 	g.floor.leave(g)
@@ -66,12 +75,20 @@ type floor struct {
 	unknown *list.List // of *guard, in the order they came; guarded by mu
 }
 
+// socketBuffer is what the system keeps of one connection, in each direction.
+const socketBuffer = 128 << 10
+
 func newFloor(limit int, writeTime time.Duration, now func() time.Time) *floor {
 	return &floor{max: limit, writeTime: writeTime, now: now, unknown: list.New()}
 }
 
 // enter takes a connection in, or returns nil when there is no place.
 func (f *floor) enter(raw net.Conn, secure *tls.Config) *guard {
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		// Or the system lends each of them megabytes.
+		_ = tcp.SetReadBuffer(socketBuffer)
+		_ = tcp.SetWriteBuffer(socketBuffer)
+	}
 	g := &guard{Conn: raw, raw: raw, floor: f, framing: newFraming()}
 	if secure != nil {
 		g.Conn = tls.Server(raw, secure)

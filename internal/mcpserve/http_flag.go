@@ -39,12 +39,21 @@ func (o *httpOptions) register(flags *flag.FlagSet) {
 
 // stray names a flag that means nothing without --http; empty: there is none.
 func (o *httpOptions) stray() string {
-	for name, given := range map[string]bool{
-		"--tls-cert": o.cert != "", "--tls-key": o.key != "", "--allow-host": len(o.hosts) > 0, "--allow-origin": len(o.origins) > 0,
-		"--rate": o.rate != defaultRate, "--resource": o.resource != "", "--oauth-issuer": o.issuer != "", "--oauth-scope": o.scope != "",
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"--tls-cert", o.cert != ""},
+		{"--tls-key", o.key != ""},
+		{"--allow-host", len(o.hosts) > 0},
+		{"--allow-origin", len(o.origins) > 0},
+		{"--rate", o.rate != defaultRate},
+		{"--resource", o.resource != ""},
+		{"--oauth-issuer", o.issuer != ""},
+		{"--oauth-scope", o.scope != ""},
 	} {
-		if o.address == "" && given {
-			return name
+		if f.given && o.address == "" {
+			return f.name
 		}
 	}
 	return ""

@@ -22,7 +22,6 @@ type framing struct {
 	length  int64 // Content-Length; -1: none
 	chunked bool
 	left    int64 // of the body or the chunk
-	size    int   // digits of the chunk's size
 }
 
 type place int

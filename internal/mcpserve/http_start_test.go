@@ -1,0 +1,301 @@
+package mcpserve
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/client"
+)
+
+// certificate writes one of 127.0.0.1 and its key.
+func certificate(t testing.TB, names ...string) (cert, key string, pool *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "t"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: names, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := errors.Join(os.WriteFile(cert, text, 0o644), os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: b}), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return cert, key, pool
+}
+
+// Everything is missing at first, and one thing after the other is mended: the
+// refusals come in their order, one line each with its fix, and none opens a
+// socket.
+//
+// proves R-T2
+func TestItRefusesToStartInAFixedOrder(t *testing.T) {
+	cert, key, _ := certificate(t)
+	service := newStandIn(t)
+	service.ready.Token, service.ready.Audit = false, false
+	lost := client.New(client.Config{Socket: filepath.Join(t.TempDir(), "s"), UIDs: []int{os.Getuid()}})
+	defer lost.Close()
+	broken, err := New(Config{Conn: lost, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := broken
+	listening := false
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := HTTPConfig{
+		Address: "0.0.0.0:0", selfTest: func(context.Context) error { return errors.New("a hole") },
+		Listening: func(string) { listening = true; cancel() },
+	}
+	for _, step := range []struct {
+		refusal string // before it is mended
+		fix     string // that the refusal names
+		mend    func()
+	}{
+		{"the service", "bailiwick up", func() { server = service.server(t) }},
+		{"no client token", "bailiwick token create", func() { service.ready.Token = true }},
+		{"others than this machine", acknowledgementName + "=" + acknowledgement, func() { cfg.Acknowledged = "yes" }},
+		{"others than this machine", acknowledgementName + "=" + acknowledgement, func() { cfg.Acknowledged = acknowledgement }},
+		{"in the clear", "--tls-cert FILE", func() { cfg.Cert = cert }},
+		{"--tls-key", "name both", func() { cfg.Key = key }},
+		{"any name", "--allow-host", func() { cfg.Hosts = []string{"mcp.example"} }},
+		{"audit log", "bailiwick doctor", func() { service.ready.Audit = true }},
+		{"a hole", "use stdio", func() { cfg.selfTest = nil }}, // the real one
+	} {
+		err := server.HTTP(ctx, cfg)
+		if err == nil || listening {
+			t.Fatalf("it starts in spite of: %s", step.refusal)
+		}
+		if text := err.Error(); !strings.Contains(text, step.refusal) || !strings.Contains(text, step.fix) || strings.Contains(text, "\n") {
+			t.Errorf("want one line about %q that names %q: %s", step.refusal, step.fix, text)
+		}
+		step.mend()
+	}
+	if err := server.HTTP(ctx, cfg); err != nil || !listening {
+		t.Errorf("all is mended: %v", err)
+	}
+}
+
+// proves R-T2
+func TestAnAddressIsLoopbackOnlyAsItIsSpelled(t *testing.T) {
+	for address, local := range map[string]bool{
+		"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true,
+		"127.0.0.2:1": false, "[::ffff:127.0.0.1]:1": false, "0.0.0.0:1": false, "[::]:1": false, ":1": false, "192.0.2.1:1": false, "[fe80::1%lo]:1": false,
+	} {
+		a, err := parseHTTPAddress(address)
+		if err != nil || a.loopback() != local {
+			t.Errorf("%s: loopback is %v, %v", address, a.loopback(), err)
+		}
+	}
+	for _, address := range []string{
+		"", "1", "127.0.0.1", "127.1:1", "0x7f.0.0.1:1", "2130706433:1", "0177.0.0.1:1", "localhost.:1", "LOCALHOST:1", "mcp.example:1", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:", "::1:1",
+	} {
+		if a, err := parseHTTPAddress(address); err == nil {
+			t.Errorf("%q is taken for %+v", address, a)
+		}
+	}
+}
+
+// proves R-T2
+func TestLocalhostMustBeLoopbackWhateverItIsHere(t *testing.T) {
+	for name, c := range map[string]struct {
+		found []string
+		err   error
+		word  string
+	}{
+		"both":                {[]string{"::1", "127.0.0.1", "127.0.0.1"}, nil, ""},
+		"one of them is not":  {[]string{"127.0.0.1", "192.0.2.1"}, nil, "192.0.2.1"},
+		"the other one":       {[]string{"2001:db8::1", "127.0.0.1"}, nil, "2001:db8::1"},
+		"unspecified":         {[]string{"0.0.0.0"}, nil, "0.0.0.0"},
+		"none":                {nil, nil, "no address"},
+		"it cannot be asked":  {nil, errors.New("timeout"), "no address"},
+		"mapped, but another": {[]string{"::ffff:192.0.2.1"}, nil, "192.0.2.1"},
+	} {
+		a, err := parseHTTPAddress("localhost:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = a.find(t.Context(), func(context.Context, string) (all []netip.Addr, err error) {
+			for _, s := range c.found {
+				all = append(all, netip.MustParseAddr(s))
+			}
+			return all, c.err
+		})
+		if (err == nil) != (c.word == "") || err != nil && (!strings.Contains(err.Error(), c.word) || !strings.Contains(err.Error(), "127.0.0.1")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f := newFront(t, func(c *HTTPConfig) {
+		c.Address, c.lookup = "localhost:0", func(context.Context, string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+		}
+	})
+	f.want("by its name", rawRequest{}, 200)
+}
+
+func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
+	server := newStandIn(t).server(t)
+	for word, change := range map[string]func(*HTTPConfig){
+		"--rate":                              func(c *HTTPConfig) { c.Rate = -1 },
+		"--rate 1000001":                      func(c *HTTPConfig) { c.Rate = maxRate + 1 },
+		"--allow-host":                        func(c *HTTPConfig) { c.Hosts = []string{"http://a"} },
+		`--allow-host "a/b"`:                  func(c *HTTPConfig) { c.Hosts = []string{"a/b"} },
+		`--allow-host "*"`:                    func(c *HTTPConfig) { c.Hosts = []string{"*"} },
+		`--allow-host ""`:                     func(c *HTTPConfig) { c.Hosts = []string{""} },
+		`--allow-host "a:x"`:                  func(c *HTTPConfig) { c.Hosts = []string{"a:x"} },
+		`--allow-origin "*"`:                  func(c *HTTPConfig) { c.Origins = []string{"*"} },
+		`--allow-origin "null"`:               func(c *HTTPConfig) { c.Origins = []string{"null"} },
+		`--allow-origin "https://a/"`:         func(c *HTTPConfig) { c.Origins = []string{"https://a/"} },
+		`--allow-origin "https://A"`:          func(c *HTTPConfig) { c.Origins = []string{"https://A"} },
+		`--allow-origin "file://a"`:           func(c *HTTPConfig) { c.Origins = []string{"file://a"} },
+		"--oauth-issuer and --resource":       func(c *HTTPConfig) { c.Issuer = "https://a" },
+		`--resource "https://a/other"`:        func(c *HTTPConfig) { c.Issuer, c.Resource = "https://a", "https://a/other" },
+		"--tls-cert and --tls-key: name both": func(c *HTTPConfig) { c.Cert = "x" },
+		"--tls-key: stat /nowhere":            func(c *HTTPConfig) { c.Cert, c.Key = "/nowhere", "/nowhere" },
+		`--http "1": want HOST:PORT`:          func(c *HTTPConfig) { c.Address = "1" },
+		"others than this machine":            func(c *HTTPConfig) { c.Address = "127.0.0.2:0" },
+		"cannot assign requested address": func(c *HTTPConfig) {
+			c.Address, c.Acknowledged = "192.0.2.1:0", acknowledgement
+			c.Cert, c.Key, _ = certificate(t)
+		},
+		"--tls-key " + strings.Repeat("k", 0):    func(c *HTTPConfig) { c.Cert, c.Key, _ = certificate(t); _ = os.Chmod(c.Key, 0o644) },
+		"tls: private key does not match public": func(c *HTTPConfig) { c.Cert, _, _ = certificate(t); _, c.Key, _ = certificate(t) },
+	} {
+		cfg := HTTPConfig{Address: "127.0.0.1:0", Listening: func(string) { t.Errorf("%s: it listens", word) }}
+		change(&cfg)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err := server.HTTP(ctx, cfg)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("want %s: %v", word, err)
+		}
+	}
+}
+
+// proves R-T2, R-T3
+func TestTLSIsNewEnoughAndSpeaksHTTPOneOnly(t *testing.T) {
+	cert, key, pool := certificate(t)
+	f := newFront(t, func(c *HTTPConfig) { c.Cert, c.Key = cert, key })
+	if f.url.Scheme != "https" {
+		t.Error(f.url)
+	}
+	over := func(cfg *tls.Config) (string, rawReply) {
+		cfg.RootCAs, cfg.ServerName = pool, "127.0.0.1"
+		c := tls.Client(f.dial(), cfg)
+		if err := c.Handshake(); err != nil {
+			return "", rawReply{body: err.Error()}
+		}
+		if _, err := io.WriteString(c, f.text(rawRequest{})); err != nil {
+			return "", rawReply{body: err.Error()}
+		}
+		return c.ConnectionState().NegotiatedProtocol, read(bufio.NewReader(c), "POST")
+	}
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		if protocol, got := over(&tls.Config{MaxVersion: version, NextProtos: []string{"h2", "http/1.1"}}); got.status != 200 || protocol != "http/1.1" {
+			t.Errorf("%x: %q, %s", version, protocol, got)
+		}
+	}
+	if _, got := over(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}); got.status != 0 {
+		t.Errorf("TLS 1.1: %s", got)
+	}
+	if got := f.raw(f.text(rawRequest{})); got.status == 200 {
+		t.Errorf("in the clear: %s", got)
+	}
+}
+
+// The filter of framing stands behind TLS too.
+func TestSmugglingIsRefusedOverTLSToo(t *testing.T) {
+	cert, key, pool := certificate(t)
+	f := newFront(t, func(c *HTTPConfig) { c.Cert, c.Key = cert, key })
+	for text, want := range map[string]int{
+		f.text(rawRequest{}): 200,
+		strings.Replace(f.text(rawRequest{}), "Content-Length:", "Transfer-Encoding: chunked\r\nContent-Length:", 1): 400,
+	} {
+		c := tls.Client(f.dial(), &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(bufio.NewReader(c), "POST"); got.status != want {
+			t.Errorf("want %d: %s", want, got)
+		}
+	}
+}
+
+// An answer that is under way when the end comes is given.
+func TestTheEndWaitsForAnswers(t *testing.T) {
+	f := newFront(t, nil)
+	inside, release := make(chan struct{}), make(chan struct{})
+	f.service.after = func(path string) {
+		if strings.HasPrefix(path, "/v1/runtime/catalog/") {
+			close(inside)
+			<-release
+		}
+	}
+	call := rawRequest{header: []string{"Mcp-Method: tools/call", "Mcp-Name: bailiwick_envs_list"}, body: strings.Replace(strings.Replace(toolsList, "tools/list", "tools/call", 1), `"_meta":{`, `"name":"bailiwick_envs_list","arguments":{},"_meta":{`, 1)}
+	answered := make(chan rawReply, 1)
+	go func() { answered <- f.send(call) }()
+	<-inside
+	ended := make(chan error, 1)
+	go func() { ended <- f.end() }()
+	for { // until nobody new comes in
+		c, err := net.Dial("tcp", f.url.Host)
+		if err != nil {
+			break
+		}
+		_ = c.Close()
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("it ended before the answer: %v", err)
+	default:
+	}
+	close(release)
+	if got := <-answered; got.status != 200 || !strings.Contains(got.body, `"items":[]`) {
+		t.Errorf("%s", got)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFlagsOfHTTPMeanNothingWithoutIt(t *testing.T) {
+	for _, args := range [][]string{{"--tls-cert", "x"}, {"--tls-key", "x"}, {"--allow-host", "x"}, {"--allow-origin", "x"}, {"--rate", "1"}, {"--resource", "x"}, {"--oauth-issuer", "x"}, {"--oauth-scope", "x"}} {
+		err := Run(t.Context(), Process{
+			Args: args, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err == nil || !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(err.Error(), a+" means nothing without --http") }) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
