@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
 	"slices"
 
@@ -159,7 +160,11 @@ func idOf(raw []byte) (id json.RawMessage, ok bool) {
 		}
 		id = canonical
 	}
-	return id, id != nil
+	if _, err := dec.Token(); err != nil { // the brace
+		return nil, false
+	}
+	_, err := dec.Token()
+	return id, id != nil && errors.Is(err, io.EOF)
 }
 
 // isCall reports whether somebody waits for the answer to a message.

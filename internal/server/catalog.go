@@ -1,13 +1,17 @@
 package server
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // listing returns a page of what the caller may use of a kind.
@@ -74,8 +78,9 @@ type told struct {
 
 // allowance is how many entries a principal may still have written.
 type allowance struct {
-	n  float64
-	at time.Time
+	n       float64
+	at      time.Time
+	dropped int // calls without an entry since the last sum
 }
 
 func (t *told) take(p api.Principal) bool {
@@ -84,21 +89,62 @@ func (t *told) take(p api.Principal) bool {
 	now := t.now()
 	if len(t.left) >= toldCallers { // those that have their full allowance again
 		for who, a := range t.left {
-			if now.Sub(a.at).Seconds()*toldRate >= toldBurst {
+			if a.dropped == 0 && now.Sub(a.at).Seconds()*toldRate >= toldBurst {
 				delete(t.left, who)
 			}
 		}
 	}
 	a, ok := t.left[p]
 	if !ok {
-		a = allowance{toldBurst, now}
+		a = allowance{n: toldBurst, at: now}
 	}
 	a.n, a.at = min(toldBurst, a.n+max(0, now.Sub(a.at).Seconds())*toldRate), now
 	if a.n < 1 {
+		a.dropped++
 		t.left[p] = a
 		return false
 	}
 	a.n--
 	t.left[p] = a
 	return true
+}
+
+// sums returns how many calls of each principal had no entry since it was
+// called before.
+func (t *told) sums() map[api.Principal]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sums := map[api.Principal]int{}
+	for p, a := range t.left {
+		if a.dropped > 0 {
+			sums[p] = a.dropped
+			a.dropped = 0
+			t.left[p] = a
+		}
+	}
+	return sums
+}
+
+// again counts calls of which the sum could not be written.
+func (t *told) again(p api.Principal, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.left[p]
+	a.dropped += n
+	t.left[p] = a
+}
+
+// sumUpTold logs how many refused calls had no entry of their own.
+func (s *Server) sumUpTold(ctx context.Context) (err error) {
+	for p, n := range s.told.sums() {
+		_, failed := s.cfg.Ledger.Record(ctx, record.Entry{
+			Kind: record.KindRequestInvalid, Principal: p,
+			Detail: record.InvalidRequest{Code: string(api.CodeThrottled), Message: fmt.Sprintf("and %d more, too many to log each", n), Operation: "refused"},
+		}, nil)
+		if failed != nil {
+			s.told.again(p, n)
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
 }

@@ -102,7 +102,7 @@ func (s *Server) refuseToken(ctx context.Context, id api.TokenID, cause error) e
 	}
 	err := s.refuse(ctx, refusal{via: "token", claimed: claimed, err: e})
 	var told *api.Error
-	if errors.As(err, &told) && told.Code == api.CodeUnauthenticated && told.AuditEntry == nil {
+	if errors.As(err, &told) && told.AuditEntry == nil && (told.Code == api.CodeUnauthenticated || told.Code == api.CodeDenied) {
 		return api.Errorf(api.CodeThrottled, "too many tokens that are not good").WithHint("wait a second; a good one is taken at any time")
 	}
 	return err
@@ -110,9 +110,10 @@ func (s *Server) refuseToken(ctx context.Context, id api.TokenID, cause error) e
 
 // sumUp logs how many refusals had no entry of their own.
 func (s *Server) sumUp(ctx context.Context) error {
+	told := s.sumUpTold(ctx)
 	n := s.refusals.sum()
 	if n == 0 {
-		return nil
+		return told
 	}
 	_, err := s.cfg.Ledger.Record(ctx, record.Entry{
 		Kind: record.KindAuthRefused, Detail: record.AuthRefused{Message: fmt.Sprintf("and %d more, too many to log each", n), Via: "unix"},
@@ -120,7 +121,7 @@ func (s *Server) sumUp(ctx context.Context) error {
 	if err != nil {
 		s.refusals.again(n)
 	}
-	return err
+	return errors.Join(err, told)
 }
 
 // sumUpAlways does so every minute, until the gate closes.
@@ -130,8 +131,9 @@ func (s *Server) sumUpAlways() {
 	for {
 		select {
 		case <-t.C:
-			if err := s.sumUp(context.Background()); err != nil {
-				s.cfg.Logger.Error("refusals cannot be summed up", slog.Any("err", err))
+			ctx := context.Background()
+			if err := s.sumUp(ctx); err != nil {
+				s.cfg.Logger.ErrorContext(ctx, "refusals cannot be summed up", slog.Any("err", err))
 			}
 		case <-s.gate.leaving.Done():
 			return
