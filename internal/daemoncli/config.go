@@ -28,6 +28,7 @@ type settings struct {
 	Metrics   metricsSettings
 	Tracing   tracingSettings
 	Retention retentionSettings
+	OAuth     oauthSettings
 }
 
 type logSettings struct {
@@ -52,6 +53,7 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"metrics":   r.metrics,
 		"tracing":   r.tracing,
 		"retention": r.retention,
+		"oauth":     r.oauth,
 	}
 }
 

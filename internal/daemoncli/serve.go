@@ -23,6 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
@@ -60,6 +61,7 @@ type service struct {
 	ledger    *audit.Ledger
 	blobs     *blob.Store
 	registry  *operator.Registry
+	issuer    *oauth.Verifier // nil: only our tokens count
 	dispatch  *dispatch.Service
 	retain    *retain.Keeper
 	telemetry *telemetry.Telemetry
@@ -94,7 +96,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Registry: s.registry, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -137,6 +139,9 @@ func (s *service) open(ctx context.Context) (err error) {
 		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
 	}
 	if err := s.observe(); err != nil {
+		return err
+	}
+	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
 		return err
 	}
 	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration()}}

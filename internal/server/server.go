@@ -26,6 +26,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -45,6 +46,7 @@ const (
 type Config struct {
 	Dispatch *dispatch.Service
 	Registry *operator.Registry
+	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only ours count
 	Ledger   *audit.Ledger
 	Retain   *retain.Keeper
 	Login    func(uid uint32) (string, error) // name of an account; an error when it has none

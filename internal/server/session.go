@@ -43,13 +43,16 @@ func newSessions(now func() time.Time) *sessions {
 	return &sessions{now: now, open: map[[sha256.Size]byte]session{}}
 }
 
-// begin makes a handle for o and says until when it is good.
+// begin makes a handle for o, which may have an earlier end than most, and says
+// until when it is good.
 func (s *sessions) begin(o session) (handle string, until time.Time) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
 	handle = hex.EncodeToString(b[:])
 	now := s.now()
-	o.expires = now.Add(sessionTime)
+	if until := now.Add(sessionTime); o.expires.IsZero() || until.Before(o.expires) {
+		o.expires = until
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var same [][sha256.Size]byte // of this token, oldest first
@@ -111,13 +114,14 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, who caller) er
 		return &requestError{api.Errorf(api.CodeInvalid, "session: the process that asks cannot be seen from here, so that no handle can be bound to it").
 			WithHint("run it where the service sees its processes")}
 	}
-	principal, id, err := s.cfg.Registry.Authenticate(req.Token)
+	opened, err := s.authenticate(r.Context(), req.Token)
 	if err != nil {
-		return s.refuseToken(r.Context(), id, err)
+		return s.refuseToken(r.Context(), opened.token, err)
 	}
-	handle, until := s.sessions.begin(session{principal: principal, token: id, active: func() bool { return s.cfg.Registry.Active(id) }, peer: p})
+	opened.peer = p
+	handle, until := s.sessions.begin(opened)
 	w.Header().Set("Cache-Control", "no-store")
-	return answer(w, http.StatusOK, api.Session{Handle: handle, Principal: principal, Ceiling: s.cfg.Registry.Consent(principal), ExpiresAt: until.UTC()})
+	return answer(w, http.StatusOK, api.Session{Handle: handle, Principal: opened.principal, Ceiling: s.cfg.Registry.Consent(opened.principal), ExpiresAt: until.UTC()})
 }
 
 // who says what the service takes the caller for.

@@ -1,0 +1,110 @@
+package daemoncli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/oauth"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+)
+
+// oauthSettings say whose tokens count beside ours. The zero value: nobody's.
+type oauthSettings struct {
+	Issuer, Audience string
+	JWKS             string // an absolute path, or an https URL
+}
+
+func (r *settingsReader) oauth(n *yaml.Node) {
+	o := &r.s.OAuth
+	before := r.Len()
+	r.Fields(n, "oauth", map[string]func(*yaml.Node){
+		"issuer":   func(n *yaml.Node) { o.Issuer = r.Line(n, "oauth.issuer") },
+		"audience": func(n *yaml.Node) { o.Audience = r.Line(n, "oauth.audience") },
+		"jwks":     func(n *yaml.Node) { o.JWKS = r.keySet(n) },
+	})
+	if r.Len() > before {
+		return
+	}
+	if o.Issuer == "" || o.Audience == "" || o.JWKS == "" {
+		r.At(n, "oauth: write all of issuer, audience and jwks")
+	} else if err := (oauth.Config{Issuer: o.Issuer, Audience: o.Audience}).Check(); err != nil {
+		r.At(n, "%v", err)
+	}
+}
+
+func (r *settingsReader) keySet(n *yaml.Node) string {
+	before := r.Len()
+	s := r.Line(n, "oauth.jwks")
+	if r.Len() == before && (!filepath.IsAbs(s) || filepath.Clean(s) != s) {
+		if _, err := dialFor(s); err != nil {
+			r.At(n, "oauth.jwks: %q: %v", strictyaml.Clip(s), err)
+		}
+	}
+	return s
+}
+
+// dialFor returns how the host of an https URL is reached: one on loopback, in
+// numbers, is an exception that somebody configured; all else must be public.
+func dialFor(address string) (egress.DialFunc, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.String() != address {
+		return nil, errors.New("want /absolute/path or https://HOST[:PORT]/PATH")
+	}
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "443"), 10, 16)
+	if err != nil {
+		return nil, errors.New("the port is none")
+	}
+	if err := egress.CheckHost(u.Hostname()); err != nil {
+		return nil, err
+	}
+	public := egress.Public(egress.Config{}).DialContext
+	a, nameErr := netip.ParseAddr(u.Hostname())
+	switch {
+	case nameErr != nil:
+		return public, nil //nolint:nilerr // a name: what it resolves to is judged when it does
+	case !a.IsLoopback():
+		return public, egress.Judge(a)
+	}
+	d, err := egress.Only(netip.AddrPortFrom(a, uint16(port)))
+	if err != nil {
+		return nil, err
+	}
+	return d.DialContext, nil
+}
+
+// issuer returns what verifies the tokens of the issuer that is configured; nil
+// when none is. Keys in a file must be good for the service to start; those of a
+// URL are asked for when they are needed.
+func (t *tree) issuer(ctx context.Context, o oauthSettings) (*oauth.Verifier, error) {
+	if o == (oauthSettings{}) {
+		return nil, nil
+	}
+	cfg := oauth.Config{Issuer: o.Issuer, Audience: o.Audience, Now: t.Now}
+	file := filepath.IsAbs(o.JWKS)
+	if file {
+		cfg.Keys = func(context.Context) ([]byte, error) { return t.readConfig(o.JWKS) }
+	} else {
+		dial, err := dialFor(o.JWKS)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Keys = oauth.FromURL(egress.Client(egress.ClientConfig{Dial: dial}), o.JWKS)
+	}
+	v, err := oauth.New(cfg)
+	if err == nil && file {
+		err = v.Load(ctx)
+	}
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "oauth.jwks %s: %w", o.JWKS, err).WithHint("write the issuer's key set (RFC 7517) there")
+	}
+	return v, nil
+}
