@@ -1,0 +1,253 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// grants adds a grant of everything that the world's account has to others.
+func (w *world) grants(principals ...string) {
+	w.t.Helper()
+	path := w.path("project/bailiwick.yaml")
+	b, err := os.ReadFile(path)
+	must(w.t, err)
+	mine := string(b[strings.LastIndex(string(b), "  - {principal:"):])
+	for _, p := range principals {
+		b = append(b, strings.Replace(mine, w.me(), p, 1)...)
+	}
+	w.write("project/bailiwick.yaml", string(b), 0o644)
+	w.must("catalog", "apply", "-f", path)
+}
+
+// runtime is a client that stands for a token.
+func (w *world) runtime(token string, ceiling *api.Tier) client.Runtime {
+	w.t.Helper()
+	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+	w.t.Cleanup(c.Close)
+	s, err := c.Exchange(w.t.Context(), token)
+	must(w.t, err)
+	return c.Runtime().With(s.Handle, ceiling)
+}
+
+// token makes a token of a principal that nobody knows yet.
+func (w *world) token(principal string) (text string, id api.TokenID) {
+	w.t.Helper()
+	w.must("principal", "add", principal)
+	file := w.path("home", strings.ReplaceAll(principal, ":", "-")+".token")
+	var made struct {
+		ID api.TokenID `json:"id"`
+	}
+	decode(w.t, w.must("token", "create", principal, "--out", file, "-o", "json"), &made)
+	b, err := os.ReadFile(file)
+	must(w.t, err)
+	return strings.TrimSpace(string(b)), made.ID
+}
+
+// A client may do what it was granted only as far as an operator consented to
+// it, which is nothing but observing at first; what its session declares only
+// lowers that; and what an operator takes back counts at the next request.
+//
+// proves R-T5, R-T4
+func TestAClientGoesAsFarAsAnOperatorConsentedTo(t *testing.T) {
+	asBoth(t, func(t *testing.T, uid int) {
+		w := newWorld(t, uid)
+		w.repository("repo", map[string]string{"a.txt": "one\n"})
+		w.catalog(subagent{name: "edit", script: "echo two >> a.txt"}, subagent{name: "look", script: "true", tier: "observe"})
+		w.grants("agent:claude", "agent:codex")
+		w.up()
+		token, id := w.token("agent:claude")
+		claude := w.runtime(token, nil)
+		ask := api.DispatchRequest{Subagent: "edit", Source: &api.SourceRequest{Name: "repo"}}
+		denied := func(when string, r client.Runtime, words ...string) {
+			t.Helper()
+			_, err := r.Dispatch(t.Context(), ask)
+			if api.CodeOf(err) != api.CodeDenied {
+				t.Errorf("%s: %v, want a denial", when, err)
+				return
+			}
+			for _, word := range append(words, "log entry: #") {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%s: %v does not say %q", when, err, word)
+				}
+			}
+		}
+		allowed := func(when string, r client.Runtime) {
+			t.Helper()
+			d, err := r.Dispatch(t.Context(), ask)
+			if err != nil {
+				t.Errorf("%s: %v", when, err)
+				return
+			}
+			if d, err = r.Describe(t.Context(), d.ID, 30*time.Second); err != nil || d.State != api.EventFinished || d.Principal != "agent:claude" {
+				t.Errorf("%s: %+v, %v", when, d, err)
+			}
+		}
+
+		// Nobody consented: it may look, and what it may not says how to change that.
+		denied("at first", claude, "consented to tier observe", "bailiwick ceiling set agent:claude reversible")
+		if d, err := claude.Dispatch(t.Context(), api.DispatchRequest{Subagent: "look"}); err != nil || d.Principal != "agent:claude" {
+			t.Errorf("observing: %+v, %v", d, err)
+		}
+		w.refused(3, []string{"ceiling set agent:claude reversible"}, "can", "agent:claude", "dispatch", "edit", "--source", "repo")
+		w.must("can", w.me(), "dispatch", "edit", "--source", "repo") // whom the harness consented to: the question is about who is named
+		if out := w.must("audit", "list", "--kind", "dispatch.denied"); !strings.Contains(out, `agent:claude asked for edit`) || !strings.Contains(out, `denied by policy "consent"`) {
+			t.Errorf("the log says %q", out)
+		}
+
+		w.consent("agent:claude", "irreversible")
+		allowed("with consent", claude)
+		w.must("can", "agent:claude", "dispatch", "edit", "--source", "repo")
+		w.refused(3, nil, "can", "agent:codex", "dispatch", "edit", "--source", "repo") // another one's consent is another one's
+
+		// What a session declares only lowers.
+		observe, irreversible := api.Observe, api.Irreversible
+		denied("a session that declared observe", claude.With("", &observe), "bound itself to tier observe")
+		denied("one that then declares more", claude.With("", &observe).With("", &irreversible), "bound itself to tier observe")
+		allowed("one that declared the highest", claude.With("", &irreversible))
+		w.consent("agent:claude", "observe")
+		denied("taken back", claude, "consented to tier observe")
+		denied("taken back, whatever it declares", claude.With("", &irreversible), "consented to tier observe")
+
+		// All of it is there after a restart, but for the handle.
+		w.consent("agent:claude", "reversible")
+		w.must("down")
+		w.must("up")
+		if _, err := claude.Who(t.Context()); api.CodeOf(err) != api.CodeUnauthenticated || !strings.Contains(err.Error(), "present the token again") {
+			t.Errorf("a handle of before the restart: %v", err)
+		}
+		again := w.runtime(token, nil)
+		allowed("after a restart", again)
+
+		// And it ends with the token.
+		w.must("token", "revoke", string(id))
+		if _, err := again.Dispatch(t.Context(), ask); api.CodeOf(err) != api.CodeUnauthenticated {
+			t.Errorf("after the token was revoked: %v", err)
+		}
+		if out := w.must("audit", "list", "--kind", "auth.refused"); strings.Contains(out, token) || !strings.Contains(out, string(id)) {
+			t.Errorf("the log says %q", out)
+		}
+	})
+}
+
+// An answer begins an attempt, so it is bound like any dispatch: by what the
+// operator consented to at that moment and by what the one who answers declared.
+//
+// proves R-T5
+func TestAnAnswerIsBoundByConsentAndByTheSession(t *testing.T) {
+	w := asking(t, 0)
+	d := w.waits("asks")
+	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{0}})
+	defer c.Close()
+	observe := api.Observe
+	answer := api.AnswerRequest{Attempt: 1, Option: 2}
+	if _, err := c.Runtime().With("", &observe).Answer(t.Context(), d.ID, answer); api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "bound itself to tier observe") {
+		t.Errorf("by a session that declared observe: %v", err)
+	}
+	w.consent(w.me(), "observe")
+	if _, err := c.Runtime().Answer(t.Context(), d.ID, answer); api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "consented to tier observe") {
+		t.Errorf("without consent: %v", err)
+	}
+	w.consent(w.me(), "reversible")
+	if d, err := c.Runtime().Answer(t.Context(), d.ID, answer); err != nil || d.Attempt != 2 {
+		t.Errorf("positive control: %+v, %v", d, err)
+	}
+	w.atEnd(string(d.ID))
+}
+
+// What a decision needs is a signature of an operator's key. The account that
+// the service runs as, and the deploy key, are not enough.
+//
+// proves R-B9, R-T5
+func TestNeitherTheAccountNorTheDeployKeyDecidesForAnOperator(t *testing.T) {
+	w := newWorld(t, 0)
+	w.catalog(subagent{name: "look", script: "true", tier: "observe"})
+	w.up()
+	hand := func(keyFile string, kind seal.PayloadType) (int, api.Error) {
+		t.Helper()
+		var head api.OperatorHead
+		_, b := w.call(http.MethodGet, "/v1/operator/records/head", "", nil)
+		must(t, json.Unmarshal(b, &head))
+		tier := api.Irreversible
+		rec := api.OperatorRecord{
+			V: 1, Service: head.Service, Number: head.Number + 1, Previous: head.Digest, At: time.Now().UTC(), Verb: api.VerbCeilingSet, Principal: "local:root", Ceiling: &tier,
+		}
+		key, err := seal.OpenSigner(t.Context(), keyFile, nil)
+		must(t, err)
+		envelope, err := seal.Sign(t.Context(), kind, mustMarshal(t, rec), key)
+		must(t, err)
+		status, b := w.call(http.MethodPost, "/v1/operator/records", "application/json", strings.NewReader(`{"envelope":"`+base64.StdEncoding.EncodeToString(envelope)+`"}`))
+		var e api.Error
+		_ = json.Unmarshal(b, &e) // a receipt has other members
+		return status, e
+	}
+	deploy, operator := w.path("config/bailiwick/deploy.key"), w.path("config/bailiwick/operator.key")
+	service := w.path("state/bailiwick/service.key")
+	for name, c := range map[string]struct {
+		key  string
+		kind seal.PayloadType
+	}{
+		"the deploy key":                          {deploy, seal.Operator},
+		"the service's own key":                   {service, seal.Operator},
+		"the operator's key for another document": {operator, seal.Revision},
+	} {
+		status, e := hand(c.key, c.kind)
+		if status != http.StatusUnprocessableEntity || e.Code != api.CodeIntegrity || e.AuditEntry == nil {
+			t.Errorf("%s: %d %+v", name, status, e)
+		}
+		if out := w.must("principal", "show", "local:root"); strings.Contains(out, "irreversible") {
+			t.Errorf("%s decided: %s", name, out)
+		}
+	}
+	if status, e := hand(operator, seal.Operator); status != http.StatusOK {
+		t.Errorf("positive control: %d %+v", status, e)
+	}
+	if out := w.must("principal", "show", "local:root"); !strings.Contains(out, "irreversible") {
+		t.Errorf("positive control: %s", out)
+	}
+}
+
+// Who took the operator's key out of operators.json, or exchanged it, gets no
+// service that has forgotten what was decided.
+//
+// proves R-B9
+func TestAServiceDoesNotStartWithDecisionsThatItCannotVerify(t *testing.T) {
+	w := newWorld(t, 0)
+	w.catalog(subagent{name: "look", script: "true", tier: "observe"})
+	root := w.path("data/bailiwick/operators.json")
+	good, err := os.ReadFile(root)
+	must(t, err)
+	deploy, err := os.ReadFile(filepath.Join(filepath.Dir(root), "trust.json"))
+	must(t, err)
+	for name, c := range map[string]struct {
+		content []byte
+		words   string
+	}{
+		"gone":                     {nil, "no operator key"},
+		"the deploy key's instead": {deploy, "record 1"},
+		"not JSON":                 {[]byte("{"), "trust root"},
+	} {
+		must(t, os.Remove(root))
+		if c.content != nil {
+			w.write("data/bailiwick/operators.json", string(c.content), 0o644)
+		}
+		if d := w.try("up"); d.status == 0 || !strings.Contains(d.stderr, "operator records") || !strings.Contains(d.stderr, c.words) {
+			t.Errorf("%s: %s", name, d)
+			w.must("down")
+		}
+		w.write("data/bailiwick/operators.json", string(good), 0o644)
+	}
+	w.up()
+	if out := w.must("principal", "show", "local:root"); !strings.Contains(out, "reversible") {
+		t.Errorf("positive control: %s", out)
+	}
+}
