@@ -123,6 +123,9 @@ func TestAClientDispatchesAndReadsWhatCameOfIt(t *testing.T) {
 		if c.Ended || c.State != api.EventAccepted && c.State != api.EventStarted {
 			t.Errorf("%s: what goes on is %+v", revision, c)
 		}
+		if n := len(s.notes); n == 0 || s.notes[n-1].Method != "notifications/progress" || !strings.Contains(string(s.notes[n-1].Params), `"progressToken":7`) {
+			t.Errorf("%s: who asked to be told while it waits was told %+v", revision, s.notes)
+		}
 		s.ok("bailiwick_dispatch_cancel", members{"dispatchId": c.DispatchID, "reason": "enough"}, &c)
 		w.must("dispatch", "logs", "-f", c.DispatchID) // until it has ended
 		s.ok("bailiwick_dispatch_describe", members{"dispatchId": c.DispatchID}, &c)

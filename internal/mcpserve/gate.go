@@ -166,9 +166,3 @@ func idOf(raw []byte) (id json.RawMessage, ok bool) {
 	_, err := dec.Token()
 	return id, id != nil && errors.Is(err, io.EOF)
 }
-
-// isCall reports whether somebody waits for the answer to a message.
-func isCall(raw []byte) bool {
-	var e envelope
-	return json.Unmarshal(raw, &e) != nil || e.ID != nil || e.Method == nil
-}
