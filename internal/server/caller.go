@@ -121,7 +121,7 @@ func declared(h http.Header) api.Tier {
 // an address or a well-known header ends up in logs and with others (R-T6).
 func strayToken(r *http.Request) string {
 	address := r.RequestURI
-	for range 3 { // it may be escaped, and that again
+	for range 5 { // it may be escaped, and that again
 		if strings.Contains(address, api.TokenPrefix) {
 			return "the address"
 		}
@@ -130,6 +130,11 @@ func strayToken(r *http.Request) string {
 			break
 		}
 		address = plain
+	}
+	for name := range r.URL.Query() { // also of another issuer's, which has no form of ours
+		if name = strings.ToLower(name); strings.HasSuffix(name, "token") || name == "authorization" {
+			return "the address"
+		}
 	}
 	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie"} {
 		if len(r.Header.Values(name)) > 0 {

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,4 +81,43 @@ func TestRefusalsHaveAnEntryEachWithinTheirRate(t *testing.T) {
 	if n := f.sum(); n != 0 {
 		t.Errorf("%d are summed up twice", n)
 	}
+}
+
+// FuzzDeclared: whatever a request says of its ceiling, it is at most what it
+// names, and the lowest where it names none.
+func FuzzDeclared(f *testing.F) {
+	f.Add("stateful", "", false)
+	f.Add("observe", "irreversible", true)
+	f.Fuzz(func(t *testing.T, first, second string, both bool) {
+		h := http.Header{api.CeilingHeader: {first}}
+		if both {
+			h.Add(api.CeilingHeader, second)
+		}
+		got, want := declared(h), api.Observe
+		if named, err := api.ParseTier(first); err == nil && !both {
+			want = named
+		}
+		if got != want {
+			t.Errorf("%q, %q is %s, want %s", first, second, got, want)
+		}
+	})
+}
+
+// FuzzStrayToken: a token in an address is found, however it is escaped there.
+func FuzzStrayToken(f *testing.F) {
+	f.Add("/v1/x", "a", uint8(0))
+	f.Add("/v1/%2562wt_", "b", uint8(2))
+	f.Fuzz(func(t *testing.T, path, query string, escapes uint8) {
+		token := api.TokenText([32]byte{1})
+		for range escapes % 3 {
+			token = url.PathEscape(strings.ReplaceAll(token, "_", "%5F"))
+		}
+		u, err := url.ParseRequestURI("/" + url.PathEscape(path) + "?x=" + url.QueryEscape(query) + token)
+		if err != nil {
+			return
+		}
+		if got := strayToken(&http.Request{URL: u, RequestURI: u.RequestURI()}); got == "" {
+			t.Errorf("%s has a token", u.RequestURI())
+		}
+	})
 }

@@ -472,12 +472,13 @@ func TestATokenAnywhereElseIsRefused(t *testing.T) {
 	text, _ := h.token("agent:claude", time.Hour)
 	escaped := "%62" + text[1:]
 	for name, a := range map[string]func() reply{
-		"in the query":               func() reply { return h.call("GET", "/v1/runtime/who?token="+text, "") },
-		"escaped in the query":       func() reply { return h.call("GET", "/v1/runtime/who?access_token="+escaped, "") },
-		"escaped twice in the query": func() reply { return h.call("GET", "/v1/runtime/who?x="+strings.Replace(escaped, "%", "%25", 1), "") },
-		"in the path":                func() reply { return h.call("GET", "/v1/runtime/dispatches/"+text, "") },
-		"in the query of a session":  func() reply { return h.call("POST", "/v1/session?token="+text, `{"token":"`+text+`"}`) },
-		"in Authorization":           func() reply { return h.call("GET", "/v1/runtime/who", "", "Authorization", "Bearer "+text) },
+		"in the query":                  func() reply { return h.call("GET", "/v1/runtime/who?token="+text, "") },
+		"escaped in the query":          func() reply { return h.call("GET", "/v1/runtime/who?access_token="+escaped, "") },
+		"escaped twice in the query":    func() reply { return h.call("GET", "/v1/runtime/who?x="+strings.Replace(escaped, "%", "%25", 1), "") },
+		"another issuer's in the query": func() reply { return h.call("GET", "/v1/runtime/who?Access_Token=eyJhbGciOiJub25lIn0.e30.", "") },
+		"in the path":                   func() reply { return h.call("GET", "/v1/runtime/dispatches/"+text, "") },
+		"in the query of a session":     func() reply { return h.call("POST", "/v1/session?token="+text, `{"token":"`+text+`"}`) },
+		"in Authorization":              func() reply { return h.call("GET", "/v1/runtime/who", "", "Authorization", "Bearer "+text) },
 		"in Authorization of a session": func() reply {
 			return h.call("POST", "/v1/session", `{"token":"`+text+`"}`, "Authorization", "Bearer "+text)
 		},
