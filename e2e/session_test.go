@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+)
+
+// exchange presents a token as a client does, for a handle that is good for
+// this process.
+func (w *world) exchange(token string) api.Session {
+	w.t.Helper()
+	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+	defer c.Close()
+	s, err := c.Exchange(w.t.Context(), token)
+	must(w.t, err)
+	return s
+}
+
+// withHandle calls the service by a handle and returns its refusal, if it is
+// one.
+func (w *world) withHandle(handle, method, path, body string) (int, api.Error) {
+	w.t.Helper()
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", w.path("run/bailiwick/api.sock"))
+	}}}
+	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://x"+path, strings.NewReader(body))
+	must(w.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(api.SessionHeader, handle)
+	resp, err := c.Do(req)
+	must(w.t, err)
+	defer resp.Body.Close() //nolint:errcheck // only read
+	b, err := io.ReadAll(resp.Body)
+	must(w.t, err)
+	var e api.Error
+	if resp.StatusCode >= http.StatusBadRequest {
+		must(w.t, json.Unmarshal(b, &e))
+	}
+	return resp.StatusCode, e
+}

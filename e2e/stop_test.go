@@ -1,0 +1,317 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+)
+
+const working = "echo half > half.txt; echo begun; while :; do sleep 1; done"
+
+func stoppable(t *testing.T, uid int) *world {
+	return asking(t, uid, subagent{name: "works", script: working}, subagent{name: "quick", script: "echo done > done.txt"})
+}
+
+// A stop ends what runs and what waits, keeps their work, and lets nothing
+// begin: not after a restart, not after a kill, until an operator lifts it.
+//
+// proves R-T10, R-D4
+func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
+	asBoth(t, func(t *testing.T, uid int) {
+		w := stoppable(t, uid)
+		question := w.waits("asks")
+		running := w.detached("works", "--source", "repo")
+		w.awaitLog(running, "begun")
+
+		var stop api.Stop
+		decode(t, w.must("stop", "--all", "--reason", "strange\npatches", "-o", "json"), &stop)
+		if stop.ID != "s-1" || stop.Scope != api.StopAll || string(stop.By) != w.me() || stop.Cancelled != 2 {
+			t.Errorf("%+v", stop)
+		}
+		for _, id := range []string{running, string(question.ID)} {
+			d := w.atEnd(id)
+			ended(t, d, api.EventCancelled, "")
+			if string(d.CancelBy) != w.me() || d.CancelWhy != "emergency stop s-1: strange\npatches" || d.Outcome == nil || d.Outcome.Patch == nil {
+				t.Errorf("%s: cancelled by %q because %q, outcome %+v", id, d.CancelBy, d.CancelWhy, d.Outcome)
+			}
+		}
+		held := func() {
+			t.Helper()
+			words := []string{"the emergency stop s-1 holds it", "bailiwick stop lift s-1", "log entry: #"}
+			w.refused(3, words, "dispatch", "run", "quick", "--source", "repo")
+			w.refused(3, words[:1], "can", w.me(), "dispatch", "quick")
+			w.refused(1, []string{"asks nothing"}, "dispatch", "answer", string(question.ID), "red")
+			if out := w.must("stop", "list"); !strings.Contains(out, "s-1") || !strings.Contains(out, `"strange\npatches"`) {
+				t.Errorf("the list says %q", out)
+			}
+			if out := w.must("principal", "show", w.me()); !strings.Contains(out, "s-1") {
+				t.Errorf("the principal is shown as %q", out)
+			}
+		}
+		held()
+		w.must("down")
+		w.must("up")
+		held()
+		kill(t, w.status().PID)
+		w.must("up")
+		held()
+
+		w.must("stop", "lift", "s-1", "--reason", "looked at")
+		ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+		w.refused(1, []string{"no stop s-1 holds"}, "stop", "lift", "s-1")
+		if out := w.must("stop", "list", "-o", "name"); out != "" {
+			t.Errorf("%q still holds", out)
+		}
+		log := w.must("audit", "list")
+		for _, want := range []string{
+			w.me() + ` engaged stop s-1, which holds all and cancels what of it is in flight: "strange\u000apatches"`, `denied by policy "stop" ("the emergency stop s-1 holds it`,
+			"stop s-1 is lifted, signed by ed25519:", `"looked at"`,
+		} {
+			if !strings.Contains(log, want) {
+				t.Errorf("the log lacks %q:\n%s", want, log)
+			}
+		}
+	})
+}
+
+// proves R-T10
+func TestAStopHoldsItsScopeAndNothingElse(t *testing.T) {
+	w := stoppable(t, 0)
+	quick := func(target string) int { return w.try("dispatch", "run", "quick", "-q", "--target", target).status }
+	w.replace(manifest, "{name: looking, executor: jail, level: full, mode: readonly}", "{name: looking, executor: jail, level: full, mode: open}")
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	first, second := w.detached("works", "--source", "repo"), w.detached("works", "--source", "repo")
+	w.awaitLog(first, "begun")
+	w.awaitLog(second, "begun")
+	w.must("stop", "--dispatch", first)
+	ended(t, w.atEnd(first), api.EventCancelled, "")
+	w.must("stop", "--target", "looking")
+	w.must("principal", "add", "agent:other")
+	w.must("stop", "--principal", "agent:other")
+	if d := w.show(second); d.State.Ended() || d.CancelBy != "" {
+		t.Errorf("what no stop is about is %s", d.State)
+	}
+	if local, looking := quick("local"), quick("looking"); local != 0 || looking != 3 {
+		t.Errorf("on local %d, on looking %d", local, looking)
+	}
+	w.refused(1, []string{"there is no target lookin", "stop --all"}, "stop", "--target", "lookin")
+	w.must("stop", "--principal", w.me())
+	ended(t, w.atEnd(second), api.EventCancelled, "")
+	if local := quick("local"); local != 3 {
+		t.Errorf("on local %d", local)
+	}
+	w.must("stop", "lift", "s-4")
+	if local, looking := quick("local"), quick("looking"); local != 0 || looking != 3 {
+		t.Errorf("on local %d, on looking %d", local, looking)
+	}
+	for _, args := range [][]string{{}, {"--all", "--target", "local"}, {"--principal", "nobody"}, {"--dispatch", "a b"}, {"--all", "--reason", strings.Repeat("x", 600)}} {
+		w.refused(1, nil, append([]string{"stop"}, args...)...)
+	}
+	w.refused(1, []string{"stop id"}, "stop", "lift", "1")
+}
+
+// Many ask and answer while a stop is engaged: by the log, which is in the
+// order of what happened, nothing is admitted behind it and everything before
+// it has ended. The control is that much was admitted before, and again behind
+// its lifting.
+//
+// proves R-T10
+func TestNothingIsAdmittedBehindAStop(t *testing.T) {
+	w := stoppable(t, 0)
+	var questions []string
+	for range 3 {
+		questions = append(questions, string(w.waits("asks").ID))
+	}
+	rush := func() (wait func()) {
+		var all sync.WaitGroup
+		for i := range 6 {
+			all.Go(func() {
+				for n := range 4 {
+					status, body := w.call(http.MethodPost, submit, "application/json", strings.NewReader(`{"subagent":"works","source":{"name":"repo"}}`))
+					if status != http.StatusAccepted && !strings.Contains(string(body), "emergency stop") {
+						t.Errorf("submission %d/%d: %d %s", i, n, status, body)
+					}
+				}
+			})
+		}
+		for _, id := range questions {
+			all.Go(func() {
+				_, _ = w.call(http.MethodPost, submit+"/"+id+"/answer", "application/json", strings.NewReader(`{"option":1,"attempt":1}`))
+			})
+		}
+		return all.Wait
+	}
+	admitted := func() (n int) {
+		return len(w.entries("--kind", "dispatch.accepted")) + len(w.entries("--kind", "dispatch.answered"))
+	}
+	before := admitted()
+	wait := rush()
+	for admitted() < before+3 { // some are in
+	}
+	w.must("stop", "--all")
+	wait()
+	at := w.entries("--kind", "stop.engaged")
+	if len(at) != 1 {
+		t.Fatalf("stops at %v", at)
+	}
+	behind := 0
+	for _, kind := range []string{"dispatch.accepted", "dispatch.answered"} {
+		behind += len(w.entries("--kind", kind, "--after", at[0]))
+	}
+	if behind != 0 {
+		t.Errorf("%d were admitted behind the stop", behind)
+	}
+	for _, d := range w.list() {
+		if d = w.atEnd(string(d.ID)); d.State == api.EventNeedsInput {
+			t.Errorf("%s still waits", d.ID)
+		}
+	}
+	w.must("stop", "lift", "s-1")
+	ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+	if n := len(w.entries("--kind", "dispatch.accepted", "--after", at[0])); n != 1 {
+		t.Errorf("%d were admitted behind its lifting", n)
+	}
+}
+
+// A service that is killed in the middle of a stop: before it is durable
+// nothing is held and nothing ended, after that everything is, by the next
+// service.
+//
+// proves R-T10, R-O6
+func TestAStopSurvivesAKillInItsMiddle(t *testing.T) {
+	for _, at := range []failpoint.Name{failpoint.StopCommit, failpoint.StopCommitted, failpoint.StopDelivered} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			k := newTrial(t, 0, 7)
+			k.manifest(subagent{name: "works", script: working}, subagent{name: "asks", script: `echo '{"question":"?"}' > .bailiwick/question.json`}, subagent{name: "quick", script: "true"})
+			k.must("catalog", "apply", "-f", k.path(manifest))
+			k.up(func() {})
+			running := k.detached("works", "--source", "repo")
+			k.awaitLog(running, "begun")
+			question := string(k.waits("asks").ID)
+			k.arm(string(at) + " 1 kill")
+			if err := k.ask(http.MethodPost, "/v1/operator/stops", api.StopRequest{Scope: api.StopAll}, nil); err == nil {
+				t.Error("the service was not killed")
+			}
+			<-k.current().ended
+			k.arm()
+			k.up(func() {})
+			var stops []api.Stop
+			if err := k.insist(http.MethodGet, "/v1/operator/stops", nil, &stops); err != nil {
+				t.Fatal(err)
+			}
+			if at == failpoint.StopCommit {
+				if d := k.show(question); len(stops) != 0 || d.State != api.EventNeedsInput || k.show(running).CancelBy != "" {
+					t.Errorf("stops %+v, %s", stops, d.State)
+				}
+				k.must("stop", "--all")
+			} else if len(stops) != 1 || stops[0].Cancelled != 2 {
+				t.Errorf("stops %+v", stops)
+			}
+			for _, id := range []string{running, question} {
+				d := k.atEnd(id)
+				ended(t, d, api.EventCancelled, "")
+				if d.CancelWhy != "emergency stop s-1" {
+					t.Errorf("%s: because %q", id, d.CancelWhy)
+				}
+			}
+			k.refused(3, []string{"emergency stop s-1"}, "dispatch", "run", "quick")
+			k.must("stop", "lift", "s-1")
+			ended(t, k.dispatch("quick"), api.EventFinished, "")
+		})
+	}
+}
+
+// The modes of a target hold whatever was granted and consented to, as the
+// programs are shipped.
+//
+// proves R-T10, R-T5
+func TestAModeBoundsWhatRunsOnItsTarget(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.init()
+	w.consent(w.me(), "irreversible")
+	tiers := []string{"observe", "reversible", "stateful", "irreversible"}
+	var subs []subagent
+	for _, tier := range tiers {
+		subs = append(subs, subagent{name: tier, script: "true", tier: tier})
+	}
+	w.manifest(subs...)
+	w.replace(manifest, "targets:\n", "targets:\n  - {name: everything, executor: jail, level: full, mode: open}\n")
+	w.replace(manifest, "targets: [local, looking], ceiling: reversible", "targets: [local, looking, everything], ceiling: irreversible")
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.up()
+	for target, highest := range map[string]string{"looking": "observe", "local": "stateful", "everything": "irreversible"} {
+		for i, tier := range tiers {
+			want := 0
+			if i > slices.Index(tiers, highest) {
+				want = 3
+			}
+			d := w.try("dispatch", "run", tier, "-q", "--target", target)
+			if d.status != want || want == 3 && !strings.Contains(d.stderr, fmt.Sprintf("target %q admits up to tier %s", target, highest)) {
+				t.Errorf("%s on %s: %s", tier, target, d)
+			}
+		}
+	}
+}
+
+// Whoever calls by a token engages no stop and lifts none, whatever it stands
+// for. The control is the same socket without it.
+//
+// proves R-T10, R-T4
+func TestNoAgentReachesAStop(t *testing.T) {
+	w := stoppable(t, 0)
+	w.must("principal", "add", "agent:claude")
+	token := strings.TrimSpace(w.must("token", "create", "agent:claude"))
+	session := w.exchange(token)
+	body, err := json.Marshal(api.StopRequest{Scope: api.StopAll})
+	must(t, err)
+	for _, c := range []struct{ method, path string }{
+		{http.MethodPost, "/v1/operator/stops"}, {http.MethodGet, "/v1/operator/stops"}, {http.MethodPost, "/v1/operator/records"}, {http.MethodGet, "/v1/operator/records/head"},
+	} {
+		status, e := w.withHandle(session.Handle, c.method, c.path, string(body))
+		if status != http.StatusForbidden || e.Code != api.CodeDenied || e.AuditEntry == nil {
+			t.Errorf("%s %s by a token: %d %+v", c.method, c.path, status, e)
+		}
+	}
+	if out := w.must("stop", "list", "--all", "-o", "name"); out != "" {
+		t.Errorf("there is %q", out)
+	}
+	if status, answer := w.call(http.MethodPost, "/v1/operator/stops", "application/json", strings.NewReader(string(body))); status != http.StatusOK {
+		t.Errorf("without a token: %d %s", status, answer)
+	}
+}
+
+// A worker that is stopped by the kernel's means does not outlast a stop for
+// ever: it has its cancel when it goes on.
+//
+// proves R-T10
+func TestAStopReachesAWorkerThatSleeps(t *testing.T) {
+	w := stoppable(t, 0)
+	id := w.detached("works", "--source", "repo")
+	w.awaitLog(id, "begun")
+	pids := w.workers()
+	if len(pids) == 0 {
+		t.Fatal("no worker")
+	}
+	for _, pid := range pids {
+		must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	w.must("stop", "--all")
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	ended(t, w.atEnd(id), api.EventCancelled, "")
+	if left, _ := filepath.Glob(w.path("state/bailiwick/dispatches/*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
