@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -125,11 +125,7 @@ func strayToken(r *http.Request) string {
 		if strings.Contains(address, api.TokenPrefix) {
 			return "the address"
 		}
-		plain, err := url.PathUnescape(address)
-		if err != nil {
-			break
-		}
-		address = plain
+		address = unescape(address)
 	}
 	for name := range r.URL.Query() { // also of another issuer's, which has no form of ours
 		if name = strings.ToLower(name); strings.HasSuffix(name, "token") || name == "authorization" {
@@ -142,4 +138,24 @@ func strayToken(r *http.Request) string {
 		}
 	}
 	return ""
+}
+
+// unescape is url.PathUnescape for whatever a caller writes: what is no escape
+// stays as it is.
+func unescape(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				out.WriteByte(byte(c))
+				i += 2
+				continue
+			}
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
 }

@@ -112,7 +112,7 @@ func FuzzStrayToken(f *testing.F) {
 		for range escapes % 3 {
 			token = url.PathEscape(strings.ReplaceAll(token, "_", "%5F"))
 		}
-		u, err := url.ParseRequestURI("/" + url.PathEscape(path) + "?x=" + url.QueryEscape(query) + token)
+		u, err := url.ParseRequestURI("/" + url.PathEscape(path) + "?x=" + url.QueryEscape(query) + "&t=" + token)
 		if err != nil {
 			return
 		}
