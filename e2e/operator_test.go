@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// terminal runs bailiwick on a terminal of its own, types what is asked for,
+// and returns how it ended and what the terminal showed.
+func (w *world) terminal(types string, args ...string) (done, string) {
+	w.t.Helper()
+	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	must(w.t, err)
+	defer control.Close() //nolint:errcheck // the test's
+	must(w.t, unix.IoctlSetPointerInt(int(control.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(control.Fd()), unix.TIOCGPTN)
+	must(w.t, err)
+	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	must(w.t, err)
+	must(w.t, tty.Chown(w.uid, w.uid))
+	cmd := w.command(filepath.Join(bin, "bailiwick"), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &out, &errs, []*os.File{tty}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty, cmd.SysProcAttr.Ctty = true, true, 3
+	must(w.t, cmd.Start())
+	must(w.t, tty.Close()) // it ends with its last process
+	var seen bytes.Buffer
+	buf := make([]byte, 4096)
+	for prompts := 0; ; {
+		n, err := control.Read(buf)
+		seen.Write(buf[:n])
+		if asked := strings.Count(seen.String(), "assphrase") + strings.Count(seen.String(), "same again"); asked > prompts && strings.HasSuffix(seen.String(), ": ") {
+			prompts = asked
+			for echoes(w.t, control) { // the prompt comes before the switch
+			}
+			_, err := control.WriteString(types + "\n")
+			must(w.t, err)
+		}
+		if err != nil { // EIO: nobody has it open any more
+			break
+		}
+	}
+	err = cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		w.t.Fatal(err)
+	}
+	return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}, seen.String()
+}
+
+func echoes(t testing.TB, control *os.File) bool {
+	st, err := unix.IoctlGetTermios(int(control.Fd()), unix.TCGETS)
+	must(t, err)
+	return st.Lflag&unix.ECHO != 0
+}
+
+const phrase = "correct horse battery"
+
+// A program without a terminal decides nothing, whatever it has in its
+// environment and on its standard input, and however it calls. The control is
+// a person at a terminal.
+//
+// proves R-B9, R-T5
+func TestAProgramWithoutATerminalDecidesNothing(t *testing.T) {
+	asBoth(t, func(t *testing.T, uid int) {
+		w := newWorld(t, uid)
+		w.repository("repo", map[string]string{"a.txt": "one\n"})
+		if d, seen := w.terminal(phrase, "init", w.path("project")); d.status != 0 || strings.Contains(seen, phrase) {
+			t.Fatalf("%s\n%s", d, seen)
+		}
+		w.manifest(subagent{name: "edit", script: "echo done > done.txt"})
+		if d, seen := w.terminal(phrase, "catalog", "apply", "-f", w.path(manifest)); d.status != 0 {
+			t.Fatalf("%s\n%s", d, seen)
+		}
+		w.up()
+		hint := "bailiwick ceiling set " + w.me() + " reversible"
+		w.refused(3, []string{"the operator has consented to tier observe for " + w.me(), hint}, "dispatch", "run", "edit", "--source", "repo")
+
+		for _, name := range []string{"BAILIWICK_PASSPHRASE", "PASSPHRASE", "AGE_PASSPHRASE", "SSH_ASKPASS", "BAILIWICK_OPERATOR_PASSPHRASE"} {
+			w.env = append(w.env, name+"="+phrase)
+		}
+		nothing := func(d done) {
+			t.Helper()
+			if d.status != 4 || !strings.Contains(d.stderr, "no terminal to ask for a passphrase on") || d.stdout != "" {
+				t.Errorf("%s", d)
+			}
+		}
+		withInput := func(args ...string) done {
+			cmd := w.command(filepath.Join(bin, "bailiwick"), args...)
+			var out, errs bytes.Buffer
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(strings.Repeat(phrase+"\n", 3)), &out, &errs
+			if cmd.SysProcAttr == nil {
+				cmd.SysProcAttr = &syscall.SysProcAttr{}
+			}
+			cmd.SysProcAttr.Setsid = true // whatever terminal the tests have
+			_ = cmd.Run()
+			return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+		}
+		w.must("stop", "--principal", w.me()) // needs none
+		for _, args := range [][]string{
+			{"ceiling", "set", w.me(), "irreversible"}, {"principal", "add", "agent:claude"}, {"stop", "lift", "s-1"},
+		} {
+			nothing(withInput(args...))
+		}
+		if n := len(w.entries("--kind", "operator.recorded")); n != 0 {
+			t.Errorf("%d decisions are in the log", n)
+		}
+		w.refused(3, []string{"emergency stop s-1"}, "dispatch", "run", "edit", "--source", "repo")
+
+		if d, _ := w.terminal("wrong horse battery", "stop", "lift", "s-1"); d.status != 4 || !strings.Contains(d.stderr, "the passphrase is wrong") {
+			t.Errorf("a wrong passphrase: %s", d)
+		}
+		for _, c := range []struct {
+			words string
+			args  []string
+		}{
+			{"Lift the emergency stop s-1", []string{"stop", "lift", "s-1"}},
+			{"acting up to the tier REVERSIBLE", []string{"ceiling", "set", w.me(), "reversible", "--reason", "ok\nprincipal x"}},
+		} {
+			d, seen := w.terminal(phrase, c.args...)
+			if d.status != 0 || !strings.Contains(seen, c.words) || strings.Contains(seen, phrase) || strings.Contains(seen, "\nprincipal x") {
+				t.Errorf("%s\nthe terminal shows %q", d, seen)
+			}
+		}
+		ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	})
+}
+
+// What is not raised by hand stays at observe, for everybody; what was lowered
+// counts at once; and all of it outlasts the service.
+//
+// proves R-T5
+func TestEverybodyObservesUntilAnOperatorConsentsToMore(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.manifest(subagent{name: "edit", script: "echo x > x.txt"}, subagent{name: "look", script: "true", tier: "observe"})
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.up()
+	edit := func() int { return w.try("dispatch", "run", "edit", "-q", "--source", "repo").status }
+	look := func() int { return w.try("dispatch", "run", "look", "-q").status }
+	for i, c := range []struct {
+		set          string
+		edits, looks int
+	}{{"", 3, 0}, {"reversible", 0, 0}, {"observe", 3, 0}, {"irreversible", 0, 0}} {
+		if c.set != "" {
+			w.must("ceiling", "set", w.me(), c.set)
+		}
+		for range 2 {
+			if e, l := edit(), look(); e != c.edits || l != c.looks {
+				t.Errorf("step %d: edit %d, look %d", i, e, l)
+			}
+			w.must("down")
+			w.must("up")
+		}
+	}
+	for _, args := range [][]string{{w.me(), "everything"}, {w.me(), "Observe"}, {"me", "observe"}, {"agent:nobody", "observe"}} {
+		w.refused(1, nil, append([]string{"ceiling", "set"}, args...)...)
+	}
+	w.refused(1, []string{"principal agent:nobody is not known", "bailiwick principal add agent:nobody"}, "ceiling", "set", "agent:nobody", "observe")
+}
+
+// A token is shown once and kept nowhere; it ends when it is revoked or
+// rotated.
+//
+// proves R-T4
+func TestATokenIsShownOnceAndEndsWhenItIsTakenBack(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "true"})
+	w.up()
+	w.refused(1, []string{"principal agent:claude is not known", "bailiwick principal add agent:claude"}, "token", "create", "agent:claude")
+	w.refused(1, []string{"the operating system says"}, "token", "create", w.me())
+	w.must("principal", "add", "agent:claude")
+	w.refused(1, []string{"known already"}, "principal", "add", "agent:claude")
+
+	d := w.try("token", "create", "agent:claude", "--expires", "30d", "--reason", "the first")
+	text := strings.TrimSuffix(d.stdout, "\n")
+	if d.status != 0 || api.CheckToken(text) != nil || strings.Contains(d.stderr, text) || !strings.Contains(d.stderr, "shown this once") {
+		t.Fatal(d)
+	}
+	if s := w.exchange(text); s.Principal != "agent:claude" || s.Ceiling != api.Observe {
+		t.Errorf("%+v", s)
+	}
+	var made struct {
+		ID          api.TokenID
+		Token, File string
+		ExpiresAt   time.Time
+	}
+	file := w.path("second.token")
+	decode(t, w.must("token", "create", "agent:claude", "--out", file, "-o", "json"), &made)
+	second, err := os.ReadFile(file)
+	must(t, err)
+	info, err := os.Stat(file)
+	must(t, err)
+	if made.Token != "" || made.File != file || info.Mode().Perm() != 0o600 || api.CheckToken(strings.TrimSpace(string(second))) != nil || time.Until(made.ExpiresAt) < 89*24*time.Hour {
+		t.Errorf("%+v, mode %v, %q", made, info.Mode(), second)
+	}
+	w.refused(1, []string{"there is such a file", "nothing is ever overwritten"}, "token", "create", "agent:claude", "--out", file)
+	w.refused(1, []string{"want --out", "--out"}[1:], "token", "create", "agent:claude", "-o", "name")
+	w.refused(1, []string{"--expires"}, "token", "create", "agent:claude", "--expires", "1s")
+	if _, err := os.Stat(w.path("third.token")); w.try("token", "create", "agent:nobody", "--out", w.path("third.token")).status != 1 || !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a file is left where no token came of it")
+	}
+	for _, dir := range []string{"state", "data", "config", "run", "home", "tmp"} {
+		must(t, filepath.WalkDir(w.path(dir), func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			if err == nil && (bytes.Contains(b, []byte(text)) || bytes.Contains(b, bytes.TrimSpace(second))) {
+				t.Errorf("a token is in %s", path)
+			}
+			return err
+		}))
+	}
+	if out := w.must("token", "list"); strings.Contains(out, "bwt_") || strings.Count(out, "active") != 2 {
+		t.Errorf("the list says %q", out)
+	}
+
+	ids := strings.Fields(w.must("token", "list", "-o", "name"))
+	rotated := strings.TrimSpace(w.must("token", "rotate", ids[0]))
+	w.must("token", "revoke", string(made.ID))
+	for name, c := range map[string]struct {
+		token string
+		good  bool
+	}{"rotated away": {text, false}, "in its place": {rotated, true}, "revoked": {strings.TrimSpace(string(second)), false}} {
+		body, err := json.Marshal(api.SessionRequest{Token: c.token})
+		must(t, err)
+		status, answer := w.call("POST", "/v1/session", "application/json", bytes.NewReader(body))
+		if (status == 200) != c.good || !c.good && status != 401 {
+			t.Errorf("%s: %d %s", name, status, answer)
+		}
+	}
+	w.refused(1, []string{"was revoked at"}, "token", "revoke", string(made.ID))
+	w.refused(1, []string{"there is no token t-aaaaaaaaaaaa"}, "token", "rotate", "t-aaaaaaaaaaaa")
+	if d := w.refused(1, []string{"that is a token itself", "bailiwick token list"}, "token", "revoke", rotated); strings.Contains(d.stderr, rotated[:20]) {
+		t.Errorf("the refusal shows it: %s", d)
+	}
+	if out := w.must("principal", "show", "agent:claude"); !strings.Contains(out, "an operator added it") || !strings.Contains(out, "revoked at") {
+		t.Errorf("shown as %q", out)
+	}
+	if out := w.must("principal", "list", "-o", "name"); out != "agent:claude\n"+w.me()+"\n" {
+		t.Errorf("the principals are %q", out)
+	}
+}
