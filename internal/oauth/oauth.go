@@ -160,7 +160,8 @@ func checkForm(text string) error {
 		return fmt.Errorf("%d bytes, more than %d", len(text), maxToken)
 	}
 	parts := strings.Split(text, ".")
-	if len(parts) != 3 {
+	// Decoders of base64 skip line breaks, so that a token had many spellings.
+	if len(parts) != 3 || strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" {
 		return errors.New("not a signed JWT")
 	}
 	for _, part := range parts[:2] {
