@@ -201,9 +201,9 @@ func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Dec
 	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
 		now, ok, err := load(tx, r.record.ID)
 		if err == nil {
-			err = s.unstopped(tx, n.manifest.Principal, n.manifest.Target, n.manifest.ID)
+			err = s.stillBound(tx, n.manifest)
 		}
-		if _, stopped := errors.AsType[*stoppedError](err); stopped {
+		if _, stopped := errors.AsType[*overtakenError](err); stopped {
 			return err
 		}
 		if err != nil || !ok || now.record.Attempt != asked || now.record.State != api.EventNeedsInput || now.record.CancelBy != "" {

@@ -19,6 +19,9 @@ type Caller struct {
 type Registry interface {
 	// Consent returns the highest tier that was consented to for p.
 	Consent(p api.Principal) api.Tier
+	// ConsentIn returns the same for the transaction that would make something
+	// happen.
+	ConsentIn(tx *store.Tx, p api.Principal) (api.Tier, error)
 	// Known reports whether anything was decided about p.
 	Known(p api.Principal) bool
 	stops

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -137,31 +137,39 @@ func (s *Service) tell(ctx context.Context, held []row) {
 	}
 }
 
-// stoppedError says that stops were engaged after a decision was made and
-// before it was durable.
-type stoppedError struct{ ids []string }
+// overtakenError says that stops were engaged, or that consent was taken back,
+// after a decision was made and before it was durable.
+type overtakenError struct {
+	stops   []string
+	consent api.Tier
+}
 
-func (e *stoppedError) Error() string { return fmt.Sprintf("held by %s", strings.Join(e.ids, ", ")) }
+func (e *overtakenError) Error() string { return "overtaken by what an operator decided" }
 
-// unstopped refuses, in the transaction that would admit it, what a stop holds.
-func (s *Service) unstopped(tx *store.Tx, p api.Principal, target api.Name, id api.DispatchID) error {
-	ids, err := s.cfg.Registry.StopsIn(tx, p, target, id)
-	if err == nil && len(ids) > 0 {
-		err = &stoppedError{ids}
+// stillBound refuses, in the transaction that would admit it, what a stop holds
+// or what goes further than is consented to by then.
+func (s *Service) stillBound(tx *store.Tx, m record.Manifest) error {
+	ids, err := s.cfg.Registry.StopsIn(tx, m.Principal, m.Target, m.ID)
+	if err != nil {
+		return err
+	}
+	consent, err := s.cfg.Registry.ConsentIn(tx, m.Principal)
+	if err == nil && (len(ids) > 0 || consent < m.Ceiling) {
+		err = &overtakenError{ids, consent}
 	}
 	return err
 }
 
-// decideAgain denies what a stop overtook, as policy words it.
+// decideAgain denies what was overtaken, as policy words it.
 func (s *Service) decideAgain(ctx context.Context, a *ask, overtook error) error {
-	held, ok := errors.AsType[*stoppedError](overtook)
+	now, ok := errors.AsType[*overtakenError](overtook)
 	if !ok {
 		return overtook
 	}
-	a.stops = held.ids
+	a.stops, a.consent = now.stops, now.consent
 	d := a.page.engine.Decide(a.policyRequest())
-	if d.Allowed() {
-		return fmt.Errorf("policy allows what is %w", overtook)
+	if d.Allowed() { // its manifest was made for a higher ceiling
+		return s.invalid(ctx, a.principal, api.Errorf(api.CodeConflict, "the ceiling of %s was lowered to %s at this moment; nothing was done", a.principal, now.consent).WithHint("ask again"))
 	}
 	return s.deny(ctx, a, d)
 }

@@ -29,8 +29,13 @@ grants:
   - {principal: "local:ann", subagents: [edit], targets: [local, other]}
 `
 
-// newStopGate is a gate with a catalog.
 func newStopGate(t *testing.T) gate {
+	t.Helper()
+	return newCatalogGate(t, stopManifest)
+}
+
+// newCatalogGate is a gate with a catalog.
+func newCatalogGate(t *testing.T, manifest string) gate {
 	t.Helper()
 	g := newGate(t)
 	g.cfg.Dirs.Data = t.TempDir()
@@ -48,7 +53,7 @@ func newStopGate(t *testing.T) gate {
 	cat, err := deploy.Create(deploy.Config{Dir: g.cfg.Dirs.Catalog(), TrustRoot: root, Now: time.Now})
 	must(err)
 	file := filepath.Join(t.TempDir(), "bailiwick.yaml")
-	must(os.WriteFile(file, []byte(stopManifest), 0o600))
+	must(os.WriteFile(file, []byte(manifest), 0o600))
 	m, err := deploy.Load(t.Context(), file)
 	must(err)
 	plan, err := cat.Plan(t.Context(), m, deploy.Options{})

@@ -323,7 +323,7 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 		case ok:
 			return errTaken
 		}
-		if err := s.unstopped(tx, m.Principal, m.Target, m.ID); err != nil {
+		if err := s.stillBound(tx, m); err != nil {
 			return err
 		}
 		return insert(tx, r)

@@ -163,6 +163,7 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (
 	if err != nil {
 		return api.OperatorReceipt{}, err
 	}
+	r.pending.Store(next)
 	seq, err := r.cfg.Ledger.Record(ctx, entry(by, v, next), func(tx *store.Tx) error {
 		if v.record.Verb == api.VerbStopLift {
 			if err := liftable(tx, v.record.Stop); err != nil {

@@ -59,9 +59,10 @@ type Config struct {
 type Registry struct {
 	cfg Config
 
-	adding sync.Mutex                // one record at a time
-	root   string                    // digest of the keys that the chain was verified by; guarded by adding
-	state  atomic.Pointer[situation] // what follows from the chain; replaced whole
+	adding  sync.Mutex                // one record at a time
+	root    string                    // digest of the keys that the chain was verified by; guarded by adding
+	pending atomic.Pointer[situation] // what follows once the record is durable that was handed in last; nil before the first
+	state   atomic.Pointer[situation] // what follows from the chain; replaced whole
 
 	engaging sync.Mutex                 // one stop at a time
 	stops    atomic.Pointer[[]api.Stop] // all that were ever engaged, in order; replaced whole
@@ -87,6 +88,22 @@ func (r *Registry) Head() api.OperatorHead {
 // Consent returns the highest tier that an operator has consented to for p:
 // observe unless one was recorded.
 func (r *Registry) Consent(p api.Principal) api.Tier { return r.state.Load().ceilings[p] }
+
+// ConsentIn is Consent in a transaction: no record that comes before its end
+// in the log says otherwise.
+func (r *Registry) ConsentIn(tx *store.Tx, p api.Principal) (api.Tier, error) {
+	s, next := r.state.Load(), r.pending.Load()
+	if next != nil && next.number > s.number {
+		var durable int
+		if err := tx.Get("SELECT count(*) FROM operator_record WHERE number = ?", store.Args{int64(next.number)}, &durable); err != nil { //nolint:gosec // G115: numbers count up from 1
+			return api.Observe, err
+		}
+		if durable == 1 { // and Add is about to say so
+			s = next
+		}
+	}
+	return s.ceilings[p], nil
+}
 
 // Authenticate returns whose token it is. Where it is refused the id is that
 // of the token, if it is one that was ever made here.

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base32"
 	"path/filepath"
@@ -407,5 +408,49 @@ func TestARecordThatCannotBeWrittenIsNotInForce(t *testing.T) {
 	}
 	if got := o.registry.Head().Number; got != 1 {
 		t.Errorf("the head is %d", got)
+	}
+}
+
+// In a transaction consent is what the records before it say, also in the
+// moment between a record's commit and the end of Add.
+//
+// proves R-T5
+func TestConsentInATransactionIsThatOfTheRecordsBeforeIt(t *testing.T) {
+	o := newOffice(t)
+	tierOf := func(number uint64) api.Tier { return api.Tier(number % 3) }
+	done := make(chan struct{})
+	looks := make(chan int)
+	go func() {
+		n := 0
+		defer func() { looks <- n }()
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := o.store.Update(context.Background(), func(tx *store.Tx) error {
+				var newest uint64
+				if err := tx.Get("SELECT coalesce(max(number), 0) FROM operator_record", nil, &newest); err != nil {
+					return err
+				}
+				got, err := o.registry.ConsentIn(tx, "local:ann")
+				if want := tierOf(newest); err == nil && got != want {
+					t.Errorf("behind record %d consent is %s, want %s", newest, got, want)
+				}
+				n++
+				return err
+			}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for range 300 {
+		o.ceiling("local:ann", tierOf(o.registry.Head().Number+1))
+	}
+	close(done)
+	if n := <-looks; n < 100 {
+		t.Errorf("positive control: only %d looks", n)
 	}
 }
