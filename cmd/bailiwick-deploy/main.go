@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -36,6 +37,11 @@ func run() int {
 	}
 	if host, err := os.Hostname(); err == nil {
 		cfg.Host = host
+	}
+	if self, err := os.Executable(); err == nil {
+		if self, err = filepath.EvalSymlinks(self); err == nil {
+			cfg.Beside = filepath.Dir(self)
+		}
 	}
 	return deploycli.Run(ctx, cfg, os.Args[1:])
 }

@@ -137,7 +137,7 @@ Stop:     bailiwick stop --all`,
 		t.elsewhere("doctor", "Check this machine and say what to mend", "bailiwickd", "doctor"),
 		t.downCommand(), t.statusCommand(), t.versionCommand(),
 		t.dispatchCommand(), t.canCommand(), t.auditCommand(), t.gcCommand(),
-		t.principalCommand(), t.tokenCommand(), t.ceilingCommand(), t.stopCommand(),
+		t.principalCommand(), t.tokenCommand(), t.ceilingCommand(), t.stopCommand(), t.mcpCommand(),
 	)
 	return root
 }

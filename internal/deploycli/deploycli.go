@@ -34,6 +34,7 @@ type Config struct {
 	Login          string // who is running it, as api.LocalLogin says it
 	Host           string // where
 	Colour         bool   // the standard output is a terminal that shows colour
+	Beside         string // folder of this executable; empty: not known
 	Version        string
 }
 

@@ -88,6 +88,9 @@ func (p *program) init(ctx context.Context, dir string, plain bool) error {
 		}
 	})
 	p.say("Next: read %s, then run: bailiwick catalog plan -f %s", filepath.Join(dir, manifestName), filepath.Join(dir, manifestName))
+	if p.Beside != "" {
+		p.say("For other AI clients: bailiwick mcp config --client codex|opencode|gemini|cursor. For Claude Code:\n  claude mcp add bailiwick -- %s", visible(filepath.Join(p.Beside, "bailiwick-mcp")))
+	}
 	return err
 }
 

@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A person sees the tools that a client gets, and what to tell the client; what
+// is printed for it starts a server that works.
+func TestAPersonSeesTheToolsAndSetsAClientUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	if got := strings.Fields(w.must("mcp", "tools", "-o", "name")); !slices.Equal(got, theNine()) {
+		t.Errorf("mcp tools -o name prints %q", got)
+	}
+	var tools []mcpTool
+	decode(t, w.must("mcp", "tools", "-o", "json"), &tools)
+	if !slices.Equal(names(tools), theNine()) || !json.Valid(tools[0].OutputSchema) {
+		t.Errorf("mcp tools -o json prints %q", names(tools))
+	}
+	if text := w.must("mcp", "tools"); strings.Count(text, "\n") != 10 {
+		t.Errorf("mcp tools prints %s", text)
+	}
+	d := w.try("init", "--insecure-unencrypted", w.path("project"))
+	if last := lastLine(d.stderr); d.status != 0 || last != "  claude mcp add bailiwick -- "+mcpProgram() {
+		t.Errorf("init ends with %q: %s", last, d)
+	}
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.consent(w.me(), "reversible")
+	w.manifest(subagent{name: "edit", script: "echo two > a.txt"})
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	// Before there is a service it is where one will be.
+	before := w.must("mcp", "config", "--client", "cursor")
+	w.up()
+	for _, client := range []string{"claude-code", "codex", "opencode", "gemini", "cursor"} {
+		var c struct {
+			Client, File, Config string
+			Command              []string
+		}
+		decode(t, w.must("mcp", "config", "--client", client, "-o", "json"), &c)
+		if c.Client != client || c.File == "" || w.must("mcp", "config", "--client", client) != c.Config {
+			t.Errorf("%s: %+v", client, c)
+		}
+		if client == "cursor" && c.Config != before {
+			t.Errorf("with a service the configuration is %s, before it was %s", c.Config, before)
+		}
+		// A client hands on next to nothing of its environment.
+		other := *w
+		other.env = []string{"HOME=" + w.path("home"), "PATH=/usr/bin:/bin"}
+		s := other.mcpOf(c.Command[0], mcpNovember, nil, c.Command[1:]...)
+		s.ok("bailiwick_subagents_list", members{}, new(any))
+	}
+	w.refused(1, []string{"claude-code", "codex"}, "mcp", "config", "--client", "word")
+	w.refused(1, []string{"token create"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("gone"))
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return lines[len(lines)-1]
+}
