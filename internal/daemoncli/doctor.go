@@ -128,15 +128,17 @@ func (t *tree) modeCheck(ctx context.Context) []check {
 		}
 		c := check{name: reach.name, advice: true, found: reach.path + " can be changed by every program of this account"}
 		if reach.path == t.Dirs.DeployKey() {
-			c = keyCheck(ctx, reach.path)
+			c = keyCheck(ctx, reach.name, reach.path, "can sign a catalog", "make one with a passphrase: bailiwick key create")
 		}
 		out = append(out, c)
 	}
-	return out
+	return append(out, t.reachChecks(ctx)...)
 }
 
-func keyCheck(ctx context.Context, path string) check {
-	c := check{name: "deploy key", advice: true}
+// keyCheck says whether a key can be used by whoever can read its file, and
+// what for.
+func keyCheck(ctx context.Context, name, path, power, fix string) check {
+	c := check{name: name, advice: true}
 	_, err := seal.OpenSigner(ctx, path, nil)
 	switch {
 	case errors.Is(err, seal.ErrPassphrase):
@@ -144,7 +146,7 @@ func keyCheck(ctx context.Context, path string) check {
 	case err != nil:
 		c.found = err.Error()
 	default:
-		c.found, c.fix = path+" is not encrypted: every program of this account can sign a catalog", "make one with a passphrase: bailiwick key create"
+		c.found, c.fix = path+" is not encrypted: every program of this account "+power, fix
 	}
 	return c
 }

@@ -79,7 +79,12 @@ func (p *program) command() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", "", "where catalog/ and trust.json are (default $XDG_DATA_HOME/bailiwick)")
 	root.PersistentFlags().StringArrayVar(&p.keys, "key", nil, "key to sign with; may be given several times (default $XDG_CONFIG_HOME/bailiwick/deploy.key, and operator.key for operator)")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.Dirs.Check() }
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if err := shield(); err != nil {
+			return fmt.Errorf("this program cannot be shielded from others of the account: %w", err)
+		}
+		return p.Dirs.Check()
+	}
 	root.AddCommand(p.initCommand(), p.keyCommand(), p.catalogCommand(), p.operatorCommand())
 	return root
 }
