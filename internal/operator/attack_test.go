@@ -155,7 +155,7 @@ func (o *office) signBytes(payload []byte) []byte {
 }
 
 // edit changes an envelope and leaves it in canonical form.
-func edit(t *testing.T, envelope []byte, change func(map[string]any)) []byte {
+func edit(t testing.TB, envelope []byte, change func(map[string]any)) []byte {
 	t.Helper()
 	var e map[string]any
 	if err := json.Unmarshal(envelope, &e); err != nil {

@@ -20,7 +20,7 @@ import (
 // office is a service's registry with an operator who has a key, and a clock
 // that stands still.
 type office struct {
-	t        *testing.T
+	t        testing.TB
 	dir      string
 	now      time.Time
 	store    *store.Store
@@ -30,7 +30,7 @@ type office struct {
 	operator seal.Signer
 }
 
-func newSigner(t *testing.T) seal.Signer {
+func newSigner(t testing.TB) seal.Signer {
 	t.Helper()
 	s, err := seal.NewEphemeral()
 	if err != nil {
@@ -39,7 +39,7 @@ func newSigner(t *testing.T) seal.Signer {
 	return s
 }
 
-func newOffice(t *testing.T) *office {
+func newOffice(t testing.TB) *office {
 	t.Helper()
 	o := &office{t: t, dir: t.TempDir(), now: time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC), operator: newSigner(t), service: newSigner(t).KeyID()}
 	o.root(o.operator)
