@@ -122,10 +122,7 @@ func (s *Server) await(ctx context.Context, c *call, id api.DispatchID, seconds 
 	begun := s.cfg.Now()
 	until := begun.Add(time.Duration(seconds) * time.Second)
 	for {
-		left := until.Sub(s.cfg.Now())
-		if left < 0 {
-			left = 0
-		}
+		left := max(0, until.Sub(s.cfg.Now()))
 		d, err = ask(ctx, c, func(rt client.Runtime) (api.Dispatch, error) { return rt.Describe(ctx, id, min(left, lookTime)) })
 		if err != nil || d.State.Ended() || left == 0 {
 			return d, err

@@ -31,15 +31,10 @@ type envelope struct {
 	Error   json.RawMessage `json:"error"`
 }
 
-// checkMessage refuses, before the SDK sees it, what two readers could
-// understand differently and what is no single JSON-RPC message. The error is a
-// *jsonrpc.Error; refusalOf makes the answer of it.
-func checkMessage(raw []byte) error {
-	_, err := readMessage(raw)
-	return err
-}
-
-// readMessage is checkMessage, and returns the message in its one spelling.
+// readMessage refuses, before the SDK sees it, what two readers could understand
+// differently and what is no single JSON-RPC message, and returns the message
+// in its one spelling. The error is a *jsonrpc.Error; refusalOf makes the answer
+// of it.
 func readMessage(raw []byte) ([]byte, error) {
 	if len(raw) > maxMessage {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
@@ -111,7 +106,7 @@ func validID(id json.RawMessage) bool {
 
 func refuse(code int64, message string) error { return &jsonrpc.Error{Code: code, Message: message} }
 
-// refusalOf is the answer to a message that checkMessage refused. It has the
+// refusalOf is the answer to a message that readMessage refused. It has the
 // id of the message where that is certain, so that nobody waits for it.
 func refusalOf(raw []byte, err error) []byte {
 	var wire *jsonrpc.Error

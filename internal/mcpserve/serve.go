@@ -81,7 +81,7 @@ func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	err = session.Wait()
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
-		return nil // whoever ended it knows
+		return nil //nolint:nilerr // whoever ended it knows
 	}
 	return err
 }

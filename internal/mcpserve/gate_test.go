@@ -1,0 +1,111 @@
+package mcpserve
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"pgregory.net/rapid"
+
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+// What passes is one message that everybody reads alike, and reads as the SDK
+// does; what does not is answered by JSON with a number.
+func FuzzReadMessage(f *testing.F) {
+	for _, s := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"x","arguments":{}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{}]`, `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":null,"method":"ping"}`, `{"id":1,"id":2}`, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"consentCeiling":1}}`, "\xff", `{"a":"\ud800"}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		text, err := readMessage(raw)
+		if err != nil {
+			var wire *jsonrpc.Error
+			var answer struct {
+				ID    json.RawMessage
+				Error struct{ Code int64 }
+			}
+			if !errors.As(err, &wire) || json.Unmarshal(refusalOf(raw, err), &answer) != nil || answer.Error.Code != wire.Code || wire.Code == 0 {
+				t.Fatalf("%q is refused by %v and answered by %s", raw, err, refusalOf(raw, err))
+			}
+			return
+		}
+		again, err := canon.Canonicalize(raw)
+		if err != nil || !bytes.Equal(text, again) {
+			t.Fatalf("%q passes as %q", raw, text)
+		}
+		msg, err := jsonrpc.DecodeMessage(text)
+		if err != nil {
+			t.Fatalf("%q passes, and the SDK says %v", raw, err)
+		}
+		var e envelope
+		if err := json.Unmarshal(text, &e); err != nil {
+			t.Fatal(err)
+		}
+		switch msg := msg.(type) {
+		case *jsonrpc.Request:
+			if e.Method == nil || msg.Method != *e.Method || msg.IsCall() != (e.ID != nil) {
+				t.Fatalf("%q is another request to the SDK", raw)
+			}
+			if msg.IsCall() && !slices.Contains(methods(), msg.Method) {
+				t.Fatalf("%q passes", raw)
+			}
+		case *jsonrpc.Response:
+			if e.Method != nil {
+				t.Fatalf("%q is an answer to the SDK", raw)
+			}
+		}
+	})
+}
+
+// Lines are found whatever pieces they come in; one that is too long is passed
+// over, and the next is whole.
+func TestLinesAreFoundInWhateverPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 2, 4095, 4096, 4097, 65536, maxMessage - 1, maxMessage, maxMessage + 1, maxMessage + 5, 2 * maxMessage}), 1, 6).Draw(t, "sizes")
+		end := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "end")
+		last := rapid.Bool().Draw(t, "last line ends")
+		var in bytes.Buffer
+		for i, n := range sizes {
+			in.WriteString(strings.Repeat(string(rune('a'+i)), n))
+			if last || i < len(sizes)-1 {
+				in.WriteString(end)
+			}
+		}
+		var source io.Reader = bytes.NewReader(in.Bytes())
+		if rapid.Bool().Draw(t, "halves") {
+			source = iotest.HalfReader(source)
+		}
+		r := bufio.NewReaderSize(source, 4096)
+		for i, n := range sizes {
+			if !last && i == len(sizes)-1 && n == 0 {
+				break // nothing at all
+			}
+			text, err := readLine(r)
+			text = bytes.TrimRight(text, "\r\n")
+			switch {
+			case n > maxMessage+2 && !errors.Is(err, errTooLong):
+				t.Fatalf("line %d of %d bytes: %d bytes, %v", i, n, len(text), err)
+			case n <= maxMessage && (err != nil || string(text) != strings.Repeat(string(rune('a'+i)), n)):
+				t.Fatalf("line %d of %d bytes: %d bytes, %v", i, n, len(text), err)
+			case n > maxMessage && err == nil:
+				if _, err := readMessage(text); err == nil {
+					t.Fatalf("line %d of %d bytes passes", i, n)
+				}
+			}
+		}
+		if _, err := readLine(r); !errors.Is(err, io.EOF) {
+			t.Fatalf("behind the last line: %v", err)
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package mcpserve
+
+import (
+	"bytes"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Pages put together are the content, no page cuts a character of a text, and
+// each has something unless nothing is left.
+func TestPagesPutTogetherAreTheContent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := []byte(rapid.StringOf(rapid.RuneFrom([]rune("aé✓😀\n\x00"))).Draw(t, "text"))
+		text := true
+		if rapid.Bool().Draw(t, "bytes") {
+			whole = rapid.SliceOf(rapid.Byte()).Draw(t, "whole")
+			text = false
+		}
+		size := rapid.IntRange(4, 9).Draw(t, "page") // a character is at most 4
+		var got []byte
+		for at := 0; at < len(whole); {
+			part := whole[at:min(at+size, len(whole))]
+			var c content
+			n := c.fill(part, at+len(part) < len(whole))
+			if n == 0 {
+				t.Fatalf("no progress at %d of %q", at, whole)
+			}
+			at += n
+			if c.Text != nil {
+				got = append(got, *c.Text...)
+				continue
+			}
+			if text {
+				t.Fatalf("%q of a text is %+v", part, c)
+			}
+			b, err := base64.StdEncoding.DecodeString(c.Base64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, b...)
+		}
+		if !bytes.Equal(got, whole) {
+			t.Fatalf("the pages are %q, the content %q", got, whole)
+		}
+	})
+}
+
+// A cursor is good for the dispatch and the view that it was given for.
+func TestACursorIsForOneViewOfOneDispatch(t *testing.T) {
+	c := cursor{Dispatch: "d-one", Attempt: 2, View: viewOutputs, File: 3, Offset: 77}
+	text, err := c.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := cursorOf(text, "d-one", viewOutputs); err != nil || got != c {
+		t.Errorf("it reads %+v, %v", got, err)
+	}
+	for what, err := range map[string]error{
+		"another dispatch": second(cursorOf(text, "d-two", viewOutputs)), "another view": second(cursorOf(text, "d-one", viewPatch)),
+		"half of it": second(cursorOf(text[:len(text)/2], "d-one", viewOutputs)), "nothing": second(cursorOf("!", "d-one", viewOutputs)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "cursor") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func second(_ cursor, err error) error { return err }
+
+func FuzzCursor(f *testing.F) {
+	good, err := cursor{Dispatch: "d-one", Attempt: 1, View: viewLogs, Offset: 1}.text()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"a":1,"d":"d-one","o":-1,"v":"logs"}`)))
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := cursorOf(text, "d-one", viewLogs)
+		if err != nil {
+			return
+		}
+		if c.Attempt < 1 || c.Offset < 0 || c.File < 0 || c.Dispatch != "d-one" || c.View != viewLogs {
+			t.Fatalf("%q is %+v", text, c)
+		}
+		if again, err := c.text(); err != nil || again != text {
+			t.Fatalf("%q has another spelling, %q", text, again)
+		}
+	})
+}
+
+func TestALongListIsCutAndCounted(t *testing.T) {
+	many := make([]api.FileChange, 1000)
+	for i := range many {
+		many[i].Path = strings.Repeat("x", 10)
+	}
+	size := func(f api.FileChange) int { return len(f.Path) }
+	if kept, left := firstFew(many, size); len(kept) != pageFiles || left != 900 {
+		t.Errorf("%d and %d", len(kept), left)
+	}
+	many[3].Path = strings.Repeat("x", pageBytes)
+	if kept, left := firstFew(many, size); len(kept) != 3 || left != 997 {
+		t.Errorf("%d and %d", len(kept), left)
+	}
+	if kept, left := firstFew(many[:2], size); len(kept) != 2 || left != 0 {
+		t.Errorf("%d and %d", len(kept), left)
+	}
+}

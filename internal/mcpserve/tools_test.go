@@ -1,0 +1,153 @@
+package mcpserve
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// frozen is a server without a service, whose clock stands.
+func frozen(t testing.TB) *Server {
+	t.Helper()
+	s, err := New(Config{
+		Conn: client.New(client.Config{Socket: filepath.Join(t.TempDir(), "none.sock")}),
+		Now:  func() time.Time { return time.Unix(1_800_000_000, 0) }, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What an AI sees of each tool is in a file of its own: a change of it is seen
+// where changes are reviewed.
+//
+// proves R-B2, R-T8
+func TestWhatAnAISeesIsAsWrittenDown(t *testing.T) {
+	s := frozen(t)
+	var got []string
+	for _, tool := range s.tools {
+		b, err := json.Marshal(tool.definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		if err := json.Indent(&text, b, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		text.WriteByte('\n')
+		name := tool.definition.Name
+		got = append(got, name+".json")
+		file := filepath.Join("testdata/tools", name+".json")
+		if *update {
+			if err := os.WriteFile(file, text.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, text.Bytes()) {
+			t.Errorf("%s is not what is in %s; if that is meant, run: go test ./internal/mcpserve -run AsWrittenDown -update", name, file)
+		}
+	}
+	if !slices.Equal(got, suffixed(Names())) {
+		t.Errorf("the tools are %q", got)
+	}
+	files, err := filepath.Glob("testdata/tools/*")
+	if err != nil || len(files) != len(Names()) {
+		t.Errorf("the files are %q, %v", files, err)
+	}
+}
+
+func suffixed(names []string) (out []string) {
+	for _, n := range names {
+		out = append(out, n+".json")
+	}
+	return out
+}
+
+// authority returns what of an input would be authority, or has room for it.
+func authority(name string, s *jsonschema.Schema) (found []string) {
+	if s == nil {
+		return nil
+	}
+	if s.Properties != nil && (s.AdditionalProperties == nil || s.AdditionalProperties.Not == nil) {
+		found = append(found, name+" takes members that it does not name")
+	}
+	for p, sub := range s.Properties {
+		if slices.Contains([]string{
+			"image", "secret", "secrets", "callback", "actor", "principal", "repo", "path", "url", "command", "role", "tier", "prompt", "token", "user",
+		}, strings.ToLower(p)) {
+			found = append(found, name+" has a member "+p)
+		}
+		found = append(found, authority(name+"."+p, sub)...)
+	}
+	return append(found, authority(name+"[]", s.Items)...)
+}
+
+// No input has a member for what would be authority, at any depth, and each is
+// closed. The control is an input that has some.
+//
+// proves R-B7
+func TestNoInputHasRoomForAuthority(t *testing.T) {
+	for _, tool := range frozen(t).tools {
+		for _, found := range authority(tool.definition.Name, tool.definition.InputSchema.(*jsonschema.Schema)) {
+			t.Error(found)
+		}
+	}
+	planted, err := inputSchema[struct {
+		Source struct {
+			Repo string `json:"repo"`
+		} `json:"source"`
+		Images []struct{ Image string } `json:"images"`
+	}]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted.AdditionalProperties = nil
+	if found := authority("planted", planted); len(found) != 3 {
+		t.Errorf("the control does not hold: it finds %q", found)
+	}
+}
+
+// Every code has advice, and where a model would retry in vain it is told so.
+func TestEveryFailureSaysWhatAModelMayDo(t *testing.T) {
+	for code := range api.Table() {
+		e := faultOf(api.Errorf(code, "because").WithHint("a hint"))
+		text := faultText(e)
+		if e.Code != code || advice()[code] == "" || !strings.HasPrefix(text, string(code)+": ") || !strings.Contains(text, advice()[code]) {
+			t.Errorf("%s: %q", code, text)
+		}
+		inside := code == api.CodeInternal || code == api.CodeUnavailable
+		if strings.Contains(text, "because") == inside {
+			t.Errorf("%s: of this machine it tells %q", code, text)
+		}
+	}
+	if len(advice()) != len(api.Table()) {
+		t.Error("there is advice on codes that there are not")
+	}
+	for _, code := range []api.Code{api.CodeDenied, api.CodeNotFound, api.CodeUnauthenticated, api.CodeIntegrity, api.CodeNotConfigured} {
+		if !strings.Contains(faultText(faultOf(api.Errorf(code, "x"))), "useless") {
+			t.Errorf("%s does not say that retrying is useless", code)
+		}
+	}
+	if got := faultText(faultOf(os.ErrClosed)); strings.Contains(got, "closed") {
+		t.Errorf("a fault of ours tells %q", got)
+	}
+}
