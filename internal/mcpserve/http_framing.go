@@ -150,12 +150,12 @@ func single(name string) bool {
 	return false
 }
 
-const tokenBytes = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+const nameBytes = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
 
 func (f *framing) field(line string) error {
 	name, value, ok := strings.Cut(line, ":")
 	name = strings.ToLower(name)
-	if !ok || name == "" || strings.Trim(name, tokenBytes) != "" { // also a line that continues the one before
+	if !ok || name == "" || strings.Trim(name, nameBytes) != "" { // also a line that continues the one before
 		return errFraming
 	}
 	if !single(name) {

@@ -235,7 +235,9 @@ func TestOneThatDoesNotReadItsAnswersEndsOnlyItself(t *testing.T) {
 			}
 		}
 	}()
-	<-ended
+	if err := <-ended; err == nil {
+		t.Error("it is not ended")
+	}
 	f.want("another", rawRequest{}, 200)
 }
 
