@@ -74,6 +74,7 @@ func only() map[string][]string {
 		"deploy":             {"internal/deploycli", "cmd/bailiwick-deploy"},
 		"internal/faultdisk": {}, // tests only
 		"internal/telemetry": {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/oauth":     {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/store":     {"internal/audit", "internal/operator", "internal/retain", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/jail":      {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}

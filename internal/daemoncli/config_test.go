@@ -29,40 +29,69 @@ tracing: {otlp: "http://127.0.0.1:4318"}
 
 func TestAWrongConfigurationIsRefusedWhereItIsWrong(t *testing.T) {
 	for content, want := range map[string]string{
-		"":                                             "service.yaml:1:1: the file is empty",
-		"log: {}\n":                                    `the key "version" is missing`,
-		"version: 2\n":                                 "service.yaml:1:10: version: this build reads version 1",
-		"version: 1\nmetric: {}\n":                     `service.yaml:2:1: configuration: unknown key "metric"; did you mean "metrics"?`,
-		"version: 1\nlog: {fromat: json}\n":            `service.yaml:2:7: log: unknown key "fromat"; did you mean "format"?`,
-		"version: 1\nlog: {format: jsn}\n":             `log.format: "jsn" is not one of text, json; did you mean "json"?`,
-		"version: 1\nlog: {level: verbose}\n":          "service.yaml:2:14: log.level",
-		"version: 1\nlog: [json]\n":                    "want a mapping",
-		"version: 1\nlog:\n":                           "want a mapping of keys to values, got nothing",
-		"version: 1\nmetrics: {listen: 9090}\n":        "want text, got the number 9090",
-		"version: 1\ntracing: {otlp: [a]}\n":           "tracing.otlp: want text",
-		"version: 1\nversion: 1\n":                     "is there twice",
-		metricsAt("0.0.0.0:9464"):                      "0.0.0.0 is not a loopback address; metrics are served on this machine only: write unix:/absolute/path or 127.0.0.1:9464",
-		metricsAt("[::]:9464"):                         ":: is not a loopback address",
-		metricsAt(":9464"):                             "not an address and a port in numbers",
-		metricsAt("localhost:9464"):                    "not an address and a port in numbers",
-		metricsAt("10.0.0.1:9464"):                     "10.0.0.1 is not a loopback address",
-		metricsAt("[::ffff:127.0.0.1]:9464"):           "is not a loopback address",
-		metricsAt("unix:metrics.sock"):                 "must be absolute",
-		metricsAt("unix:@abstract"):                    "must be absolute",
-		metricsAt("unix:/a/../b"):                      "must be absolute and plain",
-		metricsAt("unix:/" + strings.Repeat("a", 107)): "at most 107 bytes",
-		spansTo("https://127.0.0.1:4318"):              "not of the form http://ADDRESS:PORT",
-		spansTo("http://collector:4318"):               "spans go to this machine only",
-		spansTo("http://192.0.2.1:4318"):               "192.0.2.1 is not a loopback address",
-		spansTo("http://127.0.0.1:4318/v1?x=y"):        "not of the form",
-		spansTo("http://u:p@127.0.0.1:4318"):           "not of the form",
-		spansTo("http://127.0.0.1"):                    "not an address and a port",
-		spansTo("http://127.0.0.1:0"):                  "port 0 is nowhere",
-		spansTo("http://127.0.0.1@evil.test:80"):       "not of the form",
+		"":                                                                "service.yaml:1:1: the file is empty",
+		"log: {}\n":                                                       `the key "version" is missing`,
+		"version: 2\n":                                                    "service.yaml:1:10: version: this build reads version 1",
+		"version: 1\nmetric: {}\n":                                        `service.yaml:2:1: configuration: unknown key "metric"; did you mean "metrics"?`,
+		"version: 1\nlog: {fromat: json}\n":                               `service.yaml:2:7: log: unknown key "fromat"; did you mean "format"?`,
+		"version: 1\nlog: {format: jsn}\n":                                `log.format: "jsn" is not one of text, json; did you mean "json"?`,
+		"version: 1\nlog: {level: verbose}\n":                             "service.yaml:2:14: log.level",
+		"version: 1\nlog: [json]\n":                                       "want a mapping",
+		"version: 1\nlog:\n":                                              "want a mapping of keys to values, got nothing",
+		"version: 1\nmetrics: {listen: 9090}\n":                           "want text, got the number 9090",
+		"version: 1\ntracing: {otlp: [a]}\n":                              "tracing.otlp: want text",
+		"version: 1\nversion: 1\n":                                        "is there twice",
+		metricsAt("0.0.0.0:9464"):                                         "0.0.0.0 is not a loopback address; metrics are served on this machine only: write unix:/absolute/path or 127.0.0.1:9464",
+		metricsAt("[::]:9464"):                                            ":: is not a loopback address",
+		metricsAt(":9464"):                                                "not an address and a port in numbers",
+		metricsAt("localhost:9464"):                                       "not an address and a port in numbers",
+		metricsAt("10.0.0.1:9464"):                                        "10.0.0.1 is not a loopback address",
+		metricsAt("[::ffff:127.0.0.1]:9464"):                              "is not a loopback address",
+		metricsAt("unix:metrics.sock"):                                    "must be absolute",
+		metricsAt("unix:@abstract"):                                       "must be absolute",
+		metricsAt("unix:/a/../b"):                                         "must be absolute and plain",
+		metricsAt("unix:/" + strings.Repeat("a", 107)):                    "at most 107 bytes",
+		spansTo("https://127.0.0.1:4318"):                                 "not of the form http://ADDRESS:PORT",
+		spansTo("http://collector:4318"):                                  "spans go to this machine only",
+		spansTo("http://192.0.2.1:4318"):                                  "192.0.2.1 is not a loopback address",
+		spansTo("http://127.0.0.1:4318/v1?x=y"):                           "not of the form",
+		spansTo("http://u:p@127.0.0.1:4318"):                              "not of the form",
+		spansTo("http://127.0.0.1"):                                       "not an address and a port",
+		spansTo("http://127.0.0.1:0"):                                     "port 0 is nowhere",
+		"version: 1\noauth: {}\n":                                         "oauth: write all of issuer, audience and jwks",
+		oauthOf("", "/keys.json"):                                         "write all of issuer, audience and jwks",
+		oauthOf("http://idp.example", "/keys.json"):                       "oauth.issuer: \"http://idp.example\": want https://",
+		oauthOf("https://idp.example", "keys.json"):                       "want /absolute/path or https://HOST[:PORT]/PATH",
+		oauthOf("https://idp.example", "/a/../b"):                         "want /absolute/path",
+		oauthOf("https://idp.example", "http://127.0.0.1/jwks"):           "want /absolute/path or https://",
+		oauthOf("https://idp.example", "https://10.0.0.1/jwks"):           "10.0.0.1 is private (10.0.0.0/8, RFC 1918)",
+		oauthOf("https://idp.example", "https://169.254.169.254/jwks"):    "metadata",
+		oauthOf("https://idp.example", "https://2130706433/jwks"):         "not a full name",
+		oauthOf("https://idp.example", "https://127.1/jwks"):              "an address in an unusual spelling",
+		oauthOf("https://idp.example", "https://localhost/jwks"):          "not a full name",
+		oauthOf("https://idp.example", "https://[::ffff:127.0.0.1]/jwks"): "not a loopback address",
+		oauthOf("https://idp.example", "https://[fe80::1%25eth0]/jwks"):   "zone",
+		oauthOf("https://idp.example", "https://u:p@idp.example/jwks"):    "want /absolute/path or https://",
+		oauthOf("https://idp.example", "https://idp.example:0/jwks"):      "the port is none",
+		oauthOf("https://idp.example", "https://127.0.0.1:0/jwks"):        "the port is none",
+		spansTo("http://127.0.0.1@evil.test:80"):                          "not of the form",
 	} {
 		_, err := parseSettings("service.yaml", []byte(content))
 		if err == nil || api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: err = %v\nwant %s", content, err, want)
+		}
+	}
+}
+
+func oauthOf(issuer, jwks string) string {
+	return "version: 1\noauth: {issuer: \"" + issuer + "\", audience: \"https://mcp.example/mcp\", jwks: \"" + jwks + "\"}\n"
+}
+
+func TestKeysMayBeInAFileOrAtAPublicURLOrAtOneLoopbackPort(t *testing.T) {
+	for _, jwks := range []string{"/etc/keys.json", "https://idp.example/jwks", "https://idp.example:8443/jwks?tenant=1", "https://8.8.8.8/jwks", "https://127.0.0.1:8443/jwks", "https://[::1]/jwks"} {
+		s, err := parseSettings("service.yaml", []byte(oauthOf("https://idp.example", jwks)))
+		if err != nil || s.OAuth != (oauthSettings{"https://idp.example", "https://mcp.example/mcp", jwks}) {
+			t.Errorf("%s: %+v, %v", jwks, s.OAuth, err)
 		}
 	}
 }

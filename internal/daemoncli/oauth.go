@@ -60,7 +60,7 @@ func dialFor(address string) (egress.DialFunc, error) {
 		return nil, errors.New("want /absolute/path or https://HOST[:PORT]/PATH")
 	}
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "443"), 10, 16)
-	if err != nil {
+	if err != nil || port == 0 {
 		return nil, errors.New("the port is none")
 	}
 	if err := egress.CheckHost(u.Hostname()); err != nil {

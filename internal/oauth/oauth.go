@@ -57,17 +57,17 @@ type Config struct {
 func (c Config) Check() error {
 	for what, s := range map[string]string{"issuer": c.Issuer, "audience": c.Audience} {
 		u, err := url.Parse(s)
-		if err != nil || !secure(u) || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s || len(s) > 500 {
+		if err != nil || !secure(u, what == "audience") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s || len(s) > 500 {
 			return fmt.Errorf("oauth.%s: %.80q: want https://HOST[:PORT]/PATH and nothing behind it", what, s)
 		}
 	}
 	return nil
 }
 
-// secure reports whether nobody on the way can read or change what is meant.
-// Plain HTTP may name this machine: as a name only, nothing is asked there.
-func secure(u *url.URL) bool {
-	if u.Scheme != "http" {
+// secure reports whether nobody on the way can read or change what is meant. An
+// audience may be plain HTTP on this machine, where a server without TLS is.
+func secure(u *url.URL, local bool) bool {
+	if u.Scheme != "http" || !local {
 		return u.Scheme == "https"
 	}
 	a, err := netip.ParseAddr(u.Hostname())

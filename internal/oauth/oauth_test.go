@@ -178,6 +178,9 @@ func TestAnIssuerAndAnAudienceAreURLsThatMeanOneThing(t *testing.T) {
 		if err := (Config{Issuer: issuerURL, Audience: s}).Check(); err != nil {
 			t.Error(err)
 		}
+		if err := (Config{Issuer: s, Audience: resource}).Check(); (err == nil) != strings.HasPrefix(s, "https://") {
+			t.Errorf("issuer %s: %v", s, err)
+		}
 	}
 }
 

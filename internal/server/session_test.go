@@ -119,7 +119,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t *testing.T, change ...func(*house, *Config)) *house {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bw-") //nolint:usetesting // the path of a socket is short, and other accounts reach it
 	if err != nil {
@@ -151,11 +151,15 @@ func newHouse(t *testing.T) *house {
 		Executor: &executor.Local{Program: "/nonexistent", Logger: logger}, Sweep: func() int { return 0 }, Now: h.now, Logger: logger,
 	}))
 	t.Cleanup(func() { _ = d.Close() })
-	h.server = New(Config{
+	cfg := Config{
 		Dispatch: d, Registry: h.registry, Ledger: h.ledger, Now: h.now, Logger: logger, Stop: func() {},
 		Login:  func(uid uint32) (string, error) { return map[uint32]string{0: "root"}[uid], nil },
 		Status: func(context.Context) (api.ServiceStatus, error) { return api.ServiceStatus{}, nil },
-	})
+	}
+	for _, f := range change {
+		f(h, &cfg)
+	}
+	h.server = New(cfg)
 	l := must[*net.UnixListener](t)(net.ListenUnix("unix", &net.UnixAddr{Name: h.socket, Net: "unix"}))
 	if err := os.Chmod(h.socket, 0o666); err != nil { //nolint:gosec // G302: other accounts call too
 		t.Fatal(err)
