@@ -84,7 +84,10 @@ func principalRow(p api.PrincipalInfo) string {
 		}
 	}
 	known := "yes"
-	if !p.Known {
+	switch {
+	case strings.HasPrefix(string(p.Principal), "local:"):
+		known = "system"
+	case !p.Known:
 		known = "no"
 	}
 	return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", p.Principal, known, p.Ceiling, good, orNone(names(p.Grants)), orNone(p.Stops))

@@ -183,13 +183,18 @@ func (s *Service) deny(ctx context.Context, a *ask, d policy.Decision) error {
 	if !errors.As(err, &e) || e.Code != api.CodeDenied {
 		return err
 	}
-	switch by := d.Policies(); {
-	case slices.Contains(by, "stop"):
+	if slices.Contains(d.Policies(), "stop") {
 		return e.WithHint("retrying is useless until an operator lifts it: bailiwick stop lift %s", a.stops[0])
-	case slices.Contains(by, "consent"):
-		return e.WithHint("retrying is useless; an operator can consent to it: bailiwick ceiling set %s %s", a.principal, a.subagent.Tier)
-	case slices.Contains(by, "session"):
+	}
+	// A ceiling is in the way alone where without it this would be allowed.
+	without := a.policyRequest()
+	without.Session = api.Irreversible
+	if a.page.engine.Decide(without).Allowed() {
 		return e.WithHint("retrying is useless: this session declared the ceiling %s, and none can raise its own", a.ceiling)
+	}
+	without.Consent = api.Irreversible
+	if a.page.engine.Decide(without).Allowed() {
+		return e.WithHint("retrying is useless; an operator can consent to it: bailiwick ceiling set %s %s", a.principal, a.subagent.Tier)
 	}
 	return e.WithHint("retrying is useless; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", a.principal, a.principal, a.request.Subagent)
 }

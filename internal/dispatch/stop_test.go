@@ -21,12 +21,14 @@ import (
 const stopManifest = `version: 1
 subagents:
   - {name: edit, agent: command, command: ["true"], role: transform, tier: observe, target: local}
+  - {name: change, agent: command, command: ["true"], role: transform, tier: reversible, target: local}
+  - {name: strong, agent: command, command: ["true"], role: transform, tier: stateful, target: local}
 targets:
   - {name: local, executor: jail, level: full, mode: guarded}
   - {name: other, executor: jail, level: full, mode: guarded}
 roles: [transform]
 grants:
-  - {principal: "local:ann", subagents: [edit], targets: [local, other]}
+  - {principal: "local:ann", subagents: [edit, change, strong], targets: [local, other], ceiling: reversible}
 `
 
 func newStopGate(t *testing.T) gate {
@@ -296,5 +298,27 @@ func TestAStopWithASlipInItsNameIsRefused(t *testing.T) {
 		if (err == nil) != c.ok || err != nil && (api.CodeOf(err) != api.CodeNotFound || !strings.Contains(err.Error(), "bailiwick stop --all")) {
 			t.Errorf("%s %s: %v", c.scope, c.name, err)
 		}
+	}
+}
+
+// Who is denied is told what a person may do about it: exactly the command
+// where a ceiling is all that is in the way, and a grant where one is.
+//
+// proves R-T5
+func TestADenialSaysExactlyWhatWouldMendIt(t *testing.T) {
+	g := newStopGate(t)
+	for subagent, want := range map[api.Name]string{
+		"change": "an operator can consent to it: bailiwick ceiling set local:ann reversible",
+		"strong": "a human can add it to a grant of local:ann in bailiwick.yaml",
+		"absent": "a human can add it to a grant of local:ann in bailiwick.yaml",
+	} {
+		_, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: subagent})
+		if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "retrying is useless; "+want) {
+			t.Errorf("%s: %v", subagent, err)
+		}
+	}
+	// The control: what observes needs no consent.
+	if _, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit"}); err != nil {
+		t.Error(err)
 	}
 }
