@@ -24,7 +24,6 @@ type HTTPConfig struct {
 	Origins      []string
 	Issuer       string // whose tokens are good too
 	Resource     string // our URL, as the issuer's tokens name it
-	Scope        string // that they must have
 	Rate         int    // requests a second of one principal; 0: 50
 	// Listening is told the URL when clients can come. Nil: nobody is.
 	Listening func(url string)
@@ -149,7 +148,7 @@ func (s *Server) prepareHTTP(cfg *HTTPConfig) (httpAddress, *edge, error) {
 	if err != nil {
 		return address, nil, err
 	}
-	meta, err := newMetadata(cfg.Issuer, cfg.Resource, cfg.Scope)
+	meta, err := newMetadata(cfg.Issuer, cfg.Resource)
 	if err != nil {
 		return address, nil, err
 	}

@@ -111,7 +111,7 @@ func TestWhatTheServiceSaysOfATokenIsPassedOnWithoutDetail(t *testing.T) {
 		api.CodeUnavailable: 503, api.CodeAuditUnavailable: 503, api.CodeInternal: 503, api.CodeIntegrity: 503, api.CodeNotFound: 503,
 	} {
 		f := newFront(t, func(c *HTTPConfig) {
-			c.Issuer, c.Resource, c.Scope = "https://issuer.example", "https://mcp.example/mcp", "bailiwick"
+			c.Issuer, c.Resource = "https://issuer.example", "https://mcp.example/mcp"
 		})
 		f.service.with(func() { f.service.failing = code })
 		got := f.want(string(code), rawRequest{token: goodToken(99)}, want)
@@ -125,7 +125,7 @@ func TestWhatTheServiceSaysOfATokenIsPassedOnWithoutDetail(t *testing.T) {
 				t.Errorf("%s: %s", code, challenge)
 			}
 		case 401:
-			if challenge != `Bearer realm="bailiwick", error="invalid_token", resource_metadata="https://mcp.example/.well-known/oauth-protected-resource/mcp"` {
+			if challenge != `Bearer realm="bailiwick", error="invalid_token", scope="bailiwick", resource_metadata="https://mcp.example/.well-known/oauth-protected-resource/mcp"` {
 				t.Errorf("%s: %s", code, challenge)
 			}
 		default:
@@ -147,25 +147,22 @@ func TestWhereTokensComeFromIsSaidToEverybody(t *testing.T) {
 		f.want(path, rawRequest{method: "POST", path: path}, 405)
 		f.want(path, rawRequest{method: "GET", path: path, host: "evil.example"}, 403)
 	}
-	for _, c := range [][3]string{
-		{"", "https://a/mcp", ""},
-		{"https://a", "", ""},
-		{"", "", "x"},
-		{"http://a", "https://a/mcp", ""},
-		{"https://a", "http://a/mcp", ""},
-		{"https://a", "https://a/", ""},
-		{"https://a", "https://a/mcp?x", ""},
-		{"https://a", "https://a/mcp#x", ""},
-		{"https://u:p@a", "https://a/mcp", ""},
-		{"https://a", "https://a/mcp", "two scopes"},
-		{"https://a", "https://a/mcp", `"`},
-		{"a", "https://a/mcp", ""},
+	for _, c := range [][2]string{
+		{"", "https://a/mcp"},
+		{"https://a", ""},
+		{"http://a", "https://a/mcp"},
+		{"https://a", "http://a/mcp"},
+		{"https://a", "https://a/"},
+		{"https://a", "https://a/mcp?x"},
+		{"https://a", "https://a/mcp#x"},
+		{"https://u:p@a", "https://a/mcp"},
+		{"a", "https://a/mcp"},
 	} {
-		if m, err := newMetadata(c[0], c[1], c[2]); err == nil {
+		if m, err := newMetadata(c[0], c[1]); err == nil {
 			t.Errorf("%q: %+v", c, m)
 		}
 	}
-	if m, err := newMetadata("http://127.0.0.1:1", "http://localhost:1/mcp", ""); err != nil {
+	if m, err := newMetadata("http://127.0.0.1:1", "http://localhost:1/mcp"); err != nil {
 		t.Errorf("%+v %v", m, err)
 	}
 }

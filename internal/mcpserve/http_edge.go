@@ -143,10 +143,7 @@ func (e *edge) challenge(w http.ResponseWriter, problem string) {
 		fields = append(fields, `error="`+problem+`"`)
 	}
 	if e.metadata != nil {
-		if problem == "insufficient_scope" && e.metadata.scope != "" {
-			fields = append(fields, `scope="`+e.metadata.scope+`"`)
-		}
-		fields = append(fields, `resource_metadata="`+e.metadata.url+`"`)
+		fields = append(fields, `scope="`+oauthScope+`"`, `resource_metadata="`+e.metadata.url+`"`)
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(fields, ", "))
 }

@@ -9,7 +9,7 @@ import (
 
 // httpOptions are the flags of the HTTP transport.
 type httpOptions struct {
-	address, cert, key, issuer, resource, scope string
+	address, cert, key, issuer, resource string
 
 	hosts, origins words
 	rate           int
@@ -34,7 +34,6 @@ func (o *httpOptions) register(flags *flag.FlagSet) {
 	flags.IntVar(&o.rate, "rate", defaultRate, "requests a second of one principal")
 	flags.StringVar(&o.resource, "resource", "", "`URL` of this server as tokens of --oauth-issuer name it; ends in "+mcpPath)
 	flags.StringVar(&o.issuer, "oauth-issuer", "", "`URL` of the issuer where clients get tokens; the service must know it too")
-	flags.StringVar(&o.scope, "oauth-scope", "", "`scope` that such tokens must have, for clients to read")
 }
 
 // stray names a flag that means nothing without --http; empty: there is none.
@@ -50,7 +49,6 @@ func (o *httpOptions) stray() string {
 		{"--rate", o.rate != defaultRate},
 		{"--resource", o.resource != ""},
 		{"--oauth-issuer", o.issuer != ""},
-		{"--oauth-scope", o.scope != ""},
 	} {
 		if f.given && o.address == "" {
 			return f.name
@@ -63,7 +61,7 @@ func (o *httpOptions) stray() string {
 func (s *Server) serveHTTP(ctx context.Context, p Process, o httpOptions) error {
 	return s.HTTP(ctx, HTTPConfig{
 		Address: o.address, Acknowledged: p.Getenv(acknowledgementName), Cert: o.cert, Key: o.key, Hosts: o.hosts, Origins: o.origins,
-		Issuer: o.issuer, Resource: o.resource, Scope: o.scope, Rate: o.rate,
+		Issuer: o.issuer, Resource: o.resource, Rate: o.rate,
 		Listening: func(url string) { fmt.Fprintf(p.Stderr, "bailiwick-mcp: listening at %s\n", url) },
 	})
 }

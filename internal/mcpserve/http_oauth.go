@@ -9,6 +9,10 @@ import (
 	"net/url"
 )
 
+// oauthScope is what the service wants a token of another issuer to be good
+// for (internal/oauth, which nothing here may link).
+const oauthScope = "bailiwick"
+
 const wellKnown = "/.well-known/oauth-protected-resource"
 
 // metadata says where tokens of another issuer come from (RFC 9728). Whether
@@ -17,13 +21,12 @@ const wellKnown = "/.well-known/oauth-protected-resource"
 type metadata struct {
 	paths []string // where it is served: with the resource's path behind, and without
 	url   string
-	scope string // what a token must be good for; empty: nothing in particular
 	body  []byte
 }
 
 // newMetadata returns nil where no issuer is configured.
-func newMetadata(issuer, resource, scope string) (*metadata, error) {
-	if issuer == "" && resource == "" && scope == "" {
+func newMetadata(issuer, resource string) (*metadata, error) {
+	if issuer == "" && resource == "" {
 		return nil, nil
 	}
 	if issuer == "" || resource == "" {
@@ -40,18 +43,12 @@ func newMetadata(issuer, resource, scope string) (*metadata, error) {
 		return nil, fmt.Errorf("--resource %q: the path must be %s, as clients call it", resource, mcpPath)
 	}
 	m := &metadata{
-		paths: []string{wellKnown, wellKnown + u.Path}, url: u.Scheme + "://" + u.Host + wellKnown + u.Path, scope: scope,
+		paths: []string{wellKnown, wellKnown + u.Path}, url: u.Scheme + "://" + u.Host + wellKnown + u.Path,
 	}
-	doc := map[string]any{
-		"resource": resource, "authorization_servers": []string{issuer}, "bearer_methods_supported": []string{"header"}, "resource_name": "Bailiwick",
-	}
-	if scope != "" {
-		if !isScope(scope) {
-			return nil, fmt.Errorf("--oauth-scope %q: want one scope", scope)
-		}
-		doc["scopes_supported"] = []string{scope}
-	}
-	m.body, err = json.Marshal(doc)
+	m.body, err = json.Marshal(map[string]any{
+		"resource": resource, "authorization_servers": []string{issuer}, "bearer_methods_supported": []string{"header"},
+		"scopes_supported": []string{oauthScope}, "resource_name": "Bailiwick",
+	})
 	return m, err
 }
 
@@ -68,16 +65,6 @@ func plainURL(s string) (*url.URL, error) {
 		return nil, errors.New("want https://HOST[:PORT]/PATH and nothing behind it")
 	}
 	return u, nil
-}
-
-// isScope is the form of RFC 6749 §3.3.
-func isScope(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return s != ""
 }
 
 func (m *metadata) serve(w http.ResponseWriter, r *http.Request) {

@@ -290,7 +290,7 @@ func TestTheEndWaitsForAnswers(t *testing.T) {
 }
 
 func TestFlagsOfHTTPMeanNothingWithoutIt(t *testing.T) {
-	for _, args := range [][]string{{"--tls-cert", "x"}, {"--tls-key", "x"}, {"--allow-host", "x"}, {"--allow-origin", "x"}, {"--rate", "1"}, {"--resource", "x"}, {"--oauth-issuer", "x"}, {"--oauth-scope", "x"}} {
+	for _, args := range [][]string{{"--tls-cert", "x"}, {"--tls-key", "x"}, {"--allow-host", "x"}, {"--allow-origin", "x"}, {"--rate", "1"}, {"--resource", "x"}, {"--oauth-issuer", "x"}} {
 		err := Run(t.Context(), Process{
 			Args: args, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		})
