@@ -15,7 +15,7 @@ COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp
 
-.PHONY: help build check test demo bench soak kills mixed fuzz setup clean
+.PHONY: help build check test demo prove bench soak kills mixed fuzz setup clean
 
 help: ## say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -57,6 +57,9 @@ test: check ## the whole suite: check, then the jail as it is shipped (without c
 
 demo: build ## the main job on a real repository, in a temporary directory
 	@scripts/demo $(BIN)
+
+prove: build setup ## show in three ways, each with its control, that the MCP server can define nothing
+	@scripts/prove $(BIN)
 
 bench: build setup ## print the figures of docs/benchmarks.md
 	go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/jail ./internal/audit ./internal/capture ./e2e
