@@ -197,7 +197,7 @@ func (r *Registry) reverify(ctx context.Context, root seal.TrustRoot, digest str
 
 func (r *Registry) unsignable(err error) error {
 	if errors.Is(err, errNoOperator) {
-		return api.Errorf(api.CodeInvalid, "operator record: %w: there is no %s", err, r.cfg.Root).WithHint("run: bailiwick-deploy operator keygen")
+		return api.Errorf(api.CodeInvalid, "operator record: %w: there is no %s", err, r.cfg.Root).WithHint("run: bailiwick init")
 	}
 	return api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("put %s back as it was: every record must verify by it", r.cfg.Root)
 }
