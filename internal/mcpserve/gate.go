@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -23,12 +24,28 @@ func methods() []string {
 
 // envelope is the outside of a message.
 type envelope struct {
-	Version string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id"`
-	Method  *string         `json:"method"`
-	Params  json.RawMessage `json:"params"`
-	Result  json.RawMessage `json:"result"`
-	Error   json.RawMessage `json:"error"`
+	version, method             *string
+	id, params, result, failure json.RawMessage
+}
+
+// envelopeOf reads the members that are spelt exactly so, as the SDK does;
+// encoding/json would take others for them.
+func envelopeOf(text []byte) (e envelope, err error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return e, err
+	}
+	e.id, e.params, e.result, e.failure = members["id"], members["params"], members["result"], members["error"]
+	for name, into := range map[string]**string{"jsonrpc": &e.version, "method": &e.method} {
+		if raw, ok := members[name]; ok {
+			*into = new(string)
+			if raw[0] != '"' {
+				return e, fmt.Errorf("%s is no string", name)
+			}
+			err = errors.Join(err, json.Unmarshal(raw, *into))
+		}
+	}
+	return e, err
 }
 
 // readMessage refuses, before the SDK sees it, what two readers could understand
@@ -46,32 +63,32 @@ func readMessage(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, refuse(jsonrpc.CodeParseError, "not strict JSON: "+err.Error())
 	}
-	var e envelope
-	if err := json.Unmarshal(text, &e); err != nil {
+	e, err := envelopeOf(text)
+	if err != nil {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message: an object whose jsonrpc and method are strings")
 	}
 	return text, e.check()
 }
 
 func (e *envelope) check() error {
-	answer := e.Result != nil || e.Error != nil
+	answer := e.result != nil || e.failure != nil
 	switch {
-	case e.Version != "2.0":
+	case e.version == nil || *e.version != "2.0":
 		return refuse(jsonrpc.CodeInvalidRequest, `jsonrpc must be "2.0"`)
-	case e.ID != nil && !validID(e.ID):
+	case e.id != nil && !validID(e.id):
 		return refuse(jsonrpc.CodeInvalidRequest, "id must be a string or a whole number")
-	case e.Method == nil && !answer:
+	case e.method == nil && !answer:
 		return refuse(jsonrpc.CodeInvalidRequest, "a message has a method, or is the answer to a request")
-	case e.Method != nil && answer:
+	case e.method != nil && answer:
 		return refuse(jsonrpc.CodeInvalidRequest, "a message has a method or is an answer, not both")
-	case answer && e.ID == nil:
+	case answer && e.id == nil:
 		return refuse(jsonrpc.CodeInvalidRequest, "an answer has the id of its request")
-	case e.Params != nil && e.Params[0] != '{' && string(e.Params) != "null":
+	case e.params != nil && e.params[0] != '{' && string(e.params) != "null":
 		return refuse(jsonrpc.CodeInvalidRequest, "params must be an object")
-	case e.Method != nil && e.ID != nil && !slices.Contains(methods(), *e.Method):
+	case e.method != nil && e.id != nil && !slices.Contains(methods(), *e.method):
 		return refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools and nothing else")
-	case e.Method != nil && *e.Method == "initialize":
-		return checkInitialize(e.Params)
+	case e.method != nil && *e.method == "initialize":
+		return checkInitialize(e.params)
 	}
 	return nil
 }
@@ -79,10 +96,8 @@ func (e *envelope) check() error {
 // checkInitialize refuses a ceiling that is declared where nobody would read
 // it: a client that believes itself bound must be.
 func checkInitialize(params json.RawMessage) error {
-	var p struct {
-		Ceiling json.RawMessage `json:"consentCeiling"`
-	}
-	if json.Unmarshal(params, &p) == nil && p.Ceiling != nil {
+	var p map[string]json.RawMessage
+	if json.Unmarshal(params, &p) == nil && p["consentCeiling"] != nil {
 		return refuse(jsonrpc.CodeInvalidParams, "declare consentCeiling as "+ceilingKey+" in _meta or in capabilities.experimental")
 	}
 	return nil

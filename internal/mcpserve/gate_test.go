@@ -24,6 +24,7 @@ func FuzzReadMessage(f *testing.F) {
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"x","arguments":{}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{}]`, `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`,
 		`{"jsonrpc":"2.0","id":null,"method":"ping"}`, `{"id":1,"id":2}`, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"consentCeiling":1}}`, "\xff", `{"a":"\ud800"}`,
+		`{"jsonrpC":"2.0","method":"x"}`, `{"jsonrpc":"2.0","ID":1,"Method":"tools/call","method":"ping"}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -48,20 +49,20 @@ func FuzzReadMessage(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q passes, and the SDK says %v", raw, err)
 		}
-		var e envelope
-		if err := json.Unmarshal(text, &e); err != nil {
+		e, err := envelopeOf(text)
+		if err != nil {
 			t.Fatal(err)
 		}
 		switch msg := msg.(type) {
 		case *jsonrpc.Request:
-			if e.Method == nil || msg.Method != *e.Method || msg.IsCall() != (e.ID != nil) {
+			if e.method == nil || msg.Method != *e.method || msg.IsCall() != (e.id != nil) {
 				t.Fatalf("%q is another request to the SDK", raw)
 			}
 			if msg.IsCall() && !slices.Contains(methods(), msg.Method) {
 				t.Fatalf("%q passes", raw)
 			}
 		case *jsonrpc.Response:
-			if e.Method != nil {
+			if e.method != nil {
 				t.Fatalf("%q is an answer to the SDK", raw)
 			}
 		}
