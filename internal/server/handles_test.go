@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +16,15 @@ import (
 func TestHandlesAreBoundedForEachToken(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := newSessions(func() time.Time { return now })
+	defer s.close()
 	here := peer{uid: 1, pid: 2}
 	begin := func(id api.TokenID) string {
 		now = now.Add(time.Millisecond)
-		handle, _ := s.begin(session{token: id, peer: here, active: func() bool { return true }})
+		process, err := holdProcess(int32(os.Getpid())) //nolint:gosec // G115: a process
+		if err != nil {
+			t.Fatal(err)
+		}
+		handle, _ := s.begin(session{token: id, peer: here, process: process, active: func() bool { return true }})
 		return handle
 	}
 	good := func(handle string) bool {

@@ -147,6 +147,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err != nil {
 		err = s.http.Close()
 	}
+	s.sessions.close()
 	return errors.Join(err, s.sumUp(ctx))
 }
 

@@ -26,6 +26,7 @@ type session struct {
 	token     api.TokenID
 	active    func() bool // the token still is
 	peer      peer        // the process that it is for
+	process   process     // that one and none that has its number later
 	expires   time.Time
 }
 
@@ -36,7 +37,7 @@ type sessions struct {
 	now func() time.Time
 
 	mu   sync.Mutex
-	open map[[sha256.Size]byte]session // guarded by mu
+	open map[[sha256.Size]byte]session // guarded by mu, as is what they hold on to
 }
 
 func newSessions(now func() time.Time) *sessions {
@@ -57,18 +58,33 @@ func (s *sessions) begin(o session) (handle string, until time.Time) {
 	defer s.mu.Unlock()
 	var same [][sha256.Size]byte // of this token, oldest first
 	for hash, other := range s.open {
-		if !now.Before(other.expires) || !other.active() {
-			delete(s.open, hash)
+		if !now.Before(other.expires) || !other.active() || other.process.ended() {
+			s.drop(hash)
 		} else if other.token == o.token {
 			same = append(same, hash)
 		}
 	}
 	if len(same) >= maxSessions {
 		slices.SortFunc(same, func(a, b [sha256.Size]byte) int { return s.open[a].expires.Compare(s.open[b].expires) })
-		delete(s.open, same[0])
+		s.drop(same[0])
 	}
 	s.open[sha256.Sum256([]byte(handle))] = o
 	return handle, o.expires
+}
+
+// drop ends a handle. The caller has mu.
+func (s *sessions) drop(hash [sha256.Size]byte) {
+	s.open[hash].process.release()
+	delete(s.open, hash)
+}
+
+// close ends all of them.
+func (s *sessions) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for hash := range s.open {
+		s.drop(hash)
+	}
 }
 
 // find returns the session of the one handle that a request has. With an error
@@ -78,12 +94,12 @@ func (s *sessions) find(handles []string, p peer) (session, *api.Error) {
 		return session{}, noSession("the request has %d of them", len(handles))
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	o, ok := s.open[sha256.Sum256([]byte(handles[0]))]
-	s.mu.Unlock()
 	switch {
 	case !ok:
 		return session{}, noSession("there is none")
-	case o.peer.pid != p.pid || o.peer.uid != p.uid:
+	case o.peer.pid != p.pid || o.peer.uid != p.uid || o.process.ended():
 		return o, noSession("it is of another process")
 	case !s.now().Before(o.expires):
 		return o, noSession("its time is over")
@@ -110,15 +126,17 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, who caller) er
 		return malformed(api.CodeInvalid, "session: want application/json, with one member: token")
 	}
 	p, _ := r.Context().Value(peerKey{}).(peer) // establish has seen it
-	if p.pid <= 0 {
-		return &requestError{api.Errorf(api.CodeInvalid, "session: the process that asks cannot be seen from here, so that no handle can be bound to it").
-			WithHint("run it where the service sees its processes")}
+	process, err := holdProcess(p.pid)
+	if err != nil {
+		return &requestError{api.Errorf(api.CodeInvalid, "session: no handle can be bound to the process that asks: %w", err).
+			WithHint("run it where the service sees its processes, on Linux 5.3 or later")}
 	}
 	opened, err := s.authenticate(r.Context(), req.Token)
 	if err != nil {
+		process.release()
 		return s.refuseToken(r.Context(), opened.token, err)
 	}
-	opened.peer = p
+	opened.peer, opened.process = p, process
 	handle, until := s.sessions.begin(opened)
 	w.Header().Set("Cache-Control", "no-store")
 	return answer(w, http.StatusOK, api.Session{Handle: handle, Principal: opened.principal, Ceiling: s.cfg.Registry.Consent(opened.principal), ExpiresAt: until.UTC()})

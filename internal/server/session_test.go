@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
 	"fmt"
@@ -336,6 +337,63 @@ func TestATokenGivesItsPrincipalAndAHandleIsGoodForItsProcessOnly(t *testing.T) 
 	again := h.session(text)
 	if w, _ := h.who(api.SessionHeader, again.Handle); w.Principal != "agent:claude" || again.Handle == s.Handle {
 		t.Error("the same token does not give another handle")
+	}
+}
+
+// A handle ends with its process: one that gets the same number later is
+// another.
+//
+// proves R-T4
+func TestAHandleEndsWithItsProcess(t *testing.T) {
+	h := newHouse(t)
+	text, _ := h.token("agent:claude", time.Hour)
+	lives := h.session(text).Handle
+	a := h.elsewhere(0, "POST", "/v1/session", `{"token":"`+text+`"}`)
+	var s api.Session
+	if err := json.Unmarshal([]byte(a.body), &s); err != nil || a.status != http.StatusOK {
+		t.Fatalf("%+v", a)
+	}
+	// As if its number were ours by now.
+	here := peer{uid: 0, pid: int32(os.Getpid())} //nolint:gosec // G115: a process
+	find := func(handle string) *api.Error {
+		hash := sha256.Sum256([]byte(handle))
+		h.server.sessions.mu.Lock()
+		o := h.server.sessions.open[hash]
+		o.peer = here
+		h.server.sessions.open[hash] = o
+		h.server.sessions.mu.Unlock()
+		_, err := h.server.sessions.find([]string{handle}, here)
+		return err
+	}
+	if err := find(lives); err != nil {
+		t.Errorf("positive control: %v", err)
+	}
+	if err := find(s.Handle); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("the handle of a process that has ended: %v", err)
+	}
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, f := range list {
+			if to, _ := os.Readlink("/proc/self/fd/" + f.Name()); strings.Contains(to, "pidfd") {
+				n++
+			}
+		}
+		return n
+	}
+	before := open()
+	for range 2 * maxSessions {
+		h.session(text)
+		h.exchange("bwt_")
+	}
+	if n := open(); n > maxSessions+1 || n < 10 || before < 1 {
+		t.Errorf("%d processes are held on to, after %d", n, before)
+	}
+	if err := h.server.Shutdown(t.Context()); err != nil || open() != 0 {
+		t.Errorf("at the end %d processes are held on to: %v", open(), err)
 	}
 }
 
