@@ -211,6 +211,12 @@ func TestKeysThatCannotBeTrustedAreARefusalToStart(t *testing.T) {
 		w.write("config/bailiwick/keys.json", c.content, c.mode)
 		w.refused(1, []string{"oauth.jwks", c.want}, "up")
 	}
+	if out := w.try("doctor").stdout; !strings.Contains(out, "MISSING oauth") || !strings.Contains(out, "private key") {
+		t.Errorf("doctor says %q", out)
+	}
 	w.write("config/bailiwick/keys.json", string(i.keySet()), 0o644)
 	w.up()
+	if out := w.try("doctor").stdout; !strings.Contains(out, "tokens of "+idpURL+" for "+resource) || strings.Contains(out, "MISSING oauth") {
+		t.Errorf("doctor says %q", out)
+	}
 }

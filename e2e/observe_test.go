@@ -269,7 +269,7 @@ func TestAConfigurationThatIsNotUnderstoodIsARefusalToStart(t *testing.T) {
 			words []string
 		}{
 			{"version: 1\nmetrics: {listen: \"0.0.0.0:9464\"}\n", []string{"service.yaml:2:19", "0.0.0.0 is not a loopback address", "unix:/absolute/path"}},
-			{"version: 1\ntracing: {otlp: \"http://192.0.2.7:4318\"}\n", []string{"service.yaml:2:17", "not a loopback address", "egress filter"}},
+			{"version: 1\ntracing: {otlp: \"http://192.0.2.7:4318\"}\n", []string{"service.yaml:2:17", "not a loopback address", "spans go to this machine only"}},
 			{"version: 1\nmetrisc: {}\n", []string{"service.yaml:2:1", `unknown key "metrisc"; did you mean "metrics"?`}},
 			{"version: 1\nlog: {format: xml}\n", []string{"service.yaml:2:15", "text, json"}},
 			{"log: {format: xml}\n", []string{`"version" is missing`}},

@@ -81,6 +81,22 @@ func dialFor(address string) (egress.DialFunc, error) {
 	return d.DialContext, nil
 }
 
+// issuerCheck says whose tokens count beside ours, and tries to get the keys.
+func (t *tree) issuerCheck(ctx context.Context) []check {
+	s, err := t.settings()
+	if err != nil || s.OAuth == (oauthSettings{}) {
+		return nil // the check of the configuration says so
+	}
+	v, err := t.issuer(ctx, s.OAuth)
+	if err == nil {
+		err = v.Load(ctx)
+	}
+	if err != nil {
+		return []check{{name: "oauth", found: err.Error(), fix: "no token of " + s.OAuth.Issuer + " can be verified; see to oauth.jwks in " + s.File}}
+	}
+	return []check{{name: "oauth", ok: true, found: "tokens of " + s.OAuth.Issuer + " for " + s.OAuth.Audience + ", by the keys at " + s.OAuth.JWKS}}
+}
+
 // issuer returns what verifies the tokens of the issuer that is configured; nil
 // when none is. Keys in a file must be good for the service to start; those of a
 // URL are asked for when they are needed.
