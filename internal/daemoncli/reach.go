@@ -38,7 +38,7 @@ func (t *tree) operatorsCheck() check {
 	c.found = fmt.Sprintf("%s: %d of %d operator keys must sign", t.Dirs.OperatorRoot(), root.Threshold, len(root.Keys))
 	c.ok = true
 	if f, err := os.OpenFile(t.Dirs.OperatorRoot(), os.O_WRONLY, 0); err == nil {
-		c.ok, c.found = false, c.found+"; every program of this account can list a key of its own there, until the first decision is signed"
+		c.ok, c.found = false, c.found+"; every program of this account can list a key of its own there"
 		if err := f.Close(); err != nil {
 			c.found = err.Error()
 		}
@@ -125,12 +125,13 @@ func holdsToken(path string) (fs.FileMode, bool, error) {
 // then one can wait for a person to type a passphrase. bailiwick-deploy keeps
 // itself from being looked into; the shell and the terminal do not.
 func watchCheck(setting string) check {
-	c := check{name: "ptrace", advice: true, fix: "run: sysctl kernel.yama.ptrace_scope=1"}
+	c := check{name: "ptrace", advice: true}
 	b, err := os.ReadFile(setting) //nolint:gosec // G304: a constant
 	switch scope := strings.TrimSpace(string(b)); {
 	case err != nil:
 		c.found = "this kernel does not bound it: a program of this account can watch the others, such as the terminal that a passphrase is typed on"
 	case scope == "0":
+		c.fix = "run: sysctl kernel.yama.ptrace_scope=1"
 		c.found = "kernel.yama.ptrace_scope is 0: a program of this account can watch the others, such as the terminal that a passphrase is typed on"
 	default:
 		c.ok, c.found = true, "kernel.yama.ptrace_scope is "+scope+": a program of this account can watch its own children only"
