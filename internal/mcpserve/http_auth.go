@@ -24,6 +24,8 @@ const (
 	asksAtOnce = 8
 	// renewTime is how long before its end a handle is replaced.
 	renewTime = 30 * time.Second
+	// askTime is how long the service may take to say whose a token is.
+	askTime = 10 * time.Second
 	// failedRate is how many failures a second are answered at once, beyond the
 	// first few; each of the others keeps its connection busy for a while.
 	failedRate = 1
@@ -70,6 +72,8 @@ func newHolders(conn *client.Conn, server func(client.Runtime) *mcp.Server, now 
 // so that a token that was revoked or has expired is refused at once, and a
 // handle of a service that is gone is replaced.
 func (hs *holders) authenticate(ctx context.Context, token string) (*holder, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	hash := sha256.Sum256([]byte(token))
 	hs.mu.Lock()
 	h := hs.known[hash]

@@ -157,6 +157,8 @@ func TestWhereTokensComeFromIsSaidToEverybody(t *testing.T) {
 		{"https://a", "https://a/mcp#x"},
 		{"https://u:p@a", "https://a/mcp"},
 		{"a", "https://a/mcp"},
+		{"https://a", `https://a"b/mcp`},
+		{`https://a"b`, "https://a/mcp"},
 	} {
 		if m, err := newMetadata(c[0], c[1]); err == nil {
 			t.Errorf("%q: %+v", c, m)

@@ -69,6 +69,12 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	// Also for a body that nobody will look at: net/http reads it before it
+	// lets go of the connection.
+	if err := http.NewResponseController(w).SetReadDeadline(e.now().Add(e.bodyTime)); err != nil {
+		e.refuse(w, r, http.StatusInternalServerError, "internal error")
+		return
+	}
 	switch {
 	case !e.hosts.allowed(r.Host):
 		e.refuse(w, r, http.StatusForbidden, "this server does not answer for that host")
@@ -228,11 +234,6 @@ func (e *edge) report(r *http.Request, who *holder, message string) {
 
 // readBody reads the whole body within its size and time.
 func (e *edge) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
-	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(e.now().Add(e.bodyTime)); err != nil {
-		e.refuse(w, r, http.StatusInternalServerError, "internal error")
-		return nil, false
-	}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -246,7 +247,7 @@ func (e *edge) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 		e.refuse(w, r, http.StatusBadRequest, "the message could not be read")
 	default:
 		// A deadline that is left on the connection would end the answer.
-		return b, control.SetReadDeadline(time.Time{}) == nil
+		return b, http.NewResponseController(w).SetReadDeadline(time.Time{}) == nil
 	}
 	return nil, false
 }

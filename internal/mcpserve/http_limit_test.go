@@ -100,6 +100,10 @@ func TestHeadersBodiesAndSilenceAreBoundedInTime(t *testing.T) {
 	slowly("a header line after line without end", header, strings.Repeat("\r\nX: a", 1000), 0)
 	slowly("a body byte by byte", header+"\r\n\r\n", toolsList, 408)
 	slowly("a body that stops", text[:len(text)-1], "", 408)
+	unknown, _, _ := strings.Cut(f.text(rawRequest{without: "Authorization"}), "\r\n\r\n")
+	slowly("a body of nobody", unknown+"\r\n\r\n", toolsList, 401)
+	nowhere, _, _ := strings.Cut(f.text(rawRequest{path: "/"}), "\r\n\r\n")
+	slowly("a body that stops, for nothing", nowhere+"\r\n\r\n", "", 404)
 	t.Run("silence after an answer", func(t *testing.T) {
 		t.Parallel()
 		c := f.dial()

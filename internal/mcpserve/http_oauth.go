@@ -61,7 +61,7 @@ func plainURL(s string) (*url.URL, error) {
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
 	local := u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
-	if u.Scheme != "https" && (u.Scheme != "http" || !local) || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s {
+	if u.Scheme != "https" && (u.Scheme != "http" || !local) || !isHost(u.Hostname()) || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s {
 		return nil, errors.New("want https://HOST[:PORT]/PATH and nothing behind it")
 	}
 	return u, nil
