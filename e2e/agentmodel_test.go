@@ -1,0 +1,220 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// nineTools is what a client may be offered, and nothing else (R-B2), sorted.
+func nineTools() []string {
+	return []string{
+		"bailiwick_capabilities_list", "bailiwick_dispatch", "bailiwick_dispatch_cancel", "bailiwick_dispatch_describe", "bailiwick_envs_list",
+		"bailiwick_orchestrator_status", "bailiwick_orchestrator_submit", "bailiwick_orchestrator_watch", "bailiwick_subagents_list",
+	}
+}
+
+// turn is what a client asks its model, whatever the wire format: the tools,
+// as the client names them, and what the calls so far gave.
+type turn struct {
+	tools   []string
+	results []toolResult
+}
+
+type toolResult struct{ tool, text string }
+
+// step is what the model answers: a call, or words when it calls nothing.
+type step struct {
+	tool string // our name of it; from next on the client's
+	args map[string]any
+	say  string
+}
+
+// scripted is a model that knows one story: look which workers there are, send
+// one, look how it stands, wait for it, read its patch page by page, say the
+// patch. It keeps nothing between turns, so all that it says has come through
+// the client.
+type scripted struct {
+	dispatch map[string]any // arguments of the dispatch, with a dispatchId
+
+	mu       sync.Mutex // guards what is below
+	done     []string   // the calls, by our names
+	offered  []string   // our tools that the client offered last, by our names, sorted
+	problems []string   // what was not as it should be
+	said     string     // its last words
+}
+
+// next goes on with the story.
+func (s *scripted) next(t turn) step {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wire := s.ours(t.tools)
+	if len(wire) == 0 {
+		return step{say: "a side question"} // a title, say: clients ask more than what they are told to
+	}
+	st, err := s.story(t.results)
+	if err == nil && st.tool != "" && wire[st.tool] == "" {
+		err = fmt.Errorf("%s is not offered, only %q", st.tool, t.tools)
+	}
+	if err != nil {
+		s.problems = append(s.problems, err.Error())
+		return step{say: "this is not what was expected"}
+	}
+	if st.tool == "" {
+		s.said = st.say
+		return st
+	}
+	s.done = append(s.done, st.tool)
+	st.tool = wire[st.tool]
+	return st
+}
+
+// ours maps our names of the tools to what the client calls them, and notes
+// what else it offers under our name.
+func (s *scripted) ours(tools []string) map[string]string {
+	wire := map[string]string{}
+	for _, tool := range tools {
+		if !strings.Contains(tool, "bailiwick") {
+			continue // the client's own
+		}
+		i := slices.IndexFunc(nineTools(), func(n string) bool { return strings.HasSuffix(tool, n) })
+		if i < 0 || wire[nineTools()[i]] != "" {
+			s.problems = append(s.problems, fmt.Sprintf("a tenth tool is offered: %s", tool))
+			continue
+		}
+		wire[nineTools()[i]] = tool
+	}
+	if len(wire) > 0 {
+		s.offered = nil
+		for name := range wire {
+			s.offered = append(s.offered, name)
+		}
+		slices.Sort(s.offered)
+	}
+	return wire
+}
+
+// story says what follows on the results so far.
+func (s *scripted) story(results []toolResult) (step, error) {
+	if len(results) == 0 {
+		return step{tool: "bailiwick_subagents_list", args: map[string]any{}}, nil
+	}
+	var answer struct {
+		Items []struct{ Name string }
+		ID    string `json:"dispatchId"`
+		Ended bool
+		State string
+		Patch *struct{ Text string }
+		Next  string
+	}
+	last := results[len(results)-1]
+	if err := firstObject(last.text, &answer); err != nil {
+		return step{}, fmt.Errorf("%s: %w in %q", last.tool, err, last.text)
+	}
+	describe := map[string]any{"dispatchId": s.dispatch["dispatchId"]}
+	switch {
+	case len(results) == 1:
+		if !slices.ContainsFunc(answer.Items, func(i struct{ Name string }) bool { return i.Name == s.dispatch["subagent"] }) {
+			return step{}, fmt.Errorf("subagent %s is not in the list: %s", s.dispatch["subagent"], last.text)
+		}
+		return step{tool: "bailiwick_dispatch", args: s.dispatch}, nil
+	case answer.ID != s.dispatch["dispatchId"]:
+		return step{}, fmt.Errorf("%s: want dispatch %s, got %s", last.tool, s.dispatch["dispatchId"], last.text)
+	case len(results) == 2:
+		return step{tool: "bailiwick_dispatch_describe", args: describe}, nil
+	case len(results) == 3: // the same dispatch again does not start it twice, and waits
+		again := map[string]any{"wait": 50}
+		maps.Copy(again, s.dispatch)
+		return step{tool: "bailiwick_dispatch", args: again}, nil
+	case len(results) == 4 && answer.State != "finished":
+		return step{}, fmt.Errorf("after the wait it has not finished: %s", last.text)
+	case answer.Patch != nil && answer.Next == "":
+		return step{say: s.patch(results)}, nil
+	}
+	describe["include"] = "patch"
+	if answer.Next != "" {
+		describe["cursor"] = answer.Next
+	}
+	return step{tool: "bailiwick_dispatch_describe", args: describe}, nil
+}
+
+// patch puts the pages of the patch together.
+func (s *scripted) patch(results []toolResult) string {
+	var whole strings.Builder
+	for _, r := range results {
+		var page struct{ Patch struct{ Text string } }
+		if firstObject(r.text, &page) == nil {
+			whole.WriteString(page.Patch.Text)
+		}
+	}
+	return whole.String()
+}
+
+// firstObject decodes the first JSON object in what a client made of a result.
+func firstObject(text string, v any) error {
+	i := strings.IndexByte(text, '{')
+	if i < 0 {
+		return errors.New("no object")
+	}
+	return json.NewDecoder(strings.NewReader(text[i:])).Decode(v)
+}
+
+// ServeHTTP speaks the formats of the four clients.
+func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	raw, err := io.ReadAll(io.LimitReader(r.Body, 16<<20))
+	if err == nil {
+		switch p := r.URL.Path; {
+		case p == "/v1/messages":
+			err = s.messages(w, raw)
+		case p == "/v1/responses":
+			err = s.responses(w, raw)
+		case p == "/v1/chat/completions":
+			err = s.completions(w, raw)
+		case strings.HasPrefix(p, "/v1beta/models/"):
+			err = s.generate(w, raw, p[strings.LastIndexByte(p, ':')+1:])
+		default:
+			http.NotFound(w, r) // lists of models and the like, which they do without
+		}
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.problems = append(s.problems, fmt.Sprintf("%s: %v", r.URL.Path, err))
+	}
+}
+
+// What the model says of the tools that a client offers can be relied on: it
+// sees one that is missing, one too many and one that is there twice.
+//
+// proves R-B3
+func TestTheScriptedModelSeesATenthTool(t *testing.T) {
+	var named []string
+	for _, n := range nineTools() {
+		named = append(named, "mcp__bailiwick__"+n)
+	}
+	for _, tt := range []struct {
+		name    string
+		tools   []string
+		problem bool
+		offered int
+	}{
+		{"the nine, beside the client's own", append([]string{"Bash", "Read"}, named...), false, 9},
+		{"a tenth", append([]string{"mcp__bailiwick__bailiwick_audit"}, named...), true, 9},
+		{"one twice", append([]string{"mcp__other__bailiwick_dispatch"}, named...), true, 9},
+		{"one missing", named[1:], false, 8},
+	} {
+		s := &scripted{}
+		s.ours(tt.tools)
+		if (len(s.problems) > 0) != tt.problem || len(s.offered) != tt.offered {
+			t.Errorf("%s: %d offered, %q", tt.name, len(s.offered), s.problems)
+		}
+	}
+}

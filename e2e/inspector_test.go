@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// runNode runs a program in JavaScript on an island.
+func (w *world) runNode(net *island, args ...string) (stdout, stderr string, status int) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Minute) // for one that hangs
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node(w.t), args...)
+	cmd.Dir, cmd.Env = w.dir, w.env
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := net.start(cmd); err != nil {
+		w.t.Fatal(err)
+	}
+	_ = cmd.Wait() // its status is returned
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// The MCP inspector finds the nine tools in their order on both transports and
+// in both eras of the protocol, nothing in their schemas that some client may
+// not understand, and gets what a call returns.
+//
+// proves R-B3, R-T8, R-T9
+func TestTheInspectorFindsTheNineTools(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"hello": "hello\n"})
+	w.catalog(subagent{name: "writer", script: "true"})
+	w.up()
+	w.admit("agent:inspector")
+	net := newIsland(t)
+	token, err := os.ReadFile(w.tokenFile("agent:inspector"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct{ Command []string }
+	decode(t, w.must("mcp", "config", "--client", "cursor", "--principal-token-file", w.tokenFile("agent:inspector"), "-o", "json"), &config)
+	http := []string{w.serveMCP(net) + "/mcp", "--transport", "http", "--header", "Authorization: Bearer " + strings.TrimSpace(string(token))}
+	for name, server := range map[string][]string{"stdio": config.Command, "http": http} {
+		for _, era := range []string{"legacy", "modern"} {
+			t.Run(name+"/"+era, func(t *testing.T) {
+				w.in(t).inspect(net, server, era)
+			})
+		}
+	}
+}
+
+func (w *world) inspect(net *island, server []string, era string) {
+	w.t.Helper()
+	call := func(result any, args ...string) {
+		w.t.Helper()
+		args = append([]string{clientFile(w.t, "@modelcontextprotocol/inspector/clients/cli/build/index.js"), "--protocol-era", era, "--format", "json", "-q"}, args...)
+		out, errs, status := w.runNode(net, append(args, server...)...)
+		if status != 0 {
+			w.t.Fatalf("inspector %s: status %d: %s%s", strings.Join(args[1:], " "), status, out, errs)
+		}
+		for line := range strings.Lines(errs) {
+			if _, path, ok := strings.Cut(strings.TrimSpace(line), "Path: "); ok && !slices.ContainsFunc(anything(), func(name string) bool { return strings.HasSuffix(path, name) }) {
+				w.t.Errorf("the inspector warns of %s: %s", path, errs)
+			}
+		}
+		decode(w.t, out, &struct{ Result any }{result})
+	}
+	var list struct{ Tools []struct{ Name string } }
+	call(&list, "--strict", "--method", "tools/list")
+	var names []string
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, nineTools()) {
+		w.t.Errorf("the inspector finds %q", names)
+	}
+	var found struct {
+		StructuredContent struct{ Items []struct{ Name string } }
+	}
+	call(&found, "--method", "tools/call", "--tool-name", "bailiwick_subagents_list")
+	if items := found.StructuredContent.Items; len(items) != 1 || items[0].Name != "writer" {
+		w.t.Errorf("the inspector finds the subagents %+v", found)
+	}
+}
+
+// anything is what in results may be any JSON, so that its schema can say
+// nothing: what workers wrote, and the schemas of their input.
+func anything() []string {
+	return []string{".outcome.properties.value", ".question.properties.context", ".question.properties.state", ".items.items.properties.input"}
+}
