@@ -15,7 +15,7 @@ COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp
 
-.PHONY: help build check test demo prove bench soak kills mixed fuzz setup clean
+.PHONY: help build check agents test demo prove bench soak kills mixed fuzz setup clean
 
 help: ## say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -52,7 +52,10 @@ check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, u
 	$(GOLANGCI) run ./...
 	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v /e2e)
 
-test: check ## the whole suite: check, then the jail as it is shipped (without cgo) and the programs end to end
+agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
+	@scripts/agents >/dev/null
+
+test: check agents ## the whole suite: check, then the jail as it is shipped (without cgo) and the programs end to end
 	go test -timeout 20m ./internal/jail ./e2e
 
 demo: build ## the main job on a real repository, in a temporary directory
