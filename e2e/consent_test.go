@@ -12,6 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -249,5 +250,46 @@ func TestAServiceDoesNotStartWithDecisionsThatItCannotVerify(t *testing.T) {
 	w.up()
 	if out := w.must("principal", "show", "local:root"); !strings.Contains(out, "reversible") {
 		t.Errorf("positive control: %s", out)
+	}
+}
+
+// A service that is killed while it takes a decision has taken it or has not,
+// the log says the same, and the next decision follows.
+//
+// proves R-T5, R-A2, R-O6
+func TestADecisionSurvivesAKillInItsMiddle(t *testing.T) {
+	for at, want := range map[failpoint.Name]api.Tier{failpoint.DecideCommit: api.Reversible, failpoint.DecideCommitted: api.Observe} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			k := newTrial(t, 0, 11)
+			k.up(func() {})
+			state := func() (tier api.Tier, number uint64) {
+				t.Helper()
+				var info api.PrincipalInfo
+				var head api.OperatorHead
+				must(t, k.insist(http.MethodGet, "/v1/operator/principals/"+k.me(), nil, &info))
+				must(t, k.insist(http.MethodGet, "/v1/operator/records/head", nil, &head))
+				return info.Ceiling, head.Number
+			}
+			tier, before := state()
+			if tier != api.Reversible || before == 0 {
+				t.Fatalf("positive control: %s by %d records", tier, before)
+			}
+			k.arm(string(at) + " 1 kill")
+			if d := k.try("ceiling", "set", k.me(), "observe"); d.status == 0 {
+				t.Errorf("the service was not killed: %s", d)
+			}
+			<-k.current().ended
+			k.arm()
+			k.up(func() {})
+			tier, number := state()
+			if made := number - before; tier != want || made != uint64(len(k.entries("--kind", "operator.recorded")))-before || (made == 1) != (want == api.Observe) {
+				t.Errorf("after the kill it is %s by %d records, was %d", tier, number, before)
+			}
+			k.must("ceiling", "set", k.me(), "irreversible")
+			if tier, after := state(); tier != api.Irreversible || after != number+1 {
+				t.Errorf("then it is %s by %d records", tier, after)
+			}
+		})
 	}
 }

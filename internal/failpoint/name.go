@@ -97,6 +97,12 @@ const (
 	StopDelivered Name = "stop.delivered" // one of them has
 )
 
+// The moments of an operator's decision.
+const (
+	DecideCommit    Name = "decide.commit"    // before a record and its entry are committed
+	DecideCommitted Name = "decide.committed" // after, and nobody goes by it yet
+)
+
 // The moments of a removal of what need not be kept.
 const (
 	RetainCommit    Name = "retain.commit"    // before the marks and their entry are committed
@@ -125,7 +131,7 @@ func Names() []Name {
 		JailGroup, JailGrouped, JailLaunched, JailClose, JailClosed,
 		CollectBegin, CollectBlob, CollectResult, EndCommit, EndCommitted, EndRemoved,
 		CancelCommit, CancelCommitted, CancelDelivered, AnswerCommit, AnswerCommitted, ExpireCommit,
-		StopCommit, StopCommitted, StopDelivered,
+		StopCommit, StopCommitted, StopDelivered, DecideCommit, DecideCommitted,
 		RetainCommit, RetainCommitted, RetainBlob,
 		BlobWritten, BlobPlaced, StoreCommit, StoreCommitted,
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -164,6 +165,7 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (
 		return api.OperatorReceipt{}, err
 	}
 	r.pending.Store(next)
+	failpoint.Hit(failpoint.DecideCommit, string(v.record.Verb))
 	seq, err := r.cfg.Ledger.Record(ctx, entry(by, v, next), func(tx *store.Tx) error {
 		if v.record.Verb == api.VerbStopLift {
 			if err := liftable(tx, v.record.Stop); err != nil {
@@ -176,6 +178,7 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (
 	if err != nil {
 		return api.OperatorReceipt{}, err
 	}
+	failpoint.Hit(failpoint.DecideCommitted, string(v.record.Verb))
 	r.state.Store(next)
 	return api.OperatorReceipt{Number: v.record.Number, AuditEntry: seq}, nil
 }
