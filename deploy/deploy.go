@@ -16,6 +16,7 @@ package deploy
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -33,11 +34,19 @@ type (
 	Signer = seal.Signer
 	// TrustRoot says whose signatures count and how many are needed.
 	TrustRoot = seal.TrustRoot
+	// Key is a deploy key's public half, as a trust root lists it.
+	Key = seal.Key
+	// KeyID names a deploy key.
+	KeyID = seal.KeyID
 	// Revision is a verified revision.
 	Revision = catalog.Revision
 	// Mark identifies a revision.
 	Mark = catalog.Mark
 )
+
+// IDOf returns the id of a deploy key's public half. Whoever keeps the other
+// half elsewhere makes a Signer of its own with it.
+func IDOf(public ed25519.PublicKey) KeyID { return seal.IDOf(public) }
 
 // Config says where a catalog is and who may sign it.
 type Config struct {

@@ -322,3 +322,32 @@ func TestOnStdioNothingListens(t *testing.T) {
 		t.Errorf("the control does not hold: of the server for HTTP, which says %s, %d sockets listen", said[:n], listening)
 	}
 }
+
+// A caller that goes on being refused does not fill the log: it has the
+// beginning, and the sum when the service ends.
+func TestRefusedCallsDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "true"})
+	w.up()
+	s := w.mcp(mcpNovember)
+	const calls = 500
+	logged := 0
+	for range calls {
+		m := s.request("tools/call", members{"name": "bailiwick_catalog_apply", "arguments": members{}})
+		if m.Error == nil || m.Error.Code != -32602 {
+			t.Fatalf("%+v", m)
+		}
+		if strings.Contains(string(m.Error.Data), "auditEntry") {
+			logged++
+		}
+	}
+	if n := len(w.entries("--kind", "request.invalid")); n != logged || logged < 20 || logged > calls/4 {
+		t.Errorf("%d of %d are in the log, and %d were told so", n, calls, logged)
+	}
+	w.must("down")
+	if log := w.must("audit", "list", "--kind", "request.invalid"); !strings.Contains(log, fmt.Sprintf("and %d more", calls-logged)) {
+		t.Errorf("the sum of the others is not in the log: %s", lastLine(log))
+	}
+}

@@ -76,3 +76,20 @@ func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 		}
 	}
 }
+
+// What defines and what dispatches are apart in the public packages, too.
+//
+// proves R-B8
+func TestTheSDKsTwoHalvesDoNotReachEachOther(t *testing.T) {
+	touch(t)
+	pkgs := load(t, nil)
+	for half, other := range map[string]string{"client": "deploy", "deploy": "client"} {
+		if p, ok := pkgs[half]; !ok || slices.Contains(p.Deps, module+other) {
+			t.Errorf("%s reaches %s", half, other)
+		}
+	}
+	// The control: who uses one of them is seen to.
+	if !slices.Contains(pkgs["internal/mcpserve"].Deps, module+"client") || !slices.Contains(pkgs["internal/deploycli"].Deps, module+"deploy") {
+		t.Error("the check does not see who reaches them")
+	}
+}
