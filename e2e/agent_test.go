@@ -52,6 +52,7 @@ type agent struct {
 	command  []string          // without the prompt
 	env      []string          // as its documents say; MODEL stands for the model's URL
 	files    map[string]string // likewise
+	remote   string            // what it wants to be told of an MCP server on HTTP
 }
 
 func agents(t testing.TB) []agent {
@@ -63,6 +64,7 @@ func agents(t testing.TB) []agent {
 				"ANTHROPIC_BASE_URL=MODEL", "ANTHROPIC_API_KEY=scripted", "ENABLE_TOOL_SEARCH=false",
 				"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1",
 			},
+			remote: `{"mcpServers":{"bailiwick":{"type":"http","url":"SERVER","headers":{"Authorization":"Bearer TOKEN"}}}}`,
 		},
 		{
 			name: "codex", protocol: "2025-06-18", config: ".codex/config.toml",
@@ -72,6 +74,7 @@ func agents(t testing.TB) []agent {
 				"-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false",
 				"-c", `mcp_servers.bailiwick.default_tools_approval_mode="approve"`, // nobody is there to be asked
 			},
+			remote: "[mcp_servers.bailiwick]\nurl = \"SERVER\"\nhttp_headers = {Authorization = \"Bearer TOKEN\"}\n",
 		},
 		{
 			name: "opencode", protocol: "2025-11-25", config: "work/opencode.json",
@@ -81,6 +84,7 @@ func agents(t testing.TB) []agent {
 				`OPENCODE_CONFIG_CONTENT={"autoupdate":false,"share":"disabled","model":"scripted/scripted","small_model":"scripted/scripted","provider":{"scripted":` +
 					`{"npm":"@ai-sdk/openai-compatible","options":{"baseURL":"MODEL/v1","apiKey":"scripted"},"models":{"scripted":{"tool_call":true}}}}}`,
 			},
+			remote: `{"mcp":{"bailiwick":{"type":"remote","url":"SERVER","enabled":true,"oauth":false,"headers":{"Authorization":"Bearer TOKEN"}}}}`,
 		},
 		{
 			name: "gemini", protocol: "2025-06-18", config: "work/.gemini/settings.json",
@@ -88,54 +92,76 @@ func agents(t testing.TB) []agent {
 			env:     []string{"GEMINI_API_KEY=scripted", "GOOGLE_GEMINI_BASE_URL=MODEL", "GEMINI_CLI_TRUST_WORKSPACE=true"},
 			files: map[string]string{".gemini/settings.json": `{"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false},"telemetry":{"enabled":false},` +
 				`"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"gemini-api-key"}}}`},
+			remote: `{"mcpServers":{"bailiwick":{"httpUrl":"SERVER","headers":{"Authorization":"Bearer TOKEN"}}}}`,
 		},
 	}
 }
 
 // The four agent programs that people use, as they are shipped and set up with
 // what bailiwick mcp config prints, each with a scripted model: each is offered
-// the nine tools, lists the workers, sends one, waits for it and reads its
-// patch, page by page. There is no network where they are.
+// the nine tools, lists the workers, is refused one and told what to do instead,
+// sends one, waits for it and reads its patch, page by page. There is no network
+// where they are.
 //
 // proves R-T9, R-B3
 func TestRealAgentsSendAWorkerAndReadItsPatch(t *testing.T) {
+	w := newAgentWorld(t)
+	net := newIsland(t)
+	for _, a := range agents(t) {
+		t.Run(a.name, func(t *testing.T) {
+			w := w.in(t)
+			w.tryAgent(net, a, "stdio", w.mcpConfig(a.name, w.path("wire-"+a.name)))
+		})
+	}
+}
+
+// The same over HTTP, each with the token of its own as that client's documents
+// say.
+//
+// proves R-T9, R-B3
+func TestRealAgentsDoTheSameOverHTTP(t *testing.T) {
+	w := newAgentWorld(t)
+	net := newIsland(t)
+	for _, a := range agents(t) {
+		t.Run(a.name, func(t *testing.T) {
+			w := w.in(t)
+			p := &passing{record: w.path("wire-" + a.name)}
+			p.url = net.serve(t, p)
+			p.to(t, net, w.serveMCP(net, "--allow-host", strings.TrimPrefix(p.url, "http://")))
+			token, err := os.ReadFile(w.tokenFile("agent:" + a.name))
+			must(t, err)
+			w.tryAgent(net, a, "http", strings.NewReplacer("SERVER", p.url+"/mcp", "TOKEN", strings.TrimSpace(string(token))).Replace(a.remote))
+		})
+	}
+}
+
+// newAgentWorld has a worker, and a principal with a token for each agent.
+func newAgentWorld(t *testing.T) *world {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"hello": "hello\n"})
 	w.catalog(subagent{name: "writer", script: "echo 'hello, world' >hello\nseq -f 'line %05g of what the worker wrote' 1000 >long"})
 	w.up()
+	var principals []string
 	for _, a := range agents(t) {
-		w.admit("agent:" + a.name)
+		principals = append(principals, "agent:"+a.name)
 	}
-	net := newIsland(t)
-	for _, a := range agents(t) {
-		t.Run(a.name, func(t *testing.T) { w.in(t).tryAgent(net, a) })
-	}
+	w.admit(principals...)
+	return w
 }
 
-// admit makes a principal known that may do what the world's account may, with
-// a token in the file that tokenFile names.
-func (w *world) admit(principal string) {
+// admit makes principals known that may do what the world's account may, each
+// with a token in the file that tokenFile names.
+func (w *world) admit(principals ...string) {
 	w.t.Helper()
-	const manifest = "project/bailiwick.yaml"
-	text, err := os.ReadFile(w.path(manifest))
-	if err != nil {
-		w.t.Fatal(err)
+	w.grants(principals...)
+	for _, p := range principals {
+		w.token(p)
+		w.must("ceiling", "set", p, "reversible")
 	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	grant := lines[len(lines)-1]
-	before, behind, ok := strings.Cut(strings.TrimPrefix(grant, `  - {principal: "`), `"`)
-	if !ok || before == "" {
-		w.t.Fatalf("the manifest ends with something else than a grant: %s", grant)
-	}
-	w.write(manifest, strings.Join(append(lines, `  - {principal: "`+principal+`"`+behind), "\n")+"\n", 0o644)
-	w.must("catalog", "apply", "-f", w.path(manifest))
-	w.must("principal", "add", principal)
-	w.must("ceiling", "set", principal, "reversible")
-	w.must("token", "create", principal, "--out", w.tokenFile(principal))
 }
 
 func (w *world) tokenFile(principal string) string {
-	return w.path(strings.ReplaceAll(principal, ":", "-") + ".token")
+	return w.path("home", strings.ReplaceAll(principal, ":", "-")+".token")
 }
 
 // in is w in a test within its test.
@@ -145,25 +171,35 @@ func (w *world) in(t testing.TB) *world {
 	return &inner
 }
 
-// tryAgent has one agent tell the model's story.
-func (w *world) tryAgent(net *island, a agent) {
+// tryAgent has one agent tell the model's story. What it sends to the server is
+// in the file wire-NAME.
+func (w *world) tryAgent(net *island, a agent, transport, config string) {
 	t := w.t
 	t.Helper()
-	id := "story-of-" + a.name
+	id := transport + "-" + a.name
 	s := &scripted{dispatch: map[string]any{
 		"subagent": "writer", "source": map[string]any{"name": "repo"}, "input": map[string]any{}, "dispatchId": id,
 	}}
-	out := w.runAgent(net, a, net.serve(t, s))
-	want := []string{"bailiwick_subagents_list", "bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch_describe"}
+	out := w.runAgent(net, a, config, net.serve(t, s))
+	want := []string{
+		"bailiwick_subagents_list", "bailiwick_dispatch", "bailiwick_dispatch",
+		"bailiwick_dispatch_describe", "bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch_describe",
+	}
 	if !slices.Equal(s.done, want) || len(s.problems) > 0 {
 		t.Errorf("the model called %q, want %q; problems: %q", s.done, want, s.problems)
 	}
-	if !slices.Equal(s.offered, nineTools()) {
-		t.Errorf("offered are %q", s.offered)
+	if err := checkTools(s.offered); err != nil {
+		t.Errorf("what is offered to the model: %v", err)
+	}
+	if got := protocols(t, w.path("wire-"+a.name)); !slices.Equal(got, []string{a.protocol}) {
+		t.Errorf("%s speaks %q, want %s", a.name, got, a.protocol)
+	}
+	if len(s.done) < 3 {
+		return
 	}
 	patch := w.must("dispatch", "patch", id)
 	if s.said != patch || !strings.Contains(patch, "+hello, world\n") || !strings.Contains(out, "+line 01000 of what") {
-		t.Errorf("want the patch of %d bytes from the model and on the client's output, got %d and: %s", len(patch), len(s.said), out)
+		t.Errorf("want the patch of %d bytes from the model and on the client's output, got %d and: %.300s", len(patch), len(s.said), out)
 	}
 	if d := w.show(id); string(d.Principal) != "agent:"+a.name {
 		t.Errorf("dispatch %s is of %s", id, d.Principal)
@@ -171,14 +207,13 @@ func (w *world) tryAgent(net *island, a agent) {
 }
 
 // runAgent runs an agent in a home of its own and returns what it printed.
-func (w *world) runAgent(net *island, a agent, model string) string {
+func (w *world) runAgent(net *island, a agent, config, model string) string {
 	t := w.t
 	t.Helper()
 	home := "home-" + a.name
 	w.mkdir(home + "/work")
 	w.mkdir(home + "/tmp")
-	wire := w.path(home, "wire")
-	w.write(filepath.Join(home, a.config), w.mcpConfig(a.name, wire), 0o600)
+	w.write(filepath.Join(home, a.config), config, 0o600)
 	for name, content := range a.files {
 		w.write(filepath.Join(home, name), content, 0o600)
 	}
@@ -205,12 +240,9 @@ func (w *world) runAgent(net *island, a agent, model string) string {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s printed: %s\nand: %s\nand of MCP it sent:\n%s", a.name, out.String(), errs.String(), lines(wire))
+			t.Logf("%s printed: %.3000s\nand: %.3000s\nand of MCP it sent:\n%s", a.name, out.String(), errs.String(), strings.Join(lines(w.path("wire-"+a.name)), "\n"))
 		}
 	})
-	if got := protocols(t, wire); !slices.Equal(got, []string{a.protocol}) {
-		t.Errorf("%s speaks %q, want %s", a.name, got, a.protocol)
-	}
 	return out.String()
 }
 
@@ -221,10 +253,8 @@ func (w *world) mcpConfig(name, wire string) string {
 	w.t.Helper()
 	dir := "bin-" + name
 	w.mkdir(dir)
-	if err := os.Link(filepath.Join(bin, "bailiwick"), w.path(dir, "bailiwick")); err != nil {
-		w.t.Fatal(err)
-	}
-	w.write(dir+"/bailiwick-mcp", fmt.Sprintf("#!/bin/sh\ntee -a %s | %s/bailiwick-mcp \"$@\"\n", wire, bin), 0o755)
+	must(w.t, os.Link(filepath.Join(bin, "bailiwick"), w.path(dir, "bailiwick")))
+	w.write(dir+"/bailiwick-mcp", fmt.Sprintf("#!/bin/sh\ntee -a %s | %s \"$@\"\n", wire, mcpProgram()), 0o755)
 	d := w.exec(w.path(dir, "bailiwick"), "mcp", "config", "--client", name, "--principal-token-file", w.tokenFile("agent:"+name))
 	if d.status != 0 {
 		w.t.Fatalf("mcp config --client %s: %s", name, d)

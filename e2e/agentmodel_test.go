@@ -13,14 +13,6 @@ import (
 	"testing"
 )
 
-// nineTools is what a client may be offered, and nothing else (R-B2), sorted.
-func nineTools() []string {
-	return []string{
-		"bailiwick_capabilities_list", "bailiwick_dispatch", "bailiwick_dispatch_cancel", "bailiwick_dispatch_describe", "bailiwick_envs_list",
-		"bailiwick_orchestrator_status", "bailiwick_orchestrator_submit", "bailiwick_orchestrator_watch", "bailiwick_subagents_list",
-	}
-}
-
 // turn is what a client asks its model, whatever the wire format: the tools,
 // as the client names them, and what the calls so far gave.
 type turn struct {
@@ -28,6 +20,7 @@ type turn struct {
 	results []toolResult
 }
 
+// toolResult is a result as the client hands it to its model.
 type toolResult struct{ tool, text string }
 
 // step is what the model answers: a call, or words when it calls nothing.
@@ -37,9 +30,9 @@ type step struct {
 	say  string
 }
 
-// scripted is a model that knows one story: look which workers there are, send
-// one, look how it stands, wait for it, read its patch page by page, say the
-// patch. It keeps nothing between turns, so all that it says has come through
+// scripted is a model that knows one story: look which workers there are, try
+// one that is not there, send one that is, look how it stands, wait for it, read
+// its patch page by page, say the patch. It keeps nothing between turns, so all that it says has come through
 // the client.
 type scripted struct {
 	dispatch map[string]any // arguments of the dispatch, with a dispatchId
@@ -84,12 +77,12 @@ func (s *scripted) ours(tools []string) map[string]string {
 		if !strings.Contains(tool, "bailiwick") {
 			continue // the client's own
 		}
-		i := slices.IndexFunc(nineTools(), func(n string) bool { return strings.HasSuffix(tool, n) })
-		if i < 0 || wire[nineTools()[i]] != "" {
+		i := slices.IndexFunc(theNine(), func(n string) bool { return strings.HasSuffix(tool, n) })
+		if i < 0 || wire[theNine()[i]] != "" {
 			s.problems = append(s.problems, fmt.Sprintf("a tenth tool is offered: %s", tool))
 			continue
 		}
-		wire[nineTools()[i]] = tool
+		wire[theNine()[i]] = tool
 	}
 	if len(wire) > 0 {
 		s.offered = nil
@@ -106,34 +99,58 @@ func (s *scripted) story(results []toolResult) (step, error) {
 	if len(results) == 0 {
 		return step{tool: "bailiwick_subagents_list", args: map[string]any{}}, nil
 	}
+	last := results[len(results)-1]
+	switch len(results) {
+	case 1:
+		return step{tool: "bailiwick_dispatch", args: map[string]any{"subagent": "nobody"}}, s.listed(last)
+	case 2:
+		// What to do instead reaches the model, however its client shows errors.
+		for _, word := range []string{"denied", "retrying is useless", "bailiwick_subagents_list"} {
+			if !strings.Contains(last.text, word) {
+				return step{}, fmt.Errorf("the refusal of a subagent that there is not does not say %q: %s", word, last.text)
+			}
+		}
+		return step{tool: "bailiwick_dispatch", args: s.dispatch}, nil
+	}
+	return s.follow(len(results), last, results)
+}
+
+// listed holds that the subagent is in the list.
+func (s *scripted) listed(r toolResult) error {
+	var list struct{ Items []struct{ Name string } }
+	if err := firstObject(r.text, &list); err != nil {
+		return fmt.Errorf("%s: %w in %q", r.tool, err, r.text)
+	}
+	for _, i := range list.Items {
+		if i.Name == s.dispatch["subagent"] {
+			return nil
+		}
+	}
+	return fmt.Errorf("subagent %s is not in the list: %s", s.dispatch["subagent"], r.text)
+}
+
+// follow watches the dispatch, and reads its patch when it has ended.
+func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, error) {
 	var answer struct {
-		Items []struct{ Name string }
 		ID    string `json:"dispatchId"`
-		Ended bool
 		State string
 		Patch *struct{ Text string }
 		Next  string
 	}
-	last := results[len(results)-1]
 	if err := firstObject(last.text, &answer); err != nil {
 		return step{}, fmt.Errorf("%s: %w in %q", last.tool, err, last.text)
 	}
 	describe := map[string]any{"dispatchId": s.dispatch["dispatchId"]}
 	switch {
-	case len(results) == 1:
-		if !slices.ContainsFunc(answer.Items, func(i struct{ Name string }) bool { return i.Name == s.dispatch["subagent"] }) {
-			return step{}, fmt.Errorf("subagent %s is not in the list: %s", s.dispatch["subagent"], last.text)
-		}
-		return step{tool: "bailiwick_dispatch", args: s.dispatch}, nil
 	case answer.ID != s.dispatch["dispatchId"]:
 		return step{}, fmt.Errorf("%s: want dispatch %s, got %s", last.tool, s.dispatch["dispatchId"], last.text)
-	case len(results) == 2:
+	case n == 3:
 		return step{tool: "bailiwick_dispatch_describe", args: describe}, nil
-	case len(results) == 3: // the same dispatch again does not start it twice, and waits
+	case n == 4: // the same dispatch again does not start it twice, and waits
 		again := map[string]any{"wait": 50}
 		maps.Copy(again, s.dispatch)
 		return step{tool: "bailiwick_dispatch", args: again}, nil
-	case len(results) == 4 && answer.State != "finished":
+	case n == 5 && answer.State != "finished":
 		return step{}, fmt.Errorf("after the wait it has not finished: %s", last.text)
 	case answer.Patch != nil && answer.Next == "":
 		return step{say: s.patch(results)}, nil
@@ -197,7 +214,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // proves R-B3
 func TestTheScriptedModelSeesATenthTool(t *testing.T) {
 	var named []string
-	for _, n := range nineTools() {
+	for _, n := range theNine() {
 		named = append(named, "mcp__bailiwick__"+n)
 	}
 	for _, tt := range []struct {

@@ -247,7 +247,7 @@ func (s *scripted) generate(w http.ResponseWriter, raw []byte, verb string) erro
 			Parts []struct {
 				Response *struct {
 					Name     string
-					Response struct{ Output string }
+					Response json.RawMessage
 				} `json:"functionResponse"`
 			}
 		}
@@ -266,9 +266,15 @@ func (s *scripted) generate(w http.ResponseWriter, raw []byte, verb string) erro
 	}
 	for _, c := range req.Contents {
 		for _, p := range c.Parts {
-			if p.Response != nil {
-				t.results = append(t.results, toolResult{p.Response.Name, p.Response.Response.Output})
+			if p.Response == nil {
+				continue
 			}
+			// {"output": TEXT}, or another object where the call failed.
+			var result struct{ Output string }
+			if json.Unmarshal(p.Response.Response, &result) != nil || result.Output == "" {
+				result.Output = string(p.Response.Response)
+			}
+			t.results = append(t.results, toolResult{p.Response.Name, result.Output})
 		}
 	}
 	if verb == "countTokens" {

@@ -2,8 +2,12 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -43,10 +47,8 @@ func TestThePublicConformanceSuitesPass(t *testing.T) {
 	w.admit("ci:conformance")
 	net := newIsland(t)
 	token, err := os.ReadFile(w.tokenFile("ci:conformance"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &bearerProxy{}
+	must(t, err)
+	p := &passing{}
 	p.url = net.serve(t, p)
 	p.to(t, net, w.serveMCP(net, "--allow-host", strings.TrimPrefix(p.url, "http://"), "--allow-origin", p.url))
 
@@ -168,25 +170,46 @@ func (w *world) serveMCP(net *island, flags ...string) string {
 	return strings.TrimSuffix(where, "/mcp")
 }
 
-// bearerProxy passes requests on with a token, and otherwise as they are: with
-// the Host and the Origin that they came with.
-type bearerProxy struct {
-	url   string
-	token atomic.Value // string, once there is one
+// passing passes requests on as they are, with the Host and the Origin that
+// they came with.
+type passing struct {
+	url    string
+	token  atomic.Value // string, once there is one: passed on with each request
+	record string       // file for the bodies of what is passed on, a line each; empty: nowhere
 	httputil.ReverseProxy
 }
 
-func (p *bearerProxy) to(t *testing.T, net *island, server string) {
+func (p *passing) to(t *testing.T, net *island, server string) {
 	t.Helper()
 	there, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Transport, p.FlushInterval, p.ErrorLog = net.transport(), -1, slog.NewLogLogger(slog.DiscardHandler, 0) // clients that hang up
 	p.Rewrite = func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host = there.Scheme, there.Host
 		if token, ok := p.token.Load().(string); ok {
 			r.Out.Header.Set("Authorization", "Bearer "+token)
 		}
+		if p.record != "" && r.In.Method == http.MethodPost {
+			if err := p.note(r.Out); err != nil {
+				t.Error(err)
+			}
+		}
 	}
+}
+
+// note writes down the body of a request.
+func (p *passing) note(r *http.Request) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	f, err := os.OpenFile(p.record, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(f, "%s\n", body); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
 }

@@ -77,9 +77,8 @@ func (w *world) inspect(net *island, server []string, era string) {
 	for _, tool := range list.Tools {
 		names = append(names, tool.Name)
 	}
-	slices.Sort(names)
-	if !slices.Equal(names, nineTools()) {
-		w.t.Errorf("the inspector finds %q", names)
+	if err := checkTools(names); err != nil || !slices.Equal(names, theNine()) {
+		w.t.Errorf("the inspector finds %q: %v", names, err)
 	}
 	var found struct {
 		StructuredContent struct{ Items []struct{ Name string } }
