@@ -103,7 +103,7 @@ func TestARedirectIsJudgedLikeTheFirstRequest(t *testing.T) {
 	}
 	targets := []string{
 		s.url("inside.example.com", "/to"), s.url("127.0.0.1", "/to"), s.url("2130706433", "/to"), s.url("0x7f.1", "/to"), s.url("[::1]", "/to"), s.url("[::ffff:127.0.0.1]", "/to"),
-		s.url("localhost", "/to"), s.url("here.example.com.", "/to"), s.url("127。0。0。1", "/to"), "http://there.example.com:" + s.port + "/to", "http://127.0.0.1:" + s.port + "/to",
+		s.url("localhost", "/to"), s.url("here.example.com.", "/to"), s.url("127。0。0。1", "/to"), s.url("there。example.com", "/to"), s.url("tℎere.example.com", "/to"), "http://there.example.com:" + s.port + "/to", "http://127.0.0.1:" + s.port + "/to",
 		"ftp://there.example.com/", "file:///etc/passwd", "unix:///run/socket", s.url("user:word@there.example.com", "/to"), "//inside.example.com:" + s.port + "/to", "//169.254.169.254/latest/",
 	}
 	for _, target := range targets {

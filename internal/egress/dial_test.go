@@ -131,6 +131,23 @@ func (inetAton) LookupNetIP(context.Context, string, string) ([]netip.Addr, erro
 	return []netip.Addr{loopback}, nil
 }
 
+// A resolver may give an A record's address in its mapped form, and an AAAA
+// record may hold one: both reach the address within, which is judged.
+func TestAMappedAnswerIsWhatItReaches(t *testing.T) {
+	d := Public(Config{Resolver: fixed{netip.MustParseAddr("::ffff:93.184.215.14")}})
+	if got, err := d.resolve(t.Context(), "example.com"); err != nil || len(got) != 1 || got[0] != here {
+		t.Error(got, err)
+	}
+	d = Public(Config{Resolver: fixed{netip.MustParseAddr("::ffff:10.0.0.1")}})
+	if _, err := d.resolve(t.Context(), "example.com"); !errors.Is(err, ErrRefused) {
+		t.Error(err)
+	}
+}
+
+type fixed []netip.Addr
+
+func (f fixed) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) { return f, nil }
+
 func spelt() []string {
 	return []string{
 		"127.0.0.1", "2130706433", "017700000001", "0x7f000001", "0x7F.0x0.0x0.0x1", "0x7f.1", "127.1", "127.0.1", "0177.0.0.1", "0177.0.0.01", "127.0.0.1.", "127.000.000.001",
@@ -140,7 +157,7 @@ func spelt() []string {
 		"localhost", "localhost.", "LOCALHOST", "metadata", "localhost.localdomain", "metadata.google.internal", "127.0.0.1.nip.io", "a.b",
 		"127。0。0。1", "127．0．0．1", "１２７.0.0.1", "①②⑦.0.0.1", "ⓛocalhost.example", "ex\u00adample.com", "xn--.com%00", "a%2eb", "%31%32%37.0.0.1", "127.0.0.1%00.example.com",
 		"127.0.0.1\x00.example.com", "127.0.0.1 .example.com", "exa mple.com", "a_b.example.com", "-a.example.com", "a..b", ".", "..", "", " 127.0.0.1", "127.0.0.1 ", "\t127.0.0.1", "127.0.0.1\n", "user@127.0.0.1", "127.0.0.1/8",
-		"0", "0.0.0.0", "::", "1", "4294967295", "999999999999", strings.Repeat("a.", 127) + "com", strings.Repeat("a", 64) + ".com", "0x7f.0.0.1.0x", "example.0x7f", "example.1",
+		"2606:4700:0:0:0:0:0:1111", "2606:4700::0001", "0", "0.0.0.0", "::", "1", "4294967295", "999999999999", strings.Repeat("a.", 127) + "com", strings.Repeat("a", 64) + ".com", "0x7f.0.0.1.0x", "example.0x7f", "example.1",
 	}
 }
 
