@@ -172,7 +172,7 @@ func TestMCPOverHTTPTakesAnIssuersTokens(t *testing.T) {
 	w.up()
 	w.people()
 	w.must("principal", "add", "agent:remote", "--oauth-issuer", idpURL, "--oauth-subject", "s-1")
-	s := w.http("--oauth-issuer", idpURL, "--resource", resource, "--oauth-scope", "bailiwick")
+	s := w.http("--oauth-issuer", idpURL, "--resource", resource)
 	s.want("a token of ours", ask{}, 200, "bailiwick_dispatch")
 	s.want("a token of the issuer", ask{token: i.token("s-1", nil)}, 200, "bailiwick_dispatch")
 	challenge := `resource_metadata="https://mcp.example/.well-known/oauth-protected-resource/mcp"`
