@@ -66,6 +66,14 @@ func TestAnotherServiceIsGivenTheTokenAgain(t *testing.T) {
 	f.want("after a restart of the service", old("2025-11-25", id, oldList), 200)
 }
 
+// A service that takes a handle for somebody else's is not believed.
+func TestAHandleDoesNotChangeItsOwner(t *testing.T) {
+	f := newFront(t, nil)
+	f.want("before", rawRequest{}, 200)
+	f.service.with(func() { f.service.tokens[goodToken(1)] = "agent:eve" })
+	f.want("after", rawRequest{}, 503)
+}
+
 // proves R-T3, R-T6
 func TestATokenInAQueryIsRefused(t *testing.T) {
 	f := newFront(t, nil)
