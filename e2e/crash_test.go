@@ -23,20 +23,24 @@ const waitAtGate = "echo half > half.txt; echo begun; until [ -e GATE/open ]; do
 // gated makes a world with one subagent, edit, that waits at a gate, and
 // starts a service.
 func gated(t *testing.T, uid int) *world {
-	w := gatedCold(t, uid)
+	w := newGated(t, uid, "reversible")
+	w.consent(w.me(), "reversible")
 	w.up()
 	return w
 }
 
-// gatedCold is gated on a machine where there has been no service yet.
-func gatedCold(t *testing.T, uid int) *world {
+// gatedCold is gated on a machine where there has been no service yet, so that
+// what runs only observes.
+func gatedCold(t *testing.T, uid int) *world { return newGated(t, uid, "observe") }
+
+func newGated(t *testing.T, uid int, tier string) *world {
 	w := newWorld(t, uid)
 	w.downAtEnd()
 	must(t, os.Chmod(w.dir, 0o755)) // so that the jail's account reaches the gate
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.mkdir("gate")
-	w.init()
-	w.manifest(subagent{name: "edit", script: strings.ReplaceAll(waitAtGate, "GATE", w.path("gate"))}, subagent{name: "quick", script: "echo quick"})
+	w.coldInit()
+	w.manifest(subagent{name: "edit", script: strings.ReplaceAll(waitAtGate, "GATE", w.path("gate")), tier: tier}, subagent{name: "quick", script: "echo quick", tier: tier})
 	w.replace(manifest, "{name: local, executor: jail, level: full, mode: guarded}", "{name: local, executor: jail, level: full, mode: guarded, readOnly: ["+w.path("gate")+"]}")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	return w
@@ -405,7 +409,7 @@ func TestDamagedStateIsARefusalThatNamesTheFile(t *testing.T) {
 		words []string
 	}{
 		{"the header", flipAt(func([]byte) int { return 3 }), []string{db}},
-		{"the schema", flipAt(func(b []byte) int { return bytes.Index(b, []byte("CREATE TABLE audit_entry")) + 9 }), []string{db}},
+		{"the schema", flipAt(func(b []byte) int { return bytes.LastIndex(b, []byte("CREATE TABLE audit_entry")) + 9 }), []string{db}},
 		{"an entry of the log", flipAt(func(b []byte) int { return bytes.LastIndex(b, []byte(`"kind":"dispatch.accepted"`)) + 3 }), []string{"audit log", "entry"}},
 		{"half of it", spoil(func(b []byte) []byte { return b[:len(b)/2/4096*4096] }), []string{db}},
 		{"none of it", spoil(func([]byte) []byte { return nil }), []string{db}},

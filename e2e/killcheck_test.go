@@ -185,6 +185,7 @@ func TestAFirstStartThatIsKilledIsBegunAgain(t *testing.T) {
 			}
 			kills[name]++
 			hits, _ := k.hits(from)
+			k.must("ceiling", "set", k.me(), "reversible") // in the new state
 			j := &job{id: fmt.Sprintf("%s%s-%d", k.prefix, strings.NewReplacer(".", "-", "_", "-").Replace(string(name)), n), kind: kinds()[0]}
 			k.run(j, 0)
 			must(t, j.err)

@@ -21,7 +21,9 @@ func cold(t *testing.T, uid int) *world {
 	w := newWorld(t, uid)
 	w.downAtEnd()
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
-	w.catalog(subagent{name: "edit", script: "echo ran; echo x > x.txt"})
+	w.coldInit()
+	w.manifest(subagent{name: "edit", script: "echo ran; echo x > x.txt", tier: "observe"})
+	w.must("catalog", "apply", "-f", w.path(manifest))
 	return w
 }
 

@@ -234,8 +234,8 @@ func TestATokenIsShownOnceAndEndsWhenItIsTakenBack(t *testing.T) {
 		t.Errorf("the list says %q", out)
 	}
 
-	ids := strings.Fields(w.must("token", "list", "-o", "name"))
-	rotated := strings.TrimSpace(w.must("token", "rotate", ids[0]))
+	first, _, _ := strings.Cut(strings.TrimPrefix(d.stderr[strings.Index(d.stderr, "token t-"):], "token "), " ")
+	rotated := strings.TrimSpace(w.must("token", "rotate", first))
 	w.must("token", "revoke", string(made.ID))
 	for name, c := range map[string]struct {
 		token string

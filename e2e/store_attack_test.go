@@ -271,7 +271,12 @@ func TestAFlippedBitInTheStoreRunsNothingThatWasNotSigned(t *testing.T) {
 			must(t, os.WriteFile(file, spoilt, 0o644))
 			if how == "restarted" {
 				w.must("down")
-				w.must("up")
+				if up := w.try("up"); strings.HasSuffix(file, "operators.json") && up.status == 1 && strings.Contains(up.stderr, file) {
+					must(t, os.WriteFile(file, b, 0o644)) // nothing that operators decided could be relied on
+					w.must("up")
+				} else if up.status != 0 {
+					t.Fatalf("%s: up: %s", file, up)
+				}
 			}
 			got := w.try("dispatch", "run", "edit", "--source", "repo", "-o", "json")
 			var d api.Dispatch

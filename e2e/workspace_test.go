@@ -158,6 +158,7 @@ func TestWhereOverlayIsRefusedACopyDoes(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(w.path("state"), unix.MNT_DETACH) })
 	w.up()
+	w.consent(w.me(), "reversible") // the state is a new one
 	d := w.dispatch("edit", "--source", "repo")
 	ended(t, d, api.EventFinished, "")
 	if layers := strings.Join(d.Outcome.Isolation.Layers, "\n"); !strings.Contains(layers, "workspace: copy") {

@@ -232,8 +232,15 @@ func (w *world) catalog(subagents ...subagent) {
 // up to reversible: without it nothing but what observes would be allowed.
 func (w *world) init() {
 	w.t.Helper()
-	w.must("init", "--insecure-unencrypted", w.path("project"))
+	w.coldInit()
 	w.consent(w.me(), "reversible")
+}
+
+// coldInit is init on a machine where no service has run: nobody has consented
+// to anything.
+func (w *world) coldInit() {
+	w.t.Helper()
+	w.must("init", "--insecure-unencrypted", w.path("project"))
 }
 
 // consent sets a ceiling as an operator does, and leaves no service that was
@@ -244,6 +251,9 @@ func (w *world) consent(principal, tier string) {
 	w.must("ceiling", "set", principal, tier)
 	if !there {
 		w.must("down")
+		if err := os.Remove(w.path("state/bailiwick/service.log")); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 }
 

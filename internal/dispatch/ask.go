@@ -100,7 +100,14 @@ func (s *Service) deliver(ctx context.Context, r row) bool {
 	s.mu.Lock()
 	a := s.active[r.record.ID]
 	s.mu.Unlock()
-	if a == nil || r.key == "" {
+	if a == nil {
+		return false
+	}
+	select {
+	case a.cancelled <- struct{}{}:
+	default:
+	}
+	if r.key == "" {
 		return false
 	}
 	if err := a.worker.Cancel(cancelWords(r.record)); err != nil {

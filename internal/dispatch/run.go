@@ -21,13 +21,19 @@ import (
 // included; this is for one that does not.
 const closing = 6 * time.Hour
 
+// cancelTime is how long a worker may take that was told to end: to end its
+// agent and to keep what that has done. One that takes longer does not heed it,
+// whatever the cause, and is ended.
+const cancelTime = 10 * time.Minute
+
 // active is a dispatch whose worker lives.
 type active struct {
 	row    row
 	worker *executor.Worker
 
-	changed chan struct{} // closed and replaced when log grows; guarded by Service.mu
-	ended   chan struct{} // closed when the end is in the records
+	changed   chan struct{} // closed and replaced when log grows; guarded by Service.mu
+	cancelled chan struct{} // has one when it was cancelled
+	ended     chan struct{} // closed when the end is in the records
 }
 
 // start fires the worker for an admitted dispatch. It is the only way to one.
@@ -49,7 +55,10 @@ func (s *Service) start(adm audit.Admission, r row, job executor.Job) {
 
 // supervise follows a worker until it is gone, and then collects.
 func (s *Service) supervise(r row, w *executor.Worker) {
-	a := &active{row: r, worker: w, changed: make(chan struct{}), ended: make(chan struct{})}
+	a := &active{row: r, worker: w, changed: make(chan struct{}), cancelled: make(chan struct{}, 1), ended: make(chan struct{})}
+	if r.record.CancelBy != "" { // before this service was there
+		a.cancelled <- struct{}{}
+	}
 	s.mu.Lock()
 	s.active[r.record.ID] = a
 	closed := s.closed
@@ -78,7 +87,7 @@ func (s *Service) supervise(r row, w *executor.Worker) {
 func (s *Service) attend(a *active) bool {
 	limit := s.deadline(a.row)
 	defer limit.Stop()
-	for events := a.worker.Events(); ; {
+	for events, cancelled := a.worker.Events(), a.cancelled; ; {
 		select {
 		case m, ok := <-events:
 			if !ok {
@@ -89,6 +98,10 @@ func (s *Service) attend(a *active) bool {
 		case <-limit.C:
 			s.logOf(&a.row.record).ErrorContext(s.life, "a worker is far beyond its time and is ended")
 			s.kill(a)
+			limit.Reset(s.cancelTime) // it may not have been possible
+		case <-cancelled:
+			limit.Reset(s.cancelTime)
+			cancelled = nil // asking again gives it no more time
 		case <-a.worker.Gone():
 			return true
 		case <-s.life.Done():

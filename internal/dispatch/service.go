@@ -56,7 +56,8 @@ type Service struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 
-	asked chan struct{} // has one when a question began to wait
+	asked      chan struct{} // has one when a question began to wait
+	cancelTime time.Duration // see the constant; less in tests
 
 	mu     sync.Mutex
 	active map[api.DispatchID]*active // guarded by mu
@@ -88,7 +89,7 @@ func newService(ctx context.Context, cfg Config) *Service {
 	if cfg.Observer == nil {
 		cfg.Observer = nobody{}
 	}
-	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}, asked: make(chan struct{}, 1)}
+	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}, asked: make(chan struct{}, 1), cancelTime: cancelTime}
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return s
 }

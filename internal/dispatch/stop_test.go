@@ -322,3 +322,36 @@ func TestADenialSaysExactlyWhatWouldMendIt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A worker that was told to end and does not is ended, and the record says
+// that it was cancelled. The control is the same worker that nobody cancels.
+//
+// proves R-T10, R-D4
+func TestAWorkerThatDoesNotHeedItsCancelIsEnded(t *testing.T) {
+	g := newStopGate(t)
+	g.cancelTime = time.Millisecond
+	if err := os.WriteFile(g.cfg.Executor.Program, []byte("#!/bin/sh\necho $$ > \"$2/"+record.WorkLock+"\"\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var deaf []*active
+	for _, id := range []api.DispatchID{"deaf-1", "deaf-2"} {
+		if _, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit", DispatchID: id}); err != nil {
+			t.Fatal(err)
+		}
+		g.mu.Lock()
+		deaf = append(deaf, g.active[id])
+		g.mu.Unlock()
+	}
+	t.Cleanup(func() { _ = deaf[1].worker.Kill() })
+	g.mustStop(t, api.StopRequest{Scope: api.StopDispatch, Name: "deaf-1"})
+	<-deaf[0].ended
+	r, _, err := g.row(t.Context(), "deaf-1")
+	if err != nil || r.record.State != api.EventCancelled || r.record.CancelWhy != "emergency stop s-1" {
+		t.Errorf("%+v, %v", r.record, err)
+	}
+	select {
+	case <-deaf[1].ended:
+		t.Error("a worker that nobody cancelled was ended")
+	default:
+	}
+}
