@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -47,10 +48,7 @@ func TestContentIsRegisteredWhenItCameLast(t *testing.T) {
 					state[ref] = api.Entry{Digest: d}
 				}
 			}
-			doc := api.Revision{V: 1, Number: n, Previous: last, CreatedAt: at, Author: "ann", Artifacts: map[api.Ref]api.Entry{}}
-			for ref, e := range state {
-				doc.Artifacts[ref] = e
-			}
+			doc := api.Revision{V: 1, Number: n, Previous: last, CreatedAt: at, Author: "ann", Artifacts: maps.Clone(state)}
 			b, err := canon.Marshal(doc)
 			if err != nil {
 				t.Fatal(err)
