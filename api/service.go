@@ -46,6 +46,7 @@ type ServiceStatus struct {
 	Disk          *DiskUse       `json:"disk,omitempty"`       // absent until it was measured
 	DiskError     string         `json:"diskError,omitempty"`  // why it could not be
 	OneShot       *OneShot       `json:"oneShot,omitempty"`    // absent when the service lasts until it is stopped
+	Stops         []string       `json:"stops,omitempty"`      // emergency stops that hold
 }
 
 // OneShot is how long a service stays that was started for a command.

@@ -56,6 +56,9 @@ func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
 			if out := w.must("principal", "show", w.me()); !strings.Contains(out, "s-1") {
 				t.Errorf("the principal is shown as %q", out)
 			}
+			if s := w.status(); !slices.Equal(s.Stops, []string{"s-1"}) {
+				t.Errorf("the status says %v", s.Stops)
+			}
 		}
 		held()
 		w.must("down")

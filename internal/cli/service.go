@@ -113,6 +113,9 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 	if s.OneShot != nil {
 		t.row("lasts", "%s", lastsText(*s.OneShot))
 	}
+	if len(s.Stops) > 0 {
+		t.row("STOPPED", "%s; see: bailiwick stop list", strings.Join(s.Stops, ", "))
+	}
 	t.row("mode", "%s", modeText(s.Mode))
 	catalog := "none applied yet: bailiwick init, then bailiwick catalog apply"
 	if s.Revision > 0 {

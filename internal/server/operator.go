@@ -14,6 +14,11 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, _ caller) error 
 		return err
 	}
 	st.OneShot = s.gate.oneShot(s.cfg.Dispatch.Running() > 0)
+	for _, stop := range s.cfg.Registry.Stops() {
+		if stop.LiftedAt == nil {
+			st.Stops = append(st.Stops, stop.ID)
+		}
+	}
 	return answer(w, http.StatusOK, st)
 }
 
