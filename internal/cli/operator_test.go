@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+func TestAStopSaysWhatToHoldOrIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		flags stopFlags
+		want  api.StopRequest
+		words string // of the refusal
+	}{
+		{stopFlags{all: true, reason: "r"}, api.StopRequest{Scope: api.StopAll, Reason: "r"}, ""},
+		{stopFlags{principal: "agent:a"}, api.StopRequest{Scope: api.StopPrincipal, Name: "agent:a"}, ""},
+		{stopFlags{target: "local"}, api.StopRequest{Scope: api.StopTarget, Name: "local"}, ""},
+		{stopFlags{dispatch: "d-1234"}, api.StopRequest{Scope: api.StopDispatch, Name: "d-1234"}, ""},
+		{stopFlags{}, api.StopRequest{}, "--all, --principal PRINCIPAL, --target TARGET or --dispatch ID"},
+		{stopFlags{all: true, target: "local"}, api.StopRequest{}, "one thing"},
+		{stopFlags{principal: "everybody"}, api.StopRequest{}, "principal"},
+		{stopFlags{target: "A\x1b[2J"}, api.StopRequest{}, "name"},
+	} {
+		got, err := c.flags.request()
+		if c.words == "" {
+			if err != nil || got != c.want {
+				t.Errorf("%+v: %+v, %v", c.flags, got, err)
+			}
+			continue
+		}
+		if api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%+v: %v, want a refusal that says %q", c.flags, err, c.words)
+		}
+	}
+}
+
+// What others wrote does not look like a row of ours, in any list.
+func TestNoReasonLooksLikeAnotherStop(t *testing.T) {
+	hostile := "ok\ns-2  everything  -  local:ann\x1b[2J\u202e"
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var out bytes.Buffer
+	tr := &tree{Config: Config{Stdout: &out}, output: "text"}
+	err := printList(tr, []api.Stop{{ID: "s-1", Scope: api.StopTarget, Name: "local", Reason: hostile, By: "local:ann", At: at}}, func(s api.Stop) string { return s.ID }, "ID", func(s api.Stop) string {
+		return s.ID + "\t" + holds(s) + "\t" + oneCell(s.Reason)
+	})
+	if err != nil || strings.Count(out.String(), "\n") != 2 || strings.ContainsAny(out.String(), "\x1b\u202e") {
+		t.Errorf("%q, %v", &out, err)
+	}
+}
+
+func TestATokensFileIsNewAndNobodyElses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	f, err := newSecretFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.keep("secret\n"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if _, err := newSecretFile(path); api.CodeOf(err) != api.CodeConflict {
+		t.Errorf("it would be overwritten: %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(t.TempDir(), "elsewhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newSecretFile(link); err == nil {
+		t.Error("a link is followed")
+	}
+	dropped, err := newSecretFile(path + "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dropped.drop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + "2"); err == nil {
+		t.Error("it is left")
+	}
+}
+
+func TestTokenIDsHaveTheirForm(t *testing.T) {
+	seen := map[api.TokenID]bool{}
+	for range 1000 {
+		id := newTokenID()
+		if err := new(api.TokenID).UnmarshalText([]byte(id)); err != nil || seen[id] {
+			t.Fatalf("%s: %v", id, err)
+		}
+		seen[id] = true
+	}
+}
+
+func FuzzSpan(f *testing.F) {
+	for _, text := range []string{"90d", "12h", "1d12h30m", "0d", "-1d", "d", "", "1d1d", "99999d", "1s", "60s", "1e3d", "+5d", " 1d"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := span(text)
+		if err == nil && d < time.Minute {
+			t.Errorf("%q is %s", text, d)
+		}
+	})
+}
