@@ -147,7 +147,9 @@ func (k *trial) start(look func()) bool {
 			look()
 		}
 	}
-	k.t.Fatalf("the service does not come up; it hangs as process %d", s.pid)
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.pid))
+	_ = syscall.Kill(s.pid, syscall.SIGQUIT) // it says where
+	k.t.Fatalf("the service does not come up; it hangs as process %d: %s", s.pid, stat)
 	return false
 }
 
