@@ -351,3 +351,59 @@ func TestRefusedCallsDoNotFillTheLog(t *testing.T) {
 		t.Errorf("the sum of the others is not in the log: %s", lastLine(log))
 	}
 }
+
+// The server ends when it is told to and when its client is gone, whatever is
+// under way.
+func TestTheServerEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "sleeps", script: "sleep 300"})
+	w.up()
+	for what, end := range map[string]func(*mcpSession){
+		"SIGTERM":              func(s *mcpSession) { must(t, s.cmd.Process.Signal(syscall.SIGTERM)) },
+		"the end of its input": func(s *mcpSession) { must(t, s.in.Close()) },
+	} {
+		s := w.mcp(mcpNovember)
+		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "dispatchId": "long"}, new(mcpStanding))
+		s.send(`{"jsonrpc":"2.0","id":"w","method":"tools/call","params":{"name":"bailiwick_dispatch","arguments":{"subagent":"sleeps","source":{"name":"repo"},"dispatchId":"long","wait":50}}}`)
+		end(s)
+		if _, err := io.Copy(io.Discard, s.lines); err != nil { // until it is gone: the test's own time bounds it
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := s.cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	w.must("dispatch", "cancel", "long")
+}
+
+// A service that goes away while a call waits does not make the call forget
+// what it has started: who does not hear the id would start it twice.
+func TestAWaitThatBreaksStillNamesItsDispatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "sleeps", script: "sleep 300"})
+	w.up()
+	s := w.mcp(mcpNovember)
+	s.tools()
+	s.send(`{"jsonrpc":"2.0","id":"w","method":"tools/call","params":{"name":"bailiwick_dispatch","arguments":{"subagent":"sleeps","source":{"name":"repo"},"wait":50}}}`)
+	for len(w.list()) == 0 || w.list()[0].State != api.EventStarted {
+	}
+	w.must("down")
+	m := s.read()
+	var r mcpResult
+	decode(t, string(m.Result), &r)
+	var d mcpStanding
+	decode(t, string(r.Value), &d)
+	if r.IsError || d.DispatchID == "" || !strings.Contains(d.Advice, "look again") {
+		t.Fatalf("it says %s", m.Result)
+	}
+	w.must("up")
+	s.ok("bailiwick_dispatch_cancel", members{"dispatchId": d.DispatchID}, &d)
+	// And what may have arrived can be asked for again.
+	w.must("dispatch", "logs", "-f", d.DispatchID)
+	w.must("down")
+	s.refused(api.CodeUnavailable, []string{"again with dispatchId d-"}, "bailiwick_dispatch", members{"subagent": "sleeps"})
+}

@@ -64,12 +64,16 @@ func (s *Server) dispatch(ctx context.Context, c *call, in dispatchInput) (dispa
 	if err != nil {
 		return dispatchOutput{}, err
 	}
-	if in.Wait > 0 && !d.State.Ended() {
-		if d, err = s.await(ctx, c, d.ID, in.Wait); err != nil {
-			return dispatchOutput{}, err
-		}
-	}
 	out := dispatchOutput{dispatchState: standing(&d)}
+	if in.Wait > 0 && !d.State.Ended() {
+		later, err := s.await(ctx, c, d.ID, in.Wait)
+		if err != nil {
+			// It was accepted, and whoever does not hear its id may ask for another.
+			out.Advice = "waiting for it failed (" + faultText(faultOf(err)) + "); it goes on: look again with " + toolDescribe
+			return out, nil //nolint:nilerr // it says so
+		}
+		d, out.dispatchState = later, standing(&later)
+	}
 	if in.Wait > 0 && d.State.Ended() {
 		r := recordOf(&d)
 		out.Record = &r
@@ -88,10 +92,17 @@ func (s *Server) begin(ctx context.Context, c *call, in dispatchInput) (api.Disp
 		Subagent: in.Subagent, Input: json.RawMessage(in.Input), Target: in.Target, Envs: in.Envs, Capabilities: in.Capabilities,
 		TimeoutSeconds: in.TimeoutSeconds, DispatchID: in.DispatchID,
 	}
+	if req.DispatchID == "" {
+		req.DispatchID = api.NewDispatchID(s.cfg.Now())
+	}
 	if in.Source != nil {
 		req.Source = &api.SourceRequest{Name: in.Source.Name, Commit: in.Source.Commit}
 	}
-	return ask(ctx, c, func(rt client.Runtime) (api.Dispatch, error) { return rt.Dispatch(ctx, req) })
+	d, err := ask(ctx, c, func(rt client.Runtime) (api.Dispatch, error) { return rt.Dispatch(ctx, req) })
+	if api.CodeOf(err) == api.CodeUnavailable { // after the request may have arrived
+		err = &advised{err, "then call again with dispatchId " + string(req.DispatchID) + ", so that it is not done twice"}
+	}
+	return d, err
 }
 
 // check refuses what would be passed over in silence.

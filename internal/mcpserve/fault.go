@@ -47,12 +47,27 @@ func faultOf(err error) *api.Error {
 		e.Message, e.Hint = "the service of Bailiwick does not answer", ""
 	}
 	hint := advice()[e.Code]
-	if e.Hint != "" {
-		hint += "; " + e.Hint
+	if more := strings.TrimPrefix(e.Hint, useless); more != "" {
+		hint += "; " + more
+	}
+	if also, ok := errors.AsType[*advised](err); ok {
+		hint += "; " + also.advice
 	}
 	e.Hint = hint
 	return e
 }
+
+// useless is how the service begins what it says of refusals that are final, as
+// the advice here does.
+const useless = "retrying is useless; "
+
+// advised is a failure of which there is more to say than of others.
+type advised struct {
+	error
+	advice string
+}
+
+func (e *advised) Unwrap() error { return e.error }
 
 // faultText is a failure in words.
 func faultText(e *api.Error) string {

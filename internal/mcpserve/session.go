@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -97,13 +98,15 @@ type caller struct {
 	fixed *client.Runtime // of whom the transport has established
 	conn  *client.Conn
 	token string
+	now   func() time.Time
 
 	mu     sync.Mutex
-	handle string // that stands for the token; guarded by mu
+	handle string    // that stands for the token; guarded by mu
+	until  time.Time // when it is to be replaced; guarded by mu
 }
 
 func (s *Server) callerOf(token string) *caller {
-	return &caller{held: new(held), conn: s.cfg.Conn, token: token}
+	return &caller{held: new(held), conn: s.cfg.Conn, token: token, now: s.cfg.Now}
 }
 
 // runtime returns the service's run-time face for this caller, below a
@@ -115,12 +118,12 @@ func (c *caller) runtime(ctx context.Context, ceiling *api.Tier, old string) (cl
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.token != "" && (c.handle == "" || c.handle == old) {
+	if c.token != "" && (c.handle == "" || c.handle == old || !c.now().Before(c.until)) {
 		session, err := c.conn.Exchange(ctx, c.token)
 		if err != nil {
 			return client.Runtime{}, "", err
 		}
-		c.handle = session.Handle
+		c.handle, c.until = session.Handle, session.ExpiresAt.Add(-renewTime)
 	}
 	return c.conn.Runtime().With(c.handle, ceiling), c.handle, nil
 }

@@ -1,8 +1,10 @@
 package mcpserve
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -52,4 +54,45 @@ func FuzzDeclared(f *testing.F) {
 			t.Fatalf("%s declares %s", text, got)
 		}
 	})
+}
+
+// A handle is replaced before its time is over, and when the service does not
+// know it any more; otherwise one is enough.
+func TestAHandleIsRenewedInTime(t *testing.T) {
+	service := newStandIn(t)
+	server := service.server(t)
+	now := time.Now()
+	server.cfg.Now = func() time.Time { return now }
+	c := &call{who: server.callerOf(goodToken(1)), progress: func(context.Context, float64, string) {}}
+	exchanged := func() (n int) {
+		service.with(func() { n = len(service.handles) })
+		return n
+	}
+	list := func() {
+		t.Helper()
+		if _, err := server.envs(t.Context(), c, listInput{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want int
+	}{
+		{"the first call", func() {}, 1},
+		{"the next", func() {}, 1},
+		{"one shortly before its end", func() { now = now.Add(10*time.Minute - renewTime/2) }, 2},
+		{"one to a service that is another", func() {
+			service.with(func() { service.handles = map[string]string{"": "", " ": ""} })
+		}, 3},
+	} {
+		step.do()
+		if list(); exchanged() != step.want {
+			t.Errorf("%s: the token was presented %d times, want %d", step.what, exchanged(), step.want)
+		}
+	}
+	service.with(func() { delete(service.tokens, goodToken(1)) })
+	if _, err := server.envs(t.Context(), c, listInput{}); api.CodeOf(err) != api.CodeUnauthenticated {
+		t.Errorf("after the token has ended: %v", err)
+	}
 }
