@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -108,9 +109,9 @@ func TestARequestIsMadeAgainOnlyWhereThatCannotDoHarm(t *testing.T) {
 
 // once is a handler for the first request and one for all others.
 func once(first, rest http.HandlerFunc) http.HandlerFunc {
-	n := 0
+	var n atomic.Int32
 	return func(w http.ResponseWriter, r *http.Request) {
-		if n++; n == 1 {
+		if n.Add(1) == 1 {
 			first(w, r)
 		}
 		rest(w, r)
@@ -143,9 +144,9 @@ func TestAFollowedLogIsWholeWhereverItBreaks(t *testing.T) {
 			_, _ = io.WriteString(w, stream.String()+`{"offset":20,"ended":true}`+"\n")
 		}
 		var got strings.Builder
-		n := 0
+		var n atomic.Int32
 		_, conn := newStage(t, func(w http.ResponseWriter, r *http.Request) {
-			if n++; n > 2 {
+			if n.Add(1) > 2 {
 				goesOn(w, r)
 				return
 			}
