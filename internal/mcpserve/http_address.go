@@ -186,9 +186,18 @@ func (n hostNames) allowed(host string) bool {
 		if strings.Trim(p, "0123456789") != "" || p == "" {
 			return false
 		}
-		name = h
-	} else if inner, ok := strings.CutPrefix(name, "["); ok {
-		name = strings.TrimSuffix(inner, "]")
+		if name = h; strings.Contains(h, ":") {
+			name = "[" + h + "]"
+		}
+		if !strings.HasPrefix(host, name) { // brackets around what needs none
+			return false
+		}
+	}
+	// Brackets are for addresses of IPv6, which are not without.
+	if inner, ok := strings.CutPrefix(name, "["); ok {
+		if name, ok = strings.CutSuffix(inner, "]"); !ok || !strings.Contains(name, ":") {
+			return false
+		}
 	} else if strings.Contains(name, ":") {
 		return false
 	}
