@@ -94,7 +94,7 @@ func TestConsentThatIsTakenBackWhileARequestIsAdmittedCounts(t *testing.T) {
 			}
 			// The next request is decided by what holds now.
 			_, err = g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit"})
-			if (err == nil) != (c.tier >= api.Reversible) {
+			if (err == nil) != (c.tier >= api.Reversible) || g.started(t) != (err == nil) {
 				t.Errorf("asked again: %v", err)
 			}
 		})
@@ -110,7 +110,7 @@ func TestACallerWithoutACeilingMayOnlyObserve(t *testing.T) {
 	if _, err := g.Submit(t.Context(), Caller{Principal: "local:ann"}, api.DispatchRequest{Subagent: "edit"}); api.CodeOf(err) != api.CodeDenied {
 		t.Errorf("the zero ceiling: %v", err)
 	}
-	if _, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit"}); err != nil {
+	if _, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit"}); err != nil || !g.started(t) {
 		t.Errorf("positive control: %v", err)
 	}
 }
