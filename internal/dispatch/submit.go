@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"syscall"
 	"time"
@@ -393,7 +394,8 @@ func (a *ask) extra() []api.Name {
 // limits are those of the subagent, lowered by the target and by the request.
 func (a *ask) limits(t api.Target) api.Limits {
 	l := a.subagent.Limits.Or(api.DefaultLimits()).Least(t.Limits)
-	return l.Least(api.Limits{Timeout: api.Duration(time.Duration(a.request.TimeoutSeconds) * time.Second)})
+	seconds := min(a.request.TimeoutSeconds, math.MaxInt32) // more overflows: a limit far in the past
+	return l.Least(api.Limits{Timeout: api.Duration(time.Duration(seconds) * time.Second)})
 }
 
 func pins(rev *catalog.Revision, m record.Manifest) ([]record.Pin, error) {
