@@ -67,7 +67,10 @@ func readMessage(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message: an object whose jsonrpc and method are strings")
 	}
-	return text, e.check()
+	if err := e.check(); err != nil || e.method == nil {
+		return text, err
+	}
+	return text, checkCeilings(text, *e.method)
 }
 
 func (e *envelope) check() error {
@@ -87,18 +90,6 @@ func (e *envelope) check() error {
 		return refuse(jsonrpc.CodeInvalidRequest, "params must be an object")
 	case e.method != nil && e.id != nil && !slices.Contains(methods(), *e.method):
 		return refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools and nothing else")
-	case e.method != nil && *e.method == "initialize":
-		return checkInitialize(e.params)
-	}
-	return nil
-}
-
-// checkInitialize refuses a ceiling that is declared where nobody would read
-// it: a client that believes itself bound must be.
-func checkInitialize(params json.RawMessage) error {
-	var p map[string]json.RawMessage
-	if json.Unmarshal(params, &p) == nil && p["consentCeiling"] != nil {
-		return refuse(jsonrpc.CodeInvalidParams, "declare consentCeiling as "+ceilingKey+" in _meta or in capabilities.experimental")
 	}
 	return nil
 }

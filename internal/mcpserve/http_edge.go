@@ -297,12 +297,8 @@ func peek(text []byte) (message, error) {
 	if m.method != "initialize" {
 		return m, nil
 	}
-	p := &mcp.InitializeParams{}
-	if params := e["params"]; params != nil {
-		if err := json.Unmarshal(params, p); err != nil {
-			return m, refuse(jsonrpc.CodeInvalidParams, "the parameters of initialize are malformed")
-		}
+	if m.declared, err = ceilingOfInitialize(e["params"]); err != nil {
+		return m, refuse(jsonrpc.CodeInvalidParams, "the parameters of initialize are malformed")
 	}
-	m.declared = ceilingOfRequest(&mcp.ServerRequest[*mcp.InitializeParams]{Params: p})
 	return m, nil
 }

@@ -61,6 +61,12 @@ func ceilingOfRequest(req mcp.Request) *api.Tier {
 	var lowest *api.Tier
 	if p := req.GetParams(); p != nil {
 		lowest = declared(p.GetMeta())
+		// Also where the rest of it is not as the SDK would have it.
+		of, _ := p.GetMeta()[mcp.MetaKeyClientCapabilities].(map[string]any)
+		for _, name := range []string{"experimental", "extensions"} {
+			keys, _ := of[name].(map[string]any)
+			lowest = lower(lowest, declared(keys))
+		}
 	}
 	var capabilities *mcp.ClientCapabilities
 	switch req := req.(type) {

@@ -1,0 +1,119 @@
+package mcpserve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// A ceiling that is declared where nobody reads it binds nobody, and the client
+// that declared it believes itself bound. So it is refused wherever it is not
+// read, however it is written; only what a tool is called with is left alone.
+
+// checkCeilings refuses a message with a ceiling in another place than those
+// that are read. text is canonical: names stand in it as they are.
+func checkCeilings(text []byte, method string) error {
+	if low := bytes.ToLower(text); !bytes.Contains(low, []byte("ceiling")) && !bytes.Contains(low, []byte(metaPrefix)) {
+		return nil
+	}
+	var message map[string]any
+	if err := json.Unmarshal(text, &message); err != nil {
+		return refuse(jsonrpc.CodeParseError, "not strict JSON")
+	}
+	if params, ok := message["params"].(map[string]any); ok && method == "tools/call" {
+		delete(params, "arguments")
+	}
+	if name, found := stray(message, nil, method); found {
+		return refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q is not read there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", cut(name, 64), ceilingKey))
+	}
+	return nil
+}
+
+// stray finds a name that declares a ceiling, or means to, where none is read.
+func stray(v any, path []string, method string) (name string, found bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			if name, found = stray(e, append(path, "[]"), method); found {
+				return name, true
+			}
+		}
+	case map[string]any:
+		read := readsCeiling(path, method)
+		for name, e := range v {
+			ours := strings.HasPrefix(strings.ToLower(name), metaPrefix)
+			if read && ours {
+				continue // declared judges it
+			}
+			if ours || meansCeiling(name) {
+				return name, true
+			}
+			if name, found = stray(e, append(slices.Clip(path), name), method); found {
+				return name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// readsCeiling reports whether the members of the object at path are read for
+// a ceiling; ceilingOfRequest is who reads.
+func readsCeiling(path []string, method string) bool {
+	switch strings.Join(path, "\n") {
+	case "params\n_meta":
+		return !strings.HasPrefix(method, "notifications/")
+	case "params\ncapabilities\nexperimental", "params\ncapabilities\nextensions":
+		return method == "initialize"
+	case "params\n_meta\n" + mcp.MetaKeyClientCapabilities + "\nexperimental", "params\n_meta\n" + mcp.MetaKeyClientCapabilities + "\nextensions":
+		return method != "initialize" && !strings.HasPrefix(method, "notifications/")
+	}
+	return false
+}
+
+// meansCeiling reports whether a name is that of a ceiling in some spelling.
+func meansCeiling(name string) bool {
+	letters := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(strings.ToUpper(name))) // which folds ſ
+	return strings.Contains(letters, "consentceiling")
+}
+
+// ceilingOfInitialize is what the parameters of initialize declare. Names are
+// compared as they stand: for encoding/json another spelling of one would be
+// the same member, and take away what it says.
+func ceilingOfInitialize(params json.RawMessage) (*api.Tier, error) {
+	var p map[string]json.RawMessage
+	var meta, experimental, extensions map[string]any
+	var capabilities map[string]json.RawMessage
+	if params == nil {
+		return nil, nil //nolint:nilnil // nothing is declared
+	}
+	err := json.Unmarshal(params, &p)
+	for raw, into := range map[string]any{"_meta": &meta, "capabilities": &capabilities} {
+		err = errors.Join(err, member(p, raw, into))
+	}
+	for raw, into := range map[string]any{"experimental": &experimental, "extensions": &extensions} {
+		err = errors.Join(err, member(capabilities, raw, into))
+	}
+	return lower(declared(meta), lower(declared(experimental), declared(extensions))), err
+}
+
+// member reads a member that may be missing.
+func member(object map[string]json.RawMessage, name string, into any) error {
+	raw, ok := object[name]
+	if !ok {
+		return nil
+	}
+	return json.Unmarshal(raw, into)
+}
