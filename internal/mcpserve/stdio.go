@@ -35,9 +35,10 @@ type stdio struct {
 	writing sync.Mutex
 	out     io.Writer // guarded by writing
 
-	mu   sync.Mutex
-	open map[jsonrpc.ID]bool // calls under way; guarded by mu
-	idle chan struct{}       // closed when the last one ends after the input did; guarded by mu
+	mu      sync.Mutex
+	open    map[jsonrpc.ID]bool // calls under way; guarded by mu
+	sending int                 // answers that are being written; guarded by mu
+	idle    chan struct{}       // closed when the last one ends after the input did; guarded by mu
 }
 
 // line is one line of the input, or why there is none.
@@ -168,21 +169,28 @@ func (t *stdio) begin(id jsonrpc.ID) bool {
 	return true
 }
 
-func (t *stdio) end(id jsonrpc.ID) {
+// answer sends the answer of a call. Its place is free before the client can
+// have read it: who waits for an answer to call again must not be refused.
+func (t *stdio) answer(id jsonrpc.ID, b []byte) error {
+	t.mu.Lock()
+	delete(t.open, id)
+	t.sending++
+	t.mu.Unlock()
+	err := t.send(b)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.open, id)
-	if len(t.open) == 0 && t.idle != nil {
+	if t.sending--; len(t.open)+t.sending == 0 && t.idle != nil {
 		close(t.idle)
 		t.idle = nil
 	}
+	return err
 }
 
 // drain lets calls end that are under way when the input ends: the SDK drops
 // them as soon as it is told.
 func (t *stdio) drain() {
 	t.mu.Lock()
-	if len(t.open) == 0 {
+	if len(t.open)+t.sending == 0 {
 		t.mu.Unlock()
 		return
 	}
@@ -209,11 +217,10 @@ func (t *stdio) Write(_ context.Context, msg jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	err = t.send(b)
 	if ok {
-		t.end(resp.ID)
+		return t.answer(resp.ID, b)
 	}
-	return err
+	return t.send(b)
 }
 
 // wireError gives an error of the SDK a code that has a meaning: a message that
