@@ -336,3 +336,47 @@ func TestALongListComesInPages(t *testing.T) {
 	s.refused(api.CodeInvalid, []string{"cursor"}, "bailiwick_subagents_list", members{"cursor": "../../x"})
 	s.refused(api.CodeInvalid, []string{"cursor"}, "bailiwick_dispatch_describe", members{"dispatchId": "d-1234", "cursor": "AAAA"})
 }
+
+// A log that is kept in part is shown with its gap, and one that grows has
+// always a next page.
+func TestALogIsReadAsFarAsItIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(
+		subagent{name: "talks", script: "for i in $(seq 1 40000); do echo \"line $i\"; done", more: "    limits: {log: 64KiB}\n"},
+		subagent{name: "waits", script: "echo begun; sleep 300"},
+	)
+	w.up()
+	s := w.mcp(mcpJuly)
+	d := w.dispatch("talks", "--source", "repo")
+	var log strings.Builder
+	end, gaps := int64(0), 0
+	s.pages(string(d.ID), "logs", func(m mcpStanding) {
+		b := m.Log.bytes(t)
+		if m.Log.Offset > end {
+			gaps++
+		}
+		end = m.Log.Offset + int64(len(b))
+		log.Write(b)
+	})
+	if want := w.must("dispatch", "logs", string(d.ID)); log.String() != want || gaps != 1 || end != d.Outcome.LogBytes {
+		t.Errorf("it has %d bytes up to %d with %d gaps; through the front door %d up to %d", log.Len(), end, gaps, len(want), d.Outcome.LogBytes)
+	}
+	w.must("dispatch", "run", "waits", "--source", "repo", "--id", "long", "-d")
+	in := members{"dispatchId": "long", "include": "logs"}
+	var got strings.Builder
+	for !strings.Contains(got.String(), "begun") {
+		var m mcpStanding
+		s.ok("bailiwick_dispatch_describe", in, &m)
+		if m.Ended || m.Next == "" {
+			t.Fatalf("what goes on is %+v", m)
+		}
+		got.Write(m.Log.bytes(t))
+		in["cursor"] = m.Next
+	}
+	if got.String() != "begun\n" {
+		t.Errorf("so far it is %q", got.String())
+	}
+	w.must("dispatch", "cancel", "long")
+}

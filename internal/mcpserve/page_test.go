@@ -3,6 +3,7 @@ package mcpserve
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -91,6 +92,40 @@ func FuzzCursor(f *testing.F) {
 			t.Fatalf("%q has another spelling, %q", text, again)
 		}
 	})
+}
+
+// A question that is longer than a page is shown whole all the same.
+func TestALongQuestionComesInPages(t *testing.T) {
+	for _, size := range []int{10, pageBytes, 5 * pageBytes} {
+		q := &api.Question{Question: "which?", Context: json.RawMessage(`"` + strings.Repeat("é", size/2) + `"`)}
+		d := &api.Dispatch{ID: "d-one", Attempt: 1, State: api.EventNeedsInput, Question: q}
+		var document string
+		pages := 0
+		for at := (cursor{Dispatch: "d-one", Attempt: 1, View: viewQuestion}); ; pages++ {
+			var out describeOutput
+			next, err := questionPage(d, at, &out)
+			if err != nil || len(document) > 10*pageBytes {
+				t.Fatalf("%v after %d bytes", err, len(document))
+			}
+			if out.Question != nil {
+				b, err := json.Marshal(out.Question)
+				if err != nil || size > pageBytes {
+					t.Fatalf("%d bytes are shown at once, %v", size, err)
+				}
+				document = string(b)
+				break
+			}
+			document += *out.Asked.Text
+			if next == nil {
+				break
+			}
+			at = *next
+		}
+		var got api.Question
+		if err := json.Unmarshal([]byte(document), &got); err != nil || got.Question != q.Question || string(got.Context) != string(q.Context) {
+			t.Errorf("of %d bytes %d pages tell %.60s: %v", size, pages+1, document, err)
+		}
+	}
 }
 
 func TestALongListIsCutAndCounted(t *testing.T) {
