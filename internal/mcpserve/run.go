@@ -3,6 +3,7 @@ package mcpserve
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -16,6 +17,11 @@ type submitInput struct {
 }
 
 func (s *Server) submit(ctx context.Context, c *call, in submitInput) (api.Run, error) {
+	if in.RunID != "" {
+		if err := checkRun(in.RunID); err != nil {
+			return api.Run{}, err
+		}
+	}
 	return oneRun(ask(ctx, c, func(rt client.Runtime) (api.Run, error) {
 		return rt.Submit(ctx, api.RunRequest{Plan: json.RawMessage(in.Plan), RunID: in.RunID})
 	}))
@@ -27,7 +33,22 @@ type runInput struct {
 }
 
 func (s *Server) status(ctx context.Context, c *call, in runInput) (api.Run, error) {
+	if err := checkRun(in.RunID); err != nil {
+		return api.Run{}, err
+	}
 	return oneRun(ask(ctx, c, func(rt client.Runtime) (api.Run, error) { return rt.Run(ctx, in.RunID) }))
+}
+
+// maxRunID bounds the id of a run.
+const maxRunID = 128
+
+// checkRun refuses what is no id of a run, and would be another call of the
+// service's as part of a path.
+func checkRun(id string) error {
+	if id == "" || len(id) > maxRunID || strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+		return &invalidInput{api.Errorf(api.CodeInvalid, "runId %q: want 1 to %d of a-z A-Z 0-9 - _", cut(id, 64), maxRunID)}
+	}
+	return nil
 }
 
 func oneRun(r api.Run, err error) (api.Run, error) {
@@ -48,6 +69,9 @@ func (watchInput) bounds() map[string]span { return map[string]span{"timeoutSeco
 
 // watch returns the events behind a cursor, waiting for the first of them.
 func (s *Server) watch(ctx context.Context, c *call, in watchInput) (api.RunEvents, error) {
+	if err := checkRun(in.RunID); err != nil {
+		return api.RunEvents{}, err
+	}
 	begun := s.cfg.Now()
 	until := begun.Add(time.Duration(in.TimeoutSeconds) * time.Second)
 	for {
