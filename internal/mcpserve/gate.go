@@ -61,7 +61,7 @@ func readMessage(raw []byte) ([]byte, error) {
 	}
 	text, err := canon.Canonicalize(raw)
 	if err != nil {
-		return nil, refuse(jsonrpc.CodeParseError, "not strict JSON: "+err.Error())
+		return nil, refuse(jsonrpc.CodeParseError, "not strict JSON: "+cut(err.Error(), 500))
 	}
 	e, err := envelopeOf(text)
 	if err != nil {

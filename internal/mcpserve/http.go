@@ -45,7 +45,7 @@ type httpLimits struct {
 	headerTime, bodyTime, idleTime, writeTime, failedWait, endTime time.Duration
 
 	connections int
-	atOnce      int // requests of one principal
+	atOnce      int // requests of one principal, and connections that are kept for it
 	failedBurst int // failures that are answered at once
 }
 
@@ -82,7 +82,7 @@ func (s *Server) HTTP(ctx context.Context, cfg HTTPConfig) error {
 	if err != nil {
 		return fmt.Errorf("--http %s: %w", cfg.Address, err)
 	}
-	e.hosts.add(address) // its port is known now
+	e.hosts.add(address, secure != nil) // its port is known now
 	server := &http.Server{
 		Handler: e, ReadHeaderTimeout: cfg.limits.headerTime, IdleTimeout: cfg.limits.idleTime, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
@@ -156,7 +156,7 @@ func (s *Server) prepareHTTP(cfg *HTTPConfig) (httpAddress, *edge, error) {
 	return address, &edge{
 		hosts: hosts, origins: from, metadata: meta, holders: newHolders(s.cfg.Conn, s.forCaller, now),
 		failures: &failures{wait: limits.failedWait, now: now, bucket: bucket{rate: failedRate, burst: float64(limits.failedBurst)}},
-		rates:    newRates(float64(cfg.Rate), limits.atOnce, now), sessions: newSessions(now), floor: newFloor(limits.connections, limits.writeTime, now),
+		rates:    newRates(float64(cfg.Rate), limits.atOnce, now), sessions: newSessions(now), floor: newFloor(limits.connections, limits.atOnce, limits.writeTime, now),
 		bodyTime: limits.bodyTime, now: now, logger: s.cfg.Logger, sdk: newSDKHandler(s.cfg.Logger),
 	}, nil
 }

@@ -155,15 +155,22 @@ func newHostNames(allowed []string) (hostNames, error) {
 	return n, nil
 }
 
-// add allows the address itself.
-func (n hostNames) add(a httpAddress) {
-	port := strconv.Itoa(int(a.port))
-	if a.loopback() {
-		for _, h := range []string{"127.0.0.1", "::1", "localhost"} {
-			n.names[net.JoinHostPort(h, port)] = true
+// add allows the address itself. Clients leave the port out where it is the
+// usual one.
+func (n hostNames) add(a httpAddress, secure bool) {
+	names := []string{"127.0.0.1", "::1", "localhost"}
+	if !a.loopback() {
+		if names = nil; !a.hosts[0].IsUnspecified() {
+			names = []string{a.hosts[0].WithZone("").String()}
 		}
-	} else if h := a.hosts[0]; !h.IsUnspecified() {
-		n.names[net.JoinHostPort(h.WithZone("").String(), port)] = true
+	}
+	port := strconv.Itoa(int(a.port))
+	for _, h := range names {
+		with := net.JoinHostPort(h, port)
+		n.names[with] = true
+		if a.port == 80 && !secure || a.port == 443 && secure {
+			n.names[strings.TrimSuffix(with, ":"+port)] = true
+		}
 	}
 }
 

@@ -22,8 +22,9 @@ const (
 	// the same time. Who waits, waits for microseconds: a good token is not
 	// turned away because others present bad ones.
 	asksAtOnce = 8
-	// renewTime is how long before its end a handle is replaced.
-	renewTime = 30 * time.Second
+	// renewTime is how long before its end a handle is replaced: longer than a
+	// call waits, so that none goes on with a handle that is over.
+	renewTime = (maxWait + 10) * time.Second
 	// askTime is how long the service may take to say whose a token is.
 	askTime = 10 * time.Second
 	// failedRate is how many failures a second are answered at once, beyond the

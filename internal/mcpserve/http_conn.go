@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // guard is one client's connection. It passes on what framing lets through.
@@ -14,6 +16,7 @@ type guard struct {
 	raw      net.Conn
 	floor    *floor
 	place    *list.Element // among those that have not shown a token; owned by floor
+	owner    api.Principal // whose place it is kept for; owned by floor
 
 	// One reader at a time: net/http sees to that.
 	framing *framing
@@ -64,22 +67,26 @@ func (g *guard) Close() error {
 // floor holds all connections of all listeners, and no more than max. When it
 // is full, one that comes takes the place of the one that has been there
 // longest without having shown a good token: a flood drives out itself, and
-// nobody who has shown one. When all have, the one that comes is refused.
+// nobody who has shown one. When all have, the one that comes is refused. Of
+// one principal only share keep their places, whatever it shows on others: it
+// could have all of them otherwise.
 type floor struct {
 	max       int
+	share     int
 	writeTime time.Duration
 	now       func() time.Time
 
 	mu      sync.Mutex
-	open    int        // guarded by mu
-	unknown *list.List // of *guard, in the order they came; guarded by mu
+	open    int                   // guarded by mu
+	unknown *list.List            // of *guard, in the order they came; guarded by mu
+	kept    map[api.Principal]int // places that are kept; guarded by mu
 }
 
 // socketBuffer is what the system keeps of one connection, in each direction.
 const socketBuffer = 128 << 10
 
-func newFloor(limit int, writeTime time.Duration, now func() time.Time) *floor {
-	return &floor{max: limit, writeTime: writeTime, now: now, unknown: list.New()}
+func newFloor(limit, share int, writeTime time.Duration, now func() time.Time) *floor {
+	return &floor{max: limit, share: share, writeTime: writeTime, now: now, unknown: list.New(), kept: map[api.Principal]int{}}
 }
 
 // enter takes a connection in, or returns nil when there is no place.
@@ -109,13 +116,15 @@ func (f *floor) enter(raw net.Conn, secure *tls.Config) *guard {
 	return g
 }
 
-// knows keeps the place of a connection that has shown a good token.
-func (f *floor) knows(g *guard) {
+// knows keeps the place of a connection that has shown a good token of p.
+func (f *floor) knows(g *guard, p api.Principal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if g.place != nil && g.place.Value != nil {
+	if g.place != nil && g.place.Value != nil && f.kept[p] < f.share {
 		f.unknown.Remove(g.place)
 		g.place.Value = nil
+		g.owner = p
+		f.kept[p]++
 	}
 }
 
@@ -132,6 +141,8 @@ func (f *floor) remove(g *guard) {
 	}
 	if g.place.Value != nil {
 		f.unknown.Remove(g.place)
+	} else if f.kept[g.owner]--; f.kept[g.owner] == 0 {
+		delete(f.kept, g.owner)
 	}
 	g.place = nil
 	f.open--

@@ -101,7 +101,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if g, ok := r.Context().Value(guardKey{}).(*guard); ok {
-		e.floor.knows(g)
+		e.floor.knows(g, who.owner.principal)
 	}
 	if !e.rates.enter(who.owner.principal) {
 		h.Set("Retry-After", "1")
@@ -226,8 +226,8 @@ func (e *edge) session(w http.ResponseWriter, r *http.Request, who *holder, need
 // report has a refusal logged as one of the caller's. That it cannot be does
 // not make it less of one.
 func (e *edge) report(r *http.Request, who *holder, message string) {
-	_, err := e.holders.runtime(who).Refused(r.Context(), api.Refused{Operation: r.Method + " " + mcpPath, Message: message})
-	if err != nil {
+	_, err := e.holders.runtime(who).Refused(r.Context(), api.Refused{Operation: r.Method + " " + mcpPath, Message: cut(message, 1000)})
+	if err != nil && api.CodeOf(err) != api.CodeThrottled { // of those the service has the sum
 		e.logger.WarnContext(r.Context(), "a refusal could not be logged", slog.Any("err", err))
 	}
 }

@@ -1,10 +1,12 @@
 package mcpserve
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -242,6 +244,42 @@ func TestTheServiceIsAskedWhoseTokenItIsOncePerHandle(t *testing.T) {
 		}
 		if asked != 1 {
 			t.Errorf("asked %d times", asked)
+		}
+	})
+}
+
+// A call that waits as long as it may does not outlive the handle it began
+// with: one that is nearer to its end is replaced first.
+func TestNoCallOutlivesItsHandle(t *testing.T) {
+	service := newStandIn(t)
+	now := time.Now()
+	hs := newHolders(service.server(t).cfg.Conn, nil, func() time.Time { return now })
+	first, err := hs.authenticate(t.Context(), goodToken(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for left, want := range map[time.Duration]bool{2 * renewTime: true, maxWait * time.Second: false} {
+		now = first.until.Add(-left)
+		h, err := hs.authenticate(t.Context(), goodToken(1))
+		if err != nil || (h == first) != want {
+			t.Errorf("with %s left the handle is kept: %v, %v", left, h == first, err)
+		}
+		hs.known = map[[32]byte]*holder{sha256.Sum256([]byte(goodToken(1))): first}
+	}
+}
+
+// A refusal is in the log however long what was refused is, and the answer is
+// short.
+func TestWhatIsRefusedIsQuotedShort(t *testing.T) {
+	f := newFront(t, nil)
+	long := strings.Repeat("n", 100_000)
+	got := f.want("a long name twice", rawRequest{body: `{"jsonrpc":"2.0","id":1,"` + long + `":1,"` + long + `":2}`}, 400, "duplicate member")
+	if len(got.body) > 1000 {
+		t.Errorf("the answer has %d bytes", len(got.body))
+	}
+	f.service.with(func() {
+		if n := len(f.service.refused); n != 1 || len(f.service.refused[0]) > 1000 || !strings.Contains(f.service.refused[0], "duplicate member") {
+			t.Errorf("logged: %d, %.300q", n, f.service.refused)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func FuzzHosts(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	n.add(a)
+	n.add(a, false)
 	ours := regexp.MustCompile(`(?i)^((127\.0\.0\.1|localhost|\[::1\]):7717|(mcp\.example|\[2001:db8::1\])(:[0-9]+)?)$`)
 	f.Fuzz(func(t *testing.T, host string) {
 		if n.allowed(host) && !ours.MatchString(host) {

@@ -225,6 +225,67 @@ func TestWhenAllHaveShownTokensNobodyElseFits(t *testing.T) {
 	t.Error("the place of one that left stays taken")
 }
 
+// One principal does not get all places by showing its token on each.
+//
+// proves R-T3, R-T5
+func TestOnePrincipalKeepsNoMorePlacesThanItsShare(t *testing.T) {
+	f := newFront(t, func(c *HTTPConfig) { c.limits.connections, c.limits.atOnce = 6, 3 })
+	first := f.dial()
+	answers := bufio.NewReader(first)
+	ask := func(what string) {
+		t.Helper()
+		if _, err := io.WriteString(first, f.text(rawRequest{})); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(answers, "POST"); got.status != 200 {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	ask("the first connection")
+	for range 20 {
+		c := f.dial()
+		if _, err := io.WriteString(c, f.text(rawRequest{})); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(bufio.NewReader(c), "POST"); got.status != 200 {
+			t.Fatal(got)
+		}
+	}
+	for range 3 {
+		f.want("another principal beside twenty that stay", rawRequest{token: goodToken(2)}, 200)
+	}
+	ask("the first connection after the others") // it is within the share
+}
+
+// What is kept for a principal is free again when its connections end.
+func TestAShareIsGivenBack(t *testing.T) {
+	f := newFloor(10, 2, time.Second, time.Now)
+	for range 5 {
+		var all []*guard
+		for i := range 4 {
+			here, there := net.Pipe()
+			defer there.Close()
+			g := f.enter(here, nil)
+			f.knows(g, "agent:ann")
+			f.knows(g, "agent:ben") // a connection is kept for one
+			if kept := g.place.Value == nil; kept != (i < 4) {
+				t.Errorf("connection %d is kept: %v", i, kept)
+			}
+			all = append(all, g)
+		}
+		if f.kept["agent:ann"] != 2 || f.kept["agent:ben"] != 2 || f.open != 4 {
+			t.Errorf("kept: %v of %d", f.kept, f.open)
+		}
+		for _, g := range all {
+			_ = g.Close()
+			_ = g.Close()
+		}
+		if len(f.kept) != 0 || f.open != 0 || f.unknown.Len() != 0 {
+			t.Errorf("after the end: %v, %d, %d", f.kept, f.open, f.unknown.Len())
+		}
+	}
+}
+
 // proves R-T3
 func TestOneThatDoesNotReadItsAnswersEndsOnlyItself(t *testing.T) {
 	f := newFront(t, short)

@@ -299,3 +299,38 @@ func TestFlagsOfHTTPMeanNothingWithoutIt(t *testing.T) {
 		}
 	}
 }
+
+// Clients leave the port out of Host where it is the usual one, and only there.
+func TestTheUsualPortIsLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		address string
+		secure  bool
+		host    string
+		want    bool
+	}{
+		{"192.0.2.7:443", true, "192.0.2.7", true},
+		{"192.0.2.7:443", true, "192.0.2.7:443", true},
+		{"192.0.2.7:443", true, "192.0.2.8", false},
+		{"192.0.2.7:443", false, "192.0.2.7", false},
+		{"192.0.2.7:80", true, "192.0.2.7", false},
+		{"[2001:db8::1]:443", true, "[2001:db8::1]", true},
+		{"[2001:db8::1]:443", true, "2001:db8::1", false},
+		{"127.0.0.1:80", false, "LocalHost", true},
+		{"127.0.0.1:80", false, "[::1]", true},
+		{"127.0.0.1:7717", false, "localhost", false},
+		{":443", true, "192.0.2.7", false},
+	} {
+		n, err := newHostNames(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := parseHTTPAddress(c.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.add(a, c.secure)
+		if got := n.allowed(c.host); got != c.want {
+			t.Errorf("%s (TLS %v), Host %s: allowed %v", c.address, c.secure, c.host, got)
+		}
+	}
+}
