@@ -126,7 +126,7 @@ func (e *edge) unknown(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		e.logger.WarnContext(r.Context(), "a caller could not be established", slog.Any("err", err))
 		w.Header().Set("Retry-After", "5")
-		e.refuse(w, r, http.StatusServiceUnavailable, "the service behind this server does not answer")
+		e.refuse(w, r, http.StatusServiceUnavailable, "service_unavailable: run bailiwick up (the service behind this server does not answer)")
 		return
 	}
 	if code == api.CodeDenied {
