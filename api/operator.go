@@ -14,17 +14,18 @@ type OperatorVerb string
 
 // The verbs. Each is a request that the operator's key signs (R-B9).
 const (
-	VerbPrincipalAdd OperatorVerb = "principal.add" // makes a principal known: Principal, OAuth where it comes with tokens of another issuer
-	VerbTokenCreate  OperatorVerb = "token.create"  // Principal, Token
-	VerbTokenRotate  OperatorVerb = "token.rotate"  // Principal, Token in the place of its token Replaces, which ends
-	VerbTokenRevoke  OperatorVerb = "token.revoke"  // Principal, whose token Replaces ends
-	VerbCeilingSet   OperatorVerb = "ceiling.set"   // Principal, Ceiling
-	VerbStopLift     OperatorVerb = "stop.lift"     // Stop
+	VerbPrincipalAdd    OperatorVerb = "principal.add"    // makes a principal known: Principal, OAuth where it comes with tokens of another issuer
+	VerbPrincipalRemove OperatorVerb = "principal.remove" // Principal: its tokens, those of another issuer too, are worth nothing from then on, and its ceiling is observe
+	VerbTokenCreate     OperatorVerb = "token.create"     // Principal, Token
+	VerbTokenRotate     OperatorVerb = "token.rotate"     // Principal, Token in the place of its token Replaces, which ends
+	VerbTokenRevoke     OperatorVerb = "token.revoke"     // Principal, whose token Replaces ends
+	VerbCeilingSet      OperatorVerb = "ceiling.set"      // Principal, Ceiling
+	VerbStopLift        OperatorVerb = "stop.lift"        // Stop
 )
 
 // OperatorVerbs lists them all.
 func OperatorVerbs() []OperatorVerb {
-	return []OperatorVerb{VerbPrincipalAdd, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift}
+	return []OperatorVerb{VerbPrincipalAdd, VerbPrincipalRemove, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift}
 }
 
 // OperatorRecord is one decision of an operator, as canonical JSON the payload

@@ -65,6 +65,8 @@ func (r OperatorRecord) checkVerb() error {
 	switch r.Verb {
 	case VerbPrincipalAdd:
 		wants = "principal oauth?"
+	case VerbPrincipalRemove:
+		wants = "principal"
 	case VerbTokenCreate:
 		wants = "principal token"
 	case VerbTokenRotate:

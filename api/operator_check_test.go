@@ -14,7 +14,7 @@ func goodRecord(verb OperatorVerb) OperatorRecord {
 	}
 	token := &TokenRecord{ID: "t-aaaaaaaaaaaa", Hash: DigestOf([]byte("x")), ExpiresAt: r.At.Add(time.Hour)}
 	switch verb {
-	case VerbPrincipalAdd:
+	case VerbPrincipalAdd, VerbPrincipalRemove:
 	case VerbTokenCreate:
 		r.Token = token
 	case VerbTokenRotate:

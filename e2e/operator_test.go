@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 )
 
 // terminal runs bailiwick on a terminal of its own, types what is asked for,
@@ -174,6 +175,70 @@ func TestEverybodyObservesUntilAnOperatorConsentsToMore(t *testing.T) {
 		w.refused(1, nil, append([]string{"ceiling", "set"}, args...)...)
 	}
 	w.refused(1, []string{"principal agent:nobody is not known", "bailiwick principal add agent:nobody"}, "ceiling", "set", "agent:nobody", "observe")
+}
+
+// A principal that is removed is nobody from then on; and what a slip or a
+// variable that is not set would have done is refused, or said, before anything
+// is signed.
+//
+// proves R-T4, R-T5
+func TestARemovedPrincipalIsNobodyAndSlipsAreSaid(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "true"})
+	w.up()
+	w.must("principal", "add", "agent:claude")
+	w.must("ceiling", "set", "agent:claude", "stateful")
+	text := strings.TrimSpace(w.must("token", "create", "agent:claude"))
+	if s := w.exchange(text); s.Principal != "agent:claude" || s.Ceiling != api.Stateful {
+		t.Fatalf("positive control: %+v", s)
+	}
+	decided := len(w.entries("--kind", "operator.recorded"))
+	for _, c := range []struct {
+		words string
+		args  []string
+	}{
+		{"--out: want the name", []string{"token", "create", "agent:claude", "--out", ""}},
+		{"issuer", []string{"principal", "add", "agent:remote", "--oauth-issuer", "", "--oauth-subject", ""}},
+		{"is not known", []string{"principal", "remove", "agent:cluade"}},
+		{"operating system", []string{"principal", "remove", w.me()}},
+	} {
+		if d := w.try(c.args...); d.status != 1 || !strings.Contains(d.stderr, c.words) || strings.Contains(d.stderr+d.stdout, "ONE decision") {
+			t.Errorf("%q: %s", c.args, d)
+		}
+	}
+	if n := len(w.entries("--kind", "operator.recorded")); n != decided {
+		t.Errorf("%d decisions, want %d", n, decided)
+	}
+	for _, args := range [][]string{{"ceiling", "set", "local:who", "observe"}, {"stop", "--principal", "local:who"}} {
+		if d := w.try(args...); d.status != 0 || !strings.Contains(d.stderr, "note: no grant is for local:who") {
+			t.Errorf("%q: %s", args, d)
+		}
+	}
+	if d := w.try("ceiling", "set", w.me(), "observe"); d.status != 0 || strings.Contains(d.stderr, "note:") {
+		t.Errorf("positive control: %s", d)
+	}
+
+	if out := w.must("principal", "remove", "agent:claude"); !strings.Contains(out, "bailiwick stop --principal agent:claude") {
+		t.Errorf("%q", out)
+	}
+	for range 2 {
+		c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+		if _, err := c.Exchange(t.Context(), text); api.CodeOf(err) != api.CodeUnauthenticated || !strings.Contains(err.Error(), "revoked") {
+			t.Errorf("the token is still good: %v", err)
+		}
+		c.Close()
+		w.must("principal", "add", "agent:claude") // which brings nothing back
+		var info api.PrincipalInfo
+		decode(t, w.must("principal", "show", "agent:claude", "-o", "json"), &info)
+		if info.Ceiling != api.Observe || len(info.Tokens) != 1 || info.Tokens[0].State != api.TokenRevoked {
+			t.Errorf("%+v", info)
+		}
+		w.must("principal", "remove", "agent:claude")
+	}
+	if list := w.must("audit", "list", "--kind", "operator.recorded"); !strings.Contains(list, "principal agent:claude is removed, with its tokens and its ceiling") {
+		t.Error(list)
+	}
 }
 
 // A token is shown once and kept nowhere; it ends when it is revoked or

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -12,7 +13,7 @@ import (
 
 func (t *tree) principalCommand() *cobra.Command {
 	cmd := group("principal", "Who may call the service, and how far each may go")
-	cmd.AddCommand(t.principalAddCommand(), t.principalListCommand(), t.principalShowCommand())
+	cmd.AddCommand(t.principalAddCommand(), t.principalRemoveCommand(), t.principalListCommand(), t.principalShowCommand())
 	return cmd
 }
 
@@ -31,7 +32,8 @@ bailiwick.yaml, and how far for bailiwick ceiling set. Who is local: the operati
 			if p.err != nil {
 				return p.err
 			}
-			if oauth != (api.OAuthSubject{}) {
+			// Also where both are empty, as from variables that are not set.
+			if cmd.Flags().Changed("oauth-issuer") || cmd.Flags().Changed("oauth-subject") {
 				r.OAuth = &oauth
 			}
 			d, err := t.decide(cmd.Context(), f, r)
@@ -45,6 +47,66 @@ bailiwick.yaml, and how far for bailiwick ceiling set. Who is local: the operati
 	cmd.Flags().StringVar(&oauth.Issuer, "oauth-issuer", "", "it comes with tokens of this issuer, which the service's configuration knows")
 	cmd.Flags().StringVar(&oauth.Subject, "oauth-subject", "", "the subject of those tokens")
 	return cmd
+}
+
+func (t *tree) principalRemoveCommand() *cobra.Command {
+	var f decideFlags
+	cmd := &cobra.Command{
+		Use: "remove PRINCIPAL", Short: "Take back all that was decided for a principal; the operator's key signs it", Args: cobra.ExactArgs(1),
+		Long: `Take back all that was decided for a principal: its tokens end at once, those of another
+issuer stand for it no longer, its ceiling is observe. What it dispatched before goes on;
+bailiwick stop --principal ends that. It may be added again, with another subject too.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var p parser
+			who := p.principal(args[0])
+			if p.err != nil {
+				return p.err
+			}
+			if err := t.known(cmd.Context(), who); err != nil {
+				return err
+			}
+			d, err := t.decide(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbPrincipalRemove, Principal: who})
+			if err != nil {
+				return err
+			}
+			return t.printDecided(d, fmt.Sprintf("%s is removed: its tokens have ended, its ceiling is observe. %s", who, goesOn(who)))
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// goesOn says what less authority does not end.
+func goesOn(p api.Principal) string {
+	return fmt.Sprintf("What it dispatched before goes on; to end that: bailiwick stop --principal %s", p)
+}
+
+func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:") }
+
+// known refuses a name that nobody added before anybody gives a passphrase for
+// it. What the service does not say here it says when it gets the decision.
+func (t *tree) known(ctx context.Context, p api.Principal) error {
+	c := t.conn()
+	defer c.Close()
+	info, err := c.Operator().Principal(ctx, p)
+	switch {
+	case err != nil:
+		return nil //nolint:nilerr // a catalog that cannot be read is in nobody's way
+	case local(p):
+		t.noteStranger(info)
+		return nil
+	case !info.Known:
+		return api.Errorf(api.CodeInvalid, "principal %s is not known", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
+	}
+	return nil
+}
+
+// noteStranger says that a name may have a slip in it: an account is never
+// added, so every name of one is taken.
+func (t *tree) noteStranger(p api.PrincipalInfo) {
+	if local(p.Principal) && len(p.Grants) == 0 {
+		fmt.Fprintf(t.Stderr, "note: no grant is for %s; if that is a slip, see: bailiwick principal list\n", p.Principal)
+	}
 }
 
 // printDecided answers a verb that an operator signed.
@@ -85,7 +147,7 @@ func principalRow(p api.PrincipalInfo) string {
 	}
 	known := "yes"
 	switch {
-	case strings.HasPrefix(string(p.Principal), "local:"):
+	case local(p.Principal):
 		known = "system"
 	case !p.Known:
 		known = "no"

@@ -77,6 +77,11 @@ func (t *tree) engage(ctx context.Context, req api.StopRequest) error {
 	case "text":
 		fmt.Fprintf(t.Stdout, "stop %s holds %s; %s\n", s.ID, holds(s), flight(s.Cancelled))
 		fmt.Fprintf(t.Stderr, "it holds until: bailiwick stop lift %s\n", s.ID)
+		if s.Scope == api.StopPrincipal && s.Cancelled == 0 {
+			if info, err := c.Operator().Principal(ctx, api.Principal(s.Name)); err == nil {
+				t.noteStranger(info)
+			}
+		}
 		return nil
 	case "name":
 		fmt.Fprintln(t.Stdout, s.ID)

@@ -35,6 +35,15 @@ func (f *tokenFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.out, "out", "", "write it to this new file, which only this account can read, instead of showing it")
 }
 
+// check refuses a file without a name, as from a variable that is not set: the
+// token would be shown to whoever reads the output.
+func (f *tokenFlags) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("out") && f.out == "" {
+		return api.Errorf(api.CodeInvalid, "--out: want the name of a new file").WithHint("leave it out to have the token shown")
+	}
+	return nil
+}
+
 func (t *tree) tokenCreateCommand() *cobra.Command {
 	var f tokenFlags
 	cmd := &cobra.Command{
@@ -49,6 +58,12 @@ file that --out names.`,
 			if p.err != nil {
 				return p.err
 			}
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			if err := t.known(cmd.Context(), who); err != nil {
+				return err
+			}
 			return t.makeToken(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbTokenCreate, Principal: who})
 		},
 	}
@@ -61,6 +76,9 @@ func (t *tree) tokenRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rotate ID", Short: "Make a token in the place of another, which ends at once; the operator's key signs it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
 			was, err := t.token(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -85,7 +103,7 @@ func (t *tree) tokenRevokeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.printDecided(d, fmt.Sprintf("token %s of %s has ended.", was.ID, was.Principal))
+			return t.printDecided(d, fmt.Sprintf("token %s of %s has ended. %s", was.ID, was.Principal, goesOn(was.Principal)))
 		},
 	}
 	f.add(cmd)

@@ -57,6 +57,8 @@ func sentence(r api.OperatorRecord) string {
 			return fmt.Sprintf("Make %s known, as whoever comes with tokens of the issuer and subject below.", r.Principal)
 		}
 		return fmt.Sprintf("Make %s known. It gets no token and no rights by this.", r.Principal)
+	case api.VerbPrincipalRemove:
+		return fmt.Sprintf("End every token of %s at once, let no issuer's stand for it, and set its ceiling back to OBSERVE.", r.Principal)
 	case api.VerbTokenCreate:
 		return fmt.Sprintf("Let whoever holds a new token act as %s until %s.", r.Principal, moment(r.Token.ExpiresAt))
 	case api.VerbTokenRotate:

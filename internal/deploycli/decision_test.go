@@ -22,6 +22,7 @@ func exampleDecision(verb api.OperatorVerb) api.OperatorRecord {
 	switch verb {
 	case api.VerbPrincipalAdd:
 		r.OAuth = &api.OAuthSubject{Issuer: "https://idp.example", Subject: "0a1b"}
+	case api.VerbPrincipalRemove:
 	case api.VerbTokenCreate:
 		r.Token = token
 	case api.VerbTokenRotate:

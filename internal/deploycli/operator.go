@@ -31,8 +31,8 @@ func (p *program) operatorSignCommand() *cobra.Command {
 		Long: `sign reads one operator record, canonical JSON, from the standard input, shows in plain
 words what it decides, asks for the passphrase on the controlling terminal, and writes the
 signed envelope to the standard output. Giving the passphrase is the consent, to this one
-decision and nothing else. The verbs of bailiwick call it: principal add, token create,
-rotate and revoke, ceiling set, stop lift.
+decision and nothing else. The verbs of bailiwick call it: principal add and
+remove, token create, rotate and revoke, ceiling set, stop lift.
 
 The operator's key is $XDG_CONFIG_HOME/bailiwick/operator.key unless --key names others.`,
 		Args: cobra.NoArgs,

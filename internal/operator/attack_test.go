@@ -206,6 +206,8 @@ func TestADecisionThatMakesNoSenseIsRefused(t *testing.T) {
 		"a token's id again":                {api.VerbTokenCreate, "is there already", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &used }},
 		"a token that has expired":          {api.VerbTokenCreate, "want a time after", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &dead }},
 		"a token for ever":                  {api.VerbTokenCreate, "at most", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &eternal }},
+		"the removal of nobody":             {api.VerbPrincipalRemove, "is not known", func(r *api.OperatorRecord) { r.Principal = "agent:cluade" }},
+		"the removal of an account":         {api.VerbPrincipalRemove, "operating system", func(r *api.OperatorRecord) { r.Principal = "local:root" }},
 		"an end of no token":                {api.VerbTokenRevoke, "there is no token", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", "t-aaaaaaaaaaaa" }},
 		"an end of another's token":         {api.VerbTokenRevoke, "is of agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:codex", id }},
 		"an end of a token that has ended":  {api.VerbTokenRevoke, "was revoked", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", gone }},

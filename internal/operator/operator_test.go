@@ -229,6 +229,62 @@ func TestATokenIsItsPrincipalsUntilItExpiresIsRevokedOrRotated(t *testing.T) {
 	}
 }
 
+// Nothing of a principal that was removed counts, whether or not the service
+// was started since and whoever has its name later.
+//
+// proves R-T4, R-T5
+func TestARemovedPrincipalHasNothingLeft(t *testing.T) {
+	o := newOffice(t)
+	oauth := api.OAuthSubject{Issuer: "https://id.example", Subject: "42"}
+	o.must(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal, r.OAuth = "agent:claude", &oauth })
+	o.known("agent:codex")
+	text, id := o.token("agent:claude", time.Hour)
+	ended, endedID := o.token("agent:claude", time.Hour)
+	o.must(api.VerbTokenRevoke, func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", endedID })
+	other, otherID := o.token("agent:codex", time.Hour)
+	o.ceiling("agent:claude", api.Irreversible)
+	o.ceiling("agent:codex", api.Stateful)
+	if p, ok := o.registry.Subject(oauth); !ok || p != "agent:claude" || !o.registry.Active(id) {
+		t.Fatal("positive control: it has nothing")
+	}
+	o.now = o.now.Add(time.Minute)
+	o.must(api.VerbPrincipalRemove, func(r *api.OperatorRecord) { r.Principal = "agent:claude" })
+	check := func(when string) {
+		t.Helper()
+		o.refused(text, id, "revoked")
+		o.refused(ended, endedID, "revoked")
+		if o.registry.Active(id) || o.registry.Active(endedID) || o.registry.Consent("agent:claude") != api.Observe {
+			t.Errorf("%s: a token or the ceiling still counts", when)
+		}
+		o.authentic(other, "agent:codex")
+		if !o.registry.Active(otherID) || o.registry.Consent("agent:codex") != api.Stateful {
+			t.Errorf("%s: somebody else lost something", when)
+		}
+	}
+	for range 2 {
+		check("removed")
+		if _, ok := o.registry.Subject(oauth); ok || o.registry.Known("agent:claude") {
+			t.Error("it still comes with another issuer's tokens, or is known")
+		}
+		if err := o.add(o.draft(api.VerbPrincipalRemove, func(r *api.OperatorRecord) { r.Principal = "agent:claude" })); api.CodeOf(err) != api.CodeInvalid {
+			t.Errorf("removed twice: %v", err)
+		}
+		if err := o.restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := o.registry.Principal("agent:claude"); got.Known || got.OAuth != nil || len(got.Tokens) != 2 || got.Tokens[0].EndedAt == nil {
+		t.Errorf("it is %+v", got)
+	}
+	// Who is added under its name inherits nothing, and its subject is free.
+	o.known("agent:claude")
+	check("added again")
+	o.must(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal, r.OAuth = "agent:remote", &oauth })
+	if p, _ := o.registry.Subject(oauth); p != "agent:remote" {
+		t.Errorf("the subject is %q", p)
+	}
+}
+
 // The state holds what a token is checked by, and never the token.
 //
 // proves R-T4

@@ -82,6 +82,8 @@ func (s *situation) apply(rec api.OperatorRecord, digest api.Digest) error {
 	switch rec.Verb {
 	case api.VerbPrincipalAdd:
 		err = s.add(rec)
+	case api.VerbPrincipalRemove:
+		err = s.remove(rec)
 	case api.VerbTokenCreate:
 		err = s.begin(rec)
 	case api.VerbTokenRotate:
@@ -112,6 +114,26 @@ func (s *situation) add(rec api.OperatorRecord) error {
 		s.subjects[*rec.OAuth] = rec.Principal
 	}
 	s.principals[rec.Principal] = principal{rec.OAuth}
+	return nil
+}
+
+// remove takes back all that was decided for a principal. Its tokens stay on the
+// list, ended: should it be added again, none of them is good again.
+func (s *situation) remove(rec api.OperatorRecord) error {
+	if err := s.known(rec.Principal); err != nil {
+		return err
+	}
+	for id, t := range s.tokens {
+		if t.principal == rec.Principal && t.ended == nil {
+			t.ended, t.how = &rec.At, api.TokenRevoked
+			s.tokens[id] = t
+		}
+	}
+	if o := s.principals[rec.Principal].oauth; o != nil {
+		delete(s.subjects, *o)
+	}
+	delete(s.principals, rec.Principal)
+	delete(s.ceilings, rec.Principal)
 	return nil
 }
 

@@ -39,6 +39,8 @@ func (d OperatorDecision) what() string {
 	switch d.Verb {
 	case "principal.add":
 		return fmt.Sprintf("principal %s is known", word(d.Subject)) + optional(", by tokens of %s", quoteUnlessEmpty(d.Issuer))
+	case "principal.remove":
+		return fmt.Sprintf("principal %s is removed, with its tokens and its ceiling", word(d.Subject))
 	case "token.create":
 		return fmt.Sprintf("token %s is %s until %s", word(d.Token), word(d.Subject), word(d.ExpiresAt))
 	case "token.rotate":

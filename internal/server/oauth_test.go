@@ -73,6 +73,20 @@ func TestAHandleEndsWithTheIssuersToken(t *testing.T) {
 	h.unauthenticated("the oldest of too many handles", a, "there is none")
 }
 
+// proves R-T4
+func TestTheHandlesOfARemovedPrincipalEndAtOnce(t *testing.T) {
+	h, token := issued(t)
+	jwt := token("s-1", time.Hour, oauth.Scope)
+	s := h.session(jwt)
+	if w, a := h.who(api.SessionHeader, s.Handle); w.Principal != "agent:remote" {
+		t.Fatalf("positive control: %+v", a)
+	}
+	h.decide(api.VerbPrincipalRemove, func(r *api.OperatorRecord) { r.Principal = "agent:remote" })
+	_, a := h.who(api.SessionHeader, s.Handle)
+	h.unauthenticated("the handle of a removed principal", a, "no longer active")
+	h.unauthenticated("its token", h.exchange(jwt), "no operator named")
+}
+
 // proves R-T4, R-A3
 func TestTokensOfAnIssuerThatAreNotGoodAreThrottledAndLogged(t *testing.T) {
 	h, token := issued(t)
