@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,11 @@ func TestAPersonSeesTheToolsAndSetsAClientUp(t *testing.T) {
 	}
 	w.refused(1, []string{"claude-code", "codex"}, "mcp", "config", "--client", "word")
 	w.refused(1, []string{"token create"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("gone"))
+	w.refused(1, []string{"given and empty"}, "mcp", "config", "--client", "codex", "--principal-token-file", "")
+	w.write("open.token", "x", 0o644)
+	w.refused(1, []string{"chmod 600"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("open.token"))
+	must(t, os.Symlink(w.path("open.token"), w.path("linked.token")))
+	w.refused(1, []string{"no link"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("linked.token"))
 }
 
 func lastLine(text string) string {

@@ -237,13 +237,17 @@ func TestATokenFileThatOthersReachIsRefused(t *testing.T) {
 	must(t, syscall.Mkfifo(w.path("fifo"), 0o600))
 	must(t, os.Chown(w.path("fifo"), w.uid, w.uid))
 	for name, word := range map[string]string{
-		"group": "chmod 600", "world": "chmod 600", "short": "64", "long": "64", "foreign": "token file", "link": "token file", "fifo": "regular", "gone": "token create", ".": "regular",
+		"group": "chmod 600", "world": "chmod 600", "short": "64", "long": "64", "foreign": "token file", "link": "symbolic link", "fifo": "regular", "gone": "token create", ".": "regular",
 	} {
 		if d := starts(w.path(name)); d.status == 0 || !strings.Contains(d.stdout, word) || strings.Contains(d.stdout, `"id":1`) {
 			t.Errorf("%s: want a refusal that says %q, got %s", name, word, d)
 		}
 	}
-	for _, args := range [][]string{{"--token", "x"}, {"serve"}, {"--principal-token-file", w.path("good"), "--http", "127.0.0.1:0"}, {"--tls-cert", "x"}} {
+	// A variable that is not set must not make the caller somebody else.
+	if d := starts(""); d.status == 0 || !strings.Contains(d.stdout, "given and empty") {
+		t.Errorf("no name: %s", d)
+	}
+	for _, args := range [][]string{{"--token", "x"}, {"serve"}, {"--http", ""}, {"--http="}, {"--socket", ""}, {"--http", "127.0.0.1:0", "--rate", "0"}, {"--principal-token-file", w.path("good"), "--http", "127.0.0.1:0"}, {"--tls-cert", "x"}} {
 		if d := w.exec(mcpProgram(), args...); d.status == 0 {
 			t.Errorf("%v: %s", args, d)
 		}

@@ -167,6 +167,9 @@ grants, a ceiling and entries in the log of its own.`,
 			if i < 0 {
 				return api.Errorf(api.CodeInvalid, "--client %q: want one of %s", name, strings.Join(known, ", "))
 			}
+			if tokenFile == "" && cmd.Flags().Changed("principal-token-file") {
+				return api.Errorf(api.CodeInvalid, "--principal-token-file is given and empty: the client would act as this account").WithHint("name the file, or leave it out")
+			}
 			command, err := t.mcpStart(cmd.Context(), tokenFile)
 			if err != nil {
 				return err
@@ -187,11 +190,17 @@ func (t *tree) mcpStart(ctx context.Context, tokenFile string) ([]string, error)
 		return command, nil
 	}
 	path, err := filepath.Abs(tokenFile)
+	var info os.FileInfo
 	if err == nil {
-		_, err = os.Stat(path)
+		info, err = os.Lstat(path)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file: %w", err).WithHint("make one: bailiwick token create PRINCIPAL --out FILE")
+	case !info.Mode().IsRegular(): // the server would refuse it, where nobody looks
+		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file %s: not a regular file", path).WithHint("name the file itself, no link to it")
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file %s: others can read or write it (mode %04o)", path, info.Mode().Perm()).WithHint("chmod 600 %s", path)
 	}
 	return append(command, "--principal-token-file", path), nil
 }

@@ -57,6 +57,9 @@ func Run(ctx context.Context, p Process) error {
 	if flags.NArg() > 0 {
 		return api.Errorf(api.CodeInvalid, "unexpected argument %q", flags.Arg(0)).WithHint("see: bailiwick-mcp --help")
 	}
+	if name := hollow(flags); name != "" {
+		return api.Errorf(api.CodeInvalid, "--%s is given and empty: what it asks for would not hold", name).WithHint("say what it is, or leave it out")
+	}
 	if name := o.http.stray(); name != "" {
 		return api.Errorf(api.CodeInvalid, "%s means nothing without --http", name).WithHint("leave it out, or add --http ADDRESS:PORT")
 	}
@@ -65,6 +68,17 @@ func Run(ctx context.Context, p Process) error {
 		return err
 	}
 	return run(ctx, p, o)
+}
+
+// hollow names a flag that was given without a value, as a variable that is not
+// set leaves it: without a token file the caller would be somebody else.
+func hollow(flags *flag.FlagSet) (name string) {
+	flags.Visit(func(f *flag.Flag) {
+		if v := f.Value.String(); v == "" || f.Name == "rate" && v == "0" {
+			name = f.Name
+		}
+	})
+	return name
 }
 
 func run(ctx context.Context, p Process, o options) error {

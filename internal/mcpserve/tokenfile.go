@@ -2,6 +2,7 @@ package mcpserve
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -17,6 +18,9 @@ const maxTokenFile = 1 << 10
 func ReadToken(path string, uid int) (string, error) {
 	// What is no file could keep an open waiting for ever.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0) //nolint:gosec // G304: whoever starts the program names it
+	if errors.Is(err, syscall.ELOOP) {
+		return "", api.Errorf(api.CodeInvalid, "token file %s: a symbolic link, which could lead elsewhere tomorrow", path).WithHint("name the file that it leads to")
+	}
 	if err != nil {
 		return "", api.Errorf(api.CodeInvalid, "token file: %w", err).WithHint("make one: bailiwick token create PRINCIPAL --out FILE")
 	}
