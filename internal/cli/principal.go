@@ -55,7 +55,8 @@ func (t *tree) principalRemoveCommand() *cobra.Command {
 		Use: "remove PRINCIPAL", Short: "Take back all that was decided for a principal; the operator's key signs it", Args: cobra.ExactArgs(1),
 		Long: `Take back all that was decided for a principal: its tokens end at once, those of another
 issuer stand for it no longer, its ceiling is observe. What it dispatched before goes on;
-bailiwick stop --principal ends that. It may be added again, with another subject too.`,
+bailiwick stop --principal ends that. Its grants are the catalog's, and stay there. It may
+be added again, with another subject too.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var p parser
 			who := p.principal(args[0])

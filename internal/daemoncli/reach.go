@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -21,7 +22,7 @@ import (
 func (t *tree) reachChecks(ctx context.Context) []check {
 	out := []check{t.operatorsCheck()}
 	if _, err := os.Stat(t.Dirs.OperatorKey()); err == nil {
-		out = append(out, keyCheck(ctx, "operator key", t.Dirs.OperatorKey(), "can raise its own ceiling, make tokens and lift stops", "make one with a passphrase: bailiwick operator keygen --key FILE, and list it in operators.json"))
+		out = append(out, keyCheck(ctx, "operator key", t.Dirs.OperatorKey(), "can raise its own ceiling, make tokens and lift stops", "make one with a passphrase: bailiwick operator keygen --key FILE, and list it in operators.json, in the place of this one if that has signed nothing yet"))
 	}
 	out = append(out, tokenChecks(t.tokenPlaces())...)
 	return append(out, watchCheck("/proc/sys/kernel/yama/ptrace_scope"))
@@ -37,6 +38,13 @@ func (t *tree) operatorsCheck() check {
 	}
 	c.found = fmt.Sprintf("%s: %d of %d operator keys must sign", t.Dirs.OperatorRoot(), root.Threshold, len(root.Keys))
 	c.ok = true
+	if deploy, err := seal.LoadTrustRoot(t.Dirs.TrustRoot()); err == nil {
+		for _, k := range root.Keys {
+			if slices.ContainsFunc(deploy.Keys, func(d seal.Key) bool { return d.ID == k.ID }) {
+				c.ok, c.found = false, c.found+fmt.Sprintf("; %s is a deploy key too: whoever has it says what workers are, and who may use them how far", k.ID)
+			}
+		}
+	}
 	if f, err := os.OpenFile(t.Dirs.OperatorRoot(), os.O_WRONLY, 0); err == nil {
 		c.ok, c.found = false, c.found+"; every program of this account can list a key of its own there"
 		if err := f.Close(); err != nil {

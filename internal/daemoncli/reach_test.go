@@ -62,6 +62,15 @@ func TestDoctorSaysWhoCanSignAnOperatorsDecisions(t *testing.T) {
 	if c := tr.operatorsCheck(); c.ok || !strings.Contains(c.found, "1 of 1 operator keys must sign") || !strings.Contains(c.found, "can list a key of its own") {
 		t.Errorf("%+v", c)
 	}
+	if c := tr.operatorsCheck(); strings.Contains(c.found, "deploy key too") {
+		t.Errorf("positive control: %+v", c)
+	}
+	if err := seal.CreateTrustRoot(dirs.TrustRoot(), seal.RootOf(seal.KeyOf(key, "ann"))); err != nil {
+		t.Fatal(err)
+	}
+	if c := tr.operatorsCheck(); c.ok || !strings.Contains(c.found, string(key.KeyID())+" is a deploy key too") {
+		t.Errorf("%+v", c)
+	}
 	var plain check
 	for _, c := range tr.reachChecks(t.Context()) {
 		if c.name == "operator key" {

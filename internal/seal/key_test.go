@@ -194,3 +194,30 @@ func TestThePublicHalfStandsBesideTheKey(t *testing.T) {
 		t.Fatal("an altered public key was accepted")
 	}
 }
+
+// A key that is lost is not made anew in silence.
+func TestNoKeyIsMadeBesideThePublicHalfOfAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "k")
+	was, err := CreateKey(path, NewKey{Unencrypted: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".lost"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CreateKey(path, NewKey{Unencrypted: true}); !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "restore it") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("a key was left behind")
+	}
+	if k, err := LoadPublic(path); err != nil || k.ID != was.KeyID() {
+		t.Errorf("%v, %v", k.ID, err)
+	}
+	if err := os.Remove(path + publicSuffix); err != nil { // the control
+		t.Fatal(err)
+	}
+	if _, err := CreateKey(path, NewKey{Unencrypted: true}); err != nil {
+		t.Error(err)
+	}
+}

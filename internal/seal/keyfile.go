@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -137,6 +138,19 @@ type NewKey struct {
 	workFactor int // for tests; 0 means defaultWorkFactor
 }
 
+// noOrphan refuses to make a key where the public half of another is: somebody
+// lost that key or has yet to restore it, and what reads public halves would
+// take the new one for it.
+func noOrphan(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil //nolint:nilerr // it is there: whoever creates it finds out
+	}
+	if _, err := os.Lstat(path + publicSuffix); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(fmt.Errorf("key %s: it is missing, and its public half is there: restore it, or move %s away (%w)", path, path+publicSuffix, fs.ErrExist), err)
+	}
+	return nil
+}
+
 // CreateKey makes a key at path, readable by its owner only, and its public
 // half beside it at path.pub. It never overwrites anything.
 func CreateKey(path string, how NewKey) (*FileKey, error) {
@@ -163,6 +177,9 @@ func CreateKey(path string, how NewKey) (*FileKey, error) {
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("key %s: %w", path, err)
+	}
+	if err := noOrphan(path); err != nil {
+		return nil, err
 	}
 	if err := createFile(path, b, 0o600); err != nil {
 		return nil, err
