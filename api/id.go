@@ -58,6 +58,9 @@ type Name string
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$`)
 
+// NamePattern is the form of a name, as a regular expression.
+func NamePattern() string { return namePattern.String() }
+
 // ParseName checks the form of a name.
 func ParseName(s string) (Name, error) {
 	if !namePattern.MatchString(s) {
@@ -101,10 +104,13 @@ type DispatchID string
 
 var dispatchIDPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{2,62}[a-z0-9]$`)
 
+// DispatchIDPattern is the form of an id, as a regular expression.
+func DispatchIDPattern() string { return dispatchIDPattern.String() }
+
 // ParseDispatchID checks the form of an id: 4 to 64 of a-z, 0-9 and '-'.
 func ParseDispatchID(s string) (DispatchID, error) {
 	if !dispatchIDPattern.MatchString(s) {
-		return "", fmt.Errorf("dispatch id %q: want 4 to 64 of a-z 0-9 -", s)
+		return "", fmt.Errorf("dispatch id %q: want 4 to 64 of a-z 0-9 - beginning and ending with a letter or digit", s)
 	}
 	return DispatchID(s), nil
 }

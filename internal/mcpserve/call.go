@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -96,9 +97,18 @@ func decodeArguments[In any](arguments json.RawMessage, schema *jsonschema.Resol
 // inWords says what a schema forbids as the path of it and why.
 func inWords(err error) error {
 	text := strings.TrimPrefix(err.Error(), "validating root: ")
-	text = strings.ReplaceAll(text, "validating /properties/", "")
-	text = strings.ReplaceAll(text, "/properties/", ".")
-	return errors.New(strings.ReplaceAll(text, "unexpected additional properties", "unknown fields"))
+	for _, r := range []struct{ pattern, by string }{
+		{`validating /properties/`, ``},
+		{`/properties/`, `.`},
+		{`unexpected additional properties`, `unknown fields`},
+		{`<invalid reflect.Value> has type`, `null has type`},
+		{`(\d)/1 is`, `$1 is`}, // numbers as package big and as %f print them
+		{`(\d)\.000000$`, `$1`},
+		{`pattern: "" does not match.*`, `an empty text is no name or id; leave it out where there is none`},
+	} {
+		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
+	}
+	return errors.New(cut(text, 500))
 }
 
 // call is one call of a tool.

@@ -54,7 +54,11 @@ func enumOf[T ~string](list []T) []any {
 
 // inputSchema derives the schema of a tool's input from its Go type.
 func inputSchema[In any]() (*jsonschema.Schema, error) {
-	s, err := jsonschema.For[In](schemaOptions())
+	options := schemaOptions()
+	// So that a refusal says which member it is about.
+	options.TypeSchemas[reflect.TypeFor[api.Name]()] = &jsonschema.Schema{Type: "string", Pattern: api.NamePattern()}
+	options.TypeSchemas[reflect.TypeFor[api.DispatchID]()] = &jsonschema.Schema{Type: "string", Pattern: api.DispatchIDPattern()}
+	s, err := jsonschema.For[In](options)
 	if err != nil {
 		return nil, err
 	}
