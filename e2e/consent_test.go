@@ -293,3 +293,58 @@ func TestADecisionSurvivesAKillInItsMiddle(t *testing.T) {
 		})
 	}
 }
+
+// A token that is revoked ends what was begun with it: a log that is followed
+// shows nothing more, and who waits gets no answer.
+//
+// proves R-T4
+func TestARevokedTokenFollowsAndAwaitsNothing(t *testing.T) {
+	w := newGated(t, 0, "reversible")
+	w.grants("agent:ann")
+	w.up()
+	text, id := w.token("agent:ann")
+	w.must("ceiling", "set", "agent:ann", "reversible")
+	w.must("token", "create", "agent:ann", "--out", w.path("other.token"))
+	lost, kept := w.runtime(text, nil), w.runtime(strings.TrimSpace(w.read("other.token")), nil)
+	d, err := lost.Dispatch(t.Context(), api.DispatchRequest{Subagent: "edit", Target: "local", Source: &api.SourceRequest{Name: "repo"}})
+	must(t, err)
+
+	type seen struct {
+		chunks int
+		err    error
+	}
+	follow := func(r client.Runtime, begun chan<- struct{}) <-chan seen {
+		end := make(chan seen, 1)
+		go func() {
+			var s seen
+			s.err = r.Follow(t.Context(), d.ID, client.LogFrom{}, func(c api.Chunk) error {
+				if s.chunks++; s.chunks == 1 {
+					close(begun)
+				}
+				return nil
+			})
+			end <- s
+		}()
+		return end
+	}
+	a, b := make(chan struct{}), make(chan struct{})
+	followed, control := follow(lost, a), follow(kept, b)
+	waited := make(chan error, 1)
+	go func() {
+		_, err := lost.Describe(t.Context(), d.ID, 50*time.Second)
+		waited <- err
+	}()
+	<-a
+	<-b
+	w.must("token", "revoke", string(id))
+	w.openGate()
+	if s := <-control; s.err != nil || s.chunks < 2 {
+		t.Errorf("positive control: %+v", s)
+	}
+	if s := <-followed; s.err == nil || s.chunks != 1 {
+		t.Errorf("after the token was revoked: %+v", s)
+	}
+	if err := <-waited; api.CodeOf(err) != api.CodeUnauthenticated {
+		t.Errorf("who waited got an answer: %v", err)
+	}
+}

@@ -19,6 +19,7 @@ import (
 type caller struct {
 	dispatch.Caller
 	byToken bool // and not by the account at the other end of the socket
+	session session
 }
 
 type peerKey struct{}
@@ -90,13 +91,23 @@ func (s *Server) establish(r *http.Request) (caller, error) {
 		if err != nil {
 			return caller{}, s.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
 		}
-		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header)}, true}, nil
+		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header)}, true, opened}, nil
 	}
 	who, err := LocalPrincipal(p.uid, s.cfg.Login)
 	if err != nil {
 		return caller{}, s.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
 	}
-	return caller{dispatch.Caller{Principal: who, Ceiling: declared(r.Header)}, false}, nil
+	return caller{dispatch.Caller{Principal: who, Ceiling: declared(r.Header)}, false, session{}}, nil
+}
+
+// still refuses a caller whose token has ended since its request began, which
+// may be long ago: a body comes slowly, an answer is waited for, a log is
+// followed.
+func (s *Server) still(ctx context.Context, who caller) error {
+	if !who.byToken || who.session.active() {
+		return nil
+	}
+	return s.refuse(ctx, refusal{via: "session", claimed: string(who.session.token), err: noSession("its token is no longer active")})
 }
 
 func unestablished(err error) *api.Error {

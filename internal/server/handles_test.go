@@ -1,6 +1,10 @@
 package server
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -126,4 +130,40 @@ func FuzzStrayToken(f *testing.F) {
 			t.Errorf("%s has a token", u.RequestURI())
 		}
 	})
+}
+
+// A request that its client has begun while its token was good, and goes on
+// with when it is not any more, is refused.
+//
+// proves R-T4
+func TestARequestThatOutlastsItsTokenIsRefused(t *testing.T) {
+	for name, end := range map[string]bool{"revoked": true, "positive control": false} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			text, id := h.token("agent:claude", time.Hour)
+			s := h.session(text)
+			c := must[net.Conn](t)(net.Dial("unix", h.socket))
+			defer c.Close() //nolint:errcheck // the test's
+			body := `{"operation":"x","message":"slow"}`
+			_ = must[int](t)(fmt.Fprintf(c, "POST /v1/runtime/refused HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n%s: %s\r\n\r\n",
+				len(body), api.SessionHeader, s.Handle))
+			in := bufio.NewReader(c)
+			// The service asks for the body once it has taken the caller.
+			if line := must[string](t)(in.ReadString('\n')); !strings.Contains(line, "100 Continue") {
+				t.Fatalf("%q", line)
+			}
+			if end {
+				h.decide(api.VerbTokenRevoke, func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", id })
+			}
+			_ = must[int](t)(io.WriteString(c, body))
+			_ = must[string](t)(in.ReadString('\n')) // the empty line behind 100 Continue
+			resp := must[*http.Response](t)(http.ReadResponse(in, nil))
+			a := reply{resp.StatusCode, string(must[[]byte](t)(io.ReadAll(resp.Body)))}
+			if end {
+				h.unauthenticated(name, a, "no longer active", string(id))
+			} else if a.status != http.StatusOK {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
 }

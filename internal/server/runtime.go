@@ -122,6 +122,9 @@ func (s *Server) describe(w http.ResponseWriter, r *http.Request, who caller) er
 	} else {
 		d, err = s.cfg.Dispatch.Describe(r.Context(), who.Principal, id, wait)
 	}
+	if err == nil {
+		err = s.still(r.Context(), who)
+	}
 	if err != nil {
 		return err
 	}
@@ -292,7 +295,12 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, who caller) error {
 		return err
 	}
 	lines := newLines(w)
-	return lines.end(s.cfg.Dispatch.Log(r.Context(), who.Principal, id, dispatch.LogRequest{Attempt: attempt, Offset: offset, Follow: follow}, func(c api.Chunk) error { return lines.send(c) }))
+	return lines.end(s.cfg.Dispatch.Log(r.Context(), who.Principal, id, dispatch.LogRequest{Attempt: attempt, Offset: offset, Follow: follow}, func(c api.Chunk) error {
+		if err := s.still(r.Context(), who); err != nil {
+			return err
+		}
+		return lines.send(c)
+	}))
 }
 
 // lines is a stream of JSON lines. Its status is sent with the first.

@@ -158,8 +158,14 @@ type handler func(w http.ResponseWriter, r *http.Request, who caller) error
 func (s *Server) handle(operation string, h handler) http.Handler {
 	return s.observed(operation, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.establish(r)
+		if who.byToken { // what is logged of it says by which
+			r = r.WithContext(record.WithToken(r.Context(), who.session.token))
+		}
 		if err == nil {
 			err = s.readBody(w, r)
+		}
+		if err == nil {
+			err = s.still(r.Context(), who)
 		}
 		if err == nil {
 			err = h(w, r, who)
