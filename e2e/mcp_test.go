@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -252,6 +253,10 @@ grants:
   - {principal: "agent:other", subagents: [notmine], envs: [others], sources: [repo], targets: [elsewhere], capabilities: [hidden], ceiling: stateful}
 `, w.path("repo"), w.me()), 0o644)
 	w.must("catalog", "apply", "-f", w.path(manifest))
+	// Times in the catalog are in whole seconds.
+	for first := time.Now().Unix(); time.Now().Unix() == first; {
+		time.Sleep(20 * time.Millisecond)
+	}
 	w.replace(manifest, "does what it should", "does what it shall")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.up()
