@@ -168,6 +168,9 @@ func (l *Ledger) Record(ctx context.Context, e record.Entry, fn func(*store.Tx) 
 // writer's turn is.
 func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx) error) (seq uint64, err error) {
 	e.At = l.now()
+	if e.Principal != "" { // nobody's entry is by no token
+		e.Token = record.TokenOf(ctx)
+	}
 	leaf, err := e.Encode()
 	if err != nil {
 		return 0, unavailable(err)

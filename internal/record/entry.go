@@ -39,6 +39,9 @@ type Entry struct {
 	Role     api.Name
 	Tool     string
 	Tier     *api.Tier
+	// Token is the one by which Principal asked, where it was by one: several
+	// clients may be one principal. The log fills it in from the request.
+	Token api.TokenID
 
 	// Refs name content by digest. The names are constants of this program.
 	Refs   map[string]api.Digest
@@ -87,6 +90,7 @@ type wire struct {
 	Run       string                `json:"run,omitempty"`
 	Task      string                `json:"task,omitempty"`
 	Tier      *api.Tier             `json:"tier,omitempty"`
+	Token     string                `json:"token,omitempty"`
 	Tool      string                `json:"tool,omitempty"`
 	V         int                   `json:"v"`
 }
@@ -121,7 +125,7 @@ func (e *Entry) wire(b *bounds) *wire {
 		V: 1, Kind: e.Kind, At: e.At.UTC().Round(0), Decision: e.Decision, Tier: e.Tier, Refs: e.Refs,
 		Principal: b.cut(string(e.Principal)), Action: b.cut(e.Action), Resource: b.cut(e.Resource), Policies: b.list(e.Policies),
 		Run: b.cut(e.Run), Task: b.cut(e.Task), Dispatch: b.cut(string(e.Dispatch)), Attempt: b.number(int64(e.Attempt)),
-		Role: b.cut(string(e.Role)), Tool: b.cut(e.Tool), Detail: e.Detail.bound(b),
+		Role: b.cut(string(e.Role)), Tool: b.cut(e.Tool), Token: b.cut(string(e.Token)), Detail: e.Detail.bound(b),
 	}
 	w.present()
 	return w
@@ -226,7 +230,7 @@ func (w *wire) entry() Entry {
 	e := Entry{
 		Kind: w.Kind, At: w.At, Principal: api.Principal(w.Principal), Action: w.Action, Resource: w.Resource, Decision: w.Decision,
 		Run: w.Run, Task: w.Task, Dispatch: api.DispatchID(w.Dispatch), Attempt: int(w.Attempt),
-		Role: api.Name(w.Role), Tool: w.Tool, Tier: w.Tier,
+		Role: api.Name(w.Role), Tool: w.Tool, Tier: w.Tier, Token: api.TokenID(w.Token),
 	}
 	e.Detail, _ = w.Detail.(Detail) // check refuses another
 	if len(w.Policies) > 0 {

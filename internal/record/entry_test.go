@@ -63,7 +63,7 @@ func anyEntry(t *rapid.T) Entry {
 		Principal: api.Principal(text("principal")), Action: text("action"), Resource: text("resource"),
 		Policies: rapid.SliceOfN(hostile(), 0, 40).Draw(t, "policies"),
 		Run:      text("run"), Task: text("task"), Dispatch: api.DispatchID(text("dispatch")), Attempt: rapid.Int().Draw(t, "attempt"),
-		Role: api.Name(text("role")), Tool: text("tool"),
+		Role: api.Name(text("role")), Tool: text("tool"), Token: api.TokenID(text("token")),
 	}
 	if rapid.Bool().Draw(t, "tiered") {
 		tier := api.Tier(rapid.IntRange(0, 3).Draw(t, "tier"))
@@ -177,7 +177,7 @@ func sampleEntry() Entry {
 	tier := api.Reversible
 	return Entry{
 		Kind: KindDispatchAccepted, At: entryAt(), Principal: "local:ann", Action: "dispatch", Resource: "code-edit", Decision: Allow,
-		Policies: []string{"grant:ann"}, Dispatch: "d-0001", Attempt: 1, Role: "transform", Tier: &tier,
+		Policies: []string{"grant:ann"}, Dispatch: "d-0001", Attempt: 1, Role: "transform", Tier: &tier, Token: "t-0001",
 		Refs:   map[string]api.Digest{RefManifest: api.DigestOf(nil), RefInput: api.DigestOf([]byte("x"))},
 		Detail: DispatchAsk{Subagent: "code-edit", Target: "local", Source: "service", Commit: strings.Repeat("1f3c", 10), Revision: 3},
 	}
