@@ -25,6 +25,7 @@ type gate struct {
 	mu     sync.Mutex
 	inside int       // requests under way; guarded by mu
 	quiet  time.Time // when somebody was there last; guarded by mu
+	needed bool      // somebody has been there; guarded by mu
 	lasts  bool      // it does not close by itself any more; guarded by mu
 	closed bool      // guarded by mu
 	alone  bool      // it closed by itself; guarded by mu
@@ -54,8 +55,20 @@ func (g *gate) exit(looked bool) {
 	defer g.mu.Unlock()
 	g.inside--
 	if !looked {
-		g.quiet = g.now()
+		g.quiet, g.needed = g.now(), true
 	}
+}
+
+// firstTime is how long the gate stays open at least for whoever had the
+// service started: on a busy machine the first request takes a while to come.
+const firstTime = 5 * time.Second
+
+// end is when the gate closes if nobody comes. The caller holds mu.
+func (g *gate) end() time.Time {
+	if !g.needed {
+		return g.quiet.Add(max(g.idle, firstTime))
+	}
+	return g.quiet.Add(g.idle)
 }
 
 // close lets nobody in any more.
@@ -78,7 +91,7 @@ func (g *gate) closeIfIdle(working, broken bool) bool {
 	if working {
 		g.quiet = now
 	}
-	if g.lasts || g.closed || g.inside > 0 || !broken && now.Sub(g.quiet) < g.idle {
+	if g.lasts || g.closed || g.inside > 0 || !broken && now.Before(g.end()) {
 		return false
 	}
 	g.closed, g.alone = true, true
@@ -104,7 +117,7 @@ func (g *gate) oneShot(working bool) *api.OneShot {
 	}
 	o := &api.OneShot{IdleSeconds: g.idle.Seconds()}
 	if !working && g.inside <= 1 {
-		at := g.quiet.Add(g.idle).UTC()
+		at := g.end().UTC()
 		o.EndsAt = &at
 	}
 	return o

@@ -52,6 +52,27 @@ func TestAServiceEndsOnlyWhenNobodyHasBeenThereForTheWholeTime(t *testing.T) {
 	})
 }
 
+// proves R-D1
+func TestAServiceWaitsForWhoeverHadItStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(time.Now, time.Millisecond)
+		time.Sleep(firstTime - 1) // the bubble's clock
+		if g.closeIfIdle(false, false) || !g.enter() {
+			t.Fatal("it ended before anybody came")
+		}
+		g.exit(false)
+		time.Sleep(time.Millisecond)
+		if !g.closeIfIdle(false, false) {
+			t.Error("it does not end when nobody needs it any more")
+		}
+		g = newGate(time.Now, time.Millisecond)
+		time.Sleep(firstTime)
+		if !g.closeIfIdle(false, false) {
+			t.Error("it waits for ever for somebody who never comes")
+		}
+	})
+}
+
 func TestAServiceThatIsToldToStayStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Now, time.Second)
