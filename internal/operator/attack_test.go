@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -421,6 +422,8 @@ func TestKeysThatChangeWhileTheServiceRunsCountAtOnce(t *testing.T) {
 	}
 	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second)); err == nil || !strings.Contains(err.Error(), "no operator key") {
 		t.Errorf("without keys: %v", err)
+	} else if e, ok := errors.AsType[*api.Error](err); !ok || !strings.Contains(e.Hint, "back as it was") || strings.Contains(e.Hint, "init") {
+		t.Errorf("new keys would not verify what was signed, and the hint is %v", err)
 	}
 	o.root(first, second)
 	if err := o.restart(); err != nil {

@@ -158,7 +158,7 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (
 	}
 	v, err := r.verify(envelope, root)
 	if err != nil {
-		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("sign with a key that %s lists", r.cfg.Root)
+		return api.OperatorReceipt{}, api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("sign with keys that %s lists, as many as its threshold says: --key, several times", r.cfg.Root)
 	}
 	next, err := r.next(v)
 	if err != nil {
@@ -199,7 +199,8 @@ func (r *Registry) reverify(ctx context.Context, root seal.TrustRoot, digest str
 }
 
 func (r *Registry) unsignable(err error) error {
-	if errors.Is(err, errNoOperator) {
+	// Where there are records init would not bring back who signed them.
+	if errors.Is(err, errNoOperator) && r.state.Load().number == 0 {
 		return api.Errorf(api.CodeInvalid, "operator record: %w: there is no %s", err, r.cfg.Root).WithHint("run: bailiwick init")
 	}
 	return api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("put %s back as it was: every record must verify by it", r.cfg.Root)
