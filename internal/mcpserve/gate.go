@@ -90,6 +90,10 @@ func (e *envelope) check() error {
 		return refuse(jsonrpc.CodeInvalidRequest, "params must be an object")
 	case e.method != nil && e.id != nil && !slices.Contains(methods(), *e.method):
 		return refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools and nothing else")
+	case e.method != nil && e.id == nil && slices.Contains(methods(), *e.method):
+		return refuse(jsonrpc.CodeInvalidRequest, *e.method+" is a request and needs an id: nobody would get its answer")
+	case e.method != nil && (*e.method == "initialize" || *e.method == "tools/call") && (e.params == nil || e.params[0] != '{'):
+		return refuse(jsonrpc.CodeInvalidParams, *e.method+" needs params")
 	}
 	return nil
 }

@@ -110,3 +110,26 @@ func TestLinesAreFoundInWhateverPieces(t *testing.T) {
 		}
 	})
 }
+
+// What is a request and has no id is not passed over in silence, and one
+// without its parameters gets an error that has a number.
+func TestARequestIsWhole(t *testing.T) {
+	for text, code := range map[string]int64{
+		`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"bailiwick_dispatch","arguments":{}}}`: jsonrpc.CodeInvalidRequest,
+		`{"jsonrpc":"2.0","method":"initialize","params":{}}`:                                           jsonrpc.CodeInvalidRequest,
+		`{"jsonrpc":"2.0","method":"ping"}`:                                                             jsonrpc.CodeInvalidRequest,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize"}`:                                                jsonrpc.CodeInvalidParams,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":null}`:                                  jsonrpc.CodeInvalidParams,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":null}`:                                  jsonrpc.CodeInvalidParams,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`:                                                0,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":null}`:                                  0,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`:                                        0,
+	} {
+		_, err := readMessage([]byte(text))
+		var wire *jsonrpc.Error
+		if code == 0 && err == nil || errors.As(err, &wire) && wire.Code == code {
+			continue
+		}
+		t.Errorf("%s: %v", text, err)
+	}
+}
