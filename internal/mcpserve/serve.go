@@ -94,7 +94,7 @@ func (s *Server) forCaller(rt client.Runtime) *mcp.Server { return s.serverFor(&
 func (s *Server) serverFor(who *caller) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "bailiwick", Title: "Bailiwick", Version: api.Version()}, &mcp.ServerOptions{
 		Instructions: instructions,
-		Logger:       s.cfg.Logger.With(slog.String("part", "mcp")),
+		Logger:       quiet(s.cfg.Logger),
 		// Nothing but tools, and they do not change while a server lives.
 		Capabilities:              &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 		SupportedProtocolVersions: revisions(),
