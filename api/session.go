@@ -29,6 +29,7 @@ type Session struct {
 type Who struct {
 	Principal Principal `json:"principal"`
 	Ceiling   Tier      `json:"ceiling"` // consented, lowered by what the request declared
+	Consent   Tier      `json:"consent"` // what an operator consented to
 }
 
 // Refused tells the service of a call that was refused before it became a

@@ -32,9 +32,23 @@ func (s *Server) list(ctx context.Context, c *call, kind api.Kind, in listInput)
 	}
 	out := listOutput{Items: page.Items, Next: page.Next}
 	if page.AboveCeiling > 0 {
-		out.Advice = fmt.Sprintf("%d more subagents are granted to you but reach further than your ceiling; a human can raise it with: bailiwick ceiling set", page.AboveCeiling)
+		who, err := ask(ctx, c, func(rt client.Runtime) (api.Who, error) { return rt.Who(ctx) })
+		if err != nil {
+			return listOutput{}, err
+		}
+		out.Advice = aboveAdvice(page.AboveCeiling, who)
 	}
 	return out, nil
+}
+
+// aboveAdvice says of subagents that reach too far who could do what about it:
+// an operator cannot raise what a session has bound itself to.
+func aboveAdvice(n int, who api.Who) string {
+	text := fmt.Sprintf("%d more subagents are granted to you but reach further than tier %s, ", n, who.Ceiling)
+	if who.Ceiling < who.Consent {
+		return text + "to which this session has bound itself with consentCeiling; a human can start a client that declares " + who.Consent.String() + " or nothing"
+	}
+	return text + "to which an operator consented for you; a human can raise that with: bailiwick ceiling set " + string(who.Principal) + " TIER"
 }
 
 func (s *Server) capabilities(ctx context.Context, c *call, in listInput) (listOutput, error) {

@@ -144,5 +144,6 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, who caller) er
 
 // who says what the service takes the caller for.
 func (s *Server) who(w http.ResponseWriter, _ *http.Request, who caller) error {
-	return answer(w, http.StatusOK, api.Who{Principal: who.Principal, Ceiling: min(s.cfg.Registry.Consent(who.Principal), who.Ceiling)})
+	consent := s.cfg.Registry.Consent(who.Principal)
+	return answer(w, http.StatusOK, api.Who{Principal: who.Principal, Ceiling: min(consent, who.Ceiling), Consent: consent})
 }

@@ -689,9 +689,9 @@ func TestTheClientExchangesATokenAndDeclaresACeiling(t *testing.T) {
 		want api.Who
 	}{
 		{conn.Runtime(), api.Who{Principal: "local:root"}},
-		{conn.Runtime().With(s.Handle, nil), api.Who{Principal: "agent:claude", Ceiling: api.Irreversible}},
-		{conn.Runtime().With(s.Handle, &low), api.Who{Principal: "agent:claude", Ceiling: api.Reversible}},
-		{conn.Runtime().With(s.Handle, &low).With("", &tier), api.Who{Principal: "agent:claude", Ceiling: api.Reversible}},
+		{conn.Runtime().With(s.Handle, nil), api.Who{Principal: "agent:claude", Ceiling: api.Irreversible, Consent: api.Irreversible}},
+		{conn.Runtime().With(s.Handle, &low), api.Who{Principal: "agent:claude", Ceiling: api.Reversible, Consent: api.Irreversible}},
+		{conn.Runtime().With(s.Handle, &low).With("", &tier), api.Who{Principal: "agent:claude", Ceiling: api.Reversible, Consent: api.Irreversible}},
 	} {
 		if w, err := c.r.Who(t.Context()); err != nil || w != c.want {
 			t.Errorf("%+v, %v, want %+v", w, err, c.want)
