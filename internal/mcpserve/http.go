@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
@@ -165,8 +166,11 @@ func (s *Server) prepareHTTP(cfg *HTTPConfig) (httpAddress, *edge, error) {
 func (s *Server) permitHTTP(ctx context.Context, cfg HTTPConfig, address *httpAddress) (secure *tls.Config, err error) {
 	ready, err := s.cfg.Conn.Runtime().HTTPReady(ctx)
 	if err != nil {
-		s.cfg.Logger.DebugContext(ctx, "the service does not answer", slog.Any("err", err))
-		return nil, errors.New("--http: the service, which knows the tokens, does not answer: run bailiwick up, or name its socket with --socket")
+		why := err.Error()
+		if e, ok := errors.AsType[*api.Error](err); ok {
+			why = e.Message // without the hint, which is on a line of its own
+		}
+		return nil, fmt.Errorf("--http: the service, which knows the tokens, cannot be asked (%s): run bailiwick up, or name its socket with --socket", why)
 	}
 	if !ready.Token {
 		return nil, errors.New("--http: there is no client token that is good, so nobody could come in: run bailiwick token create PRINCIPAL")

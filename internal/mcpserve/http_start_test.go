@@ -83,7 +83,7 @@ func TestItRefusesToStartInAFixedOrder(t *testing.T) {
 		fix     string // that the refusal names
 		mend    func()
 	}{
-		{"the service", "bailiwick up", func() { server = service.server(t) }},
+		{"no service answers at", "bailiwick up", func() { server = service.server(t) }},
 		{"no client token", "bailiwick token create", func() { service.ready.Token = true }},
 		{"others than this machine", acknowledgementName + "=" + acknowledgement, func() { cfg.Acknowledged = "yes" }},
 		{"others than this machine", acknowledgementName + "=" + acknowledgement, func() { cfg.Acknowledged = acknowledgement }},
