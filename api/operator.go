@@ -73,6 +73,9 @@ type TokenRecord struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
+// MaxTokenTime is how long a token may be good.
+const MaxTokenTime = 2 * 366 * 24 * time.Hour
+
 // OAuthSubject is who another issuer's tokens are about.
 type OAuthSubject struct {
 	Issuer  string `json:"issuer"`

@@ -198,6 +198,7 @@ func TestARemovedPrincipalIsNobodyAndSlipsAreSaid(t *testing.T) {
 		words string
 		args  []string
 	}{
+		{"to 732d", []string{"token", "create", "agent:claude", "--expires", "733d"}},
 		{"--out: want the name", []string{"token", "create", "agent:claude", "--out", ""}},
 		{"issuer", []string{"principal", "add", "agent:remote", "--oauth-issuer", "", "--oauth-subject", ""}},
 		{"is not known", []string{"principal", "remove", "agent:cluade"}},

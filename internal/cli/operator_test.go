@@ -99,12 +99,12 @@ func TestTokenIDsHaveTheirForm(t *testing.T) {
 }
 
 func FuzzSpan(f *testing.F) {
-	for _, text := range []string{"90d", "12h", "1d12h30m", "0d", "-1d", "d", "", "1d1d", "99999d", "1s", "60s", "1e3d", "+5d", " 1d"} {
+	for _, text := range []string{"90d", "12h", "1d12h30m", "0d", "-1d", "d", "", "1d1d", "99999d", "1s", "60s", "1e3d", "+5d", " 1d", "732d", "732d1ns", "65535d2562047h"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := span(text)
-		if err == nil && d < time.Minute {
+		if err == nil && (d < time.Minute || d > api.MaxTokenTime) {
 			t.Errorf("%q is %s", text, d)
 		}
 	})
