@@ -157,7 +157,11 @@ func TestARequestThatOutlastsItsTokenIsRefused(t *testing.T) {
 			}
 			_ = must[int](t)(io.WriteString(c, body))
 			_ = must[string](t)(in.ReadString('\n')) // the empty line behind 100 Continue
-			resp := must[*http.Response](t)(http.ReadResponse(in, nil))
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close() //nolint:errcheck // only read
 			a := reply{resp.StatusCode, string(must[[]byte](t)(io.ReadAll(resp.Body)))}
 			if end {
 				h.unauthenticated(name, a, "no longer active", string(id))
