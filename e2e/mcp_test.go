@@ -124,6 +124,12 @@ func TestAClientDispatchesAndReadsWhatCameOfIt(t *testing.T) {
 		if c.Ended || c.State != api.EventAccepted && c.State != api.EventStarted {
 			t.Errorf("%s: what goes on is %+v", revision, c)
 		}
+		// It says how to go on waiting, and that is so.
+		var on mcpStanding
+		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "dispatchId": c.DispatchID, "wait": 1}, &on)
+		if on.DispatchID != c.DispatchID || on.Ended || !strings.Contains(c.Advice, "again with dispatchId "+c.DispatchID+" and wait") {
+			t.Errorf("%s: it says %q, and then %+v", revision, c.Advice, on)
+		}
 		if n := len(s.notes); n == 0 || s.notes[n-1].Method != "notifications/progress" || !strings.Contains(string(s.notes[n-1].Params), `"progressToken":7`) {
 			t.Errorf("%s: who asked to be told while it waits was told %+v", revision, s.notes)
 		}

@@ -74,11 +74,24 @@ func (s *Server) dispatch(ctx context.Context, c *call, in dispatchInput) (dispa
 		}
 		d, out.dispatchState = later, standing(&later)
 	}
+	if !d.State.Ended() {
+		out.Advice = in.waitAdvice(d.ID)
+	}
 	if in.Wait > 0 && d.State.Ended() {
 		r := recordOf(&d)
 		out.Record = &r
 	}
 	return out, nil
+}
+
+// waitAdvice says how to hear of the end. Clients take a model that asks the
+// same again and again for one that is stuck, and end it.
+func (in *dispatchInput) waitAdvice(id api.DispatchID) string {
+	with := " with dispatchId " + string(id) + " and wait"
+	if in.Resume != "" {
+		with = " with wait"
+	}
+	return "to wait for its end, make the same call again" + with + "; how it stands: " + toolDescribe
 }
 
 func (s *Server) begin(ctx context.Context, c *call, in dispatchInput) (api.Dispatch, error) {

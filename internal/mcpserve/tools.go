@@ -34,7 +34,7 @@ func (s *Server) nine() ([]tool, error) {
 		description: `Start one execution of a subagent that humans defined, in a jail of its own, and return its dispatchId. ` +
 			`Names are those of bailiwick_subagents_list; its entry says which targets, sources, env and extra capabilities you may name and what the input must look like. ` +
 			`Without wait it returns at once; with wait it returns when the work has ended or the seconds are over, whichever is first. ` +
-			`With a dispatchId of your choice the same call again does not start it twice. ` +
+			`The same call again with the same dispatchId does not start it twice: to go on waiting, call again with the dispatchId that was returned, the same arguments and wait. Do not poll bailiwick_dispatch_describe. ` +
 			`To answer a dispatch whose state is needs_input, give resume and answer and nothing else but wait.`,
 		hints: hints{destructive: true, openWorld: true},
 	}, s.dispatch)
