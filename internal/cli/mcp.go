@@ -186,6 +186,9 @@ grants, a ceiling and entries in the log of its own.`,
 // environment, so it says where the service is.
 func (t *tree) mcpStart(ctx context.Context, tokenFile string) ([]string, error) {
 	command := []string{filepath.Join(t.Beside, mcpProgram), "--socket", t.serviceSocket(ctx)}
+	if _, err := os.Stat(command[0]); err != nil { // the client would say it, where nobody looks
+		return nil, api.Errorf(api.CodeUnavailable, "%s: %w", command[0], err).WithHint("the programs of one installation lie in one folder")
+	}
 	if tokenFile == "" {
 		return command, nil
 	}
