@@ -156,7 +156,7 @@ func (s *Server) prepareHTTP(cfg *HTTPConfig) (httpAddress, *edge, error) {
 	now, limits := s.cfg.Now, cfg.limits
 	return address, &edge{
 		hosts: hosts, origins: from, metadata: meta, holders: newHolders(s.cfg.Conn, s.forCaller, now),
-		failures: &failures{wait: limits.failedWait, now: now, bucket: bucket{rate: failedRate, burst: float64(limits.failedBurst)}},
+		failures: &failures{wait: limits.failedWait, now: now, bucket: bucket{rate: failedRate, burst: float64(limits.failedBurst)}, said: bucket{rate: saidRate, burst: 3}},
 		rates:    newRates(float64(cfg.Rate), limits.atOnce, now), sessions: newSessions(now), floor: newFloor(limits.connections, limits.atOnce, limits.writeTime, now),
 		bodyTime: limits.bodyTime, now: now, logger: s.cfg.Logger, sdk: newSDKHandler(quiet(s.cfg.Logger)),
 	}, nil

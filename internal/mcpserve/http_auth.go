@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -30,6 +31,8 @@ const (
 	// failedRate is how many failures a second are answered at once, beyond the
 	// first few; each of the others keeps its connection busy for a while.
 	failedRate = 1
+	// saidRate is how many lines a second say that no service answers.
+	saidRate = 0.1
 )
 
 // bearer returns the token of a request, which is in no other place than the
@@ -148,6 +151,18 @@ type failures struct {
 
 	mu     sync.Mutex
 	bucket bucket // guarded by mu
+	said   bucket // guarded by mu
+}
+
+// level is how loud to say that a caller could not be established: whoever
+// comes while no service answers must not fill the log.
+func (f *failures) level() slog.Level {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.said.take(f.now()) {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
 }
 
 // tooMany reports, after a while, whether a failure is one too many.

@@ -2,8 +2,10 @@ package mcpserve
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -174,5 +176,24 @@ func TestWhereTokensComeFromIsSaidToEverybody(t *testing.T) {
 	}
 	if m, err := newMetadata("http://127.0.0.1:1", "http://localhost:1/mcp"); err != nil {
 		t.Errorf("%+v %v", m, err)
+	}
+}
+
+// Who comes while no service answers does not fill the log, and is in it.
+func TestALostServiceIsSaidNowAndThen(t *testing.T) {
+	now := time.Now()
+	f := &failures{now: func() time.Time { return now }, said: bucket{rate: saidRate, burst: 3}}
+	loud := func(times int) (n int) {
+		for range times {
+			if f.level() == slog.LevelWarn {
+				n++
+			}
+		}
+		return n
+	}
+	first := loud(1000)
+	now = now.Add(10 * time.Second)
+	if later := loud(1000); first != 3 || later != 1 {
+		t.Errorf("it is said %d times, and after ten seconds %d times", first, later)
 	}
 }

@@ -124,7 +124,7 @@ func (e *edge) unknown(w http.ResponseWriter, r *http.Request, err error) {
 			return
 		}
 	default:
-		e.logger.WarnContext(r.Context(), "a caller could not be established", slog.Any("err", err))
+		e.logger.LogAttrs(r.Context(), e.failures.level(), "a caller could not be established", slog.Any("err", err))
 		w.Header().Set("Retry-After", "5")
 		e.refuse(w, r, http.StatusServiceUnavailable, "service_unavailable: run bailiwick up (the service behind this server does not answer)")
 		return
