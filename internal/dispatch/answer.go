@@ -58,6 +58,7 @@ func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, 
 	if err != nil {
 		return api.Dispatch{}, err
 	}
+	next.by = caller
 	d, err = s.resume(ctx, r, next, decision)
 	return d, s.decideAgain(ctx, a, err)
 }
@@ -106,6 +107,7 @@ func (s *Service) answered(ctx context.Context, r row, req api.AnswerRequest) (a
 
 // next is an attempt that is ready to be admitted.
 type next struct {
+	by       Caller
 	answer   api.Answer
 	question api.Digest
 	manifest record.Manifest
@@ -199,6 +201,9 @@ func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Dec
 	after := r
 	failpoint.Hit(failpoint.AnswerCommit, string(r.record.ID))
 	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+		if err := n.by.gone(); err != nil {
+			return err
+		}
 		now, ok, err := load(tx, r.record.ID)
 		if err == nil {
 			err = s.stillBound(tx, n.manifest)

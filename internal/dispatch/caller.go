@@ -13,6 +13,16 @@ type Caller struct {
 	// Ceiling is what the request has bound itself to; Irreversible where it has
 	// not. It only lowers.
 	Ceiling api.Tier
+	// Good reports whether the token by which it asks still is; nil where it asks
+	// by none. It is asked again in the transaction that would admit.
+	Good func() bool
+}
+
+func (c Caller) gone() error {
+	if c.Good == nil || c.Good() {
+		return nil
+	}
+	return api.Errorf(api.CodeUnauthenticated, "the token by which %s asked has ended", c.Principal).WithHint("nothing was done; ask the operator for a token: bailiwick token create PRINCIPAL")
 }
 
 // Registry is what operators decided; see internal/operator.

@@ -114,3 +114,48 @@ func TestACallerWithoutACeilingMayOnlyObserve(t *testing.T) {
 		t.Errorf("positive control: %v", err)
 	}
 }
+
+// A token that ends after its request was allowed and before that is durable
+// takes the request with it, as consent that is taken back does.
+//
+// proves R-T4
+func TestATokenThatEndsWhileItsRequestIsAdmittedCounts(t *testing.T) {
+	for name, ends := range map[string]bool{"ends": true, "positive control": false} {
+		t.Run(name, func(t *testing.T) {
+			g := newCatalogGate(t, consentManifest)
+			g.operators(t)("local:ann", api.Stateful)
+			good := true
+			g.overtake(func() { good = !ends })
+			by := ann
+			by.Good = func() bool { return good }
+			_, err := g.Submit(t.Context(), by, api.DispatchRequest{Subagent: "edit"})
+			if !ends {
+				if err != nil || !g.started(t) {
+					t.Fatal(err)
+				}
+				return
+			}
+			if api.CodeOf(err) != api.CodeUnauthenticated || g.started(t) || slices.Contains(g.kinds(t), record.KindDispatchAccepted) {
+				t.Errorf("%v, the log has %v", err, g.kinds(t))
+			}
+		})
+	}
+}
+
+// proves R-T4
+func TestATokenThatEndsWhileItsAnswerIsAdmittedCounts(t *testing.T) {
+	g := newStopGate(t)
+	r := g.asked(t)
+	good := true
+	g.overtake(func() { good = false })
+	by := ann
+	by.Good = func() bool { return good }
+	_, err := g.Answer(t.Context(), by, r.record.ID, api.AnswerRequest{Text: "this one"})
+	got, _, rowErr := g.row(t.Context(), r.record.ID)
+	if api.CodeOf(err) != api.CodeUnauthenticated || rowErr != nil || got.record.State != api.EventNeedsInput || got.record.Attempt != 1 || g.started(t) {
+		t.Errorf("%v, %+v, %v", err, got.record, rowErr)
+	}
+	if _, err := g.Answer(t.Context(), ann, r.record.ID, api.AnswerRequest{Text: "this one"}); err != nil || !g.started(t) {
+		t.Errorf("positive control: %v", err)
+	}
+}

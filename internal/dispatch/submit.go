@@ -31,6 +31,7 @@ const startTime = 5 * time.Minute
 // ask is one request on its way to a decision.
 type ask struct {
 	principal api.Principal
+	by        Caller
 	consent   api.Tier // of the principal
 	ceiling   api.Tier // that the request has bound itself to
 	stops     []string // emergency stops that hold it
@@ -50,7 +51,7 @@ type ask struct {
 // returns the same dispatch.
 func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchRequest) (api.Dispatch, error) {
 	principal := caller.Principal
-	a := &ask{principal: principal, ceiling: caller.Ceiling, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)}
+	a := &ask{principal: principal, by: caller, ceiling: caller.Ceiling, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)}
 	if err := a.normalise(); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
@@ -323,6 +324,9 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 			return err
 		case ok:
 			return errTaken
+		}
+		if err := a.by.gone(); err != nil {
+			return err
 		}
 		if err := s.stillBound(tx, m); err != nil {
 			return err

@@ -91,7 +91,7 @@ func (s *Server) establish(r *http.Request) (caller, error) {
 		if err != nil {
 			return caller{}, s.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
 		}
-		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header)}, true, opened}, nil
+		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header), Good: opened.active}, true, opened}, nil
 	}
 	who, err := LocalPrincipal(p.uid, s.cfg.Login)
 	if err != nil {
@@ -108,6 +108,16 @@ func (s *Server) still(ctx context.Context, who caller) error {
 		return nil
 	}
 	return s.refuse(ctx, refusal{via: "session", claimed: string(who.session.token), err: noSession("its token is no longer active")})
+}
+
+// orGone is err, in the log too where it is that the token ended meanwhile.
+func (s *Server) orGone(ctx context.Context, who caller, err error) error {
+	if api.CodeOf(err) == api.CodeUnauthenticated {
+		if gone := s.still(ctx, who); gone != nil {
+			return gone
+		}
+	}
+	return err
 }
 
 func unestablished(err error) *api.Error {

@@ -84,7 +84,7 @@ func (s *Server) submit(w http.ResponseWriter, r *http.Request, who caller) erro
 	}
 	d, err := s.cfg.Dispatch.Submit(r.Context(), who.Caller, req)
 	if err != nil {
-		return err
+		return s.orGone(r.Context(), who, err)
 	}
 	return answer(w, http.StatusAccepted, d)
 }
@@ -148,7 +148,7 @@ func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, who call
 	}
 	d, err := s.cfg.Dispatch.Answer(r.Context(), who.Caller, id, req)
 	if err != nil {
-		return err
+		return s.orGone(r.Context(), who, err)
 	}
 	return answer(w, http.StatusAccepted, d)
 }
