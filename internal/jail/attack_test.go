@@ -326,8 +326,7 @@ func namespaceAttacks() map[string]func(facts) error {
 		},
 		"clone3 into a user namespace": func(facts) error {
 			args := struct{ flags, pidfd, child, parent, signal, stack, size, tls, set, setSize, cgroup uint64 }{flags: unix.CLONE_NEWUSER, signal: uint64(unix.SIGCHLD)}
-			pid, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
-			return child(pid, errno)
+			return collect(clone(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args)))
 		},
 	}
 	for name, flag := range map[string]uintptr{"user": unix.CLONE_NEWUSER, "mount": unix.CLONE_NEWNS, "network": unix.CLONE_NEWNET, "pid": unix.CLONE_NEWPID} {
@@ -336,22 +335,29 @@ func namespaceAttacks() map[string]func(facts) error {
 			return cmd.Run()
 		}
 		out["clone "+name] = func(facts) error {
-			pid, _, errno := unix.RawSyscall(unix.SYS_CLONE, flag|uintptr(unix.SIGCHLD), 0, 0)
-			return child(pid, errno)
+			return collect(clone(unix.SYS_CLONE, flag|uintptr(unix.SIGCHLD), 0))
 		}
 	}
 	return out
 }
 
-// child ends the child of a raw clone at once and collects it.
-func child(pid uintptr, errno unix.Errno) error {
+// clone makes a raw clone and ends its child at once. The child has one thread
+// of a runtime that has several: where it may be preempted, as at the beginning
+// of any function that can grow its stack, it waits for the others for ever.
+//
+//go:nosplit
+//go:norace
+func clone(trap, a, b uintptr) (pid uintptr, errno unix.Errno) {
+	pid, _, errno = unix.RawSyscall(trap, a, b, 0)
+	for pid == 0 && errno == 0 {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	return pid, errno
+}
+
+func collect(pid uintptr, errno unix.Errno) error {
 	if errno != 0 {
 		return errno
-	}
-	if pid == 0 {
-		for {
-			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
-		}
 	}
 	_, err := unix.Wait4(int(pid), nil, 0, nil)
 	return err
