@@ -423,9 +423,11 @@ func TestOfRecordsThatComeAtOnceOneIsInForce(t *testing.T) {
 	o := newOffice(t)
 	const n = 8
 	errs := make(chan error, n)
-	for i := range n {
-		p := api.Principal("agent:a" + string(rune('a'+i)))
-		envelope := o.sign(o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = p }), seal.Operator)
+	var envelopes [n][]byte // each made before any is taken
+	for i := range envelopes {
+		envelopes[i] = o.sign(o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = api.Principal("agent:a" + string(rune('a'+i))) }), seal.Operator)
+	}
+	for _, envelope := range envelopes {
 		go func() {
 			_, err := o.registry.Add(t.Context(), "local:ann", envelope)
 			errs <- err
