@@ -165,7 +165,7 @@ func (r *reader) source(d *decl, what string) {
 	case filepath.IsAbs(v.Repo):
 		v.Repo = filepath.Clean(v.Repo)
 	case remoteRepo.MatchString(v.Repo):
-		r.At(n, "repo: %q is not a path; sources by URL come with the egress filter", strictyaml.Clip(v.Repo))
+		r.At(n, "repo: %q is not a path; clone it on the service's machine and name the folder", strictyaml.Clip(v.Repo))
 	case strings.HasPrefix(v.Repo, "~"):
 		r.At(n, "repo: %q: write the home directory out; nothing here expands ~", strictyaml.Clip(v.Repo))
 	default:

@@ -68,7 +68,7 @@ func TestABadManifestIsRefusedWithLineAndColumn(t *testing.T) {
 		{"schema of a list", replace("type: object, required: [file], properties: {file: {type: string}}", "type: array, items: {}"), `is a JSON object`},
 		{"schema elsewhere", replace("{file: {type: string}}", "{file: {$ref: \"https://example.com/x.json\"}}"), `not a JSON Schema that compiles`},
 		{"prompt that does not parse", replace("{{.file}}", "{{.file"), `:9:13: prompt: template`},
-		{"source by URL", replace("../service", "https://example.com/x.git"), `:21:27: repo: "https://example.com/x.git" is not a path; sources by URL come with the egress filter`},
+		{"source by URL", replace("../service", "https://example.com/x.git"), `:21:27: repo: "https://example.com/x.git" is not a path; clone it on the service's machine and name the folder`},
 		{"source by scp form", replace("../service", "git@example.com:x.git"), `is not a path`},
 		{"level", replace("level: full", "level: none"), `level: "none" is not supported`},
 		{"executor", replace("executor: jail", "executor: docker"), `executor: "docker" is not supported`},

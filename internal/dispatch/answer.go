@@ -162,7 +162,7 @@ func (s *Service) stillAllowed(ctx context.Context, m *record.Manifest, ceiling 
 	if err != nil {
 		return nil, err
 	}
-	a := &ask{principal: m.Principal, consent: s.consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, request: api.DispatchRequest{
+	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, request: api.DispatchRequest{
 		Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, DispatchID: m.ID,
 	}}
 	a.stops = s.cfg.Registry.StopsFor(m.Principal, m.Target, m.ID)

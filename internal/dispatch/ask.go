@@ -25,7 +25,7 @@ func (s *Service) Can(ctx context.Context, caller Caller, req api.CanRequest) (a
 	if p.revision == nil {
 		return api.CanAnswer{Reasons: []string{"no catalog has been applied yet"}}, nil
 	}
-	a := &ask{principal: req.Principal, consent: s.consent(req.Principal), ceiling: api.Irreversible, page: p, request: api.DispatchRequest{
+	a := &ask{principal: req.Principal, consent: s.cfg.Registry.Consent(req.Principal), ceiling: api.Irreversible, page: p, request: api.DispatchRequest{
 		Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities,
 	}}
 	if req.Source != "" {

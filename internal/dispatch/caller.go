@@ -25,7 +25,8 @@ func (c Caller) gone() error {
 	return api.Errorf(api.CodeUnauthenticated, "the token by which %s asked has ended", c.Principal).WithHint("nothing was done; ask the operator for a token: bailiwick token create PRINCIPAL")
 }
 
-// Registry is what operators decided; see internal/operator.
+// Registry is what operators decided; see internal/operator. It is asked at every
+// decision, so that what an operator takes back counts at once.
 type Registry interface {
 	// Consent returns the highest tier that was consented to for p.
 	Consent(p api.Principal) api.Tier
@@ -45,13 +46,4 @@ type stops interface {
 	StopsIn(tx *store.Tx, p api.Principal, target api.Name, id api.DispatchID) ([]string, error)
 	// Engage makes a stop durable together with what mark writes.
 	Engage(ctx context.Context, by api.Principal, req api.StopRequest, mark func(*store.Tx, api.Stop) (int, error)) (api.Stop, error)
-}
-
-// consent is asked at every decision, so that what an operator takes back
-// counts at once.
-func (s *Service) consent(p api.Principal) api.Tier {
-	if s.cfg.Registry == nil {
-		return api.Observe
-	}
-	return s.cfg.Registry.Consent(p)
 }

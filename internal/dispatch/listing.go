@@ -72,7 +72,7 @@ type reached map[api.Name]policy.Reach
 // with a higher ceiling.
 func (s *Service) reach(p page, who Caller) (reached, int, error) {
 	all, above := reached{}, 0
-	ceiling := min(s.consent(who.Principal), who.Ceiling)
+	ceiling := min(s.cfg.Registry.Consent(who.Principal), who.Ceiling)
 	for _, name := range p.engine.Usable(who.Principal, api.KindSubagent) {
 		sub, _, err := p.revision.Subagent(name)
 		if err != nil {

@@ -67,7 +67,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchReq
 		return api.Dispatch{}, s.invalid(ctx, principal, err)
 	}
 	a.resolve()
-	a.consent, a.stops = s.consent(principal), s.cfg.Registry.StopsFor(principal, a.target, req.DispatchID)
+	a.consent, a.stops = s.cfg.Registry.Consent(principal), s.cfg.Registry.StopsFor(principal, a.target, req.DispatchID)
 	decision := a.page.engine.Decide(a.policyRequest())
 	if !decision.Allowed() {
 		return api.Dispatch{}, s.deny(ctx, a, decision)
