@@ -145,8 +145,10 @@ func TestTheSearchForLeftoversFindsWhatIsPlanted(t *testing.T) {
 		}
 	}
 	if group != "" && os.Mkdir(group, 0o755) == nil {
+		lock := heldGroup(t, group)
 		found("a control group", "control group "+group)
 		must(t, os.Remove(group))
+		must(t, lock.Close())
 	}
 	for _, name := range []string{"tmp/x", "state/bailiwick/dispatches/x", "state/bailiwick/blobs/ingest/x.part", "state/bailiwick/scratch/x", "state/bailiwick/x", "state/bailiwick/store/x", "state/bailiwick/blobs/x"} {
 		k.write(name, "", 0o644)
@@ -159,6 +161,32 @@ func TestTheSearchForLeftoversFindsWhatIsPlanted(t *testing.T) {
 	must(t, syscall.Unmount(k.path("state/bailiwick/dispatches/at"), 0))
 	must(t, os.Remove(k.path("state/bailiwick/dispatches/at")))
 	clean("at last")
+}
+
+// heldGroup is the lock of a control group that was just made. Without it the
+// jails of the tests beside this one take the group for one that was left; one
+// that they took before it was locked is made again.
+func heldGroup(t *testing.T, group string) *os.File {
+	t.Helper()
+	for range 100 {
+		if err := os.Mkdir(group, 0o755); err != nil && !os.IsExist(err) {
+			t.Fatal(err)
+		}
+		f, err := os.Open(group)
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			locked, err := f.Stat()
+			must(t, err)
+			if there, err := os.Stat(group); err == nil && os.SameFile(locked, there) {
+				return f
+			}
+		}
+		must(t, f.Close())
+	}
+	t.Fatalf("control group %s: taken away each time", group)
+	return nil
 }
 
 // A service that is killed while it starts for the first time leaves nothing
