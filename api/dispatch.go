@@ -83,6 +83,8 @@ type Dispatch struct {
 	Message    string         `json:"message,omitempty"` // the reason in words
 	Attempt    int            `json:"attempt"`
 	Principal  Principal      `json:"principal"`
+	Run        RunID          `json:"run,omitempty"`  // it is a task's of this run
+	Task       TaskID         `json:"task,omitempty"` //
 	Subagent   Name           `json:"subagent"`
 	Role       Name           `json:"role"`
 	Tier       Tier           `json:"tier"`

@@ -59,10 +59,27 @@ type Error struct {
 	// AuditEntry is the sequence number of the log entry that recorded the
 	// refusal, where there is one.
 	AuditEntry *uint64 `json:"auditEntry,omitempty"`
+	// Problems are all that is wrong with a document, each where it is.
+	Problems []Problem `json:"problems,omitempty"`
 }
+
+// Problem is one thing that is wrong with a document.
+type Problem struct {
+	Path    string `json:"path"` // where, as a JSONPath (RFC 9535): $.tasks[3].needs.a
+	Message string `json:"message"`
+}
+
+// MaxProblems is how many problems an Error lists at most; its message says
+// how many there are.
+const MaxProblems = 100
+
+func (p Problem) String() string { return p.Path + ": " + p.Message }
 
 func (e *Error) Error() string {
 	s := e.Message
+	for _, p := range e.Problems {
+		s += "\n  " + p.String()
+	}
 	if e.Hint != "" {
 		s += "\n  hint: " + e.Hint
 	}

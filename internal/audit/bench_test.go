@@ -118,7 +118,7 @@ func benchSameRows(b *testing.B) {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
-	for _, q := range []string{Migration().Steps[0], benchSchema} {
+	for _, q := range append(Migration().Steps, benchSchema) {
 		if _, err := db.Exec(q); err != nil {
 			b.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func benchSameRows(b *testing.B) {
 			return
 		}
 		_, err1 := tx.Stmt(row).Exec(id, "accepted", doc)                            //nolint:sqlclosecheck // the transaction closes it
-		_, err2 := tx.Stmt(entry).Exec(i, i, "dispatch.accepted", id, leaf, hash[:]) //nolint:sqlclosecheck // likewise
+		_, err2 := tx.Stmt(entry).Exec(i, i, "dispatch.accepted", id, nil, leaf, hash[:]) //nolint:sqlclosecheck // likewise
 		if err := errors.Join(err1, err2, tx.Commit()); err != nil {
 			b.Error(err)
 		}

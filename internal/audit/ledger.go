@@ -51,10 +51,13 @@ CREATE TRIGGER audit_entry_delete BEFORE DELETE ON audit_entry BEGIN SELECT RAIS
 -- Every start of the service asks for these two, however long the log is.
 CREATE INDEX audit_entry_operator ON audit_entry (seq) WHERE kind = 'operator.recorded';
 CREATE INDEX audit_entry_stop ON audit_entry (seq) WHERE kind = 'stop.engaged';
+`, `
+ALTER TABLE audit_entry ADD COLUMN run TEXT;
+CREATE INDEX audit_entry_run ON audit_entry (run, seq) WHERE run IS NOT NULL;
 `}}
 }
 
-const insertEntry = "INSERT INTO audit_entry (seq, at, kind, dispatch, leaf, hash) VALUES (?, ?, ?, ?, ?, ?)"
+const insertEntry = "INSERT INTO audit_entry (seq, at, kind, dispatch, run, leaf, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 // LeafHash is the hash of a leaf in the Merkle tree (RFC 6962, section 2.1).
 func LeafHash(leaf []byte) [sha256.Size]byte {
@@ -164,21 +167,32 @@ func (l *Ledger) Record(ctx context.Context, e record.Entry, fn func(*store.Tx) 
 	return l.append(ctx, &e, fn)
 }
 
-// append is the one way into the log. Everything that can be done before the
-// writer's turn is.
-func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx) error) (seq uint64, err error) {
-	e.At = l.now()
-	if e.Principal != "" { // nobody's entry is by no token
-		e.Token = record.TokenOf(ctx)
+// RecordAll makes several facts durable at once, in their order, and with them
+// the state that fn writes; fn may be nil. Errors are those of Commit.
+func (l *Ledger) RecordAll(ctx context.Context, entries []record.Entry, fn func(*store.Tx) error) error {
+	for i := range entries {
+		if entries[i].Kind.Decided() != record.NoDecided {
+			return fmt.Errorf("audit: entry %q needs a decision", entries[i].Kind)
+		}
+		entries[i].Decision, entries[i].Policies = record.NoDecided, nil
 	}
-	leaf, err := e.Encode()
-	if err != nil {
-		return 0, unavailable(err)
-	}
-	hash := LeafHash(leaf)
-	args := []any{nil, e.At.UnixMicro(), string(e.Kind), nil, string(leaf), hash[:]}
-	if e.Dispatch != "" {
-		args[3] = string(e.Dispatch)
+	_, err := l.appendAll(ctx, entries, fn)
+	return err
+}
+
+// append writes one entry and returns its number.
+func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx) error) (uint64, error) {
+	return l.appendAll(ctx, []record.Entry{*e}, fn)
+}
+
+// appendAll is the one way into the log. Everything that can be done before the
+// writer's turn is. It returns the number of the first entry.
+func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(*store.Tx) error) (first uint64, err error) {
+	rows := make([][]any, len(entries))
+	for i := range entries {
+		if rows[i], err = l.row(ctx, &entries[i]); err != nil {
+			return 0, unavailable(err)
+		}
 	}
 	var own error // fn's
 	err = l.store.Update(ctx, func(tx *store.Tx) error {
@@ -187,20 +201,45 @@ func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx)
 				return own
 			}
 		}
-		// A failure of the group poisons the store, so a number that was given
-		// out is either committed or never followed by another.
-		args[0] = int64(l.next) //nolint:gosec // G115: a log does not reach 2^63 entries
-		if _, err := tx.Exec(insertEntry, args...); err != nil {
-			return err
+		first = l.next
+		for i, args := range rows {
+			// A failure of the group poisons the store, so a number that was given
+			// out is either committed or never followed by another.
+			args[0] = int64(first) + int64(i) //nolint:gosec // G115: a log does not reach 2^63 entries
+			if _, err := tx.Exec(insertEntry, args...); err != nil {
+				return err
+			}
 		}
-		seq = l.next
-		l.next++
+		l.next += uint64(len(rows))
 		return nil
 	})
 	if err == nil {
-		l.observe(e.Kind)
+		for i := range entries {
+			l.observe(entries[i].Kind)
+		}
 	}
-	return seq, sort(ctx, err, own)
+	return first, sort(ctx, err, own)
+}
+
+// row returns the values of insertEntry for an entry, but for its number.
+func (l *Ledger) row(ctx context.Context, e *record.Entry) ([]any, error) {
+	e.At = l.now()
+	if e.Principal != "" { // nobody's entry is by no token
+		e.Token = record.TokenOf(ctx)
+	}
+	leaf, err := e.Encode()
+	if err != nil {
+		return nil, err
+	}
+	hash := LeafHash(leaf)
+	args := []any{nil, e.At.UnixMicro(), string(e.Kind), nil, nil, string(leaf), hash[:]}
+	if e.Dispatch != "" {
+		args[3] = string(e.Dispatch)
+	}
+	if e.Run != "" {
+		args[4] = e.Run
+	}
+	return args, nil
 }
 
 // sort tells the caller's own failures from those of the log.

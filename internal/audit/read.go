@@ -30,6 +30,7 @@ type Query struct {
 	From      uint64         // the first number wanted
 	Limit     int            // 0 means 100; at most 1,000
 	Newest    bool           // the newest Limit entries that match, still in the order of the log
+	Run       api.RunID      // only of this run, its tasks and their dispatches
 	Dispatch  api.DispatchID // only of this dispatch
 	Kind      record.Kind    // only of this kind
 	Principal api.Principal  // only of this principal
@@ -40,11 +41,14 @@ const (
 	maxLimit     = 1000
 )
 
-func (q Query) filtered() bool { return q.Dispatch != "" || q.Kind != "" || q.Principal != "" }
+func (q Query) filtered() bool { return q.Run != "" || q.Dispatch != "" || q.Kind != "" || q.Principal != "" }
 
 // sql is constant text per choice of filters.
 func (q Query) sql() (string, store.Args) {
 	text, args := "SELECT seq, kind, leaf, hash FROM audit_entry WHERE seq >= ?", store.Args{int64(q.From)} //nolint:gosec // G115: see append
+	if q.Run != "" {
+		text, args = text+" AND run = ?", append(args, string(q.Run))
+	}
 	if q.Dispatch != "" {
 		text, args = text+" AND dispatch = ?", append(args, string(q.Dispatch))
 	}

@@ -23,7 +23,7 @@ func (s *Server) submit(ctx context.Context, c *call, in submitInput) (api.Run, 
 		}
 	}
 	return oneRun(ask(ctx, c, func(rt client.Runtime) (api.Run, error) {
-		return rt.Submit(ctx, api.RunRequest{Plan: json.RawMessage(in.Plan), RunID: in.RunID})
+		return rt.Submit(ctx, api.RunRequest{Plan: json.RawMessage(in.Plan), RunID: api.RunID(in.RunID)})
 	}))
 }
 

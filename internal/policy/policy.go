@@ -33,11 +33,17 @@ const (
 	ActionDispatchCancel Action = "dispatch.cancel" //
 	ActionDispatchAnswer Action = "dispatch.answer" // the question of a dispatch; whether that may go on is asked again
 	ActionDispatchPin    Action = "dispatch.pin"    // keep it whatever the rules of retention say, or no longer
+	ActionRunSubmit      Action = "run.submit"      // each of its tasks is asked about by itself, too, then and when it starts
+	ActionRunRead        Action = "run.read"
+	ActionRunCancel      Action = "run.cancel" // the run, or one task of it
+	ActionRunPause       Action = "run.pause"  // and resume
+	ActionRunAnswer      Action = "run.answer" // the question of a task
 	ActionCatalogRead    Action = "catalog.read"    // what a caller may use: names and descriptions
 	ActionCan            Action = "can"             // ask for a decision; the resource is the principal asked about
 	ActionAuditRead      Action = "audit.read"
 	ActionStatusRead     Action = "status.read"
 	ActionServiceStop    Action = "service.stop"
+	ActionQueuePause     Action = "queue.pause" // and resume
 	ActionServiceGC      Action = "service.gc"   // remove what the rules of retention let go
 	ActionServiceStay    Action = "service.stay" // make a service that ends when idle one that lasts
 
@@ -48,13 +54,14 @@ const (
 
 // operatorActions are what the operator of the service may do on anything.
 func operatorActions() []Action {
-	return append(serviceActions(), ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionCatalogRead, ActionCan)
+	return append(serviceActions(), ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionCatalogRead, ActionCan,
+		ActionRunRead, ActionRunCancel, ActionRunPause, ActionRunAnswer)
 }
 
 // serviceActions are of them those that are about the service.
 func serviceActions() []Action {
 	return []Action{
-		ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionServiceGC, ActionServiceStay, ActionOperatorRead, ActionOperatorRecord, ActionStopEngage,
+		ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionQueuePause, ActionServiceGC, ActionServiceStay, ActionOperatorRead, ActionOperatorRecord, ActionStopEngage,
 	}
 }
 
@@ -71,7 +78,7 @@ type Rules struct {
 type Request struct {
 	Principal api.Principal
 	Action    Action
-	Resource  string        // for dispatch: the subagent's name
+	Resource  string        // for dispatch: the subagent's name; for run.submit: the principal
 	Owner     api.Principal // of the dispatch that is read or cancelled
 	Token     bool          // a token says who the principal is, and not the operating system
 
@@ -185,24 +192,28 @@ func stopPolicy() *ast.Policy {
 }
 
 // tokenPolicy keeps the operator's verbs from who calls by a token, whoever
-// that is: they are for people at the account of the service.
+// that is: they are for people at the account of the service, and so is it to
+// steer a run.
 func tokenPolicy() *ast.Policy {
 	return ast.Forbid().
-		ActionInSet(actionUIDs(serviceActions())...).
+		ActionInSet(actionUIDs(append(serviceActions(), ActionRunCancel, ActionRunPause, ActionRunAnswer))...).
 		When(ast.Context().Access("token").Equal(ast.True()))
 }
 
-// ownerPolicy lets whoever started a dispatch read and cancel it.
+// ownerPolicy lets whoever started a dispatch or a run read, steer and end it.
 func ownerPolicy() *ast.Policy {
 	return ast.Permit().
-		ActionInSet(actionUID(ActionDispatchRead), actionUID(ActionDispatchCancel), actionUID(ActionDispatchAnswer), actionUID(ActionDispatchPin)).
+		ActionInSet(actionUIDs([]Action{
+			ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionRunRead, ActionRunCancel, ActionRunPause, ActionRunAnswer,
+		})...).
 		When(ast.Context().Access("owner").Equal(ast.Principal()))
 }
 
-// selfPolicy lets everyone ask what they themselves may do, and see it listed.
+// selfPolicy lets everyone ask what they themselves may do, see it listed, and
+// compose it to runs.
 func selfPolicy() *ast.Policy {
 	return ast.Permit().
-		ActionInSet(actionUID(ActionCan), actionUID(ActionCatalogRead)).
+		ActionInSet(actionUID(ActionCan), actionUID(ActionCatalogRead), actionUID(ActionRunSubmit)).
 		When(ast.Resource().Equal(ast.Principal()))
 }
 
@@ -226,7 +237,7 @@ func (e *Engine) Decide(r Request) Decision {
 		r.Tier, r.Stops = api.Observe, nil
 	}
 	resource := types.NewEntityUID("Resource", types.String(r.Resource))
-	if r.Action == ActionCan || r.Action == ActionCatalogRead {
+	if r.Action == ActionCan || r.Action == ActionCatalogRead || r.Action == ActionRunSubmit {
 		resource = principalUID(api.Principal(r.Resource))
 	}
 	answer, diag := cedar.Authorize(e.set, nil, cedar.Request{

@@ -58,6 +58,7 @@ const (
 	RefAnswer   = "answer"   // the input of the attempt that goes on with it
 	RefRevision = "revision" // a catalog revision
 	RefRecord   = "record"   // what an operator signed
+	RefPlan     = "plan"     // the canonical plan of a run
 )
 
 // Decided says what an entry has decided.

@@ -35,6 +35,24 @@ const (
 	KindDispatchUnpinned Kind = "dispatch.unpinned" // allow
 	KindRetentionRemoved Kind = "retention.removed" // content or evidence of dispatches goes; logged before it does
 
+	KindRunSubmitted Kind = "run.submitted"        // allow
+	KindRunDenied    Kind = "run.denied"           // deny: a plan that asks for what its caller may not have
+	KindRunCancelled Kind = "run.cancel_requested" // allow: the run, or one task of it
+	KindRunPaused    Kind = "run.paused"           // allow
+	KindRunResumed   Kind = "run.resumed"          // allow
+	KindRunSettled   Kind = "run.settled"          // nothing of the run follows
+	KindQueuePaused  Kind = "queue.paused"         // allow
+	KindQueueResumed Kind = "queue.resumed"        // allow
+
+	KindTaskStarted   Kind = "task.started"  // its dispatch is asked for once this is durable
+	KindTaskWaiting   Kind = "task.waiting"  // for an answer, or for the time of the next attempt
+	KindTaskAnswered  Kind = "task.answered" // allow; the attempt goes on with it as soon as it can
+	KindTaskDone      Kind = "task.done"
+	KindTaskFailed    Kind = "task.failed"
+	KindTaskSkipped   Kind = "task.skipped"
+	KindTaskCancelled Kind = "task.cancelled"
+	KindTaskDenied    Kind = "task.denied"
+
 	KindOperatorRecorded Kind = "operator.recorded" // a decision that an operator signed is in force
 	KindStopEngaged      Kind = "stop.engaged"      // an emergency stop holds from here on
 
@@ -52,6 +70,8 @@ func Kinds() []Kind {
 		KindDispatchFailed, KindDispatchCancelled, KindDispatchFound, KindCancelRequested, KindCancelDenied,
 		KindDispatchAnswered, KindAnswerDenied,
 		KindDispatchPinned, KindDispatchUnpinned, KindRetentionRemoved,
+		KindRunSubmitted, KindRunDenied, KindRunCancelled, KindRunPaused, KindRunResumed, KindRunSettled, KindQueuePaused, KindQueueResumed,
+		KindTaskStarted, KindTaskWaiting, KindTaskAnswered, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied,
 		KindOperatorRecorded, KindStopEngaged,
 		KindAuditRead, KindStopRequested, KindAccessAllowed, KindAccessDenied,
 	}
@@ -100,6 +120,18 @@ func (k Kind) shape() (shape, bool) {
 		return shape{Deny, AnswerAsk{}, ""}, true
 	case KindRetentionRemoved:
 		return shape{NoDecided, Removal{}, ""}, true
+	case KindRunSubmitted:
+		return shape{Allow, RunAsk{}, KindRunDenied}, true
+	case KindRunDenied:
+		return shape{Deny, RunAsk{}, ""}, true
+	case KindRunCancelled, KindRunPaused, KindRunResumed, KindQueuePaused, KindQueueResumed, KindTaskAnswered:
+		return shape{Allow, RunAct{}, KindAccessDenied}, true
+	case KindRunSettled:
+		return shape{NoDecided, RunEnd{}, ""}, true
+	case KindTaskStarted:
+		return shape{NoDecided, TaskStart{}, ""}, true
+	case KindTaskWaiting, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied:
+		return shape{NoDecided, TaskStep{}, ""}, true
 	case KindOperatorRecorded:
 		return shape{NoDecided, OperatorDecision{}, ""}, true
 	case KindStopEngaged:

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// RunID identifies a run: 1 to 64 of a-z, 0-9 and '-'. The caller may choose
+// it, so that submitting again is safe.
+type RunID string
+
+var runIDPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$`)
+
+// ParseRunID checks the form of an id.
+func ParseRunID(s string) (RunID, error) {
+	if !runIDPattern.MatchString(s) {
+		return "", fmt.Errorf("run id %.80q: want 1 to 64 of a-z 0-9 - beginning and ending with a letter or digit", s)
+	}
+	return RunID(s), nil
+}
+
+// UnmarshalText refuses everything that ParseRunID refuses.
+func (id *RunID) UnmarshalText(b []byte) error {
+	v, err := ParseRunID(string(b))
+	*id = v
+	return err
+}
+
+// NewRunID returns an unused id whose text sorts by now.
+func NewRunID(now time.Time) RunID {
+	return RunID("r" + strings.TrimPrefix(string(NewDispatchID(now)), "d"))
+}
+
+// TaskID names a task within its run: 1 to 64 of letters, digits, '.', '_' and
+// '-'. It is safe as the name of a file.
+type TaskID string
+
+var taskIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$`)
+
+// ParseTaskID checks the form of an id.
+func ParseTaskID(s string) (TaskID, error) {
+	if !taskIDPattern.MatchString(s) {
+		return "", fmt.Errorf("task id %.80q: want 1 to 64 of a-z A-Z 0-9 . _ - beginning and ending with a letter or digit", s)
+	}
+	return TaskID(s), nil
+}
+
+// UnmarshalText refuses everything that ParseTaskID refuses.
+func (id *TaskID) UnmarshalText(b []byte) error {
+	v, err := ParseTaskID(string(b))
+	*id = v
+	return err
+}
+
+// The bounds of a plan. One that exceeds any is refused as a whole.
+const (
+	MaxPlan      = 4 << 20 // bytes of JSON
+	MaxPlanTasks = 10_000
+	MaxPlanEdges = 100_000
+	MaxTaskLocks = 64
+	MaxTaskNeeds = 64
+	MaxLockKey   = 256
+	MaxAttempts  = 20
+	MaxPriority  = 100
+)
+
+// DefaultQueue is the queue of a plan that names none.
+const DefaultQueue Name = "default"
+
+// Plan is a DAG of tasks (R-O2). It names things, as a DispatchRequest does,
+// and carries no authority (R-B7). Its JSON Schema is PlanSchema.
+type Plan struct {
+	ID     RunID          `json:"id,omitempty"`
+	Queue  Name           `json:"queue,omitempty"`
+	Source *SourceRequest `json:"source,omitempty"` // what every task starts from unless it says otherwise
+	Limits PlanLimits     `json:"limits,omitzero"`
+	Tasks  []PlanTask     `json:"tasks"`
+}
+
+// PlanLimits bound a run. Zero is no bound.
+type PlanLimits struct {
+	Wall  Duration `json:"wall,omitempty"`  // a run that is not settled by then is cancelled
+	Tasks int      `json:"tasks,omitempty"` // of the plan, with all that it grows
+}
+
+// PlanTask is one task.
+type PlanTask struct {
+	ID           TaskID          `json:"id"`
+	Subagent     Name            `json:"subagent"`
+	Input        json.RawMessage `json:"input,omitempty"` // a JSON object
+	Source       *SourceRequest  `json:"source,omitempty"`
+	Target       Name            `json:"target,omitempty"`
+	Envs         []Name          `json:"env,omitempty"`
+	Capabilities []Name          `json:"capabilities,omitempty"`
+	Timeout      Duration        `json:"timeout,omitempty"` // may shorten the subagent's limit
+	Locks        []Lock          `json:"locks,omitempty"`
+	Retry        Retry           `json:"retry,omitzero"`
+	DependsOn    []TaskID        `json:"depends_on,omitempty"`
+	Needs        map[Name]Need   `json:"needs,omitempty"` // by the name of the file below inputs/
+	Priority     int             `json:"priority,omitempty"`
+}
+
+// Lock is a key that a task holds while it runs: alone, or with others that
+// share it. It is written KEY or {"shared": KEY}.
+type Lock struct {
+	Key    string
+	Shared bool
+}
+
+// MarshalJSON writes the form that UnmarshalJSON reads.
+func (l Lock) MarshalJSON() ([]byte, error) {
+	if l.Shared {
+		return json.Marshal(map[string]string{"shared": l.Key})
+	}
+	return json.Marshal(l.Key)
+}
+
+// UnmarshalJSON reads KEY or {"shared": KEY}.
+func (l *Lock) UnmarshalJSON(b []byte) error {
+	if err := json.Unmarshal(b, &l.Key); err == nil {
+		l.Shared = false
+		return nil
+	}
+	var o struct {
+		Shared *string `json:"shared"`
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil || o.Shared == nil {
+		return errors.New(`lock: want "KEY" or {"shared": "KEY"}`)
+	}
+	l.Key, l.Shared = *o.Shared, true
+	return nil
+}
+
+// Retry says how often a task is tried. The zero value is once.
+type Retry struct {
+	Attempts int      `json:"attempts,omitempty"` // in all; 0 is 1
+	Backoff  Backoff  `json:"backoff,omitzero"`
+	On       []Reason `json:"on,omitempty"` // reasons to try again; DefaultRetryReasons when empty
+}
+
+// DefaultRetryReasons are those that can pass by themselves (R-O4).
+func DefaultRetryReasons() []Reason {
+	return []Reason{ReasonAgent, ReasonTimeout, ReasonFetch, ReasonLost, ReasonLimit}
+}
+
+// Backoff is how long to wait before the next attempt: between nothing and
+// Min doubled with every attempt, at most Max. It is written MIN..MAX, as in
+// "2s..2m"; the zero value is DefaultBackoff.
+type Backoff struct{ Min, Max Duration }
+
+// DefaultBackoff is that of a task that names none.
+func DefaultBackoff() Backoff {
+	return Backoff{Duration(2 * time.Second), Duration(2 * time.Minute)}
+}
+
+// MarshalText writes the form that UnmarshalText reads.
+func (b Backoff) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%s..%s", time.Duration(b.Min), time.Duration(b.Max)), nil
+}
+
+// UnmarshalText reads MIN..MAX.
+func (b *Backoff) UnmarshalText(text []byte) error {
+	low, high, ok := strings.Cut(string(text), "..")
+	if !ok || b.Min.UnmarshalText([]byte(low)) != nil || b.Max.UnmarshalText([]byte(high)) != nil || b.Min > b.Max || b.Max > Duration(24*time.Hour) {
+		return fmt.Errorf("backoff %.40q: want MIN..MAX such as 2s..2m, at most 24h", text)
+	}
+	return nil
+}
+
+// Need is what a task takes over from another, which thereby comes before it.
+// Exactly one of Patch, Output and Result is set.
+type Need struct {
+	From   TaskID `json:"from"`
+	Patch  bool   `json:"patch,omitempty"`  // its patch, as git apply reads it
+	Output string `json:"output,omitempty"` // one of its files, by the path below outputs/
+	Result bool   `json:"result,omitempty"` // its structured result, of a subagent that has an output schema
+}
+
+//go:embed plan.schema.json
+var planSchema []byte
+
+// PlanSchema is the JSON Schema of a Plan.
+func PlanSchema() json.RawMessage { return bytes.Clone(planSchema) }
