@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -57,26 +56,4 @@ func (r Runtime) part(ctx context.Context, path string) ([]byte, error) {
 	var b bytes.Buffer
 	err := r.copy(ctx, path, &b)
 	return b.Bytes(), err
-}
-
-const runs = "/v1/runtime/runs"
-
-// Submit hands a plan to the orchestrator.
-func (r Runtime) Submit(ctx context.Context, req api.RunRequest) (run api.Run, err error) {
-	err = r.c.request(ctx, call{http.MethodPost, runs, req, req.RunID != ""}, &run)
-	return run, err
-}
-
-// Run returns the tasks of a run.
-func (r Runtime) Run(ctx context.Context, id string) (run api.Run, err error) {
-	err = r.c.request(ctx, get(runs+"/"+url.PathEscape(id)), &run)
-	return run, err
-}
-
-// RunEvents returns what happened in a run behind a cursor, and waits for the
-// first of it.
-func (r Runtime) RunEvents(ctx context.Context, id, after string, wait time.Duration) (events api.RunEvents, err error) {
-	query := url.Values{"after": {after}, "wait": {wait.String()}}
-	err = r.c.request(ctx, get(runs+"/"+url.PathEscape(id)+"/events?"+query.Encode()), &events)
-	return events, err
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,10 +57,13 @@ const maxTries = 8
 func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
 	var payload []byte
 	if call.body != nil {
-		var err error
-		if payload, err = json.Marshal(call.body); err != nil {
+		var b bytes.Buffer
+		to := json.NewEncoder(&b)
+		to.SetEscapeHTML(false) // what is near a bound must not grow on the way
+		if err := to.Encode(call.body); err != nil {
 			return nil, err
 		}
+		payload = b.Bytes()
 	}
 	for try := 1; ; try++ {
 		resp, err := c.once(ctx, call.method, call.path, payload)

@@ -36,7 +36,7 @@ func (s *Server) status(ctx context.Context, c *call, in runInput) (api.Run, err
 	if err := checkRun(in.RunID); err != nil {
 		return api.Run{}, err
 	}
-	return oneRun(ask(ctx, c, func(rt client.Runtime) (api.Run, error) { return rt.Run(ctx, in.RunID) }))
+	return oneRun(ask(ctx, c, func(rt client.Runtime) (api.Run, error) { return rt.Run(ctx, api.RunID(in.RunID), "", 0) }))
 }
 
 // maxRunID bounds the id of a run.
@@ -77,7 +77,7 @@ func (s *Server) watch(ctx context.Context, c *call, in watchInput) (api.RunEven
 	for {
 		left := max(0, until.Sub(s.cfg.Now()))
 		events, err := ask(ctx, c, func(rt client.Runtime) (api.RunEvents, error) {
-			return rt.RunEvents(ctx, in.RunID, in.After, min(left, lookTime))
+			return rt.RunEvents(ctx, api.RunID(in.RunID), in.After, min(left, lookTime))
 		})
 		if err != nil || len(events.Events) > 0 || events.Done || left == 0 {
 			if events.Events == nil {
