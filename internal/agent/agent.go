@@ -42,16 +42,16 @@ func command(sub api.Subagent, input []byte) (Launch, error) {
 	if len(sub.Command) == 0 {
 		return Launch{}, fmt.Errorf("subagent %q: the command adapter needs a command", sub.Name)
 	}
-	l := Launch{Argv: slices.Clone(sub.Command), Stdin: input, Files: map[string][]byte{"input.json": input}}
+	l := Launch{Argv: slices.Clone(sub.Command), Stdin: input, Files: map[string][]byte{api.InputFile: input}}
 	if sub.System != "" {
-		l.Files["system.md"] = []byte(sub.System)
+		l.Files[api.SystemFile] = []byte(sub.System)
 	}
 	if sub.Prompt != "" {
 		text, err := Render(sub.Prompt, input)
 		if err != nil {
 			return Launch{}, fmt.Errorf("subagent %q: %w", sub.Name, err)
 		}
-		l.Files["prompt.md"] = text
+		l.Files[api.PromptFile] = text
 	}
 	return l, nil
 }

@@ -25,8 +25,6 @@ import (
 const (
 	// questionFile is where an agent puts its question, in the workspace.
 	questionFile = ownDir + "/question.json"
-	// resumeFile is where the agent of the next attempt finds the answer.
-	resumeFile = "resume.json"
 	// maxResume bounds that: escaping makes it longer than what was written.
 	maxResume = 6*(api.MaxQuestion+api.MaxAnswer) + 4096
 )
@@ -134,7 +132,7 @@ func (a *attempt) loadResume() error {
 	if got := api.DigestOf(b); got != from.Answer {
 		return fail(api.ReasonIntegrity, "answer: digest %s, the manifest says %s", got.Short(), from.Answer.Short())
 	}
-	a.plan.launch.Files[resumeFile] = b
+	a.plan.launch.Files[api.ResumeFile] = b
 	return nil
 }
 
