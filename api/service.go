@@ -47,6 +47,16 @@ type ServiceStatus struct {
 	DiskError     string         `json:"diskError,omitempty"`  // why it could not be
 	OneShot       *OneShot       `json:"oneShot,omitempty"`    // absent when the service lasts until it is stopped
 	Stops         []string       `json:"stops,omitempty"`      // emergency stops that hold
+
+	Orchestrator *OrchestratorStatus `json:"orchestrator,omitempty"` // absent when the service runs without one
+}
+
+// OrchestratorStatus is how runs are.
+type OrchestratorStatus struct {
+	Queues   []Queue           `json:"queues"`
+	OpenRuns int               `json:"openRuns"`        // that are not settled
+	Tasks    map[TaskState]int `json:"tasks"`           // of those, by state
+	Error    string            `json:"error,omitempty"` // why nothing moves until the service is restarted
 }
 
 // OneShot is how long a service stays that was started for a command.

@@ -50,6 +50,10 @@ type metrics struct {
 	exported   prometheus.Counter
 	lostSpans  *prometheus.CounterVec
 	build      prometheus.Gauge
+	runs       *prometheus.CounterVec
+	tasks      *prometheus.CounterVec
+	runCommit  prometheus.Histogram
+	swept      prometheus.Counter
 
 	routes []string
 }
@@ -84,7 +88,11 @@ func newMetrics(cfg Config) metrics {
 			Namespace: "bailiwick", Name: "build_info", Help: "Always 1; the labels say what runs.",
 			ConstLabels: prometheus.Labels{"version": cfg.Version, "go_version": runtime.Version()},
 		}),
-		routes: append(slices.Clone(cfg.Routes), other),
+		runs:      counter("run_outcomes_total", "Runs that are settled, by their state.", "state"),
+		tasks:     counter("task_outcomes_total", "Tasks of runs that are settled, by their state and why they failed.", "state", "reason"),
+		runCommit: single("run_commit_transitions", "How many steps of runs and their tasks shared one commit.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}),
+		swept:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "run_swept_total", Help: "Ends of dispatches that the orchestrator found by looking and had not been told of. Each is a fault of ours."}),
+		routes:    append(slices.Clone(cfg.Routes), other),
 	}
 	m.build.Set(1)
 	m.fill()
@@ -112,6 +120,21 @@ func (m *metrics) fill() {
 			v.WithLabelValues(s)
 		}
 	}
+	for _, r := range api.RunStates() {
+		if r.Settled() {
+			m.runs.WithLabelValues(string(r))
+		}
+	}
+	for _, state := range api.TaskStates() {
+		switch {
+		case state == api.TaskFailed:
+			for _, r := range api.Reasons() {
+				m.tasks.WithLabelValues(string(state), string(r))
+			}
+		case state.Settled():
+			m.tasks.WithLabelValues(string(state), none)
+		}
+	}
 	each(m.foundAgain, found())
 	each(m.lostSpans, dropped())
 	for _, k := range record.Kinds() {
@@ -130,7 +153,7 @@ func (m *metrics) fill() {
 func (m *metrics) register(to *prometheus.Registry) error {
 	for _, c := range []prometheus.Collector{
 		m.outcomes, m.accept, m.start, m.whole, m.step, m.foundAgain, m.logDropped, m.requests, m.entries, m.commit, m.group,
-		m.exported, m.lostSpans, m.build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.exported, m.lostSpans, m.build, m.runs, m.tasks, m.runCommit, m.swept, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := to.Register(c); err != nil {
 			return err

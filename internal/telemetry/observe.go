@@ -58,6 +58,36 @@ func (t *Telemetry) Found(worker string) {
 	t.metrics.foundAgain.WithLabelValues(oneOf(worker, found())).Inc()
 }
 
+// TaskSettled counts a task of a run that came to its end.
+func (t *Telemetry) TaskSettled(state api.TaskState, reason api.Reason) {
+	label, why := other, other
+	if slices.Contains(api.TaskStates(), state) {
+		label = string(state)
+	}
+	switch {
+	case state != api.TaskFailed:
+		why = none
+	case slices.Contains(api.Reasons(), reason):
+		why = string(reason)
+	}
+	t.metrics.tasks.WithLabelValues(label, why).Inc()
+}
+
+// RunSettled counts a run that came to its end.
+func (t *Telemetry) RunSettled(state api.RunState) {
+	label := other
+	if slices.Contains(api.RunStates(), state) {
+		label = string(state)
+	}
+	t.metrics.runs.WithLabelValues(label).Inc()
+}
+
+// Committed measures how many steps of runs shared a commit.
+func (t *Telemetry) Committed(transitions int) { t.metrics.runCommit.Observe(float64(transitions)) }
+
+// Swept counts what the orchestrator should have been told of.
+func (t *Telemetry) Swept(found int) { t.metrics.swept.Add(float64(max(0, found))) }
+
 // Entry counts an entry of the log.
 func (t *Telemetry) Entry(kind record.Kind) {
 	label := other

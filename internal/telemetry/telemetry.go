@@ -4,9 +4,10 @@
 // of the service's account or on a loopback address, and spans go to a
 // collector on this machine. It is never asked whether something may happen,
 // and its failure fails nothing. Every label of a metric is from a set that is
-// written down here: nothing that a caller, a catalog or an agent says becomes
-// one, so nobody can make the number of series grow, and no name of a person
-// or of a piece of work can be read from them.
+// written down here, or is a queue that the service's configuration names:
+// nothing that a caller, a catalog or an agent says becomes one, so nobody can
+// make the number of series grow, and no name of a person or of a piece of work
+// can be read from them.
 //
 // It carries no requirement of its own; that it changes nothing of what others
 // promise is what its tests are about.

@@ -39,7 +39,7 @@ func newTelemetry(t *testing.T, collector Address) *Telemetry {
 }
 
 func well(context.Context) State {
-	return State{Running: 3, Revision: 7, Free: 10, Size: 20, Checks: []Check{{"store", true}, {"catalog", true}}}
+	return State{Running: 3, Revision: 7, Free: 10, Size: 20, Checks: []Check{{"store", true}, {"catalog", true}}, Queues: []Queue{{Name: "default", Slots: 8, Ready: 5, Running: 3, Runs: 2}}}
 }
 
 func series(t *testing.T, tel *Telemetry) int {
@@ -99,6 +99,11 @@ func TestWhatHappenedIsWhatIsCounted(t *testing.T) {
 	tel.Request(Request{Route: "GET /a", Status: 204})
 	tel.Request(Request{Route: "GET /a", Status: 403})
 	tel.Commit(4)()
+	tel.TaskSettled(api.TaskFailed, api.ReasonLost)
+	tel.TaskSettled(api.TaskSkipped, api.ReasonLost) // the reason of another
+	tel.RunSettled(api.RunFailed)
+	tel.Committed(3)
+	tel.Swept(2)
 	if err := testutil.GatherAndCompare(tel.registry, strings.NewReader(`
 # HELP bailiwick_dispatch_log_dropped_bytes_total What jails wrote beyond the log that is kept.
 # TYPE bailiwick_dispatch_log_dropped_bytes_total counter
@@ -106,10 +111,13 @@ bailiwick_dispatch_log_dropped_bytes_total 90
 # HELP bailiwick_dispatches_running Dispatches that have a worker.
 # TYPE bailiwick_dispatches_running gauge
 bailiwick_dispatches_running 3
+# HELP bailiwick_queue_tasks_ready Tasks of a queue that wait for a free slot.
+# TYPE bailiwick_queue_tasks_ready gauge
+bailiwick_queue_tasks_ready{queue="default"} 5
 # HELP bailiwick_ready 1 when every check is well.
 # TYPE bailiwick_ready gauge
 bailiwick_ready 1
-`), "bailiwick_dispatch_log_dropped_bytes_total", "bailiwick_dispatches_running", "bailiwick_ready"); err != nil {
+`), "bailiwick_dispatch_log_dropped_bytes_total", "bailiwick_dispatches_running", "bailiwick_queue_tasks_ready", "bailiwick_ready"); err != nil {
 		t.Error(err)
 	}
 	for want, got := range map[string]float64{
@@ -117,6 +125,11 @@ bailiwick_ready 1
 		"1 finished":          testutil.ToFloat64(tel.metrics.outcomes.WithLabelValues("finished", "none")),
 		"0 failed, lost":      testutil.ToFloat64(tel.metrics.outcomes.WithLabelValues("failed", "lost")),
 		"1 found running":     testutil.ToFloat64(tel.metrics.foundAgain.WithLabelValues("running")),
+		"1 task failed, lost": testutil.ToFloat64(tel.metrics.tasks.WithLabelValues("failed", "lost")),
+		"1 task skipped":      testutil.ToFloat64(tel.metrics.tasks.WithLabelValues("skipped", "none")),
+		"1 run failed":        testutil.ToFloat64(tel.metrics.runs.WithLabelValues("failed")),
+		"0 runs done":         testutil.ToFloat64(tel.metrics.runs.WithLabelValues("done")),
+		"2 swept":             testutil.ToFloat64(tel.metrics.swept),
 		"1 denial":            testutil.ToFloat64(tel.metrics.entries.WithLabelValues("dispatch.denied")),
 		"1 answered with 4xx": testutil.ToFloat64(tel.metrics.requests.WithLabelValues("GET /a", "4xx")),
 	} {
@@ -143,6 +156,9 @@ func TestNobodyMakesTheNumberOfSeriesGrow(t *testing.T) {
 		tel.Found(hostile(i))
 		tel.Entry(record.Kind(hostile(i)))
 		tel.Request(Request{Route: hostile(i), Status: i})
+		tel.TaskSettled(api.TaskState(hostile(i)), api.Reason(hostile(i)))
+		tel.TaskSettled(api.TaskFailed, api.Reason(hostile(i)))
+		tel.RunSettled(api.RunState(hostile(i)))
 	}
 	one(0)
 	before := series(t, tel)

@@ -16,6 +16,15 @@ type State struct {
 	Free     uint64 // bytes left on the disk of the state directory
 	Size     uint64 // of that disk
 	Checks   []Check
+	Queues   []Queue // of the orchestrator; none: there is none
+}
+
+// Queue is how a queue of runs is. Its name is from the service's configuration.
+type Queue struct {
+	Name           string
+	Slots          int
+	Ready, Running int // tasks
+	Runs           int // that are not settled
 }
 
 // Check is something without which the service is not ready. What is wrong
@@ -96,12 +105,33 @@ func checkDesc() *prometheus.Desc {
 	return prometheus.NewDesc("bailiwick_check_ok", "What the service needs to be ready; 1 when it is well.", []string{"check"}, nil)
 }
 
+// queueGauge is one number of a queue.
+type queueGauge struct {
+	desc  *prometheus.Desc
+	value func(Queue) int
+}
+
+func queueGauges() []queueGauge {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("bailiwick_queue_"+name, help, []string{"queue"}, nil)
+	}
+	return []queueGauge{
+		{desc("slots", "How many tasks of a queue may run at once."), func(q Queue) int { return q.Slots }},
+		{desc("tasks_running", "Tasks of a queue that run."), func(q Queue) int { return q.Running }},
+		{desc("tasks_ready", "Tasks of a queue that wait for a free slot."), func(q Queue) int { return q.Ready }},
+		{desc("runs_open", "Runs of a queue that are not settled."), func(q Queue) int { return q.Runs }},
+	}
+}
+
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(ch chan<- *prometheus.Desc) {
 	for _, g := range gauges() {
 		ch <- g.desc
 	}
 	ch <- checkDesc()
+	for _, g := range queueGauges() {
+		ch <- g.desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -112,5 +142,10 @@ func (w *watched) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, c := range s.Checks {
 		ch <- prometheus.MustNewConstMetric(checkDesc(), prometheus.GaugeValue, truth(c.OK), c.Name)
+	}
+	for _, q := range s.Queues {
+		for _, g := range queueGauges() {
+			ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(q)), q.Name)
+		}
 	}
 }
