@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -106,11 +107,9 @@ func (s *Server) describe(w http.ResponseWriter, r *http.Request, who caller) er
 	if err != nil {
 		return err
 	}
-	var wait time.Duration
-	if text := r.URL.Query().Get("wait"); text != "" {
-		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > maxWait {
-			return malformed(api.CodeInvalid, "wait=%q: want a duration of at most %s", text, maxWait)
-		}
+	wait, err := waitOf(r)
+	if err != nil {
+		return err
 	}
 	attempt, err := attemptOf(r)
 	if err != nil {
@@ -131,6 +130,19 @@ func (s *Server) describe(w http.ResponseWriter, r *http.Request, who caller) er
 	return answer(w, http.StatusOK, d)
 }
 
+// waitOf reads how long the caller waits for what it asks for.
+func waitOf(r *http.Request) (time.Duration, error) {
+	text := r.URL.Query().Get("wait")
+	if text == "" {
+		return 0, nil
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 || wait > maxWait {
+		return 0, malformed(api.CodeInvalid, "wait=%q: want a duration of at most %s", text, maxWait)
+	}
+	return wait, nil
+}
+
 // attemptOf reads which attempt of a dispatch is wanted; 0 is the current one.
 func attemptOf(r *http.Request) (int, error) {
 	n, err := number(r, "attempt", 0, 1, 1<<30)
@@ -146,11 +158,36 @@ func (s *Server) answerQuestion(w http.ResponseWriter, r *http.Request, who call
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	d, err := s.cfg.Dispatch.Answer(r.Context(), who.Caller, id, req)
+	d, err := s.dispatchAnswered(r.Context(), who, id, req)
 	if err != nil {
 		return s.orGone(r.Context(), who, err)
 	}
 	return answer(w, http.StatusAccepted, d)
+}
+
+// dispatchAnswered answers the question of a dispatch. Where that is a task's, the
+// run has to know before the dispatch goes on: the task waits for its locks
+// again first.
+func (s *Server) dispatchAnswered(ctx context.Context, who caller, id api.DispatchID, req api.AnswerRequest) (api.Dispatch, error) {
+	if s.cfg.Runs == nil || who.byToken {
+		return s.cfg.Dispatch.Answer(ctx, who.Caller, id, req)
+	}
+	d, ok, err := s.cfg.Dispatch.Look(ctx, id)
+	asks := ok && d.Run != "" && d.State == api.EventNeedsInput && (req.Attempt == 0 || req.Attempt == d.Attempt)
+	if err != nil {
+		return d, err
+	}
+	if !asks { // it says why not, or takes it
+		return s.cfg.Dispatch.Answer(ctx, who.Caller, id, req)
+	}
+	// The same words for a dispatch that is not the caller's as for none.
+	if _, err := s.cfg.Dispatch.Describe(ctx, who.Principal, id, 0); err != nil {
+		return d, err
+	}
+	if _, err := s.cfg.Runs.Answer(ctx, who.Caller, d.Run, api.RunAnswer{Task: d.Task, Text: req.Text, Option: req.Option}); err != nil {
+		return d, err
+	}
+	return s.cfg.Dispatch.Describe(ctx, who.Principal, id, 0)
 }
 
 func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who caller) error {

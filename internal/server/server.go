@@ -19,6 +19,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -46,6 +47,7 @@ const (
 type Config struct {
 	Dispatch *dispatch.Service
 	Registry *operator.Registry
+	Runs     Runs            // the orchestrator; nil: there is none
 	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only ours count
 	Ledger   *audit.Ledger
 	Retain   *retain.Keeper
@@ -89,7 +91,8 @@ func New(cfg Config) *Server {
 
 // calls is every call that there is.
 func (s *Server) calls() map[string]handler {
-	return map[string]handler{
+	calls := s.runCalls()
+	maps.Copy(calls, map[string]handler{
 		"POST /v1/runtime/dispatches":             s.submit,
 		"GET /v1/runtime/dispatches":              s.list,
 		"GET /v1/runtime/dispatches/{id}":         s.describe,
@@ -106,9 +109,6 @@ func (s *Server) calls() map[string]handler {
 		"GET /v1/runtime/catalog/subagents":       s.listing(api.KindSubagent),
 		"GET /v1/runtime/catalog/envs":            s.listing(api.KindEnv),
 		"POST /v1/runtime/refused":                s.refused,
-		"POST /v1/runtime/runs":                   s.submitRun,
-		"GET /v1/runtime/runs/{id}":               s.run,
-		"GET /v1/runtime/runs/{id}/events":        s.run,
 		"POST /v1/runtime/http-ready":             s.httpReady,
 		"POST /v1/session":                        s.exchange,
 		"GET /v1/operator/status":                 s.operator(policy.ActionStatusRead, s.status),
@@ -124,7 +124,8 @@ func (s *Server) calls() map[string]handler {
 		"GET /v1/operator/tokens":                 s.operator(policy.ActionOperatorRead, s.tokens),
 		"GET /v1/operator/stops":                  s.operator(policy.ActionOperatorRead, s.stops),
 		"POST /v1/operator/stops":                 s.operator(policy.ActionStopEngage, s.engage),
-	}
+	})
+	return calls
 }
 
 // Serve answers on l until Shutdown.
@@ -162,7 +163,7 @@ func (s *Server) handle(operation string, h handler) http.Handler {
 			r = r.WithContext(record.WithToken(r.Context(), who.session.token))
 		}
 		if err == nil {
-			err = s.readBody(w, r)
+			err = s.readBody(w, r, bodyLimit(operation))
 		}
 		if err == nil {
 			err = s.still(r.Context(), who)
@@ -180,19 +181,27 @@ func (s *Server) handle(operation string, h handler) http.Handler {
 	}))
 }
 
+// bodyLimit is how long a request may be: a plan is longer than all else.
+func bodyLimit(operation string) int64 {
+	if operation == submitRunCall {
+		return maxRunBody
+	}
+	return maxBody
+}
+
 // readBody reads the whole body within its size and time. It is done before
 // the handler, whose answer may take as long as a dispatch does: a deadline
 // that is left on the connection would end it.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) error {
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(s.cfg.Now().Add(bodyTime)); err != nil {
 		return err
 	}
-	b, err := io.ReadAll(http.MaxBytesReader(below(w), r.Body, maxBody))
+	b, err := io.ReadAll(http.MaxBytesReader(below(w), r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return malformed(api.CodeTooLarge, "the request is larger than %d bytes", maxBody)
+		return malformed(api.CodeTooLarge, "the request is larger than %d bytes", limit)
 	case err != nil:
 		return malformed(api.CodeInvalid, "the request could not be read: %w", err)
 	}
@@ -221,6 +230,11 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		s.cfg.Logger.ErrorContext(r.Context(), "a request failed", traceAttr(r), slog.String("path", r.URL.Path), slog.Any("err", err))
 		e = api.Errorf(api.CodeInternal, "%w", err)
+	}
+	if len(e.Problems) > api.MaxProblems {
+		bounded := *e
+		bounded.Problems = e.Problems[:api.MaxProblems]
+		e = &bounded
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(api.Table()[e.Code].HTTP)
