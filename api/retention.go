@@ -40,7 +40,7 @@ type GCReport struct {
 	Unreferenced GCCount `json:"unreferenced"`
 	Kept         GCCount `json:"kept"`             // of content and evidence, after it
 	Pinned       int     `json:"pinned"`           // dispatches that no rule touches
-	Waiting      int     `json:"waiting"`          // dispatches that run or wait for an answer
+	Waiting      int     `json:"waiting"`          // dispatches that run, wait for an answer, or may be needed by a run that goes on
 	Busy         int     `json:"busy,omitempty"`   // checkouts that the rules name and that are in use
 	Spared       int     `json:"spared,omitempty"` // unreferenced blobs that somebody was about to refer to
 }

@@ -62,6 +62,15 @@ func (s *Store) take(ctx context.Context, d api.Digest) error {
 	return nil
 }
 
+// Claim holds content that is there already, as putting it would, and returns
+// its size.
+func (s *Store) Claim(ctx context.Context, d api.Digest) (int64, error) {
+	if err := s.take(ctx, d); err != nil {
+		return 0, err
+	}
+	return s.Stat(ctx, d)
+}
+
 // add is called with mu held.
 func (o *holds) add(d api.Digest) {
 	if o.held == nil {

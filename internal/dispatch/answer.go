@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -44,22 +43,41 @@ func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, 
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	d, done, err := s.answered(ctx, r, req)
+	if d := &r.record; d.Run != "" {
+		err := api.Errorf(api.CodeConflict, "dispatch %s is of task %s of run %s, which goes on with it when it has its locks", id, d.Task, d.Run).
+			WithHint("bailiwick run answer %s --task %s …", d.Run, d.Task)
+		return api.Dispatch{}, s.invalidAnswer(ctx, principal, err)
+	}
+	return s.reply(ctx, reply{caller: caller, by: principal, req: req, decision: decision}, r)
+}
+
+// reply is an answer that may be given.
+type reply struct {
+	caller   Caller // who goes on with the dispatch
+	by       api.Principal
+	req      api.AnswerRequest
+	fence    uint64 // of the next attempt; 0 where it is no task's
+	decision policy.Decision
+}
+
+// reply is the one way from an answer to the next attempt.
+func (s *Service) reply(ctx context.Context, y reply, r row) (api.Dispatch, error) {
+	d, done, err := s.answered(ctx, r, y.req)
 	if done || err != nil {
-		return d, s.invalidAnswer(ctx, principal, err)
+		return d, s.invalidAnswer(ctx, y.by, err)
 	}
 	ctx, release := s.cfg.Blobs.Hold(ctx)
 	defer release() // the row refers to what is stored by then
-	next, err := s.nextAttempt(ctx, r, req, principal)
+	next, err := s.nextAttempt(ctx, r, y)
 	if err != nil {
-		return api.Dispatch{}, s.invalidAnswer(ctx, principal, err)
+		return api.Dispatch{}, s.invalidAnswer(ctx, y.by, err)
 	}
-	a, err := s.stillAllowed(ctx, &next.manifest, caller.Ceiling)
+	a, err := s.stillAllowed(ctx, &next.manifest, y.caller.Ceiling)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	next.by = caller
-	d, err = s.resume(ctx, r, next, decision)
+	next.by = y.caller
+	d, err = s.resume(ctx, r, next, y.decision)
 	return d, s.decideAgain(ctx, a, err)
 }
 
@@ -113,30 +131,41 @@ type next struct {
 	manifest record.Manifest
 }
 
-// nextAttempt describes the attempt that goes on from the question of r. Every
-// name in it means what it meant in the attempt before.
-func (s *Service) nextAttempt(ctx context.Context, r row, req api.AnswerRequest, principal api.Principal) (n next, err error) {
-	q, digest, err := s.question(ctx, &r.record)
+// resumption returns an answer to the question of r as it is recorded, the
+// digest of that question, and the document that the next attempt is given.
+func (s *Service) resumption(ctx context.Context, r row, y reply) (a api.Answer, question api.Digest, doc []byte, err error) {
+	q, question, err := s.question(ctx, &r.record)
 	if err != nil {
-		return n, err
+		return a, question, nil, err
 	}
-	now := s.cfg.Now().UTC()
-	n.question, n.answer = digest, api.Answer{Text: req.Text, Option: req.Option, By: principal, At: now}
+	req := y.req
+	a = api.Answer{Text: req.Text, Option: req.Option, By: y.by, At: s.cfg.Now().UTC()}
 	switch i := slices.Index(q.Options, req.Text); {
 	case req.Option < 0 || req.Option > len(q.Options):
-		return n, api.Errorf(api.CodeInvalid, "answer: option %d: the question has %d", req.Option, len(q.Options))
+		return a, question, nil, api.Errorf(api.CodeInvalid, "answer: option %d: the question has %d", req.Option, len(q.Options))
 	case req.Option > 0:
-		n.answer.Text = q.Options[req.Option-1]
+		a.Text = q.Options[req.Option-1]
 	case i >= 0:
-		n.answer.Option = i + 1
+		a.Option = i + 1
 	}
-	doc, err := canon.Marshal(record.ResumeInput{
+	doc, err = canon.Marshal(record.ResumeInput{
 		Attempt: r.record.Attempt, Question: q.Question, Options: q.Options, Context: q.Context, State: q.State,
-		Answer: n.answer.Text, Option: n.answer.Option,
+		Answer: a.Text, Option: a.Option,
 	})
 	if err != nil {
-		return n, api.Errorf(api.CodeInvalid, "answer: %w", err)
+		err = api.Errorf(api.CodeInvalid, "answer: %w", err)
 	}
+	return a, question, doc, err
+}
+
+// nextAttempt describes the attempt that goes on from the question of r. Every
+// name in it means what it meant in the attempt before.
+func (s *Service) nextAttempt(ctx context.Context, r row, y reply) (n next, err error) {
+	var doc []byte
+	if n.answer, n.question, doc, err = s.resumption(ctx, r, y); err != nil {
+		return n, err
+	}
+	now := n.answer.At
 	stored, err := s.cfg.Blobs.Put(ctx, doc)
 	if err != nil {
 		return n, unstorable(err)
@@ -146,6 +175,10 @@ func (s *Service) nextAttempt(ctx context.Context, r row, req api.AnswerRequest,
 	}
 	n.answer.Digest = stored
 	m := &n.manifest
+	if y.fence < m.Fence {
+		return n, api.Errorf(api.CodeConflict, "dispatch %s: the fencing number %d is older than %d, that of the attempt that asked", m.ID, y.fence, m.Fence)
+	}
+	m.Fence = y.fence
 	m.Attempt, m.Resume = m.Attempt+1, &record.Resume{Attempt: m.Attempt, Answer: stored}
 	if p := r.record.Outcome.Patch; p != nil {
 		m.Resume.Patch = p.Digest
@@ -162,7 +195,7 @@ func (s *Service) stillAllowed(ctx context.Context, m *record.Manifest, ceiling 
 	if err != nil {
 		return nil, err
 	}
-	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, request: api.DispatchRequest{
+	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: api.DispatchRequest{
 		Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, DispatchID: m.ID,
 	}}
 	a.stops = s.cfg.Registry.StopsFor(m.Principal, m.Target, m.ID)
@@ -305,62 +338,4 @@ func (s *Service) told(ctx context.Context, d api.Dispatch) (api.Dispatch, error
 	q, _, err := s.question(ctx, &d)
 	d.Question = &q
 	return d, err
-}
-
-// giveUp ends dispatches whose questions nobody answered in time, until the
-// service ends.
-func (s *Service) giveUp() {
-	for {
-		wait, err := s.giveUpDue()
-		if err != nil {
-			s.cfg.Logger.ErrorContext(s.life, "questions that wait cannot be looked after", slog.Any("err", err))
-			wait = time.Minute
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-s.asked:
-		case <-s.life.Done():
-			timer.Stop()
-			return
-		}
-		timer.Stop()
-	}
-}
-
-// giveUpDue ends those whose time is over and returns how long the next has.
-func (s *Service) giveUpDue() (time.Duration, error) {
-	const most = time.Hour // the clock may be set
-	for {
-		var list []row
-		if err := s.cfg.Store.Read(s.life, func(v *store.View) (err error) {
-			list, err = waiting(v, 100)
-			return err
-		}); err != nil {
-			return 0, err
-		}
-		for _, r := range list {
-			left := r.record.AnswerBy.Sub(s.cfg.Now())
-			if left > 0 {
-				return min(left, most), nil
-			}
-			words := "nobody answered by " + r.record.AnswerBy.Format(time.RFC3339)
-			failpoint.Hit(failpoint.ExpireCommit, string(r.record.ID))
-			if err := s.endWaiting(s.life, r, outcome{event: api.EventFailed, reason: api.ReasonTimeout, message: words}); err != nil {
-				return 0, err
-			}
-		}
-		if len(list) == 0 {
-			return most, nil
-		}
-	}
-}
-
-// endWaiting ends a dispatch that waits for an answer. What its last attempt
-// brought stays in its record.
-func (s *Service) endWaiting(ctx context.Context, r row, o outcome) error {
-	o.digest, o.summary = r.record.Result, r.record.Outcome
-	attempt := r.record.Attempt
-	r.record.AnswerBy = nil
-	return s.end(ctx, r, o, func(tx *store.Tx, r row) error { return updateWaiting(tx, r, attempt) })
 }

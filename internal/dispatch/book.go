@@ -29,6 +29,7 @@ type book struct {
 	mu    sync.Mutex
 	token string       // what the page was made of; guarded by mu
 	page  page         // guarded by mu
+	old   pinned       // guarded by mu
 	seen  catalog.Mark // highest revision ever taken; guarded by mu
 }
 
@@ -63,6 +64,11 @@ func (b *book) open(ctx context.Context) error {
 func (b *book) current(ctx context.Context) (page, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.turn(ctx)
+}
+
+// turn is current, with mu held.
+func (b *book) turn(ctx context.Context) (page, error) {
 	seen, err := b.look(ctx)
 	defer seen.close()
 	// A store that was refused is looked at in full each time: mending a file

@@ -97,7 +97,11 @@ func (s *Service) read(ctx context.Context, r row) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	result, err := open(r, envelope)
+	fence, err := s.fence(ctx, r)
+	if err != nil {
+		return outcome{}, err
+	}
+	result, err := open(r, envelope, fence)
 	if err != nil {
 		return outcome{event: api.EventFailed, reason: api.ReasonIntegrity, message: "the worker's result: " + err.Error()}, nil //nolint:nilerr // that is the outcome
 	}
@@ -171,9 +175,19 @@ func (s *Service) lastWords(dir string) string {
 	return string(b[max(0, len(b)-1000):])
 }
 
+// fence is the number of the lease under which an attempt runs; 0 where it is
+// no task's.
+func (s *Service) fence(ctx context.Context, r row) (uint64, error) {
+	if r.record.Run == "" {
+		return 0, nil
+	}
+	m, err := s.manifest(ctx, r.record.Manifest)
+	return m.Fence, err
+}
+
 // open verifies a result: signed with the key that the log binds to this
-// attempt, and about this attempt.
-func open(r row, envelope []byte) (record.Result, error) {
+// attempt, about this attempt, and made under its lease.
+func open(r row, envelope []byte, fence uint64) (record.Result, error) {
 	var result record.Result
 	raw, err := base64.StdEncoding.DecodeString(r.key)
 	if err != nil || len(raw) != ed25519.PublicKeySize {
@@ -187,7 +201,7 @@ func open(r row, envelope []byte) (record.Result, error) {
 	if err := canon.DecodeExact(payload, &result); err != nil {
 		return result, err
 	}
-	return result, result.Check(r.record.ID, r.record.Attempt, r.record.Manifest)
+	return result, result.Check(r.record.ID, r.record.Attempt, r.record.Manifest, fence)
 }
 
 // takeBlobs stores what the result names, and the log. Content that is not

@@ -29,6 +29,7 @@ CREATE TABLE dispatch_retention (
 type keeping struct {
 	pin     *api.Pin
 	removed []api.Removal
+	held    bool // by a run; only where all are looked at
 }
 
 func (k *keeping) scanInto() []any { return []any{jsonText{&k.pin}, jsonText{&k.removed}} }
@@ -112,10 +113,10 @@ func (s *Service) Items(ctx context.Context, each func(retain.Item) error) error
 		}); err != nil {
 			return err
 		}
-		return v.Each("SELECT record, pin, removed FROM dispatch LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
+		return v.Each("SELECT record, pin, removed, EXISTS (SELECT 1 FROM dispatch_hold WHERE dispatch_hold.id = dispatch.id) FROM dispatch LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
 			var d api.Dispatch
 			var k keeping
-			if err := scan(append([]any{(*recordText)(&d)}, k.scanInto()...)...); err != nil {
+			if err := scan(append([]any{(*recordText)(&d)}, append(k.scanInto(), &k.held)...)...); err != nil {
 				return err
 			}
 			i, err := s.item(ctx, d, k, earlier[d.ID])
@@ -129,7 +130,7 @@ func (s *Service) Items(ctx context.Context, each func(retain.Item) error) error
 
 func (s *Service) item(ctx context.Context, d api.Dispatch, k keeping, earlier *retain.Item) (retain.Item, error) {
 	i := retain.Item{ID: d.ID, Pinned: k.pin != nil}
-	if final(&d) && d.EndedAt != nil {
+	if final(&d) && !k.held && d.EndedAt != nil {
 		i.Ended = *d.EndedAt
 	}
 	if err := s.refer(ctx, &i, d, k); err != nil {
@@ -142,8 +143,8 @@ func (s *Service) item(ctx context.Context, d api.Dispatch, k keeping, earlier *
 }
 
 // refer adds everything that a record refers to and that was not removed. What
-// only its manifest names is read there: the answer that an attempt under way
-// goes on from. Where content was removed the manifest may be gone too.
+// only its manifest names is read there: what an attempt under way goes on from,
+// and what it takes over. Where content was removed the manifest may be gone too.
 func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch, k keeping) error {
 	if k.lacks(api.ClassEvidence) == nil {
 		i.Evidence = append(i.Evidence, evidence(d)...)
@@ -160,6 +161,7 @@ func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch, k k
 		if m.Resume != nil {
 			i.Content = appendDigests(i.Content, reflect.ValueOf(*m.Resume))
 		}
+		i.Content = appendDigests(i.Content, reflect.ValueOf(m.Needs))
 	}
 	d.Manifest, d.Result = "", ""
 	i.Content = appendDigests(i.Content, reflect.ValueOf(d))
@@ -215,7 +217,11 @@ func (s *Service) MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) er
 	if err != nil {
 		return err
 	}
-	if !ok || !final(&stored.record) || k.pin != nil || k.lacks(r.Class) != nil {
+	inUse, err := held(tx, id)
+	if err != nil {
+		return err
+	}
+	if !ok || inUse || !final(&stored.record) || k.pin != nil || k.lacks(r.Class) != nil {
 		return fmt.Errorf("dispatch %s: %w", id, retain.ErrKept)
 	}
 	k.removed = append(k.removed, r)
@@ -279,7 +285,7 @@ func (s *Service) Pin(ctx context.Context, principal api.Principal, id api.Dispa
 		return r.record, err
 	}
 	now := s.cfg.Now().UTC()
-	_, err = s.cfg.Ledger.Commit(ctx, decision, fact(kind, r, record.Access{Operation: string(policy.ActionDispatchPin)}), func(tx *store.Tx) error {
+	_, err = s.cfg.Ledger.Commit(ctx, decision, about(kind, r, record.Access{Operation: string(policy.ActionDispatchPin)}), func(tx *store.Tx) error {
 		k, err := loadKeeping(tx, id)
 		if err != nil {
 			return err

@@ -36,7 +36,7 @@ CREATE TABLE dispatch_attempt ( -- those that have been answered
 	attempt INTEGER NOT NULL,
 	record  TEXT NOT NULL,       -- api.Dispatch as the attempt ended, with the answer
 	PRIMARY KEY (id, attempt)
-) STRICT;`, retentionSchema}}
+) STRICT;`, retentionSchema, holdSchema}}
 }
 
 // row is what the state database holds of one dispatch.

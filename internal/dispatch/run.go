@@ -199,8 +199,17 @@ func (s *Service) bind(r row, key string, pid int) (row, error) {
 	return r, err
 }
 
-// fact is an entry about a dispatch that is no decision.
+// fact is an entry of the life of a dispatch, and of its run where it is a
+// task's.
 func fact(kind record.Kind, r row, detail record.Detail) record.Entry {
+	e := about(kind, r, detail)
+	e.Run, e.Task = string(r.record.Run), string(r.record.Task)
+	return e
+}
+
+// about is an entry about a dispatch that says nothing of its run, which may be
+// over.
+func about(kind record.Kind, r row, detail record.Detail) record.Entry {
 	tier := r.record.Tier
 	return record.Entry{
 		Kind: kind, Principal: r.record.Principal, Resource: string(r.record.Subagent), Dispatch: r.record.ID, Attempt: r.record.Attempt,

@@ -228,6 +228,9 @@ func (s *Service) job(r row, m record.Manifest) executor.Job {
 			files[record.WorkPatch] = s.content(m.Resume.Patch)
 		}
 	}
+	for _, n := range m.Needs {
+		files[record.WorkNeed+string(n.Name)] = s.content(n.Digest)
+	}
 	return executor.Job{Dir: s.attemptDir(r), Files: files}
 }
 

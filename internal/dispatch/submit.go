@@ -37,7 +37,11 @@ type ask struct {
 	stops     []string // emergency stops that hold it
 	attempt   int      // that an answer would begin; 0 for a request
 	request   api.DispatchRequest
-	digest    api.Digest // of principal and request
+	order     *Order        // of a task; nil for a request of its own
+	run       api.RunID     // of the task
+	task      api.TaskID    //
+	needs     []record.Need // of the task, once they are found
+	digest    api.Digest    // of principal, request and order
 	page      page
 	subagent  api.Subagent // zero when there is none of that name
 	target    api.Name
@@ -50,30 +54,29 @@ type ask struct {
 // returns before the worker has done anything. The same id and request again
 // returns the same dispatch.
 func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchRequest) (api.Dispatch, error) {
-	principal := caller.Principal
-	a := &ask{principal: principal, by: caller, ceiling: caller.Ceiling, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)}
+	return s.submit(ctx, &ask{principal: caller.Principal, by: caller, ceiling: caller.Ceiling, request: req, from: s.cfg.Now(), trace: TraceOf(ctx)})
+}
+
+// submit is the one way from a request or an order to a dispatch.
+func (s *Service) submit(ctx context.Context, a *ask) (api.Dispatch, error) {
 	if err := a.normalise(); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, principal, err)
+		return api.Dispatch{}, s.invalid(ctx, a.principal, err)
 	}
 	if d, ok, err := s.repeated(ctx, a); ok || err != nil {
 		return d, err
 	}
 	var err error
-	if a.page, err = s.book.current(ctx); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, principal, err)
+	if a.page, err = s.pageFor(ctx, a); err != nil {
+		return api.Dispatch{}, s.invalid(ctx, a.principal, err)
 	}
-	if a.page.revision == nil {
-		err := api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick init, then bailiwick catalog apply")
-		return api.Dispatch{}, s.invalid(ctx, principal, err)
-	}
-	a.resolve()
-	a.consent, a.stops = s.cfg.Registry.Consent(principal), s.cfg.Registry.StopsFor(principal, a.target, req.DispatchID)
-	decision := a.page.engine.Decide(a.policyRequest())
+	decision := s.decide(a)
 	if !decision.Allowed() {
 		return api.Dispatch{}, s.deny(ctx, a, decision)
 	}
+	ctx, release := s.cfg.Blobs.Hold(ctx)
+	defer release() // the row refers to what is stored or taken over by then
 	if err := s.complete(ctx, a); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, principal, err)
+		return api.Dispatch{}, s.invalid(ctx, a.principal, err)
 	}
 	d, err := s.admit(ctx, a, decision)
 	if errors.Is(err, errTaken) {
@@ -114,12 +117,38 @@ func (a *ask) normalise() error {
 			}
 		}
 	}
+	if err := a.normaliseOrder(); err != nil {
+		return err
+	}
 	doc, err := canon.Marshal(struct {
 		Principal api.Principal       `json:"principal"`
 		Request   api.DispatchRequest `json:"request"`
-	}{a.principal, *r})
+		Order     *Order              `json:"order,omitempty"`
+	}{a.principal, *r, a.order})
 	a.digest = api.DigestOf(doc)
 	return err
+}
+
+// pageFor returns what a is decided by and what its names mean.
+func (s *Service) pageFor(ctx context.Context, a *ask) (page, error) {
+	var p page
+	var err error
+	if a.order != nil {
+		p, err = s.book.at(ctx, a.order.Revision)
+	} else {
+		p, err = s.book.current(ctx)
+	}
+	if err == nil && p.revision == nil {
+		err = api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick init, then bailiwick catalog apply")
+	}
+	return p, err
+}
+
+// decide asks policy by a's page.
+func (s *Service) decide(a *ask) policy.Decision {
+	a.resolve()
+	a.consent, a.stops = s.cfg.Registry.Consent(a.principal), s.cfg.Registry.StopsFor(a.principal, a.target, a.request.DispatchID)
+	return a.page.engine.Decide(a.policyRequest())
 }
 
 // taken answers a request that is allowed and whose id is in use. Nobody else
@@ -182,85 +211,109 @@ func (a *ask) entry() record.Entry {
 		d.Source = string(a.request.Source.Name)
 	}
 	tier := a.subagent.Tier
-	return record.Entry{Kind: record.KindDispatchAccepted, Dispatch: a.request.DispatchID, Role: a.subagent.Role, Tier: &tier, Detail: d}
+	return record.Entry{
+		Kind: record.KindDispatchAccepted, Run: string(a.run), Task: string(a.task), Dispatch: a.request.DispatchID,
+		Role: a.subagent.Role, Tier: &tier, Detail: d,
+	}
 }
 
-// complete checks what only an allowed caller gets an answer about, and pins
-// the source.
+// complete checks what only an allowed caller gets an answer about, pins the
+// source, and finds what a task takes over.
 func (s *Service) complete(ctx context.Context, a *ask) error {
-	if err := checkInput(a.subagent, a.request.Input); err != nil {
-		return err
+	schema, err := inputSchema(&a.subagent)
+	if err == nil {
+		err = checkInput(schema, &a.subagent, a.request.Input)
 	}
-	if err := a.checkEnvs(); err != nil {
-		return err
-	}
-	if a.request.Source == nil {
-		return nil
-	}
-	src, _, err := a.page.revision.Source(a.request.Source.Name)
 	if err != nil {
 		return err
+	}
+	if _, err := a.checkEnvs(); err != nil {
+		return err
+	}
+	if a.request.Source != nil {
+		if a.commit, err = s.pinSource(ctx, a.page, *a.request.Source); err != nil {
+			return err
+		}
+	}
+	return s.takeOver(ctx, a)
+}
+
+// pinSource returns the commit that a source means now.
+func (s *Service) pinSource(ctx context.Context, p page, from api.SourceRequest) (string, error) {
+	src, _, err := p.revision.Source(from.Name)
+	if err != nil {
+		return "", err
 	}
 	repo, err := capture.OpenSource(ctx, src.Repo)
 	if err != nil {
-		return api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
+		return "", api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
 	}
-	commit := a.request.Source.Commit
+	commit := from.Commit
 	if commit == "" {
 		commit = "HEAD"
 	}
-	a.commit, err = repo.Resolve(ctx, commit, s.cfg.Dirs.Scratch())
+	pinned, err := repo.Resolve(ctx, commit, s.cfg.Dirs.Scratch())
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return unstorable(err) // that is not the caller's to mend
+		return "", unstorable(err) // that is not the caller's to mend
 	}
 	if err != nil {
-		return api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
+		return "", api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
 	}
-	return nil
+	return pinned, nil
 }
 
-func checkInput(sub api.Subagent, input []byte) error {
+// inputSchema returns what the input of a subagent is held against; nil:
+// nothing.
+func inputSchema(sub *api.Subagent) (*jsonschema.Resolved, error) {
 	if len(sub.Input) == 0 {
-		return nil
+		return nil, nil //nolint:nilnil // a subagent need not have one
 	}
 	var schema jsonschema.Schema
 	if err := json.Unmarshal(sub.Input, &schema); err != nil {
-		return api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", sub.Name, err)
+		return nil, api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", sub.Name, err)
 	}
 	resolved, err := schema.Resolve(nil)
 	if err != nil {
-		return api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", sub.Name, err)
+		return nil, api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", sub.Name, err)
+	}
+	return resolved, nil
+}
+
+func checkInput(schema *jsonschema.Resolved, sub *api.Subagent, input []byte) error {
+	if schema == nil {
+		return nil
 	}
 	var value any
 	if err := json.Unmarshal(input, &value); err != nil {
 		return api.Errorf(api.CodeInvalid, "input: %w", err)
 	}
-	if err := resolved.Validate(value); err != nil {
+	if err := schema.Validate(value); err != nil {
 		return api.Errorf(api.CodeInvalid, "input does not fit the schema of subagent %q: %w", sub.Name, err)
 	}
 	return nil
 }
 
-// checkEnvs refuses envs of which two give one variable different values.
-func (a *ask) checkEnvs() error {
+// checkEnvs refuses envs of which two give one variable different values, and
+// says which of them is one too many.
+func (a *ask) checkEnvs() (int, error) {
 	type origin struct {
 		env   api.Name
 		value string
 	}
 	seen := map[string]origin{}
-	for _, n := range a.request.Envs {
+	for i, n := range a.request.Envs {
 		e, _, err := a.page.revision.Env(n)
 		if err != nil {
-			return err
+			return i, err
 		}
 		for k, v := range e.Values {
 			if o, ok := seen[k]; ok && o.value != v {
-				return api.Errorf(api.CodeInvalid, "envs %q and %q both set %s, to different values", o.env, n, k)
+				return i, api.Errorf(api.CodeInvalid, "envs %q and %q both set %s, to different values", o.env, n, k)
 			}
 			seen[k] = origin{n, v}
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 // invalid logs a request that could not be carried out as it was made.
@@ -288,6 +341,7 @@ func LogInvalid(ctx context.Context, ledger *audit.Ledger, principal api.Princip
 }
 
 // admit makes the decision durable together with the dispatch, and starts it.
+// Its context holds what it stores.
 func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (api.Dispatch, error) {
 	now := s.cfg.Now().UTC()
 	if a.request.DispatchID == "" {
@@ -301,17 +355,15 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	held, release := s.cfg.Blobs.Hold(ctx)
-	defer release() // the row refers to them by then
-	digest, err := s.cfg.Blobs.Put(held, envelope)
+	digest, err := s.cfg.Blobs.Put(ctx, envelope)
 	if err == nil {
-		_, err = s.cfg.Blobs.Put(held, a.request.Input)
+		_, err = s.cfg.Blobs.Put(ctx, a.request.Input)
 	}
 	if err != nil {
 		return api.Dispatch{}, unstorable(err)
 	}
 	r := row{request: a.digest, record: api.Dispatch{
-		ID: m.ID, State: api.EventAccepted, Attempt: m.Attempt, Principal: m.Principal, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
+		ID: m.ID, State: api.EventAccepted, Attempt: m.Attempt, Principal: m.Principal, Run: m.Run, Task: m.Task, Subagent: m.Subagent, Role: m.Role, Tier: m.Tier,
 		Target: m.Target, Source: m.Source, Revision: m.Revision, Manifest: digest, Input: m.Input, AcceptedAt: now, Mode: s.cfg.Mode, Trace: a.trace,
 	}}
 	entry := a.entry()
@@ -367,14 +419,21 @@ func (a *ask) manifest(now time.Time, decision policy.Decision) (record.Manifest
 	if err != nil {
 		return record.Manifest{}, err
 	}
+	mode, err := target.Mode.Ceiling() // as it was where the revision is not the one in force
+	if err != nil {
+		return record.Manifest{}, err
+	}
 	m := record.Manifest{
 		V: 1, ID: a.request.DispatchID, Attempt: 1, Principal: a.principal, Policies: decision.Policies(),
 		Revision: rev.Number(), RevisionDigest: rev.Digest(),
 		Subagent: a.subagent.Name, Agent: a.subagent.Agent, Model: a.subagent.Model, Role: a.subagent.Role, Tier: a.subagent.Tier,
-		Ceiling: decision.Ceiling(), Target: target.Name, Level: target.Level,
+		Ceiling: min(decision.Ceiling(), mode), Target: target.Name, Level: target.Level,
 		Capabilities: slices.Concat(a.subagent.Capabilities, a.extra()), Envs: a.request.Envs,
 		Limits: a.limits(target), Egress: []string{}, Input: api.DigestOf(a.request.Input), Trace: a.trace.Attempt(a.request.DispatchID, 1),
 		NotBefore: now, Expires: now.Add(startTime), Nonce: nonce(),
+	}
+	if a.order != nil {
+		m.Run, m.Task, m.Fence, m.Needs = a.run, a.task, a.order.Fence, a.needs
 	}
 	if a.request.Source != nil {
 		m.Source = &api.PinnedSource{Name: a.request.Source.Name, Commit: a.commit}

@@ -40,7 +40,13 @@ type Manifest struct {
 	Egress       []string          `json:"egress"` // hosts that may be reached; empty: no network
 	Input        api.Digest        `json:"input"`  // of the canonical input, a blob
 	Resume       *Resume           `json:"resume,omitempty"`
-	Trace        api.Trace         `json:"trace,omitempty"` // the span of this attempt, for the agent to go on from
+	// Of a task's dispatch: whose it is, the fencing number of the lease under
+	// which this attempt runs, and what it takes over from other tasks.
+	Run   api.RunID  `json:"run,omitempty"`
+	Task  api.TaskID `json:"task,omitempty"`
+	Fence uint64     `json:"fence,omitempty"`
+	Needs []Need     `json:"needs,omitempty"`
+	Trace api.Trace  `json:"trace,omitempty"` // the span of this attempt, for the agent to go on from
 
 	NotBefore time.Time `json:"notBefore"`
 	Expires   time.Time `json:"expires"` // a worker that has not started by then must not
@@ -103,7 +109,7 @@ func (m *Manifest) Check(now time.Time) error {
 	case m.Tier > m.Ceiling:
 		return fmt.Errorf("manifest of dispatch %s has tier %s above its ceiling %s", m.ID, m.Tier, m.Ceiling)
 	}
-	return nil
+	return m.checkTask()
 }
 
 // Result is what a worker says of the attempt that it ran, signed with the key
@@ -112,8 +118,9 @@ type Result struct {
 	V         int               `json:"v"` // 1
 	ID        api.DispatchID    `json:"dispatchId"`
 	Attempt   int               `json:"attempt"`
-	Manifest  api.Digest        `json:"manifest"` // of the signed manifest's stored bytes
-	Outcome   api.Event         `json:"outcome"`  // finished, needs_input, failed or cancelled
+	Fence     uint64            `json:"fence,omitempty"` // the manifest's
+	Manifest  api.Digest        `json:"manifest"`        // of the signed manifest's stored bytes
+	Outcome   api.Event         `json:"outcome"`         // finished, needs_input, failed or cancelled
 	Reason    api.Reason        `json:"reason,omitempty"`
 	Message   string            `json:"message,omitempty"`
 	StartedAt time.Time         `json:"startedAt"`
@@ -121,13 +128,16 @@ type Result struct {
 	Summary   api.ResultSummary `json:"summary"`
 }
 
-// Check refuses a result that contradicts itself or is not for this attempt.
-func (r *Result) Check(id api.DispatchID, attempt int, manifest api.Digest) error {
+// Check refuses a result that contradicts itself, is not for this attempt, or
+// was made under another lease than fence, the manifest's.
+func (r *Result) Check(id api.DispatchID, attempt int, manifest api.Digest, fence uint64) error {
 	switch {
 	case r.V != 1:
 		return fmt.Errorf("result format %d is not known to this program", r.V)
 	case r.ID != id || r.Attempt != attempt || r.Manifest != manifest:
 		return fmt.Errorf("result is of dispatch %s attempt %d, not of %s attempt %d", r.ID, r.Attempt, id, attempt)
+	case r.Fence != fence:
+		return fmt.Errorf("result of dispatch %s attempt %d carries the fencing number %d, its lease has %d", id, attempt, r.Fence, fence)
 	case !r.Outcome.Ended():
 		return fmt.Errorf("result of dispatch %s has the outcome %q", id, r.Outcome)
 	case r.Outcome == api.EventNeedsInput && r.Summary.Question == nil:

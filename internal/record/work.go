@@ -14,6 +14,7 @@ const (
 	WorkInput    = "input"        // the canonical input, likewise
 	WorkResume   = "resume"       // the canonical ResumeInput, likewise, of an attempt that goes on from another
 	WorkPatch    = "resume.patch" // the earlier patch, likewise
+	WorkNeed     = "need."        // with a name after it: the content of that need, likewise, of a task's attempt
 	WorkLock     = "lock"         // held by the worker while it lives
 	WorkSocket   = "control.sock" // the worker listens; lines of WorkerMessage out, ServiceMessage in
 	WorkLog      = "log"          // folder of what the jail wrote, bounded: see LogFile

@@ -90,7 +90,7 @@ func size(n int64) string {
 // Item is a dispatch as far as retention is concerned.
 type Item struct {
 	ID       api.DispatchID
-	Ended    time.Time    // zero while it runs or waits for an answer: nothing of it goes
+	Ended    time.Time    // zero while it runs, waits for an answer, or may be needed by a run that goes on: nothing of it goes
 	Pinned   bool         // nothing of it goes either
 	Content  []api.Digest // nil once it was removed
 	Evidence []api.Digest // nil once it was removed

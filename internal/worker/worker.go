@@ -184,7 +184,7 @@ func (a *attempt) step(name string, do func() error) error {
 func (a *attempt) seal(ctx context.Context, err error) error {
 	failpoint.Hit(failpoint.WorkerSeal, a.cfg.Dir)
 	r := record.Result{
-		V: 1, ID: a.manifest.ID, Attempt: a.manifest.Attempt, Manifest: a.envelope,
+		V: 1, ID: a.manifest.ID, Attempt: a.manifest.Attempt, Fence: a.manifest.Fence, Manifest: a.envelope,
 		Outcome: api.EventFinished, StartedAt: a.started.UTC(), EndedAt: a.cfg.Now().UTC(),
 	}
 	var f *failure

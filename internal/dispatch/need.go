@@ -1,0 +1,112 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// resultOutput is the output that a structured result is read from.
+const resultOutput = "result.json"
+
+// takeOver finds what the needs of an order stand for, in the records of the
+// dispatches that they name, and holds it.
+func (s *Service) takeOver(ctx context.Context, a *ask) error {
+	if a.order == nil {
+		return nil
+	}
+	if at := a.request.Source; at != nil && at.Commit != a.commit {
+		return api.Errorf(api.CodeInvalid, "order of task %s: source %q: %q is not the name of a commit", a.task, at.Name, at.Commit)
+	}
+	for _, n := range a.order.Needs {
+		found, err := s.product(ctx, a, n)
+		if err != nil {
+			return err
+		}
+		a.needs = append(a.needs, record.Need{
+			Name: n.Name, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path, Digest: found.Digest, Size: found.Size,
+		})
+	}
+	return nil
+}
+
+// product returns what one need stands for. Of a dispatch of another principal,
+// or of no run, or of another task, it says what it says of one that is not
+// there.
+func (s *Service) product(ctx context.Context, a *ask, n Need) (api.Artifact, error) {
+	r, ok, err := s.row(ctx, n.Dispatch)
+	if err != nil {
+		return api.Artifact{}, err
+	}
+	d := &r.record
+	if !ok || d.Principal != a.principal || d.Run == "" || d.Task != n.Task || d.State != api.EventFinished || d.Outcome == nil {
+		return api.Artifact{}, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s has no finished dispatch %s in a run of %s", n.Name, a.task, n.Task, n.Dispatch, a.principal)
+	}
+	if err := s.kept(ctx, d); err != nil {
+		return api.Artifact{}, err
+	}
+	if gone := removed(d, api.ClassContent); gone != nil {
+		return api.Artifact{}, removedError(d.ID, n.words(), gone)
+	}
+	found, err := s.find(ctx, d, n)
+	if err != nil {
+		return found, err
+	}
+	if found == (api.Artifact{}) {
+		return found, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s is finished and left no %s", n.Name, a.task, n.Task, n.words()).
+			WithHint("see what it left: bailiwick dispatch show %s", d.ID)
+	}
+	size, err := s.cfg.Blobs.Claim(ctx, found.Digest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return found, s.missing(ctx, d.ID, n.words(), err)
+	case err == nil && size != found.Size:
+		err = api.Errorf(api.CodeIntegrity, "need %q of task %s: the %s of dispatch %s has %d bytes, its result says %d", n.Name, a.task, n.words(), d.ID, size, found.Size)
+	}
+	return found, err
+}
+
+// find returns what d left of what n is about; the zero value: nothing.
+func (s *Service) find(ctx context.Context, d *api.Dispatch, n Need) (api.Artifact, error) {
+	path := n.Path
+	switch n.Kind {
+	case record.NeedPatch:
+		if d.Outcome.Patch != nil {
+			return *d.Outcome.Patch, nil
+		}
+		if !d.Outcome.Captured {
+			return api.Artifact{}, nil
+		}
+		// It changed nothing, which is a patch too.
+		none, err := s.cfg.Blobs.Put(ctx, nil)
+		if err != nil {
+			err = unstorable(err)
+		}
+		return api.Artifact{Digest: none}, err
+	case record.NeedResult:
+		if len(d.Outcome.Value) == 0 {
+			return api.Artifact{}, nil
+		}
+		path = resultOutput
+	}
+	for _, o := range d.Outcome.Outputs {
+		if o.Path == path {
+			return o, nil
+		}
+	}
+	return api.Artifact{}, nil
+}
+
+// words says what a need is about.
+func (n Need) words() string {
+	switch n.Kind {
+	case record.NeedOutput:
+		return "output " + n.Path
+	case record.NeedResult:
+		return "structured result"
+	}
+	return "patch"
+}

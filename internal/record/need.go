@@ -1,0 +1,72 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// The kinds of a Need.
+const (
+	NeedPatch  = "patch"  // as git apply reads it; empty where nothing was changed
+	NeedOutput = "output" // one file
+	NeedResult = "result" // the structured result
+)
+
+// Need is what a task takes over from the dispatch of another: content that the
+// worker puts at inputs/NAME, or it runs nothing.
+type Need struct {
+	Name     api.Name       `json:"name"`
+	Task     api.TaskID     `json:"task"`
+	Dispatch api.DispatchID `json:"dispatch"` // of Task
+	Kind     string         `json:"kind"`
+	Path     string         `json:"path,omitempty"` // of an output, below outputs/
+	Digest   api.Digest     `json:"digest"`
+	Size     int64          `json:"size"`
+}
+
+// Check refuses a need that no worker could lay out: its name is that of a file.
+func (n *Need) Check() error {
+	if _, err := api.ParseName(string(n.Name)); err != nil {
+		return fmt.Errorf("need: %w", err)
+	}
+	if slices.Contains(api.ReservedInputs(), n.Name) {
+		return fmt.Errorf("need %q: the worker itself puts a file of that name below inputs/", n.Name)
+	}
+	switch {
+	case n.Task == "" || n.Dispatch == "" || n.Size < 0:
+		return fmt.Errorf("need %q is incomplete", n.Name)
+	case n.Kind != NeedPatch && n.Kind != NeedOutput && n.Kind != NeedResult:
+		return fmt.Errorf("need %q is of the kind %q, not of %s, %s, %s", n.Name, n.Kind, NeedPatch, NeedOutput, NeedResult)
+	case (n.Kind == NeedOutput) != (n.Path != ""):
+		return fmt.Errorf("need %q: a path belongs to an output, and to nothing else", n.Name)
+	}
+	return nil
+}
+
+// checkTask refuses a manifest that is half a task's.
+func (m *Manifest) checkTask() error {
+	if of := m.Run != ""; of != (m.Task != "") || of != (m.Fence > 0) || !of && len(m.Needs) > 0 {
+		return fmt.Errorf("manifest of dispatch %s is neither a task's nor one of its own: run %q, task %q, fencing number %d, %d needs", m.ID, m.Run, m.Task, m.Fence, len(m.Needs))
+	}
+	if len(m.Needs) > api.MaxTaskNeeds {
+		return fmt.Errorf("manifest of dispatch %s has %d needs, more than %d", m.ID, len(m.Needs), api.MaxTaskNeeds)
+	}
+	seen := map[api.Name]bool{}
+	for i := range m.Needs {
+		n := &m.Needs[i]
+		err := n.Check()
+		if err == nil {
+			_, err = api.ParseDigest(string(n.Digest))
+		}
+		if err == nil && seen[n.Name] {
+			err = fmt.Errorf("need %q is there twice", n.Name)
+		}
+		if err != nil {
+			return fmt.Errorf("manifest of dispatch %s: %w", m.ID, err)
+		}
+		seen[n.Name] = true
+	}
+	return nil
+}
