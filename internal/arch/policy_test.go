@@ -11,7 +11,7 @@ func floors() [][]string {
 		{"internal/failpoint"}, // empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/mcpserve", "internal/telemetry"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/mcpserve", "internal/plan", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/checkout", "internal/operator", "internal/cli"},
 		{"internal/deploycli", "internal/executor", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
@@ -46,8 +46,8 @@ func never() map[string][]string {
 // the module that they may reach. What is not listed is refused.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon", "internal/egress"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/egress"},
+		"internal/cli":  {"api", "client", "internal/canon", "internal/egress", "internal/plan", "internal/strictyaml"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/egress", "internal/plan", "internal/strictyaml"},
 		// R-B4: what an AI's client starts.
 		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress"},
 		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/mcpserve"},
@@ -61,6 +61,7 @@ func direct() map[string][]string {
 		"api":               {"os", "os/*", "net", "syscall", "unsafe"},
 		"internal/canon":    {"os", "os/*", "net", "net/*"},
 		"internal/egress":   {"os", "os/*", "unsafe"},
+		"internal/plan":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/policy":   {"os", "os/*", "net", "net/*", "time"},
 		"internal/mcpserve": {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/record":   {"os", "os/*", "net", "net/*"},

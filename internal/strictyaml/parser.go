@@ -44,10 +44,13 @@ func (p *Parser) At(n *yaml.Node, format string, args ...any) {
 }
 
 // Document returns the root mapping of the one document in b.
-func (p *Parser) Document(b []byte) *yaml.Node {
+func (p *Parser) Document(b []byte) *yaml.Node { return p.DocumentUpTo(b, MaxBytes) }
+
+// DocumentUpTo is Document for a file of at most so many bytes.
+func (p *Parser) DocumentUpTo(b []byte, most int) *yaml.Node {
 	switch {
-	case len(b) > MaxBytes:
-		p.Add(0, 0, "larger than %d KiB", MaxBytes>>10)
+	case len(b) > most:
+		p.Add(0, 0, "larger than %d KiB", most>>10)
 		return nil
 	case !utf8.Valid(b):
 		p.Add(0, 0, "not valid UTF-8")

@@ -1,0 +1,96 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+)
+
+// list collects problems. A problem of shape is one that the JSON Schema finds
+// as well; one of sense is not, such as a cycle.
+type list struct {
+	all    []api.Problem
+	count  int
+	shapes int
+}
+
+func (l *list) shape(path, format string, args ...any) {
+	l.shapes++
+	l.sense(path, format, args...)
+}
+
+func (l *list) sense(path, format string, args ...any) {
+	l.count++
+	if !l.full() {
+		l.all = append(l.all, api.Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// full reports whether what is found from here on is only counted.
+func (l *list) full() bool { return l.count > api.MaxProblems }
+
+func (l *list) problems() []api.Problem {
+	if l.count > api.MaxProblems {
+		l.all[api.MaxProblems-1] = api.Problem{Path: "$", Message: fmt.Sprintf("%d problems in all; the first %d are listed", l.count, api.MaxProblems-1)}
+	}
+	return l.all
+}
+
+// Error is the refusal of a plan with these problems.
+func Error(problems []api.Problem) *api.Error {
+	e := api.Errorf(api.CodeInvalid, "the plan has %d problems", len(problems))
+	switch len(problems) {
+	case 1:
+		e.Message = "the plan has a problem"
+	case api.MaxProblems:
+		e.Message = fmt.Sprintf("the plan has %d problems or more", len(problems))
+	}
+	e.Problems = problems
+	return e
+}
+
+// member is the path of a member of what is at path, as RFC 9535 has it. A
+// name that would make it unreadable is left out: the path of its object says
+// where to look, and the message which it is.
+func member(path, name string) string {
+	if len(name) > 64 {
+		return path
+	}
+	if plainName(name) {
+		return path + "." + name
+	}
+	var b strings.Builder
+	b.WriteString(path + "['")
+	for _, r := range name {
+		switch {
+		case r == '\'' || r == '\\':
+			b.WriteString(`\` + string(r))
+		case !unicode.IsPrint(r):
+			for _, u := range utf16.AppendRune(nil, r) {
+				fmt.Fprintf(&b, `\u%04x`, u)
+			}
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String() + "']"
+}
+
+// plainName reports whether a member can be written after a dot.
+func plainName(s string) bool {
+	for i, r := range s {
+		if r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// clip is a text as a message quotes it.
+func clip(s string) string { return fmt.Sprintf("%q", strictyaml.Clip(s)) }

@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+)
+
+type readers = map[string]func(path string, raw json.RawMessage)
+
+// reader takes values out of a document and notes what has another shape than
+// the JSON Schema says. A value with a problem is read as far as it goes, so
+// that the checks of sense find what else is wrong.
+type reader struct{ *list }
+
+// document is the root object of raw.
+func (r *reader) document(raw []byte) (json.RawMessage, bool) {
+	switch {
+	case len(raw) > api.MaxPlan:
+		r.sense("$", "%d bytes: more than %d", len(raw), api.MaxPlan)
+		return nil, false
+	case bytes.HasPrefix(raw, []byte("\ufeff")):
+		r.sense("$", "not valid JSON: it begins with a byte order mark")
+		return nil, false
+	case bytes.IndexByte(raw, 0) >= 0:
+		r.sense("$", "not valid JSON: it contains the byte 0")
+		return nil, false
+	}
+	doc, err := canon.Canonicalize(raw)
+	if err != nil {
+		r.sense("$", "not valid JSON: %s", strictyaml.Clip(strictyaml.OneLine(err.Error())))
+		return nil, false
+	}
+	return doc, true
+}
+
+// object calls the reader of each member, and returns the members, nil where
+// there is no object. Members of later are known to the design and not to this
+// build.
+func (r *reader) object(path string, raw json.RawMessage, readers readers, later ...string) map[string]json.RawMessage {
+	members := r.members(path, raw)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		read, known := readers[name]
+		switch {
+		case known:
+			read(member(path, name), members[name])
+		case slices.Contains(later, name):
+			r.shape(member(path, name), "%q is not in this build of bailiwick yet", name)
+		default:
+			r.unknown(path, name, readers)
+		}
+	}
+	return members
+}
+
+// require notes what an object lacks. What is no object was noted before.
+func (r *reader) require(path string, members map[string]json.RawMessage, keys ...string) {
+	for _, key := range keys {
+		if _, there := members[key]; members != nil && !there {
+			r.shape(path, "want the key %q", key)
+		}
+	}
+}
+
+func (r *reader) unknown(path, name string, readers readers) {
+	hint := ""
+	if !r.full() {
+		if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(readers))); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+	}
+	r.shape(member(path, name), "unknown key %s%s", clip(name), hint)
+}
+
+// members are those of an object, whatever their names.
+func (r *reader) members(path string, raw json.RawMessage) map[string]json.RawMessage {
+	var members map[string]json.RawMessage
+	if raw[0] != '{' || json.Unmarshal(raw, &members) != nil {
+		r.shape(path, "want an object of keys and values, got %s", kind(raw))
+		return nil
+	}
+	return members
+}
+
+// items calls read for each item of a list.
+func (r *reader) items(path string, raw json.RawMessage, most int, read func(path string, raw json.RawMessage)) {
+	var all []json.RawMessage
+	if raw[0] != '[' || json.Unmarshal(raw, &all) != nil {
+		r.shape(path, "want a list, got %s", kind(raw))
+		return
+	}
+	if len(all) > most {
+		r.shape(path, "%d items: at most %d", len(all), most)
+	}
+	for i, one := range all {
+		read(item(path, i), one)
+	}
+}
+
+// text reads a string of 1 to most characters.
+func (r *reader) text(path string, raw json.RawMessage, most int) string {
+	var s string
+	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		hint := ""
+		if raw[0] != '{' && raw[0] != '[' && raw[0] != 'n' {
+			hint = "; put it in quotes"
+		}
+		r.shape(path, "want text, got %s%s", kind(raw), hint)
+		return ""
+	}
+	if s == "" {
+		r.shape(path, "is empty")
+	}
+	if n := utf8.RuneCountInString(s); n > most {
+		r.shape(path, "%s: %d characters: at most %d", clip(s), n, most)
+	}
+	return s
+}
+
+// parsed reads a string that a parser of package api knows.
+func parsed[T ~string](r *reader, path string, raw json.RawMessage, parse func(string) (T, error)) T {
+	const most = 64 // of every id and name
+	before := r.count
+	s := r.text(path, raw, most)
+	if r.count == before {
+		if _, err := parse(s); err != nil {
+			r.shape(path, "%v", err)
+		}
+	}
+	return T(s)
+}
+
+// texts reads a list of distinct strings.
+func texts[T ~string](r *reader, path string, raw json.RawMessage, most int, parse func(string) (T, error)) []T {
+	var all []T
+	seen := map[T]bool{}
+	r.items(path, raw, most, func(path string, raw json.RawMessage) {
+		v := parsed(r, path, raw, parse)
+		if v != "" && seen[v] {
+			r.shape(path, "%s is there twice", clip(string(v)))
+		}
+		seen[v] = true
+		all = append(all, v)
+	})
+	return all
+}
+
+// visible reads a string without control characters.
+func (r *reader) visible(path string, raw json.RawMessage, most int) string {
+	s := r.text(path, raw, most)
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		r.shape(path, "%s contains a control character", clip(s))
+	}
+	return s
+}
+
+// whole reads a whole number.
+func (r *reader) whole(path string, raw json.RawMessage, low, high int) int {
+	v, err := strconv.Atoi(string(raw))
+	if err != nil || v < low || v > high {
+		r.shape(path, "want a whole number from %d to %d, got %s", low, high, kind(raw))
+		return 0
+	}
+	return v
+}
+
+// yes reads true. What is not wanted is left out.
+func (r *reader) yes(path string, raw json.RawMessage) bool {
+	if string(raw) != "true" {
+		r.shape(path, "want true, got %s; leave it out otherwise", kind(raw))
+		return false
+	}
+	return true
+}
+
+// kind says what a value is, for a problem.
+func kind(raw json.RawMessage) string {
+	switch raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		var s string
+		_ = json.Unmarshal(raw, &s) // it is canonical
+		return "the text " + clip(s)
+	case 'n':
+		return "nothing"
+	case 't', 'f':
+		return "the truth value " + string(raw)
+	}
+	return "the number " + strictyaml.Clip(string(raw))
+}

@@ -1,0 +1,240 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// The bounds that package api does not name.
+const (
+	maxNames  = 64   // envs and capabilities of a task
+	maxCommit = 256  // characters
+	maxPath   = 1024 // characters
+	maxTime   = 64   // characters of a duration
+)
+
+// later lists what the design has and this build refuses by name.
+func later() []string {
+	return []string{"for_each", "quorum", "gate", "approval", "append", "schedule"}
+}
+
+// draft is a plan as far as it could be read.
+type draft struct {
+	plan  api.Plan
+	needs [][]need // of each task, by name
+}
+
+// need is one of a task's, with where it is.
+type need struct {
+	name string
+	path string
+	api.Need
+}
+
+// read reads a plan without asking what it means. Nil: there is nothing to
+// read.
+func read(raw []byte, found *list) *draft {
+	r := &reader{found}
+	doc, ok := r.document(raw)
+	if !ok {
+		return nil
+	}
+	d := &draft{}
+	members := r.object("$", doc, readers{
+		"id":     func(path string, raw json.RawMessage) { d.plan.ID = parsed(r, path, raw, api.ParseRunID) },
+		"queue":  func(path string, raw json.RawMessage) { d.plan.Queue = parsed(r, path, raw, api.ParseName) },
+		"source": func(path string, raw json.RawMessage) { d.plan.Source = r.source(path, raw) },
+		"limits": func(path string, raw json.RawMessage) { d.plan.Limits = r.limits(path, raw) },
+		"tasks": func(path string, raw json.RawMessage) {
+			r.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) { r.task(path, raw, d) })
+			if raw[0] == '[' && len(d.plan.Tasks) == 0 {
+				r.shape(path, "is empty: a plan has at least one task")
+			}
+		},
+	}, later()...)
+	r.require("$", members, "tasks")
+	return d
+}
+
+func (r *reader) source(path string, raw json.RawMessage) *api.SourceRequest {
+	s := &api.SourceRequest{}
+	members := r.object(path, raw, readers{
+		"name":   func(path string, raw json.RawMessage) { s.Name = parsed(r, path, raw, api.ParseName) },
+		"commit": func(path string, raw json.RawMessage) { s.Commit = r.visible(path, raw, maxCommit) },
+	})
+	r.require(path, members, "name")
+	return s
+}
+
+func (r *reader) limits(path string, raw json.RawMessage) api.PlanLimits {
+	var l api.PlanLimits
+	r.object(path, raw, readers{
+		"wall":  func(path string, raw json.RawMessage) { l.Wall = r.duration(path, raw) },
+		"tasks": func(path string, raw json.RawMessage) { l.Tasks = r.whole(path, raw, 1, api.MaxPlanTasks) },
+	}, "cost")
+	return l
+}
+
+func (r *reader) task(path string, raw json.RawMessage, d *draft) {
+	var t api.PlanTask
+	var needs []need
+	members := r.object(path, raw, readers{
+		"id":           func(path string, raw json.RawMessage) { t.ID = parsed(r, path, raw, api.ParseTaskID) },
+		"subagent":     func(path string, raw json.RawMessage) { t.Subagent = parsed(r, path, raw, api.ParseName) },
+		"input":        func(path string, raw json.RawMessage) { t.Input = r.input(path, raw) },
+		"source":       func(path string, raw json.RawMessage) { t.Source = r.source(path, raw) },
+		"target":       func(path string, raw json.RawMessage) { t.Target = parsed(r, path, raw, api.ParseName) },
+		"env":          func(path string, raw json.RawMessage) { t.Envs = texts(r, path, raw, maxNames, api.ParseName) },
+		"capabilities": func(path string, raw json.RawMessage) { t.Capabilities = texts(r, path, raw, maxNames, api.ParseName) },
+		"timeout":      func(path string, raw json.RawMessage) { t.Timeout = r.duration(path, raw) },
+		"locks":        func(path string, raw json.RawMessage) { t.Locks = r.locks(path, raw) },
+		"retry":        func(path string, raw json.RawMessage) { t.Retry = r.retry(path, raw) },
+		"depends_on": func(path string, raw json.RawMessage) {
+			t.DependsOn = texts(r, path, raw, api.MaxPlanTasks, api.ParseTaskID)
+		},
+		"needs": func(path string, raw json.RawMessage) { needs = r.needs(path, raw) },
+		"priority": func(path string, raw json.RawMessage) {
+			t.Priority = r.whole(path, raw, -api.MaxPriority, api.MaxPriority)
+		},
+	}, later()...)
+	r.require(path, members, "id", "subagent")
+	if len(needs) > 0 {
+		t.Needs = make(map[api.Name]api.Need, len(needs))
+		for _, n := range needs {
+			t.Needs[api.Name(n.name)] = n.Need
+		}
+	}
+	d.plan.Tasks = append(d.plan.Tasks, t)
+	d.needs = append(d.needs, needs)
+}
+
+// input keeps an object as it is: its subagent's schema says what it may be.
+func (r *reader) input(path string, raw json.RawMessage) json.RawMessage {
+	if raw[0] != '{' {
+		r.shape(path, "want an object, got %s", kind(raw))
+		return nil
+	}
+	return slices.Clone(raw)
+}
+
+// durationForm is what a duration looks like. How long it may be is a question
+// of sense.
+var durationForm = regexp.MustCompile(`^([0-9]{1,9}[hms])+$`)
+
+func (r *reader) duration(path string, raw json.RawMessage) api.Duration {
+	s := r.text(path, raw, maxTime)
+	if s == "" {
+		return 0
+	}
+	if !durationForm.MatchString(s) {
+		r.shape(path, "duration %s: want whole hours, minutes and seconds such as 90s, 20m or 1h30m", clip(s))
+		return 0
+	}
+	var v api.Duration
+	if err := v.UnmarshalText([]byte(s)); err != nil {
+		r.sense(path, "%v", err)
+	}
+	return v
+}
+
+func (r *reader) locks(path string, raw json.RawMessage) []api.Lock {
+	var all []api.Lock
+	r.items(path, raw, api.MaxTaskLocks, func(path string, raw json.RawMessage) {
+		switch raw[0] {
+		case '{':
+			l := api.Lock{Shared: true}
+			members := r.object(path, raw, readers{"shared": func(path string, raw json.RawMessage) { l.Key = r.visible(path, raw, api.MaxLockKey) }})
+			r.require(path, members, "shared")
+			all = append(all, l)
+		case '"':
+			all = append(all, api.Lock{Key: r.visible(path, raw, api.MaxLockKey)})
+		default:
+			r.shape(path, `lock: want a key, or {"shared": key}, got %s`, kind(raw))
+			all = append(all, api.Lock{})
+		}
+	})
+	return all
+}
+
+var backoffForm = regexp.MustCompile(`^([0-9]{1,9}(\.[0-9]{1,9})?(h|m|s|ms))+\.\.([0-9]{1,9}(\.[0-9]{1,9})?(h|m|s|ms))+$`)
+
+func (r *reader) retry(path string, raw json.RawMessage) api.Retry {
+	var v api.Retry
+	members := r.object(path, raw, readers{
+		"attempts": func(path string, raw json.RawMessage) { v.Attempts = r.whole(path, raw, 1, api.MaxAttempts) },
+		"backoff":  func(path string, raw json.RawMessage) { v.Backoff = r.backoff(path, raw) },
+		"on": func(path string, raw json.RawMessage) {
+			v.On = texts(r, path, raw, len(api.Reasons()), parseReason)
+			if raw[0] == '[' && len(v.On) == 0 {
+				r.shape(path, "is empty: leave it out for the usual reasons")
+			}
+		},
+	})
+	r.require(path, members, "attempts")
+	return v
+}
+
+func (r *reader) backoff(path string, raw json.RawMessage) api.Backoff {
+	var v api.Backoff
+	s := r.text(path, raw, 2*maxTime)
+	if s == "" {
+		return v
+	}
+	if !backoffForm.MatchString(s) {
+		r.shape(path, "backoff %s: want MIN..MAX such as 2s..2m", clip(s))
+		return v
+	}
+	if err := v.UnmarshalText([]byte(s)); err != nil {
+		r.sense(path, "%v", err)
+	}
+	return v
+}
+
+func parseReason(s string) (api.Reason, error) {
+	if !slices.Contains(api.Reasons(), api.Reason(s)) {
+		return "", fmt.Errorf("reason %s: want one of %v", clip(s), api.Reasons())
+	}
+	return api.Reason(s), nil
+}
+
+func (r *reader) needs(path string, raw json.RawMessage) []need {
+	members := r.members(path, raw)
+	if len(members) > api.MaxTaskNeeds {
+		r.shape(path, "%d needs: at most %d", len(members), api.MaxTaskNeeds)
+	}
+	var all []need
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		at := member(path, name)
+		if _, err := api.ParseName(name); err != nil {
+			r.shape(at, "need %s: want 1 to 64 of a-z 0-9 . _ - beginning and ending with a letter or digit", clip(name))
+		}
+		all = append(all, need{name, at, r.need(at, members[name])})
+	}
+	return all
+}
+
+func (r *reader) need(path string, raw json.RawMessage) api.Need {
+	var n api.Need
+	members := r.object(path, raw, readers{
+		"from":   func(path string, raw json.RawMessage) { n.From = parsed(r, path, raw, api.ParseTaskID) },
+		"patch":  func(path string, raw json.RawMessage) { n.Patch = r.yes(path, raw) },
+		"output": func(path string, raw json.RawMessage) { n.Output = r.visible(path, raw, maxPath) },
+		"result": func(path string, raw json.RawMessage) { n.Result = r.yes(path, raw) },
+	})
+	r.require(path, members, "from")
+	products := 0
+	for _, key := range []string{"patch", "output", "result"} {
+		if _, there := members[key]; there {
+			products++
+		}
+	}
+	if members != nil && products != 1 {
+		r.shape(path, "names %d products: want exactly one of patch, output and result", products)
+	}
+	return n
+}

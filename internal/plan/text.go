@@ -1,0 +1,236 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+)
+
+// Text is a document that a person wrote, YAML or JSON, and where in it each
+// value stands.
+type Text struct {
+	JSON json.RawMessage // canonical
+	root *spot
+}
+
+// ParseYAML turns what a person wrote, YAML or JSON, into the JSON that Parse
+// takes. Its problems are those of the text, and say their line and column.
+func ParseYAML(text []byte) (json.RawMessage, []api.Problem) {
+	t, places := ReadText(text)
+	var problems []api.Problem
+	for _, p := range places {
+		problems = append(problems, api.Problem{Path: "$", Message: p.String()})
+	}
+	return t.JSON, problems
+}
+
+// Place is a problem with where it is in a text; line 0 is the whole of it.
+type Place struct {
+	api.Problem
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
+}
+
+func (p Place) String() string {
+	if p.Line == 0 {
+		return p.Message
+	}
+	return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Message)
+}
+
+// ReadText reads YAML or JSON. Where there are problems, they are about the
+// text, and there is no JSON.
+func ReadText(text []byte) (Text, []Place) {
+	if bytes.HasPrefix(text, []byte("\ufeff")) {
+		return Text{}, []Place{{api.Problem{Path: "$", Message: "begins with a byte order mark; save it without"}, 1, 1}}
+	}
+	if len(text) <= api.MaxPlan {
+		if doc, err := canon.Canonicalize(text); err == nil {
+			return Text{JSON: doc, root: jsonSpots(text)}, nil
+		}
+	}
+	var p strictyaml.Parser
+	root := p.DocumentUpTo(text, api.MaxPlan)
+	if root == nil {
+		return Text{}, places(p.Err())
+	}
+	doc := p.JSON(root, "plan")
+	if err := p.Err(); err != nil {
+		return Text{}, places(err)
+	}
+	return Text{JSON: doc, root: yamlSpots(root)}, nil
+}
+
+func places(err error) []Place {
+	var found strictyaml.Problems
+	errors.As(err, &found)
+	all := make([]Place, 0, len(found))
+	for _, p := range found {
+		all = append(all, Place{api.Problem{Path: "$", Message: p.Message}, p.Line, p.Column})
+	}
+	return all
+}
+
+// Places says where the problems of t.JSON are in the text.
+func (t Text) Places(problems []api.Problem) []Place {
+	all := make([]Place, 0, len(problems))
+	for _, p := range problems {
+		place := Place{Problem: p}
+		if p.Path != "$" {
+			at := t.root.find(p.Path)
+			place.Line, place.Column = at.line, at.column
+		}
+		all = append(all, place)
+	}
+	return all
+}
+
+// spot is where a value stands: a member's key, or the value itself.
+type spot struct {
+	line, column int
+	members      map[string]*spot
+	items        []*spot
+}
+
+// find returns the spot of a path, as far as it goes.
+func (s *spot) find(path string) *spot {
+	for _, step := range steps(path) {
+		next := s.members[step]
+		if i, err := strconv.Atoi(step); next == nil && err == nil && i >= 0 && i < len(s.items) {
+			next = s.items[i]
+		}
+		if next == nil {
+			break
+		}
+		s = next
+	}
+	return s
+}
+
+// steps takes a path apart that member and item have put together.
+func steps(path string) []string {
+	var all []string
+	rest := strings.TrimPrefix(path, "$")
+	for rest != "" {
+		var step string
+		switch {
+		case strings.HasPrefix(rest, "['"):
+			step, rest = quoted(rest[2:])
+		case rest[0] == '[':
+			step, rest, _ = strings.Cut(rest[1:], "]")
+		default:
+			end := strings.IndexAny(rest[1:], ".[") + 1
+			if end == 0 {
+				end = len(rest)
+			}
+			step, rest = rest[1:end], rest[end:]
+		}
+		all = append(all, step)
+	}
+	return all
+}
+
+// quoted reads a name up to the quote that closes it.
+func quoted(s string) (name, rest string) {
+	b := []byte{'"'}
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\'':
+			_ = json.Unmarshal(append(b, '"'), &name)
+			return name, strings.TrimPrefix(s[i+1:], "]")
+		case s[i] == '\\' && i+1 < len(s) && s[i+1] == '\'':
+			i++
+			b = append(b, '\'')
+		case s[i] == '\\' && i+1 < len(s):
+			b = append(b, s[i], s[i+1])
+			i++
+		case s[i] == '"':
+			b = append(b, '\\', '"')
+		default:
+			b = append(b, s[i])
+		}
+	}
+	return "", ""
+}
+
+// yamlSpots is the tree of a node, which strictyaml has found to be shallow.
+func yamlSpots(n *yaml.Node) *spot {
+	s := &spot{line: n.Line, column: n.Column}
+	if n.Kind == yaml.MappingNode {
+		s.members = make(map[string]*spot, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], yamlSpots(n.Content[i+1])
+			value.line, value.column = key.Line, key.Column
+			s.members[key.Value] = value
+		}
+		return s
+	}
+	for _, item := range n.Content {
+		s.items = append(s.items, yamlSpots(item))
+	}
+	return s
+}
+
+// jsonSpots is the tree of a text that canon has found to be JSON, and shallow.
+func jsonSpots(text []byte) *spot {
+	w := &jsonWalk{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1, column: 1}
+	w.dec.UseNumber()
+	return w.value()
+}
+
+type jsonWalk struct {
+	text         []byte
+	dec          *json.Decoder
+	at           int // offset to which line and column belong
+	line, column int
+}
+
+// next is the spot of the token that comes next.
+func (w *jsonWalk) next() *spot {
+	to := int(w.dec.InputOffset())
+	for to < len(w.text) && strings.IndexByte(" \t\r\n,:", w.text[to]) >= 0 {
+		to++
+	}
+	for _, b := range w.text[w.at:to] {
+		switch {
+		case b == '\n':
+			w.line, w.column = w.line+1, 1
+		case b&0xc0 != 0x80: // not within a character
+			w.column++
+		}
+	}
+	w.at = to
+	return &spot{line: w.line, column: w.column}
+}
+
+func (w *jsonWalk) value() *spot {
+	s := w.next()
+	token, _ := w.dec.Token()
+	switch token {
+	case json.Delim('{'):
+		s.members = map[string]*spot{}
+		for w.dec.More() {
+			at := w.next()
+			key, _ := w.dec.Token()
+			value := w.value()
+			value.line, value.column = at.line, at.column
+			s.members[fmt.Sprint(key)] = value
+		}
+		_, _ = w.dec.Token()
+	case json.Delim('['):
+		for w.dec.More() {
+			s.items = append(s.items, w.value())
+		}
+		_, _ = w.dec.Token()
+	}
+	return s
+}
