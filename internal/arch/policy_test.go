@@ -15,6 +15,7 @@ func floors() [][]string {
 		{"deploy", "internal/agent", "internal/checkout", "internal/operator", "internal/cli"},
 		{"internal/deploycli", "internal/executor", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
+		{"internal/orchestrator"},
 		{"internal/server"},
 		{"internal/daemoncli"},
 		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e"},
@@ -32,11 +33,11 @@ func telemetry() []string {
 func never() map[string][]string {
 	return map[string][]string{
 		"internal/catalog":     {module + "deploy", "database/sql"},
-		"internal/dispatch":    {module + "deploy"},
+		"internal/dispatch":    {module + "deploy", module + "internal/orchestrator", module + "internal/plan"}, // R-O1: it works without
 		"internal/worker":      {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/policy", "database/sql"},
 		"cmd/bailiwick-deploy": slices.Concat([]string{module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"}, telemetry()),
 		"cmd/bailiwick-worker": slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry()),
-		"cmd/bailiwick":        telemetry(),
+		"cmd/bailiwick":        slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry()), // R-O1: only the service opens the database
 		"cmd/bailiwick-mcp":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry()),
 		"cmd/bailiwickd":       {module + "deploy", module + "internal/deploycli", "plugin"},
 	}
@@ -75,9 +76,11 @@ func only() map[string][]string {
 		"deploy":             {"internal/deploycli", "cmd/bailiwick-deploy"},
 		"internal/faultdisk": {}, // tests only
 		"internal/telemetry": {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/oauth":     {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/store":     {"internal/audit", "internal/operator", "internal/retain", "internal/dispatch", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/jail":      {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
+		// R-O1: one process runs plans, and everybody else asks it.
+		"internal/orchestrator": {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/oauth":        {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/store":        {"internal/audit", "internal/operator", "internal/retain", "internal/dispatch", "internal/orchestrator", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/jail":         {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }
 
