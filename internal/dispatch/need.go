@@ -13,13 +13,10 @@ import (
 const resultOutput = "result.json"
 
 // takeOver finds what the needs of an order stand for, in the records of the
-// dispatches that they name, and holds it.
+// dispatches that they name, and holds it. The commit is that of the order.
 func (s *Service) takeOver(ctx context.Context, a *ask) error {
-	if a.order == nil {
-		return nil
-	}
-	if at := a.request.Source; at != nil && at.Commit != a.commit {
-		return api.Errorf(api.CodeInvalid, "order of task %s: source %q: %q is not the name of a commit", a.task, at.Name, at.Commit)
+	if a.request.Source != nil {
+		a.commit = a.request.Source.Commit
 	}
 	for _, n := range a.order.Needs {
 		found, err := s.product(ctx, a, n)

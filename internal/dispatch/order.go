@@ -3,7 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	"errors"
+	"encoding/hex"
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -41,9 +41,12 @@ type Order struct {
 //   - denied: policy refuses it now, and it is in the log;
 //   - integrity: the revision does not verify any more;
 //   - not_found: the product of a need is not there;
-//   - invalid: the source cannot be had, or the order is malformed;
+//   - invalid: the order is malformed;
 //   - conflict: as above;
-//   - audit_unavailable, or none of these: nothing was decided.
+//   - any other: nothing was decided.
+//
+// Whether its source can be had is for the worker to find out, at the commit
+// that the order names.
 func (s *Service) Fire(ctx context.Context, caller Caller, o Order) (api.Dispatch, error) {
 	return s.submit(ctx, &ask{
 		principal: caller.Principal, by: caller, ceiling: caller.Ceiling, request: o.Request, order: &o, run: o.Run, task: o.Task,
@@ -55,8 +58,7 @@ func (s *Service) Fire(ctx context.Context, caller Caller, o Order) (api.Dispatc
 // answeredBy answered, caller is the principal whose run it is, and fence is
 // the number of the new lease. The attempt that is answered is named in req.
 // The same answer to the same attempt again returns the current record. Where
-// policy refuses it now the dispatch ends as denied, since nobody is left who
-// might answer again.
+// it is refused the dispatch waits on, for whoever knows the run to end it.
 func (s *Service) Resume(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest, answeredBy api.Principal, fence uint64) (api.Dispatch, error) {
 	r, err := s.ofRun(ctx, id)
 	if err != nil {
@@ -76,15 +78,7 @@ func (s *Service) Resume(ctx context.Context, caller Caller, id api.DispatchID, 
 	} else {
 		_, err = s.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Dispatch: id, Detail: record.Access{Operation: string(policy.ActionDispatchAnswer)}}, nil)
 	}
-	if api.CodeOf(err) == api.CodeDenied {
-		err = errors.Join(err, s.endDenied(ctx, r, err))
-	}
 	return after, err
-}
-
-// endDenied ends a dispatch that waited for an answer and may not go on.
-func (s *Service) endDenied(ctx context.Context, r row, why error) error {
-	return s.endWaiting(context.WithoutCancel(ctx), r, outcome{event: api.EventFailed, reason: api.ReasonDenied, message: messageOf(why)})
 }
 
 // CheckAnswer says whether Resume would take an answer now. It stores and logs
@@ -124,8 +118,11 @@ func (a *ask) normaliseOrder() error {
 		return nil
 	}
 	o, r := *a.order, &a.request
-	if o.Run == "" || o.Task == "" || o.Revision == "" || o.Fence == 0 || r.DispatchID == "" || r.Source != nil && r.Source.Commit == "" {
+	if o.Run == "" || o.Task == "" || o.Revision == "" || o.Fence == 0 || r.DispatchID == "" {
 		return api.Errorf(api.CodeInvalid, "order of task %q of run %q is incomplete", o.Task, o.Run)
+	}
+	if r.Source != nil && !fullCommit(r.Source.Commit) {
+		return api.Errorf(api.CodeInvalid, "order of task %s: source %q: %q is not the whole name of a commit", o.Task, r.Source.Name, r.Source.Commit)
 	}
 	if len(o.Needs) > api.MaxTaskNeeds {
 		return api.Errorf(api.CodeInvalid, "task %s has %d needs, more than %d", o.Task, len(o.Needs), api.MaxTaskNeeds)
@@ -143,4 +140,10 @@ func (a *ask) normaliseOrder() error {
 	}
 	a.order = &o
 	return nil
+}
+
+// fullCommit reports whether s is an object name, which means the same for ever.
+func fullCommit(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && (len(b) == 20 || len(b) == 32)
 }

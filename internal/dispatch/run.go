@@ -47,7 +47,11 @@ func (s *Service) start(adm audit.Admission, r row, job executor.Job) {
 		return // it was never told to proceed: the next service begins it
 	}
 	if err != nil {
-		s.settle(r, outcome{event: api.EventFailed, reason: api.ReasonLost, message: "the worker could not be started: " + err.Error()})
+		reason := api.ReasonLost
+		if api.CodeOf(err) == api.CodeIntegrity { // what it was to be handed is not what its name says
+			reason = api.ReasonIntegrity
+		}
+		s.settle(r, outcome{event: api.EventFailed, reason: reason, message: "the worker could not be started: " + err.Error()})
 		return
 	}
 	s.supervise(r, w)

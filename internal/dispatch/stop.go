@@ -168,6 +168,9 @@ func (s *Service) decideAgain(ctx context.Context, a *ask, overtook error) error
 	}
 	a.stops, a.consent = now.stops, now.consent
 	d := a.page.engine.Decide(a.policyRequest())
+	if d.Allowed() && a.run != "" {
+		return api.Errorf(api.CodeUnavailable, "the ceiling of %s was lowered to %s at this moment; nothing was done, and a task is tried again", a.principal, now.consent)
+	}
 	if d.Allowed() { // its manifest was made for a higher ceiling
 		return s.invalid(ctx, a.principal, api.Errorf(api.CodeConflict, "the ceiling of %s was lowered to %s at this moment; nothing was done", a.principal, now.consent).WithHint("ask again"))
 	}

@@ -217,8 +217,8 @@ func (a *ask) entry() record.Entry {
 	}
 }
 
-// complete checks what only an allowed caller gets an answer about, pins the
-// source, and finds what a task takes over.
+// complete checks what only an allowed caller gets an answer about, and pins the
+// source; of an order, which has that pinned, it finds what the task takes over.
 func (s *Service) complete(ctx context.Context, a *ask) error {
 	schema, err := inputSchema(&a.subagent)
 	if err == nil {
@@ -230,12 +230,13 @@ func (s *Service) complete(ctx context.Context, a *ask) error {
 	if _, err := a.checkEnvs(); err != nil {
 		return err
 	}
-	if a.request.Source != nil {
-		if a.commit, err = s.pinSource(ctx, a.page, *a.request.Source); err != nil {
-			return err
-		}
+	if a.order != nil {
+		return s.takeOver(ctx, a)
 	}
-	return s.takeOver(ctx, a)
+	if a.request.Source != nil {
+		a.commit, err = s.pinSource(ctx, a.page, *a.request.Source)
+	}
+	return err
 }
 
 // pinSource returns the commit that a source means now.

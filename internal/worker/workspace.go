@@ -91,8 +91,8 @@ func (a *attempt) wantsGit() bool {
 	return false
 }
 
-// overlay writes the files of the capabilities, their setup scripts and the
-// inputs into one layer over the checkout.
+// overlay writes the files of the capabilities, their setup scripts, the inputs
+// and the needs into one layer over the checkout.
 func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 	layer := a.overlayDir()
 	for _, d := range []string{inputsDir, outputsDir, ownDir + "/setup"} {
@@ -134,7 +134,7 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 			return err
 		}
 	}
-	return nil
+	return a.layNeeds(root)
 }
 
 // layFile writes one file of a layer; the mode holds whatever the umask is.

@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// layNeeds puts what the task takes over from others below inputs/ of a layer,
+// before anything of the dispatch runs. What was laid is what was verified: it
+// is read once.
+func (a *attempt) layNeeds(layer *os.Root) error {
+	for i := range a.manifest.Needs {
+		n := &a.manifest.Needs[i]
+		if err := a.layNeed(layer, n); err != nil {
+			return fmt.Errorf("need %q, the %s of task %s: %w", n.Name, n.Kind, n.Task, err)
+		}
+	}
+	return nil
+}
+
+func (a *attempt) layNeed(layer *os.Root, n *record.Need) error {
+	// A fifo must not hold up the worker, and a link leads elsewhere.
+	from, err := os.OpenFile(filepath.Join(a.cfg.Dir, record.WorkNeed+string(n.Name)), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fail(api.ReasonIntegrity, "%w", err)
+	}
+	defer from.Close() //nolint:errcheck // only read
+	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() != n.Size {
+		return fail(api.ReasonIntegrity, "not a file of %d bytes, as the manifest says", n.Size)
+	}
+	const mode = 0o644
+	to, err := layer.OpenFile(inputsDir+"/"+string(n.Name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	size, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(from, n.Size+1))
+	if err := errors.Join(err, to.Chmod(mode), to.Close()); err != nil {
+		return err
+	}
+	if got := api.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil))); size != n.Size || got != n.Digest {
+		return fail(api.ReasonIntegrity, "%d bytes of digest %s, the manifest says %d of %s", size, got.Short(), n.Size, n.Digest.Short())
+	}
+	return nil
+}
