@@ -97,6 +97,23 @@ const (
 	StopDelivered Name = "stop.delivered" // one of them has
 )
 
+// The moments of a run.
+const (
+	RunSubmitCommit    Name = "run.submit_commit" // before the run is committed
+	RunSubmitCommitted Name = "run.submit_committed"
+	RunSteerCommit     Name = "run.steer_commit" // before what somebody does to a run or a queue is committed
+	RunSteerCommitted  Name = "run.steer_committed"
+	RunCommit          Name = "run.commit" // before transitions are committed
+	RunCommitted       Name = "run.committed"
+	RunFire            Name = "run.fire" // before a task's dispatch is asked for
+	RunFired           Name = "run.fired"
+	RunResume          Name = "run.resume" // before one that asked something goes on
+	RunResumed         Name = "run.resumed"
+	RunCancel          Name = "run.cancel" // before one is told to end
+	RunCancelled       Name = "run.cancelled"
+	RunRecover         Name = "run.recover" // what is stored is read, nothing follows from it yet
+)
+
 // The moments of an operator's decision.
 const (
 	DecideCommit    Name = "decide.commit"    // before a record and its entry are committed
@@ -131,6 +148,8 @@ func Names() []Name {
 		JailGroup, JailGrouped, JailLaunched, JailClose, JailClosed,
 		CollectBegin, CollectBlob, CollectResult, EndCommit, EndCommitted, EndRemoved,
 		CancelCommit, CancelCommitted, CancelDelivered, AnswerCommit, AnswerCommitted, ExpireCommit,
+		RunSubmitCommit, RunSubmitCommitted, RunSteerCommit, RunSteerCommitted, RunCommit, RunCommitted, RunFire, RunFired, RunResume, RunResumed,
+		RunCancel, RunCancelled, RunRecover,
 		StopCommit, StopCommitted, StopDelivered, DecideCommit, DecideCommitted,
 		RetainCommit, RetainCommitted, RetainBlob,
 		BlobWritten, BlobPlaced, StoreCommit, StoreCommitted,

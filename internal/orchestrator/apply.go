@@ -1,0 +1,279 @@
+package orchestrator
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// apply takes up a run that was submitted.
+func (a added) apply(e *engine, b *batch) {
+	e.place(a.run)
+	e.take(b, a.run)
+}
+
+// place gives a run its queue.
+func (e *engine) place(r *run) {
+	q := e.queues[r.doc.Queue]
+	if q == nil { // no longer configured: nothing of it starts until it is
+		q = newQueue(r.doc.Queue, 0)
+		e.queues[q.name] = q
+	}
+	r.queue = q
+}
+
+// take makes a run that has its queue part of what moves.
+func (e *engine) take(b *batch, r *run) {
+	r.queue.runs++
+	e.runs[r.seq], e.byID[r.id] = r, r
+	if !r.doc.DeadlineAt.IsZero() {
+		e.timers.push(timer{r.doc.DeadlineAt, r, -1})
+	}
+	for i := range r.tasks {
+		if r.tasks[i].state == api.TaskDone { // taken over, or done before a restart
+			for _, d := range r.plan.Dependents(i) {
+				r.tasks[d].deps--
+			}
+		}
+	}
+	for _, i := range r.plan.Order() {
+		if t := &r.tasks[i]; t.state == api.TaskPending && t.deps == 0 {
+			e.move(r, i, plan.EventDeps)
+			e.queueUp(r, i)
+		}
+	}
+	e.close(b, r) // nothing may be left of one that goes on from another
+}
+
+// find returns the task that a dispatch belongs to, if it is still about that.
+func (e *engine) find(d *api.Dispatch) (*run, int32, bool) {
+	r := e.byID[d.Run]
+	if r == nil {
+		return nil, 0, false
+	}
+	i, ok := r.plan.Index(d.Task)
+	if !ok || r.tasks[i].dispatch != d.ID {
+		return nil, 0, false
+	}
+	return r, int32(i), true //nolint:gosec // G115: bounded by api.MaxPlanTasks
+}
+
+// relevant reports whether the end of an attempt of its dispatch is news for a
+// task: what it has asked before, and is answered, is not.
+func (t *task) relevant(d *api.Dispatch) bool {
+	if !d.State.Ended() || !t.open() {
+		return false
+	}
+	if d.State == api.EventNeedsInput {
+		return t.state == api.TaskRunning && int32(d.Attempt) > t.asked //nolint:gosec // G115: counts up from 1
+	}
+	return true
+}
+
+// apply heeds the end of an attempt.
+func (n ended) apply(e *engine, b *batch) {
+	if r, i, ok := e.find(&n.dispatch); ok && r.tasks[i].relevant(&n.dispatch) {
+		e.end(b, r, i, &n.dispatch)
+	}
+}
+
+// current returns the task that an effect was for, unless it has moved on.
+func (e *engine) current(r *run, i int32, fence uint64) *task {
+	if t := &r.tasks[i]; r.settled.IsZero() && t.fence == fence && t.open() {
+		return t
+	}
+	return nil
+}
+
+// apply heeds what became of the request for a dispatch.
+func (f fired) apply(e *engine, b *batch) {
+	t := e.current(f.run, f.task, f.fence)
+	if t == nil || t.state != api.TaskRunning {
+		return
+	}
+	t.inFlight = false
+	r, i := f.run, f.task
+	switch {
+	case f.err == nil && t.relevant(&f.dispatch):
+		e.end(b, r, i, &f.dispatch)
+	case f.err == nil:
+		if t.cancelBy != "" {
+			e.cancelDispatch(b, r, i)
+		}
+	case t.answer != nil: // the dispatch waits for it still, and must not for ever
+		t.verdict = f.err
+		t.cancelBy, t.cancelWhy = r.principal, "its answer could not be used: "+f.err.Error()
+		e.cancelDispatch(b, r, i)
+	case t.cancelBy != "": // and there is nothing to cancel
+		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+	default:
+		e.refused(b, r, i, f.err)
+	}
+}
+
+// apply heeds what the record of a dispatch says. An end that nobody told of is
+// one where it was there a sweep ago: in the moment of an end its record is
+// stored before anybody is told.
+func (l looked) apply(e *engine, b *batch) {
+	t := e.current(l.run, l.task, l.fence)
+	if t == nil || t.inFlight || l.err != nil {
+		return
+	}
+	d := &l.dispatch
+	switch {
+	case !l.found && t.cancelBy != "": // it was never asked for, and never will be
+		e.over(b, l.run, l.task, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+	case !l.found:
+	case !t.relevant(d):
+		if t.cancelBy != "" && d.CancelBy == "" {
+			e.cancelDispatch(b, l.run, l.task)
+		}
+	case l.expected || t.missed:
+		if !l.expected {
+			e.swept(b, l.run, d)
+		}
+		e.end(b, l.run, l.task, d)
+	default:
+		t.missed = true
+	}
+}
+
+func (e *engine) swept(b *batch, r *run, d *api.Dispatch) {
+	id := d.ID
+	b.after = append(b.after, func(e *engine) {
+		e.cfg.Logger.Error("the end of a dispatch was found that nobody had told of: this is a fault of ours", slog.String("run", string(r.id)), slog.String("dispatch", string(id)))
+		e.cfg.Observer.Swept(1)
+	})
+}
+
+// apply heeds what somebody has done to a run or a queue.
+func (o told) apply(e *engine, b *batch) {
+	b.orders = append(b.orders, o.order.id)
+	switch o.order.kind {
+	case orderPauseQueue, orderResumeQueue:
+		e.pauseQueue(b, o.order)
+		return
+	case orderCancel, orderPause, orderResume, orderAnswer:
+	}
+	r := e.runs[o.order.run]
+	if r == nil {
+		return // it was settled meanwhile
+	}
+	switch o.order.kind {
+	case orderCancel:
+		if o.order.task < 0 {
+			e.cancelRun(b, r, o.order.by, o.order.text)
+		} else {
+			e.cancelTask(b, r, o.order.task, o.order.by, o.order.text)
+			e.close(b, r)
+		}
+	case orderPause:
+		if r.pausedBy == "" {
+			r.pausedBy = o.order.by
+			b.run(r)
+			e.park(r)
+		}
+	case orderResume:
+		if r.pausedBy != "" {
+			r.pausedBy = ""
+			b.run(r)
+			e.unpark(r)
+		}
+	case orderAnswer:
+		t := &r.tasks[o.order.task]
+		if t.asks() && t.answer == nil && t.asked == o.order.asked && t.cancelBy == "" {
+			t.answer = &answer{Text: o.order.text, Option: o.order.option, By: o.order.by}
+			b.task(r, o.order.task)
+			e.move(r, o.order.task, plan.EventAnswer)
+			e.queueUp(r, o.order.task)
+		}
+	case orderPauseQueue, orderResumeQueue:
+	}
+}
+
+// park takes what waits of a run out of the queues of locks and slots: what is
+// paused must not be in the way of others.
+func (e *engine) park(r *run) {
+	for i := range r.tasks {
+		if t := &r.tasks[i]; t.state == api.TaskReady {
+			e.withdraw(r, int32(i)) //nolint:gosec // G115: bounded by api.MaxPlanTasks
+		}
+	}
+}
+
+func (e *engine) unpark(r *run) {
+	for _, i := range r.plan.Order() {
+		if t := &r.tasks[i]; t.state == api.TaskReady && t.lease == nil && t.cancelBy == "" {
+			e.queueUp(r, i)
+		}
+	}
+}
+
+func (e *engine) pauseQueue(b *batch, o order) {
+	q := e.queues[o.queue]
+	if q == nil || q.paused() == (o.kind == orderPauseQueue) {
+		return
+	}
+	b.queues = append(b.queues, q)
+	if o.kind == orderPauseQueue {
+		q.pausedBy, q.pausedAt = o.by, b.now
+	} else {
+		q.pausedBy, q.pausedAt = "", time.Time{}
+	}
+	for _, r := range slices.SortedFunc(maps.Values(e.runs), func(a, b *run) int { return cmp.Compare(a.seq, b.seq) }) {
+		switch {
+		case r.queue != q:
+		case q.paused():
+			e.park(r)
+		default:
+			e.unpark(r)
+		}
+	}
+}
+
+// cancelRun ends what has not begun at once, and what runs as soon as it can.
+func (e *engine) cancelRun(b *batch, r *run, by api.Principal, why string) {
+	if r.cancelBy != "" {
+		return
+	}
+	r.cancelBy, r.cancelWhy = by, why
+	b.run(r)
+	// Those that others wait for come last, so that each is cancelled, and none
+	// skipped for the sake of another.
+	order := r.plan.Order()
+	for n := len(order) - 1; n >= 0; n-- {
+		e.cancelTask(b, r, order[n], by, why)
+	}
+	e.close(b, r)
+}
+
+// cancelTask ends a task. One that has a dispatch ends with that.
+func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Principal, why string) {
+	t := &r.tasks[i]
+	switch {
+	case t.state.Settled() || t.cancelBy != "":
+	case t.open():
+		t.cancelBy, t.cancelWhy = by, why
+		b.task(r, i)
+		if t.state == api.TaskReady { // it will not go on
+			e.withdraw(r, i)
+		}
+		if !t.inFlight {
+			e.cancelDispatch(b, r, i)
+		}
+	default:
+		t.cancelBy, t.cancelWhy = by, why
+		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(by), Message: why})
+	}
+}
+
+func (e *engine) cancelDispatch(b *batch, r *run, i int32) {
+	t := &r.tasks[i]
+	b.effects = append(b.effects, effect{kind: effectCancel, run: r, task: i, fence: t.fence, id: t.dispatch, by: t.cancelBy, why: t.cancelWhy})
+}

@@ -1,0 +1,380 @@
+package orchestrator
+
+import (
+	"container/heap"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+const (
+	// maxEvents is how many events share a commit at most: what arrives behind
+	// them should not wait for ever.
+	maxEvents = 2000
+	// sweepTime is how often it is looked for ends that nobody told of.
+	sweepTime = 30 * time.Second
+)
+
+// engine is everything that is known of runs that are not settled. It belongs
+// to one goroutine.
+type engine struct {
+	cfg    Config
+	runs   map[int64]*run
+	byID   map[api.RunID]*run
+	queues map[api.Name]*queue
+	locks  *locks
+	timers timers
+	fence  uint64 // the last that was given out
+
+	running   int       // tasks
+	nextSweep time.Time // when to look for ends that nobody told of
+	fault     error     // something that cannot be has happened
+	granted   []*lease  // leases that have just become their tasks'
+}
+
+func newEngine(cfg Config) *engine {
+	e := &engine{cfg: cfg, runs: map[int64]*run{}, byID: map[api.RunID]*run{}, queues: map[api.Name]*queue{}, locks: newLocks(), nextSweep: cfg.Now().Add(sweepTime)}
+	e.queues[api.DefaultQueue] = newQueue(api.DefaultQueue, DefaultSlots)
+	for name, slots := range cfg.Queues {
+		e.queues[name] = newQueue(name, slots)
+	}
+	return e
+}
+
+// batch is what has to be durable, all at once, before anything comes of it.
+type batch struct {
+	now     time.Time
+	entries []record.Entry
+	tasks   []taskRef
+	runs    []*run
+	orders  []int64
+	queues  []*queue
+	holds   []taskRef
+	done    []*run // runs that are settled by it
+
+	effects []effect
+	after   []func(*engine)
+	settled []settledTask
+}
+
+type taskRef struct {
+	run  *run
+	task int32
+}
+
+type settledTask struct {
+	state  api.TaskState
+	reason api.Reason
+}
+
+func (b *batch) task(r *run, i int32) {
+	if t := &r.tasks[i]; !t.dirty {
+		t.dirty = true
+		b.tasks = append(b.tasks, taskRef{r, i})
+	}
+}
+
+func (b *batch) run(r *run) {
+	if !r.dirty {
+		r.dirty = true
+		b.runs = append(b.runs, r)
+	}
+}
+
+func (b *batch) changes() int {
+	return len(b.entries) + len(b.tasks) + len(b.runs) + len(b.orders) + len(b.queues)
+}
+
+// loop is the engine's goroutine: take what has arrived, make what follows from
+// it durable, and only then let it have effects.
+func (o *Orchestrator) loop() {
+	defer close(o.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-o.mail.some:
+		case <-timer.C:
+		case <-o.life.Done():
+			return
+		}
+		now := o.cfg.Now().UTC()
+		b := &batch{now: now}
+		o.engine.due(b)
+		for _, ev := range o.mail.take(maxEvents) {
+			ev.apply(o.engine, b)
+		}
+		o.engine.schedule(b)
+		if err := o.commit(b); err != nil {
+			if o.life.Err() == nil {
+				o.stand(err)
+			}
+			return
+		}
+		o.busy.Store(o.engine.moving())
+		o.finish(b)
+		timer.Reset(max(0, o.engine.next().Sub(o.cfg.Now())))
+	}
+}
+
+// stand ends everything until a restart: what is in memory may be more than is
+// true.
+func (o *Orchestrator) stand(err error) {
+	o.err.Store(&err)
+	o.cfg.Logger.LogAttrs(o.life, slog.LevelError, "runs stand still until the service is restarted", slog.Any("err", err))
+}
+
+// commit makes a batch durable.
+func (o *Orchestrator) commit(b *batch) error {
+	e := o.engine
+	if e.fault != nil {
+		return e.fault
+	}
+	if b.changes() == 0 {
+		return nil
+	}
+	failpoint.Hit(failpoint.RunCommit, "")
+	// Cancelled only before it has begun.
+	var err error
+	if len(b.entries) > 0 {
+		err = e.cfg.Ledger.RecordAll(o.life, b.entries, func(tx *store.Tx) error { return b.write(tx, e.fence) })
+	} else {
+		err = e.cfg.Store.Update(o.life, func(tx *store.Tx) error { return b.write(tx, e.fence) })
+	}
+	if err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.RunCommitted, "")
+	return nil
+}
+
+func (b *batch) write(tx *store.Tx, fence uint64) error {
+	for _, t := range b.tasks {
+		if err := saveTask(tx, t.run, t.task); err != nil {
+			return err
+		}
+	}
+	for _, t := range b.holds {
+		if err := dispatch.Hold(tx, t.run.id, t.run.tasks[t.task].dispatch); err != nil {
+			return err
+		}
+	}
+	for _, r := range b.runs {
+		if err := saveRun(tx, r); err != nil {
+			return err
+		}
+	}
+	for _, r := range b.done {
+		if err := dispatch.Release(tx, r.id); err != nil {
+			return err
+		}
+	}
+	for _, q := range b.queues {
+		if err := saveQueue(tx, q); err != nil {
+			return err
+		}
+	}
+	for _, id := range b.orders {
+		if _, err := tx.Exec("DELETE FROM run_order WHERE id = ?", id); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec("INSERT INTO run_fence(one, value) VALUES (1, ?) ON CONFLICT DO UPDATE SET value = excluded.value", int64(fence)) //nolint:gosec // G115: counts up from 1
+	return err
+}
+
+func saveQueue(tx *store.Tx, q *queue) (err error) {
+	if q.paused() {
+		_, err = tx.Exec("INSERT INTO run_queue(name, by, at) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET by = excluded.by, at = excluded.at", q.name, q.pausedBy, q.pausedAt.UnixNano())
+	} else {
+		_, err = tx.Exec("DELETE FROM run_queue WHERE name = ?", q.name)
+	}
+	return err
+}
+
+// finish lets what is durable now have its effects, and tells of it.
+func (o *Orchestrator) finish(b *batch) {
+	for _, t := range b.tasks {
+		t.run.tasks[t.task].dirty = false
+	}
+	for _, r := range b.runs {
+		r.dirty = false
+	}
+	o.out.put(b.effects)
+	for _, s := range b.settled {
+		o.cfg.Observer.TaskSettled(s.state, s.reason)
+	}
+	for _, r := range b.done {
+		o.cfg.Logger.LogAttrs(o.life, slog.LevelInfo, "run settled", slog.String("run", string(r.id)), slog.String("state", string(r.state)))
+		o.cfg.Observer.RunSettled(r.state)
+	}
+	if n := len(b.entries); n > 0 {
+		o.cfg.Observer.Committed(n)
+	}
+	for _, fn := range b.after {
+		fn(o.engine)
+	}
+}
+
+// move takes a task along the one table of transitions.
+func (e *engine) move(r *run, i int32, ev plan.Event) {
+	t := &r.tasks[i]
+	to, ok := plan.Next(t.state, ev)
+	if !ok {
+		if e.fault == nil {
+			e.fault = fmt.Errorf("run %s task %s: %q cannot happen to a task that is %s", r.id, r.plan.Tasks[i].ID, ev, t.state)
+		}
+		return
+	}
+	if t.asks() {
+		r.asking--
+	}
+	r.set(i, to)
+}
+
+// fact is an entry about a task, or with i -1 about the run.
+func (e *engine) fact(b *batch, kind record.Kind, r *run, i int32, detail record.Detail) {
+	entry := record.Entry{Kind: kind, Principal: r.principal, Run: string(r.id), Detail: detail}
+	if i >= 0 {
+		t := &r.tasks[i]
+		entry.Task, entry.Resource = string(r.plan.Tasks[i].ID), string(r.plan.Tasks[i].Subagent)
+		entry.Dispatch, entry.Attempt = t.dispatch, int(t.attempt)
+	} else {
+		entry.Refs = map[string]api.Digest{record.RefPlan: r.doc.Digest}
+	}
+	b.entries = append(b.entries, entry)
+}
+
+// moving reports whether something runs, or will by itself.
+func (e *engine) moving() bool {
+	if e.running > 0 {
+		return true
+	}
+	for _, q := range e.queues {
+		if q.ready > 0 && !q.paused() {
+			return true
+		}
+	}
+	return e.timers.backoffs > 0
+}
+
+// next is when something happens by itself.
+func (e *engine) next() time.Time {
+	if len(e.timers.list) > 0 && e.timers.list[0].at.Before(e.nextSweep) {
+		return e.timers.list[0].at
+	}
+	return e.nextSweep
+}
+
+// due applies what has come by the clock.
+func (e *engine) due(b *batch) {
+	for len(e.timers.list) > 0 && !e.timers.list[0].at.After(b.now) {
+		d := e.timers.pop()
+		switch t := d.run; {
+		case !t.settled.IsZero():
+		case d.task < 0:
+			e.cancelRun(b, d.run, d.run.principal, "its limit of wall time is over")
+		case t.tasks[d.task].state == api.TaskWaiting && t.tasks[d.task].notBefore.Equal(d.at):
+			e.move(d.run, d.task, plan.EventDue)
+			e.queueUp(d.run, d.task)
+		}
+	}
+	if !b.now.Before(e.nextSweep) {
+		e.nextSweep = b.now.Add(sweepTime)
+		e.sweep(b)
+	}
+}
+
+// sweep looks for ends that nobody told of.
+func (e *engine) sweep(b *batch) {
+	for _, r := range e.runs {
+		for i := range r.tasks {
+			if t := &r.tasks[i]; t.open() && !t.inFlight {
+				b.effects = append(b.effects, effect{kind: effectLook, run: r, task: int32(i), fence: t.fence, id: t.dispatch}) //nolint:gosec // G115: bounded by api.MaxPlanTasks
+			}
+		}
+	}
+}
+
+// timers is what comes by the clock, soonest first.
+type timers struct {
+	list     timerHeap
+	backoffs int
+}
+
+// timer is the time of a task's next attempt, or with task -1 the deadline of a
+// run.
+type timer struct {
+	at   time.Time
+	run  *run
+	task int32
+}
+
+func (t *timers) push(d timer) {
+	if d.task >= 0 {
+		t.backoffs++
+	}
+	heap.Push(&t.list, d)
+}
+
+func (t *timers) pop() timer {
+	d := heap.Pop(&t.list).(timer) //nolint:forcetypeassert // only timers are pushed
+	if d.task >= 0 {
+		t.backoffs--
+	}
+	return d
+}
+
+type timerHeap []timer
+
+func (h timerHeap) Len() int           { return len(h) }
+func (h timerHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h timerHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *timerHeap) Push(x any) { *h = append(*h, x.(timer)) } //nolint:forcetypeassert // only timers are pushed
+
+// Pop implements heap.Interface.
+func (h *timerHeap) Pop() any {
+	old := *h
+	d := old[len(old)-1]
+	old[len(old)-1] = timer{}
+	*h = old[:len(old)-1]
+	return d
+}
+
+// effectKind is what has to be done once it is durable that it will be.
+type effectKind string
+
+const (
+	effectFire   effectKind = "fire"
+	effectResume effectKind = "resume"
+	effectCancel effectKind = "cancel"
+	effectLook   effectKind = "look"
+)
+
+// effect is one of them. What of the task it depends on stands in it: the
+// engine's memory is the engine's.
+type effect struct {
+	kind   effectKind
+	run    *run
+	task   int32
+	fence  uint64
+	order  dispatch.Order
+	id     api.DispatchID
+	asked  int32
+	answer answer
+	by     api.Principal
+	why    string
+	pause  time.Duration // before it is tried again
+	caller dispatch.Caller
+
+	expected bool // of a look: after a restart nobody has told of anything
+}

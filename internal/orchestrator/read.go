@@ -1,0 +1,317 @@
+package orchestrator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+const (
+	defaultPage = 100
+	maxPage     = 1000 // tasks, or events
+)
+
+// decide returns a run that the caller may act on, as it is stored. One that is
+// not there and one of somebody else's give the same answer.
+func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (*run, policy.Decision, error) {
+	engine, err := o.cfg.Dispatch.Engine(ctx)
+	if err != nil {
+		return nil, policy.Decision{}, err
+	}
+	r := &run{}
+	var ok bool
+	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+		found, there, err := runByID(v, id)
+		if there {
+			r, ok = found, true
+		}
+		return err
+	}); err != nil {
+		return nil, policy.Decision{}, err
+	}
+	d := engine.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: r.principal, Token: caller.Good != nil})
+	missing := api.Errorf(api.CodeNotFound, "no run %s that %s may see", id, caller.Principal).WithHint("see: bailiwick run list")
+	if !d.Allowed() {
+		_, err := o.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: string(action) + " " + string(id)}}, nil)
+		var e *api.Error
+		if !errors.As(err, &e) || e.Code != api.CodeDenied {
+			return nil, d, err
+		}
+		missing.AuditEntry = e.AuditEntry
+		return nil, d, missing
+	}
+	if !ok {
+		return nil, d, missing
+	}
+	return r, d, nil
+}
+
+func (o *Orchestrator) access(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (*run, error) {
+	r, _, err := o.decide(ctx, caller, action, id)
+	return r, err
+}
+
+// Describe returns a run with a page of its tasks: those behind the cursor
+// after, at most limit.
+func (o *Orchestrator) Describe(ctx context.Context, p api.Principal, id api.RunID, after string, limit int) (api.Run, error) {
+	from := 0
+	if after != "" {
+		n, err := strconv.Atoi(after)
+		if err != nil || n < 0 || n > api.MaxPlanTasks {
+			return api.Run{}, api.Errorf(api.CodeInvalid, "after=%.20q: want next of the page before", after)
+		}
+		from = n
+	}
+	if _, err := o.access(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id); err != nil {
+		return api.Run{}, err
+	}
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	return o.show(ctx, id, from, min(limit, maxPage))
+}
+
+// show returns a run as it is durable now.
+func (o *Orchestrator) show(ctx context.Context, id api.RunID, from, limit int) (api.Run, error) {
+	var v api.Run
+	var open bool
+	err := o.ask(ctx, func(e *engine) {
+		if r := e.byID[id]; r != nil {
+			v, open = r.view(from, limit), true
+		}
+	})
+	if err != nil || open {
+		return v, err
+	}
+	var r *run
+	if err := o.cfg.Store.Read(ctx, func(view *store.View) (err error) {
+		var ok bool
+		if r, ok, err = runByID(view, id); err == nil && !ok {
+			err = api.Errorf(api.CodeNotFound, "there is no run %s", id)
+		}
+		return err
+	}); err != nil {
+		return v, err
+	}
+	return r.view(from, limit), nil
+}
+
+// view is what is told of a run.
+func (r *run) view(from, limit int) api.Run {
+	v := r.head()
+	to := min(from+limit, len(r.tasks))
+	v.Tasks = make([]api.RunTask, 0, max(0, to-from))
+	for i := from; i < to; i++ {
+		v.Tasks = append(v.Tasks, r.taskView(i))
+	}
+	if to < len(r.tasks) {
+		v.Next = strconv.Itoa(to)
+	}
+	return v
+}
+
+func (r *run) head() api.Run {
+	v := api.Run{
+		RunID: r.id, State: r.now(), Queue: r.doc.Queue, Principal: r.principal, Plan: r.doc.Digest, Revision: r.doc.Number, SubmittedAt: r.submitted,
+		SettledAt: pointer(r.settled), Deadline: pointer(r.doc.DeadlineAt), RetryOf: r.doc.RetryOf, CancelBy: r.cancelBy, CancelWhy: r.cancelWhy,
+		Counts: map[api.TaskState]int{}, Total: len(r.tasks), Tasks: []api.RunTask{},
+	}
+	for s, n := range r.counts {
+		if n > 0 {
+			v.Counts[s] = n
+		}
+	}
+	return v
+}
+
+func pointer(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func (r *run) taskView(i int) api.RunTask {
+	t, p := &r.tasks[i], &r.plan.Tasks[i]
+	v := api.RunTask{
+		Task: p.ID, State: t.state, Subagent: p.Subagent, Reason: t.reason, Message: t.message, DispatchID: t.dispatch, Attempt: int(t.attempt),
+		Attempts: r.attempts(int32(i)), Asks: t.asks() && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
+		StartedAt: pointer(t.started), EndedAt: pointer(t.ended), TakenOver: t.takenOver,
+	}
+	for _, d := range r.plan.Deps(i) {
+		v.After = append(v.After, r.plan.Tasks[d].ID)
+	}
+	if t.state == api.TaskSkipped && t.cause >= 0 {
+		v.Cause = r.plan.Tasks[t.cause].ID
+	}
+	if t.state == api.TaskReady {
+		v.Blocked = r.blocked(t)
+	}
+	return v
+}
+
+// blocked says in words what a ready task waits for.
+func (r *run) blocked(t *task) string {
+	switch {
+	case t.cancelBy != "":
+		return "its dispatch, which is being cancelled"
+	case r.pausedBy != "":
+		return "the run, which " + string(r.pausedBy) + " paused"
+	case r.queue.paused():
+		return "queue " + string(r.queue.name) + ", which " + string(r.queue.pausedBy) + " paused"
+	case t.lease == nil:
+		return ""
+	case !t.lease.held:
+		return t.lease.blockedBy()
+	case r.queue.slots == 0:
+		return "queue " + string(r.queue.name) + ", which is not configured any more"
+	}
+	return "a free slot of queue " + string(r.queue.name)
+}
+
+// List returns the newest runs that p may see, newest first, without their
+// tasks.
+func (o *Orchestrator) List(ctx context.Context, p api.Principal, limit int) ([]api.Run, error) {
+	rules, err := o.cfg.Dispatch.Engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	where, args := "WHERE principal = ? ORDER BY seq DESC LIMIT ?", store.Args{p, limit}
+	if rules.Decide(policy.Request{Principal: p, Action: policy.ActionRunRead, Resource: "all"}).Allowed() {
+		where, args = "ORDER BY seq DESC LIMIT ?", store.Args{limit}
+	}
+	list := []api.Run{}
+	if err := o.cfg.Store.Read(ctx, func(v *store.View) error {
+		return v.Each("SELECT id, principal, submitted, coalesce(settled, 0), state, counts, cancel_by, cancel_why, doc FROM run "+where, args, func(scan store.Scan) error {
+			h := &run{}
+			var submitted, settled int64
+			var counts, doc string
+			if err := scan(&h.id, &h.principal, &submitted, &settled, &h.state, &counts, &h.cancelBy, &h.cancelWhy, &doc); err != nil {
+				return err
+			}
+			h.submitted, h.settled = instant(submitted), instant(settled)
+			if counts != "" {
+				if err := json.Unmarshal([]byte(counts), &h.counts); err != nil {
+					return err
+				}
+			}
+			err := json.Unmarshal([]byte(doc), &h.doc)
+			run := h.head()
+			for _, n := range h.counts {
+				run.Total += n
+			}
+			list = append(list, run)
+			return err
+		})
+	}); err != nil {
+		return nil, err
+	}
+	return list, o.ask(ctx, func(e *engine) {
+		for i := range list {
+			if r := e.byID[list[i].RunID]; r != nil {
+				list[i] = r.head()
+			}
+		}
+	})
+}
+
+// Plan returns the canonical plan of a run.
+func (o *Orchestrator) Plan(ctx context.Context, p api.Principal, id api.RunID) (json.RawMessage, error) {
+	r, err := o.access(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
+	if err != nil {
+		return nil, err
+	}
+	return r.plan.Canonical(), nil
+}
+
+// Queues returns every queue, by name.
+func (o *Orchestrator) Queues(ctx context.Context) (list []api.Queue, err error) {
+	err = o.ask(ctx, func(e *engine) {
+		for _, q := range slices.SortedFunc(maps.Values(e.queues), func(a, b *queue) int { return cmp.Compare(a.name, b.name) }) {
+			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: q.ready, Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
+		}
+	})
+	return list, err
+}
+
+// Events returns what the log says of a run behind a cursor, at most maxPage
+// entries, and waits for the first of them.
+func (o *Orchestrator) Events(ctx context.Context, p api.Principal, id api.RunID, after string, wait time.Duration) (api.RunEvents, error) {
+	var from uint64
+	if after != "" {
+		n, err := strconv.ParseUint(after, 10, 62)
+		if err != nil {
+			return api.RunEvents{}, api.Errorf(api.CodeInvalid, "after=%.20q: want next of the answer before", after)
+		}
+		from = n
+	}
+	if _, err := o.access(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id); err != nil {
+		return api.RunEvents{}, err
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		changed := o.cfg.Store.Committed()
+		v, err := o.events(ctx, id, from)
+		if err != nil || len(v.Events) > 0 || v.Done || wait <= 0 {
+			return v, err
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return v, nil
+		case <-ctx.Done():
+			return v, ctx.Err()
+		case <-o.life.Done():
+			return v, nil
+		}
+	}
+}
+
+func (o *Orchestrator) events(ctx context.Context, id api.RunID, from uint64) (api.RunEvents, error) {
+	v := api.RunEvents{Events: []api.RunEvent{}, Next: strconv.FormatUint(from, 10)}
+	list, err := o.cfg.Ledger.List(ctx, audit.Query{Run: id, From: from, Limit: maxPage})
+	if err != nil {
+		return v, err
+	}
+	for i := range list {
+		e := eventOf(&list[i])
+		v.Events = append(v.Events, e)
+		v.Next = strconv.FormatUint(e.Seq+1, 10)
+		v.Done = list[i].Entry.Kind == record.KindRunSettled // nothing of the run follows
+	}
+	if len(list) > 0 {
+		return v, nil
+	}
+	// Behind the last one there is nothing to wait for.
+	last, err := o.cfg.Ledger.List(ctx, audit.Query{Run: id, Kind: record.KindRunSettled, Limit: 1})
+	v.Done = len(last) > 0
+	return v, err
+}
+
+// eventOf is what is told of an entry.
+func eventOf(c *audit.Committed) api.RunEvent {
+	e := &c.Entry
+	v := api.RunEvent{Seq: c.Seq, At: e.At, Event: string(e.Kind), Task: api.TaskID(e.Task), DispatchID: e.Dispatch, Attempt: e.Attempt, Text: e.Line(c.Seq)}
+	switch d := e.Detail.(type) {
+	case record.TaskStep:
+		v.Reason, v.Cause = api.Reason(d.Reason), api.TaskID(d.Cause)
+	case record.DispatchEnd:
+		v.Reason = api.Reason(d.Reason)
+	case record.RunEnd:
+		v.State = d.State
+	}
+	return v
+}

@@ -1,0 +1,291 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Migration is the schema of this package. A task without a row is pending;
+// that it is ready is never stored.
+func Migration() store.Migration {
+	return store.Migration{Owner: "orchestrator", Steps: []string{`
+CREATE TABLE run (
+	seq        INTEGER PRIMARY KEY,
+	id         TEXT NOT NULL UNIQUE,
+	principal  TEXT NOT NULL,
+	submitted  INTEGER NOT NULL,  -- nanoseconds since 1970
+	settled    INTEGER,           -- likewise; nothing is written afterwards
+	state      TEXT NOT NULL,     -- an api.RunState, once it is settled
+	counts     TEXT NOT NULL,     -- tasks by state, once it is settled
+	paused_by  TEXT NOT NULL,
+	cancel_by  TEXT NOT NULL,
+	cancel_why TEXT NOT NULL,
+	doc        TEXT NOT NULL,     -- runDoc
+	plan       TEXT NOT NULL      -- canonical
+) STRICT;
+CREATE INDEX run_open ON run(seq) WHERE settled IS NULL;
+CREATE INDEX run_by_principal ON run(principal, seq);
+CREATE TABLE run_task (
+	run        INTEGER NOT NULL,  -- seq
+	task       INTEGER NOT NULL,  -- its place in the plan
+	state      TEXT NOT NULL,     -- an api.TaskState
+	attempt    INTEGER NOT NULL,
+	fence      INTEGER NOT NULL,
+	dispatch   TEXT NOT NULL,
+	asked      INTEGER NOT NULL,
+	reason     TEXT NOT NULL,
+	message    TEXT NOT NULL,
+	cause      INTEGER NOT NULL,
+	not_before INTEGER NOT NULL,
+	answer     TEXT NOT NULL,     -- JSON
+	cancel_by  TEXT NOT NULL,
+	cancel_why TEXT NOT NULL,
+	started    INTEGER NOT NULL,
+	ended      INTEGER NOT NULL,
+	taken_over INTEGER NOT NULL,
+	PRIMARY KEY (run, task)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE run_order ( -- what somebody has done to a run or a queue and the engine has not heeded yet
+	id     INTEGER PRIMARY KEY,
+	run    INTEGER NOT NULL, -- 0: of a queue
+	task   INTEGER NOT NULL, -- -1: of the run
+	kind   TEXT NOT NULL,
+	queue  TEXT NOT NULL,
+	by     TEXT NOT NULL,
+	text   TEXT NOT NULL,
+	option INTEGER NOT NULL,
+	asked  INTEGER NOT NULL
+) STRICT;
+CREATE TABLE run_queue ( -- those that are paused
+	name TEXT PRIMARY KEY,
+	by   TEXT NOT NULL,
+	at   INTEGER NOT NULL
+) STRICT;
+CREATE TABLE run_fence (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL) STRICT;
+`}}
+}
+
+const (
+	selectRun  = "SELECT seq, id, principal, submitted, coalesce(settled, 0), state, paused_by, cancel_by, cancel_why, doc, plan FROM run "
+	upsertTask = `INSERT INTO run_task(run, task, state, attempt, fence, dispatch, asked, reason, message, cause, not_before, answer, cancel_by, cancel_why, started, ended, taken_over)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state, attempt = excluded.attempt, fence = excluded.fence,
+dispatch = excluded.dispatch, asked = excluded.asked, reason = excluded.reason, message = excluded.message, cause = excluded.cause, not_before = excluded.not_before,
+answer = excluded.answer, cancel_by = excluded.cancel_by, cancel_why = excluded.cancel_why, started = excluded.started, ended = excluded.ended, taken_over = excluded.taken_over`
+	selectTask = `SELECT task, state, attempt, fence, dispatch, asked, reason, message, cause, not_before, answer, cancel_by, cancel_why, started, ended, taken_over
+FROM run_task WHERE run = ? ORDER BY task`
+)
+
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func instant(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// insertRun stores a run that was submitted, and those of its tasks that were
+// taken over.
+func insertRun(tx *store.Tx, r *run) error {
+	doc, err := json.Marshal(r.doc)
+	if err != nil {
+		return err
+	}
+	if err := tx.Get("INSERT INTO run(id, principal, submitted, state, counts, paused_by, cancel_by, cancel_why, doc, plan) VALUES (?, ?, ?, '', '', '', '', '', ?, ?) RETURNING seq",
+		store.Args{r.id, r.principal, r.submitted.UnixNano(), string(doc), string(r.plan.Canonical())}, &r.seq); err != nil {
+		return err
+	}
+	for i := range r.tasks {
+		if !r.tasks[i].takenOver {
+			continue
+		}
+		if err := saveTask(tx, r, int32(i)); err != nil { //nolint:gosec // G115: bounded by api.MaxPlanTasks
+			return err
+		}
+		if err := dispatch.Hold(tx, r.id, r.tasks[i].dispatch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saveRun stores what changes of a run.
+func saveRun(tx *store.Tx, r *run) error {
+	var settled any
+	counts := ""
+	if !r.settled.IsZero() {
+		b, err := json.Marshal(r.counts)
+		if err != nil {
+			return err
+		}
+		settled, counts = r.settled.UnixNano(), string(b)
+	}
+	n, err := tx.Exec("UPDATE run SET settled = ?, state = ?, counts = ?, paused_by = ?, cancel_by = ?, cancel_why = ? WHERE seq = ? AND settled IS NULL",
+		settled, r.state, counts, r.pausedBy, r.cancelBy, r.cancelWhy, r.seq)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("run %s is settled already", r.id)
+	}
+	return err
+}
+
+// saveTask stores a task. That it is ready is not stored: it is what it was
+// before, and what made it ready is there.
+func saveTask(tx *store.Tx, r *run, i int32) error {
+	t := &r.tasks[i]
+	state, ans := t.state, ""
+	if t.state == api.TaskReady {
+		state = api.TaskPending
+		if t.attempt > 0 {
+			state = api.TaskWaiting
+		}
+	}
+	if t.answer != nil {
+		b, err := json.Marshal(t.answer)
+		if err != nil {
+			return err
+		}
+		ans = string(b)
+	}
+	_, err := tx.Exec(upsertTask, r.seq, i, state, t.attempt, int64(t.fence), t.dispatch, t.asked, t.reason, t.message, t.cause, //nolint:gosec // G115: counts up from 1
+		nanos(t.notBefore), ans, t.cancelBy, t.cancelWhy, nanos(t.started), nanos(t.ended), t.takenOver)
+	return err
+}
+
+// loadRun reads one run with its tasks.
+func loadRun(v store.Reader, where string, args store.Args) (*run, error) {
+	var head, doc, text string
+	var seq, submitted, settled int64
+	r := &run{}
+	err := v.Get(selectRun+where, args, &seq, &head, &r.principal, &submitted, &settled, &r.state, &r.pausedBy, &r.cancelBy, &r.cancelWhy, &doc, &text)
+	if err != nil {
+		return nil, err
+	}
+	var d runDoc
+	if err := json.Unmarshal([]byte(doc), &d); err != nil {
+		return nil, fmt.Errorf("run %s: %w", head, err)
+	}
+	p, problems := plan.Parse([]byte(text))
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("run %s: its stored plan: %s", head, problems[0])
+	}
+	if got := api.DigestOf(p.Canonical()); got != d.Digest {
+		return nil, fmt.Errorf("run %s: its stored plan has the digest %s, and %s was submitted", head, got.Short(), d.Digest.Short())
+	}
+	full := newRun(api.RunID(head), p, d)
+	full.seq, full.principal, full.submitted, full.settled = seq, r.principal, instant(submitted), instant(settled)
+	full.state, full.pausedBy, full.cancelBy, full.cancelWhy = r.state, r.pausedBy, r.cancelBy, r.cancelWhy
+	return full, loadTasks(v, full)
+}
+
+func loadTasks(v store.Reader, r *run) error {
+	return v.Each(selectTask, store.Args{r.seq}, func(scan store.Scan) error {
+		var i int
+		var t task
+		var notBefore, started, ended, fence int64
+		var ans string
+		if err := scan(&i, &t.state, &t.attempt, &fence, &t.dispatch, &t.asked, &t.reason, &t.message, &t.cause, &notBefore, &ans,
+			&t.cancelBy, &t.cancelWhy, &started, &ended, &t.takenOver); err != nil {
+			return err
+		}
+		if i < 0 || i >= len(r.tasks) {
+			return fmt.Errorf("run %s: it has no task %d", r.id, i)
+		}
+		if ans != "" {
+			if err := json.Unmarshal([]byte(ans), &t.answer); err != nil {
+				return fmt.Errorf("run %s task %d: %w", r.id, i, err)
+			}
+		}
+		t.fence = uint64(fence) //nolint:gosec // G115: counts up from 1
+		t.notBefore, t.started, t.ended, t.deps = instant(notBefore), instant(started), instant(ended), r.tasks[i].deps
+		r.set(int32(i), t.state) //nolint:gosec // G115: checked above
+		r.tasks[i] = t
+		if t.asks() {
+			r.asking++
+		}
+		return nil
+	})
+}
+
+// openRuns reads all runs that are not settled, in the order in which they were
+// submitted.
+func openRuns(v store.Reader) (list []*run, err error) {
+	var seqs []int64
+	if err := v.Each("SELECT seq FROM run WHERE settled IS NULL ORDER BY seq", nil, func(scan store.Scan) error {
+		var seq int64
+		err := scan(&seq)
+		seqs = append(seqs, seq)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	for _, seq := range seqs {
+		r, err := loadRun(v, "WHERE seq = ?", store.Args{seq})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// runByID reads a run, and whether there is one.
+func runByID(v store.Reader, id api.RunID) (*run, bool, error) {
+	r, err := loadRun(v, "WHERE id = ?", store.Args{id})
+	if errors.Is(err, store.ErrNoRow) {
+		return nil, false, nil
+	}
+	return r, err == nil, err
+}
+
+// orderKind is what somebody does.
+type orderKind string
+
+const (
+	orderCancel      orderKind = "cancel"
+	orderPause       orderKind = "pause"
+	orderResume      orderKind = "resume"
+	orderAnswer      orderKind = "answer"
+	orderPauseQueue  orderKind = "pause queue"
+	orderResumeQueue orderKind = "resume queue"
+)
+
+// order is what somebody has done, which is durable before the engine hears of
+// it.
+type order struct {
+	id     int64
+	run    int64 // seq
+	task   int32 // -1: the run
+	kind   orderKind
+	queue  api.Name
+	by     api.Principal
+	text   string
+	option int
+	asked  int32 // attempt of the dispatch whose question is answered
+}
+
+func insertOrder(tx *store.Tx, o *order) error {
+	return tx.Get("INSERT INTO run_order(run, task, kind, queue, by, text, option, asked) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+		store.Args{o.run, o.task, o.kind, o.queue, o.by, o.text, o.option, o.asked}, &o.id)
+}
+
+func orders(v store.Reader) (list []order, err error) {
+	err = v.Each("SELECT id, run, task, kind, queue, by, text, option, asked FROM run_order ORDER BY id", nil, func(scan store.Scan) error {
+		var o order
+		err := scan(&o.id, &o.run, &o.task, &o.kind, &o.queue, &o.by, &o.text, &o.option, &o.asked)
+		list = append(list, o)
+		return err
+	})
+	return list, err
+}

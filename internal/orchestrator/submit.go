@@ -1,0 +1,275 @@
+package orchestrator
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// errTaken says that a run of that id was there first.
+var errTaken = errors.New("the run id is in use")
+
+// Submit checks a plan as a whole, decides about each of its tasks as if it were
+// asked for now, and makes the run durable. It returns before anything has been
+// started. The same plan under the same id again returns the same run (R-O8).
+func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (api.Run, error) {
+	if err := o.Err(); err != nil {
+		return api.Run{}, o.ending()
+	}
+	p, err := o.parse(req)
+	if err != nil {
+		return api.Run{}, o.invalid(ctx, caller, err)
+	}
+	if run, ok, err := o.repeated(ctx, caller, p); ok || err != nil {
+		return run, err
+	}
+	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling})
+	return o.admit(ctx, caller, r, 0)
+}
+
+// parse reads the plan of a request, which has an id by then.
+func (o *Orchestrator) parse(req api.RunRequest) (*plan.Plan, error) {
+	if len(req.Plan) > api.MaxPlan {
+		return nil, api.Errorf(api.CodeTooLarge, "a plan of %d bytes, more than %d", len(req.Plan), api.MaxPlan)
+	}
+	p, problems := plan.Parse(req.Plan)
+	if len(problems) > 0 {
+		return nil, plan.Error(problems)
+	}
+	if q := p.Queue; !o.configured(q) {
+		return nil, plan.Error([]api.Problem{{Path: "$.queue", Message: fmt.Sprintf("there is no queue %q; see: bailiwick queue list", q)}})
+	}
+	id := req.RunID
+	switch {
+	case id == "" && p.ID == "":
+		id = api.NewRunID(o.cfg.Now())
+	case id == "":
+		return p, nil
+	case p.ID != "" && p.ID != id:
+		return nil, plan.Error([]api.Problem{{Path: "$.id", Message: fmt.Sprintf("%q is not %q, under which it was submitted", p.ID, id)}})
+	}
+	return p.WithID(id)
+}
+
+// configured reports whether there is a queue of that name.
+func (o *Orchestrator) configured(queue api.Name) bool {
+	_, ok := o.cfg.Queues[queue]
+	return ok || queue == api.DefaultQueue
+}
+
+func (o *Orchestrator) invalid(ctx context.Context, caller dispatch.Caller, err error) error {
+	return dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, "run.submit", err)
+}
+
+// repeated answers a request that the same caller has made before, and refuses
+// another one under the same id.
+func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *plan.Plan) (api.Run, bool, error) {
+	var r *run
+	var ok bool
+	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+		r, ok, err = runByID(v, p.ID)
+		return err
+	}); err != nil || !ok {
+		return api.Run{}, false, err
+	}
+	if r.principal != caller.Principal || r.doc.Digest != p.Digest() {
+		err := api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).WithHint("choose another id, or none")
+		return api.Run{}, false, o.invalid(ctx, caller, err)
+	}
+	run, err := o.show(ctx, p.ID, 0, defaultPage)
+	return run, true, err
+}
+
+// admit decides about a run and makes it durable; taken of its tasks are done
+// already.
+func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run, taken int) (api.Run, error) {
+	decision, err := o.vet(ctx, caller, r)
+	if err != nil {
+		return api.Run{}, o.invalid(ctx, caller, err)
+	}
+	now := o.cfg.Now().UTC()
+	r.principal, r.submitted = caller.Principal, now
+	d := &r.doc
+	d.Queue, d.Digest, d.Nonce, d.Trace = r.plan.Queue, r.plan.Digest(), nonce(), dispatch.TraceOf(ctx)
+	if wall := time.Duration(r.plan.Limits.Wall); wall > 0 {
+		d.DeadlineAt = now.Add(wall)
+	}
+	failpoint.Hit(failpoint.RunSubmitCommit, string(r.id))
+	_, err = o.cfg.Ledger.Commit(ctx, decision, o.submission(r, taken), func(tx *store.Tx) error {
+		var n int
+		if err := tx.Get("SELECT count(*) FROM run WHERE id = ?", store.Args{r.id}, &n); err != nil || n > 0 {
+			return errors.Join(err, errTaken)
+		}
+		if err := caller.Gone(); err != nil {
+			return err
+		}
+		return insertRun(tx, r)
+	})
+	if errors.Is(err, errTaken) { // it came twice at once
+		run, ok, err := o.repeated(ctx, caller, r.plan)
+		if err == nil && !ok {
+			err = errTaken
+		}
+		return run, err
+	}
+	if err != nil {
+		return api.Run{}, err
+	}
+	failpoint.Hit(failpoint.RunSubmitCommitted, string(r.id))
+	o.mail.put(added{r})
+	return o.show(ctx, r.id, 0, defaultPage)
+}
+
+func (o *Orchestrator) submission(r *run, taken int) record.Entry {
+	return record.Entry{
+		Kind: record.KindRunSubmitted, Run: string(r.id), Refs: map[string]api.Digest{record.RefPlan: r.plan.Digest()},
+		Detail: record.RunAsk{
+			Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Taken: int64(taken), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
+		},
+	}
+}
+
+func nonce() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
+	return hex.EncodeToString(b[:])
+}
+
+// vet asks about every task that is not done, as if it were asked for now, and
+// pins what their names mean. Its error has every problem there is; what policy
+// refuses is in the log by then.
+func (o *Orchestrator) vet(ctx context.Context, caller dispatch.Caller, r *run) (policy.Decision, error) {
+	var none policy.Decision
+	var reqs []api.DispatchRequest
+	var tasks []int
+	for i := range r.tasks {
+		if r.tasks[i].state != api.TaskDone {
+			reqs, tasks = append(reqs, requestOf(&r.plan.Tasks[i])), append(tasks, i)
+		}
+	}
+	v, err := o.cfg.Dispatch.Vet(ctx, caller, reqs)
+	if err != nil {
+		return none, err
+	}
+	problems := problemsOf(v, tasks)
+	problems = append(problems, withoutResult(r, v, tasks)...)
+	if v.Denied.Valid() {
+		return none, o.deny(ctx, r, v.Denied, problems)
+	}
+	if len(problems) > 0 {
+		return none, plan.Error(problems)
+	}
+	r.doc.Revision, r.doc.Number = v.Revision, v.Number
+	r.doc.Commits = map[string]string{}
+	for n := range reqs {
+		if s := reqs[n].Source; s != nil {
+			r.doc.Commits[sourceKey(s)] = v.Commits[n]
+		}
+	}
+	engine, err := o.cfg.Dispatch.Engine(ctx)
+	if err != nil {
+		return none, err
+	}
+	return engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionRunSubmit, Resource: string(caller.Principal), Token: caller.Good != nil}), nil
+}
+
+// problemsOf says where in the plan each problem is.
+func problemsOf(v dispatch.Vetted, tasks []int) (list []api.Problem) {
+	for _, p := range v.Problems {
+		path := fmt.Sprintf("$.tasks[%d]", tasks[p.Index])
+		if p.Member != "" {
+			path += "." + p.Member
+		}
+		list = append(list, api.Problem{Path: path, Message: p.Message})
+	}
+	return list
+}
+
+// withoutResult refuses to take over what an upstream's subagent does not give.
+func withoutResult(r *run, v dispatch.Vetted, tasks []int) (list []api.Problem) {
+	gives := map[int]bool{}
+	for n, i := range tasks {
+		gives[i] = v.HasResult[n]
+	}
+	for _, i := range tasks {
+		for name, need := range r.plan.Tasks[i].Needs {
+			from, _ := r.plan.Index(need.From)
+			if given, known := gives[from]; need.Result && known && !given {
+				list = append(list, api.Problem{
+					Path:    fmt.Sprintf("$.tasks[%d].needs.%s.result", i, name),
+					Message: fmt.Sprintf("task %q has no structured result: its subagent %q declares no output schema", need.From, r.plan.Tasks[from].Subagent),
+				})
+			}
+		}
+	}
+	return list
+}
+
+// deny logs that policy refuses a plan, and returns all that is wrong with it.
+func (o *Orchestrator) deny(ctx context.Context, r *run, d policy.Decision, problems []api.Problem) error {
+	entry := o.submission(r, 0)
+	_, err := o.cfg.Ledger.Commit(ctx, d, entry, nil)
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.CodeDenied {
+		return err
+	}
+	all := plan.Error(problems)
+	all.Code, all.AuditEntry = api.CodeDenied, e.AuditEntry
+	return all.WithHint("retrying is useless; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
+}
+
+// Retry submits the plan of a settled run again under another id. What was done
+// there is taken over with what came of it; everything else runs.
+func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunRetry) (api.Run, error) {
+	old, err := o.access(ctx, caller, policy.ActionRunRead, id)
+	if err != nil {
+		return api.Run{}, err
+	}
+	if old.principal != caller.Principal {
+		err := api.Errorf(api.CodeDenied, "run %s is %s's: only who submitted it may have it run again", id, old.principal)
+		return api.Run{}, o.invalid(ctx, caller, err)
+	}
+	if old.settled.IsZero() {
+		err := api.Errorf(api.CodeConflict, "run %s is not settled", id).WithHint("wait for it, or end it: bailiwick run cancel %s", id)
+		return api.Run{}, o.invalid(ctx, caller, err)
+	}
+	next := req.RunID
+	if next == "" {
+		next = api.NewRunID(o.cfg.Now())
+	}
+	p, err := old.plan.WithID(next)
+	if err != nil {
+		return api.Run{}, err
+	}
+	if run, ok, err := o.repeated(ctx, caller, p); ok || err != nil {
+		return run, err
+	}
+	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id})
+	taken := 0
+	for i := range old.tasks {
+		if old.tasks[i].state != api.TaskDone {
+			continue
+		}
+		t := old.tasks[i]
+		t.takenOver, t.deps = true, r.tasks[i].deps
+		r.set(int32(i), api.TaskDone) //nolint:gosec // G115: bounded by api.MaxPlanTasks
+		r.tasks[i] = t
+		taken++
+	}
+	if r.left == 0 {
+		err := api.Errorf(api.CodeConflict, "every task of run %s is done", id)
+		return api.Run{}, o.invalid(ctx, caller, err)
+	}
+	return o.admit(ctx, caller, r, taken)
+}
