@@ -18,7 +18,8 @@ type Caller struct {
 	Good func() bool
 }
 
-func (c Caller) gone() error {
+// Gone refuses who asks by a token that has ended.
+func (c Caller) Gone() error {
 	if c.Good == nil || c.Good() {
 		return nil
 	}

@@ -378,7 +378,7 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 		case ok:
 			return errTaken
 		}
-		if err := a.by.gone(); err != nil {
+		if err := a.by.Gone(); err != nil {
 			return err
 		}
 		if err := s.stillBound(tx, m); err != nil {
