@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -145,11 +146,9 @@ func (l looked) apply(e *engine, b *batch) {
 }
 
 func (e *engine) swept(b *batch, r *run, d *api.Dispatch) {
-	id := d.ID
-	b.after = append(b.after, func(e *engine) {
-		e.cfg.Logger.Error("the end of a dispatch was found that nobody had told of: this is a fault of ours", slog.String("run", string(r.id)), slog.String("dispatch", string(id)))
-		e.cfg.Observer.Swept(1)
-	})
+	e.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "the end of a dispatch was found that nobody had told of: this is a fault of ours",
+		slog.String("run", string(r.id)), slog.String("dispatch", string(d.ID)))
+	b.after = append(b.after, func(e *engine) { e.cfg.Observer.Swept(1) })
 }
 
 // apply heeds what somebody has done to a run or a queue.
@@ -246,9 +245,8 @@ func (e *engine) cancelRun(b *batch, r *run, by api.Principal, why string) {
 	b.run(r)
 	// Those that others wait for come last, so that each is cancelled, and none
 	// skipped for the sake of another.
-	order := r.plan.Order()
-	for n := len(order) - 1; n >= 0; n-- {
-		e.cancelTask(b, r, order[n], by, why)
+	for _, i := range slices.Backward(r.plan.Order()) {
+		e.cancelTask(b, r, i, by, why)
 	}
 	e.close(b, r)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -150,13 +151,11 @@ func (r *run) final() api.RunState {
 	return api.RunFailed
 }
 
-var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
-
 // dispatchID derives the id of an attempt's dispatch: asking for it again finds
 // what was asked for before, and nobody can take it first.
 func (r *run) dispatchID(i, attempt int32) api.DispatchID {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", r.doc.Nonce, r.id, r.plan.Tasks[i].ID, attempt))
-	return api.DispatchID("t-" + idEncoding.EncodeToString(sum[:15]))
+	return api.DispatchID("t-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:15])))
 }
 
 // request is what a task asks for, as vetted: its source is at the commit that

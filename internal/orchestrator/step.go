@@ -1,10 +1,10 @@
 package orchestrator
 
 import (
-	"encoding/binary"
 	"errors"
 	"hash/fnv"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -264,7 +264,7 @@ func (e *engine) backoff(r *run, i int32) time.Duration {
 	most = min(most, bo.Max)
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(r.doc.Nonce)) // a hash never fails
-	_, _ = h.Write(binary.BigEndian.AppendUint32(nil, uint32(i)))
+	_, _ = h.Write(strconv.AppendInt(nil, int64(i), 10))
 	source := rand.New(rand.NewPCG(e.cfg.Seed^h.Sum64(), uint64(r.tasks[i].attempt))) //nolint:gosec // G115, G404: no secret, and reproducible on purpose
 	return time.Duration(source.Int64N(int64(most) + 1))
 }
