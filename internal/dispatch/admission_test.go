@@ -22,7 +22,8 @@ import (
 // gate is a service whose worker is a program that leaves a mark.
 type gate struct {
 	*Service
-	mark string
+	mark      string
+	deployKey seal.Signer // of the catalog, where there is one
 }
 
 func newGate(t *testing.T) gate {

@@ -54,6 +54,25 @@ func newCatalogGate(t *testing.T, manifest string) gate {
 	must(seal.CreateTrustRoot(g.cfg.Dirs.TrustRoot(), root))
 	cat, err := deploy.Create(deploy.Config{Dir: g.cfg.Dirs.Catalog(), TrustRoot: root, Now: time.Now})
 	must(err)
+	must(cat.Close())
+	g.publish(t, root, key, manifest)
+	g.deployKey = key
+	g.book = &book{cfg: g.cfg}
+	must(g.book.open(t.Context()))
+	return g
+}
+
+// publish applies a manifest, signed with key.
+func (g gate) publish(t *testing.T, root seal.TrustRoot, key deploy.Signer, manifest string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cat, err := deploy.Open(deploy.Config{Dir: g.cfg.Dirs.Catalog(), TrustRoot: root, Now: time.Now})
+	must(err)
 	file := filepath.Join(t.TempDir(), "bailiwick.yaml")
 	must(os.WriteFile(file, []byte(manifest), 0o600))
 	m, err := deploy.Load(t.Context(), file)
@@ -63,9 +82,6 @@ func newCatalogGate(t *testing.T, manifest string) gate {
 	_, err = cat.Apply(t.Context(), plan, deploy.Approval{Author: "ann", Signers: []deploy.Signer{key}})
 	must(err)
 	must(cat.Close())
-	g.book = &book{cfg: g.cfg}
-	must(g.book.open(t.Context()))
-	return g
 }
 
 // overtaken is a registry at which something happens just after it was asked

@@ -1,0 +1,472 @@
+package dispatch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+const runManifest = `version: 1
+subagents:
+  - {name: edit, agent: command, command: ["true"], role: transform, tier: observe, target: local, description: %s}
+  - {name: change, agent: command, command: ["true"], role: transform, tier: reversible, target: local}
+envs:
+  - {name: red, values: {COLOUR: red}}
+  - {name: blue, values: {COLOUR: blue}}
+targets:
+  - {name: local, executor: jail, level: full, mode: guarded}
+roles: [transform]
+grants:
+  - {principal: "local:ann", subagents: [%s], envs: [red, blue], targets: [local], ceiling: irreversible}
+  - {principal: "local:bob", subagents: [edit], targets: [local], ceiling: reversible}
+`
+
+func newRunGate(t *testing.T) gate {
+	t.Helper()
+	return newCatalogGate(t, fmt.Sprintf(runManifest, "first", "edit, change"))
+}
+
+// root trusts these keys, either of which is enough.
+func rootOf(keys ...seal.Signer) seal.TrustRoot {
+	var list []seal.Key
+	for _, k := range keys {
+		list = append(list, seal.KeyOf(k, string(k.KeyID())))
+	}
+	return seal.RootOf(list...)
+}
+
+func (g gate) apply(t *testing.T, manifest string) {
+	t.Helper()
+	g.publish(t, rootOf(g.deployKey), g.deployKey, manifest)
+}
+
+// order is one of a task of run r-1, over the revision in force.
+func (g gate) order(t *testing.T, id api.DispatchID) Order {
+	t.Helper()
+	p, err := g.book.current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Order{Request: api.DispatchRequest{Subagent: "edit", DispatchID: id}, Run: "r-1", Task: "t-1", Revision: p.revision.Digest(), Fence: 7}
+}
+
+func (g gate) manifestOf(t *testing.T, d api.Dispatch) record.Manifest {
+	t.Helper()
+	m, err := g.manifest(t.Context(), d.Manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (g gate) fire(t *testing.T, o Order) api.Dispatch {
+	t.Helper()
+	d, err := g.Fire(t.Context(), ann, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// An order is a dispatch like any other that says whose it is: in its manifest,
+// in its record and in every entry of its life. The control is a request, which
+// says nothing of it.
+//
+// proves R-O2, R-A3
+func TestADispatchOfATaskSaysWhoseItIs(t *testing.T) {
+	g := newRunGate(t)
+	d := g.fire(t, g.order(t, "d-task"))
+	m := g.manifestOf(t, d)
+	if d.Run != "r-1" || d.Task != "t-1" || m.Run != "r-1" || m.Task != "t-1" || m.Fence != 7 || m.Attempt != 1 || d.Principal != "local:ann" {
+		t.Errorf("record %+v, manifest %+v", d, m)
+	}
+	plain, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit", DispatchID: "d-plain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := g.manifestOf(t, plain); plain.Run != "" || m.Run != "" || m.Task != "" || m.Fence != 0 {
+		t.Errorf("%+v", m)
+	}
+	if !g.started(t) {
+		t.Error("no worker was started")
+	}
+	if _, err := g.Pin(t.Context(), "local:ann", "d-task", true); err != nil {
+		t.Fatal(err)
+	}
+	want := map[record.Kind]bool{record.KindDispatchAccepted: true, record.KindDispatchFailed: true, record.KindDispatchPinned: false}
+	for _, id := range []api.DispatchID{"d-task", "d-plain"} {
+		list, err := g.cfg.Ledger.List(t.Context(), audit.Query{Dispatch: id})
+		if err != nil || len(list) < 2 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		for _, c := range list {
+			e := c.Entry
+			if of := e.Run == "r-1" && e.Task == "t-1"; of != (id == "d-task" && want[e.Kind]) || e.Run == "" && e.Task != "" {
+				t.Errorf("entry %s of %s: run %q, task %q", e.Kind, id, e.Run, e.Task)
+			}
+		}
+	}
+	if got, ok, err := g.Look(t.Context(), "d-task"); err != nil || !ok || got.State != api.EventFailed || got.Run != "r-1" {
+		t.Errorf("%+v, %v, %v", got, ok, err)
+	}
+	if _, ok, err := g.Look(t.Context(), "d-none"); err != nil || ok {
+		t.Errorf("one that is not there: %v, %v", ok, err)
+	}
+}
+
+// The same order again, as after a crash, is the same dispatch; whatever
+// differs is a conflict.
+//
+// proves R-O6
+func TestTheSameOrderAgainIsTheSameDispatch(t *testing.T) {
+	g := newRunGate(t)
+	o := g.order(t, "d-task")
+	first := g.fire(t, o)
+	g.started(t)
+	again := g.fire(t, o)
+	if again.Manifest != first.Manifest || again.State != api.EventFailed {
+		t.Errorf("%+v", again)
+	}
+	for name, change := range map[string]func(*Order){
+		"another run":      func(o *Order) { o.Run = "r-2" },
+		"another task":     func(o *Order) { o.Task = "t-2" },
+		"another lease":    func(o *Order) { o.Fence = 8 },
+		"another input":    func(o *Order) { o.Request.Input = []byte(`{"n":1}`) },
+		"another subagent": func(o *Order) { o.Request.Envs = []api.Name{"red"} },
+	} {
+		c := o
+		change(&c)
+		if _, err := g.Fire(t.Context(), ann, c); api.CodeOf(err) != api.CodeConflict {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if list, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchAccepted}); err != nil || len(list) != 1 {
+		t.Errorf("%d were admitted, %v", len(list), err)
+	}
+}
+
+// Whoever learns the id of a dispatch that a run is about to ask for gains
+// nothing by taking it: the task fails, and neither of the two learns anything
+// of the other's.
+//
+// proves R-O6, R-B6
+func TestAnIDThatIsTakenIsAConflictAndTellsNothing(t *testing.T) {
+	g := newRunGate(t)
+	bob := Caller{Principal: "local:bob", Ceiling: api.Irreversible}
+	if _, err := g.Submit(t.Context(), bob, api.DispatchRequest{Subagent: "edit", DispatchID: "d-other"}); err != nil {
+		t.Fatal(err)
+	}
+	// Her own request, of the same content, is no order either.
+	if _, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit", DispatchID: "d-own"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []api.DispatchID{"d-other", "d-own"} {
+		d, err := g.Fire(t.Context(), ann, g.order(t, id))
+		if api.CodeOf(err) != api.CodeConflict || d.ID != "" || strings.Contains(err.Error(), "bob") {
+			t.Errorf("%s: %+v, %v", id, d, err)
+		}
+	}
+	g.fire(t, g.order(t, "d-task"))
+	for _, who := range []Caller{ann, bob} {
+		d, err := g.Submit(t.Context(), who, api.DispatchRequest{Subagent: "edit", DispatchID: "d-task"})
+		if api.CodeOf(err) != api.CodeConflict || d.ID != "" || strings.Contains(err.Error(), "r-1") {
+			t.Errorf("%s: %+v, %v", who.Principal, d, err)
+		}
+	}
+	// Who may not dispatch is denied, and does not even learn that it is taken.
+	stranger := Caller{Principal: "local:eve", Ceiling: api.Irreversible}
+	if _, err := g.Submit(t.Context(), stranger, api.DispatchRequest{Subagent: "edit", DispatchID: "d-task"}); api.CodeOf(err) != api.CodeDenied {
+		t.Errorf("%v", err)
+	}
+}
+
+// A run goes on with what its names meant when it was submitted, whatever was
+// applied since; what is asked for by itself goes by what is in force.
+//
+// proves R-C4
+func TestAPinnedRevisionGoesOnAfterALaterApply(t *testing.T) {
+	g := newRunGate(t)
+	o := g.order(t, "d-old")
+	g.apply(t, fmt.Sprintf(runManifest, "second", "edit, change"))
+	fresh, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit", DispatchID: "d-new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // read, and remembered
+		old := g.manifestOf(t, g.fire(t, o))
+		current := g.manifestOf(t, fresh)
+		if old.Revision != 1 || old.RevisionDigest != o.Revision || current.Revision != 2 || current.RevisionDigest == o.Revision {
+			t.Fatalf("pinned: %d, in force: %d", old.Revision, current.Revision)
+		}
+		ref := api.RefTo(api.KindSubagent, "edit")
+		was, err := old.Pinned(ref)
+		is, currentErr := current.Pinned(ref)
+		if err != nil || currentErr != nil || was == is {
+			t.Errorf("%s and %s, %v %v", was, is, err, currentErr)
+		}
+		o.Request.DispatchID += "-again"
+	}
+	// What has been seen stays the highest: the pin is no way back to it.
+	if b := (&book{cfg: g.cfg}); b.open(t.Context()) != nil || b.seen.Number != 2 {
+		t.Errorf("the highest revision ever taken: %+v", b.seen)
+	}
+}
+
+// A pinned revision is verified by the trust root as it is: when the humans
+// take back the key that signed it, nothing runs by it any more, remembered or
+// not. The control is the same order before.
+//
+// proves R-C4, R-B5
+func TestAPinnedRevisionThatNoLongerVerifiesIsRefused(t *testing.T) {
+	g := newRunGate(t)
+	o := g.order(t, "d-before")
+	second, err := seal.NewEphemeral()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := func(root seal.TrustRoot) {
+		t.Helper()
+		encoded, err := root.Encode()
+		if err == nil {
+			err = os.WriteFile(g.cfg.Dirs.TrustRoot(), encoded, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := rootOf(g.deployKey, second)
+	trust(both)
+	g.publish(t, both, second, fmt.Sprintf(runManifest, "second", "edit, change"))
+	if m := g.manifestOf(t, g.fire(t, o)); m.Revision != 1 {
+		t.Fatalf("revision %d", m.Revision)
+	}
+	trust(rootOf(second))
+	o.Request.DispatchID = "d-after"
+	if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity || !strings.Contains(err.Error(), "with which the run was submitted") {
+		t.Errorf("%v", err)
+	}
+	if _, ok, err := g.Look(t.Context(), "d-after"); ok || err != nil {
+		t.Errorf("it is there: %v", err)
+	}
+	// What is in force still goes.
+	if _, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit"}); err != nil {
+		t.Error(err)
+	}
+	// And one that nobody ever signed does not.
+	o.Revision = api.DigestOf([]byte("planted"))
+	if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity {
+		t.Errorf("%v", err)
+	}
+}
+
+// A pin fixes what names mean, not what is allowed: each order is decided by
+// what is granted, consented to and stopped at that moment.
+//
+// proves R-O2, R-T5, R-T10
+func TestAnOrderIsDecidedByTodaysPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*testing.T, gate, func(api.Principal, api.Tier))
+		code   api.Code
+	}{
+		"nothing changed": {func(*testing.T, gate, func(api.Principal, api.Tier)) {}, ""},
+		"the grant is gone": {func(t *testing.T, g gate, _ func(api.Principal, api.Tier)) {
+			g.apply(t, fmt.Sprintf(runManifest, "first", "edit"))
+		}, api.CodeDenied},
+		"consent is gone": {func(_ *testing.T, _ gate, set func(api.Principal, api.Tier)) { set("local:ann", api.Observe) }, api.CodeDenied},
+		"it is stopped": {func(t *testing.T, g gate, _ func(api.Principal, api.Tier)) {
+			g.mustStop(t, api.StopRequest{Scope: api.StopTarget, Name: "local"})
+		}, api.CodeDenied},
+		"the target observes": {func(t *testing.T, g gate, _ func(api.Principal, api.Tier)) {
+			g.apply(t, strings.Replace(fmt.Sprintf(runManifest, "first", "edit, change"), "mode: guarded", "mode: readonly", 1))
+		}, api.CodeDenied},
+		"consent is taken back while it is admitted": {func(_ *testing.T, g gate, set func(api.Principal, api.Tier)) {
+			g.overtake(func() { set("local:ann", api.Observe) })
+		}, api.CodeDenied},
+		"consent is lowered while it is admitted": {func(_ *testing.T, g gate, set func(api.Principal, api.Tier)) {
+			g.overtake(func() { set("local:ann", api.Reversible) })
+		}, api.CodeUnavailable}, // and the next try goes
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRunGate(t)
+			set := g.operators(t)
+			set("local:ann", api.Stateful)
+			o := g.order(t, "d-task")
+			o.Request.Subagent = "change"
+			c.change(t, g, set)
+			d, err := g.Fire(t.Context(), ann, o)
+			if c.code == "" {
+				if err != nil || d.State != api.EventAccepted {
+					t.Errorf("%+v, %v", d, err)
+				}
+				return
+			}
+			if api.CodeOf(err) != c.code || g.started(t) {
+				t.Errorf("%v", err)
+			}
+			if c.code == api.CodeUnavailable {
+				if d := g.fire(t, o); g.manifestOf(t, d).Ceiling != api.Reversible {
+					t.Errorf("%+v", d)
+				}
+				return
+			}
+			list, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchDenied})
+			if err != nil || len(list) != 1 || list[0].Entry.Run != "r-1" || list[0].Entry.Task != "t-1" || list[0].Entry.Dispatch != "d-task" {
+				t.Errorf("%+v, %v", list, err)
+			}
+		})
+	}
+}
+
+// A session that bound itself lower stays so bound in what its run brings about.
+//
+// proves R-T5
+func TestAnOrderGoesNoFurtherThanTheSessionThatSubmittedIt(t *testing.T) {
+	g := newRunGate(t)
+	g.operators(t)("local:ann", api.Irreversible)
+	o := g.order(t, "d-task")
+	o.Request.Subagent = "change"
+	if _, err := g.Fire(t.Context(), Caller{Principal: "local:ann", Ceiling: api.Observe}, o); api.CodeOf(err) != api.CodeDenied {
+		t.Errorf("%v", err)
+	}
+	g.fire(t, o) // the control
+}
+
+func TestAnOrderThatLeavesSomethingOpenIsRefused(t *testing.T) {
+	g := newRunGate(t)
+	patch := Need{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}
+	for name, change := range map[string]func(*Order){
+		"no id":            func(o *Order) { o.Request.DispatchID = "" },
+		"no run":           func(o *Order) { o.Run = "" },
+		"no task":          func(o *Order) { o.Task = "" },
+		"no revision":      func(o *Order) { o.Revision = "" },
+		"no lease":         func(o *Order) { o.Fence = 0 },
+		"a branch":         func(o *Order) { o.Request.Source = &api.SourceRequest{Name: "repo", Commit: "main"} },
+		"an abbreviation":  func(o *Order) { o.Request.Source = &api.SourceRequest{Name: "repo", Commit: "0123456789"} },
+		"a name twice":     func(o *Order) { o.Needs = []Need{patch, patch} },
+		"a name of a path": func(o *Order) { o.Needs = []Need{{Name: "../a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}} },
+		"the worker's own": func(o *Order) {
+			o.Needs = []Need{{Name: api.InputFile, Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}}
+		},
+		"of an unknown kind":   func(o *Order) { o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: "log"}} },
+		"an output of no path": func(o *Order) { o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedOutput}} },
+		"a patch with a path": func(o *Order) {
+			o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch, Path: "x"}}
+		},
+	} {
+		o := g.order(t, "d-task")
+		change(&o)
+		if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A request has no member for what makes an order: who asks through the API
+// says nothing of runs, leases and needs. The control is one without them.
+//
+// proves R-B7
+func TestARequestCannotSayThatItIsATasks(t *testing.T) {
+	for name := range reflect.TypeFor[api.DispatchRequest]().Fields() {
+		for _, word := range []string{"run", "task", "fence", "need", "revision"} {
+			if strings.Contains(strings.ToLower(name.Name), word) {
+				t.Errorf("a request has the member %s", name.Name)
+			}
+		}
+	}
+	for text, ok := range map[string]bool{
+		`{"subagent":"edit"}`:                      true,
+		`{"subagent":"edit","run":"r-1"}`:          false,
+		`{"subagent":"edit","task":"t-1"}`:         false,
+		`{"subagent":"edit","fence":1}`:            false,
+		`{"subagent":"edit","needs":[]}`:           false,
+		`{"subagent":"edit","revision":"sha256:"}`: false,
+	} {
+		var r api.DispatchRequest
+		if err := canon.Decode([]byte(text), &r); (err == nil) != ok {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// A service that was killed between the entry that admits an order and its
+// worker begins it at its next start, with everything that it takes over.
+//
+// proves R-O6
+func TestAnOrderThatWasNeverBegunIsBegunAfterARestart(t *testing.T) {
+	g := newRunGate(t)
+	o := g.order(t, "d-task")
+	o.Needs = []Need{g.upstream(t, "d-up", "up", record.NeedOutput, "x.txt", "content\n")}
+	g.stop() // nothing is begun from here on, as when the service is killed
+	d := g.fire(t, o)
+	if g.started(t) {
+		t.Fatal("it was begun")
+	}
+	next := newService(t.Context(), g.cfg)
+	t.Cleanup(func() { _ = next.Close() })
+	r, _, err := next.row(t.Context(), d.ID)
+	if err != nil || r.record.State != api.EventAccepted {
+		t.Fatalf("%+v, %v", r.record, err)
+	}
+	job, _, err := next.unfired(t.Context(), r)
+	if err != nil || job == nil || job.Files[record.WorkNeed+"a"] == nil || !strings.HasPrefix(job.Dir, filepath.Join(g.cfg.Dirs.State, "dispatches")) {
+		t.Fatalf("%+v, %v", job, err)
+	}
+	if err := next.recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next.work.Wait()
+	if !g.started(t) {
+		t.Error("it was not begun")
+	}
+	kinds := g.kinds(t)
+	if n := len(slices.DeleteFunc(kinds, func(k record.Kind) bool { return k != record.KindDispatchAccepted })); n != 1 {
+		t.Errorf("it was admitted %d times", n)
+	}
+}
+
+// put makes a finished dispatch of a task.
+func (g gate) put(t *testing.T, d api.Dispatch) {
+	t.Helper()
+	r := row{record: d, request: api.DigestOf([]byte(d.ID))}
+	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return insert(tx, r) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// upstream makes a finished dispatch of ann's that left content as its patch,
+// as an output of that path, or as its structured result, and returns what
+// takes it over as "a".
+func (g gate) upstream(t *testing.T, id api.DispatchID, task api.TaskID, kind, path, content string) Need {
+	t.Helper()
+	d, err := g.cfg.Blobs.Put(t.Context(), []byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := testRow(id).record
+	r.State, r.Run, r.Task, r.Input = api.EventFinished, "r-1", task, d
+	r.EndedAt = &r.AcceptedAt
+	a := api.Artifact{Path: path, Size: int64(len(content)), Digest: d}
+	r.Outcome = &api.ResultSummary{Captured: true}
+	switch kind {
+	case record.NeedPatch:
+		r.Outcome.Patch = &a
+	case record.NeedOutput:
+		r.Outcome.Outputs = []api.Artifact{a}
+	case record.NeedResult:
+		a.Path = resultOutput
+		r.Outcome.Outputs, r.Outcome.Value = []api.Artifact{a}, []byte(content)
+	}
+	g.put(t, r)
+	return Need{Name: "a", Task: task, Dispatch: id, Kind: kind, Path: path}
+}
