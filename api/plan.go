@@ -17,6 +17,9 @@ type RunID string
 
 var runIDPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$`)
 
+// RunIDPattern is the form of an id, as a regular expression.
+func RunIDPattern() string { return runIDPattern.String() }
+
 // ParseRunID checks the form of an id.
 func ParseRunID(s string) (RunID, error) {
 	if !runIDPattern.MatchString(s) {
@@ -42,6 +45,9 @@ func NewRunID(now time.Time) RunID {
 type TaskID string
 
 var taskIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$`)
+
+// TaskIDPattern is the form of an id, as a regular expression.
+func TaskIDPattern() string { return taskIDPattern.String() }
 
 // ParseTaskID checks the form of an id.
 func ParseTaskID(s string) (TaskID, error) {

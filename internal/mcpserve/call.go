@@ -43,15 +43,16 @@ func add[In, Out any](b *builder, a about, f func(context.Context, *call, In) (O
 		b.errs = append(b.errs, fmt.Errorf("tool %s: %w", a.name, err))
 		return
 	}
+	shown, shownErr := shownSchema[In](in)
 	resolved, err := in.Resolve(nil)
-	if err != nil {
+	if err = errors.Join(err, shownErr); err != nil {
 		b.errs = append(b.errs, fmt.Errorf("tool %s: %w", a.name, err))
 		return
 	}
 	b.tools = append(b.tools, tool{
 		definition: &mcp.Tool{
 			Name: a.name, Title: a.title, Description: a.description, Annotations: a.hints.annotations(a.title),
-			InputSchema: in, OutputSchema: out,
+			InputSchema: shown, OutputSchema: out,
 		},
 		run: func(ctx context.Context, c *call, arguments json.RawMessage) (any, error) {
 			v, err := decodeArguments[In](arguments, resolved)

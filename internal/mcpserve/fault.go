@@ -22,7 +22,7 @@ func advice() map[api.Code]string {
 		api.CodeInvalid:          "mend the arguments and call again",
 		api.CodeDenied:           "retrying is useless; use only what " + toolSubagents + " shows you, or ask a human to change the grants or your ceiling",
 		api.CodeNotFound:         "retrying is useless; use only ids that " + toolDispatch + " or " + toolSubmit + " returned to you",
-		api.CodeConflict:         "retrying the same call is useless; look at the present state with " + toolDescribe,
+		api.CodeConflict:         "retrying the same call is useless; look at the present state with " + toolDescribe + ", of a run with " + toolStatus,
 		api.CodeUnauthenticated:  "retrying is useless; ask a human for a token that is in force: bailiwick token create",
 		api.CodeTooLarge:         "make the request smaller",
 		api.CodeIntegrity:        "retrying is useless; tell a human to run: bailiwick doctor",

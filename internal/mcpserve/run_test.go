@@ -1,36 +1,147 @@
 package mcpserve
 
 import (
+	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // The id of a run is a name and no way to another call of the service.
 func TestARunIDIsNoPath(t *testing.T) {
-	server := newStandIn(t).server(t)
-	c := &call{who: server.callerOf("")}
-	for id, want := range map[string]api.Code{
-		"r-1": api.CodeNotFound, "A_b-9": api.CodeNotFound, // the stand-in has none
-		"": api.CodeInvalid, ".": api.CodeInvalid, "..": api.CodeInvalid, "a/b": api.CodeInvalid, "a?b": api.CodeInvalid, "a\x00": api.CodeInvalid,
-		"\u017f": api.CodeInvalid, strings.Repeat("r", maxRunID+1): api.CodeInvalid,
-	} {
-		if _, err := server.status(t.Context(), c, runInput{RunID: id}); codeOf(err) != want {
-			t.Errorf("status of %q: %v", id, err)
+	for _, id := range []string{".", "..", "a/b", "a?b", "a%2fb", "A", "\u017f", "-a", strings.Repeat("r", 65)} {
+		quoted, _ := json.Marshal(id)
+		for tool, text := range map[string]string{
+			"status": refusalOfArguments[statusInput](t, `{"runId":`+string(quoted)+`}`),
+			"watch":  refusalOfArguments[watchInput](t, `{"runId":`+string(quoted)+`}`),
+			"submit": refusalOfArguments[submitInput](t, `{"plan":{},"runId":`+string(quoted)+`}`),
+		} {
+			if !strings.Contains(text, "runId: pattern: ") {
+				t.Errorf("%s of %q: %s", tool, id, text)
+			}
 		}
-		if _, err := server.watch(t.Context(), c, watchInput{RunID: id}); codeOf(err) != want {
-			t.Errorf("watch of %q: %v", id, err)
-		}
-		if _, err := server.submit(t.Context(), c, submitInput{Plan: object("{}"), RunID: id}); (codeOf(err) == api.CodeInvalid) != (want == api.CodeInvalid && id != "") {
-			t.Errorf("submit of %q: %v", id, err)
+	}
+	schema, err := inputSchema[statusInput]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"r-1", "a", strings.Repeat("r", 64)} {
+		if in, err := decodeArguments[statusInput](json.RawMessage(`{"runId":"`+id+`"}`), resolved); err != nil || string(in.RunID) != id {
+			t.Errorf("positive control: %q: %v", id, err)
 		}
 	}
 }
 
-func codeOf(err error) api.Code {
-	if invalid, ok := err.(*invalidInput); ok { //nolint:errorlint // as the tools return it
-		return invalid.err.Code
+// A model is shown the schema of a plan, and a plan that is not like it is
+// handed in all the same: the service says all that is wrong with it.
+//
+// proves R-O2
+func TestTheSchemaOfAPlanIsShownAndNotEnforcedHere(t *testing.T) {
+	for _, tool := range frozen(t).tools {
+		if tool.definition.Name != toolSubmit {
+			continue
+		}
+		b, err := json.Marshal(tool.definition.InputSchema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown struct{ Properties map[string]map[string]any }
+		if err := json.Unmarshal(b, &shown); err != nil {
+			t.Fatal(err)
+		}
+		var want map[string]any
+		if err := json.Unmarshal(api.PlanSchema(), &want); err != nil {
+			t.Fatal(err)
+		}
+		delete(want, "$schema")
+		got, _ := json.Marshal(shown.Properties["plan"])
+		wanted, _ := json.Marshal(want)
+		if string(got) != string(wanted) {
+			t.Errorf("what is shown of a plan is\n%s\nand not\n%s", got, wanted)
+		}
 	}
-	return api.CodeOf(err)
+	checked, err := inputSchema[submitInput]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := checked.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := `{"tasks":7,"what":[]}`
+	in, err := decodeArguments[submitInput](json.RawMessage(`{"plan":`+plan+`}`), resolved)
+	if err != nil || string(in.Plan) != plan {
+		t.Errorf("%s, %v", in.Plan, err)
+	}
+	// The control: by its own schema it is wrong.
+	shown, err := shownSchema[submitInput](checked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strict, err := shown.Resolve(&jsonschema.ResolveOptions{}); err != nil || strict.Validate(map[string]any{"plan": map[string]any{"tasks": 7.0}}) == nil {
+		t.Errorf("positive control: the schema that is shown takes anything, %v", err)
+	}
+}
+
+// Every mistake of a plan reaches the model, each with its path.
+//
+// proves R-O2
+func TestAModelReadsEveryMistakeOfAPlan(t *testing.T) {
+	e := api.Errorf(api.CodeInvalid, "plan: 2 problems")
+	e.Problems = []api.Problem{{Path: "$.tasks[0].id", Message: "missing"}, {Path: "$.tasks[1].needs.a", Message: "no such task"}}
+	result, err := frozen(t).failed(t.Context(), toolSubmit, e)
+	if err != nil || !result.IsError {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	text, _ := json.Marshal(result)
+	for _, p := range e.Problems {
+		if n := strings.Count(string(text), p.Path); n != 2 { // as text and as structure
+			t.Errorf("%s is there %d times: %s", p.Path, n, text)
+		}
+	}
+}
+
+// However much happened, an answer has so much of it, and its cursor leads to
+// the rest.
+func TestAPageOfEventsEndsWhereItsCursorSays(t *testing.T) {
+	all := api.RunEvents{Next: "999", Done: true}
+	for i := range 999 {
+		all.Events = append(all.Events, api.RunEvent{Seq: uint64(i + 1), Text: strings.Repeat("x", i)})
+	}
+	var seen []uint64
+	for rounds := 0; len(all.Events) > 0; rounds++ {
+		page := eventPage(all)
+		if b, err := json.Marshal(page); err != nil || len(b) > 3*runPageMax || len(page.Events) == 0 {
+			t.Fatalf("a page of %d events and %d bytes, %v", len(page.Events), len(b), err)
+		}
+		for i := range page.Events {
+			seen = append(seen, page.Events[i].Seq)
+		}
+		all.Events = all.Events[len(page.Events):]
+		if want := strconv.Itoa(len(seen)); page.Next != want || page.Done != (len(all.Events) == 0) {
+			t.Fatalf("after %d events: next %s, done %v", len(seen), page.Next, page.Done)
+		}
+	}
+	if len(seen) != 999 {
+		t.Errorf("%d events were seen", len(seen))
+	}
+	if page := eventPage(api.RunEvents{}); page.Events == nil {
+		t.Error("no events are null")
+	}
+}
+
+// A task shows some of what it depends on, and how many more there are.
+func TestALongTaskIsShownInShort(t *testing.T) {
+	task := taskOf(&api.RunTask{Task: "a", After: make([]api.TaskID, 9999), Message: strings.Repeat("x", 9999)})
+	if b, err := json.Marshal(task); err != nil || len(b) > 2000 || len(task.After)+task.MoreAfter != 9999 {
+		t.Errorf("%d bytes, %d and %d more, %v", len(b), len(task.After), task.MoreAfter, err)
+	}
 }

@@ -39,6 +39,8 @@ func schemaOptions() *jsonschema.ForOptions {
 		reflect.TypeFor[api.Tier]():        {Type: "string", Enum: tiers},
 		reflect.TypeFor[api.Event]():       {Type: "string", Enum: enumOf(api.Events())},
 		reflect.TypeFor[view]():            {Type: "string", Enum: enumOf(views())},
+		reflect.TypeFor[api.RunState]():    {Type: "string", Enum: enumOf(api.RunStates())},
+		reflect.TypeFor[api.TaskState]():   {Type: "string", Enum: enumOf(api.TaskStates())},
 		reflect.TypeFor[api.Reason]():      {Type: "string", Enum: enumOf(api.Reasons())},
 		reflect.TypeFor[time.Time]():       {Type: "string", Format: "date-time"},
 	}}
@@ -58,6 +60,7 @@ func inputSchema[In any]() (*jsonschema.Schema, error) {
 	// So that a refusal says which member it is about.
 	options.TypeSchemas[reflect.TypeFor[api.Name]()] = &jsonschema.Schema{Type: "string", Pattern: api.NamePattern()}
 	options.TypeSchemas[reflect.TypeFor[api.DispatchID]()] = &jsonschema.Schema{Type: "string", Pattern: api.DispatchIDPattern()}
+	options.TypeSchemas[reflect.TypeFor[api.RunID]()] = &jsonschema.Schema{Type: "string", Pattern: api.RunIDPattern()}
 	s, err := jsonschema.For[In](options)
 	if err != nil {
 		return nil, err
@@ -125,4 +128,29 @@ func bound(s *jsonschema.Schema, v any) {
 			p.Maximum = &span.high
 		}
 	}
+}
+
+// shower is an input of which more is shown than is checked here: the service
+// checks it, and then says all that is wrong with it at once.
+type shower interface {
+	shown() map[string]json.RawMessage
+}
+
+// shownSchema is what clients are shown of an input.
+func shownSchema[In any](checked *jsonschema.Schema) (*jsonschema.Schema, error) {
+	var zero In
+	more, ok := any(zero).(shower)
+	if !ok {
+		return checked, nil
+	}
+	s := checked.CloneSchemas()
+	for name, text := range more.shown() {
+		var p jsonschema.Schema
+		if err := json.Unmarshal(text, &p); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		p.Schema = "" // that of the whole
+		s.Properties[name] = &p
+	}
+	return s, nil
 }

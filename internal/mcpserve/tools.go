@@ -67,17 +67,22 @@ func (s *Server) nine() ([]tool, error) {
 	}, s.envs)
 	add(&b, about{
 		name: toolSubmit, title: "Submit a plan",
-		description: `Hand a plan (tasks with dependencies) to the orchestrator, which runs it. It returns the runId and the tasks, or every mistake of the plan with its path. With a runId of your choice the same plan again is not run twice. A service that runs without an orchestrator answers not_configured: use bailiwick_dispatch.`,
-		hints:       hints{destructive: true, openWorld: true},
+		description: `Hand a plan to the orchestrator, which runs its tasks: each is a dispatch of a subagent of bailiwick_subagents_list, after those that it depends on, under its locks, tried again as it says. ` +
+			`It returns the run, which goes on whether or not you watch it, or every mistake of the plan with its path: mend them all and submit again. Any task that you may not dispatch refuses the whole plan. ` +
+			`The same plan again with the same runId, or the same id in the plan, is not run twice. ` +
+			`A service that runs without an orchestrator answers not_configured: use bailiwick_dispatch.`,
+		hints: hints{destructive: true, openWorld: true},
 	}, s.submit)
 	add(&b, about{
 		name: toolStatus, title: "Status of a run",
-		description: `Show the tasks of one of your runs with state, reason and dispatches. A service that runs without an orchestrator answers not_configured.`,
-		hints:       hints{readOnly: true},
+		description: `Show how one of your runs stands, and its tasks in the order of the plan, each with state, reason and dispatchId, which bailiwick_dispatch_describe reads. Tasks come in pages: pass next as after. ` +
+			`Runs are running, waiting, paused, done, failed, cancelled; tasks are pending, ready, running, waiting, done, failed, skipped, cancelled, denied. ` +
+			`A service that runs without an orchestrator answers not_configured.`,
+		hints: hints{readOnly: true},
 	}, s.status)
 	add(&b, about{
 		name: toolWatch, title: "Watch a run",
-		description: `Return what happened in one of your runs behind the cursor after, waiting up to timeoutSeconds for something to happen. Call it again with next until done is true. A service that runs without an orchestrator answers not_configured.`,
+		description: `Return what happened in one of your runs behind the cursor after, waiting up to timeoutSeconds for something to happen. Call it again with next as after until done is true. A service that runs without an orchestrator answers not_configured.`,
 		hints:       hints{readOnly: true},
 	}, s.watch)
 	return b.tools, errors.Join(b.errs...)

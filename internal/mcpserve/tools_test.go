@@ -98,7 +98,12 @@ func authority(name string, s *jsonschema.Schema) (found []string) {
 		}
 		found = append(found, authority(name+"."+p, sub)...)
 	}
-	return append(found, authority(name+"[]", s.Items)...)
+	for _, sub := range append(slices.Clone(s.OneOf), s.AdditionalProperties, s.Items) {
+		if sub != nil && sub.Not == nil {
+			found = append(found, authority(name+"[]", sub)...)
+		}
+	}
+	return found
 }
 
 // No input has a member for what would be authority, at any depth, and each is
@@ -115,13 +120,14 @@ func TestNoInputHasRoomForAuthority(t *testing.T) {
 		Source struct {
 			Repo string `json:"repo"`
 		} `json:"source"`
-		Images []struct{ Image string } `json:"images"`
+		Images []struct{ Image string }           `json:"images"`
+		Needs  map[string]struct{ Secret string } `json:"needs"`
 	}]()
 	if err != nil {
 		t.Fatal(err)
 	}
 	planted.AdditionalProperties = nil
-	if found := authority("planted", planted); len(found) != 3 {
+	if found := authority("planted", planted); len(found) != 4 {
 		t.Errorf("the control does not hold: it finds %q", found)
 	}
 }
