@@ -137,6 +137,7 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 		counts = []string{"none"}
 	}
 	t.row("dispatches", "%s", strings.Join(counts, ", "))
+	t.printRuns(s.Orchestrator)
 	t.row("isolation", "%s", strings.Join(s.Isolation, "\n"))
 	t.printDisk(s.Disk, s.DiskError)
 	t.row("socket", "%s", s.Socket)
@@ -150,6 +151,34 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 		t.row("config", "%s", s.ConfigFile)
 	}
 	t.row("state", "%s", s.StateDir)
+}
+
+// printRuns says how runs are, and how full their queues.
+func (t *tree) printRuns(s *api.OrchestratorStatus) {
+	switch {
+	case s == nil:
+		t.row("runs", "no orchestrator; to have one: bailiwick up --orchestrator")
+		return
+	case s.Error != "":
+		t.row("runs", "STAND STILL until the service is restarted: %s", s.Error)
+		return
+	}
+	counts := []string{fmt.Sprintf("%d open", s.OpenRuns)}
+	for _, state := range api.TaskStates() {
+		if n := s.Tasks[state]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d tasks %s", n, state))
+		}
+	}
+	t.row("runs", "%s", strings.Join(counts, ", "))
+	var queues []string
+	for _, q := range s.Queues {
+		text := fmt.Sprintf("%s: %d of %d running, %d ready", q.Name, q.Running, q.Slots, q.Ready)
+		if q.PausedBy != "" {
+			text += ", PAUSED by " + string(q.PausedBy)
+		}
+		queues = append(queues, text)
+	}
+	t.row("queues", "%s", strings.Join(queues, "\n"))
 }
 
 func lastsText(o api.OneShot) string {

@@ -29,6 +29,8 @@ type settings struct {
 	Tracing   tracingSettings
 	Retention retentionSettings
 	OAuth     oauthSettings
+
+	Orchestrator orchestratorSettings
 }
 
 type logSettings struct {
@@ -54,6 +56,8 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"tracing":   r.tracing,
 		"retention": r.retention,
 		"oauth":     r.oauth,
+
+		"orchestrator": r.orchestrator,
 	}
 }
 

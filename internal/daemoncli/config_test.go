@@ -1,11 +1,14 @@
 package daemoncli
 
 import (
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -75,11 +78,73 @@ func TestAWrongConfigurationIsRefusedWhereItIsWrong(t *testing.T) {
 		oauthOf("https://idp.example", "https://idp.example:0/jwks"):      "the port is none",
 		oauthOf("https://idp.example", "https://127.0.0.1:0/jwks"):        "the port is none",
 		spansTo("http://127.0.0.1@evil.test:80"):                          "not of the form",
+		"version: 1\norchestrator:\n":                                     "orchestrator: want a mapping of keys to values, got nothing",
+		"version: 1\norchestrator: true\n":                                "orchestrator: want a mapping",
+		"version: 1\norchestrator: {queue: {}}\n":                         `orchestrator: unknown key "queue"; did you mean "queues"?`,
+		"version: 1\norchestrator: {queues: [a]}\n":                       "orchestrator.queues: want a mapping",
+		queuesOf("a: 8"):                                                  "orchestrator.queues.a: want a mapping",
+		queuesOf("a: {slot: 8}"):                                          `orchestrator.queues.a: unknown key "slot"; did you mean "slots"?`,
+		queuesOf("a: {slots: 0}"):                                         "orchestrator.queues.a.slots: want a positive whole number",
+		queuesOf("a: {slots: 10001}"):                                     "orchestrator.queues.a.slots: 10001 is too many: at most 10000",
+		queuesOf("A: {slots: 1}"):                                         `orchestrator.queues: name "A"`,
+		queuesOf("a: {slots: 1}, a: {slots: 2}"):                          "is there twice",
+		queuesOf(manyQueues(maxQueues + 1)):                               "orchestrator.queues: 65 of them, more than 64",
 	} {
 		_, err := parseSettings("service.yaml", []byte(content))
 		if err == nil || api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: err = %v\nwant %s", content, err, want)
 		}
+	}
+}
+
+func queuesOf(s string) string { return "version: 1\norchestrator: {queues: {" + s + "}}\n" }
+
+func manyQueues(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("q%d: {slots: %d}", i, i+1))
+	}
+	return strings.Join(all, ", ")
+}
+
+// The section is what turns runs on, but for a service that ends when it is
+// idle, and says how many tasks of a queue run at once. There is always one.
+//
+// proves R-O3
+func TestTheSectionTurnsRunsOn(t *testing.T) {
+	for content, want := range map[string]orchestratorSettings{
+		"version: 1\n":                   {},
+		"version: 1\norchestrator: {}\n": {On: true},
+		queuesOf(""):                     {On: true},
+		queuesOf("wide: {slots: 10000}, default: {}"): {On: true, Queues: map[api.Name]int{"wide": 10_000, "default": 8}},
+		queuesOf("default: {slots: 1}"):               {On: true, Queues: map[api.Name]int{"default": 1}},
+	} {
+		s, err := parseSettings("service.yaml", []byte(content))
+		if err != nil || s.Orchestrator.On != want.On || !maps.Equal(s.Orchestrator.Queues, want.Queues) {
+			t.Errorf("%q: %+v, %v", content, s.Orchestrator, err)
+		}
+		if n := s.Orchestrator.all()[api.DefaultQueue]; n != 1 && n != 8 {
+			t.Errorf("%q: the default queue has %d slots", content, n)
+		}
+		for _, c := range []struct {
+			tree  tree
+			wants bool
+		}{
+			{tree{}, want.On},
+			{tree{orchestrator: true}, true},
+			{tree{idle: time.Second}, false},
+		} {
+			if got := c.tree.wantsRuns(s); got != c.wants {
+				t.Errorf("%q: with the flag %v and idle %s: %v", content, c.tree.orchestrator, c.tree.idle, got)
+			}
+		}
+	}
+	if s, err := parseSettings("service.yaml", []byte(queuesOf(manyQueues(maxQueues)))); err != nil || len(s.Orchestrator.Queues) != maxQueues {
+		t.Errorf("%d queues: %v", maxQueues, err)
+	}
+	both := tree{orchestrator: true, idle: time.Second}
+	if err := both.checkRuns(); api.CodeOf(err) != api.CodeInvalid {
+		t.Errorf("--orchestrator with --idle: %v", err)
 	}
 }
 
@@ -153,6 +218,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add(metricsAt("127.0.0.1:0"))
 	f.Add(metricsAt("unix:/a"))
 	f.Add(spansTo("http://[::1]:4318"))
+	f.Add(queuesOf("a: {slots: 7}, default: {}"))
 	f.Fuzz(func(t *testing.T, content string) {
 		s, err := parseSettings("f", []byte(content))
 		if err != nil {
@@ -161,6 +227,11 @@ func FuzzSettings(f *testing.F) {
 		for _, a := range []string{s.Metrics.Listen.String(), s.Tracing.OTLP.String()} {
 			if a != "" && !strings.HasPrefix(a, "127.") && !strings.HasPrefix(a, "[::1]:") && !strings.HasPrefix(a, "unix:/") {
 				t.Errorf("%q was taken for a place on this machine", a)
+			}
+		}
+		for name, slots := range s.Orchestrator.all() {
+			if _, err := api.ParseName(string(name)); err != nil || slots < 1 || slots > maxSlots {
+				t.Errorf("queue %q has %d slots", name, slots)
 			}
 		}
 	})

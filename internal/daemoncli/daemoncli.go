@@ -33,10 +33,11 @@ type Config struct {
 
 type tree struct {
 	Config
-	socket string
-	config string
-	idle   time.Duration // end when nobody has been there for so long; 0: last
-	join   bool          // where another service has the state, wait until it answers
+	socket       string
+	config       string
+	idle         time.Duration // end when nobody has been there for so long; 0: last
+	orchestrator bool          // run plans
+	join         bool          // where another service has the state, wait until it answers
 }
 
 // Run executes one command line and returns the exit status.

@@ -43,6 +43,7 @@ func (t *tree) doctor(ctx context.Context) error {
 	checks := jailChecks(jail.Probe(ctx))
 	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.stateCheck(), t.configCheck(), t.trustCheck())
 	checks = append(checks, metricsCheck(t.settings())...)
+	checks = append(checks, runsCheck(t.settings())...)
 	checks = append(checks, t.issuerCheck(ctx)...)
 	checks = append(checks, t.modeCheck(ctx)...)
 	bad := false

@@ -62,7 +62,11 @@ func (s *service) needs(ctx context.Context) (list []need, revision uint64) {
 	if executable != nil {
 		executable = fmt.Errorf("%s: %w", worker, executable)
 	}
-	return []need{{"store", s.store.Poisoned()}, {"catalog", err}, {"worker", executable}}, revision
+	list = []need{{"store", s.store.Poisoned()}, {"catalog", err}, {"worker", executable}}
+	if s.runs != nil {
+		list = append(list, need{"orchestrator", s.runs.Err()})
+	}
+	return list, revision
 }
 
 // notReady says what is wrong, in words; empty when nothing is.
@@ -84,6 +88,7 @@ func (s *service) state(ctx context.Context) telemetry.State {
 	for _, n := range list {
 		st.Checks = append(st.Checks, telemetry.Check{Name: n.name, OK: n.err == nil})
 	}
+	st.Queues = s.queueState(ctx)
 	var disk unix.Statfs_t
 	if err := unix.Statfs(s.t.Dirs.State, &disk); err == nil {
 		st.Free, st.Size = disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize) //nolint:gosec // G115: the size of a block

@@ -25,6 +25,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -43,6 +44,7 @@ func (t *tree) serveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.ending(t.serve(cmd.Context())) },
 	}
 	t.idleFlag(cmd)
+	t.runsFlag(cmd)
 	cmd.Flags().BoolVar(&t.join, "join", false, "where another service has the state, wait until it answers; speak JSON")
 	_ = cmd.Flags().MarkHidden("join") // for start
 	return cmd
@@ -63,6 +65,8 @@ type service struct {
 	registry  *operator.Registry
 	issuer    *oauth.Verifier // nil: only our tokens count
 	dispatch  *dispatch.Service
+	relay     *relay
+	runs      *orchestrator.Orchestrator // nil: there is none
 	retain    *retain.Keeper
 	telemetry *telemetry.Telemetry
 	metrics   telemetry.Address // where they are served; none: they are not
@@ -72,6 +76,9 @@ type service struct {
 func (t *tree) serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if err := t.checkRuns(); err != nil {
+		return err
+	}
 	set, err := t.settings()
 	if err != nil {
 		return err
@@ -96,7 +103,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Runs: s.asked(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -144,7 +151,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
 		return err
 	}
-	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration()}}
+	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration()}}
 	if s.store, err = s.t.own(ctx, cfg); err != nil {
 		return err
 	}
@@ -178,11 +185,15 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.registry, err = operator.Open(ctx, operator.Config{Root: dirs.OperatorRoot(), Service: key.KeyID(), Store: s.store, Ledger: s.ledger, Now: s.t.Now}); err != nil {
 		return err
 	}
+	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
-		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: me, Registry: s.registry, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: me, Registry: s.registry, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
 		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.orchestrate(ctx); err != nil {
 		return err
 	}
 	return s.keep(ctx)
@@ -227,6 +238,9 @@ func (s *service) close() error {
 	if s.retain != nil {
 		errs = append(errs, s.retain.Close())
 	}
+	if s.runs != nil {
+		errs = append(errs, s.runs.Close())
+	}
 	if s.dispatch != nil {
 		errs = append(errs, s.dispatch.Close())
 	}
@@ -254,6 +268,9 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 		return st, nil //nolint:nilerr // that is the answer
 	}
 	var err error
+	if st.Orchestrator, err = s.runStatus(ctx); err != nil {
+		return st, err
+	}
 	if st.Disk, err = s.retain.Use(ctx); err != nil {
 		st.DiskError = err.Error()
 	}

@@ -28,11 +28,20 @@ func (t *tree) startCommand() *cobra.Command {
 With --idle it is a one-shot service, which ends when no request and no worker
 has been there for so long. One that runs already is as good, and its socket
 is printed. Without --idle the service lasts; a one-shot one that runs already
-is made to last, and another lasting one is an error.`,
+is made to last, and another lasting one is an error.
+
+With --orchestrator, or the section orchestrator in the configuration, the
+service runs plans. One that runs already without is ended for that, and
+another is started with its settings; workers go on meanwhile.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.start(cmd.Context()) },
 	}
 	t.idleFlag(cmd)
+	t.runsFlag(cmd)
 	return cmd
+}
+
+func (t *tree) runsFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&t.orchestrator, "orchestrator", false, "run plans, too (default: as the configuration says)")
 }
 
 func (t *tree) idleFlag(cmd *cobra.Command) {
@@ -47,6 +56,9 @@ const startTries = 8
 func (t *tree) start(ctx context.Context) error {
 	if t.idle < 0 {
 		return api.Errorf(api.CodeInvalid, "--idle %s: want a positive time", t.idle)
+	}
+	if err := t.checkRuns(); err != nil {
+		return err
 	}
 	if err := t.ownState(); err != nil {
 		return err
@@ -79,6 +91,11 @@ func (t *tree) keep(ctx context.Context, socket string) error {
 	if err != nil {
 		return err
 	}
+	if s.Orchestrator == nil {
+		if set, err := t.settings(); err != nil || t.wantsRuns(set) {
+			return t.replace(ctx, conn, s, err)
+		}
+	}
 	if s.OneShot == nil {
 		return api.Errorf(api.CodeConflict, "the service did not start:\n%w", &store.OwnedError{Dir: t.Dirs.Store(), PID: s.PID}).WithHint("it answers at %s; see: bailiwick status", socket)
 	}
@@ -91,6 +108,47 @@ func (t *tree) keep(ctx context.Context, socket string) error {
 	}
 	fmt.Fprintf(t.Stderr, "the one-shot service that runs as process %d, listening on %s, lasts from now on; its messages are in %s\n", s.PID, s.Socket, t.logPath())
 	return nil
+}
+
+// replace ends a service that runs no plans, so that one with its settings that
+// does can take its place. The error is service_unavailable when it has ended.
+func (t *tree) replace(ctx context.Context, conn *client.Conn, s api.ServiceStatus, err error) error {
+	if err != nil {
+		return err
+	}
+	if t.socket != "" && t.socket != s.Socket || t.config != "" && t.config != s.ConfigFile {
+		return api.Errorf(api.CodeConflict, "the service did not start:\na service that runs no plans runs as process %d, listening on %s", s.PID, s.Socket).
+			WithHint("to begin one with other settings, first: bailiwick down")
+	}
+	t.socket = s.Socket
+	if s.ConfigFile != t.Dirs.ServiceConfig() {
+		t.config = s.ConfigFile
+	}
+	if err := conn.Operator().Stop(ctx); err != nil {
+		return err
+	}
+	if err := awaitEnd(ctx, t.Dirs.Address()); err != nil {
+		return err
+	}
+	return api.Errorf(api.CodeUnavailable, "the service that ran no plans, process %d, has ended", s.PID)
+}
+
+// endTries is how often stopTime passes before a service that does not end is
+// an error.
+const endTries = 6
+
+// awaitEnd returns when the service has done the last thing that it does.
+func awaitEnd(ctx context.Context, path string) (err error) {
+	for range endTries {
+		var a *address
+		if a, err = claimAddress(ctx, path); err == nil {
+			return a.f.Close()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return api.Errorf(api.CodeNotFinished, "the service was asked to stop and has not ended: %w", err).WithHint("see its messages in service.log of the state directory")
 }
 
 func (t *tree) logPath() string { return filepath.Join(t.Dirs.State, "service.log") }
@@ -140,6 +198,9 @@ func (t *tree) serveArgs() []string {
 	args := []string{"serve", "--join"}
 	if t.idle > 0 {
 		args = append(args, "--idle", t.idle.String())
+	}
+	if t.orchestrator {
+		args = append(args, "--orchestrator")
 	}
 	if t.socket != "" {
 		args = append(args, "--socket", t.socket)

@@ -1,0 +1,210 @@
+package daemoncli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/server"
+	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
+)
+
+// The bounds of the section. Each queue is some series of metrics.
+const (
+	maxQueues = 64
+	maxSlots  = 10_000
+)
+
+// orchestratorSettings are whether there is an orchestrator, and its queues.
+type orchestratorSettings struct {
+	On     bool             // the section is there
+	Queues map[api.Name]int // slots; orchestrator.DefaultSlots for one that names none
+}
+
+// all returns the queues with the one that always is.
+func (s orchestratorSettings) all() map[api.Name]int {
+	all := map[api.Name]int{api.DefaultQueue: orchestrator.DefaultSlots}
+	maps.Copy(all, s.Queues)
+	return all
+}
+
+func (s orchestratorSettings) String() string {
+	var words []string
+	all := s.all()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		words = append(words, fmt.Sprintf("%s (%d at once)", name, all[name]))
+	}
+	return strings.Join(words, ", ")
+}
+
+func (r *settingsReader) orchestrator(n *yaml.Node) {
+	r.s.Orchestrator.On = true
+	r.Fields(n, "orchestrator", map[string]func(*yaml.Node){"queues": r.queues})
+}
+
+func (r *settingsReader) queues(n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		r.Fields(n, "orchestrator.queues", nil) // it says what it wants
+		return
+	}
+	if len(n.Content)/2 > maxQueues {
+		r.At(n, "orchestrator.queues: %d of them, more than %d", len(n.Content)/2, maxQueues)
+		return
+	}
+	seen := map[string]*yaml.Node{}
+	r.s.Orchestrator.Queues = map[api.Name]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if !r.Key(key, "orchestrator.queues", seen) {
+			continue
+		}
+		if name := r.Name(key, "orchestrator.queues"); name != "" {
+			r.s.Orchestrator.Queues[name] = r.queue(value, "orchestrator.queues."+string(name))
+		}
+	}
+}
+
+func (r *settingsReader) queue(n *yaml.Node, what string) int {
+	slots := orchestrator.DefaultSlots
+	r.Fields(n, what, map[string]func(*yaml.Node){
+		"slots": func(n *yaml.Node) {
+			if slots = r.Count(n, what+".slots"); slots > maxSlots {
+				r.At(n, "%s.slots: %d is too many: at most %d", what, slots, maxSlots)
+			}
+		},
+	})
+	return slots
+}
+
+// wantsRuns reports whether the service that is started has an orchestrator. One
+// that ends when it is idle never has: runs go on while nobody asks.
+func (t *tree) wantsRuns(set settings) bool {
+	return t.idle == 0 && (t.orchestrator || set.Orchestrator.On)
+}
+
+// checkRuns refuses what contradicts itself.
+func (t *tree) checkRuns() error {
+	if t.orchestrator && t.idle != 0 {
+		return api.Errorf(api.CodeInvalid, "--orchestrator and --idle: a service that ends when it is idle runs no plans").WithHint("leave out --idle")
+	}
+	return nil
+}
+
+// relay tells of dispatches whoever wants to know. Ends that come before the
+// orchestrator is open are kept for it.
+type relay struct {
+	dispatch.Observer
+
+	mu      sync.Mutex
+	wanted  bool // guarded by mu
+	runs    *orchestrator.Orchestrator
+	waiting []api.Dispatch // guarded by mu
+}
+
+// Ended implements dispatch.Observer.
+func (r *relay) Ended(d api.Dispatch) {
+	r.Observer.Ended(d)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.runs != nil:
+		r.runs.Ended(d) // never blocks
+	case r.wanted && d.Run != "":
+		r.waiting = append(r.waiting, d)
+	}
+}
+
+// open names the orchestrator, and tells it what has ended meanwhile.
+func (r *relay) open(runs *orchestrator.Orchestrator) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs = runs
+	for _, d := range r.waiting {
+		runs.Ended(d)
+	}
+	r.waiting = nil
+}
+
+// orchestrate opens the orchestrator, where one is wanted. It stands on the
+// dispatches.
+func (s *service) orchestrate(ctx context.Context) (err error) {
+	if !s.t.wantsRuns(s.set) {
+		return nil
+	}
+	var seed [8]byte
+	_, _ = rand.Read(seed[:]) // it never fails
+	s.runs, err = orchestrator.Open(ctx, orchestrator.Config{
+		Store: s.store, Ledger: s.ledger, Dispatch: s.dispatch, Queues: s.set.Orchestrator.all(), Seed: binary.LittleEndian.Uint64(seed[:]),
+		Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
+	})
+	if err == nil {
+		s.relay.open(s.runs)
+	}
+	return err
+}
+
+// asked is what the API asks about runs; nil where there is none.
+func (s *service) asked() server.Runs {
+	if s.runs == nil {
+		return nil
+	}
+	return s.runs
+}
+
+// runStatus is what status says of runs; nil where there are none.
+func (s *service) runStatus(ctx context.Context) (*api.OrchestratorStatus, error) {
+	if s.runs == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	st := &api.OrchestratorStatus{}
+	if err := s.runs.Err(); err != nil {
+		st.Error = err.Error()
+		return st, nil
+	}
+	var err error
+	if st.Queues, err = s.runs.Queues(ctx); err != nil {
+		return nil, err
+	}
+	for i := range st.Queues {
+		st.OpenRuns += st.Queues[i].Runs
+	}
+	st.Tasks, err = s.runs.Tasks(ctx)
+	return st, err
+}
+
+// queueState is what metrics say of queues.
+func (s *service) queueState(ctx context.Context) (list []telemetry.Queue) {
+	if s.runs == nil || s.runs.Err() != nil {
+		return nil
+	}
+	queues, err := s.runs.Queues(ctx)
+	if err != nil {
+		return nil // it is ending
+	}
+	for i := range queues {
+		q := &queues[i]
+		list = append(list, telemetry.Queue{Name: string(q.Name), Slots: q.Slots, Ready: q.Ready, Running: q.Running, Runs: q.Runs})
+	}
+	return list
+}
+
+// runsCheck is what doctor says of runs.
+func runsCheck(s settings, err error) []check {
+	switch {
+	case err != nil:
+		return nil // the configuration's own line says it
+	case s.Orchestrator.On:
+		return []check{{name: "orchestrator", ok: true, found: "on, with the queues " + s.Orchestrator.String()}}
+	}
+	return []check{{name: "orchestrator", ok: true, found: "off, unless the service is started with: bailiwick up --orchestrator"}}
+}
