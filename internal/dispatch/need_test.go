@@ -1,0 +1,226 @@
+package dispatch
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// What a task takes over is found in the records of the dispatch that it names,
+// and pinned by digest and size in what the service signs.
+//
+// proves R-O2, R-D2
+func TestNeedsArePinnedFromTheRecords(t *testing.T) {
+	g := newRunGate(t)
+	o := g.order(t, "d-down")
+	patch := g.upstream(t, "d-patch", "patch", record.NeedPatch, "", "diff --git a/x b/x\n")
+	output := g.upstream(t, "d-output", "output", record.NeedOutput, "parts/x.csv", "1,2\n")
+	result := g.upstream(t, "d-result", "result", record.NeedResult, "", `{"n":1}`)
+	patch.Name, output.Name, result.Name, result.Path = "p", "o", "r", ""
+	o.Needs = []Need{patch, output, result}
+	m := g.manifestOf(t, g.fire(t, o))
+	if err := m.Check(time.Now()); err != nil || len(m.Needs) != 3 {
+		t.Fatalf("%+v, %v", m.Needs, err)
+	}
+	want := map[api.Name]string{"p": "diff --git a/x b/x\n", "o": "1,2\n", "r": `{"n":1}`}
+	for _, n := range m.Needs {
+		if text := want[n.Name]; n.Digest != api.DigestOf([]byte(text)) || n.Size != int64(len(text)) || n.Dispatch == "" || n.Task == "" {
+			t.Errorf("%+v", n)
+		}
+	}
+	// Their order is nobody's choice.
+	o.Needs = []Need{result, patch, output}
+	if again := g.fire(t, o); again.Attempt != 1 || g.manifestOf(t, again).Nonce != m.Nonce {
+		t.Errorf("%+v", again)
+	}
+	// To take over less under the same id is another order.
+	o.Needs = o.Needs[1:]
+	if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeConflict {
+		t.Errorf("%v", err)
+	}
+}
+
+// A finished task that changed nothing has a patch that changes nothing.
+//
+// proves R-O2
+func TestAFinishedTaskWithoutAPatchGivesAnEmptyOne(t *testing.T) {
+	g := newRunGate(t)
+	r := testRow("d-up").record
+	r.State, r.Run, r.Task, r.Outcome = api.EventFinished, "r-1", "up", &api.ResultSummary{Captured: true}
+	g.put(t, r)
+	o := g.order(t, "d-down")
+	o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}}
+	m := g.manifestOf(t, g.fire(t, o))
+	if n := m.Needs[0]; n.Size != 0 || n.Digest != api.DigestOf(nil) {
+		t.Errorf("%+v", n)
+	}
+	if b, err := g.cfg.Blobs.Get(t.Context(), m.Needs[0].Digest, 1); err != nil || len(b) != 0 {
+		t.Errorf("%q, %v", b, err)
+	}
+	// The control: where nobody looked for changes there is no such claim.
+	r.ID, r.Outcome = "d-blind", &api.ResultSummary{}
+	g.put(t, r)
+	o.Request.DispatchID, o.Needs[0].Dispatch = "d-down-2", "d-blind"
+	if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeNotFound {
+		t.Errorf("%v", err)
+	}
+}
+
+// A product that is not there is said with its task and its name, and nothing
+// is started.
+//
+// proves R-O2
+func TestAProductThatIsNotThereIsNamed(t *testing.T) {
+	g := newRunGate(t)
+	there := g.upstream(t, "d-up", "split", record.NeedOutput, "parts/x.csv", "1,2\n")
+	for name, c := range map[string]struct {
+		change func(*Need)
+		words  []string
+	}{
+		"another output": {func(n *Need) { n.Path = "parts/y.csv" }, []string{"task split", "output parts/y.csv"}},
+		"no result":      {func(n *Need) { n.Kind, n.Path = record.NeedResult, "" }, []string{"task split", "structured result"}},
+		"another task":   {func(n *Need) { n.Task = "other" }, []string{"task other", "d-up"}},
+		"no dispatch":    {func(n *Need) { n.Dispatch = "d-none" }, []string{"task split", "d-none"}},
+	} {
+		o := g.order(t, "d-down")
+		n := there
+		c.change(&n)
+		o.Needs = []Need{n}
+		_, err := g.Fire(t.Context(), ann, o)
+		if api.CodeOf(err) != api.CodeNotFound {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, w := range c.words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %q is not in %v", name, w, err)
+			}
+		}
+	}
+	if g.started(t) {
+		t.Error("a worker was started")
+	}
+	o := g.order(t, "d-down")
+	o.Needs = []Need{there}
+	g.fire(t, o) // the control
+}
+
+// A need reads what the principal of the run has left, and nobody else: of
+// another's dispatch it says what it says of one that is not there. The control
+// is the same dispatch as one's own.
+//
+// proves R-O2, R-B7
+func TestANeedReadsNobodyElsesDispatch(t *testing.T) {
+	g := newRunGate(t)
+	mine := g.upstream(t, "d-mine", "up", record.NeedOutput, "x", "mine\n")
+	other := g.upstream(t, "d-other", "up", record.NeedOutput, "x", "theirs\n")
+	own := g.upstream(t, "d-plain", "up", record.NeedOutput, "x", "no run's\n")
+	open := g.upstream(t, "d-open", "up", record.NeedOutput, "x", "not finished\n")
+	for id, change := range map[api.DispatchID]func(*api.Dispatch){
+		"d-other": func(d *api.Dispatch) { d.Principal = "local:bob" },
+		"d-plain": func(d *api.Dispatch) { d.Run, d.Task = "", "" },
+		"d-open":  func(d *api.Dispatch) { d.State = api.EventFailed },
+	} {
+		g.alter(t, id, change)
+	}
+	messages := map[string]bool{}
+	absent := mine
+	absent.Dispatch = "d-absent"
+	for _, n := range []Need{other, own, open, absent} {
+		o := g.order(t, "d-down")
+		o.Needs = []Need{n}
+		_, err := g.Fire(t.Context(), ann, o)
+		if api.CodeOf(err) != api.CodeNotFound || strings.Contains(err.Error(), "bob") {
+			t.Fatalf("%s: %v", n.Dispatch, err)
+		}
+		messages[strings.ReplaceAll(messageOf(err), string(n.Dispatch), "ID")] = true
+	}
+	if len(messages) != 1 {
+		t.Errorf("they can be told apart: %v", messages)
+	}
+	o := g.order(t, "d-down")
+	o.Needs = []Need{mine}
+	g.fire(t, o)
+}
+
+// alter changes a record behind the back of the service.
+func (g gate) alter(t *testing.T, id api.DispatchID, change func(*api.Dispatch)) {
+	t.Helper()
+	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error {
+		r, _, err := load(tx, id)
+		if err != nil {
+			return err
+		}
+		was := r.record.State
+		change(&r.record)
+		return set(tx, r, "attempt = ? AND state = '"+string(was)+"'", r.record.Attempt)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Content that is gone, or is not what its digest says, is no need: whether it
+// went by a rule, or somebody changed it on the disk.
+//
+// proves R-O2, R-B5
+func TestContentThatIsGoneOrChangedIsNotTakenOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil  func(*testing.T, gate, api.Digest)
+		code   api.Code   // of a refusal
+		reason api.Reason // of the end, where it was admitted
+	}{
+		"untouched": {func(*testing.T, gate, api.Digest) {}, "", api.ReasonLost}, // by the worker of this test, which does nothing
+		"removed by rule": {func(t *testing.T, g gate, _ api.Digest) {
+			t.Helper()
+			if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error {
+				return g.MarkRemoved(tx, "d-up", api.Removal{Class: api.ClassContent, At: time.Now(), Rule: "age"})
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}, api.CodeNotFound, ""},
+		"deleted": {func(t *testing.T, g gate, d api.Digest) {
+			t.Helper()
+			if err := os.Remove(g.cfg.Blobs.Path(d)); err != nil {
+				t.Fatal(err)
+			}
+		}, api.CodeIntegrity, ""},
+		"longer":             {func(t *testing.T, g gate, d api.Digest) { g.overwrite(t, d, "content and more\n") }, api.CodeIntegrity, ""},
+		"of the same length": {func(t *testing.T, g gate, d api.Digest) { g.overwrite(t, d, "CONTENT\n") }, "", api.ReasonIntegrity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRunGate(t)
+			o := g.order(t, "d-down")
+			o.Needs = []Need{g.upstream(t, "d-up", "up", record.NeedOutput, "x", "content\n")}
+			c.spoil(t, g, api.DigestOf([]byte("content\n")))
+			_, err := g.Fire(t.Context(), ann, o)
+			if c.code != "" {
+				if api.CodeOf(err) != c.code || g.started(t) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if started := g.started(t); err != nil || started != (c.reason == api.ReasonLost) {
+				t.Errorf("started %v, %v", started, err)
+			}
+			if d, _, err := g.Look(t.Context(), "d-down"); err != nil || d.State != api.EventFailed || d.Reason != c.reason {
+				t.Errorf("%s %s %s, %v", d.State, d.Reason, d.Message, err)
+			}
+		})
+	}
+}
+
+func (g gate) overwrite(t *testing.T, d api.Digest, content string) {
+	t.Helper()
+	path := g.cfg.Blobs.Path(d)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
