@@ -169,7 +169,7 @@ func (s *service) runStatus(ctx context.Context) (*api.OrchestratorStatus, error
 	st := &api.OrchestratorStatus{}
 	if err := s.runs.Err(); err != nil {
 		st.Error = err.Error()
-		return st, nil
+		return st, nil //nolint:nilerr // that is the answer
 	}
 	var err error
 	if st.Queues, err = s.runs.Queues(ctx); err != nil {

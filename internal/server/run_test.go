@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -29,7 +30,13 @@ func steering() map[string]string {
 //
 // proves R-T4
 func TestWhoCallsByATokenSteersNoRun(t *testing.T) {
-	h := newHouse(t)
+	for _, h := range []*house{newHouse(t), newHouse(t, withRuns)} {
+		steeredByToken(t, h)
+	}
+}
+
+func steeredByToken(t *testing.T, h *house) {
+	t.Helper()
 	text, id := h.token("agent:claude", time.Hour)
 	handle := h.session(text).Handle
 	for path, body := range steering() {
@@ -43,7 +50,7 @@ func TestWhoCallsByATokenSteersNoRun(t *testing.T) {
 		if last := denials[len(denials)-1]; last.Seq != *e.AuditEntry || last.Entry.Token != id || last.Entry.Principal != "agent:claude" {
 			t.Errorf("%s: the log has %+v", path, last)
 		}
-		if a := h.call("POST", path, body); a.err(t).Code != api.CodeNotConfigured {
+		if a := h.call("POST", path, body); a.status == http.StatusForbidden {
 			t.Errorf("positive control: %s by the account: %+v", path, a)
 		}
 	}
@@ -71,6 +78,68 @@ func TestAServiceWithoutAnOrchestratorSaysSo(t *testing.T) {
 		method, path, _ := strings.Cut(call, " ")
 		if a := h.call(method, strings.TrimSpace(path), body); a.status != http.StatusBadRequest || a.err(t).Code != api.CodeInvalid || a.err(t).AuditEntry == nil {
 			t.Errorf("%s: %+v", call, a)
+		}
+	}
+}
+
+// withRuns gives the house an orchestrator. It has no catalog, so that there is
+// nothing to run.
+func withRuns(h *house, cfg *Config) {
+	runs, err := orchestrator.Open(h.t.Context(), orchestrator.Config{Store: h.store, Ledger: h.ledger, Dispatch: cfg.Dispatch, Now: h.now, Queues: map[api.Name]int{"wide": 20}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = runs.Close() })
+	cfg.Runs = runs
+}
+
+// Each call reaches what it names, and nothing that the log has not.
+//
+// proves R-O1
+func TestCallsAboutRunsReachTheOrchestrator(t *testing.T) {
+	h := newHouse(t, withRuns)
+	for call, body := range map[string]string{
+		"GET /v1/runtime/runs/r-1": "", "GET /v1/runtime/runs/r-1/events?wait=1ms": "", "GET /v1/runtime/runs/r-1/plan": "",
+		"POST /v1/operator/runs/r-1/cancel": `{}`, "POST /v1/operator/runs/r-1/pause": "", "POST /v1/operator/runs/r-1/resume": "",
+		"POST /v1/operator/runs/r-1/retry": `{}`, "POST /v1/operator/runs/r-1/answer": `{"task":"a","text":"x"}`,
+		"POST /v1/operator/queues/none/pause": "", "POST /v1/operator/queues/none/resume": "",
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		if a := h.call(method, path, body); a.status != http.StatusNotFound || a.err(t).Code != api.CodeNotFound {
+			t.Errorf("%s of what is not there: %+v", call, a)
+		}
+	}
+	for call, body := range map[string]string{
+		"GET /v1/runtime/runs/r-1/events?wait=61s": "", "GET /v1/runtime/runs/r-1?limit=1001": "", "GET /v1/runtime/runs/r-1?after=" + strings.Repeat("x", 300): "",
+		"POST /v1/operator/runs/r-1/answer": `{"text":"x"}`, "POST /v1/operator/runs/r-1/cancel": `{"tusk":"a"}`, "POST /v1/runtime/runs": `{"plan":{"tasks":[]}}`,
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		if a := h.call(method, path, body); a.status != http.StatusBadRequest || a.err(t).Code != api.CodeInvalid {
+			t.Errorf("%s: %+v", call, a)
+		}
+	}
+	if a := h.call("GET", "/v1/runtime/runs", ""); a.body != "[]" {
+		t.Errorf("no runs are %+v", a)
+	}
+	for verb, by := range map[string]api.Principal{"pause": "local:root", "resume": ""} {
+		var q api.Queue
+		a := h.call("POST", "/v1/operator/queues/wide/"+verb, "")
+		if err := json.Unmarshal([]byte(a.body), &q); err != nil || q.Name != "wide" || q.Slots != 20 || verb == "pause" && q.PausedBy != by {
+			t.Errorf("%s: %+v, %v", verb, a, err)
+		}
+	}
+	var queues []api.Queue
+	if a := h.call("GET", "/v1/operator/queues", ""); json.Unmarshal([]byte(a.body), &queues) != nil || len(queues) != 2 {
+		t.Errorf("the queues are %+v", a)
+	}
+	if len(h.logged(record.KindQueuePaused)) != 1 || len(h.logged(record.KindQueueResumed)) != 1 {
+		t.Error("who paused a queue is not in the log")
+	}
+	// Another account sees its own runs, and the queues are not its to stop.
+	for _, call := range []string{"GET /v1/operator/queues", "POST /v1/operator/queues/wide/pause"} {
+		method, path, _ := strings.Cut(call, " ")
+		if a := h.elsewhere(64321, method, path, ""); a.status != http.StatusForbidden || a.err(t).AuditEntry == nil {
+			t.Errorf("%s by another account: %+v", call, a)
 		}
 	}
 }
