@@ -216,7 +216,7 @@ func (s *Server) watch(ctx context.Context, c *call, in watchInput) (api.RunEven
 }
 
 // eventPage is the beginning of what happened, as much as a model is given at a
-// time. The cursor behind an event is its number.
+// time. A cursor is the number of the first entry that is wanted.
 func eventPage(all api.RunEvents) api.RunEvents {
 	if all.Events == nil {
 		all.Events = []api.RunEvent{}
@@ -226,8 +226,8 @@ func eventPage(all api.RunEvents) api.RunEvents {
 		e := &all.Events[i]
 		e.Text = cut(e.Text, runText)
 		if size += len(e.Text) + 200; size > runPageMax {
-			all.Events, all.Done = all.Events[:i], false
-			all.Next = strconv.FormatUint(all.Events[i-1].Seq, 10)
+			all.Next, all.Done = strconv.FormatUint(e.Seq, 10), false
+			all.Events = all.Events[:i]
 			break
 		}
 	}

@@ -112,7 +112,7 @@ func TestAModelReadsEveryMistakeOfAPlan(t *testing.T) {
 // However much happened, an answer has so much of it, and its cursor leads to
 // the rest.
 func TestAPageOfEventsEndsWhereItsCursorSays(t *testing.T) {
-	all := api.RunEvents{Next: "999", Done: true}
+	all := api.RunEvents{Next: "1000", Done: true}
 	for i := range 999 {
 		all.Events = append(all.Events, api.RunEvent{Seq: uint64(i + 1), Text: strings.Repeat("x", i)})
 	}
@@ -126,7 +126,7 @@ func TestAPageOfEventsEndsWhereItsCursorSays(t *testing.T) {
 			seen = append(seen, page.Events[i].Seq)
 		}
 		all.Events = all.Events[len(page.Events):]
-		if want := strconv.Itoa(len(seen)); page.Next != want || page.Done != (len(all.Events) == 0) {
+		if want := strconv.Itoa(len(seen) + 1); page.Next != want || page.Done != (len(all.Events) == 0) {
 			t.Fatalf("after %d events: next %s, done %v", len(seen), page.Next, page.Done)
 		}
 	}
