@@ -34,7 +34,7 @@ func (e *engine) take(b *batch, r *run) {
 	r.queue.runs++
 	e.runs[r.seq], e.byID[r.id] = r, r
 	if !r.doc.DeadlineAt.IsZero() {
-		e.timers.push(timer{r.doc.DeadlineAt, r, -1})
+		e.timers.push(timer{r.doc.DeadlineAt, r.seq, -1})
 	}
 	for i := range r.tasks {
 		if r.tasks[i].state == api.TaskDone { // taken over, or done before a restart

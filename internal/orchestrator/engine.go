@@ -277,13 +277,14 @@ func (e *engine) next() time.Time {
 func (e *engine) due(b *batch) {
 	for len(e.timers.list) > 0 && !e.timers.list[0].at.After(b.now) {
 		d := e.timers.pop()
-		switch t := d.run; {
-		case !t.settled.IsZero():
+		r := e.runs[d.run]
+		switch {
+		case r == nil: // it is settled
 		case d.task < 0:
-			e.cancelRun(b, d.run, d.run.principal, "its limit of wall time is over")
-		case t.tasks[d.task].state == api.TaskWaiting && t.tasks[d.task].notBefore.Equal(d.at):
-			e.move(d.run, d.task, plan.EventDue)
-			e.queueUp(d.run, d.task)
+			e.cancelRun(b, r, r.principal, "its limit of wall time is over")
+		case r.tasks[d.task].state == api.TaskWaiting && r.tasks[d.task].notBefore.Equal(d.at):
+			e.move(r, d.task, plan.EventDue)
+			e.queueUp(r, d.task)
 		}
 	}
 	if !b.now.Before(e.nextSweep) {
@@ -310,10 +311,10 @@ type timers struct {
 }
 
 // timer is the time of a task's next attempt, or with task -1 the deadline of a
-// run.
+// run. It names the run: one that is settled need not be kept for it.
 type timer struct {
 	at   time.Time
-	run  *run
+	run  int64
 	task int32
 }
 

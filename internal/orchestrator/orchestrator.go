@@ -167,23 +167,24 @@ func (o *Orchestrator) Err() error {
 // Busy reports whether something runs, or will by itself.
 func (o *Orchestrator) Busy() bool { return o.busy.Load() }
 
-// ask has the engine do something after the next commit, when all that it
-// knows is durable, and waits for it.
-func (o *Orchestrator) ask(ctx context.Context, fn func(e *engine)) error {
-	answered := make(chan struct{})
-	o.mail.put(question{func(e *engine) { fn(e); close(answered) }})
+// ask has the engine say something after the next commit, when all that it
+// knows is durable.
+func ask[T any](ctx context.Context, o *Orchestrator, fn func(e *engine) T) (T, error) {
+	var none T
+	said := make(chan T, 1)
+	o.mail.put(question{func(e *engine) { said <- fn(e) }})
 	select {
-	case <-answered:
-		return nil
+	case v := <-said:
+		return v, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return none, ctx.Err()
 	case <-o.done:
 	}
 	select {
-	case <-answered:
-		return nil
+	case v := <-said:
+		return v, nil
 	default:
-		return o.ending()
+		return none, o.ending()
 	}
 }
 

@@ -23,43 +23,55 @@ const (
 	maxPage     = 1000 // tasks, or events
 )
 
-// decide returns a run that the caller may act on, as it is stored. One that is
-// not there and one of somebody else's give the same answer.
-func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (*run, policy.Decision, error) {
-	engine, err := o.cfg.Dispatch.Engine(ctx)
+// decide returns the row of a run that the caller may act on. One that is not
+// there and one of somebody else's give the same answer.
+func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (seq int64, d policy.Decision, err error) {
+	rules, err := o.cfg.Dispatch.Engine(ctx)
 	if err != nil {
-		return nil, policy.Decision{}, err
+		return 0, d, err
 	}
-	r := &run{}
-	var ok bool
-	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
-		found, there, err := runByID(v, id)
-		if there {
-			r, ok = found, true
+	var owner api.Principal
+	if err := o.cfg.Store.Read(ctx, func(v *store.View) error {
+		err := v.Get("SELECT seq, principal FROM run WHERE id = ?", store.Args{id}, &seq, &owner)
+		if errors.Is(err, store.ErrNoRow) {
+			return nil
 		}
 		return err
 	}); err != nil {
-		return nil, policy.Decision{}, err
+		return 0, d, err
 	}
-	d := engine.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: r.principal, Token: caller.Good != nil})
+	d = rules.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: owner, Token: caller.Good != nil})
 	missing := api.Errorf(api.CodeNotFound, "no run %s that %s may see", id, caller.Principal).WithHint("see: bailiwick run list")
 	if !d.Allowed() {
 		_, err := o.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: string(action) + " " + string(id)}}, nil)
 		var e *api.Error
 		if !errors.As(err, &e) || e.Code != api.CodeDenied {
-			return nil, d, err
+			return 0, d, err
 		}
 		missing.AuditEntry = e.AuditEntry
-		return nil, d, missing
+		return 0, d, missing
 	}
-	if !ok {
-		return nil, d, missing
+	if seq == 0 {
+		return 0, d, missing
 	}
-	return r, d, nil
+	return seq, d, nil
 }
 
-func (o *Orchestrator) access(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (*run, error) {
-	r, _, err := o.decide(ctx, caller, action, id)
+// readable refuses who may not see a run.
+func (o *Orchestrator) readable(ctx context.Context, p api.Principal, id api.RunID) error {
+	_, _, err := o.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
+	return err
+}
+
+// stored returns a run as its rows have it.
+func (o *Orchestrator) stored(ctx context.Context, id api.RunID) (r *run, err error) {
+	err = o.cfg.Store.Read(ctx, func(v *store.View) error {
+		var ok bool
+		if r, ok, err = runByID(v, id); err == nil && !ok {
+			err = api.Errorf(api.CodeNotFound, "there is no run %s", id)
+		}
+		return err
+	})
 	return r, err
 }
 
@@ -74,7 +86,7 @@ func (o *Orchestrator) Describe(ctx context.Context, p api.Principal, id api.Run
 		}
 		from = n
 	}
-	if _, err := o.access(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id); err != nil {
+	if err := o.readable(ctx, p, id); err != nil {
 		return api.Run{}, err
 	}
 	if limit <= 0 {
@@ -85,25 +97,20 @@ func (o *Orchestrator) Describe(ctx context.Context, p api.Principal, id api.Run
 
 // show returns a run as it is durable now.
 func (o *Orchestrator) show(ctx context.Context, id api.RunID, from, limit int) (api.Run, error) {
-	var v api.Run
-	var open bool
-	err := o.ask(ctx, func(e *engine) {
-		if r := e.byID[id]; r != nil {
-			v, open = r.view(from, limit), true
+	open, err := ask(ctx, o, func(e *engine) *api.Run {
+		r := e.byID[id]
+		if r == nil {
+			return nil
 		}
+		v := r.view(from, limit)
+		return &v
 	})
-	if err != nil || open {
-		return v, err
+	if err != nil || open != nil {
+		return *cmp.Or(open, &api.Run{}), err
 	}
-	var r *run
-	if err := o.cfg.Store.Read(ctx, func(view *store.View) (err error) {
-		var ok bool
-		if r, ok, err = runByID(view, id); err == nil && !ok {
-			err = api.Errorf(api.CodeNotFound, "there is no run %s", id)
-		}
-		return err
-	}); err != nil {
-		return v, err
+	r, err := o.stored(ctx, id)
+	if err != nil {
+		return api.Run{}, err
 	}
 	return r.view(from, limit), nil
 }
@@ -218,18 +225,27 @@ func (o *Orchestrator) List(ctx context.Context, p api.Principal, limit int) ([]
 	}); err != nil {
 		return nil, err
 	}
-	return list, o.ask(ctx, func(e *engine) {
+	open, err := ask(ctx, o, func(e *engine) map[int]api.Run {
+		open := map[int]api.Run{}
 		for i := range list {
 			if r := e.byID[list[i].RunID]; r != nil {
-				list[i] = r.head()
+				open[i] = r.head()
 			}
 		}
+		return open
 	})
+	for i, r := range open {
+		list[i] = r
+	}
+	return list, err
 }
 
 // Plan returns the canonical plan of a run.
 func (o *Orchestrator) Plan(ctx context.Context, p api.Principal, id api.RunID) (json.RawMessage, error) {
-	r, err := o.access(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
+	if err := o.readable(ctx, p, id); err != nil {
+		return nil, err
+	}
+	r, err := o.stored(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -237,13 +253,13 @@ func (o *Orchestrator) Plan(ctx context.Context, p api.Principal, id api.RunID) 
 }
 
 // Queues returns every queue, by name.
-func (o *Orchestrator) Queues(ctx context.Context) (list []api.Queue, err error) {
-	err = o.ask(ctx, func(e *engine) {
+func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
+	return ask(ctx, o, func(e *engine) (list []api.Queue) {
 		for _, q := range slices.SortedFunc(maps.Values(e.queues), func(a, b *queue) int { return cmp.Compare(a.name, b.name) }) {
 			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: q.ready, Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
 		}
+		return list
 	})
-	return list, err
 }
 
 // Events returns what the log says of a run behind a cursor, at most maxPage
@@ -257,7 +273,7 @@ func (o *Orchestrator) Events(ctx context.Context, p api.Principal, id api.RunID
 		}
 		from = n
 	}
-	if _, err := o.access(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id); err != nil {
+	if err := o.readable(ctx, p, id); err != nil {
 		return api.RunEvents{}, err
 	}
 	timer := time.NewTimer(wait)
@@ -282,6 +298,12 @@ func (o *Orchestrator) Events(ctx context.Context, p api.Principal, id api.RunID
 
 func (o *Orchestrator) events(ctx context.Context, id api.RunID, from uint64) (api.RunEvents, error) {
 	v := api.RunEvents{Events: []api.RunEvent{}, Next: strconv.FormatUint(from, 10)}
+	var settled bool // before the log is read: whatever there is of the run is there by then
+	if err := o.cfg.Store.Read(ctx, func(view *store.View) error {
+		return view.Get("SELECT settled IS NOT NULL FROM run WHERE id = ?", store.Args{id}, &settled)
+	}); err != nil {
+		return v, err
+	}
 	list, err := o.cfg.Ledger.List(ctx, audit.Query{Run: id, From: from, Limit: maxPage})
 	if err != nil {
 		return v, err
@@ -290,15 +312,9 @@ func (o *Orchestrator) events(ctx context.Context, id api.RunID, from uint64) (a
 		e := eventOf(&list[i])
 		v.Events = append(v.Events, e)
 		v.Next = strconv.FormatUint(e.Seq+1, 10)
-		v.Done = list[i].Entry.Kind == record.KindRunSettled // nothing of the run follows
 	}
-	if len(list) > 0 {
-		return v, nil
-	}
-	// Behind the last one there is nothing to wait for.
-	last, err := o.cfg.Ledger.List(ctx, audit.Query{Run: id, Kind: record.KindRunSettled, Limit: 1})
-	v.Done = len(last) > 0
-	return v, err
+	v.Done = settled && len(list) < maxPage
+	return v, nil
 }
 
 // eventOf is what is told of an entry.

@@ -112,7 +112,7 @@ func (e *engine) wait(b *batch, r *run) {
 		switch {
 		case t.state != api.TaskWaiting:
 		case !t.notBefore.IsZero() && t.notBefore.After(b.now):
-			e.timers.push(timer{t.notBefore, r, i})
+			e.timers.push(timer{t.notBefore, r.seq, i})
 		case !t.notBefore.IsZero():
 			e.move(r, i, plan.EventDue)
 			e.queueUp(r, i)

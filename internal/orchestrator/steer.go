@@ -60,23 +60,26 @@ func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api
 	if o.Err() != nil {
 		return api.Run{}, o.ending()
 	}
-	r, decision, err := o.decide(ctx, caller, s.action, id)
+	seq, decision, err := o.decide(ctx, caller, s.action, id)
 	if err != nil {
 		return api.Run{}, err
 	}
 	refuse := func(err error) (api.Run, error) {
 		return api.Run{}, dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, string(s.action), err)
 	}
-	s.order.run, s.order.task, s.order.by = r.seq, -1, caller.Principal
-	if s.task != "" || s.order.kind == orderAnswer {
-		i, ok := r.plan.Index(s.task)
-		if !ok {
-			return refuse(api.Errorf(api.CodeNotFound, "run %s has no task %q", id, s.task).WithHint("see: bailiwick run show %s", id))
-		}
-		s.order.task = int32(i) //nolint:gosec // G115: bounded by api.MaxPlanTasks
+	s.order.run, s.order.task, s.order.by = seq, -1, caller.Principal
+	now, err := ask(ctx, o, func(e *engine) sight { return e.sight(id, s.task) })
+	switch {
+	case err != nil:
+		return api.Run{}, err
+	case !now.open:
+		return o.late(ctx, decision, id, s)
+	case now.index < 0 && (s.task != "" || s.order.kind == orderAnswer):
+		return refuse(api.Errorf(api.CodeNotFound, "run %s has no task %q", id, s.task).WithHint("see: bailiwick run show %s", id))
 	}
+	s.order.task = now.index
 	if s.order.kind == orderAnswer {
-		t := &r.tasks[s.order.task]
+		t := &now.task
 		if !t.asks() || t.answer != nil || t.cancelBy != "" {
 			return refuse(notAsking(id, s.task, t))
 		}
@@ -91,7 +94,7 @@ func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api
 		if err := caller.Gone(); err != nil {
 			return err
 		}
-		if err := stillOpen(tx, r.seq); err != nil {
+		if err := stillOpen(tx, seq); err != nil {
 			return err
 		}
 		if s.order.kind == orderAnswer {
@@ -112,6 +115,25 @@ func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api
 	failpoint.Hit(failpoint.RunSteerCommitted, string(id))
 	o.mail.put(told{s.order})
 	return o.show(ctx, id, 0, defaultPage)
+}
+
+// sight is what is known of a run, and of one of its tasks.
+type sight struct {
+	open  bool
+	index int32 // of the task; -1: there is none of that name
+	task  task
+}
+
+func (e *engine) sight(id api.RunID, name api.TaskID) sight {
+	r := e.byID[id]
+	if r == nil {
+		return sight{}
+	}
+	i, ok := r.plan.Index(name)
+	if !ok {
+		return sight{open: true, index: -1}
+	}
+	return sight{true, int32(i), r.tasks[i]} //nolint:gosec // G115: bounded by api.MaxPlanTasks
 }
 
 func notAsking(id api.RunID, task api.TaskID, t *task) error {

@@ -246,7 +246,7 @@ func (e *engine) again(b *batch, r *run, i int32, step record.TaskStep) {
 	step.Until = t.notBefore.Format(time.RFC3339Nano)
 	e.fact(b, record.KindTaskWaiting, r, i, step)
 	b.task(r, i)
-	e.timers.push(timer{t.notBefore, r, i})
+	e.timers.push(timer{t.notBefore, r.seq, i})
 }
 
 // backoff is how long the next attempt of a task waits: anything up to a time

@@ -232,7 +232,10 @@ func (o *Orchestrator) deny(ctx context.Context, r *run, d policy.Decision, prob
 // Retry submits the plan of a settled run again under another id. What was done
 // there is taken over with what came of it; everything else runs.
 func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunRetry) (api.Run, error) {
-	old, err := o.access(ctx, caller, policy.ActionRunRead, id)
+	if _, _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
+		return api.Run{}, err
+	}
+	old, err := o.stored(ctx, id)
 	if err != nil {
 		return api.Run{}, err
 	}
