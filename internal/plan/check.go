@@ -71,15 +71,17 @@ func (c *checker) locks(i int) {
 	seen := make(map[string]bool, len(locks))
 	for k, l := range locks {
 		at := item(task(i)+".locks", k)
-		switch shared, twice := seen[l.Key]; {
+		shared, twice := seen[l.Key]
+		switch {
 		case l.Key == "":
 			continue // a problem of shape
 		case twice && shared != l.Shared:
 			c.sense(at, "lock %s is there twice, exclusive and shared: keep the exclusive one", clip(l.Key))
 		case twice:
 			c.sense(at, "lock %s is there twice", clip(l.Key))
+		default:
+			seen[l.Key] = l.Shared
 		}
-		seen[l.Key] = l.Shared
 		if err := strictyaml.CheckText(l.Key); err != nil {
 			c.sense(at, "lock %s %v", clip(l.Key), err)
 		}

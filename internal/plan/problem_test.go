@@ -1,0 +1,240 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// problemsOf are those of a plan, as text.
+func problemsOf(t *testing.T, text string) []string {
+	t.Helper()
+	raw, problems := ParseYAML([]byte(text))
+	if problems == nil {
+		var p *Plan
+		if p, problems = Parse(raw); (p == nil) != (problems != nil) {
+			t.Fatalf("%s: a plan %v and problems %v", text, p, problems)
+		}
+	}
+	all := make([]string, 0, len(problems))
+	for _, p := range problems {
+		all = append(all, p.String())
+	}
+	return all
+}
+
+const bad = `
+id: Not_An_Id
+queue: 7
+limits: {wall: 400000h, tasks: 2, cost: 20usd}
+schedule: daily
+source: {nam: service}
+tasks:
+  - id: a
+    subagent: s
+    depends_on: [a, ghost, b, b]
+  - id: b
+    subagnet: s
+    needs:
+      x: {from: a}
+      y: {from: a, patch: true, result: true}
+      input.json: {from: a, patch: true}
+      z.txt: {from: a, output: /etc/passwd}
+      up: {from: a, output: ../x}
+      dots: {from: a, output: a//b}
+      Bad: {from: aa, result: false}
+  - id: b
+    subagent: s
+    for_each: {from: a}
+    locks: [k, {shared: k}, k, "", " k", "a\tb", 5]
+    retry: {attempts: 21, backoff: 2m..2s, on: [lost, gone]}
+    timeout: 1500ms
+    priority: 101
+  - later
+  - id: [c]
+    subagent: s
+    input: text
+    depends_on: a
+    timeout: 0s
+    locks: {shared: k}
+`
+
+// TestEveryProblemIsFoundAtOnceWithItsPath is one bad plan with every kind of
+// problem.
+//
+// proves R-O2
+func TestEveryProblemIsFoundAtOnceWithItsPath(t *testing.T) {
+	want := []string{
+		`$.id: run id "Not_An_Id": want 1 to 64 of a-z 0-9 - beginning and ending with a letter or digit`,
+		`$.limits.cost: "cost" is not in this build of bailiwick yet`,
+		`$.limits.tasks: 2: the plan itself has 5 tasks`,
+		`$.limits.wall: 400000h0m0s: at most 8760h0m0s`,
+		`$.queue: want text, got the number 7; put it in quotes`,
+		`$.schedule: "schedule" is not in this build of bailiwick yet`,
+		`$.source.nam: unknown key "nam"; did you mean "name"?`,
+		`$.source: want the key "name"`,
+		`$.tasks[0].depends_on[0]: task "a" depends on itself`,
+		`$.tasks[0].depends_on[1]: there is no task "ghost"`,
+		`$.tasks[0].depends_on[2]: the tasks wait for each other: a -> b -> a`,
+		`$.tasks[0].depends_on[3]: "b" is there twice`,
+		`$.tasks[1]: want the key "subagent"`,
+		`$.tasks[1].needs.Bad.from: there is no task "aa"`,
+		`$.tasks[1].needs.Bad.result: want true, got the truth value false; leave it out otherwise`,
+		`$.tasks[1].needs.Bad: need "Bad": want 1 to 64 of a-z 0-9 . _ - beginning and ending with a letter or digit`,
+		`$.tasks[1].needs.dots.output: "a//b" is not clean: want "a/b"`,
+		`$.tasks[1].needs.up.output: "../x" leads out of outputs/`,
+		`$.tasks[1].needs.x: names 0 products: want exactly one of patch, output and result`,
+		`$.tasks[1].needs.y: names 2 products: want exactly one of patch, output and result`,
+		`$.tasks[1].needs['input.json']: inputs/input.json is bailiwick's own; choose another name`,
+		`$.tasks[1].needs['z.txt'].output: "/etc/passwd" is absolute: want a path below outputs/`,
+		`$.tasks[1].subagnet: unknown key "subagnet"; did you mean "subagent"?`,
+		`$.tasks[2].for_each: "for_each" is not in this build of bailiwick yet`,
+		`$.tasks[2].id: task "b" is there twice, first at $.tasks[1]`,
+		`$.tasks[2].locks[1]: lock "k" is there twice, exclusive and shared: keep the exclusive one`,
+		`$.tasks[2].locks[2]: lock "k" is there twice`,
+		`$.tasks[2].locks[3]: is empty`,
+		`$.tasks[2].locks[4]: lock " k" begins or ends with white space`,
+		`$.tasks[2].locks[5]: "a\tb" contains a control character`,
+		`$.tasks[2].locks[6]: lock: want a key, or {"shared": key}, got the number 5`,
+		`$.tasks[2].priority: want a whole number from -100 to 100, got the number 101`,
+		`$.tasks[2].retry.attempts: want a whole number from 1 to 20, got the number 21`,
+		`$.tasks[2].retry.backoff: backoff "2m..2s": want MIN..MAX such as 2s..2m, at most 24h`,
+		`$.tasks[2].retry.on[1]: reason "gone": want one of [denied integrity fetch setup context agent verify output timeout limit lost]`,
+		`$.tasks[2].timeout: duration "1500ms": want whole hours, minutes and seconds such as 90s, 20m or 1h30m`,
+		`$.tasks[3]: want an object of keys and values, got the text "later"`,
+		`$.tasks[4].depends_on: want a list, got the text "a"`,
+		`$.tasks[4].id: want text, got a list`,
+		`$.tasks[4].input: want an object, got the text "text"`,
+		`$.tasks[4].locks: want a list, got an object`,
+		`$.tasks[4].timeout: duration "0s": want a positive duration such as 90s or 30m, at most 876600h`,
+	}
+	got := problemsOf(t, bad)
+	slices.Sort(got)
+	slices.Sort(want)
+	for _, p := range got {
+		if !slices.Contains(want, p) {
+			t.Errorf("not expected: %s", p)
+		}
+	}
+	for _, p := range want {
+		if !slices.Contains(got, p) {
+			t.Errorf("not found: %s", p)
+		}
+	}
+}
+
+// tasks is a plan of tasks, each KEY or KEY: DEPENDENCIES.
+func tasks(list ...string) string {
+	var b strings.Builder
+	b.WriteString("tasks:\n")
+	for _, t := range list {
+		id, deps, _ := strings.Cut(t, ":")
+		fmt.Fprintf(&b, "- {id: %s, subagent: s, depends_on: [%s]}\n", id, deps)
+	}
+	return b.String()
+}
+
+func TestACycleIsPrintedWhole(t *testing.T) {
+	for text, want := range map[string][]string{
+		tasks("a:b", "b:a"):                      {"$.tasks[0].depends_on[0]: the tasks wait for each other: a -> b -> a"},
+		tasks("x", "a:x,b", "b:c", "c:a", "y:a"): {"$.tasks[1].depends_on[1]: the tasks wait for each other: a -> b -> c -> a"},
+		// Two ways around in one set: the shorter one.
+		tasks("a:b,e", "b:c", "c:a", "e:a"): {"$.tasks[0].depends_on[1]: the tasks wait for each other: a -> e -> a"},
+		tasks("a:b", "b:a", "c:d,a", "d:c"): {
+			"$.tasks[0].depends_on[0]: the tasks wait for each other: a -> b -> a",
+			"$.tasks[2].depends_on[0]: the tasks wait for each other: c -> d -> c",
+		},
+		"tasks: [{id: a, subagent: s, needs: {p.x: {from: b, patch: true}}}, {id: b, subagent: s, depends_on: [a]}]": {
+			"$.tasks[0].needs['p.x'].from: the tasks wait for each other: a -> b -> a",
+		},
+		tasks("a", "b:a", "c:a,b"): {}, // the control: no cycle
+	} {
+		if got := problemsOf(t, text); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestWhatTwoReadersCouldReadDifferentlyIsNoPlan(t *testing.T) {
+	ok := `{"tasks":[{"id":"a","subagent":"s"}]}`
+	for name, c := range map[string]struct{ in, want string }{
+		"nothing":                  {``, "not valid JSON: unexpected end of JSON"},
+		"another value":            {`[]`, "want an object of keys and values, got a list"},
+		"a number":                 {`3`, "want an object of keys and values, got the number 3"},
+		"null":                     {`null`, "got nothing"},
+		"no tasks":                 {`{}`, `want the key "tasks"`},
+		"empty tasks":              {`{"tasks":[]}`, "$.tasks: is empty"},
+		"null tasks":               {`{"tasks":null}`, "$.tasks: want a list, got nothing"},
+		"a key in another case":    {`{"Tasks":[{"id":"a","subagent":"s"}]}`, `unknown key "Tasks"; did you mean "tasks"?`},
+		"a key twice":              {`{"tasks":[],"tasks":[{"id":"a","subagent":"s"}]}`, `duplicate member "tasks"`},
+		"a key twice by escape":    {`{"tasks":[{"id":"a","\u0069d":"b","subagent":"s"}]}`, `duplicate member "id"`},
+		"data after it":            {ok + `{}`, "data after the JSON value"},
+		"a lone surrogate":         {`{"tasks":[{"id":"\ud800","subagent":"s"}]}`, "lone surrogate"},
+		"a byte order mark":        {"\ufeff" + ok, "byte order mark"},
+		"a zero byte":              {"\x00" + ok, "the byte 0"},
+		"not UTF-8":                {"{\"\xff\":1}", "not valid UTF-8"},
+		"depth":                    {`{"tasks":[{"id":"a","subagent":"s","input":` + strings.Repeat(`{"a":`, 1000) + "1" + strings.Repeat("}", 1000) + "}]}", "nested deeper than 64"},
+		"a number that no one has": {`{"tasks":[{"id":"a","subagent":"s","input":{"a":9007199254740993}}]}`, "beyond what every reader can hold"},
+		"YAML":                     {"tasks: []", "not valid JSON"},
+		"invisible characters":     {`{"tasks":[{"id":"a","subagent":"s","locks":["a\u202eb"]}]}`, "U+202E, which a reader does not see"},
+		"a zero in a path":         {`{"tasks":[{"id":"a","subagent":"s"},{"id":"b","subagent":"s","needs":{"x":{"from":"a","output":"a\u0000b"}}}]}`, "contains a control character"},
+		"an id as a path":          {`{"tasks":[{"id":"../a","subagent":"s"}]}`, `$.tasks[0].id: task id "../a"`},
+		"an id as a command":       {`{"tasks":[{"id":"a\u001b]0;x","subagent":"s"}]}`, `$.tasks[0].id: task id "a\x1b]0;x"`},
+		"a key as a command":       {`{"tasks":[{"id":"a","subagent":"s","\u001b[2J":1}]}`, `$.tasks[0]['\u001b[2J']: unknown key "\x1b[2J"`},
+	} {
+		p, problems := Parse([]byte(c.in))
+		if p != nil || !strings.Contains(fmt.Sprint(problems), c.want) {
+			t.Errorf("%s: %v, want %s", name, problems, c.want)
+		}
+	}
+	if _, problems := Parse([]byte(ok)); problems != nil {
+		t.Errorf("positive control: %v", problems)
+	}
+}
+
+func TestManyProblemsAreCountedAndTheFirstListed(t *testing.T) {
+	var list []string
+	for i := range 500 {
+		list = append(list, fmt.Sprintf("t%d:ghost%d", i, i))
+	}
+	raw, _ := ParseYAML([]byte(tasks(list...)))
+	_, problems := Parse(raw)
+	if last := problems[len(problems)-1]; len(problems) != api.MaxProblems || last.Message != "500 problems in all; the first 99 are listed" {
+		t.Errorf("%d problems, the last is %s", len(problems), last)
+	}
+	if e := Error(problems); e.Code != api.CodeInvalid || e.Message != "the plan has 100 problems or more" || len(e.Problems) != len(problems) {
+		t.Errorf("%v", e)
+	}
+	// The control: as many as are listed.
+	raw, _ = ParseYAML([]byte(tasks(list[:api.MaxProblems]...)))
+	if _, problems = Parse(raw); len(problems) != api.MaxProblems || !strings.Contains(problems[99].Message, "ghost99") {
+		t.Errorf("%d problems, the last is %s", len(problems), problems[len(problems)-1])
+	}
+}
+
+// TestAProblemNeverRepeatsWhatIsTooLongToRead, as its text is sent, logged and
+// shown.
+func TestAProblemNeverRepeatsWhatIsTooLongToRead(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	value := func(v any) string { b, _ := json.Marshal(v); return string(b) }
+	for _, in := range []string{
+		`{"id":` + value(long) + `}`, `{"queue":` + value(long) + `}`, `{` + value(long) + `:1}`, `{"tasks":` + value(long) + `}`,
+		`{"tasks":[{"id":` + value(long) + `,"subagent":"s","timeout":` + value(long) + `,"locks":[` + value(long) + `],"retry":{"attempts":2,"on":[` + value(long) + `]}}]}`,
+		`{"tasks":[{"id":"a","subagent":"s","needs":{` + value(long) + `:{"from":` + value(long) + `,"output":` + value(long) + `}}}]}`,
+		`{"tasks":[{"id":"a","subagent":"s","input":{"x":1` + strings.Repeat("0", 1<<20) + `}}]}`, `{"a":1,"` + long + `":1,"` + long + `":2}`,
+	} {
+		_, problems := Parse([]byte(in))
+		if len(problems) == 0 {
+			t.Errorf("%.60s was taken", in)
+		}
+		for _, p := range problems {
+			if len(p.String()) > 400 {
+				t.Errorf("%.60s: a problem of %d bytes: %.200s", in, len(p.String()), p)
+			}
+		}
+	}
+}
