@@ -264,12 +264,12 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	list, _ := s.needs(ctx)
 	st.NotReady = notReady(list)
 	st.Ready = st.NotReady == ""
-	if s.store.Poisoned() != nil {
-		return st, nil //nolint:nilerr // that is the answer
-	}
 	var err error
 	if st.Orchestrator, err = s.runStatus(ctx); err != nil {
 		return st, err
+	}
+	if s.store.Poisoned() != nil {
+		return st, nil //nolint:nilerr // that is the answer
 	}
 	if st.Disk, err = s.retain.Use(ctx); err != nil {
 		st.DiskError = err.Error()

@@ -32,7 +32,8 @@ is made to last, and another lasting one is an error.
 
 With --orchestrator, or the section orchestrator in the configuration, the
 service runs plans. One that runs already without is ended for that, and
-another is started with its settings; workers go on meanwhile.`,
+another is started with its settings; workers go on meanwhile. With
+--orchestrator one that runs plans already is as good.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.start(cmd.Context()) },
 	}
 	t.idleFlag(cmd)
@@ -91,15 +92,20 @@ func (t *tree) keep(ctx context.Context, socket string) error {
 	if err != nil {
 		return err
 	}
-	if s.Orchestrator == nil {
-		if set, err := t.settings(); err != nil || t.wantsRuns(set) {
-			return t.replace(ctx, conn, s, err)
-		}
+	set, err := t.settings()
+	if err != nil {
+		return err
 	}
-	if s.OneShot == nil {
+	other := t.socket != "" && t.socket != s.Socket || t.config != "" && t.config != s.ConfigFile
+	switch {
+	case s.Orchestrator == nil && t.wantsRuns(set) && !other:
+		return t.replace(ctx, conn, s)
+	case s.Orchestrator != nil && t.orchestrator && !other:
+		fmt.Fprintf(t.Stderr, "the service that runs as process %d, listening on %s, runs plans already\n", s.PID, s.Socket)
+		return nil
+	case s.OneShot == nil:
 		return api.Errorf(api.CodeConflict, "the service did not start:\n%w", &store.OwnedError{Dir: t.Dirs.Store(), PID: s.PID}).WithHint("it answers at %s; see: bailiwick status", socket)
-	}
-	if t.socket != "" && t.socket != s.Socket || t.config != "" {
+	case other || t.config != "":
 		return api.Errorf(api.CodeConflict, "the service did not start:\na one-shot service runs as process %d, listening on %s", s.PID, s.Socket).
 			WithHint("to begin one with other settings, first: bailiwick down")
 	}
@@ -112,14 +118,7 @@ func (t *tree) keep(ctx context.Context, socket string) error {
 
 // replace ends a service that runs no plans, so that one with its settings that
 // does can take its place. The error is service_unavailable when it has ended.
-func (t *tree) replace(ctx context.Context, conn *client.Conn, s api.ServiceStatus, err error) error {
-	if err != nil {
-		return err
-	}
-	if t.socket != "" && t.socket != s.Socket || t.config != "" && t.config != s.ConfigFile {
-		return api.Errorf(api.CodeConflict, "the service did not start:\na service that runs no plans runs as process %d, listening on %s", s.PID, s.Socket).
-			WithHint("to begin one with other settings, first: bailiwick down")
-	}
+func (t *tree) replace(ctx context.Context, conn *client.Conn, s api.ServiceStatus) error {
 	t.socket = s.Socket
 	if s.ConfigFile != t.Dirs.ServiceConfig() {
 		t.config = s.ConfigFile
