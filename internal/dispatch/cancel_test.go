@@ -120,7 +120,7 @@ func TestAQuestionOfWhatWasCancelledDoesNotWait(t *testing.T) {
 }
 
 // asks admits a dispatch whose worker has sealed a question and gone.
-func (g gate) asks(t *testing.T) row {
+func (g gate) asks(t *testing.T, change ...func(*api.Dispatch, *record.Manifest, *record.Result)) row {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -131,10 +131,15 @@ func (g gate) asks(t *testing.T) row {
 	worker, err := seal.NewEphemeral()
 	must(err)
 	r := testRow("dispatch-1")
-	manifest, err := g.sign(t.Context(), record.Manifest{
+	m := record.Manifest{
 		V: 1, ID: r.record.ID, Attempt: 1, Principal: r.record.Principal, Subagent: r.record.Subagent, Role: r.record.Role, Target: r.record.Target,
 		RevisionDigest: r.record.Manifest, Input: r.record.Manifest, Limits: api.DefaultLimits(),
-	})
+	}
+	result := record.Result{V: 1, ID: r.record.ID, Attempt: 1, Outcome: api.EventNeedsInput}
+	for _, c := range change {
+		c(&r.record, &m, &result)
+	}
+	manifest, err := g.sign(t.Context(), m)
 	must(err)
 	r.record.Manifest, err = g.cfg.Blobs.Put(t.Context(), manifest)
 	must(err)
@@ -144,13 +149,14 @@ func (g gate) asks(t *testing.T) row {
 
 	dir := g.attemptDir(r)
 	must(os.MkdirAll(filepath.Join(dir, record.WorkOut), 0o700))
-	question := []byte(`{"question":"Which?"}`)
+	question := []byte(`{"options":["this","that"],"question":"Which?"}`)
 	digest := api.DigestOf(question)
 	must(os.WriteFile(filepath.Join(dir, record.WorkOut, digest.Hex()), question, 0o600))
-	doc, err := canon.Marshal(record.Result{
-		V: 1, ID: r.record.ID, Attempt: 1, Manifest: r.record.Manifest, Outcome: api.EventNeedsInput,
-		Summary: api.ResultSummary{Question: &api.Artifact{Digest: digest, Size: int64(len(question))}},
-	})
+	if result.Manifest == "" {
+		result.Manifest = r.record.Manifest
+	}
+	result.Summary = api.ResultSummary{Question: &api.Artifact{Digest: digest, Size: int64(len(question))}}
+	doc, err := canon.Marshal(result)
 	must(err)
 	envelope, err := seal.Sign(t.Context(), seal.Result, doc, worker)
 	must(err)

@@ -195,3 +195,13 @@ func TestTheOperatorsPinIsForTheOperatorToTakeAway(t *testing.T) {
 		}
 	}
 }
+
+// items are what retention is told of each dispatch.
+func (g gate) items(t *testing.T) map[api.DispatchID]retain.Item {
+	t.Helper()
+	all := map[api.DispatchID]retain.Item{}
+	if err := g.Items(t.Context(), func(i retain.Item) error { all[i.ID] = i; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

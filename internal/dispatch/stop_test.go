@@ -178,9 +178,9 @@ func TestAStopThatOvertakesARequestWins(t *testing.T) {
 }
 
 // asked is a dispatch that waits for an answer.
-func (g gate) asked(t *testing.T) row {
+func (g gate) asked(t *testing.T, change ...func(*api.Dispatch, *record.Manifest, *record.Result)) row {
 	t.Helper()
-	r := g.asks(t)
+	r := g.asks(t, change...)
 	if _, err := g.cfg.Blobs.Put(t.Context(), []byte(r.record.ID)); err != nil { // its input, by its manifest
 		t.Fatal(err)
 	}

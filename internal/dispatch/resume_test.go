@@ -1,0 +1,348 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// ofTask makes a dispatch that of a task, which takes something over.
+func ofTask(d *api.Dispatch, m *record.Manifest, res *record.Result) {
+	d.Run, d.Task = "r-1", "t-1"
+	m.Run, m.Task, m.Fence, res.Fence = "r-1", "t-1", 7, 7
+	m.Needs = []record.Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch, Digest: api.DigestOf([]byte("patch")), Size: 5}}
+}
+
+// askedTask is a task's dispatch that waits for an answer.
+func (g gate) askedTask(t *testing.T) row {
+	t.Helper()
+	if _, err := g.cfg.Blobs.Put(t.Context(), []byte("patch")); err != nil {
+		t.Fatal(err)
+	}
+	return g.asked(t, ofTask)
+}
+
+var that = api.AnswerRequest{Option: 2, Attempt: 1}
+
+// A task that asked goes on when it has its locks again, and under the lease
+// that it has then. The same answer again, as after a crash, changes nothing.
+//
+// proves R-D6, R-O3, R-O6
+func TestATaskGoesOnUnderItsNewLease(t *testing.T) {
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	for range 2 {
+		d, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+		if err != nil || d.Attempt != 2 || d.Run != "r-1" || d.Task != "t-1" {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	now, _, err := g.row(t.Context(), r.record.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := g.manifestOf(t, now.record)
+	if m.Fence != 9 || m.Run != "r-1" || m.Task != "t-1" || len(m.Needs) != 1 || m.Needs[0].Name != "a" || m.Attempt != 2 || m.Resume == nil {
+		t.Errorf("%+v", m)
+	}
+	job := g.job(now, m)
+	if job.Files[record.WorkNeed+"a"] == nil || job.Files[record.WorkResume] == nil {
+		t.Errorf("%v", job.Files)
+	}
+	if !g.started(t) {
+		t.Error("no worker was started")
+	}
+	answered, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchAnswered})
+	if err != nil || len(answered) != 1 || answered[0].Entry.Run != "r-1" || answered[0].Entry.Task != "t-1" || answered[0].Entry.Attempt != 2 {
+		t.Errorf("%+v, %v", answered, err)
+	}
+	for name, req := range map[string]api.AnswerRequest{
+		"another answer":     {Option: 1, Attempt: 1},
+		"no attempt":         {Option: 2},
+		"a later one's":      {Option: 2, Attempt: 2},
+		"one not there":      {Option: 2, Attempt: 3},
+		"neither of the two": {Attempt: 1},
+	} {
+		if _, err := g.Resume(t.Context(), ann, r.record.ID, req, "local:ann", 10); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}
+
+// A lease that was given away cannot be gone on under.
+//
+// proves R-O3
+func TestATaskDoesNotGoOnUnderAnOlderLease(t *testing.T) {
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	for _, fence := range []uint64{0, 1, 6} {
+		if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", fence); err == nil {
+			t.Errorf("it went on under lease %d", fence)
+		}
+	}
+	if g.started(t) {
+		t.Error("a worker was started")
+	}
+	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 8); err != nil { // the control
+		t.Error(err)
+	}
+}
+
+// The question of a task is answered at its run, which knows when there are
+// locks to go on with. The control is a dispatch of its own.
+//
+// proves R-D6
+func TestTheQuestionOfATaskIsAnsweredAtItsRun(t *testing.T) {
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	_, err := g.Answer(t.Context(), ann, r.record.ID, that)
+	if api.CodeOf(err) != api.CodeConflict || !strings.Contains(err.Error(), "hint: bailiwick run answer r-1 --task t-1") || g.started(t) {
+		t.Errorf("%v", err)
+	}
+	// Who may not answer learns nothing of the run.
+	bob := Caller{Principal: "local:bob", Ceiling: api.Irreversible}
+	if _, err := g.Answer(t.Context(), bob, r.record.ID, that); api.CodeOf(err) != api.CodeNotFound || strings.Contains(err.Error(), "r-1") {
+		t.Errorf("%v", err)
+	}
+	g = newRunGate(t)
+	r = g.asked(t)
+	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); api.CodeOf(err) != api.CodeNotFound {
+		t.Errorf("one that is no task's: %v", err)
+	}
+	if d, err := g.Answer(t.Context(), ann, r.record.ID, that); err != nil || d.Attempt != 2 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// Going on is decided anew: may whoever answered answer still, and may the
+// principal whose run it is still dispatch it.
+//
+// proves R-D6, R-T10
+func TestATaskGoesOnByTodaysPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*testing.T, gate)
+		by     api.Principal
+		code   api.Code
+	}{
+		"nothing changed":     {func(*testing.T, gate) {}, "local:ann", ""},
+		"the grant is gone":   {func(t *testing.T, g gate) { t.Helper(); g.apply(t, fmt.Sprintf(runManifest, "first", "change")) }, "local:ann", api.CodeDenied},
+		"answered by another": {func(*testing.T, gate) {}, "local:bob", api.CodeDenied},
+		"stopped on the way": {func(t *testing.T, g gate) {
+			t.Helper()
+			g.overtake(func() { g.mustStop(t, api.StopRequest{Scope: api.StopTarget, Name: "local"}) })
+		}, "local:ann", api.CodeDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRunGate(t)
+			r := g.askedTask(t)
+			c.change(t, g)
+			d, err := g.Resume(t.Context(), ann, r.record.ID, that, c.by, 9)
+			if c.code == "" {
+				if err != nil || d.Attempt != 2 || !g.started(t) {
+					t.Errorf("%+v, %v", d, err)
+				}
+				return
+			}
+			if api.CodeOf(err) != c.code || g.started(t) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	// Another principal's run cannot go on with it at all.
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	if _, err := g.Resume(t.Context(), Caller{Principal: "local:bob", Ceiling: api.Irreversible}, r.record.ID, that, "local:ann", 9); err == nil || g.started(t) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Whether an answer would be taken is said before anything is done.
+//
+// proves R-D6
+func TestAnAnswerIsCheckedWithoutBeingTaken(t *testing.T) {
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	before := len(g.kinds(t))
+	for name, c := range map[string]struct {
+		req  api.AnswerRequest
+		code api.Code
+	}{
+		"an option":           {api.AnswerRequest{Option: 2}, ""},
+		"a text":              {api.AnswerRequest{Text: "neither", Attempt: 1}, ""},
+		"nothing":             {api.AnswerRequest{}, api.CodeInvalid},
+		"both":                {api.AnswerRequest{Text: "x", Option: 1}, api.CodeInvalid},
+		"an option too many":  {api.AnswerRequest{Option: 3}, api.CodeInvalid},
+		"a negative option":   {api.AnswerRequest{Option: -1}, api.CodeInvalid},
+		"too long":            {api.AnswerRequest{Text: strings.Repeat("x", api.MaxAnswer+1)}, api.CodeInvalid},
+		"of an attempt to be": {api.AnswerRequest{Option: 1, Attempt: 2}, api.CodeConflict},
+	} {
+		err := g.CheckAnswer(t.Context(), r.record.ID, c.req)
+		if err == nil && c.code != "" || err != nil && api.CodeOf(err) != c.code {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := g.CheckAnswer(t.Context(), "d-none", that); api.CodeOf(err) != api.CodeNotFound {
+		t.Errorf("%v", err)
+	}
+	if len(g.kinds(t)) != before || g.started(t) {
+		t.Error("something was done")
+	}
+	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.CheckAnswer(t.Context(), r.record.ID, that); err != nil { // given already
+		t.Errorf("%v", err)
+	}
+	if err := g.CheckAnswer(t.Context(), r.record.ID, api.AnswerRequest{Option: 1, Attempt: 1}); api.CodeOf(err) != api.CodeConflict {
+		t.Errorf("%v", err)
+	}
+}
+
+// A question of a task that nobody answers is given up as any other.
+//
+// proves R-D6
+func TestTheQuestionOfATaskExpires(t *testing.T) {
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	g.cfg.Now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
+	if err := g.CheckAnswer(t.Context(), r.record.ID, that); api.CodeOf(err) != api.CodeConflict {
+		t.Errorf("%v", err)
+	}
+	if _, err := g.giveUpDue(); err != nil {
+		t.Fatal(err)
+	}
+	d, _, err := g.Look(t.Context(), r.record.ID)
+	if err != nil || d.State != api.EventFailed || d.Reason != api.ReasonTimeout {
+		t.Errorf("%+v, %v", d, err)
+	}
+	list, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchFailed})
+	if err != nil || len(list) != 1 || list[0].Entry.Run != "r-1" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); api.CodeOf(err) != api.CodeConflict || g.started(t) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Many at once, as where a service asks again that heard no reply, are one
+// attempt.
+//
+// proves R-O6
+func TestTheSameAnswerManyTimesAtOnceIsOneAttempt(t *testing.T) {
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	var all sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		all.Go(func() { _, errs[i] = g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9) })
+	}
+	all.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		t.Errorf("%v", errs[i])
+	}
+	if list, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchAnswered}); err != nil || len(list) != 1 {
+		t.Errorf("%d, %v", len(list), err)
+	}
+}
+
+// A result counts that its own worker sealed for its own attempt under its own
+// lease. The control is one that is right in all of it.
+//
+// proves R-O3, R-D5
+func TestAResultOfAnotherLeaseIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*api.Dispatch, *record.Manifest, *record.Result)
+		words  string // of the refusal; "": it is taken
+	}{
+		"its own":          {func(*api.Dispatch, *record.Manifest, *record.Result) {}, ""},
+		"a later lease":    {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 8 }, "fencing number 8, its lease has 7"},
+		"an earlier lease": {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 6 }, "fencing number 6, its lease has 7"},
+		"no lease":         {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 0 }, "fencing number 0, its lease has 7"},
+		"an earlier attempt's": {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) {
+			r.Manifest = api.DigestOf([]byte("earlier"))
+		}, "result is of dispatch"},
+		"a lease of no task": {func(d *api.Dispatch, m *record.Manifest, r *record.Result) {
+			d.Run, d.Task, m.Run, m.Task, m.Fence, m.Needs = "", "", "", "", 0, nil
+		}, "fencing number 7, its lease has 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t)
+			r := g.asks(t, ofTask, c.change)
+			if err := g.collect(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			d, _, err := g.Look(t.Context(), r.record.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.words == "" {
+				if d.State != api.EventNeedsInput || d.Result == "" {
+					t.Errorf("%s %s", d.State, d.Message)
+				}
+				return
+			}
+			if d.State != api.EventFailed || d.Reason != api.ReasonIntegrity || !strings.Contains(d.Message, c.words) || d.Result != "" || d.Outcome != nil {
+				t.Errorf("%s %s %q", d.State, d.Reason, d.Message)
+			}
+		})
+	}
+}
+
+// What only the manifest of an attempt under way names is kept, and what a run
+// that goes on may still need. The controls are the same when that is over.
+//
+// proves R-O2
+func TestWhatARunMayStillNeedIsKept(t *testing.T) {
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	up := g.upstream(t, "d-up", "up", record.NeedOutput, "x", "content\n")
+	change := func(fn func(*store.Tx) error) error { return g.cfg.Store.Update(t.Context(), fn) }
+	mark := func(id api.DispatchID) error {
+		return change(func(tx *store.Tx) error {
+			return g.MarkRemoved(tx, id, api.Removal{Class: api.ClassContent, At: time.Now(), Rule: "age"})
+		})
+	}
+	for range 2 {
+		for _, run := range []api.RunID{"r-1", "r-2"} { // r-2 takes over what r-1 has done
+			if err := change(func(tx *store.Tx) error { return Hold(tx, run, up.Dispatch) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	items := g.items(t)
+	if !items[up.Dispatch].Ended.IsZero() {
+		t.Error("what is held may go")
+	}
+	if !slices.Contains(items[r.record.ID].Content, api.DigestOf([]byte("patch"))) {
+		t.Error("what an attempt under way takes over is not referred to")
+	}
+	for _, run := range []api.RunID{"r-1", "r-2"} {
+		if err := mark(up.Dispatch); err == nil {
+			t.Fatalf("it was marked while %s may need it", run)
+		}
+		if err := change(func(tx *store.Tx) error { return Release(tx, run) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g.items(t)[up.Dispatch].Ended.IsZero() {
+		t.Error("what is released may not go")
+	}
+	if err := mark(up.Dispatch); err != nil {
+		t.Error(err)
+	}
+	if _, err := g.Cancel(t.Context(), "local:ann", r.record.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	g.alter(t, r.record.ID, func(d *api.Dispatch) { d.Input = d.Manifest }) // as every record of a request has it
+	if slices.Contains(g.items(t)[r.record.ID].Content, api.DigestOf([]byte("patch"))) {
+		t.Error("what has ended still takes something over")
+	}
+}
