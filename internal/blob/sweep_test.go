@@ -306,3 +306,39 @@ func TestNothingThatIsReferredToIsEverSwept(t *testing.T) {
 		}
 	}
 }
+
+// What is there already is held as what is put is; the control is what nobody
+// claims.
+func TestWhatIsClaimedStays(t *testing.T) {
+	s := newStore(t, true)
+	held, release := s.Hold(t.Context())
+	claimed, loose := put(t, s, "claimed"), put(t, s, "loose")
+	w, err := s.Sweep()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size, err := s.Claim(held, claimed); err != nil || size != int64(len("claimed")) {
+		t.Fatalf("%d, %v", size, err)
+	}
+	for d, want := range map[api.Digest]bool{claimed: false, loose: true} {
+		if gone, err := w.Remove(d); err != nil || gone != want {
+			t.Errorf("%s: gone %v, %v", d, gone, err)
+		}
+	}
+	release()
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	if w, err = s.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := w.Remove(claimed); err != nil || !gone { // nobody holds it any more
+		t.Errorf("%v, %v", gone, err)
+	}
+	if _, err := s.Claim(t.Context(), loose); err == nil {
+		t.Error("what is gone was claimed")
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+}
