@@ -34,6 +34,24 @@ func TestPromptAndInputAreNotInTheArgumentList(t *testing.T) {
 	}
 }
 
+// No need of a task can stand in the way of what an agent is handed: whatever
+// an adapter puts below inputs/ is reserved.
+func TestWhatAnAdapterPutsBelowInputsIsReserved(t *testing.T) {
+	adapt, err := For("command")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := adapt(api.Subagent{Name: "edit", Command: api.Command{"./edit"}, System: "be brief", Prompt: "Change"}, []byte(`{}`))
+	if err != nil || len(l.Files) != 3 {
+		t.Fatalf("%v, %v", l.Files, err)
+	}
+	for name := range l.Files {
+		if !slices.Contains(api.ReservedInputs(), api.Name(name)) {
+			t.Errorf("%s is not reserved", name)
+		}
+	}
+}
+
 func TestATemplateThatNamesWhatTheInputLacksIsAnError(t *testing.T) {
 	if _, err := Render("{{.missing}}", []byte(`{}`)); err == nil {
 		t.Error("rendered")
