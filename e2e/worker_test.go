@@ -37,7 +37,7 @@ func newBench(t *testing.T) *bench {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.init()
 	w.manifest(
-		subagent{name: "edit", script: "echo " + agentRan + "; cat inputs/input.json", more: "    limits: {timeout: 1m, memory: 256MiB}\n"},
+		subagent{name: "edit", script: "echo " + agentRan + "; cat inputs/input.json; cat inputs/part 2>/dev/null; true", more: "    limits: {timeout: 1m, memory: 256MiB}\n"},
 		subagent{name: "other", script: "echo OTHER; " + "echo " + agentRan, role: "quality", tier: "observe"},
 	)
 	w.replace(manifest, "subagents: [edit,other]", "subagents: [edit,other], capabilities: [other]")
@@ -74,6 +74,7 @@ type ending struct {
 	Outcome api.Event  `json:"outcome"`
 	Reason  api.Reason `json:"reason"`
 	Message string     `json:"message"`
+	Fence   uint64     `json:"fence"`
 }
 
 func jobOf(dir string, manifest []byte, input string) executor.Job {
