@@ -29,17 +29,21 @@ func main() {
 	}
 	status := cli.Run(ctx, cli.Config{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
-		Dirs:     api.DirsFrom(os.Getenv, os.Getuid()), UIDs: []int{os.Getuid()},
-		Width: func() int {
-			width, _, err := term.GetSize(int(os.Stderr.Fd()))
-			if err != nil {
-				return 0
-			}
-			return width
-		},
-		Env: os.Environ(), Beside: filepath.Dir(self), Version: api.Version(), Now: time.Now,
+		Screen: term.IsTerminal(int(os.Stdout.Fd())), Terminal: term.IsTerminal(int(os.Stderr.Fd())),
+		Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UIDs: []int{os.Getuid()},
+		Width:  func() int { width, _ := size(); return width },
+		Height: func() int { _, height := size(); return height },
+		Env:    os.Environ(), Beside: filepath.Dir(self), Version: api.Version(), Now: time.Now,
 	})
 	stop()
 	os.Exit(status)
+}
+
+// size is that of the terminal that standard error is; 0 where it is none.
+func size() (width, height int) {
+	width, height, err := term.GetSize(int(os.Stderr.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return width, height
 }

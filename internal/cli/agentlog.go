@@ -22,7 +22,7 @@ type agentLog struct {
 // newAgentLog shows a log from offset on. Marker may be empty; width is where
 // to break lines, so that the terminal does not do it without a marker, or nil.
 func newAgentLog(to, notes io.Writer, marker string, width func() int, offset int64) *agentLog {
-	l := &lineWriter{to: to, marker: marker}
+	l := &lineWriter{to: to, marker: marker, broken: brokenMarker}
 	return &agentLog{notes: notes, lines: l, plain: &plainWriter{to: l}, width: width, next: offset}
 }
 
@@ -87,8 +87,9 @@ const (
 type lineWriter struct {
 	to     io.Writer
 	marker string
-	width  int // of the terminal now; 0: lines are not broken
-	column int // where in the line the next character goes; 0: no line has begun
+	broken string // the marker where a line was broken
+	width  int    // of the terminal now; 0: lines are not broken
+	column int    // where in the line the next character goes; 0: no line has begun
 	out    bytes.Buffer
 }
 
@@ -146,7 +147,7 @@ func (w *lineWriter) put(r rune) {
 	size := columns(r, w.column)
 	if w.width > 0 && w.column+size > w.width {
 		w.out.WriteByte('\n')
-		w.begin(brokenMarker)
+		w.begin(w.broken)
 		size = columns(r, w.column)
 	}
 	w.out.WriteRune(r)

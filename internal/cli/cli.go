@@ -30,8 +30,10 @@ type Config struct {
 	Stdin    io.Reader
 	Stdout   io.Writer  // the answer
 	Stderr   io.Writer  // everything else
+	Screen   bool       // Stdout is a terminal
 	Terminal bool       // Stderr is a terminal: progress may be redrawn
 	Width    func() int // of that terminal now, in columns; 0 where that is not known
+	Height   func() int // and in rows
 	Env      []string   // of the process; a service that is started gets what says where things are
 	Dirs     api.Dirs
 	UIDs     []int  // accounts whose service is trusted
@@ -110,6 +112,7 @@ and keeps a record of every decision.
 Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply,
           bailiwick ceiling set PRINCIPAL TIER
 Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
+          bailiwick run submit PLAN.yaml --watch
 Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list
 Stop:     bailiwick stop --all`,
 		SilenceErrors: true,
@@ -137,6 +140,7 @@ Stop:     bailiwick stop --all`,
 		t.elsewhere("doctor", "Check this machine and say what to mend", "bailiwickd", "doctor"),
 		t.downCommand(), t.statusCommand(), t.versionCommand(),
 		t.dispatchCommand(), t.canCommand(), t.auditCommand(), t.gcCommand(),
+		t.runsCommand(), t.queueCommand(),
 		t.principalCommand(), t.tokenCommand(), t.ceilingCommand(), t.stopCommand(), t.mcpCommand(),
 	)
 	return root
