@@ -16,7 +16,6 @@ package deploy
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -46,7 +45,7 @@ type (
 
 // IDOf returns the id of a deploy key's public half. Whoever keeps the other
 // half elsewhere makes a Signer of its own with it.
-func IDOf(public ed25519.PublicKey) KeyID { return seal.IDOf(public) }
+func IDOf(public []byte) KeyID { return seal.IDOf(public) }
 
 // Config says where a catalog is and who may sign it.
 type Config struct {

@@ -27,7 +27,7 @@ import (
 
 type elsewhere struct{ key ed25519.PrivateKey }
 
-func (s elsewhere) Public() ed25519.PublicKey { return s.key.Public().(ed25519.PublicKey) }
+func (s elsewhere) Public() []byte              { return s.key.Public().(ed25519.PublicKey) }
 func (s elsewhere) KeyID() deploy.KeyID       { return deploy.IDOf(s.Public()) }
 func (s elsewhere) Sign(_ context.Context, message []byte) ([]byte, error) {
 	return ed25519.Sign(s.key, message), nil

@@ -2,7 +2,6 @@ package seal
 
 import (
 	"context"
-	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -135,13 +134,13 @@ type checked struct {
 func (env *checked) count(payload []byte, root TrustRoot, known map[KeyID]bool) (foreign int, err error) {
 	message := dsse.PAE(env.PayloadType, payload)
 	for i, s := range env.Signatures {
-		public, ok := root.find(KeyID(s.KeyID))
+		key, ok := root.find(KeyID(s.KeyID))
 		if !ok {
 			foreign++
 			continue
 		}
-		if !ed25519.Verify(public, message, env.raw[i]) {
-			return 0, fmt.Errorf("envelope: key %s: %w", s.KeyID, ErrSignature)
+		if err := key.Verify(message, env.raw[i]); err != nil {
+			return 0, fmt.Errorf("envelope: key %s: %w", s.KeyID, err)
 		}
 		known[KeyID(s.KeyID)] = true
 	}
@@ -174,8 +173,8 @@ func decode(envelope []byte, t PayloadType) (*checked, []byte, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("envelope: signature %d: %w", i+1, err)
 		}
-		if len(raw) != ed25519.SignatureSize {
-			return nil, nil, fmt.Errorf("envelope: signature %d: %d bytes, want %d", i+1, len(raw), ed25519.SignatureSize)
+		if err := checkSignature(KeyID(s.KeyID).Algorithm(), raw); err != nil {
+			return nil, nil, fmt.Errorf("envelope: signature %d: %w", i+1, err)
 		}
 		env.raw = append(env.raw, raw)
 	}

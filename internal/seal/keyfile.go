@@ -3,8 +3,7 @@ package seal
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
+	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -75,11 +74,9 @@ func openKeyFile(ctx context.Context, path string, ask Passphrase) (*FileKey, er
 			return nil, err
 		}
 	}
-	key, err := parsePKCS8(b)
-	if err != nil {
+	if k.Signer, err = parsePKCS8(b); err != nil {
 		return nil, fmt.Errorf("key %s: %w", path, err)
 	}
-	k.Signer = memorySigner{key}
 	return k, nil
 }
 
@@ -113,7 +110,7 @@ func decrypt(ctx context.Context, path string, b []byte, ask Passphrase) ([]byte
 	return plain, nil
 }
 
-func parsePKCS8(b []byte) (ed25519.PrivateKey, error) {
+func parsePKCS8(b []byte) (Signer, error) {
 	block, rest := pem.Decode(b)
 	if block == nil || block.Type != "PRIVATE KEY" || len(bytes.TrimSpace(rest)) != 0 || len(block.Headers) != 0 {
 		return nil, errors.New("want one PEM block of type PRIVATE KEY, or an age-encrypted file that holds one")
@@ -122,18 +119,15 @@ func parsePKCS8(b []byte) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, errors.New("not a PKCS#8 private key")
 	}
-	key, ok := v.(ed25519.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("a %T, want an ed25519 key", v)
-	}
-	return key, nil
+	return signerOf(v)
 }
 
 // NewKey says how CreateKey protects what it makes. The zero value is refused.
 type NewKey struct {
-	Name        string // for people, in the public half
-	Passphrase  string // encrypts the key
-	Unencrypted bool   // writes it in plain; only when a person asked for that by name
+	Name        string    // for people, in the public half
+	Passphrase  string    // encrypts the key
+	Unencrypted bool      // writes it in plain; only when a person asked for that by name
+	Algorithm   Algorithm // empty: Ed25519
 
 	workFactor int // for tests; 0 means defaultWorkFactor
 }
@@ -157,7 +151,11 @@ func CreateKey(path string, how NewKey) (*FileKey, error) {
 	if how.Unencrypted == (how.Passphrase != "") {
 		return nil, fmt.Errorf("key %s: want either a passphrase or the explicit wish for none", path)
 	}
-	_, key, err := ed25519.GenerateKey(rand.Reader)
+	key, err := generate(how.Algorithm)
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w", path, err)
+	}
+	signer, err := signerOf(key)
 	if err != nil {
 		return nil, fmt.Errorf("key %s: %w", path, err)
 	}
@@ -170,7 +168,7 @@ func CreateKey(path string, how NewKey) (*FileKey, error) {
 			return nil, fmt.Errorf("key %s: %w", path, err)
 		}
 	}
-	k := &FileKey{Signer: memorySigner{key}, Path: path, Encrypted: !how.Unencrypted}
+	k := &FileKey{Signer: signer, Path: path, Encrypted: !how.Unencrypted}
 	public, err := canon.Marshal(KeyOf(k, how.Name))
 	if err != nil {
 		return nil, fmt.Errorf("key %s: %w", path, err)
@@ -200,13 +198,13 @@ func LoadPublic(path string) (Key, error) {
 	if err := canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &k); err != nil {
 		return Key{}, fmt.Errorf("public key %s: %w", path+publicSuffix, err)
 	}
-	if err := k.validate(); err != nil {
+	if err := k.Validate(); err != nil {
 		return Key{}, fmt.Errorf("public key %s: %w", path+publicSuffix, err)
 	}
 	return k, nil
 }
 
-func encodePKCS8(key ed25519.PrivateKey) ([]byte, error) {
+func encodePKCS8(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err
@@ -249,5 +247,10 @@ func CreateServiceKey(dir string) (*FileKey, error) {
 // OpenServiceKey opens what CreateServiceKey made. Where there is none the
 // error is fs.ErrNotExist.
 func OpenServiceKey(dir string) (*FileKey, error) {
-	return openKeyFile(context.Background(), filepath.Join(dir, serviceKeyFile), nil)
+	path := filepath.Join(dir, serviceKeyFile)
+	k, err := openKeyFile(context.Background(), path, nil)
+	if err == nil && k.KeyID().Algorithm() != Ed25519 {
+		return nil, fmt.Errorf("key %s: %s, and manifests and checkpoints are signed with ed25519 (another may sign statements: keys.statements in service.yaml)", path, k.KeyID())
+	}
+	return k, err
 }

@@ -2,7 +2,6 @@ package seal
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,18 +21,6 @@ type TrustRoot struct {
 	Threshold int   `json:"threshold"` // distinct keys that must have signed
 }
 
-// Key is a public key that a trust root knows.
-type Key struct {
-	ID     KeyID  `json:"id"`
-	Name   string `json:"name,omitempty"` // for people; means nothing
-	Public []byte `json:"public"`         // the 32 raw bytes; base64 in JSON
-}
-
-// KeyOf returns the public half of s as a trust root lists it.
-func KeyOf(s Signer, name string) Key {
-	return Key{ID: s.KeyID(), Name: name, Public: s.Public()}
-}
-
 // RootOf returns a trust root in which each of keys alone is enough.
 func RootOf(keys ...Key) TrustRoot { return TrustRoot{V: 1, Keys: keys, Threshold: 1} }
 
@@ -50,7 +37,7 @@ func (r TrustRoot) Validate() error {
 	}
 	seen := map[KeyID]bool{}
 	for i, k := range r.Keys {
-		if err := k.validate(); err != nil {
+		if err := k.Validate(); err != nil {
 			return fmt.Errorf("trust root: key %d: %w", i+1, err)
 		}
 		if seen[k.ID] {
@@ -61,27 +48,14 @@ func (r TrustRoot) Validate() error {
 	return nil
 }
 
-func (k Key) validate() error {
-	if len(k.Public) != ed25519.PublicKeySize {
-		return fmt.Errorf("public key has %d bytes, want %d", len(k.Public), ed25519.PublicKeySize)
-	}
-	if want := IDOf(k.Public); k.ID != want {
-		return fmt.Errorf("id %q does not belong to its public key, whose id is %s", string(k.ID), want)
-	}
-	if len(k.Name) > 200 {
-		return fmt.Errorf("name is %d bytes long, want at most 200", len(k.Name))
-	}
-	return nil
-}
-
-// find returns the public key with this id.
-func (r TrustRoot) find(id KeyID) (ed25519.PublicKey, bool) {
+// find returns the key with this id.
+func (r TrustRoot) find(id KeyID) (Key, bool) {
 	for _, k := range r.Keys {
 		if k.ID == id {
-			return k.Public, true
+			return k, true
 		}
 	}
-	return nil, false
+	return Key{}, false
 }
 
 // ParseTrustRoot reads canonical JSON, with or without one line feed at the

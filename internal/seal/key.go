@@ -1,0 +1,194 @@
+package seal
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"encoding/asn1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Algorithm says what a key is and how it signs. It stands before the colon
+// of the key's id.
+type Algorithm string
+
+const (
+	// Ed25519 keys are 32 bytes, and sign the message itself in 64.
+	Ed25519 Algorithm = "ed25519"
+	// ECDSAP256 keys are points of P-256, uncompressed in 65 bytes, and sign the
+	// SHA-256 of the message: ASN.1, in DER, with the smaller of the two values
+	// that S may have.
+	ECDSAP256 Algorithm = "ecdsa-p256"
+)
+
+// sizeP256 is the length of a public ECDSAP256 key.
+const sizeP256 = 65
+
+// KeyID names a public key: its algorithm, a colon, and the first 32
+// hexadecimal digits of the SHA-256 of its bytes.
+type KeyID string
+
+var keyIDPattern = regexp.MustCompile(`^(ed25519|ecdsa-p256):[0-9a-f]{32}$`)
+
+// IDOf returns the id of a public key. The two algorithms differ in the length
+// of their keys; what is no key of either has the id of none.
+func IDOf(public []byte) KeyID {
+	algorithm := Algorithm("unknown")
+	switch len(public) {
+	case ed25519.PublicKeySize:
+		algorithm = Ed25519
+	case sizeP256:
+		algorithm = ECDSAP256
+	}
+	sum := sha256.Sum256(public)
+	return KeyID(string(algorithm) + ":" + hex.EncodeToString(sum[:])[:32])
+}
+
+// Algorithm returns the part of id that says how its key signs.
+func (id KeyID) Algorithm() Algorithm {
+	a, _, _ := strings.Cut(string(id), ":")
+	return Algorithm(a)
+}
+
+// UnmarshalText accepts only the canonical spelling.
+func (id *KeyID) UnmarshalText(b []byte) error {
+	if !keyIDPattern.Match(b) {
+		return fmt.Errorf("key id %.80q: want ed25519: or ecdsa-p256: and 32 lower-case hexadecimal digits", b)
+	}
+	*id = KeyID(b)
+	return nil
+}
+
+// Key is a public key that a trust root knows.
+type Key struct {
+	ID     KeyID  `json:"id"`
+	Name   string `json:"name,omitempty"` // for people; means nothing
+	Public []byte `json:"public"`         // 32 bytes of ed25519, or 65 of ECDSA P-256; base64 in JSON
+}
+
+// KeyOf returns the public half of s as a trust root lists it.
+func KeyOf(s Signer, name string) Key {
+	return Key{ID: s.KeyID(), Name: name, Public: s.Public()}
+}
+
+// Validate refuses what is no public key, or not the one that its id names.
+func (k Key) Validate() error {
+	switch len(k.Public) {
+	case ed25519.PublicKeySize:
+	case sizeP256:
+		if _, err := pointP256(k.Public); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("public key has %d bytes, want %d of ed25519 or %d of ECDSA P-256", len(k.Public), ed25519.PublicKeySize, sizeP256)
+	}
+	if want := IDOf(k.Public); k.ID != want {
+		return fmt.Errorf("id %q does not belong to its public key, whose id is %s", string(k.ID), want)
+	}
+	if len(k.Name) > 200 {
+		return fmt.Errorf("name is %d bytes long, want at most 200", len(k.Name))
+	}
+	return nil
+}
+
+// Verify returns ErrSignature unless signature is one of k over message.
+func (k Key) Verify(message, signature []byte) error {
+	if err := k.Validate(); err != nil {
+		return err
+	}
+	if err := checkSignature(k.ID.Algorithm(), signature); err != nil {
+		return err
+	}
+	ok := false
+	if k.ID.Algorithm() == ECDSAP256 {
+		public, err := pointP256(k.Public)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(message)
+		ok = ecdsa.VerifyASN1(public, sum[:], signature)
+	} else {
+		ok = ed25519.Verify(k.Public, message, signature)
+	}
+	if !ok {
+		return ErrSignature
+	}
+	return nil
+}
+
+// pointP256 reads a point and refuses one that is not on the curve.
+func pointP256(public []byte) (*ecdsa.PublicKey, error) {
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), public)
+	if err != nil {
+		return nil, errors.New("public key is not a point of P-256")
+	}
+	return key, nil
+}
+
+// checkSignature refuses what cannot be a signature of an algorithm, whoever's
+// it is, and of those that say the same all but one.
+func checkSignature(a Algorithm, signature []byte) error {
+	if a != ECDSAP256 {
+		if len(signature) != ed25519.SignatureSize {
+			return fmt.Errorf("%d bytes, want %d", len(signature), ed25519.SignatureSize)
+		}
+		return nil
+	}
+	_, s, err := parseP256(signature)
+	if err != nil {
+		return err
+	}
+	if s.Cmp(halfP256()) > 0 {
+		return errors.New("an ECDSA signature whose S is the larger of the two that it may be")
+	}
+	return nil
+}
+
+type ecdsaSignature struct{ R, S *big.Int }
+
+// maxP256 is the longest ECDSA signature over P-256, in DER.
+const maxP256 = 72
+
+func parseP256(signature []byte) (r, s *big.Int, err error) {
+	bad := errors.New("not an ECDSA signature over P-256 in DER")
+	if len(signature) > maxP256 {
+		return nil, nil, bad
+	}
+	var v ecdsaSignature
+	rest, err := asn1.Unmarshal(signature, &v)
+	if err != nil || len(rest) != 0 {
+		return nil, nil, bad
+	}
+	again, err := asn1.Marshal(v)
+	if err != nil || !slices.Equal(again, signature) {
+		return nil, nil, bad
+	}
+	n := elliptic.P256().Params().N
+	if v.R.Sign() <= 0 || v.S.Sign() <= 0 || v.R.Cmp(n) >= 0 || v.S.Cmp(n) >= 0 {
+		return nil, nil, bad
+	}
+	return v.R, v.S, nil
+}
+
+// halfP256 is half of the order of P-256, rounded down.
+func halfP256() *big.Int { return new(big.Int).Rsh(elliptic.P256().Params().N, 1) }
+
+// lowS returns the one of the two signatures that are equally good which
+// checkSignature accepts.
+func lowS(signature []byte) ([]byte, error) {
+	r, s, err := parseP256(signature)
+	if err != nil {
+		return nil, err
+	}
+	if s.Cmp(halfP256()) > 0 {
+		s.Sub(elliptic.P256().Params().N, s)
+	}
+	return asn1.Marshal(ecdsaSignature{r, s})
+}
