@@ -1,0 +1,55 @@
+package evidence
+
+import (
+	"fmt"
+
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// Follow returns l with the keys that follow those that it knows, as rotations
+// that those signed say. Rotations come oldest first. What l lists itself is
+// not changed by any of them.
+func (l LogTrust) Follow(rotations [][]byte) (LogTrust, error) {
+	out := LogTrust{Origin: l.Origin, Keys: append([]LogKey(nil), l.Keys...)}
+	for i, envelope := range rotations {
+		if err := out.follow(envelope); err != nil {
+			return l, fmt.Errorf("rotation %d: %w", i+1, err)
+		}
+	}
+	return out, out.validate()
+}
+
+func (l *LogTrust) follow(envelope []byte) error {
+	said, err := seal.RotationOf(envelope)
+	if err != nil {
+		return err
+	}
+	old, ok := FindKey(l.Keys, said.Old)
+	if !ok {
+		return fmt.Errorf("by key %s, which the trust file does not know", said.Old)
+	}
+	r, err := seal.OpenRotation(envelope, old.Key())
+	if err != nil {
+		return err
+	}
+	if r.Log != l.Origin {
+		return fmt.Errorf("of another log, %.120q", r.Log)
+	}
+	if _, listed := FindKey(l.Keys, r.New.ID); listed {
+		return nil // the auditor knows better
+	}
+	last := &l.Keys[len(l.Keys)-1]
+	switch {
+	case !old.Alone():
+		return fmt.Errorf("by key %s, which is revoked: the trust file must name the key that follows it", old.ID)
+	case last.ID != old.ID:
+		return fmt.Errorf("by key %s, which %s followed", old.ID, last.ID)
+	case last.UpTo != nil && *last.UpTo != r.Entry:
+		return fmt.Errorf("at entry %d, and the trust file says that key %s is good up to %d", r.Entry, old.ID, *last.UpTo)
+	case r.Entry < old.From:
+		return fmt.Errorf("at entry %d, and key %s is good from %d", r.Entry, old.ID, old.From)
+	}
+	last.UpTo = &r.Entry
+	l.Keys = append(l.Keys, LogKey{ID: r.New.ID, Name: r.New.Name, Public: r.New.Public, From: r.Entry + 1})
+	return nil
+}
