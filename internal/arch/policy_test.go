@@ -10,7 +10,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/failpoint"}, // empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
-		{"client", "internal/blob", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
+		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/mcpserve", "internal/plan", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/checkout", "internal/evidence", "internal/operator", "internal/cli"},
 		{"internal/deploycli", "internal/executor", "internal/retain", "internal/worker"},
@@ -65,6 +65,7 @@ func direct() map[string][]string {
 		"internal/plan":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/policy":   {"os", "os/*", "net", "net/*", "time"},
 		"internal/mcpserve": {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/note":     {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
 		"internal/record":   {"os", "os/*", "net", "net/*"},
 		"internal/catalog":  {"os", "os/*", "syscall", "unsafe"},
 	}

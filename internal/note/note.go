@@ -1,0 +1,182 @@
+// Package note is what a log says of itself, as values: checkpoints, the signed
+// notes that carry them, and proofs that an entry is in a log or that one log
+// goes on another.
+//
+// Formats are C2SP's (signed-note, tlog-checkpoint, tlog-proof), and a value
+// has one spelling: what would be written in another way than it was read is
+// refused. The package builds no tree, reads no file, knows no clock and never
+// decides whether a key is to be trusted: the caller names the keys. The
+// service and the verifier share it.
+//
+// Carries R-A5 (checkpoints that others can read) and the proofs of R-A1.
+package note
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	formats "github.com/transparency-dev/formats/log"
+	sumnote "golang.org/x/mod/sumdb/note"
+)
+
+// MaxSigned is how long a signed checkpoint may be: its three lines and room
+// for the cosignatures of many witnesses.
+const MaxSigned = 64 << 10
+
+// maxOrigin keeps the text of a checkpoint a few lines on a screen.
+const maxOrigin = 255
+
+// Why a signed checkpoint is not accepted. Every other error of Open means
+// that it is malformed.
+var (
+	// ErrUnsigned: none of the keys signed it.
+	ErrUnsigned = errors.New("signed by none of the known keys")
+	// ErrSignature: a signature that names one of the keys does not match.
+	ErrSignature = errors.New("the signature does not match")
+	// ErrOrigin: it is of another log.
+	ErrOrigin = errors.New("of another log")
+)
+
+// Hash is a node of a tree.
+type Hash = [sha256.Size]byte
+
+// Checkpoint says what a log was when it had Size entries.
+type Checkpoint struct {
+	Origin string // names the log, the same in all its checkpoints
+	Size   uint64
+	Root   Hash
+}
+
+// Text returns the checkpoint as it is signed: three lines.
+func (c Checkpoint) Text() []byte {
+	return formats.Checkpoint{Origin: c.Origin, Size: c.Size, Hash: c.Root[:]}.Marshal()
+}
+
+// Parse reads the text of a checkpoint. One with extension lines is refused:
+// ours have none, and what nobody looks at proves nothing.
+func Parse(text []byte) (Checkpoint, error) {
+	var parsed formats.Checkpoint
+	rest, err := parsed.Unmarshal(text)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	switch {
+	case len(rest) > 0:
+		return Checkpoint{}, errors.New("checkpoint: has more than three lines")
+	case len(parsed.Hash) != sha256.Size:
+		return Checkpoint{}, fmt.Errorf("checkpoint: a root of %d bytes, want %d", len(parsed.Hash), sha256.Size)
+	case parsed.Size > math.MaxInt64: // as the log has it
+		return Checkpoint{}, fmt.Errorf("checkpoint: size %d: no log is so long", parsed.Size)
+	case len(parsed.Origin) > maxOrigin:
+		return Checkpoint{}, fmt.Errorf("checkpoint: an origin of %d bytes, want at most %d", len(parsed.Origin), maxOrigin)
+	}
+	c := Checkpoint{Origin: parsed.Origin, Size: parsed.Size, Root: Hash(parsed.Hash)}
+	if !bytes.Equal(c.Text(), text) {
+		return Checkpoint{}, errors.New("checkpoint: not in its canonical form")
+	}
+	return c, nil
+}
+
+// Signer signs with an ed25519 key. A seal.Signer is one.
+type Signer interface {
+	Public() ed25519.PublicKey
+	Sign(ctx context.Context, message []byte) ([]byte, error)
+}
+
+// Sign returns c as a signed note with one signature, in the name of its
+// origin.
+func Sign(ctx context.Context, c Checkpoint, s Signer) ([]byte, error) {
+	if _, err := Parse(c.Text()); err != nil {
+		return nil, err
+	}
+	v, err := verifier(c.Origin, s.Public())
+	if err != nil {
+		return nil, err
+	}
+	text := c.Text()
+	sig, err := s.Sign(ctx, text)
+	if err != nil {
+		return nil, fmt.Errorf("sign a checkpoint of size %d: %w", c.Size, err)
+	}
+	if !v.Verify(text, sig) {
+		return nil, fmt.Errorf("sign a checkpoint of size %d: the key did not make a signature that verifies", c.Size)
+	}
+	line := base64.StdEncoding.EncodeToString(append(binary.BigEndian.AppendUint32(nil, v.KeyHash()), sig...))
+	return fmt.Appendf(nil, "%s\n\u2014 %s %s\n", text, c.Origin, line), nil
+}
+
+// Open verifies a signed checkpoint of the log that origin names, and returns
+// it with those of keys that signed it, of which there is at least one.
+// Signatures by others are ignored; one that names a key of keys and does not
+// match is an error, whatever else there is.
+func Open(signed []byte, origin string, keys ...ed25519.PublicKey) (Checkpoint, []ed25519.PublicKey, error) {
+	c, err := Peek(signed)
+	if err != nil {
+		return Checkpoint{}, nil, err
+	}
+	if c.Origin != origin {
+		return Checkpoint{}, nil, fmt.Errorf("checkpoint: %w: %q, want %q", ErrOrigin, c.Origin, origin)
+	}
+	var by []ed25519.PublicKey
+	for _, key := range keys {
+		v, err := verifier(origin, key)
+		if err != nil {
+			return Checkpoint{}, nil, err
+		}
+		_, err = sumnote.Open(signed, sumnote.VerifierList(v))
+		invalid, unverified := new(sumnote.InvalidSignatureError), new(sumnote.UnverifiedNoteError)
+		switch {
+		case err == nil:
+			by = append(by, key)
+		case errors.As(err, &invalid):
+			return Checkpoint{}, nil, fmt.Errorf("checkpoint of size %d: %w", c.Size, ErrSignature)
+		case !errors.As(err, &unverified):
+			return Checkpoint{}, nil, fmt.Errorf("checkpoint: %w", err)
+		}
+	}
+	if len(by) == 0 {
+		return Checkpoint{}, nil, fmt.Errorf("checkpoint of size %d: %w", c.Size, ErrUnsigned)
+	}
+	return c, by, nil
+}
+
+// Peek returns the checkpoint of a well-formed signed note without looking at
+// its signatures. Nothing may be done with it but show it or verify it.
+func Peek(signed []byte) (Checkpoint, error) {
+	if len(signed) > MaxSigned {
+		return Checkpoint{}, fmt.Errorf("checkpoint: larger than %d bytes", MaxSigned)
+	}
+	_, err := sumnote.Open(signed, sumnote.VerifierList())
+	unverified := new(sumnote.UnverifiedNoteError)
+	if !errors.As(err, &unverified) {
+		return Checkpoint{}, fmt.Errorf("checkpoint: %w", errors.Join(err, errors.New("not a signed note")))
+	}
+	return Parse([]byte(unverified.Note.Text))
+}
+
+// VerifierKey spells a key of a log as other tools take it ("vkey").
+func VerifierKey(origin string, key ed25519.PublicKey) (string, error) {
+	vkey, err := sumnote.NewEd25519VerifierKey(origin, key)
+	if err != nil {
+		return "", fmt.Errorf("key of log %q: %w", origin, err)
+	}
+	if _, err := sumnote.NewVerifier(vkey); err != nil {
+		return "", fmt.Errorf("key of log %q: %w", origin, err)
+	}
+	return vkey, nil
+}
+
+func verifier(origin string, key ed25519.PublicKey) (sumnote.Verifier, error) {
+	vkey, err := VerifierKey(origin, key)
+	if err != nil {
+		return nil, err
+	}
+	return sumnote.NewVerifier(vkey)
+}
