@@ -59,6 +59,9 @@ const (
 	RefRevision = "revision" // a catalog revision
 	RefRecord   = "record"   // what an operator signed
 	RefPlan     = "plan"     // the canonical plan of a run
+
+	RefStatement = "statement" // what was made of a dispatch, signed
+	RefRotation  = "rotation"  // the next service key, signed with the one before it
 )
 
 // Decided says what an entry has decided.

@@ -8,6 +8,7 @@ type Kind string
 const (
 	KindServiceStarted Kind = "service.started"
 	KindServiceStopped Kind = "service.stopped"
+	KindKeyRotated     Kind = "service.key_rotated" // another key is in force
 
 	KindCatalogRevision Kind = "catalog.revision" // a revision was seen, verified and taken
 	KindCatalogRefused  Kind = "catalog.refused"  // a revision was not: unsigned, foreign, replayed, corrupt
@@ -23,7 +24,8 @@ const (
 	KindDispatchNeedsInput Kind = "dispatch.needs_input"
 	KindDispatchFailed     Kind = "dispatch.failed"
 	KindDispatchCancelled  Kind = "dispatch.cancelled"
-	KindDispatchFound      Kind = "dispatch.found" // what a restarted service found of a dispatch
+	KindDispatchFound      Kind = "dispatch.found"    // what a restarted service found of a dispatch
+	KindDispatchAttested   Kind = "dispatch.attested" // what it came to was stated and signed
 
 	KindCancelRequested Kind = "dispatch.cancel_requested" // allow
 	KindCancelDenied    Kind = "dispatch.cancel_denied"    // deny
@@ -65,9 +67,9 @@ const (
 // Kinds lists them all.
 func Kinds() []Kind {
 	return []Kind{
-		KindServiceStarted, KindServiceStopped, KindCatalogRevision, KindCatalogRefused, KindAuthRefused, KindRequestInvalid, KindHTTPAsked,
+		KindServiceStarted, KindServiceStopped, KindKeyRotated, KindCatalogRevision, KindCatalogRefused, KindAuthRefused, KindRequestInvalid, KindHTTPAsked,
 		KindDispatchAccepted, KindDispatchDenied, KindDispatchStarted, KindDispatchFinished, KindDispatchNeedsInput,
-		KindDispatchFailed, KindDispatchCancelled, KindDispatchFound, KindCancelRequested, KindCancelDenied,
+		KindDispatchFailed, KindDispatchCancelled, KindDispatchFound, KindDispatchAttested, KindCancelRequested, KindCancelDenied,
 		KindDispatchAnswered, KindAnswerDenied,
 		KindDispatchPinned, KindDispatchUnpinned, KindRetentionRemoved,
 		KindRunSubmitted, KindRunDenied, KindRunCancelled, KindRunPaused, KindRunResumed, KindRunSettled, KindQueuePaused, KindQueueResumed,
@@ -90,6 +92,8 @@ func (k Kind) shape() (shape, bool) {
 		return shape{NoDecided, ServiceStart{}, ""}, true
 	case KindServiceStopped:
 		return shape{NoDecided, ServiceStop{}, ""}, true
+	case KindKeyRotated:
+		return shape{NoDecided, KeyRotation{}, ""}, true
 	case KindCatalogRevision:
 		return shape{NoDecided, RevisionSeen{}, ""}, true
 	case KindCatalogRefused:
@@ -110,6 +114,8 @@ func (k Kind) shape() (shape, bool) {
 		return shape{NoDecided, DispatchEnd{}, ""}, true
 	case KindDispatchFound:
 		return shape{NoDecided, DispatchFound{}, ""}, true
+	case KindDispatchAttested:
+		return shape{NoDecided, DispatchAttested{}, ""}, true
 	case KindCancelRequested:
 		return shape{Allow, CancelAsk{}, KindCancelDenied}, true
 	case KindCancelDenied:

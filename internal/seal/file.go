@@ -49,13 +49,27 @@ func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix stri
 
 // createFile writes a new file durably and whole: it appears under its name
 // complete or not at all, and never takes the place of another.
-func createFile(path string, b []byte, mode fs.FileMode) (err error) {
+func createFile(path string, b []byte, mode fs.FileMode) error {
+	// A link fails where a rename would overwrite.
+	return writeFile(path, b, mode, os.Link)
+}
+
+// replaceFile is createFile for a file that takes the place of another.
+func replaceFile(path string, b []byte, mode fs.FileMode) error {
+	return writeFile(path, b, mode, os.Rename)
+}
+
+func writeFile(path string, b []byte, mode fs.FileMode, place func(from, to string) error) (err error) {
 	temp := filepath.Join(filepath.Dir(path), ".new-"+rand.Text())
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // G304: as above
 	if err != nil {
 		return fmt.Errorf("create %s: %w", path, err)
 	}
-	defer func() { err = errors.Join(err, os.Remove(temp)) }()
+	defer func() {
+		if removeErr := os.Remove(temp); !errors.Is(removeErr, fs.ErrNotExist) { // a rename took it
+			err = errors.Join(err, removeErr)
+		}
+	}()
 	_, err = f.Write(b)
 	if err == nil {
 		err = f.Chmod(mode) // whatever the umask says
@@ -66,8 +80,7 @@ func createFile(path string, b []byte, mode fs.FileMode) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("create %s: %w", path, err)
 	}
-	// A link fails where a rename would overwrite.
-	if err := os.Link(temp, path); err != nil {
+	if err := place(temp, path); err != nil {
 		return fmt.Errorf("create %s: %w", path, err)
 	}
 	return syncDir(filepath.Dir(path))

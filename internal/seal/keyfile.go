@@ -247,7 +247,10 @@ func CreateServiceKey(dir string) (*FileKey, error) {
 // OpenServiceKey opens what CreateServiceKey made. Where there is none the
 // error is fs.ErrNotExist.
 func OpenServiceKey(dir string) (*FileKey, error) {
-	path := filepath.Join(dir, serviceKeyFile)
+	return openServiceKey(filepath.Join(dir, serviceKeyFile))
+}
+
+func openServiceKey(path string) (*FileKey, error) {
 	k, err := openKeyFile(context.Background(), path, nil)
 	if err == nil && k.KeyID().Algorithm() != Ed25519 {
 		return nil, fmt.Errorf("key %s: %s, and manifests and checkpoints are signed with ed25519 (another may sign statements: keys.statements in service.yaml)", path, k.KeyID())
