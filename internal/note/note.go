@@ -86,7 +86,7 @@ func Parse(text []byte) (Checkpoint, error) {
 
 // Signer signs with an ed25519 key. A seal.Signer is one.
 type Signer interface {
-	Public() ed25519.PublicKey
+	Public() []byte // 32 bytes
 	Sign(ctx context.Context, message []byte) ([]byte, error)
 }
 

@@ -27,9 +27,7 @@ func newKey(t testing.TB) key {
 	return key(k)
 }
 
-func (k key) Public() ed25519.PublicKey {
-	return ed25519.PrivateKey(k).Public().(ed25519.PublicKey)
-}
+func (k key) Public() []byte { return ed25519.PrivateKey(k).Public().(ed25519.PublicKey) }
 
 func (k key) Sign(_ context.Context, message []byte) ([]byte, error) {
 	return ed25519.Sign(ed25519.PrivateKey(k), message), nil
@@ -169,8 +167,15 @@ func (l liar) Sign(ctx context.Context, message []byte) ([]byte, error) {
 	return l.key.Sign(ctx, append(message, '\n'))
 }
 
+type short struct{ key }
+
+func (s short) Public() []byte { return make([]byte, 65) }
+
 func TestNothingIsSignedThatWouldNotBeRead(t *testing.T) {
 	k := newKey(t)
+	if _, err := Sign(t.Context(), checkpoint(1), short{k}); err == nil {
+		t.Error("signed with a key of another kind")
+	}
 	for _, name := range []string{"", "two words", "a+b", "a\nb", strings.Repeat("x", 256)} {
 		if _, err := Sign(t.Context(), Checkpoint{Origin: name, Size: 1}, k); err == nil {
 			t.Errorf("signed for origin %q", name)
