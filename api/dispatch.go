@@ -92,8 +92,9 @@ type Dispatch struct {
 	Source     *PinnedSource  `json:"source,omitempty"`
 	Revision   uint64         `json:"revision"` // of the catalog
 	Manifest   Digest         `json:"manifest"`
-	Input      Digest         `json:"input,omitempty"`  // of the canonical input
-	Result     Digest         `json:"result,omitempty"` // of the signed result document, once there is one
+	Input      Digest         `json:"input,omitempty"`     // of the canonical input
+	Result     Digest         `json:"result,omitempty"`    // of the signed result document, once there is one
+	Statement  Digest         `json:"statement,omitempty"` // of the signed statement about it, soon after it has ended
 	AcceptedAt time.Time      `json:"acceptedAt"`
 	StartedAt  *time.Time     `json:"startedAt,omitempty"`
 	EndedAt    *time.Time     `json:"endedAt,omitempty"`

@@ -11,7 +11,7 @@ func floors() [][]string {
 		{"internal/failpoint"}, // empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/mcpserve", "internal/plan", "internal/telemetry"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/mcpserve", "internal/plan", "internal/statement", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/checkout", "internal/evidence", "internal/operator", "internal/cli"},
 		{"internal/deploycli", "internal/executor", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},

@@ -271,7 +271,12 @@ func (s *Service) end(ctx context.Context, r row, o outcome, save func(*store.Tx
 		entry.Detail = detail
 	}
 	failpoint.Hit(failpoint.EndCommit, string(rec.ID))
-	_, err := s.cfg.Ledger.Record(ctx, entry, func(tx *store.Tx) error { return save(tx, r) })
+	_, err := s.cfg.Ledger.Record(ctx, entry, func(tx *store.Tx) error {
+		if err := save(tx, r); err != nil {
+			return err
+		}
+		return owe(tx, rec)
+	})
 	failpoint.Hit(failpoint.EndCommitted, string(rec.ID))
 	if errors.Is(err, errEnded) {
 		return nil
@@ -281,16 +286,22 @@ func (s *Service) end(ctx context.Context, r row, o outcome, save func(*store.Tx
 	}
 	s.ended(*rec)
 	if rec.AnswerBy == nil {
+		nudge(s.overs)
 		err := s.removeWork(rec.ID)
 		failpoint.Hit(failpoint.EndRemoved, string(rec.ID))
 		return err
 	}
-	select {
-	case s.asked <- struct{}{}:
-	default:
-	}
+	nudge(s.asked)
 	// The next attempt may begin at once, beside this one's directory.
 	return os.RemoveAll(s.attemptDir(r))
+}
+
+// nudge wakes whoever listens to c, now or when it looks next.
+func nudge(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 func verifyWord(v api.VerifyReport) string {

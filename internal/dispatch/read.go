@@ -29,14 +29,15 @@ const (
 	maxInput    = 2 << 20
 )
 
-// manifest returns a dispatch manifest that this service signed.
+// manifest returns a dispatch manifest that this service signed, with the key
+// that was in force then.
 func (s *Service) manifest(ctx context.Context, d api.Digest) (record.Manifest, error) {
 	var m record.Manifest
 	envelope, err := s.cfg.Blobs.Get(ctx, d, maxManifest)
 	if err != nil {
 		return m, err
 	}
-	payload, _, err := seal.Verify(envelope, seal.Manifest, seal.RootOf(seal.KeyOf(s.cfg.Key, "")))
+	payload, _, err := s.cfg.Keys.Verify(envelope, seal.Manifest)
 	if err != nil {
 		return m, err
 	}

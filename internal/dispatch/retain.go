@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -29,7 +30,7 @@ CREATE TABLE dispatch_retention (
 type keeping struct {
 	pin     *api.Pin
 	removed []api.Removal
-	held    bool // by a run; only where all are looked at
+	held    bool // by a run, or until it is attested; only where all are looked at
 }
 
 func (k *keeping) scanInto() []any { return []any{jsonText{&k.pin}, jsonText{&k.removed}} }
@@ -113,7 +114,7 @@ func (s *Service) Items(ctx context.Context, each func(retain.Item) error) error
 		}); err != nil {
 			return err
 		}
-		return v.Each("SELECT record, pin, removed, EXISTS (SELECT 1 FROM dispatch_hold WHERE dispatch_hold.id = dispatch.id) FROM dispatch LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
+		return v.Each("SELECT record, pin, removed, EXISTS (SELECT 1 FROM dispatch_hold WHERE dispatch_hold.id = dispatch.id) OR EXISTS (SELECT 1 FROM dispatch_unattested WHERE dispatch_unattested.id = dispatch.id) FROM dispatch LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
 			var d api.Dispatch
 			var k keeping
 			if err := scan(append([]any{(*recordText)(&d)}, append(k.scanInto(), &k.held)...)...); err != nil {
@@ -163,17 +164,14 @@ func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch, k k
 		}
 		i.Content = appendDigests(i.Content, reflect.ValueOf(m.Needs))
 	}
-	d.Manifest, d.Result = "", ""
+	d.Manifest, d.Result, d.Statement = "", "", ""
 	i.Content = appendDigests(i.Content, reflect.ValueOf(d))
 	return nil
 }
 
 // evidence are the signed documents of an attempt.
 func evidence(d api.Dispatch) []api.Digest {
-	if d.Result == "" {
-		return []api.Digest{d.Manifest}
-	}
-	return []api.Digest{d.Manifest, d.Result}
+	return slices.DeleteFunc([]api.Digest{d.Manifest, d.Result, d.Statement}, func(d api.Digest) bool { return d == "" })
 }
 
 // appendDigests adds every digest in v, wherever it is: one that is added to
@@ -221,7 +219,11 @@ func (s *Service) MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) er
 	if err != nil {
 		return err
 	}
-	if !ok || inUse || !final(&stored.record) || k.pin != nil || k.lacks(r.Class) != nil {
+	due, err := owed(tx, id)
+	if err != nil {
+		return err
+	}
+	if !ok || inUse || due || !final(&stored.record) || k.pin != nil || k.lacks(r.Class) != nil {
 		return fmt.Errorf("dispatch %s: %w", id, retain.ErrKept)
 	}
 	k.removed = append(k.removed, r)

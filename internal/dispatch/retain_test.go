@@ -63,7 +63,7 @@ func TestEveryDigestOfARecordIsReferredTo(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("refers to %d, want %d", len(got), len(want))
 	}
-	if slices.Contains(i.Content, d.Manifest) || slices.Contains(i.Content, d.Result) || len(i.Evidence) != 2 {
+	if slices.Contains(i.Content, d.Manifest) || slices.Contains(i.Content, d.Result) || slices.Contains(i.Content, d.Statement) || len(i.Evidence) != 3 {
 		t.Errorf("evidence %v", i.Evidence)
 	}
 }

@@ -36,7 +36,7 @@ CREATE TABLE dispatch_attempt ( -- those that have been answered
 	attempt INTEGER NOT NULL,
 	record  TEXT NOT NULL,       -- api.Dispatch as the attempt ended, with the answer
 	PRIMARY KEY (id, attempt)
-) STRICT;`, retentionSchema, holdSchema}}
+) STRICT;`, retentionSchema, holdSchema, attestSchema}}
 }
 
 // row is what the state database holds of one dispatch.
@@ -82,13 +82,19 @@ func unfinished(v store.Reader) (list []row, err error) {
 	return list, err
 }
 
+// text is the record as it is stored.
+func (r row) text() (string, error) {
+	b, err := json.Marshal(r.record)
+	return string(b), err
+}
+
 func insert(tx *store.Tx, r row) error {
-	record, err := json.Marshal(r.record)
+	record, err := r.text()
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec("INSERT INTO dispatch(id, accepted, state, principal, request, record) VALUES (?, ?, ?, ?, ?, ?)",
-		r.record.ID, r.record.AcceptedAt.UnixNano(), r.record.State, r.record.Principal, r.request, string(record))
+		r.record.ID, r.record.AcceptedAt.UnixNano(), r.record.State, r.record.Principal, r.request, record)
 	return err
 }
 
@@ -104,7 +110,7 @@ func updateWaiting(tx *store.Tx, r row, attempt int) error {
 }
 
 func set(tx *store.Tx, r row, where string, attempt int) error {
-	record, err := json.Marshal(r.record)
+	record, err := r.text()
 	if err != nil {
 		return err
 	}
@@ -113,7 +119,7 @@ func set(tx *store.Tx, r row, where string, attempt int) error {
 		answerBy = r.record.AnswerBy.UnixNano()
 	}
 	n, err := tx.Exec("UPDATE dispatch SET state = ?, attempt = ?, answer_by = ?, worker_key = ?, record = ? WHERE id = ? AND "+where,
-		r.record.State, r.record.Attempt, answerBy, r.key, string(record), r.record.ID, attempt)
+		r.record.State, r.record.Attempt, answerBy, r.key, record, r.record.ID, attempt)
 	if err == nil && n != 1 {
 		err = errEnded
 	}

@@ -5,7 +5,7 @@
 // service saw a worker end or finds its directory after a restart, the same
 // code collects what it left. The package does not know the orchestrator.
 //
-// Carries R-D1, R-D2, R-D3, R-D4, R-D5, R-T10, R-B5 (the service's half) and R-B7.
+// Carries R-D1, R-D2, R-D3, R-D4, R-D5, R-T10, R-B5 (the service's half), R-B7 and R-A8.
 package dispatch
 
 import (
@@ -30,19 +30,22 @@ import (
 
 // Config is what a Service is made of.
 type Config struct {
-	Dirs     api.Dirs
-	Store    *store.Store
-	Ledger   *audit.Ledger
-	Blobs    *blob.Store // of the state, not of the catalog
-	Key      seal.Signer // of the service
-	Executor *executor.Local
-	Operator api.Principal // may read everything; see policy.Rules
-	Registry Registry      // what operators decided
-	Mode     string        // same-user or system
-	Sweep    func() int    // removes what the jails of killed workers left on the machine, and returns how much is left
-	Now      func() time.Time
-	Logger   *slog.Logger
-	Observer Observer // nil: nobody is told
+	Dirs   api.Dirs
+	Store  *store.Store
+	Ledger *audit.Ledger
+	Blobs  *blob.Store  // of the state, not of the catalog
+	Key    seal.Signer  // of the service
+	Keys   seal.History // every key that the service has had; the zero value: Key alone
+	// Statements signs what was made of dispatches; nil: Key does.
+	Statements seal.Signer
+	Executor   *executor.Local
+	Operator   api.Principal // may read everything; see policy.Rules
+	Registry   Registry      // what operators decided
+	Mode       string        // same-user or system
+	Sweep      func() int    // removes what the jails of killed workers left on the machine, and returns how much is left
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Observer   Observer // nil: nobody is told
 }
 
 // Service dispatches. It is safe for concurrent use.
@@ -57,6 +60,7 @@ type Service struct {
 	work sync.WaitGroup
 
 	asked      chan struct{} // has one when a question began to wait
+	overs      chan struct{} // has one when a dispatch came to its end
 	cancelTime time.Duration // see the constant; less in tests
 
 	mu     sync.Mutex
@@ -82,6 +86,7 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.work.Go(s.giveUp)
+	s.work.Go(s.attestAlways)
 	return s, nil
 }
 
@@ -89,7 +94,13 @@ func newService(ctx context.Context, cfg Config) *Service {
 	if cfg.Observer == nil {
 		cfg.Observer = nobody{}
 	}
-	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}, asked: make(chan struct{}, 1), cancelTime: cancelTime}
+	if len(cfg.Keys.Keys) == 0 {
+		cfg.Keys = seal.NewHistory(seal.KeyOf(cfg.Key, ""))
+	}
+	if cfg.Statements == nil {
+		cfg.Statements = cfg.Key
+	}
+	s := &Service{cfg: cfg, active: map[api.DispatchID]*active{}, asked: make(chan struct{}, 1), overs: make(chan struct{}, 1), cancelTime: cancelTime}
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return s
 }

@@ -80,6 +80,20 @@ const (
 	EndRemoved    Name = "end.removed" // the directory of the attempt is gone
 )
 
+// The moments of a statement.
+const (
+	AttestCommit    Name = "attest.commit" // it is signed and stored, and not yet committed
+	AttestCommitted Name = "attest.committed"
+)
+
+// The moments of another service key.
+const (
+	RotateKey    Name = "rotate.key"    // the next key is made, and signed by the one in force
+	RotateLogged Name = "rotate.logged" // the entry that says so is durable: the next key is the one
+	RotateListed Name = "rotate.listed" // it is in the list of keys
+	RotateTaken  Name = "rotate.taken"  // it is in the place of the one before
+)
+
 // The moments of a cancel and of an answer.
 const (
 	CancelCommit    Name = "cancel.commit"
@@ -127,6 +141,16 @@ const (
 	RetainBlob      Name = "retain.blob"      // one of them is
 )
 
+// The moments of the log's tree.
+const (
+	LogFeed      Name = "log.feed"      // before entries are handed over
+	LogFed       Name = "log.fed"       // they are in the tree, and no checkpoint covers them
+	LogSigned    Name = "log.signed"    // a checkpoint is signed and not yet in its place
+	LogPublished Name = "log.published" // it is
+	LogWipe      Name = "log.wipe"      // before a damaged tree is removed
+	LogWiped     Name = "log.wiped"     // after, and nothing of the next is there
+)
+
 // The moments of what everything stands on.
 const (
 	BlobWritten    Name = "blob.written" // and not yet in its place
@@ -146,12 +170,14 @@ func Names() []Name {
 		WorkerCapture, WorkerKeep, WorkerKept, WorkerCaptured, WorkerCheck, WorkerSeal, WorkerResultFile, WorkerResultPlaced,
 		WorkerSealed, WorkerEnd,
 		JailGroup, JailGrouped, JailLaunched, JailClose, JailClosed,
-		CollectBegin, CollectBlob, CollectResult, EndCommit, EndCommitted, EndRemoved,
+		CollectBegin, CollectBlob, CollectResult, EndCommit, EndCommitted, EndRemoved, AttestCommit, AttestCommitted,
+		RotateKey, RotateLogged, RotateListed, RotateTaken,
 		CancelCommit, CancelCommitted, CancelDelivered, AnswerCommit, AnswerCommitted, ExpireCommit,
 		RunSubmitCommit, RunSubmitCommitted, RunSteerCommit, RunSteerCommitted, RunCommit, RunCommitted, RunFire, RunFired, RunResume, RunResumed,
 		RunCancel, RunCancelled, RunRecover,
 		StopCommit, StopCommitted, StopDelivered, DecideCommit, DecideCommitted,
 		RetainCommit, RetainCommitted, RetainBlob,
+		LogFeed, LogFed, LogSigned, LogPublished, LogWipe, LogWiped,
 		BlobWritten, BlobPlaced, StoreCommit, StoreCommitted,
 	}
 }

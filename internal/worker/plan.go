@@ -48,11 +48,12 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 	if api.DigestOf(envelope) != a.envelope {
 		return fmt.Errorf("manifest changed while it was read")
 	}
-	service, err := seal.LoadPublic(filepath.Join(a.cfg.Dirs.State, "service.key"))
+	// A service may have another key by now than when it admitted this.
+	service, err := seal.LoadHistory(a.cfg.Dirs.State)
 	if err != nil {
 		return err
 	}
-	if _, _, err := seal.Verify(envelope, seal.Manifest, seal.RootOf(service)); err != nil {
+	if _, _, err := service.Verify(envelope, seal.Manifest); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	if err := a.manifest.Check(a.cfg.Now()); err != nil {
