@@ -54,7 +54,7 @@ CREATE INDEX audit_entry_stop ON audit_entry (seq) WHERE kind = 'stop.engaged';
 `, `
 ALTER TABLE audit_entry ADD COLUMN run TEXT;
 CREATE INDEX audit_entry_run ON audit_entry (run, seq) WHERE run IS NOT NULL;
-`}}
+`, ruleSchema}}
 }
 
 const insertEntry = "INSERT INTO audit_entry (seq, at, kind, dispatch, run, leaf, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -72,6 +72,10 @@ type Config struct {
 	Logger *slog.Logger     // nil discards
 	// Observe is told of each entry that is durable. Nil: nobody is told.
 	Observe func(record.Kind)
+	// Admit is asked before something new is admitted; its error is why nothing
+	// is. Denials, facts, and what only ends something are written all the same.
+	// Nil: nothing is in the way.
+	Admit func() error
 }
 
 // Ledger is the open log.
@@ -80,7 +84,9 @@ type Ledger struct {
 	now     func() time.Time
 	log     *slog.Logger
 	observe func(record.Kind)
+	admit   func() error
 	next    uint64 // seq of the next entry; owned by the store's writer once open
+	rule    uint64 // one more than the seq of the last entry that rules; likewise
 }
 
 // Open checks the log's shape and its newest entries and refuses one that is
@@ -95,9 +101,15 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(record.Kind) {}
 	}
-	l := &Ledger{store: cfg.Store, now: cfg.Now, log: cfg.Logger, observe: cfg.Observe}
+	if cfg.Admit == nil {
+		cfg.Admit = func() error { return nil }
+	}
+	l := &Ledger{store: cfg.Store, now: cfg.Now, log: cfg.Logger, observe: cfg.Observe, admit: cfg.Admit}
 	var err error
-	if l.next, err = l.checkNewest(ctx); err != nil {
+	if l.next, err = l.checkNewest(ctx); err == nil {
+		l.rule, err = l.lastRule(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	return l, nil
@@ -129,6 +141,9 @@ func (l *Ledger) Commit(ctx context.Context, d policy.Decision, e record.Entry, 
 	e.Principal, e.Action, e.Resource, e.Policies = d.Principal(), d.Action(), d.Resource(), d.Policies()
 	if !d.Allowed() {
 		return Admission{}, l.deny(ctx, d, e)
+	}
+	if err := l.admits(&e); err != nil {
+		return Admission{}, unavailable(err)
 	}
 	e.Decision = record.Allow
 	seq, err := l.append(ctx, &e, fn)
@@ -188,7 +203,7 @@ func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx)
 // appendAll is the one way into the log. Everything that can be done before the
 // writer's turn is. It returns the number of the first entry.
 func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(*store.Tx) error) (first uint64, err error) {
-	rows := make([][]any, len(entries))
+	rows := make([]row, len(entries))
 	for i := range entries {
 		if rows[i], err = l.row(ctx, &entries[i]); err != nil {
 			return 0, unavailable(err)
@@ -202,15 +217,20 @@ func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(
 			}
 		}
 		first = l.next
-		for i, args := range rows {
+		chain := newChain(tx, l.rule)
+		for i := range rows {
 			// A failure of the group poisons the store, so a number that was given
 			// out is either committed or never followed by another.
-			args[0] = int64(first) + int64(i) //nolint:gosec // G115: a log does not reach 2^63 entries
+			args, err := chain.link(&rows[i], first+uint64(i)) //nolint:gosec // G115: an index
+			if err != nil {
+				return err
+			}
 			if _, err := tx.Exec(insertEntry, args...); err != nil {
 				return err
 			}
 		}
 		l.next += uint64(len(rows))
+		l.rule = chain.rule
 		return nil
 	})
 	if err == nil {
@@ -221,25 +241,14 @@ func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(
 	return first, sort(ctx, err, own)
 }
 
-// row returns the values of insertEntry for an entry, but for its number.
-func (l *Ledger) row(ctx context.Context, e *record.Entry) ([]any, error) {
-	e.At = l.now()
+// row is all of an entry that can be made before the writer's turn.
+func (l *Ledger) row(ctx context.Context, e *record.Entry) (row, error) {
+	e.At, e.Prev = l.now(), record.Prev{}
 	if e.Principal != "" { // nobody's entry is by no token
 		e.Token = record.TokenOf(ctx)
 	}
 	leaf, err := e.Encode()
-	if err != nil {
-		return nil, err
-	}
-	hash := LeafHash(leaf)
-	args := []any{nil, e.At.UnixMicro(), string(e.Kind), nil, nil, string(leaf), hash[:]}
-	if e.Dispatch != "" {
-		args[3] = string(e.Dispatch)
-	}
-	if e.Run != "" {
-		args[4] = e.Run
-	}
-	return args, nil
+	return row{e, leaf, e.At.UnixMicro()}, err
 }
 
 // sort tells the caller's own failures from those of the log.

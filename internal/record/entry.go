@@ -16,7 +16,10 @@ import (
 // fit; Decode refuses a larger one.
 const MaxEntry = 60 << 10
 
-const maxRefs = 16
+const (
+	maxRefs  = 16
+	prevRoom = 128 // more than Prev takes: whoever adds it later still has room
+)
 
 // Entry is one record of the audit log (R-A3). Its encoding, the leaf, is what
 // the log stores and hashes.
@@ -46,6 +49,39 @@ type Entry struct {
 	// Refs name content by digest. The names are constants of this program.
 	Refs   map[string]api.Digest
 	Detail Detail // the one type that belongs to Kind
+	Prev   Prev   // the log fills it in
+}
+
+// Prev makes chains of entries, so that who has the last one of a run knows
+// that it has them all. Each member is one more than the number of an entry of
+// the same log; 0: there is none before.
+type Prev struct {
+	Dispatch uint64 `json:"dispatch,omitempty"` // the one before that has the same Dispatch
+	// Rule is the last one before that changed what is allowed (see Kind.Rules).
+	// Entries have it that admit something which is started, and those themselves.
+	Rule uint64 `json:"rule,omitempty"`
+	Run  uint64 `json:"run,omitempty"` // the one before that has the same Run
+}
+
+// Link returns leaf, which Encode returned of an entry whose Prev was zero, with
+// p in it: what Encode returns of the same entry with p. It is for the log,
+// which knows p at the last moment only.
+func (p Prev) Link(leaf []byte) ([]byte, error) {
+	if p == (Prev{}) {
+		return leaf, nil
+	}
+	next := []byte(`,"principal":"`)
+	i := bytes.Index(leaf, next) // no text has a bare quotation mark, and no detail such a member
+	if i < 0 || p.Dispatch > maxInt || p.Rule > maxInt || p.Run > maxInt {
+		return nil, fmt.Errorf("entry: it cannot be linked to %+v", p)
+	}
+	member, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, len(leaf)+len(member)+8)
+	out = append(append(append(out, leaf[:i]...), `,"prev":`...), member...)
+	return append(out, leaf[i:]...), nil
 }
 
 // Names of refs.
@@ -87,6 +123,7 @@ type wire struct {
 	Dispatch  string                `json:"dispatch,omitempty"`
 	Kind      Kind                  `json:"kind"`
 	Policies  []string              `json:"policies"`
+	Prev      *Prev                 `json:"prev,omitempty"`
 	Principal string                `json:"principal"`
 	Refs      map[string]api.Digest `json:"refs"`
 	Resource  string                `json:"resource"`
@@ -117,7 +154,7 @@ func (e *Entry) Encode() ([]byte, error) {
 		if leaf, err = w.encode(); err != nil {
 			return nil, fmt.Errorf("entry %q: %w", e.Kind, err)
 		}
-		if len(leaf) <= MaxEntry {
+		if len(leaf) <= MaxEntry-prevRoom {
 			return leaf, nil
 		}
 	}
@@ -130,6 +167,9 @@ func (e *Entry) wire(b *bounds) *wire {
 		Principal: b.cut(string(e.Principal)), Action: b.cut(e.Action), Resource: b.cut(e.Resource), Policies: b.list(e.Policies),
 		Run: b.cut(e.Run), Task: b.cut(e.Task), Dispatch: b.cut(string(e.Dispatch)), Attempt: b.number(int64(e.Attempt)),
 		Role: b.cut(string(e.Role)), Tool: b.cut(e.Tool), Token: b.cut(string(e.Token)), Detail: e.Detail.bound(b),
+	}
+	if e.Prev != (Prev{}) {
+		w.Prev = &Prev{min(e.Prev.Dispatch, maxInt), min(e.Prev.Rule, maxInt), min(e.Prev.Run, maxInt)}
 	}
 	w.present()
 	return w
@@ -221,6 +261,9 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 	// One value has one spelling, also where JSON would allow several: a time
 	// in another zone, an empty member that is left out, a name in capitals.
 	w.Detail, w.At = detail.Elem().Interface(), w.At.UTC()
+	if w.Prev != nil && *w.Prev == (Prev{}) {
+		w.Prev = nil
+	}
 	w.present()
 	again, err := w.encode()
 	if err != nil || !bytes.Equal(again, leaf) {
@@ -237,6 +280,9 @@ func (w *wire) entry() Entry {
 		Role: api.Name(w.Role), Tool: w.Tool, Tier: w.Tier, Token: api.TokenID(w.Token),
 	}
 	e.Detail, _ = w.Detail.(Detail) // check refuses another
+	if w.Prev != nil {
+		e.Prev = *w.Prev
+	}
 	if len(w.Policies) > 0 {
 		e.Policies = w.Policies
 	}

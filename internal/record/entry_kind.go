@@ -157,3 +157,15 @@ func (k Kind) Decided() Decided {
 	}
 	return NoDecided
 }
+
+// Rules reports whether an entry of kind k changes what is allowed: another
+// catalog, a decision of an operator, a stop. They are a chain of their own, of
+// which every entry that Admits names the end.
+func (k Kind) Rules() bool {
+	return k == KindCatalogRevision || k == KindOperatorRecorded || k == KindStopEngaged
+}
+
+// Admits reports whether something is started because of an entry of kind k.
+func (k Kind) Admits() bool {
+	return k == KindDispatchAccepted || k == KindDispatchAnswered || k == KindRunSubmitted
+}

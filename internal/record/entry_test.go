@@ -334,3 +334,50 @@ func FuzzDecodeEntry(f *testing.F) {
 		}
 	})
 }
+
+// proves R-A7 (the chain that tells whether an entry is kept back)
+func TestAnEntryIsLinkedAsItWouldBeEncoded(t *testing.T) {
+	prev := Prev{Dispatch: 7, Rule: 1, Run: 1<<53 - 1}
+	for _, k := range Kinds() {
+		shape, _ := k.shape()
+		for _, principal := range []string{"", `,"principal":"x`, "local:ann"} {
+			e := Entry{Kind: k, At: entryAt(), Decision: shape.decided, Detail: shape.detail, Principal: api.Principal(principal), Resource: `,"principal":"`}
+			leaf, err := e.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			linked, err := prev.Link(leaf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Prev = prev
+			if want, err := e.Encode(); err != nil || !bytes.Equal(linked, want) {
+				t.Errorf("%s: %v\n%s\n%s", k, err, linked, want)
+			}
+			back, err := DecodeEntry(linked)
+			if err != nil || back.Prev != prev {
+				t.Errorf("%s: %+v, %v", k, back.Prev, err)
+			}
+		}
+	}
+	e := sampleEntry()
+	leaf, _ := e.Encode()
+	empty := bytes.Replace(leaf, []byte(`,"principal"`), []byte(`,"prev":{},"principal"`), 1)
+	if _, err := DecodeEntry(empty); err == nil {
+		t.Error("an empty link is another spelling of none")
+	}
+	if _, err := (Prev{Run: 1 << 53}).Link(leaf); err == nil {
+		t.Error("a number that not every reader holds was linked")
+	}
+}
+
+func TestNoDetailHasAMemberThatLinksAreFoundBy(t *testing.T) {
+	for _, k := range Kinds() {
+		shape, _ := k.shape()
+		for f := range reflect.TypeOf(shape.detail).NumField() {
+			if tag := reflect.TypeOf(shape.detail).Field(f).Tag.Get("json"); strings.HasPrefix(tag, "principal") {
+				t.Errorf("%s: member %s", k, tag)
+			}
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package audit
+
+import (
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// proves R-A7 (who has the last entry of a run can tell whether one is kept back)
+func TestEveryEntryNamesTheOneBeforeItOfItsRunItsDispatchAndTheRules(t *testing.T) {
+	l, _, _ := ledger(t)
+	step := func(run, dispatch string) record.Entry {
+		return record.Entry{Kind: record.KindTaskDone, Run: run, Dispatch: api.DispatchID(dispatch), Detail: record.TaskStep{}}
+	}
+	rule := record.Entry{Kind: record.KindCatalogRevision, Detail: record.RevisionSeen{}}
+	for _, batch := range [][]record.Entry{
+		{step("a", "x")}, // 0
+		{step("b", ""), step("a", "x"), step("", "x")}, // 1 2 3
+		{rule, step("a", "y"), rule},                   // 4 5 6
+		{step("b", "y")},                               // 7
+	} {
+		if err := l.RecordAll(t.Context(), batch, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := l.List(t.Context(), Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []record.Prev{{}, {}, {Run: 1, Dispatch: 1}, {Dispatch: 3}, {}, {Run: 3}, {Rule: 5}, {Run: 2, Dispatch: 6}}
+	for i, c := range list {
+		if c.Entry.Prev != want[i] {
+			t.Errorf("entry #%d: %+v, want %+v", i, c.Entry.Prev, want[i])
+		}
+	}
+}

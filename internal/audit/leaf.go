@@ -1,0 +1,64 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+const (
+	// LeafBatch is how many entries Leaves returns at most.
+	LeafBatch = 4096
+	// leafBytes is how many bytes of entries are enough for one call.
+	leafBytes = 16 << 20
+)
+
+var errEnough = errors.New("enough for one call")
+
+// Committed returns a channel that is closed after the next commit, and when
+// there will be none. Take it, then read, then wait: nothing is missed.
+func (l *Ledger) Committed() <-chan struct{} { return l.store.Committed() }
+
+// Leaves returns entries from number from on, in the order of the log and
+// without a gap, at most LeafBatch of them. Each is held against its hash; none
+// is decoded, so Entry is empty. The tree is fed from it.
+func (l *Ledger) Leaves(ctx context.Context, from uint64, limit int) ([]Committed, error) {
+	var list []Committed
+	bytes := 0
+	err := l.store.Read(ctx, func(v *store.View) error {
+		return v.Each("SELECT seq, kind, leaf, hash FROM audit_entry WHERE seq >= ? ORDER BY seq LIMIT ?", store.Args{int64(from), min(limit, LeafBatch)}, //nolint:gosec // G115: see append
+			func(scan store.Scan) error {
+				c, err := read(scan, false)
+				if want := from + uint64(len(list)); err == nil && c.Seq != want {
+					err = fmt.Errorf("audit log: entry #%d is missing", want)
+				}
+				if err != nil {
+					return err
+				}
+				list = append(list, c)
+				if bytes += len(c.Leaf); bytes >= leafBytes {
+					return errEnough
+				}
+				return nil
+			})
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	return list, nil
+}
+
+// admits says whether what an entry of kind k admits may begin while the tree
+// is not kept. Whatever only ends something, or only reads, may: refusing that
+// would protect nobody.
+func (l *Ledger) admits(e *record.Entry) error {
+	switch e.Kind { //nolint:exhaustive // whatever is not in the list begins something
+	case record.KindCancelRequested, record.KindRunCancelled, record.KindRunPaused, record.KindQueuePaused,
+		record.KindStopRequested, record.KindAuditRead, record.KindAccessAllowed, record.KindDispatchUnpinned, record.KindDispatchPinned:
+		return nil
+	}
+	return l.admit()
+}
