@@ -13,6 +13,7 @@ func (t *tree) auditCommand() *cobra.Command {
 	cmd.AddCommand(
 		t.auditReader("list", "Print entries of the log in plain words", false),
 		t.auditReader("watch", "Print entries as they are made", true),
+		t.auditTrustCommand(),
 	)
 	return cmd
 }

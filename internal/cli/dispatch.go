@@ -14,7 +14,7 @@ import (
 
 func (t *tree) dispatchCommand() *cobra.Command {
 	cmd := group("dispatch", "Run, watch and end dispatches, and take their results")
-	cmd.AddCommand(t.runCommand(), t.showCommand(), t.listCommand(), t.logsCommand(), t.answerCommand(), t.cancelCommand(), t.patchCommand(), t.outputsCommand(),
+	cmd.AddCommand(t.runCommand(), t.showCommand(), t.listCommand(), t.logsCommand(), t.answerCommand(), t.cancelCommand(), t.patchCommand(), t.outputsCommand(), t.attestationCommand(),
 		t.pinCommand("pin", "Keep a dispatch whatever the rules of retention say", true), t.pinCommand("unpin", "Leave a dispatch to the rules of retention", false))
 	return cmd
 }

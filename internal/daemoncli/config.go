@@ -29,6 +29,7 @@ type settings struct {
 	Tracing   tracingSettings
 	Retention retentionSettings
 	OAuth     oauthSettings
+	Keys      keySettings
 
 	Orchestrator orchestratorSettings
 }
@@ -56,6 +57,7 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"tracing":   r.tracing,
 		"retention": r.retention,
 		"oauth":     r.oauth,
+		"keys":      r.keys,
 
 		"orchestrator": r.orchestrator,
 	}

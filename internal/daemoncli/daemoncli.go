@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg Config) int {
 	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
 	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default: "+t.Dirs.ServiceConfig()+", if it exists)")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.Join(t.Dirs.Check(), t.absolute()) }
-	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand())
+	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand())
 	root.SetArgs(cfg.Args)
 	root.SetOut(cfg.Stdout)
 	root.SetErr(cfg.Stderr)

@@ -28,7 +28,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
-	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
@@ -62,6 +61,7 @@ type service struct {
 	store     *store.Store
 	ledger    *audit.Ledger
 	blobs     *blob.Store
+	keys      keys
 	registry  *operator.Registry
 	issuer    *oauth.Verifier // nil: only our tokens count
 	dispatch  *dispatch.Service
@@ -103,7 +103,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.asked(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Runs: s.asked(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -151,7 +151,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
 		return err
 	}
-	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration()}}
+	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: migrations()}
 	if s.store, err = s.t.own(ctx, cfg); err != nil {
 		return err
 	}
@@ -161,11 +161,10 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.expose(); err != nil {
 		return err
 	}
-	key, err := seal.OpenServiceKey(dirs.State)
-	if errors.Is(err, fs.ErrNotExist) {
-		key, err = seal.CreateServiceKey(dirs.State)
+	if s.keys, err = openKeys(ctx, dirs.State, s.ledger); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := s.keys.openStatements(ctx, s.set.Keys); err != nil {
 		return err
 	}
 	if s.blobs, err = openBlobs(dirs.Blobs()); err != nil {
@@ -178,16 +177,19 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.announce(ctx); err != nil {
 		return err
 	}
+	if err := s.keys.settleStatements(ctx, dirs.State, s.ledger); err != nil {
+		return err
+	}
 	me, err := server.LocalPrincipal(uint32(s.t.UID), s.t.Login) //nolint:gosec // G115: a uid
 	if err != nil {
 		return err
 	}
-	if s.registry, err = operator.Open(ctx, operator.Config{Root: dirs.OperatorRoot(), Service: key.KeyID(), Store: s.store, Ledger: s.ledger, Now: s.t.Now}); err != nil {
+	if s.registry, err = operator.Open(ctx, operator.Config{Root: dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Now: s.t.Now}); err != nil {
 		return err
 	}
 	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
-		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: key, Operator: me, Registry: s.registry, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
+		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
 		Executor: &executor.Local{Program: s.t.worker(), Env: workerEnv(s.t.Env), Logger: s.logger},
 	})
 	if err != nil {
@@ -197,6 +199,11 @@ func (s *service) open(ctx context.Context) (err error) {
 		return err
 	}
 	return s.keep(ctx)
+}
+
+// migrations are the schemas of all that is in the state database.
+func migrations() []store.Migration {
+	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration()}
 }
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {

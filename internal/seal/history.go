@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -186,51 +185,4 @@ func (h History) Save(dir string) error {
 		return err
 	}
 	return replaceFile(filepath.Join(dir, historyFile), append(b, '\n'), 0o644)
-}
-
-// The next service key, from when it is made until it is in force.
-const nextKeyFile = "service.key.next"
-
-// CreateNextKey makes the key that may follow the service's.
-func CreateNextKey(dir string) (*FileKey, error) {
-	return CreateKey(filepath.Join(dir, nextKeyFile), NewKey{Name: "service", Unencrypted: true})
-}
-
-// OpenNextKey opens what CreateNextKey made. Where there is none the error is
-// fs.ErrNotExist.
-func OpenNextKey(dir string) (*FileKey, error) {
-	return openServiceKey(filepath.Join(dir, nextKeyFile))
-}
-
-// DropNextKey removes a key that did not come into force.
-func DropNextKey(dir string) error {
-	path := filepath.Join(dir, nextKeyFile)
-	for _, name := range []string{path, path + publicSuffix} {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return syncDir(dir)
-}
-
-// TakeNextKey puts the next key in the place of the service's, whose private
-// half is gone then. At every moment one of the two is there, whole. What was
-// done before it was interrupted does not harm.
-func TakeNextKey(dir string) error {
-	k, err := OpenNextKey(dir)
-	if err != nil {
-		return err
-	}
-	public, err := canon.Marshal(KeyOf(k, "service"))
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(dir, serviceKeyFile)
-	if err := replaceFile(path+publicSuffix, append(public, '\n'), 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(k.Path, path); err != nil {
-		return err
-	}
-	return DropNextKey(dir)
 }

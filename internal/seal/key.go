@@ -1,12 +1,15 @@
 package seal
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/asn1"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
@@ -96,6 +99,26 @@ func (k Key) Validate() error {
 		return fmt.Errorf("name is %d bytes long, want at most 200", len(k.Name))
 	}
 	return nil
+}
+
+// PEM returns k as other programs read public keys.
+func (k Key) PEM() ([]byte, error) {
+	if err := k.Validate(); err != nil {
+		return nil, err
+	}
+	public := crypto.PublicKey(ed25519.PublicKey(k.Public))
+	if k.ID.Algorithm() == ECDSAP256 {
+		point, err := pointP256(k.Public)
+		if err != nil {
+			return nil, err
+		}
+		public = point
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
 // Verify returns ErrSignature unless signature is one of k over message.

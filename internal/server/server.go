@@ -53,6 +53,7 @@ type Config struct {
 	Retain   *retain.Keeper
 	Login    func(uid uint32) (string, error) // name of an account; an error when it has none
 	Status   func(context.Context) (api.ServiceStatus, error)
+	Trust    func(context.Context) ([]byte, error) // what an auditor should be given
 	Now      func() time.Time
 	Stop     func()        // begins the end of the service; returns at once
 	Idle     time.Duration // Stop is called when no request and no worker has been there for so long; 0: never
@@ -93,37 +94,39 @@ func New(cfg Config) *Server {
 func (s *Server) calls() map[string]handler {
 	calls := s.runCalls()
 	maps.Copy(calls, map[string]handler{
-		"POST /v1/runtime/dispatches":             s.submit,
-		"GET /v1/runtime/dispatches":              s.list,
-		"GET /v1/runtime/dispatches/{id}":         s.describe,
-		"POST /v1/runtime/dispatches/{id}/cancel": s.cancel,
-		"POST /v1/runtime/dispatches/{id}/answer": s.answerQuestion,
-		"POST /v1/runtime/dispatches/{id}/pin":    s.pin(true),
-		"POST /v1/runtime/dispatches/{id}/unpin":  s.pin(false),
-		"GET /v1/runtime/dispatches/{id}/log":     s.log,
-		"GET /v1/runtime/dispatches/{id}/patch":   s.patch,
-		"GET /v1/runtime/dispatches/{id}/output":  s.output,
-		"POST /v1/runtime/can":                    s.can,
-		"GET /v1/runtime/who":                     s.who,
-		"GET /v1/runtime/catalog/capabilities":    s.listing(api.KindCapability),
-		"GET /v1/runtime/catalog/subagents":       s.listing(api.KindSubagent),
-		"GET /v1/runtime/catalog/envs":            s.listing(api.KindEnv),
-		"POST /v1/runtime/refused":                s.refused,
-		"POST /v1/runtime/http-ready":             s.httpReady,
-		"POST /v1/session":                        s.exchange,
-		"GET /v1/operator/status":                 s.operator(policy.ActionStatusRead, s.status),
-		"GET /v1/operator/log":                    s.operator(policy.ActionAuditRead, s.entries),
-		"GET /v1/operator/gc":                     s.operator(policy.ActionServiceGC, s.collect(true)),
-		"POST /v1/operator/gc":                    s.operator(policy.ActionServiceGC, s.collect(false)),
-		"POST /v1/operator/stop":                  s.operator(policy.ActionServiceStop, s.stop),
-		"POST /v1/operator/stay":                  s.operator(policy.ActionServiceStay, s.stay),
-		"GET /v1/operator/records/head":           s.operator(policy.ActionOperatorRead, s.recordHead),
-		"POST /v1/operator/records":               s.operator(policy.ActionOperatorRecord, s.record),
-		"GET /v1/operator/principals":             s.operator(policy.ActionOperatorRead, s.principals),
-		"GET /v1/operator/principals/{principal}": s.operator(policy.ActionOperatorRead, s.principal),
-		"GET /v1/operator/tokens":                 s.operator(policy.ActionOperatorRead, s.tokens),
-		"GET /v1/operator/stops":                  s.operator(policy.ActionOperatorRead, s.stops),
-		"POST /v1/operator/stops":                 s.operator(policy.ActionStopEngage, s.engage),
+		"POST /v1/runtime/dispatches":               s.submit,
+		"GET /v1/runtime/dispatches":                s.list,
+		"GET /v1/runtime/dispatches/{id}":           s.describe,
+		"POST /v1/runtime/dispatches/{id}/cancel":   s.cancel,
+		"POST /v1/runtime/dispatches/{id}/answer":   s.answerQuestion,
+		"POST /v1/runtime/dispatches/{id}/pin":      s.pin(true),
+		"POST /v1/runtime/dispatches/{id}/unpin":    s.pin(false),
+		"GET /v1/runtime/dispatches/{id}/log":       s.log,
+		"GET /v1/runtime/dispatches/{id}/patch":     s.patch,
+		"GET /v1/runtime/dispatches/{id}/output":    s.output,
+		"GET /v1/runtime/dispatches/{id}/statement": s.statement,
+		"POST /v1/runtime/can":                      s.can,
+		"GET /v1/runtime/who":                       s.who,
+		"GET /v1/runtime/catalog/capabilities":      s.listing(api.KindCapability),
+		"GET /v1/runtime/catalog/subagents":         s.listing(api.KindSubagent),
+		"GET /v1/runtime/catalog/envs":              s.listing(api.KindEnv),
+		"POST /v1/runtime/refused":                  s.refused,
+		"POST /v1/runtime/http-ready":               s.httpReady,
+		"POST /v1/session":                          s.exchange,
+		"GET /v1/operator/status":                   s.operator(policy.ActionStatusRead, s.status),
+		"GET /v1/operator/log":                      s.operator(policy.ActionAuditRead, s.entries),
+		"GET /v1/operator/trust":                    s.operator(policy.ActionAuditRead, s.trust),
+		"GET /v1/operator/gc":                       s.operator(policy.ActionServiceGC, s.collect(true)),
+		"POST /v1/operator/gc":                      s.operator(policy.ActionServiceGC, s.collect(false)),
+		"POST /v1/operator/stop":                    s.operator(policy.ActionServiceStop, s.stop),
+		"POST /v1/operator/stay":                    s.operator(policy.ActionServiceStay, s.stay),
+		"GET /v1/operator/records/head":             s.operator(policy.ActionOperatorRead, s.recordHead),
+		"POST /v1/operator/records":                 s.operator(policy.ActionOperatorRecord, s.record),
+		"GET /v1/operator/principals":               s.operator(policy.ActionOperatorRead, s.principals),
+		"GET /v1/operator/principals/{principal}":   s.operator(policy.ActionOperatorRead, s.principal),
+		"GET /v1/operator/tokens":                   s.operator(policy.ActionOperatorRead, s.tokens),
+		"GET /v1/operator/stops":                    s.operator(policy.ActionOperatorRead, s.stops),
+		"POST /v1/operator/stops":                   s.operator(policy.ActionStopEngage, s.engage),
 	})
 	return calls
 }

@@ -1,0 +1,202 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+func (t *tree) keyCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "key", Short: "Show, rotate and make the keys with which the service signs", Args: cobra.NoArgs}
+	cmd.AddCommand(t.keyShowCommand(), t.keyRotateCommand(), t.keyCreateCommand())
+	return cmd
+}
+
+func (t *tree) keyShowCommand() *cobra.Command {
+	var asJSON bool
+	var asPEM string
+	cmd := &cobra.Command{
+		Use: "show", Short: "Print the public halves of the keys, and for which entries of the log each was in force", Args: cobra.NoArgs,
+		Example: "  bailiwickd key show\n  bailiwickd key show --pem statements > statements.pem",
+		RunE: func(*cobra.Command, []string) error {
+			h, err := seal.LoadHistory(t.Dirs.State)
+			if err != nil {
+				return api.Errorf(api.CodeNotFound, "%w", err).WithHint("the service makes its key when it first starts: bailiwickd start")
+			}
+			switch {
+			case asPEM != "":
+				return t.showPEM(h, asPEM)
+			case asJSON:
+				b, err := canon.Marshal(h)
+				if err == nil {
+					_, err = fmt.Fprintf(t.Stdout, "%s\n", b)
+				}
+				return err
+			}
+			t.showPeriods("service", h.Keys)
+			t.showPeriods("statements", h.Statements)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print all of it as JSON")
+	cmd.Flags().StringVar(&asPEM, "pem", "", "print one key as PEM: service, statements, or an id")
+	return cmd
+}
+
+func (t *tree) showPeriods(use string, list []seal.Period) {
+	for _, p := range slices.Backward(list) {
+		if p.UpTo == nil {
+			fmt.Fprintf(t.Stdout, "%-11s %s  in force from entry #%d on\n", use, p.Key.ID, p.From)
+		} else {
+			fmt.Fprintf(t.Stdout, "%-11s %s  entries #%d to #%d\n", use, p.Key.ID, p.From, *p.UpTo)
+		}
+	}
+}
+
+// showPEM prints the newest key that which names.
+func (t *tree) showPEM(h seal.History, which string) error {
+	list := slices.Concat(h.Keys, h.Statements)
+	switch which {
+	case record.UseService:
+		list = h.Keys
+	case record.UseStatements:
+		list = h.Statements
+	default:
+		list = slices.DeleteFunc(list, func(p seal.Period) bool { return string(p.Key.ID) != which })
+	}
+	if len(list) == 0 {
+		return api.Errorf(api.CodeNotFound, "--pem %s: there is no such key", which).WithHint("see: bailiwickd key show")
+	}
+	b, err := list[len(list)-1].Key.PEM()
+	if err == nil {
+		_, err = t.Stdout.Write(b)
+	}
+	return err
+}
+
+func (t *tree) keyCreateCommand() *cobra.Command {
+	var ecdsa bool
+	cmd := &cobra.Command{
+		Use: "create FILE", Short: "Make a key for statements, which keys.statements of the configuration may name", Args: cobra.ExactArgs(1),
+		Long: `Make a key for statements, which keys.statements of the configuration may name.
+
+The key is not encrypted, since nobody is there to open it when the service
+starts: it protects against everyone but the service's own account. Nothing is
+ever overwritten.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			how := seal.NewKey{Name: record.UseStatements, Unencrypted: true}
+			if ecdsa {
+				how.Algorithm = seal.ECDSAP256
+			}
+			k, err := seal.CreateKey(args[0], how)
+			if err == nil {
+				_, err = fmt.Fprintln(t.Stdout, k.KeyID())
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&ecdsa, "ecdsa", false, "an ECDSA P-256 key (default: ed25519)")
+	return cmd
+}
+
+func (t *tree) keyRotateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rotate", Short: "Put a new service key in force; the service must be stopped", Args: cobra.NoArgs,
+		Long: `Put a new service key in force; the service must be stopped.
+
+The key that was in force signs the new one, the log says so, and the private
+half of the old one is removed. What it signed still verifies: its public half
+stays in the list of keys, with the entries for which it was in force. Give
+auditors a new trust file afterwards: bailiwick audit trust. If the old key is
+rotated because somebody else may have it, it must be revoked there, too: an
+auditor who only has the old file takes what it signs for the service's.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.rotate(cmd.Context()) },
+	}
+}
+
+// rotate puts a new service key in force. The entry in the log is what decides:
+// before it is durable the old key is the one, afterwards the new one is.
+func (t *tree) rotate(ctx context.Context) (err error) {
+	dir := t.Dirs.State
+	if err := checkOwn(dir, t.UID); err != nil {
+		return err
+	}
+	logger := slog.New(slog.NewTextHandler(t.Stderr, nil))
+	st, err := store.Open(ctx, store.Config{Dir: t.Dirs.Store(), Logger: logger, Migrations: migrations()})
+	if owned, ok := errors.AsType[*store.OwnedError](err); ok {
+		return api.Errorf(api.CodeConflict, "the key cannot change while a service has the state: %w", owned).WithHint("first: bailiwick down")
+	}
+	if errors.Is(err, store.ErrNotExist) {
+		return api.Errorf(api.CodeNotFound, "there is no state of a service in %s", t.Dirs.Store())
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	ledger, err := audit.Open(ctx, audit.Config{Store: st, Now: t.Now, Logger: logger})
+	if err != nil {
+		return err
+	}
+	k, err := openKeys(ctx, dir, ledger)
+	if err != nil {
+		return err
+	}
+	old, fresh, err := t.replaceKey(ctx, k, ledger)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(t.Stdout, "%s\n", fresh)
+	fmt.Fprintf(t.Stderr, "key %s is in force, no longer %s; give auditors a new trust file: bailiwick audit trust\n", fresh, old)
+	return nil
+}
+
+func (t *tree) replaceKey(ctx context.Context, k keys, ledger *audit.Ledger) (old, fresh seal.KeyID, err error) {
+	dir := t.Dirs.State
+	if err := k.history.Save(dir); err != nil { // one that had no list so far
+		return "", "", err
+	}
+	next, err := seal.CreateNextKey(dir)
+	if err != nil {
+		return "", "", err
+	}
+	at, err := ledger.Len(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	r := seal.KeyRotation{V: 1, Log: k.history.Log, Old: k.service.KeyID(), New: seal.KeyOf(next, "service"), Entry: at, At: t.Now().UTC()}
+	envelope, err := r.Sign(ctx, k.service)
+	if err != nil {
+		return "", "", err
+	}
+	if err := seal.SaveNextRotation(dir, envelope); err != nil {
+		return "", "", err
+	}
+	failpoint.Hit(failpoint.RotateKey, "")
+	seq, err := ledger.Record(ctx, record.Entry{
+		Kind: record.KindKeyRotated, Refs: map[string]api.Digest{record.RefRotation: api.DigestOf(envelope)},
+		Detail: record.KeyRotation{Use: record.UseService, Old: string(r.Old), New: string(r.New.ID)},
+	}, nil)
+	if err != nil {
+		return "", "", err // whether it took place, the next start finds in the log
+	}
+	if seq != at {
+		return "", "", fmt.Errorf("the entry of the rotation is #%d, and what was signed says #%d", seq, at)
+	}
+	failpoint.Hit(failpoint.RotateLogged, "")
+	if err := takeRotation(dir, envelope); err != nil {
+		return "", "", err
+	}
+	return r.Old, r.New.ID, seal.DropNextKey(dir)
+}
