@@ -18,5 +18,5 @@ func (r Runtime) Statement(ctx context.Context, id api.DispatchID, w io.Writer) 
 // Trust writes to w the trust file that an auditor of this installation should
 // be given, over another channel than the evidence.
 func (o Operator) Trust(ctx context.Context, w io.Writer) error {
-	return Runtime{o.c}.copy(ctx, "/v1/operator/trust", w)
+	return Runtime(o).copy(ctx, "/v1/operator/trust", w)
 }
