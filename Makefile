@@ -12,6 +12,7 @@ TOOLS := $(CURDIR)/.cache/tools
 GOLANGCI := $(TOOLS)/golangci-lint-2.15.0
 GOFUMPT := $(TOOLS)/gofumpt-0.12.0
 COLLECTOR := $(TOOLS)/otelcol-0.150.0
+COSIGN := $(TOOLS)/cosign-3.1.3
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp
 
@@ -24,7 +25,7 @@ build: ## build the programs into bin/
 	@mkdir -p $(BIN)
 	go build -trimpath -buildvcs=false -ldflags "-X github.com/bailiwick-dev/bailiwick/api.commit=$(COMMIT)" -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
-setup: $(COLLECTOR) ## install what the tests need beside Go (Debian packages; root or sudo), build the collector that they send traces to
+setup: $(COLLECTOR) $(COSIGN) ## install what the tests need beside Go (Debian packages; root or sudo), build the collector and the cosign that they use
 	@scripts/setup
 
 $(GOLANGCI):
@@ -41,6 +42,11 @@ $(GOFUMPT):
 $(COLLECTOR): e2e/collector/go.mod e2e/collector/go.sum e2e/collector/main.go
 	@mkdir -p $(TOOLS)
 	cd e2e/collector && go build -trimpath -ldflags "-s -w" -o $@ .
+
+# Likewise, as it is: the tool that others verify statements with.
+$(COSIGN): e2e/cosign/go.mod e2e/cosign/go.sum
+	@mkdir -p $(TOOLS)
+	cd e2e/cosign && go build -trimpath -ldflags "-s -w" -o $@ github.com/sigstore/cosign/v3/cmd/cosign
 
 check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, unit tests with -race
 	@unformatted=$$($(GOFUMPT) -l .); test -z "$$unformatted" || { echo "gofumpt would change: $$unformatted" >&2; exit 1; }
