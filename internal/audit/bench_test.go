@@ -140,8 +140,8 @@ func benchSameRows(b *testing.B) {
 			b.Error(err)
 			return
 		}
-		_, err1 := tx.Stmt(row).Exec(id, "accepted", doc)                            //nolint:sqlclosecheck // the transaction closes it
-		_, err2 := tx.Stmt(entry).Exec(i, i, "dispatch.accepted", id, nil, leaf, hash[:]) //nolint:sqlclosecheck // likewise
+		_, err1 := tx.Stmt(row).Exec(id, "accepted", doc)                                                                      //nolint:sqlclosecheck // the transaction closes it
+		_, err2 := tx.Stmt(entry).Exec(i, i, "dispatch.accepted", id, nil, leaf, hash[:], "local:root", nil, "transform", nil) //nolint:sqlclosecheck // likewise
 		if err := errors.Join(err1, err2, tx.Commit()); err != nil {
 			b.Error(err)
 		}

@@ -25,6 +25,7 @@ type row struct {
 	entry *record.Entry
 	leaf  []byte
 	at    int64
+	found []any // values of the columns that only searches need
 }
 
 // chain links the entries of one transaction to those before them: of the same

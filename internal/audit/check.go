@@ -37,7 +37,7 @@ func (l *Ledger) checkNewest(ctx context.Context) (n uint64, err error) {
 // and decodes those from decodeFrom on.
 func checkRange(r store.Reader, from, to, decodeFrom uint64) error {
 	want := from
-	err := r.Each("SELECT seq, kind, leaf, hash FROM audit_entry WHERE seq >= ? AND seq < ? ORDER BY seq", store.Args{int64(from), int64(to)}, //nolint:gosec // G115: see append
+	err := r.Each("SELECT "+wholeRow+" FROM audit_entry WHERE seq >= ? AND seq < ? ORDER BY seq", store.Args{int64(from), int64(to)}, //nolint:gosec // G115: see append
 		func(scan store.Scan) error {
 			c, err := read(scan, want >= decodeFrom)
 			if err == nil && c.Seq != want {

@@ -29,9 +29,9 @@ func (l *Ledger) Leaves(ctx context.Context, from uint64, limit int) ([]Committe
 	var list []Committed
 	bytes := 0
 	err := l.store.Read(ctx, func(v *store.View) error {
-		return v.Each("SELECT seq, kind, leaf, hash FROM audit_entry WHERE seq >= ? ORDER BY seq LIMIT ?", store.Args{int64(from), min(limit, LeafBatch)}, //nolint:gosec // G115: see append
+		return v.Each("SELECT "+hashedRow+" FROM audit_entry WHERE seq >= ? ORDER BY seq LIMIT ?", store.Args{int64(from), min(limit, LeafBatch)}, //nolint:gosec // G115: see append
 			func(scan store.Scan) error {
-				c, err := read(scan, false)
+				c, err := readHashed(scan)
 				if want := from + uint64(len(list)); err == nil && c.Seq != want {
 					err = fmt.Errorf("audit log: entry #%d is missing", want)
 				}

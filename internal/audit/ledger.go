@@ -30,35 +30,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Migration is the schema of the log, for store.Config.
-//
-// The hash is the entry's leaf hash of RFC 6962. It finds a flipped bit, which
-// SQLite cannot, and the tree takes it as it is.
-func Migration() store.Migration {
-	return store.Migration{Owner: "audit", Steps: []string{`
-CREATE TABLE audit_entry (
-	seq      INTEGER PRIMARY KEY CHECK (seq >= 0),
-	at       INTEGER NOT NULL, -- microseconds since 1970
-	kind     TEXT NOT NULL,
-	dispatch TEXT,
-	leaf     TEXT NOT NULL,
-	hash     BLOB NOT NULL CHECK (length(hash) = 32)
-) STRICT;
-CREATE INDEX audit_entry_dispatch ON audit_entry (dispatch) WHERE dispatch IS NOT NULL;
-CREATE TRIGGER audit_entry_update BEFORE UPDATE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
-CREATE TRIGGER audit_entry_delete BEFORE DELETE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
-`, `
--- Every start of the service asks for these two, however long the log is.
-CREATE INDEX audit_entry_operator ON audit_entry (seq) WHERE kind = 'operator.recorded';
-CREATE INDEX audit_entry_stop ON audit_entry (seq) WHERE kind = 'stop.engaged';
-`, `
-ALTER TABLE audit_entry ADD COLUMN run TEXT;
-CREATE INDEX audit_entry_run ON audit_entry (run, seq) WHERE run IS NOT NULL;
-`, ruleSchema}}
-}
-
-const insertEntry = "INSERT INTO audit_entry (seq, at, kind, dispatch, run, leaf, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
-
 // LeafHash is the hash of a leaf in the Merkle tree (RFC 6962, section 2.1).
 func LeafHash(leaf []byte) [sha256.Size]byte {
 	b := make([]byte, 0, 1+len(leaf))
@@ -225,7 +196,7 @@ func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(
 			if err != nil {
 				return err
 			}
-			if _, err := tx.Exec(insertEntry, args...); err != nil {
+			if _, err := tx.Exec(insertEntry, append(args, rows[i].found...)...); err != nil {
 				return err
 			}
 		}
@@ -248,7 +219,7 @@ func (l *Ledger) row(ctx context.Context, e *record.Entry) (row, error) {
 		e.Token = record.TokenOf(ctx)
 	}
 	leaf, err := e.Encode()
-	return row{e, leaf, e.At.UnixMicro()}, err
+	return row{e, leaf, e.At.UnixMicro(), foundBy(e)}, err
 }
 
 // sort tells the caller's own failures from those of the log.

@@ -403,35 +403,3 @@ func TestWatchIsToldOfEachEntryOnceAndInOrder(t *testing.T) {
 		t.Errorf("after Close the watch ended with %v", err)
 	}
 }
-
-// What every start of the service asks for is found without reading the log.
-func TestEntriesOfOperatorsAreFoundByAnIndex(t *testing.T) {
-	st, err := store.Create(t.Context(), store.Config{Dir: filepath.Join(t.TempDir(), "s"), Migrations: []store.Migration{Migration()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close() //nolint:errcheck // the test's
-	plan := func(q Query) (steps string) {
-		text, args := q.sql()
-		if err := st.Read(t.Context(), func(v *store.View) error {
-			return v.Each("EXPLAIN QUERY PLAN "+text, args, func(scan store.Scan) error {
-				var id, parent, unused int
-				var detail string
-				err := scan(&id, &parent, &unused, &detail)
-				steps += detail + "; "
-				return err
-			})
-		}); err != nil {
-			t.Fatal(err)
-		}
-		return steps
-	}
-	for kind, index := range map[record.Kind]string{record.KindOperatorRecorded: "audit_entry_operator", record.KindStopEngaged: "audit_entry_stop"} {
-		if got := plan(Query{Kind: kind}); !strings.Contains(got, index) {
-			t.Errorf("%s: %s", kind, got)
-		}
-	}
-	if got := plan(Query{Kind: record.KindServiceStarted}); strings.Contains(got, "INDEX audit_entry_operator") {
-		t.Errorf("positive control: %s", got)
-	}
-}

@@ -25,56 +25,6 @@ func (c *Committed) Line() api.LogLine {
 	return api.LogLine{Seq: c.Seq, Text: c.Entry.Line(c.Seq), Leaf: c.Leaf}
 }
 
-// Query chooses entries. The zero value is the whole log, a page at a time.
-type Query struct {
-	From      uint64         // the first number wanted
-	Limit     int            // 0 means 100; at most 1,000
-	Newest    bool           // the newest Limit entries that match, still in the order of the log
-	Run       api.RunID      // only of this run, its tasks and their dispatches
-	Dispatch  api.DispatchID // only of this dispatch
-	Kind      record.Kind    // only of this kind
-	Principal api.Principal  // only of this principal
-}
-
-const (
-	defaultLimit = 100
-	maxLimit     = 1000
-)
-
-func (q Query) filtered() bool { return q.Run != "" || q.Dispatch != "" || q.Kind != "" || q.Principal != "" }
-
-// sql is constant text per choice of filters.
-func (q Query) sql() (string, store.Args) {
-	text, args := "SELECT seq, kind, leaf, hash FROM audit_entry WHERE seq >= ?", store.Args{int64(q.From)} //nolint:gosec // G115: see append
-	if q.Run != "" {
-		text, args = text+" AND run = ?", append(args, string(q.Run))
-	}
-	if q.Dispatch != "" {
-		text, args = text+" AND dispatch = ?", append(args, string(q.Dispatch))
-	}
-	switch q.Kind {
-	case "":
-	case record.KindOperatorRecorded: // as their indices have them
-		text += " AND kind = 'operator.recorded'"
-	case record.KindStopEngaged:
-		text += " AND kind = 'stop.engaged'"
-	default:
-		text, args = text+" AND kind = ?", append(args, string(q.Kind))
-	}
-	if q.Principal != "" {
-		text, args = text+" AND json_extract(leaf, '$.principal') = ?", append(args, string(q.Principal))
-	}
-	order := " ORDER BY seq LIMIT ?"
-	if q.Newest {
-		order = " ORDER BY seq DESC LIMIT ?"
-	}
-	limit := q.Limit
-	if limit <= 0 {
-		limit = defaultLimit
-	}
-	return text + order, append(args, min(limit, maxLimit))
-}
-
 // List returns the entries that q chooses, in the order of the log. An entry
 // that is damaged is an error that names it.
 func (l *Ledger) List(ctx context.Context, q Query) ([]Committed, error) {
@@ -149,51 +99,61 @@ func (l *Ledger) Watch(ctx context.Context, q Query) iter.Seq2[Committed, error]
 	}
 }
 
-// page also returns how long the log was when it was read.
-func (l *Ledger) page(ctx context.Context, q Query) (list []Committed, head uint64, err error) {
-	err = l.store.Read(ctx, func(v *store.View) error {
-		if head, err = length(v); err != nil {
-			return err
-		}
-		text, args := q.sql()
-		return v.Each(text, args, func(scan store.Scan) error {
-			c, err := read(scan, true)
-			list = append(list, c)
-			return err
-		})
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	if q.Newest {
-		slices.Reverse(list)
-	}
-	return list, head, nil
+// readHashed scans a hashedRow and checks its hash. It decodes nothing.
+func readHashed(scan store.Scan) (Committed, error) {
+	var c Committed
+	var kind string
+	err := c.scan(scan, &kind)
+	return c, err
 }
 
-// read scans one row (seq, kind, leaf, hash) and checks it; without decode only
-// its hash.
+// read scans a wholeRow and checks its hash; with decode also that the entry is
+// one, and is found by what it says of itself.
 func read(scan store.Scan, decode bool) (Committed, error) {
 	var c Committed
-	var seq int64
 	var kind string
+	var found [terms]*string
+	also := make([]any, terms)
+	for i := range found {
+		also[i] = &found[i]
+	}
+	err := c.scan(scan, &kind, also...)
+	if err != nil || !decode {
+		return c, err
+	}
+	if c.Entry, err = record.DecodeEntry(c.Leaf); err != nil {
+		return Committed{}, fmt.Errorf("audit log: entry #%d: %w", c.Seq, err)
+	}
+	if string(c.Entry.Kind) != kind {
+		return Committed{}, fmt.Errorf("audit log: entry #%d is %q in the table and %q by itself", c.Seq, kind, c.Entry.Kind)
+	}
+	return c, c.holds(found)
+}
+
+func (c *Committed) scan(scan store.Scan, kind *string, also ...any) error {
+	var seq int64
 	var hash []byte
-	if err := scan(&seq, &kind, &c.Leaf, &hash); err != nil {
-		return Committed{}, err
+	if err := scan(append([]any{&seq, kind, &c.Leaf, &hash}, also...)...); err != nil {
+		return err
 	}
 	c.Seq, c.Hash = uint64(seq), LeafHash(c.Leaf) //nolint:gosec // G115: seq is never negative
 	if !slices.Equal(c.Hash[:], hash) {
-		return Committed{}, fmt.Errorf("audit log: entry #%d is not what was written: its hash differs", seq)
+		return fmt.Errorf("audit log: entry #%d is not what was written: its hash differs", seq)
 	}
-	if !decode {
-		return c, nil
+	return nil
+}
+
+// holds refuses what an entry was found by, where it is not what the entry
+// itself says.
+func (c *Committed) holds(found [terms]*string) error {
+	for i, want := range termsOf(&c.Entry) {
+		got := ""
+		if found[i] != nil {
+			got = term(*found[i])
+		}
+		if got != want {
+			return fmt.Errorf("audit log: entry #%d is found by %s %q and has %q by itself", c.Seq, termNames()[i], got, want)
+		}
 	}
-	var err error
-	if c.Entry, err = record.DecodeEntry(c.Leaf); err != nil {
-		return Committed{}, fmt.Errorf("audit log: entry #%d: %w", seq, err)
-	}
-	if string(c.Entry.Kind) != kind {
-		return Committed{}, fmt.Errorf("audit log: entry #%d is %q in the table and %q by itself", seq, kind, c.Entry.Kind)
-	}
-	return c, nil
+	return nil
 }

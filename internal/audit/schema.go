@@ -1,0 +1,126 @@
+package audit
+
+import (
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Migration is the schema of the log, for store.Config.
+//
+// The hash is the entry's leaf hash of RFC 6962. It finds a flipped bit, which
+// SQLite cannot, and the tree takes it as it is. Everything but seq, leaf and
+// hash repeats what the leaf says, for searches; whoever reads an entry holds
+// the two together.
+func Migration() store.Migration {
+	return store.Migration{Owner: "audit", Steps: []string{`
+CREATE TABLE audit_entry (
+	seq      INTEGER PRIMARY KEY CHECK (seq >= 0),
+	at       INTEGER NOT NULL, -- microseconds since 1970
+	kind     TEXT NOT NULL,
+	dispatch TEXT,
+	leaf     TEXT NOT NULL,
+	hash     BLOB NOT NULL CHECK (length(hash) = 32)
+) STRICT;
+CREATE INDEX audit_entry_dispatch ON audit_entry (dispatch) WHERE dispatch IS NOT NULL;
+CREATE TRIGGER audit_entry_update BEFORE UPDATE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+CREATE TRIGGER audit_entry_delete BEFORE DELETE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+`, `
+-- Every start of the service asks for these two, however long the log is.
+CREATE INDEX audit_entry_operator ON audit_entry (seq) WHERE kind = 'operator.recorded';
+CREATE INDEX audit_entry_stop ON audit_entry (seq) WHERE kind = 'stop.engaged';
+`, `
+ALTER TABLE audit_entry ADD COLUMN run TEXT;
+CREATE INDEX audit_entry_run ON audit_entry (run, seq) WHERE run IS NOT NULL;
+`, ruleSchema, searchSchema}}
+}
+
+const insertEntry = "INSERT INTO audit_entry (seq, at, kind, dispatch, run, leaf, hash, principal, task, role, tool) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+// spanLength is how many entries one row of audit_span is about.
+const spanLength = 1024
+
+// searchSchema is what Query needs to be fast however long the log is. An entry
+// costs one more page of the write-ahead log for each index that it is in, so
+// there is none for what few ask for: a decision is one of a few kinds, and
+// times come nearly in the order of numbers, so it is enough to know of each
+// 1,024 entries between which times they are. A clock that was set back makes
+// such a row wide, and hides nothing.
+const searchSchema = `
+DROP INDEX audit_entry_operator;
+DROP INDEX audit_entry_stop;
+ALTER TABLE audit_entry ADD COLUMN principal TEXT;
+ALTER TABLE audit_entry ADD COLUMN task TEXT;
+ALTER TABLE audit_entry ADD COLUMN role TEXT;
+ALTER TABLE audit_entry ADD COLUMN tool TEXT;
+DROP TRIGGER audit_entry_update;
+UPDATE audit_entry SET (principal, task, role, tool) = (SELECT
+	CASE WHEN length(p) BETWEEN 1 AND 255 AND p NOT GLOB '*[^!-~]*' AND instr(p, '"') = 0 AND instr(p, '\') = 0 THEN p END,
+	CASE WHEN length(t) BETWEEN 1 AND 255 AND t NOT GLOB '*[^!-~]*' AND instr(t, '"') = 0 AND instr(t, '\') = 0 THEN t END,
+	CASE WHEN length(r) BETWEEN 1 AND 255 AND r NOT GLOB '*[^!-~]*' AND instr(r, '"') = 0 AND instr(r, '\') = 0 THEN r END,
+	CASE WHEN length(o) BETWEEN 1 AND 255 AND o NOT GLOB '*[^!-~]*' AND instr(o, '"') = 0 AND instr(o, '\') = 0 THEN o END
+	FROM (SELECT leaf ->> '$.principal' AS p, leaf ->> '$.task' AS t, leaf ->> '$.role' AS r, leaf ->> '$.tool' AS o));
+CREATE TRIGGER audit_entry_update BEFORE UPDATE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+CREATE INDEX audit_entry_kind ON audit_entry (kind);
+CREATE INDEX audit_entry_principal ON audit_entry (principal) WHERE principal IS NOT NULL;
+CREATE INDEX audit_entry_task ON audit_entry (task) WHERE task IS NOT NULL;
+CREATE INDEX audit_entry_role ON audit_entry (role) WHERE role IS NOT NULL;
+CREATE INDEX audit_entry_tool ON audit_entry (tool) WHERE tool IS NOT NULL;
+CREATE TABLE audit_span (
+	span INTEGER PRIMARY KEY, -- of the entries from 1024 * span on
+	low  INTEGER NOT NULL,
+	high INTEGER NOT NULL
+) STRICT;
+INSERT INTO audit_span SELECT seq / 1024, min(at), max(at) FROM audit_entry GROUP BY seq / 1024 HAVING count(*) = 1024;
+CREATE TRIGGER audit_entry_span AFTER INSERT ON audit_entry WHEN NEW.seq % 1024 = 1023 BEGIN
+	INSERT INTO audit_span SELECT NEW.seq / 1024, min(at), max(at) FROM audit_entry WHERE seq BETWEEN NEW.seq - 1023 AND NEW.seq;
+END;
+CREATE TRIGGER audit_span_update BEFORE UPDATE ON audit_span BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+CREATE TRIGGER audit_span_delete BEFORE DELETE ON audit_span BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+`
+
+// Rows as they are read: with the hash only, or with everything that an entry
+// can be found by.
+const (
+	hashedRow = "seq, kind, leaf, hash"
+	wholeRow  = hashedRow + ", dispatch, run, principal, task, role, tool"
+)
+
+// terms is how many columns there are that an entry is found by, beside its
+// kind and time.
+const terms = 6
+
+func termNames() [terms]string {
+	return [terms]string{"dispatch", "run", "principal", "task", "role", "tool"}
+}
+
+// termsOf returns what an entry is found by, in the order of wholeRow.
+func termsOf(e *record.Entry) [terms]string {
+	return [terms]string{term(e.Dispatch), term(e.Run), term(e.Principal), term(e.Task), term(e.Role), term(e.Tool)}
+}
+
+// foundBy returns the values of the columns that only searches need.
+func foundBy(e *record.Entry) []any {
+	out := make([]any, 4)
+	all := termsOf(e)
+	for i := range out {
+		if s := all[terms-len(out)+i]; s != "" {
+			out[i] = s
+		}
+	}
+	return out
+}
+
+// term returns s where an entry can be found by it: a word of printable ASCII
+// that no leaf has cut or escaped. Names and ids are such words; a text that
+// somebody sent in the place of one is found by the kind of its entry.
+func term[T ~string](s T) string {
+	if len(s) > 255 {
+		return ""
+	}
+	for i := range len(s) {
+		if c := s[i]; c < '!' || c > '~' || c == '"' || c == '\\' {
+			return ""
+		}
+	}
+	return string(s)
+}
