@@ -1,0 +1,247 @@
+package anchor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+)
+
+// GitConfig is which branch an anchor is.
+type GitConfig struct {
+	Name       string
+	Repository string // absolute path of a bare repository that refuses to go back
+	Branch     string
+	Scratch    string // directory of our own; made where there is none, and of no worth
+	Now        func() time.Time
+}
+
+// Git is an anchor that commits checkpoints to a branch, each commit on the one
+// before, and pushes them to a repository that refuses everything else. The
+// newest is in the file "checkpoint" of the branch.
+//
+// The repository is on this machine: git would dial by itself, and nothing here
+// dials but through one filter. Whoever wants to have the history elsewhere
+// fetches from there.
+type Git struct{ cfg GitConfig }
+
+// gitFile is the one file of each commit.
+const gitFile = "checkpoint"
+
+var branchPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// NewGit checks the configuration; nothing is opened yet.
+func NewGit(cfg GitConfig) (*Git, error) {
+	switch {
+	case !filepath.IsAbs(cfg.Repository) || filepath.Clean(cfg.Repository) != cfg.Repository || strings.ContainsAny(cfg.Repository, ":\n"):
+		return nil, fmt.Errorf("repository %q: want an absolute path without detours and colons; other places are not in this build, since git would dial by itself", cfg.Repository)
+	case !branchPattern.MatchString(cfg.Branch):
+		return nil, fmt.Errorf("branch %q: want a word of A-Z, a-z, 0-9, _ and -", cfg.Branch)
+	}
+	return &Git{cfg}, nil
+}
+
+// ID implements Anchor.
+func (g *Git) ID() ID { return ID{g.cfg.Name, receipt.Git, g.cfg.Repository + "#" + g.cfg.Branch} }
+
+func (g *Git) ref() string { return "refs/heads/" + g.cfg.Branch }
+
+// Newest implements Anchor. It also refuses a repository that would let the
+// branch go back.
+func (g *Git) Newest(ctx context.Context) ([]byte, error) {
+	if err := g.check(ctx); err != nil {
+		return nil, err
+	}
+	tip, err := g.tip(ctx)
+	if err != nil || tip == "" {
+		return nil, err
+	}
+	return g.content(ctx, tip)
+}
+
+func (g *Git) check(ctx context.Context) error {
+	for _, key := range []string{"receive.denyNonFastForwards", "receive.denyDeletes"} {
+		// Exit status 1 is that it is not set.
+		out, err := g.run(ctx, g.cfg.Repository, nil, "config", "--type=bool", "--get", key)
+		if err != nil && !exited(err, 1) {
+			return err
+		}
+		if out != "true" {
+			return fmt.Errorf("repository %s lets branches go back; run: git -C %s config %s true", g.cfg.Repository, g.cfg.Repository, key)
+		}
+	}
+	return nil
+}
+
+// tip returns the newest commit of the branch; "" where there is none.
+func (g *Git) tip(ctx context.Context) (string, error) {
+	out, err := g.run(ctx, g.cfg.Repository, nil, "rev-parse", "--verify", "--quiet", g.ref()+"^{commit}")
+	if exited(err, 1) {
+		return "", nil
+	}
+	return out, err
+}
+
+func (g *Git) content(ctx context.Context, commit string) ([]byte, error) {
+	out, err := g.run(ctx, g.cfg.Repository, nil, "cat-file", "blob", commit+":"+gitFile)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(out + "\n"), nil // that run took off
+}
+
+// Put implements Anchor.
+func (g *Git) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
+	cp, err := note.Peek(signed)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	if err := g.check(ctx); err != nil {
+		return receipt.Receipt{}, err
+	}
+	tip, err := g.tip(ctx)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	if tip != "" {
+		there, err := g.content(ctx, tip)
+		if err != nil {
+			return receipt.Receipt{}, err
+		}
+		if bytes.Equal(there, signed) { // an earlier try whose end was lost
+			return g.receipt(signed, tip)
+		}
+	}
+	commit, err := g.commit(ctx, signed, cp, tip)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	// No plus: what is not a fast-forward is refused here too.
+	if _, err := g.run(ctx, g.cfg.Scratch, nil, "push", "--quiet", "--no-verify", g.cfg.Repository, commit+":"+g.ref()); err != nil {
+		return receipt.Receipt{}, err
+	}
+	// What is there now is what counts.
+	if there, err := g.tip(ctx); err != nil || there != commit {
+		return receipt.Receipt{}, errors.Join(err, fmt.Errorf("repository %s: %s is not at %s after the push", g.cfg.Repository, g.ref(), commit))
+	}
+	return g.receipt(signed, commit)
+}
+
+func (g *Git) receipt(signed []byte, commit string) (receipt.Receipt, error) {
+	r := newReceipt(g.ID(), g.cfg.Now(), signed)
+	r.Git = &receipt.Commit{ID: commit}
+	return r, r.Validate()
+}
+
+// commit makes a commit on top of tip in the scratch repository.
+func (g *Git) commit(ctx context.Context, signed []byte, cp note.Checkpoint, tip string) (string, error) {
+	if _, err := os.Stat(filepath.Join(g.cfg.Scratch, "HEAD")); err != nil {
+		if err := os.MkdirAll(g.cfg.Scratch, 0o700); err != nil {
+			return "", err
+		}
+		if _, err := g.run(ctx, "", nil, "init", "--quiet", "--bare", "--template=", g.cfg.Scratch); err != nil {
+			return "", err
+		}
+	}
+	if tip != "" {
+		if _, err := g.run(ctx, g.cfg.Scratch, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", g.cfg.Repository, "+"+g.ref()+":refs/heads/held"); err != nil {
+			return "", err
+		}
+	}
+	blob, err := g.run(ctx, g.cfg.Scratch, bytes.NewReader(signed), "hash-object", "-w", "--stdin")
+	if err != nil {
+		return "", err
+	}
+	tree, err := g.run(ctx, g.cfg.Scratch, strings.NewReader("100644 blob "+blob+"\t"+gitFile+"\n"), "mktree")
+	if err != nil {
+		return "", err
+	}
+	args := []string{"commit-tree", tree, "-m", fmt.Sprintf("The log %s has %d entries", cp.Origin, cp.Size)}
+	if tip != "" {
+		args = append(args, "-p", tip)
+	}
+	return g.run(ctx, g.cfg.Scratch, nil, args...)
+}
+
+// searchPath is where git itself looks for programs.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// run runs git in a repository and returns what it printed, without the last
+// line feed. Its environment is made from nothing; it may use no way to others
+// but files, and asks nobody. Hooks of the repository are the repository's:
+// git refuses one that belongs to another account.
+func (g *Git) run(ctx context.Context, dir string, stdin io.Reader, args ...string) (string, error) {
+	bin, err := exec.LookPath("git")
+	if err != nil {
+		return "", fmt.Errorf("git program: %w; install git 2.39 or later", err)
+	}
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--no-pager", "-c", "gc.auto=0", "-c", "maintenance.auto=false"}, args...)...) //nolint:gosec // G204: the program is git, the arguments are ours
+	cmd.WaitDelay = time.Second
+	// The whole group is ended: push starts others.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	date := g.cfg.Now().UTC().Format("2006-01-02T15:04:05Z")
+	cmd.Env = []string{
+		"PATH=" + searchPath, "HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "LC_ALL=C", "TZ=UTC",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
+		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=file", "GIT_PROTOCOL_FROM_USER=0",
+		"GIT_ASKPASS=/bin/false", "GIT_EDITOR=/bin/false",
+		"GIT_AUTHOR_NAME=bailiwick", "GIT_AUTHOR_EMAIL=bailiwick@invalid", "GIT_AUTHOR_DATE=" + date,
+		"GIT_COMMITTER_NAME=bailiwick", "GIT_COMMITTER_EMAIL=bailiwick@invalid", "GIT_COMMITTER_DATE=" + date,
+	}
+	cmd.Dir = "/"
+	if dir != "" {
+		cmd.Dir, cmd.Env = dir, append(cmd.Env, "GIT_DIR="+dir)
+	}
+	out, errs := &bounded{most: note.MaxSigned + 1}, &bounded{most: 4096}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, errs
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("git %s: %w", args[0], context.Cause(ctx))
+	case err != nil:
+		return "", &gitError{args[0], err, strings.Join(strings.Fields(string(errs.b)), " ")}
+	case out.more:
+		return "", fmt.Errorf("git %s: says more than %d bytes", args[0], out.most)
+	}
+	return strings.TrimSuffix(string(out.b), "\n"), nil
+}
+
+type gitError struct {
+	what string
+	err  error
+	said string
+}
+
+func (e *gitError) Error() string { return fmt.Sprintf("git %s: %v: %s", e.what, e.err, e.said) }
+func (e *gitError) Unwrap() error { return e.err }
+
+// exited reports whether err is git having ended with this status.
+func exited(err error, code int) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == code
+}
+
+// bounded keeps the first part of what a program says.
+type bounded struct {
+	b    []byte
+	most int
+	more bool
+}
+
+func (w *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), w.most-len(w.b))
+	w.b, w.more = append(w.b, p[:n]...), w.more || n < len(p)
+	return len(p), nil
+}

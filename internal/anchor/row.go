@@ -1,0 +1,84 @@
+package anchor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Migration is the schema of this package: the receipts.
+func Migration() store.Migration {
+	return store.Migration{Owner: "anchor", Steps: []string{`
+CREATE TABLE anchor_receipt (
+	name    TEXT NOT NULL,
+	size    INTEGER NOT NULL CHECK (size > 0), -- entries that the checkpoint covers
+	kind    TEXT NOT NULL,
+	root    BLOB NOT NULL CHECK (length(root) = 32),
+	receipt TEXT NOT NULL,
+	at      INTEGER NOT NULL, -- microseconds since 1970
+	PRIMARY KEY (name, size)
+) STRICT, WITHOUT ROWID;
+`}}
+}
+
+// keep makes a receipt durable.
+func keep(ctx context.Context, st *store.Store, r receipt.Receipt) error {
+	b, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	cp := r.Checkpoint()
+	return st.Update(ctx, func(tx *store.Tx) error {
+		_, err := tx.Exec("INSERT INTO anchor_receipt (name, size, kind, root, receipt, at) VALUES (?, ?, ?, ?, ?, ?)"+
+			" ON CONFLICT (name, size) DO UPDATE SET kind = excluded.kind, root = excluded.root, receipt = excluded.receipt, at = excluded.at",
+			r.Name, int64(cp.Size), string(r.Kind), cp.Root[:], string(b), r.At.UnixMicro()) //nolint:gosec // G115: note.Parse bounds it
+		return err
+	})
+}
+
+// last returns the receipt of the largest checkpoint that an anchor has given
+// one for, or ok false.
+func last(ctx context.Context, st *store.Store, name string) (r receipt.Receipt, ok bool, err error) {
+	list, err := list(ctx, st, "SELECT receipt FROM anchor_receipt WHERE name = ? ORDER BY size DESC LIMIT 1", name)
+	if err != nil || len(list) == 0 {
+		return r, false, err
+	}
+	return list[0], true, nil
+}
+
+// Covering returns, for each anchor that has given any, the receipt of the
+// smallest checkpoint that covers the first size entries: what proves the most
+// of when they were there. Also anchors that are no longer configured count.
+func Covering(ctx context.Context, st *store.Store, size uint64) ([]receipt.Receipt, error) {
+	return list(ctx, st, "SELECT r.receipt FROM anchor_receipt r JOIN"+
+		" (SELECT name, min(size) AS size FROM anchor_receipt WHERE size >= ? GROUP BY name) f ON f.name = r.name AND f.size = r.size ORDER BY r.name",
+		int64(size)) //nolint:gosec // G115: the size of a log
+}
+
+// Newest returns, for each anchor that has given any, the receipt of the
+// largest checkpoint.
+func Newest(ctx context.Context, st *store.Store) ([]receipt.Receipt, error) {
+	return list(ctx, st, "SELECT r.receipt FROM anchor_receipt r JOIN"+
+		" (SELECT name, max(size) AS size FROM anchor_receipt GROUP BY name) f ON f.name = r.name AND f.size = r.size ORDER BY r.name")
+}
+
+func list(ctx context.Context, st *store.Store, query string, args ...any) ([]receipt.Receipt, error) {
+	var out []receipt.Receipt
+	err := st.Read(ctx, func(v *store.View) error {
+		return v.Each(query, args, func(scan store.Scan) error {
+			var text string
+			if err := scan(&text); err != nil {
+				return err
+			}
+			r, err := receipt.Parse([]byte(text))
+			if err != nil {
+				return fmt.Errorf("anchor receipts: %w", err)
+			}
+			out = append(out, r)
+			return nil
+		})
+	})
+	return out, err
+}

@@ -1,0 +1,258 @@
+package anchor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+)
+
+// S3Config is which bucket an anchor is.
+type S3Config struct {
+	Name     string
+	Endpoint string // https://HOST[:PORT]
+	Region   string // as requests are signed for
+	Bucket   string // made with Object Lock
+	Prefix   string // of the objects' keys; ends in a slash, or is empty
+	Client   *http.Client
+	Keys     func() (S3Keys, error) // asked for at every exchange
+	Retain   time.Duration          // how long an object cannot be removed
+	Now      func() time.Time
+	Logger   *slog.Logger
+}
+
+// S3Keys are whose account is used.
+type S3Keys struct{ Access, Secret string }
+
+// LogValue implements slog.LogValuer: the secret is not shown.
+func (k S3Keys) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+func (k S3Keys) String() string { return "access key " + k.Access }
+
+// GoString does the same for %#v.
+func (k S3Keys) GoString() string { return k.String() }
+
+// S3 is an anchor that makes an object of each checkpoint, under Object Lock in
+// mode COMPLIANCE, where nobody can remove it before its time.
+//
+// Object Lock does not keep anybody from putting another version on top, or a
+// marker that hides all of them. So an object is made only where there is
+// none, what counts is the first version of a key, and that is read back.
+type S3 struct{ cfg S3Config }
+
+var (
+	bucketPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
+	prefixPattern = regexp.MustCompile(`^([A-Za-z0-9._-]+/)*$`)
+	regionPattern = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+)
+
+// NewS3 checks the configuration; nobody is asked yet.
+func NewS3(cfg S3Config) (*S3, error) {
+	u, err := url.Parse(cfg.Endpoint)
+	switch {
+	case err != nil || u.Scheme != "https" || u.Host == "" || cfg.Endpoint != "https://"+u.Host:
+		return nil, fmt.Errorf("endpoint %q: want https://HOST[:PORT]", cfg.Endpoint)
+	case !bucketPattern.MatchString(cfg.Bucket):
+		return nil, fmt.Errorf("bucket %q: want 3 to 63 of a-z, 0-9, dot and hyphen", cfg.Bucket)
+	case !prefixPattern.MatchString(cfg.Prefix) || len(cfg.Prefix) > 512:
+		return nil, fmt.Errorf("prefix %q: want words of A-Z, a-z, 0-9, ., _ and -, each with a slash after it", cfg.Prefix)
+	case !regionPattern.MatchString(cfg.Region):
+		return nil, fmt.Errorf("region %q: want a word such as us-east-1", cfg.Region)
+	case cfg.Retain < time.Hour:
+		return nil, fmt.Errorf("retain %s: want at least 1h", cfg.Retain)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &S3{cfg}, nil
+}
+
+// ID implements Anchor.
+func (s *S3) ID() ID {
+	return ID{s.cfg.Name, receipt.S3, s.cfg.Endpoint + "/" + s.cfg.Bucket + "/" + s.cfg.Prefix}
+}
+
+// through sends what the S3 client wants to send through ours, which bounds it
+// and dials as it may.
+type through struct{ client *http.Client }
+
+func (t through) RoundTrip(r *http.Request) (*http.Response, error) { return t.client.Do(r) } //nolint:gosec // G704: the configuration says where to, and the client judges it
+
+func (s *S3) client() (*minio.Client, error) {
+	keys, err := s.cfg.Keys()
+	if err != nil {
+		return nil, err
+	}
+	return minio.New(strings.TrimPrefix(s.cfg.Endpoint, "https://"), &minio.Options{
+		Creds: credentials.NewStaticV4(keys.Access, keys.Secret, ""), Secure: true, Transport: through{s.cfg.Client},
+		Region: s.cfg.Region, BucketLookup: minio.BucketLookupPath, MaxRetries: 1,
+	})
+}
+
+// key names the object of a checkpoint so that the largest is listed first.
+// The size itself follows for people.
+func (s *S3) key(size uint64) string {
+	return fmt.Sprintf("%s%019d-%d", s.cfg.Prefix, math.MaxInt64-size, size)
+}
+
+// Put implements Anchor.
+func (s *S3) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
+	cp, err := note.Peek(signed)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	c, err := s.client()
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	key := s.key(cp.Size)
+	until := s.cfg.Now().Add(s.cfg.Retain).UTC().Truncate(time.Second)
+	opts := minio.PutObjectOptions{
+		ContentType: "text/plain; charset=utf-8", Mode: minio.Compliance, RetainUntilDate: until, SendContentMd5: true, DisableMultipart: true,
+	}
+	opts.SetMatchETagExcept("*") // If-None-Match: only where there is none
+	_, err = c.PutObject(ctx, s.cfg.Bucket, key, bytes.NewReader(signed), int64(len(signed)), opts)
+	atLeast := until.Add(-time.Second)
+	if err != nil {
+		atLeast = s.cfg.Now() // an earlier try made it
+	}
+	if err != nil && minio.ToErrorResponse(err).StatusCode != http.StatusPreconditionFailed {
+		return receipt.Receipt{}, fmt.Errorf("put %s: %w", key, err)
+	}
+	// Whether it was made now or by a try whose answer was lost, what is there is
+	// looked at.
+	first, err := s.first(ctx, c, key)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	there, err := s.content(ctx, c, first)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	if !bytes.Equal(there, signed) {
+		other, err := note.Peek(there)
+		if err != nil || other != cp {
+			return receipt.Receipt{}, fmt.Errorf("object %s: its first version, %s, is not the checkpoint of this log", key, first.VersionID)
+		}
+		signed = there // the same, with another signature
+	}
+	kept, err := s.kept(ctx, c, first, atLeast)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	r := newReceipt(s.ID(), s.cfg.Now(), signed)
+	r.S3 = &receipt.Object{Key: key, Version: first.VersionID, ETag: first.ETag, Until: kept}
+	return r, r.Validate()
+}
+
+// kept returns until when an object cannot be removed.
+func (s *S3) kept(ctx context.Context, c *minio.Client, o minio.ObjectInfo, atLeast time.Time) (time.Time, error) {
+	mode, until, err := c.GetObjectRetention(ctx, s.cfg.Bucket, o.Key, o.VersionID)
+	switch {
+	case err != nil:
+		return time.Time{}, fmt.Errorf("object %s: retention: %w", o.Key, err)
+	case mode == nil || *mode != minio.Compliance || until == nil || until.Before(atLeast):
+		return time.Time{}, fmt.Errorf("object %s: the store does not keep it in mode COMPLIANCE as long as it was told to; make the bucket with Object Lock", o.Key)
+	}
+	return until.UTC(), nil
+}
+
+// first returns the first version of a key. Versions are listed newest first.
+func (s *S3) first(ctx context.Context, c *minio.Client, key string) (minio.ObjectInfo, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var first minio.ObjectInfo
+	n := 0
+	for o := range c.ListObjectsIter(ctx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: key, WithVersions: true, Recursive: true}) {
+		if o.Err != nil {
+			return first, fmt.Errorf("list %s: %w", key, o.Err)
+		}
+		if n++; n > maxVersions {
+			return first, fmt.Errorf("object %s: more than %d versions", key, maxVersions)
+		}
+		if o.Key == key && !o.IsDeleteMarker {
+			first = o
+		}
+	}
+	switch {
+	case first.Key == "":
+		return first, fmt.Errorf("object %s: it is not there", key)
+	case first.VersionID == "" || first.VersionID == "null":
+		return first, fmt.Errorf("object %s: it has no version; make the bucket with versions and Object Lock", key)
+	case n > 1:
+		s.cfg.Logger.WarnContext(ctx, "somebody has put versions or markers on top of a checkpoint; its first version counts", slog.String("anchor", s.cfg.Name), slog.String("object", key), slog.Int("versions", n))
+	}
+	return first, nil
+}
+
+const (
+	// maxVersions and maxKeys bound what somebody who can write to the bucket
+	// can make us read.
+	maxVersions = 1000
+	maxKeys     = 1000
+)
+
+func (s *S3) content(ctx context.Context, c *minio.Client, o minio.ObjectInfo) (b []byte, err error) {
+	r, err := c.GetObject(ctx, s.cfg.Bucket, o.Key, minio.GetObjectOptions{VersionID: o.VersionID})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if b, err = io.ReadAll(io.LimitReader(r, note.MaxSigned+1)); err != nil {
+		return nil, fmt.Errorf("read %s: %w", o.Key, err)
+	}
+	return b, nil
+}
+
+// Newest implements Anchor: the first version of the first key, whatever lies
+// on top of it.
+func (s *S3) Newest(ctx context.Context) ([]byte, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	key, err := s.largest(ctx, c)
+	if err != nil || key == "" {
+		return nil, err
+	}
+	first, err := s.first(ctx, c, key)
+	if err != nil {
+		return nil, err
+	}
+	return s.content(ctx, c, first)
+}
+
+// largest returns the first key that is one of ours; "" where there is none.
+func (s *S3) largest(ctx context.Context, c *minio.Client) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := 0
+	for o := range c.ListObjectsIter(ctx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: s.cfg.Prefix, WithVersions: true, Recursive: true, MaxKeys: 100}) {
+		if o.Err != nil {
+			return "", fmt.Errorf("list %s: %w", s.cfg.Bucket, o.Err)
+		}
+		if n++; n > maxKeys {
+			return "", fmt.Errorf("bucket %s: more than %d versions that are no checkpoints come first", s.cfg.Bucket, maxKeys)
+		}
+		var left, size uint64
+		name := strings.TrimPrefix(o.Key, s.cfg.Prefix)
+		if k, err := fmt.Sscanf(name, "%d-%d", &left, &size); err == nil && k == 2 && size <= math.MaxInt64 && s.key(size) == o.Key && !o.IsDeleteMarker {
+			return o.Key, nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,153 @@
+package receipt
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+)
+
+// MaxCopy is how long a copy of what an anchor holds may be.
+const MaxCopy = 256 << 20
+
+// MaxLine is how long a line of an anchor's file may be, its end included.
+const MaxLine = 2*note.MaxSigned + 3
+
+// Line returns a signed checkpoint as a line of an anchor's file: the note as
+// a JSON string.
+func Line(signed []byte) ([]byte, error) {
+	if _, err := note.Peek(signed); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(string(signed)); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// ParseLine reads what Line returned, with or without the line feed.
+func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
+	var text string
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	if len(line) > MaxLine {
+		return nil, cp, fmt.Errorf("line: longer than %d bytes", MaxLine)
+	}
+	if err := json.Unmarshal(line, &text); err != nil {
+		return nil, cp, errors.New("line: not one JSON string")
+	}
+	if cp, err = note.Peek([]byte(text)); err != nil {
+		return nil, cp, err
+	}
+	again, err := Line([]byte(text))
+	if err != nil || !bytes.Equal(bytes.TrimSuffix(again, []byte("\n")), line) {
+		return nil, cp, errors.New("line: not in its canonical form")
+	}
+	return []byte(text), cp, nil
+}
+
+// Held is what a copy says of a receipt.
+type Held struct {
+	Checkpoints int             // how many the copy holds
+	Newest      note.Checkpoint // the largest of them
+}
+
+// In holds r against a copy that the reader fetched from the place itself: the
+// file of a file anchor, or signed checkpoints as they are, one after another
+// with an empty line between two (the file "checkpoint" of a commit, an object
+// by its version). It is an error if r's checkpoint is not among them, or if
+// the copy says two things of one size of the log.
+//
+// Signatures are not looked at: that r's checkpoint is the log's own is known
+// otherwise, and what is held against it has to be equal.
+func (r Receipt) In(copied []byte) (Held, error) {
+	want, found := r.Checkpoint(), false
+	var held Held
+	if len(copied) > MaxCopy {
+		return held, fmt.Errorf("copy of %s: larger than %d bytes", r.Name, MaxCopy)
+	}
+	roots := map[uint64]note.Hash{}
+	err := each(copied, func(_ []byte, cp note.Checkpoint) error {
+		if cp.Origin != want.Origin {
+			return fmt.Errorf("holds a checkpoint of another log, %q", cp.Origin)
+		}
+		if root, ok := roots[cp.Size]; ok && root != cp.Root {
+			return fmt.Errorf("holds two logs of size %d: one of them is forged", cp.Size)
+		}
+		roots[cp.Size] = cp.Root
+		held.Checkpoints++
+		if cp.Size >= held.Newest.Size {
+			held.Newest = cp
+		}
+		found = found || cp == want
+		return nil
+	})
+	switch root, ok := roots[want.Size]; {
+	case err != nil:
+		return held, fmt.Errorf("copy of %s: %w", r.Name, err)
+	case ok && root != want.Root:
+		return held, fmt.Errorf("copy of %s: holds another log of size %d", r.Name, want.Size)
+	case !found:
+		return held, fmt.Errorf("copy of %s: does not hold the checkpoint of size %d", r.Name, want.Size)
+	}
+	return held, nil
+}
+
+// Checkpoints returns the signed checkpoints of a copy, in its order. Nobody
+// has verified them.
+func Checkpoints(copied []byte) (list [][]byte, err error) {
+	if len(copied) > MaxCopy {
+		return nil, fmt.Errorf("copy: larger than %d bytes", MaxCopy)
+	}
+	err = each(copied, func(signed []byte, _ note.Checkpoint) error {
+		list = append(list, signed)
+		return nil
+	})
+	return list, err
+}
+
+// each calls f for every checkpoint of a copy. A line of a file that a power
+// cut left unfinished is passed over; anything else that is no checkpoint is
+// an error.
+func each(copied []byte, f func([]byte, note.Checkpoint) error) error {
+	if len(bytes.TrimSpace(copied)) == 0 {
+		return errors.New("is empty")
+	}
+	if bytes.HasPrefix(copied, []byte(`"`)) {
+		for line := range bytes.Lines(copied) {
+			signed, cp, err := ParseLine(line)
+			if err != nil {
+				if bytes.HasPrefix(line, []byte(`"`)) && !bytes.HasSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte(`"`)) {
+					continue // torn
+				}
+				return err
+			}
+			if err := f(signed, cp); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// A signed note has one empty line in it, and ends in a line feed.
+	parts := strings.Split(string(copied), "\n\n")
+	for pair := range slices.Chunk(parts, 2) {
+		if len(pair) != 2 {
+			return errors.New("is neither an anchor's file nor signed checkpoints")
+		}
+		signed := []byte(pair[0] + "\n\n" + strings.TrimSuffix(pair[1], "\n") + "\n")
+		cp, err := note.Peek(signed)
+		if err != nil {
+			return err
+		}
+		if err := f(signed, cp); err != nil {
+			return err
+		}
+	}
+	return nil
+}

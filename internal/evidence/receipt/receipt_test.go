@@ -1,0 +1,493 @@
+package receipt
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/digitorus/timestamp"
+	"pgregory.net/rapid"
+
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+)
+
+const origin = "bailiwick.dev/log/ed25519:00112233445566778899aabbccddeeff"
+
+type logKey ed25519.PrivateKey
+
+func (k logKey) Public() []byte { return ed25519.PrivateKey(k).Public().(ed25519.PublicKey) }
+
+func (k logKey) Sign(_ context.Context, b []byte) ([]byte, error) {
+	return ed25519.Sign(ed25519.PrivateKey(k), b), nil
+}
+
+func signedAt(t testing.TB, size uint64, what string) []byte {
+	t.Helper()
+	k := logKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)))
+	signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: origin, Size: size, Root: note.LeafHash([]byte(what))}, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed
+}
+
+// authority is a time-stamp authority in memory. Its tokens are made by a
+// library that is not ours.
+type authority struct {
+	key  crypto.Signer
+	cert *x509.Certificate
+	root *x509.Certificate
+}
+
+type wish struct {
+	key               crypto.Signer
+	usage             []pkix.Extension
+	notBefore, expiry time.Time
+}
+
+func when(text string) time.Time {
+	at, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		panic(err)
+	}
+	return at
+}
+
+var now = when("2026-06-01")
+
+func usage(critical bool, oids ...asn1.ObjectIdentifier) []pkix.Extension {
+	b, err := asn1.Marshal(oids)
+	if err != nil {
+		panic(err)
+	}
+	return []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Critical: critical, Value: b}}
+}
+
+var (
+	stamping = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 8}
+	serving  = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 1}
+)
+
+func ecKey(t testing.TB) crypto.Signer {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func certify(t testing.TB, c, by *x509.Certificate, key crypto.PublicKey, with crypto.Signer) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, c, by, key, with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func newAuthority(t testing.TB, w wish) authority {
+	t.Helper()
+	if w.key == nil {
+		w.key = ecKey(t)
+	}
+	if w.usage == nil {
+		w.usage = usage(true, stamping)
+	}
+	if w.notBefore.IsZero() {
+		w.notBefore = when("2026-01-01")
+	}
+	if w.expiry.IsZero() {
+		w.expiry = when("2027-01-01")
+	}
+	rootKey := ecKey(t)
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, NotBefore: when("2020-01-01"), NotAfter: when("2040-01-01"),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a := authority{key: w.key, root: certify(t, root, root, rootKey.Public(), rootKey)}
+	a.cert = certify(t, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "authority"}, NotBefore: w.notBefore, NotAfter: w.expiry,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtraExtensions: w.usage,
+	}, a.root, w.key.Public(), rootKey)
+	return a
+}
+
+// answer is the authority's answer to a request.
+func (a authority) answer(t testing.TB, request []byte, edit func(*timestamp.Timestamp)) []byte {
+	t.Helper()
+	req, err := timestamp.ParseRequest(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := &timestamp.Timestamp{
+		HashAlgorithm: req.HashAlgorithm, HashedMessage: req.HashedMessage, Time: now, Accuracy: time.Second, Nonce: req.Nonce,
+		Policy: asn1.ObjectIdentifier{1, 2, 3}, AddTSACertificate: req.Certificates,
+	}
+	if edit != nil {
+		edit(ts)
+	}
+	b, err := ts.CreateResponseWithOpts(a.cert, a.key, crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (a authority) roots() []*x509.Certificate { return []*x509.Certificate{a.root} }
+
+// stamp has message stamped.
+func (a authority) stamp(t testing.TB, message []byte, edit func(*timestamp.Timestamp)) ([]byte, Stamp, error) {
+	t.Helper()
+	request, asked, err := Ask(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return asked.Answer(a.answer(t, request, edit), a.roots())
+}
+
+// proves R-A6: what time an authority vouches for, and for what.
+func TestATokenProvesTheTimeOfItsCheckpoint(t *testing.T) {
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]crypto.Signer{"ecdsa": ecKey(t), "rsa": rsaKey} {
+		a, signed := newAuthority(t, wish{key: key}), signedAt(t, 9, "here")
+		token, s, err := a.stamp(t, signed, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !s.Time.Equal(now) || s.Accuracy != time.Second || s.By != "CN=authority" {
+			t.Errorf("%s: %+v", name, s)
+		}
+		r := Receipt{V: 1, Name: "time", Kind: TSA, Place: "https://x", At: now, Signed: signed, TSA: &Token{token}}
+		if got, err := r.Stamp(a.roots()); err != nil || !got.Time.Equal(now) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// Each is refused, and the same without that one thing is not.
+//
+// proves R-A6
+func TestATokenThatProvesNothingIsRefused(t *testing.T) {
+	good, signed := newAuthority(t, wish{}), signedAt(t, 9, "here")
+	token, _, err := good.stamp(t, signed, nil)
+	if err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	type try struct {
+		a    authority
+		edit func(*timestamp.Timestamp)
+	}
+	for name, c := range map[string]try{
+		"another nonce":               {good, func(ts *timestamp.Timestamp) { ts.Nonce = big.NewInt(5) }},
+		"no nonce":                    {good, func(ts *timestamp.Timestamp) { ts.Nonce = nil }},
+		"another imprint":             {good, func(ts *timestamp.Timestamp) { ts.HashedMessage = bytes.Repeat([]byte{1}, 32) }},
+		"no certificate":              {good, func(ts *timestamp.Timestamp) { ts.AddTSACertificate = false }},
+		"after the certificate":       {good, func(ts *timestamp.Timestamp) { ts.Time = when("2027-02-01") }},
+		"before the certificate":      {good, func(ts *timestamp.Timestamp) { ts.Time = when("2025-02-01") }},
+		"critical extension":          {good, func(ts *timestamp.Timestamp) { ts.ExtraExtensions = []pkix.Extension{{Id: stamping, Critical: true}} }},
+		"an expired certificate":      {newAuthority(t, wish{expiry: when("2026-05-01")}), nil},
+		"usage not critical":          {newAuthority(t, wish{usage: usage(false, stamping)}), nil},
+		"usage of another kind":       {newAuthority(t, wish{usage: usage(true, serving)}), nil},
+		"usage of two kinds":          {newAuthority(t, wish{usage: usage(true, stamping, serving)}), nil},
+		"usage of any kind":           {newAuthority(t, wish{usage: []pkix.Extension{}}), nil},
+		"vouched for by somebody":     {authority{good.key, good.cert, newAuthority(t, wish{}).root}, nil},
+		"signed by another":           {authority{ecKey(t), good.cert, good.root}, nil},
+		"trust in nobody's authority": {authority{good.key, good.cert, newAuthority(t, wish{}).cert}, nil},
+	} {
+		_, s, err := c.a.stamp(t, signed, c.edit)
+		if err == nil {
+			t.Errorf("%s: %+v", name, s)
+		}
+		// What is of somebody else is told from what is wrong.
+		if foreign := name == "vouched for by somebody" || name == "trust in nobody's authority"; errors.Is(err, ErrForeign) != foreign {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		token, message []byte
+		roots          []*x509.Certificate
+	}{
+		"over another checkpoint":           {token, signedAt(t, 10, "here"), good.roots()},
+		"over another of the same size":     {token, signedAt(t, 9, "there"), good.roots()},
+		"nobody is trusted":                 {token, signed, nil},
+		"a foreign authority":               {token, signed, newAuthority(t, wish{}).roots()},
+		"something follows":                 {append(bytes.Clone(token), 0), signed, good.roots()},
+		"half of it":                        {token[:len(token)/2], signed, good.roots()},
+		"nothing":                           {nil, signed, good.roots()},
+		"too long":                          {append(bytes.Clone(token), make([]byte, maxToken)...), signed, good.roots()},
+		"the request in place of the token": {func() []byte { b, _, _ := Ask(signed); return b }(), signed, good.roots()},
+	} {
+		if s, err := VerifyToken(c.token, c.message, c.roots); err == nil {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// An expired certificate is one that was so at the time of the stamp: what was
+// stamped before stays proved.
+func TestATokenOutlivesItsCertificate(t *testing.T) {
+	a, signed := newAuthority(t, wish{expiry: when("2026-06-02")}), signedAt(t, 9, "here")
+	if _, _, err := a.stamp(t, signed, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARefusalOfAnAuthorityIsNoToken(t *testing.T) {
+	_, asked, err := Ask([]byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := timestamp.CreateErrorResponse(timestamp.Rejection, timestamp.SystemFailure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, s, err := asked.Answer(b, nil); err == nil || !strings.Contains(err.Error(), "status 2") {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// Some bytes of a token are not signed and say nothing. Whatever byte is
+// changed, nothing else is ever proved.
+func TestAChangedTokenNeverProvesSomethingElse(t *testing.T) {
+	a, signed := newAuthority(t, wish{}), signedAt(t, 9, "here")
+	token, want, err := a.stamp(t, signed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		changed := bytes.Clone(token)
+		changed[rapid.IntRange(0, len(token)-1).Draw(rt, "at")] ^= rapid.ByteRange(1, 255).Draw(rt, "by")
+		s, err := VerifyToken(changed, signed, a.roots())
+		if err != nil {
+			refused++
+		} else if !s.Time.Equal(want.Time) || s.By != want.By || s.Serial.Cmp(want.Serial) != 0 {
+			rt.Fatalf("%+v, want %+v", s, want)
+		}
+	})
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+}
+
+func sample(t testing.TB, kind Kind) Receipt {
+	t.Helper()
+	r := Receipt{V: 1, Name: "a-1", Kind: kind, Place: "/mnt/x", At: now, Signed: signedAt(t, 9, "here")}
+	switch kind {
+	case Git:
+		r.Git = &Commit{strings.Repeat("0a", 20)}
+	case S3:
+		r.S3 = &Object{Key: "k", Version: "v", ETag: "e", Until: now}
+	case TSA:
+		r.TSA = &Token{[]byte{1}}
+	case File:
+	}
+	return r
+}
+
+func TestAReceiptIsReadAsItWasWritten(t *testing.T) {
+	for _, kind := range Kinds() {
+		r := sample(t, kind)
+		b, err := r.Encode()
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		if got, err := Parse(b); err != nil || fmt.Sprint(got.Checkpoint()) != fmt.Sprint(r.Checkpoint()) || got.Checkpoint().Size != 9 {
+			t.Errorf("%s: %+v, %v", kind, got, err)
+		}
+		for name, edit := range map[string]func(*Receipt){
+			"format":        func(r *Receipt) { r.V = 2 },
+			"name":          func(r *Receipt) { r.Name = "../x" },
+			"kind":          func(r *Receipt) { r.Kind = "hope" },
+			"another kind":  func(r *Receipt) { r.Kind = map[Kind]Kind{File: Git, Git: File, S3: File, TSA: S3}[r.Kind] },
+			"place":         func(r *Receipt) { r.Place = "" },
+			"local time":    func(r *Receipt) { r.At = r.At.In(time.FixedZone("x", 3600)) },
+			"no checkpoint": func(r *Receipt) { r.Signed = []byte("x") },
+		} {
+			bad := sample(t, kind)
+			edit(&bad)
+			if _, err := bad.Encode(); err == nil {
+				t.Errorf("%s, %s: accepted", kind, name)
+			}
+		}
+		for _, bad := range [][]byte{nil, append(b, '\n'), bytes.Replace(b, []byte(`"v":1`), []byte(`"v":1,"x":2`), 1), bytes.Replace(b, []byte("2026"), []byte("2026"), 1)[1:]} {
+			if _, err := Parse(bad); err == nil {
+				t.Errorf("%s: accepted %q", kind, bad)
+			}
+		}
+	}
+}
+
+// proves R-A6: a receipt of a place is worth what is there.
+func TestAReceiptIsHeldAgainstTheReadersOwnCopy(t *testing.T) {
+	r := sample(t, File)
+	line := func(size uint64, what string) []byte {
+		b, err := Line(signedAt(t, size, what))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	torn := line(11, "here")[:60]
+	for name, c := range map[string][]byte{
+		"the file":                     join(line(5, "a"), line(9, "here"), line(12, "b")),
+		"a line twice":                 join(line(9, "here"), line(9, "here")),
+		"a line that a cut left":       join(line(9, "here"), torn, []byte("\n"), line(12, "b")),
+		"a line that a cut left, last": join(line(9, "here"), torn),
+		"the note itself":              signedAt(t, 9, "here"),
+		"two notes":                    join(signedAt(t, 9, "here"), []byte("\n"), signedAt(t, 12, "b")),
+	} {
+		if held, err := r.In(c); err != nil || held.Newest.Size < 9 {
+			t.Errorf("%s: %+v, %v", name, held, err)
+		}
+		if list, err := Checkpoints(c); err != nil || !bytes.Contains(bytes.Join(list, nil), r.Signed) {
+			t.Errorf("%s: %q, %v", name, list, err)
+		}
+	}
+	other := r
+	other.Signed = signedAt(t, 9, "there")
+	for name, c := range map[string]struct {
+		r Receipt
+		b []byte
+	}{
+		"nothing":                      {r, nil},
+		"not in it":                    {r, line(8, "here")},
+		"another log of that size":     {r, line(9, "there")},
+		"both":                         {r, join(line(9, "here"), line(9, "there"))},
+		"two of a later size":          {r, join(line(9, "here"), line(10, "a"), line(10, "b"))},
+		"a forgery on a true file":     {other, join(line(5, "a"), line(9, "here"))},
+		"words":                        {r, []byte("9 entries, all well\n")},
+		"a note and words":             {r, join(signedAt(t, 9, "here"), []byte("\nall well\n"))},
+		"a line and words":             {r, join(line(9, "here"), []byte("all well\n"))},
+		"a checkpoint of another log":  {r, join(line(9, "here"), bytes.ReplaceAll(line(10, "here"), []byte("0011"), []byte("0012")))},
+		"a line in another spelling":   {r, bytes.Replace(line(9, "here"), []byte("b"), []byte(`\u0062`), 1)},
+		"a line with something after":  {r, bytes.Replace(line(9, "here"), []byte("\n"), []byte(" \n"), 1)},
+		"larger than a copy may be":    {r, make([]byte, MaxCopy+1)},
+		"a receipt without checkpoint": {Receipt{}, line(9, "here")},
+	} {
+		if held, err := c.r.In(c.b); err == nil {
+			t.Errorf("%s: %+v", name, held)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, kind := range Kinds() {
+		b, err := sample(f, kind).Encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := Parse(b)
+		if err != nil {
+			return
+		}
+		if again, err := r.Encode(); err != nil || !bytes.Equal(again, b) {
+			t.Errorf("%q is written as %q, %v", b, again, err)
+		}
+	})
+}
+
+func FuzzVerifyToken(f *testing.F) {
+	a, signed := newAuthority(f, wish{}), signedAt(f, 9, "here")
+	token, want, err := a.stamp(f, signed, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(token, signed)
+	f.Fuzz(func(t *testing.T, b, message []byte) {
+		s, err := VerifyToken(b, message, a.roots())
+		if err == nil && (!bytes.Equal(message, signed) || !s.Time.Equal(want.Time)) {
+			t.Errorf("%+v of %q", s, message)
+		}
+		_, asked, err := Ask(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, s, err := asked.Answer(b, a.roots()); err == nil {
+			t.Errorf("answered by %+v", s)
+		}
+	})
+}
+
+func FuzzCopy(f *testing.F) {
+	r := sample(f, File)
+	line, err := Line(r.Signed)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(line)
+	f.Add(r.Signed)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		held, err := r.In(b)
+		if err == nil && !bytes.Contains(b, r.Checkpoint().Text()[:len(origin)]) {
+			t.Errorf("%+v in %q", held, b)
+		}
+		if signed, cp, err := ParseLine(b); err == nil {
+			again, err := Line(signed)
+			if err != nil || !bytes.Equal(bytes.TrimSuffix(again, []byte("\n")), bytes.TrimSuffix(b, []byte("\n"))) {
+				t.Errorf("%+v: %v", cp, errors.Join(err, errors.New("not canonical")))
+			}
+		}
+	})
+}
+
+// The digest that is asked for is that of the whole signed note, signature
+// included.
+func TestTheNoteItselfIsStamped(t *testing.T) {
+	signed := signedAt(t, 9, "here")
+	request, _, err := Ask(signed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := timestamp.ParseRequest(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := sha256.Sum256(signed); !bytes.Equal(req.HashedMessage, want[:]) || !req.Certificates || req.Nonce.BitLen() < 100 {
+		t.Errorf("%+v", req)
+	}
+}
+
+func TestOldHashesDoNotCount(t *testing.T) {
+	for oid, ok := range map[string]bool{"1.3.14.3.2.26": false, "1.2.840.113549.2.5": false, "2.16.840.1.101.3.4.2.4": false, "2.16.840.1.101.3.4.2.1": true} {
+		var id asn1.ObjectIdentifier
+		for part := range strings.SplitSeq(oid, ".") {
+			n, err := strconv.Atoi(part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id = append(id, n)
+		}
+		if _, err := hashOf(id); (err == nil) != ok {
+			t.Errorf("%s: %v", oid, err)
+		}
+	}
+}
