@@ -1,0 +1,173 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+)
+
+// Bundle is the evidence about one run, or about one dispatch.
+type Bundle struct {
+	Case    Case
+	Entries []Entry     // in the order of the log
+	Proof   []note.Hash // that they are in it: see Prove
+	// Documents are what the entries name, by digest: signed manifests, results
+	// and statements, plans, and what the catalog and the operators signed.
+	Documents map[api.Digest][]byte
+	Content   []Content // what was taken in and brought back, by digest; where it was asked for
+}
+
+// Entry is a leaf of the log with its number.
+type Entry struct {
+	Seq  uint64
+	Leaf []byte
+}
+
+// Content is what a digest stands for. Reading a bundle checks it and keeps
+// nothing of it.
+type Content struct {
+	Digest api.Digest `json:"digest"`
+	Size   int64      `json:"size"`
+	// Open is for Write only.
+	Open func() (io.ReadCloser, error) `json:"-"`
+}
+
+// Case says what a bundle is about, and where in it things are.
+type Case struct {
+	V int `json:"v"` // 1
+	// Exactly one of these: what the bundle is about.
+	Run      api.RunID      `json:"run,omitempty"`
+	Dispatch api.DispatchID `json:"dispatch,omitempty"`
+
+	Checkpoint []byte     `json:"checkpoint"` // signed note; the entries are in this log
+	Entries    api.Digest `json:"entries"`
+	Proof      api.Digest `json:"proof"`
+	// Anchored are other checkpoints of the same log, with what anchors said.
+	Anchored  []Anchored `json:"anchored"`
+	Rotations [][]byte   `json:"rotations"` // of the service's key, oldest first
+	Revisions []Revision `json:"revisions"` // of the catalog, by digest
+	// Records are the envelopes of what operators decided, in their order.
+	Records []api.Digest `json:"records"`
+	Content []Content    `json:"content"`
+}
+
+// Anchored is a checkpoint of which somebody else may know.
+type Anchored struct {
+	Checkpoint []byte `json:"checkpoint"` // signed note
+	// Proof is that of the two checkpoints, this one and the bundle's, the longer
+	// log goes on the shorter one: hashes of 32 bytes, one after the other.
+	Proof   []byte          `json:"proof"`
+	Name    string          `json:"name,omitempty"` // of the anchor; empty: no anchor has it
+	Kind    AnchorKind      `json:"kind,omitempty"`
+	Receipt json.RawMessage `json:"receipt,omitempty"` // as the anchor's driver made it
+}
+
+// Revision is one of the catalog, signed.
+type Revision struct {
+	Digest    api.Digest   `json:"digest"`    // of the document, which each envelope carries
+	Envelopes []api.Digest `json:"envelopes"` // DSSE
+}
+
+const (
+	maxAnchored  = 1000
+	maxRotations = maxTrustKeys
+	maxRevisions = 1000
+	maxRecords   = 100_000
+)
+
+func (c *Case) check() error {
+	switch {
+	case c.V != 1:
+		return fmt.Errorf("format %d is not known to this build, which reads 1", c.V)
+	case (c.Run == "") == (c.Dispatch == ""):
+		return errors.New("about a run or about a dispatch")
+	case len(c.Anchored) > maxAnchored || len(c.Rotations) > maxRotations || len(c.Revisions) > maxRevisions || len(c.Records) > maxRecords:
+		return errors.New("more parts than a bundle has")
+	case c.Anchored == nil || c.Rotations == nil || c.Revisions == nil || c.Records == nil || c.Content == nil:
+		return errors.New("a member is missing")
+	}
+	for i, item := range c.Content {
+		if _, err := api.ParseDigest(string(item.Digest)); err != nil || item.Size < 0 || i > 0 && c.Content[i-1].Digest >= item.Digest {
+			return fmt.Errorf("content %d: no digest, no size, or not in order", i+1)
+		}
+	}
+	return nil
+}
+
+func decodeCase(b []byte) (Case, error) {
+	var c Case
+	err := canon.DecodeExact(b, &c)
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return Case{}, fmt.Errorf("evidence: case: %w", err)
+	}
+	return c, nil
+}
+
+// appendEntries writes entries as the bundle has them.
+func appendEntries(b []byte, list []Entry) ([]byte, error) {
+	for i, e := range list {
+		if i > 0 && list[i-1].Seq >= e.Seq || bytes.IndexByte(e.Leaf, '\n') >= 0 {
+			return nil, fmt.Errorf("evidence: entry #%d is not in the order of the log, or no leaf of one", e.Seq)
+		}
+		b = append(append(strconv.AppendUint(b, e.Seq, 10), ' '), e.Leaf...)
+		b = append(b, '\n')
+	}
+	return b, nil
+}
+
+// parseEntries reads them. The leaves are views of b.
+func parseEntries(b []byte, most int) ([]Entry, error) {
+	list := make([]Entry, 0, min(bytes.Count(b, []byte("\n")), most))
+	for n := 1; len(b) > 0; n++ {
+		line, rest, ended := bytes.Cut(b, []byte("\n"))
+		number, leaf, spaced := bytes.Cut(line, []byte(" "))
+		seq, err := strconv.ParseUint(string(number), 10, 64)
+		switch {
+		case !ended || !spaced || err != nil || seq >= math.MaxInt64 || strconv.FormatUint(seq, 10) != string(number):
+			return nil, fmt.Errorf("evidence: entries: line %d is no number, space and leaf", n)
+		case len(list) > 0 && list[len(list)-1].Seq >= seq:
+			return nil, fmt.Errorf("evidence: entries: line %d is not in the order of the log", n)
+		case n > most:
+			return nil, fmt.Errorf("evidence: more than %d entries", most)
+		}
+		list = append(list, Entry{seq, leaf})
+		b = rest
+	}
+	if len(list) == 0 {
+		return nil, errors.New("evidence: no entries")
+	}
+	return list, nil
+}
+
+func appendHashes(b []byte, list []note.Hash) []byte {
+	for i := range list {
+		b = append(b, list[i][:]...)
+	}
+	return b
+}
+
+func parseHashes(b []byte) ([]note.Hash, error) {
+	if len(b)%len(note.Hash{}) != 0 {
+		return nil, errors.New("hashes that are not whole")
+	}
+	list := make([]note.Hash, 0, len(b)/len(note.Hash{}))
+	for part := range slices.Chunk(b, len(note.Hash{})) {
+		list = append(list, note.Hash(part))
+	}
+	return list, nil
+}
+
+// Hashes returns proof as Anchored has it.
+func Hashes(proof []note.Hash) []byte { return appendHashes([]byte{}, proof) }

@@ -1,0 +1,192 @@
+package evidence
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// revision is a revision of the catalog whose signatures were verified, or were
+// not, which the row of that says.
+type revision struct {
+	doc    api.Revision
+	digest api.Digest
+	v      *verification
+
+	mu        sync.Mutex
+	subagents map[api.Name]api.Subagent // those that were looked at
+	engine    *policy.Engine
+	broken    error // why there is no engine
+	compiled  bool
+}
+
+// catalog reads the revisions. What they say counts for the other rows whoever
+// signed it: this row is about who did.
+func (v *verification) catalog() {
+	row := v.rows[RowCatalog]
+	last := api.Digest("")
+	for _, r := range v.b.Case.Revisions {
+		if r.Digest <= last {
+			row.fail("catalog revisions are not in order, or there twice")
+		}
+		last = r.Digest
+		doc, err := v.revision(r)
+		if err != nil {
+			row.fail("catalog revision %s: %v", r.Digest.Short(), err)
+			if doc == nil {
+				continue
+			}
+		} else {
+			row.checked++
+		}
+		for _, a := range doc.Artifacts {
+			v.used.Store(a.Digest, nil)
+		}
+		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, v: v, subagents: map[api.Name]api.Subagent{}}
+	}
+	v.words[RowCatalog] = fmt.Sprintf("%d revisions of the catalog, each signed by at least %d of the deploy keys", row.checked, v.trust.Deploy.Root.Threshold)
+	if len(v.b.Case.Revisions) == 0 {
+		row.absent = "no catalog was in use"
+	}
+}
+
+// revision returns a revision also where only its signatures are wrong.
+func (v *verification) revision(r Revision) (*api.Revision, error) {
+	var payload []byte
+	var envelopes [][]byte
+	if len(r.Envelopes) == 0 || len(r.Envelopes) > seal.MaxSignatures {
+		return nil, fmt.Errorf("%d envelopes", len(r.Envelopes))
+	}
+	for _, d := range r.Envelopes {
+		envelope, err := v.document(d, "envelope")
+		if err != nil {
+			return nil, err
+		}
+		if payload, err = seal.Payload(envelope, seal.Revision); err != nil {
+			return nil, err
+		}
+		envelopes = append(envelopes, envelope)
+	}
+	doc := &api.Revision{}
+	if err := canon.DecodeExact(payload, doc); err != nil {
+		return nil, err
+	}
+	if err := catalog.CheckRevision(*doc); err != nil {
+		return nil, err
+	}
+	if api.DigestOf(payload) != r.Digest {
+		return nil, fmt.Errorf("the envelopes are of another revision")
+	}
+	var err error
+	for i, root := range v.trust.Deploy.For(doc.Number) {
+		_, e := seal.VerifyDetached(payload, envelopes, seal.Revision, root)
+		if e == nil {
+			return doc, nil
+		}
+		if i == 0 {
+			err = e
+		}
+	}
+	return doc, err
+}
+
+// artifact returns the document of an artifact of a revision.
+func (v *verification) artifact(r *revision, ref api.Ref) ([]byte, error) {
+	entry, ok := r.doc.Artifacts[ref]
+	if !ok {
+		return nil, fmt.Errorf("revision %d of the catalog has no %s", r.doc.Number, ref)
+	}
+	return v.document(entry.Digest, string(ref))
+}
+
+// subagent returns a subagent as the revision has it.
+func (r *revision) subagent(name api.Name) (api.Subagent, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.subagents[name]; ok {
+		return s, nil
+	}
+	ref := api.RefTo(api.KindSubagent, name)
+	doc, err := r.v.artifact(r, ref)
+	if err != nil {
+		return api.Subagent{}, err
+	}
+	set := catalog.NewSet()
+	if err := set.Add(ref, doc); err != nil {
+		return api.Subagent{}, err
+	}
+	r.subagents[name] = set.Subagents[name]
+	return set.Subagents[name], nil
+}
+
+// rules compiles the grants and the modes of the targets, as the service does.
+func (r *revision) rules() (*policy.Engine, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.compiled {
+		return r.engine, r.broken
+	}
+	r.compiled = true
+	set := catalog.NewSet()
+	var refs []api.Ref
+	for ref := range r.doc.Artifacts {
+		if kind, _, err := ref.Split(); err == nil && (kind == api.KindGrant || kind == api.KindTarget) {
+			refs = append(refs, ref)
+		}
+	}
+	slices.Sort(refs)
+	var rules policy.Rules
+	for _, ref := range refs {
+		doc, err := r.v.artifact(r, ref)
+		if err == nil {
+			err = set.Add(ref, doc)
+		}
+		if err != nil {
+			r.broken = err
+			return nil, err
+		}
+		switch kind, name, _ := ref.Split(); kind { //nolint:exhaustive // the two that were chosen
+		case api.KindGrant:
+			rules.Grants = append(rules.Grants, set.Grants[name])
+		case api.KindTarget:
+			rules.Targets = append(rules.Targets, set.Targets[name])
+		}
+	}
+	r.engine, r.broken = policy.New(rules)
+	return r.engine, r.broken
+}
+
+// operatorRecord reads one of the records of operators.
+func (v *verification) operatorRecord(d api.Digest, s *seal.TrustRoot) (api.OperatorRecord, api.Digest, error) {
+	var rec api.OperatorRecord
+	envelope, err := v.document(d, "operator record")
+	if err != nil {
+		return rec, "", err
+	}
+	if s == nil {
+		return rec, "", fmt.Errorf("the trust file names no operators")
+	}
+	payload, _, err := seal.Verify(envelope, seal.Operator, *s)
+	if err != nil {
+		return rec, "", err
+	}
+	if err := canon.DecodeExact(payload, &rec); err != nil {
+		return rec, "", err
+	}
+	return rec, api.DigestOf(payload), rec.Check()
+}
+
+func requestKey(r policy.Request) string {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

@@ -1,0 +1,305 @@
+package evidence
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/statement"
+)
+
+// dispatchCheck looks at one dispatch by itself: that each attempt ran by the
+// manifest that was admitted, and that what it came to is what its worker
+// signed.
+type dispatchCheck struct {
+	v                *verification
+	h                *history
+	manifest, result finding
+}
+
+func (c *dispatchCheck) run() {
+	for i, a := range c.h.attempts {
+		if err := c.bindManifest(a); err != nil {
+			c.manifest.fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
+		} else {
+			c.manifest.checked++
+		}
+		if i > 0 && a.manifest != nil && c.h.attempts[i-1].manifest != nil {
+			if err := sameWork(c.h.attempts[i-1].manifest, a.manifest); err != nil {
+				c.manifest.fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
+			}
+		}
+		if err := c.bindResult(a); err != nil {
+			c.result.fail("dispatch %s attempt %d: %v", c.h.id, a.number, err)
+		} else {
+			c.result.checked++
+		}
+	}
+	if c.h.attested != nil {
+		if err := c.bindStatement(); err != nil {
+			c.result.fail("dispatch %s: statement: %v", c.h.id, err)
+		} else {
+			c.h.stated = true
+		}
+	}
+}
+
+// single returns what one known key signed, and nobody else.
+func single(envelope []byte, t seal.PayloadType, keys []LogKey, entry uint64) ([]byte, error) {
+	ids, err := seal.Signers(envelope, t)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) != 1 {
+		return nil, fmt.Errorf("%d signatures, want one", len(ids))
+	}
+	k, ok := FindKey(keys, ids[0])
+	if !ok {
+		return nil, fmt.Errorf("signed with key %s, which the trust file does not know", ids[0])
+	}
+	if err := k.Entry(entry); err != nil {
+		return nil, err
+	}
+	payload, _, err := seal.Verify(envelope, t, seal.RootOf(k.Key()))
+	return payload, err
+}
+
+func (c *dispatchCheck) bindManifest(a *attempt) error {
+	digest := a.admitted.Refs[record.RefManifest]
+	envelope, err := c.v.document(digest, "manifest")
+	if err != nil {
+		return err
+	}
+	payload, err := single(envelope, seal.Manifest, c.v.log.Keys, a.admitted.seq)
+	if err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	m := &record.Manifest{}
+	if err := canon.DecodeExact(payload, m); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	if err := m.Check(m.NotBefore); err != nil {
+		return err
+	}
+	a.manifest = m
+	for what, e := range map[string]*entry{"start": a.started, "end": a.end, "end of the wait": a.closing} {
+		if e != nil && e.Refs[record.RefManifest] != digest {
+			return fmt.Errorf("the %s, entry #%d, is of another manifest", what, e.seq)
+		}
+	}
+	if err := c.admits(a.admitted, m); err != nil {
+		return err
+	}
+	return c.v.planned(a, m)
+}
+
+// admits says why an entry does not admit what m describes.
+func (c *dispatchCheck) admits(e *entry, m *record.Manifest) error {
+	differs := func(what string) error {
+		return fmt.Errorf("entry #%d and the manifest that it names differ in %s", e.seq, what)
+	}
+	switch {
+	case m.ID != c.h.id || m.Attempt != e.Attempt:
+		return fmt.Errorf("the manifest is of dispatch %s attempt %d", m.ID, m.Attempt)
+	case string(m.Run) != e.Run || string(m.Task) != e.Task:
+		return differs("run or task")
+	case e.Tier == nil || *e.Tier != m.Tier || e.Role != m.Role:
+		return differs("tier or role")
+	}
+	d, ok := e.Detail.(record.DispatchAsk)
+	if !ok {
+		if e.Refs[record.RefAnswer] == "" || m.Resume == nil || m.Resume.Answer != e.Refs[record.RefAnswer] {
+			return differs("the answer")
+		}
+		return nil
+	}
+	commit, source := "", ""
+	if m.Source != nil {
+		commit, source = m.Source.Commit, string(m.Source.Name)
+	}
+	switch {
+	case m.Principal != e.Principal:
+		return differs("the principal")
+	case string(m.Subagent) != d.Subagent || string(m.Subagent) != e.Resource || string(m.Target) != d.Target || d.Revision < 0 || uint64(d.Revision) != m.Revision:
+		return differs("subagent, target or revision")
+	case commit != d.Commit || source != d.Source:
+		return differs("the source")
+	case m.Input != e.Refs[record.RefInput]:
+		return differs("the input")
+	case len(m.Policies) < listed && !slices.Equal(m.Policies, e.Policies):
+		return differs("the policies that decided")
+	case len(m.Envs) < listed && !slices.EqualFunc(m.Envs, d.Envs, func(a api.Name, b string) bool { return string(a) == b }):
+		return differs("the envs")
+	}
+	return nil
+}
+
+// listed is how many items of a list an entry holds for certain.
+const listed = 30
+
+// sameWork says why an attempt does not go on with what the one before did.
+func sameWork(before, m *record.Manifest) error {
+	x, y := *before, *m
+	for _, v := range []*record.Manifest{&x, &y} {
+		v.Attempt, v.Policies, v.Ceiling, v.Resume, v.Fence, v.Trace, v.NotBefore, v.Expires, v.Nonce = 0, nil, 0, nil, 0, "", m.NotBefore, m.Expires, ""
+	}
+	a, errA := canon.Marshal(x)
+	b, errB := canon.Marshal(y)
+	if errA != nil || errB != nil || string(a) != string(b) {
+		return errors.New("its manifest describes other work than that of the attempt before")
+	}
+	if m.Ceiling > before.Ceiling || m.Fence < before.Fence {
+		return errors.New("it may go further than the attempt before, or runs under an older lease")
+	}
+	return nil
+}
+
+func (c *dispatchCheck) bindResult(a *attempt) error {
+	e := a.end
+	if e == nil {
+		return nil // completeness says whether that may be
+	}
+	if x := a.closing; x != nil {
+		for _, ref := range []string{record.RefResult, record.RefPatch, record.RefQuestion} {
+			if x.Refs[ref] != e.Refs[ref] {
+				return fmt.Errorf("entry #%d, the end of its wait, names another %s than entry #%d", x.seq, ref, e.seq)
+			}
+		}
+	}
+	digest := e.Refs[record.RefResult]
+	if digest == "" {
+		if e.Kind == record.KindDispatchFinished || e.Kind == record.KindDispatchNeedsInput {
+			return fmt.Errorf("entry #%d names no result", e.seq)
+		}
+		if len(e.Refs) > 1 {
+			return fmt.Errorf("entry #%d names products, and no result that would say so", e.seq)
+		}
+		return nil
+	}
+	envelope, err := c.v.document(digest, "result")
+	if err != nil {
+		return err
+	}
+	r, err := openResult(a, envelope)
+	if err != nil {
+		return fmt.Errorf("result: %w", err)
+	}
+	if a.manifest != nil {
+		if err := r.Check(c.h.id, a.number, a.admitted.Refs[record.RefManifest], a.manifest.Fence); err != nil {
+			return err
+		}
+	}
+	if err := c.confirms(e, r); err != nil {
+		return err
+	}
+	a.result = r
+	c.v.nameContent(&r.Summary)
+	return nil
+}
+
+func openResult(a *attempt, envelope []byte) (*record.Result, error) {
+	if a.started == nil {
+		return nil, errors.New("there is one of an attempt that never started")
+	}
+	d, _ := a.started.Detail.(record.DispatchStart)
+	raw, err := base64.StdEncoding.DecodeString(d.WorkerKey)
+	if err != nil || len(raw) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("entry #%d binds no key", a.started.seq)
+	}
+	payload, _, err := seal.Verify(envelope, seal.Result, seal.RootOf(seal.Key{ID: seal.IDOf(raw), Public: raw}))
+	if err != nil {
+		return nil, err
+	}
+	r := &record.Result{}
+	if err := canon.DecodeExact(payload, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// confirms says why the entry of an end is not about a result.
+func (c *dispatchCheck) confirms(e *entry, r *record.Result) error {
+	d, _ := e.Detail.(record.DispatchEnd)
+	sum := &r.Summary
+	refs := map[string]api.Digest{}
+	if sum.Patch != nil {
+		refs[record.RefPatch] = sum.Patch.Digest
+	}
+	if sum.Question != nil {
+		refs[record.RefQuestion] = sum.Question.Digest
+	}
+	verify := ""
+	if sum.Verify != nil {
+		verify = "failed"
+		if sum.Verify.Passed {
+			verify = "passed"
+		}
+	}
+	exit := int64(0)
+	if sum.ExitCode != nil {
+		exit = int64(*sum.ExitCode)
+	}
+	switch {
+	case eventOf(e.Kind) != r.Outcome || d.Reason != string(r.Reason):
+		return fmt.Errorf("entry #%d says %s %s, the result %s %s", e.seq, eventOf(e.Kind), d.Reason, r.Outcome, r.Reason)
+	case e.Refs[record.RefPatch] != refs[record.RefPatch] || e.Refs[record.RefQuestion] != refs[record.RefQuestion]:
+		return fmt.Errorf("entry #%d names another patch or question than the result", e.seq)
+	case d.Partial != sum.Partial || d.Verify != verify || d.ExitCode != exit || d.Files != int64(len(sum.Files)):
+		return fmt.Errorf("entry #%d says otherwise than the result how it went", e.seq)
+	}
+	return nil
+}
+
+func (c *dispatchCheck) bindStatement() error {
+	e := c.h.attested
+	a := c.h.last() // over, or there would be no such entry
+	end := a.final()
+	digest := e.Refs[record.RefStatement]
+	envelope, err := c.v.document(digest, "statement")
+	if err != nil {
+		return err
+	}
+	payload, err := single(envelope, seal.Statement, c.v.trust.Statements, e.seq)
+	if err != nil {
+		return err
+	}
+	st, err := statement.Parse(payload)
+	if err != nil {
+		return err
+	}
+	if e.Refs[record.RefManifest] != a.admitted.Refs[record.RefManifest] || e.Refs[record.RefResult] != end.Refs[record.RefResult] {
+		return fmt.Errorf("entry #%d is of another manifest or result", e.seq)
+	}
+	if a.manifest == nil || end.Refs[record.RefResult] != "" && a.result == nil {
+		return nil // what it is of could not be read, and the rows of that say so
+	}
+	if err := st.Binds(a.manifest, a.admitted.Refs[record.RefManifest], a.result, end.Refs[record.RefResult]); err != nil {
+		return err
+	}
+	d, _ := end.Detail.(record.DispatchEnd)
+	if o := st.Predicate.Dispatch; o.Outcome != eventOf(end.Kind) || string(o.Reason) != d.Reason || string(o.CancelledBy) != d.By {
+		return fmt.Errorf("it says %s %s, entry #%d %s %s", o.Outcome, o.Reason, end.seq, eventOf(end.Kind), d.Reason)
+	}
+	return nil
+}
+
+// nameContent notes which content a result is about.
+func (v *verification) nameContent(sum *api.ResultSummary) {
+	for _, a := range []*api.Artifact{sum.Patch, sum.Question} {
+		if a != nil {
+			v.used.Store(a.Digest, nil)
+		}
+	}
+	for _, o := range sum.Outputs {
+		v.used.Store(o.Digest, nil)
+	}
+	for _, l := range sum.Log {
+		v.used.Store(l.Digest, nil)
+	}
+}

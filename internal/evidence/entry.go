@@ -1,0 +1,223 @@
+package evidence
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// clockSlack is how far the clocks of two honest machines may differ.
+const clockSlack = time.Minute
+
+// entry is an entry of the log as it was decoded.
+type entry struct {
+	record.Entry
+	seq  uint64
+	hash note.Hash
+	ok   bool // it could be decoded
+}
+
+func newEntry(e *Entry) (entry, error) {
+	out := entry{seq: e.Seq, hash: note.LeafHash(e.Leaf)}
+	var err error
+	if out.Entry, err = record.DecodeEntry(e.Leaf); err != nil {
+		return out, err
+	}
+	out.ok = true
+	return out, nil
+}
+
+// world is what the entries say, put in order: the runs, the dispatches, and
+// what was allowed when.
+type world struct {
+	runs       map[api.RunID][]*entry
+	dispatches map[api.DispatchID]*history
+	ordered    []*history // those that were accepted, as they were
+	replayed   map[api.RunID]*replay
+	revisions  map[api.Digest]*revision
+}
+
+// history is what became of one dispatch.
+type history struct {
+	id       api.DispatchID
+	entries  []*entry
+	attempts []*attempt
+	attested *entry
+	stated   bool // its statement is right
+}
+
+// attempt is one of a dispatch.
+type attempt struct {
+	number   int
+	admitted *entry // dispatch.accepted or dispatch.answered
+	started  *entry
+	end      *entry
+	closing  *entry // the end of what waited for an answer and was given none
+
+	manifest *record.Manifest // nil: it could not be read
+	result   *record.Result   // nil: there is none, or it could not be read
+}
+
+func newWorld(v *verification) *world {
+	w := &world{runs: map[api.RunID][]*entry{}, dispatches: map[api.DispatchID]*history{}, replayed: map[api.RunID]*replay{}, revisions: map[api.Digest]*revision{}}
+	for i := range v.entries {
+		e := &v.entries[i]
+		if !e.ok {
+			continue
+		}
+		if e.Run != "" {
+			w.runs[api.RunID(e.Run)] = append(w.runs[api.RunID(e.Run)], e)
+		}
+		if e.Dispatch != "" {
+			h := w.dispatches[e.Dispatch]
+			if h == nil {
+				h = &history{id: e.Dispatch}
+				w.dispatches[e.Dispatch] = h
+			}
+			h.entries = append(h.entries, e)
+		}
+	}
+	row := v.rows[RowCompleteness]
+	for i := range v.entries { // in the order of the log, so that a report is the same each time
+		e := &v.entries[i]
+		if !e.ok || e.Dispatch == "" {
+			continue
+		}
+		h := w.dispatches[e.Dispatch]
+		if h.entries[0] != e {
+			continue
+		}
+		for _, e := range h.entries {
+			if err := h.step(e); err != nil {
+				row.fail("dispatch %.80q: entry #%d: %v", h.id, e.seq, err)
+			}
+		}
+		if len(h.attempts) > 0 {
+			w.ordered = append(w.ordered, h)
+		}
+	}
+	return w
+}
+
+// last returns the attempt that is under way or was the last; nil: none.
+func (h *history) last() *attempt {
+	if len(h.attempts) == 0 {
+		return nil
+	}
+	return h.attempts[len(h.attempts)-1]
+}
+
+// over reports whether nothing follows.
+func (h *history) over() bool {
+	a := h.last()
+	return a != nil && a.final() != nil
+}
+
+// final returns the entry with which the dispatch ended in this attempt.
+func (a *attempt) final() *entry {
+	switch {
+	case a.closing != nil:
+		return a.closing
+	case a.end != nil && a.end.Kind != record.KindDispatchNeedsInput:
+		return a.end
+	}
+	return nil
+}
+
+// at returns the attempt that was the last before entry n.
+func (h *history) at(n uint64) *attempt {
+	for _, a := range slices.Backward(h.attempts) {
+		if a.admitted.seq < n {
+			return a
+		}
+	}
+	return nil
+}
+
+// finished returns the attempt with which the dispatch finished before entry n;
+// nil: it did not.
+func (h *history) finished(n uint64) *attempt {
+	a := h.last()
+	if a == nil || a.end == nil || a.end.Kind != record.KindDispatchFinished || a.end.seq >= n {
+		return nil
+	}
+	return a
+}
+
+// step takes the next entry of a dispatch. Denials, and what changes nothing,
+// may stand anywhere.
+func (h *history) step(e *entry) error {
+	a := h.last()
+	switch e.Kind { //nolint:exhaustive // see above
+	case record.KindDispatchAccepted:
+		if a != nil {
+			return fmt.Errorf("accepted a second time")
+		}
+		return h.begin(e, 1)
+	case record.KindDispatchAnswered:
+		if a == nil || a.end == nil || a.end.Kind != record.KindDispatchNeedsInput || a.closing != nil {
+			return fmt.Errorf("answered where it asks nothing")
+		}
+		return h.begin(e, a.number+1)
+	case record.KindDispatchStarted:
+		switch {
+		case a == nil || a.started != nil || a.end != nil:
+			return fmt.Errorf("started where nothing is to be started")
+		case e.Attempt != a.number:
+			return fmt.Errorf("attempt %d started, and it is in attempt %d", e.Attempt, a.number)
+		}
+		a.started = e
+	case record.KindDispatchFinished, record.KindDispatchNeedsInput, record.KindDispatchFailed, record.KindDispatchCancelled:
+		return h.end(e, a)
+	case record.KindDispatchAttested:
+		if !h.over() || h.attested != nil {
+			return fmt.Errorf("stated before it ended, or twice")
+		}
+		h.attested = e
+	}
+	return nil
+}
+
+func (h *history) begin(e *entry, number int) error {
+	if e.Attempt != number {
+		return fmt.Errorf("attempt %d begins, and it is the turn of attempt %d", e.Attempt, number)
+	}
+	h.attempts = append(h.attempts, &attempt{number: number, admitted: e})
+	return nil
+}
+
+func (h *history) end(e *entry, a *attempt) error {
+	worked := e.Kind == record.KindDispatchFinished || e.Kind == record.KindDispatchNeedsInput
+	switch {
+	case a == nil:
+		return fmt.Errorf("ended and was never accepted")
+	case e.Attempt != a.number:
+		return fmt.Errorf("attempt %d ended, and it is in attempt %d", e.Attempt, a.number)
+	case a.end == nil && worked && a.started == nil:
+		return fmt.Errorf("it ended with work, and never started")
+	case a.end == nil:
+		a.end = e
+	case a.end.Kind == record.KindDispatchNeedsInput && a.closing == nil && !worked:
+		a.closing = e
+	default:
+		return fmt.Errorf("ended a second time")
+	}
+	return nil
+}
+
+// eventOf is the outcome that an entry of an end stands for.
+func eventOf(k record.Kind) api.Event {
+	switch k { //nolint:exhaustive // of an end
+	case record.KindDispatchFinished:
+		return api.EventFinished
+	case record.KindDispatchNeedsInput:
+		return api.EventNeedsInput
+	case record.KindDispatchCancelled:
+		return api.EventCancelled
+	}
+	return api.EventFailed
+}

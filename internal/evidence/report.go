@@ -1,0 +1,228 @@
+package evidence
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+// Status is what became of a check.
+type Status string
+
+// The values of Status.
+const (
+	Pass Status = "pass"
+	Fail Status = "fail"
+	NA   Status = "na" // it could not be made; that is not a pass
+)
+
+// RowName names one of the checks. The set is closed.
+type RowName string
+
+// The rows, in their order.
+const (
+	RowInclusion     RowName = "inclusion"
+	RowSignature     RowName = "checkpoint signature"
+	RowConsistency   RowName = "consistency"
+	RowAnchor        RowName = "anchor"
+	RowCatalog       RowName = "catalog signatures"
+	RowManifest      RowName = "manifest binding"
+	RowResult        RowName = "result binding"
+	RowProvenance    RowName = "provenance closure"
+	RowCompleteness  RowName = "run completeness"
+	RowAuthorisation RowName = "authorisation"
+	RowTime          RowName = "time"
+)
+
+// RowNames lists them all.
+func RowNames() []RowName {
+	return []RowName{
+		RowInclusion, RowSignature, RowConsistency, RowAnchor, RowCatalog, RowManifest, RowResult, RowProvenance, RowCompleteness, RowAuthorisation, RowTime,
+	}
+}
+
+// Row is one check and what came of it.
+type Row struct {
+	Row    RowName `json:"row"`
+	Status Status  `json:"status"`
+	Why    string  `json:"why"`
+}
+
+// Claim is what may be said of the log that the evidence is from.
+type Claim string
+
+// The claims, each of which implies those before it.
+const (
+	ClaimNone            Claim = "none"
+	ClaimTamperDetecting Claim = "tamper-detecting" // somebody kept a checkpoint: a log that was changed since then does not go on it
+	ClaimTamperEvident   Claim = "tamper-evident"   // and nobody here can have changed what they keep
+	ClaimWitnessed       Claim = "witnessed"        // and others saw that there is one log only
+)
+
+// Claims lists them, the weakest first.
+func Claims() []Claim {
+	return []Claim{ClaimNone, ClaimTamperDetecting, ClaimTamperEvident, ClaimWitnessed}
+}
+
+func (c Claim) rank() int {
+	for i, known := range Claims() {
+		if c == known {
+			return i
+		}
+	}
+	return -1
+}
+
+// AtLeast reports whether c is want or implies it.
+func (c Claim) AtLeast(want Claim) bool { return want.rank() >= 0 && c.rank() >= want.rank() }
+
+// ParseClaim reads the name of one.
+func ParseClaim(s string) (Claim, error) {
+	if Claim(s).rank() < 0 {
+		return "", fmt.Errorf("claim %.40q: want one of %v", s, Claims())
+	}
+	return Claim(s), nil
+}
+
+// The other two axes.
+const (
+	TimeAsserted = "asserted" // by the service's clock
+	TimeAttested = "attested" // by a time-stamp authority: not later than it says
+
+	AuthorisationNone     = "none"      // it could not be shown that everything was allowed
+	AuthorisationSameUser = "same-user" // it was, by rules that the service's own account could have changed
+)
+
+// Report is the verdict about a bundle. Its shape is stable.
+type Report struct {
+	V          int            `json:"v"` // 1
+	Run        api.RunID      `json:"run,omitempty"`
+	Dispatch   api.DispatchID `json:"dispatch,omitempty"`
+	Log        string         `json:"log"`  // its origin
+	Size       uint64         `json:"size"` // of the checkpoint
+	Root       string         `json:"root"` // hexadecimal
+	Entries    int            `json:"entries"`
+	Dispatches int            `json:"dispatches"`
+	From       *time.Time     `json:"from,omitempty"` // of the first entry and the last, by the service's clock
+	To         *time.Time     `json:"to,omitempty"`
+
+	Rows          []Row  `json:"rows"`
+	Claim         Claim  `json:"claim"`
+	Time          string `json:"time"`
+	Authorisation string `json:"authorisation"`
+}
+
+// Failed reports whether any row fails.
+func (r *Report) Failed() bool {
+	for _, row := range r.Rows {
+		if row.Status != Pass && row.Status != NA {
+			return true
+		}
+	}
+	return len(r.Rows) != len(RowNames())
+}
+
+// Good reports whether no row fails and the claim is at least want.
+func (r *Report) Good(want Claim) bool { return !r.Failed() && r.Claim.AtLeast(want) }
+
+// Row returns one of the rows.
+func (r *Report) Row(name RowName) Row {
+	for _, row := range r.Rows {
+		if row.Row == name {
+			return row
+		}
+	}
+	return Row{Row: name, Status: NA, Why: "not looked at"}
+}
+
+// JSON returns the report as canonical JSON with a line feed.
+func (r *Report) JSON() ([]byte, error) {
+	b, err := canon.Marshal(r)
+	return append(b, '\n'), err
+}
+
+// Text returns the report for people: a line for each row and each axis.
+// Nothing in it can move a cursor or begin a line.
+func (r *Report) Text() string {
+	var b strings.Builder
+	what := "run " + string(r.Run)
+	if r.Dispatch != "" {
+		what = "dispatch " + string(r.Dispatch)
+	}
+	fmt.Fprintf(&b, "%s: %d entries, %d dispatches; log %s at %d entries\n", plain(what), r.Entries, r.Dispatches, plain(r.Log), r.Size)
+	for _, row := range r.Rows {
+		fmt.Fprintf(&b, "%-4s  %-20s  %s\n", row.Status, row.Row, plain(row.Why))
+	}
+	fmt.Fprintf(&b, "claim: %s   time: %s   authorisation: %s\n", r.Claim, r.Time, r.Authorisation)
+	return b.String()
+}
+
+// plain escapes what is not a printable ASCII character.
+func plain(s string) string {
+	q := strings.Trim(strconv.QuoteToASCII(s), `"`)
+	return strings.ReplaceAll(q, `\"`, `"`)
+}
+
+// finding is a row in the making.
+type finding struct {
+	checked int      // things that were found right
+	wrong   []string // the first few that were not
+	more    int      // beyond those
+	absent  string   // why nothing could be checked; empty: it could
+}
+
+const maxWrong = 3
+
+// fail notes what is wrong.
+func (f *finding) fail(format string, args ...any) {
+	if len(f.wrong) < maxWrong {
+		f.wrong = append(f.wrong, clip(fmt.Sprintf(format, args...)))
+	} else {
+		f.more++
+	}
+}
+
+// must notes what is wrong where err is, and what is right where it is not.
+func (f *finding) must(err error) {
+	if err != nil {
+		f.fail("%v", err)
+		return
+	}
+	f.checked++
+}
+
+// add takes over what another has found.
+func (f *finding) add(o *finding) {
+	f.checked, f.more = f.checked+o.checked, f.more+o.more
+	for _, w := range o.wrong {
+		f.fail("%s", w)
+	}
+}
+
+// row says what was found; right is what may be said where all is.
+func (f *finding) row(name RowName, right string) Row {
+	switch {
+	case len(f.wrong) > 0:
+		why := strings.Join(f.wrong, "; ")
+		if f.more > 0 {
+			why += fmt.Sprintf("; and %d more", f.more)
+		}
+		return Row{name, Fail, why}
+	case f.absent != "":
+		return Row{name, NA, f.absent}
+	case f.checked == 0:
+		return Row{name, NA, "there is nothing to check it by"}
+	}
+	return Row{name, Pass, right}
+}
+
+func clip(s string) string {
+	if len(s) <= 500 {
+		return s
+	}
+	return s[:500] + "..."
+}

@@ -1,0 +1,514 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/statement"
+)
+
+// story is a service with its keys and its log, as far as evidence knows of
+// them: what it tells is what the real one would, unless a test says otherwise.
+type story struct {
+	t                          testing.TB
+	deploy, service, operator  seal.Signer
+	at                         time.Time
+	entries                    []record.Entry
+	leaves                     [][]byte
+	documents                  map[api.Digest][]byte
+	revisions                  map[api.Digest]Revision
+	records                    []api.Digest
+	recordHead                 api.Digest
+	revision                   api.Revision
+	revisionDigest             api.Digest
+	rule                       uint64
+	last                       map[string]uint64
+	editEntry                  func(seq uint64, e *record.Entry) // before it is written: who has the service's key can
+	editManifest               func(m *record.Manifest)          // before it is signed
+	editResult                 func(r *record.Result)            //
+	workers                    map[string]seal.Signer
+	results                    map[string]*record.Result
+	manifests                  map[string]*record.Manifest
+	manifestDigests, resultsAt map[string]api.Digest
+}
+
+func newStory(t testing.TB) *story {
+	t.Helper()
+	s := &story{
+		t: t, deploy: newSigner(t), service: newSigner(t), operator: newSigner(t), at: time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC),
+		documents: map[api.Digest][]byte{}, revisions: map[api.Digest]Revision{}, last: map[string]uint64{}, workers: map[string]seal.Signer{},
+		results: map[string]*record.Result{}, manifests: map[string]*record.Manifest{}, manifestDigests: map[string]api.Digest{}, resultsAt: map[string]api.Digest{},
+	}
+	s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{Mode: "same-user"}})
+	s.publish("local:ann")
+	s.consent("local:ann", api.Reversible)
+	return s
+}
+
+func newSigner(t testing.TB) seal.Signer {
+	t.Helper()
+	k, err := seal.NewEphemeral()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func (s *story) trust() Trust {
+	operators := seal.RootOf(seal.KeyOf(s.operator, "operator"))
+	return Trust{
+		V: 1, Log: LogTrust{Origin: s.origin(), Keys: []LogKey{logKeyOf(s.service)}}, Deploy: DeployTrust{Root: seal.RootOf(seal.KeyOf(s.deploy, "deploy"))},
+		Operators: &operators, Statements: []LogKey{logKeyOf(s.service)},
+	}
+}
+
+func logKeyOf(k seal.Signer) LogKey { return LogKey{ID: k.KeyID(), Public: k.Public()} }
+
+func (s *story) origin() string { return seal.LogOrigin(s.service.KeyID()) }
+
+func (s *story) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *story) put(b []byte) api.Digest {
+	d := api.DigestOf(b)
+	s.documents[d] = b
+	return d
+}
+
+func (s *story) sign(t seal.PayloadType, v any, k seal.Signer) ([]byte, []byte) {
+	doc, err := canon.Marshal(v)
+	s.must(err)
+	envelope, err := seal.Sign(context.Background(), t, doc, k)
+	s.must(err)
+	return envelope, doc
+}
+
+// write appends an entry as the log does, and returns its number.
+func (s *story) write(e record.Entry) uint64 {
+	s.t.Helper()
+	seq := uint64(len(s.entries))
+	e.At = s.at
+	s.at = s.at.Add(time.Second)
+	if e.Decision == "" {
+		e.Decision = e.Kind.Decided()
+	}
+	e.Prev = record.Prev{}
+	if e.Dispatch != "" {
+		e.Prev.Dispatch = s.last["d "+string(e.Dispatch)]
+		s.last["d "+string(e.Dispatch)] = seq + 1
+	}
+	if e.Run != "" {
+		e.Prev.Run = s.last["r "+e.Run]
+		s.last["r "+e.Run] = seq + 1
+	}
+	if e.Kind.Rules() || e.Kind.Admits() {
+		e.Prev.Rule = s.rule
+	}
+	if e.Kind.Rules() {
+		s.rule = seq + 1
+	}
+	if s.editEntry != nil {
+		s.editEntry(seq, &e)
+	}
+	leaf, err := e.Encode()
+	s.must(err)
+	s.entries, s.leaves = append(s.entries, e), append(s.leaves, leaf)
+	return seq
+}
+
+// publish makes a revision of the catalog in which only who has grants.
+func (s *story) publish(who ...api.Principal) {
+	docs := map[api.Ref]any{
+		"target/local":     api.Target{Name: "local", Mode: api.Guarded, Level: "direct"},
+		"role/transform":   api.Role{Name: "transform"},
+		"subagent/code":    api.Subagent{Name: "code", Agent: "exec", Role: "transform", Tier: api.Reversible, Target: "local"},
+		"env/plain":        api.Env{Name: "plain", Values: map[string]string{"A": "b"}},
+		"source/app":       api.Source{Name: "app", Repo: "/srv/app"},
+		"capability/tools": api.Capability{Name: "tools", Files: []api.File{}},
+	}
+	for i, p := range who {
+		n := api.Name(fmt.Sprintf("g%d", i))
+		docs[api.RefTo(api.KindGrant, n)] = api.Grant{
+			Name: n, Principal: p, Subagents: []api.Name{"code"}, Targets: []api.Name{"local"}, Envs: []api.Name{"plain"}, Sources: []api.Name{"app"}, Capabilities: []api.Name{"tools"}, Ceiling: api.Reversible,
+		}
+	}
+	rev := api.Revision{V: 1, Number: s.revision.Number + 1, Previous: s.revisionDigest, CreatedAt: s.at, Author: "ann", Artifacts: map[api.Ref]api.Entry{}}
+	for ref, v := range docs {
+		b, err := canon.Marshal(v)
+		s.must(err)
+		rev.Artifacts[ref] = api.Entry{Digest: s.put(b)}
+	}
+	envelope, doc := s.sign(seal.Revision, rev, s.deploy)
+	s.revision, s.revisionDigest = rev, api.DigestOf(doc)
+	s.revisions[s.revisionDigest] = Revision{s.revisionDigest, []api.Digest{s.put(envelope)}}
+	s.write(record.Entry{
+		Kind: record.KindCatalogRevision, Refs: map[string]api.Digest{record.RefRevision: s.revisionDigest},
+		Detail: record.RevisionSeen{Number: int64(rev.Number), Threshold: 1}, //nolint:gosec // G115: small
+	})
+}
+
+func (s *story) decide(rec api.OperatorRecord) {
+	rec.V, rec.Service, rec.Number, rec.Previous, rec.At = 1, string(s.service.KeyID()), uint64(len(s.records)+1), s.recordHead, s.at
+	envelope, doc := s.sign(seal.Operator, rec, s.operator)
+	s.records, s.recordHead = append(s.records, s.put(envelope)), api.DigestOf(doc)
+	s.write(record.Entry{
+		Kind: record.KindOperatorRecorded, Principal: "local:op", Refs: map[string]api.Digest{record.RefRecord: s.recordHead},
+		Detail: record.OperatorDecision{Number: int64(rec.Number), Verb: string(rec.Verb)}, //nolint:gosec // G115: small
+	})
+}
+
+func (s *story) consent(p api.Principal, t api.Tier) {
+	s.decide(api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: p, Ceiling: &t})
+}
+
+// work is a dispatch that a story is told about.
+type work struct {
+	id       api.DispatchID
+	run      api.RunID
+	task     api.TaskID
+	fence    uint64
+	attempt  int // of the dispatch
+	input    string
+	needs    []record.Need
+	answer   string // that it goes on with
+	question bool
+}
+
+func (w *work) key() string { return fmt.Sprintf("%s/%d", w.id, w.attempt) }
+
+// admit accepts a dispatch, or answers it.
+func (s *story) admit(w *work) {
+	if w.attempt == 0 {
+		w.attempt = 1
+	}
+	if w.input == "" {
+		w.input = "{}"
+	}
+	input := api.DigestOf([]byte(w.input))
+	m := record.Manifest{
+		V: 1, ID: w.id, Attempt: w.attempt, Principal: "local:ann", Policies: []string{"grant:g0"}, Revision: s.revision.Number, RevisionDigest: s.revisionDigest,
+		Subagent: "code", Agent: "exec", Role: "transform", Tier: api.Reversible, Ceiling: api.Reversible, Target: "local", Level: "direct",
+		Capabilities: []api.Name{"tools"}, Envs: []api.Name{"plain"}, Source: &api.PinnedSource{Name: "app", Commit: strings.Repeat("a1", 20)},
+		Limits: api.DefaultLimits(), Egress: []string{}, Input: input, Run: w.run, Task: w.task, Fence: w.fence, Needs: w.needs,
+		NotBefore: s.at, Expires: s.at.Add(5 * time.Minute), Nonce: strings.Repeat("0", 32),
+	}
+	for _, ref := range []api.Ref{"subagent/code", "role/transform", "target/local", "capability/tools", "env/plain", "source/app"} {
+		m.Artifacts = append(m.Artifacts, record.Pin{Ref: ref, Digest: s.revision.Artifacts[ref].Digest})
+	}
+	tier := api.Reversible
+	e := record.Entry{
+		Kind: record.KindDispatchAccepted, Principal: "local:ann", Action: "dispatch", Resource: "code", Policies: m.Policies, Run: string(w.run), Task: string(w.task),
+		Dispatch: w.id, Attempt: w.attempt, Role: "transform", Tier: &tier, Refs: map[string]api.Digest{record.RefInput: input},
+		Detail: record.DispatchAsk{Subagent: "code", Target: "local", Commit: m.Source.Commit, Source: "app", Envs: []string{"plain"}, Capabilities: []string{"tools"}, Revision: int64(m.Revision)}, //nolint:gosec // G115: small
+	}
+	if w.attempt > 1 {
+		before := s.manifests[fmt.Sprintf("%s/%d", w.id, w.attempt-1)]
+		fence := m.Fence
+		m = *before
+		sum := s.results[fmt.Sprintf("%s/%d", w.id, w.attempt-1)].Summary
+		m.Attempt, m.Fence, m.Nonce = w.attempt, fence, strings.Repeat("1", 32)
+		m.Resume = &record.Resume{Attempt: w.attempt - 1, Answer: api.DigestOf([]byte(w.answer)), Patch: sum.Patch.Digest}
+		e.Kind, e.Action, e.Resource, e.Policies = record.KindDispatchAnswered, "dispatch.answer", string(w.id), []string{"owner"}
+		e.Detail = record.AnswerAsk{Attempt: int64(w.attempt - 1)}
+		e.Refs = map[string]api.Digest{record.RefQuestion: sum.Question.Digest, record.RefAnswer: m.Resume.Answer}
+	}
+	if s.editManifest != nil {
+		s.editManifest(&m)
+	}
+	envelope, _ := s.sign(seal.Manifest, m, s.service)
+	e.Refs[record.RefManifest] = s.put(envelope)
+	s.manifests[w.key()], s.manifestDigests[w.key()] = &m, e.Refs[record.RefManifest]
+	s.write(e)
+}
+
+func (s *story) about(kind record.Kind, w *work, d record.Detail) record.Entry {
+	tier := api.Reversible
+	return record.Entry{
+		Kind: kind, Principal: "local:ann", Resource: "code", Run: string(w.run), Task: string(w.task), Dispatch: w.id, Attempt: w.attempt, Role: "transform", Tier: &tier, Detail: d,
+		Refs: map[string]api.Digest{record.RefManifest: s.manifestDigests[w.key()]},
+	}
+}
+
+func (s *story) start(w *work) {
+	k := newSigner(s.t)
+	s.workers[w.key()] = k
+	s.write(s.about(record.KindDispatchStarted, w, record.DispatchStart{WorkerKey: base64.StdEncoding.EncodeToString(k.Public())}))
+}
+
+// finish ends an attempt with a result; lose without one.
+func (s *story) finish(w *work, outcome api.Event, reason api.Reason) {
+	m := s.manifests[w.key()]
+	patch := api.Artifact{Size: 3, Digest: api.DigestOf([]byte("patch of " + w.key()))}
+	r := record.Result{
+		V: 1, ID: w.id, Attempt: w.attempt, Fence: m.Fence, Manifest: s.manifestDigests[w.key()], Outcome: outcome, Reason: reason, StartedAt: s.at, EndedAt: s.at,
+		Summary: api.ResultSummary{Captured: true, Patch: &patch, Files: []api.FileChange{{Path: "a", Change: "added"}}, Outputs: []api.Artifact{{Path: "out", Size: 1, Digest: api.DigestOf([]byte("out of " + w.key()))}}},
+	}
+	if outcome == api.EventNeedsInput {
+		r.Summary.Question = &api.Artifact{Size: 1, Digest: api.DigestOf([]byte("question of " + w.key()))}
+	}
+	if s.editResult != nil {
+		s.editResult(&r)
+	}
+	envelope, _ := s.sign(seal.Result, r, s.workers[w.key()])
+	kind := map[api.Event]record.Kind{
+		api.EventFinished: record.KindDispatchFinished, api.EventNeedsInput: record.KindDispatchNeedsInput, api.EventFailed: record.KindDispatchFailed, api.EventCancelled: record.KindDispatchCancelled,
+	}[outcome]
+	d := record.DispatchEnd{Files: 1, Reason: string(reason)}
+	if outcome == api.EventCancelled {
+		d.By = "local:ann"
+	}
+	e := s.about(kind, w, d)
+	e.Refs[record.RefResult], e.Refs[record.RefPatch] = s.put(envelope), r.Summary.Patch.Digest
+	if q := r.Summary.Question; q != nil {
+		e.Refs[record.RefQuestion] = q.Digest
+	}
+	s.results[w.key()], s.resultsAt[w.key()] = &r, e.Refs[record.RefResult]
+	s.write(e)
+	if outcome != api.EventNeedsInput {
+		s.attest(w, outcome, reason, d.By)
+	}
+}
+
+func (s *story) lose(w *work, kind record.Kind, d record.DispatchEnd) {
+	s.write(s.about(kind, w, d))
+	s.attest(w, eventOf(kind), api.Reason(d.Reason), d.By)
+}
+
+func (s *story) attest(w *work, outcome api.Event, reason api.Reason, by string) {
+	end := s.at
+	d := api.Dispatch{ID: w.id, Attempt: w.attempt, State: outcome, Reason: reason, Manifest: s.manifestDigests[w.key()], Result: s.resultsAt[w.key()], EndedAt: &end, Mode: "same-user", CancelBy: api.Principal(by)}
+	if r := s.results[w.key()]; r != nil {
+		d.Outcome = &r.Summary
+	}
+	st, err := statement.Of(statement.Service{ID: string(s.service.KeyID()), Version: "1"}, &d, nil, s.manifests[w.key()])
+	s.must(err)
+	doc, err := st.Encode()
+	s.must(err)
+	envelope, err := seal.Sign(context.Background(), seal.Statement, doc, s.service)
+	s.must(err)
+	e := s.about(record.KindDispatchAttested, w, record.DispatchAttested{Key: string(s.service.KeyID()), Subjects: 1})
+	e.Run, e.Task = "", ""
+	e.Refs[record.RefStatement] = s.put(envelope)
+	if d.Result != "" {
+		e.Refs[record.RefResult] = d.Result
+	}
+	s.write(e)
+}
+
+// whole tells one dispatch from the beginning to the end.
+func (s *story) whole(id api.DispatchID) *work {
+	w := &work{id: id}
+	s.admit(w)
+	s.start(w)
+	s.finish(w, api.EventFinished, "")
+	return w
+}
+
+// submit makes a run of a plan.
+func (s *story) submit(doc string, retryOf api.RunID, taken int64) *plan.Plan {
+	p, problems := plan.Parse([]byte(doc))
+	if len(problems) > 0 {
+		s.t.Fatal(problems)
+	}
+	s.write(record.Entry{
+		Kind: record.KindRunSubmitted, Principal: "local:ann", Action: "run.submit", Resource: "local:ann", Policies: []string{"self"}, Run: string(p.ID),
+		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunAsk{Queue: "default", Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
+	})
+	return p
+}
+
+func (s *story) step(kind record.Kind, w *work, attempt int, d record.Detail) {
+	s.write(record.Entry{Kind: kind, Principal: "local:ann", Resource: "code", Run: string(w.run), Task: string(w.task), Dispatch: w.id, Attempt: attempt, Detail: d})
+}
+
+// fire starts an attempt of a task, and its dispatch.
+func (s *story) fire(w *work, attempt int) {
+	s.step(record.KindTaskStarted, w, attempt, record.TaskStart{Fence: int64(w.fence)}) //nolint:gosec // G115: small
+	s.admit(w)
+	s.start(w)
+}
+
+func (s *story) settle(run api.RunID, d record.RunEnd) {
+	s.write(record.Entry{Kind: record.KindRunSettled, Principal: "local:ann", Run: string(run), Detail: d})
+}
+
+// tree is the log as it is.
+func (s *story) hashes() []note.Hash {
+	out := make([]note.Hash, len(s.leaves))
+	for i, l := range s.leaves {
+		out[i] = note.LeafHash(l)
+	}
+	return out
+}
+
+func rootOf(t testing.TB, leaves []note.Hash) note.Hash {
+	r := note.NewRange()
+	for _, h := range leaves {
+		if err := r.Add(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := r.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func (s *story) signCheckpoint(k seal.Signer, size int) []byte {
+	cp := note.Checkpoint{Origin: s.origin(), Size: uint64(size), Root: rootOf(s.t, s.hashes()[:size])} //nolint:gosec // G115: small
+	b, err := note.Sign(context.Background(), cp, k)
+	s.must(err)
+	return b
+}
+
+// treeProof computes a proof from all hashes: of one entry, or that a log goes on another.
+func path(leaves []note.Hash, index uint64) []note.Hash {
+	var walk func(lo, hi uint64) (note.Hash, []note.Hash)
+	root := func(lo, hi uint64) note.Hash {
+		r := note.NewRange()
+		for _, h := range leaves[lo:hi] {
+			_ = r.Add(h)
+		}
+		h, _ := r.Root()
+		return h
+	}
+	walk = func(lo, hi uint64) (note.Hash, []note.Hash) {
+		if hi-lo == 1 {
+			return leaves[lo], nil
+		}
+		mid := lo + split(hi-lo)
+		if index < mid {
+			_, p := walk(lo, mid)
+			return note.Hash{}, append(p, root(mid, hi))
+		}
+		_, p := walk(mid, hi)
+		return note.Hash{}, append(p, root(lo, mid))
+	}
+	_, p := walk(0, uint64(len(leaves)))
+	return p
+}
+
+// consistency is RFC 6962, section 2.1.2.
+func consistency(t testing.TB, leaves []note.Hash, from, to int) []note.Hash {
+	var sub func(m int, d []note.Hash, whole bool) []note.Hash
+	sub = func(m int, d []note.Hash, whole bool) []note.Hash {
+		if m == len(d) {
+			if whole {
+				return nil
+			}
+			return []note.Hash{rootOf(t, d)}
+		}
+		k := int(split(uint64(len(d)))) //nolint:gosec // G115: small
+		if m <= k {
+			return append(sub(m, d[:k], whole), rootOf(t, d[k:]))
+		}
+		return append(sub(m-k, d[k:], false), rootOf(t, d[:k]))
+	}
+	if from == 0 {
+		return nil
+	}
+	return sub(from, leaves[:to], true)
+}
+
+// bundle exports what a case is about: all of the log that it concerns.
+func (s *story) bundle(c Case) *Bundle {
+	s.t.Helper()
+	b := &Bundle{Case: c, Documents: map[api.Digest][]byte{}}
+	size := len(s.leaves)
+	b.Case.V, b.Case.Checkpoint = 1, s.signCheckpoint(s.service, size)
+	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []Anchored{}, [][]byte{}, append([]api.Digest{}, s.records...), []Content{}
+	runs := map[string]bool{string(c.Run): c.Run != ""}
+	for i := len(s.entries) - 1; i >= 0; i-- {
+		if ask, ok := s.entries[i].Detail.(record.RunAsk); ok && runs[s.entries[i].Run] && ask.RetryOf != "" {
+			runs[ask.RetryOf] = true
+		}
+	}
+	mine := map[api.DispatchID]bool{c.Dispatch: c.Dispatch != ""}
+	for _, e := range s.entries {
+		if runs[e.Run] {
+			mine[e.Dispatch] = e.Dispatch != ""
+		}
+	}
+	var seqs []uint64
+	keep := func(d api.Digest) {
+		if doc, ok := s.documents[d]; ok {
+			b.Documents[d] = doc
+		}
+	}
+	for i, e := range s.entries {
+		if !runs[e.Run] && !mine[e.Dispatch] && !e.Kind.Rules() {
+			continue
+		}
+		seqs = append(seqs, uint64(i))                               //nolint:gosec // G115: an index
+		b.Entries = append(b.Entries, Entry{uint64(i), s.leaves[i]}) //nolint:gosec // G115: an index
+		for name, d := range e.Refs {
+			if name != record.RefPatch && name != record.RefRecord {
+				keep(d)
+			}
+		}
+	}
+	for _, d := range b.Case.Records {
+		keep(d)
+	}
+	for _, d := range slices.Sorted(maps.Keys(s.revisions)) {
+		r := s.revisions[d]
+		b.Case.Revisions = append(b.Case.Revisions, r)
+		keep(r.Envelopes[0])
+		payload, err := seal.Payload(s.documents[r.Envelopes[0]], seal.Revision)
+		s.must(err)
+		var doc api.Revision
+		s.must(canon.DecodeExact(payload, &doc))
+		for _, a := range doc.Artifacts {
+			keep(a.Digest)
+		}
+	}
+	leaves := s.hashes()
+	var err error
+	b.Proof, err = Prove(seqs, uint64(size), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil }) //nolint:gosec // G115: small
+	s.must(err)
+	return b
+}
+
+// anchored adds an earlier checkpoint with its proof.
+func (s *story) anchored(b *Bundle, size int) []byte {
+	raw := s.signCheckpoint(s.service, size)
+	b.Case.Anchored = append(b.Case.Anchored, Anchored{Checkpoint: raw, Proof: Hashes(consistency(s.t, s.hashes(), size, len(s.leaves)))})
+	return raw
+}
+
+// file writes a bundle and reads it again.
+func file(t testing.TB, b *Bundle) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Write(&out, b); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func reread(t testing.TB, b *Bundle) *Bundle {
+	t.Helper()
+	again, err := Read(bytes.NewReader(file(t, b)), Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
