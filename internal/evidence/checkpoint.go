@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"fmt"
 	"strings"
@@ -25,6 +26,9 @@ func (v *verification) open(raw []byte) (signed, error) {
 	c, by, err := note.Open(raw, v.log.Origin, keys...)
 	if err != nil {
 		return signed{}, err
+	}
+	if n := bytes.Count(raw, []byte("\n\u2014 ")); n != len(by) {
+		return signed{}, fmt.Errorf("checkpoint of size %d: %d signatures, and %d of them by keys of this log", c.Size, n, len(by))
 	}
 	var wrong error
 	s := signed{Checkpoint: c}
