@@ -85,6 +85,9 @@ func (d Dirs) Blobs() string { return filepath.Join(d.State, "blobs") }
 // Store is the folder of the state database.
 func (d Dirs) Store() string { return filepath.Join(d.State, "store") }
 
+// Log is where the service keeps the tree over its log.
+func (d Dirs) Log() string { return filepath.Join(d.State, "log") }
+
 // Address is the file that says where the service of this state listens.
 func (d Dirs) Address() string { return filepath.Join(d.State, "address") }
 

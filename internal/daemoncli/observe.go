@@ -62,7 +62,7 @@ func (s *service) needs(ctx context.Context) (list []need, revision uint64) {
 	if executable != nil {
 		executable = fmt.Errorf("%s: %w", worker, executable)
 	}
-	list = []need{{"store", s.store.Poisoned()}, {"catalog", err}, {"worker", executable}}
+	list = []need{{"store", s.store.Poisoned()}, {"log", s.treeNeed()}, {"catalog", err}, {"worker", executable}}
 	if s.runs != nil {
 		list = append(list, need{"orchestrator", s.runs.Err()})
 	}
@@ -89,6 +89,9 @@ func (s *service) state(ctx context.Context) telemetry.State {
 		st.Checks = append(st.Checks, telemetry.Check{Name: n.name, OK: n.err == nil})
 	}
 	st.Queues = s.queueState(ctx)
+	if tree := s.treeStatus(ctx); tree != nil {
+		st.LogSize, st.LogCovered, st.LogLag = tree.Size, tree.Checkpoint, tree.LagSeconds
+	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(s.t.Dirs.State, &disk); err == nil {
 		st.Free, st.Size = disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize) //nolint:gosec // G115: the size of a block

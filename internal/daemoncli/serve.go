@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
+	"github.com/bailiwick-dev/bailiwick/internal/tlog"
 )
 
 // mode is what every result says of who is protected against whom. The other
@@ -60,6 +62,7 @@ type service struct {
 	address   *address
 	store     *store.Store
 	ledger    *audit.Ledger
+	log       atomic.Pointer[tlog.Log] // nil until it is open
 	blobs     *blob.Store
 	keys      keys
 	registry  *operator.Registry
@@ -87,6 +90,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return err
 	}
 	s := &service{t: t, set: set, logger: set.logger(t.Stderr), started: t.Now().UTC()}
+	tlog.Route(s.logger)
 	if err := s.open(ctx); err != nil {
 		return errors.Join(err, s.close())
 	}
@@ -103,7 +107,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.asked(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Runs: s.asked(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -155,13 +159,16 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.store, err = s.t.own(ctx, cfg); err != nil {
 		return err
 	}
-	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger, Observe: s.telemetry.Entry}); err != nil {
+	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger, Observe: s.telemetry.Entry, Admit: s.admit}); err != nil {
 		return err
 	}
 	if err := s.expose(); err != nil {
 		return err
 	}
 	if s.keys, err = openKeys(ctx, dirs.State, s.ledger); err != nil {
+		return err
+	}
+	if err := s.openTree(ctx); err != nil {
 		return err
 	}
 	if err := s.keys.openStatements(ctx, s.set.Keys); err != nil {
@@ -203,7 +210,7 @@ func (s *service) open(ctx context.Context) (err error) {
 
 // migrations are the schemas of all that is in the state database.
 func migrations() []store.Migration {
-	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration()}
+	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), tlog.Migration()}
 }
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
@@ -251,7 +258,7 @@ func (s *service) close() error {
 	if s.dispatch != nil {
 		errs = append(errs, s.dispatch.Close())
 	}
-	errs = append(errs, s.conceal())
+	errs = append(errs, s.closeTree(), s.conceal())
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
 	}
@@ -275,6 +282,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	if st.Orchestrator, err = s.runStatus(ctx); err != nil {
 		return st, err
 	}
+	st.Log = s.treeStatus(ctx)
 	if s.store.Poisoned() != nil {
 		return st, nil //nolint:nilerr // that is the answer
 	}

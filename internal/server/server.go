@@ -50,6 +50,7 @@ type Config struct {
 	Runs     Runs            // the orchestrator; nil: there is none
 	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only ours count
 	Ledger   *audit.Ledger
+	Tree     Tree // over the ledger
 	Retain   *retain.Keeper
 	Login    func(uid uint32) (string, error) // name of an account; an error when it has none
 	Status   func(context.Context) (api.ServiceStatus, error)
@@ -115,6 +116,9 @@ func (s *Server) calls() map[string]handler {
 		"POST /v1/session":                          s.exchange,
 		"GET /v1/operator/status":                   s.operator(policy.ActionStatusRead, s.status),
 		"GET /v1/operator/log":                      s.operator(policy.ActionAuditRead, s.entries),
+		"GET /v1/operator/log/checkpoint":           s.operator(policy.ActionAuditRead, s.checkpoint),
+		"GET /v1/operator/log/tiles/{path...}":      s.operator(policy.ActionAuditRead, s.tile),
+		"GET /v1/operator/log/proof":                s.operator(policy.ActionAuditRead, s.proof),
 		"GET /v1/operator/trust":                    s.operator(policy.ActionAuditRead, s.trust),
 		"GET /v1/operator/gc":                       s.operator(policy.ActionServiceGC, s.collect(true)),
 		"POST /v1/operator/gc":                      s.operator(policy.ActionServiceGC, s.collect(false)),

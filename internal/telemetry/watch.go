@@ -15,8 +15,12 @@ type State struct {
 	Revision uint64 // of the catalog; 0: none applied
 	Free     uint64 // bytes left on the disk of the state directory
 	Size     uint64 // of that disk
-	Checks   []Check
-	Queues   []Queue // of the orchestrator; none: there is none
+	// Of the log's tree.
+	LogSize    uint64  // entries in it
+	LogCovered uint64  // entries that its newest checkpoint covers
+	LogLag     float64 // seconds since the oldest entry that none covers; 0: there is none
+	Checks     []Check
+	Queues     []Queue // of the orchestrator; none: there is none
 }
 
 // Queue is how a queue of runs is. Its name is from the service's configuration.
@@ -89,6 +93,9 @@ func gauges() []gauge {
 		{desc("catalog_revision", "Number of the catalog's revision that is gone by; 0 when there is none to go by."), func(s State) float64 { return float64(s.Revision) }},
 		{desc("state_disk_free_bytes", "What the service's account can still write on the disk of the state directory."), func(s State) float64 { return float64(s.Free) }},
 		{desc("state_disk_size_bytes", "Size of the disk of the state directory."), func(s State) float64 { return float64(s.Size) }},
+		{desc("log_tree_size", "Entries in the tree over the log."), func(s State) float64 { return float64(s.LogSize) }},
+		{desc("log_checkpoint_size", "Entries that the newest signed checkpoint covers."), func(s State) float64 { return float64(s.LogCovered) }},
+		{desc("log_checkpoint_lag_seconds", "Age of the oldest entry that no signed checkpoint covers; 0 when there is none."), func(s State) float64 { return s.LogLag }},
 		{desc("store_poisoned", "1 when the state database refuses everything until the service starts again."), func(s State) float64 { return truth(s.Poisoned) }},
 		{desc("ready", "1 when every check is well."), func(s State) float64 { return truth(s.Ready()) }},
 	}

@@ -1,0 +1,88 @@
+package daemoncli
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/tlog"
+)
+
+// openTree opens the log's tree, over a table that is open, with keys that are.
+// A table that is not what was signed is a refusal to start.
+func (s *service) openTree(ctx context.Context) error {
+	origin, err := tlog.Origin(ctx, s.store, s.keys.history.First(), s.t.Now())
+	if err != nil {
+		return api.Errorf(api.CodeIntegrity, "%w", err)
+	}
+	var known []ed25519.PublicKey
+	for _, p := range s.keys.history.Keys {
+		known = append(known, p.Key.Public)
+	}
+	tree, err := tlog.Open(ctx, tlog.Config{
+		Dir: s.t.Dirs.Log(), Ledger: s.ledger, Signer: s.keys.service, Keys: known, Origin: origin, Now: s.t.Now, Logger: s.logger,
+	})
+	switch {
+	case errors.Is(err, tlog.ErrCut), errors.Is(err, tlog.ErrChanged), errors.Is(err, tlog.ErrForeign):
+		return api.Errorf(api.CodeIntegrity, "%w", err)
+	case err != nil:
+		return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("make %s a directory that this account can write; what is in it can be removed while no service runs, and is made again", s.t.Dirs.Log())
+	}
+	s.log.Store(tree)
+	return nil
+}
+
+// admit says why nothing new may be admitted. Before the tree is open nobody
+// can ask for anything.
+func (s *service) admit() error {
+	if tree := s.log.Load(); tree != nil {
+		return tree.Admit()
+	}
+	return nil
+}
+
+// treeStatus is what status says of the tree.
+func (s *service) treeStatus(ctx context.Context) *api.LogTree {
+	tree := s.log.Load()
+	if tree == nil {
+		return nil
+	}
+	is, err := tree.Status(ctx)
+	to := &api.LogTree{Origin: is.Origin, Size: is.TreeSize, Checkpoint: is.CheckpointSize, LagSeconds: is.Lag.Seconds()}
+	if !is.CheckpointAt.IsZero() {
+		at := is.CheckpointAt.UTC()
+		to.CheckpointAt = &at
+	}
+	if is.Err != nil {
+		err = is.Err
+	}
+	if err != nil {
+		to.Error = err.Error()
+	}
+	return to
+}
+
+// treeNeed is whether the tree is kept.
+func (s *service) treeNeed() error {
+	tree := s.log.Load()
+	if tree == nil {
+		return nil
+	}
+	err := tree.Err()
+	if err == nil {
+		return nil
+	}
+	if refused := tree.Admit(); refused != nil {
+		return fmt.Errorf("%w; nothing new is admitted", err)
+	}
+	return err
+}
+
+func (s *service) closeTree() error {
+	if tree := s.log.Load(); tree != nil {
+		return tree.Close()
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+package tlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// proves R-A1: a state that was set back, and one whose end was cut off, is
+// refused, and both lengths are named. The control is the same without a cut.
+func TestATableThatIsShorterThanWhatWasSignedIsRefused(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.open(t))
+	w.grow(t, 600)
+	w.covered(t)
+	w.close()
+	old := t.TempDir()
+	copyTree(t, w.path("store"), filepath.Join(old, "store"))
+	must(t, w.open(t))
+	w.grow(t, 300)
+	c := w.covered(t)
+	w.close()
+	for name, harm := range map[string]func(t *testing.T){
+		"nothing": nil,
+		"an older copy of the database": func(t *testing.T) {
+			must(t, os.RemoveAll(w.path("store")))
+			copyTree(t, filepath.Join(old, "store"), w.path("store"))
+		},
+		"the same, and the checkpoint removed": func(t *testing.T) {
+			must(t, os.RemoveAll(w.path("store")))
+			copyTree(t, filepath.Join(old, "store"), w.path("store"))
+			must(t, os.Remove(w.path("log", "checkpoint")))
+		},
+		"the same, and the tiles removed": func(t *testing.T) {
+			must(t, os.RemoveAll(w.path("store")))
+			copyTree(t, filepath.Join(old, "store"), w.path("store"))
+			must(t, os.RemoveAll(w.path("log", "tree")))
+		},
+		"the newest entry deleted": func(t *testing.T) { w.edit(t, "DELETE FROM audit_entry WHERE seq = 899") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			keep := t.TempDir()
+			copyTree(t, w.dir, keep)
+			defer func() {
+				w.close()
+				must(t, os.RemoveAll(w.dir))
+				copyTree(t, keep, w.dir)
+			}()
+			if harm == nil {
+				must(t, w.open(t))
+				return
+			}
+			harm(t)
+			err := w.open(t)
+			has := "600"
+			if strings.HasPrefix(name, "the newest") {
+				has = "899"
+			}
+			if !errors.Is(err, ErrCut) || !strings.Contains(err.Error(), fmt.Sprint(c.Size)) || !strings.Contains(err.Error(), has) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// proves R-A1: an entry that was rewritten, with the hash that goes with it, is
+// never signed over: by a start, where the tree is gone, or by Check.
+func TestARewrittenEntryIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		seq   int
+		wipe  bool
+		check bool // found by Check, not by the start
+	}{
+		"a new one":                          {590, false, false},
+		"an old one, without the tree":       {3, true, false},
+		"a new one, without the tree":        {599, true, false},
+		"an old one, among many, with check": {3, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			count := 600
+			if c.check {
+				count = newestHeld + 1000
+			}
+			w, _ := built(t, count)
+			before, err := os.ReadFile(w.path("log", "checkpoint"))
+			must(t, err)
+			w.rewrite(t, c.seq)
+			if c.wipe {
+				must(t, os.RemoveAll(w.path("log", "tree")))
+			}
+			err = w.open(t)
+			if c.check {
+				must(t, err)
+				must(t, w.log.Admit())
+				_, err = w.log.Check(t.Context())
+				if !strings.Contains(fmt.Sprint(err), "entries up to #3:") && !strings.Contains(fmt.Sprint(err), "entries up to #255:") {
+					t.Errorf("which one is not said: %v", err)
+				}
+				if admit := w.log.Admit(); !errors.Is(admit, ErrChanged) {
+					t.Errorf("what is new is admitted: %v", admit)
+				}
+				if rebuilt := w.log.Rebuild(t.Context()); !errors.Is(rebuilt, ErrChanged) {
+					t.Errorf("it was built over: %v", rebuilt)
+				}
+			}
+			if !errors.Is(err, ErrChanged) {
+				t.Errorf("%v", err)
+			}
+			if after, err := os.ReadFile(w.path("log", "checkpoint")); err != nil || !bytes.Equal(after, before) {
+				t.Errorf("signed again: %v", err)
+			}
+		})
+	}
+}
+
+// A tree that is damaged, in any way, is built again with the same root; what
+// was signed stays.
+func TestADamagedTreeIsBuiltAgain(t *testing.T) {
+	w, c := built(t, 1380)
+	keep := t.TempDir()
+	copyTree(t, w.dir, keep)
+	flip := func(name string) func(*testing.T) {
+		return func(t *testing.T) {
+			path := w.path("log", "tree", name)
+			b, err := os.ReadFile(path)
+			must(t, err)
+			b[len(b)/2] ^= 4
+			must(t, os.WriteFile(path, b, 0o600))
+		}
+	}
+	remove := func(name string) func(*testing.T) {
+		return func(t *testing.T) { must(t, os.Remove(w.path("log", "tree", name))) }
+	}
+	write := func(name, text string) func(*testing.T) {
+		return func(t *testing.T) { must(t, os.WriteFile(w.path("log", "tree", name), []byte(text), 0o600)) }
+	}
+	for name, harm := range map[string]func(*testing.T){
+		"a bit in a tile":              flip("tile/0/001"),
+		"a bit in a tile above":        flip("tile/1/000.p/5"),
+		"a bit at the edge":            flip("tile/0/005.p/100"),
+		"a bit in the last bundle":     flip("tile/entries/005.p/100"),
+		"a tile is gone":               remove("tile/0/003"),
+		"an edge is gone":              remove("tile/0/005.p/100"),
+		"a torn tile":                  write("tile/0/004", strings.Repeat("x", 100)),
+		"an empty tile":                write("tile/0/005.p/100", ""),
+		"an empty last bundle":         write("tile/entries/005.p/100", ""),
+		"a state that is empty":        write(".state/treeState", ""),
+		"a state that is torn":         write(".state/treeState", `{"size":700`),
+		"a state of another size":      write(".state/treeState", `{"size":1381,"root":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`),
+		"a state of a huge size":       write(".state/treeState", `{"size":18446744073709551615,"root":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`),
+		"no state":                     remove(".state/treeState"),
+		"no tiles":                     func(t *testing.T) { must(t, os.RemoveAll(w.path("log", "tree", "tile"))) },
+		"a tree that was set back":     write(".state/treeState", `{"size":0,"root":"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}`),
+		"a checkpoint that is garbage": func(t *testing.T) { must(t, os.WriteFile(w.path("log", "checkpoint"), []byte("\x00\x00"), 0o600)) },
+		"a checkpoint that is empty":   func(t *testing.T) { must(t, os.WriteFile(w.path("log", "checkpoint"), nil, 0o600)) },
+		"what a kill left behind": func(t *testing.T) {
+			write("tile/0/005.p/1001234567", "x")(t)
+			must(t, os.WriteFile(w.path("log", "checkpoint.new"), []byte("x"), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				w.close()
+				must(t, os.RemoveAll(w.dir))
+				copyTree(t, keep, w.dir)
+			}()
+			harm(t)
+			must(t, w.open(t))
+			if got := w.covered(t); got != c {
+				t.Errorf("%+v, want %+v", got, c)
+			}
+			until(t, "the tree", w.log, func() bool {
+				s, err := w.log.Status(t.Context())
+				return err == nil && s.TreeSize == c.Size && s.Err == nil
+			})
+			if n, err := w.log.Check(t.Context()); err != nil || n != c.Size {
+				t.Errorf("checked %d: %v", n, err)
+			}
+		})
+	}
+}
+
+// Damage that Open does not look for is found by Check, which blames the tree
+// and not the table, and mended by Rebuild.
+func TestCheckFindsADamagedBundleAndRebuildMendsIt(t *testing.T) {
+	w, c := built(t, 1000)
+	path := w.path("log", "tree", "tile", "entries", "001")
+	b, err := os.ReadFile(path)
+	must(t, err)
+	b[100] ^= 1
+	must(t, os.WriteFile(path, b, 0o600))
+	must(t, w.open(t))
+	if _, err := w.log.Check(t.Context()); err == nil || errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "bundle 1") {
+		t.Errorf("found: %v", err)
+	}
+	must(t, w.log.Admit())
+	must(t, w.log.Rebuild(t.Context()))
+	if n, err := w.log.Check(t.Context()); err != nil || n != c.Size {
+		t.Errorf("after: %d, %v", n, err)
+	}
+}
+
+// Nothing is proved from a tile that was damaged while the service runs.
+func TestNoProofComesFromADamagedTile(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.open(t))
+	w.grow(t, 600)
+	c := w.covered(t)
+	path := w.path("log", "tree", "tile", "0", "000")
+	b, err := os.ReadFile(path)
+	must(t, err)
+	for i := range b {
+		b[i] ^= 1
+	}
+	must(t, os.WriteFile(path, b, 0o600))
+	if p, err := w.log.InclusionProof(t.Context(), 7, c.Size); err == nil {
+		t.Errorf("proved with %d hashes", len(p))
+	}
+	if _, err := w.log.InclusionProof(t.Context(), 300, c.Size); err != nil {
+		t.Errorf("control, another tile: %v", err)
+	}
+}
+
+// proves R-A9: what the key before signed is gone on from; what a stranger
+// signed, or another log's, is not.
+func TestOnlyADirectoryOfThisLogIsGoneOnFrom(t *testing.T) {
+	w, c := built(t, 300)
+	old := w.key
+	next, err := seal.NewEphemeral()
+	must(t, err)
+	origin := seal.LogOrigin(old.KeyID())
+
+	err = w.open(t, func(c *Config) { c.Signer, c.Origin = next, origin })
+	if !errors.Is(err, ErrForeign) || !errors.Is(err, note.ErrUnsigned) {
+		t.Errorf("with another key: %v", err)
+	}
+	w.close()
+	err = w.open(t, func(c *Config) { c.Origin = "bailiwick.dev/log/another" })
+	if !errors.Is(err, ErrForeign) || !errors.Is(err, note.ErrOrigin) {
+		t.Errorf("as another log: %v", err)
+	}
+	w.close()
+	must(t, w.open(t, func(c *Config) { c.Signer, c.Origin, c.Keys = next, origin, append(c.Keys, public(old)) }))
+	if got := w.covered(t); got != c {
+		t.Errorf("%+v, want %+v", got, c)
+	}
+	w.grow(t, 1)
+	w.covered(t)
+	signed, _ := w.log.Latest()
+	if _, by, err := note.Open(signed, origin, public(old), public(next)); err != nil || len(by) != 1 || !bytes.Equal(by[0], public(next)) {
+		t.Errorf("signed by %d: %v", len(by), err)
+	}
+}
+
+// Files shows what the layout has, and nothing of what is beside it.
+func TestFilesShowsTheLayoutAndNothingElse(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.open(t))
+	w.grow(t, 300)
+	w.covered(t)
+	must(t, os.WriteFile(w.path("log", "secret"), []byte("x"), 0o600))
+	files := w.log.Files()
+	for _, name := range []string{"checkpoint", "tile/0/000", "tile/0/001.p/44", "tile/1/000.p/1", "tile/entries/000", "tile/entries/001.p/44"} {
+		if b, err := fs.ReadFile(files, name); err != nil || len(b) == 0 {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
+		}
+	}
+	for _, name := range []string{
+		".", "tile", "tile/0", "secret", "tree/checkpoint", "../service.key", "tile/../secret", "/etc/passwd", ".state/treeState", "tile/0/.state", "tile/0/000.p",
+		"tile/0/000.p/0", "tile/0/000.p/256", "tile/64/000", "tile/0/000x", "tile/0/001.p/44123", "tile/0/000\n", "tile/00/000", "",
+	} {
+		if b, err := fs.ReadFile(files, name); err == nil {
+			t.Errorf("%q: %d bytes", name, len(b))
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package tlog
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// proves R-A1, R-A5: whatever is durable is covered by a checkpoint that is
+// signed, and its root is that of the table.
+func TestEveryEntryIsCoveredByASignedCheckpoint(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.open(t))
+	var before note.Checkpoint
+	for _, count := range []int{1, 1, 3, 251, 1, 255, 300, 4097, 61_000} {
+		w.grow(t, count)
+		c := w.covered(t)
+		signed, _ := w.log.Latest()
+		got, by, err := note.Open(signed, seal.LogOrigin(w.key.KeyID()), public(w.key))
+		if err != nil || got != c || len(by) != 1 {
+			t.Fatalf("%+v by %d: %v", got, len(by), err)
+		}
+		if want := w.reference(t, c.Size); c.Size != uint64(w.n) || c.Root != want {
+			t.Fatalf("%d entries: %+v, want root %x", w.n, c, want)
+		}
+		file, err := os.ReadFile(w.path("log", "checkpoint"))
+		must(t, err)
+		if !bytes.Equal(file, signed) {
+			t.Error("the checkpoint's file is another")
+		}
+		p, err := w.log.ConsistencyProof(t.Context(), before.Size, c.Size)
+		must(t, err)
+		if before.Size > 0 {
+			must(t, note.VerifyConsistency(before, c, p))
+		}
+		before = c
+	}
+	n, err := w.log.Check(t.Context())
+	if err != nil || n != uint64(w.n) {
+		t.Errorf("checked %d: %v", n, err)
+	}
+	s, err := w.log.Status(t.Context())
+	if err != nil || s.Entries != n || s.TreeSize != n || s.CheckpointSize != n || s.Lag != 0 || s.CheckpointAt.IsZero() || s.Err != nil {
+		t.Errorf("status %+v, %v", s, err)
+	}
+}
+
+// proves R-A1: of each entry there is a proof, at whatever size a checkpoint
+// covers, and it holds for no other entry.
+func TestEachEntryIsProvedAtEachSize(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.open(t))
+	w.grow(t, 1300)
+	c := w.covered(t)
+	for _, size := range []uint64{1, 2, 255, 256, 257, 512, 1299, 1300} {
+		root, err := w.log.Root(t.Context(), size)
+		must(t, err)
+		if root != w.reference(t, size) {
+			t.Fatalf("root of %d entries is another", size)
+		}
+		at := note.Checkpoint{Origin: c.Origin, Size: size, Root: root}
+		list, err := w.ledger.Leaves(t.Context(), 0, int(size))
+		must(t, err)
+		for i := 0; i < len(list); i += 1 + i/7 {
+			p, err := w.log.InclusionProof(t.Context(), list[i].Seq, size)
+			must(t, err)
+			must(t, note.VerifyInclusion(at, list[i].Seq, list[i].Hash, p))
+			if note.VerifyInclusion(at, list[i].Seq, list[(i+1)%len(list)].Hash, p) == nil && size > 1 {
+				t.Errorf("the proof of entry #%d at size %d holds for another", i, size)
+			}
+		}
+		p, err := w.log.ConsistencyProof(t.Context(), size, c.Size)
+		must(t, err)
+		must(t, note.VerifyConsistency(at, c, p))
+	}
+	for name, err := range map[string]error{
+		"beyond the log":        second(w.log.InclusionProof(t.Context(), 1300, 1300)),
+		"beyond the checkpoint": second(w.log.InclusionProof(t.Context(), 0, 1301)),
+		"backwards":             second(w.log.ConsistencyProof(t.Context(), 5, 4)),
+		"a root to come":        second(w.log.Root(t.Context(), 1301)),
+	} {
+		if err == nil {
+			t.Errorf("%s: proved", name)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// proves R-A1: the tree is derived. Without it a start has the same root.
+func TestATreeThatWasDeletedComesBackWithTheSameRoot(t *testing.T) {
+	w, c := built(t, 2500)
+	must(t, os.RemoveAll(w.path("log")))
+	must(t, w.open(t))
+	if again := w.covered(t); again != c {
+		t.Errorf("%+v, and before it was deleted %+v", again, c)
+	}
+	w.grow(t, 10)
+	w.covered(t)
+	if _, err := w.log.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A start without anything new signs nothing and builds nothing.
+func TestAStartGoesOnWhereTheLastOneEnded(t *testing.T) {
+	w, c := built(t, 700)
+	before, err := os.ReadFile(w.path("log", "checkpoint"))
+	must(t, err)
+	must(t, w.open(t))
+	if got := w.covered(t); got != c {
+		t.Errorf("%+v, want %+v", got, c)
+	}
+	signed, _ := w.log.Latest()
+	if !bytes.Equal(signed, before) {
+		t.Error("signed again")
+	}
+	w.grow(t, 700)
+	w.covered(t)
+	if _, err := w.log.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRebuildMakesTheSameTree(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.open(t))
+	w.grow(t, 3000)
+	c := w.covered(t)
+	must(t, w.log.Rebuild(t.Context()))
+	if got := w.covered(t); got != c || w.log.Err() != nil {
+		t.Errorf("%+v, %v; want %+v", got, w.log.Err(), c)
+	}
+	if _, err := w.log.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.grow(t, 5)
+	w.covered(t)
+}
+
+func TestTheLagIsThatOfTheOldestEntryThatIsNotCovered(t *testing.T) {
+	w := newWorld(t)
+	signer := &brokenSigner{Signer: w.key}
+	must(t, w.open(t, func(c *Config) { c.Signer = signer }))
+	w.grow(t, 3)
+	w.covered(t)
+	signer.set(errors.New("no key"))
+	w.grow(t, 1)
+	w.pass(40 * time.Second)
+	w.grow(t, 1)
+	s, err := w.log.Status(t.Context())
+	if err != nil || s.Lag != 40*time.Second || s.Entries != 5 || s.CheckpointSize != 3 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestAConfigurationThatMakesNoSenseIsRefused(t *testing.T) {
+	w := newWorld(t)
+	for name, change := range map[string]func(*Config){
+		"a relative directory": func(c *Config) { c.Dir = "log" },
+		"no signer":            func(c *Config) { c.Signer = nil },
+		"no ledger":            func(c *Config) { c.Ledger = nil },
+		"no clock":             func(c *Config) { c.Now = nil },
+		"no origin":            func(c *Config) { c.Origin = "" },
+		"an origin of two":     func(c *Config) { c.Origin = "two words" },
+	} {
+		if err := w.open(t, change); err == nil {
+			t.Errorf("%s: opened", name)
+			_ = w.log.Close()
+		}
+	}
+}
+
+func TestALogKeepsItsOrigin(t *testing.T) {
+	w := newWorld(t)
+	first := seal.KeyOf(w.key, "service")
+	origin, err := Origin(t.Context(), w.store, first, w.clock())
+	if err != nil || origin != seal.LogOrigin(first.ID) {
+		t.Fatalf("%q, %v", origin, err)
+	}
+	if again, err := Origin(t.Context(), w.store, first, w.clock()); err != nil || again != origin {
+		t.Errorf("%q, %v", again, err)
+	}
+	other, err := seal.NewEphemeral()
+	must(t, err)
+	if _, err := Origin(t.Context(), w.store, seal.KeyOf(other, "service"), w.clock()); err == nil || !strings.Contains(err.Error(), origin) {
+		t.Errorf("of another service: %v", err)
+	}
+}
