@@ -32,6 +32,7 @@ type ServiceStatus struct {
 	RevisionID    Digest         `json:"revisionDigest,omitempty"`
 	CatalogError  string         `json:"catalogError,omitempty"`
 	LogEntries    uint64         `json:"logEntries"`
+	Log           *LogTree       `json:"log,omitempty"`
 	Dispatches    map[string]int `json:"dispatches"` // by state
 	Isolation     []string       `json:"isolation"`  // what this machine gives, one line a layer
 	Socket        string         `json:"socket"`
@@ -59,6 +60,16 @@ type OrchestratorStatus struct {
 	Error    string            `json:"error,omitempty"` // why nothing moves until the service is restarted
 }
 
+// LogTree is how the tree over the log is.
+type LogTree struct {
+	Origin       string     `json:"origin"`
+	Size         uint64     `json:"size"`                   // entries in it
+	Checkpoint   uint64     `json:"checkpoint"`             // entries that the newest signed checkpoint covers
+	CheckpointAt *time.Time `json:"checkpointAt,omitempty"` // when that was signed; absent: none was
+	LagSeconds   float64    `json:"lagSeconds"`             // age of the oldest entry that none covers; 0: there is none
+	Error        string     `json:"error,omitempty"`        // why it is not kept
+}
+
 // OneShot is how long a service stays that was started for a command.
 type OneShot struct {
 	IdleSeconds float64    `json:"idleSeconds"`      // it ends when no request and no worker has been there for so long
@@ -83,13 +94,4 @@ type Chunk struct {
 // CancelRequest asks for the end of a dispatch.
 type CancelRequest struct {
 	Reason string `json:"reason,omitempty"`
-}
-
-// LogQuery selects audit entries. The zero value selects all.
-type LogQuery struct {
-	After     *uint64    // only entries behind this sequence number
-	Last      int        // only the newest so many
-	Dispatch  DispatchID // only of this dispatch
-	Principal Principal  // only of this principal
-	Kind      string     // only of this kind
 }

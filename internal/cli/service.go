@@ -128,7 +128,7 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 	if len(s.DeployKeys) > 0 {
 		t.row("trust root", "%s: %d of %d deploy keys must sign", s.TrustRoot, s.SignThreshold, len(s.DeployKeys))
 	}
-	t.row("log", "%d entries", s.LogEntries)
+	t.row("log", "%s", logText(s))
 	var counts []string
 	for _, state := range slices.Sorted(maps.Keys(s.Dispatches)) {
 		counts = append(counts, fmt.Sprintf("%d %s", s.Dispatches[state], state))
@@ -151,6 +151,24 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 		t.row("config", "%s", s.ConfigFile)
 	}
 	t.row("state", "%s", s.StateDir)
+}
+
+// logText says how much of the log is covered by a signed checkpoint.
+func logText(s api.ServiceStatus) string {
+	text := fmt.Sprintf("%d entries", s.LogEntries)
+	if s.Log == nil {
+		return text
+	}
+	if at := s.Log.CheckpointAt; at != nil {
+		text += fmt.Sprintf(", checkpoint over %d of %s", s.Log.Checkpoint, at.Format(timeFormat))
+	}
+	if s.Log.LagSeconds >= 1 {
+		text += fmt.Sprintf(", %.0f s behind", s.Log.LagSeconds)
+	}
+	if s.Log.Error != "" {
+		text += "\nTREE NOT KEPT: " + s.Log.Error
+	}
+	return text
 }
 
 // printRuns says how runs are, and how full their queues.
