@@ -147,6 +147,9 @@ func (s *Service) attest(ctx context.Context, id api.DispatchID) error {
 		return attach(tx, id, digest)
 	})
 	failpoint.Hit(failpoint.AttestCommitted, string(id))
+	if err == nil {
+		s.logOf(&r.record).InfoContext(ctx, "attested", slog.String("statement", string(digest)))
+	}
 	return err
 }
 
@@ -199,7 +202,7 @@ func (s *Service) Statement(ctx context.Context, principal api.Principal, id api
 	}
 	if !final(&r.record) {
 		return nil, api.Errorf(api.CodeNotFound, "dispatch %s is %s, and a statement is made when it has ended", id, r.record.State).
-			WithHint("wait for it: bailiwick dispatch show %s --wait 1m", id)
+			WithHint("see: bailiwick dispatch show %s", id)
 	}
 	d, err := s.awaitStatement(ctx, id)
 	if err == nil {

@@ -1,0 +1,307 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/statement"
+)
+
+// cosignProgram is the cosign that make setup builds. Where nobody has run
+// that, it is built here.
+var cosignProgram = sync.OnceValues(func() (string, error) {
+	path, err := filepath.Abs("../.cache/tools/cosign-3.1.3")
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/sigstore/cosign/v3/cmd/cosign")
+	build.Dir, build.Env = "cosign", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// cosign runs cosign's verify-blob-attestation where there is no network: in a
+// namespace of its own, in which not even loopback is up.
+func (w *world) cosign(args ...string) (said string, ok bool) {
+	w.t.Helper()
+	program, err := cosignProgram()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.Command(program, append([]string{"verify-blob-attestation"}, args...)...)
+	cmd.Dir, cmd.Env = w.dir, []string{"HOME=" + w.path("home"), "TMPDIR=" + w.path("tmp")}
+	cmd.SysProcAttr = alone()
+	out, err := cmd.CombinedOutput()
+	if ok = err == nil; ok && !strings.Contains(string(out), "Verified OK") {
+		w.t.Errorf("cosign says nothing of what it verified: %s", out)
+	}
+	return string(out), ok
+}
+
+// alone starts a process in a network namespace of its own.
+func alone() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if os.Getuid() != 0 {
+		a.Cloneflags |= syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	return a
+}
+
+// daemon runs bailiwickd and fails the test unless it succeeds.
+func (w *world) daemon(args ...string) string {
+	w.t.Helper()
+	d := w.exec(filepath.Join(bin, "bailiwickd"), args...)
+	if d.status != 0 {
+		w.t.Fatalf("bailiwickd %s: %s", strings.Join(args, " "), d)
+	}
+	return d.stdout
+}
+
+// stated is the statement of a dispatch, which must be signed with key.
+func (w *world) stated(id api.DispatchID, key string) statement.Statement {
+	w.t.Helper()
+	envelope := []byte(w.must("dispatch", "attestation", string(id)))
+	ids, err := seal.Signers(envelope, seal.Statement)
+	if err != nil || len(ids) != 1 || key != "" && string(ids[0]) != key {
+		w.t.Fatalf("dispatch %s: signed by %v, want %s: %v", id, ids, key, err)
+	}
+	payload, err := seal.Payload(envelope, seal.Statement)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := statement.Parse(payload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if d := w.show(string(id)); d.Statement != api.DigestOf(envelope) {
+		w.t.Errorf("dispatch %s: the record has the statement %s, it is %s", id, d.Statement, api.DigestOf(envelope))
+	}
+	return s
+}
+
+// enveloped changes an envelope in a file as an attacker would, and writes it
+// to another.
+func (w *world) enveloped(from, to string, change func(e map[string]any)) string {
+	w.t.Helper()
+	b, err := os.ReadFile(w.path(from))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var e map[string]any
+	if err := json.Unmarshal(b, &e); err != nil {
+		w.t.Fatal(err)
+	}
+	if change(e); e["dsseEnvelope"] == nil && e["payload"] == nil {
+		w.t.Fatal("that is no envelope")
+	}
+	if b, err = json.Marshal(e); err != nil {
+		w.t.Fatal(err)
+	}
+	w.write(to, string(b), 0o644)
+	return w.path(to)
+}
+
+// The tool that everybody has says that the statement is of this patch, and
+// refuses whatever is not quite that. It says so where there is no network; the
+// control for that is the same without its flag for it, which needs one.
+//
+// proves R-A8, R-A9
+func TestCosignVerifiesAStatementOffline(t *testing.T) {
+	for _, algorithm := range []string{"ed25519", "ecdsa-p256"} {
+		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 0)
+			w.repository("repo", map[string]string{"a.txt": "one\n"})
+			w.catalog(subagent{name: "edits", script: "echo two > a.txt; echo out > outputs/o.txt"})
+			if algorithm == "ecdsa-p256" {
+				w.daemon("key", "create", w.path("config/bailiwick/statements.key"), "--ecdsa")
+				w.write("config/bailiwick/service.yaml", "version: 1\nkeys:\n  statements: "+w.path("config/bailiwick/statements.key")+"\n", 0o600)
+			}
+			w.up()
+			d := w.dispatch("edits", "--source", "repo")
+			ended(t, d, api.EventFinished, "")
+			other := w.dispatch("edits", "--source", "repo")
+			for _, id := range []api.DispatchID{d.ID, other.ID} {
+				w.must("dispatch", "attestation", string(id), "--out", w.path(string(id)+".json"))
+				w.must("dispatch", "attestation", string(id), "--bundle", "--out", w.path(string(id)+".bundle"))
+			}
+			w.must("dispatch", "patch", string(d.ID), "--to", w.path("work.patch"))
+			w.write("o.txt", w.must("dispatch", "outputs", string(d.ID), "o.txt"), 0o644)
+			w.write("ours.pem", w.daemon("key", "show", "--pem", "statements"), 0o644)
+			if ids := w.daemon("key", "show"); !strings.Contains(ids, "statements  "+algorithm+":") {
+				t.Fatalf("%s", ids)
+			}
+			w.daemon("key", "create", w.path("foreign.key"), map[string]string{"ed25519": "--ecdsa=false", "ecdsa-p256": "--ecdsa"}[algorithm])
+			foreign, err := seal.LoadPublic(w.path("foreign.key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := foreign.PEM()
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.write("foreign.pem", string(text), 0o644)
+			patch, err := os.ReadFile(w.path("work.patch"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.write("changed.patch", strings.Replace(string(patch), "two", "six", 1), 0o644)
+
+			file := string(d.ID) + ".json"
+			forged := func(e map[string]any) {
+				payload, err := base64.StdEncoding.DecodeString(e["payload"].(string))
+				if err != nil {
+					t.Fatal(err)
+				}
+				changed := strings.Replace(string(payload), api.DigestOf(patch).Hex(), api.DigestOf([]byte(strings.Replace(string(patch), "two", "six", 1))).Hex(), 1)
+				if changed == string(payload) {
+					t.Fatal("the patch is not in the statement")
+				}
+				e["payload"] = base64.StdEncoding.EncodeToString([]byte(changed))
+			}
+			for name, c := range map[string]struct {
+				form, file, key, blob string
+				ok                    bool
+			}{
+				"the patch":                          {"--signature", w.path(file), "ours.pem", "work.patch", true},
+				"an output":                          {"--signature", w.path(file), "ours.pem", "o.txt", true},
+				"the patch, by a bundle":             {"--bundle", w.path(string(d.ID) + ".bundle"), "ours.pem", "work.patch", true},
+				"the other's, of the same patch":     {"--signature", w.path(string(other.ID) + ".json"), "ours.pem", "work.patch", true},
+				"a changed patch":                    {"--signature", w.path(file), "ours.pem", "changed.patch", false},
+				"a changed patch, by a bundle":       {"--bundle", w.path(string(d.ID) + ".bundle"), "ours.pem", "changed.patch", false},
+				"another's key":                      {"--signature", w.path(file), "foreign.pem", "work.patch", false},
+				"another's key, by a bundle":         {"--bundle", w.path(string(d.ID) + ".bundle"), "foreign.pem", "work.patch", false},
+				"no signature":                       {"--signature", w.enveloped(file, "stripped.json", func(e map[string]any) { e["signatures"] = []any{} }), "ours.pem", "work.patch", false},
+				"a forged statement":                 {"--signature", w.enveloped(file, "forged.json", forged), "ours.pem", "changed.patch", false},
+				"another payload type":               {"--signature", w.enveloped(file, "type.json", func(e map[string]any) { e["payloadType"] = "application/json" }), "ours.pem", "work.patch", false},
+				"the other's signature under this":   {"--signature", w.enveloped(file, "swapped.json", func(e map[string]any) { e["signatures"] = w.signatures(string(other.ID) + ".json") }), "ours.pem", "work.patch", false},
+				"the statement of the other's patch": {"--signature", w.path(string(other.ID) + ".json"), "ours.pem", "changed.patch", false},
+			} {
+				said, ok := w.cosign("--key", w.path(c.key), c.form, c.file, "--type", "slsaprovenance1", "--insecure-ignore-tlog", w.path(c.blob))
+				if ok != c.ok {
+					t.Errorf("%s: verified %v: %s", name, ok, said)
+				}
+			}
+			if said, ok := w.cosign("--key", w.path("ours.pem"), "--signature", w.path(file), "--type", "slsaprovenance1", w.path("work.patch")); ok {
+				t.Errorf("the control: there is a network: %s", said)
+			}
+			if up := interfacesUp(t); len(up) == 0 {
+				t.Error("the control: no interface is up where the test runs")
+			}
+		})
+	}
+}
+
+func (w *world) signatures(file string) (s any) {
+	w.enveloped(file, "unused.json", func(e map[string]any) { s = e["signatures"] })
+	return s
+}
+
+// interfacesUp are those of the namespace that the test is in.
+func interfacesUp(t *testing.T) (up []string) {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if i.Flags&net.FlagUp != 0 {
+			up = append(up, i.Name)
+		}
+	}
+	return up
+}
+
+// Whatever a dispatch came to is stated once, truthfully, and in the log.
+//
+// proves R-A8, R-A3
+func TestEveryEndIsStatedOnce(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(
+		subagent{name: "edits", script: "echo two > a.txt"}, subagent{name: "fails", script: "echo half > a.txt; exit 3"}, subagent{name: "empty", script: "true"},
+		subagent{name: "asks", script: `test -e inputs/resume.json && { echo three > a.txt; exit 0; }; echo '{"question":"?"}' > .bailiwick/question.json`},
+	)
+	w.up()
+	service := strings.Fields(w.daemon("key", "show"))[1]
+	finished, failed, empty := w.dispatch("edits", "--source", "repo"), w.dispatch("fails", "--source", "repo"), w.dispatch("empty")
+	asks := w.dispatch("asks", "--source", "repo")
+	w.refused(1, []string{"needs_input"}, "dispatch", "attestation", string(asks.ID))
+	gone := w.dispatch("asks", "--source", "repo")
+	w.must("dispatch", "cancel", string(gone.ID))
+	w.must("dispatch", "answer", string(asks.ID), "yes")
+	w.atEnd(string(asks.ID))
+	for _, c := range []struct {
+		id      api.DispatchID
+		outcome api.Event
+		subject string
+	}{
+		{finished.ID, api.EventFinished, "patch"},
+		{failed.ID, api.EventFailed, "patch"},
+		{empty.ID, api.EventFinished, "result"},
+		{asks.ID, api.EventFinished, "patch"},
+		{gone.ID, api.EventCancelled, "result"},
+	} {
+		s, d := w.stated(c.id, service), w.show(string(c.id))
+		if o := s.Predicate.Dispatch; o.Outcome != c.outcome || o.ID != c.id || o.Attempt != d.Attempt || o.Reason != d.Reason || len(o.Earlier) != d.Attempt-1 || s.Subject[0].Name != c.subject {
+			t.Errorf("%s: %+v about %+v", c.id, o, s.Subject)
+		}
+		if d.Outcome.Patch != nil {
+			if got, err := s.Subject[0].SHA256(); err != nil || got != d.Outcome.Patch.Digest {
+				t.Errorf("%s: about %s, %v", c.id, got, err)
+			}
+		}
+		if src := s.Predicate.BuildDefinition.ExternalParameters.Source; d.Source != nil && (src == nil || src.Commit != d.Source.Commit) {
+			t.Errorf("%s: of source %+v", c.id, src)
+		}
+	}
+	w.must("down")
+	w.must("up")
+	if n := len(w.entries("--kind", "dispatch.attested")); n != 5 {
+		t.Errorf("%d statements of 5 ends", n)
+	}
+	w.refused(1, []string{"no dispatch"}, "dispatch", "attestation", "d-nobodys")
+}
+
+// A service that is killed before a statement is durable leaves it to the next
+// one, and none is made twice.
+//
+// proves R-A8, R-O6
+func TestAStatementSurvivesAKill(t *testing.T) {
+	for _, at := range []failpoint.Name{failpoint.AttestCommit, failpoint.AttestCommitted} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			k := newTrial(t, 0, 11)
+			k.up(func() {})
+			k.arm(string(at) + " 1 kill")
+			id := k.detached("edits", "--source", "repo")
+			<-k.current().ended
+			k.arm()
+			k.up(func() {})
+			k.atEnd(id)
+			k.stated(api.DispatchID(id), "")
+			if n := len(k.entries("--kind", "dispatch.attested", "--dispatch", id)); n != 1 {
+				t.Errorf("%d entries", n)
+			}
+		})
+	}
+}
