@@ -26,14 +26,16 @@ type FileConfig struct {
 
 // File is an anchor that appends checkpoints to a file, each a line. It is
 // never written over or cut: the file may be on another disk, and append-only
-// for the account too (chattr +a). A line that a power cut left half written
-// stays and is passed over.
+// for the account too (chattr +a). What a power cut left of a line stays and is
+// passed over, as are empty lines.
 type File struct {
 	cfg FileConfig
 	// What was read of which file, so that a long one is read once.
 	read   int64
 	inode  uint64
 	newest []byte
+	// Owned by Put: the last append was well, and the file's name is durable.
+	well, named bool
 }
 
 // NewFile checks the configuration; nothing is opened yet.
@@ -58,9 +60,16 @@ func (f *File) Put(_ context.Context, signed []byte) (receipt.Receipt, error) {
 	if err != nil {
 		return receipt.Receipt{}, err
 	}
+	// After a failure, ours or of a service before, what seems to be there may be
+	// a hole after the next power cut: it must not be on one line with this.
+	if !f.well {
+		line = append([]byte("\n"), line...)
+	}
+	f.well = false
 	if err := f.append(line); err != nil {
 		return receipt.Receipt{}, fmt.Errorf("%s: %w", f.cfg.Path, err)
 	}
+	f.well = true
 	return newReceipt(f.ID(), f.cfg.Now(), signed), nil
 }
 
@@ -82,10 +91,8 @@ func (f *File) append(line []byte) (err error) {
 	if !st.Mode().IsRegular() {
 		return errors.New("not a regular file")
 	}
-	if torn, err := unfinished(file, st.Size()); err != nil {
-		return err
-	} else if torn {
-		line = append([]byte("\n"), line...)
+	if made || st.Size() == 0 {
+		f.named = false
 	}
 	if _, err := file.Write(line); err != nil {
 		return err
@@ -93,23 +100,14 @@ func (f *File) append(line []byte) (err error) {
 	if err := file.Sync(); err != nil {
 		return err
 	}
-	// The name too, also of a file that an earlier try made and could not sync.
-	if made || st.Size() == 0 {
-		return syncDir(filepath.Dir(f.cfg.Path))
+	// The name too, also of a file that an earlier try made.
+	if !f.named {
+		if err := syncDir(filepath.Dir(f.cfg.Path)); err != nil {
+			return err
+		}
+		f.named = true
 	}
 	return nil
-}
-
-// unfinished reports whether the last line has no end.
-func unfinished(file *os.File, size int64) (bool, error) {
-	if size == 0 {
-		return false, nil
-	}
-	var last [1]byte
-	if _, err := file.ReadAt(last[:], size-1); err != nil {
-		return false, err
-	}
-	return last[0] != '\n', nil
 }
 
 // Newest implements Anchor.
@@ -153,6 +151,9 @@ func (f *File) Newest(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		f.read += int64(len(line))
+		if len(line) == 1 {
+			continue
+		}
 		signed, _, err := receipt.ParseLine(line)
 		if err == nil {
 			f.newest, err = newest(f.newest, signed)
@@ -168,7 +169,7 @@ func (f *File) result(ctx context.Context, unread int) ([]byte, error) {
 	if unread > 0 {
 		f.cfg.Logger.WarnContext(ctx, "lines of an anchor's file cannot be read", slog.String("anchor", f.cfg.Name), slog.String("path", f.cfg.Path), slog.Int("lines", unread))
 	}
-	if f.newest == nil && f.read > 0 {
+	if f.newest == nil && unread > 0 {
 		return nil, fmt.Errorf("%s: holds no checkpoint and is not empty", f.cfg.Path)
 	}
 	return f.newest, nil

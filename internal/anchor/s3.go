@@ -159,13 +159,15 @@ func (s *S3) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 	return r, r.Validate()
 }
 
-// kept returns until when an object cannot be removed.
+// kept returns until when an object cannot be removed, as the headers of its
+// version say. (The document that says the same is not the same everywhere.)
 func (s *S3) kept(ctx context.Context, c *minio.Client, o minio.ObjectInfo, atLeast time.Time) (time.Time, error) {
-	mode, until, err := c.GetObjectRetention(ctx, s.cfg.Bucket, o.Key, o.VersionID)
-	switch {
-	case err != nil:
-		return time.Time{}, fmt.Errorf("object %s: retention: %w", o.Key, err)
-	case mode == nil || *mode != minio.Compliance || until == nil || until.Before(atLeast):
+	st, err := c.StatObject(ctx, s.cfg.Bucket, o.Key, minio.StatObjectOptions{VersionID: o.VersionID})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("object %s: %w", o.Key, err)
+	}
+	until, err := time.Parse(time.RFC3339Nano, st.Metadata.Get("X-Amz-Object-Lock-Retain-Until-Date"))
+	if mode := st.Metadata.Get("X-Amz-Object-Lock-Mode"); err != nil || mode != string(minio.Compliance) || until.Before(atLeast) {
 		return time.Time{}, fmt.Errorf("object %s: the store does not keep it in mode COMPLIANCE as long as it was told to; make the bucket with Object Lock", o.Key)
 	}
 	return until.UTC(), nil

@@ -112,23 +112,23 @@ func Checkpoints(copied []byte) (list [][]byte, err error) {
 	return list, err
 }
 
-// each calls f for every checkpoint of a copy. A line of a file that a power
-// cut left unfinished is passed over; anything else that is no checkpoint is
-// an error.
+// each calls f for every checkpoint of a copy. What a power cut left of a line
+// of a file is passed over; anything else that is no checkpoint is an error.
 func each(copied []byte, f func([]byte, note.Checkpoint) error) error {
 	if len(bytes.TrimSpace(copied)) == 0 {
 		return errors.New("is empty")
 	}
-	if bytes.HasPrefix(copied, []byte(`"`)) {
+	if !bytes.Contains(copied, []byte("\n\n\u2014 ")) { // which is in no line
 		for line := range bytes.Lines(copied) {
+			line = bytes.TrimSuffix(line, []byte("\n"))
 			signed, cp, err := ParseLine(line)
-			if err != nil {
-				if bytes.HasPrefix(line, []byte(`"`)) && !bytes.HasSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte(`"`)) {
-					continue // torn
-				}
-				return err
+			switch {
+			case err == nil:
+				err = f(signed, cp)
+			case len(line) == 0, bytes.IndexByte(line, 0) >= 0, line[0] == '"' && line[len(line)-1] != '"':
+				continue
 			}
-			if err := f(signed, cp); err != nil {
+			if err != nil {
 				return err
 			}
 		}

@@ -359,6 +359,7 @@ func TestAReceiptIsHeldAgainstTheReadersOwnCopy(t *testing.T) {
 		"a line twice":                 join(line(9, "here"), line(9, "here")),
 		"a line that a cut left":       join(line(9, "here"), torn, []byte("\n"), line(12, "b")),
 		"a line that a cut left, last": join(line(9, "here"), torn),
+		"a hole and empty lines":       join([]byte("\n"), make([]byte, 99), []byte("\n\n"), line(9, "here")),
 		"the note itself":              signedAt(t, 9, "here"),
 		"two notes":                    join(signedAt(t, 9, "here"), []byte("\n"), signedAt(t, 12, "b")),
 	} {
