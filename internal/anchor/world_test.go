@@ -1,6 +1,7 @@
 package anchor
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -13,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,4 +124,14 @@ func newIdentity(t testing.TB) identity {
 
 func ed25519Public(seed []byte) []byte {
 	return ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
+}
+
+func cpAt(size uint64) note.Checkpoint { return note.Checkpoint{Origin: origin, Size: size} }
+
+func mkfifo(path string) error { return syscall.Mkfifo(path, 0o600) }
+
+// alive reports whether a process is there and is more than its exit status.
+func alive(pid string) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	return err == nil && pid != "" && !bytes.Contains(b, []byte(") Z ")) && !bytes.Contains(b, []byte(") X "))
 }
