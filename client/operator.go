@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -45,12 +46,14 @@ func (o Operator) GC(ctx context.Context, dryRun bool) (r api.GCReport, err erro
 }
 
 // Log hands over audit entries in order; see api.LogQuery. With follow it goes
-// on until ctx is done, with the next service when this one ends.
+// on until ctx is done or as many came as were asked for, with the next service
+// when this one ends.
 func (o Operator) Log(ctx context.Context, q api.LogQuery, following bool, each func(api.LogLine) error) error {
-	moved := false
+	moved, bounded := false, q.First > 0
 	stream := func() error {
 		return lines(ctx, o.c, "/v1/operator/log?"+logValues(q, following).Encode(), func(l api.LogLine) error {
 			q.After, q.Last, moved = &l.Seq, 0, true
+			q.First = max(0, q.First-1)
 			return each(l)
 		})
 	}
@@ -58,7 +61,7 @@ func (o Operator) Log(ctx context.Context, q api.LogQuery, following bool, each 
 		return follow(ctx, stream, func() (bool, bool) {
 			was := moved
 			moved = false
-			return was, false
+			return was, bounded && q.First == 0
 		})
 	}
 	err := stream()
@@ -70,20 +73,31 @@ func (o Operator) Log(ctx context.Context, q api.LogQuery, following bool, each 
 
 func logValues(q api.LogQuery, follow bool) url.Values {
 	v := url.Values{"follow": {strconv.FormatBool(follow)}}
-	if q.After != nil {
-		v.Set("after", strconv.FormatUint(*q.After, 10))
+	for name, n := range map[string]*uint64{"after": q.After, "before": q.Before} {
+		if n != nil {
+			v.Set(name, strconv.FormatUint(*n, 10))
+		}
 	}
-	if q.Last > 0 {
-		v.Set("last", strconv.Itoa(q.Last))
+	for name, n := range map[string]int{"first": q.First, "last": q.Last} {
+		if n != 0 { // what is none is for the service to refuse
+			v.Set(name, strconv.Itoa(n))
+		}
 	}
-	if q.Dispatch != "" {
-		v.Set("dispatch", string(q.Dispatch))
+	for name, s := range map[string]string{
+		"run": string(q.Run), "task": string(q.Task), "dispatch": string(q.Dispatch), "role": string(q.Role),
+		"tool": q.Tool, "principal": string(q.Principal), "decision": q.Decision,
+	} {
+		if s != "" {
+			v.Set(name, s)
+		}
 	}
-	if q.Principal != "" {
-		v.Set("principal", string(q.Principal))
+	for name, t := range map[string]time.Time{"since": q.Since, "until": q.Until} {
+		if !t.IsZero() {
+			v.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
 	}
-	if q.Kind != "" {
-		v.Set("kind", q.Kind)
+	if len(q.Kinds) > 0 {
+		v["kind"] = q.Kinds
 	}
 	return v
 }

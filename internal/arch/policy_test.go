@@ -47,8 +47,8 @@ func never() map[string][]string {
 // the module that they may reach. What is not listed is refused.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon", "internal/egress", "internal/plan", "internal/strictyaml"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/egress", "internal/plan", "internal/strictyaml"},
+		"internal/cli":  {"api", "client", "internal/canon", "internal/egress", "internal/note", "internal/plan", "internal/record", "internal/strictyaml"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/egress", "internal/note", "internal/plan", "internal/record", "internal/strictyaml"},
 		// R-B4: what an AI's client starts.
 		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress"},
 		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/mcpserve"},

@@ -46,5 +46,5 @@ func (d DispatchAttested) bound(b *bounds) Detail {
 }
 
 func (d DispatchAttested) say(e *Entry) string {
-	return fmt.Sprintf("what dispatch %s came to is stated, about %d subjects, signed with %s", word(string(e.Dispatch)), d.Subjects, word(d.Key))
+	return fmt.Sprintf("what %s came to is stated, about %d subjects, signed with %s", e.dispatch(), d.Subjects, word(d.Key))
 }

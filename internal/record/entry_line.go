@@ -46,6 +46,14 @@ func quote[T ~string](s T) string {
 	return string(append(b, '"'))
 }
 
+// Word writes s as a line does: bare where it can be nothing but a word, else
+// quoted. It is printable ASCII whatever s is.
+func Word(s string) string { return word(s) }
+
+// Quote writes s as a line does a text: between quotation marks, escaped, and
+// cut where it is long.
+func Quote(s string) string { return quote(s) }
+
 func words(list []string) string {
 	out := make([]string, len(list))
 	for i, s := range list {
@@ -149,7 +157,7 @@ func (d DispatchAsk) say(e *Entry) string {
 	if len(with) > 0 {
 		s += " (" + strings.Join(with, "; ") + ")"
 	}
-	return s + optional(" as %s", wordUnlessEmpty(string(e.Dispatch))) + ": " + e.verdict(d.Reasons)
+	return s + optional(" as %s", wordUnlessEmpty(string(e.Dispatch))) + e.ofTask() + ": " + e.verdict(d.Reasons)
 }
 
 func (d DispatchStart) say(e *Entry) string {
@@ -192,7 +200,7 @@ func (d CancelAsk) say(e *Entry) string {
 }
 
 func (d AnswerAsk) say(e *Entry) string {
-	s := fmt.Sprintf("%s answered the question of attempt %d of dispatch %s", e.who(), d.Attempt, word(e.Dispatch))
+	s := fmt.Sprintf("%s answered the question of attempt %d of dispatch %s", e.who(), d.Attempt, word(e.Dispatch)) + e.ofTask()
 	if d.Option > 0 {
 		s += fmt.Sprintf(" with option %d", d.Option)
 	}
@@ -232,7 +240,12 @@ func (e *Entry) dispatch() string {
 	if e.Attempt > 1 {
 		s += fmt.Sprintf(" (attempt %d)", e.Attempt)
 	}
-	return s
+	return s + e.ofTask()
+}
+
+// ofTask names the task and the run that a dispatch belongs to; empty: none.
+func (e *Entry) ofTask() string {
+	return optional(" of task %s", wordUnlessEmpty(e.Task)) + optional(" of run %s", wordUnlessEmpty(e.Run))
 }
 
 func wordUnlessEmpty(s string) string {

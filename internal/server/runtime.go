@@ -350,11 +350,16 @@ type lines struct {
 func newLines(w http.ResponseWriter) *lines { return &lines{w: w, out: json.NewEncoder(w)} }
 
 func (l *lines) send(v any) error {
-	l.begin()
-	if err := l.out.Encode(v); err != nil {
+	if err := l.put(v); err != nil {
 		return err
 	}
 	return http.NewResponseController(l.w).Flush()
+}
+
+// put is send for a line that others follow at once.
+func (l *lines) put(v any) error {
+	l.begin()
+	return l.out.Encode(v)
 }
 
 func (l *lines) begin() {
