@@ -40,6 +40,8 @@ type Config struct {
 	Logger *slog.Logger // nil discards
 	// Exchange bounds one exchange with an anchor. 0: 30 s.
 	Exchange time.Duration
+	// Retry is how long to wait after the first failure of several. 0: 1 s.
+	Retry time.Duration
 	// Compare bounds the comparison at the start. 0: 15 s for what is at the
 	// anchor, and 10 minutes for a tree that has to be built again.
 	Compare, Tree time.Duration
@@ -52,7 +54,7 @@ func (c *Config) validate() error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	for of, d := range map[*time.Duration]time.Duration{&c.Exchange: 30 * time.Second, &c.Compare: 15 * time.Second, &c.Tree: 10 * time.Minute} {
+	for of, d := range map[*time.Duration]time.Duration{&c.Exchange: 30 * time.Second, &c.Retry: time.Second, &c.Compare: 15 * time.Second, &c.Tree: 10 * time.Minute} {
 		if *of == 0 {
 			*of = d
 		}
@@ -79,6 +81,24 @@ type Keeper struct {
 	end   context.CancelFunc // ends also that
 	work  sync.WaitGroup
 	once  sync.Once
+
+	mu   sync.Mutex
+	news chan struct{} // closed after the next round of any anchor; guarded by mu
+}
+
+// Changed returns a channel that is closed after the next round of any anchor.
+// Take it, then look at Status, then wait: nothing is missed.
+func (k *Keeper) Changed() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.news
+}
+
+func (k *Keeper) tell() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(k.news)
+	k.news = make(chan struct{})
 }
 
 // Open compares the log with every anchor and refuses one that is behind, or
@@ -88,7 +108,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	k := &Keeper{cfg: cfg, stop: make(chan struct{})}
+	k := &Keeper{cfg: cfg, stop: make(chan struct{}), news: make(chan struct{})}
 	for _, p := range cfg.Plans {
 		r, ok, err := last(ctx, cfg.Store, p.ID().Name)
 		if err != nil {
@@ -203,9 +223,9 @@ func (k *Keeper) Status(ctx context.Context) ([]Status, error) {
 	return out, nil
 }
 
-// backoff is how long to wait after so many failures in a row: from a second,
-// doubling, up to ten minutes, with a tenth of jitter.
-func backoff(failures int) time.Duration {
-	d := min(time.Second<<min(failures-1, 20), 10*time.Minute)
+// backoff is how long to wait after so many failures in a row: what it is after
+// the first, doubling, up to ten minutes, with a tenth of jitter.
+func backoff(first time.Duration, failures int) time.Duration {
+	d := min(first<<min(failures-1, 20), 10*time.Minute)
 	return d + rand.N(d/10+1) //nolint:gosec // G404: not a secret
 }

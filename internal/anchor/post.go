@@ -51,6 +51,7 @@ func (p *post) run(ctx context.Context) {
 
 // round gives the anchor what is new, and returns when the next is due.
 func (p *post) round(ctx context.Context) time.Duration {
+	defer p.k.tell()
 	if err := p.anchor(ctx); err != nil {
 		return p.failed(ctx, err)
 	}
@@ -78,7 +79,7 @@ func (p *post) failed(ctx context.Context, err error) time.Duration {
 	if n&(n-1) == 0 && ctx.Err() == nil { // the 1st, 2nd, 4th, 8th …
 		p.k.cfg.Logger.WarnContext(ctx, "an anchor does not take checkpoints", slog.String("anchor", p.ID().Name), slog.Int("tries", n), slog.Any("err", err))
 	}
-	return backoff(n)
+	return backoff(p.k.cfg.Retry, n)
 }
 
 // exchange is what the anchor is asked. One that does not end in time is left

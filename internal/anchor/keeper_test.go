@@ -1,0 +1,519 @@
+package anchor
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+	"github.com/bailiwick-dev/bailiwick/internal/tlog"
+)
+
+func TestMain(m *testing.M) {
+	tlog.Route(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// state is a state directory, open or not.
+type state struct {
+	dir    string
+	key    seal.Signer
+	store  *store.Store
+	ledger *audit.Ledger
+	tree   *tlog.Log
+	keeper *Keeper
+	log    lockedBuffer
+}
+
+// lockedBuffer is what the Keeper logs.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func newState(t testing.TB) *state {
+	t.Helper()
+	dir := t.TempDir()
+	_, err := seal.CreateServiceKey(dir)
+	must(t, err)
+	return openState(t, dir)
+}
+
+func openState(t testing.TB, dir string) *state {
+	t.Helper()
+	s := &state{dir: dir}
+	var err error
+	s.key, err = seal.OpenServiceKey(dir)
+	must(t, err)
+	cfg := store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), tlog.Migration(), Migration()}}
+	s.store, err = store.Open(t.Context(), cfg)
+	if errors.Is(err, store.ErrNotExist) {
+		s.store, err = store.Create(t.Context(), cfg)
+	}
+	must(t, err)
+	t.Cleanup(s.close)
+	s.ledger, err = audit.Open(t.Context(), audit.Config{Store: s.store, Now: time.Now})
+	must(t, err)
+	s.tree, err = tlog.Open(t.Context(), tlog.Config{Dir: filepath.Join(dir, "log"), Ledger: s.ledger, Signer: s.key, Origin: s.origin(), Now: time.Now, Interval: 10 * time.Millisecond})
+	must(t, err)
+	return s
+}
+
+func (s *state) origin() string { return seal.LogOrigin(s.key.KeyID()) }
+
+func (s *state) close() {
+	if s.keeper != nil {
+		_ = s.keeper.Close()
+	}
+	if s.tree != nil {
+		_ = s.tree.Close()
+	}
+	if s.store != nil {
+		_ = s.store.Close()
+	}
+	s.keeper, s.tree, s.store = nil, nil, nil
+}
+
+// snapshot copies a state that is closed.
+func (s *state) snapshot(t testing.TB) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	if out, err := exec.Command("cp", "-a", s.dir, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return to
+}
+
+// grow writes entries and returns how many there are, all covered.
+func (s *state) grow(t testing.TB, count int, what string) uint64 {
+	t.Helper()
+	for i := range count {
+		_, err := s.ledger.Record(t.Context(), record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: fmt.Sprintf("%s %d", what, i)}}, nil)
+		must(t, err)
+	}
+	n, err := s.ledger.Len(t.Context())
+	must(t, err)
+	must(t, s.tree.Wait(t.Context(), n))
+	return n
+}
+
+// open opens a Keeper whose anchors get something ten times a second at least.
+func (s *state) open(t testing.TB, anchors ...Anchor) error {
+	t.Helper()
+	cfg := Config{
+		Store: s.store, Len: s.ledger.Len, Log: s.tree, Origin: s.origin(), Keys: []ed25519.PublicKey{s.key.Public()}, Now: time.Now,
+		Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Exchange: time.Second, Retry: 5 * time.Millisecond, Compare: time.Second, Tree: 10 * time.Second,
+	}
+	for _, a := range anchors {
+		cfg.Plans = append(cfg.Plans, Plan{a, 20 * time.Millisecond})
+	}
+	k, err := Open(t.Context(), cfg)
+	if err == nil {
+		s.keeper = k
+	}
+	return err
+}
+
+// until waits until an anchor's status is as it should be.
+func (s *state) until(t testing.TB, name, what string, is func(Status) bool) Status {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		changed := s.keeper.Changed()
+		list, err := s.keeper.Status(ctx)
+		must(t, err)
+		for _, st := range list {
+			if st.Name == name && is(st) {
+				return st
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("anchor %s never is %s: %+v\n%s", name, what, list, s.log.String())
+		}
+	}
+}
+
+func (s *state) anchored(t testing.TB, name string, size uint64) {
+	t.Helper()
+	s.until(t, name, fmt.Sprintf("at %d", size), func(st Status) bool { return st.Size >= size && st.Err == nil })
+}
+
+// proves R-A6
+func TestEveryAnchorGetsWhatIsNewAndItsReceiptIsKept(t *testing.T) {
+	s, path, repo, tsa := newState(t), filepath.Join(t.TempDir(), "f"), repository(t), newTSA(t, tsaWish{})
+	gw := newGateway(t)
+	open := func() error {
+		return s.open(t, openFile(t, path), openGit(t, repo), tsa.open(t), gw.open(t))
+	}
+	must(t, open())
+	for range 3 {
+		n := s.grow(t, 5, "a")
+		for _, name := range []string{"disk", "history", "time", "worm"} {
+			s.anchored(t, name, n)
+		}
+	}
+	all, err := Newest(t.Context(), s.store)
+	if err != nil || len(all) != 4 {
+		t.Fatalf("%d receipts, %v", len(all), err)
+	}
+	for _, r := range all {
+		cp, _, err := note.Open(r.Signed, s.origin(), s.key.Public())
+		if err != nil || cp.Size != 15 {
+			t.Errorf("%s: %+v, %v", r.Name, cp, err)
+		}
+	}
+	// The smallest that covers an entry, of each.
+	covering, err := Covering(t.Context(), s.store, 6)
+	must(t, err)
+	for _, r := range covering {
+		if size := r.Checkpoint().Size; size < 6 || size > 10 {
+			t.Errorf("%s: %d", r.Name, size)
+		}
+	}
+	if none, err := Covering(t.Context(), s.store, 16); err != nil || len(none) != 0 || len(covering) != 4 {
+		t.Errorf("%d and %d, %v", len(covering), len(none), err)
+	}
+	// What is there is known after a restart, and nothing new is given.
+	s.close()
+	s = openState(t, s.dir)
+	must(t, open())
+	list, err := s.keeper.Status(t.Context())
+	must(t, err)
+	for _, st := range list {
+		if st.Size != 15 || st.Behind != 0 || st.Err != nil || st.At.IsZero() {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
+// proves R-A6: what is new is given also when the service ends at once.
+func TestTheEndOfTheServiceIsAnchored(t *testing.T) {
+	s, path := newState(t), filepath.Join(t.TempDir(), "f")
+	k := s.config(t, Plan{openFile(t, path), time.Hour})
+	n := s.grow(t, 3, "a")
+	must(t, k.Close())
+	if cp, err := note.Peek(newestOf(t, openFile(t, path))); err != nil || cp.Size != n {
+		t.Errorf("%+v, %v", cp, err)
+	}
+}
+
+func (s *state) config(t testing.TB, plans ...Plan) *Keeper {
+	t.Helper()
+	k, err := Open(t.Context(), Config{Store: s.store, Len: s.ledger.Len, Log: s.tree, Origin: s.origin(), Keys: []ed25519.PublicKey{s.key.Public()}, Now: time.Now, Plans: plans})
+	must(t, err)
+	return k
+}
+
+// A state that was restored, and one that went another way since, are refused
+// by every kind of anchor that keeps checkpoints, whatever keys they have.
+//
+// proves R-A6
+func TestARestoredOrForkedLogIsRefused(t *testing.T) {
+	path, repo, gw := filepath.Join(t.TempDir(), "f"), repository(t), newGateway(t)
+	kinds := map[string]func() Anchor{
+		"disk": func() Anchor { return openFile(t, path) }, "history": func() Anchor { return openGit(t, repo) }, "worm": func() Anchor { return gw.open(t) },
+	}
+	var all []Anchor
+	for _, open := range kinds {
+		all = append(all, open())
+	}
+	s := newState(t)
+	must(t, s.open(t, all...))
+	before := s.grow(t, 5, "shared")
+	for name := range kinds {
+		s.anchored(t, name, before)
+	}
+	s.close()
+	old, fork := s.snapshot(t), s.snapshot(t)
+
+	s = openState(t, s.dir)
+	must(t, s.open(t, all...))
+	n := s.grow(t, 4, "true")
+	for name := range kinds {
+		s.anchored(t, name, n)
+	}
+	s.close()
+
+	for name, open := range kinds {
+		restored := openState(t, old)
+		err := restored.open(t, open())
+		if wrong := new(MismatchError); !errors.As(err, &wrong) || wrong.Held != n || wrong.Local != before || !strings.Contains(err.Error(), fmt.Sprintf("of %d entries, the log here has %d", n, before)) {
+			t.Errorf("%s: a restored state: %v", name, err)
+		}
+		restored.close()
+	}
+	forked := openState(t, fork)
+	long := forked.grow(t, 9, "forged") // longer, and signed with the real key
+	for name, open := range kinds {
+		err := forked.open(t, open())
+		if wrong := new(MismatchError); !errors.As(err, &wrong) || wrong.Held != n || wrong.Local != long || !strings.Contains(err.Error(), "two histories") {
+			t.Errorf("%s: a forked log: %v", name, err)
+		}
+	}
+	// One that began before the fork was anchored, and runs while it is: what it
+	// has is not added to what is there.
+	for name, open := range kinds {
+		k := forked.config(t, Plan{silent{open(), make(chan struct{})}, 10 * time.Millisecond})
+		forked.keeper = k
+		forked.until(t, name, "refused", func(st Status) bool {
+			_, ok := errors.AsType[*MismatchError](st.Err)
+			return ok
+		})
+		must(t, k.Close())
+		if cp, err := note.Peek(newestOf(t, open())); err != nil || cp.Size != n {
+			t.Errorf("%s: now holds %d, %v", name, cp.Size, err)
+		}
+	}
+	// The control: what is true still starts.
+	s = openState(t, s.dir)
+	must(t, s.open(t, all...))
+}
+
+// silent cannot be reached when the service starts.
+type silent struct {
+	Anchor
+	once chan struct{}
+}
+
+func (s silent) Newest(ctx context.Context) ([]byte, error) {
+	select {
+	case <-s.once:
+		return s.Anchor.Newest(ctx)
+	default:
+		close(s.once)
+		return nil, errors.New("not now")
+	}
+}
+
+// Another log, a key that is not known, and a state without its newest key.
+func TestWhatIsSignedByOthersIsRefusedAtTheStart(t *testing.T) {
+	s := newState(t)
+	n := s.grow(t, 5, "a")
+	root, err := s.tree.Root(t.Context(), n)
+	must(t, err)
+	other, k := newState(t), newKey(t)
+	mine := note.Checkpoint{Origin: s.origin(), Size: n, Root: root}
+	theirs := mine
+	theirs.Origin = other.origin()
+	for name, c := range map[string]struct {
+		cp  note.Checkpoint
+		key note.Signer
+		why string
+	}{
+		"another log":   {theirs, s.key, "of another log"},
+		"a foreign key": {mine, k, "no key that this state knows"},
+		"longer":        {note.Checkpoint{Origin: s.origin(), Size: n + 1, Root: root}, s.key, "restored from an older copy"},
+		"another root":  {note.Checkpoint{Origin: s.origin(), Size: n, Root: note.EmptyRoot()}, s.key, "two histories"},
+		"true":          {mine, s.key, ""},
+	} {
+		signed, err := note.Sign(t.Context(), c.cp, c.key)
+		must(t, err)
+		path := filepath.Join(t.TempDir(), "f")
+		put(t, openFile(t, path), signed)
+		err = s.open(t, openFile(t, path))
+		if _, ok := errors.AsType[*MismatchError](err); ok != (c.why != "") || c.why != "" && !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// fake is an anchor that does what a test says.
+type fake struct {
+	id     ID
+	put    func(ctx context.Context, signed []byte) (receipt.Receipt, error)
+	newest func(ctx context.Context) ([]byte, error)
+}
+
+func (f *fake) ID() ID { return f.id }
+
+func (f *fake) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
+	return f.put(ctx, signed)
+}
+
+func (f *fake) Newest(ctx context.Context) ([]byte, error) {
+	if f.newest == nil {
+		return nil, nil
+	}
+	return f.newest(ctx)
+}
+
+// However an anchor misbehaves, the log grows, the other anchors get what is
+// new, the start and the end of the service do not wait long, and it is told.
+//
+// proves R-A6
+func TestAnAnchorThatMisbehavesStopsNothingAndRaisesNoClaim(t *testing.T) {
+	never := make(chan struct{}) // nothing ends what ignores its context
+	t.Cleanup(func() { close(never) })
+	id := ID{"bad", receipt.File, "/somewhere"}
+	lie := func(edit func(*receipt.Receipt)) func(context.Context, []byte) (receipt.Receipt, error) {
+		return func(_ context.Context, signed []byte) (receipt.Receipt, error) {
+			r := newReceipt(id, time.Now(), signed)
+			edit(&r)
+			return r, nil
+		}
+	}
+	older := signedAt(t, newKey(t), 1, "x")
+	for name, a := range map[string]*fake{
+		"fails": {put: func(context.Context, []byte) (receipt.Receipt, error) {
+			return receipt.Receipt{}, errors.New("disk full")
+		}},
+		"is slow": {put: func(ctx context.Context, _ []byte) (receipt.Receipt, error) {
+			<-ctx.Done()
+			return receipt.Receipt{}, ctx.Err()
+		}},
+		"hangs":              {put: func(context.Context, []byte) (receipt.Receipt, error) { <-never; return receipt.Receipt{}, nil }},
+		"hangs at the start": {newest: func(context.Context) ([]byte, error) { <-never; return nil, nil }},
+		"cannot be reached":  {newest: func(context.Context) ([]byte, error) { return nil, errors.New("no route") }},
+		"says words":         {newest: func(context.Context) ([]byte, error) { return []byte("all well"), nil }},
+		"has another's receipt": {put: lie(func(r *receipt.Receipt) {
+			r.Signed = older
+		})},
+		"has another name":    {put: lie(func(r *receipt.Receipt) { r.Name = "disk" })},
+		"has another place":   {put: lie(func(r *receipt.Receipt) { r.Place = "/elsewhere" })},
+		"has another kind":    {put: lie(func(r *receipt.Receipt) { r.Kind, r.TSA = receipt.TSA, &receipt.Token{Token: []byte{1}} })},
+		"has an empty word":   {put: func(context.Context, []byte) (receipt.Receipt, error) { return receipt.Receipt{}, nil }},
+		"forgets what it had": {put: lie(func(*receipt.Receipt) {})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a.id = id
+			s, path := newState(t), filepath.Join(t.TempDir(), "f")
+			must(t, s.open(t, a, openFile(t, path)))
+			n := s.grow(t, 3, "a")
+			s.anchored(t, "disk", n)
+			n = s.grow(t, 3, "b")
+			s.anchored(t, "disk", n)
+			st := s.until(t, "bad", "told", func(st Status) bool { return st.Err != nil })
+			if st.Behind == 0 || st.Since.IsZero() {
+				t.Errorf("%+v", st)
+			}
+			if name == "forgets what it had" { // it had lied once, and that is all
+				if !strings.Contains(st.Err.Error(), "has lost it") {
+					t.Errorf("%v", st.Err)
+				}
+			} else if st.Size != 0 {
+				t.Errorf("%+v", st)
+			}
+			list, err := Newest(t.Context(), s.store)
+			must(t, err)
+			for _, r := range list {
+				if r.Name == "bad" && name != "forgets what it had" {
+					t.Errorf("receipt %+v", r)
+				}
+			}
+			must(t, s.keeper.Close()) // in its time, whatever hangs
+		})
+	}
+}
+
+// What was put and not acknowledged is found when it is tried again.
+//
+// proves R-A6
+func TestAnAnswerThatIsLostIsNoLoss(t *testing.T) {
+	path, repo, gw := filepath.Join(t.TempDir(), "f"), repository(t), newGateway(t)
+	for _, kept := range []bool{false, true} {
+		for _, real := range []Anchor{openFile(t, path+fmt.Sprint(kept)), openGit(t, repo), gw.open(t, func(c *S3Config) { c.Prefix = fmt.Sprintf("%v/", kept) })} {
+			lost := 2
+			a := &fake{id: real.ID(), newest: real.Newest, put: func(ctx context.Context, signed []byte) (receipt.Receipt, error) {
+				if lost--; lost >= 0 {
+					if kept {
+						if _, err := real.Put(ctx, signed); err != nil {
+							return receipt.Receipt{}, err
+						}
+					}
+					return receipt.Receipt{}, errors.New("connection reset")
+				}
+				return real.Put(ctx, signed)
+			}}
+			s := newState(t)
+			n := s.grow(t, 2, "a")
+			must(t, s.open(t, a))
+			s.anchored(t, real.ID().Name, n)
+			if got := s.log.String(); !strings.Contains(got, "connection reset") || !strings.Contains(got, "well again") {
+				t.Errorf("%s: said %q", real.ID(), got)
+			}
+			s.close()
+			if git, ok := real.(*Git); ok { // the next log has the place to itself
+				must(t, os.RemoveAll(filepath.Join(git.cfg.Repository, "refs/heads/bailiwick")))
+			}
+		}
+	}
+}
+
+func TestAFileThatIsGoneIsNotBegunAgain(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	s := newState(t)
+	must(t, s.open(t, openFile(t, path)))
+	s.anchored(t, "disk", s.grow(t, 2, "a"))
+	must(t, os.Remove(path)) // or its disk is not mounted
+	s.grow(t, 2, "b")
+	st := s.until(t, "disk", "told", func(st Status) bool { return st.Err != nil })
+	if !strings.Contains(st.Err.Error(), "has lost it") {
+		t.Error(st.Err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the file was begun again")
+	}
+	s.close()
+	s = openState(t, s.dir)
+	must(t, s.open(t, openFile(t, path))) // a warning
+	s.until(t, "disk", "told", func(st Status) bool { return st.Err != nil })
+}
+
+func TestWaitsGrowAndEnd(t *testing.T) {
+	last := time.Duration(0)
+	for n := 1; n < 100; n++ {
+		d := backoff(time.Second, n)
+		if d < time.Second || d > 11*time.Minute || n < 9 && d <= last {
+			t.Errorf("%d: %s after %s", n, d, last)
+		}
+		last = d
+	}
+}
+
+func TestAConfigurationThatMakesNoSenseIsRefused(t *testing.T) {
+	s := newState(t)
+	f := openFile(t, "/x")
+	if err := s.open(t, f, f); err == nil {
+		t.Error("two of one name")
+	}
+	bad, err := NewFile(FileConfig{Name: "No Name", Path: "/x", Now: time.Now})
+	must(t, err)
+	if err := s.open(t, bad); err == nil {
+		t.Error("a name that is none")
+	}
+	if _, err := Open(t.Context(), Config{}); err == nil {
+		t.Error("nothing")
+	}
+}
