@@ -26,12 +26,6 @@ const (
 // tiles is the tree on the disk. It only reads.
 type tiles struct{ dir string }
 
-// partial is how wide the tile is where the tree of the size ends; 0 where it
-// is whole.
-func partial(level int, index, size uint64) uint8 {
-	return layout.PartialTileSize(uint64(level), index, size) //nolint:gosec // G115: at most 8
-}
-
 // tile returns the first n hashes of a tile, one after the other.
 func (t tiles) tile(level int, index uint64, n int) ([]byte, error) {
 	b, err := t.file(func(p uint8) string { return layout.TilePath(uint64(level), index, p) }, n) //nolint:gosec // G115: at most 8
