@@ -1,6 +1,9 @@
 package record
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Detail is what only entries of one kind say. Every field is a text, a list
 // of texts, a whole number or a boolean; fields stand in the order of their
@@ -227,4 +230,13 @@ func (d AnswerAsk) bound(b *bounds) Detail {
 func (d AnswerAsk) refused(reasons []string) Detail {
 	d.Reasons = slices.Clone(reasons)
 	return d
+}
+
+// NewDetail returns an empty detail of the type that belongs to kind k.
+func NewDetail(k Kind) (Detail, error) {
+	s, ok := k.shape()
+	if !ok {
+		return nil, fmt.Errorf("entry kind %q: not one of the log's", k)
+	}
+	return s.detail, nil
 }

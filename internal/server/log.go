@@ -53,7 +53,7 @@ type queryReader struct {
 
 func (q *queryReader) set(name string, err error) {
 	if err != nil && (q.err == nil || name < q.name) {
-		q.name, q.err = name, malformed(api.CodeInvalid, "%s: %w", name, err)
+		q.name, q.err = name, malformed(api.CodeInvalid, "%.40s: %w", name, err)
 	}
 }
 
