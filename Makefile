@@ -14,7 +14,7 @@ GOFUMPT := $(TOOLS)/gofumpt-0.12.0
 COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COSIGN := $(TOOLS)/cosign-3.1.3
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp
+PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-verify
 
 .PHONY: help build check agents test demo prove bench soak kills mixed fuzz setup clean
 
@@ -52,8 +52,8 @@ check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, u
 	@unformatted=$$($(GOFUMPT) -l .); test -z "$$unformatted" || { echo "gofumpt would change: $$unformatted" >&2; exit 1; }
 	go mod tidy -diff
 	go vet ./...
-	GOOS=darwin go vet ./cmd/bailiwick ./cmd/bailiwick-deploy
-	GOOS=windows go vet ./cmd/bailiwick ./cmd/bailiwick-deploy
+	GOOS=darwin go vet ./cmd/bailiwick ./cmd/bailiwick-deploy ./cmd/bailiwick-verify
+	GOOS=windows go vet ./cmd/bailiwick ./cmd/bailiwick-deploy ./cmd/bailiwick-verify
 	GOARCH=arm64 go vet ./internal/jail
 	$(GOLANGCI) run ./...
 	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -vE '/e2e|/internal/(arch|deploycli)$$')

@@ -13,12 +13,12 @@ func floors() [][]string {
 		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/statement", "internal/telemetry"},
 		{"deploy", "internal/agent", "internal/checkout", "internal/evidence", "internal/operator", "internal/cli", "internal/tlog"},
-		{"internal/anchor", "internal/deploycli", "internal/executor", "internal/retain", "internal/worker"},
+		{"internal/anchor", "internal/deploycli", "internal/executor", "internal/export", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/orchestrator"},
 		{"internal/server"},
 		{"internal/daemoncli"},
-		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e"},
+		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-verify", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e"},
 	}
 }
 
@@ -40,6 +40,8 @@ func never() map[string][]string {
 		"cmd/bailiwick":        slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry()), // R-O1: only the service opens the database
 		"cmd/bailiwick-mcp":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry()),
 		"cmd/bailiwickd":       {module + "deploy", module + "internal/deploycli", "plugin"},
+		// R-A7: offline.
+		"cmd/bailiwick-verify": {"database/sql", "modernc.org/...", "os/exec", "plugin"},
 	}
 }
 
@@ -49,9 +51,21 @@ func closure() map[string][]string {
 	return map[string][]string{
 		"internal/cli":  {"api", "client", "internal/canon", "internal/egress", "internal/note", "internal/plan", "internal/record", "internal/strictyaml"},
 		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/egress", "internal/note", "internal/plan", "internal/record", "internal/strictyaml"},
+		// R-A7: an auditor trusts nothing else of ours, so this is all that there is to read.
+		"internal/evidence":    verifier(),
+		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
 		// R-B4: what an AI's client starts.
 		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress"},
 		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/mcpserve"},
+	}
+}
+
+// verifier is what evidence is verified by: formats, hashes, signatures and the
+// rules, and nothing that writes, listens, dials or decides what may run.
+func verifier() []string {
+	return []string{
+		"api", "internal/canon", "internal/catalog", "internal/evidence/receipt", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal",
+		"internal/statement", "internal/strictyaml",
 	}
 }
 
@@ -67,6 +81,7 @@ func direct() map[string][]string {
 		"internal/mcpserve": {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/note":     {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
 		"internal/record":   {"os", "os/*", "net", "net/*"},
+		"internal/evidence": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		// R-A7: what checks receipts asks nobody.
 		"internal/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/catalog":          {"os", "os/*", "syscall", "unsafe"},
@@ -84,7 +99,7 @@ func only() map[string][]string {
 		"internal/oauth":        {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/tlog":         {"internal/daemoncli", "cmd/bailiwickd"},
 		"internal/anchor":       {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/store":        {"internal/anchor", "internal/audit", "internal/operator", "internal/retain", "internal/tlog", "internal/dispatch", "internal/orchestrator", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/store":        {"internal/anchor", "internal/audit", "internal/export", "internal/operator", "internal/retain", "internal/tlog", "internal/dispatch", "internal/orchestrator", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/jail":         {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -86,4 +87,43 @@ func (c *chain) last(known map[string]uint64, key string, seq uint64, query stri
 	}
 	known[key] = seq + 1
 	return n, nil
+}
+
+// CheckChains holds every entry of the log against what it says comes before
+// it: an entry of a run that was written past the chain of that run, so that its
+// evidence would lack it, is found here. It returns how many entries it looked
+// at.
+func (l *Ledger) CheckChains(ctx context.Context) (uint64, error) {
+	runs, dispatches, rule := map[string]uint64{}, map[string]uint64{}, uint64(0)
+	for from := uint64(0); ; {
+		list, err := l.Leaves(ctx, from, LeafBatch)
+		if err != nil || len(list) == 0 {
+			return from, err
+		}
+		for i := range list {
+			e, err := record.DecodeEntry(list[i].Leaf)
+			if err != nil {
+				return list[i].Seq, fmt.Errorf("audit log: entry #%d: %w", list[i].Seq, err)
+			}
+			seq, want := list[i].Seq, record.Prev{}
+			if e.Dispatch != "" {
+				want.Dispatch = dispatches[string(e.Dispatch)]
+				dispatches[string(e.Dispatch)] = seq + 1
+			}
+			if e.Run != "" {
+				want.Run = runs[e.Run]
+				runs[e.Run] = seq + 1
+			}
+			if e.Kind.Rules() || e.Kind.Admits() {
+				want.Rule = rule
+			}
+			if e.Kind.Rules() {
+				rule = seq + 1
+			}
+			if e.Prev != want {
+				return seq, fmt.Errorf("audit log: entry #%d says that it follows %+v, and it follows %+v", seq, e.Prev, want)
+			}
+		}
+		from = list[len(list)-1].Seq + 1
+	}
 }

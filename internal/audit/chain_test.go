@@ -5,6 +5,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 // proves R-A7 (who has the last entry of a run can tell whether one is kept back)
@@ -33,5 +34,32 @@ func TestEveryEntryNamesTheOneBeforeItOfItsRunItsDispatchAndTheRules(t *testing.
 		if c.Entry.Prev != want[i] {
 			t.Errorf("entry #%d: %+v, want %+v", i, c.Entry.Prev, want[i])
 		}
+	}
+}
+
+func TestAnEntryThatWasWrittenPastItsChainIsFound(t *testing.T) {
+	l, s, _ := ledger(t)
+	for range 3 {
+		if _, err := l.Record(t.Context(), record.Entry{Kind: record.KindTaskDone, Run: "a", Detail: record.TaskStep{}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := l.CheckChains(t.Context()); err != nil || n != 3 {
+		t.Fatal(n, err)
+	}
+	// As a service does that has gone bad: everything is right but the link.
+	leaf, err := (&record.Entry{Kind: record.KindTaskDone, At: now(), Decision: record.NoDecided, Run: "a", Detail: record.TaskStep{}}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := LeafHash(leaf)
+	if err := s.Update(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec(insertEntry, 3, now().UnixMicro(), string(record.KindTaskDone), nil, "a", string(leaf), hash[:], nil, nil, nil, nil)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.CheckChains(t.Context()); err == nil {
+		t.Error("it was not found")
 	}
 }

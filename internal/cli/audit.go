@@ -13,7 +13,7 @@ import (
 
 func (t *tree) auditCommand() *cobra.Command {
 	cmd := group("audit", "Read the log of every decision, and prove what is in it")
-	cmd.AddCommand(t.auditListCommand(), t.auditShowCommand(), t.auditWatchCommand(), t.auditProveCommand(), t.auditTilesCommand(), t.auditTrustCommand())
+	cmd.AddCommand(t.auditListCommand(), t.auditShowCommand(), t.auditWatchCommand(), t.auditProveCommand(), t.auditTilesCommand(), t.auditTrustCommand(), t.auditExportCommand(), t.auditVerifyCommand())
 	return cmd
 }
 

@@ -58,6 +58,8 @@ const (
 	KindOperatorRecorded Kind = "operator.recorded" // a decision that an operator signed is in force
 	KindStopEngaged      Kind = "stop.engaged"      // an emergency stop holds from here on
 
+	KindEvidenceRefused Kind = "evidence.refused" // the service's own evidence did not verify
+
 	KindAuditRead     Kind = "audit.read"             // allow
 	KindStopRequested Kind = "service.stop_requested" // allow
 	KindAccessAllowed Kind = "access.allowed"         // allow: any other verb
@@ -74,7 +76,7 @@ func Kinds() []Kind {
 		KindDispatchPinned, KindDispatchUnpinned, KindRetentionRemoved,
 		KindRunSubmitted, KindRunDenied, KindRunCancelled, KindRunPaused, KindRunResumed, KindRunSettled, KindQueuePaused, KindQueueResumed,
 		KindTaskStarted, KindTaskWaiting, KindTaskAnswered, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied,
-		KindOperatorRecorded, KindStopEngaged,
+		KindOperatorRecorded, KindStopEngaged, KindEvidenceRefused,
 		KindAuditRead, KindStopRequested, KindAccessAllowed, KindAccessDenied,
 	}
 }
@@ -142,6 +144,8 @@ func (k Kind) shape() (shape, bool) {
 		return shape{NoDecided, OperatorDecision{}, ""}, true
 	case KindStopEngaged:
 		return shape{NoDecided, StopEngaged{}, ""}, true
+	case KindEvidenceRefused:
+		return shape{NoDecided, EvidenceRefused{}, ""}, true
 	case KindAuditRead, KindStopRequested, KindAccessAllowed, KindDispatchPinned, KindDispatchUnpinned:
 		return shape{Allow, Access{}, KindAccessDenied}, true
 	case KindAccessDenied:

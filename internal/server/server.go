@@ -51,6 +51,7 @@ type Config struct {
 	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only ours count
 	Ledger   *audit.Ledger
 	Tree     Tree // over the ledger
+	Evidence Evidence
 	Retain   *retain.Keeper
 	Login    func(uid uint32) (string, error) // name of an account; an error when it has none
 	Status   func(context.Context) (api.ServiceStatus, error)
@@ -119,6 +120,8 @@ func (s *Server) calls() map[string]handler {
 		"GET /v1/operator/log/checkpoint":           s.operator(policy.ActionAuditRead, s.checkpoint),
 		"GET /v1/operator/log/tiles/{path...}":      s.operator(policy.ActionAuditRead, s.tile),
 		"GET /v1/operator/log/proof":                s.operator(policy.ActionAuditRead, s.proof),
+		"GET /v1/operator/evidence":                 s.operator(policy.ActionAuditRead, s.evidence),
+		"POST /v1/operator/log/check":               s.operator(policy.ActionAuditRead, s.checkLog),
 		"GET /v1/operator/trust":                    s.operator(policy.ActionAuditRead, s.trust),
 		"GET /v1/operator/gc":                       s.operator(policy.ActionServiceGC, s.collect(true)),
 		"POST /v1/operator/gc":                      s.operator(policy.ActionServiceGC, s.collect(false)),

@@ -19,6 +19,7 @@ type Tree interface {
 	Wait(ctx context.Context, size uint64) error
 	InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error)
 	Files() fs.FS
+	Check(ctx context.Context) (uint64, error)
 }
 
 // coverTime is how long a proof of an entry waits for a checkpoint that covers

@@ -1,0 +1,447 @@
+// Package export makes the evidence about a run or a dispatch from what the
+// service has: the log and its tree, the blobs, the catalog, and what operators
+// signed. It decides nothing about what it finds: what is missing or wrong in it
+// is for whoever verifies it to find, and the service does so itself, with the
+// same core, whenever something is over (Checker).
+//
+// It reads only. Who may have evidence is for its caller to know.
+//
+// Carries the service's half of R-A7.
+package export
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// Tree is the tree over the log.
+type Tree interface {
+	Latest() (signed []byte, c note.Checkpoint)
+	Wait(ctx context.Context, size uint64) error
+	InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error)
+	ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error)
+}
+
+// Catalog is where revisions are.
+type Catalog interface {
+	Signed(ctx context.Context, d api.Digest) (api.Revision, [][]byte, error)
+	Artifact(ctx context.Context, d api.Digest) ([]byte, error)
+}
+
+// Config is where an Exporter finds things.
+type Config struct {
+	Ledger  *audit.Ledger
+	Tree    Tree
+	Blobs   *blob.Store
+	Catalog func(ctx context.Context) (Catalog, func(), error) // opened for one export; the function closes it
+	Records func(ctx context.Context, n int) ([][]byte, error) // of operators, the first n
+	Plan    func(ctx context.Context, id api.RunID) (json.RawMessage, error)
+	// Rotations of the service's key, oldest first.
+	Rotations [][]byte
+	// Anchored are checkpoints that anchors have, with their receipts and without
+	// proofs. Nil: there are no anchors.
+	Anchored func(ctx context.Context) ([]evidence.Anchored, error)
+	// Attest is how long to wait for the statement of a dispatch that has just
+	// ended. 0: not at all.
+	Attest time.Duration
+}
+
+// Exporter makes evidence. It is safe for concurrent use.
+type Exporter struct{ cfg Config }
+
+// New returns one.
+func New(cfg Config) *Exporter { return &Exporter{cfg} }
+
+// Request is which evidence is wanted.
+type Request struct {
+	Run      api.RunID      // exactly one of the two
+	Dispatch api.DispatchID //
+	Blobs    bool           // with what was taken in and brought back
+	// From are signed checkpoints that the auditor has: the evidence is to prove
+	// that its log goes on each of them.
+	From [][]byte
+}
+
+// Bundle makes the evidence about what is over. It waits until a checkpoint
+// covers the last entry.
+func (x *Exporter) Bundle(ctx context.Context, req Request) (*evidence.Bundle, error) {
+	g := &gathering{
+		x: x, req: req, entries: map[uint64]audit.Committed{}, runs: map[api.RunID]bool{}, dispatches: map[api.DispatchID]bool{},
+		b: &evidence.Bundle{
+			Case: evidence.Case{
+				V: 1, Run: req.Run, Dispatch: req.Dispatch, Anchored: []evidence.Anchored{}, Rotations: append([][]byte{}, x.cfg.Rotations...),
+				Revisions: []evidence.Revision{}, Records: []api.Digest{}, Content: []evidence.Content{},
+			},
+			Documents: map[api.Digest][]byte{},
+		},
+		content: map[api.Digest]bool{},
+	}
+	for _, step := range []func(context.Context) error{g.gather, g.rules, g.documents, g.catalog, g.records, g.prove, g.anchored, g.blobs} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return g.b, nil
+}
+
+// gathering is one bundle in the making.
+type gathering struct {
+	x          *Exporter
+	req        Request
+	b          *evidence.Bundle
+	entries    map[uint64]audit.Committed
+	seqs       []uint64 // of entries, sorted once they are all there
+	runs       map[api.RunID]bool
+	dispatches map[api.DispatchID]bool
+	manifests  []record.Manifest
+	content    map[api.Digest]bool // that something names
+	size       uint64
+}
+
+// page is how many entries are read at once.
+const page = 1000
+
+func (g *gathering) each(ctx context.Context, q audit.Query, fn func(audit.Committed)) error {
+	q.Limit = page
+	for {
+		list, err := g.x.cfg.Ledger.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			fn(c)
+		}
+		if len(list) < page {
+			return nil
+		}
+		q.From = list[len(list)-1].Seq + 1
+	}
+}
+
+// gather collects the entries.
+func (g *gathering) gather(ctx context.Context) error {
+	if g.req.Run != "" {
+		if err := g.runEntries(ctx, g.req.Run); err != nil {
+			return err
+		}
+		for _, id := range slices.Sorted(maps.Keys(g.dispatches)) {
+			if err := g.dispatchEntries(ctx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return g.dispatchAndNeeds(ctx, g.req.Dispatch)
+}
+
+// runEntries collects those of a run up to its end, and of the runs that it goes
+// on from.
+func (g *gathering) runEntries(ctx context.Context, id api.RunID) error {
+	for id != "" && !g.runs[id] {
+		g.runs[id] = true
+		var before api.RunID
+		submitted, settled := false, false
+		if err := g.each(ctx, audit.Query{Run: id}, func(c audit.Committed) {
+			if settled {
+				return
+			}
+			g.entries[c.Seq] = c
+			if c.Entry.Dispatch != "" {
+				g.dispatches[c.Entry.Dispatch] = true
+			}
+			if ask, ok := c.Entry.Detail.(record.RunAsk); ok && c.Entry.Kind == record.KindRunSubmitted {
+				submitted, before = true, api.RunID(ask.RetryOf)
+			}
+			settled = c.Entry.Kind == record.KindRunSettled
+		}); err != nil {
+			return err
+		}
+		switch {
+		case !submitted:
+			return api.Errorf(api.CodeNotFound, "the log has no run %s", id)
+		case !settled:
+			return api.Errorf(api.CodeConflict, "run %s is not over: evidence is of what cannot change any more", id).WithHint("wait for it: bailiwick run wait %s", id)
+		}
+		id = before
+	}
+	return nil
+}
+
+// dispatchEntries collects those of a dispatch, and waits for its statement.
+func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) error {
+	g.dispatches[id] = true
+	deadline := time.NewTimer(g.x.cfg.Attest)
+	defer deadline.Stop()
+	for {
+		changed := g.x.cfg.Ledger.Committed()
+		over, attested := false, false
+		if err := g.each(ctx, audit.Query{Dispatch: id}, func(c audit.Committed) {
+			g.entries[c.Seq] = c
+			switch c.Entry.Kind { //nolint:exhaustive // what else there is changes neither
+			case record.KindDispatchFinished, record.KindDispatchFailed, record.KindDispatchCancelled:
+				over = true
+			case record.KindDispatchAttested:
+				attested = true
+			}
+		}); err != nil || !over || attested {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// dispatchAndNeeds collects those of one dispatch, and of all whose products it
+// took over, directly or not.
+func (g *gathering) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error {
+	todo := []api.DispatchID{id}
+	for len(todo) > 0 {
+		next := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if g.dispatches[next] {
+			continue
+		}
+		if err := g.dispatchEntries(ctx, next); err != nil {
+			return err
+		}
+		accepted, over := false, false
+		for _, c := range g.entries {
+			if c.Entry.Dispatch != next {
+				continue
+			}
+			accepted = accepted || c.Entry.Kind == record.KindDispatchAccepted
+			over = over || c.Entry.Kind == record.KindDispatchFinished || c.Entry.Kind == record.KindDispatchFailed || c.Entry.Kind == record.KindDispatchCancelled
+			if c.Entry.Kind == record.KindDispatchAccepted {
+				m, _, err := g.manifest(ctx, c.Entry.Refs[record.RefManifest])
+				if err != nil {
+					return err
+				}
+				for _, n := range m.Needs {
+					todo = append(todo, n.Dispatch)
+				}
+			}
+		}
+		switch {
+		case !accepted:
+			return api.Errorf(api.CodeNotFound, "the log has no dispatch %s", next)
+		case !over:
+			return api.Errorf(api.CodeConflict, "dispatch %s is not over: evidence is of what cannot change any more", next).WithHint("wait for it: bailiwick dispatch show %s --wait 1m", next)
+		}
+	}
+	return nil
+}
+
+// rules adds every entry that changed what is allowed, up to the last that
+// matters.
+func (g *gathering) rules(ctx context.Context) error {
+	last, found := uint64(0), false
+	for seq, c := range g.entries {
+		if c.Entry.Kind.Admits() && (!found || seq > last) {
+			last, found = seq, true
+		}
+	}
+	if found {
+		var kinds []record.Kind
+		for _, k := range record.Kinds() {
+			if k.Rules() {
+				kinds = append(kinds, k)
+			}
+		}
+		if err := g.each(ctx, audit.Query{Kinds: kinds, Before: last}, func(c audit.Committed) { g.entries[c.Seq] = c }); err != nil {
+			return err
+		}
+	}
+	g.seqs = slices.Sorted(maps.Keys(g.entries))
+	for _, seq := range g.seqs {
+		g.b.Entries = append(g.b.Entries, evidence.Entry{Seq: seq, Leaf: g.entries[seq].Leaf})
+	}
+	return nil
+}
+
+// stored returns a document that must be there, or says what has become of it.
+func (g *gathering) stored(ctx context.Context, d api.Digest, what string) ([]byte, error) {
+	b, err := g.x.cfg.Blobs.Get(ctx, d, seal.MaxEnvelope)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, api.Errorf(api.CodeNotFound, "%s %s is not stored any more, so there is no evidence of what it belongs to", what, d.Short()).
+			WithHint("a rule of retention may have let it go; see: bailiwick audit list --kind %s", record.KindRetentionRemoved)
+	}
+	return b, err
+}
+
+func (g *gathering) manifest(ctx context.Context, d api.Digest) (record.Manifest, []byte, error) {
+	var m record.Manifest
+	envelope, err := g.stored(ctx, d, "manifest")
+	if err != nil {
+		return m, nil, err
+	}
+	payload, err := seal.Payload(envelope, seal.Manifest)
+	if err == nil {
+		err = canon.DecodeExact(payload, &m)
+	}
+	return m, envelope, err
+}
+
+// documents adds what the entries name.
+func (g *gathering) documents(ctx context.Context) error {
+	for _, seq := range g.seqs {
+		e := g.entries[seq].Entry
+		if err := g.named(ctx, &e); err != nil {
+			return fmt.Errorf("entry #%d: %w", seq, err)
+		}
+	}
+	return nil
+}
+
+func (g *gathering) named(ctx context.Context, e *record.Entry) error {
+	switch e.Kind { //nolint:exhaustive // the others name nothing, or what is found otherwise
+	case record.KindDispatchAccepted, record.KindDispatchAnswered:
+		d := e.Refs[record.RefManifest]
+		m, envelope, err := g.manifest(ctx, d)
+		if err != nil {
+			return err
+		}
+		g.b.Documents[d], g.manifests = envelope, append(g.manifests, m)
+		g.content[m.Input] = true
+		if m.Resume != nil {
+			g.content[m.Resume.Answer] = true
+		}
+	case record.KindDispatchFinished, record.KindDispatchNeedsInput, record.KindDispatchFailed, record.KindDispatchCancelled:
+		if d := e.Refs[record.RefResult]; d != "" {
+			envelope, err := g.stored(ctx, d, "result")
+			if err != nil {
+				return err
+			}
+			g.b.Documents[d] = envelope
+			return g.products(envelope)
+		}
+	case record.KindDispatchAttested:
+		d := e.Refs[record.RefStatement]
+		envelope, err := g.stored(ctx, d, "statement")
+		if err != nil {
+			return err
+		}
+		g.b.Documents[d] = envelope
+	case record.KindRunSubmitted:
+		if !g.runs[api.RunID(e.Run)] {
+			return nil
+		}
+		if g.x.cfg.Plan == nil {
+			return api.Errorf(api.CodeNotConfigured, "this service runs no plans, so it cannot show that of run %s", e.Run)
+		}
+		doc, err := g.x.cfg.Plan(ctx, api.RunID(e.Run))
+		if err != nil {
+			return err
+		}
+		g.b.Documents[e.Refs[record.RefPlan]] = doc
+	}
+	return nil
+}
+
+// products notes what a result is about.
+func (g *gathering) products(envelope []byte) error {
+	payload, err := seal.Payload(envelope, seal.Result)
+	if err != nil {
+		return err
+	}
+	var r record.Result
+	if err := canon.DecodeExact(payload, &r); err != nil {
+		return err
+	}
+	for _, a := range []*api.Artifact{r.Summary.Patch, r.Summary.Question} {
+		if a != nil {
+			g.content[a.Digest] = true
+		}
+	}
+	for _, o := range r.Summary.Outputs {
+		g.content[o.Digest] = true
+	}
+	for _, l := range r.Summary.Log {
+		g.content[l.Digest] = true
+	}
+	return nil
+}
+
+// prove waits for a checkpoint and proves that the entries are in its log.
+func (g *gathering) prove(ctx context.Context) error {
+	if err := g.x.cfg.Tree.Wait(ctx, g.seqs[len(g.seqs)-1]+1); err != nil {
+		return err
+	}
+	signed, c := g.x.cfg.Tree.Latest()
+	g.b.Case.Checkpoint, g.size = signed, c.Size
+	var err error
+	g.b.Proof, err = evidence.Prove(g.seqs, c.Size, func(i uint64) ([]note.Hash, error) { return g.x.cfg.Tree.InclusionProof(ctx, i, c.Size) })
+	return err
+}
+
+// anchored adds other checkpoints, with the proof that they are of one log.
+func (g *gathering) anchored(ctx context.Context) error {
+	var list []evidence.Anchored
+	if g.x.cfg.Anchored != nil {
+		var err error
+		if list, err = g.x.cfg.Anchored(ctx); err != nil {
+			return err
+		}
+	}
+	for _, signed := range g.req.From {
+		list = append(list, evidence.Anchored{Checkpoint: signed})
+	}
+	for _, a := range list {
+		c, err := note.Peek(a.Checkpoint)
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err)
+		}
+		from, to := min(c.Size, g.size), max(c.Size, g.size)
+		if err := g.x.cfg.Tree.Wait(ctx, to); err != nil {
+			return err
+		}
+		proof, err := g.x.cfg.Tree.ConsistencyProof(ctx, from, to)
+		if err != nil {
+			return err
+		}
+		a.Proof = evidence.Hashes(proof)
+		g.b.Case.Anchored = append(g.b.Case.Anchored, a)
+	}
+	return nil
+}
+
+// blobs adds content, where it was asked for. What is not kept any more is left
+// out: nothing but its digest was ever promised.
+func (g *gathering) blobs(ctx context.Context) error {
+	if !g.req.Blobs {
+		return nil
+	}
+	for _, d := range slices.Sorted(maps.Keys(g.content)) {
+		size, err := g.x.cfg.Blobs.Stat(ctx, d)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		g.b.Content = append(g.b.Content, evidence.Content{Digest: d, Size: size, Open: func() (io.ReadCloser, error) {
+			return g.x.cfg.Blobs.Open(ctx, d)
+		}})
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package export
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// catalog adds the revisions that were pinned or in force, with their
+// signatures, and of their artifacts those that say what ran and who was
+// allowed what.
+func (g *gathering) catalog(ctx context.Context) error {
+	wanted := map[api.Digest]map[api.Ref]bool{}
+	want := func(d api.Digest, refs ...api.Ref) {
+		if wanted[d] == nil {
+			wanted[d] = map[api.Ref]bool{}
+		}
+		for _, r := range refs {
+			wanted[d][r] = true
+		}
+	}
+	var subagents []api.Ref
+	for i := range g.manifests {
+		m := &g.manifests[i]
+		want(m.RevisionDigest)
+		for _, p := range m.Artifacts {
+			want(m.RevisionDigest, p.Ref)
+		}
+		subagents = append(subagents, api.RefTo(api.KindSubagent, m.Subagent))
+	}
+	ruled := map[api.Digest]bool{} // whose grants decided, or may have
+	for _, d := range g.inForce() {
+		want(d, subagents...)
+		ruled[d] = true
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	cat, done, err := g.x.cfg.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for d, refs := range wanted {
+		if err := g.revision(ctx, cat, d, refs, ruled[d]); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(g.b.Case.Revisions, func(a, b evidence.Revision) int { return strings.Compare(string(a.Digest), string(b.Digest)) })
+	return nil
+}
+
+// replaced is how long the revision before one may still have decided.
+const replaced = 2 * time.Minute
+
+// inForce are the revisions by which something was admitted.
+func (g *gathering) inForce() (list []api.Digest) {
+	var now, before api.Digest
+	var since time.Time
+	for _, seq := range g.seqs {
+		e := g.entries[seq].Entry
+		switch {
+		case e.Kind == record.KindCatalogRevision:
+			now, before, since = e.Refs[record.RefRevision], now, e.At
+		case e.Kind.Admits():
+			if now != "" {
+				list = append(list, now)
+			}
+			if before != "" && e.At.Sub(since) < replaced {
+				list = append(list, before)
+			}
+		}
+	}
+	return list
+}
+
+func (g *gathering) revision(ctx context.Context, cat Catalog, d api.Digest, refs map[api.Ref]bool, ruled bool) error {
+	doc, envelopes, err := cat.Signed(ctx, d)
+	if err != nil {
+		return err
+	}
+	r := evidence.Revision{Digest: d, Envelopes: []api.Digest{}}
+	for _, envelope := range envelopes {
+		e := api.DigestOf(envelope)
+		g.b.Documents[e], r.Envelopes = envelope, append(r.Envelopes, e)
+	}
+	g.b.Case.Revisions = append(g.b.Case.Revisions, r)
+	for ref, entry := range doc.Artifacts {
+		kind, _, err := ref.Split()
+		if err != nil || !refs[ref] && (!ruled || kind != api.KindGrant && kind != api.KindTarget) {
+			continue
+		}
+		if g.b.Documents[entry.Digest], err = cat.Artifact(ctx, entry.Digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// records adds what operators signed, up to the last entry that says so.
+func (g *gathering) records(ctx context.Context) error {
+	n := 0
+	for _, seq := range g.seqs {
+		if g.entries[seq].Entry.Kind == record.KindOperatorRecorded {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	list, err := g.x.cfg.Records(ctx, n)
+	if err != nil {
+		return err
+	}
+	for _, envelope := range list {
+		d := api.DigestOf(envelope)
+		g.b.Documents[d], g.b.Case.Records = envelope, append(g.b.Case.Records, d)
+	}
+	return nil
+}
