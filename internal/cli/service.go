@@ -129,6 +129,9 @@ func (t *tree) printStatus(s api.ServiceStatus) {
 		t.row("trust root", "%s: %d of %d deploy keys must sign", s.TrustRoot, s.SignThreshold, len(s.DeployKeys))
 	}
 	t.row("log", "%s", logText(s))
+	for _, a := range s.Anchors {
+		t.row("anchor", "%s", anchorText(a))
+	}
 	var counts []string
 	for _, state := range slices.Sorted(maps.Keys(s.Dispatches)) {
 		counts = append(counts, fmt.Sprintf("%d %s", s.Dispatches[state], state))
@@ -167,6 +170,27 @@ func logText(s api.ServiceStatus) string {
 	}
 	if s.Log.Error != "" {
 		text += "\nTREE NOT KEPT: " + s.Log.Error
+	}
+	return text
+}
+
+// anchorText says how far an anchor is.
+func anchorText(a api.AnchorStatus) string {
+	text := fmt.Sprintf("%s (%s %s): ", a.Name, a.Kind, a.Place)
+	if a.At == nil {
+		text += "nothing yet"
+	} else {
+		text += fmt.Sprintf("%d entries at %s", a.Entries, a.At.Format(timeFormat))
+	}
+	if a.Behind > 0 {
+		text += fmt.Sprintf(", %d behind", a.Behind)
+	}
+	if a.Error != "" {
+		text += "\nDOES NOT TAKE ANY"
+		if a.FailingSince != nil {
+			text += " since " + a.FailingSince.Format(timeFormat)
+		}
+		text += ": " + a.Error
 	}
 	return text
 }

@@ -30,6 +30,7 @@ type settings struct {
 	Retention retentionSettings
 	OAuth     oauthSettings
 	Keys      keySettings
+	Anchors   anchorsSettings
 
 	Orchestrator orchestratorSettings
 }
@@ -58,6 +59,7 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"retention": r.retention,
 		"oauth":     r.oauth,
 		"keys":      r.keys,
+		"anchors":   r.anchors,
 
 		"orchestrator": r.orchestrator,
 	}

@@ -45,6 +45,7 @@ func (t *tree) doctor(ctx context.Context) error {
 	checks = append(checks, metricsCheck(t.settings())...)
 	checks = append(checks, runsCheck(t.settings())...)
 	checks = append(checks, t.issuerCheck(ctx)...)
+	checks = append(checks, t.anchorChecks(ctx)...)
 	checks = append(checks, t.modeCheck(ctx)...)
 	bad := false
 	for _, c := range checks {

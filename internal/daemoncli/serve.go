@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
@@ -63,6 +64,7 @@ type service struct {
 	store     *store.Store
 	ledger    *audit.Ledger
 	log       atomic.Pointer[tlog.Log] // nil until it is open
+	anchors   *anchor.Keeper
 	blobs     *blob.Store
 	keys      keys
 	registry  *operator.Registry
@@ -70,6 +72,7 @@ type service struct {
 	dispatch  *dispatch.Service
 	relay     *relay
 	runs      *orchestrator.Orchestrator // nil: there is none
+	evidence  *evidenceDesk
 	retain    *retain.Keeper
 	telemetry *telemetry.Telemetry
 	metrics   telemetry.Address // where they are served; none: they are not
@@ -107,7 +110,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.asked(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Runs: s.asked(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -171,6 +174,9 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.openTree(ctx); err != nil {
 		return err
 	}
+	if err := s.openAnchors(ctx); err != nil {
+		return err
+	}
 	if err := s.keys.openStatements(ctx, s.set.Keys); err != nil {
 		return err
 	}
@@ -194,6 +200,11 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.registry, err = operator.Open(ctx, operator.Config{Root: dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Now: s.t.Now}); err != nil {
 		return err
 	}
+	// What comes to its end from here on is checked.
+	before, err := s.ledger.Len(ctx)
+	if err != nil {
+		return err
+	}
 	s.relay = &relay{Observer: s.telemetry, wanted: s.t.wantsRuns(s.set)}
 	s.dispatch, err = dispatch.Open(ctx, dispatch.Config{
 		Dirs: dirs, Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Key: s.keys.service, Keys: s.keys.history, Statements: s.keys.statements, Operator: me, Registry: s.registry, Mode: mode, Sweep: jail.Sweep, Now: s.t.Now, Logger: s.logger, Observer: s.relay,
@@ -205,12 +216,13 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.orchestrate(ctx); err != nil {
 		return err
 	}
+	s.openEvidence(ctx, me, before)
 	return s.keep(ctx)
 }
 
 // migrations are the schemas of all that is in the state database.
 func migrations() []store.Migration {
-	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), tlog.Migration()}
+	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), tlog.Migration(), anchor.Migration()}
 }
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
@@ -249,6 +261,9 @@ func (s *service) announce(ctx context.Context) error {
 
 func (s *service) close() error {
 	var errs []error
+	if s.evidence != nil {
+		s.evidence.close()
+	}
 	if s.retain != nil {
 		errs = append(errs, s.retain.Close())
 	}
@@ -258,7 +273,7 @@ func (s *service) close() error {
 	if s.dispatch != nil {
 		errs = append(errs, s.dispatch.Close())
 	}
-	errs = append(errs, s.closeTree(), s.conceal())
+	errs = append(errs, s.closeAnchors(), s.closeTree(), s.conceal())
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
 	}
@@ -283,8 +298,13 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 		return st, err
 	}
 	st.Log = s.treeStatus(ctx)
+	checked := s.evidence.checker.Status()
+	st.Evidence = &checked
 	if s.store.Poisoned() != nil {
 		return st, nil //nolint:nilerr // that is the answer
+	}
+	if st.Anchors, err = s.anchorStatus(ctx); err != nil {
+		return st, err
 	}
 	if st.Disk, err = s.retain.Use(ctx); err != nil {
 		st.DiskError = err.Error()

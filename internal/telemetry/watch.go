@@ -21,6 +21,7 @@ type State struct {
 	LogLag     float64 // seconds since the oldest entry that none covers; 0: there is none
 	Checks     []Check
 	Queues     []Queue // of the orchestrator; none: there is none
+	Anchors    []Anchor
 }
 
 // Queue is how a queue of runs is. Its name is from the service's configuration.
@@ -29,6 +30,16 @@ type Queue struct {
 	Slots          int
 	Ready, Running int // tasks
 	Runs           int // that are not settled
+}
+
+// Anchor is a place that gets the log's checkpoints. Its name is from the
+// service's configuration.
+type Anchor struct {
+	Name, Kind string
+	Size       uint64  // entries of the largest checkpoint that it has
+	Behind     uint64  // entries of the log beyond that
+	At         float64 // when it got it, in seconds since 1970; 0: never
+	OK         bool    // the last try was well
 }
 
 // Check is something without which the service is not ready. What is wrong
@@ -130,6 +141,24 @@ func queueGauges() []queueGauge {
 	}
 }
 
+// anchorGauge is one number of an anchor.
+type anchorGauge struct {
+	desc  *prometheus.Desc
+	value func(Anchor) float64
+}
+
+func anchorGauges() []anchorGauge {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("bailiwick_anchor_"+name, help, []string{"anchor", "kind"}, nil)
+	}
+	return []anchorGauge{
+		{desc("entries", "Entries of the largest checkpoint that an anchor has given a receipt for."), func(a Anchor) float64 { return float64(a.Size) }},
+		{desc("behind_entries", "Entries of the log beyond that."), func(a Anchor) float64 { return float64(a.Behind) }},
+		{desc("last_seconds", "When that was, in seconds since 1970; 0: never."), func(a Anchor) float64 { return a.At }},
+		{desc("ok", "1 when the last try was well."), func(a Anchor) float64 { return truth(a.OK) }},
+	}
+}
+
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(ch chan<- *prometheus.Desc) {
 	for _, g := range gauges() {
@@ -137,6 +166,9 @@ func (w *watched) Describe(ch chan<- *prometheus.Desc) {
 	}
 	ch <- checkDesc()
 	for _, g := range queueGauges() {
+		ch <- g.desc
+	}
+	for _, g := range anchorGauges() {
 		ch <- g.desc
 	}
 }
@@ -149,6 +181,11 @@ func (w *watched) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, c := range s.Checks {
 		ch <- prometheus.MustNewConstMetric(checkDesc(), prometheus.GaugeValue, truth(c.OK), c.Name)
+	}
+	for _, a := range s.Anchors {
+		for _, g := range anchorGauges() {
+			ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(a), a.Name, a.Kind)
+		}
 	}
 	for _, q := range s.Queues {
 		for _, g := range queueGauges() {

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// copyState copies the state directory of a service that has ended.
+func (w *world) copyState(to string) {
+	w.t.Helper()
+	if out, err := exec.Command("cp", "-a", w.path("state/bailiwick"), w.path(to)).CombinedOutput(); err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// Somebody puts the whole state back to where it was, keys and all: the
+// database, the tree and its signed checkpoint fit together, and only what was
+// given to others tells. The service does not start, and says both sizes.
+//
+// proves R-A6, R-A1
+func TestAStateThatWasPutBackDoesNotStart(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.mkdir("disk")
+	repo := w.path("anchors.git")
+	w.git(".", "init", "-q", "--bare", repo)
+	w.git("anchors.git", "config", "receive.denyNonFastForwards", "true")
+	w.git("anchors.git", "config", "receive.denyDeletes", "true")
+	w.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n"+
+		"  - {name: disk, kind: file, path: "+w.path("disk/high-water")+", every: 1s}\n"+
+		"  - {name: history, kind: git, repository: \"file://"+repo+"\", every: 1s}\n", 0o644)
+	w.up()
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	w.must("down") // what is new is anchored at the end
+	w.copyState("before")
+	w.must("up")
+	old := w.status()
+	if len(old.Anchors) != 2 || old.Anchors[0].Entries == 0 || old.Anchors[0].Error != "" || old.Anchors[1].Error != "" {
+		t.Fatalf("%+v", old.Anchors)
+	}
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	w.must("down")
+	w.must("up")
+	now := w.status()
+	held := []uint64{now.Anchors[0].Entries, now.Anchors[1].Entries}
+	if held[0] <= old.Anchors[0].Entries || held[1] <= old.Anchors[1].Entries {
+		t.Fatalf("%+v, then %+v", old.Anchors, now.Anchors)
+	}
+	if text := w.must("status"); !strings.Contains(text, "disk (file "+w.path("disk/high-water")+"): ") {
+		t.Errorf("status: %s", text)
+	}
+	w.must("down")
+
+	if err := os.Rename(w.path("state/bailiwick"), w.path("after")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(w.path("before"), w.path("state/bailiwick")); err != nil {
+		t.Fatal(err)
+	}
+	d := w.refused(1, []string{"disk", "history", "restored from an older copy", "bring back the newest state"}, "up")
+	said := d.stderr + d.stdout
+	if !strings.Contains(said, "holds a checkpoint of ") || !strings.Contains(said, "the log here has "+strconv.FormatUint(localSize(t, said), 10)) {
+		t.Errorf("it does not name both sizes: %s", said)
+	}
+	if d := w.try("status"); d.status == 0 {
+		t.Errorf("a service runs: %s", d)
+	}
+	if err := os.RemoveAll(w.path("state/bailiwick")); err != nil {
+		t.Fatal(err)
+	}
+	// The control: with the newest state it starts, and works.
+	if err := os.Rename(w.path("after"), w.path("state/bailiwick")); err != nil {
+		t.Fatal(err)
+	}
+	w.must("up")
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+}
+
+// localSize is the size that a refusal says of the log here, which is less than
+// that of the anchor.
+func localSize(t *testing.T, said string) uint64 {
+	t.Helper()
+	number := func(after string) uint64 {
+		_, rest, _ := strings.Cut(said, after)
+		word, _, _ := strings.Cut(rest, " ")
+		n, err := strconv.ParseUint(strings.TrimSuffix(word, ":"), 10, 64)
+		if err != nil {
+			t.Fatalf("%q: %v", said, err)
+		}
+		return n
+	}
+	held, local := number("holds a checkpoint of "), number("the log here has ")
+	if local >= held {
+		t.Errorf("the anchor holds %d and the log here has %d", held, local)
+	}
+	return local
+}
+
+// The database alone is put back, and the rest of the state is as it was: the
+// file beside it is enough to tell.
+//
+// proves R-A6
+func TestADatabaseThatWasPutBackDoesNotStart(t *testing.T) {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.up()
+	w.must("down")
+	w.copyState("before")
+	w.must("up")
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	w.must("down")
+	for _, name := range []string{"store", "log"} { // its own checkpoint, too
+		if err := os.RemoveAll(w.path("state/bailiwick", name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(w.path("before", name), w.path("state/bailiwick", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.refused(1, []string{`anchor "local"`, "restored from an older copy"}, "up")
+}
+
+// Anchors that cannot be reached stop nothing, are told, and no secret is in
+// what is said.
+//
+// proves R-A6
+func TestAnchorsThatCannotBeReachedStopNothing(t *testing.T) {
+	w := newWorld(t, ordinaryUID)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	const secret = "the-secret-of-the-object-store"
+	w.write("config/bailiwick/store.json", `{"accessKey": "service", "secretKey": "`+secret+`"}`, 0o600)
+	nobody := strings.TrimPrefix(freePort(t), "http://")
+	w.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n"+
+		"  - {name: gone, kind: file, path: "+w.path("not/there")+", every: 1s}\n"+
+		"  - {name: none, kind: git, repository: "+w.path("none.git")+", every: 1s}\n"+
+		"  - {name: worm, kind: s3, endpoint: \"https://"+nobody+"\", region: eu-1, bucket: anchors, credentials: "+w.path("config/bailiwick/store.json")+", every: 1s}\n", 0o644)
+	w.up()
+	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	s := w.status()
+	if !s.Ready || len(s.Anchors) != 3 {
+		t.Fatalf("%+v", s)
+	}
+	for _, a := range s.Anchors {
+		if a.Error == "" || a.FailingSince == nil || a.At != nil || a.Behind == 0 || a.Entries != 0 {
+			t.Errorf("%+v", a)
+		}
+	}
+	text := w.must("status")
+	if !strings.Contains(text, "DOES NOT TAKE ANY since ") {
+		t.Errorf("status: %s", text)
+	}
+	doctor := w.exec(filepath.Join(bin, "bailiwickd"), "doctor")
+	for _, want := range []string{"anchor gone", "anchor none", "anchor worm"} {
+		if !strings.Contains(doctor.stdout, want) {
+			t.Errorf("doctor does not say %q: %s", want, doctor)
+		}
+	}
+	w.must("down")
+	log, err := os.ReadFile(w.path("state/bailiwick/service.log"))
+	if err != nil || !strings.Contains(string(log), "an anchor does not take checkpoints") {
+		t.Errorf("%v: %s", err, log)
+	}
+	if strings.Contains(string(log)+text+doctor.String(), secret) {
+		t.Error("the secret is said")
+	}
+	// Others who can read the secret are a refusal to start.
+	if err := os.Chmod(w.path("config/bailiwick/store.json"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	d := w.refused(1, []string{"chmod 600"}, "up")
+	if strings.Contains(d.String(), secret) {
+		t.Error("the secret is said")
+	}
+}

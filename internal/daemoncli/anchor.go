@@ -1,0 +1,297 @@
+package daemoncli
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/bailiwick-dev/bailiwick/internal/anchor"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+)
+
+// The bounds of the section, and what holds where it says nothing.
+const (
+	maxAnchors     = 16
+	leastEvery     = time.Second
+	defaultEvery   = time.Minute
+	defaultRetain  = 365 * 24 * time.Hour
+	defaultBranch  = "bailiwick"
+	exchangeTime   = 20 * time.Second
+	defaultAnchor  = "local"
+	maxCertificate = 64
+)
+
+// anchorsSettings are where checkpoints go. The zero value is what holds
+// without the section: a file beside the state.
+type anchorsSettings struct {
+	Set  bool // the section is there
+	List []anchorSettings
+}
+
+// anchorSettings is one of them: what its kind has, and nothing else.
+type anchorSettings struct {
+	Name  string
+	Kind  receipt.Kind
+	Every time.Duration
+
+	Path                                              string        // file
+	Repository, Branch                                string        // git
+	Endpoint, Region, Bucket, Prefix, Credentials, CA string        // s3; CA: also of tsa
+	Retain                                            time.Duration // s3
+	URL, Roots                                        string        // tsa
+}
+
+// all returns the anchors, with the one that holds where there is no section.
+func (s anchorsSettings) all(state string) []anchorSettings {
+	if s.Set {
+		return s.List
+	}
+	return []anchorSettings{{Name: defaultAnchor, Kind: receipt.File, Every: defaultEvery, Path: filepath.Join(state, "high-water")}}
+}
+
+func (r *settingsReader) anchors(n *yaml.Node) {
+	r.s.Anchors.Set = true
+	seen := map[string]bool{}
+	r.Items(n, "anchors", func(i int, item *yaml.Node) {
+		what := fmt.Sprintf("anchors[%d]", i)
+		if i >= maxAnchors {
+			if i == maxAnchors {
+				r.At(item, "anchors: more than %d", maxAnchors)
+			}
+			return
+		}
+		before := r.Len()
+		a := r.anchor(item, what)
+		if r.Len() > before {
+			return
+		}
+		if !receipt.ValidName(a.Name) {
+			r.At(item, "%s.name: %q: want 1 to 63 of a-z, 0-9 and -", what, strictyaml.Clip(a.Name))
+		} else if seen[a.Name] {
+			r.At(item, "%s.name: %q is there twice", what, a.Name)
+		}
+		seen[a.Name] = true
+		r.s.Anchors.List = append(r.s.Anchors.List, a)
+	})
+}
+
+// anchor reads one. Which keys it may have is said by its kind.
+func (r *settingsReader) anchor(n *yaml.Node, what string) (a anchorSettings) {
+	kind := keyOf(n, "kind")
+	if kind == nil {
+		r.At(n, "%s: the key \"kind\" is missing; write one of file, git, s3, tsa", what)
+		return a
+	}
+	a.Kind = receipt.Kind(r.choice(kind, what+".kind", "file", "git", "s3", "tsa"))
+	a.Every, a.Branch, a.Retain = defaultEvery, defaultBranch, defaultRetain
+	line := func(name string, to *string) (string, func(*yaml.Node)) {
+		return name, func(n *yaml.Node) { *to = r.Line(n, what+"."+name) }
+	}
+	path := func(name string, to *string) (string, func(*yaml.Node)) {
+		return name, func(n *yaml.Node) {
+			before := r.Len()
+			if *to = r.Line(n, what+"."+name); r.Len() == before && (!filepath.IsAbs(*to) || filepath.Clean(*to) != *to) {
+				r.At(n, "%s.%s: %q: want /absolute/path", what, name, strictyaml.Clip(*to))
+			}
+		}
+	}
+	readers := map[string]func(*yaml.Node){
+		"kind": func(*yaml.Node) {},
+		"name": func(n *yaml.Node) { a.Name = r.Line(n, what+".name") },
+		"every": func(n *yaml.Node) {
+			if a.Every = r.age(n, what+".every"); a.Every != 0 && a.Every < leastEvery {
+				r.At(n, "%s.every: %s is too often: at least %s", what, a.Every, leastEvery)
+			}
+		},
+	}
+	add := func(name string, read func(*yaml.Node)) { readers[name] = read }
+	var needed []string
+	switch a.Kind {
+	case receipt.File:
+		add(path("path", &a.Path))
+		needed = []string{"path"}
+	case receipt.Git:
+		add("repository", func(n *yaml.Node) {
+			a.Repository = strings.TrimPrefix(r.Line(n, what+".repository"), "file://")
+		})
+		add(line("branch", &a.Branch))
+		needed = []string{"repository"}
+	case receipt.S3:
+		add(line("endpoint", &a.Endpoint))
+		add(line("region", &a.Region))
+		add(line("bucket", &a.Bucket))
+		add(line("prefix", &a.Prefix))
+		add(path("credentials", &a.Credentials))
+		add(path("ca", &a.CA))
+		add("retain", func(n *yaml.Node) { a.Retain = r.age(n, what+".retain") })
+		needed = []string{"endpoint", "region", "bucket", "credentials"}
+	case receipt.TSA:
+		add(line("url", &a.URL))
+		add(path("roots", &a.Roots))
+		add(path("ca", &a.CA))
+		needed = []string{"url", "roots"}
+	default:
+		return a
+	}
+	before := r.Len()
+	r.Fields(n, what, readers)
+	for _, name := range append([]string{"name"}, needed...) {
+		if keyOf(n, name) == nil {
+			r.At(n, "%s: the key %q is missing", what, name)
+		}
+	}
+	if r.Len() == before {
+		if err := a.check(); err != nil {
+			r.At(n, "%s: %v", what, err)
+		}
+	}
+	return a
+}
+
+// keyOf returns the value of a key; nil where there is none.
+func keyOf(n *yaml.Node, name string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// check refuses what no driver would take. It opens nothing.
+func (a anchorSettings) check() error {
+	var err error
+	switch a.Kind {
+	case receipt.File:
+		_, err = anchor.NewFile(anchor.FileConfig{Path: a.Path})
+	case receipt.Git:
+		_, err = anchor.NewGit(anchor.GitConfig{Repository: a.Repository, Branch: a.Branch})
+	case receipt.S3:
+		if _, err = anchor.NewS3(anchor.S3Config{Endpoint: a.Endpoint, Region: a.Region, Bucket: a.Bucket, Prefix: a.Prefix, Retain: a.Retain}); err == nil {
+			_, err = dialFor(a.Endpoint)
+		}
+	case receipt.TSA:
+		if u, parseErr := url.Parse(a.URL); parseErr != nil || u.Scheme != "https" {
+			return fmt.Errorf("url %q: want https://HOST[:PORT]/PATH", strictyaml.Clip(a.URL))
+		}
+		_, err = dialFor(a.URL)
+	}
+	return err
+}
+
+// plans makes the anchors. Nothing is asked of them yet, but files of theirs
+// that are ours to have must be good.
+func (t *tree) plans(s anchorsSettings, logger *slog.Logger) ([]anchor.Plan, error) {
+	var plans []anchor.Plan
+	for _, a := range s.all(t.Dirs.State) {
+		one, err := t.plan(a, logger)
+		if err != nil {
+			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
+		}
+		plans = append(plans, anchor.Plan{Anchor: one, Every: a.Every})
+	}
+	return plans, nil
+}
+
+func (t *tree) plan(a anchorSettings, logger *slog.Logger) (anchor.Anchor, error) {
+	switch a.Kind {
+	case receipt.File:
+		return anchor.NewFile(anchor.FileConfig{Name: a.Name, Path: a.Path, Now: t.Now, Logger: logger})
+	case receipt.Git:
+		return anchor.NewGit(anchor.GitConfig{Name: a.Name, Repository: a.Repository, Branch: a.Branch, Scratch: filepath.Join(t.Dirs.State, "anchor", a.Name+".git"), Now: t.Now})
+	}
+	cfg := egress.ClientConfig{Timeout: exchangeTime}
+	var err error
+	if cfg.Dial, err = dialFor(cmp.Or(a.Endpoint, a.URL)); err != nil {
+		return nil, err
+	}
+	if a.CA != "" {
+		list, err := t.certificates(a.CA)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Roots = x509.NewCertPool()
+		for _, c := range list {
+			cfg.Roots.AddCert(c)
+		}
+	}
+	client := egress.Client(cfg)
+	if a.Kind == receipt.TSA {
+		roots, err := t.certificates(a.Roots)
+		if err != nil {
+			return nil, err
+		}
+		return anchor.NewTSA(anchor.TSAConfig{Name: a.Name, URL: a.URL, Client: client, Roots: roots, Now: t.Now})
+	}
+	if _, err := t.storeKeys(a.Credentials); err != nil {
+		return nil, err
+	}
+	return anchor.NewS3(anchor.S3Config{
+		Name: a.Name, Endpoint: a.Endpoint, Region: a.Region, Bucket: a.Bucket, Prefix: a.Prefix, Client: client, Retain: a.Retain, Now: t.Now, Logger: logger,
+		Keys: func() (anchor.S3Keys, error) { return t.storeKeys(a.Credentials) },
+	})
+}
+
+// certificates reads a file of certificates in PEM.
+func (t *tree) certificates(path string) (list []*x509.Certificate, err error) {
+	b, err := t.readConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	for rest := b; len(bytes.TrimSpace(rest)) > 0; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("%s: want certificates in PEM and nothing else", path)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		list = append(list, c)
+	}
+	if len(list) == 0 || len(list) > maxCertificate {
+		return nil, fmt.Errorf("%s: %d certificates, want 1 to %d", path, len(list), maxCertificate)
+	}
+	return list, nil
+}
+
+// storeKeys reads the file with the keys of an object store, which nobody but
+// its owner may read. What is wrong in it is not repeated: it is a secret.
+func (t *tree) storeKeys(path string) (anchor.S3Keys, error) {
+	mode, err := modeOf(path)
+	if err != nil {
+		return anchor.S3Keys{}, err
+	}
+	if mode&0o077 != 0 {
+		return anchor.S3Keys{}, fmt.Errorf("%s: other accounts can read it (mode %04o); run: chmod 600 %s", path, mode, path)
+	}
+	b, err := t.readConfig(path)
+	if err != nil {
+		return anchor.S3Keys{}, err
+	}
+	var keys struct {
+		AccessKey string `json:"accessKey"`
+		SecretKey string `json:"secretKey"`
+	}
+	if canon.Decode(b, &keys) != nil || keys.AccessKey == "" || keys.SecretKey == "" || slices.ContainsFunc([]byte(keys.AccessKey+keys.SecretKey), func(c byte) bool { return c <= ' ' || c > '~' }) {
+		return anchor.S3Keys{}, errors.New(path + `: want {"accessKey": "…", "secretKey": "…"} and nothing else`)
+	}
+	return anchor.S3Keys{Access: keys.AccessKey, Secret: keys.SecretKey}, nil
+}

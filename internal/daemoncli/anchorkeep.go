@@ -1,0 +1,170 @@
+package daemoncli
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/anchor"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
+)
+
+// openAnchors holds the log against every anchor and begins to anchor. It
+// stands on the tree.
+func (s *service) openAnchors(ctx context.Context) error {
+	plans, err := s.t.plans(s.set.Anchors, s.logger)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("mend the anchor in %s", s.set.File)
+	}
+	tree := s.log.Load()
+	var known []ed25519.PublicKey
+	for _, p := range s.keys.history.Keys {
+		known = append(known, p.Key.Public)
+	}
+	is, err := tree.Status(ctx)
+	if err != nil {
+		return err
+	}
+	s.anchors, err = anchor.Open(ctx, anchor.Config{
+		Store: s.store, Len: s.ledger.Len, Log: tree, Origin: is.Origin, Keys: known, Plans: plans, Now: s.t.Now, Logger: s.logger,
+	})
+	if _, ok := errors.AsType[*anchor.MismatchError](err); ok {
+		return api.Errorf(api.CodeIntegrity, "%w", err).WithHint("bring back the newest state. If it is lost for good, keep what the anchor holds as evidence, and give the log a new place: another name and place of the anchor in service.yaml (without that section: move %s away)", filepath.Join(s.t.Dirs.State, "high-water"))
+	}
+	return err
+}
+
+// anchorStatus is what status says of anchors.
+func (s *service) anchorStatus(ctx context.Context) ([]api.AnchorStatus, error) {
+	if s.anchors == nil {
+		return nil, nil
+	}
+	list, err := s.anchors.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []api.AnchorStatus
+	for _, a := range list {
+		to := api.AnchorStatus{Name: a.Name, Kind: string(a.Kind), Place: a.Place, Entries: a.Size, Behind: a.Behind, EverySeconds: a.Every.Seconds()}
+		if !a.At.IsZero() {
+			to.At = &a.At
+		}
+		if a.Err != nil {
+			since := a.Since.UTC()
+			to.Error, to.FailingSince = a.Err.Error(), &since
+		}
+		out = append(out, to)
+	}
+	return out, nil
+}
+
+// anchorState is what metrics say of anchors.
+func (s *service) anchorState(ctx context.Context) (list []telemetry.Anchor) {
+	if s.anchors == nil {
+		return nil
+	}
+	all, err := s.anchors.Status(ctx)
+	if err != nil {
+		return nil // it is ending, or the store is poisoned, which is told
+	}
+	for _, a := range all {
+		one := telemetry.Anchor{Name: a.Name, Kind: string(a.Kind), Size: a.Size, Behind: a.Behind, OK: a.Err == nil}
+		if !a.At.IsZero() {
+			one.At = float64(a.At.UnixMicro()) / 1e6
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+func (s *service) closeAnchors() error {
+	if s.anchors == nil {
+		return nil
+	}
+	return s.anchors.Close()
+}
+
+// anchorTime bounds what doctor waits for one anchor.
+const anchorTime = 10 * time.Second
+
+// anchorChecks asks each anchor what it holds.
+func (t *tree) anchorChecks(ctx context.Context) (out []check) {
+	s, err := t.settings()
+	if err != nil {
+		return nil // the check of the configuration says so
+	}
+	list := s.Anchors.all(t.Dirs.State)
+	if len(list) == 0 {
+		return []check{{name: "anchors", advice: true, found: "none: nobody but this machine would notice that the log was put back to an earlier state", fix: "write anchors in " + t.Dirs.ServiceConfig()}}
+	}
+	for _, a := range list {
+		out = append(out, t.anchorCheck(ctx, a))
+	}
+	return out
+}
+
+func (t *tree) anchorCheck(ctx context.Context, a anchorSettings) check {
+	c := check{name: "anchor " + a.Name}
+	one, err := t.plan(a, nil)
+	if err != nil {
+		c.found, c.fix = err.Error(), "mend the anchor; the service does not start with it"
+		return c
+	}
+	ctx, cancel := context.WithTimeout(ctx, anchorTime)
+	defer cancel()
+	where := fmt.Sprintf("%s %s", a.Kind, one.ID().Place)
+	signed, err := one.Newest(ctx)
+	if errors.Is(err, fs.ErrNotExist) && a.Kind == receipt.File && filepath.Dir(a.Path) == t.Dirs.State {
+		err = nil // no service has made the state yet
+	}
+	switch cp, noteErr := note.Peek(signed); {
+	case err != nil:
+		c.found, c.fix, c.advice = where+": "+err.Error(), "the service starts without it, and it falls behind", true
+		return c
+	case a.Kind == receipt.TSA:
+		c.found = where + ": is asked when there is something to stamp"
+	case signed == nil:
+		c.found = where + ": holds nothing yet"
+	case noteErr != nil:
+		c.found, c.fix, c.advice = where+": "+noteErr.Error(), "it is not ours; look who wrote there", true
+		return c
+	default:
+		c.found = fmt.Sprintf("%s: holds a checkpoint of %d entries", where, cp.Size)
+	}
+	c.ok = true
+	if a.Kind == receipt.File && sameDisk(t.Dirs.State, filepath.Dir(a.Path)) {
+		c.ok, c.advice = false, true
+		c.found += "; on the disk of the state"
+		c.fix = "put one on another disk, or elsewhere: anchors in " + t.Dirs.ServiceConfig()
+	}
+	return c
+}
+
+// sameDisk reports whether two directories are surely on one file system.
+func sameDisk(a, b string) bool {
+	one, err := os.Stat(a)
+	two, err2 := os.Stat(b)
+	if err != nil || err2 != nil {
+		return filepath.Clean(a) == filepath.Clean(b)
+	}
+	x, ok := one.Sys().(*syscall.Stat_t)
+	y, ok2 := two.Sys().(*syscall.Stat_t)
+	return ok && ok2 && x.Dev == y.Dev
+}
+
+func modeOf(path string) (fs.FileMode, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	return st.Mode().Perm(), nil
+}
