@@ -22,7 +22,12 @@ func (l *Log) reader(ctx context.Context, size uint64) (sumtlog.HashReader, erro
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	_, c := l.Latest()
+	l.mu.Lock()
+	c, has := l.latest.Checkpoint, l.size
+	l.mu.Unlock()
+	if has < c.Size {
+		return nil, fmt.Errorf("log tree: it is built again and has %d of %d entries", has, c.Size)
+	}
 	if size > c.Size {
 		return nil, fmt.Errorf("log tree: no checkpoint covers %d entries yet: the newest covers %d", size, c.Size)
 	}

@@ -203,15 +203,17 @@ func (l *Log) Latest() (signed []byte, c note.Checkpoint) {
 	return l.latest.signed, l.latest.Checkpoint
 }
 
-// Wait returns when a checkpoint covers the first size entries, and until then
-// not before ctx is done or the tree is refused for good.
+// Wait returns when a checkpoint covers the first size entries and the tree has
+// all that it covers, and until then not before ctx is done or the tree is
+// refused for good.
 func (l *Log) Wait(ctx context.Context, size uint64) error {
 	for {
 		l.mu.Lock()
 		have, fault, news := l.latest.Size, l.fault, l.news
+		building := l.size < have
 		l.mu.Unlock()
 		switch {
-		case have >= size:
+		case have >= size && !building:
 			return nil
 		case fault.final:
 			return fault.err
