@@ -1,0 +1,281 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+)
+
+var honestFlag = flag.Int("honest", 50, "how many dispatches TestHonest… makes, of each of which the evidence must verify")
+
+// alone runs bailiwick-verify in a network of its own, of which no interface is
+// up, as an account that may read nothing but what it is given.
+func (w *world) alone(args ...string) done {
+	w.t.Helper()
+	cmd := w.command(filepath.Join(bin, "bailiwick-verify"), args...)
+	cmd.Env, cmd.Dir = nil, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Credential: &syscall.Credential{Uid: ordinaryUID, Gid: ordinaryUID}}
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		w.t.Fatal(err)
+	}
+	return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// exported is the evidence about something, in a file that everybody may read.
+func (w *world) exported(id string, more ...string) string {
+	w.t.Helper()
+	file := w.path("tmp", id+".evidence")
+	w.must(append([]string{"audit", "export", id, "-o", file}, more...)...)
+	must(w.t, os.Chmod(file, 0o644))
+	for _, d := range []string{w.dir, w.path("tmp")} {
+		must(w.t, os.Chmod(d, 0o755)) //nolint:gosec // G302: the auditor is another account
+	}
+	return file
+}
+
+// trust is what an auditor got of this installation, otherwise.
+func (w *world) trustFile() string {
+	w.t.Helper()
+	w.write("tmp/trust.json", w.must("audit", "trust"), 0o644)
+	return w.path("tmp/trust.json")
+}
+
+// verified fails the test unless the evidence about id verifies.
+func (w *world) provesItself(id string, more ...string) evidence.Report {
+	w.t.Helper()
+	d := w.alone(w.exported(id, more...), "--trust", w.trustFile(), "-o", "json")
+	var r evidence.Report
+	if err := json.Unmarshal([]byte(d.stdout), &r); err != nil {
+		w.t.Fatalf("%v: %s", err, d)
+	}
+	if d.status != 0 || r.Failed() {
+		w.t.Errorf("the evidence about %s does not verify:\n%s%s", id, r.Text(), d)
+	}
+	for _, row := range r.Rows {
+		if row.Status != evidence.Pass && row.Row != evidence.RowAnchor && row.Row != evidence.RowTime && row.Row != evidence.RowConsistency {
+			w.t.Errorf("%s: %s is %s: %s", id, row.Row, row.Status, row.Why)
+		}
+	}
+	return r
+}
+
+// checked is what the service found when it verified for itself.
+func (w *world) checked() (st api.EvidenceStatus) {
+	w.t.Helper()
+	var s api.ServiceStatus
+	decode(w.t, w.must("status", "-o", "json"), &s)
+	if s.Evidence == nil {
+		w.t.Fatal("the status says nothing of evidence")
+	}
+	return *s.Evidence
+}
+
+const slow = "touch here; sleep 600"
+
+func evidenceWorld(t *testing.T) *world {
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n", "gone.txt": "x\n", "same.txt": "same\n"})
+	w.catalog(
+		subagent{name: "edit", script: "echo more >> a.txt; echo out > outputs/o.txt"},
+		subagent{name: "fails", script: "echo half >> a.txt; exit 3"},
+		subagent{name: "slow", script: slow},
+		subagent{name: "asks", script: asks, more: "    verify: {command: [grep, -q, whole, a.txt]}\n"},
+	)
+	w.must("up", "--orchestrator")
+	w.downAtEnd()
+	return w
+}
+
+// each way in which a dispatch can end, one after the other.
+func (w *world) ways() []func(i int) string {
+	begin := func(name string) string {
+		id := strings.TrimSpace(w.must("dispatch", "run", name, "--source", "repo", "-d", "-o", "name"))
+		for w.show(id).State == api.EventAccepted {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return id
+	}
+	wait := func(id string) string {
+		w.try("dispatch", "show", id, "--wait", "60s")
+		return id
+	}
+	return []func(i int) string{
+		func(int) string { return string(w.dispatch("edit", "--source", "repo").ID) },
+		func(int) string { return string(w.dispatch("fails", "--source", "repo").ID) },
+		func(int) string { // asked and answered
+			d := w.waits("asks")
+			w.must("dispatch", "answer", string(d.ID), "--option", "1", "-q")
+			return string(d.ID)
+		},
+		func(int) string { // asked, and cancelled instead
+			d := w.waits("asks")
+			w.must("dispatch", "cancel", string(d.ID))
+			return wait(string(d.ID))
+		},
+		func(int) string { // cancelled
+			id := begin("slow")
+			w.must("dispatch", "cancel", id)
+			return wait(id)
+		},
+		func(int) string { // lost
+			id := begin("slow")
+			var line struct {
+				Entry struct{ Detail struct{ PID int } }
+			}
+			decode(w.t, w.must("audit", "list", "--dispatch", id, "--kind", "dispatch.started", "-o", "jsonl"), &line)
+			must(w.t, syscall.Kill(line.Entry.Detail.PID, syscall.SIGKILL))
+			return wait(id)
+		},
+		func(int) string { // killed service: the next one takes it up
+			id := begin("slow")
+			w.must("down")
+			w.must("up", "--orchestrator")
+			w.must("dispatch", "cancel", id)
+			return wait(id)
+		},
+	}
+}
+
+// proves R-A7, R-A3 (no false alarm, whatever becomes of a dispatch)
+func TestHonestDispatchesVerifyOffline(t *testing.T) {
+	w := evidenceWorld(t)
+	ways := w.ways()
+	for i := range *honestFlag {
+		id := ways[i%len(ways)](i)
+		if r := w.provesItself(id); r.Dispatches != 1 {
+			t.Errorf("%s: %d dispatches", id, r.Dispatches)
+		}
+	}
+	if st := w.checked(); st.Refused != 0 {
+		t.Errorf("the service refuses its own evidence: %+v", st)
+	}
+	if n := len(w.entries("--kind", "evidence.refused")); n != 0 {
+		t.Errorf("%d entries say that evidence is refused", n)
+	}
+}
+
+const evidencePlan = `{"source":{"name":"repo"},"tasks":[
+{"id":"a","subagent":"edit"},
+{"id":"b","subagent":"edit","needs":{"first":{"from":"a","patch":true},"file":{"from":"a","output":"o.txt"}}},
+{"id":"c","subagent":"fails","retry":{"attempts":2,"backoff":"10ms..20ms"}},
+{"id":"d","subagent":"edit","depends_on":["c"]},
+{"id":"e","subagent":"asks"}]}`
+
+// A run with what it takes over, an attempt that is made again, a question, and
+// what is skipped; the run that goes on from it; and its dispatches by
+// themselves.
+//
+// proves R-A7
+func TestARunVerifiesAndSoDoesTheOneThatGoesOnFromIt(t *testing.T) {
+	w := evidenceWorld(t)
+	w.write("tmp/plan.json", evidencePlan, 0o644)
+	w.must("run", "submit", w.path("tmp/plan.json"), "--id", "first")
+	deadline := time.Now().Add(2 * time.Minute)
+	answered := false
+	var r api.Run
+	for {
+		decode(t, w.must("run", "show", "first", "-o", "json"), &r)
+		if r.State.Settled() {
+			break
+		}
+		if r.State == api.RunWaiting && !answered {
+			w.must("run", "answer", "first", "--task", "e", "--option", "1")
+			answered = true
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not end: %+v", r)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	report := w.provesItself("first")
+	if report.Dispatches != 5 || report.Run != "first" {
+		t.Errorf("%s", report.Text())
+	}
+	// With the content in it, and one of its dispatches alone, which took something over.
+	if err := os.Remove(w.path("tmp/first.evidence")); err != nil {
+		t.Fatal(err)
+	}
+	w.provesItself("first", "--with-blobs")
+	var b string
+	for _, d := range w.list() {
+		if d.Task == "b" {
+			b = string(d.ID)
+		}
+	}
+	if r := w.provesItself(b); r.Dispatches != 2 {
+		t.Errorf("%s", r.Text())
+	}
+	w.must("run", "retry", "first", "--id", "second")
+	for r.RunID != "second" || !r.State.Settled() {
+		decode(t, w.must("run", "show", "second", "-o", "json"), &r)
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not end: %+v", r)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.provesItself("second")
+	if out := w.must("audit", "verify", "--log"); !strings.Contains(out, "entries are what was signed") {
+		t.Errorf("the log: %s", out)
+	}
+	if st := w.checked(); st.Refused != 0 || st.Checked == 0 {
+		t.Errorf("the service's own look: %+v", st)
+	}
+	// The positive control: a byte of it, and a stranger's trust.
+	file := w.path("tmp/second.evidence")
+	whole, err := os.ReadFile(file)
+	must(t, err)
+	bad := append([]byte{}, whole...)
+	bad[len(bad)/2] ^= 1
+	w.write("tmp/bad.evidence", string(bad), 0o644)
+	if d := w.alone(w.path("tmp/bad.evidence"), "--trust", w.path("tmp/trust.json")); d.status != 1 {
+		t.Errorf("a changed bundle: %s", d)
+	}
+	other := newWorld(t, 0)
+	other.repository("repo", map[string]string{"a.txt": "one\n"})
+	other.catalog(subagent{name: "edit", script: "true"})
+	other.up()
+	other.trustFile()
+	must(t, os.Chmod(other.dir, 0o755))         //nolint:gosec // G302: the auditor is another account
+	must(t, os.Chmod(other.path("tmp"), 0o755)) //nolint:gosec // G302: likewise
+	if d := w.alone(file, "--trust", other.path("tmp/trust.json")); d.status != 1 || !strings.Contains(d.stdout, "fail  checkpoint signature") {
+		t.Errorf("by a stranger's trust: %s", d)
+	}
+	if d := w.alone(file, "--trust", w.path("tmp/trust.json"), "--require", "tamper-evident"); d.status != 1 || !strings.Contains(d.stderr, "less than tamper-evident") {
+		t.Errorf("a claim that nothing earns: %s", d)
+	}
+}
+
+// The control of "offline": the same network refuses what needs one.
+func TestWhereVerificationRunsThereIsNoNetwork(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close() //nolint:errcheck // a test's own
+	dial := func(flags uintptr) error {
+		cmd := exec.Command("bash", "-c", fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d", l.Addr().(*net.TCPAddr).Port))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+		return cmd.Run()
+	}
+	if err := dial(0); err != nil {
+		t.Fatalf("outside: %v", err)
+	}
+	if err := dial(unix.CLONE_NEWNET); err == nil {
+		t.Error("inside there is a network")
+	}
+}
