@@ -435,7 +435,7 @@ func (k *trial) remains(hits []hit) (left []string) {
 			left = append(left, "file "+filepath.Join(dir, f.Name()))
 		}
 	}
-	known := []string{"address", "blobs", "checkouts", "dispatches", "scratch", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal"}
+	known := []string{"address", "blobs", "checkouts", "dispatches", "log", "scratch", "service-keys.json", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal"}
 	for _, pattern := range []string{"*", "store/*", "blobs/*"} {
 		files, _ := filepath.Glob(k.path("state/bailiwick", pattern))
 		for _, f := range files {
