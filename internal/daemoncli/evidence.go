@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/export"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
@@ -33,6 +36,7 @@ func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint6
 	cfg := export.Config{
 		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: s.openCatalog, Records: s.registry.Envelopes, Attest: attestWait,
 	}
+	cfg.Anchored = s.anchored
 	if s.runs != nil {
 		cfg.Plan = func(ctx context.Context, id api.RunID) (json.RawMessage, error) { return s.runs.Plan(ctx, me, id) }
 	}
@@ -58,6 +62,32 @@ func (s *service) auditorTrust(ctx context.Context) (evidence.Trust, error) {
 		return evidence.Trust{}, err
 	}
 	return evidence.ParseTrust(b)
+}
+
+// anchored are of each anchor the first checkpoint that covers the first size
+// entries, which proves the most of when they were there, and the newest.
+func (s *service) anchored(ctx context.Context, size uint64) ([]evidence.Anchored, error) {
+	covering, err := anchor.Covering(ctx, s.store, size)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := anchor.Newest(ctx, s.store)
+	if err != nil {
+		return nil, err
+	}
+	var list []evidence.Anchored
+	for i, r := range append(covering, newest...) {
+		same := func(o receipt.Receipt) bool { return o.Name == r.Name && o.Checkpoint() == r.Checkpoint() }
+		if i >= len(covering) && slices.ContainsFunc(covering, same) {
+			continue
+		}
+		b, err := r.Encode()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, evidence.Anchored{Checkpoint: r.Signed, Name: r.Name, Kind: evidence.AnchorKind(r.Kind), Receipt: b})
+	}
+	return list, nil
 }
 
 // openCatalog opens the catalog as it is now.

@@ -55,8 +55,9 @@ type Config struct {
 	// Rotations of the service's key, oldest first.
 	Rotations [][]byte
 	// Anchored are checkpoints that anchors have, with their receipts and without
-	// proofs. Nil: there are no anchors.
-	Anchored func(ctx context.Context) ([]evidence.Anchored, error)
+	// proofs, that say something about the first size entries. Nil: there are no
+	// anchors.
+	Anchored func(ctx context.Context, size uint64) ([]evidence.Anchored, error)
 	// Attest is how long to wait for the statement of a dispatch that has just
 	// ended. 0: not at all.
 	Attest time.Duration
@@ -399,7 +400,7 @@ func (g *gathering) anchored(ctx context.Context) error {
 	var list []evidence.Anchored
 	if g.x.cfg.Anchored != nil {
 		var err error
-		if list, err = g.x.cfg.Anchored(ctx); err != nil {
+		if list, err = g.x.cfg.Anchored(ctx, g.seqs[len(g.seqs)-1]+1); err != nil {
 			return err
 		}
 	}
