@@ -32,6 +32,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 const (
@@ -231,7 +232,10 @@ func malformed(code api.Code, format string, args ...any) error {
 // fail is the one place where an error becomes a response.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *api.Error
-	if !errors.As(err, &e) && s.gate.leaving.Err() != nil && r.Context().Err() != nil {
+	if !errors.As(err, &e) && errors.Is(err, store.ErrPoisoned) { // what only reads is refused as well
+		e = api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", err).WithHint("see to the disk of the state directory, then restart the service")
+	}
+	if e == nil && s.gate.leaving.Err() != nil && r.Context().Err() != nil {
 		e = errEnding()
 	}
 	if e == nil {

@@ -158,6 +158,15 @@ func checkFiles(dir string) error {
 		if fi.Mode().Perm()&0o077 != 0 {
 			return &CorruptError{Path: p, What: fmt.Sprintf("others may read or write it (mode %#o)", fi.Mode().Perm()), Fix: "find out who did, then chmod 0600 it"}
 		}
+		// SQLite would find out later, and leave files behind that are as little
+		// to be written as this one.
+		f, err := os.OpenFile(p, os.O_RDWR|unix.O_NOFOLLOW, 0) //nolint:gosec // G304: the directory is ours
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("state database %s cannot be written: %w", path, err)
+		}
 	}
 	return checkHeader(path)
 }
