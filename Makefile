@@ -13,6 +13,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-2.15.0
 GOFUMPT := $(TOOLS)/gofumpt-0.12.0
 COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COSIGN := $(TOOLS)/cosign-3.1.3
+VERSITYGW := $(TOOLS)/versitygw-1.8.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-verify
 
@@ -25,7 +26,7 @@ build: ## build the programs into bin/
 	@mkdir -p $(BIN)
 	go build -trimpath -buildvcs=false -ldflags "-X github.com/bailiwick-dev/bailiwick/api.commit=$(COMMIT)" -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
-setup: $(COLLECTOR) $(COSIGN) ## install what the tests need beside Go (Debian packages; root or sudo), build the collector and the cosign that they use
+setup: $(COLLECTOR) $(COSIGN) $(VERSITYGW) ## install what the tests need beside Go (Debian packages; root or sudo), build the collector, the cosign and the object store that they use
 	@scripts/setup
 
 $(GOLANGCI):
@@ -47,6 +48,10 @@ $(COLLECTOR): e2e/collector/go.mod e2e/collector/go.sum e2e/collector/main.go
 $(COSIGN): e2e/cosign/go.mod e2e/cosign/go.sum
 	@mkdir -p $(TOOLS)
 	cd e2e/cosign && go build -trimpath -ldflags "-s -w" -o $@ github.com/sigstore/cosign/v3/cmd/cosign
+
+$(VERSITYGW): e2e/versitygw/go.mod e2e/versitygw/go.sum
+	@mkdir -p $(TOOLS)
+	cd e2e/versitygw && go build -trimpath -ldflags "-s -w" -o $@ github.com/versity/versitygw/cmd/versitygw
 
 check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, unit tests with -race
 	@unformatted=$$($(GOFUMPT) -l .); test -z "$$unformatted" || { echo "gofumpt would change: $$unformatted" >&2; exit 1; }

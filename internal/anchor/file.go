@@ -75,10 +75,10 @@ func (f *File) Put(_ context.Context, signed []byte) (receipt.Receipt, error) {
 
 func (f *File) append(line []byte) (err error) {
 	made := false
-	file, err := os.OpenFile(f.cfg.Path, os.O_RDWR|os.O_APPEND|syscall.O_NOFOLLOW, 0)
+	file, err := os.OpenFile(f.cfg.Path, os.O_RDWR|os.O_APPEND|syscall.O_NOFOLLOW, 0) //nolint:gosec // G703: the configuration names it
 	if errors.Is(err, fs.ErrNotExist) {
 		made = true
-		file, err = os.OpenFile(f.cfg.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+		file, err = os.OpenFile(f.cfg.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // G703: as above
 	}
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (f *File) append(line []byte) (err error) {
 
 // Newest implements Anchor.
 func (f *File) Newest(ctx context.Context) ([]byte, error) {
-	file, err := os.OpenFile(f.cfg.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := os.OpenFile(f.cfg.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) //nolint:gosec // G703: as above
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, parent(f.cfg.Path)
 	}

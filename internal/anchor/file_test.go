@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -204,7 +203,7 @@ func afterCut(t *testing.T, path, said string) error {
 			return err
 		}
 	}
-	f, err := NewFile(FileConfig{Name: "disk", Path: path, Now: time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	f, err := NewFile(FileConfig{Name: "disk", Path: path, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

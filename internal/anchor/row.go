@@ -48,31 +48,34 @@ func last(ctx context.Context, st *store.Store, name string) (r receipt.Receipt,
 	return list[0], true, nil
 }
 
+// each asks once for every name, by the key's own order: there are many
+// receipts and few anchors.
+const each = `WITH RECURSIVE n(name) AS (SELECT min(name) FROM anchor_receipt UNION ALL
+	SELECT (SELECT min(name) FROM anchor_receipt WHERE name > n.name) FROM n WHERE n.name IS NOT NULL)
+SELECT (SELECT receipt FROM anchor_receipt r WHERE r.name = n.name AND r.size >= ? `
+
 // Covering returns, for each anchor that has given any, the receipt of the
 // smallest checkpoint that covers the first size entries: what proves the most
 // of when they were there. Also anchors that are no longer configured count.
 func Covering(ctx context.Context, st *store.Store, size uint64) ([]receipt.Receipt, error) {
-	return list(ctx, st, "SELECT r.receipt FROM anchor_receipt r JOIN"+
-		" (SELECT name, min(size) AS size FROM anchor_receipt WHERE size >= ? GROUP BY name) f ON f.name = r.name AND f.size = r.size ORDER BY r.name",
-		int64(size)) //nolint:gosec // G115: the size of a log
+	return list(ctx, st, each+"ORDER BY r.size LIMIT 1) FROM n WHERE n.name IS NOT NULL", int64(size)) //nolint:gosec // G115: the size of a log
 }
 
 // Newest returns, for each anchor that has given any, the receipt of the
 // largest checkpoint.
 func Newest(ctx context.Context, st *store.Store) ([]receipt.Receipt, error) {
-	return list(ctx, st, "SELECT r.receipt FROM anchor_receipt r JOIN"+
-		" (SELECT name, max(size) AS size FROM anchor_receipt GROUP BY name) f ON f.name = r.name AND f.size = r.size ORDER BY r.name")
+	return list(ctx, st, each+"ORDER BY r.size DESC LIMIT 1) FROM n WHERE n.name IS NOT NULL", 0)
 }
 
 func list(ctx context.Context, st *store.Store, query string, args ...any) ([]receipt.Receipt, error) {
 	var out []receipt.Receipt
 	err := st.Read(ctx, func(v *store.View) error {
 		return v.Each(query, args, func(scan store.Scan) error {
-			var text string
-			if err := scan(&text); err != nil {
-				return err
+			var text *string
+			if err := scan(&text); err != nil || text == nil {
+				return err // none of that name
 			}
-			r, err := receipt.Parse([]byte(text))
+			r, err := receipt.Parse([]byte(*text))
 			if err != nil {
 				return fmt.Errorf("anchor receipts: %w", err)
 			}

@@ -216,6 +216,7 @@ func (t *tree) plan(a anchorSettings, logger *slog.Logger) (anchor.Anchor, error
 		return anchor.NewFile(anchor.FileConfig{Name: a.Name, Path: a.Path, Now: t.Now, Logger: logger})
 	case receipt.Git:
 		return anchor.NewGit(anchor.GitConfig{Name: a.Name, Repository: a.Repository, Branch: a.Branch, Scratch: filepath.Join(t.Dirs.State, "anchor", a.Name+".git"), Now: t.Now})
+	case receipt.S3, receipt.TSA:
 	}
 	cfg := egress.ClientConfig{Timeout: exchangeTime}
 	var err error
