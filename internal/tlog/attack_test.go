@@ -187,6 +187,26 @@ func TestADamagedTreeIsBuiltAgain(t *testing.T) {
 	}
 }
 
+// A tree that is built again while the key does not sign proves what was
+// signed before, although the table is longer.
+func TestATreeThatIsBuiltAgainProvesWhatWasSignedBefore(t *testing.T) {
+	w, c := built(t, 700)
+	w.openStore(t)
+	w.grow(t, 50)
+	must(t, os.RemoveAll(w.path("log", "tree")))
+	signer := &brokenSigner{Signer: w.key, err: errors.New("no key")}
+	must(t, w.open(t, func(c *Config) { c.Signer = signer }))
+	must(t, w.log.Wait(t.Context(), c.Size))
+	until(t, "the fault", w.log, func() bool { return w.log.Err() != nil })
+	list, err := w.ledger.Leaves(t.Context(), 0, 700)
+	must(t, err)
+	for _, index := range []uint64{0, 511, 512, 699} {
+		p, err := w.log.InclusionProof(t.Context(), index, c.Size)
+		must(t, err)
+		must(t, note.VerifyInclusion(c, index, list[index].Hash, p))
+	}
+}
+
 // Damage that Open does not look for is found by Check, which blames the tree
 // and not the table, and mended by Rebuild.
 func TestCheckFindsADamagedBundleAndRebuildMendsIt(t *testing.T) {

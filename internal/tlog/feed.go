@@ -90,13 +90,13 @@ var errAgain = errors.New("the tree is built again")
 func (l *Log) serve(ctx context.Context, tree *builder, at *note.Range) error {
 	for {
 		changed := l.cfg.Ledger.Committed()
-		n, err := l.take(ctx, tree, at)
+		more, err := l.take(ctx, tree, at)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it is to end
 		case err != nil:
 			return err
-		case n == audit.LeafBatch, n > 0 && l.stopping():
+		case more:
 			continue
 		case l.stopping():
 			return nil
@@ -139,30 +139,36 @@ func (l *Log) sleep(ctx context.Context, changed <-chan struct{}) error {
 }
 
 // take takes over what is durable, as much as is handed over at once, and signs
-// what the tree is then. It returns how many entries that were.
-func (l *Log) take(ctx context.Context, tree *builder, at *note.Range) (int, error) {
+// what the tree is then. It says whether there is more to take over
+// at once.
+func (l *Log) take(ctx context.Context, tree *builder, at *note.Range) (more bool, err error) {
 	if err := l.condemned(); err != nil {
-		return 0, err
+		return false, err
 	}
-	list, err := l.cfg.Ledger.Leaves(ctx, at.Size(), audit.LeafBatch)
+	from, limit := at.Size(), audit.LeafBatch
+	// A tree that is built again stops where it was signed: proofs to that
+	// checkpoint need the tiles as they were at its size.
+	if _, mark := l.Latest(); from < mark.Size {
+		limit = int(min(mark.Size-from, audit.LeafBatch)) //nolint:gosec // G115: as it says
+	}
+	list, err := l.cfg.Ledger.Leaves(ctx, from, limit)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	from := at.Size()
 	if len(list) > 0 {
 		failpoint.Hit(failpoint.LogFeed, "")
 		if err := l.await(ctx, tree.feed(list)); err != nil {
-			return 0, err
+			return false, err
 		}
 		failpoint.Hit(failpoint.LogFed, "")
 		if err := l.advance(at, list); err != nil {
-			return 0, err
+			return false, err
 		}
 	}
 	if err := l.publish(ctx, at); err != nil {
-		return 0, err
+		return false, err
 	}
-	return len(list), l.prune(from, at.Size())
+	return len(list) == limit || len(list) > 0 && l.stopping(), l.prune(from, at.Size())
 }
 
 // await waits for the tree. That it takes too long is a fault, and does not end
