@@ -66,6 +66,13 @@ func Decode(b []byte, v any) error {
 // what Marshal makes of the value that it holds, so that one value has one
 // spelling.
 func DecodeExact(b []byte, v any) error {
+	// What Marshal makes of the value can be b only if b is all that Decode wants;
+	// where it is not, Decode says why.
+	if json.Unmarshal(b, v) == nil {
+		if again, err := Marshal(v); err == nil && bytes.Equal(b, again) {
+			return nil
+		}
+	}
 	if err := Decode(b, v); err != nil {
 		return err
 	}

@@ -52,22 +52,13 @@ func (c *dispatchCheck) run() {
 
 // single returns what one known key signed, and nobody else.
 func single(envelope []byte, t seal.PayloadType, keys []LogKey, entry uint64) ([]byte, error) {
-	ids, err := seal.Signers(envelope, t)
-	if err != nil {
-		return nil, err
-	}
-	if len(ids) != 1 {
-		return nil, fmt.Errorf("%d signatures, want one", len(ids))
-	}
-	k, ok := FindKey(keys, ids[0])
-	if !ok {
-		return nil, fmt.Errorf("signed with key %s, which the trust file does not know", ids[0])
-	}
-	if err := k.Entry(entry); err != nil {
-		return nil, err
-	}
-	payload, _, err := seal.Verify(envelope, t, seal.RootOf(k.Key()))
-	return payload, err
+	return seal.Single(envelope, t, func(id seal.KeyID) (seal.Key, error) {
+		k, ok := FindKey(keys, id)
+		if !ok {
+			return seal.Key{}, fmt.Errorf("signed with key %s, which the trust file does not know", id)
+		}
+		return k.Key(), k.Entry(entry)
+	})
 }
 
 func (c *dispatchCheck) bindManifest(a *attempt) error {
@@ -212,7 +203,7 @@ func openResult(a *attempt, envelope []byte) (*record.Result, error) {
 	if err != nil || len(raw) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("entry #%d binds no key", a.started.seq)
 	}
-	payload, _, err := seal.Verify(envelope, seal.Result, seal.RootOf(seal.Key{ID: seal.IDOf(raw), Public: raw}))
+	payload, err := seal.Single(envelope, seal.Result, func(seal.KeyID) (seal.Key, error) { return seal.Key{ID: seal.IDOf(raw), Public: raw}, nil })
 	if err != nil {
 		return nil, err
 	}
