@@ -102,7 +102,7 @@ func (f *logFlags) query(cmd *cobra.Command, now time.Time) (api.LogQuery, error
 			if *n < 0 {
 				p.fail(fmt.Errorf("--%s %d: want the number of an entry", name, *n))
 			}
-			v := uint64(*n)
+			v := uint64(max(*n, 0))
 			*to = &v
 		})
 	}

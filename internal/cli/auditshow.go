@@ -233,18 +233,17 @@ func (t *tree) showEntry(ctx context.Context, o client.Operator, l api.LogLine) 
 	return t.printJSON(out)
 }
 
-// printEntry prints every field that an entry has. What came from outside stands
-// between quotation marks.
+// printEntry prints every field that an entry has. A text that is more than a
+// word stands between quotation marks.
 func (t *tree) printEntry(l api.LogLine, e *record.Entry) {
 	t.row("entry", "%d", l.Seq)
 	t.row("", "%s", plainLine(e.Line(l.Seq)))
 	t.row("time", "%s", e.At.UTC().Format(time.RFC3339Nano))
 	t.row("kind", "%s", e.Kind)
-	decision := map[record.Decided]string{record.Allow: "allowed", record.Deny: "denied", record.NoDecided: "none: it states a fact"}[e.Decision]
+	t.row("decision", "%s", map[record.Decided]string{record.Allow: "allowed", record.Deny: "denied", record.NoDecided: "none: it states a fact"}[e.Decision])
 	for _, p := range e.Policies {
-		decision += "\nby policy " + record.Quote(p)
+		t.row("", "by policy %s", record.Quote(p))
 	}
-	t.row("decision", "%s", decision)
 	for _, f := range []struct{ label, text string }{
 		{"principal", string(e.Principal)},
 		{"token", string(e.Token)},

@@ -285,6 +285,12 @@ func TestLinesArePlainWords(t *testing.T) {
 	ended := detail(KindDispatchFinished, DispatchEnd{Files: 3, Millis: 4250, Verify: "passed"})
 	ended.Refs = map[string]api.Digest{RefPatch: api.DigestOf(nil)}
 	unknown := detail(KindAuthRefused, AuthRefused{Via: "unix", Message: "uid 12 has no account", Claimed: "12"})
+	tasks := detail(KindDispatchFailed, DispatchEnd{Reason: "agent", Millis: 1000})
+	tasks.Run, tasks.Task = "r-1", "build"
+	asked := sampleEntry()
+	asked.Run, asked.Task, asked.Refs = "r-1", "build", nil
+	stated := detail(KindDispatchAttested, DispatchAttested{Key: "ed25519:00", Subjects: 2})
+	stated.Run, stated.Task = "r-1", "a\nb"
 	denied, err := sampleEntry().Denied([]string{`no grant lets local:ann dispatch subagent "code-edit"`})
 	if err != nil {
 		t.Fatal(err)
@@ -296,6 +302,9 @@ func TestLinesArePlainWords(t *testing.T) {
 		`14:22:11 dispatch d-0001 finished after 4.250 s with a patch of 3 files, verify passed [#12]`:                                                                      ended,
 		`14:22:11 dispatch d-0001 was cancelled by local:bob after 0.020 s, partial [#12]`:                                                                                  detail(KindDispatchCancelled, DispatchEnd{By: "local:bob", Millis: 20, Partial: true}),
 		`14:22:11 dispatch d-0001 failed, reason agent after 1.000 s: "exit status 3" [#12]`:                                                                                detail(KindDispatchFailed, DispatchEnd{Reason: "agent", Message: "exit status 3", Millis: 1000}),
+		`14:22:11 dispatch d-0001 of task build of run r-1 failed, reason agent after 1.000 s [#12]`:                                                                        tasks,
+		`14:22:11 local:ann asked for code-edit on local (source service@1f3c1f3c1f3c) as d-0001 of task build of run r-1: allowed by policy "grant:ann" [#12]`:             asked,
+		`14:22:11 what dispatch d-0001 of task "a\u000ab" of run r-1 came to is stated, about 2 subjects, signed with ed25519:00 [#12]`:                                     stated,
 		`14:22:11 a caller over unix was refused: "uid 12 has no account" (it claimed "12") [#12]`:                                                                          unknown,
 		`14:22:11 local:ann asked to read the log: list: allowed by policy "grant:ann" [#12]`:                                                                               detail(KindAuditRead, Access{Operation: "list"}),
 		`14:22:11 catalog revision 4 was refused, replayed: "number 4 is below 5"; revision 5 stays [#12]`:                                                                  detail(KindCatalogRefused, RevisionRefused{Cause: "replayed", Number: 4, Current: 5, Message: "number 4 is below 5"}),
