@@ -25,7 +25,7 @@ const MaxCheckpoints = 8
 
 // LogCheck says that every entry of the log is what it was, and in its place.
 type LogCheck struct {
-	Entries uint64 `json:"entries"`          // that were read, and hashed to the root that was signed
-	Chained uint64 `json:"chained"`          // that follow what they say they follow
+	Entries uint64 `json:"entries"`         // that were read, and hashed to the root that was signed
+	Chained uint64 `json:"chained"`         // that follow what they say they follow
 	Wrong   string `json:"wrong,omitempty"` // what is not as it must be; empty: nothing
 }

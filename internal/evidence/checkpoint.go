@@ -79,7 +79,6 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 	v.rows[RowAnchor].absent = "no receipt of an anchor could be checked"
 	v.rows[RowTime].absent = "no time-stamp was checked: times are what the service's clock said"
 	known := map[uint64]note.Hash{v.cp.Size: v.cp.Root} // proved to be of the same log
-	var others []signed
 	for i, a := range v.b.Case.Anchored {
 		name := fmt.Sprintf("checkpoint %d beside it", i+1)
 		if a.Name != "" {
@@ -97,7 +96,6 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 		}
 		row.checked++
 		known[other.Size] = other.Root
-		others = append(others, other)
 		vouched = vouched || other.alone && other.Size >= own.Size
 	}
 	if !good {

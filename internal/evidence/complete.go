@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
@@ -72,11 +73,11 @@ func (v *verification) replayRuns(id api.RunID) {
 			}
 		}
 	}
-	for i := len(chain) - 1; i >= 0; i-- {
+	for i, r := range slices.Backward(chain) {
 		if i+1 < len(chain) {
-			chain[i].before = chain[i+1]
+			r.before = chain[i+1]
 		}
-		v.replay(chain[i])
+		v.replay(r)
 	}
 }
 

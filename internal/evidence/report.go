@@ -186,15 +186,6 @@ func (f *finding) fail(format string, args ...any) {
 	}
 }
 
-// must notes what is wrong where err is, and what is right where it is not.
-func (f *finding) must(err error) {
-	if err != nil {
-		f.fail("%v", err)
-		return
-	}
-	f.checked++
-}
-
 // add takes over what another has found.
 func (f *finding) add(o *finding) {
 	f.checked, f.more = f.checked+o.checked, f.more+o.more

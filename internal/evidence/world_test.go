@@ -180,15 +180,14 @@ func (s *story) consent(p api.Principal, t api.Tier) {
 
 // work is a dispatch that a story is told about.
 type work struct {
-	id       api.DispatchID
-	run      api.RunID
-	task     api.TaskID
-	fence    uint64
-	attempt  int // of the dispatch
-	input    string
-	needs    []record.Need
-	answer   string // that it goes on with
-	question bool
+	id      api.DispatchID
+	run     api.RunID
+	task    api.TaskID
+	fence   uint64
+	attempt int // of the dispatch
+	input   string
+	needs   []record.Need
+	answer  string // that it goes on with
 }
 
 func (w *work) key() string { return fmt.Sprintf("%s/%d", w.id, w.attempt) }
@@ -436,8 +435,8 @@ func (s *story) bundle(c Case) *Bundle {
 	b.Case.V, b.Case.Checkpoint = 1, s.signCheckpoint(s.service, size)
 	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []Anchored{}, [][]byte{}, append([]api.Digest{}, s.records...), []Content{}
 	runs := map[string]bool{string(c.Run): c.Run != ""}
-	for i := len(s.entries) - 1; i >= 0; i-- {
-		if ask, ok := s.entries[i].Detail.(record.RunAsk); ok && runs[s.entries[i].Run] && ask.RetryOf != "" {
+	for _, e := range slices.Backward(s.entries) {
+		if ask, ok := e.Detail.(record.RunAsk); ok && runs[e.Run] && ask.RetryOf != "" {
 			runs[ask.RetryOf] = true
 		}
 	}
