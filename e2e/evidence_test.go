@@ -113,7 +113,7 @@ func (w *world) ways() []func(i int) string {
 		return id
 	}
 	wait := func(id string) string {
-		w.try("dispatch", "show", id, "--wait", "60s")
+		w.atEnd(id)
 		return id
 	}
 	return []func(i int) string{

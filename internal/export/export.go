@@ -247,7 +247,7 @@ func (g *gathering) dispatchAndNeeds(ctx context.Context, id api.DispatchID) err
 		case !accepted:
 			return api.Errorf(api.CodeNotFound, "the log has no dispatch %s", next)
 		case !over:
-			return api.Errorf(api.CodeConflict, "dispatch %s is not over: evidence is of what cannot change any more", next).WithHint("wait for it: bailiwick dispatch show %s --wait 1m", next)
+			return api.Errorf(api.CodeConflict, "dispatch %s is not over: evidence is of what cannot change any more", next).WithHint("wait for it: bailiwick dispatch logs -f %s", next)
 		}
 	}
 	return nil
