@@ -261,7 +261,6 @@ func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
 		"run cancel R_1":                              "run id",
 		"run cancel r-one --task ../x":                "task id",
 		"run show":                                    "want: bailiwick run show RUN",
-		"run patch r-one":                             "one of the three",
 		"run patch r-one ask --all":                   "one of the three",
 		"run patch r-one ask --dir x":                 "--dir goes with --all",
 		"run patch r-one --all --keep-going":          "go with --merge",
@@ -358,12 +357,15 @@ func TestPatchesAreWrittenToNewFilesAndNowhereElse(t *testing.T) {
 	if status, _, errs := do(t, socket, "run", "patch", "r-one", "never"); status != 1 || !strings.Contains(errs, "never started") {
 		t.Errorf("exit status %d, %s", status, errs)
 	}
+	if status, out, errs := do(t, socket, "run", "patch", "r-one", "-o", "name"); status != 0 || out != "edit\nhalf\n" {
+		t.Errorf("exit status %d, %q, %s", status, out, errs)
+	}
 	dir := filepath.Join(t.TempDir(), "patches")
 	status, out, errs := do(t, socket, "run", "patch", "r-one", "--all", "--dir", dir)
 	if status != 0 {
 		t.Fatalf("exit status %d, %s", status, errs)
 	}
-	for _, want := range []string{filepath.Join(dir, "edit.patch") + " (14 bytes)", "nothing  done     none: nothing that a patch takes has changed", "never    skipped  none: it was never started", "partial: captured before"} {
+	for _, want := range []string{filepath.Join(dir, "edit.patch") + " 14 bytes", "nothing  done     none: nothing that a patch takes has changed", "never    skipped  none: it was never started", "partial: captured before"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

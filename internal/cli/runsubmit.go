@@ -95,7 +95,14 @@ func (t *tree) planToSubmit(file string) (*plan.Plan, error) {
 		places = doc.Places(problems)
 	}
 	for _, p := range places {
-		fmt.Fprintf(t.Stderr, "%s:%s\n", plainLine(file), lineOf(p.String()))
+		where, what := file, p.Message
+		if p.Line > 0 {
+			where = fmt.Sprintf("%s:%d:%d", file, p.Line, p.Column)
+		}
+		if p.Path != "$" {
+			what = p.Path + ": " + what
+		}
+		fmt.Fprintf(t.Stderr, "%s: %s\n", lineOf(where), lineOf(what))
 	}
 	problems := make([]api.Problem, len(places))
 	for i := range places {
