@@ -312,6 +312,9 @@ func TestEveryTasksLinesStandBehindItsName(t *testing.T) {
 			t.Errorf("exit status %d, no %q in\n%s%s", status, line, out, errs)
 		}
 	}
+	if strings.Index(out, "| before") > strings.Index(out, "| hello") {
+		t.Errorf("the second attempt comes before the first:\n%s", out)
+	}
 	for line := range strings.Lines(out) {
 		if !strings.HasPrefix(line, "one         |") && !strings.HasPrefix(line, "longer-name |") {
 			t.Errorf("a line without a name: %q", line)

@@ -144,9 +144,7 @@ const followed = 64
 // follow shows all attempts of a task, or of all tasks, as they are written.
 func (l *taskLogs) follow(ctx context.Context, id api.RunID, task api.TaskID) error {
 	slots := make(chan struct{}, followed)
-	if task != "" {
-		slots = make(chan struct{}, 1) // one attempt after the other
-	}
+	before := map[api.TaskID]chan struct{}{} // closed when the task's attempt before has been shown
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
@@ -164,8 +162,13 @@ func (l *taskLogs) follow(ctx context.Context, id api.RunID, task api.TaskID) er
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		last, shown := before[e.Task], make(chan struct{})
+		before[e.Task] = shown
 		wait.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-slots; close(shown) }()
+			if last != nil { // it has a slot, so it ends
+				<-last
+			}
 			if err := l.show(ctx, taskLog{e.Task, e.DispatchID, e.Attempt}, l.r.Follow); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
