@@ -107,10 +107,12 @@ func (a *ask) normalise() error {
 		return api.Errorf(api.CodeInvalid, "source: name the one to start from")
 	}
 	for _, list := range [][]api.Name{r.Envs, r.Capabilities} {
-		for i, n := range list {
-			if slices.Contains(list[:i], n) {
+		seen := make(map[api.Name]bool, len(list))
+		for _, n := range list {
+			if seen[n] {
 				return api.Errorf(api.CodeInvalid, "%q is named twice", n)
 			}
+			seen[n] = true
 		}
 	}
 	if err := a.normaliseOrder(); err != nil {
