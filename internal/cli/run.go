@@ -15,6 +15,7 @@ func (t *tree) runsCommand() *cobra.Command {
 	cmd := group("run", "Submit plans of many dispatches, watch and steer them, and take their results")
 	cmd.AddCommand(t.runSubmitCommand(), t.runListCommand(), t.runShowCommand(), t.runWatchCommand(), t.runLogsCommand(), t.runWaitCommand(),
 		t.runCancelCommand(), t.runPauseCommand(), t.runResumeCommand(), t.runRetryCommand(), t.runAnswerCommand(), t.runPatchCommand())
+	cmd.AddCommand(t.planCommands()...)
 	return cmd
 }
 

@@ -86,31 +86,11 @@ func (t *tree) planToSubmit(file string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, places := plan.ReadText(text)
-	if len(places) == 0 {
-		p, problems := plan.Parse(doc.JSON)
-		if p != nil {
-			return p, nil
-		}
-		places = doc.Places(problems)
+	p, places := plan.Read(text)
+	if p != nil {
+		return p, nil
 	}
-	for _, p := range places {
-		where, what := file, p.Message
-		if p.Line > 0 {
-			where = fmt.Sprintf("%s:%d:%d", file, p.Line, p.Column)
-		}
-		if p.Path != "$" {
-			what = p.Path + ": " + what
-		}
-		fmt.Fprintf(t.Stderr, "%s: %s\n", lineOf(where), lineOf(what))
-	}
-	problems := make([]api.Problem, len(places))
-	for i := range places {
-		problems[i] = places[i].Problem
-	}
-	e := plan.Error(problems)
-	e.Problems = nil // they are shown already
-	return nil, e.WithHint("see: bailiwick run schema")
+	return nil, t.refusePlan(file, places)
 }
 
 // planText reads a file, or standard input, up to what a plan may have.
@@ -145,8 +125,8 @@ func (t *tree) newRunID(p *parser, given string) api.RunID {
 // unsure adds to an error after which nobody knows whether a run was taken how
 // to find out.
 func unsure(err error, id api.RunID, again string, args ...any) error {
-	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable && e.Hint == "" {
-		return e.WithHint("nobody knows whether run %s was taken; this again does nothing twice: %s", id, fmt.Sprintf(again, args...))
+	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
+		return e.WithHint("if nothing runs: bailiwick up --orchestrator; then again, which does nothing twice should run %s be there: %s", id, fmt.Sprintf(again, args...))
 	}
 	return err
 }

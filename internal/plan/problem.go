@@ -24,14 +24,13 @@ func (l *list) shape(path, format string, args ...any) {
 }
 
 func (l *list) sense(path, format string, args ...any) {
-	l.count++
-	if !l.full() {
+	if l.count++; l.count <= api.MaxProblems {
 		l.all = append(l.all, api.Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
 // full reports whether what is found from here on is only counted.
-func (l *list) full() bool { return l.count > api.MaxProblems }
+func (l *list) full() bool { return l.count >= api.MaxProblems }
 
 func (l *list) problems() []api.Problem {
 	if l.count > api.MaxProblems {

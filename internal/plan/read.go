@@ -73,11 +73,13 @@ func (r *reader) require(path string, members map[string]json.RawMessage, keys .
 }
 
 func (r *reader) unknown(path, name string, readers readers) {
+	if r.full() { // there may be as many as fit into a plan
+		r.shape(path, "unknown key")
+		return
+	}
 	hint := ""
-	if !r.full() {
-		if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(readers))); near != "" {
-			hint = fmt.Sprintf("; did you mean %q?", near)
-		}
+	if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(readers))); near != "" {
+		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	r.shape(member(path, name), "unknown key %s%s", clip(name), hint)
 }

@@ -41,10 +41,25 @@ type Place struct {
 }
 
 func (p Place) String() string {
-	if p.Line == 0 {
-		return p.Message
+	s := p.Message
+	if p.Path != "$" {
+		s = p.Problem.String()
 	}
-	return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Message)
+	if p.Line > 0 {
+		s = fmt.Sprintf("%d:%d: %s", p.Line, p.Column, s)
+	}
+	return s
+}
+
+// Read reads a plan from YAML or JSON. Everything that is wrong is found at
+// once, each with where it stands.
+func Read(text []byte) (*Plan, []Place) {
+	t, places := ReadText(text)
+	if places != nil {
+		return nil, places
+	}
+	p, problems := Parse(t.JSON)
+	return p, t.Places(problems)
 }
 
 // ReadText reads YAML or JSON. Where there are problems, they are about the
@@ -82,7 +97,7 @@ func places(err error) []Place {
 
 // Places says where the problems of t.JSON are in the text.
 func (t Text) Places(problems []api.Problem) []Place {
-	all := make([]Place, 0, len(problems))
+	var all []Place
 	for _, p := range problems {
 		place := Place{Problem: p}
 		if p.Path != "$" {
