@@ -100,7 +100,7 @@ func (s *Service) answered(ctx context.Context, r row, req api.AnswerRequest) (a
 	case req.Attempt < 0 || req.Attempt > d.Attempt:
 		return d, false, api.Errorf(api.CodeConflict, "dispatch %s has no attempt %d: it has %d", d.ID, req.Attempt, d.Attempt)
 	case d.State != api.EventNeedsInput || d.CancelBy != "" || req.Attempt != 0 && req.Attempt != d.Attempt:
-	case !s.cfg.Now().Before(*d.AnswerBy): // nobody has ended it yet, as where no service ran at that time
+	case d.AnswerBy != nil && !s.cfg.Now().Before(*d.AnswerBy): // nobody has ended it yet, as where no service ran at that time
 		return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d was to be answered by %s", d.ID, d.Attempt, d.AnswerBy.Format(time.RFC3339))
 	default:
 		return d, false, nil

@@ -232,6 +232,50 @@ func TestTheQuestionOfATaskExpires(t *testing.T) {
 	}
 }
 
+// An answer that came in time counts, however long its task waits for its locks.
+// The control is one that nobody has answered.
+//
+// proves R-D6
+func TestWhatWasAnsweredInTimeDoesNotExpire(t *testing.T) {
+	for name, answered := range map[string]bool{"answered": true, "not answered": false} {
+		t.Run(name, func(t *testing.T) {
+			g := newRunGate(t)
+			r := g.askedTask(t)
+			if answered {
+				for range 2 {
+					if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return Answered(tx, r.record.ID) }); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			g.cfg.Now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
+			if _, err := g.giveUpDue(); err != nil {
+				t.Fatal(err)
+			}
+			d, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+			if answered != (err == nil && d.Attempt == 2) {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+	}
+	// One that was answered at the moment in which it was given up.
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return Answered(tx, r.record.ID) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.endUnanswered(t.Context(), r, outcome{event: api.EventFailed, reason: api.ReasonTimeout}); err != nil {
+		t.Fatal(err)
+	}
+	if d, _, err := g.Look(t.Context(), r.record.ID); err != nil || d.State != api.EventNeedsInput {
+		t.Errorf("%s, %v", d.State, err)
+	}
+	// It is cancelled as any other.
+	if d, err := g.Cancel(t.Context(), "local:ann", r.record.ID, ""); err != nil || d.State != api.EventCancelled {
+		t.Errorf("%s, %v", d.State, err)
+	}
+}
+
 // Many at once, as where a service asks again that heard no reply, are one
 // attempt.
 //

@@ -87,7 +87,7 @@ func hold(tx *store.Tx, stop api.Stop) (held []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	asking, err := waiting(tx, -1)
+	asking, err := waiting(tx)
 	if err != nil {
 		return nil, err
 	}
