@@ -218,6 +218,20 @@ func TestAPlanIsSubmittedUnderAnIDThatIsChosenHere(t *testing.T) {
 	}
 }
 
+// proves R-O8
+func TestWhoDoesNotKnowWhetherARunWasTakenIsToldItsID(t *testing.T) {
+	var got api.RunRequest
+	socket := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&got)
+		panic(http.ErrAbortHandler)
+	})
+	path := writePlan(t, goodPlan)
+	status, _, errs := do(t, socket, "run", "submit", path)
+	if again := fmt.Sprintf("bailiwick run submit %s --id %s", path, got.RunID); status != 1 || got.RunID == "" || !strings.Contains(errs, again) {
+		t.Errorf("exit status %d, %s, want %q", status, errs, again)
+	}
+}
+
 func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
 	s := newRunService(api.RunTask{Task: "ask", State: api.TaskWaiting, Asks: true, Subagent: "edit", DispatchID: "d-asks"})
 	s.run.State = api.RunRunning
@@ -327,6 +341,13 @@ func TestEveryTasksLinesStandBehindItsName(t *testing.T) {
 	}
 	for words, want := range map[string]string{"never": "no attempt 1 that was started", "one --attempt 7": "no attempt 7"} {
 		if status, out, errs := do(t, socket, append([]string{"run", "logs", "r-one"}, strings.Fields(words)...)...); status != 1 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit status %d, %q, %s", words, status, out, errs)
+		}
+	}
+	// What another run did is shown too, and not waited for.
+	s.run.Tasks[1].TakenOver, s.events = true, nil
+	for words, want := range map[string]string{"longer-name -f": "world", "-f": "longer-name | world\n"} {
+		if status, out, errs := do(t, socket, append([]string{"run", "logs", "r-one"}, strings.Fields(words)...)...); status != 0 || out != want {
 			t.Errorf("%s: exit status %d, %q, %s", words, status, out, errs)
 		}
 	}

@@ -68,7 +68,16 @@ func (t *tree) runLogs(ctx context.Context, r client.Runtime, id api.RunID, task
 		}
 	}
 	if f.follow {
-		return t.leaves(ctx, id, l.follow(ctx, id, task))
+		// What was taken over has no events here.
+		for i := range run.Tasks {
+			if over := &run.Tasks[i]; over.TakenOver && over.DispatchID != "" && (task == "" || task == over.Task) {
+				err = errors.Join(err, l.show(ctx, taskLog{over.Task, over.DispatchID, 0}, r.Log))
+			}
+		}
+		if one, _ := taskOf(&run, task); one != nil && one.TakenOver {
+			return err
+		}
+		return errors.Join(err, t.leaves(ctx, id, l.follow(ctx, id, task)))
 	}
 	if task != "" {
 		return l.one(ctx, &run, task, f.attempt)

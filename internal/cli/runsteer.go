@@ -31,7 +31,7 @@ does. With --task only that task ends; what depends on it is skipped.`,
 					return err
 				}
 				if wait > 0 {
-					err := awaitRun(cmd.Context(), c.Runtime(), id, req.Task, wait)
+					err := awaitEnded(cmd.Context(), c.Runtime(), id, req.Task, wait)
 					if api.CodeOf(err) == api.CodeNotFinished {
 						return api.Errorf(api.CodeNotFinished, "run %s has been asked to end and has not within %s", id, wait).WithHint("see: bailiwick run show %s", id)
 					}
@@ -47,6 +47,18 @@ does. With --task only that task ends; what depends on it is skipped.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "why; goes into the log")
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait for its end so long; 0 to return at once")
 	return cmd
+}
+
+// awaitEnded is awaitRun for what may have ended long ago, in another run.
+func awaitEnded(ctx context.Context, r client.Runtime, id api.RunID, task api.TaskID, wait time.Duration) error {
+	run, err := wholeRun(ctx, r, id)
+	if err != nil || run.State.Settled() {
+		return err
+	}
+	if one, err := taskOf(&run, task); err == nil && one.State.Settled() {
+		return nil
+	}
+	return awaitRun(ctx, r, id, task, wait)
 }
 
 func cmpErr(first, second error) error {

@@ -65,6 +65,9 @@ func (t *tree) submit(ctx context.Context, file string, f submitFlags) error {
 	}
 	return t.runConn(func(c *client.Conn) error {
 		run, err := c.Runtime().Submit(ctx, req)
+		if ctx.Err() != nil {
+			fmt.Fprintf(t.Stderr, "run %s may be there and go on; see: bailiwick run show %[1]s\n", req.RunID)
+		}
 		if err != nil {
 			return unsure(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
 		}
