@@ -220,14 +220,17 @@ func TestAPlanIsSubmittedUnderAnIDThatIsChosenHere(t *testing.T) {
 
 // proves R-O8
 func TestWhoDoesNotKnowWhetherARunWasTakenIsToldItsID(t *testing.T) {
-	var got api.RunRequest
+	asked := make(chan api.RunID, 1)
 	socket := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		_ = json.NewDecoder(r.Body).Decode(&got)
+		var req api.RunRequest
+		_ = json.NewDecoder(r.Body).Decode(&req)
+		asked <- req.RunID
 		panic(http.ErrAbortHandler)
 	})
 	path := writePlan(t, goodPlan)
 	status, _, errs := do(t, socket, "run", "submit", path)
-	if again := fmt.Sprintf("bailiwick run submit %s --id %s", path, got.RunID); status != 1 || got.RunID == "" || !strings.Contains(errs, again) {
+	id := <-asked
+	if again := fmt.Sprintf("bailiwick run submit %s --id %s", path, id); status != 1 || id == "" || !strings.Contains(errs, again) {
 		t.Errorf("exit status %d, %s, want %q", status, errs, again)
 	}
 }
