@@ -340,6 +340,22 @@ func TestAResultOfAnotherLeaseIsRefused(t *testing.T) {
 	}
 }
 
+// A result that cannot be held against its manifest, because that was changed on
+// the disk, does not count, and its dispatch does not stand open for ever.
+//
+// proves R-B5, R-D3
+func TestAResultWithoutItsManifestIsRefused(t *testing.T) {
+	g := newGate(t)
+	r := g.asks(t, ofTask)
+	g.overwrite(t, r.record.Manifest, "{}")
+	if err := g.collect(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if d, _, err := g.Look(t.Context(), r.record.ID); err != nil || d.State != api.EventFailed || d.Reason != api.ReasonIntegrity || d.Result != "" {
+		t.Errorf("%s %s %q, %v", d.State, d.Reason, d.Message, err)
+	}
+}
+
 // What only the manifest of an attempt under way names is kept, and what a run
 // that goes on may still need. The controls are the same when that is over.
 //
@@ -376,15 +392,17 @@ func TestWhatARunMayStillNeedIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// An attempt that goes on refers to it itself, and when it has ended none does.
+	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
+		t.Fatal(err)
+	}
 	if g.items(t)[up.Dispatch].Ended.IsZero() {
 		t.Error("what is released may not go")
 	}
 	if err := mark(up.Dispatch); err != nil {
 		t.Error(err)
 	}
-	if _, err := g.Cancel(t.Context(), "local:ann", r.record.ID, ""); err != nil {
-		t.Fatal(err)
-	}
+	g.work.Wait()                                                           // it ends by itself: its worker does nothing
 	g.alter(t, r.record.ID, func(d *api.Dispatch) { d.Input = d.Manifest }) // as every record of a request has it
 	if slices.Contains(g.items(t)[r.record.ID].Content, api.DigestOf([]byte("patch"))) {
 		t.Error("what has ended still takes something over")

@@ -161,7 +161,9 @@ func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch, k k
 		if m.Resume != nil {
 			i.Content = appendDigests(i.Content, reflect.ValueOf(*m.Resume))
 		}
-		i.Content = appendDigests(i.Content, reflect.ValueOf(m.Needs))
+		if d.Answer == nil { // an earlier attempt leaves them to the one that goes on
+			i.Content = appendDigests(i.Content, reflect.ValueOf(m.Needs))
+		}
 	}
 	d.Manifest, d.Result = "", ""
 	i.Content = appendDigests(i.Content, reflect.ValueOf(d))
