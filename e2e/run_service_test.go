@@ -3,8 +3,10 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -204,5 +206,70 @@ func TestAPlanMayBeLong(t *testing.T) {
 	must(t, sized(api.MaxPlan-64<<10))
 	if run := w.settles("long"); run.State != api.RunFailed || run.Counts[api.TaskSkipped] != 15 {
 		t.Errorf("the run is %s: %v", run.State, run.Counts)
+	}
+}
+
+// Where the engine of runs cannot make a step durable it stands still, says so,
+// and is not ready; the next service does what was due.
+//
+// proves R-O6
+func TestRunsThatStandStillSaySoAndGoOnWithTheNextService(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0)
+	w.mkdir("kept")
+	w.exec("cp", "-a", w.path("state")+"/.", w.path("kept"))
+	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=8m,mode=755"))
+	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state"), syscall.MNT_DETACH)) })
+	w.exec("cp", "-a", w.path("kept")+"/.", w.path("state"))
+	w.upRuns()
+	w.downAtEnd()
+	p := planned("late", doing("a", awaitGate("never")), doing("b", "true", after("a")))
+	p.Limits.Wall = api.Duration(10 * time.Second)
+	id := w.submit(p)
+	w.begunTask(id, "a")
+	if s := w.status(); !s.Ready || s.Orchestrator.Error != "" {
+		t.Fatalf("positive control: it is %+v", s)
+	}
+	f, err := os.Create(w.path("state/filler"))
+	must(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	must(t, f.Close())
+	// Sooner or later there is no room for an entry, and from then on the store
+	// refuses everything.
+	var d done
+	for n := 0; d.status != 1 && n < 100; n++ {
+		d = w.try("dispatch", "run", "nobody", "--socket", w.path("run/bailiwick/api.sock"))
+	}
+	if d.status != 1 || !strings.Contains(d.stderr, "see to the disk") {
+		t.Fatalf("on a full disk: %s", d)
+	}
+	// The run's time is over, which cannot be written down.
+	for deadline := time.Now().Add(50 * time.Second); ; {
+		d = w.try("status")
+		if strings.Contains(d.stdout, "STAND STILL") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the run's time is over and the service says %s", d)
+		}
+	}
+	if d.status != 1 || !strings.Contains(d.stdout, "NOT READY") || !strings.Contains(d.stdout, "orchestrator: ") {
+		t.Errorf("it stands still and says %s", d)
+	}
+	var s api.ServiceStatus
+	decode(t, w.try("status", "-o", "json").stdout, &s)
+	must(t, os.Remove(w.path("state/filler")))
+	must(t, syscall.Kill(s.PID, syscall.SIGTERM))
+	for deadline := time.Now().Add(50 * time.Second); len(w.services()) > 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not end")
+		}
+	}
+	w.upRuns()
+	states(t, w.settles(id), "cancelled; a cancelled; b cancelled")
+	if now := w.status(); !now.Ready || now.Orchestrator.Error != "" {
+		t.Errorf("the next service is %+v", now)
 	}
 }
