@@ -3,8 +3,9 @@
 // Run-time verbs are calls to the service through package client. Deploy verbs
 // and everything that starts or inspects a service are handed to the program
 // that has that privilege and lies beside this one: this package links neither
-// the catalog writer nor the state (R-O1), and it never looks for a program on
-// PATH.
+// the catalog writer nor the state (R-O1), and it never looks for one of them on
+// PATH. The only other program that it executes is the user's git, to merge the
+// patches of a run, and that sees nothing of a patch but objects (mergerepo.go).
 package cli
 
 import (
