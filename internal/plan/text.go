@@ -2,9 +2,11 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -95,7 +97,8 @@ func places(err error) []Place {
 	return all
 }
 
-// Places says where the problems of t.JSON are in the text.
+// Places says where the problems of t.JSON are in the text, in its order, and
+// then those of the whole.
 func (t Text) Places(problems []api.Problem) []Place {
 	var all []Place
 	for _, p := range problems {
@@ -106,6 +109,9 @@ func (t Text) Places(problems []api.Problem) []Place {
 		}
 		all = append(all, place)
 	}
+	slices.SortStableFunc(all, func(a, b Place) int {
+		return cmp.Or(cmp.Compare(min(1, b.Line), min(1, a.Line)), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return all
 }
 

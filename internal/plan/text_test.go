@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -30,8 +31,6 @@ func TestAProblemIsFoundInTheTextThatHasIt(t *testing.T) {
 		for _, p := range places {
 			got = append(got, p.String())
 		}
-		slices.Sort(got)
-		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s\n%q\nwant\n%q", text, got, want)
 		}
@@ -66,6 +65,19 @@ func TestWhatIsWrongWithTheTextItselfIsSaidWhereItIs(t *testing.T) {
 	}
 	if raw, problems := ParseYAML([]byte("a: [1, 2.5, x, true, null]\n")); string(raw) != `{"a":[1,2.5,"x",true,null]}` {
 		t.Errorf("positive control: %s, %v", raw, problems)
+	}
+}
+
+func TestThePlanInTheDocumentationIsOne(t *testing.T) {
+	b, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(b), "\n## The plan\n")
+	_, text, _ := strings.Cut(section, "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	if p, places := Read([]byte(text)); p == nil || len(p.Tasks) != 2 {
+		t.Errorf("%s: %v", text, places)
 	}
 }
 
