@@ -205,9 +205,13 @@ func TestARunIsNoBusinessOfOthersAndATokenSteersNone(t *testing.T) {
 		t.Errorf("it asks %+v", d.Question)
 	}
 	agent.refused(api.CodeConflict, []string{"bailiwick run answer"}, "bailiwick_dispatch", members{"resume": run.Tasks[0].DispatchID, "answer": members{"option": 1}})
+	if e := agent.refused(api.CodeDenied, []string{"useless", "for people"}, "bailiwick_dispatch_cancel", members{"dispatchId": run.Tasks[0].DispatchID}); e.AuditEntry == nil {
+		t.Error("that a token steers is not in the log")
+	}
 	// At the account itself it is the person's answer, and the run goes on.
 	own.ok("bailiwick_orchestrator_status", members{"runId": "of-root"}, &run)
 	asks := run.Tasks[0].DispatchID
+	agent.refused(api.CodeNotFound, nil, "bailiwick_dispatch_cancel", members{"dispatchId": asks})
 	own.refused(api.CodeInvalid, nil, "bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 3}})
 	own.refused(api.CodeConflict, nil, "bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 1, "attempt": 2}})
 	own.ok("bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 2, "attempt": 1}}, &d)
@@ -215,6 +219,16 @@ func TestARunIsNoBusinessOfOthersAndATokenSteersNone(t *testing.T) {
 	own.ok("bailiwick_orchestrator_status", members{"runId": "of-root"}, &run)
 	if got := run.states(); got != "a done; b done" {
 		t.Errorf("after the answer: %s", got)
+	}
+	// The control: what is no task's a token may cancel, and a task's its person.
+	agent.ok("bailiwick_dispatch", members{"subagent": "sh", "input": members{"do": "sleep 300"}}, &d)
+	agent.ok("bailiwick_dispatch_cancel", members{"dispatchId": d.DispatchID}, &d)
+	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("a", awaitGate("never")))), "runId": "ended"}, new(mcpRun))
+	own.ok("bailiwick_dispatch_cancel", members{"dispatchId": w.begunTask("ended", "a")}, &d)
+	own.watches("ended")
+	own.ok("bailiwick_orchestrator_status", members{"runId": "ended"}, &run)
+	if got := run.states(); got != "a cancelled" {
+		t.Errorf("after its dispatch was cancelled: %s", got)
 	}
 	if n := len(w.entries("--kind", "task.answered")); n != 1 {
 		t.Errorf("%d answers are in the log", n)

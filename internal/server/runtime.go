@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
 )
 
 const (
@@ -198,6 +199,14 @@ func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who caller) erro
 	var req api.CancelRequest
 	if err := decode(r, &req); err != nil {
 		return err
+	}
+	if who.byToken {
+		// To end a task's dispatch is to steer its run.
+		if d, ok, err := s.cfg.Dispatch.Look(r.Context(), id); err != nil {
+			return err
+		} else if ok && d.Run != "" && d.Principal == who.Principal {
+			return s.refuseSteering(r.Context(), who, policy.ActionRunCancel, "run.cancel")
+		}
 	}
 	d, err := s.cfg.Dispatch.Cancel(r.Context(), who.Principal, id, req.Reason)
 	if err != nil {
