@@ -90,6 +90,9 @@ func ReadText(text []byte) (Text, []Place) {
 func places(err error) []Place {
 	var found strictyaml.Problems
 	errors.As(err, &found)
+	if last := len(found) - 1; last >= api.MaxProblems { // it says that there are more
+		found = append(found[:api.MaxProblems-1:api.MaxProblems-1], found[last])
+	}
 	all := make([]Place, 0, len(found))
 	for _, p := range found {
 		all = append(all, Place{api.Problem{Path: "$", Message: p.Message}, p.Line, p.Column})

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // TestAProblemIsFoundInTheTextThatHasIt, YAML or JSON, by its path.
@@ -62,6 +64,9 @@ func TestWhatIsWrongWithTheTextItselfIsSaidWhereItIs(t *testing.T) {
 		if raw != nil || !strings.Contains(fmt.Sprint(problems), want) {
 			t.Errorf("%.40q: %s, %v, want %s", text, raw, problems, want)
 		}
+	}
+	if _, problems := ParseYAML([]byte(strings.Repeat("a: 1\n", 500))); len(problems) != api.MaxProblems || !strings.Contains(problems[99].Message, "and more") {
+		t.Errorf("%d problems: %v", len(problems), problems[len(problems)-1])
 	}
 	if raw, problems := ParseYAML([]byte("a: [1, 2.5, x, true, null]\n")); string(raw) != `{"a":[1,2.5,"x",true,null]}` {
 		t.Errorf("positive control: %s, %v", raw, problems)
