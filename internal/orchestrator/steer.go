@@ -101,6 +101,9 @@ func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api
 			if err := stillAsking(tx, &s.order); err != nil {
 				return err
 			}
+			if err := dispatch.Answered(tx, now.task.dispatch); err != nil { // it expires no more
+				return err
+			}
 		}
 		return insertOrder(tx, &s.order)
 	})
