@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,13 +73,47 @@ func awaitGate(gate string) string {
 	return "echo begun; until [ -e $GATE/" + gate + " ]; do sleep 0.05; done\n"
 }
 
-// conn speaks to the service as the test's own account, without a program in
-// between.
+// conn speaks to the service as the world's account does.
 func (w *world) conn() *client.Conn {
 	w.t.Helper()
-	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
+	socket := w.path("run/bailiwick/api.sock")
+	if w.uid != 0 {
+		socket = w.forwarded(socket)
+	}
+	c := client.New(client.Config{Socket: socket, UIDs: []int{0}})
 	w.t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// forwarded is a socket of the test's own account behind which whoever comes is
+// the world's account to the service.
+func (w *world) forwarded(socket string) string {
+	w.t.Helper()
+	at := filepath.Join(w.t.TempDir(), "s")
+	listener, err := net.Listen("unix", at)
+	must(w.t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer near.Close()
+				var far net.Conn
+				asUser(w.uid, func() { far, err = net.Dial("unix", socket) })
+				if err != nil {
+					return // no service: the connection ends
+				}
+				defer far.Close()
+				go func() { _, _ = io.Copy(far, near); far.Close() }()
+				_, _ = io.Copy(near, far)
+			})
+		}
+	})
+	w.t.Cleanup(func() { listener.Close(); all.Wait() })
+	return at
 }
 
 // doing is a task that does something in shell, on the repository.
