@@ -161,14 +161,7 @@ func (w *world) stored() (wrong []string) {
 		if orders > 0 || uint64(fence) < w.log.fence {
 			object("%d things that somebody did are not heeded; fence %d stored, %d in the log", orders, fence, w.log.fence)
 		}
-		for id, r := range w.log.runs {
-			if r.settled == nil {
-				if err := w.storedTasks(v, id, r, object); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+		return w.storedTasks(v, object)
 	})
 	if err != nil {
 		object("%v", err)
@@ -176,24 +169,29 @@ func (w *world) stored() (wrong []string) {
 	return wrong
 }
 
-func (w *world) storedTasks(v *store.View, id api.RunID, r *replayRun, object func(string, ...any)) error {
-	rows := map[int]bool{}
-	err := v.Each("SELECT task, t.state, attempt, dispatch, fence FROM run_task t JOIN run r ON t.run = r.seq WHERE id = ?", store.Args{string(id)}, func(scan store.Scan) error {
+func (w *world) storedTasks(v *store.View, object func(string, ...any)) error {
+	rows := map[*replayTask]bool{}
+	err := v.Each("SELECT id, task, t.state, attempt, dispatch, fence FROM run_task t JOIN run r ON t.run = r.seq WHERE settled IS NULL", nil, func(scan store.Scan) error {
 		var i, attempt int
 		var fence int64
-		var state, d string
-		if err := scan(&i, &state, &attempt, &d, &fence); err != nil {
+		var id, state, d string
+		if err := scan(&id, &i, &state, &attempt, &d, &fence); err != nil {
 			return err
 		}
-		rows[i] = true
+		r := w.log.runs[api.RunID(id)]
+		if r == nil || r.settled != nil {
+			object("run %s is stored and not settled, and not by the log", id)
+			return nil
+		}
 		t := r.tasks[r.plan.Tasks[i].ID]
+		rows[t] = true
 		if api.TaskState(state) != t.state || attempt != t.attempt && !t.taken || api.DispatchID(d) != t.dispatch || uint64(fence) != t.fence && !t.taken {
 			object("task %s is stored as %s, attempt %d, dispatch %s, fence %d; the log says %s, %d, %s, %d", t.name(), state, attempt, d, fence, t.state, t.attempt, t.dispatch, t.fence)
 		}
 		return nil
 	})
-	for i, p := range r.plan.Tasks {
-		if t := r.tasks[p.ID]; !rows[i] && t.state != api.TaskPending {
+	for t := range w.log.each {
+		if t.run.settled == nil && !rows[t] && t.state != api.TaskPending {
 			object("task %s has no row and is %s", t.name(), t.state)
 		}
 	}
@@ -212,7 +210,7 @@ func (m *machine) described(rt *rapid.T) (wrong []string) {
 			wrong = append(wrong, m.events(id, r)...)
 		}
 	}
-	if m.seen["steps"]%16 == 0 {
+	if m.seen["steps"]%32 == 0 {
 		wrong = append(wrong, m.listed()...)
 	}
 	return wrong
@@ -227,9 +225,13 @@ func (w *world) describe(r *replayRun) (wrong []string) {
 	}
 	var run api.Run
 	var tasks []api.RunTask
+	page := 100
+	if w.log.next%8 == 0 {
+		page = 2
+	}
 	for after := ""; ; after = run.Next {
 		var err error
-		if run, err = w.o.Describe(ctx, r.by, r.id, after, 4); err != nil {
+		if run, err = w.o.Describe(ctx, r.by, r.id, after, page); err != nil {
 			object("run %s is described: %v", r.id, err)
 			return wrong
 		}

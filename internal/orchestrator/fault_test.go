@@ -169,9 +169,17 @@ func (w *world) finish(id api.RunID) {
 // TestHelper is the other process of the tests above.
 func TestHelper(t *testing.T) {
 	args := strings.Split(os.Getenv("ORCHESTRATOR_TEST_HELPER"), "\n")
-	if args[0] == "" {
-		return
+	switch args[0] {
+	case "":
+	case "memory":
+		helpMemory(t, args[1], args[2])
+	default:
+		helpFault(t, args)
 	}
+}
+
+// helpFault has the disk fail at a moment, and prints what is left.
+func helpFault(t *testing.T, args []string) {
 	w := newWorld(t, args[0], orchestrator.Config{})
 	if _, err := w.offer(as(ann), faultPlan()); err != nil {
 		t.Fatal(err)
