@@ -139,6 +139,9 @@ type RunAnswer struct {
 	Task   TaskID `json:"task"`
 	Text   string `json:"text,omitempty"`
 	Option int    `json:"option,omitempty"` // number of the option, from 1; 0 for none
+	// Attempt is that of the task's dispatch whose question is answered: an answer
+	// that comes late never goes to another question. 0 is the current one.
+	Attempt int `json:"attempt,omitempty"`
 }
 
 // RunRetry submits the plan of a settled run again. What was done there is

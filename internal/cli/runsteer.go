@@ -138,7 +138,7 @@ func (t *tree) runRetryCommand() *cobra.Command {
 
 func (t *tree) runAnswerCommand() *cobra.Command {
 	var task string
-	var option int
+	var option, attempt int
 	cmd := &cobra.Command{
 		Use: "answer RUN [TEXT]", Short: "Answer the question that a task of a run waits with", Args: cobra.RangeArgs(1, 2),
 		Long: `Answer the question that a task waits with. The task goes on as soon as it has its locks
@@ -148,7 +148,7 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 		Example: "  bailiwick run show RUN\n  bailiwick run answer RUN --task TASK 'use the second one'\n  bailiwick run answer RUN --task TASK --option 2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var p parser
-			req := api.RunAnswer{Task: p.task(task), Option: option}
+			req := api.RunAnswer{Task: p.task(task), Option: option, Attempt: attempt}
 			if p.err != nil {
 				return p.err
 			}
@@ -176,5 +176,6 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 	}
 	cmd.Flags().StringVar(&task, "task", "", "the task that asks")
 	cmd.Flags().IntVar(&option, "option", 0, "answer with this option of the question, counted from 1")
+	cmd.Flags().IntVar(&attempt, "attempt", 0, "answer only the question of this attempt of the task's dispatch (default: the one that waits)")
 	return cmd
 }

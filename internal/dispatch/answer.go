@@ -198,7 +198,7 @@ func (s *Service) stillAllowed(ctx context.Context, m *record.Manifest, ceiling 
 	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: api.DispatchRequest{
 		Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, DispatchID: m.ID,
 	}}
-	a.stops = s.cfg.Registry.StopsFor(m.Principal, m.Target, m.ID)
+	a.stops = s.cfg.Registry.StopsFor(subjectOf(m))
 	a.subagent.Role, a.subagent.Tier = m.Role, m.Tier
 	if m.Source != nil {
 		a.request.Source, a.commit = &api.SourceRequest{Name: m.Source.Name}, m.Source.Commit

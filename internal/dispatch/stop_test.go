@@ -91,8 +91,8 @@ type overtaken struct {
 	then func()
 }
 
-func (o *overtaken) StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string {
-	ids := o.Registry.StopsFor(p, target, id)
+func (o *overtaken) StopsFor(w api.StopSubject) []string {
+	ids := o.Registry.StopsFor(w)
 	if o.then != nil {
 		then := o.then
 		o.then = nil

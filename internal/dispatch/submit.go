@@ -145,7 +145,7 @@ func (s *Service) pageFor(ctx context.Context, a *ask) (page, error) {
 // decide asks policy by a's page.
 func (s *Service) decide(a *ask) policy.Decision {
 	a.resolve()
-	a.consent, a.stops = s.cfg.Registry.Consent(a.principal), s.cfg.Registry.StopsFor(a.principal, a.target, a.request.DispatchID)
+	a.consent, a.stops = s.cfg.Registry.Consent(a.principal), s.cfg.Registry.StopsFor(api.StopSubject{Principal: a.principal, Target: a.target, Run: a.run, Dispatch: a.request.DispatchID})
 	return a.page.engine.Decide(a.policyRequest())
 }
 

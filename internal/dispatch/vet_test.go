@@ -143,9 +143,9 @@ type counted struct {
 	n int
 }
 
-func (c *counted) StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string {
+func (c *counted) StopsFor(w api.StopSubject) []string {
 	c.n++
-	return c.Registry.StopsFor(p, target, id)
+	return c.Registry.StopsFor(w)
 }
 
 // A plan of many equal tasks is decided once, and so is its source; each input

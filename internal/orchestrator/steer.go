@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
@@ -42,7 +43,7 @@ func (o *Orchestrator) Resume(ctx context.Context, caller dispatch.Caller, id ap
 func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunAnswer) (api.Run, error) {
 	return o.steer(ctx, caller, id, steering{
 		action: policy.ActionRunAnswer, kind: record.KindTaskAnswered, task: req.Task,
-		order: order{kind: orderAnswer, text: req.Text, option: req.Option}, detail: record.RunAct{Option: int64(req.Option)},
+		order: order{kind: orderAnswer, text: req.Text, option: req.Option, asked: int32(min(max(req.Attempt, 0), math.MaxInt32))}, detail: record.RunAct{Option: int64(req.Option)},
 	})
 }
 
@@ -82,6 +83,10 @@ func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api
 		t := &now.task
 		if !t.asks() || t.answer != nil || t.cancelBy != "" {
 			return refuse(notAsking(id, s.task, t))
+		}
+		if s.order.asked != 0 && s.order.asked != t.asked {
+			return refuse(api.Errorf(api.CodeConflict, "run %s task %s: the question of attempt %d is not the one that waits, which is of attempt %d", id, s.task, s.order.asked, t.asked).
+				WithHint("see: bailiwick run show %s", id))
 		}
 		s.order.asked = t.asked
 		if err := o.cfg.Dispatch.CheckAnswer(ctx, t.dispatch, api.AnswerRequest{Text: s.order.text, Option: s.order.option, Attempt: int(t.asked)}); err != nil {

@@ -185,7 +185,7 @@ func (s *Server) dispatchAnswered(ctx context.Context, who caller, id api.Dispat
 	if _, err := s.cfg.Dispatch.Describe(ctx, who.Principal, id, 0); err != nil {
 		return d, err
 	}
-	if _, err := s.cfg.Runs.Answer(ctx, who.Caller, d.Run, api.RunAnswer{Task: d.Task, Text: req.Text, Option: req.Option}); err != nil {
+	if _, err := s.cfg.Runs.Answer(ctx, who.Caller, d.Run, api.RunAnswer{Task: d.Task, Text: req.Text, Option: req.Option, Attempt: d.Attempt}); err != nil {
 		return d, err
 	}
 	return s.cfg.Dispatch.Describe(ctx, who.Principal, id, 0)
