@@ -89,6 +89,7 @@ type CancelRequest struct {
 type LogQuery struct {
 	After     *uint64    // only entries behind this sequence number
 	Last      int        // only the newest so many
+	Run       RunID      // only of this run, its tasks and their dispatches
 	Dispatch  DispatchID // only of this dispatch
 	Principal Principal  // only of this principal
 	Kind      string     // only of this kind

@@ -76,6 +76,9 @@ func logValues(q api.LogQuery, follow bool) url.Values {
 	if q.Last > 0 {
 		v.Set("last", strconv.Itoa(q.Last))
 	}
+	if q.Run != "" {
+		v.Set("run", string(q.Run))
+	}
 	if q.Dispatch != "" {
 		v.Set("dispatch", string(q.Dispatch))
 	}

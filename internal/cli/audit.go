@@ -20,11 +20,14 @@ func (t *tree) auditCommand() *cobra.Command {
 func (t *tree) auditReader(use, short string, follow bool) *cobra.Command {
 	var q api.LogQuery
 	var after int64
-	var dispatch, principal string
+	var run, dispatch, principal string
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var p parser
+			if run != "" {
+				q.Run = p.run(run)
+			}
 			if dispatch != "" {
 				q.Dispatch = p.dispatch(dispatch)
 			}
@@ -46,6 +49,7 @@ func (t *tree) auditReader(use, short string, follow bool) *cobra.Command {
 	f := cmd.Flags()
 	f.Int64Var(&after, "after", -1, "only entries behind this number")
 	f.IntVar(&q.Last, "last", 0, "only the newest so many entries")
+	f.StringVar(&run, "run", "", "only entries of this run, its tasks and their dispatches")
 	f.StringVar(&dispatch, "dispatch", "", "only entries of this dispatch")
 	f.StringVar(&principal, "principal", "", "only entries of this principal")
 	f.StringVar(&q.Kind, "kind", "", "only entries of this kind, such as dispatch.denied")

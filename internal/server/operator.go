@@ -41,6 +41,11 @@ func logQuery(r *http.Request) (q audit.Query, last int, err error) {
 	if err != nil {
 		return q, 0, err
 	}
+	if text := v.Get("run"); text != "" {
+		if q.Run, err = api.ParseRunID(text); err != nil {
+			return q, 0, malformed(api.CodeInvalid, "%w", err)
+		}
+	}
 	if text := v.Get("dispatch"); text != "" {
 		if q.Dispatch, err = api.ParseDispatchID(text); err != nil {
 			return q, 0, malformed(api.CodeInvalid, "%w", err)
