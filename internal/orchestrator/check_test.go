@@ -59,7 +59,8 @@ func (w *world) story() string {
 				t.run.cancelled, t.shown(now), t.attempt, t.dispatch, t.asks, t.given, clock(t.until), t.plan.Locks, upstream(t.plan))
 		}
 	}
-	for _, j := range w.desk.sorted(func(j *job) bool { return true }) {
+	open := func(j *job) bool { r := w.log.runs[j.order.Run]; return r == nil || r.settled == nil }
+	for _, j := range w.desk.sorted(open) {
 		fmt.Fprintf(&b, "dispatch %s of %s/%s: %s attempt %d, cancelled by %q, untold since %s\n", j.d.ID, j.order.Run, j.order.Task, j.d.State, j.d.Attempt, j.d.CancelBy, clock(j.untold))
 	}
 	return b.String()

@@ -20,6 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -42,6 +43,7 @@ type world struct {
 	desk   *desk
 	log    *replay
 
+	heard  func(record.Kind) // told of each durable entry, before whoever made it goes on; nil: nobody
 	store  *store.Store
 	ledger *audit.Ledger
 	o      *orchestrator.Orchestrator
@@ -122,7 +124,11 @@ func (w *world) start() {
 	if w.store, err = store.Open(context.Background(), w.storeConfig()); err != nil {
 		w.t.Fatalf("%v", err)
 	}
-	w.ledger, err = audit.Open(context.Background(), audit.Config{Store: w.store, Now: w.config.Now})
+	w.ledger, err = audit.Open(context.Background(), audit.Config{Store: w.store, Now: w.config.Now, Observe: func(k record.Kind) {
+		if w.heard != nil {
+			w.heard(k)
+		}
+	}})
 	w.must(err)
 	w.log.began = w.config.Now()
 	w.open()
