@@ -162,7 +162,10 @@ func (w *world) stored() (wrong []string) {
 		if orders > 0 || uint64(fence) < w.log.fence {
 			object("%d things that somebody did are not heeded; fence %d stored, %d in the log", orders, fence, w.log.fence)
 		}
-		return w.storedTasks(v, object)
+		if err := w.storedTasks(v, object); err != nil {
+			return err
+		}
+		return w.held(v, object)
 	})
 	if err != nil {
 		object("%v", err)
@@ -194,6 +197,35 @@ func (w *world) storedTasks(v *store.View, object func(string, ...any)) error {
 	for t := range w.log.each {
 		if t.run.settled == nil && !rows[t] && t.state != api.TaskPending {
 			object("task %s has no row and is %s", t.name(), t.state)
+		}
+	}
+	return err
+}
+
+// held compares what is kept from being collected with what open runs may need.
+func (w *world) held(v *store.View, object func(string, ...any)) error {
+	holds := map[api.RunID]map[api.DispatchID]bool{}
+	err := v.Each("SELECT run, id FROM dispatch_hold", nil, func(scan store.Scan) error {
+		var run api.RunID
+		var id api.DispatchID
+		err := scan(&run, &id)
+		if r := w.log.runs[run]; r == nil || r.settled != nil {
+			object("dispatch %s is held for run %s, which is settled", id, run)
+		}
+		if holds[run] == nil {
+			holds[run] = map[api.DispatchID]bool{}
+		}
+		holds[run][id] = true
+		return err
+	})
+	for t := range w.log.each {
+		if t.run.settled != nil {
+			continue
+		}
+		for _, n := range t.plan.Needs {
+			if from := t.run.tasks[n.From]; from.dispatch != "" && !holds[t.run.id][from.dispatch] {
+				object("task %s needs something of dispatch %s, which is not held", t.name(), from.dispatch)
+			}
 		}
 	}
 	return err

@@ -574,3 +574,19 @@ func (k *desk) countActive(id api.RunID) (n int) {
 	}
 	return n
 }
+
+// stop marks a dispatch as an emergency stop does.
+func (k *desk) stop(j *job) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if j.d.CancelBy == "" {
+		j.d.CancelBy = root
+	}
+}
+
+// attempt is the current attempt of a dispatch.
+func (k *desk) attempt(id api.DispatchID) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.jobs[id].d.Attempt
+}

@@ -393,26 +393,36 @@ func (m *machine) answer(rt *rapid.T) {
 	t := rapid.SampledFrom(list).Draw(rt, "task")
 	by, may := m.steer(rt, t.run)
 	req := api.RunAnswer{Task: t.plan.ID, Text: rapid.SampledFrom([]string{"yes", "no"}).Draw(rt, "text")}
+	now := m.desk.attempt(t.dispatch)
+	req.Attempt = rapid.SampledFrom([]int{0, 0, now, now, now, now + 1, now - 1}).Draw(rt, "attempt")
 	m.begin("answer")
 	was, cancelled, asks := t.given, t.run.ending(time.Now()) || t.stopAsk, m.desk.asking(t.dispatch)
 	_, err := m.o.Answer(context.Background(), by, t.run.id, req)
 	m.expect(func() []string {
-		if may && !was && !cancelled && asks && err != nil {
+		if may && req.Attempt != 0 && req.Attempt != now && api.CodeOf(err) != api.CodeConflict {
+			return []string{fmt.Sprintf("an answer to attempt %d of task %s, whose attempt %d asks: %v", req.Attempt, t.name(), now, err)}
+		}
+		if may && (req.Attempt == 0 || req.Attempt == now) && !was && !cancelled && asks && err != nil {
 			return []string{fmt.Sprintf("task %s is answered: %v", t.name(), err)}
 		}
 		return refused(may, "answer", err)
 	})
 }
 
-// giveUp ends a question that nobody answered.
+// giveUp ends a question that nobody answered, or that must not be.
 func (m *machine) giveUp(rt *rapid.T) {
 	list := m.desk.sorted((*job).asks)
 	if len(list) == 0 {
 		rt.Skip()
 	}
 	j := rapid.SampledFrom(list).Draw(rt, "dispatch")
-	told := rapid.Bool().Draw(rt, "told")
+	told, stopped := rapid.Bool().Draw(rt, "told"), rapid.Bool().Draw(rt, "stopped")
 	m.begin("give up")
+	if stopped { // by an emergency stop
+		m.desk.stop(j)
+		m.desk.end(j, api.EventCancelled, "", told)
+		return
+	}
 	m.desk.end(j, api.EventFailed, api.ReasonTimeout, told)
 }
 
@@ -435,7 +445,7 @@ func (m *machine) endOne(rt *rapid.T) {
 	how := rapid.SampledFrom([]string{"told", "told", "told", "told twice", "late", "never"}).Draw(rt, "told")
 	m.begin("end " + string(state) + " " + how)
 	if state == api.EventCancelled && j.d.CancelBy == "" { // an emergency stop
-		j.d.CancelBy = root
+		m.desk.stop(j)
 	}
 	m.desk.end(j, state, reason, how == "told" || how == "told twice")
 	switch how {
