@@ -10,7 +10,6 @@ tasks:
   - id: merge
     subagent: merger
     source: {commit: HEAD, name: service}
-    depends_on: [edit-beta]
     needs:
       a: {from: edit-alpha, patch: true}
       b: {from: edit-beta, patch: true}
@@ -20,7 +19,7 @@ tasks:
     input: {file: alpha.go}
     locks: [repo/alpha.go]
     priority: 5
-    retry: {attempts: 3, backoff: 2s..2m0s, on: [lost, denied]}
+    retry: {attempts: 3, on: [lost, denied]}
     timeout: 20m0s
   - id: edit-beta
     subagent: code-edit
