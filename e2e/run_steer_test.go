@@ -187,3 +187,32 @@ func TestAStopEndsRunsToo(t *testing.T) {
 	states(t, w.settles(w.submit(planned("new", doing("a", "true")))), "done; a done")
 	w.replays(id)
 }
+
+// A stop of one run ends that run and no other, and nothing of it begins again
+// until the stop is lifted.
+//
+// proves R-T10, R-O7
+func TestAStopOfOneRunLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("odd", doing("running", family, retrying(5)), doing("after", "true", after("running"))))
+	other := w.submit(planned("fine", doing("a", awaitGate("go")), doing("b", "true", after("a"))))
+	w.begunTask(id, "running")
+	w.begunTask(other, "a")
+	w.must("stop", "--run", string(id), "--reason", "odd")
+	run := w.settles(id)
+	if run.State == api.RunDone || run.Counts[api.TaskDone] != 0 {
+		t.Errorf("%+v", run)
+	}
+	if n := len(startedIn(w.history(id))); n != 1 {
+		t.Errorf("%d tasks were started", n)
+	}
+	w.open("go")
+	states(t, w.settles(other), "done; a done; b done")
+	states(t, w.settles(w.submit(planned("next", doing("a", "true")))), "done; a done")
+	w.refused(1, nil, "stop", "--run", "nothing-of-that-name")
+	if left := w.settledRemains(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	w.replays(id, other)
+}

@@ -213,7 +213,7 @@ func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 		if was != api.TaskRunning && was != api.TaskWaiting || t.end != nil && (t.end.state != api.EventFailed || string(t.end.reason) != e.Detail.Reason) {
 			r.say(e, "UNTRUE: it was %s, its dispatch ended with %v", was, t.end)
 		}
-		if was == api.TaskRunning && t.again(e.Detail.Reason) && t.attempt < max(1, t.plan.Retry.Attempts) {
+		if was == api.TaskRunning && !run.barred && !t.barred && t.again(e.Detail.Reason) && t.attempt < max(1, t.plan.Retry.Attempts) {
 			r.say(e, "UNTRUE: it was not tried again after attempt %d", t.attempt)
 		}
 	case "task.cancelled":

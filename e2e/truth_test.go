@@ -149,8 +149,12 @@ func (s *story) wrongAttempt(attempt, last int, cancelled bool, count map[string
 	if n := count["dispatch.answered "+strconv.Itoa(attempt)]; attempt > 1 && n != 1 {
 		say("DOUBLED or LOST: attempt %d has %d answers", attempt, n)
 	}
-	if pids := s.did(attempt, failpoint.WorkerAgent); len(pids) > 1 {
+	pids := s.did(attempt, failpoint.WorkerAgent)
+	if len(pids) > 1 {
 		say("DOUBLED: the agent of attempt %d was started %d times, by %v", attempt, len(pids), pids)
+	}
+	if len(pids) == 0 && len(ends) > 0 && (ends[0].state == api.EventFinished || ends[0].state == api.EventNeedsInput) {
+		say("UNTRUE: attempt %d ended with %s, and its agent was never started", attempt, ends[0])
 	}
 	// A question is an end that another may follow, when nobody answers it.
 	if len(ends) > 1 && ends[0].state == api.EventNeedsInput {
