@@ -107,12 +107,18 @@ func (w *world) forwarded(socket string) string {
 					return // no service: the connection ends
 				}
 				defer far.Close()
-				go func() { _, _ = io.Copy(far, near); far.Close() }()
+				go func() {
+					_, _ = io.Copy(far, near)
+					_ = far.Close()
+				}()
 				_, _ = io.Copy(near, far)
 			})
 		}
 	})
-	w.t.Cleanup(func() { listener.Close(); all.Wait() })
+	w.t.Cleanup(func() {
+		must(w.t, listener.Close())
+		all.Wait()
+	})
 	return at
 }
 
@@ -187,8 +193,7 @@ func (w *world) submit(p api.Plan) api.RunID {
 
 // problems are those that an error lists, as PATH: MESSAGE.
 func problems(err error) (list []string) {
-	var e *api.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*api.Error](err); ok {
 		for _, p := range e.Problems {
 			list = append(list, p.Path+": "+p.Message)
 		}
