@@ -136,12 +136,14 @@ type RunCancel struct {
 
 // RunAnswer answers the question that a task waits with.
 type RunAnswer struct {
-	Task   TaskID `json:"task"`
-	Text   string `json:"text,omitempty"`
-	Option int    `json:"option,omitempty"` // number of the option, from 1; 0 for none
-	// Attempt is that of the task's dispatch whose question is answered: an answer
-	// that comes late never goes to another question. 0 is the current one.
-	Attempt int `json:"attempt,omitempty"`
+	Task TaskID `json:"task"`
+	// DispatchID and Attempt say whose question is answered: an answer that comes
+	// late never goes to another one. A task that is tried again has another
+	// dispatch. Absent, it is the one that waits.
+	DispatchID DispatchID `json:"dispatchId,omitempty"`
+	Text       string     `json:"text,omitempty"`
+	Option     int        `json:"option,omitempty"` // number of the option, from 1; 0 for none
+	Attempt    int        `json:"attempt,omitempty"`
 }
 
 // RunRetry submits the plan of a settled run again. What was done there is

@@ -38,7 +38,7 @@ func TestARunSaysHowEachTaskIsAndWhatToDo(t *testing.T) {
 	for _, want := range []string{
 		"run         r-one waiting", "tasks       5: 1 done, 1 waiting, 1 ready, 1 failed, 1 skipped",
 		"edit   done     code-edit  2/3      3.0s", "waits for lock repo/a.go, which task edit2 of run r-two holds", "because of bad",
-		"question    of task ask", "| Which of the two?", "1. red\\x1b[2J", "2. blue", "answer: bailiwick run answer r-one --task ask --option N",
+		"question    of task ask", "| Which of the two?", "1. red\\x1b[2J", "2. blue", "answer: bailiwick run answer r-one --task ask --attempt 1 --option N",
 		"failed      task bad, agent", "| exit status 7", "see: bailiwick run logs r-one bad", "next        bailiwick run answer r-one --task ask TEXT",
 	} {
 		if !strings.Contains(out, want) {
@@ -257,8 +257,8 @@ func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
 		"run pause r-one":                            "runs/r-one/pause ",
 		"run resume r-one":                           "runs/r-one/resume ",
 		"run retry r-one --id r-two":                 `runs/r-one/retry {"runId":"r-two"}`,
-		"run answer r-one --task ask blue":           `runs/r-one/answer {"task":"ask","text":"blue"}`,
-		"run answer r-one --task ask --option 2":     `runs/r-one/answer {"task":"ask","option":2}`,
+		"run answer r-one --task ask blue":           `runs/r-one/answer {"task":"ask","dispatchId":"d-asks","text":"blue"}`,
+		"run answer r-one --task ask --option 2":     `runs/r-one/answer {"task":"ask","dispatchId":"d-asks","option":2}`,
 		"queue list":                                 "queues ",
 		"queue pause default":                        "queues/default/pause ",
 		"queue resume default -o json":               "queues/default/resume ",

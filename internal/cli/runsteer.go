@@ -166,6 +166,7 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 				return api.Errorf(api.CodeInvalid, "answer: give a text or --option N").WithHint("see the question: bailiwick run show %s", plainLine(args[0]))
 			}
 			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
+				asked(cmd.Context(), c.Runtime(), id, &req)
 				run, err := c.Operator().AnswerRun(cmd.Context(), id, req)
 				if err != nil {
 					return err
@@ -178,4 +179,24 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 	cmd.Flags().IntVar(&option, "option", 0, "answer with this option of the question, counted from 1")
 	cmd.Flags().IntVar(&attempt, "attempt", 0, "answer only the question of this attempt of the task's dispatch (default: the one that waits)")
 	return cmd
+}
+
+// asked names in an answer the question that waits now: the answer is to that,
+// even if it arrives late, or twice. Where nothing waits the service says so.
+func asked(ctx context.Context, r client.Runtime, id api.RunID, req *api.RunAnswer) {
+	run, err := wholeRun(ctx, r, id)
+	if err != nil {
+		return
+	}
+	task, err := taskOf(&run, req.Task)
+	if err != nil || !task.Asks {
+		return
+	}
+	req.DispatchID = task.DispatchID
+	if req.Attempt > 0 {
+		return
+	}
+	if d, err := r.Describe(ctx, task.DispatchID, 0); err == nil {
+		req.Attempt = d.Attempt
+	}
 }
