@@ -113,7 +113,8 @@ and keeps a record of every decision.
 Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply,
           bailiwick ceiling set PRINCIPAL TIER
 Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
-          bailiwick run submit PLAN.yaml --watch
+Plans:    bailiwick up --orchestrator, bailiwick run submit PLAN.yaml --watch,
+          bailiwick run show RUN, bailiwick run patch RUN --merge BRANCH
 Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list
 Stop:     bailiwick stop --all`,
 		SilenceErrors: true,

@@ -23,7 +23,7 @@ func (t *tree) stopCommand() *cobra.Command {
 		Long: `Engage an emergency stop. From then on nothing that it holds is dispatched or answered, and
 what runs or waits of it is cancelled; what it has done so far is kept. It lasts over
 restarts of the service. Engaging one needs no key; lifting one is signed by the operator's.`,
-		Example: "  bailiwick stop --all --reason 'strange patches'\n  bailiwick stop --principal agent:claude\n  bailiwick stop list\n  bailiwick stop lift s-1",
+		Example: "  bailiwick stop --all --reason 'strange patches'\n  bailiwick stop --principal agent:claude\n  bailiwick stop --run nightly-7\n  bailiwick stop list\n  bailiwick stop lift s-1",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req, err := f.request()
 			if err != nil {
