@@ -45,6 +45,7 @@ type desk struct {
 	mu    sync.Mutex
 	gen   int                // the engine that lives; calls of earlier ones come to nothing
 	tell  func(api.Dispatch) // tells that engine of an end; nil while there is none
+	early []api.Dispatch     // ends while an engine was being opened
 	jobs  map[api.DispatchID]*job
 	gates map[string]chan struct{} // of slow tasks, by run and task: closed when Fire may return
 	once  map[string]bool          // kills that have been, and gates that were opened
@@ -54,6 +55,7 @@ type desk struct {
 	wrong []string
 	last  uint64    // the highest fence that was ever used
 	moved sync.Cond // something was asked for
+	over  bool      // nothing ends by itself any more
 }
 
 // job is a dispatch.
@@ -99,7 +101,8 @@ func newDesk(now func() time.Time) *desk {
 // seat is the desk as one engine sees it.
 type seat struct {
 	*desk
-	gen int
+	gen   int
+	ended func(api.Dispatch) // of the engine; nil while that is being opened; guarded by mu
 }
 
 // sit gives the desk to a new engine.
@@ -107,15 +110,31 @@ func (k *desk) sit() *seat {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.gen++
-	k.tell = nil
-	return &seat{k, k.gen}
+	k.early = nil
+	s := &seat{desk: k, gen: k.gen}
+	k.tell = func(d api.Dispatch) {
+		k.mu.Lock()
+		tell := s.ended
+		if tell == nil {
+			k.early = append(k.early, d)
+		}
+		k.mu.Unlock()
+		if tell != nil {
+			tell(d)
+		}
+	}
+	return s
 }
 
-// listen says whom to tell.
+// listen says whom to tell, also of what has ended while that one was opened.
 func (s *seat) listen(tell func(api.Dispatch)) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tell = tell
+	early := s.early
+	s.ended, s.early = tell, nil
+	s.mu.Unlock()
+	for _, d := range early {
+		tell(d)
+	}
 }
 
 // freeze makes that nothing comes of what the engine asks for from now on.
@@ -123,7 +142,7 @@ func (k *desk) freeze() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.gen++
-	k.tell = nil
+	k.tell, k.early = nil, nil
 	for _, key := range slices.Collect(maps.Keys(k.gates)) {
 		close(k.gates[key])
 		delete(k.gates, key)
