@@ -140,7 +140,7 @@ func benchSameRows(b *testing.B) {
 			b.Error(err)
 			return
 		}
-		_, err1 := tx.Stmt(row).Exec(id, "accepted", doc)                            //nolint:sqlclosecheck // the transaction closes it
+		_, err1 := tx.Stmt(row).Exec(id, "accepted", doc)                                 //nolint:sqlclosecheck // the transaction closes it
 		_, err2 := tx.Stmt(entry).Exec(i, i, "dispatch.accepted", id, nil, leaf, hash[:]) //nolint:sqlclosecheck // likewise
 		if err := errors.Join(err1, err2, tx.Commit()); err != nil {
 			b.Error(err)

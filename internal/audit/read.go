@@ -41,7 +41,9 @@ const (
 	maxLimit     = 1000
 )
 
-func (q Query) filtered() bool { return q.Run != "" || q.Dispatch != "" || q.Kind != "" || q.Principal != "" }
+func (q Query) filtered() bool {
+	return q.Run != "" || q.Dispatch != "" || q.Kind != "" || q.Principal != ""
+}
 
 // sql is constant text per choice of filters.
 func (q Query) sql() (string, store.Args) {

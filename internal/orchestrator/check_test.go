@@ -87,6 +87,9 @@ func (w *world) running() (wrong []string) {
 		silent := j != nil && !j.untold.IsZero() && j.untold.After(w.log.began) && now.Sub(j.untold) <= unheard
 		switch {
 		case t.state == api.TaskRunning && j == nil:
+			if tries := w.desk.tries[t.key()]; t.plan.Subagent == stuck && tries > 0 && (t.stopAsk || t.run.ending(now)) && now.Sub(w.desk.tried[t.key()]) > 31*time.Second {
+				object("task %s is cancelled, cannot be reached and runs", t.name())
+			}
 			if !w.desk.delayed(t) {
 				object("task %s runs by the log, and nobody was asked for its dispatch", t.name())
 			}
@@ -96,6 +99,8 @@ func (w *world) running() (wrong []string) {
 			object("task %s runs by the log, and its dispatch is %s", t.name(), j.d.State)
 		case t.asks && !j.asks() && !silent && !t.given:
 			object("task %s waits for an answer, and its dispatch is %s", t.name(), j.d.State)
+		case t.asks && !j.asks() && !silent && (t.stopAsk || t.run.ending(now)):
+			object("task %s is cancelled and its dispatch is %s", t.name(), j.d.State)
 		case t.state == api.TaskDone && j.d.State != api.EventFinished:
 			object("task %s is done, and its dispatch is %s", t.name(), j.d.State)
 		case t.state.Settled() && j != nil && (j.active() || j.asks()):
@@ -117,6 +122,7 @@ func (w *world) idle() (wrong []string) {
 	now := w.config.Now()
 	taken := map[api.Name]int{}
 	var running, ready []*replayTask
+	backoffs := 0
 	for t := range w.log.each {
 		switch t.shown(now) {
 		case api.TaskRunning:
@@ -126,7 +132,11 @@ func (w *world) idle() (wrong []string) {
 			if !t.held(w.log) && !t.run.ending(now) && !t.stopAsk {
 				ready = append(ready, t)
 			}
-		case api.TaskPending, api.TaskWaiting, api.TaskDone, api.TaskFailed, api.TaskSkipped, api.TaskCancelled, api.TaskDenied:
+		case api.TaskWaiting:
+			if !t.asks {
+				backoffs++
+			}
+		case api.TaskPending, api.TaskDone, api.TaskFailed, api.TaskSkipped, api.TaskCancelled, api.TaskDenied:
 		}
 	}
 	for _, t := range ready {
@@ -139,6 +149,9 @@ func (w *world) idle() (wrong []string) {
 		if !slices.ContainsFunc(running, func(o *replayTask) bool { return clash(t.plan.Locks, o.plan.Locks) != "" }) && !slices.ContainsFunc(ready, first) {
 			wrong = append(wrong, fmt.Sprintf("task %s could run since %s and does not", t.name(), clock(t.since(w.log))))
 		}
+	}
+	if w.o.Busy() != (len(running) > 0 || backoffs > 0) {
+		wrong = append(wrong, fmt.Sprintf("busy %v while %d tasks run and %d wait for their next attempt", w.o.Busy(), len(running), backoffs))
 	}
 	if len(ready) > 0 && len(running) == 0 {
 		wrong = append(wrong, fmt.Sprintf("task %s and %d others are ready and nothing runs", ready[0].name(), len(ready)-1))
@@ -155,12 +168,12 @@ func (w *world) idle() (wrong []string) {
 func (w *world) stored() (wrong []string) {
 	object := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	err := w.store.Read(context.Background(), func(v *store.View) error {
-		var orders, fence int
-		if err := v.Get("SELECT (SELECT count(*) FROM run_order), coalesce((SELECT value FROM run_fence), 0)", nil, &orders, &fence); err != nil {
+		var fence int
+		if err := v.Get("SELECT coalesce((SELECT value FROM run_fence), 0)", nil, &fence); err != nil {
 			return err
 		}
-		if orders > 0 || uint64(fence) < w.log.fence {
-			object("%d things that somebody did are not heeded; fence %d stored, %d in the log", orders, fence, w.log.fence)
+		if uint64(fence) < w.log.fence {
+			object("fence %d stored, %d in the log", fence, w.log.fence)
 		}
 		if err := w.storedTasks(v, object); err != nil {
 			return err

@@ -29,6 +29,7 @@ const (
 	before api.Name = "before" // the service is killed as it is fired, before anything came of that
 	after  api.Name = "after"  // the service is killed when it is fired, and nobody hears of it
 	busy   api.Name = "busy"   // cannot be reached the first two times
+	stuck  api.Name = "stuck"  // cannot be reached until the test lets it
 	fickle api.Name = "fickle" // may not go on with an answer
 	secret api.Name = "secret" // is granted to nobody
 )
@@ -83,7 +84,7 @@ func newDesk(now func() time.Time) *desk {
 	for _, p := range []api.Principal{ann, ben} {
 		grants = append(grants, api.Grant{
 			Name: api.Name("of-" + string(p[len("local:"):])), Principal: p, Targets: []api.Name{"local"}, Ceiling: api.Reversible,
-			Subagents: []api.Name{work, quick, denied, absent, slow, busy, fickle, before, after},
+			Subagents: []api.Name{work, quick, denied, absent, slow, busy, stuck, fickle, before, after},
 		})
 	}
 	engine, err := policy.New(policy.Rules{Grants: grants, Operator: root, Targets: []api.Target{{Name: "local", Mode: api.Guarded}}})
@@ -266,6 +267,9 @@ func (k *desk) open() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n := len(k.gates)
+	for key := range k.tries {
+		k.once["open "+key] = true
+	}
 	for key, gate := range k.gates {
 		k.once["open "+key] = true
 		close(gate)
@@ -308,8 +312,9 @@ func (s *seat) fire(caller dispatch.Caller, o dispatch.Order) (api.Dispatch, fun
 		return api.Dispatch{}, nil, api.Errorf(api.CodeDenied, "%s may not dispatch it any more", caller.Principal)
 	case absent:
 		return api.Dispatch{}, nil, api.Errorf(api.CodeNotFound, "task up has no output x")
-	case busy:
-		if key := string(o.Run) + " " + string(o.Task); s.tries[key] < 2 {
+	case busy, stuck:
+		key := string(o.Run) + " " + string(o.Task)
+		if o.Request.Subagent == busy && s.tries[key] < 2 || o.Request.Subagent == stuck && !s.once["open "+key] {
 			s.tries[key]++
 			s.tried[key] = s.now()
 			return api.Dispatch{}, nil, api.Errorf(api.CodeUnavailable, "not now")
@@ -553,11 +558,12 @@ func (k *desk) asking(id api.DispatchID) bool {
 	return j != nil && j.asks()
 }
 
-// gated is how many slow tasks are being fired.
+// gated is how many slow tasks are being fired, and how many were that cannot be
+// reached.
 func (k *desk) gated() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.gates)
+	return len(k.gates) + len(k.tries)
 }
 
 // count is how often something was asked for.
@@ -571,7 +577,14 @@ func (k *desk) count(what string) int {
 // caller holds the mutex.
 func (k *desk) delayed(t *replayTask) bool {
 	key := t.key()
-	return k.gates[key] != nil || t.plan.Subagent == busy && k.tries[key] > 0 && k.now().Sub(k.tried[key]) < time.Second
+	switch since := k.now().Sub(k.tried[key]); t.plan.Subagent {
+	case busy:
+		return k.tries[key] > 0 && since < time.Second
+	case stuck:
+		return k.tries[key] > 0 && since < 31*time.Second
+	default:
+		return k.gates[key] != nil
+	}
 }
 
 // await waits until ok, which is asked again whenever the engine has asked for

@@ -15,6 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // bubble runs fn with a world in a time of its own. That nothing is left when it
@@ -52,6 +53,7 @@ func ours() (list []string) {
 // Close returns, everybody who waited is answered, and the next Open goes on.
 func TestNothingIsLeftWhenItIsClosed(t *testing.T) {
 	bubble(t, orchestrator.Config{Queues: map[api.Name]int{narrow: 1}}, func(w *world) {
+		synctest.Wait()
 		if len(ours()) == 0 { // the control
 			w.t.Fatalf("an open engine has no goroutine")
 		}
@@ -265,4 +267,52 @@ func TestWhoCallsByATokenSteersNothing(t *testing.T) {
 		synctest.Wait()
 		w.finishAll()
 	})
+}
+
+// Whoever cancels or pauses a run by an id that they know is heeded from the
+// moment at which the run is durable, although the engine has not heard of it.
+//
+// proves R-O7
+func TestACancelInTheMomentOfTheSubmissionIsHeeded(t *testing.T) {
+	for name, want := range map[string]api.RunState{"cancel": api.RunCancelled, "pause": api.RunPaused} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, orchestrator.Config{}, func(w *world) {
+				ctx := context.Background()
+				var other sync.WaitGroup
+				var at sync.Once
+				w.heard = func(k record.Kind) {
+					if k != record.KindRunSubmitted {
+						return
+					}
+					at.Do(func() {
+						other.Go(func() {
+							var err error
+							if name == "cancel" {
+								_, err = w.o.Cancel(ctx, as(ann), "r", api.RunCancel{})
+							} else {
+								_, err = w.o.Pause(ctx, as(ann), "r")
+							}
+							if err != nil {
+								t.Error(err)
+							}
+						})
+					})
+				}
+				_, err := w.offer(as(ann), fan("r", 2))
+				w.must(err)
+				other.Wait()
+				synctest.Wait()
+				for _, j := range w.desk.sorted((*job).active) { // what began in that moment
+					if j.d.CancelBy != "" {
+						w.desk.end(j, api.EventCancelled, "", true)
+					}
+				}
+				synctest.Wait()
+				r, err := w.o.Describe(ctx, ann, "r", "", 0)
+				if err != nil || r.State != want {
+					w.t.Fatalf("the run is %s with %v: %v", r.State, r.Counts, err)
+				}
+			})
+		})
+	}
 }

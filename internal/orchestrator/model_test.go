@@ -81,7 +81,7 @@ func live(rt *rapid.T, root string, seen map[string]int) {
 	})
 	actions := map[string]func(*rapid.T){
 		"": m.check, "submit again": m.submitAgain, "retry": m.retry,
-		"cancel": m.cancel, "pause": m.pause, "pause queue": m.pauseQueue, "give up": m.giveUp,
+		"cancel": m.cancel, "pause": m.pause, "pause queue": m.pauseQueue,
 		"tell": m.tellLate, "open": m.openGates,
 		"kill": m.killNow, "kill in": m.killLater, "restart": m.restartNow, "fail": m.fail,
 	}
@@ -92,7 +92,7 @@ func live(rt *rapid.T, root string, seen map[string]int) {
 		actions[fmt.Sprint("answer", i)], actions[fmt.Sprint("time", i)], actions[fmt.Sprint("submit", i)] = m.answer, m.pass, m.submit
 	}
 	for i := range 3 {
-		actions[fmt.Sprint("tell of the past", i)] = m.tellPast
+		actions[fmt.Sprint("tell of the past", i)], actions[fmt.Sprint("give up", i)] = m.tellPast, m.giveUp
 	}
 	actions["end many"] = m.endMany
 	rt.Repeat(actions)
@@ -164,7 +164,7 @@ func (m *machine) task(rt *rapid.T, i int) api.PlanTask {
 			t.Retry.On = []api.Reason{api.ReasonVerify, api.ReasonAgent}
 		}
 	}
-	kinds := []api.Name{work, work, work, work, work, work, work, work, work, work, work, work, work, work, work, work, work, work, quick, denied, absent, slow, busy, fickle, before, after}
+	kinds := []api.Name{work, work, work, work, work, work, work, work, work, work, work, work, work, work, work, work, work, work, quick, denied, absent, slow, busy, stuck, fickle, before, after}
 	t.Subagent = rapid.SampledFrom(kinds).Draw(rt, "subagent")
 	return t
 }

@@ -105,9 +105,10 @@ func (c *Config) validate() error {
 
 // Orchestrator is the open engine. Its methods may be called from any goroutine.
 type Orchestrator struct {
-	cfg  Config
-	mail mailbox
-	out  effects
+	cfg    Config
+	mail   mailbox
+	coming coming
+	out    effects
 
 	life context.Context //nolint:containedctx // the life of the orchestrator, not of a call
 	stop context.CancelFunc

@@ -23,13 +23,14 @@ const (
 	maxPage     = 1000 // tasks, or events
 )
 
-// decide returns the row of a run that the caller may act on. One that is not
-// there and one of somebody else's give the same answer.
-func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (seq int64, d policy.Decision, err error) {
+// decide decides whether the caller may act on a run. One that is not there and
+// one of somebody else's give the same answer.
+func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (d policy.Decision, err error) {
 	rules, err := o.cfg.Dispatch.Engine(ctx)
 	if err != nil {
-		return 0, d, err
+		return d, err
 	}
+	var seq int64
 	var owner api.Principal
 	if err := o.cfg.Store.Read(ctx, func(v *store.View) error {
 		err := v.Get("SELECT seq, principal FROM run WHERE id = ?", store.Args{id}, &seq, &owner)
@@ -38,7 +39,7 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 		}
 		return err
 	}); err != nil {
-		return 0, d, err
+		return d, err
 	}
 	d = rules.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: owner, Token: caller.Good != nil})
 	missing := api.Errorf(api.CodeNotFound, "no run %s that %s may see", id, caller.Principal).WithHint("see: bailiwick run list")
@@ -46,20 +47,20 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 		_, err := o.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: string(action) + " " + string(id)}}, nil)
 		var e *api.Error
 		if !errors.As(err, &e) || e.Code != api.CodeDenied {
-			return 0, d, err
+			return d, err
 		}
 		missing.AuditEntry = e.AuditEntry
-		return 0, d, missing
+		return d, missing
 	}
 	if seq == 0 {
-		return 0, d, missing
+		return d, missing
 	}
-	return seq, d, nil
+	return d, nil
 }
 
 // readable refuses who may not see a run.
 func (o *Orchestrator) readable(ctx context.Context, p api.Principal, id api.RunID) error {
-	_, _, err := o.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
+	_, err := o.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
 	return err
 }
 

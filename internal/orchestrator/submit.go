@@ -105,6 +105,8 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 	if wall := time.Duration(r.plan.Limits.Wall); wall > 0 {
 		d.DeadlineAt = now.Add(wall)
 	}
+	o.coming.announce(r.id)
+	defer o.coming.arrived(r.id)
 	failpoint.Hit(failpoint.RunSubmitCommit, string(r.id))
 	_, err = o.cfg.Ledger.Commit(ctx, decision, o.submission(r, taken), func(tx *store.Tx) error {
 		var n int
@@ -232,7 +234,7 @@ func (o *Orchestrator) deny(ctx context.Context, r *run, d policy.Decision, prob
 // Retry submits the plan of a settled run again under another id. What was done
 // there is taken over with what came of it; everything else runs.
 func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunRetry) (api.Run, error) {
-	if _, _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
+	if _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
 		return api.Run{}, err
 	}
 	old, err := o.stored(ctx, id)

@@ -1,0 +1,301 @@
+package orchestrator_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// entries returns the log from a number on.
+func (w *world) entries(from uint64) (list []audit.Committed) {
+	w.t.Helper()
+	for {
+		page, err := w.ledger.List(context.Background(), audit.Query{From: from, Limit: 1000})
+		w.must(err)
+		list = append(list, page...)
+		if len(page) < 1000 {
+			return list
+		}
+		from = page[len(page)-1].Seq + 1
+	}
+}
+
+// What somebody did is heeded from the entry on that says so: no task starts
+// behind it, however many are on their way at that moment.
+//
+// proves R-O7
+func TestNothingStartsBehindThePauseInTheLog(t *testing.T) {
+	for name, act := range map[string]struct {
+		kind record.Kind
+		do   func(w *world, id api.RunID) error
+		undo func(w *world, id api.RunID) error
+	}{
+		"a run that is paused": {record.KindRunPaused, func(w *world, id api.RunID) error {
+			_, err := w.o.Pause(context.Background(), as(ann), id)
+			return err
+		}, func(w *world, id api.RunID) error {
+			_, err := w.o.Resume(context.Background(), as(ann), id)
+			return err
+		}},
+		"a queue that is paused": {record.KindQueuePaused, func(w *world, _ api.RunID) error {
+			_, err := w.o.PauseQueue(context.Background(), as(root), api.DefaultQueue)
+			return err
+		}, func(w *world, _ api.RunID) error {
+			_, err := w.o.ResumeQueue(context.Background(), as(root), api.DefaultQueue)
+			return err
+		}},
+		"a run that is cancelled": {record.KindRunCancelled, func(w *world, id api.RunID) error {
+			_, err := w.o.Cancel(context.Background(), as(ann), id, api.RunCancel{})
+			return err
+		}, func(*world, api.RunID) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, t.TempDir(), orchestrator.Config{}) // on a disk that takes its time
+			defer func() { w.must(w.stop()) }()
+			for round := range 6 {
+				from, err := w.ledger.Len(t.Context())
+				w.must(err)
+				p := fan(api.RunID(fmt.Sprintf("r%d", round)), 100)
+				for i := range p.Tasks {
+					p.Tasks[i].Subagent = quick
+				}
+				_, err = w.offer(as(ann), p)
+				w.must(err)
+				w.must(act.do(w, p.ID))
+				w.must(act.undo(w, p.ID))
+				w.settled(p.ID)
+				held, started, seen := false, 0, false
+				for _, c := range w.entries(from) {
+					switch c.Entry.Kind {
+					case act.kind:
+						held, seen = true, true
+					case record.KindRunResumed, record.KindQueueResumed:
+						held = false
+					case record.KindTaskStarted:
+						if started++; held {
+							t.Fatalf("round %d: entry %d: %s, behind the entry that holds it", round, c.Seq, c.Entry.Line(c.Seq))
+						}
+					default:
+					}
+				}
+				if !seen || started == 0 && act.kind != record.KindRunCancelled { // the control
+					t.Fatalf("round %d: held %t, %d started", round, seen, started)
+				}
+			}
+		})
+	}
+}
+
+// broken cannot be reached for one task, whatever it is asked: a fault that
+// lasts, and of which nobody can say whether it will pass.
+type broken struct {
+	orchestrator.Dispatcher
+	task api.TaskID
+
+	mu    sync.Mutex
+	tries int // guarded by mu
+}
+
+func (b *broken) Fire(ctx context.Context, by dispatch.Caller, o dispatch.Order) (api.Dispatch, error) {
+	if o.Task != b.task {
+		return b.Dispatcher.Fire(ctx, by, o)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tries++
+	return api.Dispatch{}, fmt.Errorf("what is wrong has no name")
+}
+
+// behind puts something between the engine and the desk.
+func (w *world) behind(wrap func(orchestrator.Dispatcher) orchestrator.Dispatcher) {
+	w.t.Helper()
+	w.must(w.o.Close())
+	s := w.desk.sit()
+	config := w.config
+	config.Store, config.Ledger, config.Dispatch = w.store, w.ledger, wrap(s)
+	var err error
+	w.o, err = orchestrator.Open(context.Background(), config)
+	w.must(err)
+	s.listen(w.o.Ended)
+}
+
+// A task whose dispatch cannot be had is tried again for ever, and is cancelled
+// like any other: nobody has to restart the service for it.
+//
+// proves R-O7
+func TestACancelEndsWhatCannotBeReached(t *testing.T) {
+	for name, do := range map[string]func(w *world) error{
+		"the run": func(w *world) error {
+			_, err := w.o.Cancel(context.Background(), as(ann), "r", api.RunCancel{})
+			return err
+		},
+		"the task": func(w *world) error {
+			_, err := w.o.Cancel(context.Background(), as(ann), "r", api.RunCancel{Task: "t0"})
+			return err
+		},
+		"its time": func(*world) error { time.Sleep(time.Hour); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, orchestrator.Config{}, func(w *world) {
+				b := &broken{task: "t0"}
+				w.behind(func(d orchestrator.Dispatcher) orchestrator.Dispatcher { b.Dispatcher = d; return b })
+				p := fan("r", 1)
+				p.Limits.Wall = api.Duration(time.Hour)
+				p.Tasks[0].Locks = []api.Lock{{Key: "k"}}
+				_, err := w.offer(as(ann), p)
+				w.must(err)
+				time.Sleep(5 * time.Minute)
+				b.mu.Lock()
+				tries := b.tries
+				b.mu.Unlock()
+				if tries < 5 || !w.o.Busy() { // the control
+					t.Fatalf("%d tries", tries)
+				}
+				w.must(do(w))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				r, err := w.o.Describe(context.Background(), ann, "r", "", 0)
+				want := api.RunCancelled
+				if name == "the task" { // cancelled by itself
+					want = api.RunFailed
+				}
+				if err != nil || r.State != want || r.Counts[api.TaskCancelled] != 1 {
+					t.Errorf("the run is %s: %v", r.State, err)
+				}
+			})
+		})
+	}
+}
+
+// A question may be given up in the very moment of its answer. Who cancels the
+// task then, while it waits for its locks, ends it all the same.
+func TestACancelEndsATaskWhoseQuestionWasGivenUpBehindItsAnswer(t *testing.T) {
+	for name, before := range map[string]bool{"cancelled, then heard of": true, "heard of, then cancelled": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, orchestrator.Config{}, func(w *world) {
+				ctx := context.Background()
+				_, err := w.offer(as(ann), fan("r", 1))
+				w.must(err)
+				synctest.Wait()
+				j := w.desk.sorted((*job).active)[0]
+				w.desk.end(j, api.EventNeedsInput, "", true)
+				synctest.Wait()
+				_, err = w.o.Pause(ctx, as(ann), "r") // it gets no slot
+				w.must(err)
+				_, err = w.o.Answer(ctx, as(ann), "r", api.RunAnswer{Task: "t0", Text: "yes"})
+				w.must(err)
+				if before {
+					w.desk.end(j, api.EventFailed, api.ReasonTimeout, false)
+				} else {
+					w.desk.end(j, api.EventFailed, api.ReasonTimeout, true)
+				}
+				synctest.Wait()
+				_, err = w.o.Cancel(ctx, as(ann), "r", api.RunCancel{Task: "t0"})
+				w.must(err)
+				synctest.Wait()
+				if before {
+					w.desk.say(j.history[len(j.history)-1])
+				}
+				synctest.Wait()
+				r, err := w.o.Describe(ctx, ann, "r", "", 0)
+				if err != nil || !r.State.Settled() {
+					t.Errorf("the run is %s, its task %+v: %v", r.State, r.Tasks, err)
+				}
+			})
+		})
+	}
+}
+
+// As large as a plan may be, and a little more with the id that is made for it:
+// that is refused, and does not become a run that no service can begin with.
+//
+// proves R-O6
+func TestAPlanThatGrowsByItsIDIsRefused(t *testing.T) {
+	w := newWorld(t, scratch(t), orchestrator.Config{})
+	defer func() { w.must(w.stop()) }()
+	p := fan("", 1)
+	head := len(w.remember(p)) + len(`"input":{"x":""},"queue":"default",`)
+	text := make([]byte, api.MaxPlan-head)
+	for i := range text {
+		text[i] = 'x'
+	}
+	p.Tasks[0].Input = fmt.Appendf(nil, `{"x":%q}`, text)
+	_, err := w.offer(as(ann), p)
+	if api.CodeOf(err) != api.CodeTooLarge {
+		t.Errorf("%v", err)
+	}
+	w.restart()
+}
+
+// Nothing will happen by itself once what waited for its next attempt is over.
+func TestNothingIsBusyWithWhatIsCancelled(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		p := fan("r", 1)
+		p.Tasks[0].Retry = api.Retry{Attempts: 9, Backoff: api.Backoff{Min: api.Duration(time.Hour), Max: api.Duration(24 * time.Hour)}}
+		_, err := w.offer(as(ann), p)
+		w.must(err)
+		for _, restart := range []bool{false, true} {
+			synctest.Wait()
+			if restart {
+				w.restart()
+			} else {
+				w.desk.end(w.desk.sorted((*job).active)[0], api.EventFailed, api.ReasonAgent, true)
+			}
+			synctest.Wait()
+			if !w.o.Busy() { // the control
+				t.Error("idle, and an attempt will follow")
+			}
+		}
+		_, err = w.o.Cancel(context.Background(), as(ann), "r", api.RunCancel{})
+		w.must(err)
+		synctest.Wait()
+		if w.o.Busy() {
+			t.Error("busy, and the run is settled")
+		}
+	})
+}
+
+// What holds a lock is named to who may see it: another's run is not.
+func TestWhatIsSaidOfALockNamesNobodyElsesRun(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		offer := func(by api.Principal, id api.RunID, shared bool) {
+			p := fan(id, 1)
+			p.Tasks[0].Locks = []api.Lock{{Key: "k", Shared: shared}}
+			_, err := w.offer(as(by), p)
+			w.must(err)
+			synctest.Wait()
+		}
+		blocked := func(by api.Principal, id api.RunID) string {
+			r, err := w.o.Describe(context.Background(), by, id, "", 0)
+			w.must(err)
+			return r.Tasks[0].Blocked
+		}
+		offer(ben, "secret-one", false)
+		offer(ann, "second", false)
+		offer(ben, "secret-two", false)
+		for id, by := range map[api.RunID]api.Principal{"second": ann, "secret-two": ben} {
+			if s := blocked(by, id); !strings.Contains(s, `lock "k"`) || by == ann && strings.Contains(s, "secret") || by == ben && strings.Contains(s, "second") && !strings.Contains(s, "secret-one") {
+				t.Errorf("%s is told: %s", by, s)
+			}
+		}
+		if s := blocked(ben, "secret-two"); !strings.Contains(s, "run secret-one") { // the control
+			t.Errorf("ben is told of his own: %s", s)
+		}
+		w.desk.end(w.desk.sorted((*job).active)[0], api.EventFinished, "", true)
+		synctest.Wait()
+		if s := blocked(ben, "secret-two"); strings.Contains(s, "second") || !strings.Contains(s, "somebody else") {
+			t.Errorf("ben is told: %s", s)
+		}
+		w.finishAll()
+	})
+}
