@@ -15,7 +15,7 @@ COLLECTOR := $(TOOLS)/otelcol-0.150.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp
 
-.PHONY: help build check agents test demo prove bench soak kills mixed fuzz setup clean
+.PHONY: help build check agents test demo prove bench soak kills mixed model fuzz setup clean
 
 help: ## say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -66,13 +66,13 @@ prove: build setup ## show in three ways, each with its control, that the MCP se
 	@scripts/prove $(BIN)
 
 bench: build setup ## print the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/jail ./internal/audit ./internal/capture ./e2e
+	go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/jail ./internal/audit ./internal/capture ./internal/plan ./internal/orchestrator ./e2e
 
-soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, fuzzing
+soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, a million steps of the engine of runs, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
 	go test -timeout 60m -run TestALineWithoutAnEnd ./e2e -line 10737418240
-	@$(MAKE) kills mixed
+	@$(MAKE) kills mixed model
 	@$(MAKE) fuzz FUZZTIME=5m
 
 KILLS ?= 2000
@@ -83,6 +83,10 @@ kills: setup ## kill service and workers KILLS times from SEED on, at every fail
 SOAK ?= 30m
 mixed: setup ## a mixed load for SOAK, and whether memory, descriptors, processes, mounts and disk stay flat
 	go test -v -timeout 240m -run 'TestAMixedLoad' ./e2e -soak $(SOAK) -seed $(SEED)
+
+STEPS ?= 1000000
+model: ## hold the engine of runs against a reference for STEPS random steps
+	go test -v -timeout 240m -run TestTheEngineDoesWhatTheReferenceSays ./internal/orchestrator -steps $(STEPS)
 
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME
