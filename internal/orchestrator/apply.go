@@ -3,9 +3,11 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -109,7 +111,7 @@ func (f fired) apply(e *engine, b *batch) {
 		}
 	case t.answer != nil: // the dispatch waits for it still, and must not for ever
 		t.verdict = f.err
-		t.cancelBy, t.cancelWhy = r.principal, "its answer could not be used: "+f.err.Error()
+		t.cancelBy, t.cancelWhy = r.principal, strings.ToValidUTF8(fmt.Sprintf("its answer could not be used: %.1000s", f.err), "")
 		e.cancelDispatch(b, r, i)
 	case t.cancelBy != "": // and there is nothing to cancel
 		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
@@ -233,6 +235,10 @@ func (e *engine) cancelRun(b *batch, r *run, by api.Principal, why string) {
 	e.close(b, r)
 }
 
+// maxRepeated bounds a reason that is said again with each task of a run: there
+// may be ten thousand.
+const maxRepeated = 200
+
 // cancelTask ends a task. One that has a dispatch ends with that.
 func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Principal, why string) {
 	t := &r.tasks[i]
@@ -248,12 +254,21 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Principal, why str
 			e.cancelDispatch(b, r, i)
 		}
 	default:
+		if r.cancelBy != "" && len(why) > maxRepeated {
+			why = "" // the run says it
+		}
 		t.cancelBy, t.cancelWhy = by, why
 		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(by), Message: why})
 	}
 }
 
+// cancelDispatch asks for the end of a task's dispatch, once: that is tried again
+// until it is heard.
 func (e *engine) cancelDispatch(b *batch, r *run, i int32) {
 	t := &r.tasks[i]
+	if t.ending {
+		return
+	}
+	t.ending = true
 	b.effects = append(b.effects, effect{kind: effectCancel, run: r, task: i, fence: t.fence, id: t.dispatch, by: t.cancelBy, why: t.cancelWhy})
 }

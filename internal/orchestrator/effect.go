@@ -125,13 +125,13 @@ func (o *Orchestrator) try(x effect) error {
 		failpoint.Hit(failpoint.RunCancel, string(x.id))
 		_, err = o.cfg.Dispatch.Cancel(ctx, x.by, x.id, x.why)
 		failpoint.Hit(failpoint.RunCancelled, string(x.id))
-		if err != nil && passing(err) {
-			return err
+		if err != nil && api.CodeOf(err) != api.CodeNotFound {
+			return err // refused for good or not: its task has to end, and is asked about ever more slowly
 		}
 		x.expected = true // it may be over, or never have been
-		return o.look(ctx, x)
+		return o.look(ctx, x, err)
 	case effectLook:
-		return o.look(ctx, x)
+		return o.look(ctx, x, nil)
 	}
 	if err != nil && passing(err) {
 		return err
@@ -143,8 +143,13 @@ func (o *Orchestrator) try(x effect) error {
 	return nil
 }
 
-func (o *Orchestrator) look(ctx context.Context, x effect) error {
+// look tells the engine what the record of a dispatch says. A dispatch that is
+// there and goes on, of which it was said that it is not, was not cancelled.
+func (o *Orchestrator) look(ctx context.Context, x effect, missing error) error {
 	d, found, err := o.cfg.Dispatch.Look(ctx, x.id)
+	if err == nil && missing != nil && found && (!d.State.Ended() || d.State == api.EventNeedsInput) && d.CancelBy == "" {
+		err = missing
+	}
 	if err == nil {
 		o.mail.put(looked{x.run, x.task, x.fence, d, found, x.expected})
 	}

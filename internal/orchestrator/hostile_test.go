@@ -299,3 +299,118 @@ func TestWhatIsSaidOfALockNamesNobodyElsesRun(t *testing.T) {
 		w.finishAll()
 	})
 }
+
+// stubborn refuses every cancel for a reason that will not pass.
+type stubborn struct {
+	orchestrator.Dispatcher
+
+	mu    sync.Mutex
+	calls int // guarded by mu
+	whys  []string
+}
+
+func (s *stubborn) Cancel(ctx context.Context, by api.Principal, id api.DispatchID, why string) (api.Dispatch, error) {
+	s.mu.Lock()
+	s.calls++
+	s.whys = append(s.whys, why)
+	n := s.calls
+	s.mu.Unlock()
+	if n > 500 { // or the test would never end
+		return s.Dispatcher.Cancel(ctx, by, id, why)
+	}
+	return api.Dispatch{}, api.Errorf(api.CodeInvalid, "cancel: a reason of %d bytes", len(why))
+}
+
+// A cancel that is refused is tried again ever more slowly: each refusal may be
+// an entry of the log.
+func TestACancelThatIsRefusedIsNotRepeatedAtOnce(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		s := &stubborn{}
+		w.behind(func(d orchestrator.Dispatcher) orchestrator.Dispatcher { s.Dispatcher = d; return s })
+		_, err := w.offer(as(ann), fan("r", 1))
+		w.must(err)
+		synctest.Wait()
+		_, err = w.o.Cancel(context.Background(), as(ann), "r", api.RunCancel{Reason: "enough"})
+		w.must(err)
+		time.Sleep(10 * time.Minute)
+		s.mu.Lock()
+		n := s.calls
+		s.calls = 1000 // it gives in
+		s.mu.Unlock()
+		if n < 5 || n > 100 {
+			t.Errorf("asked %d times in ten minutes", n)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.finishAll()
+	})
+}
+
+// Why a run was cancelled is said once, and not again with each of its tasks,
+// which may be ten thousand.
+func TestTheReasonOfACancelIsNotRepeatedWithEachTask(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		_, err := w.offer(as(ann), fan("r", 100))
+		w.must(err)
+		synctest.Wait()
+		from, err := w.ledger.Len(context.Background())
+		w.must(err)
+		why := strings.Repeat("y", 4096)
+		_, err = w.o.Cancel(context.Background(), as(ann), "r", api.RunCancel{Reason: why})
+		w.must(err)
+		synctest.Wait()
+		cancelled, long := 0, 0
+		for _, c := range w.entries(from) {
+			if s, ok := c.Entry.Detail.(record.TaskStep); ok && c.Entry.Kind == record.KindTaskCancelled {
+				cancelled++
+				if s.By != string(ann) {
+					t.Errorf("%s", c.Entry.Line(c.Seq))
+				}
+				if len(s.Message) > 100 {
+					long++
+				}
+			}
+		}
+		if cancelled < 90 || long > 0 {
+			t.Errorf("%d of %d entries say why at length", long, cancelled)
+		}
+		r, err := w.o.Describe(context.Background(), ann, "r", "", 0)
+		if err != nil || r.CancelWhy != why {
+			t.Errorf("%v %q", err, r.CancelWhy)
+		}
+		w.finishAll()
+	})
+}
+
+// An answer is to one question: that of another dispatch of the task, or of
+// another attempt of it, is not answered by it.
+//
+// proves R-D7
+func TestAnAnswerToAnotherDispatchIsRefused(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		ctx := context.Background()
+		p := fan("r", 1)
+		p.Tasks[0].Retry = api.Retry{Attempts: 2, Backoff: api.Backoff{Min: api.Duration(time.Millisecond), Max: api.Duration(time.Millisecond)}}
+		_, err := w.offer(as(ann), p)
+		w.must(err)
+		synctest.Wait()
+		first := w.desk.sorted((*job).active)[0]
+		w.desk.end(first, api.EventFailed, api.ReasonAgent, true)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		second := w.desk.sorted((*job).active)[0]
+		w.desk.end(second, api.EventNeedsInput, "", true)
+		synctest.Wait()
+		for _, a := range []api.RunAnswer{{DispatchID: first.d.ID, Attempt: 1}, {DispatchID: first.d.ID}, {DispatchID: second.d.ID, Attempt: 2}, {DispatchID: "d-other"}} {
+			a.Task, a.Text = "t0", "yes"
+			if _, err := w.o.Answer(ctx, as(ann), "r", a); api.CodeOf(err) != api.CodeConflict {
+				t.Errorf("%+v: %v", a, err)
+			}
+		}
+		if _, err := w.o.Answer(ctx, as(ann), "r", api.RunAnswer{Task: "t0", Text: "yes", DispatchID: second.d.ID, Attempt: 1}); err != nil { // the control
+			t.Error(err)
+		}
+		synctest.Wait()
+		w.finishAll()
+	})
+}

@@ -70,13 +70,18 @@ func (o *Orchestrator) Resume(ctx context.Context, caller dispatch.Caller, id ap
 // as it has its locks and a slot again.
 func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunAnswer) (api.Run, error) {
 	var asked int32
+	var of api.DispatchID
 	return o.steer(ctx, caller, id, policy.ActionRunAnswer, steering{
 		kind: record.KindTaskAnswered, task: req.Task, needsTask: true, detail: record.RunAct{Option: int64(req.Option)},
 		check: func(ctx context.Context, t *task) error {
 			if !t.waitsForAnswer() {
 				return notAsking(id, req.Task, t)
 			}
-			asked = t.asked
+			asked, of = t.asked, t.dispatch
+			if req.DispatchID != "" && req.DispatchID != of {
+				return api.Errorf(api.CodeConflict, "run %s task %s: the question of dispatch %s is not the one that waits, which is of %s", id, req.Task, req.DispatchID, of).
+					WithHint("see: bailiwick run show %s", id)
+			}
 			if req.Attempt != 0 && req.Attempt != int(asked) {
 				return api.Errorf(api.CodeConflict, "run %s task %s: the question of attempt %d is not the one that waits, which is of attempt %d", id, req.Task, req.Attempt, asked).
 					WithHint("see: bailiwick run show %s", id)
@@ -85,7 +90,7 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 		},
 		heed: func(e *engine, b *batch, r *run, i int32) error {
 			t := &r.tasks[i]
-			if !t.waitsForAnswer() || t.asked != asked {
+			if !t.waitsForAnswer() || t.asked != asked || t.dispatch != of {
 				return api.Errorf(api.CodeConflict, "run %s task %s: somebody else answered or cancelled it first", id, req.Task).WithHint("see: bailiwick run show %s", id)
 			}
 			t.answer = &answer{Text: req.Text, Option: req.Option, By: caller.Principal}
