@@ -208,6 +208,7 @@ func (o *Orchestrator) finish(b *batch) {
 		o.cfg.Observer.TaskSettled(s.state, s.reason)
 	}
 	for _, r := range b.done {
+		o.room.give(r)
 		o.cfg.Logger.LogAttrs(o.life, slog.LevelInfo, "run settled", slog.String("run", string(r.id)), slog.String("state", string(r.state)))
 		o.cfg.Observer.RunSettled(r.state)
 	}

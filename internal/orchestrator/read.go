@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -109,11 +110,35 @@ func (o *Orchestrator) show(ctx context.Context, id api.RunID, from, limit int) 
 	if err != nil || open != nil {
 		return *cmp.Or(open, &api.Run{}), err
 	}
-	r, err := o.stored(ctx, id)
+	r, err := o.shown.get(id, func() (*run, error) { return o.stored(ctx, id) })
 	if err != nil {
 		return api.Run{}, err
 	}
 	return r.view(from, limit), nil
+}
+
+// shown keeps the settled run that was looked at last: it is looked at page by
+// page, and never changes.
+type shown struct {
+	mu   sync.Mutex
+	last *run // guarded by mu
+}
+
+// get returns a run that is stored, and reads it unless it is kept.
+func (s *shown) get(id api.RunID, read func() (*run, error)) (*run, error) {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	if last != nil && last.id == id {
+		return last, nil
+	}
+	r, err := read()
+	if err == nil && !r.settled.IsZero() {
+		s.mu.Lock()
+		s.last = r
+		s.mu.Unlock()
+	}
+	return r, err
 }
 
 // view is what is told of a run.

@@ -34,6 +34,7 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	b := &batch{now: o.cfg.Now().UTC()}
 	// First what was held, then what waits.
 	for _, r := range runs {
+		o.room.keep(r, 1)
 		e.place(r)
 		if err := e.hold(b, r); err != nil {
 			return err

@@ -105,6 +105,9 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 	if wall := time.Duration(r.plan.Limits.Wall); wall > 0 {
 		d.DeadlineAt = now.Add(wall)
 	}
+	if err := o.room.take(r); err != nil {
+		return api.Run{}, o.invalid(ctx, caller, err)
+	}
 	o.coming.announce(r.id)
 	defer o.coming.arrived(r.id)
 	failpoint.Hit(failpoint.RunSubmitCommit, string(r.id))
@@ -118,6 +121,9 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		}
 		return insertRun(tx, r)
 	})
+	if err != nil {
+		o.room.give(r)
+	}
 	if errors.Is(err, errTaken) { // it came twice at once
 		run, ok, err := o.repeated(ctx, caller, r.plan)
 		if err == nil && !ok {

@@ -101,6 +101,9 @@ func short(t *api.PlanTask) {
 // same plan.
 func (p *Plan) Canonical() json.RawMessage { return slices.Clone(p.canonical) }
 
+// Size is how many bytes the canonical form has.
+func (p *Plan) Size() int { return len(p.canonical) }
+
 // Digest names the plan: that of its canonical form.
 func (p *Plan) Digest() api.Digest { return api.DigestOf(p.canonical) }
 
