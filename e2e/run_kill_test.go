@@ -149,7 +149,7 @@ func (k *trial) steer(j *runJob, at time.Duration) error {
 	for _, t := range run.Tasks {
 		kind, _, _ := strings.Cut(string(t.Task), ".")
 		if t.Asks && kind == "asks" {
-			if err := act("answer", api.RunAnswer{Task: t.Task, Option: 1}); err != nil {
+			if err := act("answer", api.RunAnswer{Task: t.Task, DispatchID: t.DispatchID, Attempt: 1, Option: 1}); err != nil {
 				return err
 			}
 		}
