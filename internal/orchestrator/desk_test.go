@@ -175,15 +175,20 @@ func (s *seat) Vet(_ context.Context, caller dispatch.Caller, reqs []api.Dispatc
 	}
 	defer s.mu.Unlock()
 	v := dispatch.Vetted{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))}
+	decisions := map[api.Name]policy.Decision{}
 	for i, r := range reqs {
 		v.HasResult[i] = true
 		if r.Source != nil {
 			v.Commits[i] = "1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c"
 		}
-		d := s.engine.Decide(policy.Request{
-			Principal: caller.Principal, Action: policy.ActionDispatch, Resource: string(r.Subagent), Target: "local",
-			Consent: api.Reversible, Session: api.Irreversible,
-		})
+		d := decisions[r.Subagent]
+		if !d.Valid() {
+			d = s.engine.Decide(policy.Request{
+				Principal: caller.Principal, Action: policy.ActionDispatch, Resource: string(r.Subagent), Target: "local",
+				Consent: api.Reversible, Session: api.Irreversible,
+			})
+			decisions[r.Subagent] = d
+		}
 		if !d.Allowed() {
 			v.Problems = append(v.Problems, dispatch.VetProblem{Index: i, Message: "it may not be dispatched"})
 			if !v.Denied.Valid() {

@@ -73,6 +73,7 @@ func TestNothingFollowsFromACommitThatFailed(t *testing.T) {
 // goOn begins the next service on what a failure left, and has everything end.
 func goOn(t *testing.T, root, flavour, moment string, left legacy) {
 	w := &world{t: t, root: root, config: orchestrator.Config{Now: time.Now}, desk: newDesk(time.Now), log: newReplay(map[api.Name]int{api.DefaultQueue: orchestrator.DefaultSlots})}
+	w.log.crowd = true
 	w.remember(faultPlan())
 	later := faultPlan()
 	later.ID = "later"

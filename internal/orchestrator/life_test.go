@@ -58,7 +58,7 @@ func TestNothingIsLeftWhenItIsClosed(t *testing.T) {
 			w.t.Fatalf("an open engine has no goroutine")
 		}
 		ctx := context.Background()
-		for i := range 60 {
+		for i := range 30 {
 			p := fan(api.RunID(fmt.Sprintf("r%d", i)), 12)
 			for n, s := range []api.Name{slow, busy, work, quick, work, denied} {
 				p.Tasks[n].Subagent = s

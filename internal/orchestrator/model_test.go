@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -40,6 +41,7 @@ func TestTheEngineDoesWhatTheReferenceSays(t *testing.T) {
 		before := seen["steps"]
 		rapid.Check(t, func(rt *rapid.T) {
 			root := scratch(t)
+			defer func() { _ = os.RemoveAll(root) }() // now, and not when a million steps are over
 			cryptotest.SetGlobalRandom(t, rapid.Uint64().Draw(rt, "random"))
 			rapid.SyncTest(rt, func(rt *rapid.T) { live(rt, root, seen) })
 		})
