@@ -157,8 +157,8 @@ type Queue struct {
 	Name     Name       `json:"name"`
 	Slots    int        `json:"slots"` // tasks that may run at once
 	Running  int        `json:"running"`
-	Ready    int        `json:"ready"`
-	Runs     int        `json:"runs"` // that are not settled
+	Ready    int        `json:"ready"` // tasks that could run but for a lock, a free slot or a pause
+	Runs     int        `json:"runs"`  // that are not settled
 	PausedBy Principal  `json:"pausedBy,omitempty"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 }

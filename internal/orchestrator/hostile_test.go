@@ -414,3 +414,28 @@ func TestAnAnswerToAnotherDispatchIsRefused(t *testing.T) {
 		w.finishAll()
 	})
 }
+
+// A queue says how many tasks it keeps waiting, also while it is paused.
+func TestAQueueCountsWhatItKeepsWaiting(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		ctx := context.Background()
+		p := fan("r", 20)
+		p.Tasks[18].Locks, p.Tasks[19].Locks = []api.Lock{{Key: "k"}}, []api.Lock{{Key: "k"}}
+		_, err := w.offer(as(ann), p)
+		w.must(err)
+		synctest.Wait()
+		for _, pause := range []bool{false, true} {
+			if pause {
+				_, err := w.o.PauseQueue(ctx, as(root), api.DefaultQueue)
+				w.must(err)
+			}
+			list, err := w.o.Queues(ctx)
+			if err != nil || len(list) != 1 || list[0].Running != 8 || list[0].Ready != 12 || (list[0].PausedBy != "") != pause {
+				t.Errorf("paused %t: %+v %v", pause, list, err)
+			}
+		}
+		_, err = w.o.ResumeQueue(ctx, as(root), api.DefaultQueue)
+		w.must(err)
+		w.finishAll()
+	})
+}

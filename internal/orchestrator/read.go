@@ -281,8 +281,12 @@ func (o *Orchestrator) Plan(ctx context.Context, p api.Principal, id api.RunID) 
 // Queues returns every queue, by name.
 func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
 	return ask(ctx, o, func(e *engine) (list []api.Queue) {
+		ready := map[*queue]int{} // also those that are paused, or wait for their locks
+		for _, r := range e.runs {
+			ready[r.queue] += r.counts[api.TaskReady]
+		}
 		for _, q := range slices.SortedFunc(maps.Values(e.queues), func(a, b *queue) int { return cmp.Compare(a.name, b.name) }) {
-			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: q.ready, Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
+			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: ready[q], Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
 		}
 		return list
 	})
