@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
@@ -218,6 +220,7 @@ func shapes() []shape {
 // the numbers to mean anything.
 //
 //   - tasks/s, ms/task: of the engine, from the request to the end of the last run.
+//   - cpu-us/task: of the process meanwhile, whatever else runs on the machine.
 //   - bare-tasks/s: each step is stored when it starts and when it ends, one row
 //     each time, and waits for both; what arrives together shares a commit; a
 //     step of a chain starts in the commit that ends the one before it.
@@ -239,12 +242,14 @@ func benchShape(b *testing.B, s shape) {
 	defer x.close()
 	l := newBareLoop(b)
 	defer l.close()
-	var engine, bare, same, commits []float64
+	var engine, work, bare, same, commits []float64
 	round := func() {
 		plans := raw(b, s.plans(len(engine))...)
 		before := x.commits.Load()
 		runtime.GC()
+		used := cpu(b)
 		engine = append(engine, x.run(b, plans, s.callers).Seconds())
+		work = append(work, cpu(b)-used)
 		n := x.commits.Load() - before
 		commits = append(commits, float64(n))
 		bare = append(bare, l.time(func() { s.bare(l) }))
@@ -266,9 +271,20 @@ func benchShape(b *testing.B, s shape) {
 	}
 	b.ReportMetric(e/median(bare), "x-bare")
 	b.ReportMetric(e/median(same), "x-same-commits")
+	b.ReportMetric(median(work)*1e6/float64(s.steps), "cpu-us/task")
 	b.ReportMetric(median(commits), "commits")
 	b.ReportMetric(float64(len(engine)), "rounds")
 	b.ReportMetric(0, "ns/op")
+}
+
+// cpu is what this process has used, in seconds.
+func cpu(b *testing.B) float64 {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 func median(list []float64) float64 {
