@@ -54,18 +54,36 @@ func Parse(raw []byte) (*Plan, []api.Problem) {
 	return p, nil
 }
 
+// Tasks returns what can be read of the tasks of a plan, each at its place, also
+// of one that has problems: whoever knows more about them can then say all that
+// is wrong at once.
+func Tasks(raw []byte) []api.PlanTask {
+	d := read(raw, &list{})
+	if d == nil {
+		return nil
+	}
+	inherit(&d.plan)
+	return d.plan.Tasks
+}
+
+// inherit gives each task the plan's source that has none of its own.
+func inherit(a *api.Plan) {
+	for i := range a.Tasks {
+		if t := &a.Tasks[i]; t.Source == nil && a.Source != nil {
+			own := *a.Source
+			t.Source = &own
+		}
+	}
+}
+
 // build normalises a plan that has been checked.
 func build(a api.Plan, g *graph) (*Plan, error) {
 	if a.Queue == "" {
 		a.Queue = api.DefaultQueue
 	}
+	inherit(&a)
 	for i := range a.Tasks {
-		t := &a.Tasks[i]
-		if t.Source == nil && a.Source != nil {
-			own := *a.Source
-			t.Source = &own
-		}
-		short(t)
+		short(&a.Tasks[i])
 	}
 	a.Source = nil
 	canonical, err := canon.Marshal(a)
