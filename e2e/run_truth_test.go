@@ -181,15 +181,16 @@ func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 	if e.Kind != "task.skipped" {
 		r.whole(e, run)
 	}
+	if e.Kind == "run.cancel_requested" { // it may come a second time, or too late
+		t.barred = true
+		return
+	}
 	if t.state.Settled() {
 		r.say(e, "DOUBLED or UNTRUE: it is %s already", t.state)
 		return
 	}
 	was := t.state
 	switch e.Kind {
-	case "run.cancel_requested":
-		t.barred = true
-		return
 	case "task.started":
 		r.started(e, run, t)
 		return
