@@ -88,6 +88,8 @@ func TestARunThatIsTriedAgainTakesOverWhatWasDone(t *testing.T) {
 	coded(t, "of a run that is not over", err, api.CodeConflict, "once")
 	first := w.settles(id)
 	states(t, first, "failed; good done; bad failed agent; last skipped")
+	w.write("repo/later.txt", "after the first run\n", 0o644)
+	w.commit("repo", "moved on") // what runs again fits to what is taken over
 	w.open("mended")
 	again, err := w.conn().Operator().RetryRun(t.Context(), id, api.RunRetry{RunID: "twice"})
 	if must(t, err); again.RunID != "twice" || again.RetryOf != id {
@@ -107,6 +109,14 @@ func TestARunThatIsTriedAgainTakesOverWhatWasDone(t *testing.T) {
 	}
 	if got := w.output(run, "last", "change"); !strings.Contains(got, "+good") {
 		t.Errorf("the patch of the earlier run came as %q", got)
+	}
+	base := func(task api.RunTask) string {
+		d, err := w.conn().Runtime().Describe(t.Context(), task.DispatchID, 0)
+		must(t, err)
+		return d.Source.Commit
+	}
+	if was, is := base(task(t, first, "good")), base(task(t, run, "last")); is != was || is == w.git("repo", "rev-parse", "HEAD") {
+		t.Errorf("what runs again starts from %s, what was done from %s", is, was)
 	}
 	if now := w.run(id); now.State != api.RunFailed {
 		t.Errorf("the first run became %+v", now)

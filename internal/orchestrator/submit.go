@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -215,10 +216,11 @@ func (o *Orchestrator) vet(ctx context.Context, caller dispatch.Caller, r *run) 
 		return none, plan.Error(problems)
 	}
 	r.doc.Revision, r.doc.Number = v.Revision, v.Number
+	pinned := r.doc.Commits // of the run that this one goes on from
 	r.doc.Commits = map[string]string{}
 	for n := range reqs {
 		if s := reqs[n].Source; s != nil {
-			r.doc.Commits[sourceKey(s)] = v.Commits[n]
+			r.doc.Commits[sourceKey(s)] = cmp.Or(pinned[sourceKey(s)], v.Commits[n])
 		}
 	}
 	engine, err := o.cfg.Dispatch.Engine(ctx)
@@ -273,7 +275,8 @@ func (o *Orchestrator) deny(ctx context.Context, entry record.Entry, d policy.De
 }
 
 // Retry submits the plan of a settled run again under another id. What was done
-// there is taken over with what came of it; everything else runs.
+// there is taken over with what came of it; everything else runs, from the same
+// commits, so that it fits to that.
 func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunRetry) (api.Run, error) {
 	if _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
 		return api.Run{}, err
@@ -301,7 +304,7 @@ func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api
 	if run, ok, err := o.repeated(ctx, caller, p); ok || err != nil {
 		return run, err
 	}
-	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id})
+	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id, Commits: old.doc.Commits})
 	taken := 0
 	for i := range old.tasks {
 		if old.tasks[i].state != api.TaskDone {
