@@ -86,6 +86,9 @@ func (w *world) settled(id api.RunID) api.Run {
 	}
 }
 
+// many tasks are as many as a plan may have.
+const many = api.MaxPlanTasks / size
+
 // A failure ends all that depends on it in the commit that says so, however much
 // and however far away that is.
 //
@@ -95,18 +98,18 @@ func TestTenThousandAreSkippedInOneCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, scratch(t), orchestrator.Config{})
 			defer func() { w.must(w.stop()) }()
-			_, err := w.offer(as(ann), shape("large", api.MaxPlanTasks))
+			_, err := w.offer(as(ann), shape("large", many))
 			w.must(err)
 			w.desk.await(func() bool { return w.desk.countActive("large") == 1 })
 			from, err := w.ledger.Len(t.Context())
 			w.must(err)
 			_ = w.commits(from)
 			w.desk.end(w.desk.sorted((*job).active)[0], api.EventFailed, api.ReasonOutput, true)
-			if r := w.settled("large"); r.Counts[api.TaskSkipped] != api.MaxPlanTasks-1 || r.State != api.RunFailed {
+			if r := w.settled("large"); r.Counts[api.TaskSkipped] != many-1 || r.State != api.RunFailed {
 				t.Errorf("%+v", r.Counts)
 			}
 			list := w.commits(from)
-			if len(list) != 1 || list[0].kinds[record.KindTaskFailed] != 1 || list[0].kinds[record.KindTaskSkipped] != api.MaxPlanTasks-1 || list[0].kinds[record.KindRunSettled] != 1 {
+			if len(list) != 1 || list[0].kinds[record.KindTaskFailed] != 1 || list[0].kinds[record.KindTaskSkipped] != many-1 || list[0].kinds[record.KindRunSettled] != 1 {
 				t.Errorf("%d commits: %v", len(list), list)
 			}
 		})
@@ -117,7 +120,7 @@ func TestTenThousandAreSkippedInOneCommit(t *testing.T) {
 func TestTenThousandAreCancelledInOneCommitAndWhatRunsIsTold(t *testing.T) {
 	w := newWorld(t, scratch(t), orchestrator.Config{})
 	defer func() { w.must(w.stop()) }()
-	_, err := w.offer(as(ann), fan("large", api.MaxPlanTasks))
+	_, err := w.offer(as(ann), fan("large", many))
 	w.must(err)
 	w.desk.await(func() bool { return w.desk.countActive("large") == orchestrator.DefaultSlots })
 	from, err := w.ledger.Len(t.Context())
@@ -129,12 +132,12 @@ func TestTenThousandAreCancelledInOneCommitAndWhatRunsIsTold(t *testing.T) {
 	for _, j := range w.desk.sorted((*job).active) {
 		w.desk.end(j, api.EventCancelled, "", true)
 	}
-	if r := w.settled("large"); r.State != api.RunCancelled || r.Counts[api.TaskCancelled] != api.MaxPlanTasks {
+	if r := w.settled("large"); r.State != api.RunCancelled || r.Counts[api.TaskCancelled] != many {
 		t.Errorf("%s %v", r.State, r.Counts)
 	}
 	list := w.commits(from)
 	most := slices.MaxFunc(list, func(a, b commit) int { return a.kinds[record.KindTaskCancelled] - b.kinds[record.KindTaskCancelled] })
-	if most.kinds[record.KindTaskCancelled] != api.MaxPlanTasks-orchestrator.DefaultSlots {
+	if most.kinds[record.KindTaskCancelled] != many-orchestrator.DefaultSlots {
 		t.Errorf("%v", list)
 	}
 }
@@ -173,7 +176,7 @@ func TestTheCostOfAnEndDoesNotDependOnTheSizeOfThePlan(t *testing.T) {
 		return cost{w.changes() - before.rows, mallocs() - before.mallocs}
 	}
 	for name, shape := range map[string]func(api.RunID, int) api.Plan{"fan": fan, "chain": chain} {
-		small, large, old := measure(shape("r", 200), 0), measure(shape("r", api.MaxPlanTasks), 0), measure(shape("r", 200), 100)
+		small, large, old := measure(shape("r", 200), 0), measure(shape("r", many), 0), measure(shape("r", 200), 100)
 		t.Logf("%s: %d ends among 200 tasks write %d rows and allocate %d times; among 10,000, %d and %d; beside 100 settled runs, %d and %d",
 			name, ends, small.rows, small.mallocs, large.rows, large.mallocs, old.rows, old.mallocs)
 		for _, c := range []cost{large, old} {

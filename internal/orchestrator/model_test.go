@@ -22,7 +22,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-var stepsFlag = flag.Int("steps", 5000, "how many steps TestTheEngineDoesWhatTheReferenceSays takes at least")
+var stepsFlag = flag.Int("steps", 5000/size, "how many steps TestTheEngineDoesWhatTheReferenceSays takes at least")
 
 // lifeSteps is how many steps a world has on average.
 const lifeSteps = 80

@@ -446,7 +446,9 @@ func (m *replay) mayStart(c *audit.Committed, t *replayTask) {
 				m.object(c.Seq, "task %s is started while %s holds %q", t.name(), other.name(), key)
 			}
 		}
-		if key != "" && !m.crowd && other.shown(c.Entry.At) == api.TaskReady && !other.held(m) && !other.run.cancelled && !other.stopAsk && other.since(m).Before(t.since(m)) {
+		// What its run's limit of time has ended, which has no entry of its own,
+		// waits no more.
+		if key != "" && !m.crowd && other.shown(c.Entry.At) == api.TaskReady && !other.held(m) && !other.run.ending(c.Entry.At) && !other.stopAsk && other.since(m).Before(t.since(m)) {
 			m.object(c.Seq, "task %s, ready since %s, passes %s, which waits for %q since %s", t.name(), clock(t.since(m)), other.name(), key, clock(other.since(m)))
 		}
 		return true
