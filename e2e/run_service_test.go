@@ -224,7 +224,7 @@ func TestRunsThatStandStillSaySoAndGoOnWithTheNextService(t *testing.T) {
 	w.upRuns()
 	w.downAtEnd()
 	p := planned("late", doing("a", awaitGate("never")), doing("b", "true", after("a")))
-	p.Limits.Wall = api.Duration(10 * time.Second)
+	p.Limits.Wall = api.Duration(25 * time.Second)
 	id := w.submit(p)
 	w.begunTask(id, "a")
 	if s := w.status(); !s.Ready || s.Orchestrator.Error != "" {
@@ -246,7 +246,7 @@ func TestRunsThatStandStillSaySoAndGoOnWithTheNextService(t *testing.T) {
 		t.Fatalf("on a full disk: %s", d)
 	}
 	// The run's time is over, which cannot be written down.
-	for deadline := time.Now().Add(50 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		d = w.try("status")
 		if strings.Contains(d.stdout, "STAND STILL") {
 			break
