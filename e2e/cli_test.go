@@ -224,7 +224,7 @@ func TestWatchShowsWhatHappensAndEndsWhenInterrupted(t *testing.T) {
 		}
 	}
 	_ = run.Wait()
-	if code := run.ProcessState.ExitCode(); code != 130 || !strings.Contains(text.String(), "bailiwick dispatch cancel goes-on") {
+	if code := run.ProcessState.ExitCode(); code != 130 || !strings.Contains(text.String(), "bailiwick dispatch cancel sleeps-on") {
 		t.Errorf("an interrupted run ends with %d: %s", code, text.String())
 	}
 	if d := w.show("sleeps-on"); d.State != api.EventStarted {
