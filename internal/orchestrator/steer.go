@@ -292,9 +292,8 @@ func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, n
 		return api.Queue{}, err
 	}
 	d := rules.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionQueuePause, Resource: string(name), Token: caller.Good != nil})
-	entry := record.Entry{Kind: kind, Detail: record.RunAct{Queue: string(name)}}
 	if !d.Allowed() {
-		_, err := o.cfg.Ledger.Commit(ctx, d, entry, nil)
+		_, err := o.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: d.Action() + " " + string(name)}}, nil)
 		return api.Queue{}, err
 	}
 	if !o.configured(name) {
@@ -303,7 +302,7 @@ func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, n
 	}
 	failpoint.Hit(failpoint.RunSteerCommit, string(name))
 	if err := o.have(told{answer: make(chan error, 1), heed: func(e *engine, b *batch) error {
-		b.items = append(b.items, audit.Item{Decision: d, Entry: entry})
+		b.items = append(b.items, audit.Item{Decision: d, Entry: record.Entry{Kind: kind, Detail: record.RunAct{Queue: string(name)}}})
 		if q := e.queues[name]; q.paused() != (pausedBy != "") {
 			e.pauseQueue(b, q, pausedBy)
 		}
