@@ -17,7 +17,7 @@ VERSITYGW := $(TOOLS)/versitygw-1.8.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-verify
 
-.PHONY: help build check agents test demo prove bench soak kills mixed fuzz setup clean
+.PHONY: help build check agents test demo prove bench soak kills mixed model fuzz setup clean
 
 help: ## say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -67,8 +67,8 @@ check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, u
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
 	@scripts/agents >/dev/null
 
-test: check agents ## the whole suite: check, then the jail as it is shipped (without cgo) and the programs end to end
-	go test -timeout 20m ./internal/jail ./e2e
+test: check agents ## the whole suite: check, then the jail as it is shipped (without cgo), the engine of runs at full size and the programs end to end
+	go test -timeout 20m ./internal/jail ./internal/orchestrator ./e2e
 
 demo: build ## the main job on a real repository, in a temporary directory
 	@scripts/demo $(BIN)
@@ -77,15 +77,15 @@ prove: build setup ## show in three ways, each with its control, that the MCP se
 	@scripts/prove $(BIN)
 
 bench: build setup ## print the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/jail ./internal/audit ./internal/capture ./internal/evidence ./e2e
+	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/jail ./internal/audit ./internal/capture ./internal/tlog ./internal/evidence ./internal/plan ./internal/orchestrator ./e2e
 
-soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, fuzzing
+soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, a million steps of the engine of runs, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/evidence -mutations 100000
 	go test -timeout 240m -run TestHonestDispatches ./e2e -honest 1000
 	go test -timeout 60m -run TestALineWithoutAnEnd ./e2e -line 10737418240
-	@$(MAKE) kills mixed
+	@$(MAKE) kills mixed model
 	@$(MAKE) fuzz FUZZTIME=5m
 
 KILLS ?= 2000
@@ -96,6 +96,10 @@ kills: setup ## kill service and workers KILLS times from SEED on, at every fail
 SOAK ?= 30m
 mixed: setup ## a mixed load for SOAK, and whether memory, descriptors, processes, mounts and disk stay flat
 	go test -v -timeout 240m -run 'TestAMixedLoad' ./e2e -soak $(SOAK) -seed $(SEED)
+
+STEPS ?= 1000000
+model: ## hold the engine of runs against a reference for STEPS random steps
+	go test -v -timeout 240m -run TestTheEngineDoesWhatTheReferenceSays ./internal/orchestrator -steps $(STEPS)
 
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME

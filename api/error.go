@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // Code classifies a failure. The set is closed.
@@ -76,17 +77,18 @@ const MaxProblems = 100
 func (p Problem) String() string { return p.Path + ": " + p.Message }
 
 func (e *Error) Error() string {
-	s := e.Message
+	var b strings.Builder
+	b.WriteString(e.Message)
 	for _, p := range e.Problems {
-		s += "\n  " + p.String()
+		b.WriteString("\n  " + p.String())
 	}
 	if e.Hint != "" {
-		s += "\n  hint: " + e.Hint
+		b.WriteString("\n  hint: " + e.Hint)
 	}
 	if e.AuditEntry != nil {
-		s += fmt.Sprintf("\n  log entry: #%d", *e.AuditEntry)
+		fmt.Fprintf(&b, "\n  log entry: #%d", *e.AuditEntry)
 	}
-	return s
+	return b.String()
 }
 
 // Errorf returns an Error without a hint.

@@ -140,13 +140,14 @@ const (
 	StopAll       StopScope = "all"
 	StopPrincipal StopScope = "principal"
 	StopTarget    StopScope = "target"
+	StopRun       StopScope = "run"
 	StopDispatch  StopScope = "dispatch"
 )
 
 // StopRequest engages an emergency stop (R-T10).
 type StopRequest struct {
 	Scope  StopScope `json:"scope"`
-	Name   string    `json:"name,omitempty"` // which principal, target or dispatch
+	Name   string    `json:"name,omitempty"` // which principal, target, run or dispatch
 	Reason string    `json:"reason,omitempty"`
 }
 
@@ -164,10 +165,12 @@ func (r StopRequest) Check() (err error) {
 		_, err = ParsePrincipal(r.Name)
 	case StopTarget:
 		_, err = ParseName(r.Name)
+	case StopRun:
+		_, err = ParseRunID(r.Name)
 	case StopDispatch:
 		_, err = ParseDispatchID(r.Name)
 	default:
-		err = fmt.Errorf("stop: scope %.80q: want all, principal, target or dispatch", string(r.Scope))
+		err = fmt.Errorf("stop: scope %.80q: want all, principal, target, run or dispatch", string(r.Scope))
 	}
 	return err
 }
@@ -203,18 +206,27 @@ func TokenText(random [32]byte) string { return fmt.Sprintf("%s%x", TokenPrefix,
 // Known reports whether v is one of the verbs.
 func (v OperatorVerb) Known() bool { return slices.Contains(OperatorVerbs(), v) }
 
-// Covers reports whether s is about what principal asks for on target as id. It
-// does not know whether s was lifted.
-func (s Stop) Covers(p Principal, target Name, id DispatchID) bool {
+// StopSubject is what a stop may be about.
+type StopSubject struct {
+	Principal Principal // who asks
+	Target    Name
+	Run       RunID // empty where it is no task's
+	Dispatch  DispatchID
+}
+
+// Covers reports whether s is about w. It does not know whether s was lifted.
+func (s Stop) Covers(w StopSubject) bool {
 	switch s.Scope {
 	case StopAll:
 		return true
 	case StopPrincipal:
-		return s.Name == string(p)
+		return s.Name == string(w.Principal)
 	case StopTarget:
-		return s.Name == string(target)
+		return s.Name == string(w.Target)
+	case StopRun:
+		return s.Name == string(w.Run)
 	case StopDispatch:
-		return s.Name == string(id)
+		return s.Name == string(w.Dispatch)
 	}
 	return true // what is not understood holds everything
 }

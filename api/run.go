@@ -136,9 +136,14 @@ type RunCancel struct {
 
 // RunAnswer answers the question that a task waits with.
 type RunAnswer struct {
-	Task   TaskID `json:"task"`
-	Text   string `json:"text,omitempty"`
-	Option int    `json:"option,omitempty"` // number of the option, from 1; 0 for none
+	Task TaskID `json:"task"`
+	// DispatchID and Attempt say whose question is answered: an answer that comes
+	// late never goes to another one. A task that is tried again has another
+	// dispatch. Absent, it is the one that waits.
+	DispatchID DispatchID `json:"dispatchId,omitempty"`
+	Text       string     `json:"text,omitempty"`
+	Option     int        `json:"option,omitempty"` // number of the option, from 1; 0 for none
+	Attempt    int        `json:"attempt,omitempty"`
 }
 
 // RunRetry submits the plan of a settled run again. What was done there is
@@ -152,8 +157,8 @@ type Queue struct {
 	Name     Name       `json:"name"`
 	Slots    int        `json:"slots"` // tasks that may run at once
 	Running  int        `json:"running"`
-	Ready    int        `json:"ready"`
-	Runs     int        `json:"runs"` // that are not settled
+	Ready    int        `json:"ready"` // tasks that could run but for a lock, a free slot or a pause
+	Runs     int        `json:"runs"`  // that are not settled
 	PausedBy Principal  `json:"pausedBy,omitempty"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 }

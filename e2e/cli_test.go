@@ -212,7 +212,7 @@ func TestWatchShowsWhatHappensAndEndsWhenInterrupted(t *testing.T) {
 	}
 
 	// An interrupted run leaves the dispatch running, and says so.
-	run := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "sleeps", "--id", "goes-on")
+	run := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "sleeps", "--id", "sleeps-on")
 	said, err := run.StderrPipe()
 	must(t, err)
 	must(t, run.Start())
@@ -224,11 +224,11 @@ func TestWatchShowsWhatHappensAndEndsWhenInterrupted(t *testing.T) {
 		}
 	}
 	_ = run.Wait()
-	if code := run.ProcessState.ExitCode(); code != 130 || !strings.Contains(text.String(), "bailiwick dispatch cancel goes-on") {
+	if code := run.ProcessState.ExitCode(); code != 130 || !strings.Contains(text.String(), "bailiwick dispatch cancel sleeps-on") {
 		t.Errorf("an interrupted run ends with %d: %s", code, text.String())
 	}
-	if d := w.show("goes-on"); d.State != api.EventStarted {
+	if d := w.show("sleeps-on"); d.State != api.EventStarted {
 		t.Errorf("the dispatch is %s", d.State)
 	}
-	w.must("dispatch", "cancel", "goes-on")
+	w.must("dispatch", "cancel", "sleeps-on")
 }

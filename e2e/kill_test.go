@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	killsFlag = flag.Int("kills", 0, "how many kills TestNoPlug… makes at least, beginning with one at every failpoint")
+	killsFlag = flag.Int("kills", 0, "how many kills the tests TestNoPlug… make together at least, beginning with one at every failpoint")
 	seedFlag  = flag.Uint64("seed", 20, "where the random choices of the kill harness and of the soak begin")
 )
 
@@ -71,9 +71,10 @@ type plan struct {
 	who    string         // service, worker, both; asleep: the service, while a worker sleeps until the next service is there
 	at     failpoint.Name // empty: at a random instant
 	armed  []string
-	blind  time.Duration // of a random instant: how long after the round began
-	stop   time.Duration // when the service is asked to stop; 0 for not
-	gc     bool          // the service is asked to remove what its rules let go
+	blind  time.Duration   // of a random instant: how long after the round began
+	again  []time.Duration // further random instants, at which the service is killed
+	stop   time.Duration   // when the service is asked to stop; 0 for not
+	gc     bool            // the service is asked to remove what its rules let go
 	kinds  []kind
 	pauses []time.Duration
 }
@@ -171,6 +172,7 @@ type tally struct {
 	restarts int
 	outcomes map[string]int
 	total    int // dispatches
+	runs     int
 	bad      []string
 	reached  map[failpoint.Name]bool // killed there
 	files    int                     // descriptors of the first service
@@ -215,8 +217,12 @@ func (s *tally) String() string {
 		}
 		lines = append(lines, strings.Join(parts, ", "))
 	}
-	return fmt.Sprintf("%d kills (%s) at %d of %d failpoints and at random instants; %d restarts; %d dispatches (%s); %d entries; lost %d, doubled %d, untrue %d, left behind %d",
-		s.count(), lines[0], len(s.reached), len(failpoint.Names()), s.restarts, s.total, lines[1], len(s.seen), lost, doubled, untrue, left)
+	runs := ""
+	if s.runs > 0 {
+		runs = fmt.Sprintf("%d runs, ", s.runs)
+	}
+	return fmt.Sprintf("%d kills (%s) at %d of %d failpoints and at random instants; %d restarts; %s%d dispatches (%s); %d entries; lost %d, doubled %d, untrue %d, left behind %d",
+		s.count(), lines[0], len(s.reached), len(failpoint.Names()), s.restarts, runs, s.total, lines[1], len(s.seen), lost, doubled, untrue, left)
 }
 
 // round carries out a plan and checks everything that is to be checked when it
@@ -327,6 +333,11 @@ func (a *assault) until(over <-chan struct{}) {
 			a.watch()
 			if a.p.at == "" && !a.done && time.Since(began) >= a.p.blind {
 				a.blind()
+			}
+			if len(a.p.again) > 0 && time.Since(began) >= a.p.again[0] {
+				a.p.again = a.p.again[1:] // of the round's plan nobody else reads it
+				a.k.killService()
+				a.noteKill("service blindly", a.k.current().pid, true)
 			}
 			if !stopped && time.Since(began) >= a.p.stop {
 				stopped = true
@@ -521,7 +532,7 @@ func TestNoPlugThatIsPulledChangesTheTruth(t *testing.T) {
 			}
 			began := time.Now()
 			t.Logf("seed %d", *seedFlag)
-			sum := campaign(t, c.uid, *seedFlag, names, *killsFlag*c.part/5)
+			sum := campaign(t, c.uid, *seedFlag, names, *killsFlag/2*c.part/5)
 			t.Logf("%s, in %s", sum, time.Since(began).Round(time.Second))
 			fmt.Printf("kills as %s, seed %d: %s, in %s\n", c.name, *seedFlag, sum, time.Since(began).Round(time.Second))
 			for _, name := range names {

@@ -66,6 +66,7 @@ func TestTheChecksOfTheKillHarnessObjectToWhatIsPlanted(t *testing.T) {
 			find(s, "dispatch.finished").Kind = "dispatch.failed"
 			find(s, "dispatch.failed").Detail.Reason = "lost"
 		}, "UNTRUE: attempt 1 ended with failed lost"},
+		"finished without an agent": {func(s *story) { without(s, failpoint.WorkerAgent) }, "its agent was never started"},
 		"finished and never sealed": {func(s *story) { without(s, failpoint.WorkerResultPlaced) }, "UNTRUE: attempt 1 ended with finished"},
 		"killed before it sealed": {func(s *story) {
 			without(s, failpoint.WorkerResultPlaced)

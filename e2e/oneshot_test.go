@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	ossignal "os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -232,11 +233,16 @@ func TestOneShotServiceThatIsKilledIsFollowedByOneThatAdopts(t *testing.T) {
 // proves R-D1
 func TestOneShotServiceAndWorkerOutliveTheCommandAndItsTerminal(t *testing.T) {
 	t.Parallel()
+	// Whoever began the tests in the background may have them ignore it, which a
+	// command would inherit.
+	hangups := make(chan os.Signal, 1)
+	ossignal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { ossignal.Stop(hangups) })
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			w := gatedCold(t, 0)
-			cmd := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "edit", "--source", "repo", "--id", "goes-on")
+			cmd := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "edit", "--source", "repo", "--id", "outlives")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			said, err := cmd.StderrPipe()
 			must(t, err)
@@ -253,8 +259,8 @@ func TestOneShotServiceAndWorkerOutliveTheCommandAndItsTerminal(t *testing.T) {
 				t.Errorf("process %d answers, not %d", now, pid)
 			}
 			w.openGate()
-			ended(t, w.atEnd("goes-on"), api.EventFinished, "")
-			w.once("goes-on", "dispatch.finished")
+			ended(t, w.atEnd("outlives"), api.EventFinished, "")
+			w.once("outlives", "dispatch.finished")
 			if n := len(w.entries("--kind", "service.started")); n != 1 {
 				t.Errorf("%d services started", n)
 			}

@@ -170,7 +170,7 @@ func TestTheSocketHasNoVerbThatChangesTheCatalog(t *testing.T) {
 			t.Errorf("%s: %d %s", q, status, b)
 		}
 	}
-	for _, q := range []string{"after=-1", "after=99999999999999999999", "last=1001", "kind=nope", "dispatch=..", "principal=nobody", "follow=perhaps"} {
+	for _, q := range []string{"after=-1", "after=99999999999999999999", "last=1001", "kind=nope", "run=..", "dispatch=..", "principal=nobody", "follow=perhaps"} {
 		if status, b := w.call("GET", "/v1/operator/log?"+q, "", nil); status != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", q, status, b)
 		}

@@ -338,13 +338,14 @@ func TestNothingThatFinishedIsMissingWhileItCollectsInALoop(t *testing.T) {
 }
 
 // dispatched are the moments that a dispatch passes. Those of a removal have a
-// trial of their own above, and those of what operators do have theirs.
+// trial of their own above, those of what operators do have theirs, and those
+// of runs that of runs.
 func dispatched() []failpoint.Name {
 	return slices.DeleteFunc(failpoint.Names(), func(n failpoint.Name) bool {
 		if n == failpoint.LogWipe || n == failpoint.LogWiped { // only of a damaged tree
 			return true
 		}
 		kind, _, _ := strings.Cut(string(n), ".")
-		return slices.Contains([]string{"retain", "stop", "decide", "rotate"}, kind)
+		return slices.Contains([]string{"retain", "stop", "decide", "rotate", "run"}, kind)
 	})
 }

@@ -28,8 +28,8 @@ func (w *world) trust() evidence.Trust {
 	return t
 }
 
-// history is every key that the service has had.
-func (w *world) history() seal.History {
+// keys is every key that the service has had.
+func (w *world) keys() seal.History {
 	w.t.Helper()
 	h, err := seal.ParseHistory([]byte(w.daemon("key", "show", "--json")))
 	if err != nil {
@@ -75,20 +75,20 @@ func TestARotatedKeyLeavesWhatWasSignedBeforeGood(t *testing.T) {
 		subagent{name: "asks", script: `test -e inputs/resume.json && { echo three > a.txt; exit 0; }; echo '{"question":"?"}' > .bailiwick/question.json`},
 	)
 	w.up()
-	was := w.history()
+	was := w.keys()
 	before, asks := w.dispatch("edits", "--source", "repo"), w.dispatch("asks", "--source", "repo")
 	ended(t, before, api.EventFinished, "")
 	w.stated(before.ID, string(was.Current().ID))
 	first := w.trust()
 	d := w.exec(filepath.Join(bin, "bailiwickd"), "key", "rotate")
-	if d.status == 0 || !strings.Contains(d.stderr, "bailiwick down") || w.history().Current().ID != was.Current().ID {
+	if d.status == 0 || !strings.Contains(d.stderr, "bailiwick down") || w.keys().Current().ID != was.Current().ID {
 		t.Fatalf("rotated while a service has the state: %s", d)
 	}
 	w.must("down")
 	second := w.rotate()
 	third := w.rotate()
 	w.must("up")
-	h := w.history()
+	h := w.keys()
 	if len(h.Keys) != 3 || h.Current().ID != third || h.Keys[1].Key.ID != second || h.First().ID != was.First().ID || second == third || len(h.Statements) != 2 || h.Statements[1].Key.ID != third {
 		t.Fatalf("%+v", h)
 	}
@@ -146,7 +146,7 @@ func TestARotationThatIsKilledLeavesAKeyInForce(t *testing.T) {
 			k.up(func() {})
 			before := k.dispatch("edits", "--source", "repo")
 			ended(t, before, api.EventFinished, "")
-			old := k.history().Current().ID
+			old := k.keys().Current().ID
 			k.must("dispatch", "attestation", string(before.ID))
 			k.must("down")
 			<-k.current().ended
@@ -157,7 +157,7 @@ func TestARotationThatIsKilledLeavesAKeyInForce(t *testing.T) {
 			}
 			k.arm()
 			k.up(func() {})
-			h := k.history()
+			h := k.keys()
 			if took := at != failpoint.RotateKey && at != failpoint.StoreCommit; took != (h.Current().ID != old) || took != (len(h.Keys) == 2) {
 				t.Errorf("%s is in force, before it was %s: %+v", h.Current().ID, old, h)
 			}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -47,6 +48,7 @@ type trial struct {
 	rng    *rand.Rand // of the goroutine that drives the trial
 	prefix string     // of the ids of its dispatches
 	bin    string
+	flags  []string // of its services
 
 	mu      sync.Mutex
 	service *process // the current one; guarded by mu
@@ -69,7 +71,7 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("t%x-%x-", seed, os.Getpid()), bin: dir}
 	k.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
 	var subs []subagent
-	for _, kind := range append(kinds(), chatter()) {
+	for _, kind := range append(runKinds(), chatter()) {
 		subs = append(subs, kind.subagent)
 	}
 	k.catalog(subs...)
@@ -107,7 +109,7 @@ func (k *trial) stopAll() {
 // may end it before. Meanwhile it calls look again and again.
 func (k *trial) start(look func()) bool {
 	k.t.Helper()
-	cmd := k.command(filepath.Join(k.bin, "bailiwickd"), "serve")
+	cmd := k.command(filepath.Join(k.bin, "bailiwickd"), append([]string{"serve"}, k.flags...)...)
 	log, err := os.OpenFile(k.path("service.out"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		k.t.Fatal(err)
@@ -345,13 +347,22 @@ func (k *trial) describe(id string) (d api.Dispatch, err error) {
 // entry is what the checks want of an audit entry.
 type entry struct {
 	Seq      uint64                `json:"-"`
+	At       time.Time             `json:"at"`
 	Kind     string                `json:"kind"`
+	Run      string                `json:"run"`
+	Task     string                `json:"task"`
 	Dispatch string                `json:"dispatch"`
 	Attempt  int                   `json:"attempt"`
 	Refs     map[string]api.Digest `json:"refs"`
 	Detail   struct {
-		Reason string `json:"reason"`
-		By     string `json:"by"`
+		Reason string   `json:"reason"`
+		By     string   `json:"by"`
+		Cause  string   `json:"cause"`
+		Queue  string   `json:"queue"`
+		Until  string   `json:"until"`
+		Fence  int64    `json:"fence"`
+		Locks  []string `json:"locks"`
+		Shared []string `json:"shared"`
 	} `json:"detail"`
 	leaf string
 }
@@ -408,7 +419,7 @@ func settled(look func() []string) (wrong []string) {
 // have: processes, control groups, mounts and files. Groups are those that the
 // record says were made.
 func (k *trial) remains(hits []hit) (left []string) {
-	left = append(left, k.remainingProcesses()...)
+	left = append(left, k.remainingProcesses(hits)...)
 	for _, h := range hits {
 		if h.name != failpoint.JailGroup || h.action != "" {
 			continue
@@ -450,8 +461,12 @@ func (k *trial) remains(hits []hit) (left []string) {
 
 // remainingProcesses are those that name the world, those that say they are of
 // a dispatch of the trial, and first processes of jails that have no owner.
-func (k *trial) remainingProcesses() (left []string) {
+func (k *trial) remainingProcesses(hits []hit) (left []string) {
 	service := k.current().pid
+	ours := regexp.MustCompile("BAILIWICK_DISPATCH=" + k.prefix)
+	if runs := k.dispatchesOf(hits); len(runs) > 0 {
+		ours = regexp.MustCompile("BAILIWICK_DISPATCH=(" + k.prefix + "|" + strings.Join(runs, "|") + ")")
+	}
 	for _, f := range procFiles("cmdline") {
 		dir := filepath.Dir(f)
 		pid, _ := strconv.Atoi(filepath.Base(dir))
@@ -461,7 +476,7 @@ func (k *trial) remainingProcesses() (left []string) {
 		}
 		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
 		switch {
-		case bytes.Contains(cmd, []byte(k.dir)), bytes.Contains(env, []byte(k.dir)), bytes.Contains(env, []byte("BAILIWICK_DISPATCH="+k.prefix)):
+		case bytes.Contains(cmd, []byte(k.dir)), bytes.Contains(env, []byte(k.dir)), ours.Match(env):
 			if parent(dir) != service || !bytes.Contains(env, []byte("GIT_DIR=")) { // its own git, for a request
 				left = append(left, fmt.Sprintf("process %d %q", pid, cmd))
 			}
@@ -473,6 +488,17 @@ func (k *trial) remainingProcesses() (left []string) {
 		}
 	}
 	return left
+}
+
+// dispatchesOf are those whose workers the record names, of runs too: their ids
+// are not ours to choose.
+func (k *trial) dispatchesOf(hits []hit) (ids []string) {
+	for _, h := range hits {
+		if id := dispatchOf(h.subject); h.name == failpoint.WorkerBegin && id != "" && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // parent is the process that a process in /proc has as its parent.

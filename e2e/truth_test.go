@@ -149,8 +149,12 @@ func (s *story) wrongAttempt(attempt, last int, cancelled bool, count map[string
 	if n := count["dispatch.answered "+strconv.Itoa(attempt)]; attempt > 1 && n != 1 {
 		say("DOUBLED or LOST: attempt %d has %d answers", attempt, n)
 	}
-	if pids := s.did(attempt, failpoint.WorkerAgent); len(pids) > 1 {
+	pids := s.did(attempt, failpoint.WorkerAgent)
+	if len(pids) > 1 {
 		say("DOUBLED: the agent of attempt %d was started %d times, by %v", attempt, len(pids), pids)
+	}
+	if len(pids) == 0 && len(ends) > 0 && (ends[0].state == api.EventFinished || ends[0].state == api.EventNeedsInput) {
+		say("UNTRUE: attempt %d ended with %s, and its agent was never started", attempt, ends[0])
 	}
 	// A question is an end that another may follow, when nobody answers it.
 	if len(ends) > 1 && ends[0].state == api.EventNeedsInput {
@@ -171,12 +175,12 @@ func (s *story) wrongAttempt(attempt, last int, cancelled bool, count map[string
 // allowed is how an attempt may have ended, given what its workers did and
 // which were killed. That the service was killed is no reason for anything.
 func (s *story) allowed(attempt int, cancelled bool) []end {
-	want := s.kind.want[min(attempt, len(s.kind.want))-1]
-	if cancelled && !s.kind.cancel {
-		want = end{api.EventCancelled, ""}
+	want := []end{s.kind.want[min(attempt, len(s.kind.want))-1]}
+	if cancelled && !s.kind.cancel { // it may have ended by itself before it heard
+		want = append(want, end{api.EventCancelled, ""})
 	}
 	if len(s.did(attempt, failpoint.WorkerResultPlaced)) > 0 {
-		return []end{want}
+		return want
 	}
 	dead := end{api.EventFailed, api.ReasonLost}
 	if cancelled {
@@ -190,7 +194,7 @@ func (s *story) allowed(attempt int, cancelled bool) []end {
 	}
 	for _, pid := range s.did(attempt, failpoint.WorkerResultFile) {
 		if s.blindly[pid] { // its last step may be done and not noted
-			allowed = append(allowed, want)
+			allowed = append(allowed, want...)
 		}
 	}
 	if cancelled && len(s.did(attempt, failpoint.WorkerProceed)) == 0 {
@@ -260,7 +264,7 @@ func (k *trial) story(j *job, log []entry, hits []hit, killed, blindly map[int]b
 	k.t.Helper()
 	s := &story{id: j.id, kind: j.kind, answered: j.answered, stopped: j.stopped, killed: map[int]bool{}, blindly: map[int]bool{}}
 	for _, e := range log {
-		if e.Dispatch == j.id {
+		if e.Dispatch == j.id && strings.HasPrefix(e.Kind, "dispatch.") { // what a run says of it counts its own attempts
 			s.entries = append(s.entries, e)
 		}
 	}

@@ -38,7 +38,9 @@ func TestAWorkerTakesOverExactlyWhatTheManifestNames(t *testing.T) {
 		t.Fatalf("the genuine attempt: %s %s, lease %d; log %q", r.Outcome, r.Message, r.Fence, log)
 	}
 	for name, change := range map[string]func(m *record.Manifest, files map[string]executor.Content){
-		"another content": func(_ *record.Manifest, f map[string]executor.Content) { f[record.WorkNeed+"part"] = content([]byte("9,9\n")) },
+		"another content": func(_ *record.Manifest, f map[string]executor.Content) {
+			f[record.WorkNeed+"part"] = content([]byte("9,9\n"))
+		},
 		"one for another": func(_ *record.Manifest, f map[string]executor.Content) {
 			f[record.WorkNeed+"part"] = f[record.WorkNeed+"input.txt"]
 		},

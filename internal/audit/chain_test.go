@@ -11,17 +11,17 @@ import (
 // proves R-A7 (who has the last entry of a run can tell whether one is kept back)
 func TestEveryEntryNamesTheOneBeforeItOfItsRunItsDispatchAndTheRules(t *testing.T) {
 	l, _, _ := ledger(t)
-	step := func(run, dispatch string) record.Entry {
-		return record.Entry{Kind: record.KindTaskDone, Run: run, Dispatch: api.DispatchID(dispatch), Detail: record.TaskStep{}}
+	step := func(run, dispatch string) Item {
+		return Item{Entry: record.Entry{Kind: record.KindTaskDone, Run: run, Dispatch: api.DispatchID(dispatch), Detail: record.TaskStep{}}}
 	}
-	rule := record.Entry{Kind: record.KindCatalogRevision, Detail: record.RevisionSeen{}}
-	for _, batch := range [][]record.Entry{
+	rule := Item{Entry: record.Entry{Kind: record.KindCatalogRevision, Detail: record.RevisionSeen{}}}
+	for _, batch := range [][]Item{
 		{step("a", "x")}, // 0
 		{step("b", ""), step("a", "x"), step("", "x")}, // 1 2 3
 		{rule, step("a", "y"), rule},                   // 4 5 6
 		{step("b", "y")},                               // 7
 	} {
-		if err := l.RecordAll(t.Context(), batch, nil); err != nil {
+		if err := l.CommitAll(t.Context(), batch, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -51,14 +51,17 @@ func (l *Ledger) Leaves(ctx context.Context, from uint64, limit int) ([]Committe
 	return list, nil
 }
 
-// admits says whether what an entry of kind k admits may begin while the tree
-// is not kept. Whatever only ends something, or only reads, may: refusing that
-// would protect nobody.
-func (l *Ledger) admits(e *record.Entry) error {
-	switch e.Kind { //nolint:exhaustive // whatever is not in the list begins something
+// Admits says whether what an entry of kind k admits may begin now: while the
+// tree is not kept only what ends something, or only reads, may: refusing that
+// would protect nobody. Commit asks; who uses CommitAll asks before.
+func (l *Ledger) Admits(k record.Kind) error {
+	switch k { //nolint:exhaustive // whatever is not in the list begins something
 	case record.KindCancelRequested, record.KindRunCancelled, record.KindRunPaused, record.KindQueuePaused,
 		record.KindStopRequested, record.KindAuditRead, record.KindAccessAllowed, record.KindDispatchUnpinned, record.KindDispatchPinned:
 		return nil
 	}
-	return l.admit()
+	if err := l.admit(); err != nil {
+		return unavailable(err)
+	}
+	return nil
 }

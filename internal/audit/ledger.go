@@ -113,10 +113,10 @@ func (l *Ledger) Commit(ctx context.Context, d policy.Decision, e record.Entry, 
 	if !d.Allowed() {
 		return Admission{}, l.deny(ctx, d, e)
 	}
-	if err := l.admits(&e); err != nil {
-		return Admission{}, unavailable(err)
+	if err := l.Admits(e.Kind); err != nil {
+		return Admission{}, err
 	}
-	e.Decision = record.Allow
+	allowed(&e, d)
 	seq, err := l.append(ctx, &e, fn)
 	if err != nil {
 		return Admission{}, err
@@ -153,17 +153,38 @@ func (l *Ledger) Record(ctx context.Context, e record.Entry, fn func(*store.Tx) 
 	return l.append(ctx, &e, fn)
 }
 
-// RecordAll makes several facts durable at once, in their order, and with them
-// the state that fn writes; fn may be nil. Errors are those of Commit.
-func (l *Ledger) RecordAll(ctx context.Context, entries []record.Entry, fn func(*store.Tx) error) error {
-	for i := range entries {
-		if entries[i].Kind.Decided() != record.NoDecided {
-			return fmt.Errorf("audit: entry %q needs a decision", entries[i].Kind)
+// Item is an entry that becomes durable with others: a fact, or with a Decision
+// what was allowed.
+type Item struct {
+	Decision policy.Decision // zero: the entry states a fact
+	Entry    record.Entry
+}
+
+// CommitAll makes several entries durable at once, in their order, and with
+// them the state that fn writes; fn may be nil. It is for who acts on state
+// alone: it mints no Admission. A denied decision is refused: a denial stands by
+// itself. Errors are those of Commit.
+func (l *Ledger) CommitAll(ctx context.Context, items []Item, fn func(*store.Tx) error) error {
+	entries := make([]record.Entry, len(items))
+	for i := range items {
+		entries[i] = items[i].Entry
+		e, d := &entries[i], &items[i].Decision
+		switch decided := e.Kind.Decided(); {
+		case decided == record.NoDecided && !d.Valid():
+			e.Decision, e.Policies = record.NoDecided, nil
+		case decided == record.Allow && d.Allowed():
+			allowed(e, *d)
+		default:
+			return fmt.Errorf("audit: entry %q and its decision do not belong together", e.Kind)
 		}
-		entries[i].Decision, entries[i].Policies = record.NoDecided, nil
 	}
 	_, err := l.appendAll(ctx, entries, fn)
 	return err
+}
+
+// allowed makes e the entry of a decision that allows.
+func allowed(e *record.Entry, d policy.Decision) {
+	e.Principal, e.Action, e.Resource, e.Policies, e.Decision = d.Principal(), d.Action(), d.Resource(), d.Policies(), record.Allow
 }
 
 // append writes one entry and returns its number.

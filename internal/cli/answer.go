@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,8 @@ func (t *tree) answerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "answer ID [TEXT]", Short: "Answer the question of a dispatch, and follow it from there", Args: cobra.RangeArgs(1, 2),
 		Long: `Answer the question of a dispatch that needs input. The dispatch goes on with a new
-attempt that has the answer, the state that the agent kept and the patch so far.
+attempt that has the answer, the state that the agent kept and the patch so far. That of
+a task of a run goes on when its task has its locks again, and is not waited for.
 
 TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 		Example: `  bailiwick dispatch show ID
@@ -71,6 +73,10 @@ func (t *tree) answer(ctx context.Context, r client.Runtime, id api.DispatchID, 
 	d, err := r.Answer(ctx, id, req)
 	if err != nil {
 		return err
+	}
+	if d.Run != "" { // it asks until its task has its locks again: there is nothing to follow yet
+		fmt.Fprintf(t.Stderr, "task %s of run %s has its answer, and goes on when it has its locks again\nnext: bailiwick run watch %[2]s\n", d.Task, d.Run)
+		return t.accepted(t.newEvents(), d, true)
 	}
 	return t.see(ctx, r, d, f.runFlags)
 }

@@ -3,8 +3,9 @@
 // Run-time verbs are calls to the service through package client. Deploy verbs
 // and everything that starts or inspects a service are handed to the program
 // that has that privilege and lies beside this one: this package links neither
-// the catalog writer nor the state (R-O1), and it never looks for a program on
-// PATH.
+// the catalog writer nor the state (R-O1), and it never looks for one of them on
+// PATH. The only other program that it executes is the user's git, to merge the
+// patches of a run, and that sees nothing of a patch but objects (mergerepo.go).
 package cli
 
 import (
@@ -112,7 +113,8 @@ and keeps a record of every decision.
 Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply,
           bailiwick ceiling set PRINCIPAL TIER
 Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
-          bailiwick run submit PLAN.yaml --watch
+Plans:    bailiwick up --orchestrator, bailiwick run submit PLAN.yaml --watch,
+          bailiwick run show RUN, bailiwick run patch RUN --merge BRANCH
 Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list
 Stop:     bailiwick stop --all`,
 		SilenceErrors: true,

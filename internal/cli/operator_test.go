@@ -21,7 +21,7 @@ func TestAStopSaysWhatToHoldOrIsRefused(t *testing.T) {
 		{stopFlags{principal: "agent:a"}, api.StopRequest{Scope: api.StopPrincipal, Name: "agent:a"}, ""},
 		{stopFlags{target: "local"}, api.StopRequest{Scope: api.StopTarget, Name: "local"}, ""},
 		{stopFlags{dispatch: "d-1234"}, api.StopRequest{Scope: api.StopDispatch, Name: "d-1234"}, ""},
-		{stopFlags{}, api.StopRequest{}, "--all, --principal PRINCIPAL, --target TARGET or --dispatch ID"},
+		{stopFlags{}, api.StopRequest{}, "--all, --principal PRINCIPAL, --target TARGET, --run RUN or --dispatch ID"},
 		{stopFlags{all: true, target: "local"}, api.StopRequest{}, "one thing"},
 		{stopFlags{principal: "everybody"}, api.StopRequest{}, "principal"},
 		{stopFlags{target: "A\x1b[2J"}, api.StopRequest{}, "name"},

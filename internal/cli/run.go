@@ -13,8 +13,20 @@ import (
 
 func (t *tree) runsCommand() *cobra.Command {
 	cmd := group("run", "Submit plans of many dispatches, watch and steer them, and take their results")
+	cmd.Long = `A plan is a file of tasks, each of which is a dispatch: what comes after what, what it takes
+over from others, what it locks, how often it is tried. A run is a plan that was submitted.
+The service carries it out by itself, whatever becomes of this command or of the service.
+
+Runs are carried out by a service that lasts and was told to: bailiwick up --orchestrator.
+validate, render, schema and import need none.`
+	cmd.Example = `  bailiwick run validate plan.yaml
+  bailiwick run submit plan.yaml --watch
+  bailiwick run show RUN
+  bailiwick run answer RUN --task TASK 'use the second one'
+  bailiwick run patch RUN --merge BRANCH`
 	cmd.AddCommand(t.runSubmitCommand(), t.runListCommand(), t.runShowCommand(), t.runWatchCommand(), t.runLogsCommand(), t.runWaitCommand(),
 		t.runCancelCommand(), t.runPauseCommand(), t.runResumeCommand(), t.runRetryCommand(), t.runAnswerCommand(), t.runPatchCommand())
+	cmd.AddCommand(t.planCommands()...)
 	return cmd
 }
 

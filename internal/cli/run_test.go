@@ -38,7 +38,7 @@ func TestARunSaysHowEachTaskIsAndWhatToDo(t *testing.T) {
 	for _, want := range []string{
 		"run         r-one waiting", "tasks       5: 1 done, 1 waiting, 1 ready, 1 failed, 1 skipped",
 		"edit   done     code-edit  2/3      3.0s", "waits for lock repo/a.go, which task edit2 of run r-two holds", "because of bad",
-		"question    of task ask", "| Which of the two?", "1. red\\x1b[2J", "2. blue", "answer: bailiwick run answer r-one --task ask --option N",
+		"question    of task ask", "| Which of the two?", "1. red\\x1b[2J", "2. blue", "answer: bailiwick run answer r-one --task ask --attempt 1 --option N",
 		"failed      task bad, agent", "| exit status 7", "see: bailiwick run logs r-one bad", "next        bailiwick run answer r-one --task ask TEXT",
 	} {
 		if !strings.Contains(out, want) {
@@ -218,6 +218,23 @@ func TestAPlanIsSubmittedUnderAnIDThatIsChosenHere(t *testing.T) {
 	}
 }
 
+// proves R-O8
+func TestWhoDoesNotKnowWhetherARunWasTakenIsToldItsID(t *testing.T) {
+	asked := make(chan api.RunID, 1)
+	socket := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		var req api.RunRequest
+		_ = json.NewDecoder(r.Body).Decode(&req)
+		asked <- req.RunID
+		panic(http.ErrAbortHandler)
+	})
+	path := writePlan(t, goodPlan)
+	status, _, errs := do(t, socket, "run", "submit", path)
+	id := <-asked
+	if again := fmt.Sprintf("bailiwick run submit %s --id %s", path, id); status != 1 || id == "" || !strings.Contains(errs, again) {
+		t.Errorf("exit status %d, %s, want %q", status, errs, again)
+	}
+}
+
 func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
 	s := newRunService(api.RunTask{Task: "ask", State: api.TaskWaiting, Asks: true, Subagent: "edit", DispatchID: "d-asks"})
 	s.run.State = api.RunRunning
@@ -240,8 +257,8 @@ func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
 		"run pause r-one":                            "runs/r-one/pause ",
 		"run resume r-one":                           "runs/r-one/resume ",
 		"run retry r-one --id r-two":                 `runs/r-one/retry {"runId":"r-two"}`,
-		"run answer r-one --task ask blue":           `runs/r-one/answer {"task":"ask","text":"blue"}`,
-		"run answer r-one --task ask --option 2":     `runs/r-one/answer {"task":"ask","option":2}`,
+		"run answer r-one --task ask blue":           `runs/r-one/answer {"task":"ask","dispatchId":"d-asks","text":"blue"}`,
+		"run answer r-one --task ask --option 2":     `runs/r-one/answer {"task":"ask","dispatchId":"d-asks","option":2}`,
 		"queue list":                                 "queues ",
 		"queue pause default":                        "queues/default/pause ",
 		"queue resume default -o json":               "queues/default/resume ",
@@ -261,7 +278,6 @@ func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
 		"run cancel R_1":                              "run id",
 		"run cancel r-one --task ../x":                "task id",
 		"run show":                                    "want: bailiwick run show RUN",
-		"run patch r-one":                             "one of the three",
 		"run patch r-one ask --all":                   "one of the three",
 		"run patch r-one ask --dir x":                 "--dir goes with --all",
 		"run patch r-one --all --keep-going":          "go with --merge",
@@ -313,6 +329,9 @@ func TestEveryTasksLinesStandBehindItsName(t *testing.T) {
 			t.Errorf("exit status %d, no %q in\n%s%s", status, line, out, errs)
 		}
 	}
+	if strings.Index(out, "| before") > strings.Index(out, "| hello") {
+		t.Errorf("the second attempt comes before the first:\n%s", out)
+	}
 	for line := range strings.Lines(out) {
 		if !strings.HasPrefix(line, "one         |") && !strings.HasPrefix(line, "longer-name |") {
 			t.Errorf("a line without a name: %q", line)
@@ -325,6 +344,13 @@ func TestEveryTasksLinesStandBehindItsName(t *testing.T) {
 	}
 	for words, want := range map[string]string{"never": "no attempt 1 that was started", "one --attempt 7": "no attempt 7"} {
 		if status, out, errs := do(t, socket, append([]string{"run", "logs", "r-one"}, strings.Fields(words)...)...); status != 1 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit status %d, %q, %s", words, status, out, errs)
+		}
+	}
+	// What another run did is shown too, and not waited for.
+	s.run.Tasks[1].TakenOver, s.events = true, nil
+	for words, want := range map[string]string{"longer-name -f": "world", "-f": "longer-name | world\n"} {
+		if status, out, errs := do(t, socket, append([]string{"run", "logs", "r-one"}, strings.Fields(words)...)...); status != 0 || out != want {
 			t.Errorf("%s: exit status %d, %q, %s", words, status, out, errs)
 		}
 	}
@@ -358,12 +384,15 @@ func TestPatchesAreWrittenToNewFilesAndNowhereElse(t *testing.T) {
 	if status, _, errs := do(t, socket, "run", "patch", "r-one", "never"); status != 1 || !strings.Contains(errs, "never started") {
 		t.Errorf("exit status %d, %s", status, errs)
 	}
+	if status, out, errs := do(t, socket, "run", "patch", "r-one", "-o", "name"); status != 0 || out != "edit\nhalf\n" {
+		t.Errorf("exit status %d, %q, %s", status, out, errs)
+	}
 	dir := filepath.Join(t.TempDir(), "patches")
 	status, out, errs := do(t, socket, "run", "patch", "r-one", "--all", "--dir", dir)
 	if status != 0 {
 		t.Fatalf("exit status %d, %s", status, errs)
 	}
-	for _, want := range []string{filepath.Join(dir, "edit.patch") + " (14 bytes)", "nothing  done     none: nothing that a patch takes has changed", "never    skipped  none: it was never started", "partial: captured before"} {
+	for _, want := range []string{filepath.Join(dir, "edit.patch") + " 14 bytes", "nothing  done     none: nothing that a patch takes has changed", "never    skipped  none: it was never started", "partial: captured before"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -68,7 +68,16 @@ func (t *tree) runLogs(ctx context.Context, r client.Runtime, id api.RunID, task
 		}
 	}
 	if f.follow {
-		return t.leaves(ctx, id, l.follow(ctx, id, task))
+		// What was taken over has no events here.
+		for i := range run.Tasks {
+			if over := &run.Tasks[i]; over.TakenOver && over.DispatchID != "" && (task == "" || task == over.Task) {
+				err = errors.Join(err, l.show(ctx, taskLog{over.Task, over.DispatchID, 0}, r.Log))
+			}
+		}
+		if one, _ := taskOf(&run, task); one != nil && one.TakenOver {
+			return err
+		}
+		return errors.Join(err, t.leaves(ctx, id, l.follow(ctx, id, task)))
 	}
 	if task != "" {
 		return l.one(ctx, &run, task, f.attempt)
@@ -144,9 +153,7 @@ const followed = 64
 // follow shows all attempts of a task, or of all tasks, as they are written.
 func (l *taskLogs) follow(ctx context.Context, id api.RunID, task api.TaskID) error {
 	slots := make(chan struct{}, followed)
-	if task != "" {
-		slots = make(chan struct{}, 1) // one attempt after the other
-	}
+	before := map[api.TaskID]chan struct{}{} // closed when the task's attempt before has been shown
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
@@ -164,8 +171,13 @@ func (l *taskLogs) follow(ctx context.Context, id api.RunID, task api.TaskID) er
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		last, shown := before[e.Task], make(chan struct{})
+		before[e.Task] = shown
 		wait.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-slots; close(shown) }()
+			if last != nil { // it has a slot, so it ends
+				<-last
+			}
 			if err := l.show(ctx, taskLog{e.Task, e.DispatchID, e.Attempt}, l.r.Follow); err != nil {
 				mu.Lock()
 				defer mu.Unlock()

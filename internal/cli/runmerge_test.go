@@ -17,11 +17,12 @@ type workshop struct {
 	t    *testing.T
 	dir  string
 	base string
+	env  []string // of the command that merges
 }
 
 func newWorkshop(t *testing.T, args ...string) *workshop {
 	t.Helper()
-	w := &workshop{t: t, dir: t.TempDir()}
+	w := &workshop{t: t, dir: t.TempDir(), env: os.Environ()}
 	w.git(append([]string{"init", "-q", "-b", "main"}, args...)...)
 	w.git("config", "user.name", "Ann")
 	w.git("config", "user.email", "ann@example")
@@ -85,7 +86,7 @@ func (w *workshop) whole() string {
 
 func (w *workshop) merge(s *runService, args ...string) (int, mergeReport, string) {
 	w.t.Helper()
-	status, out, errs := do(w.t, s.serve(w.t), append([]string{"run", "patch", "r-one", "--repo", w.dir, "-o", "json", "--merge"}, args...)...)
+	status, out, errs := with(w.t, Config{Env: w.env}, s.serve(w.t), append([]string{"run", "patch", "r-one", "--repo", w.dir, "-o", "json", "--merge"}, args...)...)
 	var rep mergeReport
 	if out != "" {
 		if err := json.Unmarshal([]byte(out), &rep); err != nil {
@@ -302,6 +303,18 @@ func TestAHostilePatchAndAHostileRepositoryDoNothing(t *testing.T) {
 	if err := os.Remove(ran); err != nil {
 		t.Fatal(err)
 	}
+	// What a repository may have, the user's own settings may have too.
+	home := t.TempDir()
+	settings, err := os.ReadFile(filepath.Join(w.dir, ".git/config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{".gitconfig": string(settings) + "[core]\n\tattributesFile = " + home + "/attributes\n", "attributes": "* merge=evil filter=evil\n"} {
+		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.env = []string{"HOME=" + home, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=core.hooksPath", "GIT_CONFIG_VALUE_0=" + w.dir + "/.git/hooks", "GIT_EXTERNAL_DIFF=" + spy}
 	status, rep, errs := w.merge(s, "night", "--keep-going")
 	if status != 1 || len(rep.Merged) != 1 || len(rep.Conflicts) != 1 || rep.Conflicts[0].Files[0].Path != "one.txt" {
 		t.Errorf("exit status %d, %+v, %s: the conflict is not seen", status, rep, errs)
@@ -354,6 +367,49 @@ func TestAPatchThatReachesBeyondTheTreeIsNotTaken(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(w.dir), "escaped")); err == nil {
 		t.Error("a file was written beyond the repository")
+	}
+}
+
+func TestTheCommitsOfAMergeAreTheUsers(t *testing.T) {
+	w := newWorkshop(t)
+	w.git("config", "--unset", "user.name")
+	s := newRunService()
+	s.did("edit", w.base, w.edit("two.txt", "changed\n"))
+	home := t.TempDir()
+	w.env = []string{"HOME=" + home}
+	if status, _, errs := w.merge(s, "nobodys"); status != 0 || !strings.Contains(errs, "the commits are by bailiwick <bailiwick@invalid>") {
+		t.Errorf("exit status %d, %s", status, errs)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte("[user]\n\tname = Bob\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errs := w.merge(s, "bobs"); status != 0 || errs != "" {
+		t.Errorf("exit status %d, %s", status, errs)
+	}
+	for branch, want := range map[string]string{"nobodys": "bailiwick <bailiwick@invalid>", "bobs": "Bob <ann@example>"} {
+		if got := w.git("log", "-1", "--format=%an <%ae>", branch); got != want {
+			t.Errorf("%s is by %s, want %s", branch, got, want)
+		}
+	}
+}
+
+func TestAnOldGitIsRefused(t *testing.T) {
+	w := newWorkshop(t)
+	s := newRunService()
+	s.did("edit", w.base, w.edit("two.txt", "changed\n"))
+	for version, want := range map[string]string{"2.37.9": "install git 2.38 or later", "1.99": "install git", "none": "install git"} {
+		bin := t.TempDir()
+		if version != "none" {
+			if err := os.WriteFile(filepath.Join(bin, "git"), []byte("#!/bin/sh\necho git version "+version+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Run(version, func(t *testing.T) {
+			t.Setenv("PATH", bin)
+			if status, _, errs := w.merge(s, "night"); status != 1 || !strings.Contains(errs, want) {
+				t.Errorf("exit status %d, %s", status, errs)
+			}
+		})
 	}
 }
 

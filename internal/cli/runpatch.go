@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,8 +22,8 @@ func (t *tree) runPatchCommand() *cobra.Command {
 	var f mergeFlags
 	cmd := &cobra.Command{
 		Use: "patch RUN [TASK]", Short: "Print a task's patch, write all patches, or merge them to a new branch", Args: cobra.RangeArgs(1, 2),
-		Long: `Print the patch of a task, for git apply. With --all every task's patch is written to
-DIR/TASK.patch. With --merge the patches of all done tasks are put on a new branch of
+		Long: `Print the patch of a task, for git apply; without TASK, list which tasks have one. With
+--all every task's patch is written to DIR/TASK.patch. With --merge the patches of all done tasks are put on a new branch of
 the git repository in DIR, each as a commit on what its task started from, merged in
 the order in which the tasks depend on each other. No work tree and no branch that is
 there is touched. Where patches contradict each other nothing is written, unless
@@ -43,7 +46,7 @@ there is touched. Where patches contradict each other nothing is written, unless
 			switch {
 			case p.err != nil:
 				return p.err
-			case wanted != 1:
+			case wanted > 1:
 				return api.Errorf(api.CodeInvalid, "patch: want a task, --all or --merge BRANCH, one of the three")
 			case !all && cmd.Flags().Changed("dir"), !merge && (f.repo != "" || f.source != "" || f.keepGoing):
 				return api.Errorf(api.CodeInvalid, "patch: --dir goes with --all; --repo, --source and --keep-going go with --merge")
@@ -59,6 +62,8 @@ there is touched. Where patches contradict each other nothing is written, unless
 					return t.writePatches(cmd.Context(), c.Runtime(), &run, dir)
 				case merge:
 					return t.mergeRun(cmd.Context(), c.Runtime(), run, f)
+				case task == "":
+					return t.listPatches(cmd.Context(), c.Runtime(), &run)
 				}
 				return t.printPatch(cmd.Context(), c.Runtime(), &run, task)
 			})
@@ -85,15 +90,68 @@ func (t *tree) printPatch(ctx context.Context, r client.Runtime, run *api.Run, i
 	return r.Patch(ctx, task.DispatchID, 0, t.Stdout)
 }
 
-// writtenPatch is a line of run patch --all.
-type writtenPatch struct {
+// runPatch is what there is of a task's patch.
+type runPatch struct {
 	Task    api.TaskID    `json:"task"`
-	File    string        `json:"file,omitempty"`
+	State   api.TaskState `json:"state"`
 	Size    int64         `json:"size,omitempty"`
 	Digest  api.Digest    `json:"digest,omitempty"`
 	Partial bool          `json:"partial,omitempty"`
-	State   api.TaskState `json:"state"`
-	Why     string        `json:"why,omitempty"` // there is none
+	Why     string        `json:"why,omitempty"`  // there is none
+	File    string        `json:"file,omitempty"` // where it was written
+
+	dispatch api.DispatchID
+	attempt  int // of the dispatch
+}
+
+func (p runPatch) there() bool { return p.Why == "" }
+
+func describePatch(ctx context.Context, r client.Runtime, task *api.RunTask) (runPatch, error) {
+	p := runPatch{Task: task.Task, State: task.State}
+	if task.DispatchID == "" {
+		p.Why = "it was never started"
+		return p, nil
+	}
+	d, err := r.Describe(ctx, task.DispatchID, 0)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("task %s: %w", task.Task, err)
+	case d.Outcome == nil:
+		p.Why = "it has not ended"
+	case d.Outcome.Patch == nil:
+		p.Why = "nothing that a patch takes has changed"
+	default:
+		p.Size, p.Digest, p.Partial, p.dispatch, p.attempt = d.Outcome.Patch.Size, d.Outcome.Patch.Digest, d.Outcome.Partial, d.ID, d.Attempt
+	}
+	return p, nil
+}
+
+func (t *tree) listPatches(ctx context.Context, r client.Runtime, run *api.Run) error {
+	list := []runPatch{}
+	for i := range run.Tasks {
+		p, err := describePatch(ctx, r, &run.Tasks[i])
+		if err != nil {
+			return err
+		}
+		list = append(list, p)
+	}
+	if t.output == "name" {
+		list = slices.DeleteFunc(list, func(p runPatch) bool { return !p.there() })
+	}
+	return t.printPatches(list, func(p runPatch) string { return string(p.Task) })
+}
+
+func (t *tree) printPatches(list []runPatch, name func(runPatch) string) error {
+	return printList(t, list, name, "TASK\tSTATE\tPATCH", func(p runPatch) string {
+		what := "none: " + p.Why
+		if p.there() {
+			what = strings.TrimSpace(p.File + " " + bytesText(p.Size))
+		}
+		if p.Partial {
+			what += ", partial: captured before the work was complete"
+		}
+		return fmt.Sprintf("%s\t%s\t%s", p.Task, p.State, what)
+	})
 }
 
 // writePatches writes every task's patch below dir and nowhere else.
@@ -106,56 +164,36 @@ func (t *tree) writePatches(ctx context.Context, r client.Runtime, run *api.Run,
 		return err
 	}
 	defer root.Close() //nolint:errcheck // nothing is written through it
-	list := []writtenPatch{}
+	list := []runPatch{}
 	for i := range run.Tasks {
-		w, err := t.writePatch(ctx, r, root, &run.Tasks[i])
+		p, err := describePatch(ctx, r, &run.Tasks[i])
 		if err != nil {
-			return fmt.Errorf("task %s: %w", run.Tasks[i].Task, err)
+			return err
 		}
-		if w.File != "" {
-			w.File = filepath.Join(dir, w.File)
+		if p.there() {
+			// The id of a task is the name of a file and nothing else.
+			name := string(p.Task) + ".patch"
+			if err := writeBelow(root, name, func(w io.Writer) error { return r.Patch(ctx, p.dispatch, p.attempt, w) }); err != nil {
+				return fmt.Errorf("task %s: %w", p.Task, err)
+			}
+			p.File = filepath.Join(dir, name)
+		} else if t.output == "name" {
+			continue
 		}
-		list = append(list, w)
+		list = append(list, p)
 	}
-	return printList(t, list, func(w writtenPatch) string { return w.File }, "TASK\tSTATE\tPATCH", func(w writtenPatch) string {
-		what := "none: " + w.Why
-		if w.File != "" {
-			what = fmt.Sprintf("%s (%s)", w.File, bytesText(w.Size))
-		}
-		if w.Partial {
-			what += ", partial: captured before the work was complete"
-		}
-		return fmt.Sprintf("%s\t%s\t%s", w.Task, w.State, what)
-	})
+	return t.printPatches(list, func(p runPatch) string { return p.File })
 }
 
-func (t *tree) writePatch(ctx context.Context, r client.Runtime, root *os.Root, task *api.RunTask) (writtenPatch, error) {
-	w := writtenPatch{Task: task.Task, State: task.State}
-	if task.DispatchID == "" {
-		w.Why = "it was never started"
-		return w, nil
-	}
-	d, err := r.Describe(ctx, task.DispatchID, 0)
-	switch {
-	case err != nil:
-		return w, err
-	case d.Outcome == nil:
-		w.Why = "it has not ended"
-		return w, nil
-	case d.Outcome.Patch == nil:
-		w.Why = "nothing that a patch takes has changed"
-		return w, nil
-	}
-	// The id of a task is the name of a file and nothing else. A file or link
-	// that is there is left alone.
-	name := string(task.Task) + ".patch"
+// writeBelow makes a new file, and keeps it only if it is whole. A file or link
+// that is there is left alone.
+func writeBelow(root *os.Root, name string, fill func(io.Writer) error) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return w, inTheWay(err)
+		return inTheWay(err)
 	}
-	if err := errors.Join(r.Patch(ctx, d.ID, d.Attempt, f), f.Close()); err != nil {
-		return w, errors.Join(err, root.Remove(name)) // what is not whole must not look like the patch
+	if err := errors.Join(fill(f), f.Close()); err != nil {
+		return errors.Join(err, root.Remove(name))
 	}
-	w.File, w.Size, w.Digest, w.Partial = name, d.Outcome.Patch.Size, d.Outcome.Patch.Digest, d.Outcome.Partial
-	return w, nil
+	return nil
 }

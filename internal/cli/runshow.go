@@ -129,12 +129,12 @@ func (t *tree) printTrouble(ctx context.Context, r client.Runtime, run *api.Run)
 
 func (t *tree) printAsk(ctx context.Context, r client.Runtime, run *api.Run, task *api.RunTask) {
 	t.row("question", "of task %s", task.Task)
-	options := 0
+	options, attempt := 0, ""
 	// What is asked is in the record of its dispatch; where that cannot be had,
 	// the beginning of it is here.
 	if d, err := r.Describe(ctx, task.DispatchID, 0); err == nil && d.Question != nil {
 		t.row("", "%s", agentText(d.Question.Question))
-		options = len(d.Question.Options)
+		options, attempt = len(d.Question.Options), fmt.Sprintf("--attempt %d ", d.Attempt)
 		for i, o := range d.Question.Options {
 			t.row("", "%d. %s", i+1, quoted(o))
 		}
@@ -151,7 +151,7 @@ func (t *tree) printAsk(ctx context.Context, r client.Runtime, run *api.Run, tas
 	if options > 0 {
 		how = "--option N"
 	}
-	t.row("", "answer: bailiwick run answer %s --task %s %s", run.RunID, task.Task, how)
+	t.row("", "answer: bailiwick run answer %s --task %s %s%s", run.RunID, task.Task, attempt, how)
 }
 
 // nextOf is the command that most want to type next.

@@ -31,7 +31,7 @@ does. With --task only that task ends; what depends on it is skipped.`,
 					return err
 				}
 				if wait > 0 {
-					err := awaitRun(cmd.Context(), c.Runtime(), id, req.Task, wait)
+					err := awaitEnded(cmd.Context(), c.Runtime(), id, req.Task, wait)
 					if api.CodeOf(err) == api.CodeNotFinished {
 						return api.Errorf(api.CodeNotFinished, "run %s has been asked to end and has not within %s", id, wait).WithHint("see: bailiwick run show %s", id)
 					}
@@ -47,6 +47,18 @@ does. With --task only that task ends; what depends on it is skipped.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "why; goes into the log")
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait for its end so long; 0 to return at once")
 	return cmd
+}
+
+// awaitEnded is awaitRun for what may have ended long ago, in another run.
+func awaitEnded(ctx context.Context, r client.Runtime, id api.RunID, task api.TaskID, wait time.Duration) error {
+	run, err := wholeRun(ctx, r, id)
+	if err != nil || run.State.Settled() {
+		return err
+	}
+	if one, err := taskOf(&run, task); err == nil && one.State.Settled() {
+		return nil
+	}
+	return awaitRun(ctx, r, id, task, wait)
 }
 
 func cmpErr(first, second error) error {
@@ -126,7 +138,7 @@ func (t *tree) runRetryCommand() *cobra.Command {
 
 func (t *tree) runAnswerCommand() *cobra.Command {
 	var task string
-	var option int
+	var option, attempt int
 	cmd := &cobra.Command{
 		Use: "answer RUN [TEXT]", Short: "Answer the question that a task of a run waits with", Args: cobra.RangeArgs(1, 2),
 		Long: `Answer the question that a task waits with. The task goes on as soon as it has its locks
@@ -136,7 +148,7 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 		Example: "  bailiwick run show RUN\n  bailiwick run answer RUN --task TASK 'use the second one'\n  bailiwick run answer RUN --task TASK --option 2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var p parser
-			req := api.RunAnswer{Task: p.task(task), Option: option}
+			req := api.RunAnswer{Task: p.task(task), Option: option, Attempt: attempt}
 			if p.err != nil {
 				return p.err
 			}
@@ -154,6 +166,7 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 				return api.Errorf(api.CodeInvalid, "answer: give a text or --option N").WithHint("see the question: bailiwick run show %s", plainLine(args[0]))
 			}
 			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
+				asked(cmd.Context(), c.Runtime(), id, &req)
 				run, err := c.Operator().AnswerRun(cmd.Context(), id, req)
 				if err != nil {
 					return err
@@ -164,5 +177,26 @@ TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 	}
 	cmd.Flags().StringVar(&task, "task", "", "the task that asks")
 	cmd.Flags().IntVar(&option, "option", 0, "answer with this option of the question, counted from 1")
+	cmd.Flags().IntVar(&attempt, "attempt", 0, "answer only the question of this attempt of the task's dispatch (default: the one that waits)")
 	return cmd
+}
+
+// asked names in an answer the question that waits now: the answer is to that,
+// even if it arrives late, or twice. Where nothing waits the service says so.
+func asked(ctx context.Context, r client.Runtime, id api.RunID, req *api.RunAnswer) {
+	run, err := wholeRun(ctx, r, id)
+	if err != nil {
+		return
+	}
+	task, err := taskOf(&run, req.Task)
+	if err != nil || !task.Asks {
+		return
+	}
+	req.DispatchID = task.DispatchID
+	if req.Attempt > 0 {
+		return
+	}
+	if d, err := r.Describe(ctx, task.DispatchID, 0); err == nil {
+		req.Attempt = d.Attempt
+	}
 }

@@ -65,6 +65,9 @@ func (t *tree) submit(ctx context.Context, file string, f submitFlags) error {
 	}
 	return t.runConn(func(c *client.Conn) error {
 		run, err := c.Runtime().Submit(ctx, req)
+		if ctx.Err() != nil {
+			fmt.Fprintf(t.Stderr, "run %s may be there and go on; see: bailiwick run show %[1]s\n", req.RunID)
+		}
 		if err != nil {
 			return unsure(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
 		}
@@ -86,24 +89,11 @@ func (t *tree) planToSubmit(file string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, places := plan.ReadText(text)
-	if len(places) == 0 {
-		p, problems := plan.Parse(doc.JSON)
-		if p != nil {
-			return p, nil
-		}
-		places = doc.Places(problems)
+	p, places := plan.Read(text)
+	if p != nil {
+		return p, nil
 	}
-	for _, p := range places {
-		fmt.Fprintf(t.Stderr, "%s:%s\n", plainLine(file), lineOf(p.String()))
-	}
-	problems := make([]api.Problem, len(places))
-	for i := range places {
-		problems[i] = places[i].Problem
-	}
-	e := plan.Error(problems)
-	e.Problems = nil // they are shown already
-	return nil, e.WithHint("see: bailiwick run schema")
+	return nil, t.refusePlan(file, places)
 }
 
 // planText reads a file, or standard input, up to what a plan may have.
@@ -138,8 +128,8 @@ func (t *tree) newRunID(p *parser, given string) api.RunID {
 // unsure adds to an error after which nobody knows whether a run was taken how
 // to find out.
 func unsure(err error, id api.RunID, again string, args ...any) error {
-	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable && e.Hint == "" {
-		return e.WithHint("nobody knows whether run %s was taken; this again does nothing twice: %s", id, fmt.Sprintf(again, args...))
+	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
+		return e.WithHint("if nothing runs: bailiwick up --orchestrator; then again, which does nothing twice should run %s be there: %s", id, fmt.Sprintf(again, args...))
 	}
 	return err
 }

@@ -66,7 +66,7 @@ func (t *tree) watchRun(ctx context.Context, r client.Runtime, id api.RunID, qui
 
 // leaves says to whoever interrupts a command that the run goes on.
 func (t *tree) leaves(ctx context.Context, id api.RunID, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		fmt.Fprintf(t.Stderr, "run %s goes on; watch it with: bailiwick run watch %[1]s, end it with: bailiwick run cancel %[1]s\n", id)
 	}
 	return err

@@ -11,9 +11,9 @@ import (
 
 // stopFlags say what a stop holds.
 type stopFlags struct {
-	all                         bool
-	principal, target, dispatch string
-	reason                      string
+	all                              bool
+	principal, target, run, dispatch string
+	reason                           string
 }
 
 func (t *tree) stopCommand() *cobra.Command {
@@ -23,7 +23,7 @@ func (t *tree) stopCommand() *cobra.Command {
 		Long: `Engage an emergency stop. From then on nothing that it holds is dispatched or answered, and
 what runs or waits of it is cancelled; what it has done so far is kept. It lasts over
 restarts of the service. Engaging one needs no key; lifting one is signed by the operator's.`,
-		Example: "  bailiwick stop --all --reason 'strange patches'\n  bailiwick stop --principal agent:claude\n  bailiwick stop list\n  bailiwick stop lift s-1",
+		Example: "  bailiwick stop --all --reason 'strange patches'\n  bailiwick stop --principal agent:claude\n  bailiwick stop --run nightly-7\n  bailiwick stop list\n  bailiwick stop lift s-1",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req, err := f.request()
 			if err != nil {
@@ -36,6 +36,7 @@ restarts of the service. Engaging one needs no key; lifting one is signed by the
 	fl.BoolVar(&f.all, "all", false, "hold everything")
 	fl.StringVar(&f.principal, "principal", "", "hold what this principal asks for, and has asked for")
 	fl.StringVar(&f.target, "target", "", "hold what runs on this target")
+	fl.StringVar(&f.run, "run", "", "hold this run: what runs of it is cancelled, and nothing more of it begins")
 	fl.StringVar(&f.dispatch, "dispatch", "", "hold this dispatch: it is cancelled, and cannot be answered")
 	fl.StringVar(&f.reason, "reason", "", "why, for the log")
 	cmd.AddCommand(t.stopListCommand(), t.stopLiftCommand())
@@ -48,14 +49,14 @@ func (f stopFlags) request() (api.StopRequest, error) {
 		all = append(all, api.StopRequest{Scope: api.StopAll})
 	}
 	for _, one := range []api.StopRequest{
-		{Scope: api.StopPrincipal, Name: f.principal}, {Scope: api.StopTarget, Name: f.target}, {Scope: api.StopDispatch, Name: f.dispatch},
+		{Scope: api.StopPrincipal, Name: f.principal}, {Scope: api.StopTarget, Name: f.target}, {Scope: api.StopRun, Name: f.run}, {Scope: api.StopDispatch, Name: f.dispatch},
 	} {
 		if one.Name != "" {
 			all = append(all, one)
 		}
 	}
 	if len(all) != 1 {
-		return api.StopRequest{}, api.Errorf(api.CodeInvalid, "stop: say what to hold, one thing: --all, --principal PRINCIPAL, --target TARGET or --dispatch ID").
+		return api.StopRequest{}, api.Errorf(api.CodeInvalid, "stop: say what to hold, one thing: --all, --principal PRINCIPAL, --target TARGET, --run RUN or --dispatch ID").
 			WithHint("the service itself is ended with: bailiwick down; one dispatch for good with: bailiwick dispatch cancel ID")
 	}
 	req := all[0]

@@ -160,28 +160,3 @@ func (a *address) release(socket string, was fs.FileInfo) error {
 	}
 	return errors.Join(err, a.f.Close())
 }
-
-// clearWay removes the socket of a service that is no more, and nothing else:
-// the path may be anybody's word, and a service of another state may be there.
-func clearWay(path string) error {
-	st, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case st.Mode().Type() != fs.ModeSocket:
-		return errors.New("something that is not a socket is there")
-	}
-	conn, err := egress.Unix(path).DialContext(context.Background(), "unix", path) // it answers at once or never
-	switch {
-	case err == nil:
-		return errors.Join(errors.New("another program listens there"), conn.Close())
-	case errors.Is(err, unix.ECONNREFUSED):
-		err = os.Remove(path)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/anchor"
@@ -28,6 +27,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/ownsocket"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
@@ -326,23 +326,11 @@ func (s *service) socketPath() string {
 	return filepath.Join(d.State, "api.sock")
 }
 
-// listen makes the socket, for nobody but its owner. One that an earlier
-// service left is replaced.
+// listen makes the socket, for nobody but its owner.
 func listen(path string) (*net.UnixListener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
-	if err := clearWay(path); err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose another path with --socket")
-	}
-	// The mode must hold before the first caller can connect. This happens
-	// once, before anything else runs that makes files.
-	old := unix.Umask(0o177)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	unix.Umask(old)
+	l, err := ownsocket.Listen(path)
 	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose a shorter or writable path with --socket")
+		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose another, shorter or writable path with --socket")
 	}
-	l.SetUnlinkOnClose(false)
 	return l, nil
 }

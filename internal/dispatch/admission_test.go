@@ -26,7 +26,7 @@ type gate struct {
 	deployKey seal.Signer // of the catalog, where there is one
 }
 
-func newGate(t *testing.T) gate {
+func newGate(t testing.TB) gate {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := store.Create(t.Context(), store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), operator.Migration(), Migration()}})

@@ -100,7 +100,7 @@ func (s *Service) answered(ctx context.Context, r row, req api.AnswerRequest) (a
 	case req.Attempt < 0 || req.Attempt > d.Attempt:
 		return d, false, api.Errorf(api.CodeConflict, "dispatch %s has no attempt %d: it has %d", d.ID, req.Attempt, d.Attempt)
 	case d.State != api.EventNeedsInput || d.CancelBy != "" || req.Attempt != 0 && req.Attempt != d.Attempt:
-	case !s.cfg.Now().Before(*d.AnswerBy): // nobody has ended it yet, as where no service ran at that time
+	case d.AnswerBy != nil && !s.cfg.Now().Before(*d.AnswerBy): // nobody has ended it yet, as where no service ran at that time
 		return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d was to be answered by %s", d.ID, d.Attempt, d.AnswerBy.Format(time.RFC3339))
 	default:
 		return d, false, nil
@@ -198,7 +198,7 @@ func (s *Service) stillAllowed(ctx context.Context, m *record.Manifest, ceiling 
 	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: api.DispatchRequest{
 		Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, DispatchID: m.ID,
 	}}
-	a.stops = s.cfg.Registry.StopsFor(m.Principal, m.Target, m.ID)
+	a.stops = s.cfg.Registry.StopsFor(subjectOf(m))
 	a.subagent.Role, a.subagent.Tier = m.Role, m.Tier
 	if m.Source != nil {
 		a.request.Source, a.commit = &api.SourceRequest{Name: m.Source.Name}, m.Source.Commit

@@ -35,7 +35,7 @@ func (s *Service) Can(ctx context.Context, caller Caller, req api.CanRequest) (a
 		a.ceiling = caller.Ceiling
 	}
 	a.resolve()
-	a.stops = s.cfg.Registry.StopsFor(a.principal, a.target, "")
+	a.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: a.principal, Target: a.target})
 	d := p.engine.Decide(a.policyRequest())
 	return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.revision.Number()}, nil
 }

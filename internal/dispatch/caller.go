@@ -43,8 +43,8 @@ type Registry interface {
 type stops interface {
 	// StopsFor returns the emergency stops that hold something, and StopsIn the
 	// same for the transaction that would make it happen.
-	StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string
-	StopsIn(tx *store.Tx, p api.Principal, target api.Name, id api.DispatchID) ([]string, error)
+	StopsFor(w api.StopSubject) []string
+	StopsIn(tx *store.Tx, w api.StopSubject) ([]string, error)
 	// Engage makes a stop durable together with what mark writes.
 	Engage(ctx context.Context, by api.Principal, req api.StopRequest, mark func(*store.Tx, api.Stop) (int, error)) (api.Stop, error)
 }

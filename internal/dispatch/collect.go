@@ -98,6 +98,9 @@ func (s *Service) read(ctx context.Context, r row) (outcome, error) {
 		return outcome{}, err
 	}
 	fence, err := s.fence(ctx, r)
+	if api.CodeOf(err) == api.CodeIntegrity { // without it nothing that the worker brings can be held against anything
+		return outcome{event: api.EventFailed, reason: api.ReasonIntegrity, message: "the manifest: " + err.Error()}, nil
+	}
 	if err != nil {
 		return outcome{}, err
 	}

@@ -37,7 +37,7 @@ func (s *Service) giveUpDue() (time.Duration, error) {
 	for {
 		var list []row
 		if err := s.cfg.Store.Read(s.life, func(v *store.View) (err error) {
-			list, err = waiting(v, 100)
+			list, err = expiring(v)
 			return err
 		}); err != nil {
 			return 0, err
@@ -49,7 +49,7 @@ func (s *Service) giveUpDue() (time.Duration, error) {
 			}
 			words := "nobody answered by " + r.record.AnswerBy.Format(time.RFC3339)
 			failpoint.Hit(failpoint.ExpireCommit, string(r.record.ID))
-			if err := s.endWaiting(s.life, r, outcome{event: api.EventFailed, reason: api.ReasonTimeout, message: words}); err != nil {
+			if err := s.endUnanswered(s.life, r, outcome{event: api.EventFailed, reason: api.ReasonTimeout, message: words}); err != nil {
 				return 0, err
 			}
 		}
@@ -62,8 +62,38 @@ func (s *Service) giveUpDue() (time.Duration, error) {
 // endWaiting ends a dispatch that waits for an answer. What its last attempt
 // brought stays in its record.
 func (s *Service) endWaiting(ctx context.Context, r row, o outcome) error {
+	return s.endWaitingIf(ctx, r, o, func(*api.Dispatch) bool { return true })
+}
+
+// endUnanswered is endWaiting unless the question has been answered meanwhile.
+func (s *Service) endUnanswered(ctx context.Context, r row, o outcome) error {
+	return s.endWaitingIf(ctx, r, o, func(now *api.Dispatch) bool { return now.AnswerBy != nil })
+}
+
+func (s *Service) endWaitingIf(ctx context.Context, r row, o outcome, still func(now *api.Dispatch) bool) error {
 	o.digest, o.summary = r.record.Result, r.record.Outcome
 	attempt := r.record.Attempt
 	r.record.AnswerBy = nil
-	return s.end(ctx, r, o, func(tx *store.Tx, r row) error { return updateWaiting(tx, r, attempt) })
+	return s.end(ctx, r, o, func(tx *store.Tx, r row) error {
+		now, ok, err := load(tx, r.record.ID)
+		if err != nil {
+			return err
+		}
+		if !ok || !still(&now.record) {
+			return errEnded
+		}
+		return updateWaiting(tx, r, attempt)
+	})
+}
+
+// Answered says that the question of a task has been answered: from here on it
+// is not given up, however long the task waits for its locks. A dispatch that
+// asks nothing is left alone.
+func Answered(tx *store.Tx, id api.DispatchID) error {
+	r, ok, err := load(tx, id)
+	if err != nil || !ok || r.record.Run == "" || r.record.State != api.EventNeedsInput || r.record.AnswerBy == nil {
+		return err
+	}
+	r.record.AnswerBy = nil
+	return updateWaiting(tx, r, r.record.Attempt)
 }

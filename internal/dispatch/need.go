@@ -39,7 +39,7 @@ func (s *Service) product(ctx context.Context, a *ask, n Need) (api.Artifact, er
 		return api.Artifact{}, err
 	}
 	d := &r.record
-	if !ok || d.Principal != a.principal || d.Run == "" || d.Task != n.Task || d.State != api.EventFinished || d.Outcome == nil {
+	if !ok || d.Principal != a.principal || d.Task != n.Task || d.State != api.EventFinished || d.Outcome == nil {
 		return api.Artifact{}, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s has no finished dispatch %s in a run of %s", n.Name, a.task, n.Task, n.Dispatch, a.principal)
 	}
 	if err := s.kept(ctx, d); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -407,12 +408,14 @@ func TestAnOrderThatWasNeverBegunIsBegunAfterARestart(t *testing.T) {
 	g := newRunGate(t)
 	o := g.order(t, "d-task")
 	o.Needs = []Need{g.upstream(t, "d-up", "up", record.NeedOutput, "x.txt", "content\n")}
+	whole := g.cfg
+	g.cfg.Executor = &executor.Local{Program: filepath.Join(t.TempDir(), "none"), Logger: g.cfg.Logger}
 	g.stop() // nothing is begun from here on, as when the service is killed
 	d := g.fire(t, o)
 	if g.started(t) {
 		t.Fatal("it was begun")
 	}
-	next := newService(t.Context(), g.cfg)
+	next := newService(t.Context(), whole)
 	t.Cleanup(func() { _ = next.Close() })
 	r, _, err := next.row(t.Context(), d.ID)
 	if err != nil || r.record.State != api.EventAccepted {

@@ -232,6 +232,50 @@ func TestTheQuestionOfATaskExpires(t *testing.T) {
 	}
 }
 
+// An answer that came in time counts, however long its task waits for its locks.
+// The control is one that nobody has answered.
+//
+// proves R-D6
+func TestWhatWasAnsweredInTimeDoesNotExpire(t *testing.T) {
+	for name, answered := range map[string]bool{"answered": true, "not answered": false} {
+		t.Run(name, func(t *testing.T) {
+			g := newRunGate(t)
+			r := g.askedTask(t)
+			if answered {
+				for range 2 {
+					if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return Answered(tx, r.record.ID) }); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			g.cfg.Now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
+			if _, err := g.giveUpDue(); err != nil {
+				t.Fatal(err)
+			}
+			d, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+			if answered != (err == nil && d.Attempt == 2) {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+	}
+	// One that was answered at the moment in which it was given up.
+	g := newRunGate(t)
+	r := g.askedTask(t)
+	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return Answered(tx, r.record.ID) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.endUnanswered(t.Context(), r, outcome{event: api.EventFailed, reason: api.ReasonTimeout}); err != nil {
+		t.Fatal(err)
+	}
+	if d, _, err := g.Look(t.Context(), r.record.ID); err != nil || d.State != api.EventNeedsInput {
+		t.Errorf("%s, %v", d.State, err)
+	}
+	// It is cancelled as any other.
+	if d, err := g.Cancel(t.Context(), "local:ann", r.record.ID, ""); err != nil || d.State != api.EventCancelled {
+		t.Errorf("%s, %v", d.State, err)
+	}
+}
+
 // Many at once, as where a service asks again that heard no reply, are one
 // attempt.
 //
@@ -296,6 +340,22 @@ func TestAResultOfAnotherLeaseIsRefused(t *testing.T) {
 	}
 }
 
+// A result that cannot be held against its manifest, because that was changed on
+// the disk, does not count, and its dispatch does not stand open for ever.
+//
+// proves R-B5, R-D3
+func TestAResultWithoutItsManifestIsRefused(t *testing.T) {
+	g := newGate(t)
+	r := g.asks(t, ofTask)
+	g.overwrite(t, r.record.Manifest, "{}")
+	if err := g.collect(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if d, _, err := g.Look(t.Context(), r.record.ID); err != nil || d.State != api.EventFailed || d.Reason != api.ReasonIntegrity || d.Result != "" {
+		t.Errorf("%s %s %q, %v", d.State, d.Reason, d.Message, err)
+	}
+}
+
 // What only the manifest of an attempt under way names is kept, and what a run
 // that goes on may still need. The controls are the same when that is over.
 //
@@ -332,15 +392,17 @@ func TestWhatARunMayStillNeedIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// An attempt that goes on refers to it itself, and when it has ended none does.
+	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
+		t.Fatal(err)
+	}
 	if g.items(t)[up.Dispatch].Ended.IsZero() {
 		t.Error("what is released may not go")
 	}
 	if err := mark(up.Dispatch); err != nil {
 		t.Error(err)
 	}
-	if _, err := g.Cancel(t.Context(), "local:ann", r.record.ID, ""); err != nil {
-		t.Fatal(err)
-	}
+	g.work.Wait()                                                           // it ends by itself: its worker does nothing
 	g.alter(t, r.record.ID, func(d *api.Dispatch) { d.Input = d.Manifest }) // as every record of a request has it
 	if slices.Contains(g.items(t)[r.record.ID].Content, api.DigestOf([]byte("patch"))) {
 		t.Error("what has ended still takes something over")

@@ -162,7 +162,9 @@ func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch, k k
 		if m.Resume != nil {
 			i.Content = appendDigests(i.Content, reflect.ValueOf(*m.Resume))
 		}
-		i.Content = appendDigests(i.Content, reflect.ValueOf(m.Needs))
+		if d.Answer == nil { // an earlier attempt leaves them to the one that goes on
+			i.Content = appendDigests(i.Content, reflect.ValueOf(m.Needs))
+		}
 	}
 	d.Manifest, d.Result, d.Statement = "", "", ""
 	i.Content = appendDigests(i.Content, reflect.ValueOf(d))

@@ -72,14 +72,8 @@ func (t *recordText) Scan(v any) error {
 	return json.Unmarshal([]byte(s), (*api.Dispatch)(t))
 }
 
-func unfinished(v store.Reader) (list []row, err error) {
-	err = v.Each(columns+"WHERE state IN ('accepted', 'started') ORDER BY id", nil, func(scan store.Scan) error {
-		var r row
-		err := scan(scanInto(&r)...)
-		list = append(list, r)
-		return err
-	})
-	return list, err
+func unfinished(v store.Reader) ([]row, error) {
+	return rows(v, "WHERE state IN ('accepted', 'started') ORDER BY id")
 }
 
 // text is the record as it is stored.
@@ -149,9 +143,18 @@ func attempts(v store.Reader, id api.DispatchID) (list []api.Dispatch, err error
 	return list, err
 }
 
-// waiting returns the dispatches whose questions are to be given up first.
-func waiting(v store.Reader, limit int) (list []row, err error) {
-	err = v.Each(columns+"WHERE state = 'needs_input' ORDER BY answer_by LIMIT ?", store.Args{limit}, func(scan store.Scan) error {
+// waiting returns the dispatches that wait for an answer.
+func waiting(v store.Reader) (list []row, err error) {
+	return rows(v, "WHERE state = 'needs_input' ORDER BY answer_by")
+}
+
+// expiring returns some of those whose questions are to be given up first.
+func expiring(v store.Reader) ([]row, error) {
+	return rows(v, "WHERE state = 'needs_input' AND answer_by IS NOT NULL ORDER BY answer_by LIMIT 100")
+}
+
+func rows(v store.Reader, where string) (list []row, err error) {
+	err = v.Each(columns+where, nil, func(scan store.Scan) error {
 		var r row
 		err := scan(scanInto(&r)...)
 		list = append(list, r)

@@ -167,7 +167,7 @@ func (s *Service) recover(ctx context.Context) error {
 func (s *Service) recoverCancelled(ctx context.Context) error {
 	var list []row
 	if err := s.cfg.Store.Read(ctx, func(v *store.View) (err error) {
-		list, err = waiting(v, -1)
+		list, err = waiting(v)
 		return err
 	}); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -62,6 +63,10 @@ func (s *Service) stoppable(ctx context.Context, req api.StopRequest) error {
 		return nil
 	case api.StopDispatch:
 		n, err = used("id")
+	case api.StopRun: // the log knows those of which nothing was dispatched, too
+		var entries []audit.Committed
+		entries, err = s.cfg.Ledger.List(ctx, audit.Query{Run: api.RunID(req.Name), Limit: 1})
+		n = len(entries)
 	case api.StopPrincipal:
 		if catalogErr != nil || strings.HasPrefix(req.Name, "local:") || s.cfg.Registry.Known(api.Principal(req.Name)) || len(p.engine.Grants(api.Principal(req.Name))) > 0 {
 			return nil //nolint:nilerr // a catalog that cannot be read must not be in the way of a stop
@@ -87,13 +92,13 @@ func hold(tx *store.Tx, stop api.Stop) (held []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	asking, err := waiting(tx, -1)
+	asking, err := waiting(tx)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range slices.Concat(running, asking) {
 		d := &r.record
-		if !stop.Covers(d.Principal, d.Target, d.ID) {
+		if !stop.Covers(api.StopSubject{Principal: d.Principal, Target: d.Target, Run: d.Run, Dispatch: d.ID}) {
 			continue
 		}
 		if d.CancelBy == "" { // else it is ending already
@@ -137,6 +142,11 @@ func (s *Service) tell(ctx context.Context, held []row) {
 	}
 }
 
+// subjectOf is what a stop may be about of what m describes.
+func subjectOf(m *record.Manifest) api.StopSubject {
+	return api.StopSubject{Principal: m.Principal, Target: m.Target, Run: m.Run, Dispatch: m.ID}
+}
+
 // overtakenError says that stops were engaged, or that consent was taken back,
 // after a decision was made and before it was durable.
 type overtakenError struct {
@@ -149,7 +159,7 @@ func (e *overtakenError) Error() string { return "overtaken by what an operator 
 // stillBound refuses, in the transaction that would admit it, what a stop holds
 // or what goes further than is consented to by then.
 func (s *Service) stillBound(tx *store.Tx, m record.Manifest) error {
-	ids, err := s.cfg.Registry.StopsIn(tx, m.Principal, m.Target, m.ID)
+	ids, err := s.cfg.Registry.StopsIn(tx, subjectOf(&m))
 	if err != nil {
 		return err
 	}

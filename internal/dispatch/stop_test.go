@@ -37,7 +37,7 @@ func newStopGate(t *testing.T) gate {
 }
 
 // newCatalogGate is a gate with a catalog.
-func newCatalogGate(t *testing.T, manifest string) gate {
+func newCatalogGate(t testing.TB, manifest string) gate {
 	t.Helper()
 	g := newGate(t)
 	g.cfg.Dirs.Data = t.TempDir()
@@ -63,7 +63,7 @@ func newCatalogGate(t *testing.T, manifest string) gate {
 }
 
 // publish applies a manifest, signed with key.
-func (g gate) publish(t *testing.T, root seal.TrustRoot, key deploy.Signer, manifest string) {
+func (g gate) publish(t testing.TB, root seal.TrustRoot, key deploy.Signer, manifest string) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -91,8 +91,8 @@ type overtaken struct {
 	then func()
 }
 
-func (o *overtaken) StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string {
-	ids := o.Registry.StopsFor(p, target, id)
+func (o *overtaken) StopsFor(w api.StopSubject) []string {
+	ids := o.Registry.StopsFor(w)
 	if o.then != nil {
 		then := o.then
 		o.then = nil

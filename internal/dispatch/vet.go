@@ -13,6 +13,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 )
 
+// maxCommits bounds how many commits are looked for at once: each is a process
+// or two.
+const maxCommits = 100
+
 // Vetted is what would become of requests.
 type Vetted struct {
 	Revision api.Digest // of the catalog that they were held against
@@ -115,13 +119,23 @@ func (v *vetting) one(ctx context.Context, i int, req api.DispatchRequest) error
 	if req.Source == nil {
 		return nil
 	}
-	at, ok := v.commits[*req.Source]
-	if !ok {
-		at.commit, at.err = v.s.pinSource(ctx, v.page, *req.Source)
-		v.commits[*req.Source] = at
-	}
+	at := v.pin(ctx, *req.Source)
 	v.Commits[i] = at.commit
 	return v.problem(i, "source", at.err)
+}
+
+// pin pins a source, each once.
+func (v *vetting) pin(ctx context.Context, from api.SourceRequest) pin {
+	at, ok := v.commits[from]
+	switch {
+	case ok:
+	case len(v.commits) == maxCommits:
+		at.err = api.Errorf(api.CodeTooLarge, "source %q: more than %d different commits are named, and each has to be looked for", from.Name, maxCommits)
+	default:
+		at.commit, at.err = v.s.pinSource(ctx, v.page, from)
+		v.commits[from] = at
+	}
+	return at
 }
 
 // decide decides a, or says again what was said to one that policy cannot tell

@@ -143,9 +143,9 @@ type counted struct {
 	n int
 }
 
-func (c *counted) StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string {
+func (c *counted) StopsFor(w api.StopSubject) []string {
 	c.n++
-	return c.Registry.StopsFor(p, target, id)
+	return c.Registry.StopsFor(w)
 }
 
 // A plan of many equal tasks is decided once, and so is its source; each input
@@ -174,5 +174,60 @@ func TestEqualRequestsAreDecidedOnce(t *testing.T) {
 	reqs[0].Envs = []api.Name{"red"} // the control: another one is decided by itself
 	if c.n = 0; func() error { _, err := g.Vet(t.Context(), ann, reqs); return err }() != nil || c.n != 2 {
 		t.Errorf("decided %d times", c.n)
+	}
+}
+
+// A plan that names many commits, or many names that nobody has, is answered
+// without looking for each.
+//
+// proves R-O2
+func TestVettingLooksForSoManyCommitsAndNoMore(t *testing.T) {
+	g, commit := newVetGate(t)
+	var reqs []api.DispatchRequest
+	for i := range maxCommits + 5 {
+		from := &api.SourceRequest{Name: "repo", Commit: fmt.Sprintf("%040x", i)}
+		if i == maxCommits-1 {
+			from.Commit = "HEAD"
+		}
+		reqs = append(reqs, api.DispatchRequest{Subagent: "plain", Source: from})
+	}
+	v, err := g.Vet(t.Context(), ann, reqs)
+	if err != nil || len(v.Problems) != maxCommits+4 || v.Commits[maxCommits-1] != commit {
+		t.Fatalf("%d problems, %v", len(v.Problems), err)
+	}
+	for _, p := range v.Problems {
+		if p.Member != "source" || strings.Contains(p.Message, "different commits") != (p.Index >= maxCommits) {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// BenchmarkVetDenied is what 10,000 tasks cost of which each names something
+// else that is not there.
+func BenchmarkVetDenied(b *testing.B) {
+	g := newCatalogGate(b, fmt.Sprintf(vetManifest, b.TempDir(), b.TempDir()))
+	reqs := make([]api.DispatchRequest, 10_000)
+	for i := range reqs {
+		reqs[i] = api.DispatchRequest{Subagent: api.Name(fmt.Sprintf("n%d", i))}
+	}
+	for b.Loop() {
+		if v, err := g.Vet(b.Context(), ann, reqs); err != nil || len(v.Problems) != len(reqs) {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkVet is what a plan of 10,000 tasks costs to vet, each with an input
+// of its own.
+func BenchmarkVet(b *testing.B) {
+	g := newCatalogGate(b, strings.ReplaceAll(fmt.Sprintf(vetManifest, b.TempDir(), b.TempDir()), "required: [n]", "required: [n, file]"))
+	reqs := make([]api.DispatchRequest, 10_000)
+	for i := range reqs {
+		reqs[i] = api.DispatchRequest{Subagent: "edit", Input: fmt.Appendf(nil, `{"n":%d,"file":"internal/dispatch/vet_test.go"}`, i)}
+	}
+	for b.Loop() {
+		if v, err := g.Vet(b.Context(), ann, reqs); err != nil || len(v.Problems) > 0 {
+			b.Fatalf("%+v, %v", v.Problems, err)
+		}
 	}
 }

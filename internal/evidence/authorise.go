@@ -183,7 +183,7 @@ func requestOf(r *revision, e *entry, m *record.Manifest, rule *ruling) (policy.
 		q.Source = m.Source.Name
 	}
 	for _, s := range rule.stops {
-		if s.Covers(m.Principal, m.Target, m.ID) {
+		if s.Covers(api.StopSubject{Principal: m.Principal, Target: m.Target, Run: m.Run, Dispatch: m.ID}) {
 			q.Stops = append(q.Stops, s.ID)
 		}
 	}

@@ -148,32 +148,31 @@ func (r *Registry) Stops() []api.Stop {
 	return list
 }
 
-// StopsFor returns the ids of the stops that hold what principal asks for on
-// target as id. One that was just engaged may be missing: what acts asks again
+// StopsFor returns the ids of the stops that hold w. One that was just engaged may be missing: what acts asks again
 // with StopsIn.
-func (r *Registry) StopsFor(p api.Principal, target api.Name, id api.DispatchID) []string {
-	return r.held(*r.stops.Load(), p, target, id)
+func (r *Registry) StopsFor(w api.StopSubject) []string {
+	return r.held(*r.stops.Load(), w)
 }
 
 // StopsIn is StopsFor in a transaction: what it does not return holds nothing
 // until the transaction has ended.
-func (r *Registry) StopsIn(tx *store.Tx, p api.Principal, target api.Name, id api.DispatchID) ([]string, error) {
+func (r *Registry) StopsIn(tx *store.Tx, w api.StopSubject) ([]string, error) {
 	list, err := storedStops(tx)
 	if err != nil {
 		return nil, errors.Join(errors.New("emergency stops cannot be read"), err)
 	}
-	return r.held(list, p, target, id), nil
+	return r.held(list, w), nil
 }
 
 // Known reports whether an operator decided anything about p.
 func (r *Registry) Known(p api.Principal) bool { return slices.Contains(r.state.Load().names(), p) }
 
-// held returns which of list cover something and were not lifted. That one was
+// held returns which of list cover w and were not lifted. That one was
 // lifted counts once the record of it is durable and in force.
-func (r *Registry) held(list []api.Stop, p api.Principal, target api.Name, id api.DispatchID) (ids []string) {
+func (r *Registry) held(list []api.Stop, w api.StopSubject) (ids []string) {
 	lifted := r.state.Load().lifted
 	for _, s := range list {
-		if _, over := lifted[s.ID]; !over && s.Covers(p, target, id) {
+		if _, over := lifted[s.ID]; !over && s.Covers(w) {
 			ids = append(ids, s.ID)
 		}
 	}
@@ -183,5 +182,5 @@ func (r *Registry) held(list []api.Stop, p api.Principal, target api.Name, id ap
 // holding returns the ids of the stops that hold everything that p asks for.
 func (r *Registry) holding(p api.Principal) []string {
 	ids := []string{}
-	return append(ids, r.held(*r.stops.Load(), p, "", "")...)
+	return append(ids, r.held(*r.stops.Load(), api.StopSubject{Principal: p})...)
 }

@@ -31,11 +31,11 @@ func (o *office) engage(scope api.StopScope, name string) api.Stop {
 // transaction.
 func (o *office) holds(p api.Principal, target api.Name, id api.DispatchID, want ...string) {
 	o.t.Helper()
-	if got := o.registry.StopsFor(p, target, id); !slices.Equal(got, want) {
+	if got := o.registry.StopsFor(api.StopSubject{Principal: p, Target: target, Dispatch: id}); !slices.Equal(got, want) {
 		o.t.Errorf("%s on %s as %s is held by %v, want %v", p, target, id, got, want)
 	}
 	if err := o.store.Update(o.t.Context(), func(tx *store.Tx) error {
-		if got, err := o.registry.StopsIn(tx, p, target, id); err != nil || !slices.Equal(got, want) {
+		if got, err := o.registry.StopsIn(tx, api.StopSubject{Principal: p, Target: target, Dispatch: id}); err != nil || !slices.Equal(got, want) {
 			o.t.Errorf("in a transaction %s on %s as %s is held by %v, want %v: %v", p, target, id, got, want, err)
 		}
 		return nil
@@ -176,7 +176,7 @@ func TestStopsThatComeAtOnceAllHold(t *testing.T) {
 	if err := o.restart(); err != nil {
 		t.Fatal(err)
 	}
-	if got := o.registry.StopsFor("agent:a", "local", ""); len(got) != many || got[many-1] != stopID(many) {
+	if got := o.registry.StopsFor(api.StopSubject{Principal: "agent:a", Target: "local"}); len(got) != many || got[many-1] != stopID(many) {
 		t.Errorf("held by %v", got)
 	}
 }

@@ -3,9 +3,11 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -34,7 +36,7 @@ func (e *engine) take(b *batch, r *run) {
 	r.queue.runs++
 	e.runs[r.seq], e.byID[r.id] = r, r
 	if !r.doc.DeadlineAt.IsZero() {
-		e.timers.push(timer{r.doc.DeadlineAt, r.seq, -1})
+		e.at(r.doc.DeadlineAt, r.seq, -1)
 	}
 	for i := range r.tasks {
 		if r.tasks[i].state == api.TaskDone { // taken over, or done before a restart
@@ -109,7 +111,7 @@ func (f fired) apply(e *engine, b *batch) {
 		}
 	case t.answer != nil: // the dispatch waits for it still, and must not for ever
 		t.verdict = f.err
-		t.cancelBy, t.cancelWhy = r.principal, "its answer could not be used: "+f.err.Error()
+		t.cancelBy, t.cancelWhy = r.principal, strings.ToValidUTF8(fmt.Sprintf("its answer could not be used: %.1000s", f.err), "")
 		e.cancelDispatch(b, r, i)
 	case t.cancelBy != "": // and there is nothing to cancel
 		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
@@ -118,12 +120,42 @@ func (f fired) apply(e *engine, b *batch) {
 	}
 }
 
+// apply heeds that a dispatch could not be asked for, or gone on with. Meanwhile
+// its task can be cancelled.
+func (f failed) apply(e *engine, b *batch) {
+	x := &f.effect
+	t := e.current(x.run, x.task, x.fence)
+	if t == nil || x.kind == effectCancel || x.kind == effectLook {
+		return
+	}
+	t.inFlight = false
+	if t.cancelBy != "" {
+		e.cancelDispatch(b, x.run, x.task)
+	}
+}
+
+// apply tries again what is still wanted.
+func (a again) apply(e *engine, b *batch) {
+	x := &a.effect
+	t := e.current(x.run, x.task, x.fence)
+	if t == nil {
+		return
+	}
+	if x.kind == effectFire || x.kind == effectResume {
+		if t.cancelBy != "" || t.state != api.TaskRunning {
+			return
+		}
+		t.inFlight = true
+	}
+	b.effects = append(b.effects, *x)
+}
+
 // apply heeds what the record of a dispatch says. An end that nobody told of is
 // one where it was there a sweep ago: in the moment of an end its record is
 // stored before anybody is told.
 func (l looked) apply(e *engine, b *batch) {
 	t := e.current(l.run, l.task, l.fence)
-	if t == nil || t.inFlight || l.err != nil {
+	if t == nil || t.inFlight {
 		return
 	}
 	d := &l.dispatch
@@ -151,51 +183,6 @@ func (e *engine) swept(b *batch, r *run, d *api.Dispatch) {
 	b.after = append(b.after, func(e *engine) { e.cfg.Observer.Swept(1) })
 }
 
-// apply heeds what somebody has done to a run or a queue.
-func (o told) apply(e *engine, b *batch) {
-	b.orders = append(b.orders, o.order.id)
-	switch o.order.kind {
-	case orderPauseQueue, orderResumeQueue:
-		e.pauseQueue(b, o.order)
-		return
-	case orderCancel, orderPause, orderResume, orderAnswer:
-	}
-	r := e.runs[o.order.run]
-	if r == nil {
-		return // it was settled meanwhile
-	}
-	switch o.order.kind {
-	case orderCancel:
-		if o.order.task < 0 {
-			e.cancelRun(b, r, o.order.by, o.order.text)
-		} else {
-			e.cancelTask(b, r, o.order.task, o.order.by, o.order.text)
-			e.close(b, r)
-		}
-	case orderPause:
-		if r.pausedBy == "" {
-			r.pausedBy = o.order.by
-			b.run(r)
-			e.park(r)
-		}
-	case orderResume:
-		if r.pausedBy != "" {
-			r.pausedBy = ""
-			b.run(r)
-			e.unpark(r)
-		}
-	case orderAnswer:
-		t := &r.tasks[o.order.task]
-		if t.asks() && t.answer == nil && t.asked == o.order.asked && t.cancelBy == "" {
-			t.answer = &answer{Text: o.order.text, Option: o.order.option, By: o.order.by}
-			b.task(r, o.order.task)
-			e.move(r, o.order.task, plan.EventAnswer)
-			e.queueUp(r, o.order.task)
-		}
-	case orderPauseQueue, orderResumeQueue:
-	}
-}
-
 // park takes what waits of a run out of the queues of locks and slots: what is
 // paused must not be in the way of others.
 func (e *engine) park(r *run) {
@@ -214,16 +201,13 @@ func (e *engine) unpark(r *run) {
 	}
 }
 
-func (e *engine) pauseQueue(b *batch, o order) {
-	q := e.queues[o.queue]
-	if q == nil || q.paused() == (o.kind == orderPauseQueue) {
-		return
-	}
+// pauseQueue keeps anything new from starting in a queue, or by nobody lets it
+// go on.
+func (e *engine) pauseQueue(b *batch, q *queue, by api.Principal) {
 	b.queues = append(b.queues, q)
-	if o.kind == orderPauseQueue {
-		q.pausedBy, q.pausedAt = o.by, b.now
-	} else {
-		q.pausedBy, q.pausedAt = "", time.Time{}
+	q.pausedBy, q.pausedAt = by, time.Time{}
+	if by != "" {
+		q.pausedAt = b.now
 	}
 	for _, r := range slices.SortedFunc(maps.Values(e.runs), func(a, b *run) int { return cmp.Compare(a.seq, b.seq) }) {
 		switch {
@@ -251,6 +235,10 @@ func (e *engine) cancelRun(b *batch, r *run, by api.Principal, why string) {
 	e.close(b, r)
 }
 
+// maxRepeated bounds a reason that is said again with each task of a run: there
+// may be ten thousand.
+const maxRepeated = 200
+
 // cancelTask ends a task. One that has a dispatch ends with that.
 func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Principal, why string) {
 	t := &r.tasks[i]
@@ -266,12 +254,21 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Principal, why str
 			e.cancelDispatch(b, r, i)
 		}
 	default:
+		if r.cancelBy != "" && len(why) > maxRepeated {
+			why = "" // the run says it
+		}
 		t.cancelBy, t.cancelWhy = by, why
 		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(by), Message: why})
 	}
 }
 
+// cancelDispatch asks for the end of a task's dispatch, once: that is tried again
+// until it is heard.
 func (e *engine) cancelDispatch(b *batch, r *run, i int32) {
 	t := &r.tasks[i]
+	if t.ending {
+		return
+	}
+	t.ending = true
 	b.effects = append(b.effects, effect{kind: effectCancel, run: r, task: i, fence: t.fence, id: t.dispatch, by: t.cancelBy, why: t.cancelWhy})
 }

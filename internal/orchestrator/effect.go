@@ -80,12 +80,14 @@ func (x *effects) take() (effect, bool) {
 	return e, true
 }
 
-// do has one effect, and tells the engine what came of it.
+// do has one effect, and tells the engine what came of it. Where that is
+// nothing, the engine says in a while whether it is still wanted.
 func (o *Orchestrator) do(x effect) {
 	err := o.try(x)
 	if err == nil || o.life.Err() != nil {
 		return // what is due is in the rows: the next Open begins with it
 	}
+	o.mail.put(failed{x})
 	o.cfg.Logger.LogAttrs(o.life, slog.LevelWarn, "a task's dispatch could not be reached; it is tried again", slog.String("run", string(x.run.id)),
 		slog.String("task", string(x.run.plan.Tasks[x.task].ID)), slog.String("what", string(x.kind)), slog.Any("err", err))
 	x.pause = min(max(2*x.pause, firstPause), lastPause)
@@ -94,7 +96,7 @@ func (o *Orchestrator) do(x effect) {
 		defer t.Stop()
 		select {
 		case <-t.C:
-			o.out.put([]effect{x})
+			o.mail.put(again{x})
 		case <-o.life.Done():
 		}
 	})
@@ -123,14 +125,13 @@ func (o *Orchestrator) try(x effect) error {
 		failpoint.Hit(failpoint.RunCancel, string(x.id))
 		_, err = o.cfg.Dispatch.Cancel(ctx, x.by, x.id, x.why)
 		failpoint.Hit(failpoint.RunCancelled, string(x.id))
-		if err != nil && passing(err) {
-			return err
+		if err != nil && api.CodeOf(err) != api.CodeNotFound {
+			return err // refused for good or not: its task has to end, and is asked about ever more slowly
 		}
-		return nil // its end is told as every other
+		x.expected = true // it may be over, or never have been
+		return o.look(ctx, x, err)
 	case effectLook:
-		d, found, err := o.cfg.Dispatch.Look(ctx, x.id)
-		o.mail.put(looked{x.run, x.task, x.fence, d, found, x.expected, err})
-		return nil
+		return o.look(ctx, x, nil)
 	}
 	if err != nil && passing(err) {
 		return err
@@ -140,6 +141,19 @@ func (o *Orchestrator) try(x effect) error {
 	}
 	o.mail.put(fired{x.run, x.task, x.fence, d, err})
 	return nil
+}
+
+// look tells the engine what the record of a dispatch says. A dispatch that is
+// there and goes on, of which it was said that it is not, was not cancelled.
+func (o *Orchestrator) look(ctx context.Context, x effect, missing error) error {
+	d, found, err := o.cfg.Dispatch.Look(ctx, x.id)
+	if err == nil && missing != nil && found && (!d.State.Ended() || d.State == api.EventNeedsInput) && d.CancelBy == "" {
+		err = missing
+	}
+	if err == nil {
+		o.mail.put(looked{x.run, x.task, x.fence, d, found, x.expected})
+	}
+	return err
 }
 
 // anyway returns what the dispatch has come to meanwhile, where it could not be

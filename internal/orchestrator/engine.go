@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
@@ -30,13 +31,14 @@ type engine struct {
 	byID   map[api.RunID]*run
 	queues map[api.Name]*queue
 	locks  *locks
-	timers timers
+	timers timerHeap
 	fence  uint64 // the last that was given out
 
-	running   int       // tasks
-	nextSweep time.Time // when to look for ends that nobody told of
-	fault     error     // something that cannot be has happened
-	granted   []*lease  // leases that have just become their tasks'
+	running    int       // tasks
+	backingOff int       // tasks that wait for their next attempt
+	nextSweep  time.Time // when to look for ends that nobody told of
+	fault      error     // something that cannot be has happened
+	granted    []*lease  // leases that have just become their tasks'
 }
 
 func newEngine(cfg Config) *engine {
@@ -51,10 +53,10 @@ func newEngine(cfg Config) *engine {
 // batch is what has to be durable, all at once, before anything comes of it.
 type batch struct {
 	now     time.Time
-	entries []record.Entry
+	items   []audit.Item
 	tasks   []taskRef
 	runs    []*run
-	orders  []int64
+	answers []api.DispatchID // dispatches whose question is answered
 	queues  []*queue
 	holds   []taskRef
 	done    []*run // runs that are settled by it
@@ -89,7 +91,7 @@ func (b *batch) run(r *run) {
 }
 
 func (b *batch) changes() int {
-	return len(b.entries) + len(b.tasks) + len(b.runs) + len(b.orders) + len(b.queues)
+	return len(b.items) + len(b.tasks) + len(b.runs) + len(b.queues)
 }
 
 // loop is the engine's goroutine: take what has arrived, make what follows from
@@ -142,13 +144,7 @@ func (o *Orchestrator) commit(b *batch) error {
 	}
 	failpoint.Hit(failpoint.RunCommit, "")
 	// Cancelled only before it has begun.
-	var err error
-	if len(b.entries) > 0 {
-		err = e.cfg.Ledger.RecordAll(o.life, b.entries, func(tx *store.Tx) error { return b.write(tx, e.fence) })
-	} else {
-		err = e.cfg.Store.Update(o.life, func(tx *store.Tx) error { return b.write(tx, e.fence) })
-	}
-	if err != nil {
+	if err := e.cfg.Ledger.CommitAll(o.life, b.items, func(tx *store.Tx) error { return b.write(tx, e.fence) }); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RunCommitted, "")
@@ -181,8 +177,8 @@ func (b *batch) write(tx *store.Tx, fence uint64) error {
 			return err
 		}
 	}
-	for _, id := range b.orders {
-		if _, err := tx.Exec("DELETE FROM run_order WHERE id = ?", id); err != nil {
+	for _, id := range b.answers {
+		if err := dispatch.Answered(tx, id); err != nil { // it expires no more
 			return err
 		}
 	}
@@ -212,10 +208,11 @@ func (o *Orchestrator) finish(b *batch) {
 		o.cfg.Observer.TaskSettled(s.state, s.reason)
 	}
 	for _, r := range b.done {
+		o.room.give(r)
 		o.cfg.Logger.LogAttrs(o.life, slog.LevelInfo, "run settled", slog.String("run", string(r.id)), slog.String("state", string(r.state)))
 		o.cfg.Observer.RunSettled(r.state)
 	}
-	if n := len(b.entries); n > 0 {
+	if n := len(b.items); n > 0 {
 		o.cfg.Observer.Committed(n)
 	}
 	for _, fn := range b.after {
@@ -233,8 +230,11 @@ func (e *engine) move(r *run, i int32, ev plan.Event) {
 		}
 		return
 	}
-	if t.asks() {
+	switch {
+	case t.asks():
 		r.asking--
+	case t.state == api.TaskWaiting:
+		e.backingOff--
 	}
 	r.set(i, to)
 }
@@ -249,7 +249,7 @@ func (e *engine) fact(b *batch, kind record.Kind, r *run, i int32, detail record
 	} else {
 		entry.Refs = map[string]api.Digest{record.RefPlan: r.doc.Digest}
 	}
-	b.entries = append(b.entries, entry)
+	b.items = append(b.items, audit.Item{Entry: entry})
 }
 
 // moving reports whether something runs, or will by itself.
@@ -262,21 +262,21 @@ func (e *engine) moving() bool {
 			return true
 		}
 	}
-	return e.timers.backoffs > 0
+	return e.backingOff > 0
 }
 
 // next is when something happens by itself.
 func (e *engine) next() time.Time {
-	if len(e.timers.list) > 0 && e.timers.list[0].at.Before(e.nextSweep) {
-		return e.timers.list[0].at
+	if len(e.timers) > 0 && e.timers[0].at.Before(e.nextSweep) {
+		return e.timers[0].at
 	}
 	return e.nextSweep
 }
 
 // due applies what has come by the clock.
 func (e *engine) due(b *batch) {
-	for len(e.timers.list) > 0 && !e.timers.list[0].at.After(b.now) {
-		d := e.timers.pop()
+	for len(e.timers) > 0 && !e.timers[0].at.After(b.now) {
+		d := heap.Pop(&e.timers).(timer) //nolint:forcetypeassert // only timers are pushed
 		r := e.runs[d.run]
 		switch {
 		case r == nil: // it is settled
@@ -304,12 +304,6 @@ func (e *engine) sweep(b *batch) {
 	}
 }
 
-// timers is what comes by the clock, soonest first.
-type timers struct {
-	list     timerHeap
-	backoffs int
-}
-
 // timer is the time of a task's next attempt, or with task -1 the deadline of a
 // run. It names the run: one that is settled need not be kept for it.
 type timer struct {
@@ -318,21 +312,11 @@ type timer struct {
 	task int32
 }
 
-func (t *timers) push(d timer) {
-	if d.task >= 0 {
-		t.backoffs++
-	}
-	heap.Push(&t.list, d)
+func (e *engine) at(when time.Time, run int64, task int32) {
+	heap.Push(&e.timers, timer{when, run, task})
 }
 
-func (t *timers) pop() timer {
-	d := heap.Pop(&t.list).(timer) //nolint:forcetypeassert // only timers are pushed
-	if d.task >= 0 {
-		t.backoffs--
-	}
-	return d
-}
-
+// timerHeap is what comes by the clock, soonest first.
 type timerHeap []timer
 
 func (h timerHeap) Len() int           { return len(h) }
@@ -377,5 +361,5 @@ type effect struct {
 	pause  time.Duration // before it is tried again
 	caller dispatch.Caller
 
-	expected bool // of a look: after a restart nobody has told of anything
+	expected bool // of a look: nobody may have told of anything yet
 }

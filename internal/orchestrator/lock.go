@@ -188,7 +188,8 @@ func (k *lockKey) leave(t *ticket) {
 	t.prev, t.next = nil, nil
 }
 
-// blockedBy says in words what a lease waits for; nothing when it does not.
+// blockedBy says in words what a lease waits for; nothing when it does not. What
+// is another principal's is not named: who asks may not see it.
 func (w *lease) blockedBy() string {
 	for i := range w.tickets {
 		t := &w.tickets[i]
@@ -197,15 +198,21 @@ func (w *lease) blockedBy() string {
 		}
 		switch k := t.key; {
 		case k.owner != nil:
-			return fmt.Sprintf("lock %q, which task %s of run %s holds", k.name, k.owner.run.plan.Tasks[k.owner.task].ID, k.owner.run.id)
+			return fmt.Sprintf("lock %q, which %s holds", k.name, k.owner.namedTo(w))
 		case k.sharers > 0:
 			return fmt.Sprintf("lock %q, which %d tasks share", k.name, k.sharers)
 		default:
-			before := k.first.lease
-			return fmt.Sprintf("lock %q, for which task %s of run %s waits before it", k.name, before.run.plan.Tasks[before.task].ID, before.run.id)
+			return fmt.Sprintf("lock %q, for which %s waits before it", k.name, k.first.lease.namedTo(w))
 		}
 	}
 	return ""
+}
+
+func (w *lease) namedTo(other *lease) string {
+	if w.run.principal != other.run.principal {
+		return "a task of somebody else"
+	}
+	return fmt.Sprintf("task %s of run %s", w.run.plan.Tasks[w.task].ID, w.run.id)
 }
 
 // lockNames are the keys that a task of a plan locks alone, and those that it

@@ -73,7 +73,7 @@ type refLocks struct {
 func conflict(a, b *run) bool {
 	for _, x := range a.plan.Tasks[0].Locks {
 		for _, y := range b.plan.Tasks[0].Locks {
-			if x.Key == y.Key && !(x.Shared && y.Shared) {
+			if x.Key == y.Key && (!x.Shared || !y.Shared) {
 				return true
 			}
 		}

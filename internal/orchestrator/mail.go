@@ -48,6 +48,52 @@ func (m *mailbox) take(most int) []event {
 	return list[:most]
 }
 
+// coming is the runs whose submission may be durable and has not reached the
+// engine.
+type coming struct {
+	mu   sync.Mutex
+	runs map[api.RunID]*arrival // guarded by mu
+}
+
+// arrival is one of them.
+type arrival struct {
+	submissions int // under way
+	over        chan struct{}
+}
+
+func (c *coming) announce(id api.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.runs == nil {
+		c.runs = map[api.RunID]*arrival{}
+	}
+	if c.runs[id] == nil {
+		c.runs[id] = &arrival{over: make(chan struct{})}
+	}
+	c.runs[id].submissions++
+}
+
+func (c *coming) arrived(id api.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.runs[id]
+	if a.submissions--; a.submissions == 0 {
+		close(a.over)
+		delete(c.runs, id)
+	}
+}
+
+// of returns what is closed once a run that is coming is there, or is not; nil:
+// none of that id is coming.
+func (c *coming) of(id api.RunID) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.runs[id]; a != nil {
+		return a.over
+	}
+	return nil
+}
+
 // added is a run that was submitted.
 type added struct{ run *run }
 
@@ -71,12 +117,15 @@ type looked struct {
 	fence    uint64
 	dispatch api.Dispatch
 	found    bool
-	expected bool // after a restart nobody has told of anything
-	err      error
+	expected bool // nobody may have told of anything yet
 }
 
-// told is what somebody has done to a run or a queue, durably.
-type told struct{ order order }
+// failed is an effect of which nothing has come, and again that it is time to
+// try it again.
+type (
+	failed struct{ effect effect }
+	again  struct{ effect effect }
+)
 
 // question is answered after the next commit.
 type question struct{ fn func(*engine) }

@@ -73,6 +73,7 @@ type task struct {
 	takenOver bool
 
 	lease    *lease // while it holds or waits for its locks
+	ending   bool   // the end of its dispatch was asked for
 	inFlight bool   // its dispatch was asked for, and nothing has come back
 	missed   bool   // its dispatch has ended, as the last sweep found, and nobody has told
 	verdict  error  // why it could not go on with an answer; it ends by that when its dispatch has

@@ -17,6 +17,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,11 @@ type Config struct {
 	Now      func() time.Time
 	Logger   *slog.Logger
 	Observer Observer // nil: nobody is told
+
+	// How many tasks the runs that are not settled may have in all, and how many
+	// bytes their canonical plans; a principal's may have half of that. 0:
+	// DefaultOpenTasks, DefaultOpenBytes.
+	OpenTasks, OpenBytes int
 }
 
 func (c *Config) validate() error {
@@ -94,6 +100,7 @@ func (c *Config) validate() error {
 			return fmt.Errorf("queue %q: %d slots, want at least one", name, slots)
 		}
 	}
+	c.OpenTasks, c.OpenBytes = cmp.Or(c.OpenTasks, DefaultOpenTasks), cmp.Or(c.OpenBytes, DefaultOpenBytes)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -105,9 +112,12 @@ func (c *Config) validate() error {
 
 // Orchestrator is the open engine. Its methods may be called from any goroutine.
 type Orchestrator struct {
-	cfg  Config
-	mail mailbox
-	out  effects
+	cfg    Config
+	mail   mailbox
+	coming coming
+	room   room
+	shown  shown
+	out    effects
 
 	life context.Context //nolint:containedctx // the life of the orchestrator, not of a call
 	stop context.CancelFunc
@@ -126,7 +136,7 @@ func Open(ctx context.Context, cfg Config) (*Orchestrator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	o := &Orchestrator{cfg: cfg, done: make(chan struct{})}
+	o := &Orchestrator{cfg: cfg, done: make(chan struct{}), room: room{tasks: cfg.OpenTasks, bytes: cfg.OpenBytes}}
 	o.mail.init()
 	o.out.init()
 	o.life, o.stop = context.WithCancel(context.WithoutCancel(ctx))

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -23,13 +24,14 @@ const (
 	maxPage     = 1000 // tasks, or events
 )
 
-// decide returns the row of a run that the caller may act on. One that is not
-// there and one of somebody else's give the same answer.
-func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (seq int64, d policy.Decision, err error) {
+// decide decides whether the caller may act on a run. One that is not there and
+// one of somebody else's give the same answer.
+func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (d policy.Decision, err error) {
 	rules, err := o.cfg.Dispatch.Engine(ctx)
 	if err != nil {
-		return 0, d, err
+		return d, err
 	}
+	var seq int64
 	var owner api.Principal
 	if err := o.cfg.Store.Read(ctx, func(v *store.View) error {
 		err := v.Get("SELECT seq, principal FROM run WHERE id = ?", store.Args{id}, &seq, &owner)
@@ -38,7 +40,7 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 		}
 		return err
 	}); err != nil {
-		return 0, d, err
+		return d, err
 	}
 	d = rules.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: owner, Token: caller.Good != nil})
 	missing := api.Errorf(api.CodeNotFound, "no run %s that %s may see", id, caller.Principal).WithHint("see: bailiwick run list")
@@ -46,20 +48,20 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 		_, err := o.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: string(action) + " " + string(id)}}, nil)
 		var e *api.Error
 		if !errors.As(err, &e) || e.Code != api.CodeDenied {
-			return 0, d, err
+			return d, err
 		}
 		missing.AuditEntry = e.AuditEntry
-		return 0, d, missing
+		return d, missing
 	}
 	if seq == 0 {
-		return 0, d, missing
+		return d, missing
 	}
-	return seq, d, nil
+	return d, nil
 }
 
 // readable refuses who may not see a run.
 func (o *Orchestrator) readable(ctx context.Context, p api.Principal, id api.RunID) error {
-	_, _, err := o.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
+	_, err := o.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
 	return err
 }
 
@@ -108,11 +110,35 @@ func (o *Orchestrator) show(ctx context.Context, id api.RunID, from, limit int) 
 	if err != nil || open != nil {
 		return *cmp.Or(open, &api.Run{}), err
 	}
-	r, err := o.stored(ctx, id)
+	r, err := o.shown.get(id, func() (*run, error) { return o.stored(ctx, id) })
 	if err != nil {
 		return api.Run{}, err
 	}
 	return r.view(from, limit), nil
+}
+
+// shown keeps the settled run that was looked at last: it is looked at page by
+// page, and never changes.
+type shown struct {
+	mu   sync.Mutex
+	last *run // guarded by mu
+}
+
+// get returns a run that is stored, and reads it unless it is kept.
+func (s *shown) get(id api.RunID, read func() (*run, error)) (*run, error) {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	if last != nil && last.id == id {
+		return last, nil
+	}
+	r, err := read()
+	if err == nil && !r.settled.IsZero() {
+		s.mu.Lock()
+		s.last = r
+		s.mu.Unlock()
+	}
+	return r, err
 }
 
 // view is what is told of a run.
@@ -255,8 +281,12 @@ func (o *Orchestrator) Plan(ctx context.Context, p api.Principal, id api.RunID) 
 // Queues returns every queue, by name.
 func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
 	return ask(ctx, o, func(e *engine) (list []api.Queue) {
+		ready := map[*queue]int{} // also those that are paused, or wait for their locks
+		for _, r := range e.runs {
+			ready[r.queue] += r.counts[api.TaskReady]
+		}
 		for _, q := range slices.SortedFunc(maps.Values(e.queues), func(a, b *queue) int { return cmp.Compare(a.name, b.name) }) {
-			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: q.ready, Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
+			list = append(list, api.Queue{Name: q.name, Slots: q.slots, Running: q.running, Ready: ready[q], Runs: q.runs, PausedBy: q.pausedBy, PausedAt: pointer(q.pausedAt)})
 		}
 		return list
 	})

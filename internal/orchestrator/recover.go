@@ -16,7 +16,6 @@ import (
 func (o *Orchestrator) recover(ctx context.Context) error {
 	e := o.engine
 	var runs []*run
-	var list []order
 	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
 		var fence int64
 		if err := v.Get("SELECT value FROM run_fence", nil, &fence); err != nil && !errors.Is(err, store.ErrNoRow) {
@@ -26,10 +25,7 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 		if err := e.loadQueues(v); err != nil {
 			return err
 		}
-		if runs, err = openRuns(v); err != nil {
-			return err
-		}
-		list, err = orders(v)
+		runs, err = openRuns(v)
 		return err
 	}); err != nil {
 		return err
@@ -38,6 +34,7 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	b := &batch{now: o.cfg.Now().UTC()}
 	// First what was held, then what waits.
 	for _, r := range runs {
+		o.room.keep(r, 1)
 		e.place(r)
 		if err := e.hold(b, r); err != nil {
 			return err
@@ -52,9 +49,6 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	}
 	if e.fault != nil {
 		return e.fault
-	}
-	for _, ord := range list {
-		o.mail.put(told{ord})
 	}
 	o.out.list = b.effects
 	return nil
@@ -112,8 +106,10 @@ func (e *engine) wait(b *batch, r *run) {
 		switch {
 		case t.state != api.TaskWaiting:
 		case !t.notBefore.IsZero() && t.notBefore.After(b.now):
-			e.timers.push(timer{t.notBefore, r.seq, i})
+			e.backingOff++
+			e.at(t.notBefore, r.seq, i)
 		case !t.notBefore.IsZero():
+			e.backingOff++ // and no more with the move
 			e.move(r, i, plan.EventDue)
 			e.queueUp(r, i)
 		case t.answer != nil && t.cancelBy == "":

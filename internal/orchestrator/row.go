@@ -52,17 +52,6 @@ CREATE TABLE run_task (
 	taken_over INTEGER NOT NULL,
 	PRIMARY KEY (run, task)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE run_order ( -- what somebody has done to a run or a queue and the engine has not heeded yet
-	id     INTEGER PRIMARY KEY,
-	run    INTEGER NOT NULL, -- 0: of a queue
-	task   INTEGER NOT NULL, -- -1: of the run
-	kind   TEXT NOT NULL,
-	queue  TEXT NOT NULL,
-	by     TEXT NOT NULL,
-	text   TEXT NOT NULL,
-	option INTEGER NOT NULL,
-	asked  INTEGER NOT NULL
-) STRICT;
 CREATE TABLE run_queue ( -- those that are paused
 	name TEXT PRIMARY KEY,
 	by   TEXT NOT NULL,
@@ -247,45 +236,4 @@ func runByID(v store.Reader, id api.RunID) (*run, bool, error) {
 		return nil, false, nil
 	}
 	return r, err == nil, err
-}
-
-// orderKind is what somebody does.
-type orderKind string
-
-const (
-	orderCancel      orderKind = "cancel"
-	orderPause       orderKind = "pause"
-	orderResume      orderKind = "resume"
-	orderAnswer      orderKind = "answer"
-	orderPauseQueue  orderKind = "pause queue"
-	orderResumeQueue orderKind = "resume queue"
-)
-
-// order is what somebody has done, which is durable before the engine hears of
-// it.
-type order struct {
-	id     int64
-	run    int64 // seq
-	task   int32 // -1: the run
-	kind   orderKind
-	queue  api.Name
-	by     api.Principal
-	text   string
-	option int
-	asked  int32 // attempt of the dispatch whose question is answered
-}
-
-func insertOrder(tx *store.Tx, o *order) error {
-	return tx.Get("INSERT INTO run_order(run, task, kind, queue, by, text, option, asked) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-		store.Args{o.run, o.task, o.kind, o.queue, o.by, o.text, o.option, o.asked}, &o.id)
-}
-
-func orders(v store.Reader) (list []order, err error) {
-	err = v.Each("SELECT id, run, task, kind, queue, by, text, option, asked FROM run_order ORDER BY id", nil, func(scan store.Scan) error {
-		var o order
-		err := scan(&o.id, &o.run, &o.task, &o.kind, &o.queue, &o.by, &o.text, &o.option, &o.asked)
-		list = append(list, o)
-		return err
-	})
-	return list, err
 }

@@ -203,8 +203,12 @@ func (e *engine) end(b *batch, r *run, i int32, d *api.Dispatch) {
 		}
 		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(d.CancelBy), Message: d.CancelWhy})
 	case api.EventFailed:
+		if t.state == api.TaskReady && t.cancelBy == "" {
+			return // its question was given up: it finds out when it goes on
+		}
 		if t.state == api.TaskReady {
-			return // its question expired: it finds out when it goes on
+			e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+			return
 		}
 		if t.state == api.TaskRunning && t.cancelBy == "" && r.cancelBy == "" && int(t.attempt) < r.attempts(i) && r.tried(i, d.Reason) {
 			e.again(b, r, i, step)
@@ -246,7 +250,8 @@ func (e *engine) again(b *batch, r *run, i int32, step record.TaskStep) {
 	step.Until = t.notBefore.Format(time.RFC3339Nano)
 	e.fact(b, record.KindTaskWaiting, r, i, step)
 	b.task(r, i)
-	e.timers.push(timer{t.notBefore, r.seq, i})
+	e.backingOff++
+	e.at(t.notBefore, r.seq, i)
 }
 
 // backoff is how long the next attempt of a task waits: anything up to a time

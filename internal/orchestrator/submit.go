@@ -1,11 +1,14 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -27,7 +30,7 @@ func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req a
 	if err := o.Err(); err != nil {
 		return api.Run{}, o.ending()
 	}
-	p, err := o.parse(req)
+	p, err := o.parse(ctx, caller, req)
 	if err != nil {
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
@@ -39,13 +42,13 @@ func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req a
 }
 
 // parse reads the plan of a request, which has an id by then.
-func (o *Orchestrator) parse(req api.RunRequest) (*plan.Plan, error) {
+func (o *Orchestrator) parse(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (*plan.Plan, error) {
 	if len(req.Plan) > api.MaxPlan {
 		return nil, api.Errorf(api.CodeTooLarge, "a plan of %d bytes, more than %d", len(req.Plan), api.MaxPlan)
 	}
 	p, problems := plan.Parse(req.Plan)
 	if len(problems) > 0 {
-		return nil, plan.Error(problems)
+		return nil, o.everyProblem(ctx, caller, req, problems)
 	}
 	if q := p.Queue; !o.configured(q) {
 		return nil, plan.Error([]api.Problem{{Path: "$.queue", Message: fmt.Sprintf("there is no queue %q; see: bailiwick queue list", q)}})
@@ -60,6 +63,40 @@ func (o *Orchestrator) parse(req api.RunRequest) (*plan.Plan, error) {
 		return nil, plan.Error([]api.Problem{{Path: "$.id", Message: fmt.Sprintf("%q is not %q, under which it was submitted", p.ID, id)}})
 	}
 	return p.WithID(id)
+}
+
+// everyProblem adds to what is wrong with a plan in itself what would be wrong
+// with those of its tasks that can be read, so that all of it is said at once.
+func (o *Orchestrator) everyProblem(ctx context.Context, caller dispatch.Caller, req api.RunRequest, problems []api.Problem) error {
+	var reqs []api.DispatchRequest
+	var places []int
+	tasks := plan.Tasks(req.Plan)
+	for i := range tasks {
+		if tasks[i].Subagent != "" {
+			reqs, places = append(reqs, requestOf(&tasks[i])), append(places, i)
+		}
+	}
+	if len(reqs) == 0 || len(problems) >= api.MaxProblems {
+		return plan.Error(problems)
+	}
+	v, err := o.cfg.Dispatch.Vet(ctx, caller, reqs)
+	if err != nil {
+		return plan.Error(problems) //nolint:nilerr // there is enough to mend
+	}
+	own := len(problems)
+	for _, p := range problemsOf(v, places) {
+		// What could not be read is not wrong a second time for being absent.
+		known := slices.ContainsFunc(problems[:own], func(k api.Problem) bool {
+			return k.Path == p.Path || strings.HasPrefix(k.Path, p.Path+".") || strings.HasPrefix(k.Path, p.Path+"[")
+		})
+		if !known && len(problems) < api.MaxProblems {
+			problems = append(problems, p)
+		}
+	}
+	if v.Denied.Valid() {
+		return o.deny(ctx, record.Entry{Kind: record.KindRunSubmitted, Run: string(req.RunID), Detail: record.RunAsk{Queue: string(api.DefaultQueue), Tasks: int64(len(tasks))}}, v.Denied, problems)
+	}
+	return plan.Error(problems)
 }
 
 // configured reports whether there is a queue of that name.
@@ -105,6 +142,11 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 	if wall := time.Duration(r.plan.Limits.Wall); wall > 0 {
 		d.DeadlineAt = now.Add(wall)
 	}
+	if err := o.room.take(r); err != nil {
+		return api.Run{}, o.invalid(ctx, caller, err)
+	}
+	o.coming.announce(r.id)
+	defer o.coming.arrived(r.id)
 	failpoint.Hit(failpoint.RunSubmitCommit, string(r.id))
 	_, err = o.cfg.Ledger.Commit(ctx, decision, o.submission(r, taken), func(tx *store.Tx) error {
 		var n int
@@ -116,6 +158,9 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		}
 		return insertRun(tx, r)
 	})
+	if err != nil {
+		o.room.give(r)
+	}
 	if errors.Is(err, errTaken) { // it came twice at once
 		run, ok, err := o.repeated(ctx, caller, r.plan)
 		if err == nil && !ok {
@@ -165,16 +210,17 @@ func (o *Orchestrator) vet(ctx context.Context, caller dispatch.Caller, r *run) 
 	problems := problemsOf(v, tasks)
 	problems = append(problems, withoutResult(r, v, tasks)...)
 	if v.Denied.Valid() {
-		return none, o.deny(ctx, r, v.Denied, problems)
+		return none, o.deny(ctx, o.submission(r, 0), v.Denied, problems)
 	}
 	if len(problems) > 0 {
 		return none, plan.Error(problems)
 	}
 	r.doc.Revision, r.doc.Number = v.Revision, v.Number
+	pinned := r.doc.Commits // of the run that this one goes on from
 	r.doc.Commits = map[string]string{}
 	for n := range reqs {
 		if s := reqs[n].Source; s != nil {
-			r.doc.Commits[sourceKey(s)] = v.Commits[n]
+			r.doc.Commits[sourceKey(s)] = cmp.Or(pinned[sourceKey(s)], v.Commits[n])
 		}
 	}
 	engine, err := o.cfg.Dispatch.Engine(ctx)
@@ -217,8 +263,7 @@ func withoutResult(r *run, v dispatch.Vetted, tasks []int) (list []api.Problem) 
 }
 
 // deny logs that policy refuses a plan, and returns all that is wrong with it.
-func (o *Orchestrator) deny(ctx context.Context, r *run, d policy.Decision, problems []api.Problem) error {
-	entry := o.submission(r, 0)
+func (o *Orchestrator) deny(ctx context.Context, entry record.Entry, d policy.Decision, problems []api.Problem) error {
 	_, err := o.cfg.Ledger.Commit(ctx, d, entry, nil)
 	var e *api.Error
 	if !errors.As(err, &e) || e.Code != api.CodeDenied {
@@ -230,9 +275,10 @@ func (o *Orchestrator) deny(ctx context.Context, r *run, d policy.Decision, prob
 }
 
 // Retry submits the plan of a settled run again under another id. What was done
-// there is taken over with what came of it; everything else runs.
+// there is taken over with what came of it; everything else runs, from the same
+// commits, so that it fits to that.
 func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunRetry) (api.Run, error) {
-	if _, _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
+	if _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
 		return api.Run{}, err
 	}
 	old, err := o.stored(ctx, id)
@@ -258,7 +304,7 @@ func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api
 	if run, ok, err := o.repeated(ctx, caller, p); ok || err != nil {
 		return run, err
 	}
-	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id})
+	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id, Commits: old.doc.Commits})
 	taken := 0
 	for i := range old.tasks {
 		if old.tasks[i].state != api.TaskDone {

@@ -54,16 +54,36 @@ func Parse(raw []byte) (*Plan, []api.Problem) {
 	return p, nil
 }
 
+// Tasks returns what can be read of the tasks of a plan, each at its place, also
+// of one that has problems: whoever knows more about them can then say all that
+// is wrong at once.
+func Tasks(raw []byte) []api.PlanTask {
+	d := read(raw, &list{})
+	if d == nil {
+		return nil
+	}
+	inherit(&d.plan)
+	return d.plan.Tasks
+}
+
+// inherit gives each task the plan's source that has none of its own.
+func inherit(a *api.Plan) {
+	for i := range a.Tasks {
+		if t := &a.Tasks[i]; t.Source == nil && a.Source != nil {
+			own := *a.Source
+			t.Source = &own
+		}
+	}
+}
+
 // build normalises a plan that has been checked.
 func build(a api.Plan, g *graph) (*Plan, error) {
 	if a.Queue == "" {
 		a.Queue = api.DefaultQueue
 	}
+	inherit(&a)
 	for i := range a.Tasks {
-		if a.Tasks[i].Source == nil && a.Source != nil {
-			own := *a.Source
-			a.Tasks[i].Source = &own
-		}
+		short(&a.Tasks[i])
 	}
 	a.Source = nil
 	canonical, err := canon.Marshal(a)
@@ -73,20 +93,49 @@ func build(a api.Plan, g *graph) (*Plan, error) {
 	return &Plan{Plan: a, canonical: canonical, index: g.index, deps: g.deps, dependents: g.dependents, order: g.order}, nil
 }
 
+// short leaves out of a task what it would mean without, so that a plan that
+// spells a default out is the same plan (R-O8).
+func short(t *api.PlanTask) {
+	if string(t.Input) == "{}" {
+		t.Input = nil
+	}
+	if t.Retry.Attempts <= 1 {
+		t.Retry = api.Retry{}
+	}
+	if t.Retry.Backoff == api.DefaultBackoff() {
+		t.Retry.Backoff = api.Backoff{}
+	}
+	if slices.Equal(t.Retry.On, api.DefaultRetryReasons()) {
+		t.Retry.On = nil
+	}
+	needed := make(map[api.TaskID]bool, len(t.Needs))
+	for _, n := range t.Needs {
+		needed[n.From] = true
+	}
+	t.DependsOn = slices.DeleteFunc(t.DependsOn, func(id api.TaskID) bool { return needed[id] })
+}
+
 // Canonical is the normalised plan as canonical JSON, which Parse reads to the
 // same plan.
 func (p *Plan) Canonical() json.RawMessage { return slices.Clone(p.canonical) }
 
+// Size is how many bytes the canonical form has.
+func (p *Plan) Size() int { return len(p.canonical) }
+
 // Digest names the plan: that of its canonical form.
 func (p *Plan) Digest() api.Digest { return api.DigestOf(p.canonical) }
 
-// WithID is the same plan under another run id.
+// WithID is the same plan under another run id. It fails where that is too large
+// to be read again: what is stored is the plan with its id.
 func (p *Plan) WithID(id api.RunID) (*Plan, error) {
 	q := *p
 	q.ID = id
 	canonical, err := canon.Marshal(q.Plan)
 	if err != nil {
 		return nil, err
+	}
+	if n := len(canonical); n > api.MaxPlan {
+		return nil, api.Errorf(api.CodeTooLarge, "the plan has %d bytes in its canonical form under the run id %s, more than %d", n, id, api.MaxPlan)
 	}
 	q.canonical = canonical
 	return &q, nil

@@ -24,30 +24,37 @@ func (l *list) shape(path, format string, args ...any) {
 }
 
 func (l *list) sense(path, format string, args ...any) {
-	l.count++
-	if !l.full() {
+	if l.count++; l.count <= api.MaxProblems {
 		l.all = append(l.all, api.Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
 // full reports whether what is found from here on is only counted.
-func (l *list) full() bool { return l.count > api.MaxProblems }
+func (l *list) full() bool { return l.count >= api.MaxProblems }
 
 func (l *list) problems() []api.Problem {
 	if l.count > api.MaxProblems {
-		l.all[api.MaxProblems-1] = api.Problem{Path: "$", Message: fmt.Sprintf("%d problems in all; the first %d are listed", l.count, api.MaxProblems-1)}
+		l.all[api.MaxProblems-1] = api.Problem{Path: "$", Message: fmt.Sprintf(moreForm, l.count, api.MaxProblems-1)}
 	}
 	return l.all
 }
 
-// Error is the refusal of a plan with these problems.
+// moreForm is the last problem listed where there are more.
+const moreForm = "%d problems in all; the first %d are listed"
+
+// Error is the refusal of a plan with these problems. Its message says how many
+// there are.
 func Error(problems []api.Problem) *api.Error {
-	e := api.Errorf(api.CodeInvalid, "the plan has %d problems", len(problems))
-	switch len(problems) {
-	case 1:
+	n := len(problems)
+	if n == api.MaxProblems {
+		var all, listed int
+		if _, err := fmt.Sscanf(problems[n-1].Message, moreForm, &all, &listed); err == nil {
+			n = all
+		}
+	}
+	e := api.Errorf(api.CodeInvalid, "the plan has %d problems", n)
+	if n == 1 {
 		e.Message = "the plan has a problem"
-	case api.MaxProblems:
-		e.Message = fmt.Sprintf("the plan has %d problems or more", len(problems))
 	}
 	e.Problems = problems
 	return e

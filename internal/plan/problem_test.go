@@ -206,13 +206,16 @@ func TestManyProblemsAreCountedAndTheFirstListed(t *testing.T) {
 	if last := problems[len(problems)-1]; len(problems) != api.MaxProblems || last.Message != "500 problems in all; the first 99 are listed" {
 		t.Errorf("%d problems, the last is %s", len(problems), last)
 	}
-	if e := Error(problems); e.Code != api.CodeInvalid || e.Message != "the plan has 100 problems or more" || len(e.Problems) != len(problems) {
+	if e := Error(problems); e.Code != api.CodeInvalid || e.Message != "the plan has 500 problems" || len(e.Problems) != len(problems) {
 		t.Errorf("%v", e)
 	}
-	// The control: as many as are listed.
+	// The controls: as many as are listed, and one.
 	raw, _ = ParseYAML([]byte(tasks(list[:api.MaxProblems]...)))
 	if _, problems = Parse(raw); len(problems) != api.MaxProblems || !strings.Contains(problems[99].Message, "ghost99") {
 		t.Errorf("%d problems, the last is %s", len(problems), problems[len(problems)-1])
+	}
+	if e := Error(problems); e.Message != "the plan has 100 problems" || Error(problems[:1]).Message != "the plan has a problem" {
+		t.Error(e)
 	}
 }
 

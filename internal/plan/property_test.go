@@ -213,3 +213,23 @@ func seq(n int) []int {
 	}
 	return all
 }
+
+func TestAPlanWrittenAsYAMLIsTheSamePlan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, problems := Parse(drawPlan(t))
+		if problems != nil {
+			t.Fatal(problems)
+		}
+		text, err := p.YAML()
+		if err != nil {
+			if !bytes.Contains(p.Canonical(), []byte(`\u`)) {
+				t.Fatalf("%s: %v", p.Canonical(), err)
+			}
+			return
+		}
+		again, places := ReadText(text)
+		if places != nil || !bytes.Equal(again.JSON, p.Canonical()) {
+			t.Fatalf("%s\nbecame\n%s\n%v", p.Canonical(), text, places)
+		}
+	})
+}

@@ -73,11 +73,13 @@ func (r *reader) require(path string, members map[string]json.RawMessage, keys .
 }
 
 func (r *reader) unknown(path, name string, readers readers) {
+	if r.full() { // there may be as many as fit into a plan
+		r.shape(path, "unknown key")
+		return
+	}
 	hint := ""
-	if !r.full() {
-		if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(readers))); near != "" {
-			hint = fmt.Sprintf("; did you mean %q?", near)
-		}
+	if near := strictyaml.Nearest(name, slices.Collect(maps.Keys(readers))); near != "" {
+		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	r.shape(member(path, name), "unknown key %s%s", clip(name), hint)
 }
@@ -92,7 +94,8 @@ func (r *reader) members(path string, raw json.RawMessage) map[string]json.RawMe
 	return members
 }
 
-// items calls read for each item of a list.
+// items calls read for each item of a list, and for none of one that is too
+// long: there may be as many as fit into a plan.
 func (r *reader) items(path string, raw json.RawMessage, most int, read func(path string, raw json.RawMessage)) {
 	var all []json.RawMessage
 	if raw[0] != '[' || json.Unmarshal(raw, &all) != nil {
@@ -101,6 +104,7 @@ func (r *reader) items(path string, raw json.RawMessage, most int, read func(pat
 	}
 	if len(all) > most {
 		r.shape(path, "%d items: at most %d", len(all), most)
+		return
 	}
 	for i, one := range all {
 		read(item(path, i), one)

@@ -37,8 +37,8 @@ func TestThePublishedSchemaIsTheOneThatIsLinked(t *testing.T) {
 // keysOf are the members that encoding/json knows of a struct.
 func keysOf(t reflect.Type) map[string]bool {
 	keys := map[string]bool{}
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		keys[name] = true
 	}
 	return keys

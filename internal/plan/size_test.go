@@ -75,6 +75,11 @@ func hostile() []byte {
 	return b.Bytes()
 }
 
+// numbers is a plan as large as one may be, of as many values as fit.
+func numbers() []byte {
+	return []byte(`{"tasks":[{"id":"a","subagent":"s","input":{"x":[` + strings.Repeat("0,", api.MaxPlan/2-64) + `0]}}]}`)
+}
+
 // TestPlansAsLargeAsTheyMayBe are read whole: as many tasks, as many
 // dependencies, as long a chain, as many bytes as there may be.
 //
@@ -227,6 +232,7 @@ func BenchmarkParse(b *testing.B) {
 		{"99000 edges", edges(9_000, 11)},
 		{"4 MiB", bulk(api.MaxPlan - 64)},
 		{"4 MiB of problems", hostile()},
+		{"4 MiB of numbers", numbers()},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -52,7 +52,7 @@ func read(raw []byte, found *list) *draft {
 		"limits": func(path string, raw json.RawMessage) { d.plan.Limits = r.limits(path, raw) },
 		"tasks": func(path string, raw json.RawMessage) {
 			r.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) { r.task(path, raw, d) })
-			if raw[0] == '[' && len(d.plan.Tasks) == 0 {
+			if string(raw) == "[]" {
 				r.shape(path, "is empty: a plan has at least one task")
 			}
 		},
@@ -170,7 +170,7 @@ func (r *reader) retry(path string, raw json.RawMessage) api.Retry {
 		"backoff":  func(path string, raw json.RawMessage) { v.Backoff = r.backoff(path, raw) },
 		"on": func(path string, raw json.RawMessage) {
 			v.On = texts(r, path, raw, len(api.Reasons()), parseReason)
-			if raw[0] == '[' && len(v.On) == 0 {
+			if string(raw) == "[]" {
 				r.shape(path, "is empty: leave it out for the usual reasons")
 			}
 		},
@@ -206,6 +206,7 @@ func (r *reader) needs(path string, raw json.RawMessage) []need {
 	members := r.members(path, raw)
 	if len(members) > api.MaxTaskNeeds {
 		r.shape(path, "%d needs: at most %d", len(members), api.MaxTaskNeeds)
+		return nil
 	}
 	var all []need
 	for _, name := range slices.Sorted(maps.Keys(members)) {

@@ -2,9 +2,11 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,10 +43,25 @@ type Place struct {
 }
 
 func (p Place) String() string {
-	if p.Line == 0 {
-		return p.Message
+	s := p.Message
+	if p.Path != "$" {
+		s = p.Problem.String()
 	}
-	return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Message)
+	if p.Line > 0 {
+		s = fmt.Sprintf("%d:%d: %s", p.Line, p.Column, s)
+	}
+	return s
+}
+
+// Read reads a plan from YAML or JSON. Everything that is wrong is found at
+// once, each with where it stands.
+func Read(text []byte) (*Plan, []Place) {
+	t, places := ReadText(text)
+	if places != nil {
+		return nil, places
+	}
+	p, problems := Parse(t.JSON)
+	return p, t.Places(problems)
 }
 
 // ReadText reads YAML or JSON. Where there are problems, they are about the
@@ -73,6 +90,9 @@ func ReadText(text []byte) (Text, []Place) {
 func places(err error) []Place {
 	var found strictyaml.Problems
 	errors.As(err, &found)
+	if last := len(found) - 1; last >= api.MaxProblems { // it says that there are more
+		found = append(found[:api.MaxProblems-1:api.MaxProblems-1], found[last])
+	}
 	all := make([]Place, 0, len(found))
 	for _, p := range found {
 		all = append(all, Place{api.Problem{Path: "$", Message: p.Message}, p.Line, p.Column})
@@ -80,9 +100,10 @@ func places(err error) []Place {
 	return all
 }
 
-// Places says where the problems of t.JSON are in the text.
+// Places says where the problems of t.JSON are in the text, in its order, and
+// then those of the whole.
 func (t Text) Places(problems []api.Problem) []Place {
-	all := make([]Place, 0, len(problems))
+	var all []Place
 	for _, p := range problems {
 		place := Place{Problem: p}
 		if p.Path != "$" {
@@ -91,6 +112,9 @@ func (t Text) Places(problems []api.Problem) []Place {
 		}
 		all = append(all, place)
 	}
+	slices.SortStableFunc(all, func(a, b Place) int {
+		return cmp.Or(cmp.Compare(min(1, b.Line), min(1, a.Line)), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return all
 }
 

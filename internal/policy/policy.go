@@ -35,15 +35,15 @@ const (
 	ActionDispatchPin    Action = "dispatch.pin"    // keep it whatever the rules of retention say, or no longer
 	ActionRunSubmit      Action = "run.submit"      // each of its tasks is asked about by itself, too, then and when it starts
 	ActionRunRead        Action = "run.read"
-	ActionRunCancel      Action = "run.cancel" // the run, or one task of it
-	ActionRunPause       Action = "run.pause"  // and resume
-	ActionRunAnswer      Action = "run.answer" // the question of a task
-	ActionCatalogRead    Action = "catalog.read"    // what a caller may use: names and descriptions
-	ActionCan            Action = "can"             // ask for a decision; the resource is the principal asked about
+	ActionRunCancel      Action = "run.cancel"   // the run, or one task of it
+	ActionRunPause       Action = "run.pause"    // and resume
+	ActionRunAnswer      Action = "run.answer"   // the question of a task
+	ActionCatalogRead    Action = "catalog.read" // what a caller may use: names and descriptions
+	ActionCan            Action = "can"          // ask for a decision; the resource is the principal asked about
 	ActionAuditRead      Action = "audit.read"
 	ActionStatusRead     Action = "status.read"
 	ActionServiceStop    Action = "service.stop"
-	ActionQueuePause     Action = "queue.pause" // and resume
+	ActionQueuePause     Action = "queue.pause"  // and resume
 	ActionServiceGC      Action = "service.gc"   // remove what the rules of retention let go
 	ActionServiceStay    Action = "service.stay" // make a service that ends when idle one that lasts
 

@@ -3,6 +3,7 @@ package record
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // RunAsk is the detail of KindRunSubmitted and KindRunDenied; RefPlan names the
@@ -93,16 +94,16 @@ func (d RunEnd) bound(b *bounds) Detail {
 }
 
 func (d RunEnd) say(e *Entry) string {
-	s := fmt.Sprintf("run %s is %s after %d.%03d s: %d done", word(e.Run), word(d.State), d.Millis/1000, max(d.Millis, -d.Millis)%1000, d.Done)
+	var also strings.Builder
 	for _, c := range []struct {
 		n    int64
 		what string
 	}{{d.Failed, "failed"}, {d.Denied, "denied"}, {d.Cancelled, "cancelled"}, {d.Skipped, "skipped"}} {
 		if c.n > 0 {
-			s += fmt.Sprintf(", %d %s", c.n, c.what)
+			fmt.Fprintf(&also, ", %d %s", c.n, c.what)
 		}
 	}
-	return s
+	return fmt.Sprintf("run %s is %s after %d.%03d s: %d done", word(e.Run), word(d.State), d.Millis/1000, max(d.Millis, -d.Millis)%1000, d.Done) + also.String()
 }
 
 // TaskStart is the detail of KindTaskStarted: the attempt's dispatch is asked

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -158,6 +159,10 @@ func (s *Server) refuseSteering(ctx context.Context, who caller, action policy.A
 	_, err = s.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: operation}}, nil)
 	if err == nil {
 		err = api.Errorf(api.CodeDenied, "%s is for people, and not for who calls by a token", operation)
+	}
+	var denied *api.Error
+	if errors.As(err, &denied) && denied.Code == api.CodeDenied {
+		err = denied.WithHint("steering runs is for people: bailiwick run --help, at the account of the service")
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
 )
 
 const (
@@ -173,18 +175,17 @@ func (s *Server) dispatchAnswered(ctx context.Context, who caller, id api.Dispat
 		return s.cfg.Dispatch.Answer(ctx, who.Caller, id, req)
 	}
 	d, ok, err := s.cfg.Dispatch.Look(ctx, id)
-	asks := ok && d.Run != "" && d.State == api.EventNeedsInput && (req.Attempt == 0 || req.Attempt == d.Attempt)
 	if err != nil {
 		return d, err
 	}
-	if !asks { // it says why not, or takes it
+	if !ok || d.Run == "" {
 		return s.cfg.Dispatch.Answer(ctx, who.Caller, id, req)
 	}
 	// The same words for a dispatch that is not the caller's as for none.
 	if _, err := s.cfg.Dispatch.Describe(ctx, who.Principal, id, 0); err != nil {
 		return d, err
 	}
-	if _, err := s.cfg.Runs.Answer(ctx, who.Caller, d.Run, api.RunAnswer{Task: d.Task, Text: req.Text, Option: req.Option}); err != nil {
+	if _, err := s.cfg.Runs.Answer(ctx, who.Caller, d.Run, api.RunAnswer{Task: d.Task, DispatchID: id, Text: req.Text, Option: req.Option, Attempt: cmp.Or(req.Attempt, d.Attempt)}); err != nil {
 		return d, err
 	}
 	return s.cfg.Dispatch.Describe(ctx, who.Principal, id, 0)
@@ -198,6 +199,14 @@ func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who caller) erro
 	var req api.CancelRequest
 	if err := decode(r, &req); err != nil {
 		return err
+	}
+	if who.byToken {
+		// To end a task's dispatch is to steer its run.
+		if d, ok, err := s.cfg.Dispatch.Look(r.Context(), id); err != nil {
+			return err
+		} else if ok && d.Run != "" && d.Principal == who.Principal {
+			return s.refuseSteering(r.Context(), who, policy.ActionRunCancel, "run.cancel")
+		}
 	}
 	d, err := s.cfg.Dispatch.Cancel(r.Context(), who.Principal, id, req.Reason)
 	if err != nil {

@@ -277,7 +277,7 @@ func TestASocketTakesTheWayOfNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	left.SetUnlinkOnClose(false)
-	if _, err := newTelemetry(t, Address{}).Serve(listenAt(t, "unix:"+filepath.Join(dir, "left.sock"))); err == nil || !strings.Contains(err.Error(), "something answers") {
+	if _, err := newTelemetry(t, Address{}).Serve(listenAt(t, "unix:"+filepath.Join(dir, "left.sock"))); err == nil || !strings.Contains(err.Error(), "another program listens there") {
 		t.Errorf("over a living socket: %v", err)
 	}
 	if err := left.Close(); err != nil {

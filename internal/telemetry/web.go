@@ -10,14 +10,12 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
-	"golang.org/x/sys/unix"
 
-	"github.com/bailiwick-dev/bailiwick/internal/egress"
+	"github.com/bailiwick-dev/bailiwick/internal/ownsocket"
 )
 
 const (
@@ -86,43 +84,7 @@ func (a Address) listen() (net.Listener, error) {
 	if a.network == "tcp" {
 		return net.Listen("tcp", a.where) //nolint:noctx // it is there at once
 	}
-	if err := os.MkdirAll(filepath.Dir(a.where), 0o700); err != nil {
-		return nil, err
-	}
-	if err := a.clear(); err != nil {
-		return nil, err
-	}
-	// The mode must hold before the first caller can connect. This happens
-	// before anything else runs that makes files.
-	old := unix.Umask(0o177)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: a.where, Net: "unix"})
-	unix.Umask(old)
-	if err == nil {
-		l.SetUnlinkOnClose(false)
-	}
-	return l, err
-}
-
-// clear removes the socket that a service left which is no more, and nothing
-// else: the path is somebody's word.
-func (a Address) clear() error {
-	st, err := os.Lstat(a.where)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case st.Mode().Type() != fs.ModeSocket:
-		return errors.New("something that is not a socket is there; name another path")
-	}
-	c, err := egress.Unix(a.where).DialContext(context.Background(), "unix", a.where) // it answers at once or never
-	if err == nil {
-		return errors.Join(errors.New("something answers there already; name another path"), c.Close())
-	}
-	if !errors.Is(err, unix.ECONNREFUSED) {
-		return err
-	}
-	return os.Remove(a.where)
+	return ownsocket.Listen(a.where)
 }
 
 // handler answers what there is, for GET. A browser may be led to a loopback

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -19,11 +20,11 @@ func (w *world) fill(b *testing.B, count int) {
 	b.Helper()
 	pad := strings.Repeat("x", 850)
 	for w.n < count {
-		list := make([]record.Entry, 2000)
+		list := make([]audit.Item, 2000)
 		for i := range list {
-			list[i] = record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: fmt.Sprintf("entry %d %s", w.n+i, pad)}}
+			list[i].Entry = record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: fmt.Sprintf("entry %d %s", w.n+i, pad)}}
 		}
-		must(b, w.ledger.RecordAll(b.Context(), list, nil))
+		must(b, w.ledger.CommitAll(b.Context(), list, nil))
 		w.n += len(list)
 	}
 }

@@ -119,12 +119,12 @@ func (w *world) path(elem ...string) string {
 func (w *world) grow(t testing.TB, count int) {
 	t.Helper()
 	for count > 0 {
-		var list []record.Entry
+		var list []audit.Item
 		for range min(count, 500) {
-			list = append(list, record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: fmt.Sprintf("entry %d", w.n)}})
+			list = append(list, audit.Item{Entry: record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: fmt.Sprintf("entry %d", w.n)}}})
 			w.n++
 		}
-		must(t, w.ledger.RecordAll(t.Context(), list, nil))
+		must(t, w.ledger.CommitAll(t.Context(), list, nil))
 		count -= len(list)
 	}
 }

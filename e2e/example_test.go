@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// header is what the first lines of an example say of it.
+type header struct {
+	expect map[string]string // state, and reason or cause; of the run under "run"
+	answer map[api.TaskID]int
+}
+
+func readHeader(t testing.TB, text string) header {
+	t.Helper()
+	h := header{map[string]string{}, map[api.TaskID]int{}}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+			break
+		}
+		line = strings.TrimSpace(line[1:])
+		if what, ok := strings.CutPrefix(line, "expect: "); ok {
+			name, want, _ := strings.Cut(what, " ")
+			h.expect[name] = want
+		}
+		if what, ok := strings.CutPrefix(line, "answer: "); ok {
+			name, option, _ := strings.Cut(what, " ")
+			n, err := strconv.Atoi(option)
+			must(t, err)
+			h.answer[api.TaskID(name)] = n
+		}
+	}
+	return h
+}
+
+// found is how a run ended, in the words of a header.
+func foundIn(run api.Run) map[string]string {
+	found := map[string]string{"run": string(run.State)}
+	for _, o := range run.Tasks {
+		found[string(o.Task)] = strings.TrimSpace(string(o.State) + " " + string(o.Reason) + string(o.Cause))
+	}
+	return found
+}
+
+// differences are where a run did not end as its header says.
+func (h header) differences(run api.Run) (bad []string) {
+	found := foundIn(run)
+	for name, want := range h.expect {
+		if found[name] != want {
+			bad = append(bad, name+" is "+found[name]+", expected "+want)
+		}
+	}
+	for name := range found {
+		if h.expect[name] == "" {
+			bad = append(bad, name+" is not mentioned")
+		}
+	}
+	return bad
+}
+
+// Every plan among the examples does what it says at its top, on what
+// examples/setup makes, as its README says.
+//
+// proves R-O2, R-O3, R-O4
+func TestEveryExampleDoesWhatItSays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	must(t, os.Chmod(w.dir, 0o755))
+	w.init()
+	setup, err := filepath.Abs("../examples/setup")
+	must(t, err)
+	if d := w.exec(setup, w.path("examples")); d.status != 0 {
+		t.Fatalf("examples/setup: %s", d)
+	}
+	w.must("catalog", "apply", "-f", w.path("examples/bailiwick.yaml"))
+	w.upRuns()
+	w.downAtEnd()
+	files, err := filepath.Glob("../examples/*plan*.yaml")
+	if must(t, err); len(files) < 3 {
+		t.Fatalf("there are %d examples: %q", len(files), files)
+	}
+	for _, name := range files {
+		file, err := filepath.Abs(name)
+		must(t, err)
+		text, err := os.ReadFile(file)
+		must(t, err)
+		h := readHeader(t, string(text))
+		w.must("run", "validate", file)
+		id := api.RunID(strings.TrimSpace(w.must("run", "submit", file, "-o", "name")))
+		for task, option := range h.answer {
+			w.awaitEvent(id, event("task.waiting", task))
+			w.must("run", "answer", string(id), "--task", string(task), "--option", strconv.Itoa(option))
+		}
+		run := w.settles(id)
+		for _, bad := range h.differences(run) {
+			t.Errorf("%s: %s", filepath.Base(name), bad)
+		}
+		w.replays(id)
+		// The control: a header that says something else is noticed.
+		first := string(run.Tasks[0].Task)
+		for _, planted := range []func(map[string]string){func(e map[string]string) { e[first] = "denied" }, func(e map[string]string) { delete(e, first) }, func(e map[string]string) { e["run"] = "waiting" }} {
+			h := readHeader(t, string(text))
+			planted(h.expect)
+			if len(h.differences(run)) != 1 {
+				t.Errorf("%s: another header is not noticed", filepath.Base(name))
+			}
+		}
+	}
+	if patch := w.must("dispatch", "patch", string(task(t, w.run("fan"), "merge").DispatchID)); strings.Count(patch, "diff --git") != 4 {
+		t.Errorf("the merge of the fan is %s", patch)
+	}
+	if report := w.output(w.run("report"), "report", "report.md"); !strings.HasPrefix(report, "# Words: 34\n") {
+		t.Errorf("the report is %q", report)
+	}
+	if patch := w.must("dispatch", "patch", string(task(t, w.run("question"), "merge").DispatchID)); !strings.Contains(patch, "+The Grey Cat") || !strings.Contains(patch, "+Contents") {
+		t.Errorf("the book with its title is %s", patch)
+	}
+}

@@ -1,0 +1,302 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// mcpRun is what the tools say of a run.
+type mcpRun struct {
+	RunID   api.RunID
+	State   api.RunState
+	Settled bool
+	Total   int
+	Counts  map[api.TaskState]int
+	Tasks   []struct {
+		Task       api.TaskID
+		State      api.TaskState
+		DispatchID string
+		After      []api.TaskID
+		MoreAfter  int
+		Cause      api.TaskID
+		Message    string
+		Asks       bool
+	}
+	Next, Advice string
+}
+
+func (r *mcpRun) states() string {
+	var all []string
+	for _, t := range r.Tasks {
+		all = append(all, fmt.Sprintf("%s %s", t.Task, t.State))
+	}
+	return strings.Join(all, "; ")
+}
+
+// asPlan is a plan as a client hands it in.
+func asPlan(t testing.TB, p api.Plan) (plan members) {
+	t.Helper()
+	b, err := json.Marshal(p)
+	must(t, err)
+	decode(t, string(b), &plan)
+	return plan
+}
+
+// watches follows a run to its end, and returns its events.
+func (s *mcpSession) watches(id api.RunID) (all []api.RunEvent) {
+	s.t.Helper()
+	for after := ""; ; {
+		in := members{"runId": id, "timeoutSeconds": 50}
+		if after != "" {
+			in["after"] = after
+		}
+		r := s.call("bailiwick_orchestrator_watch", in, members{"_meta": members{"progressToken": "w"}})
+		var page api.RunEvents
+		if decode(s.t, string(r.Value), &page); r.IsError {
+			s.t.Fatalf("watch of %s: %s", id, r.text())
+		}
+		if len(r.Value) > 200<<10 {
+			s.t.Errorf("a page of events has %d bytes", len(r.Value))
+		}
+		all = append(all, page.Events...)
+		if page.Done {
+			return all
+		}
+		if page.Next == after {
+			s.t.Fatalf("watch of %s stands still at %q", id, after)
+		}
+		after = page.Next
+	}
+}
+
+// An AI client submits a plan, watches it to its end without missing anything,
+// and reads how its tasks stand and what they did, in each revision.
+//
+// proves R-O1, R-T8, R-T9
+func TestAClientSubmitsAPlanAndWatchesItToItsEnd(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	for _, revision := range mcpRevisions() {
+		s := w.mcp(revision)
+		id := api.RunID("plan-" + revision)
+		plan := asPlan(t, planned("",
+			doing("first", "echo ONE > a.txt"), doing("left", "cp inputs/change outputs/", needing("change", api.Need{From: "first", Patch: true})),
+			doing("right", "echo TWO > b.txt", after("first")), doing("last", "true", after("left", "right")),
+		))
+		var run mcpRun
+		s.ok("bailiwick_orchestrator_submit", members{"plan": plan, "runId": id}, &run)
+		if run.RunID != id || run.Total != 4 || len(run.Tasks) != 4 || run.Settled || !strings.Contains(run.Advice, "bailiwick_orchestrator_watch") {
+			t.Fatalf("%s: submitted it is %+v", revision, run)
+		}
+		s.ok("bailiwick_orchestrator_submit", members{"plan": plan, "runId": id}, &run)
+		s.refused(api.CodeConflict, []string{"bailiwick_orchestrator_status"}, "bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("other", "true"))), "runId": id})
+		events := s.watches(id)
+		if want := w.history(id); !slices.EqualFunc(events, want, func(a, b api.RunEvent) bool { return a.Seq == b.Seq && a.Event == b.Event }) {
+			t.Errorf("%s: it saw %d events, there are %d: %+v", revision, len(events), len(want), events)
+		}
+		if last := events[len(events)-1]; last.Event != "run.settled" || last.State != "done" {
+			t.Errorf("%s: the last event is %+v", revision, last)
+		}
+		s.ok("bailiwick_orchestrator_status", members{"runId": id}, &run)
+		if got := run.states(); run.State != api.RunDone || !run.Settled || got != "first done; left done; right done; last done" || run.Next != "" {
+			t.Errorf("%s: in the end it is %s: %s", revision, run.State, got)
+		}
+		var d mcpStanding
+		s.ok("bailiwick_dispatch_describe", members{"dispatchId": run.Tasks[0].DispatchID, "include": "patch"}, &d)
+		if d.Patch == nil || !strings.Contains(d.Patch.Text, "+ONE") {
+			t.Errorf("%s: the patch of the first is %+v", revision, d.Patch)
+		}
+		// Without an id it gets one, and is another run.
+		var other mcpRun
+		s.ok("bailiwick_orchestrator_submit", members{"plan": plan}, &other)
+		if other.RunID == id || other.RunID == "" {
+			t.Errorf("%s: without an id it is %q", revision, other.RunID)
+		}
+		s.watches(other.RunID)
+		if n := len(w.entries("--kind", "run.submitted")); n != 2*(slices.Index(mcpRevisions(), revision)+1) {
+			t.Errorf("%s: %d runs were submitted", revision, n)
+		}
+	}
+}
+
+// A model learns all that is wrong with its plan at once, mends it, and submits
+// it under the same id. What it may not dispatch refuses the whole plan, says
+// what to use instead, and is no other answer than for what is not there.
+//
+// proves R-O2, R-B6
+func TestAModelMendsAPlanByWhatItIsTold(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0, subagent{name: "hidden", script: "true"})
+	w.replace(manifest, "checked,hidden]", "checked]")
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	s := w.mcp(mcpNovember)
+	wrong := members{"source": members{"name": "repo"}, "colour": "red", "tasks": []any{
+		members{"id": "a", "subagent": "sh", "input": members{"do": "true"}, "depends_on": []string{"nowhere"}},
+		members{"id": "a", "subagent": "sh", "input": members{"do": "true"}, "retry": members{"attempts": 99}},
+	}}
+	e := s.refused(api.CodeInvalid, []string{"$.colour", "$.tasks[0].depends_on", "nowhere", "$.tasks[1].id", "attempts", "mend"}, "bailiwick_orchestrator_submit", members{"plan": wrong, "runId": "mended"})
+	if len(e.Problems) < 4 {
+		t.Errorf("the problems are %+v", e.Problems)
+	}
+	// It mends exactly those.
+	delete(wrong, "colour")
+	wrong["tasks"] = []any{
+		members{"id": "a", "subagent": "sh", "input": members{"do": "true"}},
+		members{"id": "b", "subagent": "sh", "input": members{"do": "true"}, "retry": members{"attempts": 3}},
+	}
+	s.ok("bailiwick_orchestrator_submit", members{"plan": wrong, "runId": "mended"}, new(mcpRun))
+	s.watches("mended")
+	denied := func(subagent string) api.Error {
+		plan := asPlan(t, planned("", doing("fine", "true"), doing("not", "true", as(api.Name(subagent)))))
+		return s.refused(api.CodeDenied, []string{"useless", "bailiwick_subagents_list", "$.tasks[1]"}, "bailiwick_orchestrator_submit", members{"plan": plan, "runId": "denied"})
+	}
+	hidden, nothing := denied("hidden"), denied("nothing")
+	if hidden.AuditEntry == nil || len(hidden.Problems) != 1 || strings.ReplaceAll(fmt.Sprint(hidden.Problems), "hidden", "nothing") != fmt.Sprint(nothing.Problems) {
+		t.Errorf("what is not granted is told from what is not there: %+v, %+v", hidden, nothing)
+	}
+	s.refused(api.CodeNotFound, nil, "bailiwick_orchestrator_status", members{"runId": "denied"})
+	if n := len(w.entries("--kind", "run.denied")); n != 2 {
+		t.Errorf("%d denials are in the log", n)
+	}
+}
+
+// A run is its principal's: another sees neither it nor whether there is one. Who
+// calls by a token may see its own and steers none: a question of a task is
+// for people, and so is it at the account's own client, where an answer reaches
+// the run.
+//
+// proves R-T4, R-D6
+func TestARunIsNoBusinessOfOthersAndATokenSteersNone(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	w.replace(manifest, "grants:\n", "grants:\n  - {principal: \"agent:claude\", subagents: [sh], sources: [repo], targets: [local], ceiling: reversible}\n")
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	w.must("principal", "add", "agent:claude")
+	w.consent("agent:claude", "reversible")
+	w.must("token", "create", "agent:claude", "--out", w.path("claude.token"))
+	agent := w.mcp(mcpNovember, "--principal-token-file", w.path("claude.token"))
+	own := w.mcp(mcpNovember)
+	const asksOnce = `[ -f inputs/resume.json ] || echo '{"question": "Which?", "options": ["red", "blue"]}' > .bailiwick/question.json`
+	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("a", asksOnce), doing("b", "true", after("a")))), "runId": "of-root"}, new(mcpRun))
+	agent.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("a", asksOnce))), "runId": "of-claude"}, new(mcpRun))
+	for _, id := range []api.RunID{"of-root", "of-claude"} {
+		w.awaitEvent(id, event("task.waiting", "a"))
+	}
+	for _, tool := range []string{"bailiwick_orchestrator_status", "bailiwick_orchestrator_watch"} {
+		there, none := agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-root"}), agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-none"})
+		if strings.ReplaceAll(there.Message, "of-root", "of-none") != none.Message {
+			t.Errorf("%s tells another's run from none: %q, %q", tool, there.Message, none.Message)
+		}
+		agent.ok(tool, members{"runId": "of-claude"}, new(any)) // the control
+	}
+	var run mcpRun
+	agent.ok("bailiwick_orchestrator_status", members{"runId": "of-claude"}, &run)
+	if run.State != api.RunWaiting || !run.Tasks[0].Asks || !strings.Contains(run.Advice, "bailiwick run answer of-claude --task a") {
+		t.Fatalf("a run that asks is %+v", run)
+	}
+	var d mcpStanding
+	agent.ok("bailiwick_dispatch_describe", members{"dispatchId": run.Tasks[0].DispatchID, "include": "question"}, &d)
+	if d.Question == nil || d.Question.Question != "Which?" {
+		t.Errorf("it asks %+v", d.Question)
+	}
+	agent.refused(api.CodeConflict, []string{"bailiwick run answer"}, "bailiwick_dispatch", members{"resume": run.Tasks[0].DispatchID, "answer": members{"option": 1}})
+	if e := agent.refused(api.CodeDenied, []string{"useless", "for people"}, "bailiwick_dispatch_cancel", members{"dispatchId": run.Tasks[0].DispatchID}); e.AuditEntry == nil {
+		t.Error("that a token steers is not in the log")
+	}
+	// At the account itself it is the person's answer, and the run goes on.
+	own.ok("bailiwick_orchestrator_status", members{"runId": "of-root"}, &run)
+	asks := run.Tasks[0].DispatchID
+	agent.refused(api.CodeNotFound, nil, "bailiwick_dispatch_cancel", members{"dispatchId": asks})
+	own.refused(api.CodeInvalid, nil, "bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 3}})
+	own.refused(api.CodeConflict, nil, "bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 1, "attempt": 2}})
+	own.ok("bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 2, "attempt": 1}}, &d)
+	own.watches("of-root")
+	own.ok("bailiwick_orchestrator_status", members{"runId": "of-root"}, &run)
+	if got := run.states(); got != "a done; b done" {
+		t.Errorf("after the answer: %s", got)
+	}
+	// The control: what is no task's a token may cancel, and a task's its person.
+	agent.ok("bailiwick_dispatch", members{"subagent": "sh", "input": members{"do": "sleep 300"}}, &d)
+	agent.ok("bailiwick_dispatch_cancel", members{"dispatchId": d.DispatchID}, &d)
+	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("a", awaitGate("never")))), "runId": "ended"}, new(mcpRun))
+	own.ok("bailiwick_dispatch_cancel", members{"dispatchId": w.begunTask("ended", "a")}, &d)
+	own.watches("ended")
+	own.ok("bailiwick_orchestrator_status", members{"runId": "ended"}, &run)
+	if got := run.states(); got != "a cancelled" {
+		t.Errorf("after its dispatch was cancelled: %s", got)
+	}
+	if n := len(w.entries("--kind", "task.answered")); n != 1 {
+		t.Errorf("%d answers are in the log", n)
+	}
+}
+
+// A run of many tasks comes in pages that a model can be shown, of its tasks as
+// of what happened, and nothing is left out.
+//
+// proves R-T8
+func TestALongRunComesInPages(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	s := w.mcp(mcpJuly)
+	const many = 350
+	tasks := []api.PlanTask{doing("first", "exit 1")}
+	for i := range many {
+		deps := []api.TaskID{"first"}
+		for j := range i {
+			if j%4 == 0 {
+				deps = append(deps, api.TaskID(fmt.Sprintf("task-with-a-name-of-some-length-%03d", j)))
+			}
+		}
+		tasks = append(tasks, doing(api.TaskID(fmt.Sprintf("task-with-a-name-of-some-length-%03d", i)), "true", after(deps...)))
+	}
+	var run mcpRun
+	s.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("many", tasks...))}, &run)
+	if run.RunID != "many" || run.Total != many+1 || run.Next == "" {
+		t.Fatalf("submitted it is %d tasks, next %q", run.Total, run.Next)
+	}
+	events := s.watches("many")
+	skipped := 0
+	for i, e := range events {
+		if e.Event == "task.skipped" {
+			skipped++
+		}
+		if i > 0 && e.Seq <= events[i-1].Seq {
+			t.Errorf("event %d comes after %d", e.Seq, events[i-1].Seq)
+		}
+	}
+	if skipped != many || events[len(events)-1].Event != "run.settled" || len(events) != len(w.history("many")) {
+		t.Errorf("of %d events %d are of skipped tasks", len(events), skipped)
+	}
+	var seen []api.TaskID
+	pages := 0
+	for in := (members{"runId": "many"}); ; pages++ {
+		r := s.call("bailiwick_orchestrator_status", in)
+		var page mcpRun
+		decode(t, string(r.Value), &page)
+		if r.IsError || len(page.Tasks) == 0 || len(page.Tasks) > 100 || len(r.Value) > 64<<10 {
+			t.Fatalf("a page of %d tasks and %d bytes: %.300s", len(page.Tasks), len(r.Value), r.text())
+		}
+		for _, o := range page.Tasks {
+			if seen = append(seen, o.Task); o.Task != "first" && (o.State != api.TaskSkipped || o.Cause != "first") {
+				t.Errorf("%s is %s because of %q", o.Task, o.State, o.Cause)
+			}
+			if n := len(o.After) + o.MoreAfter; o.Task != "first" && n != len(tasks[len(seen)-1].DependsOn) {
+				t.Errorf("%s comes after %d", o.Task, n)
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+		in["after"] = page.Next
+	}
+	if len(seen) != many+1 || pages < 3 || !slices.EqualFunc(seen, tasks, func(id api.TaskID, p api.PlanTask) bool { return id == p.ID }) {
+		t.Errorf("%d pages have %d tasks", pages+1, len(seen))
+	}
+	s.refused(api.CodeInvalid, []string{"after"}, "bailiwick_orchestrator_status", members{"runId": "many", "after": "x"})
+	s.refused(api.CodeInvalid, []string{"after"}, "bailiwick_orchestrator_watch", members{"runId": "many", "after": "-1"})
+}

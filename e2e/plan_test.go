@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPlansAreCheckedWithoutAService: by the built program, in a world that has
+// no service, no catalog and no key, and that is afterwards as it was.
+//
+// proves R-O2
+func TestPlansAreCheckedWithoutAService(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.write("good.yaml", "tasks:\n- {id: a, subagent: s}\n- {id: b, subagent: s, needs: {x: {from: a, patch: true}}}\n", 0o644)
+	w.write("bad.yaml", "tasks:\n- id: a\n  subagent: s\n  depends_on: [b]\n- {id: b, subagent: s, depends_on: [a], gate: {}}\n", 0o644)
+	w.write("bad.json", `{"tasks": [{"id": "a", "subagent": "s", "subagent": "t"}]}`, 0o644)
+	w.write("pangolin.json", `{"items": [{"id": "a", "executor": "dispatch", "inputs": {"subagent": "s"}, "title": "A"}]}`, 0o644)
+	w.write("shell.json", `{"items": [{"id": "a", "executor": "shell", "inputs": {"subagent": "s"}}]}`, 0o644)
+	before := w.everything()
+	for _, c := range []struct {
+		line   string
+		status int
+		words  []string
+	}{
+		{"run validate good.yaml", 0, []string{"2 tasks, 1 dependency", "sha256:"}},
+		{"run validate bad.yaml", 1, []string{"bad.yaml:4:16: $.tasks[0].depends_on[0]: the tasks wait for each other: a -> b -> a", "bad.yaml:5:41: $.tasks[1].gate: \"gate\" is not in this build", "2 problems"}},
+		{"run validate bad.yaml -o json", 1, []string{`"valid": false`, `"line": 4`, `"path": "$.tasks[1].gate"`}},
+		{"run validate bad.json", 1, []string{"bad.json:1:41: ", `"subagent" is there twice`}},
+		{"run validate none.yaml", 1, []string{"no such file"}},
+		{"run validate", 1, []string{"want: bailiwick run validate FILE"}},
+		{"run render good.yaml", 0, []string{"1 a  s", "2 b  s  after a (patch as x)"}},
+		{"run render good.yaml -o dot", 0, []string{"digraph plan {", "n0 -> n1"}},
+		{"run render good.yaml -o mermaid", 0, []string{"flowchart LR"}},
+		{"run schema", 0, []string{"https://json-schema.org/draft/2020-12/schema"}},
+		{"run import pangolin.json", 0, []string{"- id: a", "subagent: s", "$.items[0].title: left out"}},
+		{"run import shell.json", 1, []string{"$.items[0].executor", `"shell"`, "only an item of the executor dispatch"}},
+	} {
+		args := strings.Fields(c.line)
+		for i, a := range args {
+			if strings.Contains(a, ".") {
+				args[i] = w.path(a)
+			}
+		}
+		w.refused(c.status, c.words, args...)
+	}
+	if after := w.everything(); after != before {
+		t.Errorf("a verb about a text left something behind: before\n%s\nafter\n%s", before, after)
+	}
+	// The control: a verb that wants a service leaves its traces.
+	w.try("dispatch", "list")
+	if w.everything() == before {
+		t.Error("nothing would have been noticed")
+	}
+	w.try("down")
+}
+
+// everything is a list of all files of the world.
+func (w *world) everything() string {
+	w.t.Helper()
+	var b strings.Builder
+	if err := filepath.WalkDir(w.dir, func(path string, _ fs.DirEntry, err error) error {
+		b.WriteString(path + "\n")
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return b.String()
+}

@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// A task's question may be answered by its run or by its dispatch, and whichever
+// way, an answer goes to the question that it is to: one that comes late is
+// refused, although the task asks again. The control is the answer in time.
+//
+// proves R-D7, R-O7
+func TestALateAnswerGoesToNoOtherQuestion(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	const twice = `if ! test -f inputs/resume.json; then echo '{"question": "First?"}' > .bailiwick/question.json
+elif grep -q First inputs/resume.json; then echo '{"question": "Second?"}' > .bailiwick/question.json
+else cp inputs/resume.json answer.json; fi`
+	id := w.submit(planned("asks", doing("a", twice)))
+	first := w.awaitEvent(id, event("task.waiting", "a"))
+	dispatch := string(first.DispatchID)
+	w.must("dispatch", "answer", dispatch, "one") // ends with 0: nothing asks any more, as far as it knows
+	w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "task.waiting" && e.Seq > first.Seq })
+	for _, late := range [][]string{
+		{"dispatch", "answer", dispatch, "--attempt", "1", "late"},
+		{"run", "answer", string(id), "--task", "a", "--attempt", "1", "late"},
+		{"dispatch", "answer", dispatch, "--attempt", "1", "one"},
+	} {
+		w.refused(1, []string{"attempt 1 is not the one that waits, which is of attempt 2"}, late...)
+	}
+	run := w.run(id)
+	if a := task(t, run, "a"); run.State != api.RunWaiting || !a.Asks || a.Message != "Second?" {
+		t.Errorf("%s, %+v", run.State, a)
+	}
+	w.must("run", "answer", string(id), "--task", "a", "two")
+	states(t, w.settles(id), "done; a done")
+	w.refused(1, []string{"is settled"}, "dispatch", "answer", dispatch, "three")
+	w.replays(id)
+}

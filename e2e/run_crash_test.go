@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// inquiry is an agent that works, asks, and goes on from where it was.
+const inquiry = `
+if [ -e inputs/resume.json ]; then
+	grep -q half half.txt && grep -q '"step": *3' inputs/resume.json
+	sed -n 's/.*"answer":"\([^"]*\)".*/\1/p' inputs/resume.json > answer.txt
+else
+	echo half > half.txt
+	echo '{"question": "Which colour?", "options": ["red", "blue"], "state": {"step": 3}}' > .bailiwick/question.json
+fi`
+
+// A service that is killed loses nothing of a run: what runs goes on and is
+// taken over, what ended meanwhile is collected, what died is an attempt, what
+// waits waits, what had not begun begins. Nothing is done twice.
+//
+// proves R-O6
+func TestAKilledServiceLosesNothingOfARun(t *testing.T) {
+	t.Parallel()
+	asBoth(t, func(t *testing.T, uid int) {
+		w := orchestrated(t, uid)
+		id := w.submit(planned("survives",
+			doing("done", "echo x > a.txt"),
+			doing("goes-on", awaitGate("on"), locking("k")),
+			doing("ends", awaitGate("meanwhile")),
+			doing("dies", awaitGate("on"), retrying(2)),
+			doing("asks", inquiry),
+			doing("behind", "true", locking("k")),
+			doing("later", "cp inputs/change outputs/", needing("change", api.Need{From: "asks", Patch: true}), after("ends", "dies")),
+			doing("fails", "exit 3", after("ends")),
+			doing("skipped", "true", after("fails")),
+		))
+		ends := w.begunTask(id, "ends")
+		dies := w.begunTask(id, "dies")
+		goesOn := w.begunTask(id, "goes-on")
+		w.awaitEvent(id, event("task.waiting", "asks"))
+		w.awaitEvent(id, event("task.done", "done"))
+		pids := map[string]int{}
+		for _, pid := range w.workers() {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			must(t, err)
+			for _, d := range []string{ends, dies} {
+				if strings.Contains(string(b), d) {
+					pids[d] = pid
+				}
+			}
+		}
+		kill(t, w.status().PID)
+		w.open("meanwhile")
+		awaitGone(t, pids[ends])
+		kill(t, pids[dies])
+		w.upRuns()
+		if run := w.run(id); task(t, run, "goes-on").State != api.TaskRunning || string(task(t, run, "goes-on").DispatchID) != goesOn || task(t, run, "behind").State != api.TaskReady || !task(t, run, "asks").Asks {
+			t.Errorf("after the restart: %+v", run)
+		}
+		w.open("on")
+		w.must("run", "answer", string(id), "--task", "asks", "--option", "2")
+		run := w.settles(id)
+		states(t, run, "failed; done done; goes-on done; ends done; dies done; asks done; behind done; later done; fails failed agent; skipped skipped")
+		if d := task(t, run, "dies"); d.Attempt != 2 || string(d.DispatchID) == dies {
+			t.Errorf("what died: %+v", d)
+		}
+		ended(t, w.show(dies), api.EventFailed, api.ReasonLost)
+		for _, d := range []string{ends, goesOn} {
+			w.once(d, "dispatch.finished")
+		}
+		if left := w.settledRemains(); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		w.replays(id)
+	})
+}
+
+// A service that is ended in an orderly way, also while nobody else is there,
+// leaves its workers, and the next one goes on with the run.
+//
+// proves R-O6
+func TestARunGoesOnWithTheNextService(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("on", doing("a", awaitGate("go")), doing("b", "true", after("a"))))
+	dispatch := w.begunTask(id, "a")
+	w.must("down")
+	w.open("go")
+	for _, pid := range w.workers() {
+		awaitGone(t, pid)
+	}
+	// A service without an orchestrator collects the worker, and leaves the run.
+	if d := w.atEnd(dispatch); d.State != api.EventFinished {
+		t.Errorf("%+v", d)
+	}
+	w.upRuns()
+	states(t, w.settles(id), "done; a done; b done")
+	w.once(dispatch, "dispatch.finished")
+	w.replays(id)
+}
+
+// A task that asks gives back its slot and its locks while it waits. Its answer
+// is kept from when it was given, also through a kill; the task goes on when it
+// has its locks again, with its state and its work so far.
+//
+// proves R-D6, R-O3, R-O6
+func TestATaskThatAsksHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0)
+	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {queues: {default: {slots: 1}}}\n", 0o600)
+	w.upRuns()
+	w.downAtEnd()
+	id := w.submit(planned("asks",
+		doing("asks", inquiry, locking("k")), doing("next", "true", locking("k")), doing("gate", awaitGate("go"), locking("k")),
+		doing("last", "cp inputs/change outputs/", needing("change", api.Need{From: "asks", Patch: true})),
+	))
+	w.awaitEvent(id, event("task.waiting", "asks"))
+	w.awaitEvent(id, event("task.done", "next"))
+	w.begunTask(id, "gate")
+	run := w.run(id)
+	asks := task(t, run, "asks")
+	if !asks.Asks || asks.State != api.TaskWaiting || asks.Message != "Which colour?" || run.State != api.RunRunning {
+		t.Errorf("%+v", run)
+	}
+	if q := w.show(string(asks.DispatchID)).Question; q == nil || len(q.Options) != 2 {
+		t.Errorf("the question is %+v", q)
+	}
+	w.refused(1, []string{"option 7"}, "run", "answer", string(id), "--task", "asks", "--option", "7")
+	w.refused(1, []string{"gate"}, "run", "answer", string(id), "--task", "gate", "red")
+	w.refused(1, []string{"nobody"}, "run", "answer", string(id), "--task", "nobody", "red")
+	w.must("run", "answer", string(id), "--task", "asks", "--option", "2")
+	w.awaitEvent(id, event("task.answered", "asks"))
+	if asks := task(t, w.run(id), "asks"); asks.State != api.TaskReady || asks.Asks || asks.Blocked == "" {
+		t.Errorf("with its answer, and without its lock: %+v", asks)
+	}
+	w.refused(1, []string{"asks"}, "run", "answer", string(id), "--task", "asks", "red")
+	kill(t, w.status().PID)
+	w.upRuns()
+	w.open("go")
+	run = w.settles(id)
+	states(t, run, "done; asks done; next done; gate done; last done")
+	asks = task(t, run, "asks")
+	if d := w.show(string(asks.DispatchID)); asks.Attempt != 1 || d.Attempt != 2 || len(d.Attempts) != 1 || d.Attempts[0].Answer == nil || d.Attempts[0].Answer.Text != "blue" || string(d.Attempts[0].Answer.By) != w.me() {
+		t.Errorf("the task had attempt %d, its dispatch is %+v", asks.Attempt, d)
+	}
+	if patch := w.output(run, "last", "change"); !strings.Contains(patch, "+half") || !strings.Contains(patch, "+blue") {
+		t.Errorf("what both attempts made is %s", patch)
+	}
+	w.replays(id)
+}
+
+// Where everything waits for an answer the run says so. One that nobody gives is
+// a failure, at its time, whether a service ran then or not.
+//
+// proves R-D6, R-O4, R-O6
+func TestAQuestionOfARunThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	const ask = `echo '{"question": "Which?"}' > .bailiwick/question.json`
+	id := w.submit(planned("expires", doing("brief", ask, as("brief")), doing("below", "true", after("brief"))))
+	run := w.settles(id)
+	states(t, run, "failed; brief failed timeout; below skipped")
+	w.replays(id)
+
+	patient := w.submit(planned("waits", doing("asks", inquiry)))
+	w.awaitEvent(patient, event("task.waiting", "asks"))
+	if run := w.run(patient); run.State != api.RunWaiting {
+		t.Errorf("%+v", run)
+	}
+	id = w.submit(planned("expires-alone", doing("brief", ask, as("brief"))))
+	w.awaitEvent(id, event("task.waiting", "brief"))
+	by := w.show(string(task(t, w.run(id), "brief").DispatchID)).AnswerBy
+	w.must("down")
+	for by != nil && time.Now().Before(*by) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	w.upRuns()
+	states(t, w.settles(id), "failed; brief failed timeout")
+	// The dispatch's own verb answers a task too.
+	w.must("dispatch", "answer", string(task(t, w.run(patient), "asks").DispatchID), "--option", "1", "--detach")
+	states(t, w.settles(patient), "done; asks done")
+	w.replays(id, patient)
+}

@@ -1,0 +1,406 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+)
+
+// runKinds are the kinds of dispatches that the tasks of a trial are.
+func runKinds() []kind {
+	return append(kinds(),
+		kind{
+			// Whether an attempt fails depends on its dispatch, so that one can tell
+			// afterwards how it must have ended.
+			subagent: subagent{name: "flaky", script: half + `case $(printf %s "$BAILIWICK_DISPATCH" | sha256sum) in [0-7]*) exit 3;; esac`},
+			want:     endsWith(api.EventFinished, ""), patch: true, log: "begun\n",
+		},
+		kind{
+			subagent: subagent{name: "takes", script: half + `grep -q '^+half' inputs/change && grep -qx out inputs/file && grep -q '"n": *1' inputs/value && cp inputs/change outputs/`},
+			want:     endsWith(api.EventFinished, ""), patch: true, log: "begun\n",
+		})
+}
+
+// runKind is the kind that a subagent's dispatch is of, with what it must end
+// with.
+func runKind(name api.Name, dispatch string) kind {
+	all := runKinds()
+	k := all[slices.IndexFunc(all, func(o kind) bool { return o.name == string(name) })]
+	if sum := sha256.Sum256([]byte(dispatch)); k.name == "flaky" && hex.EncodeToString(sum[:1]) < "80" {
+		k.want = endsWith(api.EventFailed, api.ReasonAgent)
+	}
+	return k
+}
+
+// runJob is one run of a round as its caller sees it.
+type runJob struct {
+	id       string
+	plan     api.Plan
+	answered bool     // it was told that it was submitted
+	seen     []uint64 // entries that it was told of
+	cancel   time.Duration
+	pause    time.Duration
+	stop     time.Duration // of tasks that do not end by themselves
+	err      error
+}
+
+// someTask is a task of a random plan.
+func (k *trial) someTask(p *api.Plan, kind string) *api.PlanTask {
+	t := api.PlanTask{ID: api.TaskID(fmt.Sprintf("%s.%d", kind, len(p.Tasks))), Subagent: api.Name(kind)}
+	for _, key := range []string{"k1", "k2", "k3"} {
+		switch k.rng.IntN(6) {
+		case 0:
+			t.Locks = append(t.Locks, api.Lock{Key: key})
+		case 1:
+			t.Locks = append(t.Locks, api.Lock{Key: key, Shared: true})
+		}
+	}
+	for _, earlier := range p.Tasks {
+		if k.rng.IntN(4) == 0 && (earlier.Subagent != "fails" && earlier.Subagent != "stopped" || k.rng.IntN(2) == 0) {
+			t.DependsOn = append(t.DependsOn, earlier.ID)
+		}
+	}
+	if k.rng.IntN(2) == 0 || kind == "flaky" {
+		t.Retry = api.Retry{Attempts: 2 + k.rng.IntN(3), Backoff: api.Backoff{Min: api.Duration(10 * time.Millisecond), Max: api.Duration(80 * time.Millisecond)}}
+		if kind == "late" || kind == "fails" {
+			t.Retry.Attempts = 2
+		}
+	}
+	p.Tasks = append(p.Tasks, t)
+	return &p.Tasks[len(p.Tasks)-1]
+}
+
+// somePlan is a random plan that has the kinds that must be in it.
+func (k *trial) somePlan(id string, kinds ...string) api.Plan {
+	p := api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}}
+	for _, kind := range kinds {
+		k.someTask(&p, kind)
+	}
+	others := []string{"edits", "edits", "fails", "green", "red", "typed", "untyped", "flaky", "asks", "late", "waits", "stopped"}
+	for range 2 + k.rng.IntN(2) {
+		k.someTask(&p, others[k.rng.IntN(len(others)-2*k.rng.IntN(2))])
+	}
+	if k.rng.IntN(2) == 0 {
+		k.someTask(&p, "edits")
+		from := p.Tasks[len(p.Tasks)-1].ID
+		k.someTask(&p, "typed")
+		typed := p.Tasks[len(p.Tasks)-1].ID
+		k.someTask(&p, "takes").Needs = map[api.Name]api.Need{"change": {From: from, Patch: true}, "file": {From: from, Output: "x.txt"}, "value": {From: typed, Result: true}}
+	}
+	return p
+}
+
+// carryOut is the caller of a run: it submits it, follows it to its end,
+// answers what asks, ends what does not end by itself, and steers it.
+func (k *trial) carryOut(j *runJob) {
+	var run api.Run
+	req := request(k.t, j.plan)
+	if j.err = k.insist(http.MethodPost, runsPath, req, &run); j.err != nil {
+		return
+	}
+	j.answered = true
+	began := time.Now()
+	for after := ""; ; {
+		var page api.RunEvents
+		if j.err = k.insist(http.MethodGet, runsPath+"/"+j.id+"/events?wait=200ms&after="+after, nil, &page); j.err != nil {
+			return
+		}
+		for _, e := range page.Events {
+			j.seen = append(j.seen, e.Seq)
+		}
+		if page.Done {
+			return
+		}
+		after = page.Next
+		if j.err = k.steer(j, time.Since(began)); j.err != nil {
+			return
+		}
+		if time.Since(began) > 2*time.Minute {
+			s := k.runStory(j.id)
+			j.err = fmt.Errorf("it does not end: %+v", s.run)
+			return
+		}
+	}
+}
+
+// steer does what is due of what its caller does to a run.
+func (k *trial) steer(j *runJob, at time.Duration) error {
+	act := func(verb string, body any) error {
+		err := k.insist(http.MethodPost, "/v1/operator/runs/"+j.id+"/"+verb, body, nil)
+		if refused := (*errRefused)(nil); errors.As(err, &refused) && refused.status == http.StatusConflict {
+			return nil // it was over before, or done by the first of two requests
+		}
+		return err
+	}
+	var run api.Run
+	if err := k.insist(http.MethodGet, runsPath+"/"+j.id, nil, &run); err != nil {
+		return err
+	}
+	for _, t := range run.Tasks {
+		kind, _, _ := strings.Cut(string(t.Task), ".")
+		if t.Asks && kind == "asks" {
+			if err := act("answer", api.RunAnswer{Task: t.Task, DispatchID: t.DispatchID, Attempt: 1, Option: 1}); err != nil {
+				return err
+			}
+		}
+		if kind == "stopped" && !t.State.Settled() && at > j.stop && t.CancelBy == "" {
+			if err := act("cancel", api.RunCancel{Task: t.Task}); err != nil {
+				return err
+			}
+		}
+	}
+	if j.pause > 0 && at > j.pause {
+		j.pause = 0
+		if err := act("pause", nil); err != nil {
+			return err
+		}
+		if err := act("resume", nil); err != nil {
+			return err
+		}
+	}
+	if j.cancel > 0 && at > j.cancel {
+		j.cancel = 0
+		return act("cancel", api.RunCancel{Reason: "enough"})
+	}
+	return nil
+}
+
+// someRuns are the runs of a round.
+func (k *trial) someRuns(n int, kinds ...string) (jobs []*runJob) {
+	at := func() time.Duration { return time.Duration(1+k.rng.IntN(500)) * time.Millisecond }
+	for i := range 2 {
+		id := fmt.Sprintf("%s%d-%d", k.prefix, n, i)
+		j := &runJob{id: id, plan: k.somePlan(id, kinds...), stop: at()}
+		if k.rng.IntN(3) == 0 {
+			j.pause = at()
+		}
+		if k.rng.IntN(4) == 0 {
+			j.cancel = at()
+		}
+		jobs = append(jobs, j)
+		kinds = nil
+	}
+	return jobs
+}
+
+// runRound carries out two runs while it kills, and checks everything when they
+// are over. The plan's kinds are what the first of them must have.
+func (k *trial) runRound(n int, p plan, sum *tally) {
+	k.t.Helper()
+	if len(sum.bad) > 20 {
+		k.t.Fatalf("too much is wrong:\n%s", strings.Join(sum.bad, "\n"))
+	}
+	_, from := k.hits(0)
+	k.arm(p.armed...)
+	var kinds []string
+	for _, kind := range p.kinds {
+		kinds = append(kinds, kind.name)
+	}
+	jobs := k.someRuns(n, kinds...)
+	if strings.HasPrefix(string(p.at), "run.cancel") && jobs[0].cancel == 0 {
+		jobs[0].cancel = 200 * time.Millisecond
+	}
+	var callers sync.WaitGroup
+	for _, j := range jobs {
+		callers.Go(func() { k.carryOut(j) })
+	}
+	over := make(chan struct{})
+	go func() { callers.Wait(); close(over) }()
+	a := &assault{k: k, p: p, sum: sum, from: from, killed: map[int]bool{}, blindly: map[int]bool{}}
+	a.until(over)
+	hits := k.settle(n, p, sum, from)
+	log := k.log(len(sum.seen) - 1)
+	sum.seen = append(sum.seen, log...)
+	bad := slices.Concat(k.wrongJobs(jobs, log, hits, a, sum), overlaps(log, hits), gaps(sum.seen))
+	for _, b := range bad {
+		b = fmt.Sprintf("round %d (%s): %s", n, p, b)
+		k.t.Error(b)
+		sum.bad = append(sum.bad, b)
+	}
+	if len(bad) > 0 {
+		k.t.Log(brief(log))
+	}
+	sum.rounds++
+}
+
+// brief is a log in few words.
+func brief(log []entry) string {
+	var text strings.Builder
+	for _, e := range log {
+		fmt.Fprintf(&text, "#%d %s %s %s/%s %s %d %+v\n", e.Seq, e.At.Format("05.000"), e.Kind, e.Run, e.Task, e.Dispatch, e.Attempt, e.Detail)
+	}
+	return text.String()
+}
+
+// wrongJobs is what is wrong with the runs of a round, and with each dispatch of
+// theirs.
+func (k *trial) wrongJobs(jobs []*runJob, log []entry, hits []hit, a *assault, sum *tally) (bad []string) {
+	var stories []*runStory
+	for _, j := range jobs {
+		if j.err != nil {
+			bad = append(bad, fmt.Sprintf("LOST: run %s: its caller: %v", j.id, j.err))
+		}
+		s := k.runStory(j.id)
+		s.answered, s.seen = j.answered, j.seen
+		stories = append(stories, s)
+		sum.runs++
+		if s.run != nil {
+			sum.outcomes["run "+string(s.run.State)]++
+			for _, t := range s.run.Tasks {
+				sum.outcomes["task "+string(t.State)]++
+			}
+		}
+	}
+	bad = append(bad, wrongRuns(log, stories)...)
+	subagents := map[string]api.Name{}
+	for _, j := range jobs {
+		for _, t := range j.plan.Tasks {
+			subagents[j.id+"/"+string(t.ID)] = t.Subagent
+		}
+	}
+	done := map[string]bool{}
+	for _, e := range log {
+		if e.Kind != "task.started" || done[e.Dispatch] {
+			continue
+		}
+		done[e.Dispatch] = true
+		name, ok := subagents[e.Run+"/"+e.Task]
+		if !ok {
+			bad = append(bad, fmt.Sprintf("UNTRUE: entry %d starts a task that there is not", e.Seq))
+			continue
+		}
+		s := k.story(&job{id: e.Dispatch, kind: runKind(name, e.Dispatch)}, log, hits, a.killed, a.blindly)
+		bad = append(bad, s.wrong()...)
+		sum.total++
+	}
+	return bad
+}
+
+// ofRuns are the moments that only a run passes.
+func ofRuns() []failpoint.Name {
+	return slices.DeleteFunc(failpoint.Names(), func(n failpoint.Name) bool { return !strings.HasPrefix(string(n), "run.") })
+}
+
+// runPlanAt is a round of runs that kills at a failpoint, and then some more.
+func (k *trial) runPlanAt(name failpoint.Name, who string) plan {
+	p := plan{who: who, at: name}
+	count := 1
+	switch {
+	case slices.Contains([]string{"run.commit", "run.committed", "run.fire", "run.fired"}, string(name)):
+		count = 1 + k.rng.IntN(8)
+	case !strings.HasPrefix(string(name), "run."):
+		count = 1 + k.rng.IntN(3)
+	}
+	if strings.HasPrefix(string(name), "run.recover") {
+		p.armed = []string{fmt.Sprintf("%s %d kill", failpoint.StartProceed, 1+k.rng.IntN(3))}
+	}
+	action := failpoint.Kill
+	if who == "both" {
+		action = failpoint.Stop
+	}
+	p.armed = append(p.armed, fmt.Sprintf("%s %d %s", name, count, action))
+	other := dispatched()[k.rng.IntN(len(dispatched()))]
+	if !slices.ContainsFunc(p.armed, func(line string) bool { return strings.HasPrefix(line, string(other)+" ") }) {
+		p.armed = append(p.armed, fmt.Sprintf("%s %d kill", other, 1+k.rng.IntN(4)))
+	}
+	p.again = []time.Duration{time.Duration(k.rng.IntN(900)) * time.Millisecond}
+	for _, must := range []api.Name{"asks", "flaky"} {
+		p.kinds = append(p.kinds, runKind(must, ""))
+	}
+	return p
+}
+
+// runPlanBlind is a round of runs that kills at random instants.
+func (k *trial) runPlanBlind() plan {
+	at := func() time.Duration { return time.Duration(k.rng.IntN(1_500_000)) * time.Microsecond }
+	p := plan{who: []string{"service", "worker", "both"}[k.rng.IntN(3)], blind: at(), again: []time.Duration{at(), at()}}
+	slices.Sort(p.again)
+	return p
+}
+
+// runCampaign is campaign with runs.
+func runCampaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills int) *tally {
+	t.Helper()
+	k := newTrial(t, uid, seed)
+	k.flags = []string{"--orchestrator"}
+	k.write("config/bailiwick/service.yaml", "version: 1\nretention:\n  content: {count: 200}\norchestrator:\n  queues: {default: {slots: 4}}\n", 0o600)
+	k.up(func() {})
+	sum := &tally{kills: map[string]int{}, outcomes: map[string]int{}, reached: map[failpoint.Name]bool{}}
+	n := 0
+	for i, name := range names {
+		who := "service"
+		if i%4 == int(seed%4) {
+			who = "both"
+		}
+		for try := 0; try < 4 && !sum.reached[name]; try++ {
+			k.runRound(n, k.runPlanAt(name, who), sum)
+			n++
+		}
+	}
+	all := slices.Concat(ofRuns(), dispatched())
+	for sum.count() < kills {
+		p := k.runPlanBlind()
+		if k.rng.IntN(2) == 0 {
+			p = k.runPlanAt(all[k.rng.IntN(len(all))], []string{"service", "both"}[k.rng.IntN(2)])
+		}
+		k.runRound(n, p, sum)
+		n++
+	}
+	for _, b := range changed(sum.seen, k.log(-1)) {
+		t.Error(b)
+		sum.bad = append(sum.bad, b)
+	}
+	return sum
+}
+
+// minRunKills is how many kills of runs there are at least.
+const minRunKills = 50
+
+// A kill of the service, or of it and its workers, at every failpoint of a run
+// and at random instants, while plans with locks, retries, questions, needs and
+// cancels are carried out: every task is accounted for exactly once, nothing
+// runs twice or under a lock that another has, no output is lost, the log
+// replays to the states that are told, and nothing of a run follows its end.
+//
+// proves R-O6, R-O3, R-O4, R-O7, R-O8
+func TestNoPlugThatIsPulledChangesARun(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		uid  int
+		step int // of the failpoints
+		part int // of the kills, in fifths
+	}{{"root", 0, 1, 4}, {"user", ordinaryUID, 4, 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var names []failpoint.Name
+			for i, name := range ofRuns() {
+				if i%c.step == 0 {
+					names = append(names, name)
+				}
+			}
+			if len(names) == 0 {
+				t.Fatal("there is no moment of a run to kill at")
+			}
+			began := time.Now()
+			sum := runCampaign(t, c.uid, *seedFlag, names, max(minRunKills, *killsFlag/2)*c.part/5)
+			t.Logf("%s, in %s", sum, time.Since(began).Round(time.Second))
+			fmt.Printf("kills of runs as %s, seed %d: %s, in %s\n", c.name, *seedFlag, sum, time.Since(began).Round(time.Second))
+			for _, name := range names {
+				if !sum.reached[name] {
+					t.Errorf("nobody was killed at %s", name)
+				}
+			}
+		})
+	}
+}

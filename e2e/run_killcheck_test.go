@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+)
+
+// goodRun is a trial after runs that nothing happened to, with their stories and
+// the whole log.
+func goodRun(t *testing.T) ([]*runStory, []entry, []hit) {
+	t.Helper()
+	k := newTrial(t, 0, *seedFlag)
+	k.flags = []string{"--orchestrator"}
+	k.up(func() {})
+	var stories []*runStory
+	id := k.prefix + "good"
+	p := api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}, Tasks: []api.PlanTask{
+		{ID: "one", Subagent: "edits", Locks: []api.Lock{{Key: "k"}}},
+		{ID: "two", Subagent: "edits", Locks: []api.Lock{{Key: "k"}}},
+		{ID: "asks.3", Subagent: "asks", DependsOn: []api.TaskID{"one"}},
+		{ID: "four", Subagent: "fails", Retry: api.Retry{Attempts: 2, Backoff: api.Backoff{Min: api.Duration(time.Millisecond), Max: api.Duration(time.Second)}}},
+		{ID: "five", Subagent: "edits", DependsOn: []api.TaskID{"four"}},
+	}}
+	j := &runJob{id: id, plan: p}
+	k.carryOut(j)
+	must(t, j.err)
+	s := k.runStory(id)
+	s.answered, s.seen = true, j.seen
+	stories = append(stories, s)
+	hits, _ := k.hits(0)
+	log := k.log(-1)
+	if bad := slices.Concat(wrongRuns(log, stories), overlaps(log, hits), gaps(log)); len(bad) > 0 {
+		t.Fatalf("a run that nothing happened to: %q", bad)
+	}
+	return stories, log, hits
+}
+
+// What the kill harness checks of every run objects when one thing of a good
+// log is changed. This is its positive control.
+func TestTheChecksOfRunsObjectToWhatIsPlanted(t *testing.T) {
+	t.Parallel()
+	genuine, log, hits := goodRun(t)
+	// at is the n-th entry of a kind about a task.
+	at := func(log []entry, kind, task string, n int) int {
+		for i, e := range log {
+			if e.Kind == kind && e.Task == task {
+				if n--; n == 0 {
+					return i
+				}
+			}
+		}
+		t.Fatalf("the log has no %s of %q", kind, task)
+		return -1
+	}
+	twice := func(kind, task string, n int) func([]entry, *runStory) []entry {
+		return func(log []entry, _ *runStory) []entry {
+			i := at(log, kind, task, n)
+			return slices.Insert(log, i+1, log[i])
+		}
+	}
+	without := func(kind, task string, n int) func([]entry, *runStory) []entry {
+		return func(log []entry, _ *runStory) []entry {
+			i := at(log, kind, task, n)
+			return slices.Delete(log, i, i+1)
+		}
+	}
+	moved := func(kind, task, behind, of string) func([]entry, *runStory) []entry {
+		return func(log []entry, _ *runStory) []entry {
+			i := at(log, kind, task, 1)
+			e := log[i]
+			log = slices.Delete(log, i, i+1)
+			return slices.Insert(log, at(log, behind, of, 1)+1, e)
+		}
+	}
+	story := func(change func(*runStory)) func([]entry, *runStory) []entry {
+		return func(log []entry, s *runStory) []entry { change(s); return log }
+	}
+	for name, c := range map[string]struct {
+		plant func([]entry, *runStory) []entry
+		want  string
+	}{
+		"no run":                       {story(func(s *runStory) { s.run = nil }), "LOST: it was submitted"},
+		"submitted twice":              {twice("run.submitted", "", 1), "DOUBLED: it is submitted 2 times"},
+		"settled twice":                {twice("run.settled", "", 1), "the run is settled before it"},
+		"never settled":                {without("run.settled", "", 1), "LOST: settled in the log: false"},
+		"a task that is started twice": {twice("task.started", "one", 1), "DOUBLED or UNTRUE: it was running"},
+		"a dispatch admitted twice":    {twice("dispatch.accepted", "one", 1), "is admitted 2 times"},
+		"a task that is done twice":    {twice("task.done", "one", 1), "it is done already"},
+		"a task that is not done":      {without("task.done", "two", 1), "LOST: task two is running"},
+		"done without an end":          {without("dispatch.finished", "two", 1), "its dispatch ended with"},
+		"tried again without a reason": {without("task.waiting", "four", 1), "DOUBLED or UNTRUE: it was running"},
+		"not tried again": {func(log []entry, _ *runStory) []entry {
+			i := at(log, "task.waiting", "four", 1)
+			log[i].Kind = "task.failed"
+			return log
+		}, "it was not tried again"},
+		"a dependent that is left":      {without("task.skipped", "five", 1), "LOST: task five is"},
+		"a dependent that begins early": {moved("task.started", "asks.3", "run.submitted", ""), "it comes after one, which is not done"},
+		"an answer twice":               {twice("task.answered", "asks.3", 1), "answered 2 times"},
+		"no answer":                     {without("task.answered", "asks.3", 1), "0 answers"},
+		"a lock of two": {func(log []entry, _ *runStory) []entry {
+			first, second := at(log, "task.started", "one", 1), at(log, "task.started", "two", 1)
+			e := log[max(first, second)]
+			log = slices.Delete(log, max(first, second), max(first, second)+1)
+			return slices.Insert(log, min(first, second)+1, e)
+		}, "DOUBLED: lock k is held by"},
+		"a fence that goes back": {func(log []entry, _ *runStory) []entry {
+			log[max(at(log, "task.started", "one", 1), at(log, "task.started", "two", 1))].Detail.Fence = 0
+			return log
+		}, "fencing number 0"},
+		"a lock that was not taken": {func(log []entry, _ *runStory) []entry {
+			log[at(log, "task.started", "two", 1)].Detail.Locks = nil
+			return log
+		}, "the plan says"},
+		"another cause": {func(log []entry, _ *runStory) []entry {
+			log[at(log, "task.skipped", "five", 1)].Detail.Cause = "one"
+			return log
+		}, `skipped because of "one"`},
+		"another state":  {story(func(s *runStory) { s.run.Tasks[0].State = api.TaskFailed }), "UNTRUE: task one is failed"},
+		"another run":    {story(func(s *runStory) { s.run.State = api.RunDone }), "UNTRUE: it is done"},
+		"another count":  {story(func(s *runStory) { s.run.Counts = map[api.TaskState]int{api.TaskDone: 1} }), "UNTRUE: it counts 1 done"},
+		"a task is gone": {story(func(s *runStory) { s.run.Tasks = s.run.Tasks[1:] }), "LOST: it has 4 tasks"},
+		"an event short": {story(func(s *runStory) { s.seen = s.seen[1:] }), "who followed it"},
+	} {
+		s := *genuine[0]
+		run := *s.run
+		run.Tasks, run.Counts = slices.Clone(run.Tasks), maps.Clone(run.Counts)
+		s.run = &run
+		planted := c.plant(slices.Clone(log), &s)
+		if bad := strings.Join(wrongRuns(planted, []*runStory{&s}), "\n"); !strings.Contains(bad, c.want) {
+			t.Errorf("%s: the check says %q, want %q", name, bad, c.want)
+		}
+	}
+	// Workers that really ran at the same time under one lock.
+	var together []hit
+	for _, name := range []failpoint.Name{failpoint.WorkerAgent, failpoint.WorkerAgentEnded} {
+		for _, h := range hits {
+			if h.name == name {
+				together = append(together, h)
+			}
+		}
+	}
+	if bad := strings.Join(overlaps(log, together), "\n"); !strings.Contains(bad, "both need lock k") {
+		t.Errorf("two holders at the same time are not noticed: %q", bad)
+	}
+	if bad := wrongRuns(log, genuine); len(bad) > 0 {
+		t.Errorf("the story was changed by what was planted in copies of it: %q", bad)
+	}
+}

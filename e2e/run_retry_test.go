@@ -1,0 +1,125 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// A failure that can pass is tried again until it passes or the attempts are
+// used up; one that cannot is not. What depends on a task that is not done is
+// skipped and says because of which one; the rest goes on.
+//
+// proves R-O4
+func TestFailuresAreTriedAgainAndTheirDependentsSkipped(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("mixed",
+		doing("flaky", "[ -e $GATE/mended ] || exit 3; echo mended > a.txt", retrying(20)),
+		doing("hopeless", "exit 4", retrying(2)),
+		doing("after-hopeless", "true", after("hopeless", "flaky")),
+		doing("further", "true", after("after-hopeless")),
+		doing("red", "echo bad > a.txt", as("checked"), retrying(3)),
+		doing("red-again", "echo bad > a.txt", as("checked"), retrying(2, api.ReasonVerify)),
+		doing("slow", "sleep 300", retrying(2), within(time.Second)),
+		doing("after-flaky", "true", after("flaky")),
+	))
+	w.awaitEvent(id, event("task.waiting", "flaky"))
+	w.open("mended")
+	run := w.settles(id)
+	states(t, run, "failed; flaky done; hopeless failed agent; after-hopeless skipped; further skipped; red failed verify; red-again failed verify; slow failed timeout; after-flaky done")
+	for task_, attempts := range map[api.TaskID]int{"hopeless": 2, "red": 1, "red-again": 2, "slow": 2, "after-flaky": 1, "further": 0} {
+		if got := task(t, run, task_).Attempt; got != attempts {
+			t.Errorf("task %s had %d attempts, want %d", task_, got, attempts)
+		}
+	}
+	if flaky := task(t, run, "flaky"); flaky.Attempt < 2 || flaky.Attempts != 20 {
+		t.Errorf("flaky: %+v", flaky)
+	}
+	if cause := task(t, run, "after-hopeless").Cause; cause != "hopeless" {
+		t.Errorf("after-hopeless is skipped because of %q", cause)
+	}
+	if cause := task(t, run, "further").Cause; cause != "hopeless" && cause != "after-hopeless" {
+		t.Errorf("further is skipped because of %q", cause)
+	}
+	if text := task(t, run, "hopeless").Message; !strings.Contains(text, "exit status 4") {
+		t.Errorf("hopeless says %q", text)
+	}
+	// Each attempt is a dispatch of its own, with an outcome of its own.
+	seen := map[api.DispatchID]bool{}
+	for _, e := range w.history(id) {
+		if e.Event == "task.started" && e.Task == "hopeless" {
+			seen[e.DispatchID] = true
+			ended(t, w.show(string(e.DispatchID)), api.EventFailed, api.ReasonAgent)
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("the attempts of hopeless are %v", seen)
+	}
+	// The skips stand right behind the failure, before anything else of the run.
+	events := w.history(id)
+	for i, e := range events {
+		if e.Event == "task.failed" && e.Task == "hopeless" {
+			for _, next := range events[i+1 : i+3] {
+				if next.Event != "task.skipped" || next.Seq > e.Seq+2 {
+					t.Errorf("behind the failure comes %+v", next)
+				}
+			}
+		}
+	}
+	w.replays(id)
+}
+
+// A run that failed is submitted again, and takes over what was done: only the
+// rest runs, on what was done.
+//
+// proves R-O4, R-O8
+func TestARunThatIsTriedAgainTakesOverWhatWasDone(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("once",
+		doing("good", "echo good > a.txt; echo out > outputs/o.txt"),
+		doing("bad", "[ -e $GATE/mended ] || exit 3; cp inputs/change outputs/change", needing("change", api.Need{From: "good", Patch: true})),
+		doing("last", "cp inputs/o inputs/change outputs/", needing("o", api.Need{From: "good", Output: "o.txt"}), needing("change", api.Need{From: "bad", Output: "change"})),
+	))
+	_, err := w.conn().Operator().RetryRun(t.Context(), id, api.RunRetry{RunID: "early"})
+	coded(t, "of a run that is not over", err, api.CodeConflict, "once")
+	first := w.settles(id)
+	states(t, first, "failed; good done; bad failed agent; last skipped")
+	w.write("repo/later.txt", "after the first run\n", 0o644)
+	w.commit("repo", "moved on") // what runs again fits to what is taken over
+	w.open("mended")
+	again, err := w.conn().Operator().RetryRun(t.Context(), id, api.RunRetry{RunID: "twice"})
+	if must(t, err); again.RunID != "twice" || again.RetryOf != id {
+		t.Errorf("%+v", again)
+	}
+	run := w.settles("twice")
+	states(t, run, "done; good done; bad done; last done")
+	good := task(t, run, "good")
+	if !good.TakenOver || good.DispatchID != task(t, first, "good").DispatchID || task(t, run, "bad").TakenOver {
+		t.Errorf("%+v", run.Tasks)
+	}
+	if n := len(startedIn(w.history("twice"))); n != 2 {
+		t.Errorf("%d tasks were started", n)
+	}
+	if got := w.output(run, "last", "o"); got != "out\n" {
+		t.Errorf("the output of the earlier run came as %q", got)
+	}
+	if got := w.output(run, "last", "change"); !strings.Contains(got, "+good") {
+		t.Errorf("the patch of the earlier run came as %q", got)
+	}
+	base := func(task api.RunTask) string {
+		d, err := w.conn().Runtime().Describe(t.Context(), task.DispatchID, 0)
+		must(t, err)
+		return d.Source.Commit
+	}
+	if was, is := base(task(t, first, "good")), base(task(t, run, "last")); is != was || is == w.git("repo", "rev-parse", "HEAD") {
+		t.Errorf("what runs again starts from %s, what was done from %s", is, was)
+	}
+	if now := w.run(id); now.State != api.RunFailed {
+		t.Errorf("the first run became %+v", now)
+	}
+	w.replays(id, "twice")
+}

@@ -1,0 +1,275 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+)
+
+const queuesConfig = "orchestrator: {queues: {default: {slots: 1}, wide: {slots: 3}}}\n"
+
+// Status, doctor and metrics say whether plans are carried out, how full their
+// queues are, and what came of them; the file says how many tasks run at once.
+//
+// proves R-O3
+func TestTheServiceSaysHowRunsAre(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0)
+	w.up()
+	if out := w.must("status"); !strings.Contains(out, "no orchestrator; to have one: bailiwick up --orchestrator") || w.status().Orchestrator != nil {
+		t.Errorf("without one: %s", out)
+	}
+	if out := w.must("doctor"); !strings.Contains(out, "orchestrator       off") {
+		t.Errorf("doctor without one: %s", out)
+	}
+	w.must("down")
+	w.write(serviceConfig, "version: 1\n"+w.metricsAt()+queuesConfig, 0o644)
+	if out := w.must("doctor"); !strings.Contains(out, "on, with the queues default (1 at once), wide (3 at once)") {
+		t.Errorf("doctor: %s", out)
+	}
+	w.must("up") // the section is enough
+	gated := func(queue api.Name) api.Plan {
+		p := planned("", doing("a", awaitGate("go")), doing("b", awaitGate("go")), doing("c", "exit 1", after("a")), doing("d", "true", after("c")))
+		p.Queue = queue
+		return p
+	}
+	var ids []api.RunID
+	for _, queue := range []api.Name{"default", "wide"} {
+		ids = append(ids, w.submit(gated(queue)))
+	}
+	w.begunTask(ids[0], "a")
+	w.begunTask(ids[1], "a")
+	w.begunTask(ids[1], "b")
+	s := w.status().Orchestrator
+	if s == nil || s.OpenRuns != 2 || s.Tasks[api.TaskRunning] != 3 || s.Tasks[api.TaskReady] != 1 || s.Tasks[api.TaskPending] != 4 || len(s.Queues) != 2 || !w.status().Ready {
+		t.Fatalf("the status is %+v", s)
+	}
+	if q := s.Queues[0]; q.Name != "default" || q.Slots != 1 || q.Running != 1 || q.Ready != 1 {
+		t.Errorf("the queue is %+v", q)
+	}
+	if out := w.must("status"); !strings.Contains(out, "2 open, 4 tasks pending, 1 tasks ready, 3 tasks running") || !strings.Contains(out, "default: 1 of 1 running, 1 ready") {
+		t.Errorf("the status says %s", out)
+	}
+	for series, want := range map[string]float64{
+		`bailiwick_queue_slots{queue="wide"}`: 3, `bailiwick_queue_tasks_running{queue="wide"}`: 2, `bailiwick_queue_tasks_ready{queue="default"}`: 1,
+		`bailiwick_queue_runs_open{queue="default"}`: 1, `bailiwick_check_ok{check="orchestrator"}`: 1, `bailiwick_run_outcomes_total{state="failed"}`: 0,
+	} {
+		if got, ok := w.metrics()[series]; !ok || got != want {
+			t.Errorf("%s is %v (%v), want %v", series, got, ok, want)
+		}
+	}
+	w.open("go")
+	for _, id := range ids {
+		states(t, w.settles(id), "failed; a done; b done; c failed agent; d skipped")
+	}
+	for series, want := range map[string]float64{
+		`bailiwick_run_outcomes_total{state="failed"}`: 2, `bailiwick_run_outcomes_total{state="done"}`: 0, `bailiwick_task_outcomes_total{reason="agent",state="failed"}`: 2,
+		`bailiwick_task_outcomes_total{reason="none",state="done"}`: 4, `bailiwick_task_outcomes_total{reason="none",state="skipped"}`: 2, `bailiwick_run_swept_total`: 0,
+		`bailiwick_queue_tasks_running{queue="wide"}`: 0, `bailiwick_queue_runs_open{queue="default"}`: 0,
+	} {
+		if got, ok := w.metrics()[series]; !ok || got != want {
+			t.Errorf("in the end %s is %v (%v), want %v", series, got, ok, want)
+		}
+	}
+	if n := w.metrics()["bailiwick_run_commit_transitions_count"]; n == 0 {
+		t.Error("no commit of a run was measured")
+	}
+}
+
+// Where plans are wanted of a service that carries out none, another takes its
+// place with its settings, and workers outlive that. The control is a service
+// that carries them out: it stays.
+//
+// proves R-O1
+func TestAServiceThatCarriesOutPlansTakesThePlaceOfOneThatDoesNot(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0)
+	w.write("other.yaml", "version: 1\nlog: {format: json}\n", 0o600)
+	socket := w.path("run/own.sock")
+	w.must("up", "--socket", socket, "--config", w.path("other.yaml"))
+	t.Cleanup(func() { w.try("down", "--socket", socket) })
+	c := client.New(client.Config{Socket: socket, UIDs: []int{0}})
+	t.Cleanup(c.Close)
+	status := func() api.ServiceStatus {
+		s, err := c.Operator().Status(t.Context())
+		must(t, err)
+		return s
+	}
+	before := status()
+	d, err := c.Runtime().Dispatch(t.Context(), api.DispatchRequest{Subagent: "sh", Input: []byte(`{"do":"until [ -e $GATE/go ]; do sleep 0.05; done"}`)})
+	must(t, err)
+	for d.State != api.EventStarted {
+		d, err = c.Runtime().Describe(t.Context(), d.ID, 10*time.Millisecond)
+		must(t, err)
+	}
+	w.refused(1, []string{fmt.Sprint("process ", before.PID)}, "up", "--orchestrator", "--socket", w.path("run/third.sock"))
+	if now := status(); now.PID != before.PID {
+		t.Fatal("a service with other settings was ended")
+	}
+	w.must("up", "--orchestrator")
+	after := status() // at the same socket
+	if after.PID == before.PID || after.Orchestrator == nil || after.ConfigFile != w.path("other.yaml") || after.OneShot != nil {
+		t.Errorf("it was %+v and is %+v", before, after)
+	}
+	w.open("go")
+	if d, err = c.Runtime().Describe(t.Context(), d.ID, 50*time.Second); err != nil || d.State != api.EventFinished || d.Attempt != 1 {
+		t.Errorf("the worker that ran meanwhile: %+v, %v", d, err)
+	}
+	w.must("up", "--orchestrator")
+	if status().PID != after.PID {
+		t.Error("positive control: one that carries out plans was replaced")
+	}
+	w.refused(1, []string{"--idle"}, "up", "--orchestrator", "--idle", "10s")
+	for _, args := range [][]string{{"serve", "--orchestrator", "--idle", "10s"}, {"start", "--idle", "10s", "--orchestrator"}} {
+		if d := w.exec(filepath.Join(bin, "bailiwickd"), args...); d.status != 1 || !strings.Contains(d.stderr, "--idle") {
+			t.Errorf("%q: %s", args, d)
+		}
+	}
+	// Of a one-shot service, too, and of one whose file has come to say so.
+	w.must("down", "--socket", socket)
+	ended(t, w.dispatch("sh", "--set", "do=true"), api.EventFinished, "")
+	one := w.status()
+	w.write(serviceConfig, "version: 1\norchestrator: {}\n", 0o600)
+	w.must("up")
+	w.downAtEnd()
+	if now := w.status(); one.OneShot == nil || now.PID == one.PID || now.OneShot != nil || now.Orchestrator == nil {
+		t.Errorf("it was %+v and is %+v", one, now)
+	}
+}
+
+// A watch goes on over services, one of which carries out no plans for a while,
+// and nothing that happened is missing or comes twice.
+//
+// proves R-O1, R-O6
+func TestAWatchOutlivesServices(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("", doing("a", awaitGate("go")), doing("b", "true", after("a")), doing("c", "true", after("b"))))
+	w.begunTask(id, "a")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var seen []api.RunEvent
+	saw, done := make(chan struct{}, 100), make(chan error, 1)
+	c := w.conn()
+	go func() {
+		done <- c.Runtime().WatchRun(ctx, id, "", func(e api.RunEvent) error {
+			seen = append(seen, e)
+			saw <- struct{}{}
+			return nil
+		})
+	}()
+	<-saw
+	w.must("down")
+	w.upRuns()
+	w.open("go")
+	must(t, <-done)
+	want := w.history(id)
+	if fmt.Sprint(sequence(seen)) != fmt.Sprint(sequence(want)) || seen[len(seen)-1].Event != "run.settled" {
+		t.Errorf("it saw %v, there are %v", sequence(seen), sequence(want))
+	}
+	states(t, w.run(id), "done; a done; b done; c done")
+}
+
+func sequence(events []api.RunEvent) (all []uint64) {
+	for _, e := range events {
+		all = append(all, e.Seq)
+	}
+	return all
+}
+
+// A plan of almost 4 MiB is read and carried out, and one of more is refused,
+// whether the service reads it whole or not.
+//
+// proves R-O2
+func TestAPlanMayBeLong(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	sized := func(n int) error {
+		p := planned("long")
+		for len(p.Tasks) < 16 {
+			p.Tasks = append(p.Tasks, doing(api.TaskID(fmt.Sprint("t", len(p.Tasks))), ": "+strings.Repeat("x", n/15), after("t0")))
+		}
+		p.Tasks[0] = doing("t0", "exit 1")
+		_, err := w.conn().Runtime().Submit(t.Context(), request(t, p))
+		return err
+	}
+	coded(t, "a plan of 5 MiB", sized(5<<20), api.CodeTooLarge)
+	coded(t, "a plan of 4 MiB and a little", sized(api.MaxPlan), api.CodeTooLarge)
+	must(t, sized(api.MaxPlan-64<<10))
+	if run := w.settles("long"); run.State != api.RunFailed || run.Counts[api.TaskSkipped] != 15 {
+		t.Errorf("the run is %s: %v", run.State, run.Counts)
+	}
+}
+
+// Where the engine of runs cannot make a step durable it stands still, says so,
+// and is not ready; the next service does what was due.
+//
+// proves R-O6
+func TestRunsThatStandStillSaySoAndGoOnWithTheNextService(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0)
+	w.mkdir("kept")
+	w.exec("cp", "-a", w.path("state")+"/.", w.path("kept"))
+	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=8m,mode=755"))
+	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state"), syscall.MNT_DETACH)) })
+	w.exec("cp", "-a", w.path("kept")+"/.", w.path("state"))
+	w.upRuns()
+	w.downAtEnd()
+	p := planned("late", doing("a", awaitGate("never")), doing("b", "true", after("a")))
+	p.Limits.Wall = api.Duration(25 * time.Second)
+	id := w.submit(p)
+	w.begunTask(id, "a")
+	if s := w.status(); !s.Ready || s.Orchestrator.Error != "" {
+		t.Fatalf("positive control: it is %+v", s)
+	}
+	f, err := os.Create(w.path("state/filler"))
+	must(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	must(t, f.Close())
+	// Sooner or later there is no room for an entry, and from then on the store
+	// refuses everything.
+	var d done
+	for n := 0; d.status != 1 && n < 100; n++ {
+		d = w.try("dispatch", "run", "nobody", "--socket", w.path("run/bailiwick/api.sock"))
+	}
+	if d.status != 1 || !strings.Contains(d.stderr, "see to the disk") {
+		t.Fatalf("on a full disk: %s", d)
+	}
+	// The run's time is over, which cannot be written down.
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		d = w.try("status")
+		if strings.Contains(d.stdout, "STAND STILL") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the run's time is over and the service says %s", d)
+		}
+	}
+	if d.status != 1 || !strings.Contains(d.stdout, "NOT READY") || !strings.Contains(d.stdout, "orchestrator: ") {
+		t.Errorf("it stands still and says %s", d)
+	}
+	var s api.ServiceStatus
+	decode(t, w.try("status", "-o", "json").stdout, &s)
+	must(t, os.Remove(w.path("state/filler")))
+	must(t, syscall.Kill(s.PID, syscall.SIGTERM))
+	for deadline := time.Now().Add(50 * time.Second); len(w.services()) > 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not end")
+		}
+	}
+	w.upRuns()
+	states(t, w.settles(id), "cancelled; a cancelled; b cancelled")
+	if now := w.status(); !now.Ready || now.Orchestrator.Error != "" {
+		t.Errorf("the next service is %+v", now)
+	}
+}

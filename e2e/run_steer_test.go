@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// family is an agent with children, some of which left it, that never ends.
+const family = "sleep 7654 & (setsid sleep 7655 &) ; trap '' TERM; echo half > half.txt; echo begun; while :; do sleep 1; done"
+
+// Cancelling a run ends what runs of it, whole trees of processes, and lets
+// nothing else begin; what had been done is kept, and who did it is said.
+//
+// proves R-O7, R-D4
+func TestCancellingARunEndsEverythingOfIt(t *testing.T) {
+	t.Parallel()
+	asBoth(t, func(t *testing.T, uid int) {
+		w := orchestrated(t, uid)
+		id := w.submit(planned("enough",
+			doing("one", family), doing("two", family, locking("k"), retrying(5)), doing("behind", "true", locking("k")),
+			doing("asks", `echo '{"question": "Which?"}' > .bailiwick/question.json`),
+			doing("later", "true", after("one")), doing("done", "echo x > a.txt"),
+		))
+		other := w.submit(planned("other", doing("a", awaitGate("other"))))
+		var dispatches []string
+		for _, task := range []api.TaskID{"one", "two"} {
+			dispatches = append(dispatches, w.begunTask(id, task))
+		}
+		w.awaitEvent(id, event("task.waiting", "asks"))
+		w.awaitEvent(id, event("task.done", "done"))
+		w.begunTask(other, "a")
+		j := jailed{map[int]bool{}, map[string]bool{}}
+		w.must("run", "cancel", string(id), "--reason", "seen enough")
+		run := w.settles(id)
+		states(t, run, "cancelled; one cancelled; two cancelled; behind cancelled; asks cancelled; later cancelled; done done")
+		if string(run.CancelBy) != w.me() || run.CancelWhy != "seen enough" {
+			t.Errorf("cancelled by %q because %q", run.CancelBy, run.CancelWhy)
+		}
+		for _, d := range dispatches {
+			rec := w.show(d)
+			ended(t, rec, api.EventCancelled, "")
+			if rec.Outcome == nil || rec.Outcome.Patch == nil || string(rec.CancelBy) != w.me() {
+				t.Errorf("what %s had done: %+v, cancelled by %q", d, rec.Outcome, rec.CancelBy)
+			}
+			if left := w.leftOf(d, j); len(left) > 0 && uid == 0 {
+				w.mine(left)
+			}
+		}
+		if state := w.run(other).State; state != api.RunRunning {
+			t.Errorf("the other run is %s", state)
+		}
+		w.open("other")
+		states(t, w.settles(other), "done; a done")
+		if left := w.settledRemains(); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		// When it is over, cancelling changes nothing: neither the run, nor what the
+		// log has of it.
+		before := len(w.history(id))
+		w.must("run", "cancel", string(id), "--reason", "again")
+		if now := w.run(id); now.CancelWhy != "seen enough" || len(w.history(id)) != before {
+			t.Errorf("cancelled again: %+v", now)
+		}
+		w.replays(id, other)
+	})
+}
+
+// mine fails the test for what is left of a dispatch, as process or file.
+func (w *world) mine(left []string) {
+	w.t.Helper()
+	for _, l := range left {
+		if strings.HasPrefix(l, "process") || strings.HasPrefix(l, "worker") {
+			w.t.Errorf("left behind: %s", l)
+		}
+	}
+}
+
+// One task of a run can be cancelled, while it runs or before; what depends on
+// it is skipped and the rest goes on.
+//
+// proves R-O7, R-O4
+func TestCancellingATaskLeavesTheRest(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("less",
+		doing("running", family, retrying(3)), doing("after-running", "true", after("running")),
+		doing("gate", awaitGate("go")), doing("unbegun", "true", after("gate")), doing("after-unbegun", "true", after("unbegun")), doing("rest", "true", after("gate")),
+	))
+	dispatch := w.begunTask(id, "running")
+	w.begunTask(id, "gate")
+	j := jailed{map[int]bool{}, map[string]bool{}}
+	w.must("run", "cancel", string(id), "--task", "unbegun")
+	w.must("run", "cancel", string(id), "--task", "running", "--reason", "not this")
+	w.awaitEvent(id, event("task.cancelled", "running"))
+	w.mine(w.leftOf(dispatch, j))
+	w.refused(1, []string{"nothing"}, "run", "cancel", string(id), "--task", "nothing")
+	w.open("go")
+	run := w.settles(id)
+	states(t, run, "failed; running cancelled; after-running skipped; gate done; unbegun cancelled; after-unbegun skipped; rest done")
+	if by := task(t, run, "running").CancelBy; string(by) != w.me() {
+		t.Errorf("cancelled by %q", by)
+	}
+	if cause := task(t, run, "after-unbegun").Cause; cause != "unbegun" {
+		t.Errorf("skipped because of %q", cause)
+	}
+	w.replays(id)
+}
+
+// A paused run starts nothing new, and what runs goes on; the same of a queue,
+// for all its runs. A pause is still there after a kill.
+//
+// proves R-O7, R-O6
+func TestAPauseLastsUntilItIsEnded(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	for what, verbs := range map[string][2][]string{"run": {{"run", "pause", "run"}, {"run", "resume", "run"}}, "queue": {{"queue", "pause", "default"}, {"queue", "resume", "default"}}} {
+		gate := "go-" + what
+		p := planned(api.RunID(what), doing("runs", awaitGate(gate)), doing("next", "true", after("runs")), doing("free", "true", after("runs")))
+		id := w.submit(p)
+		w.begunTask(id, "runs")
+		w.must(verbs[0]...)
+		w.must(verbs[0]...) // it is paused
+		w.open(gate)
+		w.awaitEvent(id, event("task.done", "runs"))
+		var behind api.RunID
+		if what == "queue" {
+			behind = w.submit(planned("behind", doing("a", "true")))
+		} else { // the other runs of its queue go on
+			states(t, w.settles(w.submit(planned("beside", doing("a", "true")))), "done; a done")
+		}
+		kill(t, w.status().PID)
+		w.upRuns()
+		if run := w.run(id); run.State != api.RunPaused || task(t, run, "next").State != api.TaskReady || task(t, run, "next").Blocked == "" {
+			t.Errorf("%s: %+v", what, run)
+		}
+		if behind != "" {
+			if run := w.run(behind); run.State != api.RunPaused || run.Counts[api.TaskReady] != 1 {
+				t.Errorf("%s: what was submitted meanwhile is %+v", what, run)
+			}
+		}
+		w.must(verbs[1]...)
+		states(t, w.settles(id), "done; runs done; next done; free done")
+		if behind != "" {
+			states(t, w.settles(behind), "done; a done")
+		}
+		w.replays(id)
+	}
+	if queues, err := w.conn().Operator().Queues(t.Context()); err != nil || len(queues) != 1 || queues[0].PausedBy != "" || queues[0].Runs != 0 {
+		t.Errorf("in the end the queues are %+v %v", queues, err)
+	}
+}
+
+// An emergency stop ends what runs of a run and lets nothing of it begin. The
+// run ends, and says so truthfully.
+//
+// proves R-T10, R-O7
+func TestAStopEndsRunsToo(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("held",
+		doing("done", "true"), doing("running", family, retrying(5)), doing("after", "true", after("running")),
+		doing("asks", `echo '{"question": "Which?"}' > .bailiwick/question.json`), doing("behind", "true", after("gate")), doing("gate", awaitGate("gate")),
+	))
+	w.begunTask(id, "running")
+	w.begunTask(id, "gate")
+	w.awaitEvent(id, event("task.waiting", "asks"))
+	w.awaitEvent(id, event("task.done", "done"))
+	w.must("stop", "--all", "--reason", "strange")
+	run := w.settles(id)
+	if run.State.Settled() && run.State == api.RunDone {
+		t.Errorf("%+v", run)
+	}
+	for _, o := range run.Tasks {
+		if done := o.State == api.TaskDone; done != (o.Task == "done") || !slices.Contains([]api.TaskState{api.TaskDone, api.TaskCancelled, api.TaskSkipped, api.TaskDenied}, o.State) {
+			t.Errorf("task %s is %s %s", o.Task, o.State, o.Reason)
+		}
+	}
+	if left := w.settledRemains(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("new", doing("a", "true"))))
+	coded(t, "a run that is submitted meanwhile", err, api.CodeDenied, "s-1")
+	w.must("stop", "lift", "s-1", "--reason", "looked at")
+	states(t, w.settles(w.submit(planned("new", doing("a", "true")))), "done; a done")
+	w.replays(id)
+}
+
+// A stop of one run ends that run and no other, and nothing of it begins again
+// until the stop is lifted.
+//
+// proves R-T10, R-O7
+func TestAStopOfOneRunLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("odd", doing("running", family, retrying(5)), doing("after", "true", after("running"))))
+	other := w.submit(planned("fine", doing("a", awaitGate("go")), doing("b", "true", after("a"))))
+	w.begunTask(id, "running")
+	w.begunTask(other, "a")
+	w.must("stop", "--run", string(id), "--reason", "odd")
+	run := w.settles(id)
+	if run.State == api.RunDone || run.Counts[api.TaskDone] != 0 {
+		t.Errorf("%+v", run)
+	}
+	if n := len(startedIn(w.history(id))); n != 1 {
+		t.Errorf("%d tasks were started", n)
+	}
+	w.open("go")
+	states(t, w.settles(other), "done; a done; b done")
+	states(t, w.settles(w.submit(planned("next", doing("a", "true")))), "done; a done")
+	w.refused(1, nil, "stop", "--run", "nothing-of-that-name")
+	if left := w.settledRemains(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	w.replays(id, other)
+}

@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// What a stop of one run has ended stays ended, whatever becomes of the service:
+// nothing of it is begun, answered or gone on with. The control: another run of
+// the same tasks, which no stop is about, comes to its end meanwhile.
+//
+// proves R-T10, R-O6, R-O7
+func TestAStopOfARunHoldsOverAKill(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	tasks := []api.PlanTask{
+		doing("gate", awaitGate("go")), doing("after", "true", after("gate")),
+		doing("asks", `test -f inputs/resume.json || echo '{"question": "Which?"}' > .bailiwick/question.json`),
+	}
+	held, free := w.submit(planned("held", tasks...)), w.submit(planned("free", tasks...))
+	for _, id := range []api.RunID{held, free} {
+		w.begunTask(id, "gate")
+		w.awaitEvent(id, event("task.waiting", "asks"))
+	}
+	w.must("stop", "--run", string(held), "--reason", "odd")
+	run := w.settles(held)
+	if run.State == api.RunDone || run.Counts[api.TaskDone] > 0 {
+		t.Errorf("%+v", run)
+	}
+	begun := len(startedIn(w.history(held)))
+
+	kill(t, w.status().PID)
+	w.upRuns()
+	if out := w.must("stop", "list"); !strings.Contains(out, "s-1") || !strings.Contains(out, "run") || !strings.Contains(out, string(held)) {
+		t.Errorf("the list says %q", out)
+	}
+	w.refused(1, []string{"settled"}, "run", "answer", string(held), "--task", "asks", "red")
+	w.submit(planned("held", tasks...)) // the same plan under the same id is the same run
+	w.open("go")
+	w.must("run", "answer", string(free), "--task", "asks", "red")
+	states(t, w.settles(free), "done; gate done; after done; asks done")
+	if now := w.run(held); now.State != run.State || len(startedIn(w.history(held))) != begun {
+		t.Errorf("the run was %s and is %s, with %d starts", run.State, now.State, len(startedIn(w.history(held)))-begun)
+	}
+
+	// Its plan is nobody's secret: under another id it is another run.
+	w.must("run", "retry", string(held), "--id", "again")
+	w.awaitEvent("again", event("task.done", "after"))
+	w.must("run", "cancel", "again")
+	w.settles("again")
+	w.must("stop", "lift", "s-1", "--reason", "looked at")
+	w.replays(held, free, "again")
+}
+
+// A stop of a run of which nothing has been dispatched yet holds it, too: it
+// settles without ever having had a worker. The control: the run beside it.
+//
+// proves R-T10
+func TestAStopHoldsARunThatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	w.must("queue", "pause", "default")
+	held, free := w.submit(planned("held", doing("a", "true"), doing("b", "true", after("a")))), w.submit(planned("free", doing("a", "true")))
+	w.must("stop", "--run", string(held))
+	w.must("queue", "resume", "default")
+	states(t, w.settles(free), "done; a done")
+	states(t, w.settles(held), "failed; a denied denied; b skipped")
+	history := w.history(held)
+	if slices.ContainsFunc(history, func(e api.RunEvent) bool { return e.Event == "dispatch.accepted" }) {
+		t.Errorf("a dispatch of it was accepted: %v", history)
+	}
+	if !slices.ContainsFunc(history, func(e api.RunEvent) bool {
+		return e.Event == "dispatch.denied" && strings.Contains(e.Text, "s-1")
+	}) {
+		t.Errorf("no entry says that the stop held it: %v", history)
+	}
+	w.replays(held, free)
+}

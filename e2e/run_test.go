@@ -1,0 +1,365 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// quickPlan is a plan of one task that does nothing.
+const quickPlan = "tasks:\n  - {id: only, subagent: sh, input: {do: \"true\"}, source: {name: repo}}\n"
+
+// A service carries out plans only where it was told to. Without that it
+// dispatches as ever, and each verb of a run says what is missing. Whichever
+// way it was started, there is one.
+//
+// proves R-O1
+func TestPlansAreCarriedOutOnlyWhereThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0)
+	w.write("plan.yaml", quickPlan, 0o644)
+	w.up()
+	for _, line := range []string{
+		"run submit " + w.path("plan.yaml"), "run list", "run show r1", "run watch r1", "run wait r1", "run cancel r1", "run pause r1", "run resume r1", "run retry r1",
+		"run answer r1 --task a yes", "run patch r1", "run logs r1", "queue list", "queue pause default", "queue resume default",
+	} {
+		w.refused(1, []string{"orchestrator"}, strings.Fields(line)...)
+	}
+	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("", doing("a", "true"))))
+	coded(t, "submit", err, api.CodeNotConfigured, "orchestrator")
+	ended(t, w.dispatch("sh", "--source", "repo", "--set", "do=true"), api.EventFinished, "")
+	before := w.status().PID
+	w.upRuns()
+	if now := w.status().PID; now == before {
+		t.Errorf("the service without an orchestrator is still there, as process %d", now)
+	}
+	states(t, w.settles(w.submit(planned("", doing("a", "true")))), "done; a done")
+	pid := w.status().PID
+	w.upRuns() // there is one
+	for _, flags := range [][]string{{"serve"}, {"serve", "--orchestrator"}, {"serve", "--orchestrator", "--socket", w.path("run/other.sock")}} {
+		if d := w.exec(filepath.Join(bin, "bailiwickd"), flags...); d.status != 1 || !strings.Contains(d.stderr, "process "+strconv.Itoa(pid)) {
+			t.Errorf("a second service, %q: %s", flags, d)
+		}
+	}
+	if now := w.status().PID; now != pid {
+		t.Errorf("the service is process %d, it was %d", now, pid)
+	}
+	// One that ends when nobody needs it never carries out plans: nobody would
+	// when it has ended.
+	w.must("down")
+	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {}\n", 0o600)
+	ended(t, w.dispatch("sh", "--source", "repo", "--set", "do=true"), api.EventFinished, "")
+	_, err = w.conn().Runtime().Submit(t.Context(), request(t, planned("", doing("a", "true"))))
+	coded(t, "submit to a service that ends when idle", err, api.CodeNotConfigured, "orchestrator")
+	w.upRuns()
+	states(t, w.settles(w.submit(planned("", doing("a", "true")))), "done; a done")
+}
+
+// wrongPlans are plans with several things wrong, and what must be said of each:
+// where it is, and a word of what.
+func wrongPlans() map[string]struct {
+	text string
+	want [][2]string
+} {
+	return map[string]struct {
+		text string
+		want [][2]string
+	}{
+		"form": {`{"id": "wrong", "colour": "red", "tasks": [
+			{"id": "a", "subagent": "sh", "input": {"do": "true"}, "depends_on": ["c"]},
+			{"id": "b", "subagent": "sh", "input": {"do": "true"}, "depends_on": ["a", "nowhere"]},
+			{"id": "c", "subagent": "sh", "input": {"do": "true"}, "depends_on": ["b"]},
+			{"id": "a", "subagent": "sh", "input": {"do": "true"}},
+			{"id": "d", "subagent": "sh", "input": {"do": "true"}, "locks": ["k", {"shared": "k"}], "needs": {"x": {"from": "gone", "patch": true}, "y": {"from": "a", "patch": true, "output": "o"}}},
+			{"id": "e", "subagent": "sh", "input": {"do": "true"}, "retry": {"attempts": 99}, "for_each": {"from": "a"}}
+		]}`, [][2]string{
+			{"colour", ""}, {"tasks[1]", "nowhere"}, {"tasks[3]", "a"}, {"tasks[4]", "gone"}, {"tasks[4]", "k"}, {"tasks[4]", "patch"}, {"tasks[5]", "attempts"}, {"tasks[5]", "for_each"},
+		}},
+		"circle": {`{"id": "wrong", "tasks": [
+			{"id": "a", "subagent": "sh", "input": {"do": "true"}, "depends_on": ["c"]},
+			{"id": "b", "subagent": "sh", "input": {"do": "true"}, "depends_on": ["a"]},
+			{"id": "c", "subagent": "sh", "input": {"do": "true"}, "depends_on": ["b"]}
+		]}`, [][2]string{{"", "a"}}},
+		"meaning": {`{"id": "wrong", "source": {"name": "repo"}, "tasks": [
+			{"id": "a", "subagent": "strict", "input": {"n": "x"}},
+			{"id": "b", "subagent": "sh", "input": {"do": "true"}, "source": {"name": "repo", "commit": "nowhere"}},
+			{"id": "c", "subagent": "sh", "input": {"do": "true"}, "needs": {"up": {"from": "b", "result": true}}}
+		]}`, [][2]string{{"tasks[0]", "input"}, {"tasks[1]", "commit"}, {"tasks[2]", "result"}}},
+	}
+}
+
+// Everything that is wrong with a plan is said at once, each with its place, to
+// who speaks HTTP and to who uses the command; nothing of it is stored, and its
+// id is as free as before.
+//
+// proves R-O2, R-A3
+func TestEverythingThatIsWrongWithAPlanIsSaidAtOnceAndNothingIsStored(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0, subagent{name: "strict", script: "true", more: "    input: {type: object, properties: {n: {type: integer}}}\n"})
+	for name, c := range wrongPlans() {
+		body, err := json.Marshal(api.RunRequest{Plan: json.RawMessage(c.text)})
+		must(t, err)
+		status, e := w.refusal(runsPath, "application/json", strings.NewReader(string(body)))
+		if status != http.StatusBadRequest || e.Code != api.CodeInvalid || e.AuditEntry == nil || len(e.Problems) < len(c.want) {
+			t.Errorf("%s: %d %+v", name, status, e)
+		}
+		for _, want := range c.want {
+			if !slices.ContainsFunc(e.Problems, func(p api.Problem) bool {
+				return strings.Contains(p.Path, want[0]) && strings.Contains(p.Path+" "+p.Message, want[1])
+			}) {
+				t.Errorf("%s: no problem at %s says %q: %+v", name, want[0], want[1], e.Problems)
+			}
+		}
+		w.write("plan.json", c.text, 0o644)
+		words := []string{}
+		for _, want := range c.want {
+			words = append(words, want[1])
+		}
+		if d := w.refused(1, words, "run", "submit", w.path("plan.json")); strings.Count(d.stderr, "\n") < len(c.want) {
+			t.Errorf("%s: as text: %s", name, d)
+		}
+	}
+	if text := w.try("run", "submit", w.path("plan.json")).stderr; text == "" {
+		t.Error("nothing is said")
+	}
+	// What its caller may not have is denied, all of it at once, and what there
+	// is not is denied in the same words.
+	denied := `{"id": "wrong", "source": {"name": "repo"}, "tasks": [
+		{"id": "a", "subagent": "nothing", "input": {"do": "true"}},
+		{"id": "b", "subagent": "sh", "input": {"do": "true"}, "source": {"name": "elsewhere"}},
+		{"id": "c", "subagent": "sh", "input": {"do": "true"}, "env": ["secrets"]},
+		{"id": "d", "subagent": "sh", "input": {"do": "true"}}
+	]}`
+	_, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{Plan: json.RawMessage(denied)})
+	coded(t, "a plan of what is not granted", err, api.CodeDenied, "tasks[0]", "nothing", "tasks[1]", "elsewhere", "tasks[2]", "secrets")
+	w.write("plan.json", denied, 0o644)
+	w.refused(3, []string{"nothing", "elsewhere", "secrets"}, "run", "submit", w.path("plan.json"))
+	if n := len(w.entries("--kind", "run.denied")); n != 2 {
+		t.Errorf("the log has %d denials of plans", n)
+	}
+	list, err := w.conn().Runtime().Runs(t.Context(), 100)
+	if must(t, err); len(list) != 0 || len(w.list()) != 0 || len(w.entries("--kind", "run.submitted")) != 0 {
+		t.Errorf("something is stored: %+v %+v", list, w.list())
+	}
+	if left, err := filepath.Glob(w.path("state/bailiwick/dispatches/*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+	// The control: what is right is taken, under the same id.
+	states(t, w.settles(w.submit(planned("wrong", doing("a", "true")))), "done; a done")
+}
+
+// The same plan under the same id is the same run, however often and at once it
+// is submitted, and when it is over; another plan under that id is refused.
+//
+// proves R-O8
+func TestSubmittingAgainIsOneRun(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	p := planned("again", doing("a", awaitGate("go")))
+	req := request(t, p)
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			run, err := w.conn().Runtime().Submit(t.Context(), req)
+			if err != nil || run.RunID != "again" {
+				t.Errorf("at once: %+v %v", run, err)
+			}
+		})
+	}
+	callers.Wait()
+	other := request(t, planned("again", doing("a", "true")))
+	refused := func(when string) {
+		t.Helper()
+		_, err := w.conn().Runtime().Submit(t.Context(), other)
+		coded(t, when, err, api.CodeConflict, "again")
+	}
+	refused("another plan while it runs")
+	// The same in other words: order of members, defaults that are written out.
+	spelled := fmt.Sprintf(`{"tasks": [{"subagent": "sh", "input": {"do": %q}, "id": "a", "retry": {"attempts": 1}}], "queue": "default", "source": {"name": "repo"}, "id": "again"}`, awaitGate("go"))
+	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{Plan: json.RawMessage(spelled)}); err != nil || run.RunID != "again" {
+		t.Errorf("the same in other words: %+v %v", run, err)
+	}
+	kill(t, w.status().PID)
+	w.upRuns()
+	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || run.RunID != "again" {
+		t.Errorf("after a restart: %+v %v", run, err)
+	}
+	w.open("go")
+	states(t, w.settles("again"), "done; a done")
+	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || run.State != api.RunDone {
+		t.Errorf("when it is over: %+v %v", run, err)
+	}
+	refused("another plan when it is over")
+	if n, m := len(w.entries("--kind", "run.submitted")), len(w.entries("--kind", "dispatch.accepted")); n != 1 || m != 1 {
+		t.Errorf("the log has %d submissions and %d dispatches", n, m)
+	}
+	// An id may be given beside the plan, but not two.
+	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "beside", Plan: request(t, planned("", doing("a", "true"))).Plan}); err != nil || run.RunID != "beside" {
+		t.Errorf("an id beside the plan: %+v %v", run, err)
+	}
+	_, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "two", Plan: req.Plan})
+	coded(t, "two ids", err, api.CodeInvalid)
+}
+
+// The log of an orchestrated world replays to what is told of its runs.
+func (w *world) replays(runs ...api.RunID) {
+	w.t.Helper()
+	var log []entry
+	for dec := json.NewDecoder(strings.NewReader(w.must("audit", "list", "-o", "jsonl"))); dec.More(); {
+		var line struct {
+			Seq   uint64          `json:"seq"`
+			Entry json.RawMessage `json:"entry"`
+		}
+		must(w.t, dec.Decode(&line))
+		e := entry{Seq: line.Seq, leaf: string(line.Entry)}
+		must(w.t, json.Unmarshal(line.Entry, &e))
+		log = append(log, e)
+	}
+	var stories []*runStory
+	for _, id := range runs {
+		run := w.run(id)
+		s := &runStory{id: string(id), answered: true, run: &run}
+		raw, err := w.conn().Runtime().RunPlan(w.t.Context(), id)
+		must(w.t, err)
+		must(w.t, json.Unmarshal(raw, &s.plan))
+		for _, e := range w.history(id) {
+			s.seen = append(s.seen, e.Seq)
+		}
+		stories = append(stories, s)
+	}
+	for _, bad := range slices.Concat(wrongRuns(log, stories), gaps(log)) {
+		w.t.Error(bad)
+	}
+}
+
+// A worker that ends is noticed at once: in the log its end, the end of its task
+// and the beginning of the next follow each other. A chain this long would
+// otherwise not end in the time that settles allows it.
+//
+// proves R-O5
+func TestAWorkerThatEndsIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	var chain []api.PlanTask
+	for i := range 12 {
+		next := doing(api.TaskID(fmt.Sprintf("t%d", i)), "true")
+		if i > 0 {
+			next.DependsOn = []api.TaskID{chain[i-1].ID}
+		}
+		chain = append(chain, next)
+	}
+	id := w.submit(planned("chain", chain...))
+	if run := w.settles(id); run.State != api.RunDone || run.Counts[api.TaskDone] != len(chain) {
+		t.Fatalf("%+v", run)
+	}
+	w.replays(id)
+	var kinds []string
+	events := w.history(id)
+	for i, e := range events {
+		if i > 0 && e.Seq != events[i-1].Seq+1 {
+			t.Errorf("entry %d of the run follows entry %d", e.Seq, events[i-1].Seq)
+		}
+		kinds = append(kinds, e.Event)
+	}
+	want := []string{"run.submitted"}
+	for range chain {
+		want = append(want, "task.started", "dispatch.accepted", "dispatch.started", "dispatch.finished", "task.done")
+	}
+	if want = append(want, "run.settled"); !slices.Equal(kinds, want) {
+		t.Errorf("the events are %q", kinds)
+	}
+}
+
+// The command line does the whole: it submits a file, follows the run, says how
+// it ended by its exit status, and shows it.
+//
+// proves R-O1
+func TestARunFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, ordinaryUID)
+	w.write("plan.yaml", `
+id: by-hand
+source: {name: repo}
+tasks:
+  - {id: first, subagent: sh, input: {do: "echo ONE > a.txt"}, locks: [repo/a.txt]}
+  - {id: second, subagent: sh, input: {do: "grep -q ONE inputs/first && git apply inputs/first && echo TWO >> a.txt"}, needs: {first: {from: first, patch: true}}}
+  - {id: third, subagent: sh, input: {do: "exit 3"}, depends_on: [first]}
+  - {id: fourth, subagent: sh, input: {do: "true"}, depends_on: [third]}
+`, 0o644)
+	if out := strings.TrimSpace(w.must("run", "submit", w.path("plan.yaml"), "-o", "name")); out != "by-hand" {
+		t.Errorf("submitted %q", out)
+	}
+	w.refused(1, []string{"by-hand", "failed"}, "run", "wait", "by-hand")
+	var run api.Run
+	decode(t, w.must("run", "show", "by-hand", "-o", "json"), &run)
+	states(t, run, "failed; first done; second done; third failed agent; fourth skipped")
+	if text := w.must("run", "show", "by-hand"); !strings.Contains(text, "fourth") || !strings.Contains(text, "skipped") || !strings.Contains(text, "exit status 3") {
+		t.Errorf("shown as %s", text)
+	}
+	if list := w.must("run", "list"); !strings.Contains(list, "by-hand") {
+		t.Errorf("listed as %s", list)
+	}
+	other := w.submit(planned("other", doing("a", "true")))
+	w.settles(other)
+	log := w.must("audit", "list", "--run", "by-hand")
+	if !strings.Contains(log, "submitted run by-hand of 4 tasks") || !strings.Contains(log, "run by-hand is failed") || strings.Contains(log, "run other") || strings.Count(log, "\n") != len(w.history("by-hand")) {
+		t.Errorf("the log is %s", log)
+	}
+	w.refused(1, []string{"run id"}, "audit", "list", "--run", "By Hand")
+	watched := w.refused(1, nil, "run", "watch", "by-hand", "-o", "jsonl").stdout
+	if events := w.history("by-hand"); strings.Count(watched, "\n") != len(events) {
+		t.Errorf("%d events are watched as %s", len(events), watched)
+	}
+	for line := range strings.Lines(watched) {
+		var e api.RunEvent
+		decode(t, line, &e)
+	}
+	w.must("run", "patch", "by-hand", "--all", "--dir", w.path("patches"))
+	if files, err := os.ReadDir(w.path("patches")); err != nil || len(files) < 2 {
+		t.Errorf("patches: %v %v", files, err)
+	}
+	if left := w.settledRemains(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// settledRemains is what is left of workers where nothing runs any more.
+func (w *world) settledRemains() []string {
+	return settled(func() (left []string) {
+		for _, pid := range w.workers() {
+			left = append(left, fmt.Sprintf("worker %d", pid))
+		}
+		dirs, _ := filepath.Glob(w.path("state/bailiwick/dispatches/*"))
+		return append(left, dirs...)
+	})
+}
+
+// A run that takes longer than it may is cancelled, with what runs of it.
+//
+// proves R-O2, R-O7
+func TestARunEndsWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	p := planned("late", doing("a", awaitGate("never")), doing("b", "true", after("a")), doing("c", "true"))
+	p.Limits.Wall = api.Duration(3 * time.Second)
+	id := w.submit(p)
+	dispatch := w.begunTask(id, "a")
+	j := jailed{map[int]bool{}, map[string]bool{}}
+	w.observe(&j)
+	run := w.settles(id)
+	if c := task(t, run, "c").State; run.State != api.RunCancelled || task(t, run, "a").State != api.TaskCancelled || task(t, run, "b").State == api.TaskDone || c != api.TaskDone || run.Deadline == nil {
+		t.Errorf("%+v", run)
+	}
+	w.nothingLeft(dispatch, j)
+	w.replays(id)
+}

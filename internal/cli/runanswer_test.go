@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// An answer is to what is asked when it is given: it names the dispatch and the
+// attempt, so that it goes to no other question, however late it arrives and
+// however often it is sent.
+//
+// proves R-D7
+func TestAnAnswerNamesTheQuestionThatItIsTo(t *testing.T) {
+	s := newRunService(api.RunTask{Task: "ask", State: api.TaskWaiting, Asks: true, Subagent: "edit", DispatchID: "d-asks", Attempt: 1, Attempts: 1})
+	s.run.State = api.RunWaiting
+	s.dispatches["d-asks"] = api.Dispatch{
+		ID: "d-asks", Run: "r-one", Task: "ask", State: api.EventNeedsInput, Attempt: 2, Principal: "local:ann", Subagent: "edit", Role: "coder", Target: "local", Manifest: api.DigestOf(nil),
+		Question: &api.Question{Question: "Which?", Options: []string{"red", "blue"}},
+	}
+	var body string
+	s.steer = func(_ string, b []byte) (any, error) {
+		body = strings.TrimSpace(string(b))
+		return s.run, nil
+	}
+	socket := s.serve(t)
+	for line, want := range map[string]string{
+		"run answer r-one --task ask blue":                   `{"task":"ask","dispatchId":"d-asks","text":"blue","attempt":2}`,
+		"run answer r-one --task ask --option 2":             `{"task":"ask","dispatchId":"d-asks","option":2,"attempt":2}`,
+		"run answer r-one --task ask --option 1 --attempt 1": `{"task":"ask","dispatchId":"d-asks","option":1,"attempt":1}`,
+		"run answer r-one --task other blue":                 `{"task":"other","text":"blue"}`, // the service says that there is none
+	} {
+		body = ""
+		if status, out, errs := at(t, socket, line); status != 0 || body != want {
+			t.Errorf("%s: exit status %d, asked %s, want %s; %s%s", line, status, body, want, out, errs)
+		}
+	}
+	// What is shown to be typed says it, too: it may be typed tomorrow.
+	if _, out, errs := do(t, socket, "run", "show", "r-one"); !strings.Contains(out, "answer: bailiwick run answer r-one --task ask --attempt 2 --option N") {
+		t.Errorf("%s%s", out, errs)
+	}
+}
+
+// Whoever answers a task's question by its dispatch is told that the task has to
+// get its locks first. Nothing says that the dispatch still asks, which it does
+// until then.
+func TestATasksDispatchThatIsAnsweredIsLeftToItsRun(t *testing.T) {
+	d := `{"dispatchId":"d-asks","run":"r-one","task":"ask","state":"needs_input","attempt":1,"principal":"local:ann"}`
+	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(d)) })
+	for _, line := range []string{"dispatch answer d-asks yes", "dispatch answer d-asks yes --detach", "dispatch answer d-asks yes -o json"} {
+		status, out, errs := at(t, socket, line)
+		if status != 0 || !strings.Contains(out, "d-asks") || !strings.Contains(errs, "task ask of run r-one has its answer") || !strings.Contains(errs, "bailiwick run watch r-one") {
+			t.Errorf("%s: exit status %d, %q, %q", line, status, out, errs)
+		}
+	}
+	d = strings.Replace(d, `"run":"r-one","task":"ask",`, "", 1) // the control
+	if status, _, errs := at(t, socket, "dispatch answer d-asks yes -q"); status != statusNeedsInput {
+		t.Errorf("exit status %d, %q", status, errs)
+	}
+}

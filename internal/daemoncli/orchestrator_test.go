@@ -1,0 +1,36 @@
+package daemoncli
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
+)
+
+// What has ended before the orchestrator is open is kept for it, and for nobody
+// where there is none; dispatches that are no task's never are.
+//
+// proves R-O6
+func TestEndsThatComeBeforeTheOrchestratorAreKeptForIt(t *testing.T) {
+	observer, err := telemetry.New(telemetry.Config{Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(r *relay) (waiting []api.DispatchID) {
+		for _, d := range []api.Dispatch{{ID: "d-of-a-run", Run: "r-1"}, {ID: "d-alone"}, {ID: "d-another", Run: "r-2"}} {
+			r.Ended(d)
+		}
+		for _, d := range r.waiting {
+			waiting = append(waiting, d.ID)
+		}
+		return waiting
+	}
+	if got := tell(&relay{Observer: observer, wanted: true}); !slices.Equal(got, []api.DispatchID{"d-of-a-run", "d-another"}) {
+		t.Errorf("kept are %q", got)
+	}
+	if got := tell(&relay{Observer: observer}); got != nil {
+		t.Errorf("without an orchestrator %q are kept", got)
+	}
+}

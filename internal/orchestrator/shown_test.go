@@ -1,0 +1,59 @@
+package orchestrator_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+)
+
+// Every page of a run that is settled is of that run, and as its rows have it,
+// whichever was looked at before and however often the service starts again.
+func TestThePagesOfASettledRunAreItsOwn(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		ctx := context.Background()
+		ids := []api.RunID{"r0", "r1"}
+		for n, id := range ids {
+			_, err := w.offer(as(ann), fan(id, 3+n))
+			w.must(err)
+		}
+		look := func() {
+			t.Helper()
+			for range 3 {
+				for n, id := range ids {
+					seen, after := 0, ""
+					for {
+						r, err := w.o.Describe(ctx, ann, id, after, 2)
+						w.must(err)
+						if r.RunID != id || r.Total != 3+n {
+							t.Errorf("asked for %s, got %s of %d tasks", id, r.RunID, r.Total)
+						}
+						for _, task := range r.Tasks {
+							if task.State.Settled() != r.State.Settled() {
+								t.Errorf("run %s is %s, its task %s", id, r.State, task.State)
+							}
+							seen++
+						}
+						if after = r.Next; after == "" {
+							break
+						}
+					}
+					if seen != 3+n {
+						t.Errorf("run %s has %d tasks on its pages", id, seen)
+					}
+				}
+			}
+		}
+		synctest.Wait()
+		look()
+		w.finishAll()
+		look()
+		w.restart()
+		look()
+		if _, err := w.o.Describe(ctx, ben, "r1", "", 2); api.CodeOf(err) != api.CodeNotFound {
+			t.Errorf("who may not see it: %v", err)
+		}
+	})
+}

@@ -1,0 +1,340 @@
+package orchestrator_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/operator"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+const narrow api.Name = "narrow"
+
+// tester is a test of any kind: testing's or rapid's.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+// world is a service as far as runs go: real state, a real log and a real
+// engine, over a desk.
+type world struct {
+	t      tester
+	root   string // of all directories
+	number int    // of the current one
+	config orchestrator.Config
+	desk   *desk
+	log    *replay
+
+	heard  func(record.Kind) // told of each durable entry, before whoever made it goes on; nil: nobody
+	store  *store.Store
+	ledger *audit.Ledger
+	o      *orchestrator.Orchestrator
+
+	mu     sync.Mutex
+	heads  []uint64 // how long the log was after each commit of this life; guarded by mu
+	killIn int      // the service is killed in so many transactions; 0: it is not; guarded by mu
+	copied bool     // it was killed, and this is what was durable by then; guarded by mu
+}
+
+// scratch is a directory that no test needs to sync: on a tmpfs where there is
+// one.
+func scratch(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "bailiwick-test-") //nolint:usetesting // that is not on a tmpfs
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func migrations() []store.Migration {
+	return []store.Migration{audit.Migration(), operator.Migration(), dispatch.Migration(), orchestrator.Migration()}
+}
+
+// newWorld begins a service on new state. Whoever calls it ends it.
+func newWorld(t tester, root string, config orchestrator.Config) *world {
+	t.Helper()
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	slots := map[api.Name]int{api.DefaultQueue: orchestrator.DefaultSlots}
+	maps.Copy(slots, config.Queues)
+	w := &world{t: t, root: root, config: config, desk: newDesk(config.Now), log: newReplay(slots)}
+	w.desk.kill = w.kill
+	w.desk.locks = w.log.locks
+	s, err := store.Create(context.Background(), w.storeConfig())
+	w.must(err)
+	w.must(s.Close())
+	w.start()
+	return w
+}
+
+// locks are those of a task whose run was offered under its id. The desk may be
+// asked before the log was read.
+func (m *replay) locks(id api.RunID, task api.TaskID) []api.Lock {
+	for _, p := range m.offered {
+		if p.ID != id {
+			continue
+		}
+		for _, t := range p.Tasks {
+			if t.ID == task {
+				return t.Locks
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+}
+
+func (w *world) dir() string { return filepath.Join(w.root, fmt.Sprint(w.number)) }
+
+func (w *world) storeConfig() store.Config {
+	return store.Config{Dir: w.dir(), Migrations: migrations(), Observe: w.observe}
+}
+
+// start opens what is there.
+func (w *world) start() {
+	w.t.Helper()
+	var err error
+	if w.store, err = store.Open(context.Background(), w.storeConfig()); err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	w.ledger, err = audit.Open(context.Background(), audit.Config{Store: w.store, Now: w.config.Now, Observe: func(k record.Kind) {
+		if w.heard != nil {
+			w.heard(k)
+		}
+	}})
+	w.must(err)
+	w.log.began = w.config.Now()
+	w.open()
+}
+
+func (w *world) open() {
+	w.t.Helper()
+	s := w.desk.sit()
+	config := w.config
+	config.Store, config.Ledger, config.Dispatch = w.store, w.ledger, s
+	o, err := orchestrator.Open(context.Background(), config)
+	if err != nil {
+		w.t.Fatalf("open: %v", err)
+	}
+	w.o = o
+	s.listen(o.Ended)
+}
+
+// stop ends the service in good order.
+func (w *world) stop() error {
+	var err error
+	if w.o != nil {
+		w.desk.freeze()
+		err = w.o.Close()
+		w.o = nil
+	}
+	if w.store != nil {
+		err = errors.Join(err, w.store.Close())
+		w.store = nil
+	}
+	return err
+}
+
+// observe is told of transactions on the writer's goroutine.
+func (w *world) observe(int) func() {
+	w.mu.Lock()
+	dies := w.killIn == 1
+	if w.killIn > 0 {
+		w.killIn--
+	}
+	w.mu.Unlock()
+	if dies {
+		w.desk.freeze()
+	}
+	return func() {
+		if dies {
+			w.snapshot()
+		}
+		if n, err := w.ledger.Len(context.Background()); err == nil {
+			w.mu.Lock()
+			w.heads = append(w.heads, n)
+			w.mu.Unlock()
+		}
+	}
+}
+
+// kill ends the service now: what is durable at this instant is what the next
+// one finds, and nothing comes of what this one does from here on.
+func (w *world) kill() {
+	w.desk.freeze()
+	err := w.store.Update(context.Background(), func(*store.Tx) error { w.snapshot(); return nil })
+	if err != nil {
+		w.desk.mu.Lock()
+		w.desk.object("kill: %v", err)
+		w.desk.mu.Unlock()
+	}
+}
+
+// snapshot copies the files as they are. It runs on the store's writer, when
+// nothing is being written.
+func (w *world) snapshot() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.copied {
+		return
+	}
+	w.copied = true
+	to := filepath.Join(w.root, fmt.Sprint(w.number+1))
+	err := os.Mkdir(to, 0o700)
+	for _, name := range []string{"state.db", "state.db-wal"} {
+		b, rerr := os.ReadFile(filepath.Join(w.dir(), name))
+		if rerr == nil {
+			rerr = os.WriteFile(filepath.Join(to, name), b, 0o600)
+		}
+		err = errors.Join(err, rerr)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// killed reports whether the service was, and if so begins the next on what was
+// durable then.
+func (w *world) killed() bool {
+	w.t.Helper()
+	w.mu.Lock()
+	copied := w.copied
+	w.mu.Unlock()
+	if !copied {
+		return false
+	}
+	w.must(w.stop())
+	w.must(os.RemoveAll(w.dir()))
+	w.number++
+	w.mu.Lock()
+	w.copied, w.killIn, w.heads = false, 0, nil
+	w.mu.Unlock()
+	w.start()
+	return true
+}
+
+// restart ends the service in good order and begins the next.
+func (w *world) restart() {
+	w.t.Helper()
+	w.must(w.stop())
+	w.mu.Lock()
+	w.killIn, w.heads = 0, nil
+	w.mu.Unlock()
+	w.start()
+}
+
+// read takes up what the log says since the last time.
+func (w *world) read() {
+	w.t.Helper()
+	w.mu.Lock()
+	heads := slices.Clone(w.heads)
+	w.mu.Unlock()
+	for {
+		list, err := w.ledger.List(context.Background(), audit.Query{From: w.log.next, Limit: 1000})
+		w.must(err)
+		for i := range list {
+			w.log.apply(&list[i])
+			if slices.Contains(heads, list[i].Seq+1) {
+				w.log.boundary(list[i].Seq)
+			}
+		}
+		if len(list) < 1000 {
+			break
+		}
+	}
+	w.mu.Lock()
+	w.heads = w.heads[:0]
+	w.mu.Unlock()
+	w.log.boundary(w.log.next)
+}
+
+// boundary looks at what has to be so after each commit: nothing waits for what
+// will not come.
+func (m *replay) boundary(seq uint64) {
+	for t := range m.each {
+		if t.run.settled != nil || t.state != api.TaskPending {
+			continue
+		}
+		for _, up := range upstream(t.plan) {
+			if s := t.run.tasks[up].state; s.Settled() && s != api.TaskDone {
+				m.object(seq, "task %s is pending in a commit in which task %s was %s", t.name(), up, s)
+			}
+		}
+	}
+	for _, r := range m.runs {
+		left := 0
+		for _, t := range r.tasks {
+			if !t.state.Settled() {
+				left++
+			}
+		}
+		if left == 0 && r.settled == nil && len(r.tasks) > 0 && !r.allTaken() {
+			m.object(seq, "every task of run %s is final in a commit that does not settle it", r.id)
+		}
+	}
+}
+
+func (r *replayRun) allTaken() bool {
+	for _, t := range r.tasks {
+		if !t.taken {
+			return false
+		}
+	}
+	return true
+}
+
+// offer hands in a plan. What comes of it is in the log.
+func (w *world) offer(caller dispatch.Caller, p api.Plan) (api.Run, error) {
+	w.t.Helper()
+	return w.o.Submit(context.Background(), caller, api.RunRequest{Plan: w.remember(p)})
+}
+
+// remember makes the reference know a plan, and returns it as text.
+func (w *world) remember(p api.Plan) json.RawMessage {
+	w.t.Helper()
+	raw, err := json.Marshal(p)
+	w.must(err)
+	parsed, problems := plan.Parse(raw)
+	if len(problems) > 0 {
+		var b strings.Builder
+		for _, x := range problems {
+			fmt.Fprintf(&b, "%s: %s\n", x.Path, x.Message)
+		}
+		w.t.Fatalf("a plan of the test is refused: %s", b.String())
+	}
+	w.desk.mu.Lock()
+	w.log.offered[api.DigestOf(parsed.Canonical())] = p
+	w.desk.mu.Unlock()
+	return raw
+}
+
+func as(p api.Principal) dispatch.Caller {
+	return dispatch.Caller{Principal: p, Ceiling: api.Irreversible}
+}

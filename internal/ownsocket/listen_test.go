@@ -1,0 +1,115 @@
+package ownsocket
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func mode(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// proves R-S2
+func TestASocketIsItsOwnersWhateverTheMask(t *testing.T) {
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	path := filepath.Join(t.TempDir(), "new", "s")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if got := mode(t, path); got != 0o600 {
+		t.Errorf("the socket is %v", got)
+	}
+	if got := mode(t, filepath.Dir(path)); got != 0o700 {
+		t.Errorf("its folder is %v", got)
+	}
+}
+
+// A worker that is started, or a file that is made, while a socket is has the
+// mode that it would have had.
+func TestNothingElseIsTouchedWhileASocketIsMade(t *testing.T) {
+	old := unix.Umask(0o022)
+	defer unix.Umask(old)
+	dir := t.TempDir()
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			l, err := Listen(filepath.Join(dir, "s"))
+			if err == nil {
+				err = l.Close()
+			}
+			if err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	made := func(i int) os.FileMode {
+		path := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return mode(t, path)
+	}
+	for i := range 3000 {
+		if got := made(i); got != 0o755 {
+			t.Errorf("a folder that was made meanwhile is %v", got)
+			break
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	// The control: with the mask narrowed the same check fails.
+	unix.Umask(0o177)
+	if got := made(-1); got == 0o755 {
+		t.Errorf("positive control: the folder is %v", got)
+	}
+}
+
+func TestOnlyASocketThatNobodyHasIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	precious, taken := filepath.Join(dir, "precious"), filepath.Join(dir, "taken")
+	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(precious); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("over a file: %v", err)
+	}
+	first, err := Listen(taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(taken); err == nil || !strings.Contains(err.Error(), "another program listens there") {
+		t.Errorf("over a socket that answers: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Listen(taken) // the control: one that is left
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
