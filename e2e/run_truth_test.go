@@ -387,12 +387,13 @@ func (r *replay) atEnd(run *replayedRun) {
 	}
 }
 
-// derived is the state of a settled run with such tasks.
-func derived(counts map[api.TaskState]int, total int, cancelled bool) api.RunState {
+// derived is the state of a settled run with such tasks. Being asked to end
+// makes it cancelled only if that ended a task.
+func derived(counts map[api.TaskState]int, total int, toEnd bool) api.RunState {
 	switch {
 	case counts[api.TaskDone] == total:
 		return api.RunDone
-	case cancelled:
+	case toEnd && counts[api.TaskCancelled] > 0:
 		return api.RunCancelled
 	}
 	return api.RunFailed
