@@ -107,7 +107,7 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 		vouched = vouched || h.alone && h.Size >= own.Size
 	}
 	v.receipts(held)
-	v.words[RowConsistency] = fmt.Sprintf("%d other checkpoints are of one log with this one", row.checked)
+	v.words[RowConsistency] = fmt.Sprintf("%d other checkpoints are of one log with this one%s", row.checked, v.unproved)
 	return vouched
 }
 
@@ -124,10 +124,13 @@ func (v *verification) goesOn(own, other note.Checkpoint, proof []byte) error {
 }
 
 // held holds what the auditor has against what is proved, and returns what is
-// of the same log.
+// of the same log. One that covers all of this says that these entries are in
+// the auditor's log, whatever became of it later; without one, those that
+// cannot be held against it leave the question open.
 func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 	row := v.rows[RowConsistency]
 	var open []string
+	covered := false
 	for i, raw := range v.options.Held {
 		h, err := v.open(raw)
 		if err != nil {
@@ -144,12 +147,20 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 			row.checked++
 			list = append(list, h)
 			if v.covers(h.Size) {
+				covered = true
 				v.earn(ClaimTamperDetecting)
 			}
 		}
 	}
-	if len(open) > 0 {
-		row.absent = "the bundle has no proof for the auditor's checkpoint of " + strings.Join(open, ", ") + " entries: have it exported again, with that checkpoint"
+	switch n := len(open); {
+	case n > 0 && covered:
+		v.unproved = fmt.Sprintf("; of %d more of the auditor's there is no proof here", n)
+	case n > 0:
+		row.absent = "the bundle has no proof for the auditor's checkpoint of " + strings.Join(open[:min(n, maxWrong)], ", ") + " entries"
+		if n > maxWrong {
+			row.absent += fmt.Sprintf(", and for %d more", n-maxWrong)
+		}
+		row.absent += ": have it exported again, with that checkpoint"
 	}
 	if len(v.options.Held) == 0 && len(v.b.Case.Anchored) == 0 {
 		row.absent = "there is no other checkpoint to hold this one against"

@@ -39,7 +39,8 @@ claim is at least CLAIM: none, tamper-detecting, tamper-evident, witnessed.
 
   --trust FILE    whose signatures count: from somebody whom you believe, and not
                   from where the evidence is from; "bailiwick audit trust" makes it
-  --anchor FILE   a signed checkpoint that you have otherwise than by the evidence
+  --anchor FILE   signed checkpoints that you have otherwise than by the evidence,
+                  such as the file of a file anchor
   --anchor NAME=FILE  what you have fetched yourself from the anchor of that name
   --require CLAIM the least that may be said of the log
 `
@@ -119,9 +120,13 @@ func readAnchors(open Files, names []string) (Options, error) {
 		}
 		if named {
 			copies[anchor] = b
-		} else {
-			o.Held = append(o.Held, b)
+			continue
 		}
+		list, err := receipt.Checkpoints(b)
+		if err != nil {
+			return o, fmt.Errorf("%s: %w", file, err)
+		}
+		o.Held = append(o.Held, list...)
 	}
 	o.Receipts = AnchorReceipts{Copies: copies}
 	return o, nil

@@ -53,6 +53,7 @@ type verification struct {
 	words    map[RowName]string
 	mu       sync.Mutex // of rows, where dispatches are looked at beside each other
 	earned   Claim
+	unproved string // what is to be said of checkpoints of the auditor's that cannot be held against this
 	attested *time.Time
 }
 
