@@ -42,6 +42,15 @@ func Marshal(v any) ([]byte, error) {
 
 // Canonicalize returns the canonical encoding of the one JSON value in b.
 func Canonicalize(b []byte) ([]byte, error) {
+	if out, ok := direct(b); ok {
+		return out, nil
+	}
+	return byTree(b) // which says why
+}
+
+// byTree is Canonicalize by way of the value. It is slow, and what the fast way
+// is held against.
+func byTree(b []byte) ([]byte, error) {
 	v, err := parse(b)
 	if err != nil {
 		return nil, err
@@ -273,29 +282,33 @@ func appendNumber(b []byte, f float64) []byte {
 }
 
 func appendString(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
 	b = append(b, '"')
 	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r >= 0x20 && r < 0x7f:
-			b = append(b, byte(r))
-		case r == '\b':
-			b = append(b, `\b`...)
-		case r == '\t':
-			b = append(b, `\t`...)
-		case r == '\n':
-			b = append(b, `\n`...)
-		case r == '\f':
-			b = append(b, `\f`...)
-		case r == '\r':
-			b = append(b, `\r`...)
-		default:
-			for _, u := range utf16.AppendRune(nil, r) {
-				b = append(b, '\\', 'u', hex[u>>12], hex[u>>8&15], hex[u>>4&15], hex[u&15])
-			}
-		}
+		b = appendRune(b, r)
 	}
 	return append(b, '"')
+}
+
+func appendRune(b []byte, r rune) []byte {
+	const hex = "0123456789abcdef"
+	switch {
+	case r == '"' || r == '\\':
+		return append(b, '\\', byte(r))
+	case r >= 0x20 && r < 0x7f:
+		return append(b, byte(r))
+	case r == '\b':
+		return append(b, `\b`...)
+	case r == '\t':
+		return append(b, `\t`...)
+	case r == '\n':
+		return append(b, `\n`...)
+	case r == '\f':
+		return append(b, `\f`...)
+	case r == '\r':
+		return append(b, `\r`...)
+	}
+	for _, u := range utf16.AppendRune(nil, r) {
+		b = append(b, '\\', 'u', hex[u>>12], hex[u>>8&15], hex[u>>4&15], hex[u&15])
+	}
+	return b
 }
