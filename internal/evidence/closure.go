@@ -86,6 +86,16 @@ func (c *closure) pins(m *record.Manifest) error {
 	case len(m.Capabilities) < len(sub.Capabilities) || !slices.Equal(m.Capabilities[:len(sub.Capabilities)], sub.Capabilities):
 		return fmt.Errorf("capabilities of subagent %q are missing", m.Subagent)
 	}
+	// Of a later attempt sameWork says that it has those of the first.
+	asked, ok := c.h.attempts[0].admitted.Detail.(record.DispatchAsk)
+	if !ok || len(asked.Capabilities) >= listed {
+		return nil
+	}
+	for _, n := range m.Capabilities[len(sub.Capabilities):] {
+		if !slices.Contains(asked.Capabilities, string(n)) {
+			return fmt.Errorf("nobody asked for capability %q, and subagent %q does not have it", n, m.Subagent)
+		}
+	}
 	return nil
 }
 

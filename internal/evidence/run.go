@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -22,6 +21,11 @@ type replay struct {
 	tasks     []taskReplay
 	histories map[api.DispatchID]*history
 	before    *replay // the run that it goes on from; nil: none
+
+	paused    bool
+	cancelled bool // somebody asked for its end
+	leases    leases
+	late      error // what only its limit of time explains
 }
 
 type taskReplay struct {
@@ -31,7 +35,12 @@ type taskReplay struct {
 	starts   []*entry
 	asks     bool // it waits for an answer
 	answered bool
-	last     *entry
+	by       api.Principal // who answered last
+	option   int64         // that was chosen
+	resumed  bool          // its last start goes on with an answer
+	used     bool          // and so does its dispatch
+	stopped  bool          // somebody asked for its end
+	cause    int           // of one that is skipped
 }
 
 // step takes the next entry of the run.
@@ -56,16 +65,30 @@ func (r *replay) step(e *entry) error {
 	case record.KindRunSettled:
 		r.settled = e
 		return r.balance(e)
+	case record.KindRunPaused, record.KindRunResumed:
+		r.paused = e.Kind == record.KindRunPaused
+		return nil
+	case record.KindRunCancelled:
+		if e.Task == "" {
+			r.cancelled = true
+			return nil
+		}
+	case record.KindDispatchAccepted, record.KindDispatchAnswered:
 	case record.KindTaskStarted, record.KindTaskWaiting, record.KindTaskAnswered, record.KindTaskDone,
 		record.KindTaskFailed, record.KindTaskSkipped, record.KindTaskCancelled, record.KindTaskDenied:
-		i, ok := r.plan.Index(api.TaskID(e.Task))
-		if !ok {
-			return fmt.Errorf("the plan has no task %.80q", e.Task)
-		}
-		if err := r.task(i, e); err != nil {
-			return fmt.Errorf("task %s: %w", e.Task, err)
-		}
-		r.tasks[i].last = e
+	default:
+		return nil
+	}
+	i, ok := r.plan.Index(api.TaskID(e.Task))
+	if !ok {
+		return fmt.Errorf("the plan has no task %.80q", e.Task)
+	}
+	was := r.tasks[i].state
+	if err := r.task(i, e); err != nil {
+		return fmt.Errorf("task %s: %w", e.Task, err)
+	}
+	if was == api.TaskRunning && r.tasks[i].state != api.TaskRunning {
+		r.leases.release(&r.plan.Tasks[i])
 	}
 	return nil
 }
@@ -86,19 +109,27 @@ func (t *taskReplay) move(events ...plan.Event) error {
 // follows from what is.
 func (r *replay) task(i int, e *entry) error {
 	t := &r.tasks[i]
-	if e.Kind != record.KindTaskStarted && e.Kind != record.KindTaskAnswered && (e.Dispatch != t.dispatch || e.Attempt != t.attempt) {
-		return fmt.Errorf("it is in attempt %d as dispatch %s, and this is of attempt %d as %s", t.attempt, t.dispatch, e.Attempt, e.Dispatch)
-	}
 	d, _ := e.Detail.(record.TaskStep)
 	switch e.Kind { //nolint:exhaustive // see step
+	case record.KindRunCancelled:
+		t.stopped = true
+		return nil
 	case record.KindTaskStarted:
 		return r.start(i, e)
 	case record.KindTaskAnswered:
-		if t.state != api.TaskWaiting || !t.asks || t.answered {
-			return errors.New("answered where it asks nothing")
+		return r.answer(t, e)
+	}
+	if e.Dispatch != t.dispatch || e.Attempt != t.attempt && e.Kind != record.KindDispatchAccepted && e.Kind != record.KindDispatchAnswered {
+		return fmt.Errorf("it is in attempt %d as dispatch %s, and this is of attempt %d as %s", t.attempt, t.dispatch, e.Attempt, e.Dispatch)
+	}
+	switch e.Kind { //nolint:exhaustive // these are left
+	case record.KindDispatchAccepted:
+		if t.state != api.TaskRunning || t.resumed {
+			return fmt.Errorf("dispatched while it is %s, or a second time", t.state)
 		}
-		t.answered = true
 		return nil
+	case record.KindDispatchAnswered:
+		return t.resume(e)
 	case record.KindTaskWaiting:
 		return r.wait(i, e, d)
 	case record.KindTaskDone:
@@ -109,10 +140,10 @@ func (r *replay) task(i int, e *entry) error {
 	case record.KindTaskSkipped:
 		return r.skip(i, d)
 	}
-	if err := r.ended(t, e); err != nil {
+	if err := r.ended(i, e, d); err != nil {
 		return err
 	}
-	switch e.Kind { //nolint:exhaustive // these are left
+	switch e.Kind { //nolint:exhaustive // likewise
 	case record.KindTaskFailed:
 		return t.move(plan.EventFail)
 	case record.KindTaskDenied:
@@ -121,7 +152,53 @@ func (r *replay) task(i int, e *entry) error {
 	return t.move(plan.EventCancel)
 }
 
+// answer takes that somebody answered the question of a task.
+func (r *replay) answer(t *taskReplay, e *entry) error {
+	switch {
+	case t.state != api.TaskWaiting || !t.asks || t.answered:
+		return errors.New("answered where it asks nothing")
+	case r.cancelled || t.stopped:
+		return errors.New("answered after its end was asked for")
+	}
+	d, _ := e.Detail.(record.RunAct)
+	t.answered, t.by, t.option = true, e.Principal, d.Option
+	return nil
+}
+
+// resume takes that its dispatch goes on with an answer: with the one that was
+// given to the task.
+func (t *taskReplay) resume(e *entry) error {
+	d, _ := e.Detail.(record.AnswerAsk)
+	if t.state != api.TaskRunning || !t.resumed || t.used || e.Principal != t.by || t.option != 0 && d.Option != t.option {
+		return errors.New("its dispatch goes on with an answer that nobody gave to the task")
+	}
+	t.used = true
+	return nil
+}
+
 func (r *replay) start(i int, e *entry) error {
+	t := &r.tasks[i]
+	switch {
+	case r.paused:
+		return errors.New("started while its run was paused")
+	case r.cancelled || t.stopped:
+		return errors.New("started after its end was asked for")
+	}
+	if err := r.follows(i, e); err != nil {
+		return err
+	}
+	d, _ := e.Detail.(record.TaskStart)
+	if err := r.leases.take(&r.plan.Tasks[i], d); err != nil {
+		return err
+	}
+	t.resumed = t.asks
+	t.attempt, t.dispatch, t.asks, t.answered, t.used = e.Attempt, e.Dispatch, false, false, false
+	t.starts = append(t.starts, e)
+	return nil
+}
+
+// follows says why a start is not what comes next for a task.
+func (r *replay) follows(i int, e *entry) error {
 	t := &r.tasks[i]
 	switch {
 	case t.state == api.TaskPending:
@@ -133,27 +210,17 @@ func (r *replay) start(i int, e *entry) error {
 		if e.Attempt != 1 {
 			return fmt.Errorf("it begins with attempt %d", e.Attempt)
 		}
-		if err := t.move(plan.EventDeps, plan.EventStart); err != nil {
-			return err
-		}
+		return t.move(plan.EventDeps, plan.EventStart)
 	case t.state == api.TaskWaiting && t.asks:
 		if !t.answered || e.Attempt != t.attempt || e.Dispatch != t.dispatch {
 			return errors.New("it goes on without an answer, or as another dispatch")
 		}
-		if err := t.move(plan.EventAnswer, plan.EventStart); err != nil {
-			return err
-		}
-	default:
-		if e.Attempt != t.attempt+1 || slices.ContainsFunc(t.starts, func(s *entry) bool { return s.Dispatch == e.Dispatch }) {
-			return fmt.Errorf("attempt %d follows attempt %d, or is the same dispatch again", e.Attempt, t.attempt)
-		}
-		if err := t.move(plan.EventDue, plan.EventStart); err != nil {
-			return err
-		}
+		return t.move(plan.EventAnswer, plan.EventStart)
 	}
-	t.attempt, t.dispatch, t.asks, t.answered = e.Attempt, e.Dispatch, false, false
-	t.starts = append(t.starts, e)
-	return nil
+	if e.Attempt != t.attempt+1 || slices.ContainsFunc(t.starts, func(s *entry) bool { return s.Dispatch == e.Dispatch }) {
+		return fmt.Errorf("attempt %d follows attempt %d, or is the same dispatch again", e.Attempt, t.attempt)
+	}
+	return t.move(plan.EventDue, plan.EventStart)
 }
 
 // wait is for an answer, or for the next attempt.
@@ -169,18 +236,16 @@ func (r *replay) wait(i int, e *entry, d record.TaskStep) error {
 		}
 		return t.move(plan.EventAsk)
 	}
-	on := task.Retry.On
-	if len(on) == 0 {
-		on = api.DefaultRetryReasons()
-	}
 	final := h.last().final()
 	end, _ := detailOf(final)
 	switch {
+	case r.cancelled || t.stopped:
+		return errors.New("to be tried again after its end was asked for")
 	case final == nil || final.Kind != record.KindDispatchFailed || final.seq >= e.seq:
 		return errors.New("to be tried again, and its dispatch had not failed")
-	case t.attempt >= max(1, task.Retry.Attempts):
-		return fmt.Errorf("to be tried again after attempt %d, and the plan has %d", t.attempt, max(1, task.Retry.Attempts))
-	case d.Reason != end.Reason || !slices.Contains(on, api.Reason(d.Reason)):
+	case t.attempt >= attempts(task):
+		return fmt.Errorf("to be tried again after attempt %d, and the plan has %d", t.attempt, attempts(task))
+	case d.Reason != end.Reason || !tried(task, d.Reason):
 		return fmt.Errorf("to be tried again for the reason %.40q, which is not one of the plan's", d.Reason)
 	}
 	return t.move(plan.EventBackoff)
@@ -192,64 +257,6 @@ func detailOf(e *entry) (record.DispatchEnd, bool) {
 	}
 	d, ok := e.Detail.(record.DispatchEnd)
 	return d, ok
-}
-
-// skip is the end of what will not be done because of another.
-func (r *replay) skip(i int, d record.TaskStep) error {
-	cause, ok := r.plan.Index(api.TaskID(d.Cause))
-	if !ok || !r.tasks[cause].state.Settled() || r.tasks[cause].state == api.TaskDone {
-		return fmt.Errorf("skipped because of %.80q, which may still be done", d.Cause)
-	}
-	if !slices.ContainsFunc(r.plan.Deps(i), func(d int32) bool {
-		s := r.tasks[d].state
-		return s.Settled() && s != api.TaskDone
-	}) {
-		return errors.New("skipped, and all that it comes after is done or may be")
-	}
-	return r.tasks[i].move(plan.EventSkip)
-}
-
-// ended holds the end of a task that is not done against that of its dispatch.
-func (r *replay) ended(t *taskReplay, e *entry) error {
-	h := r.histories[t.dispatch]
-	if h == nil || h.last() == nil {
-		return nil // it was never to be had, or never asked for
-	}
-	final := h.last().final()
-	switch {
-	case final == nil || final.seq >= e.seq:
-		return fmt.Errorf("over before its dispatch %s", t.dispatch)
-	case final.Kind == record.KindDispatchFinished:
-		return fmt.Errorf("not done, and its dispatch %s finished", t.dispatch)
-	case e.Kind == record.KindTaskFailed && t.state == api.TaskRunning:
-		return nil // its dispatch failed, or was cancelled as its answer could not be used
-	}
-	return nil
-}
-
-// balance holds the end of the run against its tasks.
-func (r *replay) balance(e *entry) error {
-	d, _ := e.Detail.(record.RunEnd)
-	ask, _ := r.submitted.Detail.(record.RunAsk)
-	counts := map[api.TaskState]int64{}
-	for i := range r.tasks {
-		t := &r.tasks[i]
-		if !t.state.Settled() {
-			return fmt.Errorf("the run is over, and task %s is %s", r.plan.Tasks[i].ID, t.state)
-		}
-		counts[t.state]++
-	}
-	got := [5]int64{counts[api.TaskDone], counts[api.TaskFailed], counts[api.TaskDenied], counts[api.TaskCancelled], counts[api.TaskSkipped]}
-	switch {
-	case got != [5]int64{d.Done, d.Failed, d.Denied, d.Cancelled, d.Skipped}:
-		return fmt.Errorf("the end of the run counts other tasks than there are: done, failed, denied, cancelled, skipped are %v", got)
-	case ask.Tasks != int64(len(r.tasks)):
-		return fmt.Errorf("%d tasks were submitted, and the plan has %d", ask.Tasks, len(r.tasks))
-	case (d.State == string(api.RunDone)) != (d.Done == ask.Tasks), d.State != string(api.RunDone) && d.State != string(api.RunFailed) && d.State != string(api.RunCancelled),
-		d.State == string(api.RunCancelled) && d.Cancelled == 0:
-		return fmt.Errorf("the run is %.40q, with %d of %d tasks done", d.State, d.Done, ask.Tasks)
-	}
-	return nil
 }
 
 // takeOver notes what was done in the run before.
@@ -269,6 +276,7 @@ func (r *replay) takeOver() error {
 	if err != nil || same.Digest() != r.plan.Digest() {
 		return fmt.Errorf("it goes on from run %s with another plan", b.id)
 	}
+	r.leases.last = b.leases.last // numbers only go up
 	taken := int64(0)
 	for i := range r.tasks {
 		if b.tasks[i].state == api.TaskDone {
@@ -278,95 +286,6 @@ func (r *replay) takeOver() error {
 	}
 	if taken != ask.Taken {
 		return fmt.Errorf("it takes over %d tasks, and %d were done in run %s", ask.Taken, taken, b.id)
-	}
-	return nil
-}
-
-// planned says why what m describes is not what the plan of its run has.
-func (v *verification) planned(a *attempt, m *record.Manifest) error {
-	r := v.replayed[m.Run]
-	if m.Run == "" || r == nil || r.plan == nil {
-		return nil // one dispatch of a run can be shown without the run
-	}
-	i, ok := r.plan.Index(m.Task)
-	if !ok {
-		return fmt.Errorf("the plan of run %s has no task %s", m.Run, m.Task)
-	}
-	t := &r.plan.Tasks[i]
-	input := t.Input
-	if len(input) == 0 {
-		input = []byte("{}")
-	}
-	canonical, err := canon.Canonicalize(input)
-	source, target := api.Name(""), api.Name("")
-	if m.Source != nil {
-		source = m.Source.Name
-	}
-	if target = t.Target; target == "" {
-		target = m.Target
-	}
-	wanted := api.Name("")
-	if t.Source != nil {
-		wanted = t.Source.Name
-	}
-	start := r.startOf(i, m.ID, a.admitted.seq)
-	switch {
-	case err != nil || api.DigestOf(canonical) != m.Input:
-		return fmt.Errorf("its input is not that of task %s of the plan", m.Task)
-	case m.Subagent != t.Subagent || m.Target != target || source != wanted || !slices.Equal(m.Envs, t.Envs):
-		return fmt.Errorf("it is other work than task %s of the plan", m.Task)
-	case !slices.Equal(extras(t.Capabilities, m.Capabilities), t.Capabilities):
-		return fmt.Errorf("it lacks capabilities of task %s of the plan", m.Task)
-	case start == nil:
-		return fmt.Errorf("no entry of task %s starts it", m.Task)
-	}
-	if d, _ := start.Detail.(record.TaskStart); d.Fence < 0 || uint64(d.Fence) != m.Fence {
-		return fmt.Errorf("it runs under the fencing number %d, and entry #%d has %d", m.Fence, start.seq, d.Fence)
-	}
-	return neededOf(t, m)
-}
-
-// extras returns those of wanted that are among have.
-func extras(wanted, have []api.Name) (out []api.Name) {
-	for _, n := range wanted {
-		if slices.Contains(have, n) {
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
-// startOf returns the last entry before n that starts task i as a dispatch.
-func (r *replay) startOf(i int, id api.DispatchID, n uint64) *entry {
-	for _, e := range slices.Backward(r.tasks[i].starts) {
-		if e.seq < n {
-			if e.Dispatch == id {
-				return e
-			}
-			return nil
-		}
-	}
-	return nil
-}
-
-// neededOf says why the needs of a manifest are not those of the plan.
-func neededOf(t *api.PlanTask, m *record.Manifest) error {
-	if len(m.Needs) != len(t.Needs) {
-		return fmt.Errorf("it takes over %d things, and task %s of the plan %d", len(m.Needs), t.ID, len(t.Needs))
-	}
-	for i := range m.Needs {
-		n := &m.Needs[i]
-		want, ok := t.Needs[n.Name]
-		kind := record.NeedOutput
-		switch {
-		case want.Patch:
-			kind = record.NeedPatch
-		case want.Result:
-			kind = record.NeedResult
-		}
-		if !ok || want.From != n.Task || kind != n.Kind || want.Output != n.Path {
-			return fmt.Errorf("it takes over %q otherwise than task %s of the plan says", n.Name, t.ID)
-		}
 	}
 	return nil
 }

@@ -124,6 +124,7 @@ func (v *verification) each() {
 		v.rows[RowManifest].add(&c.manifest)
 		v.rows[RowResult].add(&c.result)
 	})
+	v.sources()
 	// What one takes over from another can be looked at when all are read.
 	parallel(len(list), func(i int) {
 		c := &closure{v: v, h: list[i]}

@@ -1,0 +1,162 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// attempts is how many a task has at most.
+func attempts(t *api.PlanTask) int { return max(1, t.Retry.Attempts) }
+
+// tried reports whether a reason is one to try a task again for.
+func tried(t *api.PlanTask, reason string) bool {
+	on := t.Retry.On
+	if len(on) == 0 {
+		on = api.DefaultRetryReasons()
+	}
+	return slices.Contains(on, api.Reason(reason))
+}
+
+// skip is the end of what will not be done because of another: one that is not
+// done by itself, and that it comes after, however far away.
+func (r *replay) skip(i int, d record.TaskStep) error {
+	cause, ok := r.plan.Index(api.TaskID(d.Cause))
+	if !ok || !r.tasks[cause].state.Settled() || r.tasks[cause].state == api.TaskDone || r.tasks[cause].state == api.TaskSkipped {
+		return fmt.Errorf("skipped because of %.80q, which may still be done", d.Cause)
+	}
+	if !slices.ContainsFunc(r.plan.Deps(i), func(d int32) bool {
+		return int(d) == cause || r.tasks[d].state == api.TaskSkipped && r.tasks[d].cause == cause
+	}) {
+		return fmt.Errorf("skipped because of task %s, which it does not come after", d.Cause)
+	}
+	r.tasks[i].cause = cause
+	return r.tasks[i].move(plan.EventSkip)
+}
+
+// ended holds the end of a task that is not done against that of its dispatch.
+func (r *replay) ended(i int, e *entry, d record.TaskStep) error {
+	t := &r.tasks[i]
+	h := r.histories[t.dispatch]
+	if h == nil || h.last() == nil {
+		return r.without(i, e, d, h)
+	}
+	final := h.last().final()
+	switch {
+	case final == nil || final.seq >= e.seq:
+		return fmt.Errorf("over before its dispatch %s", t.dispatch)
+	case final.Kind == record.KindDispatchFinished:
+		return fmt.Errorf("not done, and its dispatch %s finished", t.dispatch)
+	}
+	end, _ := detailOf(final)
+	cancelled := final.Kind == record.KindDispatchCancelled
+	switch e.Kind { //nolint:exhaustive // the ends of a task that is not done
+	case record.KindTaskCancelled:
+		return r.cancel(i, cancelled)
+	case record.KindTaskDenied:
+		// An answer that may not be used ends its dispatch.
+		if cancelled && t.resumed || !cancelled && end.Reason == string(api.ReasonDenied) {
+			return nil
+		}
+		return fmt.Errorf("denied, and its dispatch %s had been admitted", t.dispatch)
+	}
+	switch {
+	case cancelled && !t.resumed:
+		return fmt.Errorf("failed, and its dispatch %s was cancelled", t.dispatch)
+	case !cancelled && d.Reason != end.Reason:
+		return fmt.Errorf("failed for the reason %.40q, and its dispatch %s for %.40q", d.Reason, t.dispatch, end.Reason)
+	case t.answered:
+		return errors.New("failed between its answer and what would go on with it")
+	}
+	task := &r.plan.Tasks[i]
+	if t.state == api.TaskRunning && !t.resumed && !t.stopped && !r.cancelled && t.attempt < attempts(task) && tried(task, d.Reason) {
+		r.onlyLate(fmt.Errorf("task %s was given up after attempt %d of %d", task.ID, t.attempt, attempts(task)))
+	}
+	return nil
+}
+
+// without is the end of a task of which nothing was dispatched.
+func (r *replay) without(i int, e *entry, d record.TaskStep, h *history) error {
+	t := &r.tasks[i]
+	switch e.Kind { //nolint:exhaustive // likewise
+	case record.KindTaskCancelled:
+		return r.cancel(i, false)
+	case record.KindTaskDenied:
+		if h == nil || !slices.ContainsFunc(h.entries, func(o *entry) bool { return o.Kind == record.KindDispatchDenied && o.seq < e.seq }) {
+			return errors.New("denied, and nothing denied it")
+		}
+		return nil
+	}
+	if t.state != api.TaskRunning || d.Reason != string(api.ReasonIntegrity) && d.Reason != string(api.ReasonContext) {
+		return fmt.Errorf("failed for the reason %.40q, and nothing was dispatched", d.Reason)
+	}
+	return nil
+}
+
+// cancel looks at who asked for the end of a task: somebody did, or its dispatch
+// was cancelled, or the run had no more time.
+func (r *replay) cancel(i int, dispatch bool) error {
+	t, id := &r.tasks[i], r.plan.Tasks[i].ID
+	h := r.histories[t.dispatch]
+	open := t.state == api.TaskRunning || t.asks
+	switch {
+	case open && dispatch:
+		return nil
+	case open && h != nil && h.last() != nil && !t.answered:
+		return fmt.Errorf("cancelled, and its dispatch %s failed", t.dispatch)
+	}
+	if !t.stopped && !r.cancelled {
+		r.onlyLate(fmt.Errorf("task %s was cancelled, and nobody asked for it", id))
+	}
+	return nil
+}
+
+// onlyLate notes what is right only in a run that had no more time, which is
+// known at its end.
+func (r *replay) onlyLate(err error) {
+	if r.late == nil {
+		r.late = err
+	}
+}
+
+// balance holds the end of the run against its tasks.
+func (r *replay) balance(e *entry) error {
+	d, _ := e.Detail.(record.RunEnd)
+	ask, _ := r.submitted.Detail.(record.RunAsk)
+	counts := map[api.TaskState]int64{}
+	for i := range r.tasks {
+		t := &r.tasks[i]
+		if !t.state.Settled() {
+			return fmt.Errorf("the run is over, and task %s is %s", r.plan.Tasks[i].ID, t.state)
+		}
+		counts[t.state]++
+	}
+	got := [5]int64{counts[api.TaskDone], counts[api.TaskFailed], counts[api.TaskDenied], counts[api.TaskCancelled], counts[api.TaskSkipped]}
+	switch {
+	case got != [5]int64{d.Done, d.Failed, d.Denied, d.Cancelled, d.Skipped}:
+		return fmt.Errorf("the end of the run counts other tasks than there are: done, failed, denied, cancelled, skipped are %v", got)
+	case ask.Tasks != int64(len(r.tasks)):
+		return fmt.Errorf("%d tasks were submitted, and the plan has %d", ask.Tasks, len(r.tasks))
+	}
+	wall := time.Duration(r.plan.Limits.Wall)
+	over := wall > 0 && d.Millis >= wall.Milliseconds()
+	want := api.RunFailed
+	switch {
+	case (r.cancelled || over) && d.Cancelled > 0:
+		want = api.RunCancelled
+	case d.Done == ask.Tasks:
+		want = api.RunDone
+	}
+	if d.State != string(want) {
+		return fmt.Errorf("the run is %.40q, and by its tasks it is %s", d.State, want)
+	}
+	if !over {
+		return r.late
+	}
+	return nil
+}

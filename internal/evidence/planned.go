@@ -1,0 +1,144 @@
+package evidence
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// planned says why what m describes is not what the plan of its run has.
+func (v *verification) planned(a *attempt, m *record.Manifest) error {
+	r := v.replayed[m.Run]
+	if m.Run == "" || r == nil || r.plan == nil {
+		return nil // one dispatch of a run can be shown without the run
+	}
+	i, ok := r.plan.Index(m.Task)
+	if !ok {
+		return fmt.Errorf("the plan of run %s has no task %s", m.Run, m.Task)
+	}
+	t := &r.plan.Tasks[i]
+	input := t.Input
+	if len(input) == 0 {
+		input = []byte("{}")
+	}
+	canonical, err := canon.Canonicalize(input)
+	source, target := api.Name(""), api.Name("")
+	if m.Source != nil {
+		source = m.Source.Name
+	}
+	if target = t.Target; target == "" {
+		target = m.Target
+	}
+	wanted := api.Name("")
+	if t.Source != nil {
+		wanted = t.Source.Name
+	}
+	start := r.startOf(i, m.ID, a.admitted.seq)
+	submitted, _ := r.submitted.Detail.(record.RunAsk)
+	asked, first := a.admitted.Detail.(record.DispatchAsk)
+	switch {
+	case m.Principal != r.submitted.Principal:
+		return fmt.Errorf("it is %s's, and run %s is %s's", m.Principal, r.id, r.submitted.Principal)
+	case submitted.Revision < 0 || m.Revision != uint64(submitted.Revision):
+		return fmt.Errorf("its names are of revision %d of the catalog, and run %s was submitted by revision %d", m.Revision, r.id, submitted.Revision)
+	case err != nil || api.DigestOf(canonical) != m.Input:
+		return fmt.Errorf("its input is not that of task %s of the plan", m.Task)
+	case m.Subagent != t.Subagent || m.Target != target || source != wanted || !slices.Equal(m.Envs, t.Envs):
+		return fmt.Errorf("it is other work than task %s of the plan", m.Task)
+	case !slices.Equal(extras(t.Capabilities, m.Capabilities), t.Capabilities),
+		first && len(t.Capabilities) < listed && !slices.EqualFunc(t.Capabilities, asked.Capabilities, func(a api.Name, b string) bool { return string(a) == b }):
+		return fmt.Errorf("its capabilities are not those of task %s of the plan", m.Task)
+	case t.Timeout > 0 && m.Limits.Timeout > t.Timeout:
+		return fmt.Errorf("it may take %s, and task %s of the plan %s", time.Duration(m.Limits.Timeout), m.Task, time.Duration(t.Timeout))
+	case start == nil:
+		return fmt.Errorf("no entry of task %s starts it", m.Task)
+	}
+	if d, _ := start.Detail.(record.TaskStart); d.Fence < 0 || uint64(d.Fence) != m.Fence {
+		return fmt.Errorf("it runs under the fencing number %d, and entry #%d has %d", m.Fence, start.seq, d.Fence)
+	}
+	return neededOf(t, m)
+}
+
+// extras returns those of wanted that are among have.
+func extras(wanted, have []api.Name) (out []api.Name) {
+	for _, n := range wanted {
+		if slices.Contains(have, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// startOf returns the last entry before n that starts task i as a dispatch.
+func (r *replay) startOf(i int, id api.DispatchID, n uint64) *entry {
+	for _, e := range slices.Backward(r.tasks[i].starts) {
+		if e.seq < n {
+			if e.Dispatch == id {
+				return e
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// neededOf says why the needs of a manifest are not those of the plan.
+func neededOf(t *api.PlanTask, m *record.Manifest) error {
+	if len(m.Needs) != len(t.Needs) {
+		return fmt.Errorf("it takes over %d things, and task %s of the plan %d", len(m.Needs), t.ID, len(t.Needs))
+	}
+	for i := range m.Needs {
+		n := &m.Needs[i]
+		want, ok := t.Needs[n.Name]
+		kind := record.NeedOutput
+		switch {
+		case want.Patch:
+			kind = record.NeedPatch
+		case want.Result:
+			kind = record.NeedResult
+		}
+		if !ok || want.From != n.Task || kind != n.Kind || want.Output != n.Path {
+			return fmt.Errorf("it takes over %q otherwise than task %s of the plan says", n.Name, t.ID)
+		}
+	}
+	return nil
+}
+
+// sources holds the commits that the dispatches of a run, and of those that it
+// goes on from, began with against the plan and against each other: each source
+// was pinned when it was submitted.
+func (v *verification) sources() {
+	type key struct {
+		name   api.Name
+		commit string // as the plan has it
+	}
+	pinned := map[key]string{}
+	for _, h := range v.ordered {
+		if len(h.attempts) == 0 || h.attempts[0].manifest == nil {
+			continue
+		}
+		m := h.attempts[0].manifest
+		r := v.replayed[m.Run]
+		if m.Run == "" || m.Source == nil || r == nil || r.plan == nil {
+			continue
+		}
+		i, ok := r.plan.Index(m.Task)
+		if !ok || r.plan.Tasks[i].Source == nil || r.plan.Tasks[i].Source.Name != m.Source.Name {
+			continue // and that is said
+		}
+		s := key{m.Source.Name, r.plan.Tasks[i].Source.Commit}
+		if _, err := hex.DecodeString(s.commit); err == nil && (len(s.commit) == 40 || len(s.commit) == 64) && !strings.EqualFold(s.commit, m.Source.Commit) {
+			v.rows[RowManifest].fail("dispatch %s: it starts from commit %.64s, and task %s of the plan from %s", h.id, m.Source.Commit, m.Task, s.commit)
+		}
+		if was, ok := pinned[s]; ok && was != m.Source.Commit {
+			v.rows[RowManifest].fail("dispatch %s: it starts from commit %.64s of source %s, and others of its run from %.64s", h.id, m.Source.Commit, s.name, was)
+		}
+		pinned[s] = m.Source.Commit
+	}
+}
