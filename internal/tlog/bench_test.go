@@ -3,7 +3,11 @@ package tlog
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,15 +96,28 @@ func BenchmarkMillion(b *testing.B) {
 	})
 }
 
-// BenchmarkCovered is from an entry's commit to its checkpoint, one at a time.
+// BenchmarkCovered is from an entry's commit to its checkpoint, one at a time:
+// at once after the one before, and of a log that nothing was written to for
+// longer than the interval.
 func BenchmarkCovered(b *testing.B) {
-	for _, idle := range []time.Duration{0, 250 * time.Millisecond} {
-		b.Run("after-"+idle.String(), func(b *testing.B) {
+	for _, idle := range []bool{false, true} {
+		b.Run(map[bool]string{false: "at-once", true: "idle"}[idle], func(b *testing.B) {
 			w := newWorld(b)
-			must(b, w.open(b, func(c *Config) { c.Interval = 200 * time.Millisecond }))
+			rests := make(chan struct{}, 1)
+			must(b, w.open(b, func(c *Config) {
+				c.Interval = 200 * time.Millisecond
+				c.rests = func() {
+					select {
+					case rests <- struct{}{}:
+					default:
+					}
+				}
+			}))
 			var waited time.Duration
 			for b.Loop() {
-				time.Sleep(idle)
+				if idle {
+					<-rests
+				}
 				began := time.Now()
 				w.grow(b, 1)
 				must(b, w.log.Wait(b.Context(), uint64(w.n)))
@@ -110,4 +127,86 @@ func BenchmarkCovered(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// sign is when the tree had a checkpoint of so many entries.
+type sign struct {
+	size uint64
+	at   time.Time
+}
+
+// signs notes every checkpoint until one covers what comes from the channel.
+func (l *Log) signs(until <-chan uint64) (list []sign) {
+	end := uint64(math.MaxUint64)
+	for {
+		l.mu.Lock()
+		have, news := l.latest.Size, l.news
+		l.mu.Unlock()
+		if len(list) == 0 || list[len(list)-1].size < have {
+			list = append(list, sign{have, time.Now()})
+		}
+		if have >= end {
+			return list
+		}
+		select {
+		case <-news:
+		case end = <-until:
+			until = nil
+		}
+	}
+}
+
+// BenchmarkLag is from the moment that an entry of about 1 KiB is durable until
+// a signed checkpoint covers it, while so many writers write as fast as they
+// can. Nobody waits for the checkpoint; the aim is a second.
+func BenchmarkLag(b *testing.B) {
+	for _, writers := range []int{1, 16, 256} {
+		b.Run(fmt.Sprintf("writers-%d", writers), func(b *testing.B) {
+			w := newWorld(b)
+			must(b, w.open(b, func(c *Config) { c.Interval = 0 }))
+			durable := make([]time.Time, b.N)
+			until, came := make(chan uint64, 1), make(chan []sign, 1)
+			go func() { came <- w.log.signs(until) }()
+			pad := strings.Repeat("x", 850)
+			var next atomic.Int64
+			var all sync.WaitGroup
+			b.ResetTimer()
+			for range writers {
+				all.Go(func() {
+					for next.Add(1) <= int64(b.N) {
+						seq, err := w.ledger.Record(b.Context(), record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: pad}}, nil)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						durable[seq] = time.Now() // each has its own
+					}
+				})
+			}
+			all.Wait()
+			b.StopTimer()
+			until <- uint64(b.N)
+			report(b, durable, <-came)
+		})
+	}
+}
+
+// report prints how long entries waited for the first checkpoint that covers
+// them.
+func report(b *testing.B, durable []time.Time, list []sign) {
+	lags, late := make([]time.Duration, len(durable)), 0
+	for i, at := range durable {
+		for list[0].size <= uint64(i) {
+			list = list[1:]
+		}
+		if lags[i] = max(0, list[0].at.Sub(at)); lags[i] > time.Second {
+			late++
+		}
+	}
+	slices.Sort(lags)
+	for name, i := range map[string]int{"p50-ms": len(lags) / 2, "p99-ms": len(lags) * 99 / 100, "max-ms": len(lags) - 1} {
+		b.ReportMetric(float64(lags[i].Microseconds())/1000, name)
+	}
+	b.ReportMetric(float64(late)*100/float64(len(lags)), "%over-1s")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "entries/s")
 }

@@ -128,6 +128,9 @@ func (l *Log) sleep(ctx context.Context, changed <-chan struct{}) error {
 	case <-ctx.Done():
 		return nil
 	}
+	if l.cfg.rests != nil {
+		l.cfg.rests()
+	}
 	select {
 	case <-changed:
 	case <-l.again:

@@ -150,7 +150,7 @@ func same(sum *note.Range, mark note.Checkpoint, otherwise error) error {
 // it, and the bundle that the next ones are appended to.
 func (l *Log) holdNewest(ctx context.Context, size uint64) error {
 	edge := size - size%width
-	from := min(edge, size-min(size, newestHeld))
+	from := min(edge, size-min(size, l.cfg.newest))
 	for from < size {
 		list, err := l.cfg.Ledger.Leaves(ctx, from, int(min(size-from, audit.LeafBatch))) //nolint:gosec // G115: as it says
 		if err != nil || len(list) == 0 {

@@ -72,7 +72,9 @@ type Config struct {
 	// Retry is how long the feeder waits before it begins again. 0: 1 s.
 	Retry time.Duration
 
-	stall time.Duration // how long the tree may take before that is a fault; 0: 10 s
+	stall  time.Duration // how long the tree may take before that is a fault; 0: 10 s
+	rests  func()        // called when everything was taken over and the interval is past; nil: nobody
+	newest uint64        // how many of the newest entries are held against the tree at a start; 0: newestHeld
 }
 
 func (c *Config) validate() error {
@@ -92,6 +94,9 @@ func (c *Config) validate() error {
 		if *of == 0 {
 			*of = d
 		}
+	}
+	if c.newest == 0 {
+		c.newest = newestHeld
 	}
 	c.Keys = append([]ed25519.PublicKey{c.Signer.Public()}, c.Keys...)
 	return nil

@@ -18,7 +18,7 @@ func TestEveryEntryIsCoveredByASignedCheckpoint(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
 	var before note.Checkpoint
-	for _, count := range []int{1, 1, 3, 251, 1, 255, 300, 4097, 9000} {
+	for _, count := range []int{1, 1, 3, 251, 1, 255, 300, 4097 / shrink, 9000 / shrink} {
 		w.grow(t, count)
 		c := w.covered(t)
 		signed, _ := w.log.Latest()
@@ -95,7 +95,7 @@ func second[T any](_ T, err error) error { return err }
 
 // proves R-A1: the tree is derived. Without it a start has the same root.
 func TestATreeThatWasDeletedComesBackWithTheSameRoot(t *testing.T) {
-	w, c := built(t, 2500)
+	w, c := built(t, 2500/shrink)
 	must(t, os.RemoveAll(w.path("log")))
 	must(t, w.open(t))
 	if again := w.covered(t); again != c {
@@ -131,7 +131,7 @@ func TestAStartGoesOnWhereTheLastOneEnded(t *testing.T) {
 func TestRebuildMakesTheSameTree(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
-	w.grow(t, 3000)
+	w.grow(t, 3000/shrink)
 	c := w.covered(t)
 	must(t, w.log.Rebuild(t.Context()))
 	if got := w.covered(t); got != c || w.log.Err() != nil {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package tlog
+
+const shrink = 1
