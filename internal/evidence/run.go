@@ -176,25 +176,26 @@ func (t *taskReplay) resume(e *entry) error {
 	return nil
 }
 
+// start takes that a task is started, also where it cannot have been: what comes
+// after is held against it all the same.
 func (r *replay) start(i int, e *entry) error {
 	t := &r.tasks[i]
-	switch {
-	case r.paused:
-		return errors.New("started while its run was paused")
-	case r.cancelled || t.stopped:
-		return errors.New("started after its end was asked for")
-	}
-	if err := r.follows(i, e); err != nil {
-		return err
-	}
 	d, _ := e.Detail.(record.TaskStart)
-	if err := r.leases.take(&r.plan.Tasks[i], d); err != nil {
-		return err
+	err := r.follows(i, e)
+	switch {
+	case err != nil:
+	case r.paused:
+		err = errors.New("started while its run was paused")
+	case r.cancelled || t.stopped:
+		err = errors.New("started after its end was asked for")
+	}
+	if taken := r.leases.take(&r.plan.Tasks[i], d); err == nil {
+		err = taken
 	}
 	t.resumed = t.asks
-	t.attempt, t.dispatch, t.asks, t.answered, t.used = e.Attempt, e.Dispatch, false, false, false
+	t.state, t.attempt, t.dispatch, t.asks, t.answered, t.used = api.TaskRunning, e.Attempt, e.Dispatch, false, false, false
 	t.starts = append(t.starts, e)
-	return nil
+	return err
 }
 
 // follows says why a start is not what comes next for a task.
