@@ -2,6 +2,8 @@ package record
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -317,6 +319,26 @@ func TestLinesArePlainWords(t *testing.T) {
 	}
 }
 
+// slowly is DecodeEntry without what makes it quick: the reference.
+func slowly(leaf []byte) (Entry, error) {
+	var head struct {
+		Kind Kind `json:"kind"`
+	}
+	if err := json.Unmarshal(leaf, &head); err != nil {
+		return Entry{}, err
+	}
+	shape, ok := head.Kind.shape()
+	if !ok {
+		return Entry{}, fmt.Errorf("kind %q", head.Kind)
+	}
+	detail := reflect.New(reflect.TypeOf(shape.detail))
+	w := wire{Detail: detail.Interface()}
+	if err := canon.DecodeExact(leaf, &w); err != nil {
+		return Entry{}, err
+	}
+	return w.exactly(leaf, head.Kind, detail)
+}
+
 func FuzzDecodeEntry(f *testing.F) {
 	for _, k := range Kinds() {
 		shape, _ := k.shape()
@@ -331,7 +353,11 @@ func FuzzDecodeEntry(f *testing.F) {
 	leaf, _ := e.Encode()
 	f.Add(leaf)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		e, err := DecodeEntry(in)
+		quickly, ok := quick(in)
+		e, err := slowly(in)
+		if ok != (err == nil) || ok && !reflect.DeepEqual(quickly, e) {
+			t.Fatalf("%q: quickly %t, %+v; slowly %v, %+v", in, ok, quickly, err, e)
+		}
 		if err != nil {
 			return
 		}

@@ -152,8 +152,12 @@ func decode(envelope []byte, t PayloadType) (*checked, []byte, error) {
 		return nil, nil, fmt.Errorf("envelope: larger than %d bytes", MaxEnvelope)
 	}
 	env := &checked{}
-	if err := canon.DecodeExact(envelope, &env.Envelope); err != nil {
-		return nil, nil, fmt.Errorf("envelope: %w", err)
+	var ok bool
+	if env.Envelope, ok = spelt(envelope); !ok {
+		env.Envelope = dsse.Envelope{}
+		if err := canon.DecodeExact(envelope, &env.Envelope); err != nil {
+			return nil, nil, fmt.Errorf("envelope: %w", err)
+		}
 	}
 	if env.PayloadType != string(t) {
 		return nil, nil, fmt.Errorf("envelope: payload type %.120q, want %s", env.PayloadType, t)

@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -198,8 +199,12 @@ func (r *Resource) SHA256() (api.Digest, error) {
 	return api.ParseDigest("sha256:" + hex)
 }
 
-// same reports whether two parts of statements say the same.
+// same reports whether two parts of statements say the same: what is equal does,
+// and what is encoded to equal bytes.
 func same[T any](a, b T) bool {
+	if reflect.DeepEqual(a, b) {
+		return true
+	}
 	x, errX := canon.Marshal(a)
 	y, errY := canon.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)

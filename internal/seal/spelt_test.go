@@ -1,0 +1,75 @@
+package seal
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+)
+
+const unsigned = `{"payload":"e30=","payloadType":"t","signatures":[]}`
+
+// What is read by its form must be what the strict reader reads. The other way
+// round need not be: the strict reader is asked about the rest.
+func speltAsRead(t *testing.T, b []byte) bool {
+	t.Helper()
+	env, ok := spelt(b)
+	var strict dsse.Envelope
+	if err := canon.DecodeExact(b, &strict); ok && (err != nil || !reflect.DeepEqual(env, strict)) {
+		t.Fatalf("%q was read as %+v; the strict reader says %v, %+v", b, env, err, strict)
+	}
+	return ok
+}
+
+func TestAnEnvelopeReadByItsFormIsWhatTheStrictReaderReads(t *testing.T) {
+	s, err := NewEphemeral()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := Sign(t.Context(), Revision, []byte(`{"v":1}`), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := strings.Replace(unsigned, `[]`, `[{"keyid":"a","sig":"b"},{"keyid":"","sig":"<&>"}]`, 1)
+	for _, in := range []string{string(good), unsigned, two} {
+		if !speltAsRead(t, []byte(in)) {
+			t.Errorf("%s was not read by its form", in)
+		}
+		for i := range in { // cut short, and every byte another
+			if speltAsRead(t, []byte(in[:i])) {
+				t.Errorf("%s was read though it is cut", in[:i])
+			}
+			for _, c := range []byte{0, '\n', ' ', '"', '\\', ',', '{', '}', '[', ']', 0x7f, 0xc3} {
+				speltAsRead(t, []byte(in[:i]+string(rune(c))+in[i:]))
+				speltAsRead(t, []byte(in[:i]+string([]byte{c})+in[i+1:]))
+			}
+		}
+	}
+	for name, in := range map[string]string{
+		"trailing":  unsigned + " ",
+		"order":     `{"payloadType":"t","payload":"e30=","signatures":[]}`,
+		"null":      strings.Replace(unsigned, `[]`, `null`, 1),
+		"comma":     strings.Replace(two, `},{`, `},,{`, 1),
+		"no comma":  strings.Replace(two, `},{`, `}{`, 1),
+		"last":      strings.Replace(two, `}]`, `},]`, 1),
+		"member":    strings.Replace(two, `"b"}`, `"b","x":1}`, 1),
+		"duplicate": strings.Replace(unsigned, `"payloadType"`, `"payload":"","payloadType"`, 1),
+	} {
+		if speltAsRead(t, []byte(in)) {
+			t.Errorf("%s: %s was read by its form", name, in)
+		}
+	}
+}
+
+func FuzzAnEnvelopeReadByItsForm(f *testing.F) {
+	f.Add([]byte(unsigned))
+	f.Add([]byte(strings.Replace(unsigned, `[]`, `[{"keyid":"a","sig":"b"},{"keyid":"","sig":"<&>"}]`, 1)))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		speltAsRead(t, in)
+		speltAsRead(t, []byte(strings.Replace(unsigned, `e30=`, string(in), 1)))
+		speltAsRead(t, []byte(strings.Replace(unsigned, `[]`, `[`+string(in)+`]`, 1)))
+	})
+}
