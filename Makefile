@@ -83,7 +83,7 @@ soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/evidence -mutations 100000
-	go test -timeout 240m -run TestHonestDispatches ./e2e -honest 1000
+	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000
 	go test -timeout 60m -run TestALineWithoutAnEnd ./e2e -line 10737418240
 	@$(MAKE) kills mixed model
 	@$(MAKE) fuzz FUZZTIME=5m

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -19,8 +18,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 )
-
-var honestFlag = flag.Int("honest", 50, "how many dispatches TestHonest… makes, of each of which the evidence must verify")
 
 // alone runs bailiwick-verify in a network of its own, of which no interface is
 // up, as an account that may read nothing but what it is given.
@@ -101,74 +98,6 @@ func evidenceWorld(t *testing.T) *world {
 	w.must("up", "--orchestrator")
 	w.downAtEnd()
 	return w
-}
-
-// each way in which a dispatch can end, one after the other.
-func (w *world) ways() []func(i int) string {
-	begin := func(name string) string {
-		id := strings.TrimSpace(w.must("dispatch", "run", name, "--source", "repo", "-d", "-o", "name"))
-		for w.show(id).State == api.EventAccepted {
-			time.Sleep(20 * time.Millisecond)
-		}
-		return id
-	}
-	wait := func(id string) string {
-		w.atEnd(id)
-		return id
-	}
-	return []func(i int) string{
-		func(int) string { return string(w.dispatch("edit", "--source", "repo").ID) },
-		func(int) string { return string(w.dispatch("fails", "--source", "repo").ID) },
-		func(int) string { // asked and answered
-			d := w.waits("asks")
-			w.must("dispatch", "answer", string(d.ID), "--option", "1", "-q")
-			return string(d.ID)
-		},
-		func(int) string { // asked, and cancelled instead
-			d := w.waits("asks")
-			w.must("dispatch", "cancel", string(d.ID))
-			return wait(string(d.ID))
-		},
-		func(int) string { // cancelled
-			id := begin("slow")
-			w.must("dispatch", "cancel", id)
-			return wait(id)
-		},
-		func(int) string { // lost
-			id := begin("slow")
-			var line struct {
-				Entry struct{ Detail struct{ PID int } }
-			}
-			decode(w.t, w.must("audit", "list", "--dispatch", id, "--kind", "dispatch.started", "-o", "jsonl"), &line)
-			must(w.t, syscall.Kill(line.Entry.Detail.PID, syscall.SIGKILL))
-			return wait(id)
-		},
-		func(int) string { // killed service: the next one takes it up
-			id := begin("slow")
-			w.must("down")
-			w.must("up", "--orchestrator")
-			w.must("dispatch", "cancel", id)
-			return wait(id)
-		},
-	}
-}
-
-// proves R-A7, R-A3 (no false alarm, whatever becomes of a dispatch)
-func TestHonestDispatchesVerifyOffline(t *testing.T) {
-	w := evidenceWorld(t)
-	ways := w.ways()
-	for i := range *honestFlag {
-		id := ways[i%len(ways)](i)
-		if r := w.provesItself(id); r.Dispatches != 1 {
-			t.Errorf("%s: %d dispatches", id, r.Dispatches)
-		}
-	}
-	if st := w.checked(); st.Refused != 0 {
-		t.Errorf("the service refuses its own evidence: %+v", st)
-	}
-	if n := len(w.entries("--kind", "evidence.refused")); n != 0 {
-		t.Errorf("%d entries say that evidence is refused", n)
-	}
 }
 
 const evidencePlan = `{"source":{"name":"repo"},"tasks":[

@@ -1,0 +1,462 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+)
+
+var honestFlag = flag.Int("honest", 50, "how many runs and dispatches TestHonest… makes, of each of which the evidence must verify")
+
+// honestRound is how many there are between two keys of the service.
+const honestRound = 25
+
+// doings are what tasks and dispatches do. Those that never end by themselves
+// are ended by somebody.
+func doings() map[string]string {
+	const ask = `echo '{"question": "Which?", "options": ["red", "blue"]}' > .bailiwick/question.json`
+	return map[string]string{
+		"edit":  "echo more >> a.txt; echo out > outputs/o.txt",
+		"fail":  "echo half >> a.txt; exit 3",
+		"flaky": `case $(printf %s "$BAILIWICK_DISPATCH" | sha256sum) in [0-7]*) exit 3;; esac; echo whole > f.txt`,
+		"ask":   "test -f inputs/resume.json && { echo answered >> a.txt; exit 0; }\n" + ask,
+		"again": "if test -f inputs/resume.json && test -f once; then exit 0; fi\ntouch once\n" + ask,
+		"long":  "echo begun; sleep 600",
+		"slow":  "sleep 30",
+		"typed": `echo '{"n": 1}' > outputs/result.json`,
+		"bad":   "echo bad > a.txt",
+		"good":  "echo good > good",
+		"takes": "cp inputs/change inputs/file inputs/value outputs/",
+	}
+}
+
+// honest makes runs and dispatches to which everything happens that can happen
+// to honest ones.
+type honest struct {
+	*world
+	rng    *rand.Rand // of the test's own goroutine
+	face   *client.Conn
+	tokens []string // of principals beside the world's account; empty: that
+
+	mu   sync.Mutex
+	all  []string // what evidence is about; guarded by mu
+	bad  []string // guarded by mu
+	seen map[string]int
+}
+
+func newHonest(t *testing.T) *honest {
+	w := orchestrated(t, 0)
+	w.grants("agent:one", "agent:two")
+	h := &honest{world: w, rng: rand.New(rand.NewPCG(6, uint64(*honestFlag))), face: w.conn(), tokens: []string{""}, seen: map[string]int{}} //nolint:gosec // G115, G404: reproducible on purpose
+	for _, p := range []string{"agent:one", "agent:two"} {
+		token, _ := w.token(p)
+		h.tokens = append(h.tokens, token)
+		w.consent(p, "reversible")
+	}
+	return h
+}
+
+// as is how one of the principals speaks to the service, now: a session does
+// not outlive the service.
+func (h *honest) as(token string) (client.Runtime, error) {
+	if token == "" {
+		return h.face.Runtime(), nil
+	}
+	s, err := h.face.Exchange(h.t.Context(), token)
+	return h.face.Runtime().With(s.Handle, nil), err
+}
+
+func (h *honest) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bad = append(h.bad, fmt.Sprintf(format, args...))
+}
+
+func (h *honest) subject(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, id)
+}
+
+func inputOf(do string) json.RawMessage {
+	b, _ := json.Marshal(map[string]string{"do": do}) // a map of strings always has a form
+	return b
+}
+
+func subagentOf(kind string) api.Name {
+	switch kind {
+	case "typed":
+		return "typed"
+	case "bad", "good":
+		return "checked"
+	}
+	return "sh"
+}
+
+// plan is a random plan.
+func (h *honest) plan(id string) api.Plan {
+	p := api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}}
+	add := func(kind string) *api.PlanTask {
+		t := api.PlanTask{ID: api.TaskID(fmt.Sprintf("%s.%d", kind, len(p.Tasks))), Subagent: subagentOf(kind), Input: inputOf(doings()[kind])}
+		if kind == "ask" && h.rng.IntN(3) == 0 {
+			t.Subagent = "brief" // nobody may answer in time
+		}
+		if kind == "slow" {
+			t.Timeout = api.Duration(time.Second)
+		}
+		if kind == "flaky" || h.rng.IntN(3) == 0 {
+			t.Retry = api.Retry{Attempts: 2 + h.rng.IntN(2), Backoff: api.Backoff{Min: api.Duration(10 * time.Millisecond), Max: api.Duration(300 * time.Millisecond)}}
+		}
+		for _, key := range []string{"k1", "k2"} {
+			if h.rng.IntN(5) == 0 {
+				t.Locks = append(t.Locks, api.Lock{Key: key, Shared: h.rng.IntN(2) == 0})
+			}
+		}
+		for _, earlier := range p.Tasks {
+			if h.rng.IntN(4) == 0 {
+				t.DependsOn = append(t.DependsOn, earlier.ID)
+			}
+		}
+		p.Tasks = append(p.Tasks, t)
+		return &p.Tasks[len(p.Tasks)-1]
+	}
+	kinds := []string{"edit", "edit", "fail", "flaky", "ask", "again", "long", "slow", "typed", "bad", "good"}
+	for range 2 + h.rng.IntN(4) {
+		add(kinds[h.rng.IntN(len(kinds))])
+	}
+	if h.rng.IntN(2) == 0 {
+		from, typed := add("edit").ID, add("typed").ID
+		add("takes").Needs = map[api.Name]api.Need{"change": {From: from, Patch: true}, "file": {From: from, Output: "o.txt"}, "value": {From: typed, Result: true}}
+	}
+	if h.rng.IntN(6) == 0 {
+		p.Limits.Wall = api.Duration(time.Duration(1+h.rng.IntN(4)) * time.Second)
+	}
+	return p
+}
+
+// fate is what is done to a run or a dispatch, and when.
+type fate struct {
+	token                      string
+	cancel, task, pause, retry bool
+	answer                     int // 0: nobody does, and it is cancelled in the end
+	at, last                   time.Duration
+}
+
+func (h *honest) fate() fate {
+	one := func(n int) bool { return h.rng.IntN(n) == 0 }
+	return fate{
+		token: h.tokens[h.rng.IntN(len(h.tokens))], cancel: one(5), task: one(4), pause: one(3), retry: one(3), answer: h.rng.IntN(4),
+		at: time.Duration(h.rng.IntN(2500)) * time.Millisecond, last: 6 * time.Second,
+	}
+}
+
+// refused reports whether an answer is one that an honest caller may get: the
+// service is away, it was over before, or policy refused it meanwhile.
+func refused(err error) bool {
+	switch api.CodeOf(err) { //nolint:exhaustive // see above
+	case api.CodeConflict, api.CodeDenied, api.CodeUnavailable, api.CodeUnauthenticated, api.CodeNotFound, api.CodeAuditUnavailable, api.CodeThrottled:
+		return true
+	}
+	return err != nil && !errors.As(err, new(*api.Error))
+}
+
+// until calls f now and then until it says that there is nothing more to do.
+func (h *honest) until(what string, f func(since time.Duration) (bool, error)) {
+	began := time.Now()
+	for {
+		over, err := f(time.Since(began))
+		switch {
+		case over:
+			return
+		case err != nil && !refused(err):
+			h.note("%s: %v", what, err)
+			return
+		case time.Since(began) > 3*time.Minute:
+			h.note("%s does not end: %v", what, err)
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// carryOut is a run with all that is done to it.
+func (h *honest) carryOut(p api.Plan, f fate) {
+	ctx, op := h.t.Context(), h.face.Operator()
+	req := api.RunRequest{}
+	req.Plan, _ = json.Marshal(p) // a plan always has a form
+	begun := false
+	h.until(string(p.ID), func(time.Duration) (bool, error) {
+		face, err := h.as(f.token)
+		if err == nil {
+			_, err = face.Submit(ctx, req)
+			begun = err == nil
+		}
+		return begun || api.CodeOf(err) == api.CodeDenied, err // at that moment it may have been denied
+	})
+	if begun {
+		h.follow(ctx, op, p.ID, f)
+	}
+}
+
+func (h *honest) follow(ctx context.Context, op client.Operator, id api.RunID, f fate) {
+	h.subject(string(id))
+	h.until(string(id), func(since time.Duration) (bool, error) {
+		run, err := h.face.Runtime().Run(ctx, id, "", 0)
+		if err != nil || run.State.Settled() {
+			return err == nil, err
+		}
+		if since > f.at {
+			if err := h.steer(ctx, op, &run, &f); err != nil {
+				return false, err
+			}
+		}
+		if since > f.last {
+			_, err = op.CancelRun(ctx, id, api.RunCancel{Reason: "long enough"})
+			return false, err
+		}
+		for _, t := range run.Tasks {
+			if t.Asks && f.answer > 0 {
+				_, err = op.AnswerRun(ctx, id, api.RunAnswer{Task: t.Task, DispatchID: t.DispatchID, Option: 1 + f.answer%2})
+			}
+		}
+		return false, err
+	})
+	_, _ = op.CancelRun(ctx, id, api.RunCancel{Reason: "too late"}) // it changes nothing
+	if !f.retry {
+		return
+	}
+	next := id + "-r"
+	f.retry, f.cancel = strings.Count(string(id), "-r") == 0 && f.pause, false
+	again := false
+	h.until(string(next), func(time.Duration) (bool, error) {
+		_, err := op.RetryRun(ctx, id, api.RunRetry{RunID: next})
+		again = err == nil
+		return again || slices.Contains([]api.Code{api.CodeConflict, api.CodeDenied}, api.CodeOf(err)), err // all was done, or it is somebody else's
+	})
+	if again {
+		h.follow(ctx, op, next, f)
+	}
+}
+
+// steer does once what is done to a run in its middle.
+func (h *honest) steer(ctx context.Context, op client.Operator, run *api.Run, f *fate) (err error) {
+	switch {
+	case f.pause:
+		f.pause = false
+		if _, err = op.PauseRun(ctx, run.RunID); err == nil {
+			h.until("resume "+string(run.RunID), func(time.Duration) (bool, error) {
+				_, err := op.ResumeRun(ctx, run.RunID)
+				return err == nil, err
+			})
+		}
+	case f.task && len(run.Tasks) > 1:
+		f.task = false
+		_, err = op.CancelRun(ctx, run.RunID, api.RunCancel{Task: run.Tasks[1].Task, Reason: "not this"})
+	case f.cancel:
+		f.cancel = false
+		_, err = op.CancelRun(ctx, run.RunID, api.RunCancel{Reason: "enough"})
+	}
+	return err
+}
+
+// dispatchOne is a dispatch with all that is done to it.
+func (h *honest) dispatchOne(id, kind string, f fate) {
+	ctx := h.t.Context()
+	req := api.DispatchRequest{DispatchID: api.DispatchID(id), Subagent: subagentOf(kind), Input: inputOf(doings()[kind]), Source: &api.SourceRequest{Name: "repo"}}
+	if kind == "slow" {
+		req.TimeoutSeconds = 1
+	}
+	if kind == "ask" && f.answer == 0 && f.cancel {
+		req.Subagent = "brief"
+	}
+	begun := false
+	h.until(id, func(since time.Duration) (bool, error) {
+		face, err := h.as(f.token)
+		if err == nil {
+			_, err = face.Dispatch(ctx, req)
+			begun = err == nil
+		}
+		return begun || api.CodeOf(err) == api.CodeDenied, err
+	})
+	if !begun {
+		return
+	}
+	h.subject(id)
+	face := h.face.Runtime()
+	h.until(id, func(since time.Duration) (bool, error) {
+		d, err := face.Describe(ctx, req.DispatchID, 0)
+		switch {
+		case err != nil || d.State.Ended() && d.State != api.EventNeedsInput:
+			return err == nil, err
+		case since > f.last || f.cancel && since > f.at && req.Subagent != "brief":
+			_, err = face.Cancel(ctx, d.ID, "enough")
+		case d.State == api.EventNeedsInput && f.answer > 0:
+			_, err = face.Answer(ctx, d.ID, api.AnswerRequest{Attempt: d.Attempt, Option: 1 + f.answer%2})
+		}
+		return false, err
+	})
+	_, _ = face.Cancel(ctx, req.DispatchID, "too late")
+}
+
+// round makes n of them while much is done to the service, and returns when all
+// are over.
+func (h *honest) round(number, n int) {
+	kinds := []string{"edit", "fail", "ask", "again", "long", "slow", "typed", "bad", "good"}
+	var jobs sync.WaitGroup
+	places := make(chan struct{}, 6)
+	for i := range n {
+		f, id := h.fate(), fmt.Sprintf("h%d-%d", number, i)
+		p, kind := h.plan(id), kinds[h.rng.IntN(len(kinds))]
+		jobs.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			if i%5 < 3 {
+				h.carryOut(p, f)
+			} else {
+				h.dispatchOne(id+"-d", kind, f)
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { jobs.Wait(); close(over) }()
+	for h.disturbs(over) {
+	}
+}
+
+// disturbs does one thing to the service, unless all is over.
+func (h *honest) disturbs(over <-chan struct{}) bool {
+	select {
+	case <-over:
+		return false
+	case <-time.After(time.Duration(300+h.rng.IntN(700)) * time.Millisecond): //nolint:forbidigo // when things happen is left to chance on purpose
+	}
+	what := []string{"kill worker", "kill worker", "kill service", "kill service", "down", "stop run", "stop principal", "consent", "catalog", "queue"}[h.rng.IntN(10)]
+	h.seen[what]++
+	switch what {
+	case "kill worker":
+		if pids := h.workers(); len(pids) > 0 {
+			_ = syscall.Kill(pids[h.rng.IntN(len(pids))], syscall.SIGKILL) // it may have ended
+		}
+	case "kill service":
+		kill(h.t, h.status().PID)
+		h.upRuns()
+	case "down":
+		h.must("down")
+		h.upRuns()
+	case "stop run", "stop principal":
+		args := []string{"stop", "-o", "json", "--principal", "agent:one"}
+		h.mu.Lock()
+		if n := len(h.all); n > 0 && what == "stop run" && !strings.HasSuffix(h.all[n-1], "-d") {
+			args = []string{"stop", "-o", "json", "--run", h.all[n-1]}
+		}
+		h.mu.Unlock()
+		var s api.Stop
+		decode(h.t, h.must(args...), &s)
+		h.must("stop", "lift", s.ID, "--reason", "looked at")
+	case "consent":
+		h.must("ceiling", "set", "agent:two", "observe")
+		h.must("ceiling", "set", "agent:two", "reversible")
+	case "catalog":
+		h.replace("project/capabilities/sh/sh.sh", "set -e\n", "set -e\n: again\n")
+		h.must("catalog", "apply", "-f", h.path(manifest))
+	case "queue":
+		h.must("queue", "pause", "default")
+		h.must("queue", "resume", "default")
+	}
+	return true
+}
+
+// verify fails the test unless the evidence about each verifies, by the trust
+// file that is given out now.
+func (h *honest) verify() {
+	h.t.Helper()
+	trust := h.trustFile()
+	for _, id := range h.all {
+		file := h.exported(id)
+		d := h.alone(file, "--trust", trust, "-o", "json")
+		var r evidence.Report
+		if err := json.Unmarshal([]byte(d.stdout), &r); err != nil || d.status != 0 || r.Failed() {
+			h.t.Errorf("the evidence about %s does not verify (%v):\n%s\n%s", id, err, r.Text(), h.must("audit", "list", "--run", id, "--limit", "1000"))
+			if kept, err := os.MkdirTemp("", "bailiwick-false-alarm-"); err == nil { //nolint:usetesting // it is to be looked at afterwards
+				_ = os.Rename(file, filepath.Join(kept, id+".evidence"))
+				_ = os.Link(trust, filepath.Join(kept, "trust.json"))
+				h.t.Logf("kept in %s", kept)
+			}
+		}
+		for _, row := range r.Rows {
+			free := row.Row == evidence.RowAnchor || row.Row == evidence.RowTime || row.Row == evidence.RowConsistency ||
+				r.Dispatches == 0 && (row.Row == evidence.RowManifest || row.Row == evidence.RowResult || row.Row == evidence.RowProvenance)
+			if row.Status == evidence.NA && !free {
+				h.t.Errorf("%s: %s is %s: %s", id, row.Row, row.Status, row.Why)
+			}
+		}
+		h.count(&r)
+		_ = os.Remove(file) // a thousand of them are much
+	}
+	h.all = nil
+}
+
+func (h *honest) count(r *evidence.Report) {
+	h.seen["entries"] += r.Entries
+	h.seen["dispatches"] += r.Dispatches
+	if r.Run != "" {
+		h.seen["runs"]++
+	} else {
+		h.seen["single dispatches"]++
+	}
+}
+
+// Runs and dispatches with retries, questions that are answered and that expire,
+// pauses, cancels and late cancels, limits of time, stops and what lifts them,
+// consent and catalog that change, workers and services that are killed, other
+// keys, runs that go on from others, of several principals: the evidence about
+// each verifies, without a network, and the service says so itself.
+//
+// proves R-A7, R-A3, R-A9 (no false alarm, whatever becomes of it)
+func TestHonestRunsAndDispatchesVerifyOffline(t *testing.T) {
+	h := newHonest(t)
+	made := 0
+	for round := 0; made < *honestFlag; round++ {
+		if round > 0 {
+			h.must("down")
+			h.rotate()
+			h.upRuns()
+		}
+		n := min(honestRound, *honestFlag-made)
+		h.round(round, n)
+		made += n
+		h.verify()
+		if len(h.bad) > 0 {
+			t.Fatalf("what was made:\n%s", strings.Join(h.bad, "\n"))
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	h.seen["log entries"], h.seen["evidence.refused"] = len(h.lines()), len(h.entries("--kind", "evidence.refused"))
+	t.Logf("%v", h.seen)
+	if h.seen["evidence.refused"] != 0 {
+		t.Errorf("the service refuses its own evidence:\n%s", h.must("audit", "list", "--kind", "evidence.refused"))
+	}
+	if st := h.checked(); st.Refused != 0 {
+		t.Errorf("the service refuses its own evidence: %+v", st)
+	}
+	if out := h.must("audit", "verify", "--log"); !strings.Contains(out, "entries are what was signed") {
+		t.Errorf("the log: %s", out)
+	}
+}
