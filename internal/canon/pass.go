@@ -120,6 +120,9 @@ func (p *pass) object(depth int) bool {
 		p.copied('}')
 		return true
 	}
+	if p.members == nil {
+		p.members = make([]span, 0, 32) // more than most documents need at once
+	}
 	for {
 		if p.peek() != '"' {
 			return false
@@ -166,6 +169,9 @@ func (p *pass) sort(members []span) bool {
 		if p.compare(members[i-1], members[i]) == 0 {
 			return false
 		}
+	}
+	if p.spare == nil {
+		p.spare = make([]byte, 0, len(p.in))
 	}
 	p.spare = append(p.spare[:0], p.out[from:]...)
 	p.out = p.out[:from]

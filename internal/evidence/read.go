@@ -220,8 +220,15 @@ func (r *reader) take(size, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("a member of %d bytes is more than is read", size)
 	}
 	r.memory += size
+	if size <= 1<<20 {
+		b := make([]byte, size)
+		if _, err := io.ReadFull(r.r, b); err != nil {
+			return nil, fmt.Errorf("tar: %w", noEOF(err))
+		}
+		return b, r.fill(size)
+	}
 	var b bytes.Buffer // grows with what is there, whatever the header claims
-	b.Grow(int(min(size, 1<<20)))
+	b.Grow(1 << 20)
 	if _, err := io.CopyN(&b, r.r, size); err != nil {
 		return nil, fmt.Errorf("tar: %w", noEOF(err))
 	}

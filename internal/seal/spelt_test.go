@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"encoding/base64"
 	"reflect"
 	"strings"
 	"testing"
@@ -71,5 +72,55 @@ func FuzzAnEnvelopeReadByItsForm(f *testing.F) {
 		speltAsRead(t, in)
 		speltAsRead(t, []byte(strings.Replace(unsigned, `e30=`, string(in), 1)))
 		speltAsRead(t, []byte(strings.Replace(unsigned, `[]`, `[`+string(in)+`]`, 1)))
+	})
+}
+
+// The reference: what is encoded again to the same text.
+func onlySpelling(s string) bool {
+	b, err := base64.StdEncoding.Strict().DecodeString(s)
+	return err == nil && base64.StdEncoding.EncodeToString(b) == s
+}
+
+func TestBase64HasOneSpelling(t *testing.T) {
+	const letters = "AQgwZ9+/=-_ \n\r\x00\xff"
+	accepted := 0
+	check := func(s string) {
+		if _, err := decodeBase64(s); (err == nil) != onlySpelling(s) {
+			t.Fatalf("%q: %v", s, err)
+		} else if err == nil {
+			accepted++
+		}
+	}
+	var all func(s string, more int)
+	all = func(s string, more int) {
+		for _, before := range []string{"", "AAAA", "AA==", "AAA\n"} {
+			check(before + s)
+			check(s + before)
+		}
+		if more == 0 {
+			return
+		}
+		for i := range len(letters) {
+			all(s+letters[i:i+1], more-1)
+		}
+	}
+	all("", 4)
+	if accepted == 0 {
+		t.Error("nothing was accepted")
+	}
+}
+
+func FuzzBase64HasOneSpelling(f *testing.F) {
+	for _, s := range []string{"", "AAAA", "AA==", "AB==", "A\nAAA", "AAAA\r\n", "AA=\n="} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		b, err := decodeBase64(s)
+		if (err == nil) != onlySpelling(s) {
+			t.Fatalf("%q: %v", s, err)
+		}
+		if text := base64.StdEncoding.EncodeToString(b); err == nil && text != s {
+			t.Fatalf("%q is %q", s, text)
+		}
 	})
 }
