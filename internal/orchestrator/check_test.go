@@ -16,7 +16,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// unheard is how long an end may be there of which nobody has told: two sweeps.
+// unheard is how long an end may be there of which nobody has told: two sweeps,
+// after whatever was told of that dispatch last.
 const unheard = 61 * time.Second
 
 // check lets everything come to rest and then compares what the log says, what
@@ -84,7 +85,7 @@ func (w *world) running() (wrong []string) {
 		}
 		seen[t.dispatch] = t
 		j := w.desk.jobs[t.dispatch]
-		silent := j != nil && !j.untold.IsZero() && j.untold.After(w.log.began) && now.Sub(j.untold) <= unheard
+		silent := j != nil && !j.untold.IsZero() && j.untold.After(w.log.began) && (now.Sub(j.untold) <= unheard || now.Sub(j.heard) <= unheard)
 		switch {
 		case t.state == api.TaskRunning && j == nil:
 			if tries := w.desk.tries[t.key()]; t.plan.Subagent == stuck && tries > 0 && (t.stopAsk || t.run.ending(now)) && now.Sub(w.desk.tried[t.key()]) > 31*time.Second {

@@ -68,6 +68,7 @@ type job struct {
 	answers map[int]api.AnswerRequest // by the attempt that asked
 	history []api.Dispatch            // ends of attempts
 	untold  time.Time                 // since when nobody has told of its end; zero: it was told
+	heard   time.Time                 // when an older end of it was told of, late
 }
 
 // GoString is how rapid prints what it has drawn.
@@ -505,6 +506,9 @@ func (k *desk) end(j *job, state api.Event, reason api.Reason, told bool) {
 func (k *desk) say(d api.Dispatch) {
 	k.mu.Lock()
 	tell := k.tell
+	if j := k.jobs[d.ID]; j != nil {
+		j.heard = k.now()
+	}
 	k.mu.Unlock()
 	if tell != nil {
 		tell(d)
