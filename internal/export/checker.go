@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
@@ -42,10 +43,34 @@ func (c *Checker) Status() api.EvidenceStatus {
 	return c.said
 }
 
-// Run checks what comes to its end after the log has from entries, until ctx is
-// done.
+// behind is how long before a service ended what came to its end may not have
+// been checked.
+const behind = time.Minute
+
+// ends are the kinds of entries after which there is something to check.
+func ends() []record.Kind { return []record.Kind{record.KindRunSettled, record.KindDispatchAttested} }
+
+// unchecked is the first entry that the service before this one, whose last was
+// the one before from, may not have come to.
+func (c *Checker) unchecked(ctx context.Context, from uint64) uint64 {
+	if from == 0 {
+		return 0
+	}
+	last, err := c.ledger.List(ctx, audit.Query{Before: from, Newest: true, Limit: 1})
+	if err != nil || len(last) == 0 {
+		return from
+	}
+	first, err := c.ledger.List(ctx, audit.Query{Before: from, Since: last[0].Entry.At.Add(-behind), Kinds: ends(), Limit: 1})
+	if err != nil || len(first) == 0 {
+		return from
+	}
+	return first[0].Seq
+}
+
+// Run checks what comes to its end after the log has from entries, and what did
+// just before, until ctx is done.
 func (c *Checker) Run(ctx context.Context, from uint64) {
-	q := audit.Query{From: from, Kinds: []record.Kind{record.KindRunSettled, record.KindDispatchAttested}}
+	q := audit.Query{From: c.unchecked(ctx, from), Kinds: ends()}
 	for e, err := range c.ledger.Watch(ctx, q) {
 		if err != nil {
 			c.log.ErrorContext(ctx, "evidence is not checked any more", slog.Any("err", err))
