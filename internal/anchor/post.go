@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
@@ -172,6 +173,7 @@ func (p *post) anchor(ctx context.Context) error {
 	if signed == nil || cp.Size == 0 || cp.Size <= p.had() {
 		return nil
 	}
+	failpoint.Hit(failpoint.AnchorPut, p.ID().Name)
 	r, err := exchange(ctx, p, p.k.cfg.Exchange, func(ctx context.Context) (receipt.Receipt, error) {
 		return p.put(ctx, signed)
 	})
@@ -185,9 +187,11 @@ func (p *post) anchor(ctx context.Context) error {
 	if id := p.ID(); r.Checkpoint() != cp || r.Name != id.Name || r.Kind != id.Kind || r.Place != id.Place {
 		return fmt.Errorf("%s: the receipt is of another checkpoint", id)
 	}
+	failpoint.Hit(failpoint.AnchorGiven, p.ID().Name)
 	if err := keep(ctx, p.k.cfg.Store, r); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.AnchorKept, p.ID().Name)
 	p.mu.Lock()
 	p.size, p.at = cp.Size, r.At
 	p.mu.Unlock()

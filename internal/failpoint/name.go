@@ -151,6 +151,13 @@ const (
 	LogWiped     Name = "log.wiped"     // after, and nothing of the next is there
 )
 
+// The moments of a checkpoint that is given to an anchor.
+const (
+	AnchorPut   Name = "anchor.put"   // before it is
+	AnchorGiven Name = "anchor.given" // the anchor has it, and its receipt is not kept
+	AnchorKept  Name = "anchor.kept"  // it is
+)
+
 // The moments of what everything stands on.
 const (
 	BlobWritten    Name = "blob.written" // and not yet in its place
@@ -178,6 +185,7 @@ func Names() []Name {
 		StopCommit, StopCommitted, StopDelivered, DecideCommit, DecideCommitted,
 		RetainCommit, RetainCommitted, RetainBlob,
 		LogFeed, LogFed, LogSigned, LogPublished, LogWipe, LogWiped,
+		AnchorPut, AnchorGiven, AnchorKept,
 		BlobWritten, BlobPlaced, StoreCommit, StoreCommitted,
 	}
 }

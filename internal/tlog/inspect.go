@@ -147,10 +147,11 @@ func same(sum *note.Range, mark note.Checkpoint, otherwise error) error {
 }
 
 // holdNewest holds the newest entries of the table that are in the tree against
-// it, and the bundle that the next ones are appended to.
+// it and their bundles, of which the last is appended to.
 func (l *Log) holdNewest(ctx context.Context, size uint64) error {
-	edge := size - size%width
-	from := min(edge, size-min(size, l.cfg.newest))
+	from := size - min(size, l.cfg.newest)
+	from -= from % width
+	var bundle []audit.Committed
 	for from < size {
 		list, err := l.cfg.Ledger.Leaves(ctx, from, int(min(size-from, audit.LeafBatch))) //nolint:gosec // G115: as it says
 		if err != nil || len(list) == 0 {
@@ -166,17 +167,31 @@ func (l *Log) holdNewest(ctx context.Context, size uint64) error {
 			if !bytes.Equal(tile[at:at+hashSize], list[i].Hash[:]) {
 				return fmt.Errorf("entry #%d is another in the tree: %w", seq, errDamaged)
 			}
+			if bundle = append(bundle, list[i]); len(bundle) == width {
+				if err := l.holdBundle(bundle); err != nil {
+					return err
+				}
+				bundle = bundle[:0]
+			}
 		}
 		from += uint64(len(list))
 	}
-	if size == edge {
+	return l.holdEdge(bundle)
+}
+
+// holdEdge holds the bundle that the next entries are appended to: it must have
+// the entries of the table and nothing behind them, and a whole one in its
+// place, which is good enough to read, is none.
+func (l *Log) holdEdge(list []audit.Committed) error {
+	if len(list) == 0 {
 		return nil
 	}
-	list, err := l.cfg.Ledger.Leaves(ctx, edge, int(size-edge)) //nolint:gosec // G115: below 256
-	if err != nil || uint64(len(list)) < size-edge {
-		return err
+	path := layout.EntriesPath(list[0].Seq/width, uint8(len(list))) //nolint:gosec // G115: below 256
+	b, err := os.ReadFile(filepath.Join(l.tiles.dir, path))         //nolint:gosec // G304: our own
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(b, bundled(list)) {
+		err = fmt.Errorf("%s is not that of the entries: %w", path, errDamaged)
 	}
-	return l.holdBundle(list)
+	return err
 }
 
 // holdBundle holds a bundle against the entries that it should have.

@@ -23,6 +23,8 @@ import (
 const (
 	// treeName is Tessera's directory below ours.
 	treeName = "tree"
+	// treeVersion is what Tessera writes as the version of its layout.
+	treeVersion = "1"
 	// batchAge is how long Tessera waits for more entries: it gets what there is
 	// at once.
 	batchAge = 10 * time.Millisecond
@@ -152,5 +154,19 @@ func (t tiles) state() (size uint64, root note.Hash, err error) {
 	if err := json.Unmarshal(b, &s); err != nil || len(s.Root) != hashSize {
 		return 0, note.Hash{}, fmt.Errorf("the state of the tree cannot be read: %w", errDamaged)
 	}
-	return s.Size, note.Hash(s.Root), nil
+	return s.Size, note.Hash(s.Root), t.version()
+}
+
+// version holds the mark that Tessera leaves of its layout to be the one that it
+// opens. Where a cut made something else of it, or it is another Tessera's, that
+// would be a refusal for ever.
+func (t tiles) version() error {
+	b, err := os.ReadFile(filepath.Join(t.dir, ".state", "version"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it makes it
+	}
+	if err == nil && string(b) != treeVersion {
+		err = fmt.Errorf("the layout of the tree has version %.20q, want %q: %w", b, treeVersion, errDamaged)
+	}
+	return err
 }

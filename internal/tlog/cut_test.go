@@ -1,0 +1,274 @@
+package tlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/transparency-dev/tessera"
+
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+)
+
+// snapshot is every file of the tree's directory at one moment.
+type snapshot map[string][]byte
+
+func (w *world) snapshot(t testing.TB) snapshot {
+	t.Helper()
+	s := snapshot{}
+	must(t, filepath.WalkDir(w.path("log"), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // what became whole is just removed
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(w.path("log"), path)
+		if err != nil {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		s[name] = b
+		return err
+	}))
+	return s
+}
+
+// history is a log whose directory was looked at after each growth, all of it
+// under one service.
+func history(t *testing.T) (w *world, past []snapshot, marks []note.Checkpoint) {
+	t.Helper()
+	w = newWorld(t)
+	must(t, w.open(t))
+	for _, count := range []int{1, 200, 54, 1, 3, 250, 4, 190} {
+		w.grow(t, count)
+		marks = append(marks, w.covered(t))
+		past = append(past, w.snapshot(t))
+	}
+	must(t, w.log.Close())
+	w.log = nil
+	past[len(past)-1] = w.snapshot(t)
+	if v := string(past[0]["tree/.state/version"]); v != treeVersion {
+		t.Fatalf("Tessera writes version %q", v)
+	}
+	return w, past, marks
+}
+
+// left is what a cut may leave of a directory that had those states, one after
+// the other: of each file, on its own, some version of it, the beginning of
+// one, zeros, nothing, or no file.
+func left(rng *rand.Rand, past []snapshot) snapshot {
+	names := map[string]bool{}
+	for _, s := range past {
+		for name := range s {
+			names[name] = true
+		}
+	}
+	harm := rng.IntN(3) // how much of it: hardly any, some, a lot
+	out := snapshot{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		of := past[len(past)-1]
+		if rng.IntN(8) < 1+harm*3 {
+			of = past[rng.IntN(len(past))]
+		}
+		b, ok := of[name]
+		if !ok {
+			continue
+		}
+		if len(b) == 0 || rng.IntN(40) >= harm*3 {
+			out[name] = b
+			continue
+		}
+		switch rng.IntN(5) {
+		case 0: // no file
+		case 1:
+			out[name] = nil
+		case 2:
+			out[name] = make([]byte, len(b))
+		case 3:
+			out[name] = b[:rng.IntN(len(b))]
+		case 4:
+			b = bytes.Clone(b)
+			clear(b[rng.IntN(len(b)):])
+			out[name] = b
+		}
+	}
+	return out
+}
+
+func (s snapshot) write(t *testing.T, dir string) {
+	t.Helper()
+	for name, b := range s {
+		path := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must(t, os.WriteFile(path, b, 0o600))
+	}
+}
+
+// mark is the checkpoint that is in a snapshot, if one is that can be read.
+func (s snapshot) mark(w *world) (c note.Checkpoint, ok bool) {
+	c, _, err := note.Open(s[markName], w.config().Origin, public(w.key))
+	return c, err == nil
+}
+
+// A cut leaves any mixture of what the files of the tree were, torn and zeroed
+// too. The next start has the same root over the table, every checkpoint that
+// was signed before is one of it, and everything is proved.
+//
+// proves R-A1
+func TestWhateverACutLeavesOfTheTreeItIsBuiltAgain(t *testing.T) {
+	w, past, marks := history(t)
+	want := w.reference(t, uint64(w.n))
+	built := 0
+	for n := range 48 / shrink {
+		rng := rand.New(rand.NewPCG(uint64(n), 6))
+		dir := filepath.Join(t.TempDir(), "log")
+		what := left(rng, past)
+		what.write(t, dir)
+		if err := w.open(t, func(c *Config) { c.Dir = dir }); err != nil {
+			// The one thing that may be wrong with what was torn: who signed it. That
+			// is said, and nothing is signed.
+			if !errors.Is(err, ErrForeign) || !torn(what[markName], past) {
+				t.Errorf("cut %d: %v", n, err)
+			}
+			continue
+		}
+		built++
+		if c := w.covered(t); c.Size != uint64(w.n) || c.Root != want {
+			t.Errorf("cut %d: %+v, want %x", n, c, want)
+		}
+		for _, before := range marks {
+			root, err := w.log.Root(t.Context(), before.Size)
+			if err != nil || root != before.Root {
+				t.Errorf("cut %d: the checkpoint of %d entries is contradicted: %v", n, before.Size, err)
+			}
+		}
+		if checked, err := w.log.Check(t.Context()); err != nil || checked != uint64(w.n) || w.log.Err() != nil {
+			t.Errorf("cut %d: checked %d: %v, %v", n, checked, err, w.log.Err())
+		}
+		must(t, w.log.Close())
+		w.log = nil
+	}
+	if built < 36/shrink {
+		t.Errorf("only %d of the trees were built again", built)
+	}
+}
+
+// torn says whether a mark is none of those that were signed.
+func torn(mark []byte, past []snapshot) bool {
+	return !slices.ContainsFunc(past, func(s snapshot) bool { return bytes.Equal(s[markName], mark) })
+}
+
+// The same with a table in which an entry was rewritten: where the checkpoint
+// that is left covers it, nothing is ever signed again, whatever else is left.
+//
+// proves R-A1
+func TestWhateverACutLeavesARewrittenEntryIsNeverSignedOver(t *testing.T) {
+	w, past, _ := history(t)
+	w.close()
+	const seq = 201 // of what is covered from the third state on
+	w.rewrite(t, seq)
+	refused, signed := 0, 0
+	for n := range 48 / shrink {
+		rng := rand.New(rand.NewPCG(uint64(n), 7))
+		dir := filepath.Join(t.TempDir(), "log")
+		what := left(rng, past)
+		what.write(t, dir)
+		mark, ok := what.mark(w)
+		err := w.open(t, func(c *Config) { c.Dir = dir })
+		switch {
+		case ok && mark.Size > seq:
+			refused++
+			after, read := os.ReadFile(filepath.Join(dir, markName))
+			if !errors.Is(err, ErrChanged) || read != nil || !bytes.Equal(after, what[markName]) {
+				t.Errorf("cut %d, with a checkpoint of %d entries: %v; signed again: %t", n, mark.Size, err, !bytes.Equal(after, what[markName]))
+			}
+		case err == nil: // what was signed is gone: that is for anchors to know
+			signed++
+		}
+		if w.log != nil {
+			must(t, w.log.Close())
+			w.log = nil
+		}
+	}
+	if refused == 0 || signed == 0 {
+		t.Errorf("%d were refused, and in the control %d were signed", refused, signed)
+	}
+}
+
+// The newest checkpoint is set back to each that was signed before, or is gone:
+// the tree goes on, and contradicts none of them.
+//
+// proves R-A1
+func TestACheckpointThatWasSetBackIsGoneOnFrom(t *testing.T) {
+	w, past, marks := history(t)
+	for i := -1; i < len(past); i++ {
+		dir := filepath.Join(t.TempDir(), "log")
+		what := maps.Clone(past[len(past)-1])
+		delete(what, markName)
+		if i >= 0 {
+			what[markName] = past[i][markName]
+		}
+		what.write(t, dir)
+		must(t, w.open(t, func(c *Config) { c.Dir = dir }))
+		if c := w.covered(t); c != marks[len(marks)-1] {
+			t.Errorf("set back to state %d: %+v", i, c)
+		}
+		must(t, w.log.Close())
+		w.log = nil
+	}
+}
+
+// proves R-A2 (no degraded mode): an error of the disk while entries are handed
+// over is a fault that is said, nothing that the tree lost is signed, and it
+// passes.
+func TestAnErrorOfTheDiskIsAFaultThatPasses(t *testing.T) {
+	for name, c := range map[string]struct {
+		took bool // the entries came into the tree all the same
+		err  error
+	}{
+		"failed and not there":   {false, syscall.EIO},
+		"failed and there":       {true, syscall.EIO},
+		"no room, and not there": {false, syscall.ENOSPC},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			cfg := w.config()
+			must(t, cfg.validate())
+			l := newLog(cfg)
+			tree, err := openTessera(l.tiles.dir, cfg.Origin)
+			must(t, err)
+			add, failed := tree.add, 0
+			tree.add = func(ctx context.Context, e *tessera.Entry) tessera.IndexFuture {
+				failed++
+				if c.took {
+					_, err := add(ctx, e)()
+					must(t, err)
+				}
+				return func() (tessera.Index, error) { return tessera.Index{}, fmt.Errorf("write tile: %w", c.err) }
+			}
+			w.log = l
+			l.start(t.Context(), tree, note.NewRange())
+			w.grow(t, 30)
+			if got := w.covered(t); got.Root != w.reference(t, 30) || failed == 0 {
+				t.Errorf("%+v, and %d failed", got, failed)
+			}
+			if n, err := l.Check(t.Context()); err != nil || n != 30 {
+				t.Errorf("%d, %v", n, err)
+			}
+			until(t, "the recovery", l, func() bool { return l.Err() == nil })
+		})
+	}
+}
