@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,10 +9,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -134,6 +137,274 @@ func TestAKillAtEachStepOfTheTreeLosesNothing(t *testing.T) {
 				k.proved(l.Seq, l.Leaf)
 			}
 		})
+	}
+}
+
+// besides are the moments that are passed between rounds: of a tree that is
+// damaged, and of another service key.
+func besides() []failpoint.Name {
+	return []failpoint.Name{failpoint.LogWipe, failpoint.LogWiped, failpoint.RotateKey, failpoint.RotateLogged, failpoint.RotateListed, failpoint.RotateTaken}
+}
+
+// between kills at one of besides while nothing else is under way.
+func (k *trial) between(name failpoint.Name, sum *tally) {
+	k.t.Helper()
+	who := "service"
+	if strings.HasPrefix(string(name), "rotate.") {
+		who = "rotation"
+		k.must("down")
+		<-k.current().ended
+		k.arm(string(name) + " 1 kill")
+		if d := k.exec(filepath.Join(k.bin, "bailiwickd"), "key", "rotate"); d.status != 0 {
+			sum.kills[who+" "+string(name)]++
+			sum.reached[name] = true
+		}
+		k.arm()
+	} else {
+		k.killService()
+		sum.kills["service blindly"]++
+		must(k.t, os.Remove(k.path("state/bailiwick/log/tree/.state/treeState")))
+		k.arm(string(name) + " 1 kill")
+	}
+	killed := k.up(k.look)
+	k.arm()
+	sum.restarts += 1 + killed
+	if killed > 0 {
+		sum.kills[who+" "+string(name)] += killed
+		sum.reached[name] = true
+	}
+}
+
+// configure writes the service's configuration, with two anchors that get what
+// is new as often as that may be.
+func (k *trial) configure(rest string) {
+	k.t.Helper()
+	k.mkdir("disk")
+	if _, err := os.Stat(k.path("anchors.git")); err != nil {
+		k.git(".", "init", "-q", "--bare", k.path("anchors.git"))
+		k.git("anchors.git", "config", "receive.denyNonFastForwards", "true")
+		k.git("anchors.git", "config", "receive.denyDeletes", "true")
+	}
+	k.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n"+
+		"  - {name: disk, kind: file, path: "+k.path("disk/high-water")+", every: 1s}\n"+
+		"  - {name: history, kind: git, repository: \"file://"+k.path("anchors.git")+"\", every: 1s}\n"+rest, 0o600)
+}
+
+// look notes the checkpoint that is signed now. Whoever reads it may hand it on,
+// so it must stay true.
+func (k *trial) look() {
+	signed, err := os.ReadFile(k.path("state/bailiwick/log/checkpoint"))
+	if errors.Is(err, fs.ErrNotExist) && len(k.signed) == 0 {
+		return
+	}
+	if err != nil {
+		k.forked = append(k.forked, "LOST: the checkpoint: "+err.Error())
+		return
+	}
+	k.forked = append(k.forked, saw(k.signed, signed)...)
+}
+
+// saw adds a checkpoint to those that were seen, and returns what is wrong
+// with that.
+func saw(seen map[uint64][]byte, signed []byte) (bad []string) {
+	c, err := note.Peek(signed)
+	if err != nil {
+		return []string{fmt.Sprintf("UNTRUE: a checkpoint %q: %v", signed, err)}
+	}
+	if before, ok := seen[c.Size]; ok {
+		if was, err := note.Peek(before); err != nil || was != c {
+			return []string{fmt.Sprintf("UNTRUE: two checkpoints of %d entries: %q and %q", c.Size, before, signed)}
+		}
+		return nil
+	}
+	for size := range seen {
+		if size > c.Size {
+			bad = append(bad, fmt.Sprintf("UNTRUE: the checkpoint went from %d entries back to %d", size, c.Size))
+		}
+	}
+	seen[c.Size] = signed
+	return bad
+}
+
+// contradicted holds checkpoints against the entries of a log, hashed here:
+// each is signed with one of the keys, and has the root of so many entries.
+func contradicted(signed map[uint64][]byte, log []entry, origin string, keys []ed25519.PublicKey) (bad []string) {
+	sum := note.NewRange()
+	for i := 0; ; i++ {
+		if text, ok := signed[sum.Size()]; ok {
+			root, err := sum.Root()
+			c, _, err2 := note.Open(text, origin, keys...)
+			if err = errors.Join(err, err2); err != nil || c.Root != root {
+				bad = append(bad, fmt.Sprintf("UNTRUE: the checkpoint of %d entries is not one of this log: %q, %v", sum.Size(), text, err))
+			}
+		}
+		if i == len(log) {
+			break
+		}
+		if err := sum.Add(note.LeafHash([]byte(log[i].leaf))); err != nil {
+			return append(bad, err.Error())
+		}
+	}
+	for size := range signed {
+		if size > uint64(len(log)) {
+			bad = append(bad, fmt.Sprintf("LOST: a checkpoint of %d entries was signed, and there are %d", size, len(log)))
+		}
+	}
+	return bad
+}
+
+// anchored are the checkpoints that the trial's anchors hold.
+func (k *trial) anchored() (list [][]byte) {
+	k.t.Helper()
+	b, err := os.ReadFile(k.path("disk/high-water"))
+	must(k.t, err)
+	for line := range strings.Lines(string(b)) {
+		if signed, _, err := receipt.ParseLine([]byte(line)); err == nil {
+			list = append(list, signed)
+		} else if line != "\n" {
+			k.forked = append(k.forked, fmt.Sprintf("UNTRUE: a line of an anchor's file: %q", line))
+		}
+	}
+	n := len(list)
+	for commit := range strings.Lines(k.git("anchors.git", "rev-list", "--all")) {
+		list = append(list, []byte(k.git("anchors.git", "show", strings.TrimSpace(commit)+":checkpoint")+"\n")) // which was cut off
+	}
+	if n == 0 || n == len(list) {
+		k.t.Errorf("%d checkpoints are in the file, %d in the repository", n, len(list)-n)
+	}
+	return list
+}
+
+// attested is what is wrong with the log and what was signed of it when a
+// campaign is over: the entries as they were read meanwhile are the log, every
+// checkpoint that was seen or anchored is one of it, and the service finds its
+// tree, its tables and its chains well.
+func (k *trial) attested(seen []entry) (bad []string) {
+	k.t.Helper()
+	log := k.log(-1)
+	bad = append(changed(seen, log), gaps(log)...)
+	if wrong := settled(func() []string {
+		k.look()
+		if k.signed[uint64(len(log))] == nil && len(k.log(len(log)-1)) == 0 {
+			return []string{fmt.Sprintf("LOST: no checkpoint covers %d entries", len(log))}
+		}
+		return nil
+	}); len(wrong) > 0 {
+		bad = append(bad, wrong...)
+	}
+	log = k.log(-1)
+	k.look()
+	for _, signed := range k.anchored() {
+		c, err := note.Peek(signed)
+		must(k.t, err)
+		if have, ok := k.signed[c.Size]; !ok {
+			k.signed[c.Size] = signed // nobody looked just then
+		} else if was, err := note.Peek(have); err != nil || was != c {
+			bad = append(bad, fmt.Sprintf("UNTRUE: an anchor was given another checkpoint of %d entries", c.Size))
+		}
+	}
+	h := k.keys()
+	var keys []ed25519.PublicKey
+	for _, p := range h.Keys {
+		keys = append(keys, p.Key.Public)
+	}
+	bad = slices.Concat(bad, k.forked, contradicted(k.signed, log, seal.LogOrigin(h.First().ID), keys), unstated(log))
+	if d := k.try("audit", "verify", "--log"); d.status != 0 || !strings.Contains(d.stdout, "are what was signed") {
+		bad = append(bad, "UNTRUE: audit verify: "+d.String())
+	}
+	k.t.Logf("%d checkpoints by %d keys were seen of %d entries", len(k.signed), len(keys), len(log))
+	return bad
+}
+
+// unstated are dispatches that are over and have not one statement.
+func unstated(log []entry) (bad []string) {
+	over, stated := map[string]bool{}, map[string]int{}
+	for _, e := range log {
+		switch e.Kind {
+		case "dispatch.finished", "dispatch.failed", "dispatch.cancelled":
+			over[e.Dispatch] = true
+		case "dispatch.attested":
+			stated[e.Dispatch]++
+		}
+	}
+	for id := range over {
+		if stated[id] != 1 {
+			bad = append(bad, fmt.Sprintf("LOST or DOUBLED: dispatch %s is over and has %d statements", id, stated[id]))
+		}
+	}
+	for id := range stated {
+		if !over[id] {
+			bad = append(bad, fmt.Sprintf("UNTRUE: dispatch %s has a statement and is not over", id))
+		}
+	}
+	return bad
+}
+
+// What the kill harness checks of checkpoints objects to what is planted. This
+// is its positive control.
+func TestTheChecksOfCheckpointsObjectToWhatIsPlanted(t *testing.T) {
+	key, err := seal.NewEphemeral()
+	must(t, err)
+	other, err := seal.NewEphemeral()
+	must(t, err)
+	origin := seal.LogOrigin(key.KeyID())
+	public := []ed25519.PublicKey{key.Public()}
+	var log []entry
+	for i := range 9 {
+		log = append(log, entry{Seq: uint64(i), leaf: fmt.Sprint("entry ", i), Kind: "dispatch.finished", Dispatch: fmt.Sprint(i % 3)})
+	}
+	sign := func(by seal.Signer, log []entry) []byte {
+		sum := note.NewRange()
+		for _, e := range log {
+			must(t, sum.Add(note.LeafHash([]byte(e.leaf))))
+		}
+		root, err := sum.Root()
+		must(t, err)
+		signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: origin, Size: sum.Size(), Root: root}, by)
+		must(t, err)
+		return signed
+	}
+	forked := slices.Clone(log)
+	forked[2].leaf += "!"
+	for name, c := range map[string]struct {
+		signed []byte
+		log    []entry
+		want   string
+	}{
+		"the log":             {sign(key, log), log, ""},
+		"as it was once":      {sign(key, log[:4]), log, ""},
+		"another entry":       {sign(key, forked[:4]), log, "not one of this log"},
+		"a foreign key":       {sign(other, log[:4]), log, "not one of this log"},
+		"a log that was cut":  {sign(key, log), log[:8], "there are 8"},
+		"what is no note":     {[]byte("x"), log, "not one of this log"},
+		"a log without a gap": {sign(key, log), slices.Delete(slices.Clone(log), 3, 4), "there are 8"},
+	} {
+		size := uint64(4)
+		if cp, err := note.Peek(c.signed); err == nil {
+			size = cp.Size
+		}
+		bad := strings.Join(contradicted(map[uint64][]byte{size: c.signed}, c.log, origin, public), "\n")
+		if (bad == "") != (c.want == "") || !strings.Contains(bad, c.want) {
+			t.Errorf("%s: %q", name, bad)
+		}
+	}
+	seen := map[uint64][]byte{}
+	for _, c := range []struct {
+		signed []byte
+		good   bool
+	}{{sign(key, log[:4]), true}, {sign(key, log[:6]), true}, {sign(key, log[:6]), true}, {sign(key, forked[:6]), false}, {sign(key, log[:5]), false}, {[]byte("x"), false}} {
+		if bad := saw(seen, c.signed); (len(bad) == 0) != c.good {
+			t.Errorf("%q: %q", c.signed, bad)
+		}
+	}
+	if len(unstated(log)) != 3 {
+		t.Error("dispatches without a statement are not noticed")
+	}
+	for i := range 3 {
+		log = append(log, entry{Kind: "dispatch.attested", Dispatch: fmt.Sprint(i)})
+	}
+	if bad := unstated(log); len(bad) != 0 || len(unstated(append(log, log[9]))) != 1 || len(unstated(append(log, entry{Kind: "dispatch.attested", Dispatch: "x"}))) != 1 {
+		t.Errorf("statements: %q", bad)
 	}
 }
 

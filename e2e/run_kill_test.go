@@ -333,7 +333,7 @@ func runCampaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kil
 	t.Helper()
 	k := newTrial(t, uid, seed)
 	k.flags = []string{"--orchestrator"}
-	k.write("config/bailiwick/service.yaml", "version: 1\nretention:\n  content: {count: 200}\norchestrator:\n  queues: {default: {slots: 4}}\n", 0o600)
+	k.configure("retention:\n  content: {count: 200}\norchestrator:\n  queues: {default: {slots: 4}}\n")
 	k.up(func() {})
 	sum := &tally{kills: map[string]int{}, outcomes: map[string]int{}, reached: map[failpoint.Name]bool{}}
 	n := 0
@@ -356,7 +356,7 @@ func runCampaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kil
 		k.runRound(n, p, sum)
 		n++
 	}
-	for _, b := range changed(sum.seen, k.log(-1)) {
+	for _, b := range k.attested(sum.seen) {
 		t.Error(b)
 		sum.bad = append(sum.bad, b)
 	}

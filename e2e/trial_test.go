@@ -53,6 +53,9 @@ type trial struct {
 	mu      sync.Mutex
 	service *process // the current one; guarded by mu
 	starts  int      // guarded by mu
+
+	signed map[uint64][]byte // every checkpoint that was seen, by its size; of the goroutine that drives the trial
+	forked []string          // what was wrong with one when it was seen
 }
 
 // process is a service.
@@ -68,7 +71,7 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("t%x-%x-", seed, os.Getpid()), bin: dir}
+	k := &trial{world: newWorld(t, uid), rng: rand.New(rand.NewPCG(seed, 1)), prefix: fmt.Sprintf("t%x-%x-", seed, os.Getpid()), bin: dir, signed: map[uint64][]byte{}}
 	k.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
 	var subs []subagent
 	for _, kind := range append(runKinds(), chatter()) {
@@ -77,7 +80,7 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	k.catalog(subs...)
 	// Few enough that a trial passes what removes the rest, and more than one
 	// round has.
-	k.write("config/bailiwick/service.yaml", "version: 1\nretention:\n  content: {count: 20}\n", 0o600)
+	k.configure("retention:\n  content: {count: 20}\n")
 	k.mkdir("state/" + failpoint.Folder)
 	k.write("state/"+failpoint.Folder+"/"+failpoint.Record, "", 0o600)
 	t.Cleanup(func() {
@@ -446,7 +449,7 @@ func (k *trial) remains(hits []hit) (left []string) {
 			left = append(left, "file "+filepath.Join(dir, f.Name()))
 		}
 	}
-	known := []string{"address", "blobs", "checkouts", "dispatches", "log", "scratch", "service-keys.json", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal"}
+	known := []string{"address", "anchor", "blobs", "checkouts", "dispatches", "high-water", "log", "scratch", "service-keys.json", "service.key", "service.key.pub", "store", "store/lock", "store/state.db", "store/state.db-shm", "store/state.db-wal"}
 	for _, pattern := range []string{"*", "store/*", "blobs/*"} {
 		files, _ := filepath.Glob(k.path("state/bailiwick", pattern))
 		for _, f := range files {
