@@ -67,8 +67,8 @@ check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, u
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
 	@scripts/agents >/dev/null
 
-test: check agents ## the whole suite: check, then the jail as it is shipped (without cgo), the engine of runs at full size and the programs end to end
-	go test -timeout 20m ./internal/jail ./internal/orchestrator ./e2e
+test: check agents ## the whole suite: check, then the jail as it is shipped (without cgo), the log, its evidence and the engine of runs at full size, and the programs end to end
+	go test -timeout 20m ./internal/jail ./internal/tlog ./internal/audit ./internal/evidence ./internal/orchestrator ./e2e
 
 demo: build ## the main job on a real repository, in a temporary directory
 	@scripts/demo $(BIN)

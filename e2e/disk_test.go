@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,6 +54,76 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	ended(t, w.show("before"), api.EventFinished, "")
 	if list := w.must("dispatch", "list", "-o", "name"); strings.Contains(list, "during") {
 		t.Errorf("what was refused is listed: %s", list)
+	}
+}
+
+// A disk of its own under the tree is full, and stays so: entries go on being
+// durable, so what is under way is not lost; after a while nothing new begins,
+// and the service says why. With room again it goes on by itself, and the log
+// is whole.
+//
+// proves R-A2 (no degraded mode), R-A5
+func TestAFullDiskUnderTheTreeHoldsOffWhatIsNewUntilThereIsRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.up()
+	w.must("down")
+	must(t, syscall.Mount("tmpfs", w.path("state/bailiwick/log"), "tmpfs", 0, "size=2m,mode=700")) // which takes the tree away
+	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state/bailiwick/log"), syscall.MNT_DETACH)) })
+	w.must("up")
+	ended(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
+	covered := w.checkpoint()
+	f, err := os.Create(w.path("state/bailiwick/log/filler"))
+	must(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	must(t, f.Close())
+	ended(t, w.dispatch("edit", "--source", "repo", "--id", "soon"), api.EventFinished, "") // it is not refused at once
+	w.turns(false)
+	s := w.status()
+	if s.Log == nil || !strings.Contains(s.Log.Error, "no space left") {
+		t.Errorf("status: %+v", s.Log)
+	}
+	// It goes on for a while, in which what begins is covered later.
+	var d done
+	n := 0
+	for deadline := time.Now().Add(2 * time.Minute); d.status == 0; n++ {
+		if time.Now().After(deadline) {
+			t.Fatal("what is new is never refused")
+		}
+		d = w.try("dispatch", "run", "edit", "-q", "--id", fmt.Sprintf("during-%d", n))
+	}
+	if d.status != 1 || !strings.Contains(d.stderr, "the log's tree is not kept") || !strings.Contains(d.stderr, "no space left") {
+		t.Errorf("refused with %s", d)
+	}
+	last := fmt.Sprintf("during-%d", n-1)
+	w.refused(1, []string{"the log's tree is not kept"}, "dispatch", "run", "edit", "-q", "--id", last)
+	w.must("dispatch", "show", "soon") // the control: reading is not refused
+	must(t, os.Remove(w.path("state/bailiwick/log/filler")))
+	w.turns(true)
+	ended(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
+	if list := w.must("dispatch", "list", "-o", "name"); slices.Contains(strings.Fields(list), last) {
+		t.Errorf("what was refused is listed: %s", list)
+	}
+	if now := w.checkpoint(); now.Size <= covered.Size {
+		t.Errorf("the checkpoint covers %d entries, and %d before", now.Size, covered.Size)
+	}
+	for _, l := range w.lines() {
+		w.proved(l.Seq, l.Leaf)
+	}
+	w.must("audit", "verify", "--log")
+}
+
+// turns waits until the service is ready, or is not.
+func (w *world) turns(ready bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); w.status().Ready != ready; {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("ready stays %t: %+v", !ready, w.status())
+		}
 	}
 }
 

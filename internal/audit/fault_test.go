@@ -31,7 +31,7 @@ func TestKilledAtAnyMomentStateAndEntryAreTogetherOrNotAtAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	var acknowledged []string
-	for round := range 30 {
+	for round := range 30 / shrink {
 		cmd := helper(t, "write", dir, fmt.Sprint(round))
 		out, err := cmd.StdoutPipe()
 		if err != nil {

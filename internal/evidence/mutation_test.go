@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-var mutations = flag.Int("mutations", 2000, "how many changed bundles are verified") //nolint:gochecknoglobals // a flag
+var mutations = flag.Int("mutations", 2000/shrink, "how many changed bundles are verified") //nolint:gochecknoglobals // a flag
 
 // sample is an honest bundle of a run with all that a bundle can have, and what
 // the auditor has beside it.

@@ -1,0 +1,7 @@
+//go:build race
+
+package evidence
+
+// shrink divides how much is tried: the race detector makes it many times
+// slower, and it is tried in full without it.
+const shrink = 8
