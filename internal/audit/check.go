@@ -53,8 +53,8 @@ func checkRange(r store.Reader, from, to, decodeFrom uint64) error {
 }
 
 // Check checks every entry of the log and every page of the database, and
-// returns how many entries it found good. It takes about a minute for a
-// million entries and holds up nobody.
+// returns how many entries it found good. It takes less than half a minute for
+// a million entries and holds up nobody.
 func (l *Ledger) Check(ctx context.Context) (uint64, error) {
 	n, err := l.Len(ctx)
 	if err != nil {
