@@ -246,10 +246,10 @@ func tales() map[string]tale {
 			s.done(a, 1) // too late for it
 			s.settle("r1", record.RunEnd{State: "cancelled", Done: 1, Cancelled: 1})
 		}},
-		"a cancel that nobody asked for": {RowCompleteness, plannedAs(`,"limits":{"wall":"10s"}`, "a"), func(s *story, lie bool) {
-			end := record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 10_000} // by its limit of time
+		"a cancel that nobody asked for": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
+			end := record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000} // by its limit of time
 			if lie {
-				end.Millis, end.State = 9_999, "failed"
+				end.Millis, end.State = 500_000, "failed"
 			}
 			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: "local:ann"})
 			s.settle("r1", end)
