@@ -16,6 +16,7 @@ import (
 // ruling is what was in force at one moment of the log.
 type ruling struct {
 	revision, before *entry // of the catalog; the one before counts while the other is new
+	seen             []*entry // all of the catalog's revisions until then
 	ceilings         map[api.Principal]api.Tier
 	stops            []api.Stop // that held
 }
@@ -23,6 +24,11 @@ type ruling struct {
 // replaced is how long after a revision came a decision by the one before it may
 // still become durable.
 const replaced = time.Minute
+
+// pinned is how long after a revision came something may still be admitted whose
+// names were looked up in one before: those of all tasks of a run are, and their
+// sources, before it is submitted.
+const pinned = 10 * time.Minute
 
 // authorise decides again about everything that was admitted, by what was in
 // force then. Every entry that admits something names the last one before it
@@ -87,7 +93,7 @@ func (s *sweep) step(e *entry) {
 	var err error
 	switch e.Kind { //nolint:exhaustive // those that rule
 	case record.KindCatalogRevision:
-		s.now.before, s.now.revision = s.now.revision, e
+		err = s.published(e)
 	case record.KindStopEngaged:
 		d, _ := e.Detail.(record.StopEngaged)
 		s.now.stops = append(slices.Clone(s.now.stops), api.Stop{ID: d.Stop, Scope: api.StopScope(d.Scope), Name: d.Name})
@@ -97,6 +103,41 @@ func (s *sweep) step(e *entry) {
 	if err != nil {
 		s.row.fail("entry #%d: %v", e.seq, err)
 	}
+}
+
+// published takes the next revision of the catalog. One that was replaced does
+// not come back, however well it was signed.
+func (s *sweep) published(e *entry) error {
+	d, _ := e.Detail.(record.RevisionSeen)
+	before := s.now.revision
+	s.now.before, s.now.revision, s.now.seen = before, e, append(s.now.seen, e)
+	if r := s.v.revisions[e.Refs[record.RefRevision]]; r != nil && numberOf(e) != r.doc.Number {
+		return fmt.Errorf("it says revision %d of the catalog, and names revision %d", d.Number, r.doc.Number)
+	}
+	if before != nil && numberOf(e) <= numberOf(before) {
+		return fmt.Errorf("revision %d of the catalog comes after revision %d: who put back an older one undid what the newer one took away", numberOf(e), numberOf(before))
+	}
+	return nil
+}
+
+// numberOf is the number of a revision by its entry.
+func numberOf(e *entry) uint64 {
+	d, _ := e.Detail.(record.RevisionSeen)
+	return uint64(max(d.Number, 0)) //nolint:gosec // G115: as it says
+}
+
+// byRevision says why something cannot have been admitted by a revision of the
+// catalog at a moment: it was none of that time.
+func (r *ruling) byRevision(e *entry, number int64) error {
+	for i := len(r.seen) - 1; i >= 0; i-- {
+		if number >= 0 && numberOf(r.seen[i]) == uint64(number) {
+			return nil
+		}
+		if e.At.Sub(r.seen[i].At) >= pinned {
+			return fmt.Errorf("its names are of revision %d of the catalog, and revision %d was in force", number, numberOf(r.seen[len(r.seen)-1]))
+		}
+	}
+	return fmt.Errorf("its names are of revision %d of the catalog, which was not there", number)
 }
 
 // decided takes the next record of an operator.
@@ -138,6 +179,9 @@ type decider struct {
 
 func (d *decider) decide(a *admission) error {
 	e := a.e
+	if err := a.names(); err != nil {
+		return err
+	}
 	if e.Kind == record.KindRunSubmitted {
 		return d.same(a, e.Policies, func(*revision) (policy.Request, error) {
 			return policy.Request{Principal: e.Principal, Action: policy.ActionRunSubmit, Resource: e.Resource, Token: e.Token != ""}, nil
@@ -161,6 +205,20 @@ func (d *decider) decide(a *admission) error {
 		}
 	}
 	return d.same(a, m.Policies, func(r *revision) (policy.Request, error) { return requestOf(r, e, m, &a.rule) }, m)
+}
+
+// names holds the revision of the catalog that something was pinned to against
+// those of its time. A dispatch of a run goes by that of the run.
+func (a *admission) names() error {
+	switch d := a.e.Detail.(type) {
+	case record.RunAsk:
+		return a.rule.byRevision(a.e, d.Revision)
+	case record.DispatchAsk:
+		if a.e.Run == "" {
+			return a.rule.byRevision(a.e, d.Revision)
+		}
+	}
+	return nil
 }
 
 // mayAnswer decides again whether who answered might.
