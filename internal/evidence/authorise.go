@@ -15,7 +15,7 @@ import (
 
 // ruling is what was in force at one moment of the log.
 type ruling struct {
-	revision, before *entry // of the catalog; the one before counts while the other is new
+	revision, before *entry   // of the catalog; the one before counts while the other is new
 	seen             []*entry // all of the catalog's revisions until then
 	ceilings         map[api.Principal]api.Tier
 	stops            []api.Stop // that held
@@ -96,7 +96,7 @@ func (s *sweep) step(e *entry) {
 		err = s.published(e)
 	case record.KindStopEngaged:
 		d, _ := e.Detail.(record.StopEngaged)
-		s.now.stops = append(slices.Clone(s.now.stops), api.Stop{ID: d.Stop, Scope: api.StopScope(d.Scope), Name: d.Name})
+		s.now.stops = append(s.now.stops, api.Stop{ID: d.Stop, Scope: api.StopScope(d.Scope), Name: d.Name})
 	case record.KindOperatorRecorded:
 		err = s.decided(e)
 	}
@@ -133,7 +133,7 @@ func (r *ruling) byRevision(e *entry, number int64) error {
 		if number >= 0 && numberOf(r.seen[i]) == uint64(number) {
 			return nil
 		}
-		if e.At.Sub(r.seen[i].At) >= pinned {
+		if e.At.Sub(r.seen[i].At).Abs() >= pinned {
 			return fmt.Errorf("its names are of revision %d of the catalog, and revision %d was in force", number, numberOf(r.seen[len(r.seen)-1]))
 		}
 	}
@@ -266,7 +266,8 @@ func (d *decider) same(a *admission, policies []string, request func(*revision) 
 		return fmt.Errorf("admitted before there was a catalog")
 	}
 	err := d.by(a.rule.revision, policies, request, m)
-	if err != nil && a.rule.before != nil && a.e.At.Sub(a.rule.revision.At) < replaced {
+	// A revision that says it is of later is not new for ever.
+	if err != nil && a.rule.before != nil && a.e.At.Sub(a.rule.revision.At).Abs() < replaced {
 		if d.by(a.rule.before, policies, request, m) == nil {
 			return nil
 		}

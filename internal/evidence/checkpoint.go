@@ -3,7 +3,9 @@ package evidence
 import (
 	"bytes"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/internal/note"
@@ -94,7 +96,10 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 			}
 			continue
 		}
-		row.checked++
+		// That it goes on nothing, or on itself, says nothing about a log.
+		if _, again := known[other.Size]; !again && other.Size > 0 {
+			row.checked++
+		}
 		known[other.Size] = other.Root
 		vouched = vouched || other.alone && other.Size >= own.Size
 	}
@@ -108,6 +113,13 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 	}
 	v.receipts(held)
 	v.words[RowConsistency] = fmt.Sprintf("%d other checkpoints are of one log with this one%s", row.checked, v.unproved)
+	switch {
+	case row.checked > 0:
+	case v.rows[RowAnchor].checked > 0:
+		row.checked, v.words[RowConsistency] = 1, "an anchor has this very checkpoint"+v.unproved
+	case row.absent == "":
+		row.absent = "there is no other checkpoint to hold this one against"
+	}
 	return vouched
 }
 
@@ -131,8 +143,13 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 	row := v.rows[RowConsistency]
 	var open []string
 	covered := false
-	for i, raw := range v.options.Held {
+	for i, raw := range append(slices.Clip(v.options.Held), v.options.Fetched...) {
 		h, err := v.open(raw)
+		if c, _ := note.Peek(raw); errors.Is(err, note.ErrUnsigned) && c.Origin == v.log.Origin && c.Size > v.cp.Size {
+			// By a key that came after this bundle was made, perhaps: it is not known here.
+			open = append(open, fmt.Sprint(c.Size))
+			continue
+		}
 		if err != nil {
 			row.fail("checkpoint %d of the auditor: %v", i+1, err)
 			continue
@@ -145,9 +162,12 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 			row.fail("the auditor has another log of %d entries than this one, signed with the same keys: one of the two is a forgery", h.Size)
 		default:
 			row.checked++
+			covered = covered || v.covers(h.Size)
+			if i >= len(v.options.Held) {
+				continue // what it is worth is for the receipt and the trust file to say
+			}
 			list = append(list, h)
 			if v.covers(h.Size) {
-				covered = true
 				v.earn(ClaimTamperDetecting)
 			}
 		}
@@ -161,9 +181,6 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 			row.absent += fmt.Sprintf(", and for %d more", n-maxWrong)
 		}
 		row.absent += ": have it exported again, with that checkpoint"
-	}
-	if len(v.options.Held) == 0 && len(v.b.Case.Anchored) == 0 {
-		row.absent = "there is no other checkpoint to hold this one against"
 	}
 	return list
 }
@@ -190,13 +207,15 @@ func (v *verification) receipts(held []signed) {
 			row.fail("anchor %.64q: %v", a.Name, err)
 		case !e.Checked:
 			unsaid = append(unsaid, e.Why)
+		case !v.covers(other.Size):
+			unsaid = append(unsaid, e.Why+", which are not all of these")
 		default:
 			row.checked++
 			said = append(said, e.Why)
-			if e.Claim != "" && v.covers(other.Size) {
+			if e.Claim != "" {
 				v.earn(e.Claim)
 			}
-			if e.Time != nil && v.covers(other.Size) {
+			if e.Time != nil {
 				v.stamp(e)
 			}
 		}
@@ -230,9 +249,12 @@ func (v *verification) stamp(e Earned) {
 		v.attested = e.Time
 		v.words[RowTime] = e.Why
 	}
-	if n := len(v.b.Entries); n > 0 {
-		if last, err := newEntry(&v.b.Entries[n-1]); err == nil && last.At.After(e.Time.Add(clockSlack)) {
-			row.fail("an entry says that it was made at %s, and the checkpoint that has it was stamped at %s", last.At.UTC(), e.Time.UTC())
+	for i := range v.entries {
+		// What was allowed may have been decided long before, by a clock that was
+		// wrong and has been put right since.
+		if x := &v.entries[i]; x.ok && !x.Kind.Rules() && x.At.After(e.Time.Add(clockSlack)) {
+			row.fail("entry #%d says that it was made at %s, and the checkpoint that has it was stamped at %s", x.seq, x.At.UTC(), e.Time.UTC())
+			return
 		}
 	}
 }

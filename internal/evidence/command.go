@@ -118,13 +118,13 @@ func readAnchors(open Files, names []string) (Options, error) {
 		if err != nil {
 			return o, err
 		}
-		if named {
-			copies[anchor] = b
-			continue
-		}
 		list, err := receipt.Checkpoints(b)
 		if err != nil {
 			return o, fmt.Errorf("%s: %w", file, err)
+		}
+		if named {
+			copies[anchor], o.Fetched = b, append(o.Fetched, list...)
+			continue
 		}
 		o.Held = append(o.Held, list...)
 	}

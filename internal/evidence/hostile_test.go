@@ -1,10 +1,15 @@
 package evidence
 
 import (
+	"bytes"
+	"io"
+	"io/fs"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -82,6 +87,121 @@ func TestTheCatalogIsNotPutBack(t *testing.T) {
 			if r.Failed() {
 				t.Error(r.Text())
 			}
+		}
+	}
+}
+
+// proves R-A7 (a row that nothing stands behind is none that passes)
+func TestWhatSaysNothingAboutTheseEntriesIsNoPass(t *testing.T) {
+	stamped := func(size func(s *story) int) lie {
+		return lie{bundle: func(s *story, b *Bundle) {
+			b.Case.Anchored = nil
+			raw := s.anchored(b, size(s))
+			a := &b.Case.Anchored[0]
+			a.Checkpoint, a.Name, a.Kind, a.Receipt = raw, "x", AnchorTSA, []byte("{}")
+		}, options: func(s *story, _ *Bundle, o *Options) {
+			at := s.at.Add(time.Hour)
+			o.Receipts = receipts(func(Anchored, note.Checkpoint) (Earned, error) {
+				return Earned{Checked: true, Claim: ClaimTamperEvident, Time: &at, Why: "it has the checkpoint of some entries"}, nil
+			})
+		}}
+	}
+	beside := func(size func(s *story) int) lie {
+		return lie{bundle: func(s *story, b *Bundle) {
+			b.Case.Anchored = []Anchored{}
+			raw := s.anchored(b, size(s))
+			b.Case.Anchored[0].Checkpoint = raw
+		}}
+	}
+	whole, before, none := func(s *story) int { return len(s.leaves) }, func(*story) int { return 4 }, func(*story) int { return 0 }
+	for name, x := range map[string]struct {
+		l           lie
+		consistency Status
+		anchor      Status
+		claim       Claim
+	}{
+		"an anchor has all of it":            {stamped(whole), Pass, Pass, ClaimTamperEvident},
+		"an anchor has what came before":     {stamped(before), Pass, NA, ClaimNone},
+		"the checkpoint itself, once more":   {beside(whole), NA, NA, ClaimNone},
+		"a checkpoint of no entries":         {beside(none), NA, NA, ClaimNone},
+		"a checkpoint of before":             {beside(before), Pass, NA, ClaimNone},
+		"no other checkpoint, and no anchor": {lie{bundle: func(_ *story, b *Bundle) { b.Case.Anchored = []Anchored{} }}, NA, NA, ClaimNone},
+	} {
+		_, r := judge(t, Case{Run: "r1"}, x.l)
+		if r.Failed() || r.Row(RowConsistency).Status != x.consistency || r.Row(RowAnchor).Status != x.anchor || r.Claim != x.claim {
+			t.Errorf("%s:\n%s", name, r.Text())
+		}
+		if (r.Time == TimeAttested) != (x.anchor == Pass) || (r.Row(RowTime).Status == Pass) != (x.anchor == Pass) {
+			t.Errorf("%s: time %s\n%s", name, r.Time, r.Text())
+		}
+	}
+	// An entry in the middle that says it is of later is one too.
+	l := stamped(whole)
+	l.before = func(s *story) {
+		s.editEntry = func(_ uint64, e *record.Entry) {
+			if e.Kind == record.KindTaskSkipped {
+				e.At = e.At.Add(24 * time.Hour)
+			}
+		}
+	}
+	_, r := judge(t, Case{Run: "r1"}, l)
+	if r.Row(RowTime).Status != Fail || r.Time != TimeAsserted {
+		t.Error(r.Text())
+	}
+}
+
+// What the auditor has fetched from an anchor is held against a bundle that
+// says nothing of that anchor, or that is from before the key was another.
+//
+// proves R-A6, R-A7
+func TestWhatTheAuditorHasIsHeldAgainstTheBundleWhateverThatSays(t *testing.T) {
+	verify := func(s *story, b *Bundle, args ...string) (int, string) {
+		trust, err := s.trust().Encode()
+		s.must(err)
+		files := map[string][]byte{"bundle": file(t, b), "trust": trust}
+		for i := range args {
+			if strings.Contains(args[i], "\n\n") {
+				name, raw, _ := strings.Cut(args[i], "|")
+				files["copy"] = []byte(raw)
+				args[i] = name + "copy"
+			}
+		}
+		var out, wrong bytes.Buffer
+		code := Command(append([]string{"bundle", "--trust", "trust"}, args...), &out, &wrong, func(name string) (io.ReadCloser, error) {
+			b, ok := files[name]
+			if !ok {
+				return nil, fs.ErrNotExist
+			}
+			return io.NopCloser(bytes.NewReader(b)), nil
+		})
+		return code, out.String() + wrong.String()
+	}
+	s := newStory(t)
+	s.whole("d-01")
+	honestly := string(s.signCheckpoint(s.service, len(s.leaves)))
+	b := s.bundle(Case{Dispatch: "d-01"})
+	later := string(s.signCheckpoint(newSigner(t), len(s.leaves))) // by whom the trust file does not know
+	for range 3 {
+		s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{Mode: "same-user"}})
+	}
+	rotated := string(s.signCheckpoint(newSigner(t), len(s.leaves)))
+	s.leaves[len(s.leaves)-4] = append([]byte{}, s.leaves[0]...) // a fork
+	forged := string(s.signCheckpoint(s.service, len(s.leaves)-3))
+	for name, x := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"what it has is the same":                     {[]string{"--anchor", "off-site=|" + honestly}, 0, "pass  consistency"},
+		"what it has is the same, and it is his own":  {[]string{"--anchor", "|" + honestly, "--require", "tamper-detecting"}, 0, "claim: tamper-detecting"},
+		"what it has is the same, but who trusts it?": {[]string{"--anchor", "off-site=|" + honestly, "--require", "tamper-detecting"}, 1, "claim: none"},
+		"what it has is another log":                  {[]string{"--anchor", "off-site=|" + forged}, 1, "fail  consistency"},
+		"what he has is another log":                  {[]string{"--anchor", "|" + forged}, 1, "fail  consistency"},
+		"it is signed by a key that came later":       {[]string{"--anchor", "|" + rotated}, 0, "na    consistency"},
+		"it is signed by nobody's key, for this size": {[]string{"--anchor", "|" + later}, 1, "fail  consistency"},
+	} {
+		if code, out := verify(s, b, x.args...); code != x.code || !strings.Contains(out, x.says) {
+			t.Errorf("%s: exit %d:\n%s", name, code, out)
 		}
 	}
 }

@@ -16,6 +16,9 @@ type Options struct {
 	// Held are signed checkpoints that the auditor has otherwise than by the
 	// bundle: what an anchor keeps, read by the auditor.
 	Held [][]byte
+	// Fetched are those of the places of anchors, whatever the bundle says of these
+	// or leaves out. They earn nothing by themselves, and must not contradict.
+	Fetched [][]byte
 	// Receipts checks what anchors said. Nil: nothing of it is checked.
 	Receipts Receipts
 }
