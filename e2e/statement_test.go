@@ -3,13 +3,11 @@ package e2e
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -19,23 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/statement"
 )
 
-// cosignProgram is the cosign that make setup builds. Where nobody has run
-// that, it is built here.
-var cosignProgram = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../.cache/tools/cosign-3.1.3")
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/sigstore/cosign/v3/cmd/cosign")
-	build.Dir, build.Env = "cosign", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
-})
+// cosignProgram is the cosign that make setup builds.
+var cosignProgram = toolProgram("cosign-3.1.3")
 
 // cosign runs cosign's verify-blob-attestation where there is no network: in a
 // namespace of its own, in which not even loopback is up.

@@ -21,23 +21,26 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// collectorProgram is the OpenTelemetry Collector that make setup builds. Where
-// nobody has run that, it is built here.
-var collectorProgram = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../.cache/tools/otelcol-0.150.0")
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(path); err == nil {
+// collectorProgram is the OpenTelemetry Collector that make setup builds.
+var collectorProgram = toolProgram("otelcol-0.150.0")
+
+// toolProgram is a program of others that make setup builds. Where nobody has
+// run that, it is built when it is first asked for.
+func toolProgram(name string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		path, err := filepath.Abs("../.cache/tools/" + name)
+		if err != nil {
+			return "", err
+		}
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+		if out, err := exec.Command("make", "-C", "..", path).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, out)
+		}
 		return path, nil
-	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, ".")
-	build.Dir, build.Env = "collector", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
-})
+	})
+}
 
 // span is one that the collector has received.
 type span struct {

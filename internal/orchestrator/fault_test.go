@@ -8,17 +8,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-	"unsafe" //nolint:depguard // the kernel takes the filter's address
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -189,7 +185,9 @@ func helpFault(t *testing.T, args []string) {
 	if _, err := w.o.Queues(t.Context()); err != nil { // it has heard of both
 		t.Fatal(err)
 	}
-	failDisk(t, args[1])
+	if err := faultdisk.Refuse(args[1]); err != nil {
+		t.Fatal(err)
+	}
 	j := w.desk.sorted(func(j *job) bool { return j.order.Task == "first" })[0]
 	var err error
 	switch args[2] {
@@ -271,33 +269,5 @@ func (w *world) standsStill(t *testing.T) {
 		if err := call(); err == nil {
 			t.Errorf("%s is answered by an engine that stands still", name)
 		}
-	}
-}
-
-// failDisk makes the kernel refuse this process's syncs, so that what is written
-// stays and nobody knows, or its writes, so that it does not: see internal/store.
-func failDisk(t *testing.T, what string) {
-	t.Helper()
-	if what == "write" {
-		signal.Ignore(syscall.SIGXFSZ)
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1000, Max: 1000}); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the system call
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FSYNC, Jt: 1},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FDATASYNC, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EIO)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-	}
-	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	const allThreads = 1 // SECCOMP_FILTER_FLAG_TSYNC
-	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, allThreads, uintptr(unsafe.Pointer(&prog))); errno != 0 {
-		t.Fatal(errno)
 	}
 }

@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"unsafe" //nolint:depguard // the kernel takes the filter's address
 
-	"golang.org/x/sys/unix"
+	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
 )
 
 // A failed sync means that the kernel may have dropped the pages. What was
@@ -128,7 +125,9 @@ func TestHelper(t *testing.T) {
 		if err := s.Update(t.Context(), insert("before")); err != nil {
 			t.Fatal(err)
 		}
-		fail(t, args[2])
+		if err := faultdisk.Refuse(args[2]); err != nil {
+			t.Fatal(err)
+		}
 		err := s.Update(t.Context(), insert("uncertain"))
 		if !errors.Is(err, ErrUncertain) || !errors.Is(err, ErrPoisoned) {
 			t.Errorf("the commit that failed: %v", err)
@@ -146,28 +145,3 @@ func TestHelper(t *testing.T) {
 	}
 }
 
-// fail makes the kernel refuse this process's syncs, or its writes.
-func fail(t *testing.T, what string) {
-	if what == "write" {
-		signal.Ignore(syscall.SIGXFSZ)
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1000, Max: 1000}); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the system call
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FSYNC, Jt: 1},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FDATASYNC, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EIO)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-	}
-	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	const allThreads = 1 // SECCOMP_FILTER_FLAG_TSYNC
-	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, allThreads, uintptr(unsafe.Pointer(&prog))); errno != 0 {
-		t.Fatal(errno)
-	}
-}
