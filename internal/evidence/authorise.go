@@ -187,18 +187,10 @@ func (d *decider) decide(a *admission) error {
 			return policy.Request{Principal: e.Principal, Action: policy.ActionRunSubmit, Resource: e.Resource, Token: e.Token != ""}, nil
 		}, nil)
 	}
-	h := d.v.dispatches[e.Dispatch]
-	var m *record.Manifest
-	if h != nil {
-		for _, at := range h.attempts {
-			if at.admitted == e {
-				m = at.manifest
-			}
-		}
+	if e.begins == nil || e.begins.manifest == nil {
+		return nil // and the row of the manifest says so, or that of completeness
 	}
-	if m == nil {
-		return nil // and the row of the manifest says so
-	}
+	m := e.begins.manifest
 	if e.Kind == record.KindDispatchAnswered {
 		if err := d.mayAnswer(a, m); err != nil {
 			return err

@@ -82,6 +82,9 @@ const (
 	maxRotations = maxTrustKeys
 	maxRevisions = 1000
 	maxRecords   = 100_000
+	// maxValues is more than there are in a case with as many members as are
+	// read. A few bytes of text can be a hundred of memory.
+	maxValues = 4_000_000
 )
 
 func (c *Case) check() error {
@@ -105,7 +108,13 @@ func (c *Case) check() error {
 
 func decodeCase(b []byte) (Case, error) {
 	var c Case
-	err := canon.DecodeExact(b, &c)
+	var err error
+	if n := bytes.Count(b, []byte{'{'}) + bytes.Count(b, []byte{'['}) + bytes.Count(b, []byte{','}); n > maxValues {
+		err = errors.New("more parts than a bundle has")
+	}
+	if err == nil {
+		err = canon.DecodeExact(b, &c)
+	}
 	if err == nil {
 		err = c.check()
 	}

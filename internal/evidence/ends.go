@@ -87,7 +87,7 @@ func (r *replay) without(i int, e *entry, d record.TaskStep, h *history) error {
 	case record.KindTaskCancelled:
 		return r.cancel(i, false)
 	case record.KindTaskDenied:
-		if h == nil || !slices.ContainsFunc(h.entries, func(o *entry) bool { return o.Kind == record.KindDispatchDenied && o.seq < e.seq }) {
+		if h == nil || h.denied == nil || h.denied.seq >= e.seq {
 			return errors.New("denied, and nothing denied it")
 		}
 		return nil

@@ -2,7 +2,7 @@ package evidence
 
 import (
 	"fmt"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -19,6 +19,8 @@ type entry struct {
 	seq  uint64
 	hash note.Hash
 	ok   bool // it could be decoded
+	// begins is the attempt of a dispatch that it admits.
+	begins *attempt
 }
 
 func newEntry(e *Entry) (entry, error) {
@@ -47,7 +49,8 @@ type history struct {
 	entries  []*entry
 	attempts []*attempt
 	attested *entry
-	stated   bool // its statement is right
+	denied   *entry // the first that denies it
+	stated   bool   // its statement is right
 }
 
 // attempt is one of a dispatch.
@@ -130,12 +133,11 @@ func (a *attempt) final() *entry {
 
 // at returns the attempt that was the last before entry n.
 func (h *history) at(n uint64) *attempt {
-	for _, a := range slices.Backward(h.attempts) {
-		if a.admitted.seq < n {
-			return a
-		}
+	k := sort.Search(len(h.attempts), func(k int) bool { return h.attempts[k].admitted.seq >= n })
+	if k == 0 {
+		return nil
 	}
-	return nil
+	return h.attempts[k-1]
 }
 
 // finished returns the attempt with which the dispatch finished before entry n;
@@ -153,6 +155,10 @@ func (h *history) finished(n uint64) *attempt {
 func (h *history) step(e *entry) error {
 	a := h.last()
 	switch e.Kind { //nolint:exhaustive // see above
+	case record.KindDispatchDenied:
+		if h.denied == nil {
+			h.denied = e
+		}
 	case record.KindDispatchAccepted:
 		if a != nil {
 			return fmt.Errorf("accepted a second time")
@@ -186,7 +192,8 @@ func (h *history) begin(e *entry, number int) error {
 	if e.Attempt != number {
 		return fmt.Errorf("attempt %d begins, and it is the turn of attempt %d", e.Attempt, number)
 	}
-	h.attempts = append(h.attempts, &attempt{number: number, admitted: e})
+	e.begins = &attempt{number: number, admitted: e}
+	h.attempts = append(h.attempts, e.begins)
 	return nil
 }
 

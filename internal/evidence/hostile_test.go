@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"io/fs"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -203,5 +204,17 @@ func TestWhatTheAuditorHasIsHeldAgainstTheBundleWhateverThatSays(t *testing.T) {
 		if code, out := verify(s, b, x.args...); code != x.code || !strings.Contains(out, x.says) {
 			t.Errorf("%s: exit %d:\n%s", name, code, out)
 		}
+	}
+}
+
+// proves R-A7 (no file takes much more memory than it is long)
+func TestACaseOfMoreThanABundleHasIsNotTakenApart(t *testing.T) {
+	b := []byte(`{"anchored":[` + strings.Repeat("{},", maxValues/2) + `{}]}`)
+	before, after := runtime.MemStats{}, runtime.MemStats{}
+	runtime.ReadMemStats(&before)
+	_, err := decodeCase(b)
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "more parts") || after.TotalAlloc-before.TotalAlloc > 1<<20 {
+		t.Errorf("%v, %d bytes", err, after.TotalAlloc-before.TotalAlloc)
 	}
 }

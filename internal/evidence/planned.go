@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -77,15 +78,12 @@ func extras(wanted, have []api.Name) (out []api.Name) {
 
 // startOf returns the last entry before n that starts task i as a dispatch.
 func (r *replay) startOf(i int, id api.DispatchID, n uint64) *entry {
-	for _, e := range slices.Backward(r.tasks[i].starts) {
-		if e.seq < n {
-			if e.Dispatch == id {
-				return e
-			}
-			return nil
-		}
+	starts := r.tasks[i].starts
+	k := sort.Search(len(starts), func(k int) bool { return starts[k].seq >= n })
+	if k == 0 || starts[k-1].Dispatch != id {
+		return nil
 	}
-	return nil
+	return starts[k-1]
 }
 
 // neededOf says why the needs of a manifest are not those of the plan.

@@ -3,7 +3,6 @@ package evidence
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
@@ -33,7 +32,8 @@ type taskReplay struct {
 	attempt  int
 	dispatch api.DispatchID
 	starts   []*entry
-	asks     bool // it waits for an answer
+	begun    map[api.DispatchID]bool // by those
+	asks     bool                    // it waits for an answer
 	answered bool
 	by       api.Principal // who answered last
 	option   int64         // that was chosen
@@ -194,7 +194,10 @@ func (r *replay) start(i int, e *entry) error {
 	}
 	t.resumed = t.asks
 	t.state, t.attempt, t.dispatch, t.asks, t.answered, t.used = api.TaskRunning, e.Attempt, e.Dispatch, false, false, false
-	t.starts = append(t.starts, e)
+	if t.begun == nil {
+		t.begun = map[api.DispatchID]bool{}
+	}
+	t.starts, t.begun[e.Dispatch] = append(t.starts, e), true
 	return err
 }
 
@@ -218,7 +221,7 @@ func (r *replay) follows(i int, e *entry) error {
 		}
 		return t.move(plan.EventAnswer, plan.EventStart)
 	}
-	if e.Attempt != t.attempt+1 || slices.ContainsFunc(t.starts, func(s *entry) bool { return s.Dispatch == e.Dispatch }) {
+	if e.Attempt != t.attempt+1 || t.begun[e.Dispatch] {
 		return fmt.Errorf("attempt %d follows attempt %d, or is the same dispatch again", e.Attempt, t.attempt)
 	}
 	return t.move(plan.EventDue, plan.EventStart)
