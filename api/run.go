@@ -75,6 +75,7 @@ type Run struct {
 	Revision    uint64            `json:"revision"` // of the catalog; every name means what it meant there
 	SubmittedAt time.Time         `json:"submittedAt"`
 	SettledAt   *time.Time        `json:"settledAt,omitempty"`
+	Sealed      bool              `json:"sealed,omitempty"`   // a signed checkpoint of the log covers its end; in none but a run that is asked for by itself
 	Deadline    *time.Time        `json:"deadline,omitempty"` // when it is cancelled, if it is not settled
 	RetryOf     RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it took over
 	CancelBy    Principal         `json:"cancelledBy,omitempty"`

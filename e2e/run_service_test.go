@@ -185,6 +185,32 @@ func sequence(events []api.RunEvent) (all []uint64) {
 	return all
 }
 
+// A run is sealed once a signed checkpoint covers its end, and not before it has
+// one.
+//
+// proves R-A5
+func TestASettledRunIsSealedByACheckpoint(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	id := w.submit(planned("", doing("a", awaitGate("go"))))
+	w.begunTask(id, "a")
+	_ = w.checkpoint() // the log is covered; the run goes on
+	if w.run(id).Sealed {
+		t.Error("a run that goes on is sealed")
+	}
+	w.open("go")
+	end := w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "run.settled" }).Seq
+	for !w.run(id).Sealed { // it becomes so by itself, or the test ends by its time
+		time.Sleep(50 * time.Millisecond)
+	}
+	if c := w.checkpoint(); c.Size <= end {
+		t.Errorf("it is sealed by entry %d, and the checkpoint covers %d", end, c.Size)
+	}
+	if out := w.must("run", "show", string(id)); !strings.Contains(out, "sealed") {
+		t.Errorf("run show: %s", out)
+	}
+}
+
 // A plan of almost 4 MiB is read and carried out, and one of more is refused,
 // whether the service reads it whole or not.
 //

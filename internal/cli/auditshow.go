@@ -73,6 +73,7 @@ the exact bytes of the entry, which --entry writes.`,
 // withEntry fetches the entry that an argument names, with or without the # of
 // a line.
 func (t *tree) withEntry(ctx context.Context, arg string, do func(client.Operator, api.LogLine) error) error {
+	arg = strings.TrimPrefix(arg, "#")
 	var n uint64
 	if _, err := fmt.Sscanf(arg+"\n", "%d\n", &n); err != nil || fmt.Sprint(n) != arg {
 		return api.Errorf(api.CodeInvalid, "entry %.40q: want its number, as audit list shows it behind the #", arg)

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 func (t *tree) auditExportCommand() *cobra.Command {
@@ -27,9 +29,9 @@ back; the content itself is in it only with --with-blobs.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := api.EvidenceRequest{Blobs: blobs}
 			for _, name := range checkpoints {
-				b, err := os.ReadFile(name) //nolint:gosec // G304: the user's own file, by the user's own name
+				b, err := newestCheckpoint(name)
 				if err != nil {
-					return err
+					return api.Errorf(api.CodeInvalid, "--checkpoint %s: %w", name, err)
 				}
 				req.Checkpoints = append(req.Checkpoints, b)
 			}
@@ -62,8 +64,30 @@ back; the content itself is in it only with --with-blobs.`,
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the file to write; it must not be there")
 	cmd.Flags().BoolVar(&blobs, "with-blobs", false, "with inputs, patches, outputs and logs themselves")
 	cmd.Flags().BoolVar(&dispatch, "dispatch", false, "ID is that of a dispatch, also where there is a run of that id")
-	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a signed checkpoint that the auditor has, which the log is to be proved to go on; may be said several times")
+	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a file with a signed checkpoint that the auditor has, or several as anchors have them, of which the log is to be proved to go on the newest; may be said several times")
 	return cmd
+}
+
+// newestCheckpoint reads what bailiwick-verify takes by --anchor, too.
+func newestCheckpoint(name string) (newest []byte, err error) {
+	b, err := os.ReadFile(name) //nolint:gosec // G304: the user's own file, by the user's own name
+	if err != nil {
+		return nil, err
+	}
+	list, err := receipt.Checkpoints(b)
+	if err != nil {
+		return nil, err
+	}
+	size := uint64(0)
+	for _, signed := range list {
+		if c, err := note.Peek(signed); err == nil && c.Size >= size {
+			newest, size = signed, c.Size
+		}
+	}
+	if newest == nil {
+		return nil, errors.New("holds no signed checkpoint")
+	}
+	return newest, nil
 }
 
 func (t *tree) auditVerifyCommand() *cobra.Command {

@@ -46,6 +46,9 @@ func (t *tree) printRun(ctx context.Context, r client.Runtime, run *api.Run, tas
 	switch {
 	case run.SettledAt != nil:
 		t.row("settled", "%s, after %s", run.SettledAt.Format(timeFormat), short(run.SettledAt.Sub(run.SubmittedAt)))
+		if run.Sealed {
+			t.row("sealed", "a signed checkpoint of the log covers all of it; for an auditor: bailiwick audit export %s -o FILE", run.RunID)
+		}
 	case run.Deadline != nil:
 		t.row("deadline", "%s: then it is cancelled", run.Deadline.Format(timeFormat))
 	}

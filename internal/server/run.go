@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -186,7 +187,23 @@ func (s *Server) runShow(w http.ResponseWriter, r *http.Request, who caller, run
 		return err
 	}
 	run, err := runs.Describe(r.Context(), who.Principal, id, after, int(limit))
+	if err == nil {
+		run.Sealed, err = s.sealed(r.Context(), &run)
+	}
 	return outcome(w, http.StatusOK, run, err)
+}
+
+// sealed reports whether the newest signed checkpoint covers the end of a run.
+func (s *Server) sealed(ctx context.Context, run *api.Run) (bool, error) {
+	if run.SettledAt == nil || s.cfg.Tree == nil {
+		return false, nil
+	}
+	end, err := s.cfg.Ledger.List(ctx, audit.Query{Run: run.RunID, Kinds: []record.Kind{record.KindRunSettled}, Newest: true, Limit: 1})
+	if err != nil || len(end) == 0 {
+		return false, err
+	}
+	_, c := s.cfg.Tree.Latest()
+	return end[0].Seq < c.Size, nil
 }
 
 func (s *Server) runEvents(w http.ResponseWriter, r *http.Request, who caller, runs Runs, id api.RunID) error {
