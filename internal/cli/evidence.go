@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
@@ -68,24 +69,28 @@ back; the content itself is in it only with --with-blobs.`,
 	return cmd
 }
 
-// newestCheckpoint reads what bailiwick-verify takes by --anchor, too.
+// newestCheckpoint reads a signed checkpoint, or the file of a file anchor, of
+// which each line has one as a JSON string.
 func newestCheckpoint(name string) (newest []byte, err error) {
 	b, err := os.ReadFile(name) //nolint:gosec // G304: the user's own file, by the user's own name
 	if err != nil {
 		return nil, err
 	}
-	list, err := receipt.Checkpoints(b)
-	if err != nil {
-		return nil, err
+	if _, err = note.Peek(b); err == nil {
+		return b, nil
 	}
 	size := uint64(0)
-	for _, signed := range list {
-		if c, err := note.Peek(signed); err == nil && c.Size >= size {
-			newest, size = signed, c.Size
+	for line := range bytes.Lines(b) {
+		var signed string
+		if json.Unmarshal(line, &signed) != nil {
+			continue
+		}
+		if c, err := note.Peek([]byte(signed)); err == nil && c.Size >= size {
+			newest, size = []byte(signed), c.Size
 		}
 	}
 	if newest == nil {
-		return nil, errors.New("holds no signed checkpoint")
+		return nil, err
 	}
 	return newest, nil
 }

@@ -407,10 +407,24 @@ func (g *gathering) anchored(ctx context.Context) error {
 	for _, signed := range g.req.From {
 		list = append(list, evidence.Anchored{Checkpoint: signed})
 	}
+	own, err := note.Peek(g.b.Case.Checkpoint)
+	if err != nil {
+		return err
+	}
+	have, err := g.x.cfg.Ledger.Len(ctx)
+	if err != nil {
+		return err
+	}
 	for _, a := range list {
 		c, err := note.Peek(a.Checkpoint)
-		if err != nil {
+		switch {
+		case err != nil:
 			return api.Errorf(api.CodeInvalid, "%w", err)
+		case c.Origin != own.Origin:
+			return api.Errorf(api.CodeInvalid, "a checkpoint is of log %.80q, and this one is %s", c.Origin, own.Origin)
+		case c.Size > have: // which nothing would ever prove
+			return api.Errorf(api.CodeConflict, "a checkpoint is of %d entries, and the log has %d: it was cut, or put back to an earlier state, or the checkpoint is a forgery", c.Size, have).
+				WithHint("keep the checkpoint, it is evidence; the evidence without it shows only what the log is now")
 		}
 		from, to := min(c.Size, g.size), max(c.Size, g.size)
 		if err := g.x.cfg.Tree.Wait(ctx, to); err != nil {
