@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"os"
