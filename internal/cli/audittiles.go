@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,7 @@ that checkpoint.`,
 				return err
 			}
 			if t.output == "text" {
-				t.row("checkpoint", "%d entries of %s\nroot %x\nsigned by %s", x.to.Size, x.to.Origin, x.to.Root, x.keys)
+				t.row("checkpoint", "%d entries of %s\nroot %x\nsigned by %s", x.to.Size, x.to.Origin, x.to.Root, strings.Join(x.keys, ", "))
 				t.row("folder", "%s: %d new files", dir, x.written)
 				return nil
 			}

@@ -59,7 +59,11 @@ back; the content itself is in it only with --with-blobs.`,
 			if q.err != nil {
 				return errors.Join(p.err, q.err)
 			}
-			return fetch(req)
+			err := fetch(req)
+			if p.err != nil && api.CodeOf(err) == api.CodeNotFound {
+				return api.Errorf(api.CodeNotFound, "the log has no run and no dispatch %s", args[0]).WithHint("see: bailiwick run list, bailiwick dispatch list")
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the file to write; it must not be there")
@@ -149,7 +153,7 @@ func (t *tree) verifyLog(cmd *cobra.Command) error {
 			return err
 		}
 	} else if check.Wrong == "" {
-		fmt.Fprintf(t.Stdout, "%d entries are what was signed, and %d of them follow what they say they follow\n", check.Entries, check.Chained)
+		fmt.Fprintf(t.Stdout, "%d entries are what was signed; %d follow what they say they follow, also those that came since\n", check.Entries, check.Chained)
 	}
 	if check.Wrong != "" {
 		return api.Errorf(api.CodeIntegrity, "the log is not what it was: %s", check.Wrong)

@@ -173,6 +173,8 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 		}
 	}
 	switch n := len(open); {
+	case n == 0 && len(list) > 0 && !covered:
+		v.unproved = "; the auditor's are from before the end of this: with a newer one more could be said"
 	case n > 0 && covered:
 		v.unproved = fmt.Sprintf("; of %d more of the auditor's there is no proof here", n)
 	case n > 0:

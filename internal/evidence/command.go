@@ -71,7 +71,7 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 	case err != nil:
 		return false, fmt.Errorf("--require: %w", err)
 	case len(files) != 1 || *trustFile == "":
-		return false, errors.New("want one file with evidence, and --trust FILE")
+		return false, errors.New("want one file with evidence, and --trust FILE; see: bailiwick-verify --help")
 	case *output != "text" && *output != "json":
 		return false, fmt.Errorf("-o %.40q: want text or json", *output)
 	}

@@ -63,8 +63,10 @@ func Read(r io.Reader, limits Limits) (*Bundle, error) {
 
 func read(src io.Reader, limits Limits) (*Bundle, error) {
 	r := &reader{r: src, limits: limits}
-	if text, err := r.named(layoutName, int64(len(layoutText))); err != nil || string(text) != layoutText {
-		return nil, errors.Join(err, errors.New("not an OCI image layout of version 1.0.0"))
+	if text, err := r.named(layoutName, int64(len(layoutText))); err != nil {
+		return nil, fmt.Errorf("no evidence, which is an OCI image layout in a tar: %w", err)
+	} else if string(text) != layoutText {
+		return nil, errors.New("not an OCI image layout of version 1.0.0")
 	}
 	index, err := r.named(indexName, maxIndex)
 	if err != nil {
