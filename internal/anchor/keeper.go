@@ -101,9 +101,9 @@ func (k *Keeper) tell() {
 	k.news = make(chan struct{})
 }
 
-// Open compares the log with every anchor and refuses one that is behind, or
-// not of the same history: a *MismatchError. An anchor that cannot be asked is
-// a warning. Then it begins to anchor.
+// Open compares the log with every anchor, and with the newest receipt of each,
+// and refuses one that is behind, or not of the same history: a *MismatchError.
+// An anchor that cannot be asked is a warning. Then it begins to anchor.
 func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		}
 		one := &post{Plan: p, k: k}
 		if ok {
-			one.size, one.at = r.Checkpoint().Size, r.At
+			one.size, one.at, one.given = r.Checkpoint().Size, r.At, r.Signed
 		}
 		k.posts = append(k.posts, one)
 	}

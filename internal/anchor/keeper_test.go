@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -489,6 +490,44 @@ func TestAFileThatIsGoneIsNotBegunAgain(t *testing.T) {
 	s = openState(t, s.dir)
 	must(t, s.open(t, openFile(t, path))) // a warning
 	s.until(t, "disk", "told", func(st Status) bool { return st.Err != nil })
+}
+
+// What is here says itself that there was more: a log that was cut is refused
+// also where nobody else can be asked any more.
+//
+// proves R-A6
+func TestALogThatIsLessThanItsReceiptsSayIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	s := newState(t)
+	must(t, s.open(t, openFile(t, path)))
+	n := s.grow(t, 6, "a")
+	s.anchored(t, "disk", n)
+	s.close()
+	must(t, os.Remove(path))
+
+	// The control: with all of it this is a warning, which stays while nothing is
+	// to be given to the anchor.
+	s = openState(t, s.dir)
+	must(t, s.open(t, openFile(t, path)))
+	for range 3 {
+		<-s.keeper.Changed()
+	}
+	if st := s.until(t, "disk", "told", func(Status) bool { return true }); st.Err == nil || !strings.Contains(st.Err.Error(), "has lost it") {
+		t.Errorf("%+v", st)
+	}
+	s.close()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(s.dir, "store", "state.db"))
+	must(t, err)
+	_, err = db.ExecContext(t.Context(), "DROP TRIGGER audit_entry_delete; DELETE FROM audit_entry WHERE seq >= 4;"+
+		"CREATE TRIGGER audit_entry_delete BEFORE DELETE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END")
+	must(t, errors.Join(err, db.Close()))
+	must(t, os.RemoveAll(filepath.Join(s.dir, "log")))
+	s = openState(t, s.dir)
+	err = s.open(t, openFile(t, path))
+	if wrong := new(MismatchError); !errors.As(err, &wrong) || wrong.Held != n || wrong.Local != 4 {
+		t.Error(err)
+	}
 }
 
 func TestWaitsGrowAndEnd(t *testing.T) {

@@ -2,6 +2,7 @@ package anchor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -18,6 +19,8 @@ type post struct {
 	Plan
 	k    *Keeper
 	hung <-chan struct{} // of an exchange that was left behind; closed when it ends
+	// given is the checkpoint of the newest receipt when the service started.
+	given []byte
 
 	mu    sync.Mutex
 	size  uint64    // guarded by mu
@@ -127,6 +130,14 @@ func exchange[T any](ctx context.Context, p *post, bound time.Duration, ask func
 // compare is the comparison of the start. What the anchor has against it is
 // trouble, and a warning; refusal is why the service may not start.
 func (p *post) compare(ctx context.Context) (refusal, trouble error) {
+	// Whatever has become of the anchor, what it gave a receipt for was the log.
+	if p.given != nil {
+		tree, cancel := context.WithTimeout(ctx, p.k.cfg.Tree)
+		defer cancel()
+		if _, err := p.k.fits(tree, p.ID(), p.given); err != nil {
+			return err, nil
+		}
+	}
 	signed, err := exchange(ctx, p, p.k.cfg.Compare, p.Newest)
 	if err != nil {
 		return nil, err
@@ -170,8 +181,13 @@ func (p *post) less(holds uint64) error {
 // anchor gives the anchor the newest checkpoint, unless it has it.
 func (p *post) anchor(ctx context.Context) error {
 	signed, cp := p.k.cfg.Log.Latest()
-	if signed == nil || cp.Size == 0 || cp.Size <= p.had() {
+	switch {
+	case signed == nil || cp.Size == 0:
 		return nil
+	case cp.Size <= p.had() && p.status().Err == nil:
+		return nil
+	case cp.Size <= p.had(): // there is nothing to give it, and it was not well
+		return errors.Join(p.compare(ctx))
 	}
 	failpoint.Hit(failpoint.AnchorPut, p.ID().Name)
 	r, err := exchange(ctx, p, p.k.cfg.Exchange, func(ctx context.Context) (receipt.Receipt, error) {
