@@ -135,6 +135,9 @@ func (p *post) compare(ctx context.Context) (refusal, trouble error) {
 		tree, cancel := context.WithTimeout(ctx, p.k.cfg.Tree)
 		defer cancel()
 		if _, err := p.k.fits(tree, p.ID(), p.given); err != nil {
+			if wrong, ok := errors.AsType[*MismatchError](err); ok {
+				wrong.Why += " (by the receipt for it, which is here)"
+			}
 			return err, nil
 		}
 	}

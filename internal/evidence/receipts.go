@@ -69,5 +69,10 @@ func stampOf(r receipt.Receipt, t Trust) (Earned, error) {
 	case err != nil:
 		return Earned{}, err
 	}
-	return Earned{Checked: true, Time: &s.Time, Why: fmt.Sprintf("%s stamped the checkpoint of %d entries at %s", s.By, r.Checkpoint().Size, s.Time.Format("2006-01-02T15:04:05Z"))}, nil
+	latest := s.Time.Add(s.Accuracy) // of an authority that may be wrong by so much
+	why := fmt.Sprintf("%s stamped the checkpoint of %d entries at %s", s.By, r.Checkpoint().Size, s.Time.Format("2006-01-02T15:04:05Z"))
+	if s.Accuracy > 0 {
+		why += fmt.Sprintf(", to within %s", s.Accuracy)
+	}
+	return Earned{Checked: true, Time: &latest, Why: why}, nil
 }
