@@ -129,11 +129,11 @@ func numberOf(e *entry) uint64 {
 // byRevision says why something cannot have been admitted by a revision of the
 // catalog at a moment: it was none of that time.
 func (r *ruling) byRevision(e *entry, number int64) error {
-	for i := len(r.seen) - 1; i >= 0; i-- {
-		if number >= 0 && numberOf(r.seen[i]) == uint64(number) {
+	for _, was := range slices.Backward(r.seen) {
+		if number >= 0 && numberOf(was) == uint64(number) {
 			return nil
 		}
-		if e.At.Sub(r.seen[i].At).Abs() >= pinned {
+		if e.At.Sub(was.At).Abs() >= pinned {
 			return fmt.Errorf("its names are of revision %d of the catalog, and revision %d was in force", number, numberOf(r.seen[len(r.seen)-1]))
 		}
 	}
