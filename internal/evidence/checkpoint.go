@@ -59,6 +59,7 @@ func (v *verification) checkpoint() {
 	if v.log, err = v.trust.Log.Follow(v.b.Case.Rotations); err != nil {
 		row.fail("%v", err)
 	}
+	v.statements = v.trust.statements(v.log)
 	own, err := v.open(v.b.Case.Checkpoint)
 	if err != nil {
 		row.fail("%v", err)

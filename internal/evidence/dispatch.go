@@ -256,7 +256,7 @@ func (c *dispatchCheck) bindStatement() error {
 	if err != nil {
 		return err
 	}
-	payload, err := single(envelope, seal.Statement, c.v.trust.Statements, e.seq)
+	payload, err := single(envelope, seal.Statement, c.v.statements, e.seq)
 	if err != nil {
 		return err
 	}

@@ -218,3 +218,35 @@ func TestACaseOfMoreThanABundleHasIsNotTakenApart(t *testing.T) {
 		t.Errorf("%v, %d bytes", err, after.TotalAlloc-before.TotalAlloc)
 	}
 }
+
+// proves R-A9 (a trust file of before a rotation is good for all that the service signs)
+func TestWhoSignsStatementsFollowsTheServicesKey(t *testing.T) {
+	a, b, c, other := signer(t), signer(t), signer(t), signer(t)
+	log := LogTrust{Origin: "x", Keys: []LogKey{logKey(a, 0)}}
+	followed, err := log.Follow([][]byte{rotate(t, "x", a, b, 9), rotate(t, "x", b, c, 19)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		trust Trust
+		want  []LogKey
+	}{
+		"the service's own":       {Trust{Log: log, Statements: []LogKey{logKey(a, 0)}}, []LogKey{logKey(a, 0, 9), logKey(b, 10, 19), logKey(c, 20)}},
+		"another":                 {Trust{Log: log, Statements: []LogKey{logKey(other, 0)}}, []LogKey{logKey(other, 0)}},
+		"another since":           {Trust{Log: log, Statements: []LogKey{logKey(a, 0, 4), logKey(other, 5)}}, []LogKey{logKey(a, 0, 4), logKey(other, 5)}},
+		"none":                    {Trust{Log: log}, nil},
+		"its own, not any longer": {Trust{Log: log, Statements: []LogKey{logKey(a, 0, 4)}}, []LogKey{logKey(a, 0, 4)}},
+		"the auditor knows them":  {Trust{Log: followed, Statements: []LogKey{logKey(a, 0)}}, []LogKey{logKey(a, 0)}},
+	} {
+		got := x.trust.statements(followed)
+		if len(got) != len(x.want) {
+			t.Errorf("%s: %+v", name, got)
+			continue
+		}
+		for i := range got {
+			if w := x.want[i]; got[i].ID != w.ID || got[i].From != w.From || (got[i].UpTo == nil) != (w.UpTo == nil) || w.UpTo != nil && *got[i].UpTo != *w.UpTo {
+				t.Errorf("%s: key %d is %+v", name, i, got[i])
+			}
+		}
+	}
+}

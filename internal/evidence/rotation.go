@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
@@ -17,6 +18,26 @@ func (l LogTrust) Follow(rotations [][]byte) (LogTrust, error) {
 		}
 	}
 	return out, out.validate()
+}
+
+// statements returns the keys that sign statements, of which log is what follows
+// the trust file's own: a service that signs them with its own key goes on with
+// the one that follows it.
+func (t Trust) statements(log LogTrust) []LogKey {
+	out := slices.Clone(t.Statements)
+	for i, k := range log.Keys {
+		if _, listed := FindKey(t.Log.Keys, k.ID); listed || i == 0 || len(out) == 0 {
+			continue // the auditor knows better
+		}
+		last := &out[len(out)-1]
+		if _, known := FindKey(out, k.ID); known || last.ID != log.Keys[i-1].ID || last.UpTo != nil || !last.Alone() || last.From >= k.From {
+			continue
+		}
+		end := k.From - 1
+		last.UpTo, k.UpTo = &end, nil // until one follows it
+		out = append(out, k)
+	}
+	return out
 }
 
 func (l *LogTrust) follow(envelope []byte) error {

@@ -3,7 +3,9 @@ package evidence
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,15 +48,16 @@ type verification struct {
 	trust   Trust
 	options Options
 	log     LogTrust // with the keys that follow
-	cp      note.Checkpoint
-	entries []entry
+	// statements are the keys for those, likewise.
+	statements []LogKey
+	cp         note.Checkpoint
+	entries    []entry
 
 	*world
 	used sync.Map // documents that something names
 
 	rows     map[RowName]*finding
 	words    map[RowName]string
-	mu       sync.Mutex // of rows, where dispatches are looked at beside each other
 	earned   Claim
 	unproved string // what is to be said of checkpoints of the auditor's that cannot be held against this
 	attested *time.Time
@@ -119,23 +122,25 @@ func (v *verification) inclusion() {
 // each looks at every dispatch by itself.
 func (v *verification) each() {
 	list := v.ordered
+	checks := make([]dispatchCheck, len(list))
 	parallel(len(list), func(i int) {
-		c := &dispatchCheck{v: v, h: list[i]}
-		c.run()
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.rows[RowManifest].add(&c.manifest)
-		v.rows[RowResult].add(&c.result)
+		checks[i] = dispatchCheck{v: v, h: list[i]}
+		checks[i].run()
 	})
+	for i := range checks { // in their order, so that a report is the same each time
+		v.rows[RowManifest].add(&checks[i].manifest)
+		v.rows[RowResult].add(&checks[i].result)
+	}
 	v.sources()
 	// What one takes over from another can be looked at when all are read.
+	closures := make([]closure, len(list))
 	parallel(len(list), func(i int) {
-		c := &closure{v: v, h: list[i]}
-		c.run()
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.rows[RowProvenance].add(&c.finding)
+		closures[i] = closure{v: v, h: list[i]}
+		closures[i].run()
 	})
+	for i := range closures {
+		v.rows[RowProvenance].add(&closures[i].finding)
+	}
 	attempts, results, statements := 0, 0, 0
 	for _, h := range list {
 		attempts += len(h.attempts)
@@ -175,7 +180,7 @@ func (v *verification) strays() {
 		_, ok := v.used.Load(d)
 		return ok
 	}
-	for d := range v.b.Documents {
+	for _, d := range slices.Sorted(maps.Keys(v.b.Documents)) {
 		if !named(d) {
 			v.rows[RowProvenance].fail("document %s is named by nothing", d.Short())
 		}
