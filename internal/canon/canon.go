@@ -48,6 +48,10 @@ func Canonicalize(b []byte) ([]byte, error) {
 	return byTree(b) // which says why
 }
 
+// maxReason is how long a document may be for DecodeExact to say why it is
+// refused: to find out takes many times its length in memory.
+const maxReason = 1 << 20
+
 // byTree is Canonicalize by way of the value. It is slow, and what the fast way
 // is held against.
 func byTree(b []byte) ([]byte, error) {
@@ -81,6 +85,9 @@ func DecodeExact(b []byte, v any) error {
 		if again, err := Marshal(v); err == nil && bytes.Equal(b, again) {
 			return nil
 		}
+	}
+	if len(b) > maxReason {
+		return errors.New("not in canonical form, and too long to say where")
 	}
 	if err := Decode(b, v); err != nil {
 		return err

@@ -28,7 +28,7 @@ func (v *verification) completeness() {
 		case r == nil || r.submitted == nil:
 			row.fail("run %s: the entry that submits it is missing", c.Run)
 		case r.settled == nil:
-			row.absent = fmt.Sprintf("run %s is not over in these entries: what comes later, or is kept back, is not known", c.Run)
+			row.fail("run %s is not over in these entries: evidence is of what is, so its end is kept back", c.Run)
 		default:
 			v.words[RowCompleteness] = fmt.Sprintf("run %s has all its entries, from #%d to #%d; each of its %d tasks is accounted for, once", c.Run, r.submitted.seq, r.settled.seq, len(r.tasks))
 		}
@@ -44,7 +44,7 @@ func (v *verification) completeness() {
 	case h == nil || len(h.attempts) == 0:
 		row.fail("dispatch %s: the entry that accepts it is missing", c.Dispatch)
 	case !h.over():
-		row.absent = fmt.Sprintf("dispatch %s is not over in these entries: what comes later, or is kept back, is not known", c.Dispatch)
+		row.fail("dispatch %s is not over in these entries: evidence is of what is, so its end is kept back", c.Dispatch)
 	default:
 		v.words[RowCompleteness] = fmt.Sprintf("dispatch %s has all its entries, from #%d to its end #%d; it is no run", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq)
 	}

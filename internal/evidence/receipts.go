@@ -36,7 +36,10 @@ func (a AnchorReceipts) Check(of Anchored, c note.Checkpoint, t Trust, held []no
 	if looked {
 		// Also where the trust file says nothing of the place: what the auditor has
 		// must not contradict.
-		if _, err := r.In(copied); err != nil {
+		switch _, err := r.In(copied); {
+		case errors.Is(err, receipt.ErrOlder):
+			return Earned{Why: fmt.Sprintf("anchor %q: %v; fetch it again", r.Name, err)}, nil
+		case err != nil:
 			return Earned{}, err
 		}
 	}

@@ -144,4 +144,3 @@ func TestHelper(t *testing.T) {
 		os.Exit(map[bool]int{true: 1}[t.Failed()]) // without a clean close
 	}
 }
-

@@ -52,6 +52,10 @@ func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
 	return []byte(text), cp, nil
 }
 
+// ErrOlder says that a copy ends before the checkpoint of a receipt: it was
+// fetched before, or the place never took it.
+var ErrOlder = errors.New("ends before it")
+
 // Held is what a copy says of a receipt.
 type Held struct {
 	Checkpoints int             // how many the copy holds
@@ -61,8 +65,8 @@ type Held struct {
 // In holds r against a copy that the reader fetched from the place itself: the
 // file of a file anchor, or signed checkpoints as they are, one after another
 // with an empty line between two (the file "checkpoint" of a commit, an object
-// by its version). It is an error if r's checkpoint is not among them, or if
-// the copy says two things of one size of the log.
+// by its version). It is an error if r's checkpoint is not among them (ErrOlder:
+// none is as long), or if the copy says two things of one size of the log.
 //
 // Signatures are not looked at: that r's checkpoint is the log's own is known
 // otherwise, and what is held against it has to be equal.
@@ -93,6 +97,8 @@ func (r Receipt) In(copied []byte) (Held, error) {
 		return held, fmt.Errorf("copy of %s: %w", r.Name, err)
 	case ok && root != want.Root:
 		return held, fmt.Errorf("copy of %s: holds another log of size %d", r.Name, want.Size)
+	case held.Newest.Size < want.Size:
+		return held, fmt.Errorf("copy of %s: holds nothing beyond size %d: %w", r.Name, held.Newest.Size, ErrOlder)
 	case !found:
 		return held, fmt.Errorf("copy of %s: does not hold the checkpoint of size %d", r.Name, want.Size)
 	}
