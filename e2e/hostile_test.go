@@ -264,8 +264,9 @@ exit 3`},
 
 	forged := w.traced("forges", "--source", "repo")
 	ended(t, forged, api.EventFailed, api.ReasonAgent)
-	if n := len(w.entries("--dispatch", string(forged.ID))); n != 3 {
-		t.Errorf("the log has %d entries about the dispatch, want accepted, started, failed", n)
+	w.must("dispatch", "attestation", string(forged.ID)) // it is stated a moment after its end
+	if n := len(w.entries("--dispatch", string(forged.ID))); n != 4 {
+		t.Errorf("the log has %d entries about the dispatch, want accepted, started, failed, attested", n)
 	}
 	for i, o := range forged.Outcome.Outputs {
 		if filepath.Base(o.Path) != o.Path {

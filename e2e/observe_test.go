@@ -192,7 +192,7 @@ func TestAServiceThatIsNotReadyIsAlive(t *testing.T) {
 	health(http.StatusOK, "ok catalog\n")
 	trust := w.read("data/bailiwick/trust.json")
 	must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte("{}"), 0o644))
-	health(http.StatusServiceUnavailable, "ok store\nNOT READY catalog\n")
+	health(http.StatusServiceUnavailable, "ok store\nok log\nNOT READY catalog\n")
 	w.refused(1, []string{"NOT READY: catalog: "}, "status")
 	must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte(trust), 0o644))
 	health(http.StatusOK, "ok catalog\n")

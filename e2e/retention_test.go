@@ -22,6 +22,16 @@ func (w *world) retention(rules string) {
 	w.write("config/bailiwick/service.yaml", "version: 1\nretention: "+rules+"\n", 0o600)
 }
 
+// upCollected starts a service that has an hour until it collects by itself: one
+// that never has does so within its first minute.
+func (w *world) upCollected() {
+	w.t.Helper()
+	w.up()
+	w.must("gc")
+	w.must("down")
+	w.up()
+}
+
 // maker is a subagent whose content differs from dispatch to dispatch.
 func maker() subagent {
 	return subagent{name: "makes", script: `set -e
@@ -64,7 +74,7 @@ func TestContentGoesByRuleAndEverythingSaysSo(t *testing.T) {
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
 		w.catalog(maker())
 		w.retention("{content: {count: 1}}")
-		w.up()
+		w.upCollected()
 		var made []api.Dispatch
 		for i := range 4 {
 			d := w.dispatch("makes", "--source", "repo", "--set", fmt.Sprintf("n=%d", i))
@@ -153,7 +163,7 @@ func TestWhatWaitsOrRunsIsNotTouched(t *testing.T) {
 	w.catalog(maker(), subagent{name: "asks", script: `
 if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo half > half.txt; mkdir -p .bailiwick; echo '{"question": "Which?"}' > .bailiwick/question.json; fi`})
 	w.retention("{content: {age: 1ns}, evidence: {age: 1ns}}")
-	w.up()
+	w.upCollected()
 	var d api.Dispatch
 	decode(t, w.try("dispatch", "run", "asks", "--source", "repo", "-o", "json", "-q").stdout, &d)
 	ended(t, d, api.EventNeedsInput, "")
@@ -213,7 +223,7 @@ func TestOnlyTheOperatorCollects(t *testing.T) {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker())
 	w.retention("{content: {age: 1ns}}")
-	w.up()
+	w.upCollected()
 	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
 	// The test is root, who may open every socket and is not the operator.
 	for _, c := range []struct{ method, path string }{

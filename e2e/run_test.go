@@ -264,10 +264,17 @@ func TestAWorkerThatEndsIsNoticedAtOnce(t *testing.T) {
 	}
 	w.replays(id)
 	var kinds []string
+	stated := w.entries("--kind", "dispatch.attested") // which is no step of a run, and comes when it comes
 	events := w.history(id)
 	for i, e := range events {
-		if i > 0 && e.Seq != events[i-1].Seq+1 {
-			t.Errorf("entry %d of the run follows entry %d", e.Seq, events[i-1].Seq)
+		if i > 0 {
+			next := events[i-1].Seq + 1
+			for slices.Contains(stated, fmt.Sprint(next)) {
+				next++
+			}
+			if e.Seq != next {
+				t.Errorf("entry %d of the run follows entry %d", e.Seq, events[i-1].Seq)
+			}
 		}
 		kinds = append(kinds, e.Event)
 	}
