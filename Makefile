@@ -61,7 +61,7 @@ check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, u
 	GOOS=windows go vet ./cmd/bailiwick ./cmd/bailiwick-deploy ./cmd/bailiwick-verify
 	GOARCH=arm64 go vet ./internal/jail
 	$(GOLANGCI) run ./...
-	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -vE '/e2e|/internal/(arch|deploycli)$$')
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -vE '/e2e|/internal/(arch|deploycli)$$') # a process waits a second at its end otherwise, and many tests start hundreds
 	go test -timeout 20m ./internal/arch ./internal/deploycli # what they wait for is the compiler and scrypt, which the race detector makes many times slower
 
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
