@@ -203,7 +203,10 @@ func TestAFirstStartThatIsKilledIsBegunAgain(t *testing.T) {
 		failpoint.StoreCommit, failpoint.StoreCommitted, failpoint.RecoverBegin, failpoint.ServiceOpened, failpoint.ServiceListening,
 	} {
 		for n := 1; ; n++ {
-			must(t, os.RemoveAll(k.path("state/bailiwick")))
+			for _, old := range []string{"state/bailiwick", "disk", "anchors.git"} { // another log wants anchors of its own
+				must(t, os.RemoveAll(k.path(old)))
+			}
+			k.configure("")
 			_, from := k.hits(0)
 			k.arm(fmt.Sprintf("%s %d kill", name, n))
 			killed := k.up(func() {})

@@ -185,10 +185,16 @@ func (k *Keeper) fits(ctx context.Context, id ID, signed []byte) (note.Checkpoin
 // closeTime is how long the end of the service waits for anchors.
 const closeTime = 2 * time.Second
 
-// Close gives every anchor what is new once more, and waits for it, but not
-// for long: what is late is left behind.
+// Close gives every anchor what is new once more, after the tree covers all
+// that is durable, and waits for either, but not for long: what is late is left
+// behind.
 func (k *Keeper) Close() error {
 	k.once.Do(func() {
+		covered, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		if n, err := k.cfg.Len(covered); err == nil {
+			_ = k.cfg.Log.Wait(covered, n) // where it does not, what there is
+		}
 		close(k.stop)
 		timer := time.AfterFunc(closeTime, k.end)
 		defer timer.Stop()

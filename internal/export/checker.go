@@ -126,18 +126,17 @@ func (c *Checker) check(ctx context.Context, req Request) {
 		}
 		d.Message = strings.Join(why, "; ")
 	}
-	c.mu.Lock()
+	if d.Message != "" {
+		c.log.ErrorContext(ctx, "the evidence about what is over does not verify", slog.String("run", d.Run), slog.String("dispatch", d.Dispatch), slog.String("why", d.Message))
+		if _, err := c.ledger.Record(ctx, record.Entry{Kind: record.KindEvidenceRefused, Detail: d}, nil); err != nil {
+			c.log.ErrorContext(ctx, "and that cannot be logged", slog.Any("err", err))
+		}
+	}
+	c.mu.Lock() // who is told of it finds it in the log
+	defer c.mu.Unlock()
 	c.said.Checked++
 	if d.Message != "" {
 		c.said.Refused++
 		c.said.Last = d.Message
-	}
-	c.mu.Unlock()
-	if d.Message == "" {
-		return
-	}
-	c.log.ErrorContext(ctx, "the evidence about what is over does not verify", slog.String("run", d.Run), slog.String("dispatch", d.Dispatch), slog.String("why", d.Message))
-	if _, err := c.ledger.Record(ctx, record.Entry{Kind: record.KindEvidenceRefused, Detail: d}, nil); err != nil {
-		c.log.ErrorContext(ctx, "and that cannot be logged", slog.Any("err", err))
 	}
 }
