@@ -55,6 +55,7 @@ $(VERSITYGW): e2e/versitygw/go.mod e2e/versitygw/go.sum
 
 check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, unit tests with -race
 	@unformatted=$$($(GOFUMPT) -l .); test -z "$$unformatted" || { echo "gofumpt would change: $$unformatted" >&2; exit 1; }
+	@scripts/commit-msg --new
 	go mod tidy -diff
 	go vet ./...
 	GOOS=darwin go vet ./cmd/bailiwick ./cmd/bailiwick-deploy ./cmd/bailiwick-verify
