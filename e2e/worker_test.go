@@ -109,7 +109,7 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	worker, err := local.Fire(ctx, job)
+	worker, err := local.Start(ctx, job)
 	must(t, err)
 	var public string
 	for m := range worker.Events() {
@@ -122,7 +122,7 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 			_ = worker.Proceed()
 		}
 	}
-	<-worker.Gone()
+	<-worker.Exited()
 	sealed, err := os.ReadFile(filepath.Join(dir, record.WorkResult))
 	if err != nil {
 		said, _ := os.ReadFile(filepath.Join(dir, record.WorkErrors))
@@ -340,14 +340,14 @@ func TestAWorkerThatIsNotToldToProceedRunsNothing(t *testing.T) {
 	m.Expires = time.Now().Add(time.Second)
 	dir := b.w.path("bench/never", string(m.ID), "1")
 	local := executor.Local{Program: filepath.Join(bin, "bailiwick-worker"), Env: b.w.env, Logger: slog.New(slog.DiscardHandler)}
-	worker, err := local.Fire(t.Context(), jobOf(dir, b.sign(m, b.key), `{"n":"1"}`))
+	worker, err := local.Start(t.Context(), jobOf(dir, b.sign(m, b.key), `{"n":"1"}`))
 	must(t, err)
 	for e := range worker.Events() {
 		if e.Event == "log" {
 			t.Errorf("its jail writes: %+v", e)
 		}
 	}
-	<-worker.Gone()
+	<-worker.Exited()
 	sealed, err := os.ReadFile(filepath.Join(dir, record.WorkResult))
 	must(t, err)
 	payload, err := seal.Payload(sealed, seal.Result)

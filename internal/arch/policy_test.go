@@ -12,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/ownsocket", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/statement", "internal/telemetry"},
-		{"deploy", "internal/agent", "internal/checkout", "internal/evidence", "internal/operator", "internal/cli", "internal/tlog"},
+		{"deploy", "internal/checkout", "internal/evidence", "internal/operator", "internal/cli", "internal/tlog"},
 		{"internal/anchor", "internal/deploycli", "internal/executor", "internal/export", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/orchestrator"},

@@ -124,6 +124,27 @@ func (l *Ledger) Commit(ctx context.Context, d policy.Decision, e record.Entry, 
 	return mint(seq, &e), nil
 }
 
+// Deny logs the denied decision d, as Commit does, and returns the error for
+// the caller. Where amend is not nil, that is what amend returns for the
+// *api.Error of the denial; an error of the log itself is returned as it is.
+func (l *Ledger) Deny(ctx context.Context, d policy.Decision, e record.Entry, amend func(*api.Error) *api.Error) error {
+	if d.Allowed() {
+		return fmt.Errorf("audit: entry %q: an allowed decision is not a denial", e.Kind)
+	}
+	_, err := l.Commit(ctx, d, e, nil)
+	var denied *api.Error
+	if amend == nil || !errors.As(err, &denied) || denied.Code != api.CodeDenied {
+		return err
+	}
+	return amend(denied)
+}
+
+// AccessEntry is the entry of an operation that has no kind of its own. The
+// dispatch is empty where the operation is about none.
+func AccessEntry(dispatch api.DispatchID, operation string) record.Entry {
+	return record.Entry{Kind: record.KindAccessAllowed, Dispatch: dispatch, Detail: record.Access{Operation: operation}}
+}
+
 func (l *Ledger) deny(ctx context.Context, d policy.Decision, e record.Entry) error {
 	reasons := d.Reasons()
 	e, err := e.Denied(reasons)

@@ -234,7 +234,7 @@ func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Dec
 	after := r
 	failpoint.Hit(failpoint.AnswerCommit, string(r.record.ID))
 	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
-		if err := n.by.Gone(); err != nil {
+		if err := n.by.CheckToken(); err != nil {
 			return err
 		}
 		now, ok, err := load(tx, r.record.ID)

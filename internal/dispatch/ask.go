@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -19,8 +20,7 @@ func (s *Service) Can(ctx context.Context, caller Caller, req api.CanRequest) (a
 	}
 	asking := p.engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCan, Resource: string(req.Principal)})
 	if !asking.Allowed() {
-		_, err := s.cfg.Ledger.Commit(ctx, asking, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: "can"}}, nil)
-		return api.CanAnswer{}, err
+		return api.CanAnswer{}, s.cfg.Ledger.Deny(ctx, asking, audit.AccessEntry("", "can"), nil)
 	}
 	if p.revision == nil {
 		return api.CanAnswer{Reasons: []string{"no catalog has been applied yet"}}, nil

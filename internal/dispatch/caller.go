@@ -13,14 +13,14 @@ type Caller struct {
 	// Ceiling is what the request has bound itself to; Irreversible where it has
 	// not. It only lowers.
 	Ceiling api.Tier
-	// Good reports whether the token by which it asks still is; nil where it asks
+	// TokenValid reports whether the token by which it asks still is; nil where it asks
 	// by none. It is asked again in the transaction that would admit.
-	Good func() bool
+	TokenValid func() bool
 }
 
 // Gone refuses who asks by a token that has ended.
-func (c Caller) Gone() error {
-	if c.Good == nil || c.Good() {
+func (c Caller) CheckToken() error {
+	if c.TokenValid == nil || c.TokenValid() {
 		return nil
 	}
 	return api.Errorf(api.CodeUnauthenticated, "the token by which %s asked has ended", c.Principal).WithHint("nothing was done; ask the operator for a token: bailiwick token create PRINCIPAL")

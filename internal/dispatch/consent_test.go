@@ -127,7 +127,7 @@ func TestATokenThatEndsWhileItsRequestIsAdmittedCounts(t *testing.T) {
 			good := true
 			g.overtake(func() { good = !ends })
 			by := ann
-			by.Good = func() bool { return good }
+			by.TokenValid = func() bool { return good }
 			_, err := g.Submit(t.Context(), by, api.DispatchRequest{Subagent: "edit"})
 			if !ends {
 				if err != nil || !g.started(t) {
@@ -149,7 +149,7 @@ func TestATokenThatEndsWhileItsAnswerIsAdmittedCounts(t *testing.T) {
 	good := true
 	g.overtake(func() { good = false })
 	by := ann
-	by.Good = func() bool { return good }
+	by.TokenValid = func() bool { return good }
 	_, err := g.Answer(t.Context(), by, r.record.ID, api.AnswerRequest{Text: "this one"})
 	got, _, rowErr := g.row(t.Context(), r.record.ID)
 	if api.CodeOf(err) != api.CodeUnauthenticated || rowErr != nil || got.record.State != api.EventNeedsInput || got.record.Attempt != 1 || g.started(t) {

@@ -89,7 +89,7 @@ func (s *Service) endWaitingIf(ctx context.Context, r row, o outcome, still func
 // Answered says that the question of a task has been answered: from here on it
 // is not given up, however long the task waits for its locks. A dispatch that
 // asks nothing is left alone.
-func Answered(tx *store.Tx, id api.DispatchID) error {
+func ClearAnswerDeadline(tx *store.Tx, id api.DispatchID) error {
 	r, ok, err := load(tx, id)
 	if err != nil || !ok || r.record.Run == "" || r.record.State != api.EventNeedsInput || r.record.AnswerBy == nil {
 		return err

@@ -19,13 +19,13 @@ CREATE INDEX dispatch_hold_id ON dispatch_hold(id);`
 
 // Hold keeps a dispatch, its content and its evidence, until Release. Holding
 // it again changes nothing.
-func Hold(tx *store.Tx, run api.RunID, id api.DispatchID) error {
+func Reserve(tx *store.Tx, run api.RunID, id api.DispatchID) error {
 	_, err := tx.Exec("INSERT INTO dispatch_hold(run, id) VALUES (?, ?) ON CONFLICT DO NOTHING", run, id)
 	return err
 }
 
 // Release lets go of everything that a run holds.
-func Release(tx *store.Tx, run api.RunID) error {
+func ReleaseReserved(tx *store.Tx, run api.RunID) error {
 	_, err := tx.Exec("DELETE FROM dispatch_hold WHERE run = ?", run)
 	return err
 }

@@ -7,9 +7,9 @@ import (
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Bounds of a page of a list.
@@ -28,8 +28,7 @@ func (s *Service) Listing(ctx context.Context, who Caller, kind api.Kind, after 
 	}
 	d := p.engine.Decide(policy.Request{Principal: who.Principal, Action: policy.ActionCatalogRead, Resource: string(who.Principal)})
 	if !d.Allowed() {
-		_, err := s.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: string(policy.ActionCatalogRead)}}, nil)
-		return page, err
+		return page, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(policy.ActionCatalogRead)), nil)
 	}
 	page.Items = []api.Listing{}
 	if p.revision == nil {

@@ -40,7 +40,7 @@ func TestNeedsArePinnedFromTheRecords(t *testing.T) {
 	}
 	// To take over less under the same id is another order.
 	o.Needs = o.Needs[1:]
-	if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeConflict {
+	if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("%v", err)
 	}
 }
@@ -66,7 +66,7 @@ func TestAFinishedTaskWithoutAPatchGivesAnEmptyOne(t *testing.T) {
 	r.ID, r.Outcome = "d-blind", &api.ResultSummary{}
 	g.put(t, r)
 	o.Request.DispatchID, o.Needs[0].Dispatch = "d-down-2", "d-blind"
-	if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeNotFound {
+	if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("%v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestAProductThatIsNotThereIsNamed(t *testing.T) {
 		n := there
 		c.change(&n)
 		o.Needs = []Need{n}
-		_, err := g.Fire(t.Context(), ann, o)
+		_, err := g.SubmitTask(t.Context(), ann, o)
 		if api.CodeOf(err) != api.CodeNotFound {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -134,7 +134,7 @@ func TestANeedReadsNobodyElsesDispatch(t *testing.T) {
 	for _, n := range []Need{other, own, open, absent} {
 		o := g.order(t, "d-down")
 		o.Needs = []Need{n}
-		_, err := g.Fire(t.Context(), ann, o)
+		_, err := g.SubmitTask(t.Context(), ann, o)
 		if api.CodeOf(err) != api.CodeNotFound || strings.Contains(err.Error(), "bob") {
 			t.Fatalf("%s: %v", n.Dispatch, err)
 		}
@@ -197,7 +197,7 @@ func TestContentThatIsGoneOrChangedIsNotTakenOver(t *testing.T) {
 			o := g.order(t, "d-down")
 			o.Needs = []Need{g.upstream(t, "d-up", "up", record.NeedOutput, "x", "content\n")}
 			c.spoil(t, g, api.DigestOf([]byte("content\n")))
-			_, err := g.Fire(t.Context(), ann, o)
+			_, err := g.SubmitTask(t.Context(), ann, o)
 			if c.code != "" {
 				if api.CodeOf(err) != c.code || g.started(t) {
 					t.Errorf("%v", err)
@@ -207,7 +207,7 @@ func TestContentThatIsGoneOrChangedIsNotTakenOver(t *testing.T) {
 			if started := g.started(t); err != nil || started != (c.reason == api.ReasonLost) {
 				t.Errorf("started %v, %v", started, err)
 			}
-			if d, _, err := g.Look(t.Context(), "d-down"); err != nil || d.State != api.EventFailed || d.Reason != c.reason {
+			if d, _, err := g.Get(t.Context(), "d-down"); err != nil || d.State != api.EventFailed || d.Reason != c.reason {
 				t.Errorf("%s %s %s, %v", d.State, d.Reason, d.Message, err)
 			}
 		})

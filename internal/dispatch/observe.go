@@ -20,7 +20,7 @@ type Observer interface {
 	// was given up.
 	Ended(d api.Dispatch)
 	// Found: a restarted service found a worker of d running, ended or absent.
-	Found(worker string)
+	Recovered(worker string)
 }
 
 // nobody is the Observer of a service that has none.
@@ -29,7 +29,7 @@ type nobody struct{}
 func (nobody) Accepted(api.Dispatch, time.Duration) {}
 func (nobody) Started(api.Dispatch)                 {}
 func (nobody) Ended(api.Dispatch)                   {}
-func (nobody) Found(string)                         {}
+func (nobody) Recovered(string)                     {}
 
 func (s *Service) accepted(d api.Dispatch, since time.Time) {
 	s.logOf(&d).InfoContext(s.life, "accepted", slog.String("subagent", string(d.Subagent)), slog.String("principal", string(d.Principal)))

@@ -2,11 +2,11 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -71,13 +71,10 @@ func (s *Service) access(ctx context.Context, principal api.Principal, action po
 	d := engine.Decide(policy.Request{Principal: principal, Action: action, Resource: string(id), Owner: r.record.Principal})
 	missing := api.Errorf(api.CodeNotFound, "no dispatch %s that %s may see", id, principal).WithHint("see: bailiwick dispatch list")
 	if !d.Allowed() {
-		_, err := s.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Dispatch: id, Detail: record.Access{Operation: string(action)}}, nil)
-		var e *api.Error
-		if !errors.As(err, &e) || e.Code != api.CodeDenied {
-			return row{}, d, err
-		}
-		missing.AuditEntry = e.AuditEntry
-		return row{}, d, missing
+		return row{}, d, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(action)), func(e *api.Error) *api.Error {
+			missing.AuditEntry = e.AuditEntry
+			return missing
+		})
 	}
 	if !ok {
 		return row{}, d, missing

@@ -40,7 +40,7 @@ func TestATaskGoesOnUnderItsNewLease(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	for range 2 {
-		d, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+		d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9)
 		if err != nil || d.Attempt != 2 || d.Run != "r-1" || d.Task != "t-1" {
 			t.Fatalf("%+v, %v", d, err)
 		}
@@ -71,7 +71,7 @@ func TestATaskGoesOnUnderItsNewLease(t *testing.T) {
 		"one not there":      {Option: 2, Attempt: 3},
 		"neither of the two": {Attempt: 1},
 	} {
-		if _, err := g.Resume(t.Context(), ann, r.record.ID, req, "local:ann", 10); err == nil {
+		if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, req, "local:ann", 10); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
@@ -84,14 +84,14 @@ func TestATaskDoesNotGoOnUnderAnOlderLease(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	for _, fence := range []uint64{0, 1, 6} {
-		if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", fence); err == nil {
+		if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", fence); err == nil {
 			t.Errorf("it went on under lease %d", fence)
 		}
 	}
 	if g.started(t) {
 		t.Error("a worker was started")
 	}
-	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 8); err != nil { // the control
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 8); err != nil { // the control
 		t.Error(err)
 	}
 }
@@ -114,7 +114,7 @@ func TestTheQuestionOfATaskIsAnsweredAtItsRun(t *testing.T) {
 	}
 	g = newRunGate(t)
 	r = g.asked(t)
-	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); api.CodeOf(err) != api.CodeNotFound {
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("one that is no task's: %v", err)
 	}
 	if d, err := g.Answer(t.Context(), ann, r.record.ID, that); err != nil || d.Attempt != 2 {
@@ -144,7 +144,7 @@ func TestATaskGoesOnByTodaysPolicy(t *testing.T) {
 			g := newRunGate(t)
 			r := g.askedTask(t)
 			c.change(t, g)
-			d, err := g.Resume(t.Context(), ann, r.record.ID, that, c.by, 9)
+			d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, c.by, 9)
 			if c.code == "" {
 				if err != nil || d.Attempt != 2 || !g.started(t) {
 					t.Errorf("%+v, %v", d, err)
@@ -159,7 +159,7 @@ func TestATaskGoesOnByTodaysPolicy(t *testing.T) {
 	// Another principal's run cannot go on with it at all.
 	g := newRunGate(t)
 	r := g.askedTask(t)
-	if _, err := g.Resume(t.Context(), Caller{Principal: "local:bob", Ceiling: api.Irreversible}, r.record.ID, that, "local:ann", 9); err == nil || g.started(t) {
+	if _, err := g.ResumeTask(t.Context(), Caller{Principal: "local:bob", Ceiling: api.Irreversible}, r.record.ID, that, "local:ann", 9); err == nil || g.started(t) {
 		t.Errorf("%v", err)
 	}
 }
@@ -184,24 +184,24 @@ func TestAnAnswerIsCheckedWithoutBeingTaken(t *testing.T) {
 		"too long":            {api.AnswerRequest{Text: strings.Repeat("x", api.MaxAnswer+1)}, api.CodeInvalid},
 		"of an attempt to be": {api.AnswerRequest{Option: 1, Attempt: 2}, api.CodeConflict},
 	} {
-		err := g.CheckAnswer(t.Context(), r.record.ID, c.req)
+		err := g.ValidateAnswer(t.Context(), r.record.ID, c.req)
 		if err == nil && c.code != "" || err != nil && api.CodeOf(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := g.CheckAnswer(t.Context(), "d-none", that); api.CodeOf(err) != api.CodeNotFound {
+	if err := g.ValidateAnswer(t.Context(), "d-none", that); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("%v", err)
 	}
 	if len(g.kinds(t)) != before || g.started(t) {
 		t.Error("something was done")
 	}
-	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.CheckAnswer(t.Context(), r.record.ID, that); err != nil { // given already
+	if err := g.ValidateAnswer(t.Context(), r.record.ID, that); err != nil { // given already
 		t.Errorf("%v", err)
 	}
-	if err := g.CheckAnswer(t.Context(), r.record.ID, api.AnswerRequest{Option: 1, Attempt: 1}); api.CodeOf(err) != api.CodeConflict {
+	if err := g.ValidateAnswer(t.Context(), r.record.ID, api.AnswerRequest{Option: 1, Attempt: 1}); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("%v", err)
 	}
 }
@@ -213,13 +213,13 @@ func TestTheQuestionOfATaskExpires(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	g.cfg.Now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
-	if err := g.CheckAnswer(t.Context(), r.record.ID, that); api.CodeOf(err) != api.CodeConflict {
+	if err := g.ValidateAnswer(t.Context(), r.record.ID, that); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("%v", err)
 	}
 	if _, err := g.giveUpDue(); err != nil {
 		t.Fatal(err)
 	}
-	d, _, err := g.Look(t.Context(), r.record.ID)
+	d, _, err := g.Get(t.Context(), r.record.ID)
 	if err != nil || d.State != api.EventFailed || d.Reason != api.ReasonTimeout {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -227,7 +227,7 @@ func TestTheQuestionOfATaskExpires(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Entry.Run != "r-1" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); api.CodeOf(err) != api.CodeConflict || g.started(t) {
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); api.CodeOf(err) != api.CodeConflict || g.started(t) {
 		t.Errorf("%v", err)
 	}
 }
@@ -243,7 +243,7 @@ func TestWhatWasAnsweredInTimeDoesNotExpire(t *testing.T) {
 			r := g.askedTask(t)
 			if answered {
 				for range 2 {
-					if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return Answered(tx, r.record.ID) }); err != nil {
+					if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return ClearAnswerDeadline(tx, r.record.ID) }); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -252,7 +252,7 @@ func TestWhatWasAnsweredInTimeDoesNotExpire(t *testing.T) {
 			if _, err := g.giveUpDue(); err != nil {
 				t.Fatal(err)
 			}
-			d, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9)
+			d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9)
 			if answered != (err == nil && d.Attempt == 2) {
 				t.Errorf("%+v, %v", d, err)
 			}
@@ -261,13 +261,13 @@ func TestWhatWasAnsweredInTimeDoesNotExpire(t *testing.T) {
 	// One that was answered at the moment in which it was given up.
 	g := newRunGate(t)
 	r := g.askedTask(t)
-	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return Answered(tx, r.record.ID) }); err != nil {
+	if err := g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return ClearAnswerDeadline(tx, r.record.ID) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.endUnanswered(t.Context(), r, outcome{event: api.EventFailed, reason: api.ReasonTimeout}); err != nil {
 		t.Fatal(err)
 	}
-	if d, _, err := g.Look(t.Context(), r.record.ID); err != nil || d.State != api.EventNeedsInput {
+	if d, _, err := g.Get(t.Context(), r.record.ID); err != nil || d.State != api.EventNeedsInput {
 		t.Errorf("%s, %v", d.State, err)
 	}
 	// It is cancelled as any other.
@@ -286,7 +286,7 @@ func TestTheSameAnswerManyTimesAtOnceIsOneAttempt(t *testing.T) {
 	var all sync.WaitGroup
 	errs := make([]error, 8)
 	for i := range errs {
-		all.Go(func() { _, errs[i] = g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9) })
+		all.Go(func() { _, errs[i] = g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9) })
 	}
 	all.Wait()
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
@@ -323,7 +323,7 @@ func TestAResultOfAnotherLeaseIsRefused(t *testing.T) {
 			if err := g.collect(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
-			d, _, err := g.Look(t.Context(), r.record.ID)
+			d, _, err := g.Get(t.Context(), r.record.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -351,7 +351,7 @@ func TestAResultWithoutItsManifestIsRefused(t *testing.T) {
 	if err := g.collect(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if d, _, err := g.Look(t.Context(), r.record.ID); err != nil || d.State != api.EventFailed || d.Reason != api.ReasonIntegrity || d.Result != "" {
+	if d, _, err := g.Get(t.Context(), r.record.ID); err != nil || d.State != api.EventFailed || d.Reason != api.ReasonIntegrity || d.Result != "" {
 		t.Errorf("%s %s %q, %v", d.State, d.Reason, d.Message, err)
 	}
 }
@@ -372,7 +372,7 @@ func TestWhatARunMayStillNeedIsKept(t *testing.T) {
 	}
 	for range 2 {
 		for _, run := range []api.RunID{"r-1", "r-2"} { // r-2 takes over what r-1 has done
-			if err := change(func(tx *store.Tx) error { return Hold(tx, run, up.Dispatch) }); err != nil {
+			if err := change(func(tx *store.Tx) error { return Reserve(tx, run, up.Dispatch) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -388,12 +388,12 @@ func TestWhatARunMayStillNeedIsKept(t *testing.T) {
 		if err := mark(up.Dispatch); err == nil {
 			t.Fatalf("it was marked while %s may need it", run)
 		}
-		if err := change(func(tx *store.Tx) error { return Release(tx, run) }); err != nil {
+		if err := change(func(tx *store.Tx) error { return ReleaseReserved(tx, run) }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// An attempt that goes on refers to it itself, and when it has ended none does.
-	if _, err := g.Resume(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
+	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
 		t.Fatal(err)
 	}
 	if g.items(t)[up.Dispatch].Ended.IsZero() {

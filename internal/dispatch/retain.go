@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
@@ -329,12 +330,9 @@ func (s *Service) decidePin(ctx context.Context, principal api.Principal, id api
 	if d.Allowed() {
 		return d, nil
 	}
-	_, err = s.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Dispatch: id, Detail: record.Access{Operation: string(policy.ActionDispatchPin)}}, nil)
-	var e *api.Error
-	if errors.As(err, &e) && e.Code == api.CodeDenied {
-		return d, e.WithHint("%s pinned it; only %s or the operator may take that away", by, by)
-	}
-	return d, err
+	return d, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(policy.ActionDispatchPin)), func(e *api.Error) *api.Error {
+		return e.WithHint("%s pinned it; only %s or the operator may unpin it", by, by)
+	})
 }
 
 var _ retain.Dispatches = (*Service)(nil)

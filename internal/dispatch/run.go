@@ -42,7 +42,7 @@ func (s *Service) start(adm audit.Admission, r row, job executor.Job) {
 		s.logOf(&r.record).ErrorContext(s.life, "a dispatch was not started", slog.Any("err", err))
 		return
 	}
-	w, err := s.cfg.Executor.Fire(s.life, job)
+	w, err := s.cfg.Executor.Start(s.life, job)
 	if err != nil && s.life.Err() != nil {
 		return // it was never told to proceed: the next service begins it
 	}
@@ -68,7 +68,7 @@ func (s *Service) supervise(r row, w *executor.Worker) {
 	closed := s.closed
 	s.mu.Unlock()
 	if closed {
-		w.Leave()
+		w.Disconnect()
 	}
 	s.work.Go(func() {
 		defer close(a.ended)
@@ -106,7 +106,7 @@ func (s *Service) attend(a *active) bool {
 		case <-cancelled:
 			limit.Reset(s.cancelTime)
 			cancelled = nil // asking again gives it no more time
-		case <-a.worker.Gone():
+		case <-a.worker.Exited():
 			return true
 		case <-s.life.Done():
 			return false
@@ -227,7 +227,7 @@ func (s *Service) found(ctx context.Context, r row, worker string) error {
 	failpoint.Hit(failpoint.RecoverFound, string(r.record.ID))
 	if err == nil {
 		s.logOf(&r.record).InfoContext(ctx, "found after a restart", slog.String("worker", worker))
-		s.cfg.Observer.Found(worker)
+		s.cfg.Observer.Recovered(worker)
 	}
 	return err
 }

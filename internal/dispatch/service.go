@@ -111,7 +111,7 @@ func (s *Service) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	for _, a := range s.active {
-		a.worker.Leave()
+		a.worker.Disconnect()
 	}
 	s.mu.Unlock()
 	s.stop()
@@ -144,7 +144,7 @@ func (s *Service) recover(ctx context.Context) error {
 			failpoint.Hit(failpoint.RecoverAttached, string(r.record.ID))
 			err = s.found(ctx, r, "running")
 			s.supervise(r, w)
-		case errors.Is(err, executor.ErrGone):
+		case errors.Is(err, executor.ErrNoWorker):
 			err = s.resolve(ctx, r)
 		}
 		if err != nil {

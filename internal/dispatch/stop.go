@@ -191,11 +191,11 @@ func (s *Service) decideAgain(ctx context.Context, a *ask, overtook error) error
 func (s *Service) deny(ctx context.Context, a *ask, d policy.Decision) error {
 	entry := a.entry()
 	entry.Attempt = a.attempt
-	_, err := s.cfg.Ledger.Commit(ctx, d, entry, nil)
-	var e *api.Error
-	if !errors.As(err, &e) || e.Code != api.CodeDenied {
-		return err
-	}
+	return s.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error { return a.withHint(e, d) })
+}
+
+// withHint adds to a denial what its caller can do about it.
+func (a *ask) withHint(e *api.Error, d policy.Decision) *api.Error {
 	if slices.Contains(d.Policies(), "stop") {
 		return e.WithHint("retrying is useless until an operator lifts it: bailiwick stop lift %s", a.stops[0])
 	}

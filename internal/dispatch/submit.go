@@ -33,7 +33,7 @@ type ask struct {
 	stops     []string // emergency stops that hold it
 	attempt   int      // that an answer would begin; 0 for a request
 	request   api.DispatchRequest
-	order     *Order        // of a task; nil for a request of its own
+	order     *TaskRequest  // of a task; nil for a request of its own
 	run       api.RunID     // of the task
 	task      api.TaskID    //
 	needs     []record.Need // of the task, once they are found
@@ -121,7 +121,7 @@ func (a *ask) normalise() error {
 	doc, err := canon.Marshal(struct {
 		Principal api.Principal       `json:"principal"`
 		Request   api.DispatchRequest `json:"request"`
-		Order     *Order              `json:"order,omitempty"`
+		Order     *TaskRequest        `json:"order,omitempty"`
 	}{a.principal, *r, a.order})
 	a.digest = api.DigestOf(doc)
 	return err
@@ -298,7 +298,7 @@ func (s *Service) admit(ctx context.Context, a *ask, decision policy.Decision) (
 		case ok:
 			return errTaken
 		}
-		if err := a.by.Gone(); err != nil {
+		if err := a.by.CheckToken(); err != nil {
 			return err
 		}
 		if err := s.stillBound(tx, m); err != nil {

@@ -47,10 +47,10 @@ type Job struct {
 // Content writes the content of one file.
 type Content func(io.Writer) error
 
-// Fire makes the attempt's directory and starts its worker. Firing again is
+// Start makes the attempt's directory and starts its worker. Firing again is
 // refused while a worker has the directory. The worker's life does not end
 // with ctx nor with this process.
-func (l *Local) Fire(ctx context.Context, job Job) (*Worker, error) {
+func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 	failpoint.Hit(failpoint.ExecutorDir, job.Dir)
 	if err := os.MkdirAll(job.Dir, 0o700); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (l *Local) start(dir string, listener *net.UnixListener, lock *os.File) (*e
 	return cmd, nil
 }
 
-// Attach connects to the worker that has dir. The error is ErrGone when none
+// Attach connects to the worker that has dir. The error is ErrNoWorker when none
 // has: then what the directory says is final.
 func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
 	alive, err := locked(dir)
@@ -145,7 +145,7 @@ func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
 		return nil, err
 	}
 	if !alive {
-		return nil, ErrGone
+		return nil, ErrNoWorker
 	}
 	w, err := connect(ctx, dir, nil, l.Logger)
 	if err != nil {
@@ -156,8 +156,8 @@ func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
 	return w, nil
 }
 
-// ErrGone says that no worker has a directory.
-var ErrGone = errors.New("no worker has this attempt")
+// ErrNoWorker says that no worker has a directory.
+var ErrNoWorker = errors.New("no worker has this attempt")
 
 // locked reports whether a worker holds dir.
 func locked(dir string) (bool, error) {
@@ -218,7 +218,7 @@ func workerHandle(dir string) (int, error) {
 	}
 	// The handle is of the holder only if the lock is still held now.
 	if alive, err := locked(dir); err != nil || !alive {
-		return -1, errors.Join(err, unix.Close(fd), ErrGone)
+		return -1, errors.Join(err, unix.Close(fd), ErrNoWorker)
 	}
 	return fd, nil
 }

@@ -85,8 +85,8 @@ func attemptOf(dir string) slog.Attr {
 // says no more. It must be drained.
 func (w *Worker) Events() <-chan record.WorkerMessage { return w.events }
 
-// Gone is closed when the worker's process has ended: its directory is final.
-func (w *Worker) Gone() <-chan struct{} { return w.gone }
+// Exited is closed when the worker's process has ended: its directory is final.
+func (w *Worker) Exited() <-chan struct{} { return w.gone }
 
 // PID returns the worker's process as it says it itself; 0 when it has not.
 func (w *Worker) PID() int {
@@ -122,7 +122,7 @@ func (w *Worker) say(m record.ServiceMessage) error {
 // Kill ends the worker at once, and with it its jail.
 func (w *Worker) Kill() error {
 	fd, err := workerHandle(w.dir)
-	if errors.Is(err, ErrGone) {
+	if errors.Is(err, ErrNoWorker) {
 		return nil
 	}
 	if err != nil {
@@ -131,5 +131,5 @@ func (w *Worker) Kill() error {
 	return errors.Join(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0), unix.Close(fd))
 }
 
-// Leave gives up the connection; the worker goes on.
-func (w *Worker) Leave() { _ = w.conn.Close() }
+// Disconnect gives up the connection; the worker goes on.
+func (w *Worker) Disconnect() { _ = w.conn.Close() }

@@ -38,13 +38,13 @@ type echo struct {
 	hold   atomic.Bool // they do not end
 }
 
-func (x *echo) Vet(_ context.Context, _ dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Vetted, error) {
-	return dispatch.Vetted{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))}, nil
+func (x *echo) Validate(_ context.Context, _ dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error) {
+	return dispatch.Validation{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))}, nil
 }
 
 func (x *echo) Engine(context.Context) (*policy.Engine, error) { return x.engine, nil }
 
-func (x *echo) Fire(_ context.Context, caller dispatch.Caller, o dispatch.Order) (api.Dispatch, error) {
+func (x *echo) SubmitTask(_ context.Context, caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, error) {
 	x.fired.Add(1)
 	d := api.Dispatch{ID: o.Request.DispatchID, State: api.EventStarted, Attempt: 1, Principal: caller.Principal, Run: o.Run, Task: o.Task, Subagent: o.Request.Subagent}
 	ended := d
@@ -57,7 +57,7 @@ func (x *echo) Fire(_ context.Context, caller dispatch.Caller, o dispatch.Order)
 	return d, nil
 }
 
-func (x *echo) Resume(context.Context, dispatch.Caller, api.DispatchID, api.AnswerRequest, api.Principal, uint64) (api.Dispatch, error) {
+func (x *echo) ResumeTask(context.Context, dispatch.Caller, api.DispatchID, api.AnswerRequest, api.Principal, uint64) (api.Dispatch, error) {
 	return api.Dispatch{}, api.Errorf(api.CodeConflict, "it asks nothing")
 }
 
@@ -65,11 +65,11 @@ func (x *echo) Cancel(context.Context, api.Principal, api.DispatchID, string) (a
 	return api.Dispatch{}, nil
 }
 
-func (x *echo) Look(context.Context, api.DispatchID) (api.Dispatch, bool, error) {
+func (x *echo) Get(context.Context, api.DispatchID) (api.Dispatch, bool, error) {
 	return api.Dispatch{}, false, nil
 }
 
-func (x *echo) CheckAnswer(context.Context, api.DispatchID, api.AnswerRequest) error { return nil }
+func (x *echo) ValidateAnswer(context.Context, api.DispatchID, api.AnswerRequest) error { return nil }
 
 // finish line of runs.
 type line struct{ settled chan api.RunState }

@@ -61,7 +61,7 @@ type desk struct {
 
 // job is a dispatch.
 type job struct {
-	order   dispatch.Order
+	order   dispatch.TaskRequest
 	by      api.Principal
 	d       api.Dispatch
 	fence   uint64                    // of the current attempt
@@ -170,12 +170,12 @@ func (k *desk) object(format string, args ...any) {
 }
 
 // Vet grants everything but one name.
-func (s *seat) Vet(_ context.Context, caller dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Vetted, error) {
+func (s *seat) Validate(_ context.Context, caller dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error) {
 	if err := s.enter("vet"); err != nil {
-		return dispatch.Vetted{}, err
+		return dispatch.Validation{}, err
 	}
 	defer s.mu.Unlock()
-	v := dispatch.Vetted{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))}
+	v := dispatch.Validation{Revision: revision, Number: 7, Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))}
 	decisions := map[api.Name]policy.Decision{}
 	for i, r := range reqs {
 		v.HasResult[i] = true
@@ -191,7 +191,7 @@ func (s *seat) Vet(_ context.Context, caller dispatch.Caller, reqs []api.Dispatc
 			decisions[r.Subagent] = d
 		}
 		if !d.Allowed() {
-			v.Problems = append(v.Problems, dispatch.VetProblem{Index: i, Message: "it may not be dispatched"})
+			v.Problems = append(v.Problems, dispatch.RequestProblem{Index: i, Message: "it may not be dispatched"})
 			if !v.Denied.Valid() {
 				v.Denied = d
 			}
@@ -210,7 +210,7 @@ func (s *seat) Engine(context.Context) (*policy.Engine, error) {
 }
 
 // Look returns a record.
-func (s *seat) Look(_ context.Context, id api.DispatchID) (api.Dispatch, bool, error) {
+func (s *seat) Get(_ context.Context, id api.DispatchID) (api.Dispatch, bool, error) {
 	if err := s.enter("look"); err != nil {
 		return api.Dispatch{}, false, err
 	}
@@ -223,7 +223,7 @@ func (s *seat) Look(_ context.Context, id api.DispatchID) (api.Dispatch, bool, e
 }
 
 // Fire makes a dispatch, once.
-func (s *seat) Fire(ctx context.Context, caller dispatch.Caller, o dispatch.Order) (api.Dispatch, error) {
+func (s *seat) SubmitTask(ctx context.Context, caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, error) {
 	key := string(o.Run) + " " + string(o.Task)
 	if err := s.pause(ctx, key, o.Request.Subagent); err != nil {
 		return api.Dispatch{}, err
@@ -295,7 +295,7 @@ func (s *seat) first(want api.Name, key string, subagent api.Name) bool {
 }
 
 // fire returns also whom to tell that it has ended already.
-func (s *seat) fire(caller dispatch.Caller, o dispatch.Order) (api.Dispatch, func(api.Dispatch), error) {
+func (s *seat) fire(caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, func(api.Dispatch), error) {
 	if err := s.enter("fire"); err != nil {
 		return api.Dispatch{}, nil, err
 	}
@@ -304,7 +304,7 @@ func (s *seat) fire(caller dispatch.Caller, o dispatch.Order) (api.Dispatch, fun
 	switch {
 	case id == "" || o.Run == "" || o.Task == "" || o.Fence == 0 || o.Revision != revision:
 		s.object("fired with a part missing: %+v", o)
-	case caller.Good != nil:
+	case caller.TokenValid != nil:
 		s.object("task %s of run %s is fired with a token of long ago", o.Task, o.Run)
 	}
 	if j := s.jobs[id]; j != nil {
@@ -380,8 +380,8 @@ func clash(a, b []api.Lock) string {
 	return ""
 }
 
-// CheckAnswer says whether an answer would be taken now.
-func (s *seat) CheckAnswer(_ context.Context, id api.DispatchID, req api.AnswerRequest) error {
+// ValidateAnswer says whether an answer would be taken now.
+func (s *seat) ValidateAnswer(_ context.Context, id api.DispatchID, req api.AnswerRequest) error {
 	if err := s.enter("check"); err != nil {
 		return err
 	}
@@ -397,7 +397,7 @@ func (s *seat) CheckAnswer(_ context.Context, id api.DispatchID, req api.AnswerR
 }
 
 // Resume begins the next attempt, once for each answer.
-func (s *seat) Resume(_ context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64) (api.Dispatch, error) {
+func (s *seat) ResumeTask(_ context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64) (api.Dispatch, error) {
 	if err := s.enter("resume"); err != nil {
 		return api.Dispatch{}, err
 	}

@@ -110,7 +110,7 @@ func (o *Orchestrator) try(x effect) error {
 	switch x.kind {
 	case effectFire:
 		failpoint.Hit(failpoint.RunFire, string(x.order.Request.DispatchID))
-		d, err = o.cfg.Dispatch.Fire(ctx, x.caller, x.order)
+		d, err = o.cfg.Dispatch.SubmitTask(ctx, x.caller, x.order)
 		failpoint.Hit(failpoint.RunFired, string(x.order.Request.DispatchID))
 		x.id = x.order.Request.DispatchID
 	case effectResume:
@@ -119,7 +119,7 @@ func (o *Orchestrator) try(x effect) error {
 		if req.Option != 0 {
 			req.Text = ""
 		}
-		d, err = o.cfg.Dispatch.Resume(ctx, x.caller, x.id, req, x.answer.By, x.fence)
+		d, err = o.cfg.Dispatch.ResumeTask(ctx, x.caller, x.id, req, x.answer.By, x.fence)
 		failpoint.Hit(failpoint.RunResumed, string(x.id))
 	case effectCancel:
 		failpoint.Hit(failpoint.RunCancel, string(x.id))
@@ -146,7 +146,7 @@ func (o *Orchestrator) try(x effect) error {
 // look tells the engine what the record of a dispatch says. A dispatch that is
 // there and goes on, of which it was said that it is not, was not cancelled.
 func (o *Orchestrator) look(ctx context.Context, x effect, missing error) error {
-	d, found, err := o.cfg.Dispatch.Look(ctx, x.id)
+	d, found, err := o.cfg.Dispatch.Get(ctx, x.id)
 	if err == nil && missing != nil && found && (!d.State.Ended() || d.State == api.EventNeedsInput) && d.CancelBy == "" {
 		err = missing
 	}
@@ -159,7 +159,7 @@ func (o *Orchestrator) look(ctx context.Context, x effect, missing error) error 
 // anyway returns what the dispatch has come to meanwhile, where it could not be
 // asked for again because of that.
 func (o *Orchestrator) anyway(ctx context.Context, x effect, err error) (api.Dispatch, error) {
-	d, ok, lookErr := o.cfg.Dispatch.Look(ctx, x.id)
+	d, ok, lookErr := o.cfg.Dispatch.Get(ctx, x.id)
 	if lookErr != nil || !ok || d.Run != x.run.id || d.Task != x.run.plan.Tasks[x.task].ID || !d.State.Ended() || d.State == api.EventNeedsInput && d.Attempt <= int(x.asked) {
 		return api.Dispatch{}, err
 	}

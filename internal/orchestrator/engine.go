@@ -158,7 +158,7 @@ func (b *batch) write(tx *store.Tx, fence uint64) error {
 		}
 	}
 	for _, t := range b.holds {
-		if err := dispatch.Hold(tx, t.run.id, t.run.tasks[t.task].dispatch); err != nil {
+		if err := dispatch.Reserve(tx, t.run.id, t.run.tasks[t.task].dispatch); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (b *batch) write(tx *store.Tx, fence uint64) error {
 		}
 	}
 	for _, r := range b.done {
-		if err := dispatch.Release(tx, r.id); err != nil {
+		if err := dispatch.ReleaseReserved(tx, r.id); err != nil {
 			return err
 		}
 	}
@@ -178,7 +178,7 @@ func (b *batch) write(tx *store.Tx, fence uint64) error {
 		}
 	}
 	for _, id := range b.answers {
-		if err := dispatch.Answered(tx, id); err != nil { // it expires no more
+		if err := dispatch.ClearAnswerDeadline(tx, id); err != nil { // it expires no more
 			return err
 		}
 	}
@@ -352,7 +352,7 @@ type effect struct {
 	run    *run
 	task   int32
 	fence  uint64
-	order  dispatch.Order
+	order  dispatch.TaskRequest
 	id     api.DispatchID
 	asked  int32
 	answer answer

@@ -106,9 +106,9 @@ type broken struct {
 	tries int // guarded by mu
 }
 
-func (b *broken) Fire(ctx context.Context, by dispatch.Caller, o dispatch.Order) (api.Dispatch, error) {
+func (b *broken) SubmitTask(ctx context.Context, by dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, error) {
 	if o.Task != b.task {
-		return b.Dispatcher.Fire(ctx, by, o)
+		return b.Dispatcher.SubmitTask(ctx, by, o)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -238,7 +238,7 @@ func TestNobodyStarves(t *testing.T) {
 func TestWhoCallsByATokenSteersNothing(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		ctx := context.Background()
-		caller := dispatch.Caller{Principal: ann, Ceiling: api.Irreversible, Good: func() bool { return true }}
+		caller := dispatch.Caller{Principal: ann, Ceiling: api.Irreversible, TokenValid: func() bool { return true }}
 		_, err := w.offer(caller, fan("r", 2))
 		w.must(err)
 		synctest.Wait()
@@ -260,7 +260,7 @@ func TestWhoCallsByATokenSteersNothing(t *testing.T) {
 				w.t.Fatalf("%s by the operator: %v", name, err)
 			}
 		}
-		_, err = w.o.Submit(ctx, dispatch.Caller{Principal: ann, Good: func() bool { return false }}, api.RunRequest{Plan: w.remember(fan("gone", 1))})
+		_, err = w.o.Submit(ctx, dispatch.Caller{Principal: ann, TokenValid: func() bool { return false }}, api.RunRequest{Plan: w.remember(fan("gone", 1))})
 		if err == nil {
 			w.t.Fatalf("submitted by a token that has ended")
 		}

@@ -178,9 +178,9 @@ func requestOf(t *api.PlanTask) api.DispatchRequest {
 }
 
 // order is the task's dispatch with all that it takes over from others.
-func (r *run) order(i int32) dispatch.Order {
+func (r *run) order(i int32) dispatch.TaskRequest {
 	t := &r.plan.Tasks[i]
-	o := dispatch.Order{Request: r.request(i), Run: r.id, Task: t.ID, Revision: r.doc.Revision, Fence: r.tasks[i].fence}
+	o := dispatch.TaskRequest{Request: r.request(i), Run: r.id, Task: t.ID, Revision: r.doc.Revision, Fence: r.tasks[i].fence}
 	for name, n := range t.Needs {
 		from, _ := r.plan.Index(n.From) // the plan was checked
 		need := dispatch.Need{Name: name, Task: n.From, Dispatch: r.tasks[from].dispatch, Kind: "output", Path: n.Output}

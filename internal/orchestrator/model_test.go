@@ -188,7 +188,7 @@ func (m *machine) submit(rt *rapid.T) {
 	p := m.plan(rt)
 	by := as(m.principal(rt))
 	if rapid.IntRange(0, 3).Draw(rt, "token") == 0 {
-		by.Good = func() bool { return true }
+		by.TokenValid = func() bool { return true }
 	}
 	forbidden := rapid.IntRange(0, 9).Draw(rt, "forbidden") == 0
 	if forbidden {
@@ -292,9 +292,9 @@ func (m *machine) pick(rt *rapid.T) *replayRun {
 func (m *machine) steer(rt *rapid.T, r *replayRun) (dispatch.Caller, bool) {
 	c := as(rapid.SampledFrom([]api.Principal{r.by, r.by, r.by, root, ann, ben}).Draw(rt, "by"))
 	if rapid.IntRange(0, 9).Draw(rt, "token") == 0 {
-		c.Good = func() bool { return true }
+		c.TokenValid = func() bool { return true }
 	}
-	return c, c.Good == nil && (c.Principal == r.by || c.Principal == root)
+	return c, c.TokenValid == nil && (c.Principal == r.by || c.Principal == root)
 }
 
 // refused is what a call has to answer to who may not.

@@ -35,22 +35,22 @@ import (
 
 // Dispatcher is what runs are made of: dispatch.Service.
 type Dispatcher interface {
-	Vetter
+	Validator
 	// Fire asks for a task's dispatch. It returns the one that is there when it
 	// was asked for before.
-	Fire(ctx context.Context, caller dispatch.Caller, o dispatch.Order) (api.Dispatch, error)
+	SubmitTask(ctx context.Context, caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, error)
 	// Resume goes on with a dispatch that asked something.
-	Resume(ctx context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64) (api.Dispatch, error)
+	ResumeTask(ctx context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64) (api.Dispatch, error)
 	// Cancel asks for the end of a dispatch.
 	Cancel(ctx context.Context, by api.Principal, id api.DispatchID, reason string) (api.Dispatch, error)
 	// Look returns the record of a dispatch, and whether there is one.
-	Look(ctx context.Context, id api.DispatchID) (api.Dispatch, bool, error)
+	Get(ctx context.Context, id api.DispatchID) (api.Dispatch, bool, error)
 }
 
-// Vetter says what would become of a request.
-type Vetter interface {
-	Vet(ctx context.Context, caller dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Vetted, error)
-	CheckAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) error
+// Validator says what would become of a request.
+type Validator interface {
+	Validate(ctx context.Context, caller dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error)
+	ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) error
 	Engine(ctx context.Context) (*policy.Engine, error)
 }
 

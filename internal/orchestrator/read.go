@@ -42,16 +42,13 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 	}); err != nil {
 		return d, err
 	}
-	d = rules.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: owner, Token: caller.Good != nil})
+	d = rules.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: owner, Token: caller.TokenValid != nil})
 	missing := api.Errorf(api.CodeNotFound, "no run %s that %s may see", id, caller.Principal).WithHint("see: bailiwick run list")
 	if !d.Allowed() {
-		_, err := o.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: string(action) + " " + string(id)}}, nil)
-		var e *api.Error
-		if !errors.As(err, &e) || e.Code != api.CodeDenied {
-			return d, err
-		}
-		missing.AuditEntry = e.AuditEntry
-		return d, missing
+		return d, o.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(action)+" "+string(id)), func(e *api.Error) *api.Error {
+			missing.AuditEntry = e.AuditEntry
+			return missing
+		})
 	}
 	if seq == 0 {
 		return d, missing

@@ -103,7 +103,7 @@ func insertRun(tx *store.Tx, r *run) error {
 		if err := saveTask(tx, r, int32(i)); err != nil { //nolint:gosec // G115: bounded by api.MaxPlanTasks
 			return err
 		}
-		if err := dispatch.Hold(tx, r.id, r.tasks[i].dispatch); err != nil {
+		if err := dispatch.Reserve(tx, r.id, r.tasks[i].dispatch); err != nil {
 			return err
 		}
 	}

@@ -86,7 +86,7 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 				return api.Errorf(api.CodeConflict, "run %s task %s: the question of attempt %d is not the one that waits, which is of attempt %d", id, req.Task, req.Attempt, asked).
 					WithHint("see: bailiwick run show %s", id)
 			}
-			return o.cfg.Dispatch.CheckAnswer(ctx, t.dispatch, api.AnswerRequest{Text: req.Text, Option: req.Option, Attempt: int(asked)})
+			return o.cfg.Dispatch.ValidateAnswer(ctx, t.dispatch, api.AnswerRequest{Text: req.Text, Option: req.Option, Attempt: int(asked)})
 		},
 		heed: func(e *engine, b *batch, r *run, i int32) error {
 			t := &r.tasks[i]
@@ -266,8 +266,7 @@ func (o *Orchestrator) sight(ctx context.Context, id api.RunID, name api.TaskID)
 // late logs what was done to a run that is settled. It changes nothing, and
 // nothing is appended to what is sealed: the entry is not the run's.
 func (o *Orchestrator) late(ctx context.Context, decision policy.Decision, id api.RunID, s steering) (api.Run, error) {
-	entry := record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: decision.Action() + " " + string(id) + ", which is settled"}}
-	if _, err := o.cfg.Ledger.Commit(ctx, decision, entry, nil); err != nil {
+	if _, err := o.cfg.Ledger.Commit(ctx, decision, audit.AccessEntry("", decision.Action()+" "+string(id)+", which is settled"), nil); err != nil {
 		return api.Run{}, err
 	}
 	if s.needsTask {
@@ -294,10 +293,9 @@ func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, n
 	if err != nil {
 		return api.Queue{}, err
 	}
-	d := rules.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionQueuePause, Resource: string(name), Token: caller.Good != nil})
+	d := rules.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionQueuePause, Resource: string(name), Token: caller.TokenValid != nil})
 	if !d.Allowed() {
-		_, err := o.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: d.Action() + " " + string(name)}}, nil)
-		return api.Queue{}, err
+		return api.Queue{}, o.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", d.Action()+" "+string(name)), nil)
 	}
 	if !o.configured(name) {
 		err := api.Errorf(api.CodeNotFound, "there is no queue %q", name).WithHint("see: bailiwick queue list")

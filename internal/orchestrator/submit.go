@@ -79,7 +79,7 @@ func (o *Orchestrator) everyProblem(ctx context.Context, caller dispatch.Caller,
 	if len(reqs) == 0 || len(problems) >= api.MaxProblems {
 		return plan.Error(problems)
 	}
-	v, err := o.cfg.Dispatch.Vet(ctx, caller, reqs)
+	v, err := o.cfg.Dispatch.Validate(ctx, caller, reqs)
 	if err != nil {
 		return plan.Error(problems) //nolint:nilerr // there is enough to mend
 	}
@@ -153,7 +153,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		if err := tx.Get("SELECT count(*) FROM run WHERE id = ?", store.Args{r.id}, &n); err != nil || n > 0 {
 			return errors.Join(err, errTaken)
 		}
-		if err := caller.Gone(); err != nil {
+		if err := caller.CheckToken(); err != nil {
 			return err
 		}
 		return insertRun(tx, r)
@@ -203,7 +203,7 @@ func (o *Orchestrator) vet(ctx context.Context, caller dispatch.Caller, r *run) 
 			reqs, tasks = append(reqs, requestOf(&r.plan.Tasks[i])), append(tasks, i)
 		}
 	}
-	v, err := o.cfg.Dispatch.Vet(ctx, caller, reqs)
+	v, err := o.cfg.Dispatch.Validate(ctx, caller, reqs)
 	if err != nil {
 		return none, err
 	}
@@ -227,11 +227,11 @@ func (o *Orchestrator) vet(ctx context.Context, caller dispatch.Caller, r *run) 
 	if err != nil {
 		return none, err
 	}
-	return engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionRunSubmit, Resource: string(caller.Principal), Token: caller.Good != nil}), nil
+	return engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionRunSubmit, Resource: string(caller.Principal), Token: caller.TokenValid != nil}), nil
 }
 
 // problemsOf says where in the plan each problem is.
-func problemsOf(v dispatch.Vetted, tasks []int) (list []api.Problem) {
+func problemsOf(v dispatch.Validation, tasks []int) (list []api.Problem) {
 	for _, p := range v.Problems {
 		path := fmt.Sprintf("$.tasks[%d]", tasks[p.Index])
 		if p.Member != "" {
@@ -243,7 +243,7 @@ func problemsOf(v dispatch.Vetted, tasks []int) (list []api.Problem) {
 }
 
 // withoutResult refuses to take over what an upstream's subagent does not give.
-func withoutResult(r *run, v dispatch.Vetted, tasks []int) (list []api.Problem) {
+func withoutResult(r *run, v dispatch.Validation, tasks []int) (list []api.Problem) {
 	gives := map[int]bool{}
 	for n, i := range tasks {
 		gives[i] = v.HasResult[n]
@@ -264,14 +264,11 @@ func withoutResult(r *run, v dispatch.Vetted, tasks []int) (list []api.Problem) 
 
 // deny logs that policy refuses a plan, and returns all that is wrong with it.
 func (o *Orchestrator) deny(ctx context.Context, entry record.Entry, d policy.Decision, problems []api.Problem) error {
-	_, err := o.cfg.Ledger.Commit(ctx, d, entry, nil)
-	var e *api.Error
-	if !errors.As(err, &e) || e.Code != api.CodeDenied {
-		return err
-	}
-	all := plan.Error(problems)
-	all.Code, all.AuditEntry = api.CodeDenied, e.AuditEntry
-	return all.WithHint("retrying is useless; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
+	return o.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error {
+		all := plan.Error(problems)
+		all.Code, all.AuditEntry = api.CodeDenied, e.AuditEntry
+		return all.WithHint("retrying is useless; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
+	})
 }
 
 // Retry submits the plan of a settled run again under another id. What was done

@@ -91,7 +91,7 @@ func (s *Server) establish(r *http.Request) (caller, error) {
 		if err != nil {
 			return caller{}, s.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
 		}
-		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header), Good: opened.active}, true, opened}, nil
+		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header), TokenValid: opened.active}, true, opened}, nil
 	}
 	who, err := LocalPrincipal(p.uid, s.cfg.Login)
 	if err != nil {

@@ -174,7 +174,7 @@ func (s *Server) dispatchAnswered(ctx context.Context, who caller, id api.Dispat
 	if s.cfg.Runs == nil || who.byToken {
 		return s.cfg.Dispatch.Answer(ctx, who.Caller, id, req)
 	}
-	d, ok, err := s.cfg.Dispatch.Look(ctx, id)
+	d, ok, err := s.cfg.Dispatch.Get(ctx, id)
 	if err != nil {
 		return d, err
 	}
@@ -202,7 +202,7 @@ func (s *Server) cancel(w http.ResponseWriter, r *http.Request, who caller) erro
 	}
 	if who.byToken {
 		// To end a task's dispatch is to steer its run.
-		if d, ok, err := s.cfg.Dispatch.Look(r.Context(), id); err != nil {
+		if d, ok, err := s.cfg.Dispatch.Get(r.Context(), id); err != nil {
 			return err
 		} else if ok && d.Run != "" && d.Principal == who.Principal {
 			return s.refuseSteering(r.Context(), who, policy.ActionRunCancel, "run.cancel")

@@ -53,8 +53,8 @@ func outcomeOf(d api.Dispatch) (outcome, reason string) {
 	return string(d.State), other
 }
 
-// Found counts a dispatch that a restarted service found.
-func (t *Telemetry) Found(worker string) {
+// Recovered counts a dispatch that a restarted service found.
+func (t *Telemetry) Recovered(worker string) {
 	t.metrics.foundAgain.WithLabelValues(oneOf(worker, found())).Inc()
 }
 

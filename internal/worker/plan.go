@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/agent"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -24,7 +23,7 @@ type plan struct {
 	target       api.Target
 	source       api.Source
 	capabilities []api.Capability
-	launch       agent.Launch
+	launch       launch
 	env          []string // of every process in the jail
 }
 
@@ -173,11 +172,7 @@ func (a *attempt) verifyLaunch() error {
 	if got := api.DigestOf(input); got != a.manifest.Input {
 		return fail(api.ReasonIntegrity, "input: digest %s, the manifest says %s", got.Short(), a.manifest.Input.Short())
 	}
-	adapt, err := agent.For(a.manifest.Agent)
-	if err != nil {
-		return fail(api.ReasonSetup, "%w", err)
-	}
-	if a.plan.launch, err = adapt(a.plan.subagent, input); err != nil {
+	if a.plan.launch, err = newLaunch(a.manifest.Agent, a.plan.subagent, input); err != nil {
 		return fail(api.ReasonSetup, "%w", err)
 	}
 	return a.loadResume()

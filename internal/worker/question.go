@@ -132,7 +132,7 @@ func (a *attempt) loadResume() error {
 	if got := api.DigestOf(b); got != from.Answer {
 		return fail(api.ReasonIntegrity, "answer: digest %s, the manifest says %s", got.Short(), from.Answer.Short())
 	}
-	a.plan.launch.Files[api.ResumeFile] = b
+	a.plan.launch.files[api.ResumeFile] = b
 	return nil
 }
 
@@ -165,7 +165,7 @@ func (a *attempt) runAsking(ctx context.Context, j *jail.Jail) error {
 	asking, ask := context.WithCancelCause(ctx)
 	defer ask(nil)
 	stop := watchQuestion(j, func() { ask(errAsked) })
-	exit, err := j.Run(asking, a.command(a.plan.launch.Argv, a.plan.launch.Stdin))
+	exit, err := j.Run(asking, a.command(a.plan.launch.argv, a.plan.launch.stdin))
 	stop()
 	a.count(exit)
 	a.summary.ExitCode = &exit.Code

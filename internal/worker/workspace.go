@@ -129,7 +129,7 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 			}
 		}
 	}
-	for name, content := range a.plan.launch.Files {
+	for name, content := range a.plan.launch.files {
 		if err := layFile(root, inputsDir+"/"+name, content, 0o644); err != nil {
 			return err
 		}

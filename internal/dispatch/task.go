@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -21,9 +22,9 @@ type Need struct {
 	Path     string         `json:"path,omitempty"`
 }
 
-// Order asks for the dispatch of a task. It is for who holds the records of
+// TaskRequest asks for the dispatch of a task. It is for who holds the records of
 // runs and comes from no caller: a request has no member for any of it.
-type Order struct {
+type TaskRequest struct {
 	Request  api.DispatchRequest `json:"-"` // with DispatchID, and the commit of its source
 	Run      api.RunID           `json:"run"`
 	Task     api.TaskID          `json:"task"`
@@ -47,7 +48,7 @@ type Order struct {
 //
 // Whether its source can be had is for the worker to find out, at the commit
 // that the order names.
-func (s *Service) Fire(ctx context.Context, caller Caller, o Order) (api.Dispatch, error) {
+func (s *Service) SubmitTask(ctx context.Context, caller Caller, o TaskRequest) (api.Dispatch, error) {
 	return s.submit(ctx, &ask{
 		principal: caller.Principal, by: caller, ceiling: caller.Ceiling, request: o.Request, order: &o, run: o.Run, task: o.Task,
 		from: s.cfg.Now(), trace: TraceOf(ctx),
@@ -59,7 +60,7 @@ func (s *Service) Fire(ctx context.Context, caller Caller, o Order) (api.Dispatc
 // the number of the new lease. The attempt that is answered is named in req.
 // The same answer to the same attempt again returns the current record. Where
 // it is refused the dispatch waits on, for whoever knows the run to end it.
-func (s *Service) Resume(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest, answeredBy api.Principal, fence uint64) (api.Dispatch, error) {
+func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest, answeredBy api.Principal, fence uint64) (api.Dispatch, error) {
 	r, err := s.ofRun(ctx, id)
 	if err != nil {
 		return api.Dispatch{}, err
@@ -72,18 +73,15 @@ func (s *Service) Resume(ctx context.Context, caller Caller, id api.DispatchID, 
 		return api.Dispatch{}, err
 	}
 	d := engine.Decide(policy.Request{Principal: answeredBy, Action: policy.ActionDispatchAnswer, Resource: string(id), Owner: r.record.Principal})
-	var after api.Dispatch
-	if d.Allowed() {
-		after, err = s.reply(ctx, reply{caller: caller, by: answeredBy, req: req, fence: fence, decision: d}, r)
-	} else {
-		_, err = s.cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Dispatch: id, Detail: record.Access{Operation: string(policy.ActionDispatchAnswer)}}, nil)
+	if !d.Allowed() {
+		return api.Dispatch{}, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(policy.ActionDispatchAnswer)), nil)
 	}
-	return after, err
+	return s.reply(ctx, reply{caller: caller, by: answeredBy, req: req, fence: fence, decision: d}, r)
 }
 
-// CheckAnswer says whether Resume would take an answer now. It stores and logs
+// ValidateAnswer says whether Resume would take an answer now. It stores and logs
 // nothing, and asks nobody whether the caller may answer.
-func (s *Service) CheckAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) error {
+func (s *Service) ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) error {
 	r, err := s.ofRun(ctx, id)
 	if err != nil {
 		return err
@@ -106,7 +104,7 @@ func (s *Service) ofRun(ctx context.Context, id api.DispatchID) (row, error) {
 
 // Look returns the record of a dispatch, and whether there is one. It asks
 // nobody whether the caller may see it.
-func (s *Service) Look(ctx context.Context, id api.DispatchID) (api.Dispatch, bool, error) {
+func (s *Service) Get(ctx context.Context, id api.DispatchID) (api.Dispatch, bool, error) {
 	r, ok, err := s.row(ctx, id)
 	return r.record, ok, err
 }

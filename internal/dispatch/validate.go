@@ -17,8 +17,8 @@ import (
 // or two.
 const maxCommits = 100
 
-// Vetted is what would become of requests.
-type Vetted struct {
+// Validation is what would become of requests.
+type Validation struct {
 	Revision api.Digest // of the catalog that they were held against
 	Number   uint64     // of Revision
 
@@ -26,12 +26,12 @@ type Vetted struct {
 	Commits   []string // what its source means now; "" where it has none
 	HasResult []bool   // its subagent has an output schema
 
-	Problems []VetProblem    // all that is wrong, denials included, in the order of the requests
-	Denied   policy.Decision // the first denial; the zero value: none
+	Problems []RequestProblem // all that is wrong, denials included, in the order of the requests
+	Denied   policy.Decision  // the first denial; the zero value: none
 }
 
-// VetProblem is one thing that is wrong with a request.
-type VetProblem struct {
+// RequestProblem is one thing that is wrong with a request.
+type RequestProblem struct {
 	Index   int    // of the request
 	Member  string // of it: "input", "source", "env[1]"; "": all of it
 	Message string
@@ -42,30 +42,30 @@ type VetProblem struct {
 // policy goes are decided once. Its error is of what is nobody's fault, such
 // as a catalog that is refused; of requests that are wrong it speaks in
 // Problems.
-func (s *Service) Vet(ctx context.Context, caller Caller, reqs []api.DispatchRequest) (Vetted, error) {
+func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.DispatchRequest) (Validation, error) {
 	p, err := s.pageFor(ctx, &ask{})
 	if err != nil {
-		return Vetted{}, err
+		return Validation{}, err
 	}
 	v := vetting{
 		s: s, caller: caller, page: p, decided: map[string]policy.Decision{},
 		schemas: map[api.Name]schema{}, commits: map[api.SourceRequest]pin{},
-		Vetted: Vetted{Revision: p.revision.Digest(), Number: p.revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))},
+		Validation: Validation{Revision: p.revision.Digest(), Number: p.revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))},
 	}
 	for i := range reqs {
 		if err := ctx.Err(); err != nil {
-			return Vetted{}, err
+			return Validation{}, err
 		}
 		if err := v.one(ctx, i, reqs[i]); err != nil {
-			return Vetted{}, err
+			return Validation{}, err
 		}
 	}
-	return v.Vetted, ctx.Err()
+	return v.Validation, ctx.Err()
 }
 
 // vetting is what a Vet remembers from one request to the next.
 type vetting struct {
-	Vetted
+	Validation
 	s       *Service
 	caller  Caller
 	page    page
@@ -168,7 +168,7 @@ func (v *vetting) problem(i int, member string, err error) error {
 	}
 	switch api.CodeOf(err) { //nolint:exhaustive // the others are not about the request
 	case api.CodeInvalid, api.CodeNotFound, api.CodeDenied, api.CodeConflict, api.CodeTooLarge:
-		v.Problems = append(v.Problems, VetProblem{i, member, messageOf(err)})
+		v.Problems = append(v.Problems, RequestProblem{i, member, messageOf(err)})
 		return nil
 	}
 	return err

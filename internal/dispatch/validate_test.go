@@ -83,7 +83,7 @@ func TestVettingSaysAllThatIsWrongAndDoesNothing(t *testing.T) {
 		6: {Subagent: "plain", Input: []byte(`[]`)},
 		7: {Subagent: "plain", Source: &api.SourceRequest{Name: "not-granted"}},
 	}
-	v, err := g.Vet(t.Context(), ann, reqs)
+	v, err := g.Validate(t.Context(), ann, reqs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestVettingSaysAllThatIsWrongAndDoesNothing(t *testing.T) {
 	}
 	// The control: what is right has no problems, and what is denied is logged
 	// when it is really asked for.
-	if v, err := g.Vet(t.Context(), ann, reqs[:1]); err != nil || len(v.Problems) > 0 || v.Denied.Valid() {
+	if v, err := g.Validate(t.Context(), ann, reqs[:1]); err != nil || len(v.Problems) > 0 || v.Denied.Valid() {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if _, err := g.Submit(t.Context(), ann, reqs[2]); api.CodeOf(err) != api.CodeDenied || len(g.kinds(t)) != before+1 {
@@ -123,7 +123,7 @@ func TestVettingSaysAllThatIsWrongAndDoesNothing(t *testing.T) {
 func TestVettingAnswersAlikeForWhatIsForbiddenAndWhatIsAbsent(t *testing.T) {
 	g, _ := newVetGate(t)
 	bad := []byte(`{"n":"one"}`) // nothing is said of an input either
-	v, err := g.Vet(t.Context(), ann, []api.DispatchRequest{{Subagent: "hidden", Input: bad}, {Subagent: "absent", Input: bad}})
+	v, err := g.Validate(t.Context(), ann, []api.DispatchRequest{{Subagent: "hidden", Input: bad}, {Subagent: "absent", Input: bad}})
 	if err != nil || len(v.Problems) != 2 {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -132,7 +132,7 @@ func TestVettingAnswersAlikeForWhatIsForbiddenAndWhatIsAbsent(t *testing.T) {
 		t.Errorf("%q\n%q", v.Problems[0].Message, v.Problems[1].Message)
 	}
 	stranger := Caller{Principal: "local:eve", Ceiling: api.Irreversible}
-	if v, err := g.Vet(t.Context(), stranger, []api.DispatchRequest{{Subagent: "edit"}}); err != nil || !v.Denied.Valid() || v.Commits[0] != "" || v.HasResult[0] {
+	if v, err := g.Validate(t.Context(), stranger, []api.DispatchRequest{{Subagent: "edit"}}); err != nil || !v.Denied.Valid() || v.Commits[0] != "" || v.HasResult[0] {
 		t.Errorf("%+v, %v", v, err)
 	}
 }
@@ -164,7 +164,7 @@ func TestEqualRequestsAreDecidedOnce(t *testing.T) {
 		}
 		reqs = append(reqs, api.DispatchRequest{Subagent: "edit", Input: []byte(input), Source: &api.SourceRequest{Name: "repo"}, TimeoutSeconds: i})
 	}
-	v, err := g.Vet(t.Context(), ann, reqs)
+	v, err := g.Validate(t.Context(), ann, reqs)
 	if err != nil || len(v.Problems) != 1 || v.Problems[0].Index != 1234 || v.Commits[1999] != commit {
 		t.Fatalf("%+v, %v", v.Problems, err)
 	}
@@ -172,7 +172,7 @@ func TestEqualRequestsAreDecidedOnce(t *testing.T) {
 		t.Errorf("decided %d times", c.n)
 	}
 	reqs[0].Envs = []api.Name{"red"} // the control: another one is decided by itself
-	if c.n = 0; func() error { _, err := g.Vet(t.Context(), ann, reqs); return err }() != nil || c.n != 2 {
+	if c.n = 0; func() error { _, err := g.Validate(t.Context(), ann, reqs); return err }() != nil || c.n != 2 {
 		t.Errorf("decided %d times", c.n)
 	}
 }
@@ -191,7 +191,7 @@ func TestVettingLooksForSoManyCommitsAndNoMore(t *testing.T) {
 		}
 		reqs = append(reqs, api.DispatchRequest{Subagent: "plain", Source: from})
 	}
-	v, err := g.Vet(t.Context(), ann, reqs)
+	v, err := g.Validate(t.Context(), ann, reqs)
 	if err != nil || len(v.Problems) != maxCommits+4 || v.Commits[maxCommits-1] != commit {
 		t.Fatalf("%d problems, %v", len(v.Problems), err)
 	}
@@ -211,7 +211,7 @@ func BenchmarkVetDenied(b *testing.B) {
 		reqs[i] = api.DispatchRequest{Subagent: api.Name(fmt.Sprintf("n%d", i))}
 	}
 	for b.Loop() {
-		if v, err := g.Vet(b.Context(), ann, reqs); err != nil || len(v.Problems) != len(reqs) {
+		if v, err := g.Validate(b.Context(), ann, reqs); err != nil || len(v.Problems) != len(reqs) {
 			b.Fatal(err)
 		}
 	}
@@ -226,7 +226,7 @@ func BenchmarkVet(b *testing.B) {
 		reqs[i] = api.DispatchRequest{Subagent: "edit", Input: fmt.Appendf(nil, `{"n":%d,"file":"internal/dispatch/vet_test.go"}`, i)}
 	}
 	for b.Loop() {
-		if v, err := g.Vet(b.Context(), ann, reqs); err != nil || len(v.Problems) > 0 {
+		if v, err := g.Validate(b.Context(), ann, reqs); err != nil || len(v.Problems) > 0 {
 			b.Fatalf("%+v, %v", v.Problems, err)
 		}
 	}

@@ -53,13 +53,13 @@ func (g gate) apply(t *testing.T, manifest string) {
 }
 
 // order is one of a task of run r-1, over the revision in force.
-func (g gate) order(t *testing.T, id api.DispatchID) Order {
+func (g gate) order(t *testing.T, id api.DispatchID) TaskRequest {
 	t.Helper()
 	p, err := g.book.current(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Order{Request: api.DispatchRequest{Subagent: "edit", DispatchID: id}, Run: "r-1", Task: "t-1", Revision: p.revision.Digest(), Fence: 7}
+	return TaskRequest{Request: api.DispatchRequest{Subagent: "edit", DispatchID: id}, Run: "r-1", Task: "t-1", Revision: p.revision.Digest(), Fence: 7}
 }
 
 func (g gate) manifestOf(t *testing.T, d api.Dispatch) record.Manifest {
@@ -71,9 +71,9 @@ func (g gate) manifestOf(t *testing.T, d api.Dispatch) record.Manifest {
 	return m
 }
 
-func (g gate) fire(t *testing.T, o Order) api.Dispatch {
+func (g gate) fire(t *testing.T, o TaskRequest) api.Dispatch {
 	t.Helper()
-	d, err := g.Fire(t.Context(), ann, o)
+	d, err := g.SubmitTask(t.Context(), ann, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +118,10 @@ func TestADispatchOfATaskSaysWhoseItIs(t *testing.T) {
 			}
 		}
 	}
-	if got, ok, err := g.Look(t.Context(), "d-task"); err != nil || !ok || got.State != api.EventFailed || got.Run != "r-1" {
+	if got, ok, err := g.Get(t.Context(), "d-task"); err != nil || !ok || got.State != api.EventFailed || got.Run != "r-1" {
 		t.Errorf("%+v, %v, %v", got, ok, err)
 	}
-	if _, ok, err := g.Look(t.Context(), "d-none"); err != nil || ok {
+	if _, ok, err := g.Get(t.Context(), "d-none"); err != nil || ok {
 		t.Errorf("one that is not there: %v, %v", ok, err)
 	}
 }
@@ -139,16 +139,16 @@ func TestTheSameOrderAgainIsTheSameDispatch(t *testing.T) {
 	if again.Manifest != first.Manifest || again.State != api.EventFailed {
 		t.Errorf("%+v", again)
 	}
-	for name, change := range map[string]func(*Order){
-		"another run":      func(o *Order) { o.Run = "r-2" },
-		"another task":     func(o *Order) { o.Task = "t-2" },
-		"another lease":    func(o *Order) { o.Fence = 8 },
-		"another input":    func(o *Order) { o.Request.Input = []byte(`{"n":1}`) },
-		"another subagent": func(o *Order) { o.Request.Envs = []api.Name{"red"} },
+	for name, change := range map[string]func(*TaskRequest){
+		"another run":      func(o *TaskRequest) { o.Run = "r-2" },
+		"another task":     func(o *TaskRequest) { o.Task = "t-2" },
+		"another lease":    func(o *TaskRequest) { o.Fence = 8 },
+		"another input":    func(o *TaskRequest) { o.Request.Input = []byte(`{"n":1}`) },
+		"another subagent": func(o *TaskRequest) { o.Request.Envs = []api.Name{"red"} },
 	} {
 		c := o
 		change(&c)
-		if _, err := g.Fire(t.Context(), ann, c); api.CodeOf(err) != api.CodeConflict {
+		if _, err := g.SubmitTask(t.Context(), ann, c); api.CodeOf(err) != api.CodeConflict {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -173,7 +173,7 @@ func TestAnIDThatIsTakenIsAConflictAndTellsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []api.DispatchID{"d-other", "d-own"} {
-		d, err := g.Fire(t.Context(), ann, g.order(t, id))
+		d, err := g.SubmitTask(t.Context(), ann, g.order(t, id))
 		if api.CodeOf(err) != api.CodeConflict || d.ID != "" || strings.Contains(err.Error(), "bob") {
 			t.Errorf("%s: %+v, %v", id, d, err)
 		}
@@ -254,10 +254,10 @@ func TestAPinnedRevisionThatNoLongerVerifiesIsRefused(t *testing.T) {
 	}
 	trust(rootOf(second))
 	o.Request.DispatchID = "d-after"
-	if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity || !strings.Contains(err.Error(), "with which the run was submitted") {
+	if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity || !strings.Contains(err.Error(), "with which the run was submitted") {
 		t.Errorf("%v", err)
 	}
-	if _, ok, err := g.Look(t.Context(), "d-after"); ok || err != nil {
+	if _, ok, err := g.Get(t.Context(), "d-after"); ok || err != nil {
 		t.Errorf("it is there: %v", err)
 	}
 	// What is in force still goes.
@@ -266,7 +266,7 @@ func TestAPinnedRevisionThatNoLongerVerifiesIsRefused(t *testing.T) {
 	}
 	// And one that nobody ever signed does not.
 	o.Revision = api.DigestOf([]byte("planted"))
-	if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity {
+	if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity {
 		t.Errorf("%v", err)
 	}
 }
@@ -305,7 +305,7 @@ func TestAnOrderIsDecidedByTodaysPolicy(t *testing.T) {
 			o := g.order(t, "d-task")
 			o.Request.Subagent = "change"
 			c.change(t, g, set)
-			d, err := g.Fire(t.Context(), ann, o)
+			d, err := g.SubmitTask(t.Context(), ann, o)
 			if c.code == "" {
 				if err != nil || d.State != api.EventAccepted {
 					t.Errorf("%+v, %v", d, err)
@@ -337,7 +337,7 @@ func TestAnOrderGoesNoFurtherThanTheSessionThatSubmittedIt(t *testing.T) {
 	g.operators(t)("local:ann", api.Irreversible)
 	o := g.order(t, "d-task")
 	o.Request.Subagent = "change"
-	if _, err := g.Fire(t.Context(), Caller{Principal: "local:ann", Ceiling: api.Observe}, o); api.CodeOf(err) != api.CodeDenied {
+	if _, err := g.SubmitTask(t.Context(), Caller{Principal: "local:ann", Ceiling: api.Observe}, o); api.CodeOf(err) != api.CodeDenied {
 		t.Errorf("%v", err)
 	}
 	g.fire(t, o) // the control
@@ -346,28 +346,32 @@ func TestAnOrderGoesNoFurtherThanTheSessionThatSubmittedIt(t *testing.T) {
 func TestAnOrderThatLeavesSomethingOpenIsRefused(t *testing.T) {
 	g := newRunGate(t)
 	patch := Need{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}
-	for name, change := range map[string]func(*Order){
-		"no id":            func(o *Order) { o.Request.DispatchID = "" },
-		"no run":           func(o *Order) { o.Run = "" },
-		"no task":          func(o *Order) { o.Task = "" },
-		"no revision":      func(o *Order) { o.Revision = "" },
-		"no lease":         func(o *Order) { o.Fence = 0 },
-		"a branch":         func(o *Order) { o.Request.Source = &api.SourceRequest{Name: "repo", Commit: "main"} },
-		"an abbreviation":  func(o *Order) { o.Request.Source = &api.SourceRequest{Name: "repo", Commit: "0123456789"} },
-		"a name twice":     func(o *Order) { o.Needs = []Need{patch, patch} },
-		"a name of a path": func(o *Order) { o.Needs = []Need{{Name: "../a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}} },
-		"the worker's own": func(o *Order) {
+	for name, change := range map[string]func(*TaskRequest){
+		"no id":           func(o *TaskRequest) { o.Request.DispatchID = "" },
+		"no run":          func(o *TaskRequest) { o.Run = "" },
+		"no task":         func(o *TaskRequest) { o.Task = "" },
+		"no revision":     func(o *TaskRequest) { o.Revision = "" },
+		"no lease":        func(o *TaskRequest) { o.Fence = 0 },
+		"a branch":        func(o *TaskRequest) { o.Request.Source = &api.SourceRequest{Name: "repo", Commit: "main"} },
+		"an abbreviation": func(o *TaskRequest) { o.Request.Source = &api.SourceRequest{Name: "repo", Commit: "0123456789"} },
+		"a name twice":    func(o *TaskRequest) { o.Needs = []Need{patch, patch} },
+		"a name of a path": func(o *TaskRequest) {
+			o.Needs = []Need{{Name: "../a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}}
+		},
+		"the worker's own": func(o *TaskRequest) {
 			o.Needs = []Need{{Name: api.InputFile, Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}}
 		},
-		"of an unknown kind":   func(o *Order) { o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: "log"}} },
-		"an output of no path": func(o *Order) { o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedOutput}} },
-		"a patch with a path": func(o *Order) {
+		"of an unknown kind": func(o *TaskRequest) { o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: "log"}} },
+		"an output of no path": func(o *TaskRequest) {
+			o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedOutput}}
+		},
+		"a patch with a path": func(o *TaskRequest) {
 			o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch, Path: "x"}}
 		},
 	} {
 		o := g.order(t, "d-task")
 		change(&o)
-		if _, err := g.Fire(t.Context(), ann, o); api.CodeOf(err) != api.CodeInvalid {
+		if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeInvalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
