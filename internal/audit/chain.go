@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -71,7 +72,7 @@ func (c *chain) link(r *row, seq uint64) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	hash := LeafHash(leaf)
+	hash := note.LeafHash(leaf)
 	args[5], args[6] = string(leaf), hash[:]
 	return args, nil
 }

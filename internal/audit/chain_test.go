@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -52,7 +53,7 @@ func TestAnEntryThatWasWrittenPastItsChainIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash := LeafHash(leaf)
+	hash := note.LeafHash(leaf)
 	if err := s.Update(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Exec(insertEntry, 3, now().UnixMicro(), string(record.KindTaskDone), nil, "a", string(leaf), hash[:], nil, nil, nil, nil)
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -54,7 +55,7 @@ func TestLeavesAreInOrderWithoutAGapAndWhole(t *testing.T) {
 		}
 	}
 	list, err := l.Leaves(t.Context(), 3, 5)
-	if err != nil || len(list) != 5 || list[0].Seq != 3 || list[4].Hash != LeafHash(list[4].Leaf) {
+	if err != nil || len(list) != 5 || list[0].Seq != 3 || list[4].Hash != note.LeafHash(list[4].Leaf) {
 		t.Errorf("%d, %v", len(list), err)
 	}
 	if list, err := l.Leaves(t.Context(), 10, 5); err != nil || len(list) != 0 {

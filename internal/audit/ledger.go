@@ -17,7 +17,6 @@ package audit
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,12 +28,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
-
-// LeafHash is the hash of a leaf in the Merkle tree (RFC 6962, section 2.1).
-func LeafHash(leaf []byte) [sha256.Size]byte {
-	b := make([]byte, 0, 1+len(leaf))
-	return sha256.Sum256(append(append(b, 0), leaf...))
-}
 
 // Config is what a Ledger needs.
 type Config struct {

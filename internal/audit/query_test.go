@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -268,7 +269,7 @@ func TestAnOlderLogIsFoundByTheNewColumns(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			hashes[i] = LeafHash(leaf)
+			hashes[i] = note.LeafHash(leaf)
 			if _, err := tx.Exec("INSERT INTO audit_entry (seq, at, kind, dispatch, run, leaf, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
 				i, e.At.UnixMicro(), string(e.Kind), string(e.Dispatch), e.Run, string(leaf), hashes[i][:]); err != nil {
 				return err

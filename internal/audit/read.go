@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -17,7 +18,7 @@ type Committed struct {
 	Seq   uint64
 	Entry record.Entry
 	Leaf  []byte   // its exact bytes
-	Hash  [32]byte // LeafHash of them
+	Hash  [32]byte // note.LeafHash of them
 }
 
 // Line returns the entry as a caller gets it.
@@ -136,7 +137,7 @@ func (c *Committed) scan(scan store.Scan, kind *string, also ...any) error {
 	if err := scan(append([]any{&seq, kind, &c.Leaf, &hash}, also...)...); err != nil {
 		return err
 	}
-	c.Seq, c.Hash = uint64(seq), LeafHash(c.Leaf) //nolint:gosec // G115: seq is never negative
+	c.Seq, c.Hash = uint64(seq), note.LeafHash(c.Leaf) //nolint:gosec // G115: seq is never negative
 	if !slices.Equal(c.Hash[:], hash) {
 		return fmt.Errorf("audit log: entry #%d is not what was written: its hash differs", seq)
 	}

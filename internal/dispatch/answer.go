@@ -195,17 +195,15 @@ func (s *Service) stillAllowed(ctx context.Context, m *record.Manifest, ceiling 
 	if err != nil {
 		return nil, err
 	}
-	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: api.DispatchRequest{
-		Subagent: m.Subagent, Target: m.Target, Envs: m.Envs, DispatchID: m.ID,
-	}}
-	a.stops = s.cfg.Registry.StopsFor(subjectOf(m))
+	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: m.Request(m.Capabilities)}
+	a.stops = s.cfg.Registry.StopsFor(m.StopSubject())
 	a.subagent.Role, a.subagent.Tier = m.Role, m.Tier
 	if m.Source != nil {
-		a.request.Source, a.commit = &api.SourceRequest{Name: m.Source.Name}, m.Source.Commit
+		a.commit = m.Source.Commit
 	}
 	if p.revision != nil {
 		if now, _, err := p.revision.Subagent(m.Subagent); err == nil {
-			a.request.Capabilities = slices.DeleteFunc(slices.Clone(m.Capabilities), func(n api.Name) bool { return slices.Contains(now.Capabilities, n) })
+			a.request = m.Request(now.Capabilities)
 		}
 	}
 	d := p.engine.Decide(a.policyRequest())

@@ -202,16 +202,10 @@ func (b *book) refuse(ctx context.Context, root seal.TrustRoot, cause error) (pa
 }
 
 func compile(rev *catalog.Revision, operator api.Principal) (*policy.Engine, error) {
-	rules := policy.Rules{Operator: operator}
+	var rules policy.Rules
 	if rev != nil {
-		rules.Grants = rev.Grants()
-		for _, n := range rev.Names(api.KindTarget) {
-			t, _, err := rev.Target(n)
-			if err != nil {
-				return nil, err
-			}
-			rules.Targets = append(rules.Targets, t)
-		}
+		rules = policy.RulesOf(rev.Set().Grants, rev.Set().Targets)
 	}
+	rules.Operator = operator
 	return policy.New(rules)
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// resultOutput is the output that a structured result is read from.
-const resultOutput = "result.json"
-
 // takeOver finds what the needs of an order stand for, in the records of the
 // dispatches that they name, and holds it. The commit is that of the order.
 func (s *Service) takeOver(ctx context.Context, a *ask) error {
@@ -48,13 +45,15 @@ func (s *Service) product(ctx context.Context, a *ask, n Need) (api.Artifact, er
 	if gone := removed(d, api.ClassContent); gone != nil {
 		return api.Artifact{}, removedError(d.ID, n.words(), gone)
 	}
-	found, err := s.find(ctx, d, n)
-	if err != nil {
-		return found, err
-	}
-	if found == (api.Artifact{}) {
+	found, ok := record.Product(d.Outcome, n.Kind, n.Path)
+	if !ok {
 		return found, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s is finished and left no %s", n.Name, a.task, n.Task, n.words()).
 			WithHint("see what it left: bailiwick dispatch show %s", d.ID)
+	}
+	if n.Kind == record.NeedPatch && found.Size == 0 { // the empty patch of a dispatch that changed nothing is not stored
+		if _, err := s.cfg.Blobs.Put(ctx, nil); err != nil {
+			return found, unstorable(err)
+		}
 	}
 	size, err := s.cfg.Blobs.Claim(ctx, found.Digest)
 	switch {
@@ -64,37 +63,6 @@ func (s *Service) product(ctx context.Context, a *ask, n Need) (api.Artifact, er
 		err = api.Errorf(api.CodeIntegrity, "need %q of task %s: the %s of dispatch %s has %d bytes, its result says %d", n.Name, a.task, n.words(), d.ID, size, found.Size)
 	}
 	return found, err
-}
-
-// find returns what d left of what n is about; the zero value: nothing.
-func (s *Service) find(ctx context.Context, d *api.Dispatch, n Need) (api.Artifact, error) {
-	path := n.Path
-	switch n.Kind {
-	case record.NeedPatch:
-		if d.Outcome.Patch != nil {
-			return *d.Outcome.Patch, nil
-		}
-		if !d.Outcome.Captured {
-			return api.Artifact{}, nil
-		}
-		// It changed nothing, which is a patch too.
-		none, err := s.cfg.Blobs.Put(ctx, nil)
-		if err != nil {
-			err = unstorable(err)
-		}
-		return api.Artifact{Digest: none}, err
-	case record.NeedResult:
-		if len(d.Outcome.Value) == 0 {
-			return api.Artifact{}, nil
-		}
-		path = resultOutput
-	}
-	for _, o := range d.Outcome.Outputs {
-		if o.Path == path {
-			return o, nil
-		}
-	}
-	return api.Artifact{}, nil
 }
 
 // words says what a need is about.

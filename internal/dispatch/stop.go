@@ -142,11 +142,6 @@ func (s *Service) tell(ctx context.Context, held []row) {
 	}
 }
 
-// subjectOf is what a stop may be about of what m describes.
-func subjectOf(m *record.Manifest) api.StopSubject {
-	return api.StopSubject{Principal: m.Principal, Target: m.Target, Run: m.Run, Dispatch: m.ID}
-}
-
 // overtakenError says that stops were engaged, or that consent was taken back,
 // after a decision was made and before it was durable.
 type overtakenError struct {
@@ -159,7 +154,7 @@ func (e *overtakenError) Error() string { return "overtaken by what an operator 
 // stillBound refuses, in the transaction that would admit it, what a stop holds
 // or what goes further than is consented to by then.
 func (s *Service) stillBound(tx *store.Tx, m record.Manifest) error {
-	ids, err := s.cfg.Registry.StopsIn(tx, subjectOf(&m))
+	ids, err := s.cfg.Registry.StopsIn(tx, m.StopSubject())
 	if err != nil {
 		return err
 	}

@@ -183,14 +183,10 @@ func (a *ask) resolve() {
 }
 
 func (a *ask) policyRequest() policy.Request {
-	r := policy.Request{
-		Principal: a.principal, Action: policy.ActionDispatch, Resource: string(a.request.Subagent),
-		Tier: a.subagent.Tier, Target: a.target, Envs: a.request.Envs, Capabilities: a.request.Capabilities,
-		Consent: a.consent, Session: a.ceiling, Stops: a.stops,
-	}
-	if a.request.Source != nil {
-		r.Source = a.request.Source.Name
-	}
+	req := a.request
+	req.Target = a.target
+	r := policy.DispatchRequest(a.principal, req, a.subagent.Tier)
+	r.Consent, r.Session, r.Stops = a.consent, a.ceiling, a.stops
 	return r
 }
 
@@ -383,18 +379,8 @@ func (a *ask) limits(t api.Target) api.Limits {
 }
 
 func pins(rev *catalog.Revision, m record.Manifest) ([]record.Pin, error) {
-	refs := []api.Ref{api.RefTo(api.KindSubagent, m.Subagent), api.RefTo(api.KindRole, m.Role), api.RefTo(api.KindTarget, m.Target)}
-	for _, n := range m.Capabilities {
-		refs = append(refs, api.RefTo(api.KindCapability, n))
-	}
-	for _, n := range m.Envs {
-		refs = append(refs, api.RefTo(api.KindEnv, n))
-	}
-	if m.Source != nil {
-		refs = append(refs, api.RefTo(api.KindSource, m.Source.Name))
-	}
 	var out []record.Pin
-	for _, ref := range refs {
+	for _, ref := range m.Refs() {
 		k, n, err := ref.Split()
 		if err != nil {
 			return nil, err

@@ -471,7 +471,7 @@ func (g gate) upstream(t *testing.T, id api.DispatchID, task api.TaskID, kind, p
 	case record.NeedOutput:
 		r.Outcome.Outputs = []api.Artifact{a}
 	case record.NeedResult:
-		a.Path = resultOutput
+		a.Path = record.ResultOutput
 		r.Outcome.Outputs, r.Outcome.Value = []api.Artifact{a}, []byte(content)
 	}
 	g.put(t, r)

@@ -21,10 +21,6 @@ type ruling struct {
 	stops            []api.Stop // that held
 }
 
-// replaced is how long after a revision came a decision by the one before it may
-// still become durable.
-const replaced = time.Minute
-
 // pinned is how long after a revision came something may still be admitted whose
 // names were looked up in one before: those of all tasks of a run are, and their
 // sources, before it is submitted.
@@ -183,8 +179,8 @@ func (d *decider) decide(a *admission) error {
 		return err
 	}
 	if e.Kind == record.KindRunSubmitted {
-		return d.same(a, e.Policies, func(*revision) (policy.Request, error) {
-			return policy.Request{Principal: e.Principal, Action: policy.ActionRunSubmit, Resource: e.Resource, Token: e.Token != ""}, nil
+		return d.same(a, e.Policies, func(*revision) policy.Request {
+			return policy.Request{Principal: e.Principal, Action: policy.ActionRunSubmit, Resource: e.Resource, Token: e.Token != ""}
 		}, nil)
 	}
 	if e.begins == nil || e.begins.manifest == nil {
@@ -196,7 +192,7 @@ func (d *decider) decide(a *admission) error {
 			return err
 		}
 	}
-	return d.same(a, m.Policies, func(r *revision) (policy.Request, error) { return requestOf(r, e, m, &a.rule) }, m)
+	return d.same(a, m.Policies, func(r *revision) policy.Request { return requestOf(r, e, m, &a.rule) }, m)
 }
 
 // names holds the revision of the catalog that something was pinned to against
@@ -218,48 +214,43 @@ func (d *decider) mayAnswer(a *admission, m *record.Manifest) error {
 	if slices.Contains(a.e.Policies, "operator") {
 		return nil // who runs the service may; nobody outside can tell who that is
 	}
-	return d.same(a, a.e.Policies, func(*revision) (policy.Request, error) {
-		return policy.Request{Principal: a.e.Principal, Action: policy.ActionDispatchAnswer, Resource: string(m.ID), Owner: m.Principal}, nil
+	return d.same(a, a.e.Policies, func(*revision) policy.Request {
+		return policy.Request{Principal: a.e.Principal, Action: policy.ActionDispatchAnswer, Resource: string(m.ID), Owner: m.Principal}
 	}, nil)
 }
 
 // requestOf is what was asked for, as the service put it to policy.
-func requestOf(r *revision, e *entry, m *record.Manifest, rule *ruling) (policy.Request, error) {
-	q := policy.Request{
-		Principal: m.Principal, Action: policy.ActionDispatch, Resource: string(m.Subagent), Tier: m.Tier, Target: m.Target, Envs: m.Envs,
-		Consent: rule.ceilings[m.Principal], Session: api.Irreversible,
-	}
-	if m.Source != nil {
-		q.Source = m.Source.Name
-	}
-	for _, s := range rule.stops {
-		if s.Covers(api.StopSubject{Principal: m.Principal, Target: m.Target, Run: m.Run, Dispatch: m.ID}) {
-			q.Stops = append(q.Stops, s.ID)
-		}
-	}
-	if ask, ok := e.Detail.(record.DispatchAsk); ok && len(ask.Capabilities) < listed {
-		for _, n := range ask.Capabilities {
-			q.Capabilities = append(q.Capabilities, api.Name(n))
-		}
-		return q, nil
-	}
-	own := []api.Name{}
+func requestOf(r *revision, e *entry, m *record.Manifest, rule *ruling) policy.Request {
+	var own []api.Name
 	if sub, err := r.subagent(m.Subagent); err == nil {
 		own = sub.Capabilities
 	}
-	q.Capabilities = slices.DeleteFunc(slices.Clone(m.Capabilities), func(n api.Name) bool { return slices.Contains(own, n) })
-	return q, nil
+	request := m.Request(own)
+	if ask, ok := e.Detail.(record.DispatchAsk); ok && len(ask.Capabilities) < listed {
+		request.Capabilities = nil
+		for _, n := range ask.Capabilities {
+			request.Capabilities = append(request.Capabilities, api.Name(n))
+		}
+	}
+	q := policy.DispatchRequest(m.Principal, request, m.Tier)
+	q.Consent, q.Session = rule.ceilings[m.Principal], api.Irreversible
+	for _, s := range rule.stops {
+		if s.Covers(m.StopSubject()) {
+			q.Stops = append(q.Stops, s.ID)
+		}
+	}
+	return q
 }
 
 // same decides by the revision in force, and by the one before it while that
 // one is new, and says why neither decides as it was decided.
-func (d *decider) same(a *admission, policies []string, request func(*revision) (policy.Request, error), m *record.Manifest) error {
+func (d *decider) same(a *admission, policies []string, request func(*revision) policy.Request, m *record.Manifest) error {
 	if a.rule.revision == nil {
 		return fmt.Errorf("admitted before there was a catalog")
 	}
 	err := d.by(a.rule.revision, policies, request, m)
 	// A revision that says it is of later is not new for ever.
-	if err != nil && a.rule.before != nil && a.e.At.Sub(a.rule.revision.At).Abs() < replaced {
+	if err != nil && a.rule.before != nil && a.e.At.Sub(a.rule.revision.At).Abs() < record.RevisionGrace {
 		if d.by(a.rule.before, policies, request, m) == nil {
 			return nil
 		}
@@ -267,7 +258,7 @@ func (d *decider) same(a *admission, policies []string, request func(*revision) 
 	return err
 }
 
-func (d *decider) by(rule *entry, policies []string, request func(*revision) (policy.Request, error), m *record.Manifest) error {
+func (d *decider) by(rule *entry, policies []string, request func(*revision) policy.Request, m *record.Manifest) error {
 	digest := rule.Refs[record.RefRevision]
 	r := d.v.revisions[digest]
 	if r == nil {
@@ -277,10 +268,7 @@ func (d *decider) by(rule *entry, policies []string, request func(*revision) (po
 	if err != nil {
 		return fmt.Errorf("catalog revision %d: %w", r.doc.Number, err)
 	}
-	q, err := request(r)
-	if err != nil {
-		return err
-	}
+	q := request(r)
 	decision := d.ask(r, engine, q)
 	switch {
 	case !decision.Allowed():

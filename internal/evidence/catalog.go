@@ -142,7 +142,6 @@ func (r *revision) rules() (*policy.Engine, error) {
 		}
 	}
 	slices.Sort(refs)
-	var rules policy.Rules
 	for _, ref := range refs {
 		doc, err := r.v.artifact(r, ref)
 		if err == nil {
@@ -152,14 +151,8 @@ func (r *revision) rules() (*policy.Engine, error) {
 			r.broken = err
 			return nil, err
 		}
-		switch kind, name, _ := ref.Split(); kind { //nolint:exhaustive // the two that were chosen
-		case api.KindGrant:
-			rules.Grants = append(rules.Grants, set.Grants[name])
-		case api.KindTarget:
-			rules.Targets = append(rules.Targets, set.Targets[name])
-		}
 	}
-	r.engine, r.broken = policy.New(rules)
+	r.engine, r.broken = policy.New(policy.RulesOf(set.Grants, set.Targets))
 	return r.engine, r.broken
 }
 

@@ -15,9 +15,6 @@ type closure struct {
 	finding
 }
 
-// resultOutput is the output that a structured result is read from.
-const resultOutput = "result.json"
-
 func (c *closure) run() {
 	for i, a := range c.h.attempts {
 		m := a.manifest
@@ -54,16 +51,7 @@ func (c *closure) pins(m *record.Manifest) error {
 	if rev.doc.Number != m.Revision {
 		return fmt.Errorf("catalog revision %s has the number %d, not %d", m.RevisionDigest.Short(), rev.doc.Number, m.Revision)
 	}
-	refs := []api.Ref{api.RefTo(api.KindSubagent, m.Subagent), api.RefTo(api.KindRole, m.Role), api.RefTo(api.KindTarget, m.Target)}
-	for _, n := range m.Capabilities {
-		refs = append(refs, api.RefTo(api.KindCapability, n))
-	}
-	for _, n := range m.Envs {
-		refs = append(refs, api.RefTo(api.KindEnv, n))
-	}
-	if m.Source != nil {
-		refs = append(refs, api.RefTo(api.KindSource, m.Source.Name))
-	}
+	refs := m.Refs()
 	if len(m.Artifacts) != len(refs) {
 		return fmt.Errorf("%d artifacts are pinned, and %d are named", len(m.Artifacts), len(refs))
 	}
@@ -145,30 +133,10 @@ func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) erro
 			return fmt.Errorf("%q is of dispatch %s, by which task %s was not done", n.Name, n.Dispatch, n.Task)
 		}
 	}
-	left, ok := productOf(&a.result.Summary, n)
+	left, ok := record.Product(&a.result.Summary, n.Kind, n.Path)
 	if !ok || left.Digest != n.Digest || left.Size != n.Size {
 		return fmt.Errorf("%q is %s, which dispatch %s did not leave: it is from nowhere", n.Name, n.Digest.Short(), n.Dispatch)
 	}
 	c.v.used.Store(n.Digest, nil)
 	return nil
-}
-
-// productOf returns what a result left of what a need is about.
-func productOf(sum *api.ResultSummary, n *record.Need) (api.Artifact, bool) {
-	path := n.Path
-	switch n.Kind {
-	case record.NeedPatch:
-		if sum.Patch != nil {
-			return *sum.Patch, true
-		}
-		return api.Artifact{Digest: api.DigestOf(nil)}, sum.Captured // it changed nothing, which is a patch too
-	case record.NeedResult:
-		path = resultOutput
-	}
-	for _, o := range sum.Outputs {
-		if o.Path == path {
-			return o, true
-		}
-	}
-	return api.Artifact{}, false
 }

@@ -11,18 +11,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// attempts is how many a task has at most.
-func attempts(t *api.PlanTask) int { return max(1, t.Retry.Attempts) }
-
-// tried reports whether a reason is one to try a task again for.
-func tried(t *api.PlanTask, reason string) bool {
-	on := t.Retry.On
-	if len(on) == 0 {
-		on = api.DefaultRetryReasons()
-	}
-	return slices.Contains(on, api.Reason(reason))
-}
-
 // skip is the end of what will not be done because of another: one that is not
 // done by itself, and that it comes after, however far away.
 func (r *replay) skip(i int, d record.TaskStep) error {
@@ -74,8 +62,8 @@ func (r *replay) ended(i int, e *entry, d record.TaskStep) error {
 		return errors.New("failed between its answer and what would go on with it")
 	}
 	task := &r.plan.Tasks[i]
-	if t.state == api.TaskRunning && !t.resumed && !t.stopped && !r.cancelled && t.attempt < attempts(task) && tried(task, d.Reason) {
-		r.onlyLate(fmt.Errorf("task %s was given up after attempt %d of %d", task.ID, t.attempt, attempts(task)))
+	if t.state == api.TaskRunning && !t.resumed && !t.stopped && !r.cancelled && t.attempt < plan.Attempts(task) && plan.Retries(task, api.Reason(d.Reason)) {
+		r.onlyLate(fmt.Errorf("task %s was given up after attempt %d of %d", task.ID, t.attempt, plan.Attempts(task)))
 	}
 	return nil
 }
@@ -131,7 +119,7 @@ const setBack = 5 * time.Second
 func (r *replay) balance(e *entry) error {
 	d, _ := e.Detail.(record.RunEnd)
 	ask, _ := r.submitted.Detail.(record.RunAsk)
-	counts := map[api.TaskState]int64{}
+	counts := map[api.TaskState]int{}
 	for i := range r.tasks {
 		t := &r.tasks[i]
 		if !t.state.Settled() {
@@ -139,9 +127,9 @@ func (r *replay) balance(e *entry) error {
 		}
 		counts[t.state]++
 	}
-	got := [5]int64{counts[api.TaskDone], counts[api.TaskFailed], counts[api.TaskDenied], counts[api.TaskCancelled], counts[api.TaskSkipped]}
+	got := []int{counts[api.TaskDone], counts[api.TaskFailed], counts[api.TaskDenied], counts[api.TaskCancelled], counts[api.TaskSkipped]}
 	switch {
-	case got != [5]int64{d.Done, d.Failed, d.Denied, d.Cancelled, d.Skipped}:
+	case !slices.EqualFunc(got, []int64{d.Done, d.Failed, d.Denied, d.Cancelled, d.Skipped}, func(a int, b int64) bool { return int64(a) == b }):
 		return fmt.Errorf("the end of the run counts other tasks than there are: done, failed, denied, cancelled, skipped are %v", got)
 	case ask.Tasks != int64(len(r.tasks)):
 		return fmt.Errorf("%d tasks were submitted, and the plan has %d", ask.Tasks, len(r.tasks))
@@ -151,23 +139,12 @@ func (r *replay) balance(e *entry) error {
 	wall := time.Duration(r.plan.Limits.Wall).Milliseconds()
 	late := wall > 0 && d.Millis >= wall
 	perhaps := wall > 0 && d.Millis >= wall-setBack.Milliseconds()
-	if d.State != r.final(&d, late) && (!perhaps || d.State != r.final(&d, true)) {
-		return fmt.Errorf("the run is %.40q, and by its tasks it is %s", d.State, r.final(&d, late))
+	final := plan.Settle(counts, r.cancelled || late)
+	if state := api.RunState(d.State); state != final && (!perhaps || state != plan.Settle(counts, true)) {
+		return fmt.Errorf("the run is %.40q, and by its tasks it is %s", d.State, final)
 	}
 	if !perhaps {
 		return r.late
 	}
 	return nil
-}
-
-// final is the state in which the run is settled with these tasks; late: it had
-// no more time.
-func (r *replay) final(d *record.RunEnd, late bool) string {
-	switch {
-	case (r.cancelled || late) && d.Cancelled > 0:
-		return string(api.RunCancelled)
-	case d.Done == int64(len(r.tasks)):
-		return string(api.RunDone)
-	}
-	return string(api.RunFailed)
 }

@@ -94,14 +94,7 @@ func neededOf(t *api.PlanTask, m *record.Manifest) error {
 	for i := range m.Needs {
 		n := &m.Needs[i]
 		want, ok := t.Needs[n.Name]
-		kind := record.NeedOutput
-		switch {
-		case want.Patch:
-			kind = record.NeedPatch
-		case want.Result:
-			kind = record.NeedResult
-		}
-		if !ok || want.From != n.Task || kind != n.Kind || want.Output != n.Path {
+		if !ok || want.From != n.Task || record.NeedKind(want) != n.Kind || want.Output != n.Path {
 			return fmt.Errorf("it takes over %q otherwise than task %s of the plan says", n.Name, t.ID)
 		}
 	}

@@ -247,9 +247,9 @@ func (r *replay) wait(i int, e *entry, d record.TaskStep) error {
 		return errors.New("to be tried again after its end was asked for")
 	case final == nil || final.Kind != record.KindDispatchFailed || final.seq >= e.seq:
 		return errors.New("to be tried again, and its dispatch had not failed")
-	case t.attempt >= attempts(task):
-		return fmt.Errorf("to be tried again after attempt %d, and the plan has %d", t.attempt, attempts(task))
-	case d.Reason != end.Reason || !tried(task, d.Reason):
+	case t.attempt >= plan.Attempts(task):
+		return fmt.Errorf("to be tried again after attempt %d, and the plan has %d", t.attempt, plan.Attempts(task))
+	case d.Reason != end.Reason || !plan.Retries(task, api.Reason(d.Reason)):
 		return fmt.Errorf("to be tried again for the reason %.40q, which is not one of the plan's", d.Reason)
 	}
 	return t.move(plan.EventBackoff)

@@ -55,9 +55,6 @@ func (g *gathering) catalog(ctx context.Context) error {
 	return nil
 }
 
-// replaced is how long the revision before one may still have decided.
-const replaced = 2 * time.Minute
-
 // inForce are the revisions by which something was admitted.
 func (g *gathering) inForce() (list []api.Digest) {
 	var now, before api.Digest
@@ -71,7 +68,7 @@ func (g *gathering) inForce() (list []api.Digest) {
 			if now != "" {
 				list = append(list, now)
 			}
-			if before != "" && e.At.Sub(since) < replaced {
+			if before != "" && e.At.Sub(since).Abs() < record.RevisionGrace {
 				list = append(list, before)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // run is a run that is not settled, or one that was read to be shown.
@@ -116,18 +117,6 @@ func (r *run) set(i int32, to api.TaskState) {
 	t.state = to
 }
 
-// attempts is how many a task has at most.
-func (r *run) attempts(i int32) int { return max(1, r.plan.Tasks[i].Retry.Attempts) }
-
-// tried reports whether a reason is one to try a task again for.
-func (r *run) tried(i int32, reason api.Reason) bool {
-	on := r.plan.Tasks[i].Retry.On
-	if len(on) == 0 {
-		on = api.DefaultRetryReasons()
-	}
-	return slices.Contains(on, reason)
-}
-
 // now is the state of the run as it follows from its tasks.
 func (r *run) now() api.RunState {
 	switch {
@@ -139,17 +128,6 @@ func (r *run) now() api.RunState {
 		return api.RunWaiting
 	}
 	return api.RunRunning
-}
-
-// final is the state in which a run is settled.
-func (r *run) final() api.RunState {
-	switch {
-	case r.cancelBy != "" && r.counts[api.TaskCancelled] > 0:
-		return api.RunCancelled
-	case r.counts[api.TaskDone] == len(r.tasks):
-		return api.RunDone
-	}
-	return api.RunFailed
 }
 
 // dispatchID derives the id of an attempt's dispatch: asking for it again finds
@@ -183,13 +161,7 @@ func (r *run) order(i int32) dispatch.TaskRequest {
 	o := dispatch.TaskRequest{Request: r.request(i), Run: r.id, Task: t.ID, Revision: r.doc.Revision, Fence: r.tasks[i].fence}
 	for name, n := range t.Needs {
 		from, _ := r.plan.Index(n.From) // the plan was checked
-		need := dispatch.Need{Name: name, Task: n.From, Dispatch: r.tasks[from].dispatch, Kind: "output", Path: n.Output}
-		switch {
-		case n.Patch:
-			need.Kind = "patch"
-		case n.Result:
-			need.Kind = "result"
-		}
+		need := dispatch.Need{Name: name, Task: n.From, Dispatch: r.tasks[from].dispatch, Kind: record.NeedKind(n), Path: n.Output}
 		o.Needs = append(o.Needs, need)
 	}
 	slices.SortFunc(o.Needs, func(a, b dispatch.Need) int {

@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
@@ -177,7 +178,7 @@ func (r *run) taskView(i int) api.RunTask {
 	t, p := &r.tasks[i], &r.plan.Tasks[i]
 	v := api.RunTask{
 		Task: p.ID, State: t.state, Subagent: p.Subagent, Reason: t.reason, Message: t.message, DispatchID: t.dispatch, Attempt: int(t.attempt),
-		Attempts: r.attempts(int32(i)), Asks: t.asks() && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
+		Attempts: plan.Attempts(&r.plan.Tasks[i]), Asks: t.asks() && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		StartedAt: pointer(t.started), EndedAt: pointer(t.ended), TakenOver: t.takenOver,
 	}
 	for _, d := range r.plan.Deps(i) {

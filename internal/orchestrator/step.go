@@ -174,7 +174,7 @@ func (e *engine) close(b *batch, r *run) {
 		return
 	}
 	r.settled = b.now
-	r.state = r.final()
+	r.state = plan.Settle(r.counts, r.cancelBy != "")
 	e.fact(b, record.KindRunSettled, r, -1, record.RunEnd{
 		State: string(r.state), Millis: b.now.Sub(r.submitted).Milliseconds(), Done: int64(r.counts[api.TaskDone]), Failed: int64(r.counts[api.TaskFailed]),
 		Denied: int64(r.counts[api.TaskDenied]), Cancelled: int64(r.counts[api.TaskCancelled]), Skipped: int64(r.counts[api.TaskSkipped]),
@@ -210,7 +210,7 @@ func (e *engine) end(b *batch, r *run, i int32, d *api.Dispatch) {
 			e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
 			return
 		}
-		if t.state == api.TaskRunning && t.cancelBy == "" && r.cancelBy == "" && int(t.attempt) < r.attempts(i) && r.tried(i, d.Reason) {
+		if t.state == api.TaskRunning && t.cancelBy == "" && r.cancelBy == "" && int(t.attempt) < plan.Attempts(&r.plan.Tasks[i]) && plan.Retries(&r.plan.Tasks[i], d.Reason) {
 			e.again(b, r, i, step)
 			return
 		}

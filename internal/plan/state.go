@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/bailiwick-dev/bailiwick/api"
+import (
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
 
 // Event is what happens to a task. The set is closed.
 type Event string
@@ -52,6 +56,34 @@ func Transitions() []Transition {
 		{api.TaskWaiting, EventFail, api.TaskFailed},
 		{api.TaskWaiting, EventCancel, api.TaskCancelled},
 	}
+}
+
+// Attempts is how many attempts a task has at most.
+func Attempts(t *api.PlanTask) int { return max(1, t.Retry.Attempts) }
+
+// Retries reports whether a task is retried after a failure for reason.
+func Retries(t *api.PlanTask, reason api.Reason) bool {
+	on := t.Retry.On
+	if len(on) == 0 {
+		on = api.DefaultRetryReasons()
+	}
+	return slices.Contains(on, reason)
+}
+
+// Settle is the final state of a run with so many settled tasks in each state.
+// cancelled: the run as a whole was cancelled, or its wall time expired.
+func Settle(counts map[api.TaskState]int, cancelled bool) api.RunState {
+	tasks := 0
+	for _, n := range counts {
+		tasks += n
+	}
+	switch {
+	case cancelled && counts[api.TaskCancelled] > 0:
+		return api.RunCancelled
+	case counts[api.TaskDone] == tasks:
+		return api.RunDone
+	}
+	return api.RunFailed
 }
 
 // Next is the state that follows when e happens to a task in the state from.

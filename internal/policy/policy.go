@@ -74,6 +74,33 @@ type Rules struct {
 	Operator api.Principal
 }
 
+// RulesOf returns the rules of a catalog revision with these grants and targets,
+// in the order of their names.
+func RulesOf(grants map[api.Name]api.Grant, targets map[api.Name]api.Target) Rules {
+	return Rules{Grants: byName(grants), Targets: byName(targets)}
+}
+
+func byName[T any](from map[api.Name]T) (list []T) {
+	for _, n := range slices.Sorted(maps.Keys(from)) {
+		list = append(list, from[n])
+	}
+	return list
+}
+
+// DispatchRequest returns the request to dispatch r, which names its target,
+// for p at the subagent's tier. Consent, Session and Stops are the caller's to
+// fill in.
+func DispatchRequest(p api.Principal, r api.DispatchRequest, tier api.Tier) Request {
+	q := Request{
+		Principal: p, Action: ActionDispatch, Resource: string(r.Subagent), Tier: tier,
+		Target: r.Target, Envs: r.Envs, Capabilities: r.Capabilities,
+	}
+	if r.Source != nil {
+		q.Source = r.Source.Name
+	}
+	return q
+}
+
 // Request is one question.
 type Request struct {
 	Principal api.Principal

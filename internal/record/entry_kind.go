@@ -1,5 +1,7 @@
 package record
 
+import "time"
+
 // Kind says what an entry records. The set is closed; adding to it is a
 // decision that readers of old logs have to be able to follow.
 type Kind string
@@ -168,6 +170,10 @@ func (k Kind) Decided() Decided {
 func (k Kind) Rules() bool {
 	return k == KindCatalogRevision || k == KindOperatorRecorded || k == KindStopEngaged
 }
+
+// RevisionGrace is how long after a newer catalog revision entered the log a
+// decision by the revision before it may still become durable.
+const RevisionGrace = time.Minute
 
 // Admits reports whether something is started because of an entry of kind k.
 func (k Kind) Admits() bool {

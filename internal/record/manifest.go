@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -86,6 +87,40 @@ func (m *Manifest) Pinned(ref api.Ref) (api.Digest, error) {
 		}
 	}
 	return "", fmt.Errorf("manifest of dispatch %s: %s is not pinned", m.ID, ref)
+}
+
+// Refs returns the artifacts that m names, in the order in which Artifacts pins
+// them.
+func (m *Manifest) Refs() []api.Ref {
+	refs := []api.Ref{api.RefTo(api.KindSubagent, m.Subagent), api.RefTo(api.KindRole, m.Role), api.RefTo(api.KindTarget, m.Target)}
+	for _, n := range m.Capabilities {
+		refs = append(refs, api.RefTo(api.KindCapability, n))
+	}
+	for _, n := range m.Envs {
+		refs = append(refs, api.RefTo(api.KindEnv, n))
+	}
+	if m.Source != nil {
+		refs = append(refs, api.RefTo(api.KindSource, m.Source.Name))
+	}
+	return refs
+}
+
+// Request returns the part of the request behind m that policy decides on. Its
+// capabilities are those beyond the subagent's own.
+func (m *Manifest) Request(own []api.Name) api.DispatchRequest {
+	r := api.DispatchRequest{
+		DispatchID: m.ID, Subagent: m.Subagent, Target: m.Target, Envs: m.Envs,
+		Capabilities: slices.DeleteFunc(slices.Clone(m.Capabilities), func(n api.Name) bool { return slices.Contains(own, n) }),
+	}
+	if m.Source != nil {
+		r.Source = &api.SourceRequest{Name: m.Source.Name}
+	}
+	return r
+}
+
+// StopSubject returns what emergency stops are matched against.
+func (m *Manifest) StopSubject() api.StopSubject {
+	return api.StopSubject{Principal: m.Principal, Target: m.Target, Run: m.Run, Dispatch: m.ID}
 }
 
 // Check refuses a manifest that is not whole, or not for this moment.

@@ -26,6 +26,44 @@ type Need struct {
 	Size     int64          `json:"size"`
 }
 
+// ResultOutput is the path of the output that holds the structured result.
+const ResultOutput = "result.json"
+
+// NeedKind returns the kind of what n takes over.
+func NeedKind(n api.Need) string {
+	switch {
+	case n.Patch:
+		return NeedPatch
+	case n.Result:
+		return NeedResult
+	}
+	return NeedOutput
+}
+
+// Product returns what a dispatch with this result provides for a need: its
+// patch, its structured result, or the output at path. A dispatch that was
+// captured and changed nothing provides the empty patch.
+func Product(sum *api.ResultSummary, kind, path string) (api.Artifact, bool) {
+	switch kind {
+	case NeedPatch:
+		if sum.Patch != nil {
+			return *sum.Patch, true
+		}
+		return api.Artifact{Digest: api.DigestOf(nil)}, sum.Captured
+	case NeedResult:
+		if len(sum.Value) == 0 {
+			return api.Artifact{}, false
+		}
+		path = ResultOutput
+	}
+	for _, o := range sum.Outputs {
+		if o.Path == path {
+			return o, true
+		}
+	}
+	return api.Artifact{}, false
+}
+
 // Check refuses a need that no worker could lay out: its name is that of a file.
 func (n *Need) Check() error {
 	if _, err := api.ParseName(string(n.Name)); err != nil {

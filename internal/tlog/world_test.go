@@ -174,7 +174,7 @@ func (w *world) rewrite(t testing.TB, seq int) {
 	if other == leaf {
 		t.Fatalf("nothing to change in %s", leaf)
 	}
-	hash := audit.LeafHash([]byte(other))
+	hash := note.LeafHash([]byte(other))
 	w.edit(t)
 	_, err = db.ExecContext(t.Context(), "UPDATE audit_entry SET leaf = ?, hash = ? WHERE seq = ?", other, hash[:], seq)
 	must(t, err)

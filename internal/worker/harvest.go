@@ -23,8 +23,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// resultFile is the output that the output schema speaks of.
-const resultFile = "result.json"
+// resultFile is the output that the output schema describes.
+const resultFile = record.ResultOutput
 
 // maxValue bounds the structured result, which becomes part of the record.
 const maxValue = 256 << 10
