@@ -6,6 +6,8 @@ SHELL := /bin/bash
 
 export GOTOOLCHAIN := local
 export CGO_ENABLED ?= 0
+# One set of flags for vet, tests and programs, so that each package is compiled once.
+export GOFLAGS := -trimpath -buildvcs=false
 
 BIN := $(CURDIR)/bin
 TOOLS := $(CURDIR)/.cache/tools
@@ -17,16 +19,16 @@ VERSITYGW := $(TOOLS)/versitygw-1.8.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-verify
 
-.PHONY: help build check agents test demo prove bench soak kills mixed model fuzz setup clean
+.PHONY: help build tools static check race full agents test demo prove bench soak kills mixed model fuzz setup clean
 
 help: ## say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
-	go build -trimpath -buildvcs=false -ldflags "-X github.com/bailiwick-dev/bailiwick/api.commit=$(COMMIT)" -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+	go build -ldflags "-X github.com/bailiwick-dev/bailiwick/api.commit=$(COMMIT)" -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
-setup: $(COLLECTOR) $(COSIGN) $(VERSITYGW) ## install what the tests need beside Go (Debian packages; root or sudo), build the collector, the cosign and the object store that they use
+setup: ## install the Debian packages that the tests need beside Go (root or sudo)
 	@scripts/setup
 
 $(GOLANGCI):
@@ -42,18 +44,25 @@ $(GOFUMPT):
 # A module of its own, with its checksums: nothing of it is a dependency of the programs.
 $(COLLECTOR): e2e/collector/go.mod e2e/collector/go.sum e2e/collector/main.go
 	@mkdir -p $(TOOLS)
-	cd e2e/collector && go build -trimpath -ldflags "-s -w" -o $@ .
+	cd e2e/collector && go build -ldflags "-s -w" -o $@ .
 
 # Likewise, as it is: the tool that others verify statements with.
 $(COSIGN): e2e/cosign/go.mod e2e/cosign/go.sum
 	@mkdir -p $(TOOLS)
-	cd e2e/cosign && go build -trimpath -ldflags "-s -w" -o $@ github.com/sigstore/cosign/v3/cmd/cosign
+	cd e2e/cosign && go build -ldflags "-s -w" -o $@ github.com/sigstore/cosign/v3/cmd/cosign
 
 $(VERSITYGW): e2e/versitygw/go.mod e2e/versitygw/go.sum
 	@mkdir -p $(TOOLS)
-	cd e2e/versitygw && go build -trimpath -ldflags "-s -w" -o $@ github.com/versity/versitygw/cmd/versitygw
+	cd e2e/versitygw && go build -ldflags "-s -w" -o $@ github.com/versity/versitygw/cmd/versitygw
 
-check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, unit tests with -race
+# The tools that only the tests use are built beside the first checks: lint and the race pass do not need them.
+LINT := $(GOLANGCI) $(GOFUMPT)
+FOREIGN := $(COLLECTOR) $(COSIGN) $(VERSITYGW)
+
+tools: ## build the tools of the checks and the tests into .cache/tools, keyed by version
+	@$(MAKE) --no-print-directory -j2 $(LINT) $(FOREIGN)
+
+static: $(LINT) ## format, vet, lint, tidy
 	@unformatted=$$($(GOFUMPT) -l .); test -z "$$unformatted" || { echo "gofumpt would change: $$unformatted" >&2; exit 1; }
 	@scripts/commit-msg --new
 	go mod tidy -diff
@@ -62,14 +71,32 @@ check: setup $(GOLANGCI) $(GOFUMPT) ## format, vet, lint, tidy, import policy, u
 	GOOS=windows go vet ./cmd/bailiwick ./cmd/bailiwick-deploy ./cmd/bailiwick-verify
 	GOARCH=arm64 go vet ./internal/jail
 	$(GOLANGCI) run ./...
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -vE '/e2e|/internal/(arch|deploycli)$$') # a process waits a second at its end otherwise, and many tests start hundreds
-	go test -timeout 20m ./internal/arch ./internal/deploycli # what they wait for is the compiler and scrypt, which the race detector makes many times slower
+
+SUITE = $(BIN)/suite
+$(SUITE): FORCE
+	@go build -o $@ ./e2e/suite
+FORCE:
+
+# Packages whose tests wait for the compiler or for scrypt, which the race detector makes many times slower.
+UNRACED := internal/arch internal/deploycli e2e/suite
+# Packages whose tests run again without the race detector, at full size, with e2e first because it takes longest.
+FULL := e2e internal/jail internal/tlog internal/audit internal/evidence internal/orchestrator
+
+check: static race ## format, vet, lint, tidy, import policy, unit tests with -race
+
+race: setup $(VERSITYGW) $(SUITE) # a process waits a second at its end otherwise, and many tests start hundreds
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(SUITE) -- -race -timeout=20m $$(go list ./... | grep -vxE "$$(go list -m)/(e2e|$$(echo $(UNRACED) | tr ' ' '|'))")
+
+full: setup agents $(FOREIGN) $(SUITE)
+	$(SUITE) -- -timeout=30m $(addprefix ./,$(FULL) $(UNRACED))
 
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
 	@scripts/agents >/dev/null
 
-test: check agents ## the whole suite: check, then the jail as it is shipped (without cgo), the log, its evidence and the engine of runs at full size, and the programs end to end
-	go test -timeout 20m ./internal/jail ./internal/tlog ./internal/audit ./internal/evidence ./internal/orchestrator ./e2e
+test: setup ## the whole suite: check, then the jail without cgo, the log, its evidence and the engine of runs at full size, and the programs end to end
+	@$(MAKE) --no-print-directory tools
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory full
 
 demo: build ## the main job on a real repository, in a temporary directory
 	@scripts/demo $(BIN)
@@ -77,10 +104,10 @@ demo: build ## the main job on a real repository, in a temporary directory
 prove: build setup ## show in three ways, each with its control, that the MCP server can define nothing
 	@scripts/prove $(BIN)
 
-bench: build setup ## print the figures of docs/benchmarks.md
+bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
 	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/jail ./internal/audit ./internal/capture ./internal/tlog ./internal/evidence ./internal/plan ./internal/orchestrator ./e2e
 
-soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, a million steps of the engine of runs, fuzzing
+soak: build setup $(FOREIGN) ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, a million steps of the engine of runs, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/evidence -mutations 100000
@@ -91,11 +118,11 @@ soak: build setup ## the long counts: repeated crash tests, 2,000 kills, half an
 
 KILLS ?= 2000
 SEED ?= 20
-kills: setup ## kill service and workers KILLS times from SEED on, at every failpoint and at random, and check what comes of it
+kills: setup $(FOREIGN) ## kill service and workers KILLS times from SEED on, at every failpoint and at random, and check what comes of it
 	go test -v -timeout 240m -run 'TestNoPlug' ./e2e -kills $(KILLS) -seed $(SEED)
 
 SOAK ?= 30m
-mixed: setup ## a mixed load for SOAK, and whether memory, descriptors, processes, mounts and disk stay flat
+mixed: setup $(FOREIGN) ## a mixed load for SOAK, and whether memory, descriptors, processes, mounts and disk stay flat
 	go test -v -timeout 240m -run 'TestAMixedLoad' ./e2e -soak $(SOAK) -seed $(SEED)
 
 STEPS ?= 1000000

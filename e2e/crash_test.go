@@ -249,11 +249,8 @@ func TestACancelAtAnyMomentIsTrue(t *testing.T) {
 	if after := w.show(string(d.ID)); after.State != api.EventFinished || after.CancelBy != "" {
 		t.Errorf("a cancel changed the end: %+v", after)
 	}
-	for _, pid := range w.workers() {
-		awaitGone(t, pid)
-	}
-	if dirs, err := filepath.Glob(w.path("state/bailiwick/dispatches/*")); err != nil || len(dirs) > 0 {
-		t.Errorf("attempts are left: %v %v", dirs, err)
+	if left := w.settledRemains(); left != nil {
+		t.Errorf("left behind: %v", left)
 	}
 }
 
@@ -303,12 +300,8 @@ func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
 			t.Errorf("%s failed %d times", d.ID, n)
 		}
 	}
-	dirs, err := filepath.Glob(w.path("state/bailiwick/dispatches/*"))
-	if err != nil || len(dirs) > 0 {
-		t.Errorf("attempts are left: %v %v", dirs, err)
-	}
-	for _, pid := range w.workers() {
-		awaitGone(t, pid)
+	if left := w.settledRemains(); left != nil {
+		t.Errorf("left behind: %v", left)
 	}
 	ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 }

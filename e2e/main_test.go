@@ -61,9 +61,8 @@ cat > outputs/stdin.json`, more: "    verify: {command: [grep, -q, ONE, a.txt]}\
 				t.Errorf("the log lacks %q:\n%s", want, log)
 			}
 		}
-		leftovers, err := filepath.Glob(w.path("state/bailiwick/dispatches/*"))
-		if err != nil || len(leftovers) > 0 {
-			t.Errorf("left behind: %v %v", leftovers, err)
+		if left := w.settledRemains(); left != nil {
+			t.Errorf("left behind: %v", left)
 		}
 	})
 }

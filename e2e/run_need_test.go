@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -203,7 +202,7 @@ func TestARemovalLeavesWhatAnOpenRunNeeds(t *testing.T) {
 	if len(w.show(string(up.ID)).Removed) == 0 {
 		t.Error("when the run is over its content is kept against the rules")
 	}
-	if left, err := filepath.Glob(w.path("state/bailiwick/dispatches/*")); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v %v", left, err)
+	if left := w.settledRemains(); left != nil {
+		t.Errorf("left behind: %v", left)
 	}
 }

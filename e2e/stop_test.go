@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -314,7 +313,7 @@ func TestAStopReachesAWorkerThatSleeps(t *testing.T) {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
 	ended(t, w.atEnd(id), api.EventCancelled, "")
-	if left, _ := filepath.Glob(w.path("state/bailiwick/dispatches/*")); len(left) > 0 {
+	if left := w.settledRemains(); left != nil {
 		t.Errorf("left behind: %v", left)
 	}
 }

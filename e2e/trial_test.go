@@ -411,7 +411,7 @@ func (k *trial) descriptors() int {
 // settled looks at something again until it is as it should be, and returns
 // what is wrong with it otherwise.
 func settled(look func() []string) (wrong []string) {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if wrong = look(); len(wrong) == 0 || time.Now().After(end) {
 			return wrong
 		}

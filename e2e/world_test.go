@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	if err := readSources(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "bailiwick-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -45,6 +49,22 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	return m.Run()
+}
+
+// readSources stats every file of the module. go test caches a pass by what the
+// test binary itself reads, and the programs are built by a child process: a
+// change to any source must be a change that it sees.
+func readSources() error {
+	return filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && name != ".." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		_, err = os.Stat(name)
+		return err
+	})
 }
 
 // ordinaryUID is an account that has no name and owns nothing.

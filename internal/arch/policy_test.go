@@ -18,7 +18,7 @@ func floors() [][]string {
 		{"internal/orchestrator"},
 		{"internal/server"},
 		{"internal/daemoncli"},
-		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-verify", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e"},
+		{"cmd/bailiwick", "cmd/bailiwick-deploy", "cmd/bailiwick-mcp", "cmd/bailiwick-verify", "cmd/bailiwick-worker", "cmd/bailiwickd", "e2e", "e2e/suite"},
 	}
 }
 

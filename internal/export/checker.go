@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -127,7 +128,7 @@ func (c *Checker) check(ctx context.Context, req Request) {
 		d.Message = strings.Join(why, "; ")
 	}
 	if d.Message != "" {
-		c.log.ErrorContext(ctx, "the evidence about what is over does not verify", slog.String("run", d.Run), slog.String("dispatch", d.Dispatch), slog.String("why", d.Message))
+		c.log.ErrorContext(ctx, "evidence does not verify", slog.String("subject", cmp.Or(d.Run, d.Dispatch)), slog.String("reason", d.Message))
 		if _, err := c.ledger.Record(ctx, record.Entry{Kind: record.KindEvidenceRefused, Detail: d}, nil); err != nil {
 			c.log.ErrorContext(ctx, "and that cannot be logged", slog.Any("err", err))
 		}

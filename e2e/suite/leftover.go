@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cleanUp ends every descendant of this process that outlives grace, detaches
+// every mount below root, removes the control groups of jails without an owner,
+// and removes root. It returns what it found.
+func cleanUp(root string, grace time.Duration) (left []string, err error) {
+	for deadline := time.Now().Add(grace); time.Now().Before(deadline) && len(descendants()) > 0; {
+		reap()
+		time.Sleep(50 * time.Millisecond)
+	}
+	for round := 0; ; round++ {
+		reap()
+		pids := descendants()
+		if len(pids) == 0 {
+			break
+		}
+		if round > 200 {
+			return left, fmt.Errorf("processes that do not exit after SIGKILL: %v", pids)
+		}
+		for _, pid := range pids {
+			if round == 0 {
+				left = append(left, "process "+describe(pid))
+			}
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, mount := range mountsBelow(root) {
+		left = append(left, "mount "+mount)
+		err = errors.Join(err, unix.Unmount(mount, unix.MNT_DETACH))
+	}
+	for _, group := range ownerlessGroups() {
+		left = append(left, "control group "+group)
+		err = errors.Join(err, os.Remove(group))
+	}
+	entries, readErr := os.ReadDir(root)
+	for _, e := range entries {
+		left = append(left, "directory "+filepath.Join(root, e.Name()))
+	}
+	return left, errors.Join(err, readErr, removeAll(root))
+}
+
+// removeAll removes a tree that may hold directories without permissions.
+func removeAll(root string) error {
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) //nolint:gosec // G302, G122: the suite's own directory
+		}
+		return nil //nolint:nilerr // RemoveAll reports what stays
+	})
+	return os.RemoveAll(root)
+}
+
+// reap waits for every child that has exited.
+func reap() {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if pid <= 0 || err != nil {
+			return
+		}
+	}
+}
+
+// descendants lists the processes below this one that have not exited.
+func descendants() (pids []int) {
+	children := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		b, err := os.ReadFile(file) //nolint:gosec // G304: /proc
+		if err != nil {
+			continue
+		}
+		// The command in parentheses may hold anything, so the fields count from its end.
+		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if parent, err := strconv.Atoi(fields[1]); err == nil && fields[0] != "Z" {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	for queue := []int{os.Getpid()}; len(queue) > 0; queue = queue[1:] {
+		pids = append(pids, children[queue[0]]...)
+		queue = append(queue, children[queue[0]]...)
+	}
+	return pids
+}
+
+func describe(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return fmt.Sprintf("%d %q", pid, strings.ReplaceAll(strings.TrimRight(string(b), "\x00"), "\x00", " "))
+}
+
+// mountsBelow lists the mount points below root, deepest first.
+func mountsBelow(root string) (found []string) {
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(b)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], root+"/") {
+			found = append(found, fields[4])
+		}
+	}
+	slices.Sort(found)
+	slices.Reverse(found)
+	return found
+}
+
+// ownerlessGroups lists the control groups of jails whose owner has exited: the
+// owner holds a lock on the directory.
+func ownerlessGroups() (found []string) {
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		roots, _ := filepath.Glob(pattern)
+		for _, root := range roots {
+			_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || !d.IsDir() || !strings.HasPrefix(d.Name(), "bailiwick-jail-") {
+					return nil //nolint:nilerr // what cannot be read is not ours
+				}
+				dir, err := os.Open(path) //nolint:gosec // G304, G122: a control group
+				if err == nil {
+					if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+						found = append(found, path)
+					}
+					_ = dir.Close()
+				}
+				return filepath.SkipDir
+			})
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}

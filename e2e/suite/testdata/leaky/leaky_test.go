@@ -1,0 +1,45 @@
+// Package leaky leaves things behind in the ways that real tests could.
+package leaky
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestLeaks(t *testing.T) {
+	dir, err := os.MkdirTemp("", "leaky-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A daemon: a session of its own, no parent, none of our files.
+	daemon := exec.Command("sh", "-c", "setsid sleep 86399 >/dev/null 2>&1 </dev/null & echo $!")
+	pid, err := daemon.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		mount := filepath.Join(dir, "mount")
+		if err := os.Mkdir(mount, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("none", mount, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Mkdir(os.Getenv("LEAKY_GROUP"), 0o755)
+	}
+	if err := os.WriteFile(os.Getenv("LEAKY_REPORT"), append(pid, dir...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	switch os.Getenv("LEAKY_END") {
+	case "panic":
+		panic("as asked")
+	case "fail":
+		t.Fatal("as asked")
+	case "hang":
+		time.Sleep(time.Hour)
+	}
+}
