@@ -1,5 +1,5 @@
-# Everything that this project does is one of these. `make demo` and `make test`
-# install what they need by themselves.
+# Targets of the project: `make help` lists them. `make demo` and `make test`
+# install what they need.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -21,7 +21,7 @@ PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp
 
 .PHONY: help build tools static check race full agents test demo prove bench soak kills mixed model fuzz setup clean
 
-help: ## say what there is
+help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 build: ## build the programs into bin/
@@ -84,30 +84,32 @@ FULL := e2e internal/jail internal/tlog internal/audit internal/evidence interna
 
 check: static race ## format, vet, lint, tidy, import policy, unit tests with -race
 
-race: setup $(VERSITYGW) $(SUITE) # a process waits a second at its end otherwise, and many tests start hundreds
+# Without atexit_sleep_ms=0 each process waits a second at exit, and many tests start hundreds.
+race: setup $(VERSITYGW) $(SUITE)
 	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(SUITE) -- -race -timeout=20m $$(go list ./... | grep -vxE "$$(go list -m)/(e2e|$$(echo $(UNRACED) | tr ' ' '|'))")
 
+# Tests that wait in real time run beside each other: more at once than there are processors.
 full: setup agents $(FOREIGN) $(SUITE)
-	$(SUITE) -- -timeout=30m $(addprefix ./,$(FULL) $(UNRACED))
+	$(SUITE) -- -timeout=30m -parallel=6 $(addprefix ./,$(FULL) $(UNRACED))
 
 agents: ## install the real MCP clients that the end-to-end tests run (1.4 GB from npm, once, into .cache)
 	@scripts/agents >/dev/null
 
-test: setup ## the whole suite: check, then the jail without cgo, the log, its evidence and the engine of runs at full size, and the programs end to end
+test: setup ## run the whole suite: check, then the end-to-end tests and the packages that need full size without -race
 	@$(MAKE) --no-print-directory tools
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory full
 
-demo: build ## the main job on a real repository, in a temporary directory
+demo: build ## show the main job on a real repository, in a temporary directory
 	@scripts/demo $(BIN)
 
-prove: build setup ## show in three ways, each with its control, that the MCP server can define nothing
+prove: build setup ## prove in three ways, each with its control, that the MCP server can define nothing
 	@scripts/prove $(BIN)
 
 bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
 	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/jail ./internal/audit ./internal/capture ./internal/tlog ./internal/evidence ./internal/plan ./internal/orchestrator ./e2e
 
-soak: build setup $(FOREIGN) ## the long counts: repeated crash tests, 2,000 kills, half an hour of mixed load, a million steps of the engine of runs, fuzzing
+soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000 kills, 30 minutes of mixed load, 1,000,000 model steps, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/evidence -mutations 100000
@@ -118,15 +120,15 @@ soak: build setup $(FOREIGN) ## the long counts: repeated crash tests, 2,000 kil
 
 KILLS ?= 2000
 SEED ?= 20
-kills: setup $(FOREIGN) ## kill service and workers KILLS times from SEED on, at every failpoint and at random, and check what comes of it
+kills: setup $(FOREIGN) ## kill the service and workers KILLS times, at every failpoint and at random from SEED, and check every outcome
 	go test -v -timeout 240m -run 'TestNoPlug' ./e2e -kills $(KILLS) -seed $(SEED)
 
 SOAK ?= 30m
-mixed: setup $(FOREIGN) ## a mixed load for SOAK, and whether memory, descriptors, processes, mounts and disk stay flat
+mixed: setup $(FOREIGN) ## run a mixed load for SOAK and check that memory, descriptors, processes, mounts and disk stay flat
 	go test -v -timeout 240m -run 'TestAMixedLoad' ./e2e -soak $(SOAK) -seed $(SEED)
 
 STEPS ?= 1000000
-model: ## hold the engine of runs against a reference for STEPS random steps
+model: ## compare the run engine with a reference model for STEPS random steps
 	go test -v -timeout 240m -run TestTheEngineDoesWhatTheReferenceSays ./internal/orchestrator -steps $(STEPS)
 
 FUZZTIME ?= 30s
@@ -138,5 +140,5 @@ fuzz: ## run every fuzz target for FUZZTIME
 	  done; \
 	done
 
-clean: ## remove what was built
+clean: ## remove bin/ and .cache/
 	rm -rf $(BIN) .cache
