@@ -191,22 +191,22 @@ func (s *Service) nextAttempt(ctx context.Context, r row, y reply) (n next, err 
 // stillAllowed decides by today's policy whether what m describes may run, and
 // notes in m what decided. It returns what was asked.
 func (s *Service) stillAllowed(ctx context.Context, m *record.Manifest, ceiling api.Tier) (*ask, error) {
-	p, err := s.book.current(ctx)
+	p, err := s.snapshots.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, page: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: m.Request(m.Capabilities)}
+	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, snapshot: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: m.Request(m.Capabilities)}
 	a.stops = s.cfg.Registry.StopsFor(m.StopSubject())
 	a.subagent.Role, a.subagent.Tier = m.Role, m.Tier
 	if m.Source != nil {
 		a.commit = m.Source.Commit
 	}
-	if p.revision != nil {
-		if now, _, err := p.revision.Subagent(m.Subagent); err == nil {
+	if p.Revision != nil {
+		if now, _, err := p.Revision.Subagent(m.Subagent); err == nil {
 			a.request = m.Request(now.Capabilities)
 		}
 	}
-	d := p.engine.Decide(a.policyRequest())
+	d := p.Engine.Decide(a.policyRequest())
 	if !d.Allowed() {
 		return nil, s.deny(ctx, a, d)
 	}

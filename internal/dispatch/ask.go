@@ -14,18 +14,18 @@ import (
 
 // Can answers what policy would say to a dispatch, and does nothing.
 func (s *Service) Can(ctx context.Context, caller Caller, req api.CanRequest) (api.CanAnswer, error) {
-	p, err := s.book.current(ctx)
+	p, err := s.snapshots.Current(ctx)
 	if err != nil {
 		return api.CanAnswer{}, err
 	}
-	asking := p.engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCan, Resource: string(req.Principal)})
+	asking := p.Engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCan, Resource: string(req.Principal)})
 	if !asking.Allowed() {
 		return api.CanAnswer{}, s.cfg.Ledger.Deny(ctx, asking, audit.AccessEntry("", "can"), nil)
 	}
-	if p.revision == nil {
+	if p.Revision == nil {
 		return api.CanAnswer{Reasons: []string{"no catalog has been applied yet"}}, nil
 	}
-	a := &ask{principal: req.Principal, consent: s.cfg.Registry.Consent(req.Principal), ceiling: api.Irreversible, page: p, request: api.DispatchRequest{
+	a := &ask{principal: req.Principal, consent: s.cfg.Registry.Consent(req.Principal), ceiling: api.Irreversible, snapshot: p, request: api.DispatchRequest{
 		Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities,
 	}}
 	if req.Source != "" {
@@ -36,8 +36,8 @@ func (s *Service) Can(ctx context.Context, caller Caller, req api.CanRequest) (a
 	}
 	a.resolve()
 	a.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: a.principal, Target: a.target})
-	d := p.engine.Decide(a.policyRequest())
-	return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.revision.Number()}, nil
+	d := p.Engine.Decide(a.policyRequest())
+	return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}, nil
 }
 
 // Cancel asks for the end of a dispatch and returns its record after the
@@ -143,15 +143,15 @@ func (s *Service) Status(ctx context.Context, to *api.ServiceStatus) error {
 	if to.LogEntries, err = s.cfg.Ledger.Len(ctx); err != nil {
 		return err
 	}
-	p, err := s.book.current(ctx)
+	p, err := s.snapshots.Current(ctx)
 	if err != nil {
 		to.CatalogError = err.Error()
 	}
-	if p.revision != nil {
-		to.Revision, to.RevisionID = p.revision.Number(), p.revision.Digest()
+	if p.Revision != nil {
+		to.Revision, to.RevisionID = p.Revision.Number(), p.Revision.Digest()
 	}
-	to.SignThreshold = p.root.Threshold
-	for _, k := range p.root.Keys {
+	to.SignThreshold = p.Root.Threshold
+	for _, k := range p.Root.Keys {
 		to.DeployKeys = append(to.DeployKeys, string(k.ID))
 	}
 	return nil

@@ -10,11 +10,12 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 )
 
 // pinSource returns the commit that a source means now.
-func (s *Service) pinSource(ctx context.Context, p page, from api.SourceRequest) (string, error) {
-	src, _, err := p.revision.Source(from.Name)
+func (s *Service) pinSource(ctx context.Context, p snapshot.Snapshot, from api.SourceRequest) (string, error) {
+	src, _, err := p.Revision.Source(from.Name)
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +77,7 @@ func (a *ask) checkEnvs() (int, error) {
 	}
 	seen := map[string]origin{}
 	for i, n := range a.request.Envs {
-		e, _, err := a.page.revision.Env(n)
+		e, _, err := a.snapshot.Revision.Env(n)
 		if err != nil {
 			return i, err
 		}

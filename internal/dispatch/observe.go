@@ -72,9 +72,9 @@ func TraceOf(ctx context.Context) api.Trace {
 // Catalog returns the number of the revision that the service goes by, 0 when
 // none has been applied, and why there is none to go by.
 func (s *Service) Catalog(ctx context.Context) (uint64, error) {
-	p, err := s.book.current(ctx)
-	if err != nil || p.revision == nil {
+	p, err := s.snapshots.Current(ctx)
+	if err != nil || p.Revision == nil {
 		return 0, err
 	}
-	return p.revision.Number(), nil
+	return p.Revision.Number(), nil
 }

@@ -44,17 +44,28 @@ func (s *Service) manifest(ctx context.Context, d api.Digest) (record.Manifest, 
 	return m, canon.DecodeExact(payload, &m)
 }
 
-// Engine returns the policy to decide by now. While the catalog is refused it
-// is one without grants, so that a service in trouble can still be looked at.
-func (s *Service) Engine(ctx context.Context) (*policy.Engine, error) {
-	p, err := s.book.current(ctx)
-	if err == nil {
-		return p.engine, nil
+// Engine returns the policy in force; see snapshot.Reader.
+func (s *Service) Engine(ctx context.Context) (*policy.Engine, error) { return s.snapshots.Engine(ctx) }
+
+// Listing returns the artifacts of a kind that the caller may use, after a
+// name: metadata of the revision in force (R-B6).
+func (s *Service) Listing(ctx context.Context, caller Caller, kind api.Kind, after api.Name) (api.ListingPage, error) {
+	p, err := s.snapshots.Current(ctx)
+	if err != nil {
+		return api.ListingPage{}, err
 	}
-	if api.CodeOf(err) == api.CodeAuditUnavailable {
-		return nil, err
+	d := p.Engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCatalogRead, Resource: string(caller.Principal)})
+	if !d.Allowed() {
+		return api.ListingPage{}, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(policy.ActionCatalogRead)), nil)
 	}
-	return policy.New(policy.Rules{Operator: s.cfg.Operator})
+	if p.Revision == nil {
+		return api.ListingPage{Items: []api.Listing{}}, nil
+	}
+	origins, err := s.snapshots.Origins(ctx, p.Revision)
+	if err != nil {
+		return api.ListingPage{}, err
+	}
+	return p.List(caller.Principal, min(s.cfg.Registry.Consent(caller.Principal), caller.Ceiling), kind, after, origins)
 }
 
 // access returns the row of a dispatch that principal may act on. A dispatch

@@ -25,6 +25,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -50,8 +51,8 @@ type Config struct {
 
 // Service dispatches. It is safe for concurrent use.
 type Service struct {
-	cfg  Config
-	book *book
+	cfg       Config
+	snapshots *snapshot.Reader
 
 	// life ends when the service does; work in the background heeds it, and
 	// workers do not.
@@ -78,8 +79,8 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if err := errors.Join(os.RemoveAll(cfg.Dirs.Scratch()), os.MkdirAll(cfg.Dirs.Scratch(), 0o700)); err != nil {
 		return nil, err
 	}
-	s.book = &book{cfg: cfg}
-	if err := s.book.open(ctx); err != nil {
+	var err error
+	if s.snapshots, err = openSnapshots(ctx, cfg); err != nil {
 		return nil, err
 	}
 	if err := s.recover(ctx); err != nil {
@@ -267,3 +268,7 @@ func admittedBy(attempt int) record.Kind {
 }
 
 func (s *Service) attemptDir(r row) string { return s.cfg.Dirs.Dispatch(r.record.ID, r.record.Attempt) }
+
+func openSnapshots(ctx context.Context, cfg Config) (*snapshot.Reader, error) {
+	return snapshot.Open(ctx, snapshot.Config{Dirs: cfg.Dirs, Store: cfg.Store, Ledger: cfg.Ledger, Operator: cfg.Operator, Logger: cfg.Logger})
+}

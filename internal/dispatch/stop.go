@@ -57,7 +57,7 @@ func (s *Service) stoppable(ctx context.Context, req api.StopRequest) error {
 	}
 	var n int
 	var err error
-	p, catalogErr := s.book.current(ctx)
+	p, catalogErr := s.snapshots.Current(ctx)
 	switch req.Scope {
 	case api.StopAll:
 		return nil
@@ -68,12 +68,12 @@ func (s *Service) stoppable(ctx context.Context, req api.StopRequest) error {
 		entries, err = s.cfg.Ledger.List(ctx, audit.Query{Run: api.RunID(req.Name), Limit: 1})
 		n = len(entries)
 	case api.StopPrincipal:
-		if catalogErr != nil || strings.HasPrefix(req.Name, "local:") || s.cfg.Registry.Known(api.Principal(req.Name)) || len(p.engine.Grants(api.Principal(req.Name))) > 0 {
+		if catalogErr != nil || strings.HasPrefix(req.Name, "local:") || s.cfg.Registry.Known(api.Principal(req.Name)) || len(p.Engine.Grants(api.Principal(req.Name))) > 0 {
 			return nil //nolint:nilerr // a catalog that cannot be read must not be in the way of a stop
 		}
 		n, err = used("principal")
 	case api.StopTarget:
-		if catalogErr != nil || p.revision != nil && slices.Contains(p.revision.Names(api.KindTarget), api.Name(req.Name)) {
+		if catalogErr != nil || p.Revision != nil && slices.Contains(p.Revision.Names(api.KindTarget), api.Name(req.Name)) {
 			return nil //nolint:nilerr // likewise
 		}
 		n, err = used("json_extract(record, '$.target')")
@@ -172,7 +172,7 @@ func (s *Service) decideAgain(ctx context.Context, a *ask, overtook error) error
 		return overtook
 	}
 	a.stops, a.consent = now.stops, now.consent
-	d := a.page.engine.Decide(a.policyRequest())
+	d := a.snapshot.Engine.Decide(a.policyRequest())
 	if d.Allowed() && a.run != "" {
 		return api.Errorf(api.CodeUnavailable, "the ceiling of %s was lowered to %s at this moment; nothing was done, and a task is tried again", a.principal, now.consent)
 	}
@@ -197,11 +197,11 @@ func (a *ask) withHint(e *api.Error, d policy.Decision) *api.Error {
 	// A ceiling is in the way alone where without it this would be allowed.
 	without := a.policyRequest()
 	without.Session = api.Irreversible
-	if a.page.engine.Decide(without).Allowed() {
+	if a.snapshot.Engine.Decide(without).Allowed() {
 		return e.WithHint("retrying is useless: this session declared the ceiling %s, and none can raise its own", a.ceiling)
 	}
 	without.Consent = api.Irreversible
-	if a.page.engine.Decide(without).Allowed() {
+	if a.snapshot.Engine.Decide(without).Allowed() {
 		return e.WithHint("retrying is useless; an operator can consent to it: bailiwick ceiling set %s %s", a.principal, a.subagent.Tier)
 	}
 	return e.WithHint("retrying is useless; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", a.principal, a.principal, a.request.Subagent)

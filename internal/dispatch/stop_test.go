@@ -57,8 +57,8 @@ func newCatalogGate(t testing.TB, manifest string) gate {
 	must(cat.Close())
 	g.publish(t, root, key, manifest)
 	g.deployKey = key
-	g.book = &book{cfg: g.cfg}
-	must(g.book.open(t.Context()))
+	g.snapshots, err = openSnapshots(t.Context(), g.cfg)
+	must(err)
 	return g
 }
 

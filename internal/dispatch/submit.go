@@ -18,6 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -38,7 +39,7 @@ type ask struct {
 	task      api.TaskID    //
 	needs     []record.Need // of the task, once they are found
 	digest    api.Digest    // of principal, request and order
-	page      page
+	snapshot  snapshot.Snapshot
 	subagent  api.Subagent // zero when there is none of that name
 	target    api.Name
 	commit    string // pinned, when there is a source
@@ -62,7 +63,7 @@ func (s *Service) submit(ctx context.Context, a *ask) (api.Dispatch, error) {
 		return d, err
 	}
 	var err error
-	if a.page, err = s.pageFor(ctx, a); err != nil {
+	if a.snapshot, err = s.snapshotFor(ctx, a); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, a.principal, err)
 	}
 	decision := s.decide(a)
@@ -127,16 +128,16 @@ func (a *ask) normalise() error {
 	return err
 }
 
-// pageFor returns what a is decided by and what its names mean.
-func (s *Service) pageFor(ctx context.Context, a *ask) (page, error) {
-	var p page
+// snapshotFor returns what a is decided by and what its names mean.
+func (s *Service) snapshotFor(ctx context.Context, a *ask) (snapshot.Snapshot, error) {
+	var p snapshot.Snapshot
 	var err error
 	if a.order != nil {
-		p, err = s.book.at(ctx, a.order.Revision)
+		p, err = s.snapshots.At(ctx, a.order.Revision)
 	} else {
-		p, err = s.book.current(ctx)
+		p, err = s.snapshots.Current(ctx)
 	}
-	if err == nil && p.revision == nil {
+	if err == nil && p.Revision == nil {
 		err = api.Errorf(api.CodeNotFound, "no catalog has been applied yet").WithHint("run: bailiwick init, then bailiwick catalog apply")
 	}
 	return p, err
@@ -146,7 +147,7 @@ func (s *Service) pageFor(ctx context.Context, a *ask) (page, error) {
 func (s *Service) decide(a *ask) policy.Decision {
 	a.resolve()
 	a.consent, a.stops = s.cfg.Registry.Consent(a.principal), s.cfg.Registry.StopsFor(api.StopSubject{Principal: a.principal, Target: a.target, Run: a.run, Dispatch: a.request.DispatchID})
-	return a.page.engine.Decide(a.policyRequest())
+	return a.snapshot.Engine.Decide(a.policyRequest())
 }
 
 // taken answers a request that is allowed and whose id is in use. Nobody else
@@ -175,7 +176,7 @@ func (s *Service) repeated(ctx context.Context, a *ask) (api.Dispatch, bool, err
 // resolve looks the names up. One that is not there is left as it is: no grant
 // lists it, so policy answers as it does for a name that is not granted.
 func (a *ask) resolve() {
-	a.subagent, _, _ = a.page.revision.Subagent(a.request.Subagent)
+	a.subagent, _, _ = a.snapshot.Revision.Subagent(a.request.Subagent)
 	a.target = a.request.Target
 	if a.target == "" {
 		a.target = a.subagent.Target
@@ -193,7 +194,7 @@ func (a *ask) policyRequest() policy.Request {
 func (a *ask) entry() record.Entry {
 	d := record.DispatchAsk{
 		Subagent: string(a.request.Subagent), Target: string(a.target), Commit: a.commit,
-		Revision: int64(a.page.revision.Number()), //nolint:gosec // G115: numbers count up from 1
+		Revision: int64(a.snapshot.Revision.Number()), //nolint:gosec // G115: numbers count up from 1
 	}
 	for _, n := range a.request.Envs {
 		d.Envs = append(d.Envs, string(n))
@@ -228,7 +229,7 @@ func (s *Service) complete(ctx context.Context, a *ask) error {
 		return s.takeOver(ctx, a)
 	}
 	if a.request.Source != nil {
-		a.commit, err = s.pinSource(ctx, a.page, *a.request.Source)
+		a.commit, err = s.pinSource(ctx, a.snapshot, *a.request.Source)
 	}
 	return err
 }
@@ -331,7 +332,7 @@ func (s *Service) sign(ctx context.Context, m record.Manifest) ([]byte, error) {
 
 // manifest is the complete description of what will run.
 func (a *ask) manifest(now time.Time, decision policy.Decision) (record.Manifest, error) {
-	rev := a.page.revision
+	rev := a.snapshot.Revision
 	target, _, err := rev.Target(a.target)
 	if err != nil {
 		return record.Manifest{}, err

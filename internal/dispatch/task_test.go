@@ -55,11 +55,11 @@ func (g gate) apply(t *testing.T, manifest string) {
 // order is one of a task of run r-1, over the revision in force.
 func (g gate) order(t *testing.T, id api.DispatchID) TaskRequest {
 	t.Helper()
-	p, err := g.book.current(t.Context())
+	p, err := g.snapshots.Current(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return TaskRequest{Request: api.DispatchRequest{Subagent: "edit", DispatchID: id}, Run: "r-1", Task: "t-1", Revision: p.revision.Digest(), Fence: 7}
+	return TaskRequest{Request: api.DispatchRequest{Subagent: "edit", DispatchID: id}, Run: "r-1", Task: "t-1", Revision: p.Revision.Digest(), Fence: 7}
 }
 
 func (g gate) manifestOf(t *testing.T, d api.Dispatch) record.Manifest {
@@ -219,8 +219,8 @@ func TestAPinnedRevisionGoesOnAfterALaterApply(t *testing.T) {
 		o.Request.DispatchID += "-again"
 	}
 	// What has been seen stays the highest: the pin is no way back to it.
-	if b := (&book{cfg: g.cfg}); b.open(t.Context()) != nil || b.seen.Number != 2 {
-		t.Errorf("the highest revision ever taken: %+v", b.seen)
+	if r, err := openSnapshots(t.Context(), g.cfg); err != nil || r.Highest().Number != 2 {
+		t.Errorf("highest accepted revision: %+v, %v", r, err)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestAPinnedRevisionThatNoLongerVerifiesIsRefused(t *testing.T) {
 	}
 	trust(rootOf(second))
 	o.Request.DispatchID = "d-after"
-	if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity || !strings.Contains(err.Error(), "with which the run was submitted") {
+	if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity || !strings.Contains(err.Error(), "pinned by the run") {
 		t.Errorf("%v", err)
 	}
 	if _, ok, err := g.Get(t.Context(), "d-after"); ok || err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 )
 
 // maxCommits bounds how many commits are looked for at once: each is a process
@@ -43,14 +44,14 @@ type RequestProblem struct {
 // as a catalog that is refused; of requests that are wrong it speaks in
 // Problems.
 func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.DispatchRequest) (Validation, error) {
-	p, err := s.pageFor(ctx, &ask{})
+	p, err := s.snapshotFor(ctx, &ask{})
 	if err != nil {
 		return Validation{}, err
 	}
 	v := vetting{
-		s: s, caller: caller, page: p, decided: map[string]policy.Decision{},
+		s: s, caller: caller, snapshot: p, decided: map[string]policy.Decision{},
 		schemas: map[api.Name]schema{}, commits: map[api.SourceRequest]pin{},
-		Validation: Validation{Revision: p.revision.Digest(), Number: p.revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))},
+		Validation: Validation{Revision: p.Revision.Digest(), Number: p.Revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))},
 	}
 	for i := range reqs {
 		if err := ctx.Err(); err != nil {
@@ -66,12 +67,12 @@ func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.Dispat
 // vetting is what a Vet remembers from one request to the next.
 type vetting struct {
 	Validation
-	s       *Service
-	caller  Caller
-	page    page
-	decided map[string]policy.Decision
-	schemas map[api.Name]schema
-	commits map[api.SourceRequest]pin
+	s        *Service
+	caller   Caller
+	snapshot snapshot.Snapshot
+	decided  map[string]policy.Decision
+	schemas  map[api.Name]schema
+	commits  map[api.SourceRequest]pin
 }
 
 type schema struct {
@@ -86,7 +87,7 @@ type pin struct {
 
 func (v *vetting) one(ctx context.Context, i int, req api.DispatchRequest) error {
 	req.DispatchID = ""
-	a := &ask{principal: v.caller.Principal, by: v.caller, ceiling: v.caller.Ceiling, request: req, page: v.page}
+	a := &ask{principal: v.caller.Principal, by: v.caller, ceiling: v.caller.Ceiling, request: req, snapshot: v.snapshot}
 	if err := a.normalise(); err != nil {
 		return v.problem(i, "", err)
 	}
@@ -132,7 +133,7 @@ func (v *vetting) pin(ctx context.Context, from api.SourceRequest) pin {
 	case len(v.commits) == maxCommits:
 		at.err = api.Errorf(api.CodeTooLarge, "source %q: more than %d different commits are named, and each has to be looked for", from.Name, maxCommits)
 	default:
-		at.commit, at.err = v.s.pinSource(ctx, v.page, from)
+		at.commit, at.err = v.s.pinSource(ctx, v.snapshot, from)
 		v.commits[from] = at
 	}
 	return at
