@@ -1,22 +1,21 @@
 // Package client is the typed client of the Bailiwick service.
 //
-// It has two faces. Runtime is what composes existing workers and may be
-// driven by an AI; Operator is for people. Neither has a method of the other,
-// so a program that holds a Runtime cannot reach an operator verb by mistake.
-// Who is calling is established by the service: the peer of the socket, or the
-// token that was exchanged for a handle (session.go). Nothing that a caller
-// says of itself counts.
+// It has two faces. Runtime composes existing workers and may be driven by an
+// AI; Operator is for people. Neither has a method of the other, so a program
+// that holds a Runtime cannot reach an operator call by mistake. The service
+// establishes the caller from the socket's peer or from the handle that a token
+// was exchanged for (session.go), never from what a caller says about itself.
+//
+// Carries the client's half of R-B4 (an AI reaches runtime calls only).
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -30,31 +29,31 @@ import (
 
 // Config says where the service is.
 type Config struct {
-	// Socket is the path of its unix socket. When empty, the first of Dirs'
-	// places that exists is used.
+	// Socket is the path of the service's unix socket. When empty, the client
+	// tries Dirs.Sockets in order.
 	Socket string
 	Dirs   api.Dirs
-	// Trace is the span that the calls belong to; none: the service begins one
-	// for each.
+	// Trace is the parent span of all calls; when empty, the service starts a new
+	// trace for each.
 	Trace api.Trace
 	// UIDs are the accounts whose service is trusted: normally the caller's own
-	// and, for /run/bailiwick, the service account's. A server of any other
-	// account is refused before anything is said to it.
+	// and, for /run/bailiwick, the service account's. The client sends nothing to a
+	// server of another account.
 	UIDs []int
 	// Spawn starts a service when none answers, or finds the one that another
-	// caller has just started, and returns its socket. Nil: that none answers
-	// is an error. See try.go for what is asked a second time.
+	// client has just started, and returns its socket. When nil, an unreachable
+	// service is an error. See retry.go for which calls are retried.
 	Spawn func(context.Context) (socket string, err error)
 }
 
-// Conn speaks to one service, and where it may start one, to the next one
-// after that has ended.
+// Conn speaks to one service and, when it may start one, to that service's
+// successors.
 type Conn struct {
 	*link
-	header http.Header // of every request, beside those that each has
+	header http.Header // added to every request
 }
 
-// link is what every Conn that was made of one has in common.
+// link is what all Conns derived from one share.
 type link struct {
 	uids  []int
 	trace api.Trace
@@ -62,11 +61,11 @@ type link struct {
 	http  *http.Client
 
 	mu     sync.Mutex
-	places []string // where to look, in order; guarded by mu
-	socket string   // where a service answered, or would have; guarded by mu
+	places []string // sockets to try, in order; guarded by mu
+	socket string   // the last one tried; guarded by mu
 }
 
-// New returns a connection that is made when it is first used.
+// New returns a Conn that connects on its first use.
 func New(cfg Config) *Conn {
 	c := &Conn{link: &link{uids: cfg.UIDs, trace: cfg.Trace, spawn: cfg.Spawn, places: []string{cfg.Socket}}}
 	if cfg.Socket == "" {
@@ -77,14 +76,14 @@ func New(cfg Config) *Conn {
 	return c
 }
 
-// Socket returns the path that c has connected to, or would.
+// Socket returns the path that c is connected to, or would connect to.
 func (c *Conn) Socket() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.socket
 }
 
-// Find returns the socket of a service that answers now. It starts none.
+// Find returns the socket of a running service. It never starts one.
 func (c *Conn) Find(ctx context.Context) (string, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -93,15 +92,14 @@ func (c *Conn) Find(ctx context.Context) (string, error) {
 	return c.Socket(), conn.Close()
 }
 
-// Close ends idle connections.
+// Close closes idle connections.
 func (c *Conn) Close() { c.http.CloseIdleConnections() }
 
-// errStranger marks a server that runs under an account that is not trusted.
-var errStranger = errors.New("the service at this socket runs under another account")
+// errUntrusted marks a server that runs under an account not among Config.UIDs.
+var errUntrusted = errors.New("the service at this socket runs under another account")
 
-// dial connects to the first place where a service answers. A socket that is
-// not there, or that a service left behind, is no answer; any other trouble is
-// one.
+// dial connects to the first place where a service listens. It skips sockets
+// that are missing or stale; every other error is final.
 func (c *Conn) dial(ctx context.Context) (net.Conn, error) {
 	c.mu.Lock()
 	places := slices.Clone(c.places)
@@ -109,32 +107,31 @@ func (c *Conn) dial(ctx context.Context) (net.Conn, error) {
 	var none *noServiceError
 	for _, path := range places {
 		conn, err := dial(ctx, path, c.uids)
-		if err != nil && slices.ContainsFunc(nobodyListens(), func(e error) bool { return errors.Is(err, e) }) {
-			// One that was left behind says more about where it should be.
+		if err != nil && slices.ContainsFunc(notListening(), func(e error) bool { return errors.Is(err, e) }) {
+			// A stale socket is the better hint where the service should be.
 			if none == nil || !errors.Is(none.err, syscall.ECONNREFUSED) {
 				none = &noServiceError{path, err}
 			}
 			continue
 		}
-		c.at(path)
+		c.setSocket(path)
 		return conn, err
 	}
-	c.at(none.socket)
+	c.setSocket(none.socket)
 	return nil, none
 }
 
-// nobodyListens are the errors that say so. The last is of a path that is
-// longer than that of a socket can be.
-func nobodyListens() []error { return []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.EINVAL} }
+// notListening lists the errors of a path without a listener. EINVAL means that
+// the path is too long for a socket.
+func notListening() []error { return []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.EINVAL} }
 
-// at remembers where the service is.
-func (c *Conn) at(socket string) {
+func (c *Conn) setSocket(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.socket = socket
+	c.socket = path
 }
 
-// noServiceError says that nothing was sent, because nobody listens.
+// noServiceError reports that no service listens, so nothing was sent.
 type noServiceError struct {
 	socket string
 	err    error
@@ -154,57 +151,16 @@ func dial(ctx context.Context, socket string, uids []int) (net.Conn, error) {
 	return conn, nil
 }
 
-// request is one call; body and answer are JSON unless they are nil.
-func (c *Conn) request(ctx context.Context, call call, answer any) error {
-	resp, err := c.send(ctx, call)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read
-	if answer == nil {
-		return nil
-	}
-	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
-		return fmt.Errorf("answer of the service to %s: %w", call.path, err)
-	}
-	return nil
-}
-
-// once makes a call and returns the response when it is a success; the caller
-// closes its body.
-func (c *Conn) once(ctx context.Context, method, path string, payload []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://bailiwick"+path, bytes.NewReader(payload))
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(req.Header, c.header)
-	if payload != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if c.trace != "" {
-		req.Header.Set(api.TraceHeader, string(c.trace))
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.unreachable(ctx, err)
-	}
-	if resp.StatusCode/100 == 2 {
-		return resp, nil
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read
-	return nil, readError(resp)
-}
-
 func (c *Conn) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, errStranger) {
-		return api.Errorf(api.CodeUnauthenticated, "socket %s: %w", c.Socket(), errStranger).WithHint("name the right socket with --socket")
+	if errors.Is(err, errUntrusted) {
+		return api.Errorf(api.CodeUnauthenticated, "socket %s: %w", c.Socket(), errUntrusted).WithHint("name the right socket with --socket")
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
-		// Starting one would not help: it could not be asked either.
-		return api.Errorf(api.CodeUnavailable, "socket %s: %w", c.Socket(), cause(err)).WithHint("its folder must be one that this account can use; see: bailiwick doctor; or name another socket with --socket")
+		// A newly started service would be just as unreachable.
+		return api.Errorf(api.CodeUnavailable, "socket %s: %w", c.Socket(), cause(err)).WithHint("its directory must be accessible to this account; see: bailiwick doctor; or name another socket with --socket")
 	}
 	why := brokenCall
 	if _, ok := errors.AsType[*noServiceError](err); ok {
@@ -213,7 +169,7 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 	return &failure{why, api.Errorf(api.CodeUnavailable, "no service answers at %s: %w", c.Socket(), cause(err)).WithHint("run: bailiwick up")}
 }
 
-// cause strips what http.Client says of the made-up URL.
+// cause strips what http.Client says about the placeholder URL.
 func cause(err error) error {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
@@ -228,14 +184,50 @@ func readError(resp *http.Response) error {
 		return api.Errorf(api.CodeInternal, "the service answered %s: %s", resp.Status, strings.TrimSpace(string(b)))
 	}
 	if e.Code == api.CodeUnavailable {
-		return &failure{ending, &e}
+		return &failure{shuttingDown, &e}
 	}
 	return &e
 }
 
-// lines calls each for every JSON line of the response until it ends.
-func lines[T any](ctx context.Context, c *Conn, path string, each func(T) error) error {
-	resp, err := c.send(ctx, get(path))
+// fetch makes a call whose answer is a T as JSON.
+func fetch[T any](ctx context.Context, c *Conn, call call) (v T, err error) {
+	resp, err := c.send(ctx, call)
+	if err != nil {
+		return v, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
+		return v, fmt.Errorf("response of the service to %s: %w", call.address(), err)
+	}
+	return v, nil
+}
+
+// do makes a call and ignores the content of its answer.
+func (c *Conn) do(ctx context.Context, call call) error {
+	resp, err := c.send(ctx, call)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// copy makes a call and copies its content to w.
+func (c *Conn) copy(ctx context.Context, call call, w io.Writer) error {
+	resp, err := c.send(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	n, err := io.Copy(w, resp.Body)
+	if err == nil && resp.ContentLength >= 0 && n != resp.ContentLength {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// lines makes a call and passes every JSON line of its answer to each.
+func lines[T any](ctx context.Context, c *Conn, call call, each func(T) error) error {
+	resp, err := c.send(ctx, call)
 	if err != nil {
 		return err
 	}
@@ -250,10 +242,10 @@ func lines[T any](ctx context.Context, c *Conn, path string, each func(T) error)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &failure{brokenStream, api.Errorf(api.CodeUnavailable, "the stream of %s broke: %w", path, err).WithHint("see: bailiwick status")}
+			return &failure{brokenStream, api.Errorf(api.CodeUnavailable, "the stream of %s broke: %w", call.address(), err).WithHint("see: bailiwick status")}
 		}
 		if err := each(v); err != nil {
-			return &refusal{err}
+			return &consumerError{err}
 		}
 	}
 }

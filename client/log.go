@@ -2,33 +2,109 @@ package client
 
 import (
 	"context"
+	"encoding/base64"
+	"errors"
 	"io"
 	"net/url"
 	"strconv"
-	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-const logPrefix = "/v1/operator/log/"
+// Log passes audit entries in order to each; see api.LogQuery. With following
+// it continues, across restarts of the service, until ctx is done or q.First
+// entries were passed.
+func (o Operator) Log(ctx context.Context, q api.LogQuery, following bool, each func(api.LogLine) error) error {
+	moved, bounded := false, q.First > 0
+	stream := func() error {
+		return lines(ctx, o.c, on(api.CallLog).where(logValues(q, following)), func(l api.LogLine) error {
+			q.After, q.Last, moved = &l.Seq, 0, true
+			q.First = max(0, q.First-1)
+			return each(l)
+		})
+	}
+	if following {
+		return follow(ctx, stream, func() (bool, bool) {
+			was := moved
+			moved = false
+			return was, bounded && q.First == 0
+		})
+	}
+	err := stream()
+	if consumer, ok := errors.AsType[*consumerError](err); ok {
+		return consumer.err
+	}
+	return err
+}
+
+func logValues(q api.LogQuery, follow bool) url.Values {
+	v := url.Values{"follow": {strconv.FormatBool(follow)}}
+	for name, n := range map[string]*uint64{"after": q.After, "before": q.Before} {
+		if n != nil {
+			v.Set(name, strconv.FormatUint(*n, 10))
+		}
+	}
+	for name, n := range map[string]int{"first": q.First, "last": q.Last} {
+		if n != 0 { // the service refuses a negative one
+			v.Set(name, strconv.Itoa(n))
+		}
+	}
+	for name, s := range map[string]string{
+		"run": string(q.Run), "task": string(q.Task), "dispatch": string(q.Dispatch), "role": string(q.Role),
+		"tool": q.Tool, "principal": string(q.Principal), "decision": q.Decision,
+	} {
+		if s != "" {
+			v.Set(name, s)
+		}
+	}
+	for name, t := range map[string]time.Time{"since": q.Since, "until": q.Until} {
+		if !t.IsZero() {
+			v.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	if len(q.Kinds) > 0 {
+		v["kind"] = q.Kinds
+	}
+	return v
+}
 
 // Checkpoint writes to w the newest signed checkpoint of the log, a signed note
-// as C2SP tlog-checkpoint has it.
+// in the format of C2SP tlog-checkpoint.
 func (o Operator) Checkpoint(ctx context.Context, w io.Writer) error {
-	return Runtime(o).copy(ctx, logPrefix+"checkpoint", w)
+	return o.c.copy(ctx, on(api.CallLogCheckpoint), w)
 }
 
-// Tile writes to w a file of the log by its name in C2SP tlog-tiles: checkpoint,
+// Tile writes to w a file of the log by its C2SP tlog-tiles name: checkpoint,
 // tile/L/N or tile/entries/N.
 func (o Operator) Tile(ctx context.Context, name string, w io.Writer) error {
-	parts := strings.Split(name, "/")
-	for i := range parts {
-		parts[i] = url.PathEscape(parts[i])
-	}
-	return Runtime(o).copy(ctx, logPrefix+"tiles/"+strings.Join(parts, "/"), w)
+	return o.c.copy(ctx, on(api.CallLogTile, name), w)
 }
 
-// Proof writes to w the proof that an entry is in the log, as C2SP tlog-proof
-// has it, with the newest checkpoint. Of an entry that is new it waits until a
+// Proof writes to w the inclusion proof of an entry in the format of C2SP
+// tlog-proof, with the newest checkpoint. For a new entry it waits until a
 // checkpoint covers it.
 func (o Operator) Proof(ctx context.Context, entry uint64, w io.Writer) error {
-	return Runtime(o).copy(ctx, logPrefix+"proof?entry="+strconv.FormatUint(entry, 10), w)
+	return o.c.copy(ctx, on(api.CallLogProof).where(url.Values{"entry": {strconv.FormatUint(entry, 10)}}), w)
+}
+
+// CheckLog has the service read and verify every entry of its log again.
+func (o Operator) CheckLog(ctx context.Context) (api.LogCheck, error) {
+	return fetch[api.LogCheck](ctx, o.c, on(api.CallLogCheck))
+}
+
+// Evidence writes to w the evidence about a settled run or an ended dispatch,
+// for bailiwick-verify. It returns when a checkpoint covers all of it.
+func (o Operator) Evidence(ctx context.Context, req api.EvidenceRequest, w io.Writer) error {
+	v := url.Values{"blobs": {strconv.FormatBool(req.Blobs)}}
+	if req.Run != "" {
+		v.Set("run", string(req.Run))
+	}
+	if req.Dispatch != "" {
+		v.Set("dispatch", string(req.Dispatch))
+	}
+	for _, c := range req.Checkpoints {
+		v.Add("checkpoint", base64.RawURLEncoding.EncodeToString(c))
+	}
+	return o.c.copy(ctx, on(api.CallEvidence).where(v), w)
 }

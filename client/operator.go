@@ -2,102 +2,87 @@ package client
 
 import (
 	"context"
-	"errors"
-	"net/http"
-	"net/url"
-	"strconv"
-	"time"
+	"io"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Operator reads the whole log and runs the service.
+// Operator reads the whole log and runs the service. It makes operator calls
+// only.
 type Operator struct{ c *Conn }
 
 // Operator returns the operator's face of c.
 func (c *Conn) Operator() Operator { return Operator{c} }
 
-// Status returns what the service says of itself.
-func (o Operator) Status(ctx context.Context) (s api.ServiceStatus, err error) {
-	err = o.c.request(ctx, get("/v1/operator/status"), &s)
-	return s, err
+// Status returns the status of the service.
+func (o Operator) Status(ctx context.Context) (api.ServiceStatus, error) {
+	return fetch[api.ServiceStatus](ctx, o.c, on(api.CallStatus))
 }
 
-// Stop ends the service. Workers that run go on; the next service takes them
-// up.
+// Stop shuts the service down. Running workers continue; the next service adopts
+// them.
 func (o Operator) Stop(ctx context.Context) error {
-	return o.c.request(ctx, call{method: http.MethodPost, path: "/v1/operator/stop"}, nil)
+	return o.c.do(ctx, on(api.CallStop))
 }
 
-// Stay makes a service that ends when it is idle one that lasts.
+// Stay turns off the idle shutdown of a service.
 func (o Operator) Stay(ctx context.Context) error {
-	return o.c.request(ctx, call{method: http.MethodPost, path: "/v1/operator/stay", repeat: true}, nil)
+	return o.c.do(ctx, on(api.CallStay))
 }
 
-// GC removes what the service's rules of retention let go; with dryRun it only
-// says what that is.
-func (o Operator) GC(ctx context.Context, dryRun bool) (r api.GCReport, err error) {
-	c := call{method: http.MethodPost, path: "/v1/operator/gc", repeat: true}
+// GC removes what the service's retention rules have expired; with dryRun it
+// only reports what that is.
+func (o Operator) GC(ctx context.Context, dryRun bool) (api.GCReport, error) {
+	c := api.CallGC
 	if dryRun {
-		c = get(c.path)
+		c = api.CallGCPlan
 	}
-	err = o.c.request(ctx, c, &r)
-	return r, err
+	return fetch[api.GCReport](ctx, o.c, on(c))
 }
 
-// Log hands over audit entries in order; see api.LogQuery. With follow it goes
-// on until ctx is done or as many came as were asked for, with the next service
-// when this one ends.
-func (o Operator) Log(ctx context.Context, q api.LogQuery, following bool, each func(api.LogLine) error) error {
-	moved, bounded := false, q.First > 0
-	stream := func() error {
-		return lines(ctx, o.c, "/v1/operator/log?"+logValues(q, following).Encode(), func(l api.LogLine) error {
-			q.After, q.Last, moved = &l.Seq, 0, true
-			q.First = max(0, q.First-1)
-			return each(l)
-		})
-	}
-	if following {
-		return follow(ctx, stream, func() (bool, bool) {
-			was := moved
-			moved = false
-			return was, bounded && q.First == 0
-		})
-	}
-	err := stream()
-	if refused, ok := errors.AsType[*refusal](err); ok {
-		return refused.err
-	}
-	return err
+// Trust writes to w the trust file to give to an auditor of this installation,
+// over another channel than the evidence.
+func (o Operator) Trust(ctx context.Context, w io.Writer) error {
+	return o.c.copy(ctx, on(api.CallTrust), w)
 }
 
-func logValues(q api.LogQuery, follow bool) url.Values {
-	v := url.Values{"follow": {strconv.FormatBool(follow)}}
-	for name, n := range map[string]*uint64{"after": q.After, "before": q.Before} {
-		if n != nil {
-			v.Set(name, strconv.FormatUint(*n, 10))
-		}
-	}
-	for name, n := range map[string]int{"first": q.First, "last": q.Last} {
-		if n != 0 { // what is none is for the service to refuse
-			v.Set(name, strconv.Itoa(n))
-		}
-	}
-	for name, s := range map[string]string{
-		"run": string(q.Run), "task": string(q.Task), "dispatch": string(q.Dispatch), "role": string(q.Role),
-		"tool": q.Tool, "principal": string(q.Principal), "decision": q.Decision,
-	} {
-		if s != "" {
-			v.Set(name, s)
-		}
-	}
-	for name, t := range map[string]time.Time{"since": q.Since, "until": q.Until} {
-		if !t.IsZero() {
-			v.Set(name, t.UTC().Format(time.RFC3339Nano))
-		}
-	}
-	if len(q.Kinds) > 0 {
-		v["kind"] = q.Kinds
-	}
-	return v
+// Head returns what the next operator record has to name as its predecessor.
+func (o Operator) Head(ctx context.Context) (api.OperatorHead, error) {
+	return fetch[api.OperatorHead](ctx, o.c, on(api.CallRecordHead))
+}
+
+// Record submits a decision that an operator's key signed. It is in force when
+// this returns. It is never repeated when its effect is unknown: the service
+// would refuse the duplicate.
+func (o Operator) Record(ctx context.Context, envelope []byte) (api.OperatorReceipt, error) {
+	return fetch[api.OperatorReceipt](ctx, o.c, on(api.CallRecordAdd).with(api.OperatorRequest{Envelope: envelope}, false))
+}
+
+// Principals lists the principals that operators decided about or that have
+// grants.
+func (o Operator) Principals(ctx context.Context) ([]api.PrincipalInfo, error) {
+	return fetch[[]api.PrincipalInfo](ctx, o.c, on(api.CallPrincipalList))
+}
+
+// Principal returns what the service knows about p, even if no operator added
+// it.
+func (o Operator) Principal(ctx context.Context, p api.Principal) (api.PrincipalInfo, error) {
+	return fetch[api.PrincipalInfo](ctx, o.c, on(api.CallPrincipal, string(p)))
+}
+
+// Tokens lists all tokens ever created, oldest first, never with their text.
+func (o Operator) Tokens(ctx context.Context) ([]api.TokenInfo, error) {
+	return fetch[[]api.TokenInfo](ctx, o.c, on(api.CallTokenList))
+}
+
+// Engage engages an emergency stop. When this returns, everything it covers has
+// been told to stop; the records say how each ended. It is never repeated when
+// its effect is unknown: the list of stops tells.
+func (o Operator) Engage(ctx context.Context, req api.StopRequest) (api.Stop, error) {
+	return fetch[api.Stop](ctx, o.c, on(api.CallStopEngage).with(req, false))
+}
+
+// Stops lists all emergency stops, oldest first, including lifted ones.
+func (o Operator) Stops(ctx context.Context) ([]api.Stop, error) {
+	return fetch[[]api.Stop](ctx, o.c, on(api.CallStopList))
 }

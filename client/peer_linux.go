@@ -24,7 +24,7 @@ func checkPeer(conn *net.UnixConn, uids []int) error {
 		return credErr
 	}
 	if !slices.Contains(uids, int(cred.Uid)) {
-		return fmt.Errorf("%w (uid %d)", errStranger, cred.Uid)
+		return fmt.Errorf("%w (uid %d)", errUntrusted, cred.Uid)
 	}
 	return nil
 }

@@ -6,4 +6,4 @@ import "net"
 
 // checkPeer cannot ask this system who is at the other end, and the service
 // runs on Linux only, so there is nothing to trust.
-func checkPeer(*net.UnixConn, []int) error { return errStranger }
+func checkPeer(*net.UnixConn, []int) error { return errUntrusted }

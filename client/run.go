@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -11,68 +10,57 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// What reads runs, and submits them, is at run time; what steers them is the
-// operator's side.
-const (
-	runs       = "/v1/runtime/runs"
-	runSteered = "/v1/operator/runs"
-	queues     = "/v1/operator/queues"
-)
-
-// Submit hands a plan to the orchestrator. It returns when the run is durable.
-// With an id of the caller's choice it can be submitted again without being run
-// twice. All that is wrong with the plan is in Problems of the error.
-func (r Runtime) Submit(ctx context.Context, req api.RunRequest) (run api.Run, err error) {
-	err = r.c.request(ctx, call{http.MethodPost, runs, req, req.RunID != ""}, &run)
-	return run, err
+// Submit submits a plan to the orchestrator. It returns when the run is
+// durable. With a RunID in req the request is safe to repeat. An invalid plan
+// gives an error whose Problems list everything wrong with it.
+func (r Runtime) Submit(ctx context.Context, req api.RunRequest) (api.Run, error) {
+	return fetch[api.Run](ctx, r.c, on(api.CallRunSubmit).with(req, req.RunID != ""))
 }
 
 // Runs returns the newest runs that the caller may see, newest first and without
 // their tasks.
-func (r Runtime) Runs(ctx context.Context, limit int) (list []api.Run, err error) {
-	err = r.c.request(ctx, get(runs+"?limit="+strconv.Itoa(limit)), &list)
-	return list, err
+func (r Runtime) Runs(ctx context.Context, limit int) ([]api.Run, error) {
+	return fetch[[]api.Run](ctx, r.c, on(api.CallRunList).where(url.Values{"limit": {strconv.Itoa(limit)}}))
 }
 
-// Run returns a run and a page of its tasks. The page begins behind after, which
-// is Next of the page before or empty, and has at most limit tasks; 0: as many
-// as the service gives at once.
-func (r Runtime) Run(ctx context.Context, id api.RunID, after string, limit int) (run api.Run, err error) {
-	query := url.Values{}
-	if after != "" {
-		query.Set("after", after)
-	}
+// Run returns a run and a page of its tasks. The page begins after the cursor
+// after, which is Next of the page before or empty, and has at most limit tasks;
+// 0: the service's page size.
+func (r Runtime) Run(ctx context.Context, id api.RunID, after string, limit int) (api.Run, error) {
+	query := cursorQuery(after)
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	err = r.c.request(ctx, get(runPath(runs, id, "")+"?"+query.Encode()), &run)
-	return run, err
+	return fetch[api.Run](ctx, r.c, on(api.CallRunDescribe, string(id)).where(query))
 }
 
-// RunEvents returns what happened in a run behind a cursor, which is Next of
-// the answer before or empty. Where there is nothing yet it waits so long for
-// the first of it.
-func (r Runtime) RunEvents(ctx context.Context, id api.RunID, after string, wait time.Duration) (events api.RunEvents, err error) {
-	query := url.Values{}
-	if after != "" {
-		query.Set("after", after)
-	}
+// RunEvents returns the events of a run after a cursor, which is Next of the
+// previous answer or empty. When there are none yet, it waits at most wait for
+// the first.
+func (r Runtime) RunEvents(ctx context.Context, id api.RunID, after string, wait time.Duration) (api.RunEvents, error) {
+	query := cursorQuery(after)
 	if wait > 0 {
 		query.Set("wait", wait.String())
 	}
-	err = r.c.request(ctx, get(runPath(runs, id, "/events")+"?"+query.Encode()), &events)
-	return events, err
+	return fetch[api.RunEvents](ctx, r.c, on(api.CallRunEvents, string(id)).where(query))
+}
+
+func cursorQuery(after string) url.Values {
+	if after == "" {
+		return url.Values{}
+	}
+	return url.Values{"after": {after}}
 }
 
 // watchWait is how long one request of WatchRun waits for an event.
 const watchWait = 30 * time.Second
 
-// WatchRun hands over what happens in a run behind a cursor, until it is
-// settled. When the service ends meanwhile it goes on with the next one, and no
-// event is missing or comes twice.
+// WatchRun passes the events of a run after a cursor to each until the run is
+// settled. When the service restarts meanwhile, it continues with the next one;
+// no event is lost or repeated.
 func (r Runtime) WatchRun(ctx context.Context, id api.RunID, after string, each func(api.RunEvent) error) error {
 	moved, ended := false, false
-	wait := time.Duration(0) // the first answer, which comes at once, says that there is a service
+	wait := time.Duration(0) // the first request only finds out whether a service answers
 	return follow(ctx, func() error {
 		for !ended {
 			page, err := r.RunEvents(ctx, id, after, wait)
@@ -81,7 +69,7 @@ func (r Runtime) WatchRun(ctx context.Context, id api.RunID, after string, each 
 			}
 			for i := range page.Events {
 				if err := each(page.Events[i]); err != nil {
-					return &refusal{err}
+					return &consumerError{err}
 				}
 			}
 			after, moved, ended, wait = page.Next, true, page.Done, watchWait
@@ -95,64 +83,49 @@ func (r Runtime) WatchRun(ctx context.Context, id api.RunID, after string, each 
 }
 
 // RunPlan returns the plan of a run in its canonical form.
-func (r Runtime) RunPlan(ctx context.Context, id api.RunID) (plan json.RawMessage, err error) {
-	err = r.c.request(ctx, get(runPath(runs, id, "/plan")), &plan)
-	return plan, err
+func (r Runtime) RunPlan(ctx context.Context, id api.RunID) (json.RawMessage, error) {
+	return fetch[json.RawMessage](ctx, r.c, on(api.CallRunPlan, string(id)))
 }
 
-// CancelRun asks for the end of a run, or of one task of it, and returns the run
-// after the request, which is not yet its end.
+// CancelRun requests the end of a run, or of one of its tasks, and returns the
+// run, which need not have ended yet.
 func (o Operator) CancelRun(ctx context.Context, id api.RunID, req api.RunCancel) (api.Run, error) {
-	return o.steer(ctx, id, "/cancel", req, true)
+	return fetch[api.Run](ctx, o.c, on(api.CallRunCancel, string(id)).with(req, false))
 }
 
-// PauseRun lets no further task of a run start. What runs goes on.
+// PauseRun keeps further tasks of a run from starting. Running tasks continue.
 func (o Operator) PauseRun(ctx context.Context, id api.RunID) (api.Run, error) {
-	return o.steer(ctx, id, "/pause", nil, true)
+	return fetch[api.Run](ctx, o.c, on(api.CallRunPause, string(id)))
 }
 
 // ResumeRun ends a pause.
 func (o Operator) ResumeRun(ctx context.Context, id api.RunID) (api.Run, error) {
-	return o.steer(ctx, id, "/resume", nil, true)
+	return fetch[api.Run](ctx, o.c, on(api.CallRunResume, string(id)))
 }
 
 // RetryRun submits the plan of a settled run again and returns the new run. With
-// an id of the caller's choice it can be asked for again without being run
-// twice.
+// a RunID in req the request is safe to repeat.
 func (o Operator) RetryRun(ctx context.Context, id api.RunID, req api.RunRetry) (api.Run, error) {
-	return o.steer(ctx, id, "/retry", req, req.RunID != "")
+	return fetch[api.Run](ctx, o.c, on(api.CallRunRetry, string(id)).with(req, req.RunID != ""))
 }
 
-// AnswerRun answers the question that a task waits with. It is not made again
-// where nobody knows whether it arrived: the task may have another question by
-// then.
+// AnswerRun answers the question that a task waits with. It is never repeated
+// when its effect is unknown: the task may have another question by then.
 func (o Operator) AnswerRun(ctx context.Context, id api.RunID, req api.RunAnswer) (api.Run, error) {
-	return o.steer(ctx, id, "/answer", req, false)
+	return fetch[api.Run](ctx, o.c, on(api.CallRunAnswer, string(id)).with(req, false))
 }
 
-func (o Operator) steer(ctx context.Context, id api.RunID, verb string, body any, repeat bool) (run api.Run, err error) {
-	err = o.c.request(ctx, call{http.MethodPost, runPath(runSteered, id, verb), body, repeat}, &run)
-	return run, err
+// Queues lists all queues with their load.
+func (o Operator) Queues(ctx context.Context) ([]api.Queue, error) {
+	return fetch[[]api.Queue](ctx, o.c, on(api.CallQueueList))
 }
 
-// Queues lists all queues and how full they are.
-func (o Operator) Queues(ctx context.Context) (list []api.Queue, err error) {
-	err = o.c.request(ctx, get(queues), &list)
-	return list, err
-}
-
-// PauseQueue lets no further task of a queue's runs start.
-func (o Operator) PauseQueue(ctx context.Context, name api.Name) (q api.Queue, err error) {
-	err = o.c.request(ctx, call{method: http.MethodPost, path: queues + "/" + url.PathEscape(string(name)) + "/pause", repeat: true}, &q)
-	return q, err
+// PauseQueue keeps further tasks of a queue's runs from starting.
+func (o Operator) PauseQueue(ctx context.Context, name api.Name) (api.Queue, error) {
+	return fetch[api.Queue](ctx, o.c, on(api.CallQueuePause, string(name)))
 }
 
 // ResumeQueue ends a pause.
-func (o Operator) ResumeQueue(ctx context.Context, name api.Name) (q api.Queue, err error) {
-	err = o.c.request(ctx, call{method: http.MethodPost, path: queues + "/" + url.PathEscape(string(name)) + "/resume", repeat: true}, &q)
-	return q, err
-}
-
-func runPath(prefix string, id api.RunID, verb string) string {
-	return prefix + "/" + url.PathEscape(string(id)) + verb
+func (o Operator) ResumeQueue(ctx context.Context, name api.Name) (api.Queue, error) {
+	return fetch[api.Queue](ctx, o.c, on(api.CallQueueResume, string(name)))
 }

@@ -1,10 +1,10 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -12,68 +12,78 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Runtime starts, watches and ends dispatches of what humans have defined.
+// Runtime starts, watches and cancels dispatches and runs of what humans have
+// defined. It makes runtime calls only.
 type Runtime struct{ c *Conn }
 
-// Runtime returns the run-time face of c.
+// Runtime returns the runtime face of c.
 func (c *Conn) Runtime() Runtime { return Runtime{c} }
 
-const dispatches = "/v1/runtime/dispatches"
-
-// Dispatch asks for one execution of a subagent. It returns as soon as the
-// decision is durable; the worker may not have started. With an id of the
-// caller's choice it can be asked for again without being done twice.
-func (r Runtime) Dispatch(ctx context.Context, req api.DispatchRequest) (d api.Dispatch, err error) {
-	err = r.c.request(ctx, call{http.MethodPost, dispatches, req, req.DispatchID != ""}, &d)
-	return d, err
+// Dispatch requests one execution of a subagent. It returns as soon as the
+// decision is durable; the worker may not have started. With a DispatchID in req
+// the request is safe to repeat.
+func (r Runtime) Dispatch(ctx context.Context, req api.DispatchRequest) (api.Dispatch, error) {
+	return fetch[api.Dispatch](ctx, r.c, on(api.CallDispatchSubmit).with(req, req.DispatchID != ""))
 }
 
-// Describe returns the record of a dispatch. With wait it returns when the
-// dispatch has ended or the time is over, whichever is first.
-func (r Runtime) Describe(ctx context.Context, id api.DispatchID, wait time.Duration) (d api.Dispatch, err error) {
-	q := url.Values{}
+// Describe returns the record of a dispatch. It waits at most wait for the
+// dispatch to end.
+func (r Runtime) Describe(ctx context.Context, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
+	query := url.Values{}
 	if wait > 0 {
-		q.Set("wait", wait.String())
+		query.Set("wait", wait.String())
 	}
-	err = r.c.request(ctx, get(dispatches+"/"+url.PathEscape(string(id))+"?"+q.Encode()), &d)
-	return d, err
+	return fetch[api.Dispatch](ctx, r.c, on(api.CallDispatchDescribe, string(id)).where(query))
 }
 
 // List returns the newest dispatches that the caller may see, newest first.
-func (r Runtime) List(ctx context.Context, limit int) (list []api.Dispatch, err error) {
-	err = r.c.request(ctx, get(dispatches+"?limit="+strconv.Itoa(limit)), &list)
-	return list, err
+func (r Runtime) List(ctx context.Context, limit int) ([]api.Dispatch, error) {
+	return fetch[[]api.Dispatch](ctx, r.c, on(api.CallDispatchList).where(url.Values{"limit": {strconv.Itoa(limit)}}))
 }
 
-// Cancel asks for the end of a dispatch and returns its record after the
-// request, which is not yet its end.
-func (r Runtime) Cancel(ctx context.Context, id api.DispatchID, reason string) (d api.Dispatch, err error) {
-	err = r.c.request(ctx, call{http.MethodPost, dispatches + "/" + url.PathEscape(string(id)) + "/cancel", api.CancelRequest{Reason: reason}, true}, &d)
-	return d, err
+// Cancel requests the end of a dispatch and returns its record, which need not
+// have ended yet.
+func (r Runtime) Cancel(ctx context.Context, id api.DispatchID, reason string) (api.Dispatch, error) {
+	return fetch[api.Dispatch](ctx, r.c, on(api.CallDispatchCancel, string(id)).with(api.CancelRequest{Reason: reason}, false))
 }
 
-// LogFrom is where in a log to begin.
+// Answer answers the question of a dispatch, which then resumes. It returns the
+// record of the new attempt.
+func (r Runtime) Answer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) (api.Dispatch, error) {
+	return fetch[api.Dispatch](ctx, r.c, on(api.CallDispatchAnswer, string(id)).with(req, req.Attempt > 0))
+}
+
+// Pin protects a dispatch from the service's retention rules; with pinned false it
+// ends the protection.
+func (r Runtime) Pin(ctx context.Context, id api.DispatchID, pinned bool) (api.Dispatch, error) {
+	c := api.CallDispatchUnpin
+	if pinned {
+		c = api.CallDispatchPin
+	}
+	return fetch[api.Dispatch](ctx, r.c, on(c, string(id)))
+}
+
+// LogFrom is a position in the log of a dispatch.
 type LogFrom struct {
-	Attempt int   // 0 is the current one
+	Attempt int   // 0: the current one
 	Offset  int64 // of the first byte
 }
 
-// Log hands over what the jail wrote, as far as it is there.
+// Log passes what the jail has written so far to each.
 func (r Runtime) Log(ctx context.Context, id api.DispatchID, from LogFrom, each func(api.Chunk) error) error {
-	err := lines(ctx, r.c, logPath(id, from, false), each)
-	if refused, ok := errors.AsType[*refusal](err); ok {
-		return refused.err
+	err := lines(ctx, r.c, logCall(id, from, false), each)
+	if consumer, ok := errors.AsType[*consumerError](err); ok {
+		return consumer.err
 	}
 	return err
 }
 
-// Follow hands over what the jail writes until the attempt has ended. When the
-// service ends meanwhile it goes on with the next one, and no byte is missing
-// or comes twice.
+// Follow passes what the jail writes to each until the attempt has ended. When
+// the service restarts meanwhile, it continues with the next one; no byte is
+// lost or repeated.
 func (r Runtime) Follow(ctx context.Context, id api.DispatchID, from LogFrom, each func(api.Chunk) error) error {
 	if from.Attempt == 0 {
-		// The one that is current now: what the next one writes has offsets of
-		// its own.
+		// Stay with the current attempt: the next one has its own offsets.
 		d, err := r.Describe(ctx, id, 0)
 		if err != nil {
 			return err
@@ -82,10 +92,10 @@ func (r Runtime) Follow(ctx context.Context, id api.DispatchID, from LogFrom, ea
 	}
 	before, ended := from.Offset, false
 	return follow(ctx, func() error {
-		return lines(ctx, r.c, logPath(id, from, true), func(c api.Chunk) error {
-			if had := from.Offset - c.Offset; had > 0 {
-				had = min(had, int64(len(c.Data)))
-				if c.Offset, c.Data = c.Offset+had, c.Data[had:]; len(c.Data) == 0 && !c.Ended {
+		return lines(ctx, r.c, logCall(id, from, true), func(c api.Chunk) error {
+			if seen := from.Offset - c.Offset; seen > 0 {
+				seen = min(seen, int64(len(c.Data)))
+				if c.Offset, c.Data = c.Offset+seen, c.Data[seen:]; len(c.Data) == 0 && !c.Ended {
 					return nil
 				}
 			}
@@ -99,67 +109,89 @@ func (r Runtime) Follow(ctx context.Context, id api.DispatchID, from LogFrom, ea
 	})
 }
 
-func logPath(id api.DispatchID, from LogFrom, follow bool) string {
-	return attemptPath(id, "/log", from.Attempt, url.Values{"offset": {strconv.FormatInt(from.Offset, 10)}, "follow": {strconv.FormatBool(follow)}})
+func logCall(id api.DispatchID, from LogFrom, follow bool) call {
+	return ofAttempt(api.CallDispatchLog, id, from.Attempt, url.Values{"offset": {strconv.FormatInt(from.Offset, 10)}, "follow": {strconv.FormatBool(follow)}})
 }
 
-// Attempt returns one attempt of a dispatch as it is or ended; 0 is the current
-// one.
-func (r Runtime) Attempt(ctx context.Context, id api.DispatchID, attempt int) (d api.Dispatch, err error) {
-	err = r.c.request(ctx, get(attemptPath(id, "", attempt, url.Values{})), &d)
-	return d, err
+// Attempt returns one attempt of a dispatch; 0 is the current one.
+func (r Runtime) Attempt(ctx context.Context, id api.DispatchID, attempt int) (api.Dispatch, error) {
+	return fetch[api.Dispatch](ctx, r.c, ofAttempt(api.CallDispatchDescribe, id, attempt, url.Values{}))
 }
 
-// Patch writes the patch of an attempt to w; 0 is the current one.
+// Patch writes the patch of an attempt to w; 0 is the current attempt.
 func (r Runtime) Patch(ctx context.Context, id api.DispatchID, attempt int, w io.Writer) error {
-	return r.copy(ctx, attemptPath(id, "/patch", attempt, url.Values{}), w)
+	return r.c.copy(ctx, ofAttempt(api.CallDispatchPatch, id, attempt, url.Values{}), w)
 }
 
-// Output writes one output of an attempt to w; 0 is the current one.
+// Output writes one output of an attempt to w; 0 is the current attempt.
 func (r Runtime) Output(ctx context.Context, id api.DispatchID, attempt int, path string, w io.Writer) error {
-	return r.copy(ctx, attemptPath(id, "/output", attempt, url.Values{"path": {path}}), w)
+	return r.c.copy(ctx, ofAttempt(api.CallDispatchOutput, id, attempt, url.Values{"path": {path}}), w)
 }
 
-func attemptPath(id api.DispatchID, what string, attempt int, query url.Values) string {
-	if attempt != 0 { // what is none is for the service to refuse
+// Part is a piece of content.
+type Part struct {
+	Offset int64 // of its first byte
+	Limit  int64 // its length at most, in bytes
+}
+
+func (p Part) query() url.Values {
+	return url.Values{"offset": {strconv.FormatInt(p.Offset, 10)}, "limit": {strconv.FormatInt(p.Limit, 10)}}
+}
+
+// PatchPart returns a piece of the patch of an attempt; 0 is the current
+// attempt. The piece is empty beyond the end.
+func (r Runtime) PatchPart(ctx context.Context, id api.DispatchID, attempt int, part Part) ([]byte, error) {
+	var b bytes.Buffer
+	err := r.c.copy(ctx, ofAttempt(api.CallDispatchPatch, id, attempt, part.query()), &b)
+	return b.Bytes(), err
+}
+
+// OutputPart returns a piece of an output of an attempt; 0 is the current
+// attempt. The piece is empty beyond the end.
+func (r Runtime) OutputPart(ctx context.Context, id api.DispatchID, attempt int, path string, part Part) ([]byte, error) {
+	query := part.query()
+	query.Set("path", path)
+	var b bytes.Buffer
+	err := r.c.copy(ctx, ofAttempt(api.CallDispatchOutput, id, attempt, query), &b)
+	return b.Bytes(), err
+}
+
+func ofAttempt(c api.Call, id api.DispatchID, attempt int, query url.Values) call {
+	if attempt != 0 { // the service refuses a negative one
 		query.Set("attempt", strconv.Itoa(attempt))
 	}
-	return dispatches + "/" + url.PathEscape(string(id)) + what + "?" + query.Encode()
+	return on(c, string(id)).where(query)
 }
 
-func (r Runtime) copy(ctx context.Context, path string, w io.Writer) error {
-	resp, err := r.c.send(ctx, get(path))
-	if err != nil {
-		return err
+// Statement writes to w what the service signed about a dispatch that has ended:
+// a DSSE envelope with an in-toto Statement, exactly as signed. Just after the
+// end it waits for the signature.
+func (r Runtime) Statement(ctx context.Context, id api.DispatchID, w io.Writer) error {
+	return r.c.copy(ctx, on(api.CallDispatchStatement, string(id)), w)
+}
+
+// Can returns what policy would decide about a dispatch.
+func (r Runtime) Can(ctx context.Context, req api.CanRequest) (api.CanAnswer, error) {
+	return fetch[api.CanAnswer](ctx, r.c, on(api.CallCan).with(req, false))
+}
+
+// Listing returns a page of what the caller may use of a kind: capability,
+// subagent or env. The cursor is Next of the page before, or empty for the first.
+func (r Runtime) Listing(ctx context.Context, kind api.Kind, cursor string) (api.ListingPage, error) {
+	c, ok := map[api.Kind]api.Call{api.KindCapability: api.CallCapabilities, api.KindSubagent: api.CallSubagents, api.KindEnv: api.CallEnvs}[kind]
+	if !ok {
+		return api.ListingPage{}, api.Errorf(api.CodeInvalid, "artifacts of kind %q cannot be listed", string(kind))
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
-	n, err := io.Copy(w, resp.Body)
-	if err == nil && resp.ContentLength >= 0 && n != resp.ContentLength {
-		err = io.ErrUnexpectedEOF
-	}
-	return err
+	return fetch[api.ListingPage](ctx, r.c, on(c).where(url.Values{"cursor": {cursor}}))
 }
 
-// Can asks what policy would say to a dispatch.
-func (r Runtime) Can(ctx context.Context, req api.CanRequest) (a api.CanAnswer, err error) {
-	err = r.c.request(ctx, call{http.MethodPost, "/v1/runtime/can", req, true}, &a)
-	return a, err
+// Refused has the service log a call that was refused before it became a
+// request.
+func (r Runtime) Refused(ctx context.Context, refused api.Refused) (api.RefusedReceipt, error) {
+	return fetch[api.RefusedReceipt](ctx, r.c, on(api.CallRefused).with(refused, false))
 }
 
-// Answer answers the question of a dispatch, which goes on from there. It
-// returns the record of the attempt that follows.
-func (r Runtime) Answer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) (d api.Dispatch, err error) {
-	err = r.c.request(ctx, call{http.MethodPost, dispatches + "/" + url.PathEscape(string(id)) + "/answer", req, req.Attempt > 0}, &d)
-	return d, err
-}
-
-// Pin keeps a dispatch whatever the service's rules of retention say, or with
-// on false no longer.
-func (r Runtime) Pin(ctx context.Context, id api.DispatchID, on bool) (d api.Dispatch, err error) {
-	verb := "/unpin"
-	if on {
-		verb = "/pin"
-	}
-	err = r.c.request(ctx, call{method: http.MethodPost, path: dispatches + "/" + url.PathEscape(string(id)) + verb, repeat: true}, &d)
-	return d, err
+// HTTPReady returns whether the service is ready for an MCP server on HTTP.
+func (r Runtime) HTTPReady(ctx context.Context) (api.HTTPReady, error) {
+	return fetch[api.HTTPReady](ctx, r.c, on(api.CallHTTPReady))
 }

@@ -7,19 +7,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Exchange presents a token, which goes no further than this one request, for
-// a handle that stands for it in requests of this process. The handle is for
-// Runtime.With; before it expires, or when a request with it is refused as
-// unauthenticated, exchange again.
-func (c *Conn) Exchange(ctx context.Context, token string) (s api.Session, err error) {
-	err = c.request(ctx, call{http.MethodPost, "/v1/session", api.SessionRequest{Token: token}, true}, &s)
-	return s, err
+// Exchange presents a token, which is in this one request only, and returns a
+// handle that stands for it in requests of this process. Pass the handle to
+// Runtime.With; exchange again before it expires, or when a request with it is
+// refused as unauthenticated.
+func (c *Conn) Exchange(ctx context.Context, token string) (api.Session, error) {
+	return fetch[api.Session](ctx, c, on(api.CallSession).with(api.SessionRequest{Token: token}, false))
 }
 
-// With returns a Runtime whose requests are those of the handle's principal,
-// and go no further than ceiling. An empty handle leaves it as it is who calls
-// (without one at all, the socket says so), and of two ceilings the lower one
-// holds: neither raises anything.
+// With returns a Runtime whose requests are made as the handle's principal and
+// reach no further than ceiling. An empty handle keeps the caller of r, and of
+// two ceilings the lower one holds: neither widens anything.
 func (r Runtime) With(handle string, ceiling *api.Tier) Runtime {
 	h := r.c.header.Clone()
 	if h == nil {
@@ -31,16 +29,16 @@ func (r Runtime) With(handle string, ceiling *api.Tier) Runtime {
 	if ceiling != nil {
 		lowest := *ceiling
 		if given := h.Get(api.CeilingHeader); given != "" {
-			had, _ := api.ParseTier(given) // one that is no tier reads as the lowest, here as there
-			lowest = min(lowest, had)
+			previous, _ := api.ParseTier(given) // an unknown tier reads as the lowest, as in the service
+			lowest = min(lowest, previous)
 		}
 		h.Set(api.CeilingHeader, lowest.String())
 	}
 	return Runtime{&Conn{link: r.c.link, header: h}}
 }
 
-// Who returns what the service takes the caller for.
-func (r Runtime) Who(ctx context.Context) (w api.Who, err error) {
-	err = r.c.request(ctx, get("/v1/runtime/who"), &w)
-	return w, err
+// Who returns the principal and ceiling that the service established for the
+// caller.
+func (r Runtime) Who(ctx context.Context) (api.Who, error) {
+	return fetch[api.Who](ctx, r.c, on(api.CallWho))
 }

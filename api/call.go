@@ -1,0 +1,220 @@
+package api
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Call names one call of the service: its method and path pattern, in the
+// syntax of net/http.ServeMux. The server registers its handlers by these names
+// and the client builds its requests from them; CallTable says the rest.
+type Call string
+
+// The runtime calls, which an AI may make.
+const (
+	CallDispatchSubmit    Call = "POST /v1/runtime/dispatches"
+	CallDispatchList      Call = "GET /v1/runtime/dispatches"
+	CallDispatchDescribe  Call = "GET /v1/runtime/dispatches/{id}"
+	CallDispatchCancel    Call = "POST /v1/runtime/dispatches/{id}/cancel"
+	CallDispatchAnswer    Call = "POST /v1/runtime/dispatches/{id}/answer"
+	CallDispatchPin       Call = "POST /v1/runtime/dispatches/{id}/pin"
+	CallDispatchUnpin     Call = "POST /v1/runtime/dispatches/{id}/unpin"
+	CallDispatchLog       Call = "GET /v1/runtime/dispatches/{id}/log"
+	CallDispatchPatch     Call = "GET /v1/runtime/dispatches/{id}/patch"
+	CallDispatchOutput    Call = "GET /v1/runtime/dispatches/{id}/output"
+	CallDispatchStatement Call = "GET /v1/runtime/dispatches/{id}/statement"
+
+	CallRunSubmit   Call = "POST /v1/runtime/runs"
+	CallRunList     Call = "GET /v1/runtime/runs"
+	CallRunDescribe Call = "GET /v1/runtime/runs/{id}"
+	CallRunEvents   Call = "GET /v1/runtime/runs/{id}/events"
+	CallRunPlan     Call = "GET /v1/runtime/runs/{id}/plan"
+
+	CallCapabilities Call = "GET /v1/runtime/catalog/capabilities"
+	CallSubagents    Call = "GET /v1/runtime/catalog/subagents"
+	CallEnvs         Call = "GET /v1/runtime/catalog/envs"
+	CallCan          Call = "POST /v1/runtime/can"
+	CallWho          Call = "GET /v1/runtime/who"
+	CallRefused      Call = "POST /v1/runtime/refused"
+	CallHTTPReady    Call = "POST /v1/runtime/http-ready"
+)
+
+// CallSession exchanges a token for a handle.
+const CallSession Call = "POST /v1/session"
+
+// The operator calls, which are for people and never for a caller by token.
+const (
+	CallRunCancel   Call = "POST /v1/operator/runs/{id}/cancel"
+	CallRunPause    Call = "POST /v1/operator/runs/{id}/pause"
+	CallRunResume   Call = "POST /v1/operator/runs/{id}/resume"
+	CallRunRetry    Call = "POST /v1/operator/runs/{id}/retry"
+	CallRunAnswer   Call = "POST /v1/operator/runs/{id}/answer"
+	CallQueueList   Call = "GET /v1/operator/queues"
+	CallQueuePause  Call = "POST /v1/operator/queues/{name}/pause"
+	CallQueueResume Call = "POST /v1/operator/queues/{name}/resume"
+
+	CallStatus        Call = "GET /v1/operator/status"
+	CallStop          Call = "POST /v1/operator/stop"
+	CallStay          Call = "POST /v1/operator/stay"
+	CallGCPlan        Call = "GET /v1/operator/gc"
+	CallGC            Call = "POST /v1/operator/gc"
+	CallTrust         Call = "GET /v1/operator/trust"
+	CallRecordHead    Call = "GET /v1/operator/records/head"
+	CallRecordAdd     Call = "POST /v1/operator/records"
+	CallPrincipalList Call = "GET /v1/operator/principals"
+	CallPrincipal     Call = "GET /v1/operator/principals/{principal}"
+	CallTokenList     Call = "GET /v1/operator/tokens"
+	CallStopList      Call = "GET /v1/operator/stops"
+	CallStopEngage    Call = "POST /v1/operator/stops"
+
+	CallLog           Call = "GET /v1/operator/log"
+	CallLogCheckpoint Call = "GET /v1/operator/log/checkpoint"
+	CallLogTile       Call = "GET /v1/operator/log/tiles/{path...}"
+	CallLogProof      Call = "GET /v1/operator/log/proof"
+	CallLogCheck      Call = "POST /v1/operator/log/check"
+	CallEvidence      Call = "GET /v1/operator/evidence"
+)
+
+// CallClass is the authorization that a call needs.
+type CallClass string
+
+// The classes, which follow from the first segments of the path.
+const (
+	ClassSession  CallClass = "session"  // any local account
+	ClassRuntime  CallClass = "runtime"  // any established caller; policy decides about what the call names
+	ClassOperator CallClass = "operator" // the service's operator; of runs, their owner too
+)
+
+// CallSpec is what the server and the client need to know about a call beyond
+// its name.
+type CallSpec struct {
+	// Action is the policy action that an operator call needs.
+	Action string
+	// Operation is the name of the call in the log where it differs from Action.
+	Operation string
+	// Steers marks the calls that steer a run. Its owner may make them too, so the
+	// orchestrator decides; a caller by token is refused before.
+	Steers bool
+	// Logged calls get a log entry before they run even though they are allowed.
+	// The others log their effect themselves, or have none.
+	Logged bool
+	// Accepted calls succeed with status 202: the effect follows later.
+	Accepted bool
+	// Repeatable calls have the same effect twice as once, so the client sends
+	// them again when it cannot tell whether the first request arrived.
+	Repeatable bool
+	// MaxBody bounds the request's body in bytes.
+	MaxBody int64
+}
+
+// maxBody is the bound of most requests; that of a run leaves room around a plan.
+const (
+	maxBody    = 1 << 20
+	maxRunBody = MaxPlan + 64<<10
+)
+
+// CallTable returns every call of the service.
+func CallTable() map[Call]CallSpec {
+	table := map[Call]CallSpec{
+		CallDispatchSubmit: {Accepted: true},
+		CallDispatchCancel: {Repeatable: true},
+		CallDispatchAnswer: {Accepted: true},
+		CallDispatchPin:    {Repeatable: true},
+		CallDispatchUnpin:  {Repeatable: true},
+		CallRunSubmit:      {Accepted: true, MaxBody: maxRunBody},
+		CallCan:            {Repeatable: true},
+		CallRefused:        {},
+		CallHTTPReady:      {Repeatable: true},
+		CallSession:        {Repeatable: true},
+
+		CallRunCancel:   {Action: "run.cancel", Operation: "run.cancel", Steers: true, Repeatable: true},
+		CallRunPause:    {Action: "run.pause", Operation: "run.pause", Steers: true, Repeatable: true},
+		CallRunResume:   {Action: "run.pause", Operation: "run.resume", Steers: true, Repeatable: true},
+		CallRunRetry:    {Action: "run.cancel", Operation: "run.retry", Steers: true, Accepted: true},
+		CallRunAnswer:   {Action: "run.answer", Operation: "run.answer", Steers: true, Accepted: true},
+		CallQueueList:   {Action: "status.read"},
+		CallQueuePause:  {Action: "queue.pause", Repeatable: true},
+		CallQueueResume: {Action: "queue.pause", Repeatable: true},
+
+		CallStatus:        {Action: "status.read"},
+		CallStop:          {Action: "service.stop", Logged: true, Accepted: true},
+		CallStay:          {Action: "service.stay", Logged: true, Repeatable: true},
+		CallGCPlan:        {Action: "service.gc"},
+		CallGC:            {Action: "service.gc", Logged: true, Repeatable: true},
+		CallTrust:         {Action: "audit.read"},
+		CallRecordHead:    {Action: "operator.read"},
+		CallRecordAdd:     {Action: "operator.record"},
+		CallPrincipalList: {Action: "operator.read"},
+		CallPrincipal:     {Action: "operator.read"},
+		CallTokenList:     {Action: "operator.read"},
+		CallStopList:      {Action: "operator.read"},
+		CallStopEngage:    {Action: "stop.engage"},
+		CallLogCheck:      {Action: "audit.read", Repeatable: true},
+	}
+	for _, c := range []Call{CallLog, CallLogCheckpoint, CallLogTile, CallLogProof, CallEvidence} {
+		table[c] = CallSpec{Action: "audit.read"}
+	}
+	for _, c := range []Call{
+		CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement,
+		CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallCapabilities, CallSubagents, CallEnvs, CallWho,
+	} {
+		table[c] = CallSpec{}
+	}
+	for c, spec := range table {
+		spec.Repeatable = spec.Repeatable || c.Method() == http.MethodGet
+		if spec.MaxBody == 0 {
+			spec.MaxBody = maxBody
+		}
+		if spec.Operation == "" {
+			spec.Operation = spec.Action
+		}
+		table[c] = spec
+	}
+	return table
+}
+
+// Calls lists every call, sorted.
+func Calls() []Call { return slices.Sorted(maps.Keys(CallTable())) }
+
+// Spec returns what the table says of c; the zero value for an unknown call.
+func (c Call) Spec() CallSpec { return CallTable()[c] }
+
+// Method returns the HTTP method of c.
+func (c Call) Method() string {
+	method, _, _ := strings.Cut(string(c), " ")
+	return method
+}
+
+// Class returns the authorization that c needs.
+func (c Call) Class() CallClass {
+	class, _, _ := strings.Cut(strings.TrimPrefix(c.pattern(), "/v1/"), "/")
+	return CallClass(class)
+}
+
+func (c Call) pattern() string {
+	_, pattern, _ := strings.Cut(string(c), " ")
+	return pattern
+}
+
+// Path returns the path of c with its wildcards replaced, in order, by args,
+// escaped. A last wildcard {name...} takes an argument of several segments.
+func (c Call) Path(args ...string) string {
+	segments := strings.Split(c.pattern(), "/")
+	for i, s := range segments {
+		if !strings.HasPrefix(s, "{") || len(args) == 0 {
+			continue
+		}
+		parts := []string{args[0]}
+		if strings.HasSuffix(s, "...}") {
+			parts = strings.Split(args[0], "/")
+		}
+		for j := range parts {
+			parts[j] = url.PathEscape(parts[j])
+		}
+		segments[i], args = strings.Join(parts, "/"), args[1:]
+	}
+	return strings.Join(segments, "/")
+}

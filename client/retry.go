@@ -1,0 +1,198 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// call is one request to make.
+type call struct {
+	api.Call
+	args       []string // of the wildcards in its path
+	query      url.Values
+	body       any  // sent as JSON; nil: none
+	repeatable bool // by api.CallSpec, or because an id in the body makes it so
+}
+
+// on returns a call with the arguments of its path.
+func on(c api.Call, args ...string) call {
+	return call{Call: c, args: args, repeatable: c.Spec().Repeatable}
+}
+
+// with returns c with a body, which may make it repeatable.
+func (c call) with(body any, repeatable bool) call {
+	c.body, c.repeatable = body, c.repeatable || repeatable
+	return c
+}
+
+func (c call) where(query url.Values) call {
+	c.query = query
+	return c
+}
+
+// address returns the path of c with its query.
+func (c call) address() string {
+	path := c.Path(c.args...)
+	if len(c.query) > 0 {
+		path += "?" + c.query.Encode()
+	}
+	return path
+}
+
+// why a call failed before its answer was complete.
+type why int
+
+const (
+	noService    why = iota // no service listens: nothing was sent
+	shuttingDown            // the service refused it while shutting down: nothing was done
+	brokenCall              // the connection broke before the answer: the effect is unknown
+	brokenStream            // the connection broke within the answer
+)
+
+// failure is a failed call that another service may answer.
+type failure struct {
+	why why
+	err *api.Error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// consumerError is an error of the function that receives a stream's lines.
+type consumerError struct{ err error }
+
+func (e *consumerError) Error() string { return e.err.Error() }
+func (e *consumerError) Unwrap() error { return e.err }
+
+// maxTries bounds how many services a call is sent to. Starting one waits for
+// its predecessor to exit, so this is no busy loop.
+const maxTries = 8
+
+// send makes a call. When this client may start services, it repeats the call
+// with the next one if the call provably had no effect, or if its effect is
+// unknown and it is repeatable. The caller closes the response's body.
+func (c *Conn) send(ctx context.Context, call call) (*http.Response, error) {
+	var payload []byte
+	if call.body != nil {
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false) // a body near its size limit must not grow
+		if err := enc.Encode(call.body); err != nil {
+			return nil, err
+		}
+		payload = b.Bytes()
+	}
+	for try := 1; ; try++ {
+		resp, err := c.once(ctx, call.Method(), call.address(), payload)
+		f, failed := errors.AsType[*failure](err)
+		if !failed || c.spawn == nil || try == maxTries || f.why == brokenCall && !call.repeatable {
+			return resp, err
+		}
+		if f.why == brokenCall {
+			continue // the next try finds out whether a service has to be started
+		}
+		if err := c.next(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// once makes a call and returns its response if it succeeded.
+func (c *Conn) once(ctx context.Context, method, address string, payload []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://bailiwick"+address, bytes.NewReader(payload))
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(req.Header, c.header)
+	if payload != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.trace != "" {
+		req.Header.Set(api.TraceHeader, string(c.trace))
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	return nil, readError(resp)
+}
+
+// next starts or finds the successor of a service that is gone.
+func (c *Conn) next(ctx context.Context) error {
+	c.http.CloseIdleConnections()
+	socket, err := c.spawn(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.places, c.socket = append([]string{socket}, c.places...), socket
+	return nil
+}
+
+// A follower whose stream broke retries this often, with this pause between.
+// Without Config.Spawn it thus waits ten seconds for another process to start
+// the next service.
+const (
+	followTries = 100
+	followPause = 100 * time.Millisecond
+)
+
+// follow calls stream until it has ended, or has failed in a way that another
+// service does not cure. Each stream resumes after the one before; progress
+// reports whether it delivered anything since the last call of progress, and
+// whether it is complete.
+func follow(ctx context.Context, stream func() error, progress func() (moved, ended bool)) error {
+	for answered, tries := false, 0; ; {
+		err := stream()
+		moved, ended := progress()
+		if consumer, ok := errors.AsType[*consumerError](err); ok {
+			return consumer.err
+		}
+		f, failed := errors.AsType[*failure](err)
+		if ended || err != nil && !failed {
+			return err
+		}
+		// Before any service has answered, fail at once.
+		answered = answered || moved || err == nil || f.why == brokenStream
+		if tries++; moved {
+			tries = 1
+		}
+		if !answered || tries == followTries {
+			if err == nil {
+				err = api.Errorf(api.CodeUnavailable, "the stream ended too early")
+			}
+			return err
+		}
+		if err := pause(ctx, tries); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits before every try but the first.
+func pause(ctx context.Context, tries int) error {
+	if tries == 1 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(followPause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
