@@ -1,5 +1,5 @@
-// Command bailiwick-mcp gives an AI client the nine tools. It is a client of
-// the service and holds no power of its own.
+// Command bailiwick-mcp gives an AI client the nine tools, over stdio or HTTP. It
+// is a client of the service and holds no power of its own.
 package main
 
 import (
@@ -15,20 +15,19 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
 )
 
 func main() {
-	// The SDK and the schema package read these before main begins, and change
-	// what they check by them.
+	// The SDK and the schema package read these variables before main begins, and
+	// relax their checks by them: start again without.
 	if env := slices.DeleteFunc(os.Environ(), debugging); len(env) != len(os.Environ()) {
 		fail(syscall.Exec("/proc/self/exe", os.Args, env)) //nolint:gosec // G204: this program again
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := mcpserve.Run(ctx, mcpserve.Process{
-		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
-		Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UID: os.Getuid(), Now: time.Now,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	err := run(ctx, process{
+		args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+		dirs: api.DirsFrom(os.Getenv, os.Getuid()), uid: os.Getuid(), now: time.Now,
+		logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	stop()
 	fail(err)

@@ -65,6 +65,7 @@ func networked() map[string]map[string]string {
 		"internal/cli":       {"github.com/spf13/cobra": flags},
 		"internal/daemoncli": {"github.com/spf13/cobra": flags},
 		"internal/deploycli": {"github.com/spf13/cobra": flags},
+		"internal/mcphttp":   {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; what dials of it is among dials"},
 		"internal/mcpserve":  {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; what dials of it is among dials"},
 		"internal/oauth":     {"github.com/golang-jwt/jwt/v5": "verifies; of the network only the certificates' addresses"},
 		"internal/seal":      {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; of the network only the certificates' addresses"},

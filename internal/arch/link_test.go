@@ -60,7 +60,7 @@ func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 			t.Errorf("bailiwick-mcp has %s in it", name)
 		}
 	}
-	for _, name := range []string{"api", "client", "internal/mcpserve"} {
+	for _, name := range []string{"api", "client", "internal/mcphttp", "internal/mcpserve"} {
 		if !slices.Contains(got, name) {
 			t.Errorf("the check does not see %s, which is there: %q", name, got)
 		}

@@ -12,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/ownsocket", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/statement", "internal/telemetry"},
-		{"deploy", "internal/checkout", "internal/evidence", "internal/operator", "internal/cli", "internal/snapshot", "internal/tlog"},
+		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/cli", "internal/snapshot", "internal/tlog"},
 		{"internal/anchor", "internal/deploycli", "internal/executor", "internal/export", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/orchestrator"},
@@ -56,7 +56,8 @@ func closure() map[string][]string {
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
 		// R-B4: what an AI's client starts.
 		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress"},
-		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/mcpserve"},
+		"internal/mcphttp":  {"api", "client", "internal/canon", "internal/egress", "internal/mcpserve"},
+		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/mcphttp", "internal/mcpserve"},
 	}
 }
 
@@ -78,6 +79,7 @@ func direct() map[string][]string {
 		"internal/egress":   {"os", "os/*", "unsafe"},
 		"internal/plan":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
 		"internal/policy":   {"os", "os/*", "net", "net/*", "time"},
+		"internal/mcphttp":  {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/mcpserve": {"os/exec", "os/user", "plugin", "unsafe"},
 		"internal/note":     {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
 		"internal/record":   {"os", "os/*", "net", "net/*"},

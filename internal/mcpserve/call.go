@@ -109,7 +109,7 @@ func inWords(err error) error {
 	} {
 		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
 	}
-	return errors.New(cut(text, 500))
+	return errors.New(Truncate(text, 500))
 }
 
 // call is one call of a tool.
@@ -140,7 +140,7 @@ func ask[T any](ctx context.Context, c *call, f func(client.Runtime) (T, error))
 // handler answers the calls of one tool for one caller.
 func (s *Server) handler(who *caller, t tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		c := &call{who: who, ceiling: lower(who.below(nil), ceilingOfRequest(req)), progress: progressOf(req)}
+		c := &call{who: who, ceiling: LowerCeiling(who.below(nil), ceilingOfRequest(req)), progress: progressOf(req)}
 		out, err := t.run(ctx, c, req.Params.Arguments)
 		if ctx.Err() != nil {
 			return nil, ctx.Err() // cancelled: nobody waits for it

@@ -32,7 +32,7 @@ func checkCeilings(text []byte, method string) error {
 		delete(params, "arguments")
 	}
 	if name, found := stray(message, nil, method); found {
-		return refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q is not read there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", cut(name, 64), ceilingKey))
+		return refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q is not read there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", Truncate(name, 64), ceilingKey))
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func ceilingOfInitialize(params json.RawMessage) (*api.Tier, error) {
 	for raw, into := range map[string]any{"experimental": &experimental, "extensions": &extensions} {
 		err = errors.Join(err, member(capabilities, raw, into))
 	}
-	return lower(declared(meta), lower(declared(experimental), declared(extensions))), err
+	return LowerCeiling(declared(meta), LowerCeiling(declared(experimental), declared(extensions))), err
 }
 
 // member reads a member that may be missing.

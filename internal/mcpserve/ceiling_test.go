@@ -93,8 +93,8 @@ func TestNoOtherSpellingTakesACeilingAway(t *testing.T) {
 		for _, read := range []func() (*api.Tier, error){
 			func() (*api.Tier, error) { return ceilingOfInitialize(json.RawMessage(text)) },
 			func() (*api.Tier, error) {
-				m, err := peek([]byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + text + `}`))
-				return m.declared, err
+				m, err := ParseMessage([]byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + text + `}`))
+				return m.Ceiling, err
 			},
 		} {
 			if got, err := read(); err != nil || got == nil || *got != api.Observe {

@@ -251,7 +251,7 @@ func recordOf(d *api.Dispatch) record {
 	r.Removed, _ = firstFew(d.Removed, func(x api.Removal) int { return len(x.Rule) })
 	earlier, _ := firstFew(d.Attempts, func(x api.Attempt) int { return min(len(x.Message), 200) })
 	for _, a := range earlier {
-		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, cut(a.Message, 200)})
+		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, Truncate(a.Message, 200)})
 	}
 	if d.Outcome != nil {
 		r.Outcome = outcomeOf(d.Outcome)

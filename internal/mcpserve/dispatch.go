@@ -157,7 +157,7 @@ func (s *Server) await(ctx context.Context, c *call, id api.DispatchID, seconds 
 
 // standing is how a dispatch stands, and what a model can do about it.
 func standing(d *api.Dispatch) dispatchState {
-	out := dispatchState{DispatchID: d.ID, State: d.State, Ended: d.State.Ended(), Attempt: d.Attempt, Reason: d.Reason, Message: cut(d.Message, 4<<10)}
+	out := dispatchState{DispatchID: d.ID, State: d.State, Ended: d.State.Ended(), Attempt: d.Attempt, Reason: d.Reason, Message: Truncate(d.Message, 4<<10)}
 	switch {
 	case d.State == api.EventNeedsInput && d.CancelBy == "":
 		out.Advice = "read the question with " + toolDescribe + " and include question, then call " + toolDispatch + " with resume and answer"

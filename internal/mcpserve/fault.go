@@ -85,7 +85,7 @@ func (s *Server) logged(ctx context.Context, c *call, operation string, refusal 
 	e := *refusal
 	// It is refused whether or not the log could be told.
 	if receipt, err := ask(ctx, c, func(rt client.Runtime) (api.RefusedReceipt, error) {
-		return rt.Refused(ctx, api.Refused{Operation: operation, Message: cut(refusal.Message, 1000)})
+		return rt.Refused(ctx, api.Refused{Operation: operation, Message: Truncate(refusal.Message, 1000)})
 	}); err == nil {
 		e.AuditEntry = &receipt.AuditEntry
 	}
@@ -104,8 +104,8 @@ func (s *Server) report(ctx context.Context, who *caller, operation string, caus
 	_ = s.logged(ctx, &call{who: who, ceiling: who.below(nil)}, operation, api.Errorf(api.CodeInvalid, "%s", message))
 }
 
-// cut shortens text to about n bytes.
-func cut(text string, n int) string {
+// Truncate shortens text to about n bytes.
+func Truncate(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}

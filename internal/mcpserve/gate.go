@@ -11,11 +11,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// maxMessage bounds one message.
-const maxMessage = 1 << 20
+// MaxMessage is the largest accepted message in bytes.
+const MaxMessage = 1 << 20
 
 // methods are the requests that are answered.
 func methods() []string {
@@ -53,7 +54,7 @@ func envelopeOf(text []byte) (e envelope, err error) {
 // in its one spelling. The error is a *jsonrpc.Error; refusalOf makes the answer
 // of it.
 func readMessage(raw []byte) ([]byte, error) {
-	if len(raw) > maxMessage {
+	if len(raw) > MaxMessage {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
 	}
 	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
@@ -61,7 +62,7 @@ func readMessage(raw []byte) ([]byte, error) {
 	}
 	text, err := canon.Canonicalize(raw)
 	if err != nil {
-		return nil, refuse(jsonrpc.CodeParseError, "not strict JSON: "+cut(err.Error(), 500))
+		return nil, refuse(jsonrpc.CodeParseError, "not strict JSON: "+Truncate(err.Error(), 500))
 	}
 	e, err := envelopeOf(text)
 	if err != nil {
@@ -71,6 +72,36 @@ func readMessage(raw []byte) ([]byte, error) {
 		return text, err
 	}
 	return text, checkCeilings(text, *e.method)
+}
+
+// Message is a strictly read message.
+type Message struct {
+	Text    []byte    // in canonical form
+	Method  string    // "" for a response
+	Ceiling *api.Tier // that initialize declares; nil: none
+}
+
+// ParseMessage reads a message as readMessage does, and what a transport needs to
+// know of it. The error is a *jsonrpc.Error.
+func ParseMessage(raw []byte) (Message, error) {
+	text, err := readMessage(raw)
+	if err != nil {
+		return Message{}, err
+	}
+	m := Message{Text: text}
+	e, err := envelopeOf(text)
+	if err != nil {
+		return m, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")
+	}
+	if e.method != nil {
+		m.Method = *e.method
+	}
+	if m.Method == "initialize" {
+		if m.Ceiling, err = ceilingOfInitialize(e.params); err != nil {
+			return m, refuse(jsonrpc.CodeInvalidParams, "malformed parameters of initialize")
+		}
+	}
+	return m, nil
 }
 
 func (e *envelope) check() error {
@@ -118,7 +149,7 @@ func refuse(code int64, message string) error { return &jsonrpc.Error{Code: code
 
 // refusalOf is the answer to a message that readMessage refused. It has the
 // id of the message where that is certain, so that nobody waits for it.
-func refusalOf(raw []byte, err error) []byte {
+func ErrorResponse(raw []byte, err error) []byte {
 	var wire *jsonrpc.Error
 	if !errors.As(err, &wire) {
 		wire = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
@@ -140,7 +171,7 @@ func refusalOf(raw []byte, err error) []byte {
 
 // idOf finds the one id of a message whose inside may be bad.
 func idOf(raw []byte) (id json.RawMessage, ok bool) {
-	if len(raw) > maxMessage {
+	if len(raw) > MaxMessage {
 		return nil, false
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))

@@ -36,8 +36,8 @@ func FuzzReadMessage(f *testing.F) {
 				ID    json.RawMessage
 				Error struct{ Code int64 }
 			}
-			if !errors.As(err, &wire) || json.Unmarshal(refusalOf(raw, err), &answer) != nil || answer.Error.Code != wire.Code || wire.Code == 0 {
-				t.Fatalf("%q is refused by %v and answered by %s", raw, err, refusalOf(raw, err))
+			if !errors.As(err, &wire) || json.Unmarshal(ErrorResponse(raw, err), &answer) != nil || answer.Error.Code != wire.Code || wire.Code == 0 {
+				t.Fatalf("%q is refused by %v and answered by %s", raw, err, ErrorResponse(raw, err))
 			}
 			return
 		}
@@ -73,7 +73,7 @@ func FuzzReadMessage(f *testing.F) {
 // over, and the next is whole.
 func TestLinesAreFoundInWhateverPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 2, 4095, 4096, 4097, 65536, maxMessage - 1, maxMessage, maxMessage + 1, maxMessage + 5, 2 * maxMessage}), 1, 6).Draw(t, "sizes")
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 2, 4095, 4096, 4097, 65536, MaxMessage - 1, MaxMessage, MaxMessage + 1, MaxMessage + 5, 2 * MaxMessage}), 1, 6).Draw(t, "sizes")
 		end := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "end")
 		last := rapid.Bool().Draw(t, "last line ends")
 		var in bytes.Buffer
@@ -95,11 +95,11 @@ func TestLinesAreFoundInWhateverPieces(t *testing.T) {
 			text, err := readLine(r)
 			text = bytes.TrimRight(text, "\r\n")
 			switch {
-			case n > maxMessage+2 && !errors.Is(err, errTooLong):
+			case n > MaxMessage+2 && !errors.Is(err, errTooLong):
 				t.Fatalf("line %d of %d bytes: %d bytes, %v", i, n, len(text), err)
-			case n <= maxMessage && (err != nil || string(text) != strings.Repeat(string(rune('a'+i)), n)):
+			case n <= MaxMessage && (err != nil || string(text) != strings.Repeat(string(rune('a'+i)), n)):
 				t.Fatalf("line %d of %d bytes: %d bytes, %v", i, n, len(text), err)
-			case n > maxMessage && err == nil:
+			case n > MaxMessage && err == nil:
 				if _, err := readMessage(text); err == nil {
 					t.Fatalf("line %d of %d bytes passes", i, n)
 				}

@@ -39,8 +39,8 @@ func (s *Server) guard(who *caller) mcp.Middleware {
 // unknownTool refuses a tool that there is not, whatever it would be elsewhere:
 // the answer to any two differs only in the name and the number of the entry.
 func (s *Server) unknownTool(ctx context.Context, who *caller, req *mcp.CallToolRequest) error {
-	c := &call{who: who, ceiling: lower(who.below(nil), ceilingOfRequest(req))}
-	name := cut(req.Params.Name, 128)
+	c := &call{who: who, ceiling: LowerCeiling(who.below(nil), ceilingOfRequest(req))}
+	name := Truncate(req.Params.Name, 128)
 	e := faultOf(s.logged(ctx, c, "tools/call", api.Errorf(api.CodeDenied, "unknown tool %q", name)))
 	e.Hint = "retrying is useless; the tools are those of tools/list"
 	data, err := json.Marshal(e)

@@ -5,14 +5,12 @@ import (
 	"log/slog"
 )
 
-// quiet is a logger for the SDK. To that an error is what a client does, too,
-// who could fill the log and alarm whoever reads it; so all of it is for
-// debugging.
-func quiet(logger *slog.Logger) *slog.Logger {
+// DebugLogger returns a logger for the SDK that logs everything at debug level.
+// The SDK logs client mistakes as errors, so a client could fill the log.
+func DebugLogger(logger *slog.Logger) *slog.Logger {
 	return slog.New(demoted{logger.Handler()}).With(slog.String("part", "mcp"))
 }
 
-// demoted logs everything at the level of debugging.
 type demoted struct{ slog.Handler }
 
 func (d demoted) Enabled(ctx context.Context, _ slog.Level) bool {

@@ -149,16 +149,16 @@ type runTask struct {
 func taskOf(t *api.RunTask) runTask {
 	few := t.After[:min(len(t.After), runFew)]
 	return runTask{
-		Task: t.Task, State: t.State, Subagent: t.Subagent, After: few, MoreAfter: len(t.After) - len(few), Reason: t.Reason, Message: cut(t.Message, runText),
+		Task: t.Task, State: t.State, Subagent: t.Subagent, After: few, MoreAfter: len(t.After) - len(few), Reason: t.Reason, Message: Truncate(t.Message, runText),
 		Cause: t.Cause, DispatchID: t.DispatchID, Attempt: t.Attempt, Attempts: t.Attempts, Asks: t.Asks, NotBefore: t.NotBefore, CancelledBy: t.CancelBy,
-		StartedAt: t.StartedAt, EndedAt: t.EndedAt, Blocked: cut(t.Blocked, runText), TakenOver: t.TakenOver,
+		StartedAt: t.StartedAt, EndedAt: t.EndedAt, Blocked: Truncate(t.Blocked, runText), TakenOver: t.TakenOver,
 	}
 }
 
 func runOf(r *api.Run, tasks []runTask) runOutput {
 	out := runOutput{
 		RunID: r.RunID, State: r.State, Settled: r.State.Settled(), Queue: r.Queue, Revision: r.Revision, Plan: r.Plan, SubmittedAt: r.SubmittedAt,
-		SettledAt: r.SettledAt, Deadline: r.Deadline, RetryOf: r.RetryOf, CancelledBy: r.CancelBy, CancelWhy: cut(r.CancelWhy, runText),
+		SettledAt: r.SettledAt, Deadline: r.Deadline, RetryOf: r.RetryOf, CancelledBy: r.CancelBy, CancelWhy: Truncate(r.CancelWhy, runText),
 		Total: r.Total, Counts: r.Counts, Tasks: tasks, Next: r.Next,
 	}
 	if out.Tasks == nil {
@@ -224,7 +224,7 @@ func eventPage(all api.RunEvents) api.RunEvents {
 	size := 0
 	for i := range all.Events {
 		e := &all.Events[i]
-		e.Text = cut(e.Text, runText)
+		e.Text = Truncate(e.Text, runText)
 		if size += len(e.Text) + 200; size > runPageMax {
 			all.Next, all.Done = strconv.FormatUint(e.Seq, 10), false
 			all.Events = all.Events[:i]

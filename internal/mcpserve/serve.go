@@ -63,8 +63,8 @@ func New(cfg Config) (*Server, error) {
 	return s, err
 }
 
-// revisions of the protocol that are spoken, newest first.
-func revisions() []string { return []string{"2026-07-28", "2025-11-25", "2025-06-18"} }
+// Revisions lists the supported protocol revisions, newest first.
+func Revisions() []string { return []string{"2026-07-28", "2025-11-25", "2025-06-18"} }
 
 const instructions = `Bailiwick runs AI workers ("subagents") in jails, under a catalog that humans signed. You compose what they defined; you cannot define, change or approve anything.
 Begin with bailiwick_subagents_list, start work with bailiwick_dispatch, and look at it with bailiwick_dispatch_describe. Work takes minutes: a dispatch returns an id at once, or waits up to 50 seconds with wait.
@@ -86,18 +86,18 @@ func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// forCaller returns the nine tools bound to a caller that a transport has
-// established. What its requests declare of their consent is read from them;
-// what initialize declares is for the transport to hold.
-func (s *Server) forCaller(rt client.Runtime) *mcp.Server { return s.serverFor(&caller{fixed: &rt}) }
+// ForCaller returns an MCP server for a caller that a transport has
+// authenticated. It applies the ceilings that requests declare; the transport
+// applies the one that initialize declares.
+func (s *Server) ForCaller(rt client.Runtime) *mcp.Server { return s.serverFor(&caller{fixed: &rt}) }
 
 func (s *Server) serverFor(who *caller) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "bailiwick", Title: "Bailiwick", Version: api.Version()}, &mcp.ServerOptions{
 		Instructions: instructions,
-		Logger:       quiet(s.cfg.Logger),
+		Logger:       DebugLogger(s.cfg.Logger),
 		// Nothing but tools, and they do not change while a server lives.
 		Capabilities:              &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
-		SupportedProtocolVersions: revisions(),
+		SupportedProtocolVersions: Revisions(),
 		SetCacheable:              func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 	})
 	for _, t := range s.tools {

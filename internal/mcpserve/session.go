@@ -21,8 +21,12 @@ const ceilingKey = metaPrefix + "consentCeiling"
 // misspelt ceiling, so it counts as one that is malformed.
 const metaPrefix = "io.bailiwick/"
 
-// lower returns the lower of two ceilings; nil declares none.
-func lower(a, b *api.Tier) *api.Tier {
+// RenewBefore is how long before it expires a session handle is replaced: longer
+// than a call waits, so that no call outlives its handle.
+const RenewBefore = (maxWait + 10) * time.Second
+
+// LowerCeiling returns the lower of two ceilings; nil means none declared.
+func LowerCeiling(a, b *api.Tier) *api.Tier {
 	if a == nil || b != nil && *b < *a {
 		return b
 	}
@@ -35,7 +39,7 @@ func declared(meta map[string]any) *api.Tier {
 	for key, value := range meta {
 		if strings.HasPrefix(strings.ToLower(key), metaPrefix) {
 			t := ceilingOf(key, value)
-			lowest = lower(lowest, &t)
+			lowest = LowerCeiling(lowest, &t)
 		}
 	}
 	return lowest
@@ -65,7 +69,7 @@ func ceilingOfRequest(req mcp.Request) *api.Tier {
 		of, _ := p.GetMeta()[mcp.MetaKeyClientCapabilities].(map[string]any)
 		for _, name := range []string{"experimental", "extensions"} {
 			keys, _ := of[name].(map[string]any)
-			lowest = lower(lowest, declared(keys))
+			lowest = LowerCeiling(lowest, declared(keys))
 		}
 	}
 	var capabilities *mcp.ClientCapabilities
@@ -76,8 +80,8 @@ func ceilingOfRequest(req mcp.Request) *api.Tier {
 		capabilities = req.ClientCapabilities()
 	}
 	if capabilities != nil {
-		lowest = lower(lowest, declared(capabilities.Experimental))
-		lowest = lower(lowest, declared(capabilities.Extensions))
+		lowest = LowerCeiling(lowest, declared(capabilities.Experimental))
+		lowest = LowerCeiling(lowest, declared(capabilities.Extensions))
 	}
 	return lowest
 }
@@ -93,7 +97,7 @@ type held struct {
 func (h *held) add(t *api.Tier) *api.Tier {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lowest = lower(h.lowest, t)
+	h.lowest = LowerCeiling(h.lowest, t)
 	return h.lowest
 }
 
@@ -129,7 +133,7 @@ func (c *caller) runtime(ctx context.Context, ceiling *api.Tier, old string) (cl
 		if err != nil {
 			return client.Runtime{}, "", err
 		}
-		c.handle, c.until = session.Handle, session.ExpiresAt.Add(-renewTime)
+		c.handle, c.until = session.Handle, session.ExpiresAt.Add(-RenewBefore)
 	}
 	return c.conn.Runtime().With(c.handle, ceiling), c.handle, nil
 }

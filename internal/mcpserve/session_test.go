@@ -3,12 +3,20 @@ package mcpserve
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 )
 
 // Whatever is declared, in whatever order, the lowest holds.
@@ -56,43 +64,85 @@ func FuzzDeclared(f *testing.F) {
 	})
 }
 
-// A handle is replaced before its time is over, and when the service does not
-// know it any more; otherwise one is enough.
-func TestAHandleIsRenewedInTime(t *testing.T) {
-	service := newStandIn(t)
-	server := service.server(t)
-	now := time.Now()
-	server.cfg.Now = func() time.Time { return now }
-	c := &call{who: server.callerOf(goodToken(1)), progress: func(context.Context, float64, string) {}}
-	exchanged := func() (n int) {
-		service.with(func() { n = len(service.handles) })
-		return n
+// tokenService exchanges a token for handles and lists an empty catalog.
+type tokenService struct {
+	mu      sync.Mutex
+	token   string          // the valid one; guarded by mu
+	issued  int             // guarded by mu
+	handles map[string]bool // guarded by mu
+}
+
+func (s *tokenService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var req api.SessionRequest
+	if r.URL.Path == "/v1/session" && json.NewDecoder(r.Body).Decode(&req) == nil && req.Token == s.token {
+		s.issued++
+		handle := strconv.Itoa(s.issued)
+		s.handles[handle] = true
+		_ = json.NewEncoder(w).Encode(api.Session{Handle: handle, Principal: "agent:ann", ExpiresAt: time.Now().Add(10 * time.Minute)})
+		return
 	}
-	list := func() {
-		t.Helper()
+	if !s.handles[r.Header.Get(api.SessionHeader)] {
+		w.WriteHeader(http.StatusUnauthorized)
+		_ = json.NewEncoder(w).Encode(api.Errorf(api.CodeUnauthenticated, "no"))
+		return
+	}
+	_ = json.NewEncoder(w).Encode(api.ListingPage{Items: []api.Listing{}})
+}
+
+// set changes the state between requests.
+func (s *tokenService) set(token string, handles map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token, s.handles = token, handles
+}
+
+// One handle is used until shortly before it expires or until the service
+// refuses it.
+func TestAHandleIsRenewedInTime(t *testing.T) {
+	dir, err := os.MkdirTemp("", "bw-") //nolint:usetesting // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := api.TokenText([32]byte{1})
+	service := &tokenService{token: token, handles: map[string]bool{}}
+	srv := &http.Server{Handler: service} //nolint:gosec // G112: only this test connects
+	go srv.Serve(l)                       //nolint:errcheck // ends with the test
+	conn := client.New(client.Config{Socket: socket, UIDs: []int{os.Getuid()}})
+	t.Cleanup(func() { conn.Close(); _ = srv.Close() })
+	now := time.Now()
+	server, err := New(Config{Conn: conn, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &call{who: server.callerOf(token), progress: func(context.Context, float64, string) {}}
+	for _, step := range []struct {
+		what  string
+		setup func()
+		want  int
+	}{
+		{"the first call", func() {}, 1},
+		{"the next call", func() {}, 1},
+		{"shortly before it expires", func() { now = now.Add(10*time.Minute - RenewBefore/2) }, 2},
+		{"after a restart of the service", func() { service.set(token, map[string]bool{}) }, 3},
+	} {
+		step.setup()
 		if _, err := server.envs(t.Context(), c, listInput{}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, step := range []struct {
-		what string
-		do   func()
-		want int
-	}{
-		{"the first call", func() {}, 1},
-		{"the next", func() {}, 1},
-		{"one shortly before its end", func() { now = now.Add(10*time.Minute - renewTime/2) }, 2},
-		{"one to a service that is another", func() {
-			service.with(func() { service.handles = map[string]string{"": "", " ": ""} })
-		}, 3},
-	} {
-		step.do()
-		if list(); exchanged() != step.want {
-			t.Errorf("%s: the token was presented %d times, want %d", step.what, exchanged(), step.want)
+		if service.issued != step.want {
+			t.Errorf("%s: the token was presented %d times, want %d", step.what, service.issued, step.want)
 		}
 	}
-	service.with(func() { delete(service.tokens, goodToken(1)) })
+	service.set("revoked", map[string]bool{})
 	if _, err := server.envs(t.Context(), c, listInput{}); api.CodeOf(err) != api.CodeUnauthenticated {
-		t.Errorf("after the token has ended: %v", err)
+		t.Errorf("with a revoked token: %v", err)
 	}
 }

@@ -95,7 +95,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		part, err := r.ReadSlice('\n')
 		if !long {
 			text = append(text, part...)
-			if len(text) > maxMessage+2 { // and its end
+			if len(text) > MaxMessage+2 { // and its end
 				text, long = nil, true
 			}
 		}
@@ -146,14 +146,14 @@ func (t *stdio) take(l line) (jsonrpc.Message, error) {
 	}
 	if err != nil {
 		t.report("message", err)
-		return nil, t.send(refusalOf(l.text, err))
+		return nil, t.send(ErrorResponse(l.text, err))
 	}
 	msg, err := jsonrpc.DecodeMessage(text)
 	if err != nil {
-		return nil, t.send(refusalOf(text, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")))
+		return nil, t.send(ErrorResponse(text, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")))
 	}
 	if req, ok := msg.(*jsonrpc.Request); ok && req.IsCall() && !t.begin(req.ID) {
-		return nil, t.send(refusalOf(text, refuse(jsonrpc.CodeInvalidRequest, "the id is in use, or more than 64 calls are under way: wait for their answers")))
+		return nil, t.send(ErrorResponse(text, refuse(jsonrpc.CodeInvalidRequest, "the id is in use, or more than 64 calls are under way: wait for their answers")))
 	}
 	return msg, nil
 }

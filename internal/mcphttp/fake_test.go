@@ -1,4 +1,4 @@
-package mcpserve
+package mcphttp
 
 import (
 	"bufio"
@@ -22,31 +22,31 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// standIn is a service at the other end of a unix socket, as far as the HTTP
-// transport speaks to it. e2e has the real one.
-type standIn struct {
+// fakeService answers what the HTTP transport asks the service over a unix
+// socket. e2e has the real service.
+type fakeService struct {
 	socket string
 	ready  api.HTTPReady
-	after  func(path string) // called before each answer
+	before func(path string) // called before each answer; may be nil
 
 	mu      sync.Mutex
-	tokens  map[string]api.Principal // good ones; guarded by mu
+	tokens  map[string]api.Principal // valid ones; guarded by mu
 	handles map[string]string        // token by handle; guarded by mu
 	seen    []string                 // requests: path, headers, body; guarded by mu
 	refused []string                 // principal and message; guarded by mu
 	ceiling string                   // of the last request that had one; guarded by mu
-	failing api.Code                 // what an exchange is refused with; guarded by mu
+	failing api.Code                 // refuses token exchanges; guarded by mu
 }
 
 func goodToken(n int) string { return api.TokenText([32]byte{byte(n), byte(n >> 8)}) }
 
-func newStandIn(t testing.TB) *standIn {
+func newFakeService(t testing.TB) *fakeService {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bw-") //nolint:usetesting // the path of a socket is short
+	dir, err := os.MkdirTemp("", "bw-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &standIn{
+	s := &fakeService{
 		socket: filepath.Join(dir, "s"), ready: api.HTTPReady{Token: true, Audit: true}, handles: map[string]string{},
 		tokens: map[string]api.Principal{goodToken(1): "agent:ann", goodToken(2): "agent:ben", goodToken(3): "agent:ann"},
 	}
@@ -54,7 +54,7 @@ func newStandIn(t testing.TB) *standIn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: s} //nolint:gosec // G112: only this test calls
+	srv := &http.Server{Handler: s} //nolint:gosec // G112: only this test connects
 	go srv.Serve(l)                 //nolint:errcheck // ends with the test
 	t.Cleanup(func() {
 		_ = srv.Close()
@@ -63,10 +63,10 @@ func newStandIn(t testing.TB) *standIn {
 	return s
 }
 
-func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	if s.after != nil {
-		s.after(r.URL.Path)
+	if s.before != nil {
+		s.before(r.URL.Path)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,41 +114,38 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// with does something to the stand-in while it answers nobody.
-func (s *standIn) with(f func()) {
+// with calls f while no request is being answered.
+func (s *fakeService) with(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-func (s *standIn) server(t testing.TB) *Server {
+func (s *fakeService) connect(t testing.TB) *client.Conn {
 	t.Helper()
 	conn := client.New(client.Config{Socket: s.socket, UIDs: []int{os.Getuid()}})
 	t.Cleanup(conn.Close)
-	server, err := New(Config{Conn: conn, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return server
+	return conn
 }
 
-// front is a server on HTTP.
-type front struct {
+// testServer is a running HTTP server with a fake service behind it.
+type testServer struct {
 	t       testing.TB
-	service *standIn
+	service *fakeService
 	url     *url.URL
-	end     func() error // as SIGTERM does
+	stop    func() error // as SIGTERM does
 }
 
-// newFront serves until the test ends. Change makes it different.
-func newFront(t testing.TB, change func(*HTTPConfig)) *front {
+// newTestServer serves until the test ends. change edits its configuration.
+func newTestServer(t testing.TB, change func(*Config)) *testServer {
 	t.Helper()
-	f := &front{t: t, service: newStandIn(t)}
-	limits := defaultHTTPLimits()
-	limits.failedWait, limits.failedBurst = time.Millisecond, 1000
+	f := &testServer{t: t, service: newFakeService(t)}
+	l := defaultLimits()
+	l.failureDelay, l.failureBurst = time.Millisecond, 1000
 	at := make(chan string, 1)
-	cfg := HTTPConfig{
-		Address: "127.0.0.1:0", limits: &limits, Listening: func(url string) { at <- url },
+	cfg := Config{
+		Conn: f.service.connect(t), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Address: "127.0.0.1:0", limits: &l, Listening: func(url string) { at <- url },
 		selfTest: func(context.Context) error { return nil }, Rate: maxRate,
 	}
 	if change != nil {
@@ -156,11 +153,10 @@ func newFront(t testing.TB, change func(*HTTPConfig)) *front {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	server := f.service.server(t)
-	go func() { ended <- server.HTTP(ctx, cfg) }()
-	f.end = sync.OnceValue(func() error { cancel(); return <-ended })
+	go func() { ended <- Serve(ctx, cfg) }()
+	f.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	t.Cleanup(func() {
-		if err := f.end(); err != nil {
+		if err := f.stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -177,12 +173,12 @@ func newFront(t testing.TB, change func(*HTTPConfig)) *front {
 	return f
 }
 
-// request is what is sent over a raw socket. What a test leaves out is that of
-// a request that succeeds: tools/list of the newest revision.
+// rawRequest is a request as sent over a raw socket. Empty fields are those of a
+// request that succeeds: tools/list of the newest revision.
 type rawRequest struct {
 	method, path, host, token, body string
-	header                          []string // further lines
-	without                         string   // a header to leave out
+	header                          []string // additional lines; each replaces the default of its name
+	without                         string   // default headers to omit, separated by commas
 }
 
 const (
@@ -190,7 +186,7 @@ const (
 	toolsList = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
 )
 
-func (f *front) text(r rawRequest) string {
+func (f *testServer) text(r rawRequest) string {
 	or := func(s, other string) string {
 		if s == "" {
 			return other
@@ -202,23 +198,23 @@ func (f *front) text(r rawRequest) string {
 		"Host: " + or(r.host, f.url.Host), "Authorization: Bearer " + or(r.token, goodToken(1)), "Content-Type: application/json",
 		"Accept: application/json, text/event-stream", "Mcp-Protocol-Version: " + newest, "Mcp-Method: tools/list", fmt.Sprintf("Content-Length: %d", len(body)),
 	}
-	for _, h := range append(strings.Split(r.without, ","), r.header...) { // a header that is given replaces
+	for _, h := range append(strings.Split(r.without, ","), r.header...) {
 		name, _, _ := strings.Cut(h, ":")
 		lines = slices.DeleteFunc(lines, func(l string) bool { return name != "" && strings.HasPrefix(l, name+":") })
 	}
 	return or(r.method, "POST") + " " + or(r.path, "/mcp") + " HTTP/1.1\r\n" + strings.Join(append(lines, r.header...), "\r\n") + "\r\n\r\n" + body
 }
 
-type rawReply struct {
+type rawAnswer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-func (r rawReply) String() string { return fmt.Sprintf("%d %v %.300s", r.status, r.header, r.body) }
+func (r rawAnswer) String() string { return fmt.Sprintf("%d %v %.300s", r.status, r.header, r.body) }
 
 // dial opens a raw connection.
-func (f *front) dial() net.Conn {
+func (f *testServer) dial() net.Conn {
 	f.t.Helper()
 	c, err := net.Dial("tcp", f.url.Host)
 	if err != nil {
@@ -229,39 +225,39 @@ func (f *front) dial() net.Conn {
 	return c
 }
 
-// read reads one answer; status 0 is a connection that ended without one.
-func read(r *bufio.Reader, method string) rawReply {
+// read reads one answer; status 0 means that the connection closed without one.
+func read(r *bufio.Reader, method string) rawAnswer {
 	resp, err := http.ReadResponse(r, &http.Request{Method: method})
 	if err != nil {
-		return rawReply{body: err.Error()}
+		return rawAnswer{body: err.Error()}
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return rawReply{body: err.Error()}
+		return rawAnswer{body: err.Error()}
 	}
-	return rawReply{resp.StatusCode, resp.Header, string(b)}
+	return rawAnswer{resp.StatusCode, resp.Header, string(b)}
 }
 
-// raw sends bytes on a connection of their own and reads one answer.
-func (f *front) raw(text string) rawReply {
+// raw sends text on a new connection and reads one answer.
+func (f *testServer) raw(text string) rawAnswer {
 	f.t.Helper()
 	c := f.dial()
 	defer c.Close()
 	if _, err := io.WriteString(c, text); err != nil {
-		return rawReply{body: err.Error()}
+		return rawAnswer{body: err.Error()}
 	}
 	method, _, _ := strings.Cut(text, " ")
 	return read(bufio.NewReader(c), method)
 }
 
-func (f *front) send(r rawRequest) rawReply {
+func (f *testServer) send(r rawRequest) rawAnswer {
 	f.t.Helper()
 	return f.raw(f.text(r))
 }
 
-// want fails the test unless a request is answered with a status and words.
-func (f *front) want(name string, r rawRequest, status int, words ...string) rawReply {
+// want fails the test unless the answer has the status and contains the words.
+func (f *testServer) want(name string, r rawRequest, status int, words ...string) rawAnswer {
 	f.t.Helper()
 	got := f.send(r)
 	if got.status != status {
@@ -269,14 +265,14 @@ func (f *front) want(name string, r rawRequest, status int, words ...string) raw
 	}
 	for _, w := range words {
 		if !strings.Contains(fmt.Sprint(got.header, got.body), w) {
-			f.t.Errorf("%s: not %q: %s", name, w, got)
+			f.t.Errorf("%s: answer lacks %q: %s", name, w, got)
 		}
 	}
 	return got
 }
 
-// old is a request of a revision that has sessions.
-func old(version, session, body string, more ...string) rawRequest {
+// withSession is a request of a revision that has sessions.
+func withSession(version, session, body string, more ...string) rawRequest {
 	r := rawRequest{body: body, header: append([]string{"Mcp-Protocol-Version: " + version}, more...), without: "Mcp-Method"}
 	if session != "" {
 		r.header = append(r.header, "Mcp-Session-Id: "+session)
@@ -288,12 +284,12 @@ func initialize(version, more string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + version + `","clientInfo":{"name":"t","version":"1"}` + more + `}}`
 }
 
-const oldList = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+const plainList = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 
 // open opens a session and returns its id.
-func (f *front) open(token, version, more string) string {
+func (f *testServer) open(token, version, more string) string {
 	f.t.Helper()
-	r := old(version, "", initialize(version, more))
+	r := withSession(version, "", initialize(version, more))
 	r.token = token
 	got := f.want("initialize", r, 200, `"protocolVersion":"`+version+`"`)
 	id := got.header.Get("Mcp-Session-Id")

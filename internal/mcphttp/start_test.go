@@ -1,4 +1,4 @@
-package mcpserve
+package mcphttp
 
 import (
 	"bufio"
@@ -18,7 +18,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// certificate writes one of 127.0.0.1 and its key.
+// certificate writes a certificate for 127.0.0.1 and its key.
 func certificate(t testing.TB, names ...string) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -56,64 +55,59 @@ func certificate(t testing.TB, names ...string) (cert, key string, pool *x509.Ce
 	return cert, key, pool
 }
 
-// Everything is missing at first, and one thing after the other is mended: the
-// refusals come in their order, one line each with its fix, and none opens a
-// socket.
+// Everything is missing at first and fixed one by one: the refusals come in their
+// order, one line each with its fix, and none opens a socket.
 //
 // proves R-T2
-func TestItRefusesToStartInAFixedOrder(t *testing.T) {
+func TestStartIsRefusedInAFixedOrder(t *testing.T) {
 	cert, key, _ := certificate(t)
-	service := newStandIn(t)
+	service := newFakeService(t)
 	service.ready.Token, service.ready.Audit = false, false
 	lost := client.New(client.Config{Socket: filepath.Join(t.TempDir(), "s"), UIDs: []int{os.Getuid()}})
 	defer lost.Close()
-	broken, err := New(Config{Conn: lost, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := broken
 	listening := false
 	ctx, cancel := context.WithCancel(t.Context())
-	cfg := HTTPConfig{
+	cfg := Config{
+		Conn: lost, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Address: "0.0.0.0:0", selfTest: func(context.Context) error { return errors.New("a hole") },
 		Listening: func(string) { listening = true; cancel() },
 	}
 	for _, step := range []struct {
-		refusal string // before it is mended
-		fix     string // that the refusal names
-		mend    func()
+		refusal string // before the fix
+		fix     string // as the refusal names it
+		apply   func()
 	}{
-		{"no service answers at", "bailiwick up", func() { server = service.server(t) }},
+		{"no service answers at", "bailiwick up", func() { cfg.Conn = service.connect(t) }},
 		{"no client token", "bailiwick token create", func() { service.ready.Token = true }},
-		{"others than this machine", acknowledgementName + "=" + acknowledgement, func() { cfg.Acknowledged = "yes" }},
-		{"others than this machine", acknowledgementName + "=" + acknowledgement, func() { cfg.Acknowledged = acknowledgement }},
-		{"in the clear", "--tls-cert FILE", func() { cfg.Cert = cert }},
-		{"--tls-key", "name both", func() { cfg.Key = key }},
-		{"any name", "--allow-host", func() { cfg.Hosts = []string{"mcp.example"} }},
+		{"other machines can reach", AcknowledgementName + "=" + Acknowledgement, func() { cfg.Acknowledged = "yes" }},
+		{"other machines can reach", AcknowledgementName + "=" + Acknowledgement, func() { cfg.Acknowledged = Acknowledgement }},
+		{"unencrypted", "--tls-cert FILE", func() { cfg.Cert = cert }},
+		{"--tls-key", "give both", func() { cfg.Key = key }},
+		{"any host name", "--allow-host", func() { cfg.Hosts = []string{"mcp.example"} }},
 		{"audit log", "bailiwick doctor", func() { service.ready.Audit = true }},
 		{"a hole", "use stdio", func() { cfg.selfTest = nil }}, // the real one
 	} {
-		err := server.HTTP(ctx, cfg)
+		err := Serve(ctx, cfg)
 		if err == nil || listening {
-			t.Fatalf("it starts in spite of: %s", step.refusal)
+			t.Fatalf("started despite: %s", step.refusal)
 		}
 		if text := err.Error(); !strings.Contains(text, step.refusal) || !strings.Contains(text, step.fix) || strings.Contains(text, "\n") {
 			t.Errorf("want one line about %q that names %q: %s", step.refusal, step.fix, text)
 		}
-		step.mend()
+		step.apply()
 	}
-	if err := server.HTTP(ctx, cfg); err != nil || !listening {
-		t.Errorf("all is mended: %v", err)
+	if err := Serve(ctx, cfg); err != nil || !listening {
+		t.Errorf("after all fixes: %v", err)
 	}
 }
 
 // proves R-T2
-func TestAnAddressIsLoopbackOnlyAsItIsSpelled(t *testing.T) {
+func TestLoopbackAddressesAreRecognisedLiterally(t *testing.T) {
 	for address, local := range map[string]bool{
 		"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true,
 		"127.0.0.2:1": false, "[::ffff:127.0.0.1]:1": false, "0.0.0.0:1": false, "[::]:1": false, ":1": false, "192.0.2.1:1": false, "[fe80::1%lo]:1": false,
 	} {
-		a, err := parseHTTPAddress(address)
+		a, err := parseAddress(address)
 		if err != nil || a.loopback() != local {
 			t.Errorf("%s: loopback is %v, %v", address, a.loopback(), err)
 		}
@@ -121,14 +115,14 @@ func TestAnAddressIsLoopbackOnlyAsItIsSpelled(t *testing.T) {
 	for _, address := range []string{
 		"", "1", "127.0.0.1", "127.1:1", "0x7f.0.0.1:1", "2130706433:1", "0177.0.0.1:1", "localhost.:1", "LOCALHOST:1", "mcp.example:1", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:", "::1:1",
 	} {
-		if a, err := parseHTTPAddress(address); err == nil {
-			t.Errorf("%q is taken for %+v", address, a)
+		if a, err := parseAddress(address); err == nil {
+			t.Errorf("%q is accepted as %+v", address, a)
 		}
 	}
 }
 
 // proves R-T2
-func TestLocalhostMustBeLoopbackWhateverItIsHere(t *testing.T) {
+func TestLocalhostMustResolveToLoopback(t *testing.T) {
 	for name, c := range map[string]struct {
 		found []string
 		err   error
@@ -142,11 +136,11 @@ func TestLocalhostMustBeLoopbackWhateverItIsHere(t *testing.T) {
 		"it cannot be asked":  {nil, errors.New("timeout"), "no address"},
 		"mapped, but another": {[]string{"::ffff:192.0.2.1"}, nil, "192.0.2.1"},
 	} {
-		a, err := parseHTTPAddress("localhost:0")
+		a, err := parseAddress("localhost:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = a.find(t.Context(), func(context.Context, string) (all []netip.Addr, err error) {
+		err = a.resolve(t.Context(), func(context.Context, string) (all []netip.Addr, err error) {
 			for _, s := range c.found {
 				all = append(all, netip.MustParseAddr(s))
 			}
@@ -156,7 +150,7 @@ func TestLocalhostMustBeLoopbackWhateverItIsHere(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	f := newFront(t, func(c *HTTPConfig) {
+	f := newTestServer(t, func(c *Config) {
 		c.Address, c.lookup = "localhost:0", func(context.Context, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 		}
@@ -164,38 +158,41 @@ func TestLocalhostMustBeLoopbackWhateverItIsHere(t *testing.T) {
 	f.want("by its name", rawRequest{}, 200)
 }
 
-func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
-	server := newStandIn(t).server(t)
-	for word, change := range map[string]func(*HTTPConfig){
-		"--rate":                              func(c *HTTPConfig) { c.Rate = -1 },
-		"--rate 1000001":                      func(c *HTTPConfig) { c.Rate = maxRate + 1 },
-		"--allow-host":                        func(c *HTTPConfig) { c.Hosts = []string{"http://a"} },
-		`--allow-host "a/b"`:                  func(c *HTTPConfig) { c.Hosts = []string{"a/b"} },
-		`--allow-host "*"`:                    func(c *HTTPConfig) { c.Hosts = []string{"*"} },
-		`--allow-host ""`:                     func(c *HTTPConfig) { c.Hosts = []string{""} },
-		`--allow-host "a:x"`:                  func(c *HTTPConfig) { c.Hosts = []string{"a:x"} },
-		`--allow-origin "*"`:                  func(c *HTTPConfig) { c.Origins = []string{"*"} },
-		`--allow-origin "null"`:               func(c *HTTPConfig) { c.Origins = []string{"null"} },
-		`--allow-origin "https://a/"`:         func(c *HTTPConfig) { c.Origins = []string{"https://a/"} },
-		`--allow-origin "https://A"`:          func(c *HTTPConfig) { c.Origins = []string{"https://A"} },
-		`--allow-origin "file://a"`:           func(c *HTTPConfig) { c.Origins = []string{"file://a"} },
-		"--oauth-issuer and --resource":       func(c *HTTPConfig) { c.Issuer = "https://a" },
-		`--resource "https://a/other"`:        func(c *HTTPConfig) { c.Issuer, c.Resource = "https://a", "https://a/other" },
-		"--tls-cert and --tls-key: name both": func(c *HTTPConfig) { c.Cert = "x" },
-		"--tls-key: stat /nowhere":            func(c *HTTPConfig) { c.Cert, c.Key = "/nowhere", "/nowhere" },
-		`--http "1": want HOST:PORT`:          func(c *HTTPConfig) { c.Address = "1" },
-		"others than this machine":            func(c *HTTPConfig) { c.Address = "127.0.0.2:0" },
-		"cannot assign requested address": func(c *HTTPConfig) {
-			c.Address, c.Acknowledged = "192.0.2.1:0", acknowledgement
+func TestMalformedFlagsAreRefused(t *testing.T) {
+	service := newFakeService(t)
+	for word, change := range map[string]func(*Config){
+		"--rate":                              func(c *Config) { c.Rate = -1 },
+		"--rate 1000001":                      func(c *Config) { c.Rate = maxRate + 1 },
+		"--allow-host":                        func(c *Config) { c.Hosts = []string{"http://a"} },
+		`--allow-host "a/b"`:                  func(c *Config) { c.Hosts = []string{"a/b"} },
+		`--allow-host "*"`:                    func(c *Config) { c.Hosts = []string{"*"} },
+		`--allow-host ""`:                     func(c *Config) { c.Hosts = []string{""} },
+		`--allow-host "a:x"`:                  func(c *Config) { c.Hosts = []string{"a:x"} },
+		`--allow-origin "*"`:                  func(c *Config) { c.Origins = []string{"*"} },
+		`--allow-origin "null"`:               func(c *Config) { c.Origins = []string{"null"} },
+		`--allow-origin "https://a/"`:         func(c *Config) { c.Origins = []string{"https://a/"} },
+		`--allow-origin "https://A"`:          func(c *Config) { c.Origins = []string{"https://A"} },
+		`--allow-origin "file://a"`:           func(c *Config) { c.Origins = []string{"file://a"} },
+		"--oauth-issuer and --resource":       func(c *Config) { c.Issuer = "https://a" },
+		`--resource "https://a/other"`:        func(c *Config) { c.Issuer, c.Resource = "https://a", "https://a/other" },
+		"--tls-cert and --tls-key: give both": func(c *Config) { c.Cert = "x" },
+		"--tls-key: stat /nowhere":            func(c *Config) { c.Cert, c.Key = "/nowhere", "/nowhere" },
+		`--http "1": want HOST:PORT`:          func(c *Config) { c.Address = "1" },
+		"other machines can reach":            func(c *Config) { c.Address = "127.0.0.2:0" },
+		"cannot assign requested address": func(c *Config) {
+			c.Address, c.Acknowledged = "192.0.2.1:0", Acknowledgement
 			c.Cert, c.Key, _ = certificate(t)
 		},
-		"--tls-key " + strings.Repeat("k", 0):    func(c *HTTPConfig) { c.Cert, c.Key, _ = certificate(t); _ = os.Chmod(c.Key, 0o644) },
-		"tls: private key does not match public": func(c *HTTPConfig) { c.Cert, _, _ = certificate(t); _, c.Key, _ = certificate(t) },
+		"--tls-key " + strings.Repeat("k", 0):    func(c *Config) { c.Cert, c.Key, _ = certificate(t); _ = os.Chmod(c.Key, 0o644) },
+		"tls: private key does not match public": func(c *Config) { c.Cert, _, _ = certificate(t); _, c.Key, _ = certificate(t) },
 	} {
-		cfg := HTTPConfig{Address: "127.0.0.1:0", Listening: func(string) { t.Errorf("%s: it listens", word) }}
+		cfg := Config{
+			Conn: service.connect(t), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Address: "127.0.0.1:0", Listening: func(string) { t.Errorf("%s: it listens", word) },
+		}
 		change(&cfg)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		err := server.HTTP(ctx, cfg)
+		err := Serve(ctx, cfg)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("want %s: %v", word, err)
@@ -204,20 +201,20 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 }
 
 // proves R-T2, R-T3
-func TestTLSIsNewEnoughAndSpeaksHTTPOneOnly(t *testing.T) {
+func TestTLSIsAtLeast12AndOffersHTTP1Only(t *testing.T) {
 	cert, key, pool := certificate(t)
-	f := newFront(t, func(c *HTTPConfig) { c.Cert, c.Key = cert, key })
+	f := newTestServer(t, func(c *Config) { c.Cert, c.Key = cert, key })
 	if f.url.Scheme != "https" {
 		t.Error(f.url)
 	}
-	over := func(cfg *tls.Config) (string, rawReply) {
+	over := func(cfg *tls.Config) (string, rawAnswer) {
 		cfg.RootCAs, cfg.ServerName = pool, "127.0.0.1"
 		c := tls.Client(f.dial(), cfg)
 		if err := c.Handshake(); err != nil {
-			return "", rawReply{body: err.Error()}
+			return "", rawAnswer{body: err.Error()}
 		}
 		if _, err := io.WriteString(c, f.text(rawRequest{})); err != nil {
-			return "", rawReply{body: err.Error()}
+			return "", rawAnswer{body: err.Error()}
 		}
 		return c.ConnectionState().NegotiatedProtocol, read(bufio.NewReader(c), "POST")
 	}
@@ -230,14 +227,13 @@ func TestTLSIsNewEnoughAndSpeaksHTTPOneOnly(t *testing.T) {
 		t.Errorf("TLS 1.1: %s", got)
 	}
 	if got := f.raw(f.text(rawRequest{})); got.status == 200 {
-		t.Errorf("in the clear: %s", got)
+		t.Errorf("plain HTTP to a TLS port: %s", got)
 	}
 }
 
-// The filter of framing stands behind TLS too.
-func TestSmugglingIsRefusedOverTLSToo(t *testing.T) {
+func TestSmuggledRequestsAreRefusedOverTLS(t *testing.T) {
 	cert, key, pool := certificate(t)
-	f := newFront(t, func(c *HTTPConfig) { c.Cert, c.Key = cert, key })
+	f := newTestServer(t, func(c *Config) { c.Cert, c.Key = cert, key })
 	for text, want := range map[string]int{
 		f.text(rawRequest{}): 200,
 		strings.Replace(f.text(rawRequest{}), "Content-Length:", "Transfer-Encoding: chunked\r\nContent-Length:", 1): 400,
@@ -252,23 +248,22 @@ func TestSmugglingIsRefusedOverTLSToo(t *testing.T) {
 	}
 }
 
-// An answer that is under way when the end comes is given.
-func TestTheEndWaitsForAnswers(t *testing.T) {
-	f := newFront(t, nil)
+func TestShutdownWaitsForAnswers(t *testing.T) {
+	f := newTestServer(t, nil)
 	inside, release := make(chan struct{}), make(chan struct{})
-	f.service.after = func(path string) {
+	f.service.before = func(path string) {
 		if strings.HasPrefix(path, "/v1/runtime/catalog/") {
 			close(inside)
 			<-release
 		}
 	}
 	call := rawRequest{header: []string{"Mcp-Method: tools/call", "Mcp-Name: bailiwick_envs_list"}, body: strings.Replace(strings.Replace(toolsList, "tools/list", "tools/call", 1), `"_meta":{`, `"name":"bailiwick_envs_list","arguments":{},"_meta":{`, 1)}
-	answered := make(chan rawReply, 1)
+	answered := make(chan rawAnswer, 1)
 	go func() { answered <- f.send(call) }()
 	<-inside
 	ended := make(chan error, 1)
-	go func() { ended <- f.end() }()
-	for { // until nobody new comes in
+	go func() { ended <- f.stop() }()
+	for { // until new connections are refused
 		c, err := net.Dial("tcp", f.url.Host)
 		if err != nil {
 			break
@@ -277,7 +272,7 @@ func TestTheEndWaitsForAnswers(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		t.Fatalf("it ended before the answer: %v", err)
+		t.Fatalf("shut down before the answer: %v", err)
 	default:
 	}
 	close(release)
@@ -289,19 +284,8 @@ func TestTheEndWaitsForAnswers(t *testing.T) {
 	}
 }
 
-func TestFlagsOfHTTPMeanNothingWithoutIt(t *testing.T) {
-	for _, args := range [][]string{{"--tls-cert", "x"}, {"--tls-key", "x"}, {"--allow-host", "x"}, {"--allow-origin", "x"}, {"--rate", "1"}, {"--resource", "x"}, {"--oauth-issuer", "x"}} {
-		err := Run(t.Context(), Process{
-			Args: args, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		})
-		if err == nil || !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(err.Error(), a+" means nothing without --http") }) {
-			t.Errorf("%v: %v", args, err)
-		}
-	}
-}
-
-// Clients leave the port out of Host where it is the usual one, and only there.
-func TestTheUsualPortIsLeftOut(t *testing.T) {
+// Clients omit the default port from Host.
+func TestHostMayOmitTheDefaultPort(t *testing.T) {
 	for _, c := range []struct {
 		address string
 		secure  bool
@@ -320,16 +304,16 @@ func TestTheUsualPortIsLeftOut(t *testing.T) {
 		{"127.0.0.1:7717", false, "localhost", false},
 		{":443", true, "192.0.2.7", false},
 	} {
-		n, err := newHostNames(nil)
+		n, err := newHostList(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := parseHTTPAddress(c.address)
+		a, err := parseAddress(c.address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.add(a, c.secure)
-		if got := n.allowed(c.host); got != c.want {
+		if got := n.allows(c.host); got != c.want {
 			t.Errorf("%s (TLS %v), Host %s: allowed %v", c.address, c.secure, c.host, got)
 		}
 	}

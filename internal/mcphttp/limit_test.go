@@ -1,4 +1,4 @@
-package mcpserve
+package mcphttp
 
 import (
 	"bufio"
@@ -13,36 +13,37 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
 )
 
-// short makes what takes time take little.
-func short(c *HTTPConfig) {
+// short shortens all timeouts.
+func short(c *Config) {
 	c.limits.headerTime, c.limits.bodyTime, c.limits.idleTime, c.limits.writeTime = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
 }
 
-func TestTheLimitsAreThoseThatAreDocumented(t *testing.T) {
-	got := defaultHTTPLimits()
-	if got.headerTime != 5*time.Second || got.bodyTime != 30*time.Second || got.idleTime != time.Minute || got.connections != 256 || maxHead != 32<<10 || maxMessage != 1<<20 {
+func TestDefaultLimitsAreAsDocumented(t *testing.T) {
+	got := defaultLimits()
+	if got.headerTime != 5*time.Second || got.bodyTime != 30*time.Second || got.idleTime != time.Minute || got.connections != 256 || maxHead != 32<<10 || mcpserve.MaxMessage != 1<<20 {
 		t.Errorf("%+v", got)
 	}
 }
 
 // proves R-T3
-func TestHeadersAndBodiesAreBoundedInSize(t *testing.T) {
-	f := newFront(t, nil)
+func TestHeaderAndBodySizesAreBounded(t *testing.T) {
+	f := newTestServer(t, nil)
 	padding := func(n int) rawRequest { return rawRequest{header: []string{"X: " + strings.Repeat("a", n)}} }
 	f.want("30 KiB of header", padding(30<<10), 200)
 	f.want("more than 32 KiB of header", padding(33<<10), 431)
 	if got := f.raw(f.text(rawRequest{}) + "GET /mcp HTTP/1.1\r\n" + strings.Repeat("X: a\r\n", 8<<10)); got.status != 200 {
-		t.Errorf("the one before: %s", got)
+		t.Errorf("the request before it: %s", got)
 	}
 	f.want("many lines", rawRequest{header: strings.Split(strings.Repeat("X: a|", 8<<10)+"X: a", "|")}, 431)
 	body := func(n int) rawRequest { return rawRequest{body: toolsList + strings.Repeat(" ", n-len(toolsList))} }
-	f.want("1 MiB", body(maxMessage), 200)
-	f.want("more than 1 MiB", body(maxMessage+1), 413)
+	f.want("1 MiB", body(mcpserve.MaxMessage), 200)
+	f.want("more than 1 MiB", body(mcpserve.MaxMessage+1), 413)
 	announced := strings.Replace(f.text(rawRequest{}), fmt.Sprintf("Content-Length: %d", len(toolsList)), "Content-Length: 1099511627776", 1)
 	if got := f.raw(announced + strings.Repeat(" ", 2<<20)); got.status != 413 {
-		t.Errorf("a tebibyte announced: %s", got)
+		t.Errorf("Content-Length of 1 TiB: %s", got)
 	}
 	chunk := fmt.Sprintf("%x\r\n%s\r\n", 64<<10, strings.Repeat(" ", 64<<10))
 	chunked := func(chunks string) string {
@@ -59,8 +60,8 @@ func TestHeadersAndBodiesAreBoundedInSize(t *testing.T) {
 }
 
 // proves R-T3
-func TestHeadersBodiesAndSilenceAreBoundedInTime(t *testing.T) {
-	f := newFront(t, short)
+func TestHeaderBodyAndIdleTimesAreBounded(t *testing.T) {
+	f := newTestServer(t, short)
 	text := f.text(rawRequest{})
 	header, _, _ := strings.Cut(text, "\r\n\r\n")
 	slowly := func(name, sent string, rest string, want int) {
@@ -71,19 +72,19 @@ func TestHeadersBodiesAndSilenceAreBoundedInTime(t *testing.T) {
 			if _, err := io.WriteString(c, sent); err != nil {
 				t.Fatal(err)
 			}
-			answers := make(chan rawReply, 1)
+			answers := make(chan rawAnswer, 1)
 			go func() { answers <- read(r, "POST") }()
 			tick := time.NewTicker(20 * time.Millisecond)
 			defer tick.Stop()
 			for i := 0; ; i++ {
 				select {
 				case got := <-answers:
-					// net/http takes a line that is cut for one that is malformed.
+					// net/http reports a truncated line as malformed.
 					if got.status != want && (want != 0 || got.status != 400) {
 						t.Errorf("%d bytes later: %s", i, got)
 					}
 					if _, err := r.ReadByte(); err == nil {
-						t.Error("the connection goes on")
+						t.Error("the connection stays open")
 					}
 					return
 				case <-tick.C:
@@ -97,13 +98,13 @@ func TestHeadersBodiesAndSilenceAreBoundedInTime(t *testing.T) {
 	slowly("nothing", "", "", 0)
 	slowly("a header byte by byte", "", header, 0)
 	slowly("a header that stops", header, "", 0)
-	slowly("a header line after line without end", header, strings.Repeat("\r\nX: a", 1000), 0)
+	slowly("header lines without end", header, strings.Repeat("\r\nX: a", 1000), 0)
 	slowly("a body byte by byte", header+"\r\n\r\n", toolsList, 408)
 	slowly("a body that stops", text[:len(text)-1], "", 408)
 	unknown, _, _ := strings.Cut(f.text(rawRequest{without: "Authorization"}), "\r\n\r\n")
-	slowly("a body of nobody", unknown+"\r\n\r\n", toolsList, 401)
+	slowly("an unauthenticated body", unknown+"\r\n\r\n", toolsList, 401)
 	nowhere, _, _ := strings.Cut(f.text(rawRequest{path: "/"}), "\r\n\r\n")
-	slowly("a body that stops, for nothing", nowhere+"\r\n\r\n", "", 404)
+	slowly("a body that stops, for an unknown path", nowhere+"\r\n\r\n", "", 404)
 	t.Run("silence after an answer", func(t *testing.T) {
 		t.Parallel()
 		c := f.dial()
@@ -117,14 +118,14 @@ func TestHeadersBodiesAndSilenceAreBoundedInTime(t *testing.T) {
 			}
 		}
 		if _, err := r.ReadByte(); err == nil {
-			t.Error("it is kept for ever")
+			t.Error("an idle connection stays open")
 		}
 	})
 }
 
 // proves R-T3
-func TestSmuggledRequestsAreRefusedOnTheWire(t *testing.T) {
-	f := newFront(t, nil)
+func TestSmuggledRequestsAreRefused(t *testing.T) {
+	f := newTestServer(t, nil)
 	good := f.text(rawRequest{})
 	length := fmt.Sprintf("Content-Length: %d\r\n", len(toolsList))
 	for name, text := range map[string]string{
@@ -149,7 +150,7 @@ func TestSmuggledRequestsAreRefusedOnTheWire(t *testing.T) {
 			t.Fatal(err)
 		}
 		statuses := []int{read(r, "POST").status, read(r, "POST").status, read(r, "POST").status}
-		if fmt.Sprint(statuses) != "[200 400 0]" && fmt.Sprint(statuses) != "[0 0 0]" { // an answer that is under way may be broken off
+		if fmt.Sprint(statuses) != "[200 400 0]" && fmt.Sprint(statuses) != "[0 0 0]" { // an answer under way may be cut off
 			t.Errorf("%s behind a good one: %v", name, statuses)
 		}
 	}
@@ -159,8 +160,8 @@ func TestSmuggledRequestsAreRefusedOnTheWire(t *testing.T) {
 }
 
 // proves R-T3
-func TestAFloodOfConnectionsKeepsNobodyOut(t *testing.T) {
-	f := newFront(t, func(c *HTTPConfig) { c.limits.connections = 16 })
+func TestAFloodOfConnectionsEvictsOnlyItself(t *testing.T) {
+	f := newTestServer(t, func(c *Config) { c.limits.connections = 16 })
 	kept := f.dial()
 	answers := bufio.NewReader(kept)
 	ask := func(name string) {
@@ -177,8 +178,8 @@ func TestAFloodOfConnectionsKeepsNobodyOut(t *testing.T) {
 	for i := range flood {
 		flood[i] = f.dial()
 	}
-	ask("one that has shown a token")
-	f.want("one that comes new", rawRequest{}, 200)
+	ask("an authenticated connection")
+	f.want("a new connection", rawRequest{}, 200)
 	open := 0
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -195,13 +196,13 @@ func TestAFloodOfConnectionsKeepsNobodyOut(t *testing.T) {
 	}
 	all.Wait()
 	if open == 0 || open > 16 {
-		t.Errorf("%d of %d connections of the flood are there", open, len(flood))
+		t.Errorf("%d of %d connections of the flood are open", open, len(flood))
 	}
 	ask("after")
 }
 
-func TestWhenAllHaveShownTokensNobodyElseFits(t *testing.T) {
-	f := newFront(t, func(c *HTTPConfig) { c.limits.connections = 4 })
+func TestAPoolOfPinnedConnectionsRefusesNewOnes(t *testing.T) {
+	f := newTestServer(t, func(c *Config) { c.limits.connections = 4 })
 	var kept []net.Conn
 	for range 4 {
 		c := f.dial()
@@ -222,14 +223,14 @@ func TestWhenAllHaveShownTokensNobodyElseFits(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the place of one that left stays taken")
+	t.Error("a closed connection still occupies its place")
 }
 
-// One principal does not get all places by showing its token on each.
+// One principal cannot occupy the pool by authenticating every connection.
 //
 // proves R-T3, R-T5
-func TestOnePrincipalKeepsNoMorePlacesThanItsShare(t *testing.T) {
-	f := newFront(t, func(c *HTTPConfig) { c.limits.connections, c.limits.atOnce = 6, 3 })
+func TestPinnedConnectionsOfOnePrincipalAreBounded(t *testing.T) {
+	f := newTestServer(t, func(c *Config) { c.limits.connections, c.limits.perPrincipal = 6, 3 })
 	first := f.dial()
 	answers := bufio.NewReader(first)
 	ask := func(what string) {
@@ -252,43 +253,43 @@ func TestOnePrincipalKeepsNoMorePlacesThanItsShare(t *testing.T) {
 		}
 	}
 	for range 3 {
-		f.want("another principal beside twenty that stay", rawRequest{token: goodToken(2)}, 200)
+		f.want("another principal beside twenty open connections", rawRequest{token: goodToken(2)}, 200)
 	}
-	ask("the first connection after the others") // it is within the share
+	ask("the first connection after the others") // it is pinned
 }
 
-// What is kept for a principal is free again when its connections end.
-func TestAShareIsGivenBack(t *testing.T) {
-	f := newFloor(10, 2, time.Second, time.Now)
+// A principal can pin new connections once its old ones are closed.
+func TestClosingAConnectionUnpinsIt(t *testing.T) {
+	f := newPool(10, 2, time.Second, time.Now)
 	for range 5 {
-		var all []*guard
+		var all []*conn
 		for i := range 4 {
 			here, there := net.Pipe()
 			defer there.Close()
-			g := f.enter(here, nil)
-			f.knows(g, "agent:ann")
-			f.knows(g, "agent:ben") // a connection is kept for one
-			if kept := g.place.Value == nil; kept != (i < 4) {
-				t.Errorf("connection %d is kept: %v", i, kept)
+			c := f.add(here, nil)
+			f.pin(c, "agent:ann")
+			f.pin(c, "agent:ben") // a connection is pinned for one principal only
+			if pinned := c.place.Value == nil; pinned != (i < 4) {
+				t.Errorf("connection %d is pinned: %v", i, pinned)
 			}
-			all = append(all, g)
+			all = append(all, c)
 		}
-		if f.kept["agent:ann"] != 2 || f.kept["agent:ben"] != 2 || f.open != 4 {
-			t.Errorf("kept: %v of %d", f.kept, f.open)
+		if f.pinned["agent:ann"] != 2 || f.pinned["agent:ben"] != 2 || f.open != 4 {
+			t.Errorf("pinned: %v of %d", f.pinned, f.open)
 		}
-		for _, g := range all {
-			_ = g.Close()
-			_ = g.Close()
+		for _, c := range all {
+			_ = c.Close()
+			_ = c.Close()
 		}
-		if len(f.kept) != 0 || f.open != 0 || f.unknown.Len() != 0 {
-			t.Errorf("after the end: %v, %d, %d", f.kept, f.open, f.unknown.Len())
+		if len(f.pinned) != 0 || f.open != 0 || f.anonymous.Len() != 0 {
+			t.Errorf("after closing all: %v, %d, %d", f.pinned, f.open, f.anonymous.Len())
 		}
 	}
 }
 
 // proves R-T3
-func TestOneThatDoesNotReadItsAnswersEndsOnlyItself(t *testing.T) {
-	f := newFront(t, short)
+func TestAClientThatDoesNotReadLosesItsConnection(t *testing.T) {
+	f := newTestServer(t, short)
 	c := f.dial()
 	ended := make(chan error, 1)
 	go func() {
@@ -301,22 +302,22 @@ func TestOneThatDoesNotReadItsAnswersEndsOnlyItself(t *testing.T) {
 		}
 	}()
 	if err := <-ended; err == nil {
-		t.Error("it is not ended")
+		t.Error("the connection stays open")
 	}
 	f.want("another", rawRequest{}, 200)
 }
 
-func TestRequestsOfOnePrincipalAtOnceAreBounded(t *testing.T) {
-	r := newRates(maxRate, 2, time.Now)
+func TestConcurrentRequestsOfOnePrincipalAreBounded(t *testing.T) {
+	r := newThrottle(maxRate, 2, time.Now)
 	var got []bool
 	for _, p := range []api.Principal{"agent:a", "agent:a", "agent:a", "agent:b"} {
-		got = append(got, r.enter(p))
+		got = append(got, r.acquire(p))
 	}
 	if !slices.Equal(got, []bool{true, true, false, true}) {
-		t.Errorf("two at once: %v", got)
+		t.Errorf("limit of two: %v", got)
 	}
-	r.leave("agent:a")
-	if !r.enter("agent:a") {
-		t.Error("one left")
+	r.release("agent:a")
+	if !r.acquire("agent:a") {
+		t.Error("refused after a release")
 	}
 }

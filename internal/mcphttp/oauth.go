@@ -1,4 +1,4 @@
-package mcpserve
+package mcphttp
 
 import (
 	"encoding/json"
@@ -9,28 +9,27 @@ import (
 	"net/url"
 )
 
-// oauthScope is what the service wants a token of another issuer to be good
-// for (internal/oauth, which nothing here may link).
+// oauthScope is the scope that the service requires of tokens of another issuer
+// (internal/oauth, which this package may not link).
 const oauthScope = "bailiwick"
 
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-// metadata says where tokens of another issuer come from (RFC 9728). Whether
-// one is good the service decides, which has the issuer's keys; here is only
-// what a client reads before it has any.
+// metadata is the protected resource metadata (RFC 9728) that tells a client
+// where to get a token. The service, which has the issuer's keys, verifies it.
 type metadata struct {
-	paths []string // where it is served: with the resource's path behind, and without
+	paths []string // where it is served: with and without the resource's path
 	url   string
 	body  []byte
 }
 
-// newMetadata returns nil where no issuer is configured.
+// newMetadata returns nil if no issuer is configured.
 func newMetadata(issuer, resource string) (*metadata, error) {
 	if issuer == "" && resource == "" {
 		return nil, nil
 	}
 	if issuer == "" || resource == "" {
-		return nil, errors.New("--oauth-issuer and --resource: name both")
+		return nil, errors.New("--oauth-issuer and --resource: give both")
 	}
 	if _, err := plainURL(issuer); err != nil {
 		return nil, fmt.Errorf("--oauth-issuer %q: %w", issuer, err)
@@ -39,8 +38,8 @@ func newMetadata(issuer, resource string) (*metadata, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--resource %q: %w", resource, err)
 	}
-	if u.Path != mcpPath {
-		return nil, fmt.Errorf("--resource %q: the path must be %s, as clients call it", resource, mcpPath)
+	if u.Path != Path {
+		return nil, fmt.Errorf("--resource %q: the path must be %s, as clients call it", resource, Path)
 	}
 	m := &metadata{
 		paths: []string{wellKnown, wellKnown + u.Path}, url: u.Scheme + "://" + u.Host + wellKnown + u.Path,
@@ -52,8 +51,8 @@ func newMetadata(issuer, resource string) (*metadata, error) {
 	return m, err
 }
 
-// plainURL wants https, or http to this machine, and nothing that could mean
-// something else to somebody else.
+// plainURL accepts https URLs, and http ones of this machine, without user,
+// query or fragment, in the one spelling that net/url writes.
 func plainURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -62,7 +61,7 @@ func plainURL(s string) (*url.URL, error) {
 	addr, err := netip.ParseAddr(u.Hostname())
 	local := u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
 	if u.Scheme != "https" && (u.Scheme != "http" || !local) || !isHost(u.Hostname()) || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s {
-		return nil, errors.New("want https://HOST[:PORT]/PATH and nothing behind it")
+		return nil, errors.New("want https://HOST[:PORT]/PATH without user, query or fragment")
 	}
 	return u, nil
 }

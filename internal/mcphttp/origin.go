@@ -1,18 +1,17 @@
-package mcpserve
+package mcphttp
 
 import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 )
 
-// origins judges which web pages may call. A browser sends their origin along;
-// other programs send none.
+// origins decides which web pages may call. Browsers send the page's origin;
+// other clients send none.
 type origins struct {
 	allowed map[string]bool
-	browser *http.CrossOriginProtection // what browsers say in other words
+	browser *http.CrossOriginProtection // checks Sec-Fetch-Site
 }
 
 func newOrigins(allowed []string) (*origins, error) {
@@ -20,7 +19,7 @@ func newOrigins(allowed []string) (*origins, error) {
 	for _, s := range allowed {
 		u, err := url.Parse(s)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || s != u.Scheme+"://"+u.Host || s != strings.ToLower(s) {
-			return nil, fmt.Errorf("--allow-origin %q: want http://HOST[:PORT] or https://HOST[:PORT] in lower case, and nothing behind it", s)
+			return nil, fmt.Errorf("--allow-origin %q: want http://HOST[:PORT] or https://HOST[:PORT] in lower case, without a path", s)
 		}
 		if err := o.browser.AddTrustedOrigin(s); err != nil {
 			return nil, fmt.Errorf("--allow-origin: %w", err)
@@ -30,22 +29,22 @@ func newOrigins(allowed []string) (*origins, error) {
 	return o, nil
 }
 
-// allows judges a request whose Host has been allowed. Our own origin is: a
-// page of it would be ours, and there is none.
+// allows checks a request whose Host is already accepted. This server's own
+// origin is allowed: it serves no pages.
 func (o *origins) allows(r *http.Request) bool {
 	if o.browser.Check(r) != nil {
 		return false
 	}
 	given := r.Header.Values("Origin")
-	return len(given) == 0 || len(given) == 1 && (o.allowed[given[0]] || slices.Contains([]string{"http://" + r.Host, "https://" + r.Host}, given[0]))
+	return len(given) == 0 || len(given) == 1 && (o.allowed[given[0]] || given[0] == "http://"+r.Host || given[0] == "https://"+r.Host)
 }
 
-// requestFields are the fields that a page may send along.
+// requestFields are the header fields that a page may send.
 const requestFields = "Authorization, Content-Type, Accept, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, Last-Event-ID"
 
-// share lets a page of an allowed origin read the answer, and reports whether
-// the request was only the question whether it may.
-func (o *origins) share(w http.ResponseWriter, r *http.Request) bool {
+// cors lets a page of an allowed origin read the answer. It answers preflight
+// requests itself and reports whether it did.
+func (o *origins) cors(w http.ResponseWriter, r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
 		return false

@@ -1,4 +1,4 @@
-package mcpserve
+package mcphttp
 
 import (
 	"crypto/sha256"
@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
 )
 
-// names returns the tools of an answer to tools/list, which is one event.
-func names(t *testing.T, r rawReply) (list []string) {
+// names returns the tool names of an answer to tools/list, which is one event.
+func names(t *testing.T, r rawAnswer) (list []string) {
 	t.Helper()
 	_, data, _ := strings.Cut(r.body, "data: ")
 	var got struct {
@@ -30,26 +31,26 @@ func names(t *testing.T, r rawReply) (list []string) {
 }
 
 // proves R-B2, R-T9
-func TestTheNineToolsAreThereInEveryRevision(t *testing.T) {
-	f := newFront(t, nil)
-	if got := names(t, f.want(newest, rawRequest{}, 200)); !slices.Equal(got, Names()) {
+func TestEveryRevisionHasTheNineTools(t *testing.T) {
+	f := newTestServer(t, nil)
+	if got := names(t, f.want(newest, rawRequest{}, 200)); !slices.Equal(got, mcpserve.Names()) {
 		t.Errorf("%s: %v", newest, got)
 	}
-	for _, version := range revisions()[1:] {
+	for _, version := range mcpserve.Revisions()[1:] {
 		id := f.open(goodToken(1), version, "")
-		f.want("initialized", old(version, id, `{"jsonrpc":"2.0","method":"notifications/initialized"}`), 202)
-		if got := names(t, f.want(version, old(version, id, oldList), 200)); !slices.Equal(got, Names()) {
+		f.want("initialized", withSession(version, id, `{"jsonrpc":"2.0","method":"notifications/initialized"}`), 202)
+		if got := names(t, f.want(version, withSession(version, id, plainList), 200)); !slices.Equal(got, mcpserve.Names()) {
 			t.Errorf("%s: %v", version, got)
 		}
 	}
-	f.want("an older one", old("2025-03-26", "", oldList), 400, "version")
-	f.want("one that there is not", old("2026-07-29", "", strings.ReplaceAll(toolsList, newest, "2026-07-29")), 400)
-	f.want("no revision", old("newest", "", oldList), 400)
+	f.want("an unsupported older revision", withSession("2025-03-26", "", plainList), 400, "version")
+	f.want("an unknown revision", withSession("2026-07-29", "", strings.ReplaceAll(toolsList, newest, "2026-07-29")), 400)
+	f.want("no revision", withSession("newest", "", plainList), 400)
 }
 
 // proves R-T3
-func TestTheHostMustBeOurs(t *testing.T) {
-	f := newFront(t, func(c *HTTPConfig) { c.Hosts = []string{"Mcp.example", "other.example:8443", "[2001:db8::1]"} })
+func TestUnknownHostsAreRefused(t *testing.T) {
+	f := newTestServer(t, func(c *Config) { c.Hosts = []string{"Mcp.example", "other.example:8443", "[2001:db8::1]"} })
 	port := f.url.Port()
 	for _, host := range []string{"127.0.0.1:" + port, "localhost:" + port, "LocalHost:" + port, "[::1]:" + port, "mcp.example", "MCP.example:1", "other.example:8443", "[2001:db8::1]", "[2001:db8::1]:9"} {
 		f.want(host, rawRequest{host: host}, 200)
@@ -66,8 +67,8 @@ func TestTheHostMustBeOurs(t *testing.T) {
 }
 
 // proves R-T3
-func TestAPageOfAnotherOriginIsRefused(t *testing.T) {
-	f := newFront(t, func(c *HTTPConfig) { c.Origins = []string{"https://pages.example"} })
+func TestUnknownOriginsAreRefused(t *testing.T) {
+	f := newTestServer(t, func(c *Config) { c.Origins = []string{"https://pages.example"} })
 	own := "http://" + f.url.Host
 	for name, c := range map[string]struct {
 		header []string
@@ -97,19 +98,19 @@ func TestAPageOfAnotherOriginIsRefused(t *testing.T) {
 				continue
 			}
 			if strings.HasPrefix(name, "no origin") && (method == "GET" || method == "OPTIONS") {
-				want = 405 // which do nothing, so a browser sends them for anybody
+				want = 405 // safe methods, which browsers send for any page
 			}
 			f.want(name+" "+method, rawRequest{method: method, header: c.header}, want)
 		}
 	}
-	f.want("a page asks whether it may", rawRequest{method: "OPTIONS", header: []string{"Origin: https://pages.example", "Access-Control-Request-Method: POST"}, without: "Authorization"},
+	f.want("preflight of an allowed origin", rawRequest{method: "OPTIONS", header: []string{"Origin: https://pages.example", "Access-Control-Request-Method: POST"}, without: "Authorization"},
 		204, "Access-Control-Allow-Origin:[https://pages.example]", "Authorization")
-	f.want("another page asks", rawRequest{method: "OPTIONS", header: []string{"Origin: https://evil.example", "Access-Control-Request-Method: POST"}, without: "Authorization"}, 403)
+	f.want("preflight of another origin", rawRequest{method: "OPTIONS", header: []string{"Origin: https://evil.example", "Access-Control-Request-Method: POST"}, without: "Authorization"}, 403)
 }
 
 // proves R-T3
-func TestOnlyJSONIsRead(t *testing.T) {
-	f := newFront(t, nil)
+func TestOnlyJSONIsAccepted(t *testing.T) {
+	f := newTestServer(t, nil)
 	for _, kind := range []string{"application/json", "Application/JSON", "application/json; charset=utf-8", `application/json;charset="UTF-8"`} {
 		f.want(kind, rawRequest{header: []string{"Content-Type: " + kind}}, 200)
 	}
@@ -124,8 +125,8 @@ func TestOnlyJSONIsRead(t *testing.T) {
 }
 
 // proves R-T3
-func TestThereIsOnePathAndThreeMethods(t *testing.T) {
-	f := newFront(t, nil)
+func TestOtherPathsAndMethodsAreRefused(t *testing.T) {
+	f := newTestServer(t, nil)
 	for _, path := range []string{"/", "/mcp/", "/MCP", "//mcp", "/mcp/../mcp", "/%6dcp/", "/.well-known/oauth-protected-resource", "/v1/runtime/who", "/metrics"} {
 		f.want(path, rawRequest{path: path}, 404)
 	}
@@ -137,8 +138,8 @@ func TestThereIsOnePathAndThreeMethods(t *testing.T) {
 }
 
 // proves R-T3
-func TestAMessageThatIsNotStrictIsRefusedAndLogged(t *testing.T) {
-	f := newFront(t, nil)
+func TestMessagesThatAreNotStrictAreRefusedAndLogged(t *testing.T) {
+	f := newTestServer(t, nil)
 	for name, c := range map[string]struct {
 		body   string
 		status int
@@ -169,26 +170,26 @@ func TestAMessageThatIsNotStrictIsRefusedAndLogged(t *testing.T) {
 	}
 	f.want("a separator of lines in a string", rawRequest{body: strings.Replace(toolsList, `"id":1`, `"id":"`+"\u2028"+`"`, 1)}, 200)
 	id := f.open(goodToken(1), "2025-11-25", "")
-	f.want("prompts of an older revision", old("2025-11-25", id, `{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`), 200, "-32601")
+	f.want("prompts of an older revision", withSession("2025-11-25", id, `{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`), 200, "-32601")
 }
 
 // proves R-T3
-func TestOneThatAsksTooOftenWaits(t *testing.T) {
-	f := newFront(t, func(c *HTTPConfig) { c.Rate = 1 })
-	var last rawReply
+func TestRequestsOfOnePrincipalAreRateLimited(t *testing.T) {
+	f := newTestServer(t, func(c *Config) { c.Rate = 1 })
+	var last rawAnswer
 	for range 4 {
 		last = f.send(rawRequest{})
 	}
 	if last.status != 429 || last.header.Get("Retry-After") == "" {
 		t.Errorf("the fourth: %s", last)
 	}
-	f.want("another token of the same", rawRequest{token: goodToken(3)}, 429)
+	f.want("another token of the principal", rawRequest{token: goodToken(3)}, 429)
 	f.want("another principal", rawRequest{token: goodToken(2)}, 200)
 }
 
 // proves R-T5
-func TestACeilingHoldsForTheClientAndNotOnlyForItsSession(t *testing.T) {
-	f := newFront(t, nil)
+func TestADeclaredCeilingAppliesToTheClientBeyondItsSession(t *testing.T) {
+	f := newTestServer(t, nil)
 	const version = "2025-11-25"
 	call := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bailiwick_envs_list","arguments":{}}}`
 	below := func(name string, want string, r rawRequest) {
@@ -202,16 +203,16 @@ func TestACeilingHoldsForTheClientAndNotOnlyForItsSession(t *testing.T) {
 		})
 	}
 	plain := f.open(goodToken(1), version, "")
-	below("none declared", "", old(version, plain, call))
+	below("none declared", "", withSession(version, plain, call))
 	first := f.open(goodToken(1), version, `,"_meta":{"io.bailiwick/consentCeiling":"reversible"}`)
-	below("declared", "reversible", old(version, first, call))
-	below("another session of the same client", "reversible", old(version, plain, call))
+	below("declared", "reversible", withSession(version, first, call))
+	below("another session of the same client", "reversible", withSession(version, plain, call))
 	again := f.open(goodToken(1), version, "")
-	below("initialised anew", "reversible", old(version, again, call))
+	below("initialised anew", "reversible", withSession(version, again, call))
 	higher := f.open(goodToken(1), version, `,"capabilities":{"experimental":{"io.bailiwick/consentCeiling":{"ceiling":"irreversible"}}}`)
-	below("initialised higher", "reversible", old(version, higher, call))
+	below("initialised higher", "reversible", withSession(version, higher, call))
 	f.want("ended", rawRequest{method: "DELETE", header: []string{"Mcp-Session-Id: " + first}}, 204)
-	below("the session that declared it is ended", "reversible", old(version, plain, call))
+	below("the session that declared it has ended", "reversible", withSession(version, plain, call))
 	newCall := rawRequest{header: []string{"Mcp-Method: tools/call", "Mcp-Name: bailiwick_envs_list"}, body: strings.Replace(strings.Replace(toolsList, "tools/list", "tools/call", 1), `"_meta":{`, `"name":"bailiwick_envs_list","arguments":{},"_meta":{`, 1)}
 	below("a revision without sessions", "reversible", newCall)
 	raised := newCall
@@ -228,50 +229,47 @@ func TestACeilingHoldsForTheClientAndNotOnlyForItsSession(t *testing.T) {
 	below("a misspelt one", "observe", newCall)
 }
 
-func TestTheServiceIsAskedWhoseTokenItIsOncePerHandle(t *testing.T) {
-	f := newFront(t, nil)
+func TestATokenIsPresentedToTheServiceOncePerHandle(t *testing.T) {
+	f := newTestServer(t, nil)
 	for range 5 {
 		f.want("a request", rawRequest{}, 200)
 	}
 	f.service.with(func() {
-		asked := 0
+		exchanges := 0
 		for _, s := range f.service.seen {
 			if strings.HasPrefix(s, "/v1/session") {
-				asked++
+				exchanges++
 			} else if strings.Contains(s, api.TokenPrefix) || strings.Contains(s, "Authorization") {
-				t.Errorf("a token went further: %s", s)
+				t.Errorf("a token was forwarded: %s", s)
 			}
 		}
-		if asked != 1 {
-			t.Errorf("asked %d times", asked)
+		if exchanges != 1 {
+			t.Errorf("the token was presented %d times", exchanges)
 		}
 	})
 }
 
-// A call that waits as long as it may does not outlive the handle it began
-// with: one that is nearer to its end is replaced first.
+// A handle that could expire during the longest call is replaced before it.
 func TestNoCallOutlivesItsHandle(t *testing.T) {
-	service := newStandIn(t)
+	service := newFakeService(t)
 	now := time.Now()
-	hs := newHolders(service.server(t).cfg.Conn, nil, func() time.Time { return now })
-	first, err := hs.authenticate(t.Context(), goodToken(1))
+	a := newAuthenticator(service.connect(t), nil, func() time.Time { return now })
+	first, err := a.authenticate(t.Context(), goodToken(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for left, want := range map[time.Duration]bool{2 * renewTime: true, maxWait * time.Second: false} {
+	for left, want := range map[time.Duration]bool{2 * mcpserve.RenewBefore: true, mcpserve.RenewBefore: false} {
 		now = first.until.Add(-left)
-		h, err := hs.authenticate(t.Context(), goodToken(1))
-		if err != nil || (h == first) != want {
-			t.Errorf("with %s left the handle is kept: %v, %v", left, h == first, err)
+		id, err := a.authenticate(t.Context(), goodToken(1))
+		if err != nil || (id == first) != want {
+			t.Errorf("with %s left, the handle is kept: %v, %v", left, id == first, err)
 		}
-		hs.known = map[[32]byte]*holder{sha256.Sum256([]byte(goodToken(1))): first}
+		a.known = map[[32]byte]*identity{sha256.Sum256([]byte(goodToken(1))): first}
 	}
 }
 
-// A refusal is in the log however long what was refused is, and the answer is
-// short.
-func TestWhatIsRefusedIsQuotedShort(t *testing.T) {
-	f := newFront(t, nil)
+func TestQuotesInRefusalsAreTruncated(t *testing.T) {
+	f := newTestServer(t, nil)
 	long := strings.Repeat("n", 100_000)
 	got := f.want("a long name twice", rawRequest{body: `{"jsonrpc":"2.0","id":1,"` + long + `":1,"` + long + `":2}`}, 400, "duplicate member")
 	if len(got.body) > 1000 {

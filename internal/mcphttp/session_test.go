@@ -1,4 +1,4 @@
-package mcpserve
+package mcphttp
 
 import (
 	"strings"
@@ -10,14 +10,14 @@ import (
 )
 
 // proves R-T3, R-T4
-func TestASessionIsItsClientsAlone(t *testing.T) {
-	f := newFront(t, nil)
+func TestASessionBelongsToOneClient(t *testing.T) {
+	f := newTestServer(t, nil)
 	const version = "2025-11-25"
 	id := f.open(goodToken(1), version, "")
-	f.want("its own", old(version, id, oldList), 200)
+	f.want("its own", withSession(version, id, plainList), 200)
 	for name, other := range map[string]string{"another principal": goodToken(2), "another token of the principal": goodToken(3)} {
 		f.service.with(func() { f.service.refused = nil })
-		r := old(version, id, oldList)
+		r := withSession(version, id, plainList)
 		r.token = other
 		foreign := f.want(name, r, 404)
 		f.service.with(func() {
@@ -25,31 +25,31 @@ func TestASessionIsItsClientsAlone(t *testing.T) {
 				t.Errorf("%s: logged: %q", name, f.service.refused)
 			}
 		})
-		r = old(version, strings.Repeat("0", 32), oldList)
+		r = withSession(version, strings.Repeat("0", 32), plainList)
 		r.token = other
-		if none := f.want("one that there is not", r, 404); none.body != foreign.body {
+		if none := f.want("an unknown session", r, 404); none.body != foreign.body {
 			t.Errorf("%s: %s and %s", name, foreign, none)
 		}
 		r = rawRequest{method: "DELETE", token: other, header: []string{"Mcp-Session-Id: " + id}}
 		f.want(name+" ends it", r, 404)
 		r = rawRequest{token: other, header: []string{"Mcp-Session-Id: " + id}}
 		f.want(name+" in a revision without sessions", r, 404)
-		r = old(version, id, initialize(version, ""))
+		r = withSession(version, id, initialize(version, ""))
 		r.token = other
 		f.want(name+" initialises", r, 404)
 	}
-	f.want("its own, still", old(version, id, oldList), 200)
-	f.want("none", old(version, "", oldList), 400, "initialize")
-	f.want("none, and no revision", rawRequest{body: oldList, without: "Mcp-Protocol-Version,Mcp-Method"}, 400, "initialize")
-	f.want("in another case", old(version, strings.ToUpper(id), oldList), 404)
-	f.want("it is ended", rawRequest{method: "DELETE", header: []string{"Mcp-Session-Id: " + id}}, 204)
-	f.want("after its end", old(version, id, oldList), 404)
-	f.want("it is ended twice", rawRequest{method: "DELETE", header: []string{"Mcp-Session-Id: " + id}}, 404)
-	f.want("none is ended", rawRequest{method: "DELETE"}, 400)
+	f.want("its own, still", withSession(version, id, plainList), 200)
+	f.want("none", withSession(version, "", plainList), 400, "initialize")
+	f.want("none, and no revision", rawRequest{body: plainList, without: "Mcp-Protocol-Version,Mcp-Method"}, 400, "initialize")
+	f.want("in another case", withSession(version, strings.ToUpper(id), plainList), 404)
+	f.want("ended", rawRequest{method: "DELETE", header: []string{"Mcp-Session-Id: " + id}}, 204)
+	f.want("after it ended", withSession(version, id, plainList), 404)
+	f.want("ended twice", rawRequest{method: "DELETE", header: []string{"Mcp-Session-Id: " + id}}, 404)
+	f.want("DELETE without a session", rawRequest{method: "DELETE"}, 400)
 }
 
 // proves R-T5
-func TestWhatWasDeclaredHoldsForAnHourOfSilence(t *testing.T) {
+func TestADeclaredCeilingExpiresAnHourAfterItsLastUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSessions(time.Now)
 		ann, other := owner{principal: "agent:ann"}, owner{principal: "agent:ann", token: [32]byte{1}}
@@ -72,23 +72,23 @@ func TestWhatWasDeclaredHoldsForAnHourOfSilence(t *testing.T) {
 		time.Sleep(40 * time.Minute)
 		holds("the lower one was not used for an hour", "reversible")
 		if s.use(ann, second) != sessionUnknown || s.use(other, first) != sessionForeign {
-			t.Error("sessions")
+			t.Error("session states after an hour")
 		}
 		s.end(other, first)
 		if s.use(ann, first) != sessionOwn {
-			t.Error("another ended it")
+			t.Error("ended by another owner")
 		}
 		s.end(ann, first)
 		for range 2 * maxSessions {
 			s.begin(ann, nil)
 		}
-		holds("its session is ended, and there are many others", "reversible")
+		holds("its session has ended, and there are many others", "reversible")
 		if len(s.byID) != maxSessions {
 			t.Errorf("%d sessions", len(s.byID))
 		}
 		time.Sleep(59 * time.Minute)
 		s.begin(ann, nil)
-		holds("one that declared nothing does not renew it", "reversible")
+		holds("a session that declared nothing does not renew it", "reversible")
 		time.Sleep(2 * time.Minute)
 		holds("an hour later", "none")
 		time.Sleep(2 * time.Hour)
@@ -98,5 +98,5 @@ func TestWhatWasDeclaredHoldsForAnHourOfSilence(t *testing.T) {
 	})
 }
 
-// sweepNow is what any use begins with.
+// sweepNow drops what has expired, as any use does.
 func (s *sessions) sweepNow() { s.ceiling(owner{}) }

@@ -1,4 +1,4 @@
-package mcpserve
+package mcphttp
 
 import (
 	"errors"
@@ -6,45 +6,44 @@ import (
 	"strings"
 )
 
-// framing follows the bytes of one HTTP/1.1 connection and says where a
-// request could be read in two ways, which is what request smuggling lives on.
-// net/http accepts some of it: two equal Content-Lengths, a Content-Length
-// beside a Transfer-Encoding, lines that end without a carriage return. What
-// is refused never gets as far as the end of its header, so nobody has parsed
-// it (R-T3).
+// framing follows the bytes of one HTTP/1.1 connection and refuses ambiguous
+// requests, which request smuggling depends on. net/http accepts some of them:
+// two equal Content-Lengths, a Content-Length beside a Transfer-Encoding, lines
+// that end without a carriage return. A refused request never reaches the end of
+// its header, so nothing has parsed it (R-T3).
 type framing struct {
-	at    place
-	line  []byte          // the line so far, where at is a line
-	head  int             // bytes of this header
-	seen  map[string]bool // of the names in single; of this header
-	first bool            // the line is the request line
+	at    position
+	line  []byte          // the line so far, unless at is inBody or inChunk
+	head  int             // bytes of this header so far
+	seen  map[string]bool // fields of this header that may occur once
+	first bool            // line is the request line
 
 	length  int64 // Content-Length; -1: none
 	chunked bool
-	left    int64 // of the body or the chunk
+	left    int64 // bytes left of the body or chunk
 }
 
-type place int
+type position int
 
 const (
-	inHead      place = iota
-	inBody            // left bytes
-	inChunkSize       // the line before a chunk
-	inChunk           // left bytes
-	inChunkEnd        // the line behind a chunk
-	inLastLine        // the line behind the last chunk: trailers are refused
+	inHead      position = iota
+	inBody               // left bytes
+	inChunkSize          // the line before a chunk
+	inChunk              // left bytes
+	inChunkEnd           // the line after a chunk
+	inLastLine           // the line after the last chunk; trailers are refused
 )
 
 const (
-	// maxHead is where net/http answers 431.
+	// maxHead is the header size in bytes beyond which net/http answers 431.
 	maxHead = 32 << 10
-	// headSlack is what net/http may have read ahead when it does.
+	// headSlack is how far net/http may have read ahead by then.
 	headSlack = 4 << 10
 	// maxChunkDigits keeps the size of a chunk within an int64.
 	maxChunkDigits = 8
 )
 
-var errFraming = errors.New("the request can be read in more than one way")
+var errFraming = errors.New("ambiguous request framing")
 
 func newFraming() *framing {
 	f := &framing{}
@@ -52,22 +51,22 @@ func newFraming() *framing {
 	return f
 }
 
-// begin expects a request.
+// begin expects a new request.
 func (f *framing) begin() {
 	*f = framing{at: inHead, line: f.line[:0], seen: map[string]bool{}, first: true, length: -1}
 }
 
-// take follows b and returns how many bytes of it may be passed on: all, or
-// with an error those before what is refused.
-func (f *framing) take(b []byte) (int, error) {
+// advance follows b and returns how many of its bytes are accepted: all, or with
+// an error those before the refused one.
+func (f *framing) advance(b []byte) (int, error) {
 	for i := 0; i < len(b); {
 		if f.at == inBody || f.at == inChunk {
 			n := min(f.left, int64(len(b)-i))
 			f.left, i = f.left-n, i+int(n)
-			f.passed()
+			f.endPart()
 			continue
 		}
-		if err := f.takeByte(b[i]); err != nil {
+		if err := f.addByte(b[i]); err != nil {
 			return i, err
 		}
 		i++
@@ -75,8 +74,8 @@ func (f *framing) take(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// passed goes on behind a body or a chunk.
-func (f *framing) passed() {
+// endPart moves on if the body or chunk is complete.
+func (f *framing) endPart() {
 	switch {
 	case f.left > 0:
 	case f.at == inBody:
@@ -86,8 +85,8 @@ func (f *framing) passed() {
 	}
 }
 
-// takeByte follows one byte of a line.
-func (f *framing) takeByte(c byte) error {
+// addByte adds one byte to the line.
+func (f *framing) addByte(c byte) error {
 	if f.at == inHead {
 		if f.head++; f.head > maxHead+headSlack {
 			return errFraming
@@ -98,7 +97,7 @@ func (f *framing) takeByte(c byte) error {
 	case c == '\n' && ended:
 		line := string(f.line[:len(f.line)-1])
 		f.line = f.line[:0]
-		return f.takeLine(line)
+		return f.endLine(line)
 	case ended, c == '\n', c < ' ' && c != '\t' && c != '\r', c >= 0x7f:
 		return errFraming
 	case f.at != inHead && len(f.line) > maxChunkDigits:
@@ -108,7 +107,7 @@ func (f *framing) takeByte(c byte) error {
 	return nil
 }
 
-func (f *framing) takeLine(line string) error {
+func (f *framing) endLine(line string) error {
 	switch {
 	case f.at == inChunkSize:
 		return f.chunk(line)
@@ -122,15 +121,15 @@ func (f *framing) takeLine(line string) error {
 		return errFraming
 	case f.first:
 		f.first = false
-		return requestLine(line)
+		return checkRequestLine(line)
 	case line == "":
 		return f.endHead()
 	}
 	return f.field(line)
 }
 
-// requestLine wants a method, a path and the one version that there is.
-func requestLine(line string) error {
+// checkRequestLine requires a method, a path and HTTP/1.1.
+func checkRequestLine(line string) error {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, _ := strings.Cut(rest, " ")
 	if method == "" || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" || !strings.HasPrefix(target, "/") || version != "HTTP/1.1" || strings.ContainsRune(target, '\t') {
@@ -139,8 +138,8 @@ func requestLine(line string) error {
 	return nil
 }
 
-// single are the fields that mean something here, so that two of them could
-// mean two things.
+// single reports whether a field has a meaning here, so that a second one would
+// be ambiguous.
 func single(name string) bool {
 	switch name {
 	case "authorization", "connection", "content-encoding", "content-length", "content-type", "expect", "host", "mcp-method", "mcp-name",
@@ -155,7 +154,7 @@ const nameBytes = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
 func (f *framing) field(line string) error {
 	name, value, ok := strings.Cut(line, ":")
 	name = strings.ToLower(name)
-	if !ok || name == "" || strings.Trim(name, nameBytes) != "" { // also a line that continues the one before
+	if !ok || name == "" || strings.Trim(name, nameBytes) != "" { // also refuses folded lines
 		return errFraming
 	}
 	if !single(name) {
@@ -179,12 +178,12 @@ func (f *framing) field(line string) error {
 		}
 		f.chunked = true
 	case "trailer":
-		return errFraming // there is nothing behind a body
+		return errFraming
 	}
 	return nil
 }
 
-// endHead decides where the body ends.
+// endHead determines where the body ends.
 func (f *framing) endHead() error {
 	switch {
 	case !f.seen["host"], f.chunked && f.length >= 0:
@@ -199,7 +198,7 @@ func (f *framing) endHead() error {
 	return nil
 }
 
-// chunk reads the size of a chunk: hexadecimal digits and no extension.
+// chunk reads the size of a chunk: hexadecimal digits, no extension.
 func (f *framing) chunk(line string) error {
 	n, err := strconv.ParseUint(line, 16, 4*maxChunkDigits)
 	if err != nil || strings.Trim(line, "0123456789abcdefABCDEF") != "" {

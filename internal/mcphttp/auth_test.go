@@ -1,4 +1,4 @@
-package mcpserve
+package mcphttp
 
 import (
 	"fmt"
@@ -7,16 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // proves R-T3, R-T4
-func TestAllBadTokensHaveOneAnswer(t *testing.T) {
-	f := newFront(t, nil)
-	f.want("a good one", rawRequest{}, 200)
+func TestAllInvalidTokensGetTheSameAnswer(t *testing.T) {
+	f := newTestServer(t, nil)
+	f.want("a valid token", rawRequest{}, 200)
 	f.want("in another spelling of Bearer", rawRequest{header: []string{"Authorization: bEARER " + goodToken(1)}}, 200)
 	revoked := goodToken(2)
-	f.want("one that is good until now", rawRequest{token: revoked}, 200)
+	f.want("a token before it is revoked", rawRequest{token: revoked}, 200)
 	f.service.with(func() { delete(f.service.tokens, revoked) })
 	var first string
 	for name, header := range map[string]string{
@@ -25,7 +27,7 @@ func TestAllBadTokensHaveOneAnswer(t *testing.T) {
 		"cut":               "Bearer " + goodToken(1)[:60],
 		"longer":            "Bearer " + goodToken(1) + "0",
 		"upper case":        "Bearer " + strings.ToUpper(goodToken(1)),
-		"none of ours":      "Bearer eyJhbGciOiJub25lIn0.e30.",
+		"a foreign JWT":     "Bearer eyJhbGciOiJub25lIn0.e30.",
 		"a very long one":   "Bearer " + strings.Repeat("a", maxToken+1),
 		"two in one":        "Bearer " + goodToken(1) + ", Bearer " + goodToken(1),
 		"another scheme":    "Basic " + goodToken(1),
@@ -38,7 +40,7 @@ func TestAllBadTokensHaveOneAnswer(t *testing.T) {
 		if text := fmt.Sprint(got.header, got.body); first == "" {
 			first = text
 		} else if first != text {
-			t.Errorf("%s is answered with %s, another with %s", name, text, first)
+			t.Errorf("%s: answer %s differs from that of another invalid token: %s", name, text, first)
 		}
 		f.service.with(func() { f.service.failing = "" })
 	}
@@ -52,25 +54,24 @@ func TestAllBadTokensHaveOneAnswer(t *testing.T) {
 }
 
 // proves R-T4
-func TestARevokedTokenIsRefusedAtOnceAlsoWithinASession(t *testing.T) {
-	f := newFront(t, nil)
+func TestARevokedTokenIsRefusedAtOnce(t *testing.T) {
+	f := newTestServer(t, nil)
 	id := f.open(goodToken(1), "2025-11-25", "")
-	f.want("before", old("2025-11-25", id, oldList), 200)
+	f.want("before", withSession("2025-11-25", id, plainList), 200)
 	f.service.with(func() { delete(f.service.tokens, goodToken(1)) })
-	f.want("after", old("2025-11-25", id, oldList), 401)
-	f.want("initialize", old("2025-11-25", "", initialize("2025-11-25", "")), 401)
+	f.want("after", withSession("2025-11-25", id, plainList), 401)
+	f.want("initialize", withSession("2025-11-25", "", initialize("2025-11-25", "")), 401)
 }
 
-func TestAnotherServiceIsGivenTheTokenAgain(t *testing.T) {
-	f := newFront(t, nil)
+func TestTheTokenIsPresentedAgainToARestartedService(t *testing.T) {
+	f := newTestServer(t, nil)
 	id := f.open(goodToken(1), "2025-11-25", "")
 	f.service.with(func() { clear(f.service.handles) }) // as a restart does
-	f.want("after a restart of the service", old("2025-11-25", id, oldList), 200)
+	f.want("after a restart of the service", withSession("2025-11-25", id, plainList), 200)
 }
 
-// A service that takes a handle for somebody else's is not believed.
-func TestAHandleDoesNotChangeItsOwner(t *testing.T) {
-	f := newFront(t, nil)
+func TestAHandleThatChangesItsPrincipalIsRefused(t *testing.T) {
+	f := newTestServer(t, nil)
 	f.want("before", rawRequest{}, 200)
 	f.service.with(func() { f.service.tokens[goodToken(1)] = "agent:eve" })
 	f.want("after", rawRequest{}, 503)
@@ -78,7 +79,7 @@ func TestAHandleDoesNotChangeItsOwner(t *testing.T) {
 
 // proves R-T3, R-T6
 func TestATokenInAQueryIsRefused(t *testing.T) {
-	f := newFront(t, nil)
+	f := newTestServer(t, nil)
 	for _, query := range []string{"?access_token=" + goodToken(1), "?token=" + goodToken(1), "?x=1", "?"} {
 		f.want(query, rawRequest{path: "/mcp" + query, without: "Authorization"}, 400, "query")
 		f.want(query+" beside a good one", rawRequest{path: "/mcp" + query}, 400, "query")
@@ -90,37 +91,34 @@ func TestATokenInAQueryIsRefused(t *testing.T) {
 	f.service.with(func() {
 		for _, s := range f.service.seen {
 			if strings.Contains(s, api.TokenPrefix) && !strings.HasPrefix(s, "/v1/session") {
-				t.Errorf("the token of a query went on: %s", s)
+				t.Errorf("a token from a query was forwarded: %s", s)
 			}
 		}
 	})
 }
 
-// Whoever is flooded with bad tokens still takes good ones, and answers the bad
-// ones slowly.
-//
 // proves R-T3
-func TestBadTokensAreThrottledAndGoodOnesPass(t *testing.T) {
-	f := newFront(t, func(c *HTTPConfig) { c.limits.failedBurst = defaultHTTPLimits().failedBurst })
+func TestInvalidTokensAreThrottledAndValidOnesAreNot(t *testing.T) {
+	f := newTestServer(t, func(c *Config) { c.limits.failureBurst = defaultLimits().failureBurst })
 	counts := map[int]int{}
 	for n := range 300 {
 		counts[f.send(rawRequest{token: goodToken(1000 + n)}).status]++
 		if n%100 == 50 {
-			f.want("a good one in between", rawRequest{}, 200)
-			f.want("another that is new", rawRequest{token: goodToken(2 + n/100%2)}, 200)
+			f.want("a valid token in between", rawRequest{}, 200)
+			f.want("another valid token", rawRequest{token: goodToken(2 + n/100%2)}, 200)
 		}
 	}
 	if counts[401] < 10 || counts[401] > 30 || counts[429] != 300-counts[401] {
-		t.Errorf("300 bad tokens: %v", counts)
+		t.Errorf("answers to 300 invalid tokens: %v", counts)
 	}
 }
 
-func TestWhatTheServiceSaysOfATokenIsPassedOnWithoutDetail(t *testing.T) {
+func TestServiceErrorsBecomeStatusesWithoutDetail(t *testing.T) {
 	for code, want := range map[api.Code]int{
 		api.CodeUnauthenticated: 401, api.CodeInvalid: 401, api.CodeDenied: 403, api.CodeThrottled: 429,
 		api.CodeUnavailable: 503, api.CodeAuditUnavailable: 503, api.CodeInternal: 503, api.CodeIntegrity: 503, api.CodeNotFound: 503,
 	} {
-		f := newFront(t, func(c *HTTPConfig) {
+		f := newTestServer(t, func(c *Config) {
 			c.Issuer, c.Resource = "https://issuer.example", "https://mcp.example/mcp"
 		})
 		f.service.with(func() { f.service.failing = code })
@@ -147,8 +145,8 @@ func TestWhatTheServiceSaysOfATokenIsPassedOnWithoutDetail(t *testing.T) {
 }
 
 // proves R-T4
-func TestWhereTokensComeFromIsSaidToEverybody(t *testing.T) {
-	f := newFront(t, func(c *HTTPConfig) {
+func TestResourceMetadataNeedsNoToken(t *testing.T) {
+	f := newTestServer(t, func(c *Config) {
 		c.Issuer, c.Resource = "https://issuer.example/realm", "https://mcp.example/mcp"
 	})
 	for _, path := range []string{wellKnown, wellKnown + "/mcp"} {
@@ -179,11 +177,11 @@ func TestWhereTokensComeFromIsSaidToEverybody(t *testing.T) {
 	}
 }
 
-// Who comes while no service answers does not fill the log, and is in it.
-func TestALostServiceIsSaidNowAndThen(t *testing.T) {
+// Requests while the service is down are logged, but do not fill the log.
+func TestWarningsAboutALostServiceAreRateLimited(t *testing.T) {
 	now := time.Now()
-	f := &failures{now: func() time.Time { return now }, said: bucket{rate: saidRate, burst: 3}}
-	loud := func(times int) (n int) {
+	f := &failures{now: func() time.Time { return now }, warnings: rate.NewLimiter(warningRate, 3)}
+	warned := func(times int) (n int) {
 		for range times {
 			if f.level() == slog.LevelWarn {
 				n++
@@ -191,9 +189,9 @@ func TestALostServiceIsSaidNowAndThen(t *testing.T) {
 		}
 		return n
 	}
-	first := loud(1000)
+	first := warned(1000)
 	now = now.Add(10 * time.Second)
-	if later := loud(1000); first != 3 || later != 1 {
-		t.Errorf("it is said %d times, and after ten seconds %d times", first, later)
+	if later := warned(1000); first != 3 || later != 1 {
+		t.Errorf("%d warnings, and %d more after ten seconds", first, later)
 	}
 }
