@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
@@ -44,7 +46,7 @@ func (c *Catalog) Apply(ctx context.Context, p *Plan, a Approval) (_ *Applied, e
 	if err := c.checkApproval(a); err != nil {
 		return nil, err
 	}
-	lock, err := lockFile(c.cfg.Dir + ".lock")
+	lock, err := c.lock()
 	if err != nil {
 		return nil, err
 	}
@@ -212,6 +214,14 @@ func errFileMoved(name string, err error) error {
 	return api.Errorf(api.CodeConflict, "file %s: changed since the plan was made: %w", name, err).WithHint("plan again, and review the new plan")
 }
 
-func errLocked() error {
-	return api.Errorf(api.CodeConflict, "another program is writing this catalog").WithHint("wait for it to end, then plan again")
+// lock keeps other writers out until the result is closed.
+func (c *Catalog) lock() (io.Closer, error) {
+	f, err := durable.Lock(c.cfg.Dir + ".lock")
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, api.Errorf(api.CodeConflict, "another program is writing this catalog").WithHint("wait for it to end, then plan again")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("catalog lock: %w", err)
+	}
+	return f, nil
 }

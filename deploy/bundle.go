@@ -18,6 +18,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
@@ -210,7 +211,7 @@ func openRegular(dir *os.Root, name string) (*regular, error) {
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("is %s, want a regular file", typeOf(st.Mode()))
 	}
-	f, err := dir.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	f, err := dir.OpenFile(name, os.O_RDONLY|durable.Nonblock, 0)
 	if err != nil {
 		return nil, plainErr(err)
 	}

@@ -1,14 +1,11 @@
 package deploy
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -17,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -122,40 +120,8 @@ func (c *Catalog) replaceIndex(b []byte) error {
 	if err != nil {
 		return err
 	}
-	temp := ".index-" + rand.Text()
-	err = writeSynced(root, temp, b)
-	if err == nil {
-		err = root.Rename(temp, ocispec.ImageIndexFile)
-	}
-	if err != nil {
-		if gone := root.Remove(temp); !errors.Is(gone, os.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-		return errors.Join(err, root.Close())
-	}
-	if runtime.GOOS == "windows" {
-		return root.Close() // directories cannot be synced there
-	}
-	d, err := root.Open(".")
-	if err != nil {
-		return errors.Join(err, root.Close())
-	}
-	return errors.Join(d.Sync(), d.Close(), root.Close())
-}
-
-func writeSynced(root *os.Root, name string, b []byte) error {
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.ReadFrom(bytes.NewReader(b))
-	if err == nil && runtime.GOOS != "windows" {
-		err = f.Chmod(0o644) // whatever the umask says: the service reads it
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	// The service reads it, whatever the umask is.
+	return errors.Join(durable.ReplaceIn(root, ocispec.ImageIndexFile, b, 0o644), root.Close())
 }
 
 func manifestDir(p string) string { return filepath.Dir(p) }

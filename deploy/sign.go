@@ -43,7 +43,7 @@ func (c *Catalog) Sign(ctx context.Context, d api.Digest, signers ...Signer) (_ 
 	if err := c.checkApproval(Approval{Signers: signers}); err != nil {
 		return nil, err
 	}
-	lock, err := lockFile(c.cfg.Dir + ".lock")
+	lock, err := c.lock()
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 )
 
@@ -102,7 +103,7 @@ func (f *File) append(line []byte) (err error) {
 	}
 	// The name too, also of a file that an earlier try made.
 	if !f.named {
-		if err := syncDir(filepath.Dir(f.cfg.Path)); err != nil {
+		if err := durable.Sync(filepath.Dir(f.cfg.Path)); err != nil {
 			return err
 		}
 		f.named = true
@@ -182,12 +183,4 @@ func parent(path string) error {
 		err = fmt.Errorf("%s: not a directory", filepath.Dir(path))
 	}
 	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // G304: the configuration names it
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -30,6 +30,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // ErrNoStore means that there is no layout at the place that was named.
@@ -241,10 +242,10 @@ func (s *Store) OCI(ctx context.Context) (*oci.ReadOnlyStore, error) {
 // writeNew writes a file of the layout itself.
 func (s *Store) writeNew(name string, b []byte) error {
 	temp := name + "." + rand.Text() + tempEnd
-	f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, s.cfg.fileMode())
+	f, err := durable.NewTemp(s.root, temp, s.cfg.fileMode())
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(b)
-	return s.land(f, temp, name, err)
+	return land(f, name, err)
 }

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // clearHalfMade removes what a Create left that a crash ended before the
@@ -47,29 +46,7 @@ func (s *Store) clearHalfMade(index []byte) error {
 }
 
 // syncNames makes the names of the store's directories durable, and those on
-// the way to it: whatever is synced below a name that is not is lost with it.
+// the way to it: a power cut removes all that is below a name that is not.
 func (s *Store) syncNames() error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be synced there
-	}
-	if err := errors.Join(s.syncDir(ocispec.ImageBlobsDir), s.syncDir(".")); err != nil {
-		return err
-	}
-	dir, err := filepath.Abs(s.cfg.Dir)
-	if err != nil {
-		return err
-	}
-	for up := filepath.Dir(dir); up != dir; dir, up = up, filepath.Dir(up) {
-		d, err := os.Open(up) //nolint:gosec // G304: only synced
-		if errors.Is(err, fs.ErrPermission) {
-			return nil // who may not read a directory cannot sync it
-		}
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(d.Sync(), d.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(durable.SyncIn(s.root, ocispec.ImageBlobsDir), durable.SyncIn(s.root, "."), durable.SyncParents(s.cfg.Dir))
 }

@@ -10,11 +10,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
-	"runtime"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
@@ -39,7 +38,7 @@ func (s *Store) PutStream(ctx context.Context, r io.Reader) (d api.Digest, size 
 		return "", 0, fmt.Errorf("content store %s: %w", s.cfg.Dir, err)
 	}
 	temp := path.Join(tempDir, rand.Text()+tempEnd)
-	f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, s.cfg.fileMode())
+	f, err := durable.NewTemp(s.root, temp, s.cfg.fileMode())
 	if err != nil {
 		return "", 0, fmt.Errorf("content store %s: %w", s.cfg.Dir, err)
 	}
@@ -52,7 +51,7 @@ func (s *Store) PutStream(ctx context.Context, r io.Reader) (d api.Digest, size 
 	if err == nil {
 		err = s.take(ctx, d)
 	}
-	if err := s.land(f, temp, blobPath(d), err); err != nil {
+	if err := land(f, blobPath(d), err); err != nil {
 		return "", 0, fmt.Errorf("content store %s: write a blob: %w", s.cfg.Dir, err)
 	}
 	return d, size, nil
@@ -70,39 +69,15 @@ func (s *Store) keep(ctx context.Context, d api.Digest) (bool, error) {
 		return false, nil //nolint:nilerr // as above
 	}
 	// Whoever wrote it may have been killed before the directory was synced.
-	return true, s.syncDir(path.Dir(blobPath(d)))
+	return true, durable.SyncIn(s.root, blobDir)
 }
 
-// land makes a written temporary file durable under its final name, or
-// removes it when err says that writing it failed.
-func (s *Store) land(f *os.File, temp, final string, err error) error {
-	if err == nil && runtime.GOOS != "windows" {
-		err = f.Chmod(s.cfg.fileMode()) // whatever the umask says
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	failpoint.Hit(failpoint.BlobWritten, final)
-	if err == nil {
-		err = s.root.Rename(temp, final)
-	}
-	if err != nil {
-		return errors.Join(err, s.root.Remove(temp))
-	}
-	failpoint.Hit(failpoint.BlobPlaced, final)
-	return s.syncDir(path.Dir(final))
-}
-
-func (s *Store) syncDir(name string) error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be synced there
-	}
-	d, err := s.root.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+// land gives a written temporary file its final name, durably, or removes it
+// when err says that writing it failed.
+func land(f *durable.Temp, final string, err error) error {
+	f.Synced = func() { failpoint.Hit(failpoint.BlobWritten, final) }
+	f.Placed = func() { failpoint.Hit(failpoint.BlobPlaced, final) }
+	return f.Replace(final, err)
 }
 
 // reader ends a copy when its context ends.

@@ -14,6 +14,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // Stat returns the size of a blob. It does not verify the content.
@@ -166,7 +167,7 @@ func (f regularFS) Open(name string) (fs.File, error) {
 	if !st.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
 	}
-	file, err := f.root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	file, err := f.root.OpenFile(name, os.O_RDONLY|durable.Nonblock, 0)
 	if err != nil {
 		return nil, err
 	}

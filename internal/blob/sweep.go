@@ -10,6 +10,7 @@ import (
 	"path"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // File is a blob as the file system has it.
@@ -117,7 +118,7 @@ func (w *Sweep) End() error {
 	if !w.dirty {
 		return nil
 	}
-	return w.store.syncDir(blobDir)
+	return durable.SyncIn(w.store.root, blobDir)
 }
 
 // DropUnfinished removes what writers left that were killed. It is for the one

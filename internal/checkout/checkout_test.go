@@ -427,7 +427,7 @@ func TestAKilledMakerLeavesNothingThatIsUsedOrStays(t *testing.T) {
 		if i%2 == 0 {
 			// What the maker forked but that has not begun its own program has
 			// the maker's lock for an instant, and Sweep leaves alone what is locked.
-			for end := time.Now().Add(10 * time.Second); ; time.Sleep(patience) {
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 				if _, err := s.store.Sweep(); err != nil {
 					t.Error(err)
 				}

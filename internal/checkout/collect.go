@@ -13,10 +13,11 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // ErrInUse says that a worker uses, makes or removes a checkout.
-var ErrInUse = errors.New("in use")
+var ErrInUse = durable.ErrLocked
 
 const (
 	lockSuffix = ".lock"
@@ -116,7 +117,7 @@ func exclusive(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f, dir, unix.LOCK_EX); err != nil {
+	if err := lockNamed(f, dir, durable.TryLock); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil

@@ -6,37 +6,27 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
-
-// patience is how often a lock that somebody has is asked for.
-const patience = 5 * time.Millisecond
 
 // lock makes this process the one that makes or removes key, until unlock.
 func (s *Store) lock(ctx context.Context, key string) (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
-	tick := time.NewTicker(patience)
-	defer tick.Stop()
-	for {
-		f, err := s.tryLock(key, os.O_CREATE)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, ErrInUse) {
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-tick.C:
-		}
+	var f *os.File
+	err = durable.PollLock(ctx, func() (err error) {
+		f, err = s.tryLock(key, os.O_CREATE)
+		return err
+	})
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, context.Cause(ctx)
 	}
+	return func() { _ = f.Close() }, err
 }
 
 // tryLock takes the lock of key or returns ErrInUse. With create 0 the lock
@@ -47,7 +37,7 @@ func (s *Store) tryLock(key string, create int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f, name, unix.LOCK_EX); err != nil {
+	if err := lockNamed(f, name, durable.TryLock); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -63,7 +53,7 @@ func hold(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f, dir, unix.LOCK_SH); err != nil {
+	if err := lockNamed(f, dir, durable.TryRLock); err != nil {
 		if errors.Is(err, ErrInUse) {
 			err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 		}
@@ -72,20 +62,11 @@ func hold(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// flock locks f at once or not at all, and makes sure that name is still f:
-// who had the lock before may have removed or renamed it.
-func flock(f *os.File, name string, how int) error {
-	for {
-		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return ErrInUse
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return &os.PathError{Op: "lock", Path: name, Err: err}
-		}
+// lockNamed locks f at once or not at all, and makes sure that name is still f:
+// the process that had the lock before may have removed or renamed it.
+func lockNamed(f *os.File, name string, try func(*os.File) error) error {
+	if err := try(f); err != nil {
+		return err
 	}
 	mine, err := f.Stat()
 	if err != nil {

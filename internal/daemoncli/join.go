@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -117,29 +116,18 @@ type address struct{ f *os.File }
 
 // claimAddress waits until the service before has removed its socket, which
 // is the last thing that it does.
+
 func claimAddress(ctx context.Context, path string) (*address, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600) //nolint:gosec // G304: our own state
+	f, err := durable.OpenLock(path)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTime)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return &address{f}, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("lock %s: %w: another process holds it", path, err), f.Close())
-		}
+	if err := durable.PollLock(ctx, func() error { return durable.TryLock(f) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
+	return &address{f}, nil
 }
 
 // set says where the service listens. It is for whoever loses the race for the

@@ -20,12 +20,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -92,14 +91,11 @@ func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 // and its directory is free, a service that is killed just then would have a
 // second one started.
 func take(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, record.WorkLock), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // G304: our own directory
-	if err != nil {
-		return nil, err
+	f, err := durable.Lock(filepath.Join(dir, record.WorkLock))
+	if errors.Is(err, durable.ErrLocked) {
+		err = fmt.Errorf("%s: not free for another worker: %w", dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: not free for another worker: %w", dir, err), f.Close())
-	}
-	return f, nil
+	return f, err
 }
 
 // write makes a file. It is not synced: after a crash of the machine the blobs
@@ -161,23 +157,18 @@ var ErrNoWorker = errors.New("no worker has this attempt")
 
 // locked reports whether a worker holds dir.
 func locked(dir string) (bool, error) {
-	f, err := os.Open(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err := readLock(dir, durable.TryRLock)
+	if errors.Is(err, durable.ErrLocked) {
 		return true, nil
 	}
 	return false, err
 }
 
 // awaitUnlocked returns when no worker holds dir.
-func awaitUnlocked(dir string) error {
+func awaitUnlocked(dir string) error { return readLock(dir, durable.RLock) }
+
+// readLock locks the lock file of dir, if there is one, and unlocks it again.
+func readLock(dir string, lock func(*os.File) error) error {
 	f, err := os.Open(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -186,20 +177,17 @@ func awaitUnlocked(dir string) error {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	for {
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_SH); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
+	return lock(f)
 }
 
 // lockPID returns the process that says it holds dir.
 func lockPID(dir string) (int, error) {
-	b, err := os.ReadFile(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
+	f, err := os.Open(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
 	if err != nil {
 		return 0, err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	defer f.Close() //nolint:errcheck // only read
+	pid, err := durable.Owner(f)
 	if err != nil {
 		return 0, fmt.Errorf("lock of %s: %w", dir, err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
@@ -101,7 +102,7 @@ func (d *groupDir) make() (bool, error) {
 			return false, nil //nolint:nilerr // not ours to make: that is the answer
 		}
 		failpoint.Hit(failpoint.JailGrouped, d.path)
-		if d.lock, err = lockDir(d.path, unix.LOCK_EX); errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.ENOENT) {
+		if d.lock, err = lockDir(d.path, durable.TryLock); errors.Is(err, durable.ErrLocked) || errors.Is(err, unix.ENOENT) {
 			_ = unix.Rmdir(d.path) // whoever sweeps may have been faster
 			continue
 		}
@@ -122,12 +123,12 @@ func (d *groupDir) make() (bool, error) {
 
 // lockDir locks a group: its owner alone, those who look for one without an owner together, so that none of them takes
 // another for the owner.
-func lockDir(path string, how int) (*os.File, error) {
+func lockDir(path string, try func(*os.File) error) (*os.File, error) {
 	f, err := os.Open(path) //nolint:gosec // a control group of ours
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor
+	if err := try(f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -161,7 +162,7 @@ func sweep(parent string) (left int) {
 			continue
 		}
 		path := filepath.Join(parent, e.Name())
-		lock, err := lockDir(path, unix.LOCK_SH)
+		lock, err := lockDir(path, durable.TryRLock)
 		if err != nil {
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // Whoever looks for groups that are left takes one that another is looking at,
@@ -14,18 +14,22 @@ import (
 // proves R-D4 (nothing is left of a killed worker)
 func TestASweepTakesWhatHasNoOwnerAndNothingElse(t *testing.T) {
 	for _, h := range hierarchies() {
-		for how, stays := range map[int]bool{unix.LOCK_SH: false, unix.LOCK_EX: true} {
+		for _, stays := range []bool{false, true} {
+			try := durable.TryRLock
+			if stays {
+				try = durable.TryLock
+			}
 			path := filepath.Join(h.own, groupPrefix+"sweep-test")
 			if err := os.Mkdir(path, 0o755); err != nil {
 				continue // not delegated to us: there is nothing to sweep either
 			}
-			lock, err := lockDir(path, how)
+			lock, err := lockDir(path, try)
 			if err != nil {
 				t.Fatal(err)
 			}
 			Sweep()
 			if _, err := os.Lstat(path); (err == nil) != stays {
-				t.Errorf("%s: with lock %d it stays: %t", path, how, err == nil)
+				t.Errorf("%s: exists with an exclusive lock %t: %t", path, stays, err == nil)
 			}
 			_ = lock.Close()
 			Sweep()

@@ -1,14 +1,14 @@
 package seal
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
+
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // readGuarded reads a small regular file and refuses one whose permissions
@@ -47,52 +47,10 @@ func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix stri
 	return b, nil
 }
 
-// createFile writes a new file durably and whole: it appears under its name
-// complete or not at all, and never takes the place of another.
+// createFile creates a file durably; it never overwrites.
 func createFile(path string, b []byte, mode fs.FileMode) error {
-	// A link fails where a rename would overwrite.
-	return writeFile(path, b, mode, os.Link)
-}
-
-// replaceFile is createFile for a file that takes the place of another.
-func replaceFile(path string, b []byte, mode fs.FileMode) error {
-	return writeFile(path, b, mode, os.Rename)
-}
-
-func writeFile(path string, b []byte, mode fs.FileMode, place func(from, to string) error) (err error) {
-	temp := filepath.Join(filepath.Dir(path), ".new-"+rand.Text())
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // G304: as above
-	if err != nil {
+	if err := durable.Create(path, b, mode); err != nil {
 		return fmt.Errorf("create %s: %w", path, err)
 	}
-	defer func() {
-		if removeErr := os.Remove(temp); !errors.Is(removeErr, fs.ErrNotExist) { // a rename took it
-			err = errors.Join(err, removeErr)
-		}
-	}()
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Chmod(mode) // whatever the umask says
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("create %s: %w", path, err)
-	}
-	if err := place(temp, path); err != nil {
-		return fmt.Errorf("create %s: %w", path, err)
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be synced there
-	}
-	d, err := os.Open(dir) //nolint:gosec // G304: as above
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 const (
@@ -184,5 +185,5 @@ func (h History) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, historyFile), append(b, '\n'), 0o644)
+	return durable.Replace(filepath.Join(dir, historyFile), append(b, '\n'), 0o644)
 }

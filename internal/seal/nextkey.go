@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // The next service key and what the one in force says of it, from when they are
@@ -44,13 +45,13 @@ func TakeNextKey(dir string) error {
 		return err
 	}
 	path := filepath.Join(dir, serviceKeyFile)
-	if err := replaceFile(path+publicSuffix, append(public, '\n'), 0o644); err != nil {
+	if err := durable.Replace(path+publicSuffix, append(public, '\n'), 0o644); err != nil {
 		return err
 	}
 	if err := os.Rename(k.Path, path); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return durable.Sync(dir)
 }
 
 // DropNextKey removes what is left of a next key: one that did not come into
@@ -60,7 +61,7 @@ func DropNextKey(dir string) error {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := syncDir(dir); err != nil {
+		if err := durable.Sync(dir); err != nil {
 			return err
 		}
 	}

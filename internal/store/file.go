@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 const (
@@ -30,37 +32,8 @@ func makeDir(dir string) error {
 	if err := checkDir(dir); err != nil {
 		return err
 	}
-	if err := syncNames(dir); err != nil {
+	if err := durable.SyncParents(dir); err != nil {
 		return fmt.Errorf("state directory %s: %w", dir, err)
-	}
-	return nil
-}
-
-// syncNames makes the names on the way to dir durable, so that a power cut
-// cannot take the directory away with all that is in it. It ends at the first
-// directory on the way up that this account does not own or that is the root
-// of a file system: that one's name was not made by us. The others are synced
-// although they were there before, since whoever made them may have been killed
-// before it synced them.
-func syncNames(dir string) error {
-	var child, parent unix.Stat_t
-	if err := unix.Stat(dir, &child); err != nil {
-		return err
-	}
-	for up := filepath.Dir(dir); up != dir; dir, up = up, filepath.Dir(up) {
-		if err := unix.Stat(up, &parent); err != nil {
-			return err
-		}
-		if parent.Dev != child.Dev || int(child.Uid) != os.Geteuid() {
-			return nil
-		}
-		if err := syncDir(up); err != nil {
-			if errors.Is(err, fs.ErrPermission) { // who may not read a directory cannot sync it
-				return nil
-			}
-			return err
-		}
-		child = parent
 	}
 	return nil
 }
@@ -107,7 +80,7 @@ func createFile(ctx context.Context, dir string) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return fmt.Errorf("state directory %s: %w", dir, err)
 	}
-	return syncDir(dir)
+	return durable.Sync(dir)
 }
 
 func initFile(ctx context.Context, path string) (err error) {
@@ -126,14 +99,6 @@ func initFile(ctx context.Context, path string) (err error) {
 		}
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // G304: the directory is ours
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // checkFiles looks at the files before SQLite does. It must not run while the

@@ -33,6 +33,8 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // Config says where the state is and what is in it.
@@ -142,7 +144,7 @@ func openLocked(ctx context.Context, cfg Config, l *lock) (_ *Store, err error) 
 	}
 	// SQLite syncs the name of the log that it made, and ignores a failure of
 	// that. So it is done before, and nothing is acknowledged without it.
-	if err := syncDir(cfg.Dir); err != nil {
+	if err := durable.Sync(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", cfg.Dir, err)
 	}
 	if err := s.write.migrate(ctx, s.path, cfg.Migrations); err != nil {

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
@@ -238,7 +238,7 @@ func (l *Log) publish(ctx context.Context, at *note.Range) error {
 		return err
 	}
 	failpoint.Hit(failpoint.LogSigned, "")
-	if err := replace(filepath.Join(l.cfg.Dir, markName), signed); err != nil {
+	if err := durable.Replace(filepath.Join(l.cfg.Dir, markName), signed, 0o600); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.LogPublished, "")
@@ -268,28 +268,4 @@ func (l *Log) condemned() error {
 		return l.fault.err
 	}
 	return nil
-}
-
-// replace puts a file in the place of another, whole and durably, or not at all.
-func replace(path string, b []byte) (err error) {
-	temp := path + ".new"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: our own
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

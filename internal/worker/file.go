@@ -3,32 +3,24 @@ package worker
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// writeDurable makes path appear whole, or not at all, and survive a crash of
-// the machine.
-func writeDurable(path string, content []byte) error {
-	temp := path + ".new"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: paths are of our own directories
+// replaceFile is durable.Replace with moments at which tests kill the worker.
+func replaceFile(path string, content []byte) error {
+	f, err := durable.NewTemp(nil, path+".new", 0o600)
 	if err != nil {
 		return err
 	}
+	f.Synced = func() { failpoint.Hit(failpoint.WorkerResultFile, filepath.Dir(path)) }
+	f.Placed = func() { failpoint.Hit(failpoint.WorkerResultPlaced, filepath.Dir(path)) }
 	_, err = f.Write(content)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(temp)) //nolint:gosec // G703: as above
-	}
-	failpoint.Hit(failpoint.WorkerResultFile, filepath.Dir(path))
-	if err := os.Rename(temp, path); err != nil { //nolint:gosec // G703: as above
-		return err
-	}
-	failpoint.Hit(failpoint.WorkerResultPlaced, filepath.Dir(path))
-	return syncPath(filepath.Dir(path))
+	return f.Replace(path, err)
 }
 
 // attemptDepth is how many folders around an attempt's own were made for it:
@@ -45,22 +37,14 @@ func writeResult(dir string, envelope []byte) error {
 	}
 	paths := append(logs, filepath.Join(dir, record.WorkLog), filepath.Join(dir, record.WorkOut))
 	for _, path := range paths {
-		if err := syncPath(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := durable.Sync(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	for up := range attemptDepth + 1 {
-		if err := syncPath(filepath.Join(dir, strings.Repeat("../", up))); err != nil && !errors.Is(err, fs.ErrPermission) {
+		if err := durable.Sync(filepath.Join(dir, strings.Repeat("../", up))); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err // who may not read a directory cannot sync it
 		}
 	}
-	return writeDurable(filepath.Join(dir, record.WorkResult), envelope)
-}
-
-func syncPath(path string) error {
-	f, err := os.Open(path) //nolint:gosec // G304: paths are of our own directories
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return replaceFile(filepath.Join(dir, record.WorkResult), envelope)
 }

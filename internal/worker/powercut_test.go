@@ -35,7 +35,7 @@ func TestHelper(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = os.WriteFile(filepath.Join(dir, record.WorkLog, "0"), []byte(logText), 0o600)
-		if err := errors.Join(err, writeDurable(filepath.Join(dir, record.WorkOut, "patch"), []byte(resultText(9)))); err != nil {
+		if err := errors.Join(err, replaceFile(filepath.Join(dir, record.WorkOut, "patch"), []byte(resultText(9)))); err != nil {
 			fmt.Println("failed before", i)
 			return
 		}

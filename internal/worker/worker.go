@@ -22,15 +22,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/checkout"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -126,14 +124,10 @@ func hold(lock *os.File, dir string) error {
 		return fmt.Errorf("lock of %s: another file was handed over", dir)
 	}
 	// Handed over locked, this changes nothing.
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := durable.TryLock(lock); err != nil {
 		return fmt.Errorf("%s: another worker has this attempt: %w", dir, err)
 	}
-	if err := lock.Truncate(0); err != nil {
-		return err
-	}
-	_, err = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return err
+	return durable.SetOwner(lock)
 }
 
 // execute is the normal path, top to bottom. What it has got when it fails is

@@ -1,5 +1,0 @@
-//go:build !unix
-
-package deploy
-
-const nonblock = 0

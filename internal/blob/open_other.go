@@ -1,5 +1,0 @@
-//go:build !unix
-
-package blob
-
-const nonblock = 0

@@ -1,9 +1,0 @@
-//go:build unix
-
-package blob
-
-import "syscall"
-
-// nonblock keeps the opening of a fifo that appeared in the wrong moment from
-// waiting for its writer.
-const nonblock = syscall.O_NONBLOCK
