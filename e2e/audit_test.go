@@ -93,7 +93,7 @@ func TestTheLogIsReadByEveryFilter(t *testing.T) {
 	if got := w.audited("--last", "2", "--before", "4"); len(got) != 2 || got[1].Seq != 3 {
 		t.Errorf("--last 2 --before 4: %v", got)
 	}
-	if text := w.must("audit", "list", "--decision", "deny"); strings.Count(text, "\n") != 1 || !strings.Contains(text, w.me()+" asked for nobody") || !strings.Contains(text, ": denied") {
+	if text := w.must("audit", "list", "--decision", "deny"); strings.Count(text, "\n") != 1 || !strings.Contains(text, w.me()+" requested nobody") || !strings.Contains(text, ": denied") {
 		t.Errorf("denials in plain words: %s", text)
 	}
 	for _, bad := range []string{
@@ -121,7 +121,7 @@ func TestAnEntryIsShownWholeAndProvedToOthers(t *testing.T) {
 	n := w.audited("--dispatch", "the-judge", "--kind", "dispatch.accepted")[0].Seq
 	arg := strconv.FormatUint(n, 10)
 	text := w.must("audit", "show", arg)
-	for _, want := range []string{"asked for judge", "dispatch.accepted", w.me(), "allowed", "by policy \"grant:", "the-judge", "quality", "manifest sha256:", "subagent judge", "inclusion proved", "signed by ed25519:", "of those that change what is allowed"} {
+	for _, want := range []string{"requested judge", "dispatch.accepted", w.me(), "allowed", "by policy \"grant:", "the-judge", "quality", "manifest sha256:", "subagent judge", "inclusion proved", "signed by ed25519:", "of those that change what is allowed"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("audit show lacks %q:\n%s", want, text)
 		}

@@ -101,7 +101,7 @@ func TestAClientGoesAsFarAsAnOperatorConsentedTo(t *testing.T) {
 		}
 		w.refused(3, []string{"ceiling set agent:claude reversible"}, "can", "agent:claude", "dispatch", "edit", "--source", "repo")
 		w.must("can", w.me(), "dispatch", "edit", "--source", "repo") // whom the harness consented to: the question is about who is named
-		if out := w.must("audit", "list", "--kind", "dispatch.denied"); !strings.Contains(out, `agent:claude asked for edit`) || !strings.Contains(out, `denied by policy "consent"`) {
+		if out := w.must("audit", "list", "--kind", "dispatch.denied"); !strings.Contains(out, `agent:claude requested edit`) || !strings.Contains(out, `denied by policy "consent"`) {
 			t.Errorf("the log says %q", out)
 		}
 

@@ -56,7 +56,7 @@ cat > outputs/stdin.json`, more: "    verify: {command: [grep, -q, ONE, a.txt]}\
 			t.Errorf("the worker's own files are in the patch:\n%s", status)
 		}
 		log := w.must("audit", "list", "--dispatch", string(d.ID))
-		for _, want := range []string{"asked for edit", `allowed by policy "grant:`, "started", "finished"} {
+		for _, want := range []string{"requested edit", `allowed by policy "grant:`, "started", "finished"} {
 			if !strings.Contains(log, want) {
 				t.Errorf("the log lacks %q:\n%s", want, log)
 			}

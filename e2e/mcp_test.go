@@ -195,7 +195,7 @@ func TestAClientAnswersAQuestion(t *testing.T) {
 	if d.State != api.EventFinished || d.Attempt != 2 {
 		t.Errorf("after the answer: %+v", d)
 	}
-	if log := w.must("audit", "list", "--dispatch", d.DispatchID); !strings.Contains(log, "answered the question of attempt 1") {
+	if log := w.must("audit", "list", "--dispatch", d.DispatchID); !strings.Contains(log, " (attempt 1)") {
 		t.Errorf("the log is %s", log)
 	}
 }

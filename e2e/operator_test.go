@@ -237,7 +237,7 @@ func TestARemovedPrincipalIsNobodyAndSlipsAreSaid(t *testing.T) {
 		}
 		w.must("principal", "remove", "agent:claude")
 	}
-	if list := w.must("audit", "list", "--kind", "operator.recorded"); !strings.Contains(list, "principal agent:claude is removed, with its tokens and its ceiling") {
+	if list := w.must("audit", "list", "--kind", "operator.recorded"); !strings.Contains(list, "principal agent:claude removed with its tokens and its ceiling") {
 		t.Error(list)
 	}
 }

@@ -106,7 +106,7 @@ func TestAQuestionIsAnsweredAndTheWorkGoesOn(t *testing.T) {
 			t.Errorf("the first attempt is shown as %s", text)
 		}
 		log := w.must("audit", "list", "--dispatch", id)
-		for _, want := range []string{"needs an answer", "answered the question of attempt 1", "with option 2", "(attempt 2) started", "(attempt 2) finished"} {
+		for _, want := range []string{"needs input", " (attempt 1)", "with option 2", "(attempt 2) started", "(attempt 2) finished"} {
 			if !strings.Contains(log, want) {
 				t.Errorf("the log lacks %q:\n%s", want, log)
 			}

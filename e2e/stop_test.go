@@ -75,8 +75,8 @@ func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
 		}
 		log := w.must("audit", "list")
 		for _, want := range []string{
-			w.me() + ` engaged stop s-1, which holds all and cancels what of it is in flight: "strange\u000apatches"`, `denied by policy "stop" ("the emergency stop s-1 holds it`,
-			"stop s-1 is lifted, signed by ed25519:", `"looked at"`,
+			w.me() + ` engaged stop s-1 on all; its dispatches in flight are cancelled: "strange\u000apatches"`, `denied by policy "stop" ("the emergency stop s-1 holds it`,
+			"stop s-1 lifted, signed by ed25519:", `"looked at"`,
 		} {
 			if !strings.Contains(log, want) {
 				t.Errorf("the log lacks %q:\n%s", want, log)

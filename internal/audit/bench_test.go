@@ -211,7 +211,7 @@ func benchLedger(b *testing.B, writers int, schema store.Migration) float64 {
 		e := record.Entry{
 			Kind: record.KindDispatchAccepted, Dispatch: id, Attempt: 1, Role: "transform", Tier: &tier,
 			Refs: map[string]api.Digest{record.RefManifest: digest, record.RefInput: digest, record.RefRevision: digest},
-			Detail: record.DispatchAsk{
+			Detail: record.DispatchRequest{
 				Subagent: "code-edit", Target: "local", Source: "service", Commit: "1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c1f3c",
 				Envs: []string{"model"}, Revision: 7,
 			},

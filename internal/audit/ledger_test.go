@@ -59,7 +59,7 @@ func accepted(id string) record.Entry {
 	return record.Entry{
 		Kind: record.KindDispatchAccepted, Dispatch: api.DispatchID(id), Attempt: 1,
 		Refs:   map[string]api.Digest{record.RefManifest: api.DigestOf([]byte(id))},
-		Detail: record.DispatchAsk{Subagent: "code-edit", Target: "local"},
+		Detail: record.DispatchRequest{Subagent: "code-edit", Target: "local"},
 	}
 }
 

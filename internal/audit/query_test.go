@@ -23,7 +23,7 @@ func mixed(i int) record.Entry {
 	e := record.Entry{Principal: api.Principal(fmt.Sprintf("agent:a%d", i%7)), Role: "transform", Dispatch: api.DispatchID(fmt.Sprintf("d-%06d", i/5))}
 	switch i % 5 {
 	case 0:
-		e.Kind, e.Decision, e.Detail = record.KindDispatchAccepted, record.Allow, record.DispatchAsk{Subagent: "edit", Target: "local"}
+		e.Kind, e.Decision, e.Detail = record.KindDispatchAccepted, record.Allow, record.DispatchRequest{Subagent: "edit", Target: "local"}
 	case 1:
 		e.Kind, e.Decision, e.Detail = record.KindDispatchStarted, record.NoDecided, record.DispatchStart{PID: int64(i)}
 		e.Run, e.Task = fmt.Sprintf("r-%04d", i/500), fmt.Sprintf("t-%d", i%50)
@@ -31,7 +31,7 @@ func mixed(i int) record.Entry {
 		e.Kind, e.Decision, e.Detail = record.KindDispatchFinished, record.NoDecided, record.DispatchEnd{Millis: 5}
 		e.Principal = ""
 	case 3:
-		e.Kind, e.Decision, e.Detail = record.KindDispatchDenied, record.Deny, record.DispatchAsk{Subagent: "edit"}
+		e.Kind, e.Decision, e.Detail = record.KindDispatchDenied, record.Deny, record.DispatchRequest{Subagent: "edit"}
 		e.Role = "quality"
 	default:
 		e.Kind, e.Decision, e.Detail = record.KindAuditRead, record.Allow, record.Access{Operation: "list"}

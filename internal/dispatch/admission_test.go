@@ -89,7 +89,7 @@ func (g gate) admission(t *testing.T, r row) audit.Admission {
 	d := engine.Decide(policy.Request{Principal: "local:ann", Action: policy.ActionDispatch, Resource: "edit", Target: "local"})
 	adm, err := g.cfg.Ledger.Commit(t.Context(), d, record.Entry{
 		Kind: record.KindDispatchAccepted, Dispatch: r.record.ID, Refs: map[string]api.Digest{record.RefManifest: r.record.Manifest},
-		Detail: record.DispatchAsk{Subagent: "edit"},
+		Detail: record.DispatchRequest{Subagent: "edit"},
 	}, func(tx *store.Tx) error { return insert(tx, r) })
 	if err != nil {
 		t.Fatal(err)

@@ -225,7 +225,7 @@ func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Dec
 	if err != nil {
 		return api.Dispatch{}, unstorable(err)
 	}
-	entry := fact(record.KindDispatchAnswered, r, record.AnswerAsk{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
+	entry := fact(record.KindDispatchAnswered, r, record.AnswerRequest{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
 	entry.Attempt = n.manifest.Attempt
 	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefQuestion: n.question, record.RefAnswer: n.manifest.Resume.Answer}
 	asked := r.record.Attempt

@@ -52,7 +52,7 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 		return r.record, err
 	}
 	open := true
-	entry := about(record.KindCancelRequested, r, record.CancelAsk{State: string(r.record.State), Why: reason})
+	entry := about(record.KindCancelRequested, r, record.CancelRequest{State: string(r.record.State), Why: reason})
 	failpoint.Hit(failpoint.CancelCommit, string(id))
 	_, err = s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
 		now, ok, err := load(tx, id)

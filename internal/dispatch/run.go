@@ -223,7 +223,7 @@ func about(kind record.Kind, r row, detail record.Detail) record.Entry {
 
 // found logs what a restarted service found of a dispatch.
 func (s *Service) found(ctx context.Context, r row, worker string) error {
-	_, err := s.cfg.Ledger.Record(ctx, fact(record.KindDispatchFound, r, record.DispatchFound{State: string(r.record.State), Worker: worker}), nil)
+	_, err := s.cfg.Ledger.Record(ctx, fact(record.KindDispatchRecovered, r, record.DispatchRecovery{State: string(r.record.State), Worker: worker}), nil)
 	failpoint.Hit(failpoint.RecoverFound, string(r.record.ID))
 	if err == nil {
 		s.logOf(&r.record).InfoContext(ctx, "found after a restart", slog.String("worker", worker))

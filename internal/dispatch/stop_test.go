@@ -281,7 +281,7 @@ func TestAStopThatWasCutOffIsCarriedOutByTheNextService(t *testing.T) {
 	if d := ends[open[1].record.ID]; d.State == api.EventCancelled || !g.started(t) {
 		t.Errorf("what the stop is not about was not begun: %+v", d)
 	}
-	found, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchFound, Dispatch: open[0].record.ID})
+	found, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchRecovered, Dispatch: open[0].record.ID})
 	if err != nil || len(found) != 1 || strings.Contains(found[0].Line().Text, "absent") {
 		t.Errorf("%v, %v", found, err)
 	}

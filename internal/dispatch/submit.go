@@ -192,7 +192,7 @@ func (a *ask) policyRequest() policy.Request {
 }
 
 func (a *ask) entry() record.Entry {
-	d := record.DispatchAsk{
+	d := record.DispatchRequest{
 		Subagent: string(a.request.Subagent), Target: string(a.target), Commit: a.commit,
 		Revision: int64(a.snapshot.Revision.Number()), //nolint:gosec // G115: numbers count up from 1
 	}

@@ -40,7 +40,7 @@ func judge(t *testing.T, c Case, l lie) (*story, Report) {
 	}
 	w := &work{id: "d-01"}
 	s.admit(w)
-	s.write(s.about(record.KindDispatchFound, w, record.DispatchFound{State: "accepted", Worker: "absent"}))
+	s.write(s.about(record.KindDispatchRecovered, w, record.DispatchRecovery{State: "accepted", Worker: "absent"}))
 	s.start(w)
 	s.finish(w, api.EventFinished, "")
 	tell(s)
@@ -118,7 +118,7 @@ func TestOfEachLieExactlyTheRowThatIsForItFails(t *testing.T) {
 				}
 			}
 		}}},
-		RowCompleteness: {Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *Bundle) { drop(s, b, record.KindDispatchFound) }}},
+		RowCompleteness: {Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *Bundle) { drop(s, b, record.KindDispatchRecovered) }}},
 		RowAuthorisation: {Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.publish("local:bob")
 			s.at = s.at.Add(time.Hour)
@@ -218,7 +218,7 @@ func TestAttacksAreSeen(t *testing.T) {
 			real := s.service
 			s.service = newSigner(s.t)
 			s.editEntry = func(_ uint64, e *record.Entry) {
-				if e.Kind == record.KindDispatchFound {
+				if e.Kind == record.KindDispatchRecovered {
 					s.service, s.editEntry = real, nil
 				}
 			}

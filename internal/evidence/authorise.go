@@ -199,9 +199,9 @@ func (d *decider) decide(a *admission) error {
 // those of its time. A dispatch of a run goes by that of the run.
 func (a *admission) names() error {
 	switch d := a.e.Detail.(type) {
-	case record.RunAsk:
+	case record.RunRequest:
 		return a.rule.byRevision(a.e, d.Revision)
-	case record.DispatchAsk:
+	case record.DispatchRequest:
 		if a.e.Run == "" {
 			return a.rule.byRevision(a.e, d.Revision)
 		}
@@ -226,7 +226,7 @@ func requestOf(r *revision, e *entry, m *record.Manifest, rule *ruling) policy.R
 		own = sub.Capabilities
 	}
 	request := m.Request(own)
-	if ask, ok := e.Detail.(record.DispatchAsk); ok && len(ask.Capabilities) < listed {
+	if ask, ok := e.Detail.(record.DispatchRequest); ok && len(ask.Capabilities) < listed {
 		request.Capabilities = nil
 		for _, n := range ask.Capabilities {
 			request.Capabilities = append(request.Capabilities, api.Name(n))

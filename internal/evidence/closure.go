@@ -75,7 +75,7 @@ func (c *closure) pins(m *record.Manifest) error {
 		return fmt.Errorf("capabilities of subagent %q are missing", m.Subagent)
 	}
 	// Of a later attempt sameWork says that it has those of the first.
-	asked, ok := c.h.attempts[0].admitted.Detail.(record.DispatchAsk)
+	asked, ok := c.h.attempts[0].admitted.Detail.(record.DispatchRequest)
 	if !ok || len(asked.Capabilities) >= listed {
 		return nil
 	}

@@ -67,7 +67,7 @@ func (v *verification) replayRuns(id api.RunID) {
 		v.replayed[id] = r
 		id = ""
 		for _, e := range v.runs[r.id] {
-			if ask, ok := e.Detail.(record.RunAsk); ok && e.Kind == record.KindRunSubmitted {
+			if ask, ok := e.Detail.(record.RunRequest); ok && e.Kind == record.KindRunSubmitted {
 				id = api.RunID(ask.RetryOf)
 				break
 			}

@@ -103,7 +103,7 @@ func (c *dispatchCheck) admits(e *entry, m *record.Manifest) error {
 	case e.Tier == nil || *e.Tier != m.Tier || e.Role != m.Role:
 		return differs("tier or role")
 	}
-	d, ok := e.Detail.(record.DispatchAsk)
+	d, ok := e.Detail.(record.DispatchRequest)
 	if !ok {
 		if e.Refs[record.RefAnswer] == "" || m.Resume == nil || m.Resume.Answer != e.Refs[record.RefAnswer] {
 			return differs("the answer")

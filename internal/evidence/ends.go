@@ -118,7 +118,7 @@ const setBack = 5 * time.Second
 // balance holds the end of the run against its tasks.
 func (r *replay) balance(e *entry) error {
 	d, _ := e.Detail.(record.RunEnd)
-	ask, _ := r.submitted.Detail.(record.RunAsk)
+	ask, _ := r.submitted.Detail.(record.RunRequest)
 	counts := map[api.TaskState]int{}
 	for i := range r.tasks {
 		t := &r.tasks[i]

@@ -41,8 +41,8 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 		wanted = t.Source.Name
 	}
 	start := r.startOf(i, m.ID, a.admitted.seq)
-	submitted, _ := r.submitted.Detail.(record.RunAsk)
-	asked, first := a.admitted.Detail.(record.DispatchAsk)
+	submitted, _ := r.submitted.Detail.(record.RunRequest)
+	asked, first := a.admitted.Detail.(record.DispatchRequest)
 	switch {
 	case m.Principal != r.submitted.Principal:
 		return fmt.Errorf("it is %s's, and run %s is %s's", m.Principal, r.id, r.submitted.Principal)

@@ -160,7 +160,7 @@ func (r *replay) answer(t *taskReplay, e *entry) error {
 	case r.cancelled || t.stopped:
 		return errors.New("answered after its end was asked for")
 	}
-	d, _ := e.Detail.(record.RunAct)
+	d, _ := e.Detail.(record.RunAction)
 	t.answered, t.by, t.option = true, e.Principal, d.Option
 	return nil
 }
@@ -168,7 +168,7 @@ func (r *replay) answer(t *taskReplay, e *entry) error {
 // resume takes that its dispatch goes on with an answer: with the one that was
 // given to the task.
 func (t *taskReplay) resume(e *entry) error {
-	d, _ := e.Detail.(record.AnswerAsk)
+	d, _ := e.Detail.(record.AnswerRequest)
 	if t.state != api.TaskRunning || !t.resumed || t.used || e.Principal != t.by || t.option != 0 && d.Option != t.option {
 		return errors.New("its dispatch goes on with an answer that nobody gave to the task")
 	}
@@ -265,7 +265,7 @@ func detailOf(e *entry) (record.DispatchEnd, bool) {
 
 // takeOver notes what was done in the run before.
 func (r *replay) takeOver() error {
-	ask, _ := r.submitted.Detail.(record.RunAsk)
+	ask, _ := r.submitted.Detail.(record.RunRequest)
 	if ask.RetryOf == "" {
 		if ask.Taken != 0 {
 			return errors.New("it takes over tasks and names no run")

@@ -46,7 +46,7 @@ func (s *story) failed(w *work, attempt int, reason string) {
 }
 
 // act is what somebody does to the run, or to a task of it.
-func (s *story) act(kind record.Kind, who api.Principal, task string, d record.RunAct) {
+func (s *story) act(kind record.Kind, who api.Principal, task string, d record.RunAction) {
 	s.write(record.Entry{Kind: kind, Principal: who, Action: "run", Resource: "r1", Policies: []string{"owner"}, Run: "r1", Task: task, Detail: d})
 }
 
@@ -150,7 +150,7 @@ func tales() map[string]tale {
 			a := of("a", 1)
 			s.fire(a, 1)
 			if !lie { // the honest one had asked for its end
-				s.act(record.KindRunCancelled, "local:ann", "a", record.RunAct{})
+				s.act(record.KindRunCancelled, "local:ann", "a", record.RunAction{})
 			}
 			s.failed(a, 1, "lost")
 			s.settle("r1", record.RunEnd{State: "failed", Failed: 1})
@@ -224,9 +224,9 @@ func tales() map[string]tale {
 		}},
 		"a start behind a pause": {RowCompleteness, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
-			s.act(record.KindRunPaused, "local:ann", "", record.RunAct{})
+			s.act(record.KindRunPaused, "local:ann", "", record.RunAction{})
 			if !lie {
-				s.act(record.KindRunResumed, "local:ann", "", record.RunAct{})
+				s.act(record.KindRunResumed, "local:ann", "", record.RunAction{})
 			}
 			s.fire(a, 1)
 			s.done(a, 1)
@@ -235,7 +235,7 @@ func tales() map[string]tale {
 		"a start after somebody asked for its end": {RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
 			a, b := of("a", 1), of("b", 2)
 			s.fire(a, 1)
-			s.act(record.KindRunCancelled, "local:ann", "", record.RunAct{})
+			s.act(record.KindRunCancelled, "local:ann", "", record.RunAction{})
 			if lie {
 				s.fire(b, 1)
 				s.finish(b, api.EventCancelled, "")
@@ -257,7 +257,7 @@ func tales() map[string]tale {
 		"an answer that nobody gave": {RowCompleteness, one(""), func(s *story, lie bool) {
 			a := asking(s)
 			if !lie {
-				s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAct{})
+				s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAction{})
 			}
 			a = s.resumes(a, 2)
 			s.admit(a)
@@ -271,7 +271,7 @@ func tales() map[string]tale {
 			if lie {
 				who = "local:eve"
 			}
-			s.act(record.KindTaskAnswered, who, "a", record.RunAct{})
+			s.act(record.KindTaskAnswered, who, "a", record.RunAction{})
 			a = s.resumes(a, 2)
 			s.admit(a)
 			s.start(a)
@@ -281,7 +281,7 @@ func tales() map[string]tale {
 		"a question that was given up, and was answered": {RowCompleteness, one(""), func(s *story, lie bool) {
 			a := asking(s)
 			if lie {
-				s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAct{})
+				s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAction{})
 			}
 			e := s.about(record.KindDispatchFailed, a, record.DispatchEnd{Reason: "timeout", Files: 1})
 			for _, ref := range []string{record.RefResult, record.RefPatch, record.RefQuestion} {
@@ -298,7 +298,7 @@ func tales() map[string]tale {
 				tier := api.Reversible
 				s.write(record.Entry{
 					Kind: record.KindDispatchDenied, Principal: "local:ann", Action: "dispatch", Resource: "code", Run: "r1", Task: "a", Dispatch: a.id, Tier: &tier,
-					Detail: record.DispatchAsk{Subagent: "code", Target: "local"},
+					Detail: record.DispatchRequest{Subagent: "code", Target: "local"},
 				})
 			}
 			s.step(record.KindTaskDenied, a, 1, record.TaskStep{Reason: "denied"})
@@ -356,7 +356,7 @@ func tales() map[string]tale {
 					other := strings.Repeat("b2", 20)
 					s.editManifest = func(m *record.Manifest) { m.Source = &api.PinnedSource{Name: "app", Commit: other} }
 					s.editEntry = func(_ uint64, e *record.Entry) {
-						if ask, ok := e.Detail.(record.DispatchAsk); ok {
+						if ask, ok := e.Detail.(record.DispatchRequest); ok {
 							ask.Commit = other
 							e.Detail = ask
 						}
@@ -395,7 +395,7 @@ func tales() map[string]tale {
 		}},
 		"a capability that nobody asked for": {RowProvenance, strings.ReplaceAll(one(""), `,"capabilities":["tools"]`, ``), func(s *story, lie bool) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
-				if ask, ok := e.Detail.(record.DispatchAsk); ok {
+				if ask, ok := e.Detail.(record.DispatchRequest); ok {
 					ask.Capabilities = nil
 					e.Detail = ask
 				}
@@ -424,7 +424,7 @@ func tales() map[string]tale {
 		}},
 		"an attempt after the consent was taken back": {RowAuthorisation, one(""), func(s *story, lie bool) {
 			a := asking(s)
-			s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAct{})
+			s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAction{})
 			if lie {
 				s.consent("local:ann", api.Observe)
 			}

@@ -215,7 +215,7 @@ func (s *story) admit(w *work) {
 	e := record.Entry{
 		Kind: record.KindDispatchAccepted, Principal: "local:ann", Action: "dispatch", Resource: "code", Policies: m.Policies, Run: string(w.run), Task: string(w.task),
 		Dispatch: w.id, Attempt: w.attempt, Role: "transform", Tier: &tier, Refs: map[string]api.Digest{record.RefInput: input},
-		Detail: record.DispatchAsk{Subagent: "code", Target: "local", Commit: m.Source.Commit, Source: "app", Envs: []string{"plain"}, Capabilities: []string{"tools"}, Revision: int64(m.Revision)}, //nolint:gosec // G115: small
+		Detail: record.DispatchRequest{Subagent: "code", Target: "local", Commit: m.Source.Commit, Source: "app", Envs: []string{"plain"}, Capabilities: []string{"tools"}, Revision: int64(m.Revision)}, //nolint:gosec // G115: small
 	}
 	if w.attempt > 1 {
 		before := s.manifests[fmt.Sprintf("%s/%d", w.id, w.attempt-1)]
@@ -225,7 +225,7 @@ func (s *story) admit(w *work) {
 		m.Attempt, m.Fence, m.Nonce = w.attempt, fence, strings.Repeat("1", 32)
 		m.Resume = &record.Resume{Attempt: w.attempt - 1, Answer: api.DigestOf([]byte(w.answer)), Patch: sum.Patch.Digest}
 		e.Kind, e.Action, e.Resource, e.Policies = record.KindDispatchAnswered, "dispatch.answer", string(w.id), []string{"owner"}
-		e.Detail = record.AnswerAsk{Attempt: int64(w.attempt - 1)}
+		e.Detail = record.AnswerRequest{Attempt: int64(w.attempt - 1)}
 		e.Refs = map[string]api.Digest{record.RefQuestion: sum.Question.Digest, record.RefAnswer: m.Resume.Answer}
 	}
 	if s.editManifest != nil {
@@ -328,7 +328,7 @@ func (s *story) submit(doc string, retryOf api.RunID, taken int64) *plan.Plan {
 	}
 	s.write(record.Entry{
 		Kind: record.KindRunSubmitted, Principal: "local:ann", Action: "run.submit", Resource: "local:ann", Policies: []string{"self"}, Run: string(p.ID),
-		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunAsk{Queue: "default", Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
+		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunRequest{Queue: "default", Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
 	})
 	return p
 }
@@ -436,7 +436,7 @@ func (s *story) bundle(c Case) *Bundle {
 	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []Anchored{}, [][]byte{}, append([]api.Digest{}, s.records...), []Content{}
 	runs := map[string]bool{string(c.Run): c.Run != ""}
 	for _, e := range slices.Backward(s.entries) {
-		if ask, ok := e.Detail.(record.RunAsk); ok && runs[e.Run] && ask.RetryOf != "" {
+		if ask, ok := e.Detail.(record.RunRequest); ok && runs[e.Run] && ask.RetryOf != "" {
 			runs[ask.RetryOf] = true
 		}
 	}

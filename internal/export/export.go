@@ -166,7 +166,7 @@ func (g *gathering) runEntries(ctx context.Context, id api.RunID) error {
 			if c.Entry.Dispatch != "" {
 				g.dispatches[c.Entry.Dispatch] = true
 			}
-			if ask, ok := c.Entry.Detail.(record.RunAsk); ok && c.Entry.Kind == record.KindRunSubmitted {
+			if ask, ok := c.Entry.Detail.(record.RunRequest); ok && c.Entry.Kind == record.KindRunSubmitted {
 				submitted, before = true, api.RunID(ask.RetryOf)
 			}
 			settled = c.Entry.Kind == record.KindRunSettled

@@ -407,7 +407,7 @@ func TestEveryRecordIsAnEntry(t *testing.T) {
 		t.Fatalf("%d entries, the receipt names #%d: %v", len(list), receipt.AuditEntry, err)
 	}
 	line := list[2].Line().Text
-	for _, want := range []string{"operator record 3", "agent:claude may go up to observe", string(o.operator.KeyID()), "local:ann", `"on leave"`} {
+	for _, want := range []string{"operator record 3", "ceiling of agent:claude set to observe", string(o.operator.KeyID()), "local:ann", `"on leave"`} {
 		if !strings.Contains(line, want) {
 			t.Errorf("%q does not say %q", line, want)
 		}

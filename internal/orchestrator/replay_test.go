@@ -244,7 +244,7 @@ func (m *replay) apply(c *audit.Committed) {
 
 func (m *replay) submitted(c *audit.Committed) {
 	e := &c.Entry
-	ask, _ := e.Detail.(record.RunAsk)
+	ask, _ := e.Detail.(record.RunRequest)
 	p, ok := m.offered[e.Refs[record.RefPlan]]
 	id := api.RunID(e.Run)
 	switch {
@@ -276,7 +276,7 @@ func (m *replay) submitted(c *audit.Committed) {
 }
 
 func (m *replay) pauseQueue(c *audit.Committed) {
-	act, _ := c.Entry.Detail.(record.RunAct)
+	act, _ := c.Entry.Detail.(record.RunAction)
 	q := m.queues[api.Name(act.Queue)]
 	if q == nil {
 		m.object(c.Seq, "there is no queue %q", act.Queue)

@@ -24,7 +24,7 @@ func (o *Orchestrator) Cancel(ctx context.Context, caller dispatch.Caller, id ap
 		return api.Run{}, dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, "run.cancel", api.Errorf(api.CodeInvalid, "cancel: a reason of %d bytes, more than %d", len(req.Reason), maxWhy))
 	}
 	return o.steer(ctx, caller, id, policy.ActionRunCancel, steering{
-		kind: record.KindRunCancelled, task: req.Task, detail: record.RunAct{Why: req.Reason},
+		kind: record.KindRunCancelled, task: req.Task, detail: record.RunAction{Why: req.Reason},
 		heed: func(e *engine, b *batch, r *run, i int32) error {
 			if i < 0 {
 				e.cancelRun(b, r, caller.Principal, req.Reason)
@@ -72,7 +72,7 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 	var asked int32
 	var of api.DispatchID
 	return o.steer(ctx, caller, id, policy.ActionRunAnswer, steering{
-		kind: record.KindTaskAnswered, task: req.Task, needsTask: true, detail: record.RunAct{Option: int64(req.Option)},
+		kind: record.KindTaskAnswered, task: req.Task, needsTask: true, detail: record.RunAction{Option: int64(req.Option)},
 		check: func(ctx context.Context, t *task) error {
 			if !t.waitsForAnswer() {
 				return notAsking(id, req.Task, t)
@@ -121,7 +121,7 @@ type steering struct {
 	kind      record.Kind
 	task      api.TaskID // empty: the run
 	needsTask bool
-	detail    record.RunAct
+	detail    record.RunAction
 	// check refuses what cannot be, before it is decided for good; nil: nothing.
 	check func(ctx context.Context, t *task) error
 	// heed does it, in the engine, and is asked whether it still can be; task is
@@ -306,7 +306,7 @@ func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, n
 	}
 	failpoint.Hit(failpoint.RunSteerCommit, string(name))
 	if err := o.have(told{answer: make(chan error, 1), heed: func(e *engine, b *batch) error {
-		b.items = append(b.items, audit.Item{Decision: d, Entry: record.Entry{Kind: kind, Detail: record.RunAct{Queue: string(name)}}})
+		b.items = append(b.items, audit.Item{Decision: d, Entry: record.Entry{Kind: kind, Detail: record.RunAction{Queue: string(name)}}})
 		if q := e.queues[name]; q.paused() != (pausedBy != "") {
 			e.pauseQueue(b, q, pausedBy)
 		}

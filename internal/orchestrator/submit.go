@@ -94,7 +94,7 @@ func (o *Orchestrator) everyProblem(ctx context.Context, caller dispatch.Caller,
 		}
 	}
 	if v.Denied.Valid() {
-		return o.deny(ctx, record.Entry{Kind: record.KindRunSubmitted, Run: string(req.RunID), Detail: record.RunAsk{Queue: string(api.DefaultQueue), Tasks: int64(len(tasks))}}, v.Denied, problems)
+		return o.deny(ctx, record.Entry{Kind: record.KindRunSubmitted, Run: string(req.RunID), Detail: record.RunRequest{Queue: string(api.DefaultQueue), Tasks: int64(len(tasks))}}, v.Denied, problems)
 	}
 	return plan.Error(problems)
 }
@@ -179,7 +179,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 func (o *Orchestrator) submission(r *run, taken int) record.Entry {
 	return record.Entry{
 		Kind: record.KindRunSubmitted, Run: string(r.id), Refs: map[string]api.Digest{record.RefPlan: r.plan.Digest()},
-		Detail: record.RunAsk{
+		Detail: record.RunRequest{
 			Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Taken: int64(taken), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
 		},
 	}

@@ -18,7 +18,7 @@ const MaxEntry = 60 << 10
 
 const (
 	maxRefs  = 16
-	prevRoom = 128 // more than Prev takes: whoever adds it later still has room
+	prevRoom = 128 // more than Prev takes: Link adds it to an encoded entry
 )
 
 // Entry is one record of the audit log (R-A3). Its encoding, the leaf, is what
@@ -29,7 +29,7 @@ const (
 type Entry struct {
 	Kind      Kind
 	At        time.Time
-	Principal api.Principal // who asked; empty where that could not be established or nobody did
+	Principal api.Principal // the caller; empty if unknown, or for what the service did on its own
 	Action    string
 	Resource  string
 	Decision  Decided
@@ -42,8 +42,8 @@ type Entry struct {
 	Role     api.Name
 	Tool     string
 	Tier     *api.Tier
-	// Token is the one by which Principal asked, where it was by one: several
-	// clients may be one principal. The log fills it in from the request.
+	// Token authenticated Principal, if a token did: several clients may share a
+	// principal. The log fills it in from the request.
 	Token api.TokenID
 
 	// Refs name content by digest. The names are constants of this program.
@@ -52,20 +52,20 @@ type Entry struct {
 	Prev   Prev   // the log fills it in
 }
 
-// Prev makes chains of entries, so that who has the last one of a run knows
-// that it has them all. Each member is one more than the number of an entry of
-// the same log; 0: there is none before.
+// Prev chains entries, so that a reader who has the last entry of a run can tell
+// that none is missing. Each member is one more than the number of an earlier
+// entry of the same log; 0 means that there is no earlier one.
 type Prev struct {
-	Dispatch uint64 `json:"dispatch,omitempty"` // the one before that has the same Dispatch
-	// Rule is the last one before that changed what is allowed (see Kind.Rules).
-	// Entries have it that admit something which is started, and those themselves.
+	Dispatch uint64 `json:"dispatch,omitempty"` // the previous entry with the same Dispatch
+	// Rule is the previous entry that changed what is allowed (see Kind.Rules). It
+	// is set in entries that Admit something and in entries that are Rules.
 	Rule uint64 `json:"rule,omitempty"`
-	Run  uint64 `json:"run,omitempty"` // the one before that has the same Run
+	Run  uint64 `json:"run,omitempty"` // the previous entry with the same Run
 }
 
-// Link returns leaf, which Encode returned of an entry whose Prev was zero, with
-// p in it: what Encode returns of the same entry with p. It is for the log,
-// which knows p at the last moment only.
+// Link adds p to leaf, the encoding of an entry whose Prev is zero. The result
+// is what Encode returns for the same entry with p. The log uses it because it
+// knows p only inside the transaction.
 func (p Prev) Link(leaf []byte) ([]byte, error) {
 	if p == (Prev{}) {
 		return leaf, nil
@@ -73,7 +73,7 @@ func (p Prev) Link(leaf []byte) ([]byte, error) {
 	next := []byte(`,"principal":"`)
 	i := bytes.Index(leaf, next) // no text has a bare quotation mark, and no detail such a member
 	if i < 0 || p.Dispatch > maxInt || p.Rule > maxInt || p.Run > maxInt {
-		return nil, fmt.Errorf("entry: it cannot be linked to %+v", p)
+		return nil, fmt.Errorf("entry: cannot link to %+v", p)
 	}
 	member, err := json.Marshal(p)
 	if err != nil {
@@ -90,17 +90,17 @@ const (
 	RefInput    = "input"    // a dispatch's input
 	RefResult   = "result"   // the signed result document
 	RefPatch    = "patch"
-	RefQuestion = "question" // what the agent asks
-	RefAnswer   = "answer"   // the input of the attempt that goes on with it
+	RefQuestion = "question" // the agent's
+	RefAnswer   = "answer"   // the ResumeInput of the next attempt
 	RefRevision = "revision" // a catalog revision
 	RefRecord   = "record"   // what an operator signed
 	RefPlan     = "plan"     // the canonical plan of a run
 
-	RefStatement = "statement" // what was made of a dispatch, signed
+	RefStatement = "statement" // the signed attestation of a dispatch
 	RefRotation  = "rotation"  // the next service key, signed with the one before it
 )
 
-// Decided says what an entry has decided.
+// Decided says what an entry decides.
 type Decided string
 
 // The values of Decided.
@@ -110,10 +110,10 @@ const (
 	NoDecided Decided = "none" // the entry states a fact
 )
 
-// wire is the encoded form. Its fields stand in the order of their names, as
-// those of every Detail do, so that encoding/json writes them in canonical
-// order. Everything that may come from outside is a plain string here: a
-// hostile value must be logged, so decoding must not be stricter than it.
+// wire is the encoded form. Its fields, like those of every Detail, are in the
+// order of their JSON names, so that encoding/json writes canonical JSON.
+// Whatever may come from outside is a plain string here: a hostile value must
+// be logged, so decoding must accept it.
 type wire struct {
 	Action    string                `json:"action"`
 	At        time.Time             `json:"at"`
@@ -136,12 +136,11 @@ type wire struct {
 	V         int                   `json:"v"`
 }
 
-// Encode returns the leaf of e: canonical, ASCII, at most MaxEntry bytes.
-// Texts that are too long or not UTF-8 are cut and say so with the digest and
-// length of the whole, lists likewise, and whole numbers beyond 2^53 are
-// written as the nearest that every reader can hold; no content of a text
-// makes Encode fail. It fails on what only a fault of ours can bring about: an
-// unknown kind, another kind's detail, a ref that is not a digest.
+// Encode returns the leaf of e: canonical JSON, ASCII, at most MaxEntry bytes.
+// It cuts texts and lists that are too long, and texts that are not UTF-8, and
+// adds the length and digest of the whole; it clamps numbers to ±2^53. No
+// content makes it fail, only a bug of ours does: an unknown kind, another
+// kind's detail, a ref that is not a digest.
 func (e *Entry) Encode() ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, err
@@ -166,7 +165,7 @@ func (e *Entry) wire(b *bounds) *wire {
 		V: 1, Kind: e.Kind, At: e.At.UTC().Round(0), Decision: e.Decision, Tier: e.Tier, Refs: e.Refs,
 		Principal: b.cut(string(e.Principal)), Action: b.cut(e.Action), Resource: b.cut(e.Resource), Policies: b.list(e.Policies),
 		Run: b.cut(e.Run), Task: b.cut(e.Task), Dispatch: b.cut(string(e.Dispatch)), Attempt: b.number(int64(e.Attempt)),
-		Role: b.cut(string(e.Role)), Tool: b.cut(e.Tool), Token: b.cut(string(e.Token)), Detail: e.Detail.bound(b),
+		Role: b.cut(string(e.Role)), Tool: b.cut(e.Tool), Token: b.cut(string(e.Token)), Detail: b.detail(e.Detail),
 	}
 	if e.Prev != (Prev{}) {
 		w.Prev = &Prev{min(e.Prev.Dispatch, maxInt), min(e.Prev.Rule, maxInt), min(e.Prev.Run, maxInt)}
@@ -175,7 +174,7 @@ func (e *Entry) wire(b *bounds) *wire {
 	return w
 }
 
-// present makes the members that every entry has.
+// present makes the members that every entry has non-nil.
 func (w *wire) present() {
 	if w.Policies == nil {
 		w.Policies = []string{}
@@ -185,8 +184,9 @@ func (w *wire) present() {
 	}
 }
 
-// encode is canon.Marshal for a struct whose fields are in order: a twentieth
-// of the work, and every admission waits for it. A test holds the two equal.
+// encode is canon.Marshal for a struct whose fields are in order. It takes a
+// twentieth of the time, and every admission waits for it. A test compares the
+// two.
 func (w *wire) encode() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(1024)
@@ -199,15 +199,15 @@ func (w *wire) encode() ([]byte, error) {
 }
 
 func (e *Entry) check() error {
-	shape, ok := e.Kind.shape()
+	row, ok := e.Kind.row()
 	if !ok {
-		return fmt.Errorf("entry kind %q: not one of the log's", e.Kind)
+		return unknownKind(e.Kind)
 	}
-	if got, want := reflect.TypeOf(e.Detail), reflect.TypeOf(shape.detail); got != want {
+	if got, want := reflect.TypeOf(e.Detail), reflect.TypeOf(row.detail); got != want {
 		return fmt.Errorf("entry %q: detail is %v, want %v", e.Kind, got, want)
 	}
-	if e.Decision != shape.decided {
-		return fmt.Errorf("entry %q: decision %q, want %q", e.Kind, e.Decision, shape.decided)
+	if e.Decision != row.decision {
+		return fmt.Errorf("entry %q: decision %q, want %q", e.Kind, e.Decision, row.decision)
 	}
 	if y := e.At.UTC().Year(); y < 1 || y > 9999 {
 		return fmt.Errorf("entry %q: year %d", e.Kind, y)
@@ -226,6 +226,8 @@ func (e *Entry) check() error {
 	return nil
 }
 
+func unknownKind(k Kind) error { return fmt.Errorf("unknown entry kind %q", k) }
+
 func isRefName(s string) bool {
 	for i := range len(s) {
 		if s[i] < 'a' || s[i] > 'z' {
@@ -240,7 +242,7 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 	if len(leaf) > MaxEntry {
 		return Entry{}, fmt.Errorf("entry of %d bytes: more than %d", len(leaf), MaxEntry)
 	}
-	if e, ok := quick(leaf); ok {
+	if e, ok := decodeFast(leaf); ok {
 		return e, nil
 	}
 	var head struct {
@@ -249,30 +251,27 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 	if err := json.Unmarshal(leaf, &head); err != nil {
 		return Entry{}, fmt.Errorf("entry: %w", err)
 	}
-	shape, ok := head.Kind.shape()
+	detail, ok := head.Kind.newDetail()
 	if !ok {
-		return Entry{}, fmt.Errorf("entry kind %q: not one of the log's", head.Kind)
+		return Entry{}, unknownKind(head.Kind)
 	}
-	detail := reflect.New(reflect.TypeOf(shape.detail))
 	w := wire{Detail: detail.Interface()}
 	if err := canon.DecodeExact(leaf, &w); err != nil {
 		return Entry{}, fmt.Errorf("entry %q: %w", head.Kind, err)
 	}
-	return w.exactly(leaf, head.Kind, detail)
+	return w.exact(leaf, head.Kind, detail)
 }
 
-// quick reads what a whole log is made of with half the work: what it accepts is
-// what Encode makes of it, and canonical. It says nothing of what it does not
-// accept.
-func quick(leaf []byte) (Entry, bool) {
-	_, rest, _ := bytes.Cut(leaf, []byte(`,"kind":"`)) // a guess; exactly refuses a wrong one
+// decodeFast decodes what Encode wrote in half the time. If it returns false,
+// the leaf may still be valid or have a better error.
+func decodeFast(leaf []byte) (Entry, bool) {
+	_, rest, _ := bytes.Cut(leaf, []byte(`,"kind":"`)) // a guess; exact refuses a wrong one
 	name, _, _ := bytes.Cut(rest, []byte(`"`))
 	kind := Kind(name)
-	shape, ok := kind.shape()
+	detail, ok := kind.newDetail()
 	if !ok {
 		return Entry{}, false
 	}
-	detail := reflect.New(reflect.TypeOf(shape.detail))
 	w := wire{Detail: detail.Interface()}
 	if json.Unmarshal(leaf, &w) != nil {
 		return Entry{}, false
@@ -280,18 +279,27 @@ func quick(leaf []byte) (Entry, bool) {
 	if canonical, err := canon.Canonicalize(leaf); err != nil || !bytes.Equal(canonical, leaf) {
 		return Entry{}, false
 	}
-	e, err := w.exactly(leaf, kind, detail)
+	e, err := w.exact(leaf, kind, detail)
 	return e, err == nil
 }
 
-// exactly returns the entry of w, which leaf was decoded into, if leaf is what
-// Encode makes of that.
-func (w *wire) exactly(leaf []byte, kind Kind, detail reflect.Value) (Entry, error) {
+// newDetail returns a pointer to an empty detail of k, and false for an unknown
+// kind.
+func (k Kind) newDetail() (reflect.Value, bool) {
+	if d := k.Detail(); d != nil {
+		return reflect.New(reflect.TypeOf(d)), true
+	}
+	return reflect.Value{}, false
+}
+
+// exact returns the entry of w, which leaf was decoded into, if Encode returns
+// leaf for it.
+func (w *wire) exact(leaf []byte, kind Kind, detail reflect.Value) (Entry, error) {
 	if w.V != 1 || w.Detail == nil || w.Kind != kind {
 		return Entry{}, fmt.Errorf("entry %q: not of version 1, or without detail", kind)
 	}
-	// One value has one spelling, also where JSON would allow several: a time
-	// in another zone, an empty member that is left out, a name in capitals.
+	// One value has one encoding, also where JSON allows several: a time in
+	// another zone, an empty member, a name in capitals.
 	w.Detail, w.At = detail.Elem().Interface(), w.At.UTC()
 	if w.Prev != nil && *w.Prev == (Prev{}) {
 		w.Prev = nil
@@ -299,7 +307,7 @@ func (w *wire) exactly(leaf []byte, kind Kind, detail reflect.Value) (Entry, err
 	w.present()
 	again, err := w.encode()
 	if err != nil || !bytes.Equal(again, leaf) {
-		return Entry{}, fmt.Errorf("entry %q: not in the one form that the log writes", kind)
+		return Entry{}, fmt.Errorf("entry %q: not in canonical form", kind)
 	}
 	e := w.entry()
 	return e, e.check()
@@ -324,8 +332,8 @@ func (w *wire) entry() Entry {
 	return e
 }
 
-// escapeASCII writes everything beyond printable ASCII in the output of
-// encoding/json as canon does. Only strings can hold such characters.
+// escapeASCII escapes everything beyond printable ASCII in the output of
+// encoding/json as canon does. Only strings can contain such characters.
 func escapeASCII(b []byte) []byte {
 	i := 0
 	for i < len(b) && b[i] < 0x7f {
@@ -343,17 +351,28 @@ func escapeASCII(b []byte) []byte {
 	return out
 }
 
-// Denied returns e as the record of a denial: of the kind that stands for it,
-// with the reasons in its detail.
+// Denied returns e as the record of a denial: of the kind that records it, with
+// reasons in its detail. It fails for an entry that is no allowing decision.
 func (e Entry) Denied(reasons []string) (Entry, error) {
-	shape, ok := e.Kind.shape()
-	ask, decided := e.Detail.(asked)
-	if !ok || shape.denial == "" || !decided {
-		return Entry{}, fmt.Errorf("entry %q: states a fact, or a denial already", e.Kind)
+	row, _ := e.Kind.row()
+	request, decided := e.Detail.(request)
+	if row.denial == "" || !decided {
+		return Entry{}, fmt.Errorf("entry %q: no decision that could be denied", e.Kind)
 	}
-	e.Kind, e.Decision, e.Detail = shape.denial, Deny, ask.refused(reasons)
+	e.Kind, e.Decision, e.Detail = row.denial, Deny, request.refused(reasons)
 	return e, nil
 }
 
-// clock is the time of day as a line shows it.
-func (e *Entry) clock() string { return e.At.UTC().Format(time.TimeOnly) }
+// Detail is what only entries of one kind say. Every field is a text, a list
+// of texts, a whole number or a boolean; fields are in the order of their JSON
+// names (see wire).
+type Detail interface {
+	// describe returns the entry in plain words, without its time and number.
+	describe(e *Entry) string
+}
+
+// request is the detail of what policy decides.
+type request interface {
+	Detail
+	refused(reasons []string) Detail
+}

@@ -55,13 +55,13 @@ func fill(t *rapid.T, detail Detail) Detail {
 
 func anyEntry(t *rapid.T) Entry {
 	kind := rapid.SampledFrom(Kinds()).Draw(t, "kind")
-	shape, ok := kind.shape()
+	row, ok := kind.row()
 	if !ok {
-		t.Fatalf("kind %q has no shape", kind)
+		t.Fatalf("kind %q has no row", kind)
 	}
 	text := func(name string) string { return hostile().Draw(t, name) }
 	e := Entry{
-		Kind: kind, At: entryAt(), Decision: shape.decided, Detail: fill(t, shape.detail),
+		Kind: kind, At: entryAt(), Decision: row.decision, Detail: fill(t, row.detail),
 		Principal: api.Principal(text("principal")), Action: text("action"), Resource: text("resource"),
 		Policies: rapid.SliceOfN(hostile(), 0, 40).Draw(t, "policies"),
 		Run:      text("run"), Task: text("task"), Dispatch: api.DispatchID(text("dispatch")), Attempt: rapid.Int().Draw(t, "attempt"),
@@ -85,7 +85,7 @@ func printable(b []byte) bool {
 }
 
 // proves R-A4
-func TestNoContentBreaksSplitsOrHidesAnEntry(t *testing.T) {
+func TestEncodeAcceptsAnyContent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anyEntry(t)
 		leaf, err := e.Encode()
@@ -115,7 +115,7 @@ func TestNoContentBreaksSplitsOrHidesAnEntry(t *testing.T) {
 }
 
 // proves R-A4
-func TestWhatIsCutSaysSo(t *testing.T) {
+func TestEncodeMarksWhatItCuts(t *testing.T) {
 	long := strings.Repeat("x", 10<<20)
 	many := make([]string, 1000)
 	for i := range many {
@@ -146,11 +146,11 @@ func TestWhatIsCutSaysSo(t *testing.T) {
 }
 
 // proves R-A4
-func TestTenMebibytesInEveryFieldBlockNothing(t *testing.T) {
+func TestEncodeAcceptsTenMebibytesInEveryField(t *testing.T) {
 	for _, long := range []string{strings.Repeat("\x00", 10<<20), strings.Repeat("\xff", 10<<20)} {
 		for _, k := range Kinds() {
-			shape, _ := k.shape()
-			v := reflect.New(reflect.TypeOf(shape.detail)).Elem()
+			row, _ := k.row()
+			v := reflect.New(reflect.TypeOf(row.detail)).Elem()
 			for _, f := range v.Fields() {
 				switch f.Kind() {
 				case reflect.String:
@@ -161,7 +161,7 @@ func TestTenMebibytesInEveryFieldBlockNothing(t *testing.T) {
 				}
 			}
 			e := Entry{
-				Kind: k, At: entryAt(), Decision: shape.decided, Principal: api.Principal(long), Resource: long, Policies: []string{long},
+				Kind: k, At: entryAt(), Decision: row.decision, Principal: api.Principal(long), Resource: long, Policies: []string{long},
 				Detail: v.Interface().(Detail),
 			}
 			leaf, err := e.Encode()
@@ -181,11 +181,11 @@ func sampleEntry() Entry {
 		Kind: KindDispatchAccepted, At: entryAt(), Principal: "local:ann", Action: "dispatch", Resource: "code-edit", Decision: Allow,
 		Policies: []string{"grant:ann"}, Dispatch: "d-0001", Attempt: 1, Role: "transform", Tier: &tier, Token: "t-0001",
 		Refs:   map[string]api.Digest{RefManifest: api.DigestOf(nil), RefInput: api.DigestOf([]byte("x"))},
-		Detail: DispatchAsk{Subagent: "code-edit", Target: "local", Source: "service", Commit: strings.Repeat("1f3c", 10), Revision: 3},
+		Detail: DispatchRequest{Subagent: "code-edit", Target: "local", Source: "service", Commit: strings.Repeat("1f3c", 10), Revision: 3},
 	}
 }
 
-func TestAnEntryComesBackAsItWas(t *testing.T) {
+func TestDecodeEntryReturnsWhatWasEncoded(t *testing.T) {
 	e := sampleEntry()
 	leaf, err := e.Encode()
 	if err != nil {
@@ -198,7 +198,7 @@ func TestAnEntryComesBackAsItWas(t *testing.T) {
 }
 
 // proves R-A4 (one value has one spelling)
-func TestOnlyTheFormThatTheLogWritesIsRead(t *testing.T) {
+func TestDecodeEntryRefusesOtherEncodings(t *testing.T) {
 	e := sampleEntry()
 	leaf, err := e.Encode()
 	if err != nil {
@@ -237,12 +237,12 @@ func TestOnlyTheFormThatTheLogWritesIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyAFaultOfOursBringsAboutIsRefused(t *testing.T) {
+func TestEncodeRefusesEntriesThatOnlyABugProduces(t *testing.T) {
 	for name, edit := range map[string]func(*Entry){
 		"unknown kind":          func(e *Entry) { e.Kind = "x" },
 		"no detail":             func(e *Entry) { e.Detail = nil },
 		"another kind's detail": func(e *Entry) { e.Detail = Access{} },
-		"a pointer to a detail": func(e *Entry) { d := DispatchAsk{}; e.Detail = &d },
+		"a pointer to a detail": func(e *Entry) { d := DispatchRequest{}; e.Detail = &d },
 		"no decision":           func(e *Entry) { e.Decision = "" },
 		"ref without a digest":  func(e *Entry) { e.Refs = map[string]api.Digest{"x": "sha256:short"} },
 		"ref with a bad name":   func(e *Entry) { e.Refs = map[string]api.Digest{"x\n": api.DigestOf(nil)} },
@@ -257,12 +257,12 @@ func TestWhatOnlyAFaultOfOursBringsAboutIsRefused(t *testing.T) {
 	}
 }
 
-func TestADenialIsOfTheKindThatStandsForIt(t *testing.T) {
+func TestDeniedUsesTheDenialKind(t *testing.T) {
 	for _, k := range Kinds() {
-		shape, _ := k.shape()
-		e, err := Entry{Kind: k, At: entryAt(), Detail: shape.detail}.Denied([]string{"because"})
-		if (err == nil) != (shape.decided == Allow) {
-			t.Errorf("%s, which decides %q: %v", k, shape.decided, err)
+		row, _ := k.row()
+		e, err := Entry{Kind: k, At: entryAt(), Detail: row.detail}.Denied([]string{"because"})
+		if (err == nil) != (row.decision == Allow) {
+			t.Errorf("%s, which decides %q: %v", k, row.decision, err)
 		}
 		if err != nil {
 			continue
@@ -274,75 +274,91 @@ func TestADenialIsOfTheKindThatStandsForIt(t *testing.T) {
 	}
 }
 
-func TestLinesArePlainWords(t *testing.T) {
+func TestLineOfEachKind(t *testing.T) {
 	detail := func(k Kind, d Detail) Entry {
 		e := sampleEntry()
-		shape, _ := k.shape()
-		e.Kind, e.Detail, e.Decision, e.Refs = k, d, shape.decided, nil
+		row, _ := k.row()
+		e.Kind, e.Detail, e.Decision, e.Refs = k, d, row.decision, nil
 		if e.Decision == NoDecided {
 			e.Policies = nil
 		}
 		return e
 	}
-	ended := detail(KindDispatchFinished, DispatchEnd{Files: 3, Millis: 4250, Verify: "passed"})
-	ended.Refs = map[string]api.Digest{RefPatch: api.DigestOf(nil)}
-	unknown := detail(KindAuthRefused, AuthRefused{Via: "unix", Message: "uid 12 has no account", Claimed: "12"})
-	tasks := detail(KindDispatchFailed, DispatchEnd{Reason: "agent", Millis: 1000})
-	tasks.Run, tasks.Task = "r-1", "build"
-	asked := sampleEntry()
-	asked.Run, asked.Task, asked.Refs = "r-1", "build", nil
-	stated := detail(KindDispatchAttested, DispatchAttested{Key: "ed25519:00", Subjects: 2})
-	stated.Run, stated.Task = "r-1", "a\nb"
+	finished := detail(KindDispatchFinished, DispatchEnd{Files: 3, Millis: 4250, Verify: "passed"})
+	finished.Refs = map[string]api.Digest{RefPatch: api.DigestOf(nil)}
+	failed := detail(KindDispatchFailed, DispatchEnd{Reason: "agent", Millis: 1000})
+	failed.Run, failed.Task = "r-1", "build"
+	ofTask := sampleEntry()
+	ofTask.Run, ofTask.Task, ofTask.Refs = "r-1", "build", nil
+	attested := detail(KindDispatchAttested, DispatchAttested{Key: "ed25519:00", Subjects: 2})
+	attested.Run, attested.Task = "r-1", "a\nb"
+	started := detail(KindTaskStarted, TaskStart{Fence: 3, Locks: []string{"go.mod"}})
+	started.Run, started.Task, started.Attempt = "r-1", "build", 2
+	settled := detail(KindRunSettled, RunEnd{State: "failed", Done: 2, Failed: 1, Millis: 1500})
+	settled.Run = "r-1"
 	denied, err := sampleEntry().Denied([]string{`no grant lets local:ann dispatch subagent "code-edit"`})
 	if err != nil {
 		t.Fatal(err)
 	}
 	denied.Policies = nil
 	for want, e := range map[string]Entry{
-		`14:22:11 local:ann asked for code-edit on local (source service@1f3c1f3c1f3c) as d-0001: allowed by policy "grant:ann" [#12]`:                                      sampleEntry(),
-		`14:22:11 local:ann asked for code-edit on local (source service@1f3c1f3c1f3c) as d-0001: denied ("no grant lets local:ann dispatch subagent \"code-edit\"") [#12]`: denied,
-		`14:22:11 dispatch d-0001 finished after 4.250 s with a patch of 3 files, verify passed [#12]`:                                                                      ended,
-		`14:22:11 dispatch d-0001 was cancelled by local:bob after 0.020 s, partial [#12]`:                                                                                  detail(KindDispatchCancelled, DispatchEnd{By: "local:bob", Millis: 20, Partial: true}),
-		`14:22:11 dispatch d-0001 failed, reason agent after 1.000 s: "exit status 3" [#12]`:                                                                                detail(KindDispatchFailed, DispatchEnd{Reason: "agent", Message: "exit status 3", Millis: 1000}),
-		`14:22:11 dispatch d-0001 of task build of run r-1 failed, reason agent after 1.000 s [#12]`:                                                                        tasks,
-		`14:22:11 local:ann asked for code-edit on local (source service@1f3c1f3c1f3c) as d-0001 of task build of run r-1: allowed by policy "grant:ann" [#12]`:             asked,
-		`14:22:11 what dispatch d-0001 of task "a\u000ab" of run r-1 came to is stated, about 2 subjects, signed with ed25519:00 [#12]`:                                     stated,
-		`14:22:11 a caller over unix was refused: "uid 12 has no account" (it claimed "12") [#12]`:                                                                          unknown,
-		`14:22:11 local:ann asked to read the log: list: allowed by policy "grant:ann" [#12]`:                                                                               detail(KindAuditRead, Access{Operation: "list"}),
-		`14:22:11 catalog revision 4 was refused, replayed: "number 4 is below 5"; revision 5 stays [#12]`:                                                                  detail(KindCatalogRefused, RevisionRefused{Cause: "replayed", Number: 4, Current: 5, Message: "number 4 is below 5"}),
-		`14:22:11 after a restart dispatch d-0001 was found: stored as started, its worker dead [#12]`:                                                                      detail(KindDispatchFound, DispatchFound{State: "started", Worker: "dead"}),
-		`14:22:11 local:ann sent a bad request to "x: allowed by policy \"p\" [#1]": invalid: "\u000a\u001b[2K" [#12]`:                                                      detail(KindRequestInvalid, InvalidRequest{Operation: `x: allowed by policy "p" [#1]`, Code: "invalid", Message: "\n\x1b[2K"}),
+		`local:ann requested code-edit on local (source service@1f3c1f3c1f3c) as dispatch d-0001: allowed by policy "grant:ann"`:                                      sampleEntry(),
+		`local:ann requested code-edit on local (source service@1f3c1f3c1f3c) as dispatch d-0001: denied ("no grant lets local:ann dispatch subagent \"code-edit\"")`: denied,
+		`local:ann requested code-edit on local (source service@1f3c1f3c1f3c) as dispatch d-0001 of task build of run r-1: allowed by policy "grant:ann"`:             ofTask,
+		`dispatch d-0001 finished after 4.250 s with a patch of 3 files, verify passed`:                                                                               finished,
+		`dispatch d-0001 cancelled by local:bob after 0.020 s, partial`:                                                                                               detail(KindDispatchCancelled, DispatchEnd{By: "local:bob", Millis: 20, Partial: true}),
+		`dispatch d-0001 failed after 1.000 s, reason agent: "exit status 3"`:                                                                                         detail(KindDispatchFailed, DispatchEnd{Reason: "agent", Message: "exit status 3", Millis: 1000}),
+		`dispatch d-0001 of task build of run r-1 failed after 1.000 s, reason agent`:                                                                                 failed,
+		`dispatch d-0001 started: pid 7, isolation landlock, seccomp`:                                                                                                 detail(KindDispatchStarted, DispatchStart{PID: 7, Isolation: []string{"landlock", "seccomp"}}),
+		`dispatch d-0001 of task "a\u000ab" of run r-1 attested: 2 subjects, signed by ed25519:00`:                                                                    attested,
+		`recovered dispatch d-0001 after restart: was started, worker still running`:                                                                                  detail(KindDispatchRecovered, DispatchRecovery{State: "started", Worker: "running"}),
+		`recovered dispatch d-0001 after restart: was started, worker dead`:                                                                                           detail(KindDispatchRecovered, DispatchRecovery{State: "started", Worker: "dead"}),
+		`local:ann answered dispatch d-0001 (attempt 1) with option 2: allowed by policy "grant:ann"`:                                                                 detail(KindDispatchAnswered, AnswerRequest{Attempt: 1, Option: 2}),
+		`local:ann requested to cancel dispatch d-0001, state started: allowed by policy "grant:ann"; reason: "wrong branch"`:                                         detail(KindCancelRequested, CancelRequest{State: "started", Why: "wrong branch"}),
+		`caller over unix refused: "uid 12 has no account" (claimed "12")`:                                                                                            detail(KindAuthRefused, AuthRefused{Via: "unix", Message: "uid 12 has no account", Claimed: "12"}),
+		`local:ann requested to read the log: list: allowed by policy "grant:ann"`:                                                                                    detail(KindAuditRead, Access{Operation: "list"}),
+		`local:ann unpinned dispatch d-0001: allowed by policy "grant:ann"`:                                                                                           detail(KindDispatchUnpinned, Access{}),
+		`catalog revision 4 refused, replayed: "number 4 is below 5"; revision 5 stays in force`:                                                                      detail(KindCatalogRefused, RevisionRefused{Cause: "replayed", Number: 4, Current: 5, Message: "number 4 is below 5"}),
+		`catalog revision refused, corrupt: "no JSON"; no revision is in force`:                                                                                       detail(KindCatalogRefused, RevisionRefused{Cause: "corrupt", Message: "no JSON"}),
+		`catalog revision 1 by ann@host in force, signed by ed25519:00 (threshold 1): "the first"`:                                                                    detail(KindCatalogRevision, RevisionSeen{Author: "ann@host", Keys: []string{"ed25519:00"}, Number: 1, Threshold: 1, Reason: "the first"}),
+		`local:ann sent an invalid request to "x: allowed by policy \"p\" [#1]": invalid: "\u000a\u001b[2K"`:                                                          detail(KindRequestInvalid, InvalidRequest{Operation: `x: allowed by policy "p" [#1]`, Code: "invalid", Message: "\n\x1b[2K"}),
+		`service started: version 1.0, mode system, pid 3`:                                                                                                            detail(KindServiceStarted, ServiceStart{Version: "1.0", Mode: "system", PID: 3}),
+		`signing key for service rotated from ed25519:00 to ed25519:11`:                                                                                               detail(KindKeyRotated, KeyRotation{Use: UseService, Old: "ed25519:00", New: "ed25519:11"}),
+		`operator record 2: ceiling of agent:a set to observe, signed by ed25519:00, submitted by local:ann: "on leave"`:                                              detail(KindOperatorRecorded, OperatorDecision{Number: 2, Verb: "ceiling.set", Subject: "agent:a", Ceiling: "observe", Keys: []string{"ed25519:00"}, Reason: "on leave"}),
+		`task build of run r-1 (attempt 2) started as dispatch d-0001, fencing token 3, locks go.mod`:                                                                 started,
+		`run r-1 settled as failed after 1.500 s: 2 done, 1 failed`:                                                                                                   settled,
 	} {
+		want = "14:22:11 " + want + " [#12]"
 		if got := e.Line(12); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 }
 
-// slowly is DecodeEntry without what makes it quick: the reference.
-func slowly(leaf []byte) (Entry, error) {
+// decodeSlow is DecodeEntry without what makes it quick: the reference.
+func decodeSlow(leaf []byte) (Entry, error) {
 	var head struct {
 		Kind Kind `json:"kind"`
 	}
 	if err := json.Unmarshal(leaf, &head); err != nil {
 		return Entry{}, err
 	}
-	shape, ok := head.Kind.shape()
+	row, ok := head.Kind.row()
 	if !ok {
 		return Entry{}, fmt.Errorf("kind %q", head.Kind)
 	}
-	detail := reflect.New(reflect.TypeOf(shape.detail))
+	detail := reflect.New(reflect.TypeOf(row.detail))
 	w := wire{Detail: detail.Interface()}
 	if err := canon.DecodeExact(leaf, &w); err != nil {
 		return Entry{}, err
 	}
-	return w.exactly(leaf, head.Kind, detail)
+	return w.exact(leaf, head.Kind, detail)
 }
 
 func FuzzDecodeEntry(f *testing.F) {
 	for _, k := range Kinds() {
-		shape, _ := k.shape()
-		e := Entry{Kind: k, At: entryAt(), Decision: shape.decided, Detail: shape.detail}
+		row, _ := k.row()
+		e := Entry{Kind: k, At: entryAt(), Decision: row.decision, Detail: row.detail}
 		leaf, err := e.Encode()
 		if err != nil {
 			f.Fatal(err)
@@ -353,10 +369,10 @@ func FuzzDecodeEntry(f *testing.F) {
 	leaf, _ := e.Encode()
 	f.Add(leaf)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		quickly, ok := quick(in)
-		e, err := slowly(in)
-		if ok != (err == nil) || ok && !reflect.DeepEqual(quickly, e) {
-			t.Fatalf("%q: quickly %t, %+v; slowly %v, %+v", in, ok, quickly, err, e)
+		fast, ok := decodeFast(in)
+		e, err := decodeSlow(in)
+		if ok != (err == nil) || ok && !reflect.DeepEqual(fast, e) {
+			t.Fatalf("%q: fast %t, %+v; decodeSlow %v, %+v", in, ok, fast, err, e)
 		}
 		if err != nil {
 			return
@@ -371,12 +387,12 @@ func FuzzDecodeEntry(f *testing.F) {
 }
 
 // proves R-A7 (the chain that tells whether an entry is kept back)
-func TestAnEntryIsLinkedAsItWouldBeEncoded(t *testing.T) {
+func TestLinkEqualsEncodingWithPrev(t *testing.T) {
 	prev := Prev{Dispatch: 7, Rule: 1, Run: 1<<53 - 1}
 	for _, k := range Kinds() {
-		shape, _ := k.shape()
+		row, _ := k.row()
 		for _, principal := range []string{"", `,"principal":"x`, "local:ann"} {
-			e := Entry{Kind: k, At: entryAt(), Decision: shape.decided, Detail: shape.detail, Principal: api.Principal(principal), Resource: `,"principal":"`}
+			e := Entry{Kind: k, At: entryAt(), Decision: row.decision, Detail: row.detail, Principal: api.Principal(principal), Resource: `,"principal":"`}
 			leaf, err := e.Encode()
 			if err != nil {
 				t.Fatal(err)
@@ -406,10 +422,10 @@ func TestAnEntryIsLinkedAsItWouldBeEncoded(t *testing.T) {
 	}
 }
 
-func TestNoDetailHasAMemberThatLinksAreFoundBy(t *testing.T) {
+func TestNoDetailHasAMemberThatLinkSearchesFor(t *testing.T) {
 	for _, k := range Kinds() {
-		shape, _ := k.shape()
-		for f := range reflect.TypeOf(shape.detail).Fields() {
+		row, _ := k.row()
+		for f := range reflect.TypeOf(row.detail).Fields() {
 			if tag := f.Tag.Get("json"); strings.HasPrefix(tag, "principal") {
 				t.Errorf("%s: member %s", k, tag)
 			}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -21,9 +22,26 @@ type bounds struct {
 	text int // longest text, in bytes as it is encoded
 }
 
-// cut returns s, or as much of it as fits followed by what was left out: how
-// long the whole is and its digest. Bytes that are not UTF-8 cannot be stored
-// as they are, so they too are named by the digest.
+// detail returns a copy of d whose texts, lists and numbers are within b.
+func (b *bounds) detail(d Detail) Detail {
+	v := reflect.New(reflect.TypeOf(d)).Elem()
+	v.Set(reflect.ValueOf(d))
+	for i := range v.NumField() {
+		switch f := v.Field(i).Addr().Interface().(type) {
+		case *string:
+			*f = b.cut(*f)
+		case *[]string:
+			*f = b.list(*f)
+		case *int64:
+			*f = b.number(*f)
+		}
+	}
+	return v.Interface().(Detail) //nolint:forcetypeassert // of d's type
+}
+
+// cut returns s, or as much of it as fits followed by the length and digest of
+// the whole. A text that is not UTF-8 cannot be stored as it is, so it gets them
+// too.
 func (b *bounds) cut(s string) string {
 	n := 0
 	for i, r := range s {

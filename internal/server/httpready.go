@@ -15,7 +15,7 @@ import (
 func (s *Server) httpReady(w http.ResponseWriter, r *http.Request, who caller) error {
 	ready := api.HTTPReady{Token: slices.ContainsFunc(s.cfg.Registry.Tokens(), func(t api.TokenInfo) bool { return t.State == api.TokenActive })}
 	_, err := s.cfg.Ledger.Record(r.Context(), record.Entry{
-		Kind: record.KindHTTPAsked, Principal: who.Principal, Detail: record.HTTPAsked{Token: ready.Token},
+		Kind: record.KindHTTPRequested, Principal: who.Principal, Detail: record.HTTPRequest{Token: ready.Token},
 	}, nil)
 	if ready.Audit = err == nil; err != nil {
 		s.cfg.Logger.ErrorContext(r.Context(), "the log cannot be written", slog.Any("err", err))

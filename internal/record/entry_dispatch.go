@@ -1,0 +1,159 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// DispatchRequest is the detail of KindDispatchAccepted and KindDispatchDenied.
+type DispatchRequest struct {
+	Capabilities []string `json:"capabilities,omitempty"` // beyond the subagent's own
+	Commit       string   `json:"commit,omitempty"`
+	Envs         []string `json:"envs,omitempty"`
+	Reasons      []string `json:"reasons,omitempty"` // of a denial
+	Revision     int64    `json:"revision"`          // of the catalog
+	Source       string   `json:"source,omitempty"`
+	Subagent     string   `json:"subagent"`
+	Target       string   `json:"target"`
+}
+
+func (d DispatchRequest) refused(reasons []string) Detail {
+	d.Reasons = slices.Clone(reasons)
+	return d
+}
+
+func (d DispatchRequest) describe(e *Entry) string {
+	s := fmt.Sprintf("%s requested %s", e.caller(), Word(d.Subagent)) + withWord(" on ", d.Target)
+	var with []string
+	if d.Source != "" {
+		with = append(with, "source "+Word(d.Source)+withWord("@", shortCommit(d.Commit)))
+	}
+	if len(d.Envs) > 0 {
+		with = append(with, "env "+words(d.Envs))
+	}
+	if len(d.Capabilities) > 0 {
+		with = append(with, "capabilities "+words(d.Capabilities))
+	}
+	if len(with) > 0 {
+		s += " (" + strings.Join(with, "; ") + ")"
+	}
+	return s + withWord(" as dispatch ", e.Dispatch) + e.ofTask() + e.verdict(d.Reasons)
+}
+
+// shortCommit is enough of a commit for a person to recognise it.
+func shortCommit(commit string) string {
+	if len(commit) == 40 || len(commit) == 64 {
+		return commit[:12]
+	}
+	return commit
+}
+
+// DispatchStart is the detail of KindDispatchStarted; RefManifest names what
+// it runs.
+type DispatchStart struct {
+	Isolation []string `json:"isolation,omitempty"` // layers that are active
+	PID       int64    `json:"pid"`                 // of the worker
+	WorkerKey string   `json:"workerKey"`           // public half; the result must be signed with the other
+}
+
+func (d DispatchStart) describe(e *Entry) string {
+	return fmt.Sprintf("%s started: pid %d", e.dispatch(), d.PID) + withWords(", isolation ", d.Isolation)
+}
+
+// DispatchEnd is the detail of the kinds that end an attempt.
+type DispatchEnd struct {
+	By       string `json:"by,omitempty"` // principal that cancelled it
+	ExitCode int64  `json:"exitCode"`     // of the agent; 0 if it did not run
+	Files    int64  `json:"files"`        // changed by the patch
+	Message  string `json:"message,omitempty"`
+	Millis   int64  `json:"millis"`           // since it was accepted
+	Partial  bool   `json:"partial"`          // captured before the work was complete
+	Reason   string `json:"reason,omitempty"` // of a failure: an api.Reason
+	Verify   string `json:"verify,omitempty"` // passed, failed or absent
+}
+
+func (d DispatchEnd) describe(e *Entry) string {
+	s := e.dispatch()
+	switch e.Kind {
+	case KindDispatchFinished:
+		s += " finished"
+	case KindDispatchNeedsInput:
+		s += " needs input"
+	case KindDispatchCancelled:
+		s += " cancelled" + withWord(" by ", d.By)
+	default:
+		s += " failed"
+	}
+	s += after(d.Millis)
+	if _, ok := e.Refs[RefPatch]; ok {
+		s += fmt.Sprintf(" with a patch of %d files", d.Files)
+	}
+	if d.Partial {
+		s += ", partial"
+	}
+	return s + withWord(", verify ", d.Verify) + withWord(", reason ", d.Reason) + withText(": ", d.Message)
+}
+
+// DispatchRecovery is the detail of KindDispatchRecovered.
+type DispatchRecovery struct {
+	Message string `json:"message,omitempty"`
+	State   string `json:"state"`  // as stored: accepted, started
+	Worker  string `json:"worker"` // running, ended, dead, absent
+}
+
+func (d DispatchRecovery) describe(e *Entry) string {
+	still := ""
+	if d.Worker == "running" {
+		still = "still "
+	}
+	return fmt.Sprintf("recovered %s after restart: was %s, worker %s%s", e.dispatch(), Word(d.State), still, Word(d.Worker)) + withText(": ", d.Message)
+}
+
+// DispatchAttested is the detail of KindDispatchAttested; RefStatement names
+// what was signed.
+type DispatchAttested struct {
+	Key      string `json:"key"`      // id of the key that signed
+	Subjects int64  `json:"subjects"` // of the statement
+}
+
+func (d DispatchAttested) describe(e *Entry) string {
+	return fmt.Sprintf("%s attested: %d subjects, signed by %s", e.dispatch(), d.Subjects, Word(d.Key))
+}
+
+// CancelRequest is the detail of KindCancelRequested and KindCancelDenied.
+type CancelRequest struct {
+	Reasons []string `json:"reasons,omitempty"` // of a denial
+	State   string   `json:"state"`             // of the dispatch at that moment
+	Why     string   `json:"why,omitempty"`     // in the caller's words
+}
+
+func (d CancelRequest) refused(reasons []string) Detail {
+	d.Reasons = slices.Clone(reasons)
+	return d
+}
+
+func (d CancelRequest) describe(e *Entry) string {
+	return fmt.Sprintf("%s requested to cancel %s, state %s", e.caller(), e.dispatch(), Word(d.State)) + e.verdict(d.Reasons) + withText("; reason: ", d.Why)
+}
+
+// AnswerRequest is the detail of KindDispatchAnswered and KindAnswerDenied;
+// RefQuestion and RefAnswer name the question and the answer.
+type AnswerRequest struct {
+	Attempt int64    `json:"attempt"`           // that needs the input
+	Option  int64    `json:"option,omitempty"`  // number of the chosen option, from 1
+	Reasons []string `json:"reasons,omitempty"` // of a denial
+}
+
+func (d AnswerRequest) refused(reasons []string) Detail {
+	d.Reasons = slices.Clone(reasons)
+	return d
+}
+
+func (d AnswerRequest) describe(e *Entry) string {
+	s := fmt.Sprintf("%s answered dispatch %s (attempt %d)", e.caller(), Word(e.Dispatch), d.Attempt) + e.ofTask()
+	if d.Option > 0 {
+		s += fmt.Sprintf(" with option %d", d.Option)
+	}
+	return s + e.verdict(d.Reasons)
+}

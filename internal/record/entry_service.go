@@ -1,0 +1,253 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ServiceStart is the detail of KindServiceStarted.
+type ServiceStart struct {
+	Isolation []string `json:"isolation,omitempty"` // layers that this machine supports
+	Mode      string   `json:"mode"`                // same-user or system
+	PID       int64    `json:"pid"`
+	Version   string   `json:"version"`
+}
+
+func (d ServiceStart) describe(*Entry) string {
+	return fmt.Sprintf("service started: version %s, mode %s, pid %d", Word(d.Version), Word(d.Mode), d.PID) + withWords(", isolation ", d.Isolation)
+}
+
+// ServiceStop is the detail of KindServiceStopped.
+type ServiceStop struct {
+	Reason  string `json:"reason"`
+	Running int64  `json:"running"` // dispatches whose workers keep running
+}
+
+func (d ServiceStop) describe(*Entry) string {
+	s := "service stopped: " + Quote(d.Reason)
+	if d.Running > 0 {
+		s += fmt.Sprintf("; %d dispatches keep running", d.Running)
+	}
+	return s
+}
+
+// KeyRotation is the detail of KindKeyRotated. For the service's own key
+// RefRotation names what the old key signed; a key for statements is only what
+// the configuration says.
+type KeyRotation struct {
+	New string `json:"new"`           // id of the key in force: the service's from the next entry on, that for statements from this one on
+	Old string `json:"old,omitempty"` // id of the key before it; empty for the first
+	Use string `json:"use"`           // service or statements
+}
+
+// What a key is for.
+const (
+	UseService    = "service"
+	UseStatements = "statements"
+)
+
+func (d KeyRotation) describe(*Entry) string {
+	if d.Old == "" {
+		return fmt.Sprintf("signing key for %s set to %s", Word(d.Use), Word(d.New))
+	}
+	return fmt.Sprintf("signing key for %s rotated from %s to %s", Word(d.Use), Word(d.Old), Word(d.New))
+}
+
+// RevisionSeen is the detail of KindCatalogRevision; RefRevision names it.
+type RevisionSeen struct {
+	Author    string   `json:"author"` // as the deploy program saw it
+	Keys      []string `json:"keys"`   // whose signatures were verified
+	Number    int64    `json:"number"`
+	Reason    string   `json:"reason"`
+	Threshold int64    `json:"threshold"` // signatures needed
+}
+
+func (d RevisionSeen) describe(*Entry) string {
+	return fmt.Sprintf("catalog revision %d by %s in force, signed by %s (threshold %d)", d.Number, Word(d.Author), words(d.Keys), d.Threshold) +
+		withText(": ", d.Reason)
+}
+
+// RevisionRefused is the detail of KindCatalogRefused.
+type RevisionRefused struct {
+	Cause   string `json:"cause"`   // one word: unsigned, foreign, replayed, mixed, corrupt
+	Current int64  `json:"current"` // number of the revision that stays in force; 0 for none
+	Message string `json:"message"`
+	Number  int64  `json:"number"` // that the refused one claims; 0 if it could not be read
+}
+
+func (d RevisionRefused) describe(*Entry) string {
+	s, stays := "catalog revision", "no revision is in force"
+	if d.Number != 0 {
+		s += fmt.Sprintf(" %d", d.Number)
+	}
+	if d.Current != 0 {
+		stays = fmt.Sprintf("revision %d stays in force", d.Current)
+	}
+	return fmt.Sprintf("%s refused, %s: %s; %s", s, Word(d.Cause), Quote(d.Message), stays)
+}
+
+// AuthRefused is the detail of KindAuthRefused.
+type AuthRefused struct {
+	Claimed string `json:"claimed"` // what the caller or the system said of its identity; never a secret
+	Message string `json:"message"`
+	Via     string `json:"via"` // unix or http
+}
+
+func (d AuthRefused) describe(*Entry) string {
+	s := fmt.Sprintf("caller over %s refused: %s", Word(d.Via), Quote(d.Message))
+	if d.Claimed != "" {
+		s += fmt.Sprintf(" (claimed %s)", Quote(d.Claimed))
+	}
+	return s
+}
+
+// InvalidRequest is the detail of KindRequestInvalid.
+type InvalidRequest struct {
+	Code      string `json:"code"` // an api.Code
+	Message   string `json:"message"`
+	Operation string `json:"operation"` // that was called
+}
+
+func (d InvalidRequest) describe(e *Entry) string {
+	return fmt.Sprintf("%s sent an invalid request to %s: %s: %s", e.caller(), Word(d.Operation), Word(d.Code), Quote(d.Message))
+}
+
+// HTTPRequest is the detail of KindHTTPRequested. The entry's principal is the
+// account that the program runs under, and the entry is half of the answer: the
+// program may serve only once it is durable.
+type HTTPRequest struct {
+	Token bool `json:"token"` // a client token is valid: the program may serve
+}
+
+func (d HTTPRequest) describe(e *Entry) string {
+	s := e.caller() + " requested to serve the tools over HTTP"
+	if !d.Token {
+		s += ": no valid client token"
+	}
+	return s
+}
+
+// Access is the detail of the verbs that start nothing, allowed or denied.
+type Access struct {
+	Operation string   `json:"operation"`         // that was called, with its object
+	Reasons   []string `json:"reasons,omitempty"` // of a denial
+}
+
+func (d Access) refused(reasons []string) Detail {
+	d.Reasons = slices.Clone(reasons)
+	return d
+}
+
+func (d Access) describe(e *Entry) string {
+	var what string
+	switch e.Kind {
+	case KindAuditRead:
+		what = "requested to read the log: " + Word(d.Operation)
+	case KindStopRequested:
+		what = "requested to stop the service: " + Word(d.Operation)
+	case KindDispatchPinned:
+		what = "pinned " + e.dispatch()
+	case KindDispatchUnpinned:
+		what = "unpinned " + e.dispatch()
+	default:
+		what = "requested " + Word(d.Operation)
+	}
+	return e.caller() + " " + what + e.verdict(d.Reasons)
+}
+
+// Removal is the detail of KindRetentionRemoved. The entry has a principal only
+// if a caller requested the removal.
+type Removal struct {
+	Bytes      int64    `json:"bytes"`                // freed by it
+	Class      string   `json:"class"`                // content, evidence, unreferenced
+	Dispatches []string `json:"dispatches,omitempty"` // whose
+	Items      int64    `json:"items"`                // dispatches, or unreferenced blobs
+	Rule       string   `json:"rule"`                 // of retention that allows it
+}
+
+func (d Removal) describe(e *Entry) string {
+	what := fmt.Sprintf("%s of %d dispatches", Word(d.Class), d.Items)
+	if len(d.Dispatches) == 0 {
+		what = fmt.Sprintf("%d %s blobs", d.Items, Word(d.Class))
+	}
+	caller := "retention"
+	if e.Principal != "" {
+		caller = e.caller()
+	}
+	return fmt.Sprintf("%s removes %s (%d bytes) by rule %s", caller, what, d.Bytes, Quote(d.Rule)) + withWords(": ", d.Dispatches)
+}
+
+// EvidenceRefused is the detail of KindEvidenceRefused: the evidence about a
+// settled run or an ended dispatch, as the service would export it, does not
+// verify. The entry belongs to neither run nor dispatch, so that it is no part
+// of that evidence.
+type EvidenceRefused struct {
+	Dispatch string   `json:"dispatch,omitempty"` // what it is about: this,
+	Message  string   `json:"message"`            // why, in plain words
+	Rows     []string `json:"rows"`               // that fail; empty if the evidence could not be exported
+	Run      string   `json:"run,omitempty"`      // or this
+}
+
+func (d EvidenceRefused) describe(*Entry) string {
+	about := "run " + Word(d.Run)
+	if d.Dispatch != "" {
+		about = "dispatch " + Word(d.Dispatch)
+	}
+	return fmt.Sprintf("evidence of %s does not verify: %s", about, Quote(d.Message))
+}
+
+// OperatorDecision is the detail of KindOperatorRecorded; RefRecord names what
+// was signed, and the entry's principal submitted it. Members that the verb does
+// not use are empty.
+type OperatorDecision struct {
+	Ceiling   string   `json:"ceiling,omitempty"`
+	ExpiresAt string   `json:"expiresAt,omitempty"` // of the token
+	Issuer    string   `json:"issuer,omitempty"`    // of tokens that authenticate the principal
+	Keys      []string `json:"keys"`                // whose signatures were verified
+	Number    int64    `json:"number"`              // in the chain of records, from 1
+	Reason    string   `json:"reason,omitempty"`
+	Replaces  string   `json:"replaces,omitempty"` // id of the token that it revokes
+	Stop      string   `json:"stop,omitempty"`     // id of the stop that it lifts
+	Subject   string   `json:"subject,omitempty"`  // the principal that it is about
+	Token     string   `json:"token,omitempty"`    // id of the token that it creates
+	Verb      string   `json:"verb"`
+}
+
+func (d OperatorDecision) describe(e *Entry) string {
+	return fmt.Sprintf("operator record %d: %s, signed by %s, submitted by %s", d.Number, d.decision(), words(d.Keys), e.caller()) + withText(": ", d.Reason)
+}
+
+// decision says what was decided. The verbs are those of api.OperatorVerbs.
+func (d OperatorDecision) decision() string {
+	switch d.Verb {
+	case "principal.add":
+		return fmt.Sprintf("principal %s added", Word(d.Subject)) + withText(", authenticated by tokens of ", d.Issuer)
+	case "principal.remove":
+		return fmt.Sprintf("principal %s removed with its tokens and its ceiling", Word(d.Subject))
+	case "token.create":
+		return fmt.Sprintf("token %s created for %s, expires %s", Word(d.Token), Word(d.Subject), Word(d.ExpiresAt))
+	case "token.rotate":
+		return fmt.Sprintf("token %s created for %s, expires %s, replaces token %s", Word(d.Token), Word(d.Subject), Word(d.ExpiresAt), Word(d.Replaces))
+	case "token.revoke":
+		return fmt.Sprintf("token %s of %s revoked", Word(d.Replaces), Word(d.Subject))
+	case "ceiling.set":
+		return fmt.Sprintf("ceiling of %s set to %s", Word(d.Subject), Word(d.Ceiling))
+	case "stop.lift":
+		return fmt.Sprintf("stop %s lifted", Word(d.Stop))
+	}
+	return "verb " + Word(d.Verb)
+}
+
+// StopEngaged is the detail of KindStopEngaged. The entry's principal engaged
+// it. Each dispatch that it cancels gets an entry of its own when it has ended.
+type StopEngaged struct {
+	Name   string `json:"name,omitempty"`   // of the principal, target or dispatch
+	Reason string `json:"reason,omitempty"` // for people
+	Scope  string `json:"scope"`            // an api.StopScope
+	Stop   string `json:"stop"`             // its id
+}
+
+func (d StopEngaged) describe(e *Entry) string {
+	return fmt.Sprintf("%s engaged stop %s on %s", e.caller(), Word(d.Stop), Word(d.Scope)) + withWord(" ", d.Name) +
+		"; its dispatches in flight are cancelled" + withText(": ", d.Reason)
+}
