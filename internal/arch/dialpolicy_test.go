@@ -82,10 +82,6 @@ func networked() map[string]map[string]string {
 			"go.opentelemetry.io/otel/sdk/trace":                              "hands spans to the exporter",
 			"golang.org/x/net/netutil":                                        "bounds a listener",
 		},
-		"internal/tlog": {
-			"github.com/transparency-dev/tessera":               "asks witnesses, of which it is given none",
-			"github.com/transparency-dev/tessera/storage/posix": "likewise",
-		},
 	}
 }
 

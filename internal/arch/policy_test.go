@@ -23,10 +23,14 @@ func floors() [][]string {
 }
 
 // telemetry is what only the service links: it is large, starts slowly, and
-// speaks to the network, as what builds the log's tree could.
+// speaks to the network.
 func telemetry() []string {
-	return []string{"github.com/prometheus/...", "go.opentelemetry.io/...", "google.golang.org/...", "github.com/transparency-dev/tessera/...", "k8s.io/...", "github.com/minio/..."}
+	return []string{"github.com/prometheus/...", "go.opentelemetry.io/...", "google.golang.org/...", "github.com/minio/..."}
 }
+
+// testOnly is what no program links: tests compare the log's tiles with those
+// of Tessera.
+func testOnly() []string { return []string{"github.com/transparency-dev/tessera/...", "k8s.io/..."} }
 
 // never lists what must be absent from a package's whole import closure.
 // A name that ends in /... stands for everything below it.
@@ -35,13 +39,13 @@ func never() map[string][]string {
 		"internal/catalog":     {module + "deploy", "database/sql"},
 		"internal/dispatch":    {module + "deploy", module + "internal/orchestrator", module + "internal/plan"}, // R-O1: it works without
 		"internal/worker":      {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/policy", "database/sql"},
-		"cmd/bailiwick-deploy": slices.Concat([]string{module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"}, telemetry()),
-		"cmd/bailiwick-worker": slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry()),
-		"cmd/bailiwick":        slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry()), // R-O1: only the service opens the database
-		"cmd/bailiwick-mcp":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry()),
-		"cmd/bailiwickd":       {module + "deploy", module + "internal/deploycli", "plugin"},
+		"cmd/bailiwick-deploy": slices.Concat([]string{module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-worker": slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick":        slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
+		"cmd/bailiwick-mcp":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),
+		"cmd/bailiwickd":       slices.Concat([]string{module + "deploy", module + "internal/deploycli", "plugin"}, testOnly()),
 		// R-A7: offline.
-		"cmd/bailiwick-verify": {"database/sql", "modernc.org/...", "os/exec", "plugin"},
+		"cmd/bailiwick-verify": slices.Concat([]string{"database/sql", "modernc.org/...", "os/exec", "plugin"}, testOnly()),
 	}
 }
 

@@ -93,7 +93,6 @@ func (t *tree) serve(ctx context.Context) error {
 		return err
 	}
 	s := &service{t: t, set: set, logger: set.logger(t.Stderr), started: t.Now().UTC()}
-	tlog.Route(s.logger)
 	if err := s.open(ctx); err != nil {
 		return errors.Join(err, s.close())
 	}

@@ -103,12 +103,12 @@ func BenchmarkCovered(b *testing.B) {
 	for _, idle := range []bool{false, true} {
 		b.Run(map[bool]string{false: "at-once", true: "idle"}[idle], func(b *testing.B) {
 			w := newWorld(b)
-			rests := make(chan struct{}, 1)
+			quiet := make(chan struct{}, 1)
 			must(b, w.open(b, func(c *Config) {
 				c.Interval = 200 * time.Millisecond
-				c.rests = func() {
+				c.idle = func() {
 					select {
-					case rests <- struct{}{}:
+					case quiet <- struct{}{}:
 					default:
 					}
 				}
@@ -116,7 +116,7 @@ func BenchmarkCovered(b *testing.B) {
 			var waited time.Duration
 			for b.Loop() {
 				if idle {
-					<-rests
+					<-quiet
 				}
 				began := time.Now()
 				w.grow(b, 1)
@@ -140,7 +140,7 @@ func (l *Log) signs(until <-chan uint64) (list []sign) {
 	end := uint64(math.MaxUint64)
 	for {
 		l.mu.Lock()
-		have, news := l.latest.Size, l.news
+		have, changed := l.latest.Size, l.changed
 		l.mu.Unlock()
 		if len(list) == 0 || list[len(list)-1].size < have {
 			list = append(list, sign{have, time.Now()})
@@ -149,7 +149,7 @@ func (l *Log) signs(until <-chan uint64) (list []sign) {
 			return list
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case end = <-until:
 			until = nil
 		}

@@ -1,20 +1,14 @@
 package tlog
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/transparency-dev/tessera"
 	"golang.org/x/sys/unix"
-
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 // holdsOff checks what a fault of the tree does: it is said at once, entries
@@ -148,64 +142,47 @@ func TestADirectoryThatCannotBeUsedIsARefusalToStart(t *testing.T) {
 	}
 }
 
-// A disk that hangs makes no more than a fault: nobody waits for it, and Close
-// ends.
-func TestABuilderThatHangsIsAFaultAndNoHang(t *testing.T) {
+// A disk that hangs is a fault: callers do not wait for it, and Close returns.
+func TestADiskThatHangsIsAFaultAndDoesNotBlockClose(t *testing.T) {
 	w := newWorld(t)
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
-	cfg := w.config()
-	cfg.stall = time.Millisecond
-	must(t, cfg.validate())
-	l := newLog(cfg)
-	must(t, os.MkdirAll(filepath.Join(l.tiles.dir, ".state"), 0o700))
-	stuck := &builder{
-		dir: l.tiles.dir, shutdown: noShutdown, cancel: func() {},
-		add: func(_ context.Context, _ *tessera.Entry) tessera.IndexFuture {
-			return func() (tessera.Index, error) { <-hang; return tessera.Index{}, errors.New("hung") }
-		},
-	}
-	l.start(t.Context(), stuck, note.NewRange())
+	opened := false
+	must(t, w.open(t, func(c *Config) {
+		c.stall = time.Millisecond
+		c.replace = func(path string, b []byte) error {
+			if opened {
+				<-hang
+				return errors.New("hung")
+			}
+			opened = true
+			return replaceFile(path, b)
+		}
+	}))
 	w.grow(t, 1)
-	until(t, "the fault", l, func() bool { return l.Err() != nil })
+	until(t, "the fault", w.log, func() bool { return w.log.Err() != nil })
 	w.pass(time.Minute)
-	if err := l.Admit(); err == nil {
+	if err := w.log.Admit(); err == nil {
 		t.Error("admitted")
 	}
-	must(t, l.Close())
+	must(t, w.log.Close())
 }
 
-// Tessera may give an entry another number than it has in the table; then the
-// tree is not signed, and built again.
-func TestAnEntryUnderAnotherNumberIsNeverSigned(t *testing.T) {
+// An entry that is rewritten while the service runs is not signed with those
+// that follow it in its bundle.
+func TestAnEntryThatChangesUnderTheTreeIsRefused(t *testing.T) {
 	w := newWorld(t)
-	w.grow(t, 10)
-	cfg := w.config()
-	must(t, cfg.validate())
-	l := newLog(cfg)
-	real, err := openTessera(l.tiles.dir, cfg.Origin)
-	must(t, err)
-	at := uint64(0)
-	shuffled := &builder{dir: real.dir, shutdown: real.shutdown, cancel: real.cancel, add: func(_ context.Context, e *tessera.Entry) tessera.IndexFuture {
-		if at++; at == 4 {
-			return real.add(t.Context(), tessera.NewEntry([]byte("smuggled in")))
-		}
-		return real.add(t.Context(), e)
-	}}
-	list, err := w.ledger.Leaves(t.Context(), 0, audit.LeafBatch)
-	must(t, err)
-	must(t, <-shuffled.feed(list)) // the numbers are right, one entry is not
-	if err := l.advance(note.NewRange(), list); !errors.Is(err, errDamaged) {
-		t.Errorf("%v", err)
+	must(t, w.open(t))
+	w.grow(t, 300)
+	c := w.covered(t)
+	w.rewrite(t, 270)
+	w.grow(t, 1)
+	until(t, "the fault", w.log, func() bool { return errors.Is(w.log.Err(), ErrChanged) })
+	if _, now := w.log.Latest(); now != c {
+		t.Errorf("signed %+v after %+v", now, c)
 	}
-	if err := <-real.feed(list); !errors.Is(err, errDamaged) {
-		t.Errorf("under other numbers: %v", err)
-	}
-	real.close()
-	w.log, err = Open(t.Context(), w.config())
-	must(t, err)
-	if c := w.covered(t); c.Root != w.reference(t, 10) {
-		t.Error("another root")
+	if err := w.log.Admit(); !errors.Is(err, ErrChanged) {
+		t.Errorf("admitted: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package tlog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,39 +15,32 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// markName is the newest signed checkpoint, below our directory.
-const markName = "checkpoint"
-
-// run is the feeder. It begins again after whatever may pass, in the same way
-// as a start does.
-func (l *Log) run(ctx context.Context, tree *builder, at *note.Range) {
+// run is the feeder. After a failure it inspects the tree as Open does, and
+// continues.
+func (l *Log) run(ctx context.Context, e *edge) {
 	defer close(l.done)
 	for {
-		err := l.serve(ctx, tree, at)
-		tree.close()
+		err := l.serve(ctx, e)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		for again := false; !again; {
-			if !errors.Is(err, errAgain) {
+		for err != nil {
+			if !errors.Is(err, errRebuild) {
 				l.fail(ctx, err)
 				if !l.pause(ctx, err) {
 					return
 				}
 			}
-			if at, err = l.inspect(ctx); err == nil {
-				tree, err = openTessera(l.tiles.dir, l.cfg.Origin)
-			}
-			again = err == nil
+			e, err = l.inspect(ctx)
 		}
 	}
 }
 
-// pause waits before the next try, for ever where none would help, and says
-// whether there is to be one.
+// pause waits before a retry. It returns false when the feeder must exit; after
+// a permanent error it waits for that.
 func (l *Log) pause(ctx context.Context, err error) bool {
 	var retry <-chan time.Time
-	if !final(err) {
+	if !permanent(err) {
 		timer := time.NewTimer(l.cfg.Retry)
 		defer timer.Stop()
 		retry = timer.C
@@ -60,40 +54,65 @@ func (l *Log) pause(ctx context.Context, err error) bool {
 	return false
 }
 
-func final(err error) bool {
+func permanent(err error) bool {
 	return errors.Is(err, ErrCut) || errors.Is(err, ErrChanged) || errors.Is(err, ErrForeign)
 }
 
-// fail notes why the tree is not kept. It counts from the first of several.
+// fail records why the tree is not kept. The grace runs from the first of
+// several failures, and a permanent one stays.
 func (l *Log) fail(ctx context.Context, err error) {
 	l.mu.Lock()
 	first := l.fault.err == nil
 	if first {
 		l.fault.since = l.cfg.Now()
 	}
-	if !l.fault.final {
-		l.fault.err, l.fault.final = err, final(err)
+	if !l.fault.permanent {
+		l.fault.err, l.fault.permanent = err, permanent(err)
 	}
-	l.tell()
+	l.notify()
 	l.mu.Unlock()
-	level := slog.LevelDebug // the same again
-	if first || final(err) {
+	level := slog.LevelDebug
+	if first || permanent(err) {
 		level = slog.LevelError
 	}
 	l.cfg.Logger.LogAttrs(ctx, level, "the log's tree is not kept", slog.Any("err", err))
 }
 
-// errAgain ends a session that is to begin again at once.
-var errAgain = errors.New("the tree is built again")
+// recovered clears a fault that is not permanent, and sets the newest
+// checkpoint unless signed is nil.
+func (l *Log) recovered(signed *published) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if signed != nil {
+		l.latest = *signed
+	}
+	if !l.fault.permanent {
+		l.fault = fault{}
+	}
+	l.notify()
+}
 
-// serve takes over entries until it is to end, which is no error.
-func (l *Log) serve(ctx context.Context, tree *builder, at *note.Range) error {
+// permanentFault returns the fault, if it is permanent.
+func (l *Log) permanentFault() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fault.permanent {
+		return l.fault.err
+	}
+	return nil
+}
+
+// errRebuild makes the feeder inspect the tree at once.
+var errRebuild = errors.New("rebuild requested")
+
+// serve adds entries as they come. It returns nil when the feeder must exit.
+func (l *Log) serve(ctx context.Context, e *edge) error {
 	for {
-		changed := l.cfg.Ledger.Committed()
-		more, err := l.take(ctx, tree, at)
+		committed := l.cfg.Ledger.Committed()
+		more, err := l.step(ctx, e)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // it is to end
+			return nil //nolint:nilerr // canceled
 		case err != nil:
 			return err
 		case more:
@@ -101,7 +120,7 @@ func (l *Log) serve(ctx context.Context, tree *builder, at *note.Range) error {
 		case l.stopping():
 			return nil
 		}
-		if err := l.sleep(ctx, changed); err != nil {
+		if err := l.sleep(ctx, committed); err != nil {
 			return err
 		}
 	}
@@ -116,9 +135,9 @@ func (l *Log) stopping() bool {
 	}
 }
 
-// sleep waits for the interval, so that what comes within it is taken over
-// together, and then for a change.
-func (l *Log) sleep(ctx context.Context, changed <-chan struct{}) error {
+// sleep waits for the interval, so that entries within it become one batch, and
+// then for a commit.
+func (l *Log) sleep(ctx context.Context, committed <-chan struct{}) error {
 	timer := time.NewTimer(l.cfg.Interval)
 	defer timer.Stop()
 	select {
@@ -128,109 +147,144 @@ func (l *Log) sleep(ctx context.Context, changed <-chan struct{}) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if l.cfg.rests != nil {
-		l.cfg.rests()
+	if l.cfg.idle != nil {
+		l.cfg.idle()
 	}
 	select {
-	case <-changed:
-	case <-l.again:
-		return errAgain
+	case <-committed:
+	case <-l.wake:
+		return errRebuild
 	case <-l.stop:
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// take takes over what is durable, as much as is handed over at once, and signs
-// what the tree is then. It says whether there is more to take over
-// at once.
-func (l *Log) take(ctx context.Context, tree *builder, at *note.Range) (more bool, err error) {
-	if err := l.condemned(); err != nil {
+// step adds one batch of durable entries to the tree and signs the result. It
+// reports whether more entries are durable.
+func (l *Log) step(ctx context.Context, e *edge) (more bool, err error) {
+	if err := l.permanentFault(); err != nil {
 		return false, err
 	}
-	from, limit := at.Size(), audit.LeafBatch
-	// A tree that is built again stops where it was signed: proofs to that
-	// checkpoint need the tiles as they were at its size.
-	if _, mark := l.Latest(); from < mark.Size {
-		limit = int(min(mark.Size-from, audit.LeafBatch)) //nolint:gosec // G115: as it says
-	}
-	list, err := l.cfg.Ledger.Leaves(ctx, from, limit)
+	n, err := l.cfg.Ledger.Len(ctx)
 	if err != nil {
 		return false, err
 	}
-	if len(list) > 0 {
+	from := e.size()
+	to := min(n, from-from%width+audit.LeafBatch)
+	// A rebuild stops at the size that was signed: proofs to that checkpoint need
+	// the partial tiles of that size.
+	_, signed := l.Latest()
+	if from < signed.Size {
+		to = min(to, signed.Size)
+	}
+	if to > from {
 		failpoint.Hit(failpoint.LogFeed, "")
-		if err := l.await(ctx, tree.feed(list)); err != nil {
+		if err := l.await(ctx, func() error { return l.extend(ctx, e, to) }); err != nil {
 			return false, err
 		}
 		failpoint.Hit(failpoint.LogFed, "")
-		if err := l.advance(at, list); err != nil {
-			return false, err
+		if to == signed.Size {
+			if err := sameRoot(e.sum, signed, ErrChanged); err != nil {
+				return false, err
+			}
 		}
+		l.setSize(to)
 	}
-	if err := l.publish(ctx, at); err != nil {
-		return false, err
-	}
-	return len(list) == limit || len(list) > 0 && l.stopping(), l.prune(from, at.Size())
+	return to < n || to > from && l.stopping(), l.publish(ctx, e, signed)
 }
 
-// await waits for the tree. That it takes too long is a fault, and does not end
-// the wait: another tree beside one that hangs would write the same files.
-func (l *Log) await(ctx context.Context, came <-chan error) error {
+func (l *Log) setSize(size uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.size = size
+	l.notify()
+}
+
+// await runs write and waits for it. Taking longer than cfg.stall is a fault,
+// but does not end the wait: a second write would race with one that hangs.
+func (l *Log) await(ctx context.Context, write func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- write() }()
 	timer := time.NewTimer(l.cfg.stall)
 	defer timer.Stop()
 	for {
 		select {
-		case err := <-came:
+		case err := <-result:
 			return err
 		case <-timer.C:
-			l.fail(ctx, fmt.Errorf("the tree does not take entries over for more than %s: see to the disk of %s", l.cfg.stall, l.tiles.dir))
+			l.fail(ctx, fmt.Errorf("writing the tree has taken longer than %s: check the disk of %s", l.cfg.stall, l.tiles.dir))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// advance counts the entries in, by the hashes that the table has, and holds
-// what Tessera made against that.
-func (l *Log) advance(at *note.Range, list []audit.Committed) error {
-	_, mark := l.Latest()
-	for i := range list {
-		if err := at.Add(list[i].Hash); err != nil {
+// extend adds the entries from the edge to number to-1: first the bundles and
+// tiles, then the state that says that they are complete. The entries of the
+// partial bundle are read from the table again.
+func (l *Log) extend(ctx context.Context, e *edge, to uint64) error {
+	from := e.size()
+	if err := l.sameState(e); err != nil {
+		return err
+	}
+	err := l.eachBundle(ctx, from-from%width, to, func(list []audit.Committed) error {
+		if err := l.tiles.put(bundle(list)); err != nil {
 			return err
 		}
-		if at.Size() == mark.Size {
-			if err := same(at, mark, ErrChanged); err != nil {
-				return err
+		for i := range list {
+			seq, hash := list[i].Seq, list[i].Hash
+			if seq >= from {
+				if err := e.add(hash, l.tiles.put); err != nil {
+					return err
+				}
+			} else if at := seq % width * hashSize; !bytes.Equal(hash[:], e.levels[0][at:at+hashSize]) {
+				return fmt.Errorf("entry #%d differs from the tree: %w", seq, errDamaged)
 			}
 		}
+		return nil
+	})
+	if err == nil {
+		err = e.partial(from, l.tiles.put)
 	}
-	root, err := at.Root()
 	if err != nil {
 		return err
 	}
-	if size, made, err := l.tiles.state(); err != nil || size != at.Size() || made != root {
-		return errors.Join(fmt.Errorf("the tree of %d entries has another root than the table: %w", at.Size(), errDamaged), err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.size = at.Size()
-	l.tell()
-	return nil
+	return l.saveState(e)
 }
 
-// publish signs the tree, if it is more than what was signed before.
-func (l *Log) publish(ctx context.Context, at *note.Range) error {
-	_, mark := l.Latest()
-	c := note.Checkpoint{Origin: l.cfg.Origin, Size: at.Size()}
-	if c.Size <= mark.Size {
-		if c.Size == mark.Size {
-			l.well(nil)
+// sameState checks that the tree on disk is still that of the edge.
+func (l *Log) sameState(e *edge) error {
+	root, err := e.sum.Root()
+	if err != nil {
+		return err
+	}
+	size, stored, err := l.tiles.state()
+	if err == nil && (size != e.size() || stored != root) {
+		err = fmt.Errorf("the tree of %d entries was replaced by one of %d: %w", e.size(), size, errDamaged)
+	}
+	return err
+}
+
+func (l *Log) saveState(e *edge) error {
+	root, err := e.sum.Root()
+	if err != nil {
+		return err
+	}
+	return l.tiles.setState(e.size(), root)
+}
+
+// publish signs the tree, if it is larger than what was signed before.
+func (l *Log) publish(ctx context.Context, e *edge, before note.Checkpoint) error {
+	c := note.Checkpoint{Origin: l.cfg.Origin, Size: e.size()}
+	if c.Size <= before.Size {
+		if c.Size == before.Size {
+			l.recovered(nil)
 		}
 		return nil
 	}
 	var err error
-	if c.Root, err = at.Root(); err != nil {
+	if c.Root, err = e.sum.Root(); err != nil {
 		return err
 	}
 	signed, err := note.Sign(ctx, c, l.cfg.Signer)
@@ -238,34 +292,10 @@ func (l *Log) publish(ctx context.Context, at *note.Range) error {
 		return err
 	}
 	failpoint.Hit(failpoint.LogSigned, "")
-	if err := durable.Replace(filepath.Join(l.cfg.Dir, markName), signed, 0o600); err != nil {
+	if err := durable.Replace(filepath.Join(l.cfg.Dir, checkpointName), signed, 0o600); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.LogPublished, "")
-	l.well(&published{Checkpoint: c, signed: signed, at: l.cfg.Now()})
-	return nil
-}
-
-// well ends a fault that passed. What was signed may be nil: nothing new was
-// there to sign.
-func (l *Log) well(signed *published) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if signed != nil {
-		l.latest = *signed
-	}
-	if !l.fault.final {
-		l.fault = fault{}
-	}
-	l.tell()
-}
-
-// condemned returns the fault that does not pass.
-func (l *Log) condemned() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.fault.final {
-		return l.fault.err
-	}
+	l.recovered(&published{Checkpoint: c, signed: signed, at: l.cfg.Now()})
 	return nil
 }

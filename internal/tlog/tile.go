@@ -3,164 +3,242 @@ package tlog
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
-	"github.com/transparency-dev/tessera/api/layout"
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// errDamaged: a tile is not what it should be, so the tree is built again.
+// errDamaged means that a file of the tree is missing or is not what the
+// entries make it, so the tree must be rebuilt.
 var errDamaged = errors.New("damaged")
 
 const (
-	width    = layout.TileWidth // of a whole tile
+	height   = 8           // of a tile, in levels of the tree
+	width    = 1 << height // hashes in a full tile, entries in a full bundle
+	bundles  = -1          // the level that stands for entry bundles
 	hashSize = 32
+
+	// stateName is the file that says which size and root the tiles have. It is
+	// replaced after them. Name and form are Tessera's, which wrote the tree
+	// before.
+	stateName = ".state/treeState"
 )
 
-// tiles is the tree on the disk. It only reads.
-type tiles struct{ dir string }
-
-// tile returns the first n hashes of a tile, one after the other.
-func (t tiles) tile(level int, index uint64, n int) ([]byte, error) {
-	b, err := t.file(func(p uint8) string { return layout.TilePath(uint64(level), index, p) }, n) //nolint:gosec // G115: at most 8
-	if err != nil {
-		return nil, err
-	}
-	if len(b) < n*hashSize || len(b)%hashSize != 0 {
-		return nil, fmt.Errorf("tile %d/%d has %d bytes, want at least %d: %w", level, index, len(b), n*hashSize, errDamaged)
-	}
-	return b[:n*hashSize], nil
+// tiles is the directory of the tree, in the layout of C2SP tlog-tiles.
+type tiles struct {
+	dir     string
+	replace func(path string, content []byte) error // atomic and durable; a test may fail it
 }
 
-// bundle returns the first n entries of a bundle as the format has them, each
-// behind its length.
-func (t tiles) bundle(index uint64, n int) ([]byte, error) {
-	b, err := t.file(func(p uint8) string { return layout.EntriesPath(index, p) }, n)
-	if err != nil {
-		return nil, err
-	}
-	end := 0
-	for range n {
-		if end+2 > len(b) {
-			return nil, fmt.Errorf("bundle %d ends before its entries do: %w", index, errDamaged)
-		}
-		if end += 2 + int(binary.BigEndian.Uint16(b[end:])); end > len(b) {
-			return nil, fmt.Errorf("bundle %d ends before its entries do: %w", index, errDamaged)
-		}
-	}
-	return b[:end], nil
+// coord names tile number index of a level, with n hashes.
+func coord(level int, index uint64, n int) sumtlog.Tile {
+	return sumtlog.Tile{H: height, L: level, N: int64(index), W: n} //nolint:gosec // G115: a log does not reach 2^63 entries
 }
 
-// file reads the file of that width, or the whole one that took its place.
-func (t tiles) file(path func(p uint8) string, n int) ([]byte, error) {
-	p := uint8(n % width) //nolint:gosec // G115: below 256
-	b, err := os.ReadFile(filepath.Join(t.dir, path(p)))
-	if errors.Is(err, fs.ErrNotExist) && p != 0 {
-		b, err = os.ReadFile(filepath.Join(t.dir, path(0)))
+// name returns the path of a tile in the layout. That of the Go checksum
+// database, which t.Path returns, also has the height and another word for
+// bundles.
+func name(t sumtlog.Tile) string {
+	path := strings.Replace(t.Path(), "tile/8/", "tile/", 1)
+	return strings.Replace(path, "tile/data/", "tile/entries/", 1)
+}
+
+// read returns a tile or a bundle and its width, which is more than t.W where
+// only the full file that superseded a partial one exists.
+func (d tiles) read(t sumtlog.Tile) ([]byte, int, error) {
+	b, err := os.ReadFile(filepath.Join(d.dir, name(t)))
+	if errors.Is(err, fs.ErrNotExist) && t.W != width {
+		full := t
+		full.W = width
+		if b, err := os.ReadFile(filepath.Join(d.dir, name(full))); err == nil {
+			return b, width, nil
+		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is missing: %w", path(p), errDamaged)
+		err = fmt.Errorf("%s is missing: %w", name(t), errDamaged)
 	}
-	return b, err
+	return b, t.W, err
+}
+
+// hashes returns the first t.W hashes of a tile, concatenated.
+func (d tiles) hashes(t sumtlog.Tile) ([]byte, error) {
+	b, w, err := d.read(t)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) != w*hashSize {
+		return nil, fmt.Errorf("%s has %d bytes, want %d: %w", name(t), len(b), w*hashSize, errDamaged)
+	}
+	return b[:t.W*hashSize], nil
+}
+
+// verify checks that a tile or a bundle has this content.
+func (d tiles) verify(t sumtlog.Tile, want []byte) error {
+	got, w, err := d.read(t)
+	if err == nil && !bytes.Equal(got, want) && !(w > t.W && bytes.HasPrefix(got, want)) {
+		err = fmt.Errorf("%s differs from the entries: %w", name(t), errDamaged)
+	}
+	return err
+}
+
+// put writes a tile or a bundle. A full one supersedes the partial ones.
+func (d tiles) put(t sumtlog.Tile, content []byte) error {
+	path := filepath.Join(d.dir, name(t))
+	if err := d.replace(path, content); err != nil || t.W != width {
+		return err
+	}
+	return os.RemoveAll(path + ".p")
+}
+
+// replaceFile replaces a file durably, and makes its directory if needed.
+func replaceFile(path string, content []byte) error {
+	err := durable.Replace(path, content, 0o600)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := durable.SyncParents(dir); err != nil {
+		return err
+	}
+	return durable.Replace(path, content, 0o600)
+}
+
+// treeState is what stateName contains, as JSON.
+type treeState struct {
+	Size uint64 `json:"size"`
+	Root []byte `json:"root"`
+}
+
+// state returns the size and the root of the tiles. A missing directory is an
+// empty tree.
+func (d tiles) state() (size uint64, root note.Hash, err error) {
+	b, err := os.ReadFile(filepath.Join(d.dir, stateName))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(d.dir); errors.Is(err, fs.ErrNotExist) {
+			return 0, note.EmptyRoot(), nil
+		}
+		return 0, note.Hash{}, fmt.Errorf("%s is missing: %w", stateName, errDamaged)
+	}
+	if err != nil {
+		return 0, note.Hash{}, err
+	}
+	var s treeState
+	if err := json.Unmarshal(b, &s); err != nil || len(s.Root) != hashSize {
+		return 0, note.Hash{}, fmt.Errorf("%s is malformed: %w", stateName, errDamaged)
+	}
+	return s.Size, note.Hash(s.Root), nil
+}
+
+func (d tiles) setState(size uint64, root note.Hash) error {
+	b, err := json.Marshal(treeState{size, root[:]})
+	if err != nil {
+		return err
+	}
+	return d.replace(filepath.Join(d.dir, stateName), b)
 }
 
 // Height implements tlog.TileReader.
-func (t tiles) Height() int { return layout.TileHeight }
+func (d tiles) Height() int { return height }
 
-// SaveTiles implements tlog.TileReader. It keeps nothing.
-func (t tiles) SaveTiles([]sumtlog.Tile, [][]byte) {}
+// SaveTiles implements tlog.TileReader. It caches nothing.
+func (d tiles) SaveTiles([]sumtlog.Tile, [][]byte) {}
 
 // ReadTiles implements tlog.TileReader.
-func (t tiles) ReadTiles(list []sumtlog.Tile) ([][]byte, error) {
+func (d tiles) ReadTiles(list []sumtlog.Tile) ([][]byte, error) {
 	data := make([][]byte, len(list))
-	for i, of := range list {
+	for i, t := range list {
 		var err error
-		if data[i], err = t.tile(of.L, uint64(of.N), of.W); err != nil { //nolint:gosec // G115: the library asks for what is there
+		if data[i], err = d.hashes(t); err != nil {
 			return nil, err
 		}
 	}
 	return data, nil
 }
 
-// walk holds all tiles of a tree to the hashes of its entries, which are added
-// in their order.
-type walk struct {
-	tiles  tiles
+// edge is the right edge of a tree: all that adding entries needs. It belongs
+// to one goroutine.
+type edge struct {
 	sum    *note.Range
-	levels [][]byte // the hashes of the tile of each level that is not whole yet
-	counts []uint64 // of whole tiles, by level
+	levels [][]byte // hashes of the last tile of each level, where it is partial
 }
 
-func newWalk(t tiles) *walk { return &walk{tiles: t, sum: note.NewRange()} }
+// visit is called with a tile and its hashes, which it must not keep.
+type visit func(t sumtlog.Tile, hashes []byte) error
 
-func (w *walk) add(leaf note.Hash) error {
-	if err := w.sum.Add(leaf); err != nil {
+func newEdge() *edge { return &edge{sum: note.NewRange()} }
+
+func (e *edge) size() uint64 { return e.sum.Size() }
+
+// add adds the next entry, and calls full with each tile that becomes full.
+func (e *edge) add(leaf note.Hash, full visit) error {
+	if err := e.sum.Add(leaf); err != nil {
 		return err
 	}
-	return w.push(0, leaf[:])
+	hash := leaf
+	for level := 0; ; level++ {
+		if level == len(e.levels) {
+			e.levels = append(e.levels, make([]byte, 0, width*hashSize))
+		}
+		tile := append(e.levels[level], hash[:]...)
+		e.levels[level] = tile
+		if len(tile) < width*hashSize {
+			return nil
+		}
+		if err := full(coord(level, (e.size()-1)>>(height*(level+1)), width), tile); err != nil {
+			return err
+		}
+		above := note.NewRange()
+		for i := 0; i < len(tile); i += hashSize {
+			if err := above.Add(note.Hash(tile[i : i+hashSize])); err != nil {
+				return err
+			}
+		}
+		var err error
+		if hash, err = above.Root(); err != nil {
+			return err
+		}
+		e.levels[level] = tile[:0]
+	}
 }
 
-func (w *walk) push(level int, hash []byte) error {
-	if level == len(w.levels) {
-		w.levels, w.counts = append(w.levels, make([]byte, 0, width*hashSize)), append(w.counts, 0)
-	}
-	w.levels[level] = append(w.levels[level], hash...)
-	if len(w.levels[level]) < width*hashSize {
-		return nil
-	}
-	if err := w.hold(level); err != nil {
-		return err
-	}
-	above := note.NewRange()
-	for h := range chunks(w.levels[level]) {
-		if err := above.Add(h); err != nil {
+// partial calls fn with each partial tile that the tree of the first from
+// entries does not have.
+func (e *edge) partial(from uint64, fn visit) error {
+	size := e.size()
+	for level, hashes := range e.levels {
+		if from>>(height*level) == size>>(height*level) {
+			return nil // no tile below became full: this level and those above are the same
+		}
+		if len(hashes) == 0 {
+			continue
+		}
+		if err := fn(coord(level, size>>(height*(level+1)), len(hashes)/hashSize), hashes); err != nil {
 			return err
 		}
 	}
-	root, err := above.Root()
-	if err != nil {
-		return err
-	}
-	w.levels[level] = w.levels[level][:0]
-	w.counts[level]++
-	return w.push(level+1, root[:])
+	return nil
 }
 
-// hold compares the tile of a level that is being filled with the one stored.
-func (w *walk) hold(level int) error {
-	want := w.levels[level]
-	got, err := w.tiles.tile(level, w.counts[level], len(want)/hashSize)
-	if err == nil && !bytes.Equal(got, want) {
-		err = fmt.Errorf("tile %d/%d is not that of the entries: %w", level, w.counts[level], errDamaged)
+// bundle returns the coordinates and the content of the bundle of entries,
+// which are those of one tile.
+func bundle(list []audit.Committed) (sumtlog.Tile, []byte) {
+	var b []byte
+	for i := range list {
+		b = binary.BigEndian.AppendUint16(b, uint16(len(list[i].Leaf))) //nolint:gosec // G115: an entry has at most 60 KiB
+		b = append(b, list[i].Leaf...)
 	}
-	return err
-}
-
-// end holds the tiles at the right edge, and returns the root.
-func (w *walk) end() (note.Hash, error) {
-	for level := range w.levels {
-		if len(w.levels[level]) == 0 {
-			continue
-		}
-		if err := w.hold(level); err != nil {
-			return note.Hash{}, err
-		}
-	}
-	return w.sum.Root()
-}
-
-func chunks(b []byte) func(yield func(note.Hash) bool) {
-	return func(yield func(note.Hash) bool) {
-		for ; len(b) >= hashSize; b = b[hashSize:] {
-			if !yield(note.Hash(b[:hashSize])) {
-				return
-			}
-		}
-	}
+	return coord(bundles, list[0].Seq/width, len(list)), b
 }

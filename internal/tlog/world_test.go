@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -276,14 +275,7 @@ func TestHelper(t *testing.T) {
 	}
 }
 
-func noShutdown(context.Context) error { return nil }
-
 func public(s seal.Signer) ed25519.PublicKey { return s.Public() }
-
-func TestMain(m *testing.M) {
-	Route(slog.New(slog.DiscardHandler))
-	os.Exit(m.Run()) //nolint:forbidigo // as a main does
-}
 
 // until waits for what the feeder does by itself.
 func until(t testing.TB, what string, l *Log, holds func() bool) {
@@ -292,13 +284,13 @@ func until(t testing.TB, what string, l *Log, holds func() bool) {
 	defer deadline.Stop()
 	for {
 		l.mu.Lock()
-		news := l.news
+		changed := l.changed
 		l.mu.Unlock()
 		if holds() {
 			return
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-deadline.C:
 			t.Fatalf("%s: did not come about", what)
 		}

@@ -1,0 +1,112 @@
+package tlog
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+
+	sumtlog "golang.org/x/mod/sumdb/tlog"
+
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+)
+
+// reader returns the hashes of the tree of the newest checkpoint. It verifies
+// each tile that it reads against the root, so a damaged one proves nothing.
+func (l *Log) reader(ctx context.Context, size uint64) (sumtlog.HashReader, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	c, has := l.latest.Checkpoint, l.size
+	l.mu.Unlock()
+	if has < c.Size {
+		return nil, fmt.Errorf("log tree: being rebuilt, %d of %d entries so far", has, c.Size)
+	}
+	if size > c.Size {
+		return nil, fmt.Errorf("log tree: no checkpoint covers %d entries yet: the newest covers %d", size, c.Size)
+	}
+	return sumtlog.TileHashReader(sumtlog.Tree{N: int64(c.Size), Hash: sumtlog.Hash(c.Root)}, l.tiles), nil //nolint:gosec // G115: a log does not reach 2^63 entries
+}
+
+// Root returns the root of the first size entries. A checkpoint must cover them.
+func (l *Log) Root(ctx context.Context, size uint64) (note.Hash, error) {
+	r, err := l.reader(ctx, size)
+	if err != nil || size == 0 {
+		return note.EmptyRoot(), err
+	}
+	root, err := sumtlog.TreeHash(int64(size), r) //nolint:gosec // G115: see reader
+	if err != nil {
+		return note.Hash{}, fmt.Errorf("log tree: root of %d entries: %w", size, err)
+	}
+	return note.Hash(root), nil
+}
+
+// InclusionProof returns the proof that entry number index is among the first
+// size entries. A checkpoint must cover them.
+func (l *Log) InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error) {
+	if index >= size {
+		return nil, fmt.Errorf("log tree: entry #%d is not among the first %d", index, size)
+	}
+	r, err := l.reader(ctx, size)
+	if err != nil {
+		return nil, err
+	}
+	p, err := sumtlog.ProveRecord(int64(size), int64(index), r) //nolint:gosec // G115: see reader
+	if err != nil {
+		return nil, fmt.Errorf("log tree: proof of entry #%d: %w", index, err)
+	}
+	return hashes(p), nil
+}
+
+// ConsistencyProof returns the proof that the log of to entries extends that of
+// from. A checkpoint must cover both.
+func (l *Log) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error) {
+	if from > to {
+		return nil, fmt.Errorf("log tree: a log of %d entries does not extend one of %d", to, from)
+	}
+	r, err := l.reader(ctx, to)
+	if err != nil || from == 0 || from == to {
+		return []note.Hash{}, err
+	}
+	p, err := sumtlog.ProveTree(int64(to), int64(from), r) //nolint:gosec // G115: see reader
+	if err != nil {
+		return nil, fmt.Errorf("log tree: proof from %d to %d entries: %w", from, to, err)
+	}
+	return hashes(p), nil
+}
+
+func hashes(list []sumtlog.Hash) []note.Hash {
+	out := make([]note.Hash, len(list))
+	for i := range list {
+		out[i] = note.Hash(list[i])
+	}
+	return out
+}
+
+// Files returns the log in the layout of C2SP tlog-tiles: checkpoint, tile/L/N
+// and tile/entries/N, to be opened by name. It contains nothing else and cannot
+// be written.
+func (l *Log) Files() fs.FS { return files{l} }
+
+type files struct{ l *Log }
+
+// names matches the paths of the layout: a level of at most 63, groups of three
+// digits, and for a partial tile a width of 1 to 255.
+var names = regexp.MustCompile(`^tile/(?:entries|[0-9]|[1-5][0-9]|6[0-3])/(?:x[0-9]{3}/){0,6}[0-9]{3}(?:\.p/(?:[1-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?$`) //nolint:gochecknoglobals // a constant
+
+// Open implements fs.FS.
+func (f files) Open(name string) (fs.File, error) {
+	refuse := func(err error) (fs.File, error) { return nil, &fs.PathError{Op: "open", Path: name, Err: err} }
+	switch {
+	case !fs.ValidPath(name):
+		return refuse(fs.ErrInvalid)
+	case name == checkpointName:
+		return os.Open(path.Join(f.l.cfg.Dir, checkpointName))
+	case !names.MatchString(name):
+		return refuse(fs.ErrNotExist)
+	}
+	return os.Open(path.Join(f.l.tiles.dir, name)) //nolint:gosec // G304: a name of the layout
+}

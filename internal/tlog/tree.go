@@ -1,0 +1,292 @@
+// Package tlog keeps the Merkle tree over the entries table: tiles that other
+// programs can read, and the newest signed checkpoint.
+//
+// The tree is derived. The entries table of the state database is the log; one
+// goroutine reads it in order and writes the tiles, and whatever is lost or
+// damaged here is rebuilt from the table with the same root. The newest signed
+// checkpoint is not derived: it is what the service has attested. A table that
+// is shorter than that, or has another root, was truncated or rewritten. It is
+// refused permanently and never signed.
+//
+// Nothing waits for the tree: a decision is durable when its transaction is. If
+// the tree cannot be kept, Err reports it at once, and after Config.Grace Admit
+// refuses new work, so the number of entries without a checkpoint stays bounded.
+//
+// The package never writes the table, makes no decision and opens no
+// connection. Only the service links it.
+//
+// Carries R-A1 and R-A5, and for the tree R-A2 (no degraded mode).
+package tlog
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
+)
+
+// Permanent errors of Open, Err, Admit and Check. A person has to find out what
+// happened to the table.
+var (
+	// ErrCut: the table is shorter than what was signed or built.
+	ErrCut = errors.New("the log was cut")
+	// ErrChanged: the table differs from what was signed.
+	ErrChanged = errors.New("the log was changed")
+	// ErrForeign: the directory belongs to another log, or the checkpoint in it
+	// was signed by an unknown key.
+	ErrForeign = errors.New("belongs to another log")
+)
+
+// Ledger is the table under the tree. An audit.Ledger is one.
+type Ledger interface {
+	Len(ctx context.Context) (uint64, error)
+	Leaves(ctx context.Context, from uint64, limit int) ([]audit.Committed, error)
+	Get(ctx context.Context, seq uint64) (audit.Committed, error)
+	Committed() <-chan struct{}
+}
+
+// Config is what a Log needs.
+type Config struct {
+	Dir    string // absolute; created if missing. It may be deleted while no service runs
+	Ledger Ledger
+	Signer note.Signer
+	Origin string              // of the log, as the function Origin returns it
+	Keys   []ed25519.PublicKey // besides Signer's, that may have signed the newest checkpoint
+	Now    func() time.Time
+	Logger *slog.Logger // nil discards
+	// Interval is the least time between two batches under load. 0: 200 ms.
+	Interval time.Duration
+	// Grace is how long new work is admitted while the tree cannot be kept.
+	// 0: 30 s.
+	Grace time.Duration
+	// Retry is the time between attempts after a failure. 0: 1 s.
+	Retry time.Duration
+
+	stall   time.Duration                           // how long a batch may take before it is a fault; 0: 10 s
+	idle    func()                                  // called when all entries are in the tree and the interval has passed; may be nil
+	newest  uint64                                  // how many of the newest entries Open compares with the tree; 0: newestVerified
+	replace func(path string, content []byte) error // how a tile is written; nil: replaceFile
+}
+
+func (c *Config) validate() error {
+	if !filepath.IsAbs(c.Dir) {
+		return fmt.Errorf("log tree %q: want an absolute path", c.Dir)
+	}
+	if c.Ledger == nil || c.Signer == nil || c.Now == nil {
+		return errors.New("log tree: a ledger, a signer and a clock are required")
+	}
+	if _, err := note.VerifierKey(c.Origin, c.Signer.Public()); err != nil {
+		return err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.replace == nil {
+		c.replace = replaceFile
+	}
+	c.Interval = cmp.Or(c.Interval, 200*time.Millisecond)
+	c.Grace = cmp.Or(c.Grace, 30*time.Second)
+	c.Retry = cmp.Or(c.Retry, time.Second)
+	c.stall = cmp.Or(c.stall, 10*time.Second)
+	c.newest = cmp.Or(c.newest, newestVerified)
+	c.Keys = append([]ed25519.PublicKey{c.Signer.Public()}, c.Keys...)
+	return nil
+}
+
+// Log is the open tree. All methods may be called from any goroutine.
+type Log struct {
+	cfg   Config
+	tiles tiles
+
+	stop   chan struct{}      // closed to make the feeder exit once it has caught up
+	cancel context.CancelFunc // makes the feeder exit at once
+	done   chan struct{}      // closed when the feeder has exited
+	closed sync.Once
+	wake   chan struct{} // capacity 1: makes an idle feeder look at rebuild
+
+	mu      sync.Mutex
+	latest  published     // guarded by mu
+	fault   fault         // guarded by mu
+	size    uint64        // of the tree; guarded by mu
+	changed chan struct{} // closed and replaced when one of the above changes; guarded by mu
+	rebuild bool          // requested; guarded by mu
+}
+
+// published is the newest checkpoint.
+type published struct {
+	note.Checkpoint
+	signed []byte // nil before the first
+	at     time.Time
+}
+
+// fault is why the tree is not kept; the zero value if it is.
+type fault struct {
+	err       error
+	since     time.Time
+	permanent bool
+}
+
+// Open opens or creates the tree. It refuses a table that differs from what was
+// signed (ErrCut, ErrChanged), a directory that belongs to another log
+// (ErrForeign) and one that cannot be written. A damaged tree is rebuilt in the
+// background.
+func Open(ctx context.Context, cfg Config) (*Log, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("log tree: %w", err)
+	}
+	l := &Log{
+		cfg: cfg, tiles: tiles{filepath.Join(cfg.Dir, treeName), cfg.replace},
+		stop: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	var e *edge
+	var err error
+	if l.latest, err = l.readCheckpoint(ctx); err == nil {
+		e, err = l.inspect(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log tree %s: %w", cfg.Dir, err)
+	}
+	ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go l.run(ctx, e)
+	return l, nil
+}
+
+// closeTime bounds how long Close waits for the feeder to catch up.
+const closeTime = 3 * time.Second
+
+const (
+	treeName       = "tree"       // the tiles, below Config.Dir
+	checkpointName = "checkpoint" // the newest signed checkpoint, below Config.Dir
+)
+
+// Close lets the feeder catch up with the table for at most closeTime, and stops
+// it. Call it before closing the ledger's store.
+func (l *Log) Close() error {
+	l.closed.Do(func() {
+		close(l.stop)
+		timer := time.NewTimer(closeTime)
+		defer timer.Stop()
+		select {
+		case <-l.done:
+		case <-timer.C:
+		}
+		l.cancel()
+	})
+	<-l.done
+	return nil
+}
+
+// Latest returns the newest checkpoint, signed and as a value. Signed is nil
+// before the first.
+func (l *Log) Latest() (signed []byte, c note.Checkpoint) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.latest.signed, l.latest.Checkpoint
+}
+
+// Wait waits until a checkpoint covers the first size entries and the tree
+// contains all that it covers. It fails when ctx is done, after Close, and on a
+// permanent fault.
+func (l *Log) Wait(ctx context.Context, size uint64) error {
+	err := l.wait(ctx, func() bool { return l.latest.Size >= size && l.size >= l.latest.Size })
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("log tree: no checkpoint covers %d entries yet: %w", size, err)
+	}
+	return err
+}
+
+// wait waits until done, which is called with mu held.
+func (l *Log) wait(ctx context.Context, done func() bool) error {
+	for {
+		l.mu.Lock()
+		fault, changed, ok := l.fault, l.changed, done()
+		l.mu.Unlock()
+		switch {
+		case ok:
+			return nil
+		case fault.permanent:
+			return fault.err
+		}
+		select {
+		case <-changed:
+		case <-l.done:
+			return errors.New("log tree: closed")
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), fault.err)
+		}
+	}
+}
+
+// Err returns why the tree is not kept, or nil.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fault.err
+}
+
+// Admit returns why new work must be refused, or nil: the tree has not been
+// kept for longer than the grace, or the fault is permanent.
+func (l *Log) Admit() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch f := l.fault; {
+	case f.err == nil, !f.permanent && l.cfg.Now().Sub(f.since) < l.cfg.Grace:
+		return nil
+	case f.permanent:
+		return fmt.Errorf("the log's tree is not kept: %w", f.err)
+	default:
+		return fmt.Errorf("the log's tree is not kept since %s: %w", f.since.UTC().Format(time.RFC3339), f.err)
+	}
+}
+
+// Status describes the tree.
+type Status struct {
+	Origin         string
+	TreeSize       uint64        // entries in the tree
+	CheckpointSize uint64        // entries that the newest checkpoint covers
+	CheckpointAt   time.Time     // when it was signed; zero before the first
+	Entries        uint64        // durable entries
+	Lag            time.Duration // age of the oldest entry that no checkpoint covers, or 0
+	Err            error
+}
+
+// Status returns the state of the tree.
+func (l *Log) Status(ctx context.Context) (Status, error) {
+	l.mu.Lock()
+	s := Status{
+		Origin: l.cfg.Origin, TreeSize: l.size, CheckpointSize: l.latest.Size, CheckpointAt: l.latest.at, Err: l.fault.err,
+	}
+	l.mu.Unlock()
+	n, err := l.cfg.Ledger.Len(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Entries = n
+	if n <= s.CheckpointSize {
+		return s, nil
+	}
+	oldest, err := l.cfg.Ledger.Get(ctx, s.CheckpointSize)
+	if err != nil {
+		return s, err
+	}
+	s.Lag = max(0, l.cfg.Now().Sub(oldest.Entry.At))
+	return s, nil
+}
+
+// notify wakes the callers that wait for a change. mu is held.
+func (l *Log) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
