@@ -25,11 +25,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/tlog"
 )
 
-func TestMain(m *testing.M) {
-	tlog.Route(slog.New(slog.DiscardHandler))
-	os.Exit(m.Run())
-}
-
 // state is a state directory, open or not.
 type state struct {
 	dir    string
