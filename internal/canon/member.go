@@ -4,13 +4,14 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
 
-// checkMembers refuses every member of v that t has no field for, by name.
-// encoding/json would take a member that is spelt in another case, and so two
-// spellings of one.
+// checkMembers refuses the first member of v, by name, that t has no field for.
+// encoding/json ignores case, so it would accept two spellings of one member.
 func checkMembers(v any, t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer && !decodesItself(t) {
 		t = t.Elem()
@@ -21,26 +22,26 @@ func checkMembers(v any, t reflect.Type, path string) error {
 	switch v := v.(type) {
 	case []any:
 		if t.Kind() != reflect.Slice && t.Kind() != reflect.Array {
-			return nil // the decoder says it better
+			return nil // json.Unmarshal refuses it
 		}
 		for i, e := range v {
 			if err := checkMembers(e, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
 				return err
 			}
 		}
-	case object:
+	case map[string]any:
 		return checkObject(v, t, path)
 	}
 	return nil
 }
 
-func checkObject(v object, t reflect.Type, path string) error {
+func checkObject(members map[string]any, t reflect.Type, path string) error {
 	if path != "" {
 		path += "."
 	}
 	if t.Kind() == reflect.Map {
-		for _, m := range v {
-			if err := checkMembers(m.value, t.Elem(), path+m.name); err != nil {
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			if err := checkMembers(members[name], t.Elem(), path+name); err != nil {
 				return err
 			}
 		}
@@ -56,20 +57,20 @@ func checkObject(v object, t reflect.Type, path string) error {
 		}
 		fields[name] = f.Type
 	}
-	for _, m := range v {
-		field, ok := fields[m.name]
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		field, ok := fields[name]
 		if !ok {
-			return fmt.Errorf("unknown field %q", path+m.name)
+			return fmt.Errorf("unknown field %q", path+name)
 		}
-		if err := checkMembers(m.value, field, path+m.name); err != nil {
+		if err := checkMembers(members[name], field, path+name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// decodesItself reports whether a type reads its own JSON, so that its fields
-// say nothing about the members.
+// decodesItself reports whether a type has its own JSON form, so that its fields
+// do not name the members.
 func decodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return t.Kind() == reflect.Interface || p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
