@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
@@ -74,7 +73,7 @@ func (g *Git) check(ctx context.Context) error {
 	for _, key := range []string{"receive.denyNonFastForwards", "receive.denyDeletes"} {
 		// Exit status 1 is that it is not set.
 		out, err := g.run(ctx, g.cfg.Repository, nil, "config", "--type=bool", "--get", key)
-		if err != nil && !exited(err, 1) {
+		if err != nil && !gitexec.Exited(err, 1) {
 			return err
 		}
 		if out != "true" {
@@ -87,7 +86,7 @@ func (g *Git) check(ctx context.Context) error {
 // tip returns the newest commit of the branch; "" where there is none.
 func (g *Git) tip(ctx context.Context) (string, error) {
 	out, err := g.run(ctx, g.cfg.Repository, nil, "rev-parse", "--verify", "--quiet", g.ref()+"^{commit}")
-	if exited(err, 1) {
+	if gitexec.Exited(err, 1) {
 		return "", nil
 	}
 	return out, err
@@ -174,74 +173,13 @@ func (g *Git) commit(ctx context.Context, signed []byte, cp note.Checkpoint, tip
 	return g.run(ctx, g.cfg.Scratch, nil, args...)
 }
 
-// searchPath is where git itself looks for programs.
-const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// run runs git in a repository and returns what it printed, without the last
-// line feed. Its environment is made from nothing; it may use no way to others
-// but files, and asks nobody. Hooks of the repository are the repository's:
+// run runs git in a repository, over no transport but files, and returns what
+// it printed, without the last line feed. Hooks of the receiving repository run:
 // git refuses one that belongs to another account.
 func (g *Git) run(ctx context.Context, dir string, stdin io.Reader, args ...string) (string, error) {
-	bin, err := exec.LookPath("git")
-	if err != nil {
-		return "", fmt.Errorf("git program: %w; install git 2.39 or later", err)
-	}
-	cmd := exec.CommandContext(ctx, bin, append([]string{"--no-pager", "-c", "gc.auto=0", "-c", "maintenance.auto=false"}, args...)...) //nolint:gosec // G204: the program is git, the arguments are ours
-	cmd.WaitDelay = time.Second
-	// The whole group is ended: push starts others.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	date := g.cfg.Now().UTC().Format("2006-01-02T15:04:05Z")
-	cmd.Env = []string{
-		"PATH=" + searchPath, "HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "LC_ALL=C", "TZ=UTC",
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
-		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=file", "GIT_PROTOCOL_FROM_USER=0",
-		"GIT_ASKPASS=/bin/false", "GIT_EDITOR=/bin/false",
-		"GIT_AUTHOR_NAME=bailiwick", "GIT_AUTHOR_EMAIL=bailiwick@invalid", "GIT_AUTHOR_DATE=" + date,
-		"GIT_COMMITTER_NAME=bailiwick", "GIT_COMMITTER_EMAIL=bailiwick@invalid", "GIT_COMMITTER_DATE=" + date,
-	}
-	cmd.Dir = "/"
-	if dir != "" {
-		cmd.Dir, cmd.Env = dir, append(cmd.Env, "GIT_DIR="+dir)
-	}
-	out, errs := &bounded{most: note.MaxSigned + 1}, &bounded{most: 4096}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, errs
-	err = cmd.Run()
-	switch {
-	case ctx.Err() != nil:
-		return "", fmt.Errorf("git %s: %w", args[0], context.Cause(ctx))
-	case err != nil:
-		return "", &gitError{args[0], err, strings.Join(strings.Fields(string(errs.b)), " ")}
-	case out.more:
-		return "", fmt.Errorf("git %s: says more than %d bytes", args[0], out.most)
-	}
-	return strings.TrimSuffix(string(out.b), "\n"), nil
-}
-
-type gitError struct {
-	what string
-	err  error
-	said string
-}
-
-func (e *gitError) Error() string { return fmt.Sprintf("git %s: %v: %s", e.what, e.err, e.said) }
-func (e *gitError) Unwrap() error { return e.err }
-
-// exited reports whether err is git having ended with this status.
-func exited(err error, code int) bool {
-	var exit *exec.ExitError
-	return errors.As(err, &exit) && exit.ExitCode() == code
-}
-
-// bounded keeps the first part of what a program says.
-type bounded struct {
-	b    []byte
-	most int
-	more bool
-}
-
-func (w *bounded) Write(p []byte) (int, error) {
-	n := min(len(p), w.most-len(w.b))
-	w.b, w.more = append(w.b, p[:n]...), w.more || n < len(p)
-	return len(p), nil
+	return gitexec.Git{
+		GitDir: dir, Protocol: "file", Env: gitexec.Identity("bailiwick", "bailiwick@invalid", date),
+		Stdin: stdin, MaxOutput: note.MaxSigned + 1,
+	}.Output(ctx, args...)
 }

@@ -8,7 +8,7 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 // packages on a lower floor, never one beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/durable", "internal/failpoint"}, // failpoint is empty in what is shipped
+		{"internal/durable", "internal/failpoint", "internal/gitexec"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/ownsocket", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/statement", "internal/telemetry"},
@@ -53,8 +53,8 @@ func never() map[string][]string {
 // the module that they may reach. What is not listed is refused.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon", "internal/durable", "internal/egress", "internal/note", "internal/plan", "internal/record", "internal/strictyaml"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/durable", "internal/egress", "internal/note", "internal/plan", "internal/record", "internal/strictyaml"},
+		"internal/cli":  {"api", "client", "internal/canon", "internal/durable", "internal/egress", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/strictyaml"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/durable", "internal/egress", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/strictyaml"},
 		// R-A7: an auditor trusts nothing else of ours, so this is all that there is to read.
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),

@@ -42,16 +42,19 @@ func (r *Repo) ApplyPatch(ctx context.Context, base string, patch io.Reader) (tr
 // apply applies a patch to a tree in an index of its own and returns the tree
 // that comes out. No work tree is there, so no attribute of the tree counts.
 func (r *Repo) apply(ctx context.Context, base string, patch io.Reader, index string) (string, error) {
-	read, apply, write := r.git("read-tree", base), r.git("apply", "--cached", "--whitespace=nowarn", "-"), r.git("write-tree")
+	git := r.git()
+	git.Index = index
+	read := []string{"read-tree", base}
 	if base == r.emptyTree() {
-		read = r.git("read-tree", "--empty")
+		read[1] = "--empty"
 	}
-	read.index, apply.index, write.index, apply.stdin = index, index, index, patch
-	if err := read.run(ctx); err != nil {
+	if err := git.Run(ctx, read...); err != nil {
 		return "", err
 	}
-	if err := apply.run(ctx); err != nil {
+	apply := git
+	apply.Stdin = patch
+	if err := apply.Run(ctx, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
 		return "", err
 	}
-	return write.output(ctx)
+	return git.Output(ctx, "write-tree")
 }

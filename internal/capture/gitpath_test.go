@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // gitAccepts asks git itself which of these paths may be in an index. Each is
@@ -21,10 +23,10 @@ func gitAccepts(t testing.TB, repo string, paths, modes []string) []bool {
 	for i, p := range paths {
 		fmt.Fprintf(&in, "%s %040d\td%d/%s\x00", modes[i], 1, i, p)
 	}
-	add := gitRun{dir: repo, index: index, args: []string{"update-index", "-z", "--index-info"}, stdin: &in}
-	must(t, add.run(t.Context()))
-	ls := gitRun{dir: repo, index: index, args: []string{"ls-files", "-z"}, stdout: &out}
-	must(t, ls.run(t.Context()))
+	add := gitexec.Git{GitDir: repo, Index: index, Stdin: &in}
+	must(t, add.Run(t.Context(), "update-index", "-z", "--index-info"))
+	ls := gitexec.Git{GitDir: repo, Index: index, Stdout: &out}
+	must(t, ls.Run(t.Context(), "ls-files", "-z"))
 	present := map[string]bool{}
 	for p := range strings.SplitSeq(out.String(), "\x00") {
 		present[p] = true

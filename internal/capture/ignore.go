@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // dropIgnored takes the untracked paths that the base's .gitignore files
@@ -41,10 +43,10 @@ func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]en
 	if err := r.writeRules(ctx, work, rules); err != nil {
 		return nil, nil, fmt.Errorf("ignore rules: %w", err)
 	}
-	run := r.git("check-ignore", "--no-index", "-z", "--stdin")
+	git := r.git()
 	var out bytes.Buffer
-	run.work, run.stdin, run.stdout = work, &ask, &out
-	if err := run.run(ctx); err != nil && !exitedWith(err, 1) { // 1: none is ignored
+	git.WorkTree, git.Stdin, git.Stdout = work, &ask, &out
+	if err := git.Run(ctx, "check-ignore", "--no-index", "-z", "--stdin"); err != nil && !gitexec.Exited(err, 1) { // 1: none is ignored
 		return nil, nil, fmt.Errorf("ignore rules: %w", err)
 	}
 	ignored := map[string]bool{}

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"strconv"
 	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // maxObject bounds the trees, commits and tags that are read whole.
@@ -23,18 +24,17 @@ var errMissing = errors.New("not in the repository")
 type objects struct {
 	ctx  context.Context
 	repo *Repo
-	cmd  *exec.Cmd
-	errs *tail
+	cmd  *gitexec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
 }
 
 func (r *Repo) openObjects(ctx context.Context) (*objects, error) {
-	cmd, errs, err := r.git("cat-file", "--batch-command", "--buffer").command(ctx)
+	cmd, err := r.git().Command(ctx, "cat-file", "--batch-command", "--buffer")
 	if err != nil {
 		return nil, err
 	}
-	o := &objects{ctx: ctx, repo: r, cmd: cmd, errs: errs}
+	o := &objects{ctx: ctx, repo: r, cmd: cmd}
 	if o.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -61,11 +61,8 @@ func (o *objects) close() {
 func (o *objects) next() (id, kind string, size int64, err error) {
 	line, err := o.out.ReadString('\n')
 	if err != nil {
-		if o.ctx.Err() != nil {
-			return "", "", 0, context.Cause(o.ctx)
-		}
 		_ = o.in.Close()
-		return "", "", 0, fmt.Errorf("git cat-file ended early: %w: %s", err, Plain(o.errs.String()))
+		return "", "", 0, o.cmd.Wrap(err)
 	}
 	return parseBatchHeader(strings.TrimSuffix(line, "\n"))
 }

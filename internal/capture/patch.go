@@ -58,11 +58,11 @@ func (r *Repo) spoolPatch(ctx context.Context, most int64, res *Result) error {
 // writePatch writes the patch to f.
 func (r *Repo) writePatch(ctx context.Context, f *os.File, res *Result, most int64) error {
 	limit := &limitWriter{w: bufio.NewWriterSize(f, 1<<16), left: most}
-	diff := r.git("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv",
+	diff := r.git()
+	diff.Stdout = limit
+	err := diff.Run(ctx, "diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv",
 		"--no-color", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "--inter-hunk-context=0",
 		"--diff-algorithm=myers", "--indent-heuristic", "--submodule=short", "--ignore-submodules=none", res.Base, res.Tree)
-	diff.stdout = limit
-	err := diff.run(ctx)
 	if limit.over {
 		return &LimitError{What: "bytes of patch", Limit: most}
 	}
@@ -106,16 +106,16 @@ func (l *limitWriter) Write(p []byte) (int, error) {
 
 // writeChange makes the tree of the base with the change and returns its name.
 func (r *Repo) writeChange(ctx context.Context, root *os.File, c *change) (string, error) {
-	run := r.git("fast-import", "--quiet", "--force", "--done", "--date-format=raw")
+	git := r.git()
 	in, out := io.Pipe()
-	run.stdin = in
+	git.Stdin = in
 	ended, streamed := errors.New("git fast-import ended"), make(chan error, 1)
 	go func() { // ends when all is written, or when its reader is gone
 		err := r.streamChange(ctx, out, root, c)
 		_ = out.CloseWithError(err)
 		streamed <- err
 	}()
-	answer, err := run.output(ctx)
+	answer, err := git.Output(ctx, "fast-import", "--quiet", "--force", "--done", "--date-format=raw")
 	_ = in.CloseWithError(ended)
 	if serr := <-streamed; serr != nil && !errors.Is(serr, ended) {
 		return "", serr // why git saw no end
@@ -186,7 +186,7 @@ func streamBlob(ctx context.Context, w io.Writer, root *os.File, e *entry) error
 
 // changedFiles lists what differs between two trees.
 func (r *Repo) changedFiles(ctx context.Context, from, to string) ([]api.FileChange, error) {
-	out, err := r.git("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to).output(ctx)
+	out, err := r.git().Output(ctx, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to)
 	if err != nil {
 		return nil, err
 	}

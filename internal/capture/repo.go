@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // Repo is a git directory of ours: own configuration, no work tree, objects
@@ -141,4 +143,6 @@ func (r *Repo) objectID(kind string, content []byte) string {
 
 func (r *Repo) emptyTree() string { return r.objectID("tree", nil) }
 
-func (r *Repo) git(args ...string) gitRun { return gitRun{dir: r.dir, args: args} }
+func (r *Repo) git() gitexec.Git {
+	return gitexec.Git{GitDir: r.dir, Env: gitexec.Identity("capture", "capture@invalid", "")}
+}

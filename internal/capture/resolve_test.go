@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // proves R-B7
@@ -61,7 +63,7 @@ func FuzzCheckCommitish(f *testing.F) {
 			return
 		}
 		// What we accept git takes for a well-formed ref.
-		if err := (gitRun{dir: repo, args: []string{"check-ref-format", "refs/heads/" + s}}).run(t.Context()); err != nil {
+		if err := (gitexec.Git{GitDir: repo}).Run(t.Context(), "check-ref-format", "refs/heads/"+s); err != nil {
 			t.Errorf("%q: accepted, and git refuses it: %v", s, err)
 		}
 	})
@@ -153,8 +155,8 @@ func TestATreeWithHostilePathsIsNotCheckedOut(t *testing.T) {
 	for _, entry := range []string{"100644 blob %s\t.git", "100644 blob %s\tgit~1", "100644 blob %s\t..", "120000 blob %s\t.gitmodules", "100644 blob %s\t.g\u200cit"} {
 		spec := strings.Replace(entry, "%s", blob, 1) + "\n"
 		must(t, os.WriteFile(s.src+"/spec", []byte(spec), 0o644))
-		run := gitRun{dir: filepath.Join(s.src, ".git"), args: []string{"mktree"}, stdin: strings.NewReader(spec)}
-		id, err := run.output(t.Context())
+		run := gitexec.Git{GitDir: filepath.Join(s.src, ".git"), Stdin: strings.NewReader(spec)}
+		id, err := run.Output(t.Context(), "mktree")
 		must(t, err)
 		dir := t.TempDir()
 		if _, err := s.repo.Checkout(t.Context(), id, dir); err == nil || len(describe(t, dir)) != 0 {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // Source is a repository that workspaces start from. Its content belongs to
@@ -201,10 +203,8 @@ func (s *Source) readFormat(ctx context.Context) error {
 	if !bytes.Contains(bytes.ToLower(config), []byte("extensions")) {
 		return nil // the common case, without starting a program
 	}
-	out, err := gitRun{dir: "/", args: []string{
-		"config", "--file", filepath.Join(s.common, "config"), "--no-includes", "-z", "--get-regexp", `^extensions\.`,
-	}}.output(ctx)
-	if err != nil && !exitedWith(err, 1) { // 1: there are none
+	out, err := gitexec.Git{GitDir: "/"}.Output(ctx, "config", "--file", filepath.Join(s.common, "config"), "--no-includes", "-z", "--get-regexp", `^extensions\.`)
+	if err != nil && !gitexec.Exited(err, 1) { // 1: there are none
 		return err
 	}
 	for item := range strings.SplitSeq(out, "\x00") {

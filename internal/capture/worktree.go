@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // worktreeConfig is that of the repository which an agent may use as its own.
@@ -40,14 +41,12 @@ func (r *Repo) worktree(ctx context.Context, commit, own string) error {
 		}
 	}
 	var names bytes.Buffer
-	list := r.git("rev-list", "--objects", "--no-walk", "--end-of-options", commit)
-	list.stdout = &names
-	if err := list.run(ctx); err != nil {
+	list, pack := r.git(), r.git()
+	list.Stdout, pack.Stdin = &names, &names
+	if err := list.Run(ctx, "rev-list", "--objects", "--no-walk", "--end-of-options", commit); err != nil {
 		return err
 	}
-	pack := r.git("pack-objects", "-q", "--window=0", filepath.Join(own, "objects/pack/pack"))
-	pack.stdin = &names
-	if _, err := pack.output(ctx); err != nil {
+	if err := pack.Run(ctx, "pack-objects", "-q", "--window=0", filepath.Join(own, "objects/pack/pack")); err != nil {
 		return err
 	}
 	for name, content := range map[string]string{
@@ -57,6 +56,5 @@ func (r *Repo) worktree(ctx context.Context, commit, own string) error {
 			return err
 		}
 	}
-	_, err := gitRun{dir: own, args: strings.Fields("read-tree " + commit)}.output(ctx)
-	return err
+	return gitexec.Git{GitDir: own}.Run(ctx, "read-tree", commit)
 }

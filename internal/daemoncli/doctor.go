@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
@@ -97,11 +97,11 @@ func missing(r jail.Report) []string {
 }
 
 func (t *tree) gitCheck(ctx context.Context) check {
-	out, err := exec.CommandContext(ctx, "git", "--version").Output()
+	found, _, _, err := gitexec.Version(ctx, t.Env)
 	if err != nil {
 		return check{name: "git", found: err.Error(), fix: "install git 2.39 or later"}
 	}
-	return check{name: "git", ok: true, found: string(out[:len(out)-1])}
+	return check{name: "git", ok: true, found: found}
 }
 
 func (t *tree) programCheck() check {

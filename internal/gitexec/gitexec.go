@@ -1,0 +1,225 @@
+// Package gitexec runs the git program where repositories, their configuration
+// and the environment are not trusted.
+//
+// Whatever the caller sets, git gets an environment built from nothing, no
+// system configuration, attributes, replace refs or lazy fetches, no hooks,
+// file system monitor, pager, editor or prompt, and no transport; it checks the
+// owner of a repository that it has to search for. Its output is bounded, and
+// it ends, with every process that it started, when the context does. What a
+// use needs beyond that is a field of [Git]. The package decides nothing about
+// what git does with its arguments: callers pass their own, names of objects,
+// or what they have checked.
+//
+// It carries the git side of R-S4 and R-T7.
+package gitexec
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+const (
+	// searchPath is where git looks for programs, unless Git.User says more.
+	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+	defaultMaxOutput = 256 << 20
+	maxStderr        = 4 << 10
+	waitDelay        = 5 * time.Second // for the pipes of a process that outlives git
+)
+
+// Git says where and with what git runs. The zero value runs it in the root
+// directory, outside any repository.
+type Git struct {
+	GitDir   string // GIT_DIR; empty: git searches from Dir
+	WorkTree string // GIT_WORK_TREE, for the commands that need one
+	Index    string // GIT_INDEX_FILE
+	Dir      string // working directory; empty: WorkTree, else GitDir, else /
+
+	// User, if not nil, is the environment of the person whose repository it is:
+	// their PATH, home and global configuration apply.
+	User []string
+	// Protocol is the one transport that is allowed, such as "file".
+	Protocol string
+	// Env adds variables, such as those of Identity.
+	Env []string
+
+	Stdin  io.Reader
+	Stdout io.Writer // nil: Output returns it
+	// MaxOutput bounds, in bytes, what Output returns; more is an error. Zero
+	// means 256 MiB.
+	MaxOutput int
+}
+
+// Identity returns the variables that name author and committer. date is in a
+// format of git's, or empty for now.
+func Identity(name, email, date string) []string {
+	var env []string
+	for _, role := range []string{"GIT_AUTHOR_", "GIT_COMMITTER_"} {
+		env = append(env, role+"NAME="+name, role+"EMAIL="+email)
+		if date != "" {
+			env = append(env, role+"DATE="+date)
+		}
+	}
+	return env
+}
+
+func (g Git) env() []string {
+	protocol := "none"
+	if g.Protocol != "" {
+		protocol = g.Protocol
+	}
+	env := []string{
+		"PATH=" + searchPath, "LC_ALL=C", "TZ=UTC",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
+		"GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=false", "GIT_EDITOR=false", "GIT_PAGER=cat",
+		"GIT_ALLOW_PROTOCOL=" + protocol, "GIT_PROTOCOL_FROM_USER=0",
+	}
+	if g.User == nil {
+		env = append(env, "HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "GIT_CONFIG_GLOBAL="+os.DevNull)
+	}
+	for _, kv := range g.User {
+		switch name, _, _ := strings.Cut(kv, "="); name {
+		case "PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "SYSTEMROOT":
+			env = append(env, kv)
+		}
+	}
+	for name, value := range map[string]string{"GIT_DIR": g.GitDir, "GIT_WORK_TREE": g.WorkTree, "GIT_INDEX_FILE": g.Index} {
+		if value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return append(env, g.Env...)
+}
+
+// Cmd is a git that is prepared to start. Its error stream is taken.
+type Cmd struct {
+	*exec.Cmd
+	ctx    context.Context
+	verb   string
+	stderr prefix
+}
+
+// Command prepares `git args`.
+func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
+	bin, err := exec.LookPath("git")
+	if err != nil {
+		return nil, fmt.Errorf("git program: %w; install git 2.39 or later", err)
+	}
+	safe := []string{"--no-pager"}
+	for _, kv := range []string{
+		"core.hooksPath=" + os.DevNull, "core.attributesFile=" + os.DevNull, "core.fsmonitor=false",
+		"gc.auto=0", "maintenance.auto=false", "protocol.allow=never",
+	} {
+		safe = append(safe, "-c", kv)
+	}
+	c := &Cmd{Cmd: exec.CommandContext(ctx, bin, append(safe, args...)...), ctx: ctx, verb: args[0]} //nolint:gosec // G204: the program is git; for the arguments see the package comment
+	c.stderr.limit = maxStderr
+	c.Env, c.Stdin, c.Stdout, c.Stderr = g.env(), g.Stdin, g.Stdout, &c.stderr
+	c.WaitDelay = waitDelay
+	dirs := []string{g.Dir, g.WorkTree, g.GitDir, "/"}
+	c.Dir = dirs[slices.IndexFunc(dirs, func(d string) bool { return d != "" })]
+	killGroup(c.Cmd)
+	return c, nil
+}
+
+// Error is a git that failed. It wraps *exec.ExitError where git exited.
+type Error struct {
+	Verb    string
+	Message string // the beginning of what git wrote to its error stream, in one printable line
+	Err     error
+}
+
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return fmt.Sprintf("git %s: %v", e.Verb, e.Err)
+	}
+	return fmt.Sprintf("git %s: %v: %s", e.Verb, e.Err, e.Message)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Wrap makes an error of the command an *Error, or the cause of the end of its
+// context.
+func (c *Cmd) Wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	if c.ctx.Err() != nil {
+		return fmt.Errorf("git %s: %w", c.verb, context.Cause(c.ctx))
+	}
+	return &Error{c.verb, oneLine(string(c.stderr.b)), err}
+}
+
+// oneLine makes text of a hostile repository fit to print.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.Join(strings.Fields(text), " "))
+}
+
+// Run runs `git args`.
+func (g Git) Run(ctx context.Context, args ...string) error {
+	c, err := g.Command(ctx, args...)
+	if err != nil {
+		return err
+	}
+	return c.Wrap(c.Cmd.Run())
+}
+
+// Output runs `git args` and returns what it printed, without the last newline,
+// also when git failed.
+func (g Git) Output(ctx context.Context, args ...string) (string, error) {
+	out := &prefix{limit: g.MaxOutput}
+	if out.limit == 0 {
+		out.limit = defaultMaxOutput
+	}
+	if g.Stdout == nil {
+		g.Stdout = out
+	}
+	err := g.Run(ctx, args...)
+	if err == nil && out.cut {
+		err = fmt.Errorf("git %s: printed more than %d bytes", args[0], out.limit)
+	}
+	return string(bytes.TrimSuffix(out.b, []byte("\n"))), err
+}
+
+// Exited reports whether err is git having exited with this status.
+func Exited(err error, status int) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	return ok && exit.ExitCode() == status
+}
+
+// Version returns what git calls itself, and its version.
+func Version(ctx context.Context, user []string) (text string, major, minor int, err error) {
+	text, err = Git{User: user}.Output(ctx, "version")
+	if err == nil {
+		_, err = fmt.Sscanf(text, "git version %d.%d", &major, &minor)
+	}
+	return text, major, minor, err
+}
+
+// prefix keeps the first limit bytes of what is written to it.
+type prefix struct {
+	b     []byte
+	limit int
+	cut   bool
+}
+
+func (p *prefix) Write(b []byte) (int, error) {
+	n := min(len(b), p.limit-len(p.b))
+	p.b, p.cut = append(p.b, b[:n]...), p.cut || n < len(b)
+	return len(b), nil
+}

@@ -1,0 +1,7 @@
+//go:build !linux && unix
+
+package gitexec
+
+import "syscall"
+
+func groupAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
