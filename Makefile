@@ -80,7 +80,7 @@ FORCE:
 # Packages whose tests wait for the compiler or for scrypt, which the race detector makes many times slower.
 UNRACED := internal/arch internal/deploycli e2e/suite
 # Packages whose tests run again without the race detector, at full size, with e2e first because it takes longest.
-FULL := e2e internal/jail internal/tlog internal/audit internal/evidence internal/orchestrator
+FULL := e2e internal/jail internal/audit internal/evidence internal/orchestrator
 
 check: static race ## format, vet, lint, tidy, import policy, unit tests with -race
 
@@ -107,7 +107,7 @@ prove: build setup ## prove in three ways, each with its control, that the MCP s
 	@scripts/prove $(BIN)
 
 bench: build setup $(FOREIGN) ## print the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/jail ./internal/audit ./internal/capture ./internal/tlog ./internal/evidence ./internal/plan ./internal/orchestrator ./e2e
+	go test -run '^$$' -bench . -benchtime 2s -timeout 60m ./internal/jail ./internal/audit ./internal/capture ./internal/evidence ./internal/plan ./internal/orchestrator ./e2e
 
 soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000 kills, 30 minutes of mixed load, 1,000,000 model steps, fuzzing
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e

@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Log is the tree of the log. A tlog.Log is one.
+// Log is the tree of the log. An audit.Tree is one.
 type Log interface {
 	Latest() (signed []byte, cp note.Checkpoint)
 	Wait(ctx context.Context, size uint64) error

@@ -22,7 +22,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
-	"github.com/bailiwick-dev/bailiwick/internal/tlog"
 )
 
 // state is a state directory, open or not.
@@ -31,7 +30,7 @@ type state struct {
 	key    seal.Signer
 	store  *store.Store
 	ledger *audit.Ledger
-	tree   *tlog.Log
+	tree   *audit.Tree
 	keeper *Keeper
 	log    lockedBuffer
 }
@@ -68,7 +67,7 @@ func openState(t testing.TB, dir string) *state {
 	var err error
 	s.key, err = seal.OpenServiceKey(dir)
 	must(t, err)
-	cfg := store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), tlog.Migration(), Migration()}}
+	cfg := store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), audit.TreeMigration(), Migration()}}
 	s.store, err = store.Open(t.Context(), cfg)
 	if errors.Is(err, store.ErrNotExist) {
 		s.store, err = store.Create(t.Context(), cfg)
@@ -77,7 +76,7 @@ func openState(t testing.TB, dir string) *state {
 	t.Cleanup(s.close)
 	s.ledger, err = audit.Open(t.Context(), audit.Config{Store: s.store, Now: time.Now})
 	must(t, err)
-	s.tree, err = tlog.Open(t.Context(), tlog.Config{Dir: filepath.Join(dir, "log"), Ledger: s.ledger, Signer: s.key, Origin: s.origin(), Now: time.Now, Interval: 10 * time.Millisecond})
+	s.tree, err = audit.OpenTree(t.Context(), audit.TreeConfig{Dir: filepath.Join(dir, "log"), Ledger: s.ledger, Signer: s.key, Origin: s.origin(), Now: time.Now, Interval: 10 * time.Millisecond})
 	must(t, err)
 	return s
 }

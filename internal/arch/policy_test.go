@@ -12,7 +12,7 @@ func floors() [][]string {
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/ownsocket", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/statement", "internal/telemetry"},
-		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/cli", "internal/snapshot", "internal/tlog"},
+		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/cli", "internal/snapshot"},
 		{"internal/anchor", "internal/deploycli", "internal/executor", "internal/export", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/orchestrator"},
@@ -103,9 +103,8 @@ func only() map[string][]string {
 		// R-O1: one process runs plans, and everybody else asks it.
 		"internal/orchestrator": {"internal/daemoncli", "cmd/bailiwickd"},
 		"internal/oauth":        {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
-		"internal/tlog":         {"internal/daemoncli", "cmd/bailiwickd"},
 		"internal/anchor":       {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/store":        {"internal/anchor", "internal/audit", "internal/export", "internal/operator", "internal/retain", "internal/snapshot", "internal/tlog", "internal/dispatch", "internal/orchestrator", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/store":        {"internal/anchor", "internal/audit", "internal/export", "internal/operator", "internal/retain", "internal/snapshot", "internal/dispatch", "internal/orchestrator", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/jail":         {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }

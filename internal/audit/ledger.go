@@ -1,18 +1,21 @@
 // Package audit is the log: the one place where decisions and facts become
-// durable, and the only one that can say so.
+// durable, and the Merkle tree that makes them verifiable.
 //
-// Commit takes a policy.Decision and returns an Admission, and only after the
-// entry and the state that belongs to it are on the disk together. Whatever
-// has an effect asks for an Admission, so an effect without a logged decision
-// does not compile, and one with the zero value is refused at run time. If the
-// entry cannot be written nothing is allowed; there is no option to relax it.
+// Ledger.Commit takes a policy.Decision and returns an Admission, but only after
+// the entry and the state that belongs to it are on disk together. Everything
+// that has an effect takes an Admission, so an effect without a logged decision
+// does not compile, and the zero Admission is refused at run time. If the entry
+// cannot be written nothing is allowed; no option relaxes that.
 //
-// The package decides nothing, starts nothing and never changes or removes an
-// entry. The triggers in its schema guard against mistakes of ours, not
-// against somebody who can write the file: that is what the Merkle tree over
-// Watch's feed is for.
+// Triggers in the schema guard against our own mistakes. Against a party that
+// can write the file there is the Tree: C2SP tiles over the entries, and a
+// signed checkpoint.
 //
-// Carries R-A2, R-A3 and R-A4.
+// The package makes no decision, opens no connection and never changes or
+// removes an entry.
+//
+// Carries R-A2 (no degraded mode), R-A3 and R-A4, and with the tree R-A1 and
+// R-A5.
 package audit
 
 import (

@@ -7,13 +7,13 @@ import (
 	"fmt"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/tlog"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 )
 
 // openTree opens the log's tree, over a table that is open, with keys that are.
 // A table that is not what was signed is a refusal to start.
 func (s *service) openTree(ctx context.Context) error {
-	origin, err := tlog.Origin(ctx, s.store, s.keys.history.First(), s.t.Now())
+	origin, err := audit.Origin(ctx, s.store, s.keys.history.First(), s.t.Now())
 	if err != nil {
 		return api.Errorf(api.CodeIntegrity, "%w", err)
 	}
@@ -21,11 +21,11 @@ func (s *service) openTree(ctx context.Context) error {
 	for _, p := range s.keys.history.Keys {
 		known = append(known, p.Key.Public)
 	}
-	tree, err := tlog.Open(ctx, tlog.Config{
+	tree, err := audit.OpenTree(ctx, audit.TreeConfig{
 		Dir: s.t.Dirs.Log(), Ledger: s.ledger, Signer: s.keys.service, Keys: known, Origin: origin, Now: s.t.Now, Logger: s.logger,
 	})
 	switch {
-	case errors.Is(err, tlog.ErrCut), errors.Is(err, tlog.ErrChanged), errors.Is(err, tlog.ErrForeign):
+	case errors.Is(err, audit.ErrTruncated), errors.Is(err, audit.ErrChanged), errors.Is(err, audit.ErrForeign):
 		return api.Errorf(api.CodeIntegrity, "%w", err)
 	case err != nil:
 		return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("make %s a directory that this account can write; what is in it can be removed while no service runs, and is made again", s.t.Dirs.Log())

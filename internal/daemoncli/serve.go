@@ -33,7 +33,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
-	"github.com/bailiwick-dev/bailiwick/internal/tlog"
 )
 
 // mode is what every result says of who is protected against whom. The other
@@ -63,7 +62,7 @@ type service struct {
 	address   *address
 	store     *store.Store
 	ledger    *audit.Ledger
-	log       atomic.Pointer[tlog.Log] // nil until it is open
+	log       atomic.Pointer[audit.Tree] // nil until it is open
 	anchors   *anchor.Keeper
 	blobs     *blob.Store
 	keys      keys
@@ -221,7 +220,7 @@ func (s *service) open(ctx context.Context) (err error) {
 
 // migrations are the schemas of all that is in the state database.
 func migrations() []store.Migration {
-	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), tlog.Migration(), anchor.Migration()}
+	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration()}
 }
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {

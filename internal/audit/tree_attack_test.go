@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"bytes"
@@ -64,7 +64,7 @@ func TestATableThatIsShorterThanWhatWasSignedIsRefused(t *testing.T) {
 			if strings.HasPrefix(name, "the newest") {
 				has = "899"
 			}
-			if !errors.Is(err, ErrCut) || !strings.Contains(err.Error(), fmt.Sprint(c.Size)) || !strings.Contains(err.Error(), has) {
+			if !errors.Is(err, ErrTruncated) || !strings.Contains(err.Error(), fmt.Sprint(c.Size)) || !strings.Contains(err.Error(), has) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -92,7 +92,7 @@ func TestARewrittenEntryIsRefused(t *testing.T) {
 			if c.wipe {
 				must(t, os.RemoveAll(w.path("log", "tree")))
 			}
-			err = w.open(t, func(cfg *Config) {
+			err = w.open(t, func(cfg *TreeConfig) {
 				if c.check {
 					cfg.newest = 100
 				}
@@ -205,7 +205,7 @@ func TestATreeThatIsBuiltAgainProvesWhatWasSignedBefore(t *testing.T) {
 	w.grow(t, 50)
 	must(t, os.RemoveAll(w.path("log", "tree")))
 	signer := &brokenSigner{Signer: w.key, err: errors.New("no key")}
-	must(t, w.open(t, func(c *Config) { c.Signer = signer }))
+	must(t, w.open(t, func(c *TreeConfig) { c.Signer = signer }))
 	must(t, w.log.Wait(t.Context(), c.Size))
 	until(t, "the fault", w.log, func() bool { return w.log.Err() != nil })
 	list, err := w.ledger.Leaves(t.Context(), 0, 700)
@@ -226,7 +226,7 @@ func TestCheckFindsADamagedBundleAndRebuildMendsIt(t *testing.T) {
 	must(t, err)
 	b[100] ^= 1
 	must(t, os.WriteFile(path, b, 0o600))
-	must(t, w.open(t, func(c *Config) { c.newest = 500 }))
+	must(t, w.open(t, func(c *TreeConfig) { c.newest = 500 }))
 	if _, err := w.log.Check(t.Context()); err == nil || errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "tile/entries/000") {
 		t.Errorf("found: %v", err)
 	}
@@ -267,17 +267,17 @@ func TestOnlyADirectoryOfThisLogIsGoneOnFrom(t *testing.T) {
 	must(t, err)
 	origin := seal.LogOrigin(old.KeyID())
 
-	err = w.open(t, func(c *Config) { c.Signer, c.Origin = next, origin })
+	err = w.open(t, func(c *TreeConfig) { c.Signer, c.Origin = next, origin })
 	if !errors.Is(err, ErrForeign) || !errors.Is(err, note.ErrUnsigned) {
 		t.Errorf("with another key: %v", err)
 	}
 	w.close()
-	err = w.open(t, func(c *Config) { c.Origin = "bailiwick.dev/log/another" })
+	err = w.open(t, func(c *TreeConfig) { c.Origin = "bailiwick.dev/log/another" })
 	if !errors.Is(err, ErrForeign) || !errors.Is(err, note.ErrOrigin) {
 		t.Errorf("as another log: %v", err)
 	}
 	w.close()
-	must(t, w.open(t, func(c *Config) { c.Signer, c.Origin, c.Keys = next, origin, append(c.Keys, public(old)) }))
+	must(t, w.open(t, func(c *TreeConfig) { c.Signer, c.Origin, c.Keys = next, origin, append(c.Keys, public(old)) }))
 	if got := w.covered(t); got != c {
 		t.Errorf("%+v, want %+v", got, c)
 	}

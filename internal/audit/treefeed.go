@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"bytes"
@@ -9,15 +9,14 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// run is the feeder. After a failure it inspects the tree as Open does, and
+// run is the feeder. After a failure it inspects the tree as OpenTree does, and
 // continues.
-func (l *Log) run(ctx context.Context, e *edge) {
+func (l *Tree) run(ctx context.Context, e *edge) {
 	defer close(l.done)
 	for {
 		err := l.serve(ctx, e)
@@ -38,7 +37,7 @@ func (l *Log) run(ctx context.Context, e *edge) {
 
 // pause waits before a retry. It returns false when the feeder must exit; after
 // a permanent error it waits for that.
-func (l *Log) pause(ctx context.Context, err error) bool {
+func (l *Tree) pause(ctx context.Context, err error) bool {
 	var retry <-chan time.Time
 	if !permanent(err) {
 		timer := time.NewTimer(l.cfg.Retry)
@@ -55,12 +54,12 @@ func (l *Log) pause(ctx context.Context, err error) bool {
 }
 
 func permanent(err error) bool {
-	return errors.Is(err, ErrCut) || errors.Is(err, ErrChanged) || errors.Is(err, ErrForeign)
+	return errors.Is(err, ErrTruncated) || errors.Is(err, ErrChanged) || errors.Is(err, ErrForeign)
 }
 
 // fail records why the tree is not kept. The grace runs from the first of
 // several failures, and a permanent one stays.
-func (l *Log) fail(ctx context.Context, err error) {
+func (l *Tree) fail(ctx context.Context, err error) {
 	l.mu.Lock()
 	first := l.fault.err == nil
 	if first {
@@ -80,7 +79,7 @@ func (l *Log) fail(ctx context.Context, err error) {
 
 // recovered clears a fault that is not permanent, and sets the newest
 // checkpoint unless signed is nil.
-func (l *Log) recovered(signed *published) {
+func (l *Tree) recovered(signed *published) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if signed != nil {
@@ -93,7 +92,7 @@ func (l *Log) recovered(signed *published) {
 }
 
 // permanentFault returns the fault, if it is permanent.
-func (l *Log) permanentFault() error {
+func (l *Tree) permanentFault() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fault.permanent {
@@ -106,7 +105,7 @@ func (l *Log) permanentFault() error {
 var errRebuild = errors.New("rebuild requested")
 
 // serve adds entries as they come. It returns nil when the feeder must exit.
-func (l *Log) serve(ctx context.Context, e *edge) error {
+func (l *Tree) serve(ctx context.Context, e *edge) error {
 	for {
 		committed := l.cfg.Ledger.Committed()
 		more, err := l.step(ctx, e)
@@ -126,7 +125,7 @@ func (l *Log) serve(ctx context.Context, e *edge) error {
 	}
 }
 
-func (l *Log) stopping() bool {
+func (l *Tree) stopping() bool {
 	select {
 	case <-l.stop:
 		return true
@@ -137,7 +136,7 @@ func (l *Log) stopping() bool {
 
 // sleep waits for the interval, so that entries within it become one batch, and
 // then for a commit.
-func (l *Log) sleep(ctx context.Context, committed <-chan struct{}) error {
+func (l *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
 	timer := time.NewTimer(l.cfg.Interval)
 	defer timer.Stop()
 	select {
@@ -162,7 +161,7 @@ func (l *Log) sleep(ctx context.Context, committed <-chan struct{}) error {
 
 // step adds one batch of durable entries to the tree and signs the result. It
 // reports whether more entries are durable.
-func (l *Log) step(ctx context.Context, e *edge) (more bool, err error) {
+func (l *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
 	if err := l.permanentFault(); err != nil {
 		return false, err
 	}
@@ -171,7 +170,7 @@ func (l *Log) step(ctx context.Context, e *edge) (more bool, err error) {
 		return false, err
 	}
 	from := e.size()
-	to := min(n, from-from%width+audit.LeafBatch)
+	to := min(n, from-from%width+LeafBatch)
 	// A rebuild stops at the size that was signed: proofs to that checkpoint need
 	// the partial tiles of that size.
 	_, signed := l.Latest()
@@ -194,7 +193,7 @@ func (l *Log) step(ctx context.Context, e *edge) (more bool, err error) {
 	return to < n || to > from && l.stopping(), l.publish(ctx, e, signed)
 }
 
-func (l *Log) setSize(size uint64) {
+func (l *Tree) setSize(size uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.size = size
@@ -203,7 +202,7 @@ func (l *Log) setSize(size uint64) {
 
 // await runs write and waits for it. Taking longer than cfg.stall is a fault,
 // but does not end the wait: a second write would race with one that hangs.
-func (l *Log) await(ctx context.Context, write func() error) error {
+func (l *Tree) await(ctx context.Context, write func() error) error {
 	result := make(chan error, 1)
 	go func() { result <- write() }()
 	timer := time.NewTimer(l.cfg.stall)
@@ -223,12 +222,12 @@ func (l *Log) await(ctx context.Context, write func() error) error {
 // extend adds the entries from the edge to number to-1: first the bundles and
 // tiles, then the state that says that they are complete. The entries of the
 // partial bundle are read from the table again.
-func (l *Log) extend(ctx context.Context, e *edge, to uint64) error {
+func (l *Tree) extend(ctx context.Context, e *edge, to uint64) error {
 	from := e.size()
 	if err := l.sameState(e); err != nil {
 		return err
 	}
-	err := l.eachBundle(ctx, from-from%width, to, func(list []audit.Committed) error {
+	err := l.eachBundle(ctx, from-from%width, to, func(list []Committed) error {
 		if err := l.tiles.put(bundle(list)); err != nil {
 			return err
 		}
@@ -254,7 +253,7 @@ func (l *Log) extend(ctx context.Context, e *edge, to uint64) error {
 }
 
 // sameState checks that the tree on disk is still that of the edge.
-func (l *Log) sameState(e *edge) error {
+func (l *Tree) sameState(e *edge) error {
 	root, err := e.sum.Root()
 	if err != nil {
 		return err
@@ -266,7 +265,7 @@ func (l *Log) sameState(e *edge) error {
 	return err
 }
 
-func (l *Log) saveState(e *edge) error {
+func (l *Tree) saveState(e *edge) error {
 	root, err := e.sum.Root()
 	if err != nil {
 		return err
@@ -275,7 +274,7 @@ func (l *Log) saveState(e *edge) error {
 }
 
 // publish signs the tree, if it is larger than what was signed before.
-func (l *Log) publish(ctx context.Context, e *edge, before note.Checkpoint) error {
+func (l *Tree) publish(ctx context.Context, e *edge, before note.Checkpoint) error {
 	c := note.Checkpoint{Origin: l.cfg.Origin, Size: e.size()}
 	if c.Size <= before.Size {
 		if c.Size == before.Size {

@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"bufio"
@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -28,8 +27,8 @@ type world struct {
 	dir    string
 	key    seal.Signer
 	store  *store.Store
-	ledger *audit.Ledger
-	log    *Log
+	ledger *Ledger
+	log    *Tree
 	n      int // entries written
 
 	mu  sync.Mutex
@@ -37,7 +36,7 @@ type world struct {
 }
 
 func storeConfig(dir string) store.Config {
-	return store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{audit.Migration(), Migration()}}
+	return store.Config{Dir: filepath.Join(dir, "store"), Migrations: []store.Migration{Migration(), TreeMigration()}}
 }
 
 func newWorld(t testing.TB) *world {
@@ -71,19 +70,19 @@ func (w *world) openStore(t testing.TB) {
 	}
 	must(t, err)
 	w.store = st
-	w.ledger, err = audit.Open(t.Context(), audit.Config{Store: st, Now: w.clock})
+	w.ledger, err = Open(t.Context(), Config{Store: st, Now: w.clock})
 	must(t, err)
 }
 
-func (w *world) config() Config {
-	return Config{
+func (w *world) config() TreeConfig {
+	return TreeConfig{
 		Dir: w.path("log"), Ledger: w.ledger, Signer: w.key, Origin: seal.LogOrigin(w.key.KeyID()), Now: w.clock,
 		Interval: 20 * time.Millisecond, Retry: time.Millisecond,
 	}
 }
 
 // open opens the state and the tree; changes are to the configuration.
-func (w *world) open(t testing.TB, changes ...func(*Config)) error {
+func (w *world) open(t testing.TB, changes ...func(*TreeConfig)) error {
 	t.Helper()
 	if w.store == nil {
 		w.openStore(t)
@@ -93,7 +92,7 @@ func (w *world) open(t testing.TB, changes ...func(*Config)) error {
 		change(&cfg)
 	}
 	var err error
-	w.log, err = Open(t.Context(), cfg)
+	w.log, err = OpenTree(t.Context(), cfg)
 	if err != nil {
 		w.log = nil
 	}
@@ -118,9 +117,9 @@ func (w *world) path(elem ...string) string {
 func (w *world) grow(t testing.TB, count int) {
 	t.Helper()
 	for count > 0 {
-		var list []audit.Item
+		var list []Item
 		for range min(count, 500) {
-			list = append(list, audit.Item{Entry: record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: fmt.Sprintf("entry %d", w.n)}}})
+			list = append(list, Item{Entry: record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: fmt.Sprintf("entry %d", w.n)}}})
 			w.n++
 		}
 		must(t, w.ledger.CommitAll(t.Context(), list, nil))
@@ -195,13 +194,6 @@ func (w *world) reference(t testing.TB, size uint64) note.Hash {
 	return root
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // copyTree copies a directory.
 func copyTree(t testing.TB, from, to string) {
 	t.Helper()
@@ -243,8 +235,8 @@ func (s *brokenSigner) Sign(ctx context.Context, message []byte) ([]byte, error)
 // it has said so many times that some are durable.
 func kill(t *testing.T, dir, round string, lines int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestHelper$")
-	cmd.Env = append(os.Environ(), "TLOG_TEST_HELPER="+dir, "TLOG_TEST_ROUND="+round)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestTreeHelper$")
+	cmd.Env = append(os.Environ(), "TREE_TEST_HELPER="+dir, "TREE_TEST_ROUND="+round)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -259,9 +251,9 @@ func kill(t *testing.T, dir, round string, lines int) {
 	_ = cmd.Wait()
 }
 
-// TestHelper is the other process of kill.
-func TestHelper(t *testing.T) {
-	dir := os.Getenv("TLOG_TEST_HELPER")
+// TestTreeHelper is the other process of kill.
+func TestTreeHelper(t *testing.T) {
+	dir := os.Getenv("TREE_TEST_HELPER")
 	if dir == "" {
 		return
 	}
@@ -278,7 +270,7 @@ func TestHelper(t *testing.T) {
 func public(s seal.Signer) ed25519.PublicKey { return s.Public() }
 
 // until waits for what the feeder does by itself.
-func until(t testing.TB, what string, l *Log, holds func() bool) {
+func until(t testing.TB, what string, l *Tree, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(30 * time.Second)
 	defer deadline.Stop()

@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 // reader returns the hashes of the tree of the newest checkpoint. It verifies
 // each tile that it reads against the root, so a damaged one proves nothing.
-func (l *Log) reader(ctx context.Context, size uint64) (sumtlog.HashReader, error) {
+func (l *Tree) reader(ctx context.Context, size uint64) (sumtlog.HashReader, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (l *Log) reader(ctx context.Context, size uint64) (sumtlog.HashReader, erro
 }
 
 // Root returns the root of the first size entries. A checkpoint must cover them.
-func (l *Log) Root(ctx context.Context, size uint64) (note.Hash, error) {
+func (l *Tree) Root(ctx context.Context, size uint64) (note.Hash, error) {
 	r, err := l.reader(ctx, size)
 	if err != nil || size == 0 {
 		return note.EmptyRoot(), err
@@ -46,7 +46,7 @@ func (l *Log) Root(ctx context.Context, size uint64) (note.Hash, error) {
 
 // InclusionProof returns the proof that entry number index is among the first
 // size entries. A checkpoint must cover them.
-func (l *Log) InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error) {
+func (l *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error) {
 	if index >= size {
 		return nil, fmt.Errorf("log tree: entry #%d is not among the first %d", index, size)
 	}
@@ -63,7 +63,7 @@ func (l *Log) InclusionProof(ctx context.Context, index, size uint64) ([]note.Ha
 
 // ConsistencyProof returns the proof that the log of to entries extends that of
 // from. A checkpoint must cover both.
-func (l *Log) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error) {
+func (l *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error) {
 	if from > to {
 		return nil, fmt.Errorf("log tree: a log of %d entries does not extend one of %d", to, from)
 	}
@@ -89,13 +89,13 @@ func hashes(list []sumtlog.Hash) []note.Hash {
 // Files returns the log in the layout of C2SP tlog-tiles: checkpoint, tile/L/N
 // and tile/entries/N, to be opened by name. It contains nothing else and cannot
 // be written.
-func (l *Log) Files() fs.FS { return files{l} }
+func (l *Tree) Files() fs.FS { return files{l} }
 
-type files struct{ l *Log }
+type files struct{ l *Tree }
 
-// names matches the paths of the layout: a level of at most 63, groups of three
+// tileNames matches the paths of the layout: a level of at most 63, groups of three
 // digits, and for a partial tile a width of 1 to 255.
-var names = regexp.MustCompile(`^tile/(?:entries|[0-9]|[1-5][0-9]|6[0-3])/(?:x[0-9]{3}/){0,6}[0-9]{3}(?:\.p/(?:[1-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?$`) //nolint:gochecknoglobals // a constant
+var tileNames = regexp.MustCompile(`^tile/(?:entries|[0-9]|[1-5][0-9]|6[0-3])/(?:x[0-9]{3}/){0,6}[0-9]{3}(?:\.p/(?:[1-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?$`) //nolint:gochecknoglobals // a constant
 
 // Open implements fs.FS.
 func (f files) Open(name string) (fs.File, error) {
@@ -105,7 +105,7 @@ func (f files) Open(name string) (fs.File, error) {
 		return refuse(fs.ErrInvalid)
 	case name == checkpointName:
 		return os.Open(path.Join(f.l.cfg.Dir, checkpointName))
-	case !names.MatchString(name):
+	case !tileNames.MatchString(name):
 		return refuse(fs.ErrNotExist)
 	}
 	return os.Open(path.Join(f.l.tiles.dir, name)) //nolint:gosec // G304: a name of the layout

@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Migration is the one row that says which log the table is: its origin, and
+// TreeMigration is the one row that says which log the table is: its origin, and
 // the key that was there when it began.
-func Migration() store.Migration {
+func TreeMigration() store.Migration {
 	return store.Migration{Owner: "tlog", Steps: []string{`
 CREATE TABLE audit_origin (
 	id     INTEGER PRIMARY KEY CHECK (id = 0),

@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"bytes"
@@ -131,7 +131,7 @@ func TestWhateverACutLeavesOfTheTreeItIsBuiltAgain(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "log")
 		what := left(rng, past)
 		what.write(t, dir)
-		if err := w.open(t, func(c *Config) { c.Dir = dir }); err != nil {
+		if err := w.open(t, func(c *TreeConfig) { c.Dir = dir }); err != nil {
 			// The one thing that may be wrong with what was torn: who signed it. That
 			// is said, and nothing is signed.
 			if !errors.Is(err, ErrForeign) || !torn(what[checkpointName], past) {
@@ -181,7 +181,7 @@ func TestWhateverACutLeavesARewrittenEntryIsNeverSignedOver(t *testing.T) {
 		what := left(rng, past)
 		what.write(t, dir)
 		mark, ok := what.mark(w)
-		err := w.open(t, func(c *Config) { c.Dir = dir })
+		err := w.open(t, func(c *TreeConfig) { c.Dir = dir })
 		switch {
 		case ok && mark.Size > seq:
 			refused++
@@ -216,7 +216,7 @@ func TestACheckpointThatWasSetBackIsGoneOnFrom(t *testing.T) {
 			what[checkpointName] = past[i][checkpointName]
 		}
 		what.write(t, dir)
-		must(t, w.open(t, func(c *Config) { c.Dir = dir }))
+		must(t, w.open(t, func(c *TreeConfig) { c.Dir = dir }))
 		if c := w.covered(t); c != marks[len(marks)-1] {
 			t.Errorf("set back to state %d: %+v", i, c)
 		}
@@ -241,7 +241,7 @@ func TestAFailedWriteIsAFaultThatPasses(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/write-%d", name, fails), func(t *testing.T) {
 				w := newWorld(t)
 				opened, writes := false, 0
-				must(t, w.open(t, func(cfg *Config) {
+				must(t, w.open(t, func(cfg *TreeConfig) {
 					cfg.replace = func(path string, b []byte) error {
 						if !opened { // the state of an empty tree
 							opened = true

@@ -1,22 +1,4 @@
-// Package tlog keeps the Merkle tree over the entries table: tiles that other
-// programs can read, and the newest signed checkpoint.
-//
-// The tree is derived. The entries table of the state database is the log; one
-// goroutine reads it in order and writes the tiles, and whatever is lost or
-// damaged here is rebuilt from the table with the same root. The newest signed
-// checkpoint is not derived: it is what the service has attested. A table that
-// is shorter than that, or has another root, was truncated or rewritten. It is
-// refused permanently and never signed.
-//
-// Nothing waits for the tree: a decision is durable when its transaction is. If
-// the tree cannot be kept, Err reports it at once, and after Config.Grace Admit
-// refuses new work, so the number of entries without a checkpoint stays bounded.
-//
-// The package never writes the table, makes no decision and opens no
-// connection. Only the service links it.
-//
-// Carries R-A1 and R-A5, and for the tree R-A2 (no degraded mode).
-package tlog
+package audit
 
 import (
 	"cmp"
@@ -30,15 +12,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// Permanent errors of Open, Err, Admit and Check. A person has to find out what
+// Permanent errors of OpenTree and of a Tree's Err, Admit and Check. A person has to find out what
 // happened to the table.
 var (
-	// ErrCut: the table is shorter than what was signed or built.
-	ErrCut = errors.New("the log was cut")
+	// ErrTruncated: the table is shorter than what was signed or built.
+	ErrTruncated = errors.New("the log was truncated")
 	// ErrChanged: the table differs from what was signed.
 	ErrChanged = errors.New("the log was changed")
 	// ErrForeign: the directory belongs to another log, or the checkpoint in it
@@ -46,18 +27,10 @@ var (
 	ErrForeign = errors.New("belongs to another log")
 )
 
-// Ledger is the table under the tree. An audit.Ledger is one.
-type Ledger interface {
-	Len(ctx context.Context) (uint64, error)
-	Leaves(ctx context.Context, from uint64, limit int) ([]audit.Committed, error)
-	Get(ctx context.Context, seq uint64) (audit.Committed, error)
-	Committed() <-chan struct{}
-}
-
-// Config is what a Log needs.
-type Config struct {
+// TreeConfig is what OpenTree needs.
+type TreeConfig struct {
 	Dir    string // absolute; created if missing. It may be deleted while no service runs
-	Ledger Ledger
+	Ledger *Ledger
 	Signer note.Signer
 	Origin string              // of the log, as the function Origin returns it
 	Keys   []ed25519.PublicKey // besides Signer's, that may have signed the newest checkpoint
@@ -73,11 +46,11 @@ type Config struct {
 
 	stall   time.Duration                           // how long a batch may take before it is a fault; 0: 10 s
 	idle    func()                                  // called when all entries are in the tree and the interval has passed; may be nil
-	newest  uint64                                  // how many of the newest entries Open compares with the tree; 0: newestVerified
+	newest  uint64                                  // how many of the newest entries OpenTree compares with the tree; 0: newestVerified
 	replace func(path string, content []byte) error // how a tile is written; nil: replaceFile
 }
 
-func (c *Config) validate() error {
+func (c *TreeConfig) validate() error {
 	if !filepath.IsAbs(c.Dir) {
 		return fmt.Errorf("log tree %q: want an absolute path", c.Dir)
 	}
@@ -102,9 +75,21 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Log is the open tree. All methods may be called from any goroutine.
-type Log struct {
-	cfg   Config
+// Tree is the Merkle tree over the entries: tiles that other programs can read,
+// and the newest signed checkpoint. It is derived: one goroutine reads the table
+// in order and writes the tiles, and what is lost or damaged is rebuilt with the
+// same root. The newest signed checkpoint is not derived: it is what the service
+// has attested. A table that is shorter than that, or has another root, was
+// truncated or rewritten. It is refused permanently and never signed.
+//
+// Nothing waits for the tree: a decision is durable when its transaction is. If
+// the tree cannot be kept, Err reports it at once, and after TreeConfig.Grace
+// Admit refuses new work, so the number of entries without a checkpoint stays
+// bounded.
+//
+// All methods may be called from any goroutine.
+type Tree struct {
+	cfg   TreeConfig
 	tiles tiles
 
 	stop   chan struct{}      // closed to make the feeder exit once it has caught up
@@ -135,18 +120,18 @@ type fault struct {
 	permanent bool
 }
 
-// Open opens or creates the tree. It refuses a table that differs from what was
-// signed (ErrCut, ErrChanged), a directory that belongs to another log
+// OpenTree opens or creates the tree. It refuses a table that differs from what was
+// signed (ErrTruncated, ErrChanged), a directory that belongs to another log
 // (ErrForeign) and one that cannot be written. A damaged tree is rebuilt in the
 // background.
-func Open(ctx context.Context, cfg Config) (*Log, error) {
+func OpenTree(ctx context.Context, cfg TreeConfig) (*Tree, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("log tree: %w", err)
 	}
-	l := &Log{
+	l := &Tree{
 		cfg: cfg, tiles: tiles{filepath.Join(cfg.Dir, treeName), cfg.replace},
 		stop: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
@@ -167,13 +152,13 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 const closeTime = 3 * time.Second
 
 const (
-	treeName       = "tree"       // the tiles, below Config.Dir
-	checkpointName = "checkpoint" // the newest signed checkpoint, below Config.Dir
+	treeName       = "tree"       // the tiles, below TreeConfig.Dir
+	checkpointName = "checkpoint" // the newest signed checkpoint, below TreeConfig.Dir
 )
 
 // Close lets the feeder catch up with the table for at most closeTime, and stops
 // it. Call it before closing the ledger's store.
-func (l *Log) Close() error {
+func (l *Tree) Close() error {
 	l.closed.Do(func() {
 		close(l.stop)
 		timer := time.NewTimer(closeTime)
@@ -190,7 +175,7 @@ func (l *Log) Close() error {
 
 // Latest returns the newest checkpoint, signed and as a value. Signed is nil
 // before the first.
-func (l *Log) Latest() (signed []byte, c note.Checkpoint) {
+func (l *Tree) Latest() (signed []byte, c note.Checkpoint) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.latest.signed, l.latest.Checkpoint
@@ -199,7 +184,7 @@ func (l *Log) Latest() (signed []byte, c note.Checkpoint) {
 // Wait waits until a checkpoint covers the first size entries and the tree
 // contains all that it covers. It fails when ctx is done, after Close, and on a
 // permanent fault.
-func (l *Log) Wait(ctx context.Context, size uint64) error {
+func (l *Tree) Wait(ctx context.Context, size uint64) error {
 	err := l.wait(ctx, func() bool { return l.latest.Size >= size && l.size >= l.latest.Size })
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("log tree: no checkpoint covers %d entries yet: %w", size, err)
@@ -208,7 +193,7 @@ func (l *Log) Wait(ctx context.Context, size uint64) error {
 }
 
 // wait waits until done, which is called with mu held.
-func (l *Log) wait(ctx context.Context, done func() bool) error {
+func (l *Tree) wait(ctx context.Context, done func() bool) error {
 	for {
 		l.mu.Lock()
 		fault, changed, ok := l.fault, l.changed, done()
@@ -230,7 +215,7 @@ func (l *Log) wait(ctx context.Context, done func() bool) error {
 }
 
 // Err returns why the tree is not kept, or nil.
-func (l *Log) Err() error {
+func (l *Tree) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fault.err
@@ -238,7 +223,7 @@ func (l *Log) Err() error {
 
 // Admit returns why new work must be refused, or nil: the tree has not been
 // kept for longer than the grace, or the fault is permanent.
-func (l *Log) Admit() error {
+func (l *Tree) Admit() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch f := l.fault; {
@@ -251,8 +236,8 @@ func (l *Log) Admit() error {
 	}
 }
 
-// Status describes the tree.
-type Status struct {
+// TreeStatus describes the tree.
+type TreeStatus struct {
 	Origin         string
 	TreeSize       uint64        // entries in the tree
 	CheckpointSize uint64        // entries that the newest checkpoint covers
@@ -263,9 +248,9 @@ type Status struct {
 }
 
 // Status returns the state of the tree.
-func (l *Log) Status(ctx context.Context) (Status, error) {
+func (l *Tree) Status(ctx context.Context) (TreeStatus, error) {
 	l.mu.Lock()
-	s := Status{
+	s := TreeStatus{
 		Origin: l.cfg.Origin, TreeSize: l.size, CheckpointSize: l.latest.Size, CheckpointAt: l.latest.at, Err: l.fault.err,
 	}
 	l.mu.Unlock()
@@ -286,7 +271,7 @@ func (l *Log) Status(ctx context.Context) (Status, error) {
 }
 
 // notify wakes the callers that wait for a change. mu is held.
-func (l *Log) notify() {
+func (l *Tree) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }

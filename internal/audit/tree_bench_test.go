@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"crypto/sha256"
@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -24,7 +23,7 @@ func (w *world) fill(b *testing.B, count int) {
 	b.Helper()
 	pad := strings.Repeat("x", 850)
 	for w.n < count {
-		list := make([]audit.Item, 2000)
+		list := make([]Item, 2000)
 		for i := range list {
 			list[i].Entry = record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: fmt.Sprintf("entry %d %s", w.n+i, pad)}}
 		}
@@ -40,7 +39,7 @@ func BenchmarkMillion(b *testing.B) {
 	w := newWorld(b)
 	w.fill(b, million)
 	began := time.Now()
-	must(b, w.open(b, func(c *Config) { c.Interval = 200 * time.Millisecond }))
+	must(b, w.open(b, func(c *TreeConfig) { c.Interval = 200 * time.Millisecond }))
 	must(b, w.log.Wait(b.Context(), million))
 	built := time.Since(began)
 	_, c := w.log.Latest()
@@ -104,7 +103,7 @@ func BenchmarkCovered(b *testing.B) {
 		b.Run(map[bool]string{false: "at-once", true: "idle"}[idle], func(b *testing.B) {
 			w := newWorld(b)
 			quiet := make(chan struct{}, 1)
-			must(b, w.open(b, func(c *Config) {
+			must(b, w.open(b, func(c *TreeConfig) {
 				c.Interval = 200 * time.Millisecond
 				c.idle = func() {
 					select {
@@ -136,7 +135,7 @@ type sign struct {
 }
 
 // signs notes every checkpoint until one covers what comes from the channel.
-func (l *Log) signs(until <-chan uint64) (list []sign) {
+func (l *Tree) signs(until <-chan uint64) (list []sign) {
 	end := uint64(math.MaxUint64)
 	for {
 		l.mu.Lock()
@@ -163,7 +162,7 @@ func BenchmarkLag(b *testing.B) {
 	for _, writers := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("writers-%d", writers), func(b *testing.B) {
 			w := newWorld(b)
-			must(b, w.open(b, func(c *Config) { c.Interval = 0 }))
+			must(b, w.open(b, func(c *TreeConfig) { c.Interval = 0 }))
 			durable := make([]time.Time, b.N)
 			until, came := make(chan uint64, 1), make(chan []sign, 1)
 			go func() { came <- w.log.signs(until) }()

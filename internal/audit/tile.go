@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
@@ -45,10 +44,10 @@ func coord(level int, index uint64, n int) sumtlog.Tile {
 	return sumtlog.Tile{H: height, L: level, N: int64(index), W: n} //nolint:gosec // G115: a log does not reach 2^63 entries
 }
 
-// name returns the path of a tile in the layout. That of the Go checksum
+// tilePath returns the path of a tile in the layout. That of the Go checksum
 // database, which t.Path returns, also has the height and another word for
 // bundles.
-func name(t sumtlog.Tile) string {
+func tilePath(t sumtlog.Tile) string {
 	path := strings.Replace(t.Path(), "tile/8/", "tile/", 1)
 	return strings.Replace(path, "tile/data/", "tile/entries/", 1)
 }
@@ -56,16 +55,16 @@ func name(t sumtlog.Tile) string {
 // read returns a tile or a bundle and its width, which is more than t.W where
 // only the full file that superseded a partial one exists.
 func (d tiles) read(t sumtlog.Tile) ([]byte, int, error) {
-	b, err := os.ReadFile(filepath.Join(d.dir, name(t)))
+	b, err := os.ReadFile(filepath.Join(d.dir, tilePath(t)))
 	if errors.Is(err, fs.ErrNotExist) && t.W != width {
 		full := t
 		full.W = width
-		if b, err := os.ReadFile(filepath.Join(d.dir, name(full))); err == nil {
+		if b, err := os.ReadFile(filepath.Join(d.dir, tilePath(full))); err == nil {
 			return b, width, nil
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%s is missing: %w", name(t), errDamaged)
+		err = fmt.Errorf("%s is missing: %w", tilePath(t), errDamaged)
 	}
 	return b, t.W, err
 }
@@ -77,7 +76,7 @@ func (d tiles) hashes(t sumtlog.Tile) ([]byte, error) {
 		return nil, err
 	}
 	if len(b) != w*hashSize {
-		return nil, fmt.Errorf("%s has %d bytes, want %d: %w", name(t), len(b), w*hashSize, errDamaged)
+		return nil, fmt.Errorf("%s has %d bytes, want %d: %w", tilePath(t), len(b), w*hashSize, errDamaged)
 	}
 	return b[:t.W*hashSize], nil
 }
@@ -86,14 +85,14 @@ func (d tiles) hashes(t sumtlog.Tile) ([]byte, error) {
 func (d tiles) verify(t sumtlog.Tile, want []byte) error {
 	got, w, err := d.read(t)
 	if err == nil && !bytes.Equal(got, want) && !(w > t.W && bytes.HasPrefix(got, want)) {
-		err = fmt.Errorf("%s differs from the entries: %w", name(t), errDamaged)
+		err = fmt.Errorf("%s differs from the entries: %w", tilePath(t), errDamaged)
 	}
 	return err
 }
 
 // put writes a tile or a bundle. A full one supersedes the partial ones.
 func (d tiles) put(t sumtlog.Tile, content []byte) error {
-	path := filepath.Join(d.dir, name(t))
+	path := filepath.Join(d.dir, tilePath(t))
 	if err := d.replace(path, content); err != nil || t.W != width {
 		return err
 	}
@@ -234,7 +233,7 @@ func (e *edge) partial(from uint64, fn visit) error {
 
 // bundle returns the coordinates and the content of the bundle of entries,
 // which are those of one tile.
-func bundle(list []audit.Committed) (sumtlog.Tile, []byte) {
+func bundle(list []Committed) (sumtlog.Tile, []byte) {
 	var b []byte
 	for i := range list {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(list[i].Leaf))) //nolint:gosec // G115: an entry has at most 60 KiB

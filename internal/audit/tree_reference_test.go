@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"bytes"
@@ -14,12 +14,10 @@ import (
 	"github.com/transparency-dev/tessera/storage/posix"
 	sumnote "golang.org/x/mod/sumdb/note"
 	sumtlog "golang.org/x/mod/sumdb/tlog"
-
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 )
 
 // tesseraTree adds entries to the tree in dir with Tessera's POSIX driver.
-func tesseraTree(t *testing.T, dir, origin string, list []audit.Committed) {
+func tesseraTree(t *testing.T, dir, origin string, list []Committed) {
 	t.Helper()
 	skey, _, err := sumnote.GenerateKey(nil, origin)
 	must(t, err)
@@ -52,10 +50,10 @@ func tesseraTree(t *testing.T, dir, origin string, list []audit.Committed) {
 // required returns the files that a reader of a tree of that size opens.
 func required(size int64) (names []string) {
 	for _, of := range sumtlog.NewTiles(height, 0, size) {
-		names = append(names, name(of))
+		names = append(names, tilePath(of))
 		if of.L == 0 {
 			of.L = bundles
-			names = append(names, name(of))
+			names = append(names, tilePath(of))
 		}
 	}
 	return names

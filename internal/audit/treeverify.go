@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"context"
@@ -11,19 +11,18 @@ import (
 
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// newestVerified is how many of the newest entries Open compares with the tree.
+// newestVerified is how many of the newest entries OpenTree compares with the tree.
 // Check compares all.
 const newestVerified = 10_000
 
 // readCheckpoint reads the newest signed checkpoint. One that is malformed
 // counts as missing: a party that can damage it can remove it, and anchors
 // remember what was signed.
-func (l *Log) readCheckpoint(ctx context.Context) (published, error) {
+func (l *Tree) readCheckpoint(ctx context.Context) (published, error) {
 	none := published{Checkpoint: note.Checkpoint{Origin: l.cfg.Origin, Root: note.EmptyRoot()}}
 	path := filepath.Join(l.cfg.Dir, checkpointName)
 	b, err := os.ReadFile(path) //nolint:gosec // G304: our own
@@ -53,14 +52,14 @@ func (l *Log) readCheckpoint(ctx context.Context) (published, error) {
 // inspect verifies the tree on disk against the newest checkpoint and the
 // table, and returns its edge. A damaged tree is removed, and the edge is that
 // of an empty one. A table that differs from what was signed is refused.
-func (l *Log) inspect(ctx context.Context) (*edge, error) {
+func (l *Tree) inspect(ctx context.Context) (*edge, error) {
 	n, err := l.cfg.Ledger.Len(ctx)
 	if err != nil {
 		return nil, err
 	}
 	_, signed := l.Latest()
 	if signed.Size > n {
-		return nil, cut("a checkpoint of %d entries was signed", signed.Size, n)
+		return nil, truncated("a checkpoint of %d entries was signed", signed.Size, n)
 	}
 	e, err := l.verifyTree(ctx, signed, n)
 	if l.rebuilding() {
@@ -95,12 +94,12 @@ func (l *Log) inspect(ctx context.Context) (*edge, error) {
 	return e, nil
 }
 
-// cut returns the error of a table with n entries, where there were size.
-func cut(what string, size, n uint64) error {
-	return fmt.Errorf("%w: "+what+", and the table has %d: restore the state database, this one is an older copy", ErrCut, size, n)
+// truncated returns the error of a table with n entries, where there were size.
+func truncated(what string, size, n uint64) error {
+	return fmt.Errorf("%w: "+what+", and the table has %d: restore the state database, this one is an older copy", ErrTruncated, size, n)
 }
 
-func (l *Log) rebuilding() bool {
+func (l *Tree) rebuilding() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.rebuild
@@ -108,7 +107,7 @@ func (l *Log) rebuilding() bool {
 
 // verifyTree verifies the tiles against each other, the signed checkpoint and
 // the newest of the n entries of the table.
-func (l *Log) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64) (*edge, error) {
+func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64) (*edge, error) {
 	size, root, err := l.tiles.state()
 	if err != nil {
 		return nil, err
@@ -146,7 +145,7 @@ func (l *Log) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64) 
 		return nil, errors.Join(fmt.Errorf("the tiles differ from %s: %w", stateName, errDamaged), err)
 	}
 	if size > n {
-		return nil, cut("the tree has %d entries", size, n)
+		return nil, truncated("the tree has %d entries", size, n)
 	}
 	from := size - min(size, l.cfg.newest)
 	return e, l.eachBundle(ctx, from-from%width, size, l.verifyBundle)
@@ -154,7 +153,7 @@ func (l *Log) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64) 
 
 // verifyBundle compares the bundle and the lowest tile of some entries with
 // them.
-func (l *Log) verifyBundle(list []audit.Committed) error {
+func (l *Tree) verifyBundle(list []Committed) error {
 	t, content := bundle(list)
 	if err := l.tiles.verify(t, content); err != nil {
 		return err
@@ -169,15 +168,15 @@ func (l *Log) verifyBundle(list []audit.Committed) error {
 
 // eachBundle calls fn with the entries from..to-1 of the table, in slices of
 // one bundle. from is a multiple of width.
-func (l *Log) eachBundle(ctx context.Context, from, to uint64, fn func([]audit.Committed) error) error {
-	var part []audit.Committed
+func (l *Tree) eachBundle(ctx context.Context, from, to uint64, fn func([]Committed) error) error {
+	var part []Committed
 	for from < to {
-		list, err := l.cfg.Ledger.Leaves(ctx, from, int(min(to-from, audit.LeafBatch))) //nolint:gosec // G115: at most LeafBatch
+		list, err := l.cfg.Ledger.Leaves(ctx, from, int(min(to-from, LeafBatch))) //nolint:gosec // G115: at most LeafBatch
 		if err != nil {
 			return err
 		}
 		if len(list) == 0 {
-			return cut("it had %d entries", to, from)
+			return truncated("it had %d entries", to, from)
 		}
 		for i := range list {
 			if part = append(part, list[i]); len(part) == width || list[i].Seq == to-1 {
@@ -205,9 +204,9 @@ func sameRoot(sum *note.Range, signed note.Checkpoint, otherwise error) error {
 // verifyTable compares the table with the signed checkpoint, which takes a few
 // seconds for a million entries. It is needed where the tree cannot vouch for
 // the table.
-func (l *Log) verifyTable(ctx context.Context, signed note.Checkpoint) error {
+func (l *Tree) verifyTable(ctx context.Context, signed note.Checkpoint) error {
 	sum := note.NewRange()
-	err := l.eachBundle(ctx, 0, signed.Size, func(list []audit.Committed) error {
+	err := l.eachBundle(ctx, 0, signed.Size, func(list []Committed) error {
 		for i := range list {
 			if err := sum.Add(list[i].Hash); err != nil {
 				return err
@@ -225,11 +224,11 @@ func (l *Log) verifyTable(ctx context.Context, signed note.Checkpoint) error {
 // own hash, the tiles, the bundles and the checkpoint, and returns how many are
 // good. A table that differs from what was signed is a permanent fault from then
 // on; for a damaged tree there is Rebuild.
-func (l *Log) Check(ctx context.Context) (uint64, error) {
+func (l *Tree) Check(ctx context.Context) (uint64, error) {
 	_, signed := l.Latest()
 	e := newEdge()
 	var damage error
-	err := l.eachBundle(ctx, 0, signed.Size, func(list []audit.Committed) error {
+	err := l.eachBundle(ctx, 0, signed.Size, func(list []Committed) error {
 		// After the first damage only the root of the table is of interest.
 		tolerate := func(err error) error {
 			if errors.Is(err, errDamaged) {
@@ -272,7 +271,7 @@ func (l *Log) Check(ctx context.Context) (uint64, error) {
 
 // Rebuild rebuilds the tree from the table, and returns when it has the size
 // that was signed. The signed checkpoint stays and is compared with it.
-func (l *Log) Rebuild(ctx context.Context) error {
+func (l *Tree) Rebuild(ctx context.Context) error {
 	l.mu.Lock()
 	l.rebuild = true
 	l.mu.Unlock()

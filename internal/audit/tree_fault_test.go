@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"errors"
@@ -54,7 +54,7 @@ func (w *world) holdsOff(t *testing.T, begin, end func()) {
 func TestAKeyThatDoesNotSignHoldsOffWhatIsNew(t *testing.T) {
 	w := newWorld(t)
 	signer := &brokenSigner{Signer: w.key}
-	must(t, w.open(t, func(c *Config) { c.Signer = signer }))
+	must(t, w.open(t, func(c *TreeConfig) { c.Signer = signer }))
 	w.grow(t, 300)
 	w.holdsOff(t, func() { signer.set(errors.New("the key cannot be read")) }, func() { signer.set(nil) })
 }
@@ -148,7 +148,7 @@ func TestADiskThatHangsIsAFaultAndDoesNotBlockClose(t *testing.T) {
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
 	opened := false
-	must(t, w.open(t, func(c *Config) {
+	must(t, w.open(t, func(c *TreeConfig) {
 		c.stall = time.Millisecond
 		c.replace = func(path string, b []byte) error {
 			if opened {

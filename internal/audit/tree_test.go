@@ -1,4 +1,4 @@
-package tlog
+package audit
 
 import (
 	"bytes"
@@ -147,7 +147,7 @@ func TestRebuildMakesTheSameTree(t *testing.T) {
 func TestTheLagIsThatOfTheOldestEntryThatIsNotCovered(t *testing.T) {
 	w := newWorld(t)
 	signer := &brokenSigner{Signer: w.key}
-	must(t, w.open(t, func(c *Config) { c.Signer = signer }))
+	must(t, w.open(t, func(c *TreeConfig) { c.Signer = signer }))
 	w.grow(t, 3)
 	w.covered(t)
 	signer.set(errors.New("no key"))
@@ -162,13 +162,13 @@ func TestTheLagIsThatOfTheOldestEntryThatIsNotCovered(t *testing.T) {
 
 func TestAConfigurationThatMakesNoSenseIsRefused(t *testing.T) {
 	w := newWorld(t)
-	for name, change := range map[string]func(*Config){
-		"a relative directory": func(c *Config) { c.Dir = "log" },
-		"no signer":            func(c *Config) { c.Signer = nil },
-		"no ledger":            func(c *Config) { c.Ledger = nil },
-		"no clock":             func(c *Config) { c.Now = nil },
-		"no origin":            func(c *Config) { c.Origin = "" },
-		"an origin of two":     func(c *Config) { c.Origin = "two words" },
+	for name, change := range map[string]func(*TreeConfig){
+		"a relative directory": func(c *TreeConfig) { c.Dir = "log" },
+		"no signer":            func(c *TreeConfig) { c.Signer = nil },
+		"no ledger":            func(c *TreeConfig) { c.Ledger = nil },
+		"no clock":             func(c *TreeConfig) { c.Now = nil },
+		"no origin":            func(c *TreeConfig) { c.Origin = "" },
+		"an origin of two":     func(c *TreeConfig) { c.Origin = "two words" },
 	} {
 		if err := w.open(t, change); err == nil {
 			t.Errorf("%s: opened", name)

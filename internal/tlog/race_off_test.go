@@ -1,5 +1,0 @@
-//go:build !race
-
-package tlog
-
-const shrink = 1
