@@ -179,8 +179,14 @@ func CallTable() map[Call]CallSpec {
 // Calls lists every call, sorted.
 func Calls() []Call { return slices.Sorted(maps.Keys(CallTable())) }
 
-// Spec returns what the table says of c; the zero value for an unknown call.
-func (c Call) Spec() CallSpec { return CallTable()[c] }
+// Spec returns what the table says about c. An unknown call has the usual bound
+// and nothing else.
+func (c Call) Spec() CallSpec {
+	if spec, ok := CallTable()[c]; ok {
+		return spec
+	}
+	return CallSpec{MaxBody: maxBody}
+}
 
 // Method returns the HTTP method of c.
 func (c Call) Method() string {

@@ -109,7 +109,7 @@ func TestAnIssuersTokenIsWhoAnOperatorSaidItIs(t *testing.T) {
 			}
 		}
 
-		refuse("a subject that nobody named", i.token("s-1", nil), api.CodeUnauthenticated, "no operator named", "bailiwick principal add")
+		refuse("a subject that nobody named", i.token("s-1", nil), api.CodeUnauthenticated, "no principal has its subject", "bailiwick principal add")
 		w.must("principal", "add", "agent:remote", "--oauth-issuer", idpURL, "--oauth-subject", "s-1")
 		w.must("ceiling", "set", "agent:remote", "reversible")
 		remote := w.runtime(i.token("s-1", nil), nil)
@@ -133,7 +133,7 @@ func TestAnIssuersTokenIsWhoAnOperatorSaidItIs(t *testing.T) {
 		refuse("of another issuer", i.token("s-1", jwt.MapClaims{"iss": "https://evil.example"}), api.CodeUnauthenticated, "iss")
 		refuse("expired", i.token("s-1", jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()}), api.CodeUnauthenticated, "expired")
 		refuse("without the scope", i.token("s-1", jwt.MapClaims{"scope": "openid"}), api.CodeDenied, "insufficient_scope")
-		refuse("a subject in other letters", i.token("S-1", nil), api.CodeUnauthenticated, "no operator named")
+		refuse("a subject in other letters", i.token("S-1", nil), api.CodeUnauthenticated, "no principal has its subject")
 		if n := i.asked.Load(); n != 1 {
 			t.Errorf("the issuer was asked %d times", n)
 		}
@@ -141,7 +141,7 @@ func TestAnIssuersTokenIsWhoAnOperatorSaidItIs(t *testing.T) {
 		if who, err := w.runtime(ours, nil).Who(t.Context()); err != nil || who.Principal != "agent:local" {
 			t.Errorf("a token of ours beside it: %+v, %v", who, err)
 		}
-		if out := w.must("audit", "list", "--kind", "auth.refused"); strings.Contains(out, "eyJ") || !strings.Contains(out, "no operator named") {
+		if out := w.must("audit", "list", "--kind", "auth.refused"); strings.Contains(out, "eyJ") || !strings.Contains(out, "no principal has its subject") {
 			t.Errorf("the log says %q", out)
 		}
 

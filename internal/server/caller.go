@@ -15,30 +15,40 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 )
 
-// caller is who is calling, as the service established it.
+// caller is the principal of a request, as the service established it.
 type caller struct {
 	dispatch.Caller
-	byToken bool // and not by the account at the other end of the socket
+	byToken bool // established by a token, not by the account of the socket's peer
 	session session
+}
+
+// callers establishes callers and logs the requests that it refuses.
+type callers struct {
+	*Config
+	sessions *sessions
+	refusals *quota[struct{}] // log entries about refused requests
+}
+
+func newCallers(cfg *Config) *callers {
+	return &callers{Config: cfg, sessions: newSessions(cfg.Now), refusals: newQuota[struct{}](cfg.Now, refusalRate, refusalBurst)}
 }
 
 type peerKey struct{}
 
-// peer is what the operating system says of the other end of a connection.
+// peer is what the operating system says about the other end of a connection.
 type peer struct {
 	uid uint32
-	pid int32 // 0: it cannot be seen from here
+	pid int32 // 0: not visible from the service's pid namespace
 	err error
 }
 
-func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
+func connContext(ctx context.Context, c net.Conn) context.Context {
 	p, err := peerOf(c)
 	p.err = err
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// peerOf asks the operating system which process connected c, and of which
-// account it was then.
+// peerOf returns the process that connected c and its account at that time.
 func peerOf(c net.Conn) (peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -61,60 +71,62 @@ func peerOf(c net.Conn) (peer, error) {
 	return peer{uid: cred.Uid, pid: cred.Pid}, nil
 }
 
-// LocalPrincipal is local:LOGIN, or local:uid:NUMBER for an account without a
-// name. It is never a human.
+// LocalPrincipal returns local:LOGIN, or local:uid:NUMBER for an account without
+// a name. It is never human:.
 func LocalPrincipal(uid uint32, login func(uint32) (string, error)) (api.Principal, error) {
 	name, err := login(uid)
 	if err != nil {
-		name = "" // it has none
+		name = ""
 	}
 	return api.ParsePrincipal("local:" + api.LocalLogin(name, int(uid)))
 }
 
-// establish says who is calling, or logs that it could not be. A request with
-// a handle is the handle's or nobody's: it never becomes the account's.
-func (s *Server) establish(r *http.Request) (caller, error) {
+// establish returns the caller of a request, or logs the refusal. A request
+// with a handle is the handle's principal's or refused: it never falls back to
+// the account.
+func (c *callers) establish(r *http.Request) (caller, error) {
 	p, ok := r.Context().Value(peerKey{}).(peer)
 	if err := p.err; !ok || err != nil {
 		if err == nil {
 			err = errors.New("the connection has no peer")
 		}
-		return caller{}, s.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
+		return caller{}, c.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
 	}
 	if where := strayToken(r); where != "" {
-		err := unestablished(fmt.Errorf("there is something like a token in %s", where)).
-			WithHint("a token goes into the body of POST /v1/session and nowhere else; if it was one, rotate it: bailiwick token rotate")
-		return caller{}, s.refuse(r.Context(), refusal{via: "unix", claimed: "a token in " + where, err: err})
+		err := unestablished(fmt.Errorf("%s holds what looks like a token", where)).
+			WithHint("a token belongs in the body of POST /v1/session and nowhere else; if it was one, rotate it: bailiwick token rotate")
+		return caller{}, c.refuse(r.Context(), refusal{via: "unix", claimed: "a token in " + where, err: err})
 	}
 	if handles := r.Header.Values(api.SessionHeader); len(handles) > 0 {
-		opened, err := s.sessions.find(handles, p)
+		opened, err := c.sessions.find(handles, p)
 		if err != nil {
-			return caller{}, s.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
+			return caller{}, c.refuse(r.Context(), refusal{via: "session", claimed: string(opened.token), err: err})
 		}
 		return caller{dispatch.Caller{Principal: opened.principal, Ceiling: declared(r.Header), TokenValid: opened.active}, true, opened}, nil
 	}
-	who, err := LocalPrincipal(p.uid, s.cfg.Login)
+	who, err := LocalPrincipal(p.uid, c.Login)
 	if err != nil {
-		return caller{}, s.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
+		return caller{}, c.refuse(r.Context(), refusal{via: "unix", claimed: fmt.Sprintf("uid %d", p.uid), err: unestablished(err)})
 	}
 	return caller{dispatch.Caller{Principal: who, Ceiling: declared(r.Header)}, false, session{}}, nil
 }
 
-// still refuses a caller whose token has ended since its request began, which
-// may be long ago: a body comes slowly, an answer is waited for, a log is
+// checkActive refuses a caller whose token has ended since its request began,
+// which may be long ago: a body arrives slowly, a request waits, a log is
 // followed.
-func (s *Server) still(ctx context.Context, who caller) error {
+func (c *callers) checkActive(ctx context.Context, who caller) error {
 	if !who.byToken || who.session.active() {
 		return nil
 	}
-	return s.refuse(ctx, refusal{via: "session", claimed: string(who.session.token), err: noSession("its token is no longer active")})
+	return c.refuse(ctx, refusal{via: "session", claimed: string(who.session.token), err: noSession("its token is no longer active")})
 }
 
-// orGone is err, in the log too where it is that the token ended meanwhile.
-func (s *Server) orGone(ctx context.Context, who caller, err error) error {
+// orInactive returns err, logged as a refusal if the reason is that the
+// caller's token has ended meanwhile.
+func (c *callers) orInactive(ctx context.Context, who caller, err error) error {
 	if api.CodeOf(err) == api.CodeUnauthenticated {
-		if gone := s.still(ctx, who); gone != nil {
-			return gone
+		if inactive := c.checkActive(ctx, who); inactive != nil {
+			return inactive
 		}
 	}
 	return err
@@ -124,8 +136,8 @@ func unestablished(err error) *api.Error {
 	return api.Errorf(api.CodeUnauthenticated, "the caller could not be established: %w", err)
 }
 
-// declared is the ceiling that a request has bound itself to. What cannot be
-// understood, or could be understood in two ways, binds it to the lowest.
+// declared returns the ceiling that a request declares; the lowest if the
+// header is invalid or ambiguous.
 func declared(h http.Header) api.Tier {
 	switch given := h.Values(api.CeilingHeader); len(given) {
 	case 0:
@@ -138,17 +150,17 @@ func declared(h http.Header) api.Tier {
 	return api.Observe
 }
 
-// strayToken says where a request has a token that must have none: what is in
-// an address or a well-known header ends up in logs and with others (R-T6).
+// strayToken returns where a request has a token outside its body: addresses
+// and well-known headers end up in logs and at third parties (R-T6).
 func strayToken(r *http.Request) string {
 	address := r.RequestURI
-	for range 5 { // it may be escaped, and that again
+	for range 5 { // it may be escaped, even repeatedly
 		if strings.Contains(address, api.TokenPrefix) {
 			return "the address"
 		}
 		address = unescape(address)
 	}
-	for name := range r.URL.Query() { // also of another issuer's, which has no form of ours
+	for name := range r.URL.Query() { // another issuer's tokens have no known prefix
 		if name = strings.ToLower(name); strings.HasSuffix(name, "token") || name == "authorization" {
 			return "the address"
 		}
@@ -161,8 +173,7 @@ func strayToken(r *http.Request) string {
 	return ""
 }
 
-// unescape is url.PathUnescape for whatever a caller writes: what is no escape
-// stays as it is.
+// unescape is url.PathUnescape that keeps invalid escapes as they are.
 func unescape(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s

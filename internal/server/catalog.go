@@ -3,20 +3,50 @@ package server
 import (
 	"context"
 	"encoding/base64"
-	"errors"
-	"fmt"
-	"net/http"
-	"sync"
-	"time"
+	"log/slog"
+	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
+// Bounds of what a caller can have logged about calls that never became
+// requests.
+const (
+	claimBurst        = 20
+	claimRate         = 1 // per second
+	maxClaimOperation = 200
+	maxClaimMessage   = 2000
+)
+
+// catalogCalls answers what a caller may do and who it is, and logs the calls
+// that a caller says it has refused.
+type catalogCalls struct {
+	cfg     *Config
+	callers *callers
+	claims  *quota[api.Principal] // of refused calls, by caller
+}
+
+func newCatalogCalls(cfg *Config, callers *callers) *catalogCalls {
+	return &catalogCalls{cfg: cfg, callers: callers, claims: newQuota[api.Principal](cfg.Now, claimRate, claimBurst)}
+}
+
+func (c *catalogCalls) handlers() map[api.Call]handler {
+	return map[api.Call]handler{
+		api.CallCapabilities: show(c.listing(api.KindCapability)),
+		api.CallSubagents:    show(c.listing(api.KindSubagent)),
+		api.CallEnvs:         show(c.listing(api.KindEnv)),
+		api.CallCan:          handle(c.can),
+		api.CallWho:          show(c.who),
+		api.CallRefused:      handle(c.refused),
+		api.CallHTTPReady:    show(c.httpReady),
+	}
+}
+
 // listing returns a page of what the caller may use of a kind.
-func (s *Server) listing(kind api.Kind) handler {
-	return func(w http.ResponseWriter, r *http.Request, who caller) error {
+func (c *catalogCalls) listing(kind api.Kind) func(context.Context, *request) (api.ListingPage, error) {
+	return func(ctx context.Context, r *request) (api.ListingPage, error) {
 		var after api.Name
 		if text := r.URL.Query().Get("cursor"); text != "" {
 			b, err := base64.RawURLEncoding.Strict().DecodeString(text)
@@ -24,127 +54,54 @@ func (s *Server) listing(kind api.Kind) handler {
 				after, err = api.ParseName(string(b))
 			}
 			if err != nil {
-				return malformed(api.CodeInvalid, "cursor: not one that was returned")
+				return api.ListingPage{}, malformed(api.CodeInvalid, "cursor: unknown cursor")
 			}
 		}
-		page, err := s.cfg.Dispatch.Listing(r.Context(), who.Caller, kind, after)
-		if err != nil {
-			return err
-		}
-		if page.Next != "" {
+		page, err := c.cfg.Dispatch.Listing(ctx, r.caller.Caller, kind, after)
+		if err == nil && page.Next != "" {
 			page.Next = base64.RawURLEncoding.EncodeToString([]byte(page.Next))
 		}
-		return answer(w, http.StatusOK, page)
+		return page, err
 	}
 }
 
-// Bounds of what a caller can have logged of what never became a request.
-const (
-	toldBurst     = 20
-	toldRate      = 1 // a second, after that
-	toldOperation = 200
-	toldMessage   = 2000
-	toldCallers   = 1000
-)
+func (c *catalogCalls) can(ctx context.Context, r *request, req api.CanRequest) (api.CanAnswer, error) {
+	return c.cfg.Dispatch.Can(ctx, r.caller.Caller, req)
+}
 
-// refused has a call logged that was refused before it became a request. It is
-// the caller's word and is logged as the caller's.
-func (s *Server) refused(w http.ResponseWriter, r *http.Request, who caller) error {
-	var what api.Refused
-	if err := decode(r, &what); err != nil {
-		return err
+// who returns the principal that the service established for the caller.
+func (c *catalogCalls) who(_ context.Context, r *request) (api.Who, error) {
+	consent := c.cfg.Registry.Consent(r.caller.Principal)
+	return api.Who{Principal: r.caller.Principal, Ceiling: min(consent, r.caller.Ceiling), Consent: consent}, nil
+}
+
+// refused logs a call that was refused before it became a request. The entry is
+// the caller's claim, under the caller's name.
+func (c *catalogCalls) refused(ctx context.Context, r *request, req api.Refused) (api.RefusedReceipt, error) {
+	if req.Operation == "" || len(req.Operation) > maxClaimOperation || len(req.Message) > maxClaimMessage {
+		return api.RefusedReceipt{}, malformed(api.CodeInvalid, "refused: want an operation of at most %d bytes and a message of at most %d", maxClaimOperation, maxClaimMessage)
 	}
-	if what.Operation == "" || len(what.Operation) > toldOperation || len(what.Message) > toldMessage {
-		return malformed(api.CodeInvalid, "refused: want an operation of at most %d bytes and a message of at most %d", toldOperation, toldMessage)
+	if !c.claims.take(r.caller.Principal) {
+		return api.RefusedReceipt{}, api.Errorf(api.CodeThrottled, "too many refused calls to log each").WithHint("wait a second")
 	}
-	if !s.told.take(who.Principal) {
-		return api.Errorf(api.CodeThrottled, "too many refused calls to log each").WithHint("wait a second")
-	}
-	err := dispatch.LogInvalid(r.Context(), s.cfg.Ledger, who.Principal, what.Operation, api.Errorf(api.CodeInvalid, "%s", what.Message))
+	err := dispatch.LogInvalid(ctx, c.cfg.Ledger, r.caller.Principal, req.Operation, api.Errorf(api.CodeInvalid, "%s", req.Message))
 	e, ok := err.(*api.Error) //nolint:errorlint // as LogInvalid makes it
 	if !ok || e.AuditEntry == nil {
-		return err
+		return api.RefusedReceipt{}, err
 	}
-	return answer(w, http.StatusOK, api.RefusedReceipt{AuditEntry: *e.AuditEntry})
+	return api.RefusedReceipt{AuditEntry: *e.AuditEntry}, nil
 }
 
-// told bounds, for each principal, how much of the log is its refused calls.
-type told struct {
-	now func() time.Time
-
-	mu   sync.Mutex
-	left map[api.Principal]allowance // guarded by mu
-}
-
-// allowance is how many entries a principal may still have written.
-type allowance struct {
-	n       float64
-	at      time.Time
-	dropped int // calls without an entry since the last sum
-}
-
-func (t *told) take(p api.Principal) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.now()
-	if len(t.left) >= toldCallers { // those that have their full allowance again
-		for who, a := range t.left {
-			if a.dropped == 0 && now.Sub(a.at).Seconds()*toldRate >= toldBurst {
-				delete(t.left, who)
-			}
-		}
+// httpReady reports whether the tools may be served over HTTP (R-T2). It finds
+// out whether the log is writable by writing this question into it. Any account
+// may ask; the answer holds two booleans.
+func (c *catalogCalls) httpReady(ctx context.Context, r *request) (api.HTTPReady, error) {
+	ready := api.HTTPReady{Token: slices.ContainsFunc(c.cfg.Registry.Tokens(), func(t api.TokenInfo) bool { return t.State == api.TokenActive })}
+	_, err := c.cfg.Ledger.Record(ctx, record.Entry{
+		Kind: record.KindHTTPRequested, Principal: r.caller.Principal, Detail: record.HTTPRequest{Token: ready.Token},
+	}, nil)
+	if ready.Audit = err == nil; err != nil {
+		c.cfg.Logger.ErrorContext(ctx, "cannot write the audit log", slog.Any("err", err))
 	}
-	a, ok := t.left[p]
-	if !ok {
-		a = allowance{n: toldBurst, at: now}
-	}
-	a.n, a.at = min(toldBurst, a.n+max(0, now.Sub(a.at).Seconds())*toldRate), now
-	if a.n < 1 {
-		a.dropped++
-		t.left[p] = a
-		return false
-	}
-	a.n--
-	t.left[p] = a
-	return true
-}
-
-// sums returns how many calls of each principal had no entry since it was
-// called before.
-func (t *told) sums() map[api.Principal]int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	sums := map[api.Principal]int{}
-	for p, a := range t.left {
-		if a.dropped > 0 {
-			sums[p] = a.dropped
-			a.dropped = 0
-			t.left[p] = a
-		}
-	}
-	return sums
-}
-
-// again counts calls of which the sum could not be written.
-func (t *told) again(p api.Principal, n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a := t.left[p]
-	a.dropped += n
-	t.left[p] = a
-}
-
-// sumUpTold logs how many refused calls had no entry of their own.
-func (s *Server) sumUpTold(ctx context.Context) (err error) {
-	for p, n := range s.told.sums() {
-		_, failed := s.cfg.Ledger.Record(ctx, record.Entry{
-			Kind: record.KindRequestInvalid, Principal: p,
-			Detail: record.InvalidRequest{Code: string(api.CodeThrottled), Message: fmt.Sprintf("and %d more, too many to log each", n), Operation: "refused"},
-		}, nil)
-		if failed != nil {
-			s.told.again(p, n)
-			err = errors.Join(err, failed)
-		}
-	}
-	return err
+	return ready, nil
 }

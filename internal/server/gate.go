@@ -10,25 +10,25 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// gate is where requests come in. Once it is closed none does, so that a
-// request is served whole or is refused before it has any effect; it can
-// close by itself when nobody has been there for a while (R-D1).
+// gate admits requests. Once closed it admits none, so a request is either
+// served to its end or refused before it has any effect. It can close by itself
+// after an idle time (R-D1).
 type gate struct {
 	now  func() time.Time
-	idle time.Duration // 0: it does not close by itself
+	idle time.Duration // 0: it never closes by itself
 
-	// leaving ends when the gate closes. Requests that only read heed it, since
-	// they may go on for as long as a dispatch does.
-	leaving context.Context //nolint:containedctx // the life of the gate, not of a call
+	// leaving is done when the gate closes. It cancels requests that only read,
+	// because they may last as long as a dispatch.
+	leaving context.Context //nolint:containedctx // the lifetime of the gate, not of a request
 	leave   context.CancelFunc
 
 	mu     sync.Mutex
 	inside int       // requests under way; guarded by mu
-	quiet  time.Time // when somebody was there last; guarded by mu
-	needed bool      // somebody has been there; guarded by mu
-	lasts  bool      // it does not close by itself any more; guarded by mu
+	quiet  time.Time // of the last activity; guarded by mu
+	used   bool      // there has been a request; guarded by mu
+	lasts  bool      // idle shutdown is off; guarded by mu
 	closed bool      // guarded by mu
-	alone  bool      // it closed by itself; guarded by mu
+	idled  bool      // it closed by itself; guarded by mu
 }
 
 func newGate(now func() time.Time, idle time.Duration) *gate {
@@ -37,7 +37,8 @@ func newGate(now func() time.Time, idle time.Duration) *gate {
 	return g
 }
 
-// enter reports whether a request may come in. Then the caller calls exit.
+// enter admits a request, unless the gate is closed. The caller calls exit
+// afterwards.
 func (g *gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -48,30 +49,30 @@ func (g *gate) enter() bool {
 	return true
 }
 
-// exit is the end of a request. One that merely looked at how the service is
-// does not keep it.
-func (g *gate) exit(looked bool) {
+// exit ends a request. A passive one, such as a look at the status, does not
+// count as activity.
+func (g *gate) exit(passive bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inside--
-	if !looked {
-		g.quiet, g.needed = g.now(), true
+	if !passive {
+		g.quiet, g.used = g.now(), true
 	}
 }
 
-// firstTime is how long the gate stays open at least for whoever had the
-// service started: on a busy machine the first request takes a while to come.
+// firstTime is the least idle time before the first request: on a busy machine
+// the client that started the service takes a while to connect.
 const firstTime = 5 * time.Second
 
-// end is when the gate closes if nobody comes. The caller holds mu.
+// end returns when the gate closes if no request arrives. The caller holds mu.
 func (g *gate) end() time.Time {
-	if !g.needed {
+	if !g.used {
 		return g.quiet.Add(max(g.idle, firstTime))
 	}
 	return g.quiet.Add(g.idle)
 }
 
-// close lets nobody in any more.
+// close closes the gate.
 func (g *gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,11 +80,9 @@ func (g *gate) close() {
 	g.leave()
 }
 
-// closeIfIdle closes the gate when nobody is there and has not been for the
-// idle time; working says that a worker is, and broken that only the next
-// service can serve again: then the time does not matter, and a worker goes on
-// without this one. What comes in later is refused, and nothing can have come
-// in between.
+// closeIfIdle closes the gate if there has been no request and no worker for the
+// idle time. A broken service, which only a restart can repair, does not wait:
+// its workers continue without it.
 func (g *gate) closeIfIdle(working, broken bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,12 +93,12 @@ func (g *gate) closeIfIdle(working, broken bool) bool {
 	if g.lasts || g.closed || g.inside > 0 || !broken && now.Before(g.end()) {
 		return false
 	}
-	g.closed, g.alone = true, true
+	g.closed, g.idled = true, true
 	g.leave()
 	return true
 }
 
-// stay keeps the gate from closing by itself. It fails when that has happened.
+// stay turns off the idle shutdown. It fails once the gate has closed.
 func (g *gate) stay() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,8 +106,8 @@ func (g *gate) stay() bool {
 	return !g.closed
 }
 
-// oneShot says how long the service stays; nil when it lasts. The request
-// that asks is inside and does not count.
+// oneShot returns when the service shuts down if idle; nil if it never does. The
+// request that asks is inside and does not count.
 func (g *gate) oneShot(working bool) *api.OneShot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,16 +122,14 @@ func (g *gate) oneShot(working bool) *api.OneShot {
 	return o
 }
 
-const statusPath = "/v1/operator/status"
-
 // admit lets requests through the gate.
 func (s *Server) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.gate.enter() {
-			s.fail(w, r, errEnding())
+			s.fail(w, r, errShuttingDown())
 			return
 		}
-		defer s.gate.exit(r.URL.Path == statusPath || !strings.HasPrefix(r.URL.Path, "/v1/"))
+		defer s.gate.exit(r.URL.Path == api.CallStatus.Path() || !strings.HasPrefix(r.URL.Path, "/v1/"))
 		if r.Method == http.MethodGet {
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
@@ -143,12 +140,12 @@ func (s *Server) admit(next http.Handler) http.Handler {
 	})
 }
 
-func errEnding() *api.Error {
-	return api.Errorf(api.CodeUnavailable, "the service is ending and takes no more requests; this one had no effect").WithHint("run the command again, after bailiwick up where the service was stopped")
+func errShuttingDown() *api.Error {
+	return api.Errorf(api.CodeUnavailable, "the service is shutting down; this request had no effect").WithHint("run the command again; if the service was stopped, run bailiwick up first")
 }
 
-// awaitIdle closes the gate and ends the service when nobody is there for the
-// idle time, or returns when the gate was closed otherwise.
+// awaitIdle shuts the service down after the idle time, and returns once the
+// gate is closed.
 func (s *Server) awaitIdle() {
 	t := time.NewTicker(min(max(s.cfg.Idle/20, 5*time.Millisecond), time.Second))
 	defer t.Stop()
@@ -165,20 +162,12 @@ func (s *Server) awaitIdle() {
 	}
 }
 
-// StoppedBecause says why the service stops, for the log.
+// StoppedBecause returns the reason of the shutdown, for the log.
 func (s *Server) StoppedBecause() string {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
-	if s.gate.alone {
+	if s.gate.idled {
 		return "idle for " + s.gate.idle.String()
 	}
-	return "asked to"
-}
-
-// stay makes a service that ends when it is idle one that lasts.
-func (s *Server) stay(w http.ResponseWriter, _ *http.Request, _ caller) error {
-	if !s.gate.stay() {
-		return errEnding()
-	}
-	return answer(w, http.StatusOK, struct{}{})
+	return "requested"
 }

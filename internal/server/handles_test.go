@@ -24,7 +24,7 @@ func TestHandlesAreBoundedForEachToken(t *testing.T) {
 	here := peer{uid: 1, pid: 2}
 	begin := func(id api.TokenID) string {
 		now = now.Add(time.Millisecond)
-		process, err := holdProcess(int32(os.Getpid())) //nolint:gosec // G115: a process
+		process, err := openProcess(int32(os.Getpid())) //nolint:gosec // G115: a process
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,10 +61,10 @@ func TestHandlesAreBoundedForEachToken(t *testing.T) {
 // A clock that is set back gives nobody more than it would have had.
 func TestRefusalsHaveAnEntryEachWithinTheirRate(t *testing.T) {
 	now := time.Unix(1000, 0)
-	f := newRefusals(func() time.Time { return now })
+	f := newQuota[struct{}](func() time.Time { return now }, refusalRate, refusalBurst)
 	taken := func(n int) (had int) {
 		for range n {
-			if f.take() {
+			if f.take(struct{}{}) {
 				had++
 			}
 		}
@@ -73,7 +73,7 @@ func TestRefusalsHaveAnEntryEachWithinTheirRate(t *testing.T) {
 	if got := taken(100); got != refusalBurst {
 		t.Errorf("%d at once", got)
 	}
-	now = now.Add(3 * refusalPause)
+	now = now.Add(3 * time.Second / refusalRate)
 	if got := taken(100); got != 3 {
 		t.Errorf("%d after three", got)
 	}
@@ -85,10 +85,10 @@ func TestRefusalsHaveAnEntryEachWithinTheirRate(t *testing.T) {
 	if got := taken(100); got != refusalBurst {
 		t.Errorf("%d after a day", got)
 	}
-	if n := f.sum(); n != 400-2*refusalBurst-3 {
+	if n := f.dropped()[struct{}{}]; n != 400-2*refusalBurst-3 {
 		t.Errorf("%d have no entry", n)
 	}
-	if n := f.sum(); n != 0 {
+	if n := f.dropped()[struct{}{}]; n != 0 {
 		t.Errorf("%d are summed up twice", n)
 	}
 }

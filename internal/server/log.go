@@ -12,18 +12,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// logQuery is which entries are wanted.
+// logQuery selects log entries.
 type logQuery struct {
 	audit.Query
-	first  int // at most so many, the oldest; 0: all
-	last   int // at most so many, the newest; 0: all
+	first  int // at most this many of the oldest; 0: all
+	last   int // at most this many of the newest; 0: all
 	follow bool
 }
 
-// readLogQuery reads it strictly: a parameter that is not known, said twice, or
-// in another form than it has would choose other entries than were meant.
-func readLogQuery(r *http.Request) (logQuery, error) {
-	q := queryReader{}
+// readLogQuery reads the query strictly: an unknown, repeated or malformed
+// parameter would otherwise select entries that the caller did not mean.
+func readLogQuery(r *request) (logQuery, error) {
+	q := queryErrors{}
 	var out logQuery
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -45,22 +45,23 @@ func readLogQuery(r *http.Request) (logQuery, error) {
 	return out, q.err
 }
 
-// queryReader keeps one error, whichever order a map has.
-type queryReader struct {
+// queryErrors keeps the error of the first parameter by name, whatever the order
+// of the map.
+type queryErrors struct {
 	name string
 	err  error
 }
 
-func (q *queryReader) set(name string, err error) {
+func (q *queryErrors) set(name string, err error) {
 	if err != nil && (q.err == nil || name < q.name) {
 		q.name, q.err = name, malformed(api.CodeInvalid, "%.40s: %w", name, err)
 	}
 }
 
 const (
-	errTwice   = constError("said more than once")
-	errUnknown = constError("there is no such parameter")
-	errTime    = constError("want a time as in 2026-11-21T14:22:11Z (RFC 3339), of the years 1970 to 9999")
+	errTwice   = constError("given more than once")
+	errUnknown = constError("unknown parameter")
+	errTime    = constError("want a time as in 2026-11-21T14:22:11Z (RFC 3339), in the years 1970 to 9999")
 	errBool    = constError("want true or false")
 	errDecided = constError("want allow or deny")
 )
@@ -70,8 +71,8 @@ type constError string
 func (e constError) Error() string { return string(e) }
 
 func (q *logQuery) read(name, text string) (err error) {
-	if text == "" { // an empty variable must not mean every entry
-		return constError("is empty")
+	if text == "" { // an empty shell variable must not select every entry
+		return constError("must not be empty")
 	}
 	switch name {
 	case "follow":
@@ -83,7 +84,7 @@ func (q *logQuery) read(name, text string) (err error) {
 		q.From++
 	case "before":
 		if q.Before, err = logNumber(text); err == nil && q.Before == 0 {
-			err = constError("no entry is before 0")
+			err = constError("want 1 or more")
 		}
 	case "first":
 		q.first, err = boundedNumber(text, 1<<53)
@@ -120,7 +121,7 @@ func (q *logQuery) readKinds(list []string) error {
 		k := record.Kind(text)
 		switch {
 		case !slices.Contains(record.Kinds(), k):
-			return api.Errorf(api.CodeInvalid, "%.80q is none; want one of %v", text, record.Kinds())
+			return api.Errorf(api.CodeInvalid, "unknown kind %.80q: want one of %v", text, record.Kinds())
 		case slices.Contains(q.Kinds, k):
 			return errTwice
 		}
@@ -153,8 +154,8 @@ func logTime(text string) (time.Time, error) {
 	return t, nil
 }
 
-// entries streams the log: what is there, and with follow what comes.
-func (s *Server) entries(w http.ResponseWriter, r *http.Request, _ caller) error {
+// entries streams log entries; with follow, new ones too.
+func (c *logCalls) entries(w http.ResponseWriter, r *request) error {
 	q, err := readLogQuery(r)
 	if err != nil {
 		return err
@@ -162,13 +163,13 @@ func (s *Server) entries(w http.ResponseWriter, r *http.Request, _ caller) error
 	lines := newLines(w)
 	if q.last > 0 {
 		q.Limit, q.Newest = q.last, true
-		if _, err = s.sendPage(r, lines, &q.Query); err != nil {
+		if _, err = c.sendPage(r, lines, &q.Query); err != nil {
 			return lines.end(err)
 		}
 		q.Limit, q.Newest = 0, false
 	}
 	if q.follow {
-		return lines.end(s.watch(r, lines, q))
+		return lines.end(c.watch(r, lines, q))
 	}
 	for left, n := q.first, 1; q.last == 0 && n > 0; left -= n {
 		if q.Limit = api.MaxLogPage; q.first > 0 {
@@ -177,17 +178,17 @@ func (s *Server) entries(w http.ResponseWriter, r *http.Request, _ caller) error
 			}
 			q.Limit = min(left, api.MaxLogPage)
 		}
-		if n, err = s.sendPage(r, lines, &q.Query); err != nil {
+		if n, err = c.sendPage(r, lines, &q.Query); err != nil {
 			return lines.end(err)
 		}
 	}
 	return lines.end(nil)
 }
 
-// sendPage sends the entries that q chooses, makes it the query for those
-// behind them, and returns how many there were.
-func (s *Server) sendPage(r *http.Request, lines *lines, q *audit.Query) (int, error) {
-	list, err := s.cfg.Ledger.List(r.Context(), *q)
+// sendPage sends the entries that q selects, moves q behind them and returns how
+// many there were.
+func (c *logCalls) sendPage(r *request, lines *lines, q *audit.Query) (int, error) {
+	list, err := c.cfg.Ledger.List(r.Context(), *q)
 	if err != nil {
 		return 0, err
 	}
@@ -203,19 +204,18 @@ func (s *Server) sendPage(r *http.Request, lines *lines, q *audit.Query) (int, e
 	return len(list), http.NewResponseController(lines.w).Flush()
 }
 
-func (s *Server) watch(r *http.Request, lines *lines, q logQuery) error {
-	// What is sent at once keeps a follower from taking silence for a broken
-	// connection.
+func (c *logCalls) watch(r *request, lines *lines, q logQuery) error {
+	// The header at once tells the follower that the connection works.
 	lines.begin()
 	if err := http.NewResponseController(lines.w).Flush(); err != nil {
 		return err
 	}
 	sent := 0
-	for c, err := range s.cfg.Ledger.Watch(r.Context(), q.Query) {
+	for entry, err := range c.cfg.Ledger.Watch(r.Context(), q.Query) {
 		if err != nil {
 			return err
 		}
-		if err := lines.send(c.Line()); err != nil {
+		if err := lines.send(entry.Line()); err != nil {
 			return err
 		}
 		if sent++; sent == q.first {

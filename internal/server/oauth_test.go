@@ -70,7 +70,7 @@ func TestAHandleEndsWithTheIssuersToken(t *testing.T) {
 		h.session(token("s-1", time.Hour, oauth.Scope))
 	}
 	_, a = h.who(api.SessionHeader, long.Handle)
-	h.unauthenticated("the oldest of too many handles", a, "there is none")
+	h.unauthenticated("the oldest of too many handles", a, "unknown handle")
 }
 
 // proves R-T4
@@ -84,14 +84,14 @@ func TestTheHandlesOfARemovedPrincipalEndAtOnce(t *testing.T) {
 	h.decide(api.VerbPrincipalRemove, func(r *api.OperatorRecord) { r.Principal = "agent:remote" })
 	_, a := h.who(api.SessionHeader, s.Handle)
 	h.unauthenticated("the handle of a removed principal", a, "no longer active")
-	h.unauthenticated("its token", h.exchange(jwt), "no operator named")
+	h.unauthenticated("its token", h.exchange(jwt), "no principal has its subject")
 }
 
 // proves R-T4, R-A3
 func TestTokensOfAnIssuerThatAreNotGoodAreThrottledAndLogged(t *testing.T) {
 	h, token := issued(t)
 	good := token("s-1", time.Hour, oauth.Scope)
-	h.unauthenticated("a subject that nobody named", h.exchange(token("root", time.Hour, oauth.Scope)), "no operator named", "root")
+	h.unauthenticated("a subject that nobody named", h.exchange(token("root", time.Hour, oauth.Scope)), "no principal has its subject", "root")
 	h.unauthenticated("a changed token", h.exchange(good[:len(good)-4]+"AAAA"), "signature")
 	h.unauthenticated("the form of ours", h.exchange(api.TokenPrefix+good), "want bwt_")
 	if a := h.exchange(token("s-1", time.Hour, "openid")); a.status != http.StatusForbidden || a.err(t).Code != api.CodeDenied || a.err(t).AuditEntry == nil {

@@ -2,9 +2,7 @@ package server
 
 import (
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -13,22 +11,19 @@ import (
 
 // Answered is a request that has been answered.
 type Answered struct {
-	Route      string // the call's pattern; empty for what is no call
-	Status     int    // 0: the connection was broken off
+	Route      string // the pattern of its call; empty for an unknown one
+	Status     int    // HTTP; 0: the connection was broken off
 	Start, End time.Time
-	Trace      api.Trace // its span; empty when it has none
-	Parent     api.Trace // the caller's, of its traceparent header
+	Trace      api.Trace // its span; may be empty
+	Parent     api.Trace // the caller's span, from the traceparent header
 }
 
-// Routes lists the calls: all that an Answered can name.
-func Routes() []string { return slices.Sorted(maps.Keys((&Server{}).calls())) }
-
-// observed tells of each request what became of it. One that asks for
-// something to happen, or whose caller is tracing it, gets a span of its own;
-// a header that is not a traceparent is ignored, as the specification says.
-func (s *Server) observed(operation string, next http.Handler) http.Handler {
+// observed reports each request to Config.Observe. A POST, and any request with a
+// traceparent, gets a span of its own; an invalid traceparent is ignored, as the
+// specification says.
+func (s *Server) observed(call api.Call, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := Answered{Route: operation, Start: s.cfg.Now()}
+		a := Answered{Route: string(call), Start: s.cfg.Now()}
 		if given := r.Header.Values(api.TraceHeader); len(given) == 1 {
 			a.Parent, _ = api.ParseTrace(given[0])
 		}
@@ -53,7 +48,7 @@ func (s *Server) observed(operation string, next http.Handler) http.Handler {
 	})
 }
 
-// statusWriter remembers the status that was sent.
+// statusWriter records the status of a response.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -73,11 +68,10 @@ func (w *statusWriter) sent() int {
 	return w.status
 }
 
-// Unwrap lets http.ResponseController reach what is below, and MaxBytesReader
-// is given that itself.
+// Unwrap lets http.ResponseController reach the connection's writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// below is the writer of the connection itself.
+// below returns the writer of the connection itself, which MaxBytesReader needs.
 func below(w http.ResponseWriter) http.ResponseWriter {
 	if o, ok := w.(*statusWriter); ok {
 		return o.ResponseWriter
@@ -85,7 +79,7 @@ func below(w http.ResponseWriter) http.ResponseWriter {
 	return w
 }
 
-// traceAttr names the trace of a request in a line of the log.
+// traceAttr returns the trace id of a request for a log line.
 func traceAttr(r *http.Request) slog.Attr {
 	return slog.String("trace", dispatch.TraceOf(r.Context()).ID())
 }

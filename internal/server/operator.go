@@ -1,24 +1,171 @@
 package server
 
 import (
-	"net/http"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-func (s *Server) status(w http.ResponseWriter, r *http.Request, _ caller) error {
-	st, err := s.cfg.Status(r.Context())
+// decide decides about an operator call.
+func (cfg *Config) decide(ctx context.Context, who caller, action string) (policy.Decision, error) {
+	engine, err := cfg.Dispatch.Engine(ctx)
+	if err != nil {
+		return policy.Decision{}, err
+	}
+	return engine.Decide(policy.Request{Principal: who.Principal, Action: policy.Action(action), Resource: "service", Token: who.byToken}), nil
+}
+
+// refuseSteering logs and returns the denial of a steering call by token. It
+// denies whatever the policies say.
+func (cfg *Config) refuseSteering(ctx context.Context, who caller, spec api.CallSpec) error {
+	engine, err := cfg.Dispatch.Engine(ctx)
 	if err != nil {
 		return err
 	}
-	st.OneShot = s.gate.oneShot(s.cfg.Dispatch.Running() > 0)
-	for _, stop := range s.cfg.Registry.Stops() {
+	d := engine.Decide(policy.Request{Principal: who.Principal, Owner: who.Principal, Action: policy.Action(spec.Action), Resource: "run", Token: true})
+	_, err = cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: spec.Operation}}, nil)
+	if err == nil {
+		err = api.Errorf(api.CodeDenied, "%s is for people, never for a caller by token", spec.Operation)
+	}
+	var denied *api.Error
+	if errors.As(err, &denied) && denied.Code == api.CodeDenied {
+		err = denied.WithHint("only people steer runs: bailiwick run --help, from the account of the service")
+	}
+	return err
+}
+
+// operatorCalls answers the calls about the service, its principals, tokens and
+// stops.
+type operatorCalls struct {
+	cfg  *Config
+	gate *gate
+}
+
+func (c *operatorCalls) handlers() map[api.Call]handler {
+	return map[api.Call]handler{
+		api.CallStatus:        show(c.status),
+		api.CallStop:          show(c.stop),
+		api.CallStay:          show(c.stay),
+		api.CallGC:            show(c.collect(false)),
+		api.CallGCPlan:        show(c.collect(true)),
+		api.CallTrust:         document(c.trust),
+		api.CallRecordHead:    show(c.recordHead),
+		api.CallRecordAdd:     handle(c.record),
+		api.CallPrincipalList: show(c.principals),
+		api.CallPrincipal:     show(c.principal),
+		api.CallTokenList:     show(c.tokens),
+		api.CallStopList:      show(c.stops),
+		api.CallStopEngage:    handle(c.engage),
+	}
+}
+
+func (c *operatorCalls) status(ctx context.Context, _ *request) (api.ServiceStatus, error) {
+	st, err := c.cfg.Status(ctx)
+	if err != nil {
+		return st, err
+	}
+	st.OneShot = c.gate.oneShot(c.cfg.Dispatch.Running() > 0)
+	for _, stop := range c.cfg.Registry.Stops() {
 		if stop.LiftedAt == nil {
 			st.Stops = append(st.Stops, stop.ID)
 		}
 	}
-	return answer(w, http.StatusOK, st)
+	return st, nil
 }
 
-func (s *Server) stop(w http.ResponseWriter, _ *http.Request, _ caller) error {
-	s.cfg.Stop()
-	return answer(w, http.StatusAccepted, struct{}{})
+func (c *operatorCalls) stop(context.Context, *request) (none, error) {
+	c.cfg.Stop()
+	return none{}, nil
+}
+
+// stay turns off the idle shutdown.
+func (c *operatorCalls) stay(context.Context, *request) (none, error) {
+	if !c.gate.stay() {
+		return none{}, errShuttingDown()
+	}
+	return none{}, nil
+}
+
+// collect removes what the retention rules have expired; with dryRun it only
+// reports it.
+func (c *operatorCalls) collect(dryRun bool) func(context.Context, *request) (api.GCReport, error) {
+	return func(ctx context.Context, r *request) (api.GCReport, error) {
+		return c.cfg.Retain.Collect(ctx, r.caller.Principal, dryRun)
+	}
+}
+
+// trust returns the trust file for an auditor of this installation.
+func (c *operatorCalls) trust(ctx context.Context, _ *request) ([]byte, error) {
+	return c.cfg.Trust(ctx)
+}
+
+func (c *operatorCalls) recordHead(context.Context, *request) (api.OperatorHead, error) {
+	return c.cfg.Registry.Head(), nil
+}
+
+// record adds a record that an operator signed. The signature authorizes it, not
+// the account that submits it.
+func (c *operatorCalls) record(ctx context.Context, r *request, req api.OperatorRequest) (api.OperatorReceipt, error) {
+	receipt, err := c.cfg.Registry.Add(ctx, r.caller.Principal, req.Envelope)
+	if err != nil {
+		switch api.CodeOf(err) { //nolint:exhaustive // the others are faults, not refusals
+		case api.CodeInvalid, api.CodeConflict, api.CodeIntegrity:
+			err = dispatch.LogInvalid(ctx, c.cfg.Ledger, r.caller.Principal, "operator.record", err)
+		}
+	}
+	return receipt, err
+}
+
+// principals lists the principals that operators decided about or that the
+// catalog grants something.
+func (c *operatorCalls) principals(ctx context.Context, _ *request) ([]api.PrincipalInfo, error) {
+	engine, err := c.cfg.Dispatch.Engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := c.cfg.Registry.Principals()
+	for _, p := range engine.Principals() {
+		if !slices.ContainsFunc(list, func(i api.PrincipalInfo) bool { return i.Principal == p }) {
+			list = append(list, c.cfg.Registry.Principal(p))
+		}
+	}
+	for i := range list {
+		list[i].Grants = engine.Grants(list[i].Principal)
+	}
+	slices.SortFunc(list, func(a, b api.PrincipalInfo) int { return strings.Compare(string(a.Principal), string(b.Principal)) })
+	return list, nil
+}
+
+func (c *operatorCalls) principal(ctx context.Context, r *request) (api.PrincipalInfo, error) {
+	p, err := api.ParsePrincipal(r.PathValue("principal"))
+	if err != nil {
+		return api.PrincipalInfo{}, malformed(api.CodeInvalid, "%w", err)
+	}
+	engine, err := c.cfg.Dispatch.Engine(ctx)
+	if err != nil {
+		return api.PrincipalInfo{}, err
+	}
+	info := c.cfg.Registry.Principal(p)
+	info.Grants = engine.Grants(p)
+	return info, nil
+}
+
+func (c *operatorCalls) tokens(context.Context, *request) ([]api.TokenInfo, error) {
+	return c.cfg.Registry.Tokens(), nil
+}
+
+// engage engages an emergency stop. It needs no operator key, because the
+// service's account can end everything anyway. Lifting a stop does; see record.
+func (c *operatorCalls) engage(ctx context.Context, r *request, req api.StopRequest) (api.Stop, error) {
+	return c.cfg.Dispatch.Stop(ctx, r.caller.Principal, req)
+}
+
+func (c *operatorCalls) stops(context.Context, *request) ([]api.Stop, error) {
+	return c.cfg.Registry.Stops(), nil
 }

@@ -153,9 +153,9 @@ func TestOnlyAPlanIsAsLongAsAPlan(t *testing.T) {
 		status     int
 	}{
 		{"/v1/runtime/runs", long(api.MaxPlan), http.StatusNotImplemented}, // it was read: there is no orchestrator
-		{"/v1/runtime/runs", long(maxRunBody), http.StatusRequestEntityTooLarge},
-		{"/v1/runtime/dispatches", long(maxBody), http.StatusRequestEntityTooLarge},
-		{"/v1/operator/runs/r-1/cancel", long(maxBody), http.StatusRequestEntityTooLarge},
+		{"/v1/runtime/runs", long(int(api.CallRunSubmit.Spec().MaxBody)), http.StatusRequestEntityTooLarge},
+		{"/v1/runtime/dispatches", long(int(api.CallRunCancel.Spec().MaxBody)), http.StatusRequestEntityTooLarge},
+		{"/v1/operator/runs/r-1/cancel", long(int(api.CallRunCancel.Spec().MaxBody)), http.StatusRequestEntityTooLarge},
 	} {
 		if a := h.call("POST", c.path, c.body); a.status != c.status {
 			t.Errorf("%s with %d bytes: %d %.200s", c.path, len(c.body), a.status, a.body)

@@ -1,15 +1,14 @@
-// Package server is the API of the service on a unix socket.
+// Package server serves the API of the service on a unix socket.
 //
-// Who is calling is what the operating system says of the peer (SO_PEERCRED),
-// or whose token a process has exchanged for a handle; nothing else in a request
-// says it, and what a request declares only lowers how far it goes. Two path
-// prefixes have two authorisations: /v1/runtime/ is what may be driven by an AI,
-// /v1/operator/ is for people, and never for who calls by a token. A caller that
-// cannot be established, a request that is malformed and a verb that is refused
-// are each an entry in the log (R-A3).
+// It establishes the caller from the socket's peer (SO_PEERCRED) or from the
+// handle that a process got for a token, and from nothing else in a request; what
+// a request declares only lowers its ceiling. api.CallTable lists every call. The
+// runtime calls may be driven by an AI; the operator calls are for people and
+// never for a caller by token. An unauthenticated caller, a malformed request and
+// a denied call each get an entry in the log (R-A3).
 //
 // Carries R-T4 (authentication), R-T5 (what a session declares) and R-T6 (a
-// token is in one request and goes nowhere from there).
+// token is in one request and goes no further).
 package server
 
 import (
@@ -29,122 +28,90 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
-	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 const (
-	maxBody   = 1 << 20
-	maxHeader = 32 << 10
-	// bodyTime is for reading a request.
-	bodyTime   = 30 * time.Second
-	headerTime = 5 * time.Second
-	idleTime   = 60 * time.Second
+	maxHeader     = 32 << 10
+	bodyTimeout   = 30 * time.Second
+	headerTimeout = 5 * time.Second
+	idleTimeout   = 60 * time.Second // of a connection
 )
 
 // Config is what a Server serves.
 type Config struct {
 	Dispatch *dispatch.Service
 	Registry *operator.Registry
-	Runs     Runs            // the orchestrator; nil: there is none
-	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only ours count
+	Runs     Runs            // the orchestrator; nil: none is configured
+	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only the service's own are accepted
 	Ledger   *audit.Ledger
 	Tree     Tree // over the ledger
 	Evidence Evidence
 	Retain   *retain.Keeper
-	Login    func(uid uint32) (string, error) // name of an account; an error when it has none
+	Login    func(uid uint32) (string, error) // login name of an account; an error when it has none
 	Status   func(context.Context) (api.ServiceStatus, error)
-	Trust    func(context.Context) ([]byte, error) // what an auditor should be given
+	Trust    func(context.Context) ([]byte, error) // the trust file for auditors
 	Now      func() time.Time
-	Stop     func()        // begins the end of the service; returns at once
-	Idle     time.Duration // Stop is called when no request and no worker has been there for so long; 0: never
-	Broken   func() bool   // only the next service can serve again: one that has an Idle time then ends at once; nil: never
+	Stop     func()        // begins the shutdown of the service; returns at once
+	Idle     time.Duration // Stop is called after this long without requests and workers; 0: never
+	Broken   func() bool   // whether only a restarted service can serve again; if Idle is set, Stop is then called at once; nil: never
 	Logger   *slog.Logger
-	Observe  func(Answered) // told of each request; nil: nobody is
-	Traced   bool           // spans are recorded: a trace that begins here says so
+	Observe  func(Answered) // called after each request; may be nil
+	Traced   bool           // whether the spans of traces that start here are recorded
 }
 
 // Server answers requests.
 type Server struct {
-	cfg      Config
-	gate     *gate
-	sessions *sessions
-	refusals *refusals
-	told     *told
-	http     *http.Server
+	cfg     Config
+	gate    *gate
+	callers *callers
+	catalog *catalogCalls
+	http    *http.Server
 }
 
-// New returns a server that does not listen yet.
+// New returns a server that does not listen yet. It panics if a call of the
+// table has no handler.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, gate: newGate(cfg.Now, cfg.Idle), sessions: newSessions(cfg.Now), refusals: newRefusals(cfg.Now), told: &told{now: cfg.Now, left: map[api.Principal]allowance{}}}
+	callers := newCallers(&cfg)
+	s := &Server{cfg: cfg, gate: newGate(cfg.Now, cfg.Idle), callers: callers, catalog: newCatalogCalls(&cfg, callers)}
+	handlers := s.handlers()
 	mux := http.NewServeMux()
-	for pattern, h := range s.calls() {
-		mux.Handle(pattern, s.handle(pattern, h))
+	for call := range api.CallTable() {
+		mux.Handle(string(call), s.serve(call, s.authorize(call, handlers[call])))
 	}
-	mux.Handle("/", s.handle("", func(_ http.ResponseWriter, r *http.Request, _ caller) error {
-		return api.Errorf(api.CodeNotFound, "%s %s: there is no such call", r.Method, r.URL.Path)
+	mux.Handle("/", s.serve("", func(_ http.ResponseWriter, r *request) error {
+		return api.Errorf(api.CodeNotFound, "%s %s: no such call", r.Method, r.URL.Path)
 	}))
 	s.http = &http.Server{
-		Handler: s.admit(mux), ConnContext: s.connContext, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		Handler: s.admit(mux), ConnContext: connContext, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	return s
 }
 
-// calls is every call that there is.
-func (s *Server) calls() map[string]handler {
-	calls := s.runCalls()
-	maps.Copy(calls, map[string]handler{
-		"POST /v1/runtime/dispatches":               s.submit,
-		"GET /v1/runtime/dispatches":                s.list,
-		"GET /v1/runtime/dispatches/{id}":           s.describe,
-		"POST /v1/runtime/dispatches/{id}/cancel":   s.cancel,
-		"POST /v1/runtime/dispatches/{id}/answer":   s.answerQuestion,
-		"POST /v1/runtime/dispatches/{id}/pin":      s.pin(true),
-		"POST /v1/runtime/dispatches/{id}/unpin":    s.pin(false),
-		"GET /v1/runtime/dispatches/{id}/log":       s.log,
-		"GET /v1/runtime/dispatches/{id}/patch":     s.patch,
-		"GET /v1/runtime/dispatches/{id}/output":    s.output,
-		"GET /v1/runtime/dispatches/{id}/statement": s.statement,
-		"POST /v1/runtime/can":                      s.can,
-		"GET /v1/runtime/who":                       s.who,
-		"GET /v1/runtime/catalog/capabilities":      s.listing(api.KindCapability),
-		"GET /v1/runtime/catalog/subagents":         s.listing(api.KindSubagent),
-		"GET /v1/runtime/catalog/envs":              s.listing(api.KindEnv),
-		"POST /v1/runtime/refused":                  s.refused,
-		"POST /v1/runtime/http-ready":               s.httpReady,
-		"POST /v1/session":                          s.exchange,
-		"GET /v1/operator/status":                   s.operator(policy.ActionStatusRead, s.status),
-		"GET /v1/operator/log":                      s.operator(policy.ActionAuditRead, s.entries),
-		"GET /v1/operator/log/checkpoint":           s.operator(policy.ActionAuditRead, s.checkpoint),
-		"GET /v1/operator/log/tiles/{path...}":      s.operator(policy.ActionAuditRead, s.tile),
-		"GET /v1/operator/log/proof":                s.operator(policy.ActionAuditRead, s.proof),
-		"GET /v1/operator/evidence":                 s.operator(policy.ActionAuditRead, s.evidence),
-		"POST /v1/operator/log/check":               s.operator(policy.ActionAuditRead, s.checkLog),
-		"GET /v1/operator/trust":                    s.operator(policy.ActionAuditRead, s.trust),
-		"GET /v1/operator/gc":                       s.operator(policy.ActionServiceGC, s.collect(true)),
-		"POST /v1/operator/gc":                      s.operator(policy.ActionServiceGC, s.collect(false)),
-		"POST /v1/operator/stop":                    s.operator(policy.ActionServiceStop, s.stop),
-		"POST /v1/operator/stay":                    s.operator(policy.ActionServiceStay, s.stay),
-		"GET /v1/operator/records/head":             s.operator(policy.ActionOperatorRead, s.recordHead),
-		"POST /v1/operator/records":                 s.operator(policy.ActionOperatorRecord, s.record),
-		"GET /v1/operator/principals":               s.operator(policy.ActionOperatorRead, s.principals),
-		"GET /v1/operator/principals/{principal}":   s.operator(policy.ActionOperatorRead, s.principal),
-		"GET /v1/operator/tokens":                   s.operator(policy.ActionOperatorRead, s.tokens),
-		"GET /v1/operator/stops":                    s.operator(policy.ActionOperatorRead, s.stops),
-		"POST /v1/operator/stops":                   s.operator(policy.ActionStopEngage, s.engage),
-	})
-	return calls
+// handlers returns the handler of every call.
+func (s *Server) handlers() map[api.Call]handler {
+	all := map[api.Call]handler{api.CallSession: s.callers.exchange}
+	for _, group := range []map[api.Call]handler{
+		(&dispatchCalls{&s.cfg, s.callers}).handlers(),
+		(&runCalls{&s.cfg, s.callers}).handlers(),
+		s.catalog.handlers(),
+		(&operatorCalls{&s.cfg, s.gate}).handlers(),
+		(&logCalls{&s.cfg}).handlers(),
+	} {
+		maps.Copy(all, group)
+	}
+	return all
 }
 
 // Serve answers on l until Shutdown.
 func (s *Server) Serve(l *net.UnixListener) error {
 	if s.cfg.Idle > 0 {
-		go s.awaitIdle() // until the gate closes, which Shutdown sees to
+		go s.awaitIdle() // until the gate closes, as Shutdown makes it
 	}
-	go s.sumUpAlways() // likewise
+	go s.summarizeAlways() // likewise
 	err := s.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -152,60 +119,54 @@ func (s *Server) Serve(l *net.UnixListener) error {
 	return err
 }
 
-// Shutdown lets requests end until ctx is done, then ends them.
+// Shutdown waits for open requests until ctx is done, then breaks them off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.gate.close()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = s.http.Close()
 	}
-	s.sessions.close()
-	return errors.Join(err, s.sumUp(ctx))
+	s.callers.sessions.close()
+	return errors.Join(err, s.summarize(ctx))
 }
 
-// handler answers a request of an established caller.
-type handler func(w http.ResponseWriter, r *http.Request, who caller) error
-
-// handle establishes the caller, and turns an error into its one shape.
-func (s *Server) handle(operation string, h handler) http.Handler {
-	return s.observed(operation, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.establish(r)
-		if who.byToken { // what is logged of it says by which
-			r = r.WithContext(record.WithToken(r.Context(), who.session.token))
+// serve establishes the caller, runs h and turns an error into a response.
+func (s *Server) serve(call api.Call, h handler) http.Handler {
+	spec := call.Spec()
+	return s.observed(call, http.HandlerFunc(func(w http.ResponseWriter, hr *http.Request) {
+		who, err := s.callers.establish(hr)
+		if who.byToken { // its log entries name the token
+			hr = hr.WithContext(record.WithToken(hr.Context(), who.session.token))
 		}
 		if err == nil {
-			err = s.readBody(w, r, bodyLimit(operation))
+			err = s.readBody(w, hr, spec.MaxBody)
 		}
 		if err == nil {
-			err = s.still(r.Context(), who)
+			err = s.callers.checkActive(hr.Context(), who)
 		}
 		if err == nil {
-			err = h(w, r, who)
+			status := http.StatusOK
+			if spec.Accepted {
+				status = http.StatusAccepted
+			}
+			err = h(w, &request{Request: hr, caller: who, status: status})
 		}
 		if err == nil {
 			return
 		}
-		if malformed := new(requestError); errors.As(err, &malformed) {
-			err = dispatch.LogInvalid(r.Context(), s.cfg.Ledger, who.Principal, operation, malformed.err)
+		if malformed := new(malformedError); errors.As(err, &malformed) {
+			err = dispatch.LogInvalid(hr.Context(), s.cfg.Ledger, who.Principal, string(call), malformed.err)
 		}
-		s.fail(w, r, err)
+		s.fail(w, hr, err)
 	}))
 }
 
-// bodyLimit is how long a request may be: a plan is longer than all else.
-func bodyLimit(operation string) int64 {
-	if operation == submitRunCall {
-		return maxRunBody
-	}
-	return maxBody
-}
-
-// readBody reads the whole body within its size and time. It is done before
-// the handler, whose answer may take as long as a dispatch does: a deadline
-// that is left on the connection would end it.
+// readBody reads the whole body within its size and time, before the handler
+// runs: a deadline left on the connection would end an answer that takes as long
+// as a dispatch.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) error {
 	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(s.cfg.Now().Add(bodyTime)); err != nil {
+	if err := control.SetReadDeadline(s.cfg.Now().Add(bodyTimeout)); err != nil {
 		return err
 	}
 	b, err := io.ReadAll(http.MaxBytesReader(below(w), r.Body, limit))
@@ -220,29 +181,20 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) e
 	return control.SetReadDeadline(time.Time{})
 }
 
-// requestError is a request that could not be understood, not yet logged.
-type requestError struct{ err *api.Error }
-
-func (e *requestError) Error() string { return e.err.Error() }
-
-func malformed(code api.Code, format string, args ...any) error {
-	return &requestError{api.Errorf(code, format, args...)}
-}
-
 // fail is the one place where an error becomes a response.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *api.Error
-	if !errors.As(err, &e) && errors.Is(err, store.ErrPoisoned) { // what only reads is refused as well
-		e = api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", err).WithHint("see to the disk of the state directory, then restart the service")
+	if !errors.As(err, &e) && errors.Is(err, store.ErrPoisoned) { // reads are refused as well
+		e = api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", err).WithHint("check the disk of the state directory, then restart the service")
 	}
 	if e == nil && s.gate.leaving.Err() != nil && r.Context().Err() != nil {
-		e = errEnding()
+		e = errShuttingDown()
 	}
 	if e == nil {
 		if r.Context().Err() != nil {
-			return // nobody is there to hear it
+			return // the caller is gone
 		}
-		s.cfg.Logger.ErrorContext(r.Context(), "a request failed", traceAttr(r), slog.String("path", r.URL.Path), slog.Any("err", err))
+		s.cfg.Logger.ErrorContext(r.Context(), "request failed", traceAttr(r), slog.String("path", r.URL.Path), slog.Any("err", err))
 		e = api.Errorf(api.CodeInternal, "%w", err)
 	}
 	if len(e.Problems) > api.MaxProblems {
@@ -255,25 +207,38 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	_ = json.NewEncoder(w).Encode(e) // the caller may be gone
 }
 
-// operator admits a verb that only the operator has.
-func (s *Server) operator(action policy.Action, h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request, who caller) error {
-		engine, err := s.cfg.Dispatch.Engine(r.Context())
+// authorize wraps the handler of an operator call in its decision.
+func (s *Server) authorize(call api.Call, h handler) handler {
+	spec := call.Spec()
+	switch {
+	case h == nil:
+		panic("server: no handler for " + string(call))
+	case spec.Steers:
+		return func(w http.ResponseWriter, r *request) error {
+			if r.caller.byToken {
+				return s.cfg.refuseSteering(r.Context(), r.caller, spec)
+			}
+			return h(w, r)
+		}
+	case spec.Action == "":
+		return h
+	}
+	kind := record.KindAccessAllowed
+	if call == api.CallStop {
+		kind = record.KindStopRequested
+	}
+	return func(w http.ResponseWriter, r *request) error {
+		d, err := s.cfg.decide(r.Context(), r.caller, spec.Action)
 		if err != nil {
 			return err
 		}
-		d := engine.Decide(policy.Request{Principal: who.Principal, Action: action, Resource: "service", Token: who.byToken})
-		kind := record.KindAccessAllowed
-		if action == policy.ActionServiceStop {
-			kind = record.KindStopRequested
-		}
-		// A read that is allowed changes nothing and would make every look at
-		// the log longer; everything else is logged before it happens.
-		if !d.Allowed() || kind == record.KindStopRequested || action == policy.ActionServiceStay || action == policy.ActionServiceGC && r.Method == http.MethodPost {
-			if _, err := s.cfg.Ledger.Commit(r.Context(), d, record.Entry{Kind: kind, Detail: record.Access{Operation: string(action)}}, nil); err != nil {
+		// An allowed read changes nothing, and an entry for each look at the log
+		// would make the log longer.
+		if spec.Logged || !d.Allowed() {
+			if _, err := s.cfg.Ledger.Commit(r.Context(), d, record.Entry{Kind: kind, Detail: record.Access{Operation: spec.Operation}}, nil); err != nil {
 				return err
 			}
 		}
-		return h(w, r, who)
+		return h(w, r)
 	}
 }

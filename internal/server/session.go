@@ -1,22 +1,28 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 const (
-	// sessionTime is how long a handle is good. Whoever holds the token renews it
-	// by exchanging again.
+	// sessionTime is the lifetime of a handle. A client renews it by exchanging its
+	// token again.
 	sessionTime = 10 * time.Minute
-	// maxSessions is how many handles a token has at once; the oldest gives way.
+	// maxSessions bounds the handles of one token; a new one replaces the oldest.
 	maxSessions = 64
 )
 
@@ -24,28 +30,27 @@ const (
 type session struct {
 	principal api.Principal
 	token     api.TokenID
-	active    func() bool // the token still is
-	peer      peer        // the process that it is for
-	process   process     // that one and none that has its number later
+	active    func() bool // whether the token is still active
+	peer      peer        // the process that got the handle
+	process   process     // the same
 	expires   time.Time
 }
 
-// sessions are the handles that are good. They are in memory only, by their
-// hashes: a restart ends them all, and whoever reads the memory of the service
-// later cannot use them.
+// sessions holds the open handles, by hash and in memory only: a restart ends
+// them all, and a later copy of the service's memory does not reveal them.
 type sessions struct {
 	now func() time.Time
 
 	mu   sync.Mutex
-	open map[[sha256.Size]byte]session // guarded by mu, as is what they hold on to
+	open map[[sha256.Size]byte]session // guarded by mu, with their processes
 }
 
 func newSessions(now func() time.Time) *sessions {
 	return &sessions{now: now, open: map[[sha256.Size]byte]session{}}
 }
 
-// begin makes a handle for o, which may have an earlier end than most, and says
-// until when it is good.
+// begin creates a handle for o and returns it with its expiry, which is o.expires
+// if that is earlier than the usual one.
 func (s *sessions) begin(o session) (handle string, until time.Time) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
@@ -56,9 +61,9 @@ func (s *sessions) begin(o session) (handle string, until time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var same [][sha256.Size]byte // of this token, oldest first
+	var same [][sha256.Size]byte // of this token
 	for hash, other := range s.open {
-		if !now.Before(other.expires) || !other.active() || other.process.ended() {
+		if !now.Before(other.expires) || !other.active() || other.process.exited() {
 			s.drop(hash)
 		} else if other.token == o.token {
 			same = append(same, hash)
@@ -72,13 +77,13 @@ func (s *sessions) begin(o session) (handle string, until time.Time) {
 	return handle, o.expires
 }
 
-// drop ends a handle. The caller has mu.
+// drop ends a handle. The caller holds mu.
 func (s *sessions) drop(hash [sha256.Size]byte) {
-	s.open[hash].process.release()
+	s.open[hash].process.close()
 	delete(s.open, hash)
 }
 
-// close ends all of them.
+// close ends all handles.
 func (s *sessions) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,22 +92,22 @@ func (s *sessions) close() {
 	}
 }
 
-// find returns the session of the one handle that a request has. With an error
-// it returns what is known of whose handle it was.
+// find returns the session of the one handle of a request. With an error the
+// session holds what is known about the handle.
 func (s *sessions) find(handles []string, p peer) (session, *api.Error) {
 	if len(handles) != 1 {
-		return session{}, noSession("the request has %d of them", len(handles))
+		return session{}, noSession("%d handles in one request", len(handles))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, ok := s.open[sha256.Sum256([]byte(handles[0]))]
 	switch {
 	case !ok:
-		return session{}, noSession("there is none")
-	case o.peer.pid != p.pid || o.peer.uid != p.uid || o.process.ended():
-		return o, noSession("it is of another process")
+		return session{}, noSession("unknown handle")
+	case o.peer.pid != p.pid || o.peer.uid != p.uid || o.process.exited():
+		return o, noSession("the handle belongs to another process")
 	case !s.now().Before(o.expires):
-		return o, noSession("its time is over")
+		return o, noSession("the handle has expired")
 	case !o.active():
 		return o, noSession("its token is no longer active")
 	}
@@ -115,35 +120,86 @@ func noSession(format string, args ...any) *api.Error {
 	return e.WithHint("present the token again: POST /v1/session")
 }
 
-// exchange takes the one request that carries a token.
-func (s *Server) exchange(w http.ResponseWriter, r *http.Request, who caller) error {
-	if who.byToken {
-		return &requestError{api.Errorf(api.CodeInvalid, "session: the request has one already").WithHint("present the token without the header %s", api.SessionHeader)}
+// exchange answers the one request that carries a token.
+func (c *callers) exchange(w http.ResponseWriter, r *request) error {
+	if r.caller.byToken {
+		return &malformedError{api.Errorf(api.CodeInvalid, "session: the request already has one").WithHint("present the token without the header %s", api.SessionHeader)}
 	}
 	var req api.SessionRequest
-	if err := decode(r, &req); err != nil {
-		// Whatever is wrong may have the token in it.
-		return malformed(api.CodeInvalid, "session: want application/json, with one member: token")
+	if err := decode(r.Request, &req); err != nil {
+		// The decoder's message may quote the token.
+		return malformed(api.CodeInvalid, "session: want application/json with one member: token")
 	}
-	p, _ := r.Context().Value(peerKey{}).(peer) // establish has seen it
-	process, err := holdProcess(p.pid)
+	p, _ := r.Context().Value(peerKey{}).(peer) // establish has checked it
+	process, err := openProcess(p.pid)
 	if err != nil {
-		return &requestError{api.Errorf(api.CodeInvalid, "session: no handle can be bound to the process that asks: %w", err).
+		return &malformedError{api.Errorf(api.CodeInvalid, "session: cannot bind a handle to the calling process: %w", err).
 			WithHint("run it where the service sees its processes, on Linux 5.3 or later")}
 	}
-	opened, err := s.authenticate(r.Context(), req.Token)
+	opened, err := c.authenticate(r.Context(), req.Token)
 	if err != nil {
-		process.release()
-		return s.refuseToken(r.Context(), opened.token, err)
+		process.close()
+		return c.refuseToken(r.Context(), opened.token, err)
 	}
 	opened.peer, opened.process = p, process
-	handle, until := s.sessions.begin(opened)
+	handle, until := c.sessions.begin(opened)
 	w.Header().Set("Cache-Control", "no-store")
-	return answer(w, http.StatusOK, api.Session{Handle: handle, Principal: opened.principal, Ceiling: s.cfg.Registry.Consent(opened.principal), ExpiresAt: until.UTC()})
+	return answer(w, r.status, api.Session{Handle: handle, Principal: opened.principal, Ceiling: c.Registry.Consent(opened.principal), ExpiresAt: until.UTC()})
 }
 
-// who says what the service takes the caller for.
-func (s *Server) who(w http.ResponseWriter, _ *http.Request, who caller) error {
-	consent := s.cfg.Registry.Consent(who.Principal)
-	return answer(w, http.StatusOK, api.Who{Principal: who.Principal, Ceiling: min(consent, who.Ceiling), Consent: consent})
+// authenticate returns the session that a token opens. A token with the
+// service's own prefix is only ever checked against the registry; any other
+// goes to the configured issuer's verifier, if there is one. With an error the
+// session holds what is known about the token.
+func (c *callers) authenticate(ctx context.Context, text string) (session, error) {
+	if c.OAuth == nil || strings.HasPrefix(text, api.TokenPrefix) {
+		principal, id, err := c.Registry.Authenticate(text)
+		return session{principal: principal, token: id, active: func() bool { return c.Registry.Active(id) }}, err
+	}
+	t, err := c.OAuth.Verify(ctx, text)
+	if err != nil {
+		return session{}, err
+	}
+	principal, ok := c.Registry.Subject(t.OAuthSubject)
+	if !ok {
+		return session{}, api.Errorf(api.CodeUnauthenticated, "token of another issuer: no principal has its subject %.80q", t.Subject).
+			WithHint("ask the operator: bailiwick principal add PRINCIPAL --oauth-issuer %s --oauth-subject SUBJECT", t.Issuer)
+	}
+	return session{
+		principal: principal,
+		token:     api.TokenID("of an issuer, for " + string(principal)), // the service has no id for it; handles are bounded by principal
+		expires:   t.ExpiresAt,
+		active: func() bool {
+			now, ok := c.Registry.Subject(t.OAuthSubject)
+			return ok && now == principal && c.Now().Before(t.ExpiresAt)
+		},
+	}, nil
 }
+
+// process is a reference to the process that a handle was given to. It never
+// refers to another process that gets the same pid later.
+type process struct{ fd int }
+
+// openProcess opens the process of a pid that the kernel has just reported.
+func openProcess(pid int32) (process, error) {
+	if pid <= 0 {
+		return process{}, errors.New("the process is not visible from here")
+	}
+	fd, err := unix.PidfdOpen(int(pid), 0)
+	if err != nil {
+		return process{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return process{fd}, nil
+}
+
+// exited reports whether the process has exited; true if that is unknown.
+func (p process) exited() bool {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, 0) //nolint:gosec // G115: a descriptor
+		if !errors.Is(err, unix.EINTR) {
+			return n != 0 || err != nil
+		}
+	}
+}
+
+func (p process) close() { _ = unix.Close(p.fd) } // only a reference

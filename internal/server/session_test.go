@@ -334,7 +334,7 @@ func TestATokenGivesItsPrincipalAndAHandleIsGoodForItsProcessOnly(t *testing.T) 
 	}
 	h.pass(1)
 	_, a := h.who(api.SessionHeader, s.Handle)
-	h.unauthenticated("an expired handle", a, "its time is over", "present the token again")
+	h.unauthenticated("an expired handle", a, "has expired", "present the token again")
 	again := h.session(text)
 	if w, _ := h.who(api.SessionHeader, again.Handle); w.Principal != "agent:claude" || again.Handle == s.Handle {
 		t.Error("the same token does not give another handle")
@@ -358,12 +358,12 @@ func TestAHandleEndsWithItsProcess(t *testing.T) {
 	here := peer{uid: 0, pid: int32(os.Getpid())} //nolint:gosec // G115: a process
 	find := func(handle string) *api.Error {
 		hash := sha256.Sum256([]byte(handle))
-		h.server.sessions.mu.Lock()
-		o := h.server.sessions.open[hash]
+		h.server.callers.sessions.mu.Lock()
+		o := h.server.callers.sessions.open[hash]
 		o.peer = here
-		h.server.sessions.open[hash] = o
-		h.server.sessions.mu.Unlock()
-		_, err := h.server.sessions.find([]string{handle}, here)
+		h.server.callers.sessions.open[hash] = o
+		h.server.callers.sessions.mu.Unlock()
+		_, err := h.server.callers.sessions.find([]string{handle}, here)
 		return err
 	}
 	if err := find(lives); err != nil {
@@ -504,14 +504,14 @@ func TestThousandsOfBadTokensAreThrottledAndSummedUp(t *testing.T) {
 	if list := h.logged(record.KindAuthRefused); single != 11 || len(list) != 11 || !strings.Contains(list[0].Line().Text, "no token of ours") {
 		t.Errorf("%d were answered, and the log has %d entries", single, len(list))
 	}
-	if err := h.server.sumUp(t.Context()); err != nil {
+	if err := h.server.summarize(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	list := h.logged(record.KindAuthRefused)
 	if want := fmt.Sprintf("and %d more", throttled); len(list) != 12 || !strings.Contains(list[11].Line().Text, want) {
 		t.Errorf("%d entries, the last is %s, want one that says %q", len(list), list[len(list)-1].Line().Text, want)
 	}
-	if err := h.server.sumUp(t.Context()); err != nil || len(h.logged(record.KindAuthRefused)) != 12 {
+	if err := h.server.summarize(t.Context()); err != nil || len(h.logged(record.KindAuthRefused)) != 12 {
 		t.Errorf("nothing is summed up: %v", err)
 	}
 	// What has not been summed up at the end of the service is then.
@@ -550,7 +550,7 @@ func TestATokenAnywhereElseIsRefused(t *testing.T) {
 		},
 		"in a cookie": func() reply { return h.call("GET", "/v1/operator/status", "", "Cookie", "token="+text) },
 	} {
-		h.unauthenticated(name, a(), "something like a token")
+		h.unauthenticated(name, a(), "looks like a token")
 	}
 	// In a body where it does not belong, or in the wrong shape, it is not logged.
 	for _, body := range []string{
@@ -629,14 +629,12 @@ func TestNoOperatorVerbIsReachedByToken(t *testing.T) {
 	text, _ := h.token("human:root", time.Hour)
 	handle := h.session(text).Handle
 	verbs := 0
-	for pattern := range h.server.calls() {
-		method, path, _ := strings.Cut(pattern, " ")
-		if !strings.HasPrefix(path, "/v1/operator/") {
+	for _, pattern := range api.Calls() {
+		if pattern.Class() != api.ClassOperator {
 			continue
 		}
 		verbs++
-		path = strings.ReplaceAll(strings.ReplaceAll(path, "{principal}", "human:root"), "{id}", "s-1")
-		a := h.call(method, path, "", api.SessionHeader, handle)
+		a := h.call(pattern.Method(), pattern.Path("human:root"), "", api.SessionHeader, handle)
 		if a.status != http.StatusForbidden {
 			t.Errorf("%s by token: %+v", pattern, a)
 			continue

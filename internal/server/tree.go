@@ -1,19 +1,22 @@
 package server
 
 import (
-	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
-	"io"
 	"io/fs"
 	"net/http"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/export"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// Tree is the tree over the log, as far as it is read.
+// Tree is what the server reads of the tree over the log.
 type Tree interface {
 	Latest() (signed []byte, c note.Checkpoint)
 	Wait(ctx context.Context, size uint64) error
@@ -22,24 +25,43 @@ type Tree interface {
 	Check(ctx context.Context) (uint64, error)
 }
 
-// coverTime is how long a proof of an entry waits for a checkpoint that covers
+// Evidence makes evidence bundles.
+type Evidence interface {
+	Bundle(ctx context.Context, req export.Request) (*evidence.Bundle, error)
+}
+
+// coverTime is how long the proof of an entry waits for a checkpoint that covers
 // it.
 const coverTime = 5 * time.Second
 
-// checkpoint sends the newest signed checkpoint, as it was signed.
-func (s *Server) checkpoint(w http.ResponseWriter, _ *http.Request, _ caller) error {
-	signed, _ := s.cfg.Tree.Latest()
-	if signed == nil {
-		return api.Errorf(api.CodeNotFinished, "no checkpoint was signed yet").WithHint("ask again in a second")
+// logCalls answers the calls about the audit log and evidence.
+type logCalls struct{ cfg *Config }
+
+func (c *logCalls) handlers() map[api.Call]handler {
+	return map[api.Call]handler{
+		api.CallLog:           c.entries,
+		api.CallLogCheckpoint: document(c.checkpoint),
+		api.CallLogTile:       c.tile,
+		api.CallLogProof:      document(c.proof),
+		api.CallLogCheck:      show(c.check),
+		api.CallEvidence:      c.evidence,
 	}
-	return send(w, io.NopCloser(bytes.NewReader(signed)), int64(len(signed)))
 }
 
-// tile sends a file of the log: checkpoint, tile/L/N or tile/entries/N, as C2SP
-// tlog-tiles names them.
-func (s *Server) tile(w http.ResponseWriter, r *http.Request, _ caller) error {
+// checkpoint returns the newest signed checkpoint, exactly as signed.
+func (c *logCalls) checkpoint(context.Context, *request) ([]byte, error) {
+	signed, _ := c.cfg.Tree.Latest()
+	if signed == nil {
+		return nil, api.Errorf(api.CodeNotFinished, "no checkpoint has been signed yet").WithHint("retry in a second")
+	}
+	return signed, nil
+}
+
+// tile sends a file of the log: checkpoint, tile/L/N or tile/entries/N, the
+// names of C2SP tlog-tiles.
+func (c *logCalls) tile(w http.ResponseWriter, r *request) error {
 	name := r.PathValue("path")
-	f, err := s.cfg.Tree.Files().Open(name)
+	f, err := c.cfg.Tree.Files().Open(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return api.Errorf(api.CodeNotFound, "the log has no file %.200q", name)
 	}
@@ -53,34 +75,109 @@ func (s *Server) tile(w http.ResponseWriter, r *http.Request, _ caller) error {
 	return send(w, f, st.Size())
 }
 
-// proof sends the proof that an entry is in the log, as C2SP tlog-proof has it,
-// with the newest checkpoint.
-func (s *Server) proof(w http.ResponseWriter, r *http.Request, _ caller) error {
-	if !r.URL.Query().Has("entry") {
-		return malformed(api.CodeInvalid, "entry: want the number of an entry")
+// proof returns the inclusion proof of an entry in the format of C2SP
+// tlog-proof, with the newest checkpoint.
+func (c *logCalls) proof(ctx context.Context, r *request) ([]byte, error) {
+	q := r.query()
+	if !q.values.Has("entry") {
+		q.fail("entry: want the number of an entry")
 	}
-	n, err := number(r, "entry", 0, 0, 1<<53)
-	if err != nil {
-		return err
+	entry := uint64(q.number("entry", 0, 0, 1<<53)) //nolint:gosec // G115: number checks the range
+	if q.err != nil {
+		return nil, q.err
 	}
-	entry := uint64(n) //nolint:gosec // G115: number checks the range
-	durable, err := s.cfg.Ledger.Len(r.Context())
+	durable, err := c.cfg.Ledger.Len(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if entry >= durable {
-		return api.Errorf(api.CodeNotFound, "the log has no entry #%d", entry)
+		return nil, api.Errorf(api.CodeNotFound, "the log has no entry #%d", entry)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), coverTime)
+	covered, cancel := context.WithTimeout(ctx, coverTime)
 	defer cancel()
-	if err := s.cfg.Tree.Wait(ctx, entry+1); err != nil {
-		return api.Errorf(api.CodeNotFinished, "entry #%d is durable, and no checkpoint covers it yet: %w", entry, err).WithHint("see: bailiwick status")
+	if err := c.cfg.Tree.Wait(covered, entry+1); err != nil {
+		return nil, api.Errorf(api.CodeNotFinished, "entry #%d is durable, but no checkpoint covers it yet: %w", entry, err).WithHint("see: bailiwick status")
 	}
-	signed, c := s.cfg.Tree.Latest()
-	hashes, err := s.cfg.Tree.InclusionProof(r.Context(), entry, c.Size)
+	signed, checkpoint := c.cfg.Tree.Latest()
+	hashes, err := c.cfg.Tree.InclusionProof(ctx, entry, checkpoint.Size)
+	if err != nil {
+		return nil, err
+	}
+	return note.Proof{Index: entry, Hashes: hashes, Signed: signed}.Encode(), nil
+}
+
+// check reads and hashes every entry of the log again and compares it with the
+// signed tree.
+func (c *logCalls) check(ctx context.Context, _ *request) (result api.LogCheck, err error) {
+	if result.Entries, err = c.cfg.Tree.Check(ctx); err == nil {
+		result.Chained, err = c.cfg.Ledger.CheckChains(ctx)
+	}
+	if err != nil {
+		result.Wrong = err.Error()
+	}
+	return result, ctx.Err()
+}
+
+// evidence streams a bundle. Reading it is logged first, because a bundle tells
+// its reader who did what.
+func (c *logCalls) evidence(w http.ResponseWriter, r *request) error {
+	req, err := evidenceRequest(r)
 	if err != nil {
 		return err
 	}
-	file := note.Proof{Index: entry, Hashes: hashes, Signed: signed}.Encode()
-	return send(w, io.NopCloser(bytes.NewReader(file)), int64(len(file)))
+	d, err := c.cfg.decide(r.Context(), r.caller, string(policy.ActionAuditRead))
+	if err != nil {
+		return err
+	}
+	operation := "evidence of run " + string(req.Run)
+	if req.Dispatch != "" {
+		operation = "evidence of dispatch " + string(req.Dispatch)
+	}
+	if _, err := c.cfg.Ledger.Commit(r.Context(), d, record.Entry{Kind: record.KindAuditRead, Detail: record.Access{Operation: operation}}, nil); err != nil {
+		return err
+	}
+	b, err := c.cfg.Evidence.Bundle(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-tar")
+	if err := evidence.Write(w, b); err != nil {
+		panic(http.ErrAbortHandler) // a truncated body must not look whole
+	}
+	return nil
+}
+
+func evidenceRequest(r *request) (req export.Request, err error) {
+	q := r.query()
+	for name, list := range q.values {
+		if name != "checkpoint" && (len(list) != 1 || name != "run" && name != "dispatch" && name != "blobs") {
+			return req, malformed(api.CodeInvalid, "%.40s: unknown or repeated parameter", name)
+		}
+	}
+	if q.values.Has("run") == q.values.Has("dispatch") {
+		return req, malformed(api.CodeInvalid, "name a run or a dispatch")
+	}
+	if q.values.Has("run") {
+		req.Run, err = api.ParseRunID(q.values.Get("run"))
+	} else {
+		req.Dispatch, err = api.ParseDispatchID(q.values.Get("dispatch"))
+	}
+	if err != nil {
+		return req, malformed(api.CodeInvalid, "%w", err)
+	}
+	if req.Blobs = q.flag("blobs"); q.err != nil {
+		return req, q.err
+	}
+	checkpoints := q.values["checkpoint"]
+	if len(checkpoints) > api.MaxCheckpoints {
+		return req, malformed(api.CodeInvalid, "%d checkpoints, more than %d", len(checkpoints), api.MaxCheckpoints)
+	}
+	for _, text := range checkpoints {
+		b, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil {
+			return req, malformed(api.CodeInvalid, "checkpoint: %w", err)
+		}
+		req.From = append(req.From, b)
+	}
+	return req, nil
 }

@@ -92,7 +92,10 @@ func newMetrics(cfg Config) metrics {
 		tasks:     counter("task_outcomes_total", "Tasks of runs that are settled, by their state and why they failed.", "state", "reason"),
 		runCommit: single("run_commit_transitions", "How many steps of runs and their tasks shared one commit.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}),
 		swept:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "run_swept_total", Help: "Ends of dispatches that the orchestrator found by looking and had not been told of. Each is a fault of ours."}),
-		routes:    append(slices.Clone(cfg.Routes), other),
+		routes:    []string{other},
+	}
+	for _, c := range cfg.Routes {
+		m.routes = append(m.routes, string(c))
 	}
 	m.build.Set(1)
 	m.fill()

@@ -20,13 +20,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // Config is what a Telemetry is made of.
 type Config struct {
-	Version   string   // of the program
-	Collector Address  // where spans go; none: they are not made
-	Routes    []string // of the API: what a request may be counted under
+	Version   string     // of the program
+	Collector Address    // of spans; zero: spans are not recorded
+	Routes    []api.Call // the labels under which requests are counted
 	Now       func() time.Time
 	Logger    *slog.Logger
 }

@@ -23,7 +23,7 @@ import (
 func newTelemetry(t *testing.T, collector Address) *Telemetry {
 	t.Helper()
 	tel, err := New(Config{
-		Version: "1.2.3", Collector: collector, Routes: []string{"GET /a", "POST /b"}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Version: "1.2.3", Collector: collector, Routes: []api.Call{"GET /a", "POST /b"}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,165 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+)
+
+// dispatchCalls answers the calls about dispatches.
+type dispatchCalls struct {
+	cfg     *Config
+	callers *callers
+}
+
+func (c *dispatchCalls) handlers() map[api.Call]handler {
+	return map[api.Call]handler{
+		api.CallDispatchSubmit:    handle(c.submit),
+		api.CallDispatchList:      show(c.list),
+		api.CallDispatchDescribe:  aboutDispatch(show(c.describe)),
+		api.CallDispatchCancel:    aboutDispatch(handle(c.cancel)),
+		api.CallDispatchAnswer:    aboutDispatch(handle(c.answer)),
+		api.CallDispatchPin:       aboutDispatch(show(c.pin(true))),
+		api.CallDispatchUnpin:     aboutDispatch(show(c.pin(false))),
+		api.CallDispatchLog:       aboutDispatch(c.log),
+		api.CallDispatchPatch:     aboutDispatch(c.patch),
+		api.CallDispatchOutput:    aboutDispatch(c.output),
+		api.CallDispatchStatement: aboutDispatch(document(c.statement)),
+	}
+}
+
+func (c *dispatchCalls) submit(ctx context.Context, r *request, req api.DispatchRequest) (api.Dispatch, error) {
+	d, err := c.cfg.Dispatch.Submit(ctx, r.caller.Caller, req)
+	return d, c.callers.orInactive(ctx, r.caller, err)
+}
+
+func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, error) {
+	q := r.query()
+	limit := q.limit(50)
+	if q.err != nil {
+		return nil, q.err
+	}
+	return c.cfg.Dispatch.List(ctx, r.caller.Principal, limit)
+}
+
+func (c *dispatchCalls) describe(ctx context.Context, r *request) (d api.Dispatch, err error) {
+	q := r.query()
+	wait, attempt := q.wait(), q.attempt()
+	if q.err != nil {
+		return d, q.err
+	}
+	if attempt > 0 {
+		d, err = c.cfg.Dispatch.Attempt(ctx, r.caller.Principal, r.dispatch, attempt)
+	} else {
+		d, err = c.cfg.Dispatch.Describe(ctx, r.caller.Principal, r.dispatch, wait)
+	}
+	if err == nil {
+		err = c.callers.checkActive(ctx, r.caller)
+	}
+	return d, err
+}
+
+func (c *dispatchCalls) answer(ctx context.Context, r *request, req api.AnswerRequest) (api.Dispatch, error) {
+	d, err := c.answerQuestion(ctx, r, req)
+	return d, c.callers.orInactive(ctx, r.caller, err)
+}
+
+// answerQuestion answers the question of a dispatch. The answer to a task's
+// dispatch goes through its run, where the task reacquires its locks first.
+func (c *dispatchCalls) answerQuestion(ctx context.Context, r *request, req api.AnswerRequest) (api.Dispatch, error) {
+	who, id := r.caller, r.dispatch
+	if c.cfg.Runs == nil || who.byToken {
+		return c.cfg.Dispatch.Answer(ctx, who.Caller, id, req)
+	}
+	d, ok, err := c.cfg.Dispatch.Get(ctx, id)
+	if err != nil {
+		return d, err
+	}
+	if !ok || d.Run == "" {
+		return c.cfg.Dispatch.Answer(ctx, who.Caller, id, req)
+	}
+	// A dispatch that the caller may not see gives the same error as a missing one.
+	if _, err := c.cfg.Dispatch.Describe(ctx, who.Principal, id, 0); err != nil {
+		return d, err
+	}
+	if _, err := c.cfg.Runs.Answer(ctx, who.Caller, d.Run, api.RunAnswer{Task: d.Task, DispatchID: id, Text: req.Text, Option: req.Option, Attempt: cmp.Or(req.Attempt, d.Attempt)}); err != nil {
+		return d, err
+	}
+	return c.cfg.Dispatch.Describe(ctx, who.Principal, id, 0)
+}
+
+func (c *dispatchCalls) cancel(ctx context.Context, r *request, req api.CancelRequest) (api.Dispatch, error) {
+	if r.caller.byToken {
+		// Cancelling a task's dispatch steers its run.
+		d, ok, err := c.cfg.Dispatch.Get(ctx, r.dispatch)
+		if err != nil {
+			return d, err
+		}
+		if ok && d.Run != "" && d.Principal == r.caller.Principal {
+			return d, c.cfg.refuseSteering(ctx, r.caller, api.CallRunCancel.Spec())
+		}
+	}
+	return c.cfg.Dispatch.Cancel(ctx, r.caller.Principal, r.dispatch, req.Reason)
+}
+
+func (c *dispatchCalls) pin(on bool) func(context.Context, *request) (api.Dispatch, error) {
+	return func(ctx context.Context, r *request) (api.Dispatch, error) {
+		return c.cfg.Dispatch.Pin(ctx, r.caller.Principal, r.dispatch, on)
+	}
+}
+
+func (c *dispatchCalls) log(w http.ResponseWriter, r *request) error {
+	q := r.query()
+	req := dispatch.LogRequest{Offset: q.number("offset", 0, 0, maxOffset), Follow: q.flag("follow"), Attempt: q.attempt()}
+	if q.err != nil {
+		return q.err
+	}
+	lines := newLines(w)
+	return lines.end(c.cfg.Dispatch.Log(r.Context(), r.caller.Principal, r.dispatch, req, func(chunk api.Chunk) error {
+		if err := c.callers.checkActive(r.Context(), r.caller); err != nil {
+			return err
+		}
+		return lines.send(chunk)
+	}))
+}
+
+func (c *dispatchCalls) patch(w http.ResponseWriter, r *request) error {
+	return sendContent(w, r, func(attempt int) (io.ReadCloser, int64, error) {
+		return c.cfg.Dispatch.Patch(r.Context(), r.caller.Principal, r.dispatch, attempt)
+	})
+}
+
+func (c *dispatchCalls) output(w http.ResponseWriter, r *request) error {
+	return sendContent(w, r, func(attempt int) (io.ReadCloser, int64, error) {
+		return c.cfg.Dispatch.Output(r.Context(), r.caller.Principal, r.dispatch, attempt, r.URL.Query().Get("path"))
+	})
+}
+
+// sendContent opens content of an attempt and sends the part of it that the
+// query selects.
+func sendContent(w http.ResponseWriter, r *request, open func(attempt int) (io.ReadCloser, int64, error)) error {
+	q := r.query()
+	attempt := q.attempt()
+	if q.err != nil {
+		return q.err
+	}
+	content, size, err := open(attempt)
+	if err != nil {
+		return err
+	}
+	return sendPart(w, r, content, size)
+}
+
+// statement returns what was signed about a dispatch that has ended, exactly as
+// signed.
+func (c *dispatchCalls) statement(ctx context.Context, r *request) ([]byte, error) {
+	envelope, err := c.cfg.Dispatch.Statement(ctx, r.caller.Principal, r.dispatch)
+	if err == nil {
+		err = c.callers.checkActive(ctx, r.caller) // it may have waited
+	}
+	return envelope, err
+}
