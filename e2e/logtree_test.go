@@ -434,7 +434,7 @@ func TestAStateThatWasSetBackIsARefusalToStart(t *testing.T) {
 		}
 		return errors.Join(err, os.Chmod(name, mode))
 	}))
-	if d := w.try("up"); d.status == 0 || !strings.Contains(d.stderr, "the log was cut") {
+	if d := w.try("up"); d.status == 0 || !strings.Contains(d.stderr, "the log was truncated") {
 		t.Errorf("it started: %s", d)
 	}
 }
