@@ -144,7 +144,7 @@ func (g gate) asks(t *testing.T, change ...func(*api.Dispatch, *record.Manifest,
 	r.record.Manifest, err = g.cfg.Blobs.Put(t.Context(), manifest)
 	must(err)
 	g.admission(t, r)
-	r.key = base64.StdEncoding.EncodeToString(worker.Public())
+	r.key, r.record.State = base64.StdEncoding.EncodeToString(worker.Public()), api.EventStarted
 	must(g.cfg.Store.Update(t.Context(), func(tx *store.Tx) error { return update(tx, r) }))
 
 	dir := g.attemptDir(r)

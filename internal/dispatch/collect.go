@@ -251,27 +251,13 @@ func (s *Service) end(ctx context.Context, r row, o outcome, save func(*store.Tx
 		by := now.Add(o.wait)
 		rec.AnswerBy = &by
 	}
-	detail := record.DispatchEnd{By: string(o.cancelBy), Message: o.message, Reason: string(o.reason), Millis: now.Sub(rec.Since()).Milliseconds()}
-	entry := fact(endKind(o.event), r, detail)
-	entry.Refs = map[string]api.Digest{record.RefManifest: rec.Manifest}
+	detail, refs := record.EndOf(o.summary)
+	detail.By, detail.Message, detail.Reason, detail.Millis = string(o.cancelBy), o.message, string(o.reason), now.Sub(rec.Since()).Milliseconds()
+	entry := fact(record.KindOf(o.event), r, detail)
+	entry.Refs = refs
+	refs[record.RefManifest] = rec.Manifest
 	if o.digest != "" {
-		entry.Refs[record.RefResult] = o.digest
-	}
-	if sum := o.summary; sum != nil {
-		detail.Partial, detail.Files = sum.Partial, int64(len(sum.Files))
-		if sum.ExitCode != nil {
-			detail.ExitCode = int64(*sum.ExitCode)
-		}
-		if sum.Verify != nil {
-			detail.Verify = verifyWord(*sum.Verify)
-		}
-		if sum.Patch != nil {
-			entry.Refs[record.RefPatch] = sum.Patch.Digest
-		}
-		if sum.Question != nil {
-			entry.Refs[record.RefQuestion] = sum.Question.Digest
-		}
-		entry.Detail = detail
+		refs[record.RefResult] = o.digest
 	}
 	failpoint.Hit(failpoint.EndCommit, string(rec.ID))
 	_, err := s.cfg.Ledger.Record(ctx, entry, func(tx *store.Tx) error {
@@ -305,26 +291,6 @@ func nudge(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-func verifyWord(v api.VerifyReport) string {
-	if v.Passed {
-		return "passed"
-	}
-	return "failed"
-}
-
-func endKind(e api.Event) record.Kind {
-	switch e {
-	case api.EventFinished:
-		return record.KindDispatchFinished
-	case api.EventNeedsInput:
-		return record.KindDispatchNeedsInput
-	case api.EventCancelled:
-		return record.KindDispatchCancelled
-	case api.EventFailed, api.EventAccepted, api.EventStarted:
-	}
-	return record.KindDispatchFailed
 }
 
 // settle ends a dispatch that no worker has ever had.

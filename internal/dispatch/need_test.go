@@ -156,9 +156,13 @@ func (g gate) alter(t *testing.T, id api.DispatchID, change func(*api.Dispatch))
 		if err != nil {
 			return err
 		}
-		was := r.record.State
 		change(&r.record)
-		return set(tx, r, "attempt = ? AND state = '"+string(was)+"'", r.record.Attempt)
+		text, err := r.text()
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec("UPDATE dispatch SET state = ?, record = ? WHERE id = ?", r.record.State, text, id)
+		return err
 	}); err != nil {
 		t.Fatal(err)
 	}

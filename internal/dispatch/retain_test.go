@@ -85,6 +85,10 @@ func TestOnlyWhatMayGoIsMarked(t *testing.T) {
 					return err
 				}
 			}
+			r.record.State = api.EventStarted
+			if err := update(tx, r); err != nil {
+				return err
+			}
 			r.record.State = state
 			if r.record.State.Ended() {
 				r.record.EndedAt = &ended

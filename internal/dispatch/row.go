@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -73,7 +76,7 @@ func (t *recordText) Scan(v any) error {
 }
 
 func unfinished(v store.Reader) ([]row, error) {
-	return rows(v, "WHERE state IN ('accepted', 'started') ORDER BY id")
+	return rows(v, "WHERE "+inStates(activeStates()...)+" ORDER BY id")
 }
 
 // text is the record as it is stored.
@@ -83,28 +86,45 @@ func (r row) text() (string, error) {
 }
 
 func insert(tx *store.Tx, r row) error {
-	record, err := r.text()
+	text, err := r.text()
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec("INSERT INTO dispatch(id, accepted, state, principal, request, record) VALUES (?, ?, ?, ?, ?, ?)",
-		r.record.ID, r.record.AcceptedAt.UnixNano(), r.record.State, r.record.Principal, r.request, record)
+		r.record.ID, r.record.AcceptedAt.UnixNano(), r.record.State, r.record.Principal, r.request, text)
 	return err
+}
+
+// activeStates are those of an attempt that has not ended.
+func activeStates() []api.Event { return []api.Event{api.EventAccepted, api.EventStarted} }
+
+// inStates is the SQL condition that a dispatch is in one of states. They are
+// literals, because SQLite uses a partial index only for those.
+func inStates(states ...api.Event) string {
+	quoted := make([]string, len(states))
+	for i, s := range states {
+		quoted[i] = "'" + string(s) + "'"
+	}
+	return "state IN (" + strings.Join(quoted, ", ") + ")"
 }
 
 // update stores r unless its attempt has ended meanwhile: an end is final.
 func update(tx *store.Tx, r row) error {
-	return set(tx, r, "attempt = ? AND state IN ('accepted', 'started')", r.record.Attempt)
+	return set(tx, r, r.record.Attempt, activeStates()...)
 }
 
 // updateWaiting stores r, which was waiting for the answer to the question of
 // attempt, unless it no longer is.
 func updateWaiting(tx *store.Tx, r row, attempt int) error {
-	return set(tx, r, "attempt = ? AND state = 'needs_input'", attempt)
+	return set(tx, r, attempt, api.EventNeedsInput)
 }
 
-func set(tx *store.Tx, r row, where string, attempt int) error {
-	record, err := r.text()
+// set stores r if its row is at attempt, in one of states, and the table of
+// transitions leads from there to r's state; errEnded otherwise.
+func set(tx *store.Tx, r row, attempt int, states ...api.Event) error {
+	from := append(record.DispatchSources(r.record.State), r.record.State)
+	from = slices.DeleteFunc(from, func(s api.Event) bool { return !slices.Contains(states, s) })
+	text, err := r.text()
 	if err != nil {
 		return err
 	}
@@ -112,8 +132,8 @@ func set(tx *store.Tx, r row, where string, attempt int) error {
 	if r.record.AnswerBy != nil {
 		answerBy = r.record.AnswerBy.UnixNano()
 	}
-	n, err := tx.Exec("UPDATE dispatch SET state = ?, attempt = ?, answer_by = ?, worker_key = ?, record = ? WHERE id = ? AND "+where,
-		r.record.State, r.record.Attempt, answerBy, r.key, record, r.record.ID, attempt)
+	n, err := tx.Exec("UPDATE dispatch SET state = ?, attempt = ?, answer_by = ?, worker_key = ?, record = ? WHERE id = ? AND attempt = ? AND "+inStates(from...),
+		r.record.State, r.record.Attempt, answerBy, r.key, text, r.record.ID, attempt)
 	if err == nil && n != 1 {
 		err = errEnded
 	}
@@ -124,11 +144,11 @@ var errEnded = errors.New("the dispatch has ended")
 
 // keepAttempt stores an attempt that another follows.
 func keepAttempt(tx *store.Tx, d api.Dispatch) error {
-	record, err := json.Marshal(d)
+	text, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec("INSERT INTO dispatch_attempt(id, attempt, record) VALUES (?, ?, ?)", d.ID, d.Attempt, string(record))
+	_, err = tx.Exec("INSERT INTO dispatch_attempt(id, attempt, record) VALUES (?, ?, ?)", d.ID, d.Attempt, string(text))
 	return err
 }
 
@@ -143,14 +163,16 @@ func attempts(v store.Reader, id api.DispatchID) (list []api.Dispatch, err error
 	return list, err
 }
 
+const whereWaiting = "WHERE state = '" + string(api.EventNeedsInput) + "' "
+
 // waiting returns the dispatches that wait for an answer.
 func waiting(v store.Reader) (list []row, err error) {
-	return rows(v, "WHERE state = 'needs_input' ORDER BY answer_by")
+	return rows(v, whereWaiting+"ORDER BY answer_by")
 }
 
 // expiring returns some of those whose questions are to be given up first.
 func expiring(v store.Reader) ([]row, error) {
-	return rows(v, "WHERE state = 'needs_input' AND answer_by IS NOT NULL ORDER BY answer_by LIMIT 100")
+	return rows(v, whereWaiting+"AND answer_by IS NOT NULL ORDER BY answer_by LIMIT 100")
 }
 
 func rows(v store.Reader, where string) (list []row, err error) {

@@ -217,32 +217,15 @@ func openResult(a *attempt, envelope []byte) (*record.Result, error) {
 // confirms says why the entry of an end is not about a result.
 func (c *dispatchCheck) confirms(e *entry, r *record.Result) error {
 	d, _ := e.Detail.(record.DispatchEnd)
-	sum := &r.Summary
-	refs := map[string]api.Digest{}
-	if sum.Patch != nil {
-		refs[record.RefPatch] = sum.Patch.Digest
-	}
-	if sum.Question != nil {
-		refs[record.RefQuestion] = sum.Question.Digest
-	}
-	verify := ""
-	if sum.Verify != nil {
-		verify = "failed"
-		if sum.Verify.Passed {
-			verify = "passed"
-		}
-	}
-	exit := int64(0)
-	if sum.ExitCode != nil {
-		exit = int64(*sum.ExitCode)
-	}
+	want, refs := record.EndOf(&r.Summary)
+	want.By, want.Message, want.Millis, want.Reason = d.By, d.Message, d.Millis, string(r.Reason)
 	switch {
-	case eventOf(e.Kind) != r.Outcome || d.Reason != string(r.Reason):
-		return fmt.Errorf("entry #%d says %s %s, the result %s %s", e.seq, eventOf(e.Kind), d.Reason, r.Outcome, r.Reason)
+	case record.EventOf(e.Kind) != r.Outcome || d.Reason != want.Reason:
+		return fmt.Errorf("entry #%d says %s %s, the result says %s %s", e.seq, record.EventOf(e.Kind), d.Reason, r.Outcome, r.Reason)
 	case e.Refs[record.RefPatch] != refs[record.RefPatch] || e.Refs[record.RefQuestion] != refs[record.RefQuestion]:
 		return fmt.Errorf("entry #%d names another patch or question than the result", e.seq)
-	case d.Partial != sum.Partial || d.Verify != verify || d.ExitCode != exit || d.Files != int64(len(sum.Files)):
-		return fmt.Errorf("entry #%d says otherwise than the result how it went", e.seq)
+	case d != want:
+		return fmt.Errorf("entry #%d and the result differ in exit code, files, partial or verify", e.seq)
 	}
 	return nil
 }
@@ -274,8 +257,8 @@ func (c *dispatchCheck) bindStatement() error {
 		return err
 	}
 	d, _ := end.Detail.(record.DispatchEnd)
-	if o := st.Predicate.Dispatch; o.Outcome != eventOf(end.Kind) || string(o.Reason) != d.Reason || string(o.CancelledBy) != d.By {
-		return fmt.Errorf("it says %s %s, entry #%d %s %s", o.Outcome, o.Reason, end.seq, eventOf(end.Kind), d.Reason)
+	if o := st.Predicate.Dispatch; o.Outcome != record.EventOf(end.Kind) || string(o.Reason) != d.Reason || string(o.CancelledBy) != d.By {
+		return fmt.Errorf("it says %s %s, entry #%d %s %s", o.Outcome, o.Reason, end.seq, record.EventOf(end.Kind), d.Reason)
 	}
 	return nil
 }

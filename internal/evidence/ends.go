@@ -139,8 +139,9 @@ func (r *replay) balance(e *entry) error {
 	wall := time.Duration(r.plan.Limits.Wall).Milliseconds()
 	late := wall > 0 && d.Millis >= wall
 	perhaps := wall > 0 && d.Millis >= wall-setBack.Milliseconds()
-	final := plan.Settle(counts, r.cancelled || late)
-	if state := api.RunState(d.State); state != final && (!perhaps || state != plan.Settle(counts, true)) {
+	before := plan.RunState(r.paused, false)
+	final := plan.Settle(before, counts, r.cancelled || late)
+	if state := api.RunState(d.State); state != final && (!perhaps || state != plan.Settle(before, counts, true)) {
 		return fmt.Errorf("the run is %.40q, and by its tasks it is %s", d.State, final)
 	}
 	if !perhaps {

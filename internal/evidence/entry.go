@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"time"
@@ -46,6 +47,7 @@ type world struct {
 // history is what became of one dispatch.
 type history struct {
 	id       api.DispatchID
+	state    api.Event // by the table of transitions; empty before it was accepted
 	entries  []*entry
 	attempts []*attempt
 	attested *entry
@@ -150,81 +152,44 @@ func (h *history) finished(n uint64) *attempt {
 	return a
 }
 
-// step takes the next entry of a dispatch. Denials, and what changes nothing,
-// may stand anywhere.
+// step applies the next entry of a dispatch.
 func (h *history) step(e *entry) error {
-	a := h.last()
-	switch e.Kind { //nolint:exhaustive // see above
+	switch e.Kind { //nolint:exhaustive // the others are steps of the table, or change nothing
 	case record.KindDispatchDenied:
 		if h.denied == nil {
 			h.denied = e
 		}
-	case record.KindDispatchAccepted:
-		if a != nil {
-			return fmt.Errorf("accepted a second time")
-		}
-		return h.begin(e, 1)
-	case record.KindDispatchAnswered:
-		if a == nil || a.end == nil || a.end.Kind != record.KindDispatchNeedsInput || a.closing != nil {
-			return fmt.Errorf("answered where it asks nothing")
-		}
-		return h.begin(e, a.number+1)
-	case record.KindDispatchStarted:
-		switch {
-		case a == nil || a.started != nil || a.end != nil:
-			return fmt.Errorf("started where nothing is to be started")
-		case e.Attempt != a.number:
-			return fmt.Errorf("attempt %d started, and it is in attempt %d", e.Attempt, a.number)
-		}
-		a.started = e
-	case record.KindDispatchFinished, record.KindDispatchNeedsInput, record.KindDispatchFailed, record.KindDispatchCancelled:
-		return h.end(e, a)
+		return nil
 	case record.KindDispatchAttested:
 		if !h.over() || h.attested != nil {
-			return fmt.Errorf("stated before it ended, or twice")
+			return errors.New("attested before it ended, or twice")
 		}
 		h.attested = e
+		return nil
 	}
-	return nil
-}
-
-func (h *history) begin(e *entry, number int) error {
-	if e.Attempt != number {
-		return fmt.Errorf("attempt %d begins, and it is the turn of attempt %d", e.Attempt, number)
-	}
-	e.begins = &attempt{number: number, admitted: e}
-	h.attempts = append(h.attempts, e.begins)
-	return nil
-}
-
-func (h *history) end(e *entry, a *attempt) error {
-	worked := e.Kind == record.KindDispatchFinished || e.Kind == record.KindDispatchNeedsInput
+	state, ok := record.NextDispatch(h.state, e.Kind)
+	a := h.last()
 	switch {
-	case a == nil:
-		return fmt.Errorf("ended and was never accepted")
-	case e.Attempt != a.number:
-		return fmt.Errorf("attempt %d ended, and it is in attempt %d", e.Attempt, a.number)
-	case a.end == nil && worked && a.started == nil:
-		return fmt.Errorf("it ended with work, and never started")
-	case a.end == nil:
-		a.end = e
-	case a.end.Kind == record.KindDispatchNeedsInput && a.closing == nil && !worked:
+	case !ok && h.state == "":
+		return fmt.Errorf("%s before it was accepted", e.Kind)
+	case !ok:
+		return fmt.Errorf("%s while it is %s", e.Kind, h.state)
+	case state == h.state:
+		return nil
+	case state == api.EventAccepted:
+		if a = (&attempt{number: len(h.attempts) + 1, admitted: e}); e.Attempt == a.number {
+			h.attempts, e.begins = append(h.attempts, a), a
+		}
+	case state == api.EventStarted && e.Attempt == a.number:
+		a.started = e
+	case h.state == api.EventNeedsInput && e.Attempt == a.number:
 		a.closing = e
-	default:
-		return fmt.Errorf("ended a second time")
+	case e.Attempt == a.number:
+		a.end = e
 	}
+	if e.Attempt != a.number {
+		return fmt.Errorf("%s of attempt %d, and it is in attempt %d", e.Kind, e.Attempt, a.number)
+	}
+	h.state = state
 	return nil
-}
-
-// eventOf is the outcome that an entry of an end stands for.
-func eventOf(k record.Kind) api.Event {
-	switch k { //nolint:exhaustive // of an end
-	case record.KindDispatchFinished:
-		return api.EventFinished
-	case record.KindDispatchNeedsInput:
-		return api.EventNeedsInput
-	case record.KindDispatchCancelled:
-		return api.EventCancelled
-	}
-	return api.EventFailed
 }

@@ -287,7 +287,7 @@ func (s *story) finish(w *work, outcome api.Event, reason api.Reason) {
 
 func (s *story) lose(w *work, kind record.Kind, d record.DispatchEnd) {
 	s.write(s.about(kind, w, d))
-	s.attest(w, eventOf(kind), api.Reason(d.Reason), d.By)
+	s.attest(w, record.EventOf(kind), api.Reason(d.Reason), d.By)
 }
 
 func (s *story) attest(w *work, outcome api.Event, reason api.Reason, by string) {

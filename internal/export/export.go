@@ -194,12 +194,8 @@ func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) erro
 		over, attested := false, false
 		if err := g.each(ctx, audit.Query{Dispatch: id}, func(c audit.Committed) {
 			g.entries[c.Seq] = c
-			switch c.Entry.Kind { //nolint:exhaustive // what else there is changes neither
-			case record.KindDispatchFinished, record.KindDispatchFailed, record.KindDispatchCancelled:
-				over = true
-			case record.KindDispatchAttested:
-				attested = true
-			}
+			over = over || record.EndsDispatch(c.Entry.Kind)
+			attested = attested || c.Entry.Kind == record.KindDispatchAttested
 		}); err != nil || !over || attested {
 			return err
 		}
@@ -232,7 +228,7 @@ func (g *gathering) dispatchAndNeeds(ctx context.Context, id api.DispatchID) err
 				continue
 			}
 			accepted = accepted || c.Entry.Kind == record.KindDispatchAccepted
-			over = over || c.Entry.Kind == record.KindDispatchFinished || c.Entry.Kind == record.KindDispatchFailed || c.Entry.Kind == record.KindDispatchCancelled
+			over = over || record.EndsDispatch(c.Entry.Kind)
 			if c.Entry.Kind == record.KindDispatchAccepted {
 				m, _, err := g.manifest(ctx, c.Entry.Refs[record.RefManifest])
 				if err != nil {

@@ -119,15 +119,12 @@ func (r *run) set(i int32, to api.TaskState) {
 
 // now is the state of the run as it follows from its tasks.
 func (r *run) now() api.RunState {
-	switch {
-	case !r.settled.IsZero():
+	if !r.settled.IsZero() {
 		return r.state
-	case r.pausedBy != "" || r.queue != nil && r.queue.paused():
-		return api.RunPaused
-	case r.asking > 0 && r.counts[api.TaskRunning] == 0 && r.counts[api.TaskReady] == 0 && r.counts[api.TaskWaiting] == r.asking:
-		return api.RunWaiting
 	}
-	return api.RunRunning
+	paused := r.pausedBy != "" || r.queue != nil && r.queue.paused()
+	blocked := r.asking > 0 && r.counts[api.TaskRunning] == 0 && r.counts[api.TaskReady] == 0 && r.counts[api.TaskWaiting] == r.asking
+	return plan.RunState(paused, blocked)
 }
 
 // dispatchID derives the id of an attempt's dispatch: asking for it again finds

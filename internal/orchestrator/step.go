@@ -173,8 +173,8 @@ func (e *engine) close(b *batch, r *run) {
 	if r.left > 0 || !r.settled.IsZero() || e.fault != nil {
 		return
 	}
+	r.state = plan.Settle(r.now(), r.counts, r.cancelBy != "")
 	r.settled = b.now
-	r.state = plan.Settle(r.counts, r.cancelBy != "")
 	e.fact(b, record.KindRunSettled, r, -1, record.RunEnd{
 		State: string(r.state), Millis: b.now.Sub(r.submitted).Milliseconds(), Done: int64(r.counts[api.TaskDone]), Failed: int64(r.counts[api.TaskFailed]),
 		Denied: int64(r.counts[api.TaskDenied]), Cancelled: int64(r.counts[api.TaskCancelled]), Skipped: int64(r.counts[api.TaskSkipped]),

@@ -11,33 +11,28 @@ type Event string
 
 // The events.
 const (
-	EventDeps    Event = "deps"    // all that it depends on is done
+	EventDeps    Event = "deps"    // every task that it depends on is done
 	EventStart   Event = "start"   // it has its locks and a slot
 	EventDone    Event = "done"    // its dispatch finished
-	EventFail    Event = "fail"    // its last attempt failed, or nobody answered in time
-	EventDeny    Event = "deny"    // policy refused its dispatch
-	EventAsk     Event = "ask"     // its dispatch asks a question
-	EventBackoff Event = "backoff" // an attempt failed and there will be another
+	EventFail    Event = "fail"    // its last attempt failed, or its question expired
+	EventDeny    Event = "deny"    // policy denied its dispatch
+	EventAsk     Event = "ask"     // its dispatch needs input
+	EventBackoff Event = "backoff" // an attempt failed and will be retried
 	EventAnswer  Event = "answer"  // the question is answered
-	EventDue     Event = "due"     // the time of the next attempt has come
-	EventCancel  Event = "cancel"  // somebody cancelled it, or its run
-	EventSkip    Event = "skip"    // something that it depends on will not be done
+	EventDue     Event = "due"     // the backoff is over
+	EventCancel  Event = "cancel"  // it, or its run, was cancelled
+	EventSkip    Event = "skip"    // a task that it depends on ended without being done
 )
 
-// Events lists them all.
-func Events() []Event {
-	return []Event{EventDeps, EventStart, EventDone, EventFail, EventDeny, EventAsk, EventBackoff, EventAnswer, EventDue, EventCancel, EventSkip}
-}
-
-// Transition is one step that a task can take.
+// Transition is one step of a task.
 type Transition struct {
 	From  api.TaskState
 	Event Event
 	To    api.TaskState
 }
 
-// Transitions is the one table of what follows what. docs/state-machine.svg is
-// drawn from it.
+// Transitions is the one table of a task's states: the engine and the verifier
+// use it. docs/state-task.svg is drawn from it.
 func Transitions() []Transition {
 	return []Transition{
 		{api.TaskPending, EventDeps, api.TaskReady},
@@ -58,6 +53,17 @@ func Transitions() []Transition {
 	}
 }
 
+// Next returns the state of a task in state from after e, and false if e cannot
+// happen to it.
+func Next(from api.TaskState, e Event) (api.TaskState, bool) {
+	for _, t := range Transitions() {
+		if t.From == from && t.Event == e {
+			return t.To, true
+		}
+	}
+	return "", false
+}
+
 // Attempts is how many attempts a task has at most.
 func Attempts(t *api.PlanTask) int { return max(1, t.Retry.Attempts) }
 
@@ -70,29 +76,84 @@ func Retries(t *api.PlanTask, reason api.Reason) bool {
 	return slices.Contains(on, reason)
 }
 
-// Settle is the final state of a run with so many settled tasks in each state.
-// cancelled: the run as a whole was cancelled, or its wall time expired.
-func Settle(counts map[api.TaskState]int, cancelled bool) api.RunState {
+// RunEvent is what happens to a run. The set is closed.
+type RunEvent string
+
+// The events of a run.
+const (
+	RunBlock   RunEvent = "block"   // every open task waits for an answer
+	RunUnblock RunEvent = "unblock" // a task can proceed
+	RunPause   RunEvent = "pause"   // it, or its queue, was paused
+	RunResume  RunEvent = "resume"
+	RunFinish  RunEvent = "finish" // every task is done
+	RunFail    RunEvent = "fail"   // every task has settled, and not all are done
+	RunCancel  RunEvent = "cancel" // likewise, and cancelling the run cancelled at least one
+)
+
+// RunTransition is one step of a run.
+type RunTransition struct {
+	From  api.RunState
+	Event RunEvent
+	To    api.RunState
+}
+
+// RunTransitions is the one table of a run's states: the engine and the verifier
+// use it. docs/state-run.svg is drawn from it. A run that resumes and is still
+// blocked is blocked again at once.
+func RunTransitions() []RunTransition {
+	table := []RunTransition{
+		{api.RunRunning, RunBlock, api.RunWaiting},
+		{api.RunWaiting, RunUnblock, api.RunRunning},
+		{api.RunRunning, RunPause, api.RunPaused},
+		{api.RunWaiting, RunPause, api.RunPaused},
+		{api.RunPaused, RunResume, api.RunRunning},
+	}
+	for _, from := range []api.RunState{api.RunRunning, api.RunWaiting, api.RunPaused} {
+		table = append(table,
+			RunTransition{from, RunFinish, api.RunDone},
+			RunTransition{from, RunFail, api.RunFailed},
+			RunTransition{from, RunCancel, api.RunCancelled})
+	}
+	return table
+}
+
+// nextRun returns the state of a run in state from after e; from itself if e
+// cannot happen to it.
+func nextRun(from api.RunState, e RunEvent) api.RunState {
+	for _, t := range RunTransitions() {
+		if t.From == from && t.Event == e {
+			return t.To
+		}
+	}
+	return from
+}
+
+// RunState returns the state of a run that has not settled. blocked: every task
+// that has not settled waits for an answer, or for one that does.
+func RunState(paused, blocked bool) api.RunState {
+	state := api.RunRunning
+	if blocked {
+		state = nextRun(state, RunBlock)
+	}
+	if paused {
+		state = nextRun(state, RunPause)
+	}
+	return state
+}
+
+// Settle returns the final state of a run in state from, whose settled tasks are
+// counted by state. cancelled: the run as a whole was cancelled, or its wall
+// time expired.
+func Settle(from api.RunState, counts map[api.TaskState]int, cancelled bool) api.RunState {
 	tasks := 0
 	for _, n := range counts {
 		tasks += n
 	}
 	switch {
 	case cancelled && counts[api.TaskCancelled] > 0:
-		return api.RunCancelled
+		return nextRun(from, RunCancel)
 	case counts[api.TaskDone] == tasks:
-		return api.RunDone
+		return nextRun(from, RunFinish)
 	}
-	return api.RunFailed
-}
-
-// Next is the state that follows when e happens to a task in the state from.
-// False: that cannot happen, and whoever thinks that it did is wrong.
-func Next(from api.TaskState, e Event) (api.TaskState, bool) {
-	for _, t := range Transitions() {
-		if t.From == from && t.Event == e {
-			return t.To, true
-		}
-	}
-	return "", false
+	return nextRun(from, RunFail)
 }

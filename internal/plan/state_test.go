@@ -1,15 +1,9 @@
 package plan
 
 import (
-	"bytes"
-	"encoding/xml"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -17,7 +11,17 @@ import (
 
 var update = flag.Bool("update", false, "write the files that the tests compare")
 
-func TestTheTableOfTransitions(t *testing.T) {
+// events lists the events of the table.
+func events() (list []Event) {
+	for _, t := range Transitions() {
+		if !slices.Contains(list, t.Event) {
+			list = append(list, t.Event)
+		}
+	}
+	return list
+}
+
+func TestTaskTransitions(t *testing.T) {
 	want := map[string]string{
 		"pending deps": "ready", "pending skip": "skipped", "pending cancel": "cancelled",
 		"ready start": "running", "ready cancel": "cancelled",
@@ -27,10 +31,10 @@ func TestTheTableOfTransitions(t *testing.T) {
 	if len(Transitions()) != len(want) {
 		t.Errorf("%d transitions, want %d", len(Transitions()), len(want))
 	}
-	for _, from := range append(api.TaskStates(), "unheard of") {
-		for _, e := range append(Events(), "unheard of") {
+	for _, from := range append(api.TaskStates(), "unknown") {
+		for _, e := range append(events(), "unknown") {
 			to, ok := Next(from, e)
-			if wanted, there := want[fmt.Sprintf("%s %s", from, e)]; ok != there || string(to) != wanted {
+			if wanted, allowed := want[fmt.Sprintf("%s %s", from, e)]; ok != allowed || string(to) != wanted {
 				t.Errorf("%s of a %s task: %q, %v; want %q", e, from, to, ok, wanted)
 			}
 			if from.Settled() && ok {
@@ -40,14 +44,11 @@ func TestTheTableOfTransitions(t *testing.T) {
 	}
 }
 
-func TestEveryStateAndEventIsOfUse(t *testing.T) {
+func TestEveryTaskStateIsReachedAndOnlySettledStatesAreFinal(t *testing.T) {
 	reached := map[api.TaskState]bool{api.TaskPending: true}
-	used := map[Event]bool{}
 	for range api.TaskStates() {
 		for _, tr := range Transitions() {
-			if reached[tr.From] {
-				reached[tr.To], used[tr.Event] = true, true
-			}
+			reached[tr.To] = reached[tr.To] || reached[tr.From]
 		}
 	}
 	for _, s := range api.TaskStates() {
@@ -56,39 +57,51 @@ func TestEveryStateAndEventIsOfUse(t *testing.T) {
 			t.Errorf("%s: reached %v, left %v", s, reached[s], leaves)
 		}
 	}
-	for _, e := range Events() {
-		if !used[e] {
-			t.Errorf("%s is in no transition", e)
+}
+
+func TestEveryRunStateIsReachedAndOnlySettledStatesAreFinal(t *testing.T) {
+	reached := map[api.RunState]bool{api.RunRunning: true}
+	for range api.RunStates() {
+		for _, tr := range RunTransitions() {
+			reached[tr.To] = reached[tr.To] || reached[tr.From]
+		}
+	}
+	for _, s := range api.RunStates() {
+		leaves := slices.ContainsFunc(RunTransitions(), func(tr RunTransition) bool { return tr.From == s })
+		if !reached[s] || leaves == s.Settled() {
+			t.Errorf("%s: reached %v, left %v", s, reached[s], leaves)
 		}
 	}
 }
 
-// TestTheDrawingIsOfTheTable holds docs/state-machine.svg and the table
-// together; -update draws it again.
-func TestTheDrawingIsOfTheTable(t *testing.T) {
-	const file = "../../docs/state-machine.svg"
-	drawn := StateMachineSVG()
-	if *update {
-		if err := os.WriteFile(file, drawn, 0o644); err != nil {
-			t.Fatal(err)
+func TestRunStateFollowsFromItsTasks(t *testing.T) {
+	for _, c := range []struct {
+		paused, blocked bool
+		want            api.RunState
+	}{{false, false, api.RunRunning}, {false, true, api.RunWaiting}, {true, false, api.RunPaused}, {true, true, api.RunPaused}} {
+		if got := RunState(c.paused, c.blocked); got != c.want {
+			t.Errorf("paused %t, blocked %t: %s, want %s", c.paused, c.blocked, got, c.want)
 		}
 	}
-	b, err := os.ReadFile(file)
-	if err != nil || !bytes.Equal(b, drawn) {
-		t.Errorf("%s is not what the table says (%v): go test ./internal/plan -run Drawing -update", file, err)
+	counts := func(done, failed, cancelled int) map[api.TaskState]int {
+		return map[api.TaskState]int{api.TaskDone: done, api.TaskFailed: failed, api.TaskCancelled: cancelled}
 	}
-	for d := xml.NewDecoder(bytes.NewReader(drawn)); ; {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+	for _, c := range []struct {
+		counts    map[api.TaskState]int
+		cancelled bool
+		want      api.RunState
+	}{
+		{counts(2, 0, 0), false, api.RunDone},
+		{counts(2, 0, 0), true, api.RunDone}, // it was cancelled too late to stop a task
+		{counts(1, 1, 0), false, api.RunFailed},
+		{counts(1, 0, 1), false, api.RunFailed}, // one task was cancelled, not the run
+		{counts(1, 0, 1), true, api.RunCancelled},
+		{counts(1, 1, 0), true, api.RunFailed},
+	} {
+		for _, from := range []api.RunState{api.RunRunning, api.RunWaiting, api.RunPaused} {
+			if got := Settle(from, c.counts, c.cancelled); got != c.want {
+				t.Errorf("%v from %s, cancelled %t: %s, want %s", c.counts, from, c.cancelled, got, c.want)
+			}
 		}
-	}
-	seen := map[point]bool{}
-	for _, s := range api.TaskStates() {
-		if p := place(s); p == (point{}) || seen[p] || !strings.Contains(string(drawn), fmt.Sprintf(`<text class="state" x="%g" y="%g">%s</text>`, p.x, p.y, s)) {
-			t.Errorf("%s has no box of its own", s)
-		}
-		seen[place(s)] = true
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // DispatchRequest is the detail of KindDispatchAccepted and KindDispatchDenied.
@@ -71,6 +73,38 @@ type DispatchEnd struct {
 	Partial  bool   `json:"partial"`          // captured before the work was complete
 	Reason   string `json:"reason,omitempty"` // of a failure: an api.Reason
 	Verify   string `json:"verify,omitempty"` // passed, failed or absent
+}
+
+// EndOf returns the part of the entry of an end that follows from the result
+// alone, and its refs to the patch and the question. A nil result has none.
+func EndOf(sum *api.ResultSummary) (DispatchEnd, map[string]api.Digest) {
+	d, refs := DispatchEnd{}, map[string]api.Digest{}
+	if sum == nil {
+		return d, refs
+	}
+	d.Partial, d.Files, d.Verify = sum.Partial, int64(len(sum.Files)), VerifyWord(sum.Verify)
+	if sum.ExitCode != nil {
+		d.ExitCode = int64(*sum.ExitCode)
+	}
+	if sum.Patch != nil {
+		refs[RefPatch] = sum.Patch.Digest
+	}
+	if sum.Question != nil {
+		refs[RefQuestion] = sum.Question.Digest
+	}
+	return d, refs
+}
+
+// VerifyWord is how entries and statements write the outcome of the subagent's
+// verify command: passed, failed, or empty if it did not run.
+func VerifyWord(v *api.VerifyReport) string {
+	switch {
+	case v == nil:
+		return ""
+	case v.Passed:
+		return "passed"
+	}
+	return "failed"
 }
 
 func (d DispatchEnd) describe(e *Entry) string {

@@ -147,13 +147,7 @@ func byproducts(d *api.Dispatch) []Resource {
 func outcome(d *api.Dispatch, earlier []api.Dispatch) Outcome {
 	o := Outcome{ID: d.ID, Attempt: d.Attempt, Outcome: d.State, Reason: d.Reason, CancelledBy: d.CancelBy, Mode: d.Mode}
 	if sum := d.Outcome; sum != nil {
-		o.Partial, o.Isolation, o.Layers = sum.Partial, sum.Isolation.Level, sum.Isolation.Layers
-		if sum.Verify != nil {
-			o.Verify = "failed"
-			if sum.Verify.Passed {
-				o.Verify = "passed"
-			}
-		}
+		o.Partial, o.Isolation, o.Layers, o.Verify = sum.Partial, sum.Isolation.Level, sum.Isolation.Layers, record.VerifyWord(sum.Verify)
 	}
 	for i := range earlier {
 		if e := &earlier[i]; e.Attempt < d.Attempt {
