@@ -80,7 +80,7 @@ type Store struct {
 	root *os.Root
 	oci  *oci.ReadOnlyStorage
 
-	holds holds
+	protections protections
 }
 
 // Create makes an empty store and opens it. A directory that holds anything

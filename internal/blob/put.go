@@ -21,7 +21,7 @@ import (
 // blob survives a power cut.
 func (s *Store) Put(ctx context.Context, b []byte) (api.Digest, error) {
 	d := api.DigestOf(b)
-	if err := s.take(ctx, d); err != nil {
+	if err := s.protect(ctx, d); err != nil {
 		return d, err
 	}
 	have, err := s.keep(ctx, d)
@@ -49,7 +49,7 @@ func (s *Store) PutStream(ctx context.Context, r io.Reader) (d api.Digest, size 
 	}
 	d = api.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))
 	if err == nil {
-		err = s.take(ctx, d)
+		err = s.protect(ctx, d)
 	}
 	if err := land(f, blobPath(d), err); err != nil {
 		return "", 0, fmt.Errorf("content store %s: write a blob: %w", s.cfg.Dir, err)

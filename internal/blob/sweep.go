@@ -13,14 +13,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// File is a blob as the file system has it.
+// File is a blob in the file system, unverified.
 type File struct {
 	Digest api.Digest
 	Size   int64
 }
 
-// Files calls fn for every blob, in the order of the file system. What is no
-// blob is left alone.
+// Files calls fn for every blob, in the order of the file system. It ignores
+// files that are not blobs.
 func (s *Store) Files(ctx context.Context, fn func(File) error) (err error) {
 	dir, err := s.root.Open(blobDir)
 	if err != nil {
@@ -54,76 +54,73 @@ func (s *Store) Files(ctx context.Context, fn func(File) error) (err error) {
 	}
 }
 
-// Sweep removes blobs that nothing refers to. What refers to a blob is for the
-// caller to know, and must be found out after the sweep began.
+// Sweep removes blobs that nothing refers to. Its caller finds out what refers
+// to which blob, after the sweep began.
 type Sweep struct {
-	store  *Store
-	spared map[api.Digest]bool // guarded by store.holds.mu
-	dirty  bool
+	store     *Store
+	protected map[api.Digest]bool // guarded by store.protections.mu
+	dirty     bool
 }
 
-// Sweep begins one. There is one at a time.
+// Sweep begins a sweep; only one may be in progress.
 func (s *Store) Sweep() (*Sweep, error) {
-	s.holds.mu.Lock()
-	defer s.holds.mu.Unlock()
-	if s.holds.sweep != nil {
-		return nil, fmt.Errorf("content store %s: a sweep is under way", s.cfg.Dir)
+	s.protections.mu.Lock()
+	defer s.protections.mu.Unlock()
+	if s.protections.sweep != nil {
+		return nil, fmt.Errorf("content store %s: a sweep is in progress", s.cfg.Dir)
 	}
-	w := &Sweep{store: s, spared: map[api.Digest]bool{}}
-	for d := range s.holds.held {
-		w.spared[d] = true
+	w := &Sweep{store: s, protected: map[api.Digest]bool{}}
+	for d := range s.protections.counts {
+		w.protected[d] = true
 	}
-	s.holds.sweep = w
+	s.protections.sweep = w
 	return w, nil
 }
 
-// Remove removes a blob unless somebody holds it, or has since the sweep
-// began, and reports whether it is gone.
+// Remove removes a blob unless it is protected, or was since the sweep began,
+// and reports whether it is gone.
 func (w *Sweep) Remove(d api.Digest) (bool, error) {
 	if _, err := api.ParseDigest(string(d)); err != nil {
 		return false, err
 	}
-	// Under the lock: whoever puts d either holds it by now, or finds it gone.
-	w.store.holds.mu.Lock()
-	defer w.store.holds.mu.Unlock()
-	if w.spared[d] {
+	// Under the lock: a concurrent Put of d has protected it, or finds it gone.
+	w.store.protections.mu.Lock()
+	defer w.store.protections.mu.Unlock()
+	if w.protected[d] {
 		return false, nil
 	}
 	err := w.store.root.Remove(blobPath(d))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("blob %s: %w", d, err)
 	}
-	w.dirty = true
+	w.dirty = w.dirty || err == nil
 	return true, nil
 }
 
-// Spares reports whether Remove would leave d now.
-func (w *Sweep) Spares(d api.Digest) bool {
-	w.store.holds.mu.Lock()
-	defer w.store.holds.mu.Unlock()
-	return w.spared[d]
+// Protected reports whether Remove would keep d now.
+func (w *Sweep) Protected(d api.Digest) bool {
+	w.store.protections.mu.Lock()
+	defer w.store.protections.mu.Unlock()
+	return w.protected[d]
 }
 
-// End ends the sweep. When it returns without an error, what was removed stays
-// so.
-func (w *Sweep) End() error {
-	w.store.holds.mu.Lock()
-	if w.store.holds.sweep == w {
-		w.store.holds.sweep = nil
+// Close ends the sweep. When it returns without an error, the removals are
+// durable.
+func (w *Sweep) Close() error {
+	w.store.protections.mu.Lock()
+	if w.store.protections.sweep == w {
+		w.store.protections.sweep = nil
 	}
-	w.store.holds.mu.Unlock()
+	w.store.protections.mu.Unlock()
 	if !w.dirty {
 		return nil
 	}
 	return durable.SyncIn(w.store.root, blobDir)
 }
 
-// DropUnfinished removes what writers left that were killed. It is for the one
-// owner of a store, before anybody writes.
-func (s *Store) DropUnfinished() error {
+// RemoveTemp removes the temporary files that killed writers left. It is for the
+// only owner of a store, before any write.
+func (s *Store) RemoveTemp() error {
 	entries, err := fs.ReadDir(s.root.FS(), tempDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

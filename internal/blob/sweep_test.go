@@ -38,7 +38,7 @@ func remove(t *testing.T, s *Store, d api.Digest, while func()) (gone bool) {
 	if gone, err = w.Remove(d); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.End(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, statErr := s.Stat(t.Context(), d)
@@ -56,7 +56,7 @@ func TestWhatIsPutAgainWhileASweepGoesOnIsKept(t *testing.T) {
 		t.Run(fmt.Sprintf("guarded=%t", guarded), func(t *testing.T) {
 			hold := func(s *Store) (context.Context, func()) {
 				if guarded {
-					return s.Hold(t.Context())
+					return s.Protect(t.Context())
 				}
 				return t.Context(), func() {}
 			}
@@ -99,7 +99,7 @@ func TestWhatIsPutAgainWhileASweepGoesOnIsKept(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					ctx, release := s.Hold(t.Context())
+					ctx, release := s.Protect(t.Context())
 					again(ctx)
 					release()
 					if gone := moment(s, again); gone == guarded {
@@ -113,7 +113,7 @@ func TestWhatIsPutAgainWhileASweepGoesOnIsKept(t *testing.T) {
 
 func TestWhatIsReleasedIsRemovedByTheNextSweep(t *testing.T) {
 	s := newSwept(t, true)
-	ctx, release := s.Hold(t.Context())
+	ctx, release := s.Protect(t.Context())
 	d, err := s.Put(ctx, []byte("x"))
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +129,8 @@ func TestWhatIsReleasedIsRemovedByTheNextSweep(t *testing.T) {
 
 func TestTwoHoldsOfOneBlobCountTwice(t *testing.T) {
 	s := newSwept(t, true)
-	first, releaseFirst := s.Hold(t.Context())
-	second, releaseSecond := s.Hold(t.Context())
+	first, releaseFirst := s.Protect(t.Context())
+	second, releaseSecond := s.Protect(t.Context())
 	d, err := s.Put(first, []byte("x"))
 	if _, again := s.Put(second, []byte("x")); err != nil || again != nil {
 		t.Fatal(err, again)
@@ -149,15 +149,15 @@ func TestTwoHoldsOfOneBlobCountTwice(t *testing.T) {
 // is never swept.
 func TestASweptStoreTakesNothingThatIsNotHeld(t *testing.T) {
 	s, other := newSwept(t, true), newSwept(t, true)
-	over, release := s.Hold(t.Context())
+	over, release := s.Protect(t.Context())
 	release()
-	elsewhere, releaseElsewhere := other.Hold(t.Context())
+	elsewhere, releaseElsewhere := other.Protect(t.Context())
 	defer releaseElsewhere()
 	for name, ctx := range map[string]context.Context{"no hold": t.Context(), "a hold that is over": over, "a hold of another store": elsewhere} {
-		if _, err := s.Put(ctx, []byte("x")); !errors.Is(err, errNotHeld) {
+		if _, err := s.Put(ctx, []byte("x")); !errors.Is(err, errUnprotected) {
 			t.Errorf("%s: Put: %v", name, err)
 		}
-		if _, _, err := s.PutStream(ctx, strings.NewReader("x")); !errors.Is(err, errNotHeld) {
+		if _, _, err := s.PutStream(ctx, strings.NewReader("x")); !errors.Is(err, errUnprotected) {
 			t.Errorf("%s: PutStream: %v", name, err)
 		}
 	}
@@ -178,14 +178,14 @@ func TestOneSweepAtATime(t *testing.T) {
 	if _, err := s.Sweep(); err == nil {
 		t.Error("a second sweep began beside the first")
 	}
-	if err := w.End(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	again, err := s.Sweep()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.End(); err != nil {
+	if err := again.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -227,7 +227,7 @@ func TestUnfinishedWritesAreDropped(t *testing.T) {
 		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.DropUnfinished(); err != nil {
+		if err := s.RemoveTemp(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(path); (err == nil) != kept {
@@ -247,7 +247,7 @@ func TestNothingThatIsReferredToIsEverSwept(t *testing.T) {
 	for i := range 8 {
 		writers.Go(func() {
 			for n := range 60 {
-				ctx, release := s.Hold(t.Context())
+				ctx, release := s.Protect(t.Context())
 				d, err := s.Put(ctx, fmt.Appendf(nil, "blob %d", (i+n)%10))
 				if err != nil {
 					t.Error(err)
@@ -292,7 +292,7 @@ func TestNothingThatIsReferredToIsEverSwept(t *testing.T) {
 				_, err := w.Remove(f.Digest)
 				return err
 			})
-			if err := errors.Join(err, w.End()); err != nil {
+			if err := errors.Join(err, w.Close()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -311,7 +311,7 @@ func TestNothingThatIsReferredToIsEverSwept(t *testing.T) {
 // claims.
 func TestWhatIsClaimedStays(t *testing.T) {
 	s := newStore(t, true)
-	held, release := s.Hold(t.Context())
+	held, release := s.Protect(t.Context())
 	claimed, loose := put(t, s, "claimed"), put(t, s, "loose")
 	w, err := s.Sweep()
 	if err != nil {
@@ -326,7 +326,7 @@ func TestWhatIsClaimedStays(t *testing.T) {
 		}
 	}
 	release()
-	if err := w.End(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if w, err = s.Sweep(); err != nil {
@@ -338,7 +338,7 @@ func TestWhatIsClaimedStays(t *testing.T) {
 	if _, err := s.Claim(t.Context(), loose); err == nil {
 		t.Error("what is gone was claimed")
 	}
-	if err := w.End(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

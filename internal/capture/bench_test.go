@@ -114,7 +114,7 @@ func BenchmarkWorkspace(b *testing.B) {
 	})
 	b.Run("check", func(b *testing.B) {
 		for b.Loop() {
-			must(b, index.Check(b.Context(), s.work))
+			must(b, index.Verify(b.Context(), s.work))
 		}
 	})
 	b.Run("bind", func(b *testing.B) {

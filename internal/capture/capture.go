@@ -134,7 +134,7 @@ func (c *change) linksOut() []string {
 	var out []string
 	for _, e := range c.set {
 		if e.mode == modeLink && leaves(e.path, e.link) && len(out) < maxReported {
-			out = append(out, Plain(e.path))
+			out = append(out, Printable(e.path))
 		}
 	}
 	return out

@@ -49,7 +49,7 @@ func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, e
 	}
 	for _, p := range t.gitlinks {
 		if err := w.enter(p); err != nil {
-			return done, fmt.Errorf("checkout of %s: %w", Plain(p), err)
+			return done, fmt.Errorf("checkout of %s: %w", Printable(p), err)
 		}
 		done.Submodules = append(done.Submodules, submodule(p))
 	}
@@ -58,7 +58,7 @@ func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, e
 }
 
 func submodule(p string) api.LeftOut {
-	return api.LeftOut{Path: Plain(p), Why: "a submodule; it is not fetched, its directory is empty"}
+	return api.LeftOut{Path: Printable(p), Why: "a submodule; it is not fetched, its directory is empty"}
 }
 
 // writeTree writes files. It is the last thing that is asked of o.
@@ -81,7 +81,7 @@ func (o *objects) writeTree(w *treeWriter, files []treeFile) error {
 			continue
 		}
 		if err := o.writeFile(w, f); err != nil {
-			return fmt.Errorf("%s: %w", Plain(f.path), err)
+			return fmt.Errorf("%s: %w", Printable(f.path), err)
 		}
 	}
 	return nil
@@ -93,7 +93,7 @@ func (o *objects) writeFile(w *treeWriter, f treeFile) error {
 		return err
 	}
 	if id != f.id || kind != "blob" {
-		return fmt.Errorf("object %s: a %s where a file should be", f.id, Plain(kind))
+		return fmt.Errorf("object %s: a %s where a file should be", f.id, Printable(kind))
 	}
 	if err := w.enter(parent(f.path)); err != nil {
 		return err

@@ -109,7 +109,7 @@ func (r *report) add(path, why string) {
 		r.more++
 		return
 	}
-	r.list = append(r.list, api.LeftOut{Path: Plain(path), Why: why})
+	r.list = append(r.list, api.LeftOut{Path: Printable(path), Why: why})
 }
 
 func (r *report) done() []api.LeftOut {
@@ -119,10 +119,10 @@ func (r *report) done() []api.LeftOut {
 	return append(r.list, api.LeftOut{Path: "…", Why: fmt.Sprintf("and %d more paths", r.more)})
 }
 
-// Plain returns p as it may be shown to a person and put in a record: itself
+// Printable returns p as it may be shown to a person and put in a record: itself
 // when it is printable text, otherwise quoted and escaped as Go escapes a
 // string, and cut when it is very long.
-func Plain(p string) string {
+func Printable(p string) string {
 	cut := ""
 	if len(p) > maxReportedPath {
 		p, cut = p[:maxReportedPath], fmt.Sprintf("… (%d bytes)", len(p))

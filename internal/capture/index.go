@@ -61,7 +61,7 @@ func (r *Repo) IndexCheckout(ctx context.Context, commit, dir string) (*Index, e
 	x := &Index{format: r.format}
 	_, kind, object, err := o.get(commit)
 	if err == nil && kind != "commit" {
-		err = fmt.Errorf("%s is a %s and no commit", commit, Plain(kind))
+		err = fmt.Errorf("%s is a %s and no commit", commit, Printable(kind))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("index: %w", err)
@@ -79,7 +79,7 @@ func (r *Repo) IndexCheckout(ctx context.Context, commit, dir string) (*Index, e
 			e.id = f.id
 		}
 		if e.treeMode() != f.mode && (ok || !e.dir) {
-			return nil, fmt.Errorf("index: %s is not what was checked out", Plain(e.path))
+			return nil, fmt.Errorf("index: %s is not what was checked out", Printable(e.path))
 		}
 	}
 	if named != len(t.files) {
@@ -143,7 +143,7 @@ func (x *Index) add(dir, rel string, st *unix.Stat_t) error {
 	case unix.S_IFDIR:
 		x.dirs[rel] = len(x.entries)
 	default:
-		return fmt.Errorf("%s is neither file, directory nor symbolic link", Plain(rel))
+		return fmt.Errorf("%s is neither file, directory nor symbolic link", Printable(rel))
 	}
 	x.entries = append(x.entries, e)
 	if later(e.ctime, x.newest) {
@@ -276,7 +276,7 @@ func (r *Repo) readIndexed(ctx context.Context, root *os.File, e *indexed) (stri
 	if e.mode&unix.S_IFMT == unix.S_IFLNK {
 		target, why := readLink(int(root.Fd()), e.path)
 		if why != "" {
-			return "", fmt.Errorf("%s: %s", Plain(e.path), why)
+			return "", fmt.Errorf("%s: %s", Printable(e.path), why)
 		}
 		return r.objectID("blob", []byte(target)), nil
 	}
@@ -289,7 +289,7 @@ func (r *Repo) readIndexed(ctx context.Context, root *os.File, e *indexed) (stri
 	h := r.objectHash("blob", e.bytes)
 	n, err := io.Copy(h, io.LimitReader(contextReader{ctx, f}, e.bytes+1))
 	if err == nil && n != e.bytes {
-		err = fmt.Errorf("%s: %d bytes instead of %d", Plain(e.path), n, e.bytes)
+		err = fmt.Errorf("%s: %d bytes instead of %d", Printable(e.path), n, e.bytes)
 	}
 	return hex.EncodeToString(h.Sum(nil)), err
 }

@@ -334,8 +334,8 @@ func TestAnIndexOfSomethingElseIsNotBelieved(t *testing.T) {
 		}
 		r, x := fresh()
 		must(t, r.Bind(t.Context(), s.commit, x))
-		must(t, x.Check(t.Context(), s.work))
-		must(t, x.Reread(t.Context(), s.work))
+		must(t, x.Verify(t.Context(), s.work))
+		must(t, x.VerifyContent(t.Context(), s.work))
 		if len(r.dirs) == 0 || len(x.Submodules()) != 1 || !bytes.Equal(x.Encode(), stored) {
 			t.Errorf("%s: bound without its trees, %d submodules, or stored otherwise", format, len(x.Submodules()))
 		}

@@ -17,9 +17,9 @@ import (
 // ErrDamaged says that a directory is not any more what its index says.
 var ErrDamaged = errors.New("changed since it was made")
 
-// Check compares dir with its index by asking the file system about every
+// Verify compares dir with its index by asking the file system about every
 // entry and reading none. A name that was added shows in its directory's time.
-func (x *Index) Check(ctx context.Context, dir string) error {
+func (x *Index) Verify(ctx context.Context, dir string) error {
 	root, err := openIndexed(dir)
 	if err != nil {
 		return err
@@ -52,10 +52,10 @@ func (c *checker) check(ctx context.Context, entries []indexed) error {
 		}
 		st, err := c.ask(e.path)
 		if err != nil {
-			return fmt.Errorf("%s: %w: %w", Plain(dot(e.path)), ErrDamaged, err)
+			return fmt.Errorf("%s: %w: %w", Printable(dot(e.path)), ErrDamaged, err)
 		}
 		if !e.same(st) {
-			return fmt.Errorf("%s: %w", Plain(dot(e.path)), ErrDamaged)
+			return fmt.Errorf("%s: %w", Printable(dot(e.path)), ErrDamaged)
 		}
 	}
 	return nil
@@ -101,9 +101,9 @@ func openIndexed(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// Reread compares dir with its index by reading everything. After a crash of
+// VerifyContent compares dir with its index by reading everything. After a crash of
 // the machine a file may have its size and not its content.
-func (x *Index) Reread(ctx context.Context, dir string) error {
+func (x *Index) VerifyContent(ctx context.Context, dir string) error {
 	root, err := openIndexed(dir)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (x *Index) Reread(ctx context.Context, dir string) error {
 			return context.Cause(ctx)
 		}
 		if err != nil || id != e.id {
-			return errors.Join(fmt.Errorf("%s: %w", Plain(e.path), ErrDamaged), err)
+			return errors.Join(fmt.Errorf("%s: %w", Printable(e.path), ErrDamaged), err)
 		}
 	}
 	return nil
@@ -132,7 +132,7 @@ func (x *Index) Reread(ctx context.Context, dir string) error {
 // has. From then on no tree of the commit is read from the source any more.
 func (r *Repo) Bind(ctx context.Context, commit string, x *Index) error {
 	if x.format != r.format || r.objectID("commit", x.commit) != commit {
-		return fmt.Errorf("index: %w: it is of another commit than %s", ErrDamaged, Plain(commit))
+		return fmt.Errorf("index: %w: it is of another commit than %s", ErrDamaged, Printable(commit))
 	}
 	root, err := headerField(x.commit, "tree")
 	if err != nil {

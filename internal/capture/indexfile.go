@@ -76,7 +76,7 @@ func (x *Index) decode(r *indexReader) error {
 		}}
 		e.dir = e.mode&unix.S_IFMT == unix.S_IFDIR
 		if strings.HasPrefix(e.path, "/") || (e.path == "") != (len(x.entries) == 0) {
-			return fmt.Errorf("path %s", Plain(e.path))
+			return fmt.Errorf("path %s", Printable(e.path))
 		}
 		if e.dir {
 			x.dirs[e.path] = len(x.entries)

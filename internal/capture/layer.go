@@ -52,7 +52,7 @@ func (o *objects) writeLayer(w *treeWriter, from, to *tree) error {
 			return err
 		}
 		if err := w.whiteout(path.Base(p)); err != nil {
-			return fmt.Errorf("%s: %w", Plain(p), err)
+			return fmt.Errorf("%s: %w", Printable(p), err)
 		}
 	}
 	for _, p := range to.gitlinks {

@@ -72,15 +72,15 @@ func parseBatchHeader(line string) (id, kind string, size int64, err error) {
 	f := strings.Split(line, " ")
 	switch {
 	case len(f) == 2 && f[1] == "missing":
-		return "", "", 0, fmt.Errorf("object %s: %w", Plain(f[0]), errMissing)
+		return "", "", 0, fmt.Errorf("object %s: %w", Printable(f[0]), errMissing)
 	case len(f) == 2 && f[1] == "ambiguous":
-		return "", "", 0, fmt.Errorf("object %s: ambiguous; write more of it", Plain(f[0]))
+		return "", "", 0, fmt.Errorf("object %s: ambiguous; write more of it", Printable(f[0]))
 	case len(f) != 3 || !fullObject.MatchString(f[0]):
-		return "", "", 0, fmt.Errorf("git cat-file: unexpected answer %s", Plain(line))
+		return "", "", 0, fmt.Errorf("git cat-file: unexpected answer %s", Printable(line))
 	}
 	size, err = strconv.ParseInt(f[2], 10, 64)
 	if err != nil || size < 0 || f[2] != strconv.FormatInt(size, 10) {
-		return "", "", 0, fmt.Errorf("git cat-file: unexpected answer %s", Plain(line))
+		return "", "", 0, fmt.Errorf("git cat-file: unexpected answer %s", Printable(line))
 	}
 	return f[0], f[1], size, nil
 }
@@ -89,7 +89,7 @@ func parseBatchHeader(line string) (id, kind string, size int64, err error) {
 // be abbreviated; it is hexadecimal.
 func (o *objects) get(name string) (id, kind string, content []byte, err error) {
 	if !objectName.MatchString(name) {
-		return "", "", nil, fmt.Errorf("object %s: not an object name", Plain(name))
+		return "", "", nil, fmt.Errorf("object %s: not an object name", Printable(name))
 	}
 	if _, err := io.WriteString(o.in, "contents "+name+"\nflush\n"); err != nil {
 		return "", "", nil, fmt.Errorf("git cat-file: %w", err)
@@ -141,7 +141,7 @@ func (o *objects) peel(name string) (commit, root string, err error) {
 		case "tag":
 			name, err = headerField(content, "object")
 		default:
-			return "", "", fmt.Errorf("%w: it names a %s", ErrNoCommit, Plain(kind))
+			return "", "", fmt.Errorf("%w: it names a %s", ErrNoCommit, Printable(kind))
 		}
 		if err != nil {
 			return "", "", err

@@ -51,7 +51,7 @@ func Outputs(ctx context.Context, root *os.File, cfg OutputConfig, take func(Out
 	}
 	walk := Config{MaxEntries: 50_000, MaxNames: 16 << 20, MaxFile: cfg.MaxFile, MaxPath: 1024, MaxDepth: 32}.withDefaults()
 	w := &walker{ctx: ctx, cfg: walk, skip: func(string) bool { return false }, refuse: func(p string) string {
-		if Plain(p) != p || !utf8.ValidString(p) {
+		if Printable(p) != p || !utf8.ValidString(p) {
 			return "a name that is not printable text"
 		}
 		return ""
@@ -74,7 +74,7 @@ func Outputs(ctx context.Context, root *os.File, cfg OutputConfig, take func(Out
 		}
 		if e.why == "" {
 			if e.why, err = takeOutput(ctx, root, cfg.Dir, e, take); err != nil {
-				return out.done(), fmt.Errorf("outputs: %s: %w", Plain(e.path), err)
+				return out.done(), fmt.Errorf("outputs: %s: %w", Printable(e.path), err)
 			}
 			files, total = files+1, total+e.size
 		}

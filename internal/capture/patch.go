@@ -83,7 +83,7 @@ func (r *Repo) prove(ctx context.Context, f *os.File, res *Result) error {
 		return fmt.Errorf("prove the patch: %w", err)
 	}
 	if got != res.Tree {
-		return fmt.Errorf("prove the patch: applied to the base it gives tree %s, the workspace is tree %s", Plain(got), res.Tree)
+		return fmt.Errorf("prove the patch: applied to the base it gives tree %s, the workspace is tree %s", Printable(got), res.Tree)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (r *Repo) writeChange(ctx context.Context, root *os.File, c *change) (strin
 func parseRootTree(answer string) (string, error) {
 	f := strings.Fields(answer)
 	if len(f) != 3 || f[0] != "040000" || f[1] != "tree" || !fullObject.MatchString(f[2]) {
-		return "", fmt.Errorf("git fast-import: unexpected answer %s", Plain(answer))
+		return "", fmt.Errorf("git fast-import: unexpected answer %s", Printable(answer))
 	}
 	return f[2], nil
 }
@@ -174,11 +174,11 @@ func streamBlob(ctx context.Context, w io.Writer, root *os.File, e *entry) error
 		return err
 	}
 	if why != "" {
-		return fmt.Errorf("workspace: %s: %s", Plain(e.path), why)
+		return fmt.Errorf("workspace: %s: %s", Printable(e.path), why)
 	}
 	defer f.Close() //nolint:errcheck // only read
 	if n, err := io.CopyN(w, contextReader{ctx, f}, e.size); err != nil {
-		return fmt.Errorf("workspace: %s: %d of %d bytes: %w", Plain(e.path), n, e.size, err)
+		return fmt.Errorf("workspace: %s: %d of %d bytes: %w", Printable(e.path), n, e.size, err)
 	}
 	_, err = io.WriteString(w, "\n")
 	return err
@@ -202,9 +202,9 @@ func parseRaw(out string) ([]api.FileChange, error) {
 		p, rest, ok2 := strings.Cut(rest, "\x00")
 		f := strings.Split(head, " ")
 		if !ok || !ok2 || len(f) != 5 || words[f[4]] == "" || p == "" {
-			return nil, fmt.Errorf("git diff-tree: unexpected answer %s", Plain(out))
+			return nil, fmt.Errorf("git diff-tree: unexpected answer %s", Printable(out))
 		}
-		list = append(list, api.FileChange{Path: Plain(p), Change: words[f[4]]})
+		list = append(list, api.FileChange{Path: Printable(p), Change: words[f[4]]})
 		out = rest
 	}
 	return list, nil

@@ -17,7 +17,7 @@ var (
 // expression, and no character that git refuses in a ref.
 func checkCommitish(s string) error {
 	bad := func(why string) error {
-		return fmt.Errorf("commit %s: %s; want HEAD, a branch, a tag or an object name", Plain(s), why)
+		return fmt.Errorf("commit %s: %s; want HEAD, a branch, a tag or an object name", Printable(s), why)
 	}
 	switch {
 	case s == "":

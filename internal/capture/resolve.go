@@ -23,7 +23,7 @@ func (s *Source) Resolve(ctx context.Context, commitish, scratch string) (string
 		return "", err
 	}
 	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("source %s: commit %s: %w", Plain(s.path), Plain(commitish), err)
+		return "", fmt.Errorf("source %s: commit %s: %w", Printable(s.path), Printable(commitish), err)
 	}
 	id, err := s.lookUp(commitish)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Source) lookUp(name string) (string, error) {
 // ref reads one ref of the files back end, following symbolic refs.
 func (s *Source) ref(name string, depth int) (string, error) {
 	if depth > 5 {
-		return "", fmt.Errorf("%s: symbolic refs without end", Plain(name))
+		return "", fmt.Errorf("%s: symbolic refs without end", Printable(name))
 	}
 	dir := s.common
 	if name == "HEAD" {
@@ -100,12 +100,12 @@ func (s *Source) ref(name string, depth int) (string, error) {
 	if target, ok := strings.CutPrefix(value, "ref:"); ok {
 		target = strings.TrimSpace(target)
 		if err := checkCommitish(target); err != nil || !strings.HasPrefix(target, "refs/") {
-			return "", fmt.Errorf("%s: a symbolic ref to something that is no ref", Plain(name))
+			return "", fmt.Errorf("%s: a symbolic ref to something that is no ref", Printable(name))
 		}
 		return s.ref(target, depth+1)
 	}
 	if !fullObject.MatchString(value) {
-		return "", fmt.Errorf("%s: not a ref", Plain(name))
+		return "", fmt.Errorf("%s: not a ref", Printable(name))
 	}
 	return value, nil
 }
@@ -134,12 +134,12 @@ func (s *Source) looseRef(dir, name string) (string, error) {
 		return "", fs.ErrNotExist
 	}
 	if !st.Mode().IsRegular() {
-		return "", fmt.Errorf("%s: not a regular file", Plain(name))
+		return "", fmt.Errorf("%s: not a regular file", Printable(name))
 	}
 	b := make([]byte, 1024)
 	n, err := f.Read(b)
 	if n == 0 && err != nil {
-		return "", fmt.Errorf("%s: empty", Plain(name))
+		return "", fmt.Errorf("%s: empty", Printable(name))
 	}
 	return strings.TrimSpace(string(b[:n])), nil
 }

@@ -32,7 +32,7 @@ type Source struct {
 // through us, objects of another that its owner may not read.
 func OpenSource(ctx context.Context, repoPath string) (*Source, error) {
 	s := &Source{path: repoPath}
-	wrap := func(err error) (*Source, error) { return nil, fmt.Errorf("source %s: %w", Plain(repoPath), err) }
+	wrap := func(err error) (*Source, error) { return nil, fmt.Errorf("source %s: %w", Printable(repoPath), err) }
 	if !filepath.IsAbs(repoPath) {
 		return wrap(errors.New("the path is not absolute"))
 	}
@@ -125,7 +125,7 @@ func (s *Source) checkOwner() error {
 			return err
 		}
 		if uid != owner {
-			return fmt.Errorf("%s belongs to user %d and the repository to user %d; make the repository self-contained (git repack -a -d, without alternates) or give both one owner", Plain(dir), uid, owner)
+			return fmt.Errorf("%s belongs to user %d and the repository to user %d; make the repository self-contained (git repack -a -d, without alternates) or give both one owner", Printable(dir), uid, owner)
 		}
 		if i < 2 {
 			continue
@@ -214,12 +214,12 @@ func (s *Source) readFormat(ctx context.Context) error {
 			s.format = value
 		case "extensions.refstorage":
 			if value != "files" {
-				return fmt.Errorf("refs are stored as %s, which is not supported; git refs migrate --ref-format=files", Plain(value))
+				return fmt.Errorf("refs are stored as %s, which is not supported; git refs migrate --ref-format=files", Printable(value))
 			}
 		}
 	}
 	if s.format != "sha1" && s.format != "sha256" {
-		return fmt.Errorf("unknown object format %s", Plain(s.format))
+		return fmt.Errorf("unknown object format %s", Printable(s.format))
 	}
 	return nil
 }

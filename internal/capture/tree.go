@@ -52,7 +52,7 @@ func (r *Repo) knownTree(name string) (*tree, error) {
 		return &tree{id: r.emptyTree()}, nil
 	}
 	if !fullObject.MatchString(name) {
-		return nil, fmt.Errorf("tree %s: not a full object name", Plain(name))
+		return nil, fmt.Errorf("tree %s: not a full object name", Printable(name))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +91,7 @@ func (t *tree) read(o *objects, id, prefix string, depth int) error {
 		return err
 	}
 	if kind != "tree" {
-		return fmt.Errorf("object %s: a %s where a tree should be", id, Plain(kind))
+		return fmt.Errorf("object %s: a %s where a tree should be", id, Printable(kind))
 	}
 	entries, err := parseTree(content, len(o.repo.emptyTree())/2)
 	if err != nil {
@@ -103,7 +103,7 @@ func (t *tree) read(o *objects, id, prefix string, depth int) error {
 			return fmt.Errorf("path of more than %d bytes", maxTreePath)
 		}
 		if why := pathProblem(e.path, e.mode); why != "" {
-			return fmt.Errorf("path %s: %s", Plain(e.path), why)
+			return fmt.Errorf("path %s: %s", Printable(e.path), why)
 		}
 		if e.mode == modeDir {
 			if err := t.read(o, e.id, e.path+"/", depth+1); err != nil {
@@ -151,7 +151,7 @@ func parseTree(b []byte, rawLen int) ([]treeFile, error) {
 			return nil, errors.New("malformed tree")
 		}
 		if name == "" || strings.Contains(name, "/") || seen[name] {
-			return nil, fmt.Errorf("malformed tree: name %s", Plain(name))
+			return nil, fmt.Errorf("malformed tree: name %s", Printable(name))
 		}
 		seen[name] = true
 		m, err := treeMode(mode)
@@ -167,7 +167,7 @@ func parseTree(b []byte, rawLen int) ([]treeFile, error) {
 func treeMode(s string) (uint32, error) {
 	m, err := strconv.ParseUint(s, 8, 32)
 	if err != nil {
-		return 0, fmt.Errorf("malformed tree: mode %s", Plain(s))
+		return 0, fmt.Errorf("malformed tree: mode %s", Printable(s))
 	}
 	switch m & 0o170000 {
 	case 0o100000:
@@ -178,7 +178,7 @@ func treeMode(s string) (uint32, error) {
 	case modeLink, modeGitlink, modeDir:
 		return uint32(m) & 0o170000, nil
 	}
-	return 0, fmt.Errorf("malformed tree: mode %s", Plain(s))
+	return 0, fmt.Errorf("malformed tree: mode %s", Printable(s))
 }
 
 // under returns the files at or below p.

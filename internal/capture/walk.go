@@ -118,7 +118,7 @@ func (w *walker) dir(fd int, prefix string, depth int) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("workspace: list %s: %w", Plain(prefix), err)
+			return fmt.Errorf("workspace: list %s: %w", Printable(prefix), err)
 		}
 		if err := w.ctx.Err(); err != nil {
 			return context.Cause(w.ctx)
@@ -160,7 +160,7 @@ func (w *walker) visit(dir int, name, path string, depth int) error {
 			return w.dir(fd, path+"/", depth+1)
 		}
 		if e.why = openProblem(err); e.why == "" {
-			return fmt.Errorf("workspace: open %s: %w", Plain(path), err)
+			return fmt.Errorf("workspace: open %s: %w", Printable(path), err)
 		}
 	}
 	if e.why != "" {
@@ -250,7 +250,7 @@ func openRegular(root *os.File, path string, e *entry) (f *os.File, why string, 
 		if why := openProblem(err); why != "" {
 			return nil, why, nil
 		}
-		return nil, "", fmt.Errorf("workspace: open %s: %w", Plain(path), err)
+		return nil, "", fmt.Errorf("workspace: open %s: %w", Printable(path), err)
 	}
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || stampOf(&st) != e.stamp || st.Mode&unix.S_IFMT != unix.S_IFREG {

@@ -68,7 +68,7 @@ func sealFault(err error, format string, args ...any) error {
 	switch {
 	case errors.Is(err, seal.ErrUnsigned):
 		f = FaultUnsigned
-	case errors.Is(err, seal.ErrForeign):
+	case errors.Is(err, seal.ErrUnknownKey):
 		f = FaultForeign
 	case errors.Is(err, seal.ErrThreshold):
 		f = FaultThreshold

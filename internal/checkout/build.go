@@ -94,13 +94,13 @@ func (s *Store) load(ctx context.Context, dir string) (*capture.Index, error) {
 		return damaged(err)
 	}
 	tree := filepath.Join(dir, treeDir)
-	if err := x.Check(ctx, tree); err != nil {
+	if err := x.Verify(ctx, tree); err != nil {
 		return nil, err
 	}
 	if boot, err := blob.ReadBounded(filepath.Join(dir, bootFile), maxAbout); err == nil && s.boot != "" && string(boot) == s.boot {
 		return x, nil
 	}
-	if err := x.Reread(ctx, tree); err != nil {
+	if err := x.VerifyContent(ctx, tree); err != nil {
 		return nil, err
 	}
 	return x, s.writeBoot(dir)

@@ -43,7 +43,7 @@ func builder(store, source, commit string) error {
 	if err != nil {
 		return err
 	}
-	c, err := New(store).Use(context.Background(), repo, source, commit)
+	c, err := New(store).Acquire(context.Background(), repo, source, commit)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *scene) repo() *capture.Repo {
 
 func (s *scene) use() *Checkout {
 	s.t.Helper()
-	c, err := s.store.Use(context.Background(), s.repo(), s.source, s.commit)
+	c, err := s.store.Acquire(context.Background(), s.repo(), s.source, s.commit)
 	must(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
 	s.same(c.Tree)
@@ -162,7 +162,7 @@ func TestManyAtOnceMakeACheckoutOnce(t *testing.T) {
 	for i := range trees {
 		repo := s.repo()
 		wg.Go(func() {
-			c, err := s.store.Use(t.Context(), repo, s.source, s.commit)
+			c, err := s.store.Acquire(t.Context(), repo, s.source, s.commit)
 			if err != nil {
 				t.Error(err)
 				return
@@ -301,7 +301,7 @@ func TestAfterARestartOfTheMachineEverythingIsRead(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(filepath.Dir(c.Tree)+"/index", forged.Encode(), 0o600))
 	must(t, c.Close())
-	again, err := s.store.Use(t.Context(), s.repo(), s.source, s.commit)
+	again, err := s.store.Acquire(t.Context(), s.repo(), s.source, s.commit)
 	must(t, err)
 	if b, err := os.ReadFile(again.Tree + "/dir3/file3"); err != nil || bytes.HasPrefix(b, []byte("content")) {
 		t.Errorf("control: %q %v", b, err)
@@ -374,7 +374,7 @@ func TestWhatIsInUseIsNeverRemoved(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	must(t, os.WriteFile(c.Tree+"/added", nil, 0o644))
-	if _, err := s.store.Use(stopped, s.repo(), s.source, s.commit); !errors.Is(err, context.Canceled) {
+	if _, err := s.store.Acquire(stopped, s.repo(), s.source, s.commit); !errors.Is(err, context.Canceled) {
 		t.Errorf("who waits for it and is cancelled: %v", err)
 	}
 	must(t, lock.Close())
@@ -388,7 +388,7 @@ func TestWhatIsInUseIsNeverRemoved(t *testing.T) {
 		}
 	}
 	for _, commit := range []string{"", "HEAD", "../x", s.commit[:39], strings.ToUpper(s.commit)} {
-		if _, err := s.store.Use(t.Context(), s.repo(), s.source, commit); err == nil {
+		if _, err := s.store.Acquire(t.Context(), s.repo(), s.source, commit); err == nil {
 			t.Errorf("there is a checkout of %q", commit)
 		}
 	}

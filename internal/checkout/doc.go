@@ -1,7 +1,7 @@
 // Package checkout keeps read-only checkouts of commits, one for each commit
 // of each repository, from which any number of workspaces start at once.
 //
-// A worker makes the one that it needs when it is not there (Store.Use), under
+// A worker makes the one that it needs when it is not there (Store.Acquire), under
 // a name of its own, and then renames it: whenever it is killed there is a
 // whole checkout or rubbish that the next maker, or Sweep, removes. Locks are
 // flocks, so a killed process holds none. Whoever uses a checkout keeps it

@@ -63,18 +63,18 @@ func keyOf(source, commit string) (string, error) {
 	sum := sha256.Sum256([]byte(source))
 	key := hex.EncodeToString(sum[:8]) + "-" + commit
 	if !keyShape.MatchString(key) {
-		return "", fmt.Errorf("checkout of %s: not the full name of a commit", capture.Plain(commit))
+		return "", fmt.Errorf("checkout of %s: not the full name of a commit", capture.Printable(commit))
 	}
 	return key, nil
 }
 
 func (s *Store) path(key string) string { return filepath.Join(s.dir, key) }
 
-// Use returns the checkout of a commit (full object name) of the repository
+// Acquire returns the checkout of a commit (full object name) of the repository
 // source, which repo borrows from. It makes it, or makes it anew, when it is
 // not there as it was made. From then on repo knows the commit's tree without
 // reading it.
-func (s *Store) Use(ctx context.Context, repo *capture.Repo, source, commit string) (*Checkout, error) {
+func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit string) (*Checkout, error) {
 	key, err := keyOf(source, commit)
 	if err != nil {
 		return nil, err

@@ -198,5 +198,5 @@ func (t *tree) replaceKey(ctx context.Context, k keys, ledger *audit.Ledger) (ol
 	if err := takeRotation(dir, envelope); err != nil {
 		return "", "", err
 	}
-	return r.Old, r.New.ID, seal.DropNextKey(dir)
+	return r.Old, r.New.ID, seal.RemoveNextKey(dir)
 }

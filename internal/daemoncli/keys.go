@@ -88,7 +88,7 @@ func checkRotation(ctx context.Context, h seal.History, ledger *audit.Ledger) er
 
 // logged reports whether the log has the entry of a rotation.
 func logged(ctx context.Context, envelope []byte, ledger *audit.Ledger) (bool, error) {
-	r, err := seal.RotationOf(envelope)
+	r, err := seal.PeekRotation(envelope)
 	if err != nil {
 		return false, err
 	}
@@ -102,9 +102,9 @@ func logged(ctx context.Context, envelope []byte, ledger *audit.Ledger) (bool, e
 // settleRotation deals with a next key that is there. If the log says that it
 // is in force, what is left to do is done; else there is none.
 func settleRotation(ctx context.Context, dir string, ledger *audit.Ledger) error {
-	envelope, err := seal.NextRotation(dir)
+	envelope, err := seal.LoadNextRotation(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return seal.DropNextKey(dir)
+		return seal.RemoveNextKey(dir)
 	}
 	if err != nil {
 		return err
@@ -116,13 +116,13 @@ func settleRotation(ctx context.Context, dir string, ledger *audit.Ledger) error
 	if err != nil {
 		return fmt.Errorf("service key: a rotation was interrupted: %w", err)
 	}
-	return seal.DropNextKey(dir)
+	return seal.RemoveNextKey(dir)
 }
 
 // takeRotation puts the next key in force. What was done of it before does no
 // harm.
 func takeRotation(dir string, envelope []byte) error {
-	r, err := seal.RotationOf(envelope)
+	r, err := seal.PeekRotation(envelope)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func takeRotation(dir string, envelope []byte) error {
 		return err
 	}
 	if key.KeyID() != r.New.ID {
-		if err := seal.TakeNextKey(dir); err != nil {
+		if err := seal.ActivateNextKey(dir); err != nil {
 			return err
 		}
 	}
@@ -184,7 +184,7 @@ func (k *keys) settleStatements(ctx context.Context, dir string, ledger *audit.L
 			return err
 		}
 	}
-	h, err := k.history.StatementsBy(seal.KeyOf(k.statements, "statements"), from)
+	h, err := k.history.SignStatementsWith(seal.KeyOf(k.statements, "statements"), from)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func TestRulesOfRetentionAreReadAsTheyAreWritten(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
-		if got := s.Retention.rules().Rules.Words(); !slices.Equal(got, want) {
+		if got := s.Retention.rules().Rules.Strings(); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 		want := time.Hour

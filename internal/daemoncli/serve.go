@@ -72,7 +72,7 @@ type service struct {
 	relay     *relay
 	runs      *orchestrator.Orchestrator // nil: there is none
 	evidence  *evidenceDesk
-	retain    *retain.Keeper
+	retain    *retain.Collector
 	telemetry *telemetry.Telemetry
 	metrics   telemetry.Address // where they are served; none: they are not
 	report    jail.Report
@@ -181,7 +181,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.blobs, err = openBlobs(dirs.Blobs()); err != nil {
 		return err
 	}
-	if err := s.blobs.DropUnfinished(); err != nil {
+	if err := s.blobs.RemoveTemp(); err != nil {
 		return err
 	}
 	// Everything that follows may have something to log.
@@ -304,7 +304,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	if st.Anchors, err = s.anchorStatus(ctx); err != nil {
 		return st, err
 	}
-	if st.Disk, err = s.retain.Use(ctx); err != nil {
+	if st.Disk, err = s.retain.DiskUse(ctx); err != nil {
 		st.DiskError = err.Error()
 	}
 	return st, s.dispatch.Status(ctx, &st)

@@ -66,7 +66,7 @@ func (s *Service) reply(ctx context.Context, y reply, r row) (api.Dispatch, erro
 	if done || err != nil {
 		return d, s.invalidAnswer(ctx, y.by, err)
 	}
-	ctx, release := s.cfg.Blobs.Hold(ctx)
+	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // the row refers to what is stored by then
 	next, err := s.nextAttempt(ctx, r, y)
 	if err != nil {

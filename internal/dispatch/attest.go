@@ -127,7 +127,7 @@ func (s *Service) attest(ctx context.Context, id api.DispatchID) error {
 	if err != nil {
 		return err
 	}
-	ctx, release := s.cfg.Blobs.Hold(ctx)
+	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // the row refers to it by then
 	digest, err := s.cfg.Blobs.Put(ctx, envelope)
 	if err != nil {

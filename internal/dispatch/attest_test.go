@@ -51,7 +51,7 @@ func TestAnEndIsOwedItsStatementUntilItHasOne(t *testing.T) {
 			return g.MarkRemoved(tx, id, api.Removal{Class: api.ClassEvidence, At: time.Now(), Rule: "test"})
 		})
 	}
-	if err := mark(); !errors.Is(err, retain.ErrKept) {
+	if err := mark(); !errors.Is(err, retain.ErrNotRemovable) {
 		t.Errorf("marked: %v", err)
 	}
 	for range 3 { // as many services as there may be
@@ -179,7 +179,7 @@ func TestStatementsHaveAKeyOfTheirOwn(t *testing.T) {
 	cfg.Keys = seal.NewHistory(seal.KeyOf(fresh, "")) // one that forgot its keys
 	forgot := newService(t.Context(), cfg)
 	t.Cleanup(func() { _ = forgot.Close() })
-	if _, err := forgot.manifest(t.Context(), r.record.Manifest); !errors.Is(err, seal.ErrForeign) {
+	if _, err := forgot.manifest(t.Context(), r.record.Manifest); !errors.Is(err, seal.ErrUnknownKey) {
 		t.Errorf("a manifest by a key that is in no list: %v", err)
 	}
 }

@@ -41,7 +41,7 @@ type outcome struct {
 func (s *Service) collect(ctx context.Context, r row) error {
 	ctx = context.WithoutCancel(ctx)
 	failpoint.Hit(failpoint.CollectBegin, string(r.record.ID))
-	ctx, release := s.cfg.Blobs.Hold(ctx)
+	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // the row refers to what is stored by then
 	for {
 		// A cancel may have been recorded while the worker lived.

@@ -227,7 +227,7 @@ func (s *Service) MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) er
 		return err
 	}
 	if !ok || inUse || due || !final(&stored.record) || k.pin != nil || k.lacks(r.Class) != nil {
-		return fmt.Errorf("dispatch %s: %w", id, retain.ErrKept)
+		return fmt.Errorf("dispatch %s: %w", id, retain.ErrNotRemovable)
 	}
 	k.removed = append(k.removed, r)
 	return saveKeeping(tx, id, k)

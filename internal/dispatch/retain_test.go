@@ -109,14 +109,14 @@ func TestOnlyWhatMayGoIsMarked(t *testing.T) {
 		})
 	}
 	for _, id := range []api.DispatchID{"d-runs", "d-waits", "d-pinned", "d-absent"} {
-		if err := mark(id, api.ClassContent); !errors.Is(err, retain.ErrKept) {
+		if err := mark(id, api.ClassContent); !errors.Is(err, retain.ErrNotRemovable) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
 	if err := mark("d-done", api.ClassContent); err != nil { // the control
 		t.Fatal(err)
 	}
-	if err := mark("d-done", api.ClassContent); !errors.Is(err, retain.ErrKept) {
+	if err := mark("d-done", api.ClassContent); !errors.Is(err, retain.ErrNotRemovable) {
 		t.Errorf("marked twice: %v", err)
 	}
 	k, err := g.keeping(t.Context(), "d-done")

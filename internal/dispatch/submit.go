@@ -70,7 +70,7 @@ func (s *Service) submit(ctx context.Context, a *ask) (api.Dispatch, error) {
 	if !decision.Allowed() {
 		return api.Dispatch{}, s.deny(ctx, a, decision)
 	}
-	ctx, release := s.cfg.Blobs.Hold(ctx)
+	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // the row refers to what is stored or taken over by then
 	if err := s.complete(ctx, a); err != nil {
 		return api.Dispatch{}, s.invalid(ctx, a.principal, err)

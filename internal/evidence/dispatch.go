@@ -52,7 +52,7 @@ func (c *dispatchCheck) run() {
 
 // single returns what one known key signed, and nobody else.
 func single(envelope []byte, t seal.PayloadType, keys []LogKey, entry uint64) ([]byte, error) {
-	return seal.Single(envelope, t, func(id seal.KeyID) (seal.Key, error) {
+	return seal.VerifyOne(envelope, t, func(id seal.KeyID) (seal.Key, error) {
 		k, ok := FindKey(keys, id)
 		if !ok {
 			return seal.Key{}, fmt.Errorf("signed with key %s, which the trust file does not know", id)
@@ -203,7 +203,7 @@ func openResult(a *attempt, envelope []byte) (*record.Result, error) {
 	if err != nil || len(raw) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("entry #%d binds no key", a.started.seq)
 	}
-	payload, err := seal.Single(envelope, seal.Result, func(seal.KeyID) (seal.Key, error) { return seal.Key{ID: seal.IDOf(raw), Public: raw}, nil })
+	payload, err := seal.VerifyOne(envelope, seal.Result, func(seal.KeyID) (seal.Key, error) { return seal.Key{ID: seal.IDOf(raw), Public: raw}, nil })
 	if err != nil {
 		return nil, err
 	}

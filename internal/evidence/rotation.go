@@ -41,7 +41,7 @@ func (t Trust) statements(log LogTrust) []LogKey {
 }
 
 func (l *LogTrust) follow(envelope []byte) error {
-	said, err := seal.RotationOf(envelope)
+	said, err := seal.PeekRotation(envelope)
 	if err != nil {
 		return err
 	}

@@ -51,25 +51,25 @@ func (l Limit) expire(list []checkout.Entry, now time.Time) (out []expired) {
 
 // trim keeps the cache within its rules. It is a cache: what goes is made
 // again when it is needed, so no entry says so.
-func (k *Keeper) trim(ctx context.Context, report *api.GCReport) error {
-	if k.cfg.Checkouts == nil {
+func (gc *Collector) trim(ctx context.Context, report *api.GCReport) error {
+	if gc.cfg.Checkouts == nil {
 		return nil
 	}
 	if !report.DryRun {
-		if _, err := k.cfg.Checkouts.Sweep(); err != nil {
+		if _, err := gc.cfg.Checkouts.Sweep(); err != nil {
 			return err
 		}
 	}
-	list, err := k.cfg.Checkouts.List()
+	list, err := gc.cfg.Checkouts.List()
 	if err != nil {
 		return err
 	}
-	for _, e := range k.cfg.Rules.Checkouts.expire(list, k.cfg.Now()) {
+	for _, e := range gc.cfg.Rules.Checkouts.expire(list, gc.cfg.Now()) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if !report.DryRun {
-			err := k.cfg.Checkouts.Remove(e.Entry)
+			err := gc.cfg.Checkouts.Remove(e.Entry)
 			if errors.Is(err, checkout.ErrInUse) {
 				report.Busy++
 				continue
@@ -83,11 +83,11 @@ func (k *Keeper) trim(ctx context.Context, report *api.GCReport) error {
 	return nil
 }
 
-func (k *Keeper) checkoutBytes() (n int64, err error) {
-	if k.cfg.Checkouts == nil {
+func (gc *Collector) checkoutBytes() (n int64, err error) {
+	if gc.cfg.Checkouts == nil {
 		return 0, nil
 	}
-	list, err := k.cfg.Checkouts.List()
+	list, err := gc.cfg.Checkouts.List()
 	for _, e := range list {
 		n += e.Bytes
 	}

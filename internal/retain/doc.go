@@ -7,7 +7,7 @@
 // then files are removed, and whatever was marked and is still there goes at
 // the next occasion. Nothing is removed when that entry cannot be written.
 // What a record, an active dispatch or somebody about to store one refers to
-// is never removed (blob.Store.Hold); nor is anything of a dispatch that is
+// is never removed (blob.Store.Protect); nor is anything of a dispatch that is
 // pinned, runs or waits for an answer. Records and log entries are never
 // removed by this package, and a checkout in use never is.
 //

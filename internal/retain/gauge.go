@@ -33,21 +33,21 @@ type gauge struct {
 // Use returns what the disk holds: measured now where that is quick, else as
 // it was measured last. It never keeps its caller waiting, and returns nil
 // while a first measurement of much goes on.
-func (k *Keeper) Use(ctx context.Context) (*api.DiskUse, error) {
-	k.mu.Lock()
-	last, took := k.last, k.took
-	k.mu.Unlock()
+func (gc *Collector) DiskUse(ctx context.Context) (*api.DiskUse, error) {
+	gc.mu.Lock()
+	last, took := gc.last, gc.took
+	gc.mu.Unlock()
 	if took <= quick {
 		short, cancel := context.WithTimeout(ctx, quick)
 		defer cancel()
-		now, err := k.measure(short)
+		now, err := gc.measure(short)
 		if err == nil || short.Err() == nil || ctx.Err() != nil {
 			return now, err
 		}
 	}
-	if last == nil || k.cfg.Now().Sub(last.MeasuredAt) > stale {
+	if last == nil || gc.cfg.Now().Sub(last.MeasuredAt) > stale {
 		select {
-		case k.wanted <- struct{}{}:
+		case gc.wanted <- struct{}{}:
 		default:
 		}
 	}
@@ -56,45 +56,45 @@ func (k *Keeper) Use(ctx context.Context) (*api.DiskUse, error) {
 
 // measure takes a new measurement. One that did not come to its end tells the
 // next caller of Use not to wait for one.
-func (k *Keeper) measure(ctx context.Context) (*api.DiskUse, error) {
-	begin := k.cfg.Now()
-	use, err := k.tally(ctx)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.took = k.cfg.Now().Sub(begin)
+func (gc *Collector) measure(ctx context.Context) (*api.DiskUse, error) {
+	begin := gc.cfg.Now()
+	use, err := gc.tally(ctx)
+	gc.mu.Lock()
+	defer gc.mu.Unlock()
+	gc.took = gc.cfg.Now().Sub(begin)
 	if err != nil {
 		if ctx.Err() != nil {
-			k.took = max(k.took, quick+1)
+			gc.took = max(gc.took, quick+1)
 		}
 		return nil, err
 	}
-	use.MeasuredAt = k.cfg.Now().UTC()
-	k.last = use
+	use.MeasuredAt = gc.cfg.Now().UTC()
+	gc.last = use
 	return use, nil
 }
 
-func (k *Keeper) tally(ctx context.Context) (*api.DiskUse, error) {
-	if err := k.enter(ctx); err != nil {
+func (gc *Collector) tally(ctx context.Context) (*api.DiskUse, error) {
+	if err := gc.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer k.leave()
-	v, err := k.look(ctx)
+	defer gc.leave()
+	v, err := gc.look(ctx)
 	if err != nil {
 		return nil, err
 	}
 	t := v.heap.totals()
-	use := &api.DiskUse{Content: t.content, Evidence: t.evidence, Loose: t.loose, Rules: append([]string{}, k.cfg.Rules.Words()...)}
-	if use.Database, err = bytesBelow(ctx, k.cfg.Database); err != nil {
+	use := &api.DiskUse{Content: t.content, Evidence: t.evidence, Loose: t.loose, Rules: append([]string{}, gc.cfg.Rules.Strings()...)}
+	if use.Database, err = bytesBelow(ctx, gc.cfg.Database); err != nil {
 		return nil, err
 	}
-	if use.Attempts, err = bytesBelow(ctx, k.cfg.Attempts); err != nil {
+	if use.Attempts, err = bytesBelow(ctx, gc.cfg.Attempts); err != nil {
 		return nil, err
 	}
-	if use.Checkouts, err = k.checkoutBytes(); err != nil {
+	if use.Checkouts, err = gc.checkoutBytes(); err != nil {
 		return nil, err
 	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(k.cfg.Database, &st); err != nil {
+	if err := unix.Statfs(gc.cfg.Database, &st); err != nil {
 		return nil, err
 	}
 	use.Free = int64(st.Bavail) * st.Bsize //nolint:gosec,unconvert // G115: what a file system can hold; the types differ between systems

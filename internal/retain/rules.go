@@ -42,16 +42,16 @@ func (r Rules) Check() error {
 	return nil
 }
 
-// Words returns the rules, one in a line, in the form of the configuration.
-func (r Rules) Words() []string {
-	out := slices.Concat(limitWords(api.ClassCheckouts, r.Checkouts), limitWords(api.ClassContent, r.Content))
+// Strings returns the rules, one in a line, in the form of the configuration.
+func (r Rules) Strings() []string {
+	out := slices.Concat(limitStrings(api.ClassCheckouts, r.Checkouts), limitStrings(api.ClassContent, r.Content))
 	if r.Evidence > 0 {
 		out = append(out, ageRule(api.ClassEvidence, r.Evidence))
 	}
 	return out
 }
 
-func limitWords(c api.Class, l Limit) (out []string) {
+func limitStrings(c api.Class, l Limit) (out []string) {
 	if l.Age > 0 {
 		out = append(out, ageRule(c, l.Age))
 	}

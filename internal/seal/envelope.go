@@ -16,10 +16,10 @@ import (
 // Why an envelope is not accepted. Every other error of Verify means that
 // the envelope is malformed.
 var (
-	ErrUnsigned  = errors.New("not signed")
-	ErrForeign   = errors.New("signed only by keys that the trust root does not know")
-	ErrThreshold = errors.New("too few signatures")
-	ErrSignature = errors.New("signature does not match")
+	ErrUnsigned   = errors.New("not signed")
+	ErrUnknownKey = errors.New("signed only by keys that the trust root does not know")
+	ErrThreshold  = errors.New("too few signatures")
+	ErrSignature  = errors.New("signature does not match")
 )
 
 const (
@@ -99,7 +99,7 @@ func VerifyDetached(payload []byte, envelopes [][]byte, t PayloadType, root Trus
 	case len(ids) > 0:
 		return ids, fmt.Errorf("%w: %d of %d", ErrThreshold, len(ids), root.Threshold)
 	case foreign > 0:
-		return nil, ErrForeign
+		return nil, ErrUnknownKey
 	}
 	return nil, ErrUnsigned
 }

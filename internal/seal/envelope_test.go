@@ -69,7 +69,7 @@ func TestVerifyCountsDistinctKnownKeysAgainstTheThreshold(t *testing.T) {
 		{"one of two", sign(t, Revision, doc, ann), two, ErrThreshold, 0},
 		{"the same key twice", sign(t, Revision, doc, ann, ann), two, ErrThreshold, 0},
 		{"a known and an unknown key", sign(t, Revision, doc, ann, eve), two, ErrThreshold, 0},
-		{"only an unknown key", sign(t, Revision, doc, eve), one, ErrForeign, 0},
+		{"only an unknown key", sign(t, Revision, doc, eve), one, ErrUnknownKey, 0},
 		{"signatures stripped", edit(t, sign(t, Revision, doc, ann), func(e *dsse.Envelope) { e.Signatures = []dsse.Signature{} }), one, ErrUnsigned, 0},
 		{"unknown key under a known key's id", edit(t, sign(t, Revision, doc, eve), func(e *dsse.Envelope) { e.Signatures[0].KeyID = string(ann.KeyID()) }), one, ErrSignature, 0},
 		{"payload replaced", edit(t, sign(t, Revision, doc, ann), func(e *dsse.Envelope) { e.Payload = base64.StdEncoding.EncodeToString([]byte(`{"v":2}`)) }), one, ErrSignature, 0},

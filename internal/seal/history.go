@@ -63,8 +63,8 @@ func (h History) Rotate(envelope []byte) (History, error) {
 	return out, out.Validate()
 }
 
-// StatementsBy returns h where from entry n on statements are signed with k.
-func (h History) StatementsBy(k Key, n uint64) (History, error) {
+// SignStatementsWith returns h where from entry n on statements are signed with k.
+func (h History) SignStatementsWith(k Key, n uint64) (History, error) {
 	out := h
 	out.Statements = slices.Clone(h.Statements)
 	if last := len(out.Statements) - 1; last >= 0 {
@@ -94,7 +94,7 @@ func (h History) Verify(envelope []byte, t PayloadType) ([]byte, Key, error) {
 			return payload, p.Key, err
 		}
 	}
-	return nil, Key{}, ErrForeign
+	return nil, Key{}, ErrUnknownKey
 }
 
 // Validate refuses a history in which a key came in otherwise than by the one

@@ -53,7 +53,7 @@ func TestWhatAnOlderKeySignedStillVerifies(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, k.ID, err)
 		}
 	}
-	if _, _, err := h.Verify(sign(t, Manifest, "{}", eve), Manifest); !errors.Is(err, ErrForeign) {
+	if _, _, err := h.Verify(sign(t, Manifest, "{}", eve), Manifest); !errors.Is(err, ErrUnknownKey) {
 		t.Errorf("another's: %v", err)
 	}
 	if _, _, err := h.Verify(sign(t, Manifest, "{}", a, eve), Manifest); err == nil {
@@ -114,18 +114,18 @@ func TestAKeyComesInByTheOneBeforeItOnly(t *testing.T) {
 
 func TestKeysOfStatementsFollowEachOther(t *testing.T) {
 	a, b := newSigner(t), newECDSA(t)
-	h, err := NewHistory(KeyOf(a, "service")).StatementsBy(KeyOf(a, ""), 0)
+	h, err := NewHistory(KeyOf(a, "service")).SignStatementsWith(KeyOf(a, ""), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.StatementsBy(KeyOf(b, ""), 0); err == nil {
+	if _, err := h.SignStatementsWith(KeyOf(b, ""), 0); err == nil {
 		t.Error("two for one entry")
 	}
-	next, err := h.StatementsBy(KeyOf(b, ""), 7)
+	next, err := h.SignStatementsWith(KeyOf(b, ""), 7)
 	if err != nil || *next.Statements[0].UpTo != 6 || next.Statements[1].From != 7 || h.Statements[0].UpTo != nil {
 		t.Fatalf("%+v, %v", next, err)
 	}
-	if back, err := next.StatementsBy(KeyOf(a, ""), 9); err != nil || len(back.Statements) != 3 {
+	if back, err := next.SignStatementsWith(KeyOf(a, ""), 9); err != nil || len(back.Statements) != 3 {
 		t.Errorf("the first key again: %v", err)
 	}
 }
@@ -147,10 +147,10 @@ func TestTheNextKeyTakesThePlaceOfTheOld(t *testing.T) {
 	if _, err := CreateNextKey(dir); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("two next keys: %v", err)
 	}
-	if err := TakeNextKey(dir); err != nil {
+	if err := ActivateNextKey(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := DropNextKey(dir); err != nil {
+	if err := RemoveNextKey(dir); err != nil {
 		t.Fatal(err)
 	}
 	now, err := OpenServiceKey(dir)

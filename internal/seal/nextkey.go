@@ -27,15 +27,15 @@ func SaveNextRotation(dir string, envelope []byte) error {
 	return createFile(filepath.Join(dir, nextRotationFile), envelope, 0o600)
 }
 
-// NextRotation returns what SaveNextRotation kept. Where there is nothing the
+// LoadNextRotation returns what SaveNextRotation kept. Where there is nothing the
 // error is fs.ErrNotExist.
-func NextRotation(dir string) ([]byte, error) {
+func LoadNextRotation(dir string) ([]byte, error) {
 	return readGuarded(filepath.Join(dir, nextRotationFile), "rotation", maxKeyFile, 0o022, "chmod go-w")
 }
 
-// TakeNextKey puts the next key in the place of the service's, whose private
+// ActivateNextKey puts the next key in the place of the service's, whose private
 // half is gone then. At every moment one of the two is there, whole.
-func TakeNextKey(dir string) error {
+func ActivateNextKey(dir string) error {
 	k, err := openServiceKey(filepath.Join(dir, nextKeyFile))
 	if err != nil {
 		return err
@@ -54,9 +54,9 @@ func TakeNextKey(dir string) error {
 	return durable.Sync(dir)
 }
 
-// DropNextKey removes what is left of a next key: one that did not come into
+// RemoveNextKey removes what is left of a next key: one that did not come into
 // force, or the traces of one that did. What says whether it did goes last.
-func DropNextKey(dir string) error {
+func RemoveNextKey(dir string) error {
 	for _, name := range []string{nextKeyFile, nextKeyFile + publicSuffix, nextRotationFile} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -53,9 +53,9 @@ func OpenRotation(envelope []byte, old Key) (KeyRotation, error) {
 	return r, nil
 }
 
-// RotationOf returns what envelope says, whoever signed it. Nothing may be
+// PeekRotation returns what envelope says, whoever signed it. Nothing may be
 // done with it but find the key to call OpenRotation with.
-func RotationOf(envelope []byte) (KeyRotation, error) {
+func PeekRotation(envelope []byte) (KeyRotation, error) {
 	payload, err := Payload(envelope, Rotation)
 	if err != nil {
 		return KeyRotation{}, fmt.Errorf("rotation: %w", err)

@@ -49,7 +49,7 @@ type Config struct {
 	Ledger   *audit.Ledger
 	Tree     Tree // over the ledger
 	Evidence Evidence
-	Retain   *retain.Keeper
+	Retain   *retain.Collector
 	Login    func(uid uint32) (string, error) // login name of an account; an error when it has none
 	Status   func(context.Context) (api.ServiceStatus, error)
 	Trust    func(context.Context) ([]byte, error) // the trust file for auditors

@@ -23,7 +23,7 @@ func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
 		return nil
 	}
 	ws.tree = a.manifest.Source.Commit
-	a.cached, err = checkout.New(a.cfg.Dirs.Checkouts()).Use(ctx, ws.repo, a.plan.source.Repo, ws.tree)
+	a.cached, err = checkout.New(a.cfg.Dirs.Checkouts()).Acquire(ctx, ws.repo, a.plan.source.Repo, ws.tree)
 	if err != nil {
 		return err
 	}

@@ -71,13 +71,13 @@ func (b *book) Items(ctx context.Context, each func(Item) error) error {
 func (b *book) MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) error {
 	n, err := tx.Exec("UPDATE book SET gone = gone || ? WHERE id = ? AND pinned = 0 AND ended > 0", string(r.Class), id)
 	if err == nil && n != 1 {
-		err = ErrKept
+		err = ErrNotRemovable
 	}
 	return err
 }
 
 type world struct {
-	*Keeper
+	*Collector
 	*book
 	t      *testing.T
 	blobs  *blob.Store
@@ -115,14 +115,14 @@ func (w *world) open(rules Rules) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.Keeper = k
+	w.Collector = k
 	w.t.Cleanup(func() { _ = k.Close() })
 }
 
 // put stores content under the guard, refers to it, and lets go.
 func (w *world) put(id, content string, daysAgo int) {
 	w.t.Helper()
-	ctx, release := w.blobs.Hold(w.t.Context())
+	ctx, release := w.blobs.Protect(w.t.Context())
 	defer release()
 	c, err := w.blobs.Put(ctx, []byte(content))
 	e, errE := w.blobs.Put(ctx, []byte("evidence of "+id))
@@ -212,7 +212,7 @@ func TestWhatGoesIsMarkedLoggedAndRemovedAndNothingElse(t *testing.T) {
 func TestWithoutRulesOnlyOrphansGo(t *testing.T) {
 	w := newWorld(t, Rules{})
 	w.put("d-old", "old", 9000)
-	ctx, release := w.blobs.Hold(t.Context())
+	ctx, release := w.blobs.Protect(t.Context())
 	if _, err := w.blobs.Put(ctx, []byte("orphan")); err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +382,7 @@ func TestWhatTheDiskHoldsIsMeasuredByClass(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.cfg.Attempts, "f"), make([]byte, 777), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u, err := w.Use(t.Context())
+	u, err := w.DiskUse(t.Context())
 	if err != nil || u == nil {
 		t.Fatal(u, err)
 	}
@@ -404,7 +404,7 @@ func TestAMeasurementThatTakesLongIsNotWaitedFor(t *testing.T) {
 	if err := w.enter(t.Context()); err != nil { // as if somebody measured or collected for long
 		t.Fatal(err)
 	}
-	u, err := w.Use(t.Context())
+	u, err := w.DiskUse(t.Context())
 	w.leave()
 	if err != nil || u == nil || u.Content != 5 {
 		t.Errorf("%+v, %v", u, err)
@@ -446,7 +446,7 @@ func TestCheckoutsGoByAgeThenSizeAndNotWhileTheyAreUsed(t *testing.T) {
 	if want := []string{"six checkouts.age 5d", "three checkouts.size 25B"}; !slices.Equal(got, want) || r.Busy != 1 {
 		t.Errorf("gone %q, busy %d; want %q", got, r.Busy, want)
 	}
-	if u, err := w.Use(t.Context()); err != nil || u.Checkouts != 30 {
+	if u, err := w.DiskUse(t.Context()); err != nil || u.Checkouts != 30 {
 		t.Errorf("%+v %v", u, err)
 	}
 }

@@ -16,18 +16,18 @@ type view struct {
 
 // look reads all records and lists all blobs. It takes some tens of microseconds
 // for each record and ten for each blob.
-func (k *Keeper) look(ctx context.Context) (*view, error) {
+func (gc *Collector) look(ctx context.Context) (*view, error) {
 	v := &view{heap: heap{}}
 	// The files first: one that appears after this is of somebody who has not
 	// referred to it yet, and is not looked at.
-	if err := k.cfg.Blobs.Files(ctx, func(f blob.File) error {
+	if err := gc.cfg.Blobs.Files(ctx, func(f blob.File) error {
 		c := v.heap.at(keyOf(f.Digest))
 		c.size, c.here = f.Size, true
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	err := k.cfg.Dispatches.Items(ctx, func(i Item) error {
+	err := gc.cfg.Dispatches.Items(ctx, func(i Item) error {
 		content, evidence := keys(i.Content), keys(i.Evidence)
 		v.heap.add(content, evidence)
 		switch {

@@ -17,9 +17,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// ErrKept is what Dispatches.MarkRemoved refuses with: the dispatch is pinned,
+// ErrNotRemovable is what Dispatches.MarkRemoved refuses with: the dispatch is pinned,
 // has not ended, or has been marked already.
-var ErrKept = errors.New("the dispatch is to be kept")
+var ErrNotRemovable = errors.New("the dispatch is to be kept")
 
 // Dispatches is who has the records.
 type Dispatches interface {
@@ -30,7 +30,7 @@ type Dispatches interface {
 	MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) error
 }
 
-// Config is what a Keeper is made of.
+// Config is what a Collector is made of.
 type Config struct {
 	Store      *store.Store // opened with Migration among its migrations
 	Ledger     *audit.Ledger
@@ -56,8 +56,8 @@ CREATE TABLE retain_run (
 ) STRICT;`}}
 }
 
-// Keeper collects, when asked and by itself, and measures.
-type Keeper struct {
+// Collector collects, when asked and by itself, and measures.
+type Collector struct {
 	cfg  Config
 	turn chan struct{} // has one while nobody collects or measures
 	gauge
@@ -68,36 +68,36 @@ type Keeper struct {
 
 // Open takes up a removal that an earlier service did not get to the end of,
 // in the background, and goes on by schedule.
-func Open(ctx context.Context, cfg Config) (*Keeper, error) {
+func Open(ctx context.Context, cfg Config) (*Collector, error) {
 	if err := cfg.Rules.Check(); err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "retention: %w", err)
 	}
-	k := &Keeper{cfg: cfg, turn: make(chan struct{}, 1), gauge: gauge{wanted: make(chan struct{}, 1)}}
-	k.turn <- struct{}{}
-	last, pending, err := k.lastRun(ctx)
+	gc := &Collector{cfg: cfg, turn: make(chan struct{}, 1), gauge: gauge{wanted: make(chan struct{}, 1)}}
+	gc.turn <- struct{}{}
+	last, pending, err := gc.lastRun(ctx)
 	if err != nil {
 		return nil, err
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	k.stop = stop
+	gc.stop = stop
 	s := schedule{
-		every: cfg.Every, last: last, pending: pending, now: cfg.Now, wanted: k.wanted, jitter: rand.N[time.Duration],
-		collect: k.bySchedule, measure: func(ctx context.Context) { _, _ = k.measure(ctx) }, // Use says what is wrong
+		every: cfg.Every, last: last, pending: pending, now: cfg.Now, wanted: gc.wanted, jitter: rand.N[time.Duration],
+		collect: gc.bySchedule, measure: func(ctx context.Context) { _, _ = gc.measure(ctx) }, // Use says what is wrong
 	}
-	k.work.Go(func() { s.run(life) })
-	return k, nil
+	gc.work.Go(func() { s.run(life) })
+	return gc, nil
 }
 
 // Close ends what goes on in the background.
-func (k *Keeper) Close() error {
-	k.stop()
-	k.work.Wait()
+func (gc *Collector) Close() error {
+	gc.stop()
+	gc.work.Wait()
 	return nil
 }
 
-func (k *Keeper) lastRun(ctx context.Context) (last time.Time, pending bool, err error) {
+func (gc *Collector) lastRun(ctx context.Context) (last time.Time, pending bool, err error) {
 	var at int64
-	err = k.cfg.Store.Read(ctx, func(v *store.View) error {
+	err = gc.cfg.Store.Read(ctx, func(v *store.View) error {
 		return v.Get("SELECT at, pending FROM retain_run", nil, &at, &pending)
 	})
 	if errors.Is(err, store.ErrNoRow) {
@@ -109,13 +109,13 @@ func (k *Keeper) lastRun(ctx context.Context) (last time.Time, pending bool, err
 	return time.Unix(0, at), pending, err
 }
 
-func (k *Keeper) bySchedule(ctx context.Context) {
-	report, err := k.Collect(ctx, "", false)
+func (gc *Collector) bySchedule(ctx context.Context) {
+	report, err := gc.Collect(ctx, "", false)
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Logger.ErrorContext(ctx, "what may go was not removed; the next collection tries again", slog.Any("err", err))
+		gc.cfg.Logger.ErrorContext(ctx, "what may go was not removed; the next collection tries again", slog.Any("err", err))
 	}
 	if n := len(report.Dispatches) + len(report.Checkouts) + report.Unreferenced.Blobs; n > 0 {
-		k.cfg.Logger.InfoContext(ctx, "collected", slog.Int("dispatches", len(report.Dispatches)), slog.Int("checkouts", len(report.Checkouts)),
+		gc.cfg.Logger.InfoContext(ctx, "collected", slog.Int("dispatches", len(report.Dispatches)), slog.Int("checkouts", len(report.Checkouts)),
 			slog.Int("blobs", report.Unreferenced.Blobs), slog.Int64("bytes", report.Unreferenced.Bytes))
 	}
 }
@@ -124,19 +124,19 @@ func (k *Keeper) bySchedule(ctx context.Context) {
 // asked, empty for the service itself. With dryRun it changes nothing. The
 // report of a collection that failed says what was marked: that is durable,
 // and its files go at the next one.
-func (k *Keeper) Collect(ctx context.Context, by api.Principal, dryRun bool) (api.GCReport, error) {
-	report := api.GCReport{DryRun: dryRun, Rules: append([]string{}, k.cfg.Rules.Words()...), Dispatches: []api.GCRemove{}, Checkouts: []api.GCRemove{}}
-	if err := k.enter(ctx); err != nil {
+func (gc *Collector) Collect(ctx context.Context, by api.Principal, dryRun bool) (api.GCReport, error) {
+	report := api.GCReport{DryRun: dryRun, Rules: append([]string{}, gc.cfg.Rules.Strings()...), Dispatches: []api.GCRemove{}, Checkouts: []api.GCRemove{}}
+	if err := gc.enter(ctx); err != nil {
 		return report, err
 	}
-	defer k.leave()
-	if err := k.trim(ctx, &report); err != nil {
+	defer gc.leave()
+	if err := gc.trim(ctx, &report); err != nil {
 		return report, fmt.Errorf("checkouts: %w", err)
 	}
 	var err error
 	for range 10 {
 		// Somebody may pin a dispatch after it was looked at: look again.
-		if err = k.collect(ctx, by, &report); !errors.Is(err, ErrKept) {
+		if err = gc.collect(ctx, by, &report); !errors.Is(err, ErrNotRemovable) {
 			break
 		}
 	}
@@ -144,52 +144,52 @@ func (k *Keeper) Collect(ctx context.Context, by api.Principal, dryRun bool) (ap
 }
 
 // enter waits for the turn.
-func (k *Keeper) enter(ctx context.Context) error {
+func (gc *Collector) enter(ctx context.Context) error {
 	select {
-	case <-k.turn:
+	case <-gc.turn:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (k *Keeper) leave() { k.turn <- struct{}{} }
+func (gc *Collector) leave() { gc.turn <- struct{}{} }
 
 // collect is one collection of content and evidence.
-func (k *Keeper) collect(ctx context.Context, by api.Principal, report *api.GCReport) (err error) {
+func (gc *Collector) collect(ctx context.Context, by api.Principal, report *api.GCReport) (err error) {
 	// Before anything is looked at: what is stored from now on is spared.
-	sweep, err := k.cfg.Blobs.Sweep()
+	sweep, err := gc.cfg.Blobs.Sweep()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sweep.End()) }()
-	v, err := k.look(ctx)
+	defer func() { err = errors.Join(err, sweep.Close()) }()
+	v, err := gc.look(ctx)
 	if err != nil {
 		return err
 	}
 	report.Pinned, report.Waiting = v.pinned, v.waiting
-	loose := v.heap.loose(sweep.Spares)
-	now := k.cfg.Now().UTC()
-	plan := k.cfg.Rules.plan(v.mayGo, v.heap, now)
+	loose := v.heap.loose(sweep.Protected)
+	now := gc.cfg.Now().UTC()
+	plan := gc.cfg.Rules.plan(v.mayGo, v.heap, now)
 	if report.DryRun {
 		for _, r := range plan {
 			report.Dispatches = append(report.Dispatches, r.report())
 		}
-		free := v.heap.loose(sweep.Spares)
+		free := v.heap.loose(sweep.Protected)
 		report.Unreferenced, report.Kept = free.count(), v.heap.keptCount()
 		return nil
 	}
-	if err := k.mark(ctx, by, now, plan, report); err != nil {
+	if err := gc.mark(ctx, by, now, plan, report); err != nil {
 		return err
 	}
-	if err := k.logLoose(ctx, by, loose.count()); err != nil {
+	if err := gc.logLoose(ctx, by, loose.count()); err != nil {
 		return err
 	}
-	if err := k.remove(ctx, sweep, v.heap, report); err != nil {
+	if err := gc.remove(ctx, sweep, v.heap, report); err != nil {
 		return err
 	}
 	report.Kept = v.heap.keptCount()
-	return k.cfg.Store.Update(ctx, func(tx *store.Tx) error {
+	return gc.cfg.Store.Update(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec("INSERT INTO retain_run(one, at, pending) VALUES (1, ?, 0) ON CONFLICT DO UPDATE SET at = excluded.at, pending = 0", now.UnixNano())
 		return err
 	})
@@ -205,7 +205,7 @@ const maxBatch = 32
 
 // mark makes durable what goes: the marks and the entry that says so, in one
 // transaction a batch.
-func (k *Keeper) mark(ctx context.Context, by api.Principal, now time.Time, plan []removal, report *api.GCReport) error {
+func (gc *Collector) mark(ctx context.Context, by api.Principal, now time.Time, plan []removal, report *api.GCReport) error {
 	for len(plan) > 0 {
 		n := 1
 		for n < min(len(plan), maxBatch) && plan[n].class == plan[0].class && plan[n].rule == plan[0].rule {
@@ -218,9 +218,9 @@ func (k *Keeper) mark(ctx context.Context, by api.Principal, now time.Time, plan
 			detail.Dispatches, detail.Bytes = append(detail.Dispatches, string(r.id)), detail.Bytes+r.bytes
 		}
 		failpoint.Hit(failpoint.RetainCommit, string(batch[0].id))
-		_, err := k.cfg.Ledger.Record(ctx, record.Entry{Kind: record.KindRetentionRemoved, Principal: by, Detail: detail}, func(tx *store.Tx) error {
+		_, err := gc.cfg.Ledger.Record(ctx, record.Entry{Kind: record.KindRetentionRemoved, Principal: by, Detail: detail}, func(tx *store.Tx) error {
 			for _, r := range batch {
-				if err := k.cfg.Dispatches.MarkRemoved(tx, r.id, api.Removal{Class: r.class, At: now, Rule: r.rule, By: by}); err != nil {
+				if err := gc.cfg.Dispatches.MarkRemoved(tx, r.id, api.Removal{Class: r.class, At: now, Rule: r.rule, By: by}); err != nil {
 					return err
 				}
 			}
@@ -239,11 +239,11 @@ func (k *Keeper) mark(ctx context.Context, by api.Principal, now time.Time, plan
 }
 
 // logLoose logs that blobs go which no mark accounts for.
-func (k *Keeper) logLoose(ctx context.Context, by api.Principal, n api.GCCount) error {
+func (gc *Collector) logLoose(ctx context.Context, by api.Principal, n api.GCCount) error {
 	if n.Blobs == 0 {
 		return nil
 	}
-	_, err := k.cfg.Ledger.Record(ctx, record.Entry{Kind: record.KindRetentionRemoved, Principal: by, Detail: record.Removal{
+	_, err := gc.cfg.Ledger.Record(ctx, record.Entry{Kind: record.KindRetentionRemoved, Principal: by, Detail: record.Removal{
 		Class: classUnreferenced, Rule: "nothing refers to it", Items: int64(n.Blobs), Bytes: n.Bytes,
 	}}, nil)
 	return err
@@ -253,7 +253,7 @@ func (k *Keeper) logLoose(ctx context.Context, by api.Principal, n api.GCCount) 
 const classUnreferenced = "unreferenced"
 
 // remove removes the blobs that nothing in the heap refers to.
-func (k *Keeper) remove(ctx context.Context, sweep *blob.Sweep, h heap, report *api.GCReport) error {
+func (gc *Collector) remove(ctx context.Context, sweep *blob.Sweep, h heap, report *api.GCReport) error {
 	for key, c := range h {
 		if !c.here || c.referred() {
 			continue

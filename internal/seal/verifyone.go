@@ -2,10 +2,10 @@ package seal
 
 import "fmt"
 
-// Single returns the payload of an envelope that carries one signature, by a
+// VerifyOne returns the payload of an envelope that carries one signature, by a
 // key that find knows. It is for who has many envelopes and several keys: the
 // envelope is read once.
-func Single(envelope []byte, t PayloadType, find func(KeyID) (Key, error)) ([]byte, error) {
+func VerifyOne(envelope []byte, t PayloadType, find func(KeyID) (Key, error)) ([]byte, error) {
 	env, payload, err := decode(envelope, t)
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func Single(envelope []byte, t PayloadType, find func(KeyID) (Key, error)) ([]by
 	known := map[KeyID]bool{}
 	if foreign, err := env.count(payload, root, known); err != nil || foreign > 0 || len(known) != 1 {
 		if err == nil {
-			err = ErrForeign
+			err = ErrUnknownKey
 		}
 		return nil, err
 	}
