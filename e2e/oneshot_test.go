@@ -355,7 +355,7 @@ func TestTheSocketTakesTheWayOfNothingElse(t *testing.T) {
 	var lc net.ListenConfig
 	taken, err := lc.Listen(t.Context(), "unix", w.path("taken.sock"))
 	must(t, err)
-	w.refused(1, []string{"another program listens there", "--socket"}, "up", "--socket", w.path("taken.sock"))
+	w.refused(1, []string{"another program listens on it", "--socket"}, "up", "--socket", w.path("taken.sock"))
 	if conn, err := net.Dial("unix", w.path("taken.sock")); err != nil {
 		t.Errorf("it was taken away: %v", err)
 	} else {

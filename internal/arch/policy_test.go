@@ -10,7 +10,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/durable", "internal/failpoint", "internal/gitexec"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
-		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/ownsocket", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
+		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/statement", "internal/telemetry"},
 		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/cli", "internal/snapshot"},
 		{"internal/anchor", "internal/deploycli", "internal/executor", "internal/export", "internal/retain", "internal/worker"},

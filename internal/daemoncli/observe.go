@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
 // observe makes what is told of everything that follows.
 func (s *service) observe() (err error) {
 	s.telemetry, err = telemetry.New(telemetry.Config{
-		Version: s.t.Version, Collector: s.set.Tracing.OTLP, Routes: api.Calls(), Now: s.t.Now, Logger: s.logger,
+		Version: s.t.Version, Collector: s.set.Tracing.OTLP, Routes: api.Calls(), Listen: server.Listen, Now: s.t.Now, Logger: s.logger,
 	})
 	return err
 }

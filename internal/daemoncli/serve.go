@@ -27,7 +27,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
-	"github.com/bailiwick-dev/bailiwick/internal/ownsocket"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
@@ -326,7 +325,7 @@ func (s *service) socketPath() string {
 
 // listen makes the socket, for nobody but its owner.
 func listen(path string) (*net.UnixListener, error) {
-	l, err := ownsocket.Listen(path)
+	l, err := server.Listen(path)
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose another, shorter or writable path with --socket")
 	}

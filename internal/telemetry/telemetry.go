@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,7 @@ type Config struct {
 	Version   string     // of the program
 	Collector Address    // of spans; zero: spans are not recorded
 	Routes    []api.Call // the labels under which requests are counted
+	Listen    func(path string) (*net.UnixListener, error)
 	Now       func() time.Time
 	Logger    *slog.Logger
 }

@@ -23,7 +23,7 @@ import (
 func newTelemetry(t *testing.T, collector Address) *Telemetry {
 	t.Helper()
 	tel, err := New(Config{
-		Version: "1.2.3", Collector: collector, Routes: []api.Call{"GET /a", "POST /b"}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Version: "1.2.3", Collector: collector, Routes: []api.Call{"GET /a", "POST /b"}, Listen: listenUnix, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -259,50 +259,41 @@ func TestALoopbackAddressUnderAnotherNameIsRefused(t *testing.T) {
 	}
 }
 
-func TestASocketTakesTheWayOfNothingElse(t *testing.T) {
-	dir := t.TempDir()
-	precious := filepath.Join(dir, "precious")
-	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
+func TestCloseRemovesItsOwnSocketOnly(t *testing.T) {
+	for name, replaced := range map[string]bool{"its own": false, "the next service's": true} {
+		path := filepath.Join(t.TempDir(), "metrics.sock")
+		tel := newTelemetry(t, Address{})
+		a, err := tel.Serve(listenAt(t, "unix:"+path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, _ := get(t, a, "/livez", "any.name"); status != http.StatusOK {
+			t.Errorf("%s: the socket does not answer", name)
+		}
+		if replaced {
+			if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tel.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(path); (err == nil) != replaced {
+			t.Errorf("%s: after Close: %v", name, err)
+		}
 	}
-	if _, err := newTelemetry(t, Address{}).Serve(listenAt(t, "unix:"+precious)); err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("over a file: %v", err)
+}
+
+// listenUnix stands for server.Listen.
+func listenUnix(path string) (*net.UnixListener, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err == nil {
+		l.SetUnlinkOnClose(false)
 	}
-	if b, err := os.ReadFile(precious); err != nil || string(b) != "x" {
-		t.Errorf("the file is gone: %v", err)
-	}
-	path := filepath.Join(dir, "deep", "metrics.sock")
-	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "left.sock"), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	left.SetUnlinkOnClose(false)
-	if _, err := newTelemetry(t, Address{}).Serve(listenAt(t, "unix:"+filepath.Join(dir, "left.sock"))); err == nil || !strings.Contains(err.Error(), "another program listens there") {
-		t.Errorf("over a living socket: %v", err)
-	}
-	if err := left.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newTelemetry(t, Address{}).Serve(listenAt(t, "unix:"+filepath.Join(dir, "left.sock"))); err != nil {
-		t.Errorf("over a socket that was left behind: %v", err)
-	}
-	tel := newTelemetry(t, Address{})
-	a, err := tel.Serve(listenAt(t, "unix:"+path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if st, err := os.Lstat(path); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", st, err)
-	}
-	if status, _ := get(t, a, "/livez", "any.name"); status != http.StatusOK {
-		t.Error("the socket does not answer")
-	}
-	if err := tel.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(path); err == nil {
-		t.Error("the socket is still there")
-	}
+	return l, err
 }
 
 // collector is a receiver that answers as it is told. The real one is in the

@@ -14,8 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
-
-	"github.com/bailiwick-dev/bailiwick/internal/ownsocket"
 )
 
 const (
@@ -37,7 +35,13 @@ type web struct {
 // Serve begins to serve /metrics, /livez and /readyz at a, and returns where
 // that is. It is called once.
 func (t *Telemetry) Serve(a Address) (Address, error) {
-	l, err := a.listen()
+	var l net.Listener
+	var err error
+	if a.network == "unix" {
+		l, err = t.cfg.Listen(a.where)
+	} else {
+		l, err = net.Listen("tcp", a.where) //nolint:noctx // does not block
+	}
 	if err != nil {
 		return Address{}, fmt.Errorf("metrics: %s: %w", a, err)
 	}
@@ -77,14 +81,6 @@ func (w *web) close(ctx context.Context) error {
 		err = errors.Join(err, os.Remove(w.file))
 	}
 	return err
-}
-
-// listen makes the socket, for nobody but its owner.
-func (a Address) listen() (net.Listener, error) {
-	if a.network == "tcp" {
-		return net.Listen("tcp", a.where) //nolint:noctx // it is there at once
-	}
-	return ownsocket.Listen(a.where)
 }
 
 // handler answers what there is, for GET. A browser may be led to a loopback

@@ -1,4 +1,4 @@
-package ownsocket
+package server
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func mode(t *testing.T, path string) os.FileMode {
+func modeOf(t *testing.T, path string) os.FileMode {
 	t.Helper()
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -20,7 +20,7 @@ func mode(t *testing.T, path string) os.FileMode {
 }
 
 // proves R-S2
-func TestASocketIsItsOwnersWhateverTheMask(t *testing.T) {
+func TestListenIsPrivateWhateverTheUmask(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
 	path := filepath.Join(t.TempDir(), "new", "s")
@@ -29,17 +29,17 @@ func TestASocketIsItsOwnersWhateverTheMask(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if got := mode(t, path); got != 0o600 {
+	if got := modeOf(t, path); got != 0o600 {
 		t.Errorf("the socket is %v", got)
 	}
-	if got := mode(t, filepath.Dir(path)); got != 0o700 {
+	if got := modeOf(t, filepath.Dir(path)); got != 0o700 {
 		t.Errorf("its folder is %v", got)
 	}
 }
 
 // A worker that is started, or a file that is made, while a socket is has the
 // mode that it would have had.
-func TestNothingElseIsTouchedWhileASocketIsMade(t *testing.T) {
+func TestListenChangesNoOtherMode(t *testing.T) {
 	old := unix.Umask(0o022)
 	defer unix.Umask(old)
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func TestNothingElseIsTouchedWhileASocketIsMade(t *testing.T) {
 		if err := os.Mkdir(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		return mode(t, path)
+		return modeOf(t, path)
 	}
 	for i := range 3000 {
 		if got := made(i); got != 0o755 {
@@ -86,7 +86,7 @@ func TestNothingElseIsTouchedWhileASocketIsMade(t *testing.T) {
 	}
 }
 
-func TestOnlyASocketThatNobodyHasIsReplaced(t *testing.T) {
+func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	dir := t.TempDir()
 	precious, taken := filepath.Join(dir, "precious"), filepath.Join(dir, "taken")
 	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
@@ -95,11 +95,14 @@ func TestOnlyASocketThatNobodyHasIsReplaced(t *testing.T) {
 	if _, err := Listen(precious); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("over a file: %v", err)
 	}
+	if b, err := os.ReadFile(precious); err != nil || string(b) != "x" {
+		t.Errorf("the file is gone: %v", err)
+	}
 	first, err := Listen(taken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(taken); err == nil || !strings.Contains(err.Error(), "another program listens there") {
+	if _, err := Listen(taken); err == nil || !strings.Contains(err.Error(), "another program listens on it") {
 		t.Errorf("over a socket that answers: %v", err)
 	}
 	if err := first.Close(); err != nil {
