@@ -1,6 +1,7 @@
 package anchor
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -22,124 +23,111 @@ type Log interface {
 	Root(ctx context.Context, size uint64) (note.Hash, error)
 }
 
-// Plan is an anchor, and how often it gets a checkpoint.
-type Plan struct {
+// Schedule is an anchor and the time between two checkpoints for it.
+type Schedule struct {
 	Anchor
-	Every time.Duration // 0: a minute. While nothing is logged it gets none
+	Every time.Duration // 0: a minute. Nothing is sent while nothing is logged
 }
 
-// Config is what a Keeper is made of.
+// Config is what Open needs.
 type Config struct {
-	Store  *store.Store // opened with Migration among its migrations
-	Len    func(context.Context) (uint64, error)
-	Log    Log
-	Origin string              // of the log
-	Keys   []ed25519.PublicKey // every key that has signed checkpoints of it
-	Plans  []Plan
-	Now    func() time.Time
-	Logger *slog.Logger // nil discards
-	// Exchange bounds one exchange with an anchor. 0: 30 s.
-	Exchange time.Duration
-	// Retry is how long to wait after the first failure of several. 0: 1 s.
+	Store   *store.Store // opened with Migration among its migrations
+	Len     func(context.Context) (uint64, error)
+	Log     Log
+	Origin  string              // of the log
+	Keys    []ed25519.PublicKey // every key that has signed its checkpoints
+	Anchors []Schedule
+	Now     func() time.Time
+	Logger  *slog.Logger // nil discards
+	// ExchangeTimeout bounds one exchange with an anchor. 0: 30 s.
+	ExchangeTimeout time.Duration
+	// Retry is the wait after the first failure in a row. 0: 1 s.
 	Retry time.Duration
-	// Compare bounds the comparison at the start. 0: 15 s for what is at the
-	// anchor, and 10 minutes for a tree that has to be built again.
-	Compare, Tree time.Duration
+	// CompareTimeout bounds the exchange with each anchor in Open. 0: 15 s.
+	CompareTimeout time.Duration
+	// TreeTimeout bounds the wait in Open for a tree that is being rebuilt.
+	// 0: 10 minutes.
+	TreeTimeout time.Duration
+
+	sent func() // called after each round of an anchor; may be nil
 }
 
 func (c *Config) validate() error {
 	if c.Store == nil || c.Len == nil || c.Log == nil || c.Now == nil || c.Origin == "" || len(c.Keys) == 0 {
-		return errors.New("anchors: a store, a log with its origin and keys, and a clock are needed")
+		return errors.New("anchors: a store, a log with its origin and keys, and a clock are required")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	for of, d := range map[*time.Duration]time.Duration{&c.Exchange: 30 * time.Second, &c.Retry: time.Second, &c.Compare: 15 * time.Second, &c.Tree: 10 * time.Minute} {
-		if *of == 0 {
-			*of = d
-		}
+	if c.sent == nil {
+		c.sent = func() {}
 	}
+	c.ExchangeTimeout = cmp.Or(c.ExchangeTimeout, 30*time.Second)
+	c.Retry = cmp.Or(c.Retry, time.Second)
+	c.CompareTimeout = cmp.Or(c.CompareTimeout, 15*time.Second)
+	c.TreeTimeout = cmp.Or(c.TreeTimeout, 10*time.Minute)
 	seen := map[string]bool{}
-	for i := range c.Plans {
-		p := &c.Plans[i]
-		if id := p.ID(); !receipt.ValidName(id.Name) || seen[id.Name] {
-			return fmt.Errorf("anchors: name %.80q: want one of its own, of 1 to 63 of a-z, 0-9 and -", id.Name)
+	for i := range c.Anchors {
+		name := c.Anchors[i].ID().Name
+		if !receipt.ValidName(name) || seen[name] {
+			return fmt.Errorf("anchors: name %.80q: want a unique one of 1 to 63 of a-z, 0-9 and -", name)
 		}
-		seen[p.ID().Name] = true
-		if p.Every == 0 {
-			p.Every = time.Minute
-		}
+		seen[name] = true
+		c.Anchors[i].Every = cmp.Or(c.Anchors[i].Every, time.Minute)
 	}
 	return nil
 }
 
-// Keeper gives the log's checkpoints to anchors, each on its own goroutine.
+// Keeper sends the log's checkpoints to anchors, each on its own goroutine.
 type Keeper struct {
-	cfg   Config
-	posts []*post
-	stop  chan struct{}      // closed when the last round is to begin
-	end   context.CancelFunc // ends also that
-	work  sync.WaitGroup
-	once  sync.Once
-
-	mu   sync.Mutex
-	news chan struct{} // closed after the next round of any anchor; guarded by mu
+	cfg     Config
+	senders []*sender
+	stop    chan struct{}      // closed to begin the last round
+	cancel  context.CancelFunc // aborts that too
+	work    sync.WaitGroup
+	once    sync.Once
 }
 
-// Changed returns a channel that is closed after the next round of any anchor.
-// Take it, then look at Status, then wait: nothing is missed.
-func (k *Keeper) Changed() <-chan struct{} {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.news
-}
-
-func (k *Keeper) tell() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	close(k.news)
-	k.news = make(chan struct{})
-}
-
-// Open compares the log with every anchor, and with the newest receipt of each,
-// and refuses one that is behind, or not of the same history: a *MismatchError.
-// An anchor that cannot be asked is a warning. Then it begins to anchor.
+// Open compares the log with every anchor and with the newest receipt of each.
+// It fails with a *MismatchError if the log is shorter than what an anchor holds
+// or has another history. An unreachable anchor is only a warning. Then Open
+// starts to send checkpoints.
 func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	k := &Keeper{cfg: cfg, stop: make(chan struct{}), news: make(chan struct{})}
-	for _, p := range cfg.Plans {
-		r, ok, err := last(ctx, cfg.Store, p.ID().Name)
+	k := &Keeper{cfg: cfg, stop: make(chan struct{})}
+	for _, a := range cfg.Anchors {
+		r, ok, err := lastReceipt(ctx, cfg.Store, a.ID().Name)
 		if err != nil {
 			return nil, err
 		}
-		one := &post{Plan: p, k: k}
+		s := &sender{Schedule: a, k: k}
 		if ok {
-			one.size, one.at, one.given = r.Checkpoint().Size, r.At, r.Signed
+			s.size, s.at, s.acknowledged = r.Checkpoint().Size, r.At, r.Signed
 		}
-		k.posts = append(k.posts, one)
+		k.senders = append(k.senders, s)
 	}
 	if err := k.compare(ctx); err != nil {
 		return nil, err
 	}
-	work, end := context.WithCancel(context.WithoutCancel(ctx))
-	k.end = end
-	for _, p := range k.posts {
-		k.work.Go(func() { p.run(work) })
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	k.cancel = cancel
+	for _, s := range k.senders {
+		k.work.Go(func() { s.run(work) })
 	}
 	return k, nil
 }
 
-// compare asks all anchors at once.
+// compare compares the log with all anchors, concurrently.
 func (k *Keeper) compare(ctx context.Context) error {
-	errs := make([]error, len(k.posts))
+	errs := make([]error, len(k.senders))
 	var all sync.WaitGroup
-	for i, p := range k.posts {
+	for i, s := range k.senders {
 		all.Go(func() {
-			refusal, trouble := p.compare(ctx)
+			refusal, trouble := s.compare(ctx)
 			if errs[i] = refusal; trouble != nil {
-				p.failed(ctx, trouble)
+				s.failed(ctx, trouble)
 			}
 		})
 	}
@@ -147,12 +135,12 @@ func (k *Keeper) compare(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// fits compares a checkpoint that an anchor holds with the log. It waits, as
-// long as ctx does, for a tree that does not reach so far yet.
-func (k *Keeper) fits(ctx context.Context, id ID, signed []byte) (note.Checkpoint, error) {
+// verify compares a checkpoint that an anchor holds with the log. While the
+// tree does not reach that far, it waits until ctx is done.
+func (k *Keeper) verify(ctx context.Context, id ID, signed []byte) (note.Checkpoint, error) {
 	claimed, err := note.Peek(signed)
 	if err != nil {
-		return note.Checkpoint{}, fmt.Errorf("%s: what it holds is no checkpoint: %w", id, err)
+		return note.Checkpoint{}, fmt.Errorf("%s: holds no valid checkpoint: %w", id, err)
 	}
 	have, err := k.cfg.Len(ctx)
 	if err != nil {
@@ -165,9 +153,9 @@ func (k *Keeper) fits(ctx context.Context, id ID, signed []byte) (note.Checkpoin
 	case errors.Is(err, note.ErrOrigin):
 		return differs("it is of another log, %s", claimed.Origin)
 	case err != nil:
-		return differs("no key that this state knows has signed it: the state is older than the key, or somebody else wrote there")
+		return differs("no key that this state knows has signed it: the state is older than the key, or another party wrote there")
 	case claimed.Size > have:
-		return differs("the state was restored from an older copy, or its log was cut")
+		return differs("the state was restored from an older copy, or its log was truncated")
 	}
 	if err := k.cfg.Log.Wait(ctx, claimed.Size); err != nil {
 		return claimed, err
@@ -177,60 +165,60 @@ func (k *Keeper) fits(ctx context.Context, id ID, signed []byte) (note.Checkpoin
 		return claimed, err
 	}
 	if root != claimed.Root {
-		return differs("and its first %d entries are others: there are two histories, one of which is not to be believed", claimed.Size)
+		return differs("the first %d entries differ: there are two histories, and one of them is forged", claimed.Size)
 	}
 	return claimed, nil
 }
 
-// closeTime is how long the end of the service waits for anchors.
+// closeTime bounds how long Close waits for the tree, and then for anchors.
 const closeTime = 2 * time.Second
 
-// Close gives every anchor what is new once more, after the tree covers all
-// that is durable, and waits for either, but not for long: what is late is left
-// behind.
+// Close waits until the tree covers all durable entries, sends every anchor the
+// newest checkpoint once more, and stops. Anchors that take too long are
+// abandoned.
 func (k *Keeper) Close() error {
 	k.once.Do(func() {
 		covered, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
 		if n, err := k.cfg.Len(covered); err == nil {
-			_ = k.cfg.Log.Wait(covered, n) // where it does not, what there is
+			_ = k.cfg.Log.Wait(covered, n) // best effort
 		}
 		close(k.stop)
-		timer := time.AfterFunc(closeTime, k.end)
+		timer := time.AfterFunc(closeTime, k.cancel)
 		defer timer.Stop()
 		k.work.Wait()
-		k.end()
+		k.cancel()
 	})
 	return nil
 }
 
-// Status is how an anchor is.
+// Status is the state of an anchor.
 type Status struct {
 	ID
 	Every  time.Duration
-	Size   uint64    // entries of the largest checkpoint that there is a receipt for
-	At     time.Time // when that was given; zero: never
-	Behind uint64    // durable entries beyond that
-	Err    error     // why the last try failed; nil: it did not
-	Since  time.Time // of the first failure of several; zero: none
+	Size   uint64    // entries of the largest checkpoint with a receipt
+	At     time.Time // of that receipt; zero: none yet
+	Behind uint64    // durable entries beyond Size
+	Err    error     // of the last attempt, or nil
+	Since  time.Time // of the first failure in a row, or zero
 }
 
-// Status returns how each anchor is.
+// Status returns the state of each anchor.
 func (k *Keeper) Status(ctx context.Context) ([]Status, error) {
 	n, err := k.cfg.Len(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Status, len(k.posts))
-	for i, p := range k.posts {
-		out[i] = p.status()
+	out := make([]Status, len(k.senders))
+	for i, s := range k.senders {
+		out[i] = s.status()
 		out[i].Behind = n - min(n, out[i].Size)
 	}
 	return out, nil
 }
 
-// backoff is how long to wait after so many failures in a row: what it is after
-// the first, doubling, up to ten minutes, with a tenth of jitter.
+// backoff returns the wait after that many failures in a row: first, then twice
+// as long each time up to ten minutes, plus up to a tenth of jitter.
 func backoff(first time.Duration, failures int) time.Duration {
 	d := min(first<<min(failures-1, 20), 10*time.Minute)
 	return d + rand.N(d/10+1) //nolint:gosec // G404: not a secret

@@ -33,6 +33,23 @@ type state struct {
 	tree   *audit.Tree
 	keeper *Keeper
 	log    lockedBuffer
+
+	mu    sync.Mutex
+	round chan struct{} // closed after the next round of any anchor; guarded by mu
+}
+
+// sent is the Keeper's hook.
+func (s *state) sent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.round)
+	s.round = make(chan struct{})
+}
+
+func (s *state) nextRound() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.round
 }
 
 // lockedBuffer is what the Keeper logs.
@@ -63,7 +80,7 @@ func newState(t testing.TB) *state {
 
 func openState(t testing.TB, dir string) *state {
 	t.Helper()
-	s := &state{dir: dir}
+	s := &state{dir: dir, round: make(chan struct{})}
 	var err error
 	s.key, err = seal.OpenServiceKey(dir)
 	must(t, err)
@@ -124,10 +141,10 @@ func (s *state) open(t testing.TB, anchors ...Anchor) error {
 	t.Helper()
 	cfg := Config{
 		Store: s.store, Len: s.ledger.Len, Log: s.tree, Origin: s.origin(), Keys: []ed25519.PublicKey{s.key.Public()}, Now: time.Now,
-		Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Exchange: time.Second, Retry: 5 * time.Millisecond, Compare: time.Second, Tree: 10 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(&s.log, nil)), ExchangeTimeout: time.Second, Retry: 5 * time.Millisecond, CompareTimeout: time.Second, TreeTimeout: 10 * time.Second, sent: s.sent,
 	}
 	for _, a := range anchors {
-		cfg.Plans = append(cfg.Plans, Plan{a, 20 * time.Millisecond})
+		cfg.Anchors = append(cfg.Anchors, Schedule{a, 20 * time.Millisecond})
 	}
 	k, err := Open(t.Context(), cfg)
 	if err == nil {
@@ -142,7 +159,7 @@ func (s *state) until(t testing.TB, name, what string, is func(Status) bool) Sta
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		changed := s.keeper.Changed()
+		changed := s.nextRound()
 		list, err := s.keeper.Status(ctx)
 		must(t, err)
 		for _, st := range list {
@@ -214,7 +231,7 @@ func TestEveryAnchorGetsWhatIsNewAndItsReceiptIsKept(t *testing.T) {
 // proves R-A6: what is new is given also when the service ends at once.
 func TestTheEndOfTheServiceIsAnchored(t *testing.T) {
 	s, path := newState(t), filepath.Join(t.TempDir(), "f")
-	k := s.config(t, Plan{openFile(t, path), time.Hour})
+	k := s.config(t, Schedule{openFile(t, path), time.Hour})
 	n := s.grow(t, 3, "a")
 	must(t, k.Close())
 	if cp, err := note.Peek(newestOf(t, openFile(t, path))); err != nil || cp.Size != n {
@@ -222,9 +239,9 @@ func TestTheEndOfTheServiceIsAnchored(t *testing.T) {
 	}
 }
 
-func (s *state) config(t testing.TB, plans ...Plan) *Keeper {
+func (s *state) config(t testing.TB, anchors ...Schedule) *Keeper {
 	t.Helper()
-	k, err := Open(t.Context(), Config{Store: s.store, Len: s.ledger.Len, Log: s.tree, Origin: s.origin(), Keys: []ed25519.PublicKey{s.key.Public()}, Now: time.Now, Plans: plans})
+	k, err := Open(t.Context(), Config{Store: s.store, Len: s.ledger.Len, Log: s.tree, Origin: s.origin(), Keys: []ed25519.PublicKey{s.key.Public()}, Now: time.Now, Anchors: anchors, sent: s.sent})
 	must(t, err)
 	return k
 }
@@ -278,7 +295,7 @@ func TestARestoredOrForkedLogIsRefused(t *testing.T) {
 	// One that began before the fork was anchored, and runs while it is: what it
 	// has is not added to what is there.
 	for name, open := range kinds {
-		k := forked.config(t, Plan{silent{open(), make(chan struct{})}, 10 * time.Millisecond})
+		k := forked.config(t, Schedule{silent{open(), make(chan struct{})}, 10 * time.Millisecond})
 		forked.keeper = k
 		forked.until(t, name, "refused", func(st Status) bool {
 			_, ok := errors.AsType[*MismatchError](st.Err)
@@ -454,7 +471,7 @@ func TestAnAnswerThatIsLostIsNoLoss(t *testing.T) {
 			n := s.grow(t, 2, "a")
 			must(t, s.open(t, a))
 			s.anchored(t, real.ID().Name, n)
-			if got := s.log.String(); !strings.Contains(got, "connection reset") || !strings.Contains(got, "well again") {
+			if got := s.log.String(); !strings.Contains(got, "connection reset") || !strings.Contains(got, "recovered") {
 				t.Errorf("%s: said %q", real.ID(), got)
 			}
 			s.close()
@@ -505,7 +522,7 @@ func TestALogThatIsLessThanItsReceiptsSayIsRefused(t *testing.T) {
 	s = openState(t, s.dir)
 	must(t, s.open(t, openFile(t, path)))
 	for range 3 {
-		<-s.keeper.Changed()
+		<-s.nextRound()
 	}
 	if st := s.until(t, "disk", "told", func(Status) bool { return true }); st.Err == nil || !strings.Contains(st.Err.Error(), "has lost it") {
 		t.Errorf("%+v", st)

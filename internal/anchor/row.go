@@ -23,8 +23,8 @@ CREATE TABLE anchor_receipt (
 `}}
 }
 
-// keep makes a receipt durable.
-func keep(ctx context.Context, st *store.Store, r receipt.Receipt) error {
+// saveReceipt stores a receipt.
+func saveReceipt(ctx context.Context, st *store.Store, r receipt.Receipt) error {
 	b, err := r.Encode()
 	if err != nil {
 		return err
@@ -38,42 +38,40 @@ func keep(ctx context.Context, st *store.Store, r receipt.Receipt) error {
 	})
 }
 
-// last returns the receipt of the largest checkpoint that an anchor has given
-// one for, or ok false.
-func last(ctx context.Context, st *store.Store, name string) (r receipt.Receipt, ok bool, err error) {
-	list, err := list(ctx, st, "SELECT receipt FROM anchor_receipt WHERE name = ? ORDER BY size DESC LIMIT 1", name)
+// lastReceipt returns the receipt of an anchor for its largest checkpoint.
+func lastReceipt(ctx context.Context, st *store.Store, name string) (r receipt.Receipt, ok bool, err error) {
+	list, err := receipts(ctx, st, "SELECT receipt FROM anchor_receipt WHERE name = ? ORDER BY size DESC LIMIT 1", name)
 	if err != nil || len(list) == 0 {
 		return r, false, err
 	}
 	return list[0], true, nil
 }
 
-// each asks once for every name, by the key's own order: there are many
-// receipts and few anchors.
-const each = `WITH RECURSIVE n(name) AS (SELECT min(name) FROM anchor_receipt UNION ALL
+// eachName looks up every name in the primary key: there are many receipts and
+// few anchors.
+const eachName = `WITH RECURSIVE n(name) AS (SELECT min(name) FROM anchor_receipt UNION ALL
 	SELECT (SELECT min(name) FROM anchor_receipt WHERE name > n.name) FROM n WHERE n.name IS NOT NULL)
 SELECT (SELECT receipt FROM anchor_receipt r WHERE r.name = n.name AND r.size >= ? `
 
-// Covering returns, for each anchor that has given any, the receipt of the
-// smallest checkpoint that covers the first size entries: what proves the most
-// of when they were there. Also anchors that are no longer configured count.
+// Covering returns the receipt of each anchor for its smallest checkpoint that
+// covers the first size entries, which proves the earliest time. It includes
+// anchors that are no longer configured.
 func Covering(ctx context.Context, st *store.Store, size uint64) ([]receipt.Receipt, error) {
-	return list(ctx, st, each+"ORDER BY r.size LIMIT 1) FROM n WHERE n.name IS NOT NULL", int64(size)) //nolint:gosec // G115: the size of a log
+	return receipts(ctx, st, eachName+"ORDER BY r.size LIMIT 1) FROM n WHERE n.name IS NOT NULL", int64(size)) //nolint:gosec // G115: the size of a log
 }
 
-// Newest returns, for each anchor that has given any, the receipt of the
-// largest checkpoint.
+// Newest returns the receipt of each anchor for its largest checkpoint.
 func Newest(ctx context.Context, st *store.Store) ([]receipt.Receipt, error) {
-	return list(ctx, st, each+"ORDER BY r.size DESC LIMIT 1) FROM n WHERE n.name IS NOT NULL", 0)
+	return receipts(ctx, st, eachName+"ORDER BY r.size DESC LIMIT 1) FROM n WHERE n.name IS NOT NULL", 0)
 }
 
-func list(ctx context.Context, st *store.Store, query string, args ...any) ([]receipt.Receipt, error) {
+func receipts(ctx context.Context, st *store.Store, query string, args ...any) ([]receipt.Receipt, error) {
 	var out []receipt.Receipt
 	err := st.Read(ctx, func(v *store.View) error {
 		return v.Each(query, args, func(scan store.Scan) error {
 			var text *string
 			if err := scan(&text); err != nil || text == nil {
-				return err // none of that name
+				return err // no receipt of that size
 			}
 			r, err := receipt.Parse([]byte(*text))
 			if err != nil {

@@ -198,14 +198,14 @@ func (a anchorSettings) check() error {
 
 // plans makes the anchors. Nothing is asked of them yet, but files of theirs
 // that are ours to have must be good.
-func (t *tree) plans(s anchorsSettings, logger *slog.Logger) ([]anchor.Plan, error) {
-	var plans []anchor.Plan
+func (t *tree) plans(s anchorsSettings, logger *slog.Logger) ([]anchor.Schedule, error) {
+	var plans []anchor.Schedule
 	for _, a := range s.all(t.Dirs.State) {
 		one, err := t.plan(a, logger)
 		if err != nil {
 			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
 		}
-		plans = append(plans, anchor.Plan{Anchor: one, Every: a.Every})
+		plans = append(plans, anchor.Schedule{Anchor: one, Every: a.Every})
 	}
 	return plans, nil
 }

@@ -35,7 +35,7 @@ func (s *service) openAnchors(ctx context.Context) error {
 		return err
 	}
 	s.anchors, err = anchor.Open(ctx, anchor.Config{
-		Store: s.store, Len: s.ledger.Len, Log: tree, Origin: is.Origin, Keys: known, Plans: plans, Now: s.t.Now, Logger: s.logger,
+		Store: s.store, Len: s.ledger.Len, Log: tree, Origin: is.Origin, Keys: known, Anchors: plans, Now: s.t.Now, Logger: s.logger,
 	})
 	if _, ok := errors.AsType[*anchor.MismatchError](err); ok {
 		return api.Errorf(api.CodeIntegrity, "%w", err).WithHint("bring back the newest state. If it is lost for good, keep what the anchor holds as evidence, and give the log a new place: another name and place of the anchor, under anchors in %s", s.t.Dirs.ServiceConfig())
