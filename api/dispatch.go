@@ -77,32 +77,32 @@ type SourceRequest struct {
 
 // Dispatch is the record of one dispatch, as callers see it.
 type Dispatch struct {
-	ID         DispatchID     `json:"dispatchId"`
-	State      Event          `json:"state"`
-	Reason     Reason         `json:"reason,omitempty"`
-	Message    string         `json:"message,omitempty"` // the reason in words
-	Attempt    int            `json:"attempt"`
-	Principal  Principal      `json:"principal"`
-	Run        RunID          `json:"run,omitempty"`  // it is a task's of this run
-	Task       TaskID         `json:"task,omitempty"` //
-	Subagent   Name           `json:"subagent"`
-	Role       Name           `json:"role"`
-	Tier       Tier           `json:"tier"`
-	Target     Name           `json:"target"`
-	Source     *PinnedSource  `json:"source,omitempty"`
-	Revision   uint64         `json:"revision"` // of the catalog
-	Manifest   Digest         `json:"manifest"`
-	Input      Digest         `json:"input,omitempty"`     // of the canonical input
-	Result     Digest         `json:"result,omitempty"`    // of the signed result document, once there is one
-	Statement  Digest         `json:"statement,omitempty"` // of the signed statement about it, soon after it has ended
-	AcceptedAt time.Time      `json:"acceptedAt"`
-	StartedAt  *time.Time     `json:"startedAt,omitempty"`
-	EndedAt    *time.Time     `json:"endedAt,omitempty"`
-	CancelBy   Principal      `json:"cancelledBy,omitempty"`
-	CancelWhy  string         `json:"cancelReason,omitempty"` // in the words of CancelBy
-	Outcome    *ResultSummary `json:"outcome,omitempty"`
-	Mode       string         `json:"mode"`            // same-user or system: who is protected against whom
-	Trace      Trace          `json:"trace,omitempty"` // the span of the request that asked for it
+	ID           DispatchID     `json:"dispatchId"`
+	State        Event          `json:"state"`
+	Reason       Reason         `json:"reason,omitempty"`
+	Message      string         `json:"message,omitempty"` // the reason in words
+	Attempt      int            `json:"attempt"`
+	Principal    Principal      `json:"principal"`
+	Run          RunID          `json:"run,omitempty"`  // it is a task's of this run
+	Task         TaskID         `json:"task,omitempty"` //
+	Subagent     Name           `json:"subagent"`
+	Role         Name           `json:"role"`
+	Tier         Tier           `json:"tier"`
+	Target       Name           `json:"target"`
+	Source       *PinnedSource  `json:"source,omitempty"`
+	Revision     uint64         `json:"revision"` // of the catalog
+	Manifest     Digest         `json:"manifest"`
+	Input        Digest         `json:"input,omitempty"`     // of the canonical input
+	Result       Digest         `json:"result,omitempty"`    // of the signed result document, once there is one
+	Statement    Digest         `json:"statement,omitempty"` // of the signed statement about it, soon after it has ended
+	AcceptedAt   time.Time      `json:"acceptedAt"`
+	StartedAt    *time.Time     `json:"startedAt,omitempty"`
+	EndedAt      *time.Time     `json:"endedAt,omitempty"`
+	CancelBy     Principal      `json:"cancelledBy,omitempty"`
+	CancelReason string         `json:"cancelReason,omitempty"` // in the words of CancelBy
+	Outcome      *ResultSummary `json:"outcome,omitempty"`
+	Mode         string         `json:"mode"`            // same-user or system: who is protected against whom
+	Trace        Trace          `json:"trace,omitempty"` // the span of the request that asked for it
 
 	// Question is what an attempt that ended with needs_input asks. It is there
 	// where one dispatch is described, not in lists.

@@ -37,7 +37,7 @@ type OperatorRecord struct {
 	Service   string        `json:"service"`            // key id of the service that it is for
 	Number    uint64        `json:"number"`             // its place in the chain, from 1
 	Previous  Digest        `json:"previous,omitempty"` // of the payload before; absent in the first
-	At        time.Time     `json:"at"`                 // when it was signed; the service refuses one that is older than OperatorRecordTime
+	At        time.Time     `json:"at"`                 // when it was signed; the service refuses one that is older than OperatorRecordMaxAge
 	Verb      OperatorVerb  `json:"verb"`
 	Principal Principal     `json:"principal,omitempty"`
 	Ceiling   *Tier         `json:"ceiling,omitempty"`
@@ -48,8 +48,8 @@ type OperatorRecord struct {
 	Reason    string        `json:"reason,omitempty"` // for people
 }
 
-// OperatorRecordTime is how long after it was signed a record may arrive.
-const OperatorRecordTime = 10 * time.Minute
+// OperatorRecordMaxAge is how long after it was signed a record may arrive.
+const OperatorRecordMaxAge = 10 * time.Minute
 
 // TokenID names a token without being worth anything: "t-" and 12 characters
 // of a-z and 2-7.
@@ -73,8 +73,8 @@ type TokenRecord struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// MaxTokenTime is how long a token may be good.
-const MaxTokenTime = 2 * 366 * 24 * time.Hour
+// MaxTokenLifetime is how long a token may be good.
+const MaxTokenLifetime = 2 * 366 * 24 * time.Hour
 
 // OAuthSubject is who another issuer's tokens are about.
 type OAuthSubject struct {

@@ -30,10 +30,10 @@ type Removal struct {
 
 // GCReport is what a collection removed, or would.
 type GCReport struct {
-	DryRun     bool       `json:"dryRun,omitempty"`
-	Rules      []string   `json:"rules"`      // in words, one for each rule of the configuration
-	Dispatches []GCRemove `json:"dispatches"` // whose content or evidence goes
-	Checkouts  []GCRemove `json:"checkouts"`
+	DryRun     bool        `json:"dryRun,omitempty"`
+	Rules      []string    `json:"rules"`      // in words, one for each rule of the configuration
+	Dispatches []GCRemoval `json:"dispatches"` // whose content or evidence goes
+	Checkouts  []GCRemoval `json:"checkouts"`
 	// Unreferenced is what nothing refers to, such as what a service stored
 	// that was killed before its decision was durable. After the marks of
 	// Dispatches it includes what only they referred to.
@@ -45,8 +45,8 @@ type GCReport struct {
 	Spared       int     `json:"spared,omitempty"` // unreferenced blobs that somebody was about to refer to
 }
 
-// GCRemove is one thing that goes.
-type GCRemove struct {
+// GCRemoval is one thing that goes.
+type GCRemoval struct {
 	Class    Class      `json:"class"`
 	Dispatch DispatchID `json:"dispatchId,omitempty"`
 	Name     string     `json:"name,omitempty"` // of a checkout
@@ -62,13 +62,13 @@ type GCCount struct {
 
 // DiskUse is what the service's files take, in bytes of content.
 type DiskUse struct {
-	MeasuredAt time.Time `json:"measuredAt"`
-	Checkouts  int64     `json:"checkouts"`
-	Content    int64     `json:"content"`
-	Evidence   int64     `json:"evidence"`
-	Loose      int64     `json:"unreferenced"` // blobs that nothing refers to yet, or any more
-	Database   int64     `json:"database"`     // records and log
-	Attempts   int64     `json:"attempts"`     // directories of attempts under way
-	Free       int64     `json:"free"`         // of the file system, for this account
-	Rules      []string  `json:"rules"`        // by which the service removes by itself, in words
+	MeasuredAt   time.Time `json:"measuredAt"`
+	Checkouts    int64     `json:"checkouts"`
+	Content      int64     `json:"content"`
+	Evidence     int64     `json:"evidence"`
+	Unreferenced int64     `json:"unreferenced"` // blobs that nothing refers to yet, or any more
+	Database     int64     `json:"database"`     // records and log
+	Attempts     int64     `json:"attempts"`     // directories of attempts under way
+	Free         int64     `json:"free"`         // of the file system, for this account
+	Rules        []string  `json:"rules"`        // by which the service removes by itself, in words
 }

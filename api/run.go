@@ -67,23 +67,23 @@ func (s TaskState) Settled() bool {
 
 // Run is what a plan became.
 type Run struct {
-	RunID       RunID             `json:"runId"`
-	State       RunState          `json:"state"`
-	Queue       Name              `json:"queue"`
-	Principal   Principal         `json:"principal"`
-	Plan        Digest            `json:"plan"`     // of its canonical form
-	Revision    uint64            `json:"revision"` // of the catalog; every name means what it meant there
-	SubmittedAt time.Time         `json:"submittedAt"`
-	SettledAt   *time.Time        `json:"settledAt,omitempty"`
-	Sealed      bool              `json:"sealed,omitempty"`   // a signed checkpoint of the log covers its end; in none but a run that is asked for by itself
-	Deadline    *time.Time        `json:"deadline,omitempty"` // when it is cancelled, if it is not settled
-	RetryOf     RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it took over
-	CancelBy    Principal         `json:"cancelledBy,omitempty"`
-	CancelWhy   string            `json:"cancelReason,omitempty"`
-	Counts      map[TaskState]int `json:"counts"`
-	Total       int               `json:"total"`
-	Tasks       []RunTask         `json:"tasks"`          // a page of them, in the order of the plan; none in lists
-	Next        string            `json:"next,omitempty"` // cursor of the next page; absent: this was the last
+	RunID        RunID             `json:"runId"`
+	State        RunState          `json:"state"`
+	Queue        Name              `json:"queue"`
+	Principal    Principal         `json:"principal"`
+	Plan         Digest            `json:"plan"`     // of its canonical form
+	Revision     uint64            `json:"revision"` // of the catalog; every name means what it meant there
+	SubmittedAt  time.Time         `json:"submittedAt"`
+	SettledAt    *time.Time        `json:"settledAt,omitempty"`
+	Sealed       bool              `json:"sealed,omitempty"`   // a signed checkpoint of the log covers its end; in none but a run that is asked for by itself
+	Deadline     *time.Time        `json:"deadline,omitempty"` // when it is cancelled, if it is not settled
+	RetryOf      RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it took over
+	CancelBy     Principal         `json:"cancelledBy,omitempty"`
+	CancelReason string            `json:"cancelReason,omitempty"`
+	Counts       map[TaskState]int `json:"counts"`
+	Total        int               `json:"total"`
+	Tasks        []RunTask         `json:"tasks"`          // a page of them, in the order of the plan; none in lists
+	Next         string            `json:"next,omitempty"` // cursor of the next page; absent: this was the last
 }
 
 // RunTask is a task of a run.

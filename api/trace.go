@@ -95,8 +95,8 @@ func (t Trace) part(from, to int) string {
 	return string(t[from:to])
 }
 
-// Under is a new span below t.
-func (t Trace) Under() Trace {
+// Child returns a new span below t.
+func (t Trace) Child() Trace {
 	if t.ID() == "" {
 		return ""
 	}

@@ -44,7 +44,7 @@ func TestSpansOfADispatchAreTheSameAfterARestart(t *testing.T) {
 	seen := map[string]bool{parent.Span(): true}
 	for _, s := range []Trace{
 		parent.Dispatch("a"), parent.Dispatch("b"), parent.Attempt("a", 1), parent.Attempt("a", 2), parent.Attempt("b", 1),
-		parent.Step("a", 1, 0), parent.Step("a", 1, 1), parent.Step("a", 2, 0), parent.Under(),
+		parent.Step("a", 1, 0), parent.Step("a", 1, 1), parent.Step("a", 2, 0), parent.Child(),
 	} {
 		if s.Check() != nil || s == "" || s.ID() != parent.ID() || !s.Sampled() || seen[s.Span()] {
 			t.Errorf("%s below %s", s, parent)
@@ -55,7 +55,7 @@ func TestSpansOfADispatchAreTheSameAfterARestart(t *testing.T) {
 		t.Error("the same attempt has two spans")
 	}
 	var none Trace
-	if none.Dispatch("a") != "" || none.Under() != "" || none.ID() != "" || none.Check() != nil {
+	if none.Dispatch("a") != "" || none.Child() != "" || none.ID() != "" || none.Check() != nil {
 		t.Error("no trace has spans")
 	}
 	if Trace("00-x").Check() == nil {

@@ -140,7 +140,7 @@ func TestWhySomebodyCancelsIsKept(t *testing.T) {
 		out := w.must("dispatch", "cancel", id, "--reason", "changed my mind")
 		d := w.show(id)
 		ended(t, d, api.EventCancelled, "")
-		if d.CancelWhy != "changed my mind" || !strings.Contains(d.Message, "changed my mind") || !strings.Contains(out, "changed my mind") {
+		if d.CancelReason != "changed my mind" || !strings.Contains(d.Message, "changed my mind") || !strings.Contains(out, "changed my mind") {
 			t.Errorf("%s: %+v, %s", id, d, out)
 		}
 		if log := w.must("audit", "list", "--dispatch", id, "--kind", "dispatch.cancel_requested"); !strings.Contains(log, "changed my mind") {

@@ -36,8 +36,8 @@ func TestCancellingARunEndsEverythingOfIt(t *testing.T) {
 		w.must("run", "cancel", string(id), "--reason", "seen enough")
 		run := w.settles(id)
 		states(t, run, "cancelled; one cancelled; two cancelled; behind cancelled; asks cancelled; later cancelled; done done")
-		if string(run.CancelBy) != w.me() || run.CancelWhy != "seen enough" {
-			t.Errorf("cancelled by %q because %q", run.CancelBy, run.CancelWhy)
+		if string(run.CancelBy) != w.me() || run.CancelReason != "seen enough" {
+			t.Errorf("cancelled by %q because %q", run.CancelBy, run.CancelReason)
 		}
 		for _, d := range dispatches {
 			rec := w.show(d)
@@ -61,7 +61,7 @@ func TestCancellingARunEndsEverythingOfIt(t *testing.T) {
 		// log has of it.
 		before := len(w.history(id))
 		w.must("run", "cancel", string(id), "--reason", "again")
-		if now := w.run(id); now.CancelWhy != "seen enough" || len(w.history(id)) != before {
+		if now := w.run(id); now.CancelReason != "seen enough" || len(w.history(id)) != before {
 			t.Errorf("cancelled again: %+v", now)
 		}
 		w.replays(id, other)

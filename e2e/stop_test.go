@@ -39,8 +39,8 @@ func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
 		for _, id := range []string{running, string(question.ID)} {
 			d := w.atEnd(id)
 			ended(t, d, api.EventCancelled, "")
-			if string(d.CancelBy) != w.me() || d.CancelWhy != "emergency stop s-1: strange\npatches" || d.Outcome == nil || d.Outcome.Patch == nil {
-				t.Errorf("%s: cancelled by %q because %q, outcome %+v", id, d.CancelBy, d.CancelWhy, d.Outcome)
+			if string(d.CancelBy) != w.me() || d.CancelReason != "emergency stop s-1: strange\npatches" || d.Outcome == nil || d.Outcome.Patch == nil {
+				t.Errorf("%s: cancelled by %q because %q, outcome %+v", id, d.CancelBy, d.CancelReason, d.Outcome)
 			}
 		}
 		held := func() {
@@ -222,8 +222,8 @@ func TestAStopSurvivesAKillInItsMiddle(t *testing.T) {
 			for _, id := range []string{running, question} {
 				d := k.atEnd(id)
 				ended(t, d, api.EventCancelled, "")
-				if d.CancelWhy != "emergency stop s-1" {
-					t.Errorf("%s: because %q", id, d.CancelWhy)
+				if d.CancelReason != "emergency stop s-1" {
+					t.Errorf("%s: because %q", id, d.CancelReason)
 				}
 			}
 			k.refused(3, []string{"emergency stop s-1"}, "dispatch", "run", "quick")

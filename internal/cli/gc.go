@@ -112,7 +112,7 @@ func (t *tree) printDisk(d *api.DiskUse, problem string) {
 		return
 	}
 	t.row("disk", "checkouts %s, content %s, evidence %s, nobody's %s\nstate database %s, attempts under way %s; %s free\nmeasured %s",
-		bytesText(d.Checkouts), bytesText(d.Content), bytesText(d.Evidence), bytesText(d.Loose), bytesText(d.Database), bytesText(d.Attempts),
+		bytesText(d.Checkouts), bytesText(d.Content), bytesText(d.Evidence), bytesText(d.Unreferenced), bytesText(d.Database), bytesText(d.Attempts),
 		bytesText(d.Free), d.MeasuredAt.Format(timeFormat))
 	rules := "nothing is removed by rule"
 	if len(d.Rules) > 0 {

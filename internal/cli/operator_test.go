@@ -104,7 +104,7 @@ func FuzzSpan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := span(text)
-		if err == nil && (d < time.Minute || d > api.MaxTokenTime) {
+		if err == nil && (d < time.Minute || d > api.MaxTokenLifetime) {
 			t.Errorf("%q is %s", text, d)
 		}
 	})

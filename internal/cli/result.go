@@ -68,8 +68,8 @@ func (t *tree) printDispatch(d api.Dispatch) error {
 	t.printQuestion(d)
 	if d.CancelBy != "" {
 		t.row("cancelled", "by %s", d.CancelBy)
-		if d.CancelWhy != "" && !strings.Contains(d.Message, d.CancelWhy) {
-			t.row("", "%s", quoted(d.CancelWhy))
+		if d.CancelReason != "" && !strings.Contains(d.Message, d.CancelReason) {
+			t.row("", "%s", quoted(d.CancelReason))
 		}
 	}
 	t.row("subagent", "%s (role %s, tier %s) on target %s", d.Subagent, d.Role, d.Tier, d.Target)

@@ -54,8 +54,8 @@ func (t *tree) printRun(ctx context.Context, r client.Runtime, run *api.Run, tas
 	}
 	if run.CancelBy != "" {
 		t.row("cancelled", "by %s", run.CancelBy)
-		if run.CancelWhy != "" {
-			t.row("", "%s", agentText(run.CancelWhy))
+		if run.CancelReason != "" {
+			t.row("", "%s", agentText(run.CancelReason))
 		}
 	}
 	t.row("plan", "%s", run.Plan)

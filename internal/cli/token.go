@@ -245,8 +245,8 @@ func span(text string) (time.Duration, error) {
 	n, err := strconv.ParseUint(days, 10, 16)
 	d, restErr := time.ParseDuration(rest)
 	total := time.Duration(n)*24*time.Hour + d //nolint:gosec // G115: 16 bits
-	if err != nil || restErr != nil || d < 0 || total < time.Minute || total > api.MaxTokenTime {
-		return 0, api.Errorf(api.CodeInvalid, "--expires %q: want days such as 90d, or a time such as 12h, from a minute to %dd", text, int(api.MaxTokenTime.Hours()/24))
+	if err != nil || restErr != nil || d < 0 || total < time.Minute || total > api.MaxTokenLifetime {
+		return 0, api.Errorf(api.CodeInvalid, "--expires %q: want days such as 90d, or a time such as 12h, from a minute to %dd", text, int(api.MaxTokenLifetime.Hours()/24))
 	}
 	return total, nil
 }

@@ -90,7 +90,7 @@ func readRecord(payload []byte, now time.Time) (r api.OperatorRecord, err error)
 	if err := r.Check(); err != nil {
 		return r, err
 	}
-	if age := now.Sub(r.At); age > api.OperatorRecordTime || age < -api.OperatorRecordTime {
+	if age := now.Sub(r.At); age > api.OperatorRecordMaxAge || age < -api.OperatorRecordMaxAge {
 		return r, api.Errorf(api.CodeInvalid, "operator record: it is of %s, and now it is %s", r.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	return r, nil

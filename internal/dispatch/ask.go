@@ -65,7 +65,7 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 		if now.record.CancelBy != "" {
 			return nil
 		}
-		now.record.CancelBy, now.record.CancelWhy = principal, reason
+		now.record.CancelBy, now.record.CancelReason = principal, reason
 		r = now
 		if waits {
 			return updateWaiting(tx, now, now.record.Attempt)
@@ -122,8 +122,8 @@ const maxWhy = 4 << 10
 // cancelWords is what a worker is told of who cancelled, and why.
 func cancelWords(d api.Dispatch) string {
 	words := "by " + string(d.CancelBy)
-	if d.CancelWhy != "" {
-		words += ": " + d.CancelWhy
+	if d.CancelReason != "" {
+		words += ": " + d.CancelReason
 	}
 	return words
 }

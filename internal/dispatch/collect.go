@@ -245,7 +245,7 @@ func (s *Service) end(ctx context.Context, r row, o outcome, save func(*store.Tx
 	rec.State, rec.Reason, rec.Message, rec.EndedAt, rec.Result, rec.Outcome = o.event, o.reason, o.message, &now, o.digest, o.summary
 	if o.event != api.EventNeedsInput { // that is not its end, which a cancel may have asked for
 		if rec.CancelBy = o.cancelBy; o.cancelBy == "" {
-			rec.CancelWhy = ""
+			rec.CancelReason = ""
 		}
 	} else {
 		by := now.Add(o.wait)

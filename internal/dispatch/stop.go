@@ -102,7 +102,7 @@ func hold(tx *store.Tx, stop api.Stop) (held []row, err error) {
 			continue
 		}
 		if d.CancelBy == "" { // else it is ending already
-			d.CancelBy, d.CancelWhy = stop.By, stopWords(stop)
+			d.CancelBy, d.CancelReason = stop.By, stopWords(stop)
 			save := update
 			if d.State == api.EventNeedsInput {
 				save = func(tx *store.Tx, r row) error { return updateWaiting(tx, r, r.record.Attempt) }

@@ -274,7 +274,7 @@ func TestAStopThatWasCutOffIsCarriedOutByTheNextService(t *testing.T) {
 		ends[id] = r.record
 	}
 	for _, id := range []api.DispatchID{waits.record.ID, open[0].record.ID} {
-		if d := ends[id]; d.State != api.EventCancelled || d.CancelBy != "local:ann" || d.CancelWhy != "emergency stop s-1" {
+		if d := ends[id]; d.State != api.EventCancelled || d.CancelBy != "local:ann" || d.CancelReason != "emergency stop s-1" {
 			t.Errorf("%s: %+v", id, d)
 		}
 	}
@@ -362,7 +362,7 @@ func TestAWorkerThatDoesNotHeedItsCancelIsEnded(t *testing.T) {
 	g.mustStop(t, api.StopRequest{Scope: api.StopDispatch, Name: "deaf-1"})
 	<-deaf[0].ended
 	r, _, err := g.row(t.Context(), "deaf-1")
-	if err != nil || r.record.State != api.EventCancelled || r.record.CancelWhy != "emergency stop s-1" {
+	if err != nil || r.record.State != api.EventCancelled || r.record.CancelReason != "emergency stop s-1" {
 		t.Errorf("%+v, %v", r.record, err)
 	}
 	select {

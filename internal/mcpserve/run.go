@@ -105,23 +105,23 @@ func (s *Server) runPage(ctx context.Context, c *call, id api.RunID, after strin
 
 // runOutput is how a run stands, with a page of its tasks.
 type runOutput struct {
-	RunID       api.RunID             `json:"runId"`
-	State       api.RunState          `json:"state"`
-	Settled     bool                  `json:"settled" jsonschema:"nothing more happens"`
-	Queue       api.Name              `json:"queue"`
-	Revision    uint64                `json:"revision" jsonschema:"of the catalog; every name means what it meant there"`
-	Plan        api.Digest            `json:"plan" jsonschema:"digest of the plan"`
-	SubmittedAt time.Time             `json:"submittedAt"`
-	SettledAt   *time.Time            `json:"settledAt,omitempty"`
-	Deadline    *time.Time            `json:"deadline,omitempty" jsonschema:"when it is cancelled unless it is settled"`
-	RetryOf     api.RunID             `json:"retryOf,omitempty" jsonschema:"the run whose finished tasks it took over"`
-	CancelledBy api.Principal         `json:"cancelledBy,omitempty"`
-	CancelWhy   string                `json:"cancelReason,omitempty"`
-	Total       int                   `json:"total" jsonschema:"how many tasks it has"`
-	Counts      map[api.TaskState]int `json:"counts" jsonschema:"how many tasks are in each state"`
-	Tasks       []runTask             `json:"tasks" jsonschema:"a page of them, in the order of the plan"`
-	Next        string                `json:"next,omitempty" jsonschema:"pass it as after for the next page; absent at the end"`
-	Advice      string                `json:"advice,omitempty" jsonschema:"what you can do now"`
+	RunID        api.RunID             `json:"runId"`
+	State        api.RunState          `json:"state"`
+	Settled      bool                  `json:"settled" jsonschema:"nothing more happens"`
+	Queue        api.Name              `json:"queue"`
+	Revision     uint64                `json:"revision" jsonschema:"of the catalog; every name means what it meant there"`
+	Plan         api.Digest            `json:"plan" jsonschema:"digest of the plan"`
+	SubmittedAt  time.Time             `json:"submittedAt"`
+	SettledAt    *time.Time            `json:"settledAt,omitempty"`
+	Deadline     *time.Time            `json:"deadline,omitempty" jsonschema:"when it is cancelled unless it is settled"`
+	RetryOf      api.RunID             `json:"retryOf,omitempty" jsonschema:"the run whose finished tasks it took over"`
+	CancelledBy  api.Principal         `json:"cancelledBy,omitempty"`
+	CancelReason string                `json:"cancelReason,omitempty"`
+	Total        int                   `json:"total" jsonschema:"how many tasks it has"`
+	Counts       map[api.TaskState]int `json:"counts" jsonschema:"how many tasks are in each state"`
+	Tasks        []runTask             `json:"tasks" jsonschema:"a page of them, in the order of the plan"`
+	Next         string                `json:"next,omitempty" jsonschema:"pass it as after for the next page; absent at the end"`
+	Advice       string                `json:"advice,omitempty" jsonschema:"what you can do now"`
 }
 
 // runTask is a task, as far as it helps who submitted it.
@@ -158,7 +158,7 @@ func taskOf(t *api.RunTask) runTask {
 func runOf(r *api.Run, tasks []runTask) runOutput {
 	out := runOutput{
 		RunID: r.RunID, State: r.State, Settled: r.State.Settled(), Queue: r.Queue, Revision: r.Revision, Plan: r.Plan, SubmittedAt: r.SubmittedAt,
-		SettledAt: r.SettledAt, Deadline: r.Deadline, RetryOf: r.RetryOf, CancelledBy: r.CancelBy, CancelWhy: Truncate(r.CancelWhy, runText),
+		SettledAt: r.SettledAt, Deadline: r.Deadline, RetryOf: r.RetryOf, CancelledBy: r.CancelBy, CancelReason: Truncate(r.CancelReason, runText),
 		Total: r.Total, Counts: r.Counts, Tasks: tasks, Next: r.Next,
 	}
 	if out.Tasks == nil {

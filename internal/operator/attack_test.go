@@ -51,7 +51,7 @@ func TestOnlyTheNextRecordOfAnOperatorIsTaken(t *testing.T) {
 			return o.sign(rec, seal.Operator, o.operator, newSigner(o.t))
 		}},
 		"signed just before its time is over": {"", "", func(o *office, rec api.OperatorRecord) []byte {
-			rec.At = o.now.Add(-api.OperatorRecordTime)
+			rec.At = o.now.Add(-api.OperatorRecordMaxAge)
 			return o.sign(rec, seal.Operator)
 		}},
 
@@ -94,7 +94,7 @@ func TestOnlyTheNextRecordOfAnOperatorIsTaken(t *testing.T) {
 			return o.sign(rec, seal.Operator)
 		}},
 		"stale": {api.CodeInvalid, "want one of the last", func(o *office, rec api.OperatorRecord) []byte {
-			rec.At = o.now.Add(-api.OperatorRecordTime - time.Second)
+			rec.At = o.now.Add(-api.OperatorRecordMaxAge - time.Second)
 			return o.sign(rec, seal.Operator)
 		}},
 		"of the future": {api.CodeInvalid, "want one of the last", func(o *office, rec api.OperatorRecord) []byte {

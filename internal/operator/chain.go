@@ -213,9 +213,9 @@ func (r *Registry) next(v verified) (*situation, error) {
 		return nil, api.Errorf(api.CodeConflict, "operator record: %w: another record came first, or this one was handed in before", err).WithHint("run the command again")
 	}
 	now := r.cfg.Now()
-	if age := now.Sub(rec.At); age > api.OperatorRecordTime || age < -aheadTime {
+	if age := now.Sub(rec.At); age > api.OperatorRecordMaxAge || age < -aheadTime {
 		return nil, api.Errorf(api.CodeInvalid, "operator record: signed at %s, and it is %s: want one of the last %s",
-			rec.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339), api.OperatorRecordTime).WithHint("run the command again; see to the clocks")
+			rec.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339), api.OperatorRecordMaxAge).WithHint("run the command again; see to the clocks")
 	}
 	next := s.clone()
 	return next, next.apply(rec, v.digest)

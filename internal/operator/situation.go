@@ -164,9 +164,9 @@ func (s *situation) begin(rec api.OperatorRecord) error {
 	if id, ok := s.hashes[t.Hash]; ok {
 		return api.Errorf(api.CodeConflict, "token %s: it is token %s, under another name", t.ID, id)
 	}
-	if good := t.ExpiresAt.Sub(rec.At); good <= 0 || good > api.MaxTokenTime {
+	if good := t.ExpiresAt.Sub(rec.At); good <= 0 || good > api.MaxTokenLifetime {
 		return api.Errorf(api.CodeInvalid, "token %s: expires at %s: want a time after %s and at most %d days later",
-			t.ID, t.ExpiresAt.Format(time.RFC3339), rec.At.Format(time.RFC3339), int(api.MaxTokenTime.Hours()/24))
+			t.ID, t.ExpiresAt.Format(time.RFC3339), rec.At.Format(time.RFC3339), int(api.MaxTokenLifetime.Hours()/24))
 	}
 	s.tokens[t.ID] = token{principal: rec.Principal, created: rec.At, expires: t.ExpiresAt}
 	s.hashes[t.Hash] = t.ID

@@ -449,13 +449,13 @@ func (s *seat) Cancel(_ context.Context, by api.Principal, id api.DispatchID, wh
 	tell := func(api.Dispatch) {}
 	switch {
 	case j.asks():
-		j.d.CancelBy, j.d.CancelWhy = by, why
+		j.d.CancelBy, j.d.CancelReason = by, why
 		s.finish(j, api.EventCancelled, "", "cancelled")
 		if s.tell != nil {
 			tell = s.tell
 		}
 	case j.active() && j.d.CancelBy == "":
-		j.d.CancelBy, j.d.CancelWhy = by, why
+		j.d.CancelBy, j.d.CancelReason = by, why
 	}
 	d := j.d
 	s.mu.Unlock()
@@ -473,7 +473,7 @@ func (k *desk) finish(j *job, state api.Event, reason api.Reason, message string
 		j.d.AnswerBy = &until
 	case api.EventCancelled:
 	default:
-		j.d.CancelBy, j.d.CancelWhy = "", ""
+		j.d.CancelBy, j.d.CancelReason = "", ""
 	}
 	j.history = append(j.history, j.d)
 }

@@ -375,8 +375,8 @@ func TestTheReasonOfACancelIsNotRepeatedWithEachTask(t *testing.T) {
 			t.Errorf("%d of %d entries say why at length", long, cancelled)
 		}
 		r, err := w.o.Describe(context.Background(), ann, "r", "", 0)
-		if err != nil || r.CancelWhy != why {
-			t.Errorf("%v %q", err, r.CancelWhy)
+		if err != nil || r.CancelReason != why {
+			t.Errorf("%v %q", err, r.CancelReason)
 		}
 		w.finishAll()
 	})

@@ -201,7 +201,7 @@ func (e *engine) end(b *batch, r *run, i int32, d *api.Dispatch) {
 			e.refused(b, r, i, t.verdict)
 			return
 		}
-		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(d.CancelBy), Message: d.CancelWhy})
+		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(d.CancelBy), Message: d.CancelReason})
 	case api.EventFailed:
 		if t.state == api.TaskReady && t.cancelBy == "" {
 			return // its question was given up: it finds out when it goes on

@@ -78,7 +78,7 @@ func (gc *Collector) trim(ctx context.Context, report *api.GCReport) error {
 				return err
 			}
 		}
-		report.Checkouts = append(report.Checkouts, api.GCRemove{Class: api.ClassCheckouts, Name: e.Key, Rule: e.rule, Bytes: e.Bytes})
+		report.Checkouts = append(report.Checkouts, api.GCRemoval{Class: api.ClassCheckouts, Name: e.Key, Rule: e.rule, Bytes: e.Bytes})
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (gc *Collector) bySchedule(ctx context.Context) {
 // report of a collection that failed says what was marked: that is durable,
 // and its files go at the next one.
 func (gc *Collector) Collect(ctx context.Context, by api.Principal, dryRun bool) (api.GCReport, error) {
-	report := api.GCReport{DryRun: dryRun, Rules: append([]string{}, gc.cfg.Rules.Strings()...), Dispatches: []api.GCRemove{}, Checkouts: []api.GCRemove{}}
+	report := api.GCReport{DryRun: dryRun, Rules: append([]string{}, gc.cfg.Rules.Strings()...), Dispatches: []api.GCRemoval{}, Checkouts: []api.GCRemoval{}}
 	if err := gc.enter(ctx); err != nil {
 		return report, err
 	}
@@ -195,8 +195,8 @@ func (gc *Collector) collect(ctx context.Context, by api.Principal, report *api.
 	})
 }
 
-func (r removal) report() api.GCRemove {
-	return api.GCRemove{Class: r.class, Dispatch: r.id, Rule: r.rule, Bytes: r.bytes}
+func (r removal) report() api.GCRemoval {
+	return api.GCRemoval{Class: r.class, Dispatch: r.id, Rule: r.rule, Bytes: r.bytes}
 }
 
 // maxBatch is how many dispatches one entry names: as many as a list of an

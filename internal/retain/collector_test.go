@@ -184,7 +184,7 @@ func TestWhatGoesIsMarkedLoggedAndRemovedAndNothingElse(t *testing.T) {
 		t.Fatalf("a dry run changed something: %q, %+v", w.log(), dry)
 	}
 	got := w.collect("local:op", false)
-	if !slices.EqualFunc(got.Dispatches, dry.Dispatches, func(a, b api.GCRemove) bool { return a == b }) || got.Unreferenced != dry.Unreferenced || got.Kept != dry.Kept {
+	if !slices.EqualFunc(got.Dispatches, dry.Dispatches, func(a, b api.GCRemoval) bool { return a == b }) || got.Unreferenced != dry.Unreferenced || got.Kept != dry.Kept {
 		t.Errorf("it did %+v and had said %+v", got, dry)
 	}
 	for content, want := range map[string]bool{
@@ -386,7 +386,7 @@ func TestWhatTheDiskHoldsIsMeasuredByClass(t *testing.T) {
 	if err != nil || u == nil {
 		t.Fatal(u, err)
 	}
-	if u.Content != 5 || u.Evidence != 45 || u.Loose != 0 || u.Attempts != 777 || u.Database == 0 || u.Free == 0 || !u.MeasuredAt.Equal(noon) {
+	if u.Content != 5 || u.Evidence != 45 || u.Unreferenced != 0 || u.Attempts != 777 || u.Database == 0 || u.Free == 0 || !u.MeasuredAt.Equal(noon) {
 		t.Errorf("%+v", u)
 	}
 }

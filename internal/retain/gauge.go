@@ -83,7 +83,7 @@ func (gc *Collector) tally(ctx context.Context) (*api.DiskUse, error) {
 		return nil, err
 	}
 	t := v.heap.totals()
-	use := &api.DiskUse{Content: t.content, Evidence: t.evidence, Loose: t.loose, Rules: append([]string{}, gc.cfg.Rules.Strings()...)}
+	use := &api.DiskUse{Content: t.content, Evidence: t.evidence, Unreferenced: t.loose, Rules: append([]string{}, gc.cfg.Rules.Strings()...)}
 	if use.Database, err = bytesBelow(ctx, gc.cfg.Database); err != nil {
 		return nil, err
 	}

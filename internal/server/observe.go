@@ -29,7 +29,7 @@ func (s *Server) observed(call api.Call, next http.Handler) http.Handler {
 		}
 		switch {
 		case a.Parent != "":
-			a.Trace = a.Parent.Under()
+			a.Trace = a.Parent.Child()
 		case r.Method == http.MethodPost:
 			a.Trace = api.NewTrace(s.cfg.Traced)
 		}

@@ -126,7 +126,7 @@ func TestAStatementOfWhatWentWrongSaysSo(t *testing.T) {
 			d.State, d.Reason, d.Outcome, d.Result = api.EventFailed, api.ReasonLost, nil, ""
 		}, "manifest"},
 		"cancelled": {func(d *api.Dispatch) {
-			d.State, d.CancelBy, d.CancelWhy, d.Outcome, d.Result, d.StartedAt = api.EventCancelled, "local:bob", secret, nil, "", nil
+			d.State, d.CancelBy, d.CancelReason, d.Outcome, d.Result, d.StartedAt = api.EventCancelled, "local:bob", secret, nil, "", nil
 		}, "manifest"},
 	} {
 		d, earlier, m, _ := ended()

@@ -374,7 +374,7 @@ func TestATraceThatIsNotSampledMakesNoSpans(t *testing.T) {
 	d.Trace = api.NewTrace(false)
 	tel.Ended(d)
 	tel.Request(Request{Route: "POST /b", Status: 200, Trace: d.Trace})
-	tel.Request(Request{Route: "POST /b", Status: 200, Trace: d.Trace.Under(), Parent: d.Trace})
+	tel.Request(Request{Route: "POST /b", Status: 200, Trace: d.Trace.Child(), Parent: d.Trace})
 	tel.Request(Request{Route: "GET /a", Status: 200})
 	if err := tel.Close(t.Context()); err != nil {
 		t.Error(err)
