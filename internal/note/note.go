@@ -1,12 +1,11 @@
-// Package note is what a log says of itself, as values: checkpoints, the signed
-// notes that carry them, and proofs that an entry is in a log or that one log
-// goes on another.
+// Package note has the values by which a log is verified: checkpoints, the
+// signed notes that carry them, and proofs that an entry is in a log or that one
+// log extends another.
 //
-// Formats are C2SP's (signed-note, tlog-checkpoint, tlog-proof), and a value
-// has one spelling: what would be written in another way than it was read is
-// refused. The package builds no tree, reads no file, knows no clock and never
-// decides whether a key is to be trusted: the caller names the keys. The
-// service and the verifier share it.
+// The formats are C2SP's (signed-note, tlog-checkpoint, tlog-proof), and a value
+// has one encoding: all others are refused. The package builds no tree, reads no
+// file, knows no clock and never decides whether to trust a key: the caller names
+// the keys. The service and the verifier share it.
 //
 // Carries R-A5 (checkpoints that others can read) and the proofs of R-A1.
 package note
@@ -26,41 +25,41 @@ import (
 	sumnote "golang.org/x/mod/sumdb/note"
 )
 
-// MaxSigned is how long a signed checkpoint may be: its three lines and room
-// for the cosignatures of many witnesses.
+// MaxSigned is the largest signed checkpoint in bytes: three lines and room for
+// the cosignatures of many witnesses.
 const MaxSigned = 64 << 10
 
-// maxOrigin keeps the text of a checkpoint a few lines on a screen.
+// maxOrigin is the longest origin in bytes.
 const maxOrigin = 255
 
-// Why a signed checkpoint is not accepted. Every other error of Open means
-// that it is malformed.
+// Why Open refuses a signed checkpoint. Every other error means that it is
+// malformed.
 var (
 	// ErrUnsigned: none of the keys signed it.
 	ErrUnsigned = errors.New("signed by none of the known keys")
 	// ErrSignature: a signature that names one of the keys does not match.
 	ErrSignature = errors.New("the signature does not match")
-	// ErrOrigin: it is of another log.
+	// ErrOrigin: it belongs to another log.
 	ErrOrigin = errors.New("of another log")
 )
 
 // Hash is a node of a tree.
 type Hash = [sha256.Size]byte
 
-// Checkpoint says what a log was when it had Size entries.
+// Checkpoint commits to the first Size entries of a log.
 type Checkpoint struct {
-	Origin string // names the log, the same in all its checkpoints
+	Origin string // the name of the log, the same in all its checkpoints
 	Size   uint64
 	Root   Hash
 }
 
-// Text returns the checkpoint as it is signed: three lines.
+// Text returns the three lines that are signed.
 func (c Checkpoint) Text() []byte {
 	return formats.Checkpoint{Origin: c.Origin, Size: c.Size, Hash: c.Root[:]}.Marshal()
 }
 
-// Parse reads the text of a checkpoint. One with extension lines is refused:
-// ours have none, and what nobody looks at proves nothing.
+// Parse parses the text of a checkpoint. It refuses extension lines: ours have
+// none, and no reader would check them.
 func Parse(text []byte) (Checkpoint, error) {
 	var parsed formats.Checkpoint
 	rest, err := parsed.Unmarshal(text)
@@ -71,11 +70,11 @@ func Parse(text []byte) (Checkpoint, error) {
 	case len(rest) > 0:
 		return Checkpoint{}, errors.New("checkpoint: has more than three lines")
 	case len(parsed.Hash) != sha256.Size:
-		return Checkpoint{}, fmt.Errorf("checkpoint: a root of %d bytes, want %d", len(parsed.Hash), sha256.Size)
-	case parsed.Size > math.MaxInt64: // as the log has it
-		return Checkpoint{}, fmt.Errorf("checkpoint: size %d: no log is so long", parsed.Size)
+		return Checkpoint{}, fmt.Errorf("checkpoint: root has %d bytes, want %d", len(parsed.Hash), sha256.Size)
+	case parsed.Size > math.MaxInt64: // the log's own limit
+		return Checkpoint{}, fmt.Errorf("checkpoint: size %d is too large", parsed.Size)
 	case len(parsed.Origin) > maxOrigin:
-		return Checkpoint{}, fmt.Errorf("checkpoint: an origin of %d bytes, want at most %d", len(parsed.Origin), maxOrigin)
+		return Checkpoint{}, fmt.Errorf("checkpoint: origin has %d bytes, want at most %d", len(parsed.Origin), maxOrigin)
 	}
 	c := Checkpoint{Origin: parsed.Origin, Size: parsed.Size, Root: Hash(parsed.Hash)}
 	if !bytes.Equal(c.Text(), text) {
@@ -90,8 +89,8 @@ type Signer interface {
 	Sign(ctx context.Context, message []byte) ([]byte, error)
 }
 
-// Sign returns c as a signed note with one signature, in the name of its
-// origin.
+// Sign returns c as a signed note with one signature, whose key is named after
+// the origin.
 func Sign(ctx context.Context, c Checkpoint, s Signer) ([]byte, error) {
 	if _, err := Parse(c.Text()); err != nil {
 		return nil, err
@@ -106,16 +105,16 @@ func Sign(ctx context.Context, c Checkpoint, s Signer) ([]byte, error) {
 		return nil, fmt.Errorf("sign a checkpoint of size %d: %w", c.Size, err)
 	}
 	if !v.Verify(text, sig) {
-		return nil, fmt.Errorf("sign a checkpoint of size %d: the key did not make a signature that verifies", c.Size)
+		return nil, fmt.Errorf("sign a checkpoint of size %d: the key returned a signature that does not verify", c.Size)
 	}
 	line := base64.StdEncoding.EncodeToString(append(binary.BigEndian.AppendUint32(nil, v.KeyHash()), sig...))
 	return fmt.Appendf(nil, "%s\n\u2014 %s %s\n", text, c.Origin, line), nil
 }
 
-// Open verifies a signed checkpoint of the log that origin names, and returns
-// it with those of keys that signed it, of which there is at least one.
-// Signatures by others are ignored; one that names a key of keys and does not
-// match is an error, whatever else there is.
+// Open verifies a signed checkpoint of the log that origin names. It returns the
+// checkpoint and the keys that signed it, at least one. It ignores signatures by
+// other keys; one that names a key of keys and does not match is an error,
+// whatever else verifies.
 func Open(signed []byte, origin string, keys ...ed25519.PublicKey) (Checkpoint, []ed25519.PublicKey, error) {
 	c, err := Peek(signed)
 	if err != nil {
@@ -147,11 +146,11 @@ func Open(signed []byte, origin string, keys ...ed25519.PublicKey) (Checkpoint, 
 	return c, by, nil
 }
 
-// Peek returns the checkpoint of a well-formed signed note without looking at
-// its signatures. Nothing may be done with it but show it or verify it.
+// Peek returns the checkpoint of a well-formed signed note without verifying its
+// signatures. Use it only to show the checkpoint, or to choose how to verify it.
 func Peek(signed []byte) (Checkpoint, error) {
 	if len(signed) > MaxSigned {
-		return Checkpoint{}, fmt.Errorf("checkpoint: larger than %d bytes", MaxSigned)
+		return Checkpoint{}, fmt.Errorf("checkpoint: more than %d bytes", MaxSigned)
 	}
 	_, err := sumnote.Open(signed, sumnote.VerifierList())
 	unverified := new(sumnote.UnverifiedNoteError)
@@ -161,7 +160,7 @@ func Peek(signed []byte) (Checkpoint, error) {
 	return Parse([]byte(unverified.Note.Text))
 }
 
-// VerifierKey spells a key of a log as other tools take it ("vkey").
+// VerifierKey encodes a key of a log as other tools read it ("vkey").
 func VerifierKey(origin string, key ed25519.PublicKey) (string, error) {
 	vkey, err := sumnote.NewEd25519VerifierKey(origin, key)
 	if err != nil {

@@ -92,7 +92,7 @@ func TestACheckpointOfThePublicLibraryIsRead(t *testing.T) {
 }
 
 // proves R-A5, R-A9
-func TestOpenSaysWhoSignedAndRefusesEverybodyElse(t *testing.T) {
+func TestOpenReturnsSignersAndRefusesUnknownKeys(t *testing.T) {
 	old, now, eve := newKey(t), newKey(t), newKey(t)
 	c := checkpoint(9)
 	signed := sign(t, c, now)
@@ -136,7 +136,7 @@ func bad(t *testing.T, signed []byte, k key) []byte {
 	return other[bytes.LastIndex(other, []byte("\u2014")):]
 }
 
-func TestACheckpointHasOneSpelling(t *testing.T) {
+func TestParseAcceptsOneEncoding(t *testing.T) {
 	c := checkpoint(12)
 	text := string(c.Text())
 	for name, bad := range map[string]string{
@@ -171,7 +171,7 @@ type short struct{ key }
 
 func (s short) Public() []byte { return make([]byte, 65) }
 
-func TestNothingIsSignedThatWouldNotBeRead(t *testing.T) {
+func TestSignRefusesWhatOpenWouldRefuse(t *testing.T) {
 	k := newKey(t)
 	if _, err := Sign(t.Context(), checkpoint(1), short{k}); err == nil {
 		t.Error("signed with a key of another kind")

@@ -10,7 +10,7 @@ import (
 	"github.com/transparency-dev/merkle/rfc6962"
 )
 
-// MaxProof is how long a proof as a file may be.
+// MaxProof is the largest encoded proof in bytes.
 const MaxProof = MaxSigned + 64<<10
 
 // LeafHash is the hash of an entry in the tree (RFC 6962, section 2.1).
@@ -19,17 +19,17 @@ func LeafHash(leaf []byte) Hash { return Hash(rfc6962.DefaultHasher.HashLeaf(lea
 // EmptyRoot is the root of a log without entries.
 func EmptyRoot() Hash { return Hash(rfc6962.DefaultHasher.EmptyRoot()) }
 
-// VerifyInclusion checks that the entry with this leaf hash is entry number
-// index of the log that c describes. The error says why it is not.
+// VerifyInclusion verifies that the entry with this leaf hash is entry number
+// index of the log that c commits to.
 func VerifyInclusion(c Checkpoint, index uint64, leaf Hash, hashes []Hash) error {
 	if err := proof.VerifyInclusion(rfc6962.DefaultHasher, index, c.Size, leaf[:], views(hashes), c.Root[:]); err != nil {
-		return fmt.Errorf("entry #%d is not proved to be in the log of size %d: %w", index, c.Size, reason(err))
+		return fmt.Errorf("no proof that entry #%d is in the log of %d entries: %w", index, c.Size, reason(err))
 	}
 	return nil
 }
 
-// VerifyConsistency checks that the log that later describes begins with the
-// whole log that earlier describes. The error says why it does not.
+// VerifyConsistency verifies that the log that later commits to extends the one
+// that earlier commits to.
 func VerifyConsistency(earlier, later Checkpoint, hashes []Hash) error {
 	if earlier.Origin != later.Origin {
 		return fmt.Errorf("checkpoints of %q and %q: %w", earlier.Origin, later.Origin, ErrOrigin)
@@ -39,17 +39,17 @@ func VerifyConsistency(earlier, later Checkpoint, hashes []Hash) error {
 	case earlier.Size > later.Size:
 		err = errors.New("it is shorter")
 	case earlier.Size == 0 && earlier.Root != EmptyRoot(), later.Size == 0 && later.Root != EmptyRoot():
-		err = errors.New("the root of an empty log is another")
+		err = errors.New("an empty log has another root")
 	default:
 		err = proof.VerifyConsistency(rfc6962.DefaultHasher, earlier.Size, later.Size, views(hashes), earlier.Root[:], later.Root[:])
 	}
 	if err != nil {
-		return fmt.Errorf("the log of size %d is not proved to go on that of size %d: %w", later.Size, earlier.Size, reason(err))
+		return fmt.Errorf("no proof that the log of %d entries extends that of %d: %w", later.Size, earlier.Size, reason(err))
 	}
 	return nil
 }
 
-// reason spares a reader the hashes, which say nothing to anybody.
+// reason leaves the hashes out of an error.
 func reason(err error) error {
 	if mismatch := (proof.RootMismatchError{}); errors.As(err, &mismatch) {
 		return errors.New("the roots differ")
@@ -65,24 +65,24 @@ func views(hashes []Hash) [][]byte {
 	return out
 }
 
-// Proof is that an entry is in a log, with the signed checkpoint that it leads
-// to: a file by itself (C2SP tlog-proof).
+// Proof proves that an entry is in a log, together with the log's signed
+// checkpoint (C2SP tlog-proof).
 type Proof struct {
 	Index  uint64
 	Hashes []Hash
-	Signed []byte // the signed checkpoint, as it is
-	Extra  []byte // an application's own; nil: there is none. It proves nothing.
+	Signed []byte // the signed checkpoint
+	Extra  []byte // application data, or nil. It proves nothing
 }
 
-// Encode returns the proof as a file.
+// Encode returns the content of the proof's file.
 func (p Proof) Encode() []byte {
 	return formats.TLogProof{Index: p.Index, Hashes: p.Hashes, Checkpoint: p.Signed, ExtraData: p.Extra}.Marshal()
 }
 
-// ParseProof reads what Encode wrote. Nothing is verified but the form.
+// ParseProof parses what Encode returned. It verifies only the form.
 func ParseProof(b []byte) (Proof, error) {
 	if len(b) > MaxProof {
-		return Proof{}, fmt.Errorf("proof: larger than %d bytes", MaxProof)
+		return Proof{}, fmt.Errorf("proof: more than %d bytes", MaxProof)
 	}
 	var parsed formats.TLogProof
 	if err := parsed.Unmarshal(b); err != nil {
