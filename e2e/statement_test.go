@@ -13,8 +13,8 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/statement"
 )
 
 // cosignProgram is the cosign that make setup builds.
@@ -60,7 +60,7 @@ func (w *world) daemon(args ...string) string {
 }
 
 // stated is the statement of a dispatch, which must be signed with key.
-func (w *world) stated(id api.DispatchID, key string) statement.Statement {
+func (w *world) stated(id api.DispatchID, key string) record.Statement {
 	w.t.Helper()
 	envelope := []byte(w.must("dispatch", "attestation", string(id)))
 	ids, err := seal.Signers(envelope, seal.Statement)
@@ -71,7 +71,7 @@ func (w *world) stated(id api.DispatchID, key string) statement.Statement {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s, err := statement.Parse(payload)
+	s, err := record.ParseStatement(payload)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ func floors() [][]string {
 		{"internal/durable", "internal/failpoint", "internal/gitexec"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/statement", "internal/telemetry"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/telemetry"},
 		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/cli", "internal/snapshot"},
 		{"internal/anchor", "internal/deploycli", "internal/executor", "internal/export", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
@@ -69,8 +69,7 @@ func closure() map[string][]string {
 // rules, and nothing that writes, listens, dials or decides what may run.
 func verifier() []string {
 	return []string{
-		"api", "internal/canon", "internal/catalog", "internal/durable", "internal/evidence/receipt", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal",
-		"internal/statement", "internal/strictyaml",
+		"api", "internal/canon", "internal/catalog", "internal/durable", "internal/evidence/receipt", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/statement"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -154,19 +153,19 @@ func (s *Service) attest(ctx context.Context, id api.DispatchID) error {
 }
 
 // state is the statement of what a dispatch came to.
-func (s *Service) state(ctx context.Context, r row) (statement.Statement, error) {
+func (s *Service) state(ctx context.Context, r row) (record.Statement, error) {
 	if !final(&r.record) {
-		return statement.Statement{}, fmt.Errorf("it is %s", r.record.State)
+		return record.Statement{}, fmt.Errorf("it is %s", r.record.State)
 	}
 	m, err := s.manifest(ctx, r.record.Manifest)
 	if err != nil {
-		return statement.Statement{}, err
+		return record.Statement{}, err
 	}
 	earlier, err := s.earlier(ctx, r.record.ID)
 	if err != nil {
-		return statement.Statement{}, err
+		return record.Statement{}, err
 	}
-	return statement.Of(statement.Service{ID: string(s.cfg.Keys.First().ID), Version: api.Version()}, &r.record, earlier, &m)
+	return record.NewStatement(record.ServiceIdentity{ID: string(s.cfg.Keys.First().ID), Version: api.Version()}, &r.record, earlier, &m)
 }
 
 // paid notes that a dispatch is not to be attested any more.

@@ -11,7 +11,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/statement"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -78,8 +77,8 @@ func TestAnEndIsOwedItsStatementUntilItHasOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := statement.Parse(payload)
-	if err != nil || s.Predicate.Dispatch.Outcome != api.EventCancelled || s.Predicate.Dispatch.CancelledBy != "local:bob" || s.Subject[0].Name != statement.NameResult {
+	s, err := record.ParseStatement(payload)
+	if err != nil || s.Predicate.Dispatch.Outcome != api.EventCancelled || s.Predicate.Dispatch.CancelledBy != "local:bob" || s.Subject[0].Name != record.ResourceResult {
 		t.Errorf("%+v, %v", s, err)
 	}
 	// It is bound to what the manifest and the result say.

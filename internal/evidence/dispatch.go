@@ -11,7 +11,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/statement"
 )
 
 // dispatchCheck looks at one dispatch by itself: that each attempt ran by the
@@ -243,7 +242,7 @@ func (c *dispatchCheck) bindStatement() error {
 	if err != nil {
 		return err
 	}
-	st, err := statement.Parse(payload)
+	st, err := record.ParseStatement(payload)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/statement"
 )
 
 // story is a service with its keys and its log, as far as evidence knows of
@@ -296,7 +295,7 @@ func (s *story) attest(w *work, outcome api.Event, reason api.Reason, by string)
 	if r := s.results[w.key()]; r != nil {
 		d.Outcome = &r.Summary
 	}
-	st, err := statement.Of(statement.Service{ID: string(s.service.KeyID()), Version: "1"}, &d, nil, s.manifests[w.key()])
+	st, err := record.NewStatement(record.ServiceIdentity{ID: string(s.service.KeyID()), Version: "1"}, &d, nil, s.manifests[w.key()])
 	s.must(err)
 	doc, err := st.Encode()
 	s.must(err)

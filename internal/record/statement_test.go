@@ -1,4 +1,4 @@
-package statement
+package record
 
 import (
 	"encoding/json"
@@ -8,46 +8,45 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-func digest(s string) api.Digest { return api.DigestOf([]byte(s)) }
+func digestOf(s string) api.Digest { return api.DigestOf([]byte(s)) }
 
-// ended is a dispatch of a task that finished in its second attempt.
-func ended() (d api.Dispatch, earlier []api.Dispatch, m record.Manifest, r record.Result) {
+// endedDispatch is a dispatch of a task that finished in its second attempt.
+func endedDispatch() (d api.Dispatch, earlier []api.Dispatch, m Manifest, r Result) {
 	began, end := time.Unix(1000, 5).UTC(), time.Unix(1010, 0).UTC()
-	m = record.Manifest{
-		V: 1, ID: "d-1234", Attempt: 2, Principal: "local:ann", Policies: []string{"grant:ann"}, Revision: 4, RevisionDigest: digest("revision"),
-		Artifacts: []record.Pin{{Ref: "subagent/edit", Digest: digest("edit")}, {Ref: "role/transform", Digest: digest("role")}},
-		Subagent:  "edit", Agent: "command", Role: "transform", Target: "local", Level: "full", Limits: api.DefaultLimits(), Egress: []string{}, Input: digest("input"),
+	m = Manifest{
+		V: 1, ID: "d-1234", Attempt: 2, Principal: "local:ann", Policies: []string{"grant:ann"}, Revision: 4, RevisionDigest: digestOf("revision"),
+		Artifacts: []Pin{{Ref: "subagent/edit", Digest: digestOf("edit")}, {Ref: "role/transform", Digest: digestOf("role")}},
+		Subagent:  "edit", Agent: "command", Role: "transform", Target: "local", Level: "full", Limits: api.DefaultLimits(), Egress: []string{}, Input: digestOf("input"),
 		Source: &api.PinnedSource{Name: "service", Commit: strings.Repeat("1f", 20)},
-		Resume: &record.Resume{Attempt: 1, Answer: digest("answer"), Patch: digest("patch so far")},
+		Resume: &Resume{Attempt: 1, Answer: digestOf("answer"), Patch: digestOf("patch so far")},
 		Run:    "r-1", Task: "t-1", Fence: 3,
-		Needs: []record.Need{{Name: "a", Task: "up", Dispatch: "d-upup", Kind: record.NeedOutput, Path: "x", Digest: digest("need"), Size: 4}},
+		Needs: []Need{{Name: "a", Task: "up", Dispatch: "d-upup", Kind: NeedOutput, Path: "x", Digest: digestOf("need"), Size: 4}},
 	}
 	sum := api.ResultSummary{
-		Captured: true, Patch: &api.Artifact{Digest: digest("patch"), Size: 5}, Outputs: []api.Artifact{{Path: "a/b.txt", Digest: digest("out"), Size: 3}, {Path: "patch", Digest: digest("out"), Size: 3}},
-		Verify: &api.VerifyReport{Passed: true}, Isolation: api.Isolation{Level: "full", Layers: []string{"user"}}, Log: []api.LogPart{{Digest: digest("log"), Size: 3}},
+		Captured: true, Patch: &api.Artifact{Digest: digestOf("patch"), Size: 5}, Outputs: []api.Artifact{{Path: "a/b.txt", Digest: digestOf("out"), Size: 3}, {Path: "patch", Digest: digestOf("out"), Size: 3}},
+		Verify: &api.VerifyReport{Passed: true}, Isolation: api.Isolation{Level: "full", Layers: []string{"user"}}, Log: []api.LogPart{{Digest: digestOf("log"), Size: 3}},
 	}
 	d = api.Dispatch{
-		ID: m.ID, State: api.EventFinished, Attempt: 2, Principal: m.Principal, Manifest: digest("manifest"), Result: digest("result"),
+		ID: m.ID, State: api.EventFinished, Attempt: 2, Principal: m.Principal, Manifest: digestOf("manifest"), Result: digestOf("result"),
 		AcceptedAt: began, StartedAt: &began, EndedAt: &end, Outcome: &sum, Mode: "same-user",
 	}
-	r = record.Result{V: 1, ID: m.ID, Attempt: 2, Fence: 3, Manifest: d.Manifest, Outcome: api.EventFinished, Summary: sum}
-	return d, []api.Dispatch{{Attempt: 1, Manifest: digest("manifest 1"), Result: digest("result 1")}}, m, r
+	r = Result{V: 1, ID: m.ID, Attempt: 2, Fence: 3, Manifest: d.Manifest, Outcome: api.EventFinished, Summary: sum}
+	return d, []api.Dispatch{{Attempt: 1, Manifest: digestOf("manifest 1"), Result: digestOf("result 1")}}, m, r
 }
 
-func of(t testing.TB) Statement {
+func sampleStatement(t testing.TB) Statement {
 	t.Helper()
-	d, earlier, m, _ := ended()
-	s, err := Of(Service{ID: "ed25519:00", Version: "1"}, &d, earlier, &m)
+	d, earlier, m, _ := endedDispatch()
+	s, err := NewStatement(ServiceIdentity{ID: "ed25519:00", Version: "1"}, &d, earlier, &m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func find(list []Resource, name string) *Resource {
+func findResource(list []Resource, name string) *Resource {
 	if i := slices.IndexFunc(list, func(r Resource) bool { return r.Name == name }); i >= 0 {
 		return &list[i]
 	}
@@ -55,8 +54,8 @@ func find(list []Resource, name string) *Resource {
 }
 
 // proves R-A8
-func TestAStatementSaysWhatWasMadeAndOfWhat(t *testing.T) {
-	s := of(t)
+func TestStatementNamesSubjectsAndDependencies(t *testing.T) {
+	s := sampleStatement(t)
 	b, err := s.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -83,27 +82,27 @@ func TestAStatementSaysWhatWasMadeAndOfWhat(t *testing.T) {
 	}
 	meta := doc.Predicate.RunDetails.Metadata
 	if doc.Type != "https://in-toto.io/Statement/v1" || doc.PredicateType != "https://slsa.dev/provenance/v1" || len(doc.Subject) != 3 ||
-		doc.Subject[0].Name != "patch" || doc.Subject[0].Digest["sha256"] != digest("patch").Hex() || doc.Subject[1].Name != "outputs/a/b.txt" || doc.Subject[2].Name != "outputs/patch" ||
+		doc.Subject[0].Name != "patch" || doc.Subject[0].Digest["sha256"] != digestOf("patch").Hex() || doc.Subject[1].Name != "outputs/a/b.txt" || doc.Subject[2].Name != "outputs/patch" ||
 		doc.Predicate.RunDetails.Builder.ID != "https://bailiwick.dev/service/ed25519:00" ||
 		meta.InvocationID != "https://bailiwick.dev/service/ed25519:00/dispatch/d-1234/2" || meta.StartedOn != "1970-01-01T00:16:40.000000005Z" || meta.FinishedOn != "1970-01-01T00:16:50Z" {
 		t.Errorf("%s", b)
 	}
 	deps := s.Predicate.BuildDefinition.ResolvedDependencies
 	for name, want := range map[string]api.Digest{
-		"manifest": digest("manifest"), "revision": digest("revision"), "subagent/edit": digest("edit"), "role/transform": digest("role"), "input": digest("input"),
-		"resume/answer": digest("answer"), "resume/patch": digest("patch so far"), "inputs/a": digest("need"),
+		"manifest": digestOf("manifest"), "revision": digestOf("revision"), "subagent/edit": digestOf("edit"), "role/transform": digestOf("role"), "input": digestOf("input"),
+		"resume/answer": digestOf("answer"), "resume/patch": digestOf("patch so far"), "inputs/a": digestOf("need"),
 	} {
-		if got, err := find(deps, name).SHA256(); err != nil || got != want {
+		if got, err := findResource(deps, name).SHA256(); err != nil || got != want {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}
-	if got := find(deps, "source"); got.Digest["gitCommit"] != strings.Repeat("1f", 20) || got.URI != "bailiwick:source/service" {
+	if got := findResource(deps, "source"); got.Digest["gitCommit"] != strings.Repeat("1f", 20) || got.URI != "bailiwick:source/service" {
 		t.Errorf("%+v", got)
 	}
-	if got := find(deps, "inputs/a").Annotations; got["dispatch"] != "d-upup" || got["path"] != "x" {
+	if got := findResource(deps, "inputs/a").Annotations; got["dispatch"] != "d-upup" || got["path"] != "x" {
 		t.Errorf("%v", got)
 	}
-	if o := s.Predicate.Dispatch; o.Outcome != api.EventFinished || o.Verify != "passed" || o.Partial || len(o.Earlier) != 1 || o.Earlier[0].Manifest != digest("manifest 1") {
+	if o := s.Predicate.Dispatch; o.Outcome != api.EventFinished || o.Verify != "passed" || o.Partial || len(o.Earlier) != 1 || o.Earlier[0].Manifest != digestOf("manifest 1") {
 		t.Errorf("%+v", o)
 	}
 }
@@ -112,7 +111,7 @@ func TestAStatementSaysWhatWasMadeAndOfWhat(t *testing.T) {
 // agent wrote is in none.
 //
 // proves R-A8
-func TestAStatementOfWhatWentWrongSaysSo(t *testing.T) {
+func TestStatementOfFailedDispatchSaysSo(t *testing.T) {
 	const secret = "words of an agent"
 	for name, c := range map[string]struct {
 		change  func(*api.Dispatch)
@@ -129,10 +128,10 @@ func TestAStatementOfWhatWentWrongSaysSo(t *testing.T) {
 			d.State, d.CancelBy, d.CancelReason, d.Outcome, d.Result, d.StartedAt = api.EventCancelled, "local:bob", secret, nil, "", nil
 		}, "manifest"},
 	} {
-		d, earlier, m, _ := ended()
+		d, earlier, m, _ := endedDispatch()
 		d.Message = secret
 		c.change(&d)
-		s, err := Of(Service{ID: "x"}, &d, earlier, &m)
+		s, err := NewStatement(ServiceIdentity{ID: "x"}, &d, earlier, &m)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -160,18 +159,18 @@ func TestAStatementOfWhatWentWrongSaysSo(t *testing.T) {
 		"finished and cancelled": func(d *api.Dispatch) { d.CancelBy = "local:bob" },
 		"one output twice":       func(d *api.Dispatch) { d.Outcome.Outputs[1].Path = "a/b.txt" },
 	} {
-		d, earlier, m, _ := ended()
+		d, earlier, m, _ := endedDispatch()
 		change(&d)
-		if s, err := Of(Service{ID: "x"}, &d, earlier, &m); err == nil {
+		if s, err := NewStatement(ServiceIdentity{ID: "x"}, &d, earlier, &m); err == nil {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
 }
 
 // proves R-A8
-func TestAStatementIsBoundToItsManifestAndResult(t *testing.T) {
-	s := of(t)
-	d, _, m, r := ended()
+func TestStatementBindsManifestAndResult(t *testing.T) {
+	s := sampleStatement(t)
+	d, _, m, r := endedDispatch()
 	if err := s.Binds(&m, d.Manifest, &r, d.Result); err != nil {
 		t.Fatalf("positive control: %v", err)
 	}
@@ -180,23 +179,23 @@ func TestAStatementIsBoundToItsManifestAndResult(t *testing.T) {
 	if s.Binds(&other, d.Manifest, &r, d.Result) == nil {
 		t.Error("another manifest")
 	}
-	if s.Binds(&m, digest("other"), &r, d.Result) == nil {
+	if s.Binds(&m, digestOf("other"), &r, d.Result) == nil {
 		t.Error("another manifest's digest")
 	}
-	if s.Binds(&m, d.Manifest, &r, digest("other")) == nil {
+	if s.Binds(&m, d.Manifest, &r, digestOf("other")) == nil {
 		t.Error("another result's digest")
 	}
 	if s.Binds(&m, d.Manifest, nil, "") == nil {
 		t.Error("no result")
 	}
-	for name, change := range map[string]func(*record.Result){
-		"another patch":  func(r *record.Result) { r.Summary.Patch = &api.Artifact{Digest: digest("x")} },
-		"no patch":       func(r *record.Result) { r.Summary.Patch = nil },
-		"another output": func(r *record.Result) { r.Summary.Outputs = r.Summary.Outputs[:1] },
-		"it failed":      func(r *record.Result) { r.Outcome = api.EventFailed },
-		"partial":        func(r *record.Result) { r.Summary.Partial = true },
+	for name, change := range map[string]func(*Result){
+		"another patch":  func(r *Result) { r.Summary.Patch = &api.Artifact{Digest: digestOf("x")} },
+		"no patch":       func(r *Result) { r.Summary.Patch = nil },
+		"another output": func(r *Result) { r.Summary.Outputs = r.Summary.Outputs[:1] },
+		"it failed":      func(r *Result) { r.Outcome = api.EventFailed },
+		"partial":        func(r *Result) { r.Summary.Partial = true },
 	} {
-		_, _, _, r := ended()
+		_, _, _, r := endedDispatch()
 		change(&r)
 		if s.Binds(&m, d.Manifest, &r, d.Result) == nil {
 			t.Errorf("%s: accepted", name)
@@ -206,28 +205,28 @@ func TestAStatementIsBoundToItsManifestAndResult(t *testing.T) {
 	if s.Binds(&m, d.Manifest, &r, d.Result) == nil {
 		t.Error("another dispatch")
 	}
-	d, _, m, _ = ended()
+	d, _, m, _ = endedDispatch()
 	d.Outcome, d.Result, d.State, d.Reason = nil, "", api.EventFailed, api.ReasonLost
-	lost, err := Of(Service{ID: "x"}, &d, nil, &m)
+	lost, err := NewStatement(ServiceIdentity{ID: "x"}, &d, nil, &m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := lost.Binds(&m, d.Manifest, nil, ""); err != nil {
 		t.Errorf("one whose worker left nothing: %v", err)
 	}
-	if lost.Binds(&m, d.Manifest, &r, digest("result")) == nil {
+	if lost.Binds(&m, d.Manifest, &r, digestOf("result")) == nil {
 		t.Error("a result that the statement does not know")
 	}
 }
 
 // proves R-A8
-func TestAStatementIsReadStrictly(t *testing.T) {
-	s := of(t)
+func TestParseStatementIsStrict(t *testing.T) {
+	s := sampleStatement(t)
 	good, err := s.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Parse(good); err != nil {
+	if _, err := ParseStatement(good); err != nil {
 		t.Fatalf("positive control: %v", err)
 	}
 	swap := func(old, fresh string) string {
@@ -247,18 +246,18 @@ func TestAStatementIsReadStrictly(t *testing.T) {
 		"another build type":     swap("dispatch/v1", "dispatch/v9"),
 		"an unknown outcome":     swap(`"outcome":"finished"`, `"outcome":"splendid"`),
 		"a subject without name": swap(`"name":"patch"`, `"name":""`),
-		"a short digest":         swap(digest("patch").Hex(), digest("patch").Hex()[1:]),
-		"another digest":         swap(`"sha256":"`+digest("patch").Hex(), `"md5":"`+digest("patch").Hex()),
+		"a short digest":         swap(digestOf("patch").Hex(), digestOf("patch").Hex()[1:]),
+		"another digest":         swap(`"sha256":"`+digestOf("patch").Hex(), `"md5":"`+digestOf("patch").Hex()),
 		"attempt 0":              swap(`"attempt":2`, `"attempt":0`),
 	} {
-		if _, err := Parse([]byte(text)); err == nil {
+		if _, err := ParseStatement([]byte(text)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	s := of(f)
+func FuzzParseStatement(f *testing.F) {
+	s := sampleStatement(f)
 	good, err := s.Encode()
 	if err != nil {
 		f.Fatal(err)
@@ -266,7 +265,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(good)
 	f.Add([]byte(`{"_type":"https://in-toto.io/Statement/v1"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := Parse(b)
+		s, err := ParseStatement(b)
 		if err != nil {
 			return
 		}

@@ -1,15 +1,4 @@
-// Package statement says what was made of a dispatch in the words that others
-// read: an in-toto Statement v1 with SLSA provenance v1 as its predicate.
-//
-// A statement is derived from the signed manifest, the signed result and the
-// record, and says nothing that those do not say; texts that an agent wrote,
-// and the input itself, are not in it, only their digests. The package signs
-// nothing and reads nothing but what it is given. The bytes that were signed
-// are what counts: they are kept, never made again.
-//
-// Formats: https://github.com/in-toto/attestation/tree/main/spec/v1 and
-// https://slsa.dev/spec/v1.0/provenance. Carries R-A8.
-package statement
+package record
 
 import (
 	"bytes"
@@ -22,15 +11,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// What a statement is, in the formats' own words.
+// The types of a statement, as the formats name them.
 const (
-	Type          = "https://in-toto.io/Statement/v1"
+	StatementType = "https://in-toto.io/Statement/v1"
 	PredicateType = "https://slsa.dev/provenance/v1"
 	BuildType     = "https://bailiwick.dev/dispatch/v1"
 )
 
 // MaxStatement is the largest encoded statement in bytes.
-const MaxStatement = 20 << 20 // more than a result can be about
+const MaxStatement = 20 << 20 // more than a result can name
 
 // Statement is the in-toto Statement.
 type Statement struct {
@@ -53,20 +42,19 @@ type Resource struct {
 type Provenance struct {
 	BuildDefinition BuildDefinition `json:"buildDefinition"`
 	RunDetails      RunDetails      `json:"runDetails"`
-	Dispatch        Outcome         `json:"bailiwick_dispatch"`
+	Dispatch        DispatchOutcome `json:"bailiwick_dispatch"`
 }
 
-// BuildDefinition is what was to be done, as the manifest of the last attempt
-// says it.
+// BuildDefinition is what was requested, from the manifest of the last attempt.
 type BuildDefinition struct {
-	BuildType            string     `json:"buildType"`
-	ExternalParameters   External   `json:"externalParameters"`
-	InternalParameters   Internal   `json:"internalParameters"`
-	ResolvedDependencies []Resource `json:"resolvedDependencies"`
+	BuildType            string             `json:"buildType"`
+	ExternalParameters   ExternalParameters `json:"externalParameters"`
+	InternalParameters   InternalParameters `json:"internalParameters"`
+	ResolvedDependencies []Resource         `json:"resolvedDependencies"`
 }
 
-// External is what the caller chose.
-type External struct {
+// ExternalParameters are what the caller chose.
+type ExternalParameters struct {
 	Principal    api.Principal     `json:"principal"`
 	Subagent     api.Name          `json:"subagent"`
 	Target       api.Name          `json:"target"`
@@ -77,8 +65,8 @@ type External struct {
 	Task         api.TaskID        `json:"task,omitempty"`
 }
 
-// Internal is what the catalog and the policy made of it.
-type Internal struct {
+// InternalParameters are what catalog and policy added.
+type InternalParameters struct {
 	Revision uint64     `json:"revision"`
 	Policies []string   `json:"policies"`
 	Agent    string     `json:"agent"`
@@ -92,11 +80,11 @@ type Internal struct {
 	Fence    uint64     `json:"fence,omitempty"`
 }
 
-// RunDetails is who did it, and when.
+// RunDetails is which service ran it, and when.
 type RunDetails struct {
-	Builder    Builder    `json:"builder"`
-	Metadata   Metadata   `json:"metadata"`
-	Byproducts []Resource `json:"byproducts,omitempty"`
+	Builder    Builder     `json:"builder"`
+	Metadata   RunMetadata `json:"metadata"`
+	Byproducts []Resource  `json:"byproducts,omitempty"`
 }
 
 // Builder is the service.
@@ -105,37 +93,37 @@ type Builder struct {
 	Version map[string]string `json:"version"`
 }
 
-// Metadata is about the last attempt.
-type Metadata struct {
+// RunMetadata is about the last attempt.
+type RunMetadata struct {
 	InvocationID string     `json:"invocationId"`
 	StartedOn    *time.Time `json:"startedOn,omitempty"` // nil: it never started
 	FinishedOn   time.Time  `json:"finishedOn"`
 }
 
-// Outcome is how the dispatch ended. A statement is made of every end, so a
-// reader who wants work that was done wants Outcome finished.
-type Outcome struct {
-	ID          api.DispatchID `json:"dispatchId"`
-	Attempt     int            `json:"attempt"`
-	Outcome     api.Event      `json:"outcome"` // finished, failed or cancelled
-	Reason      api.Reason     `json:"reason,omitempty"`
-	CancelledBy api.Principal  `json:"cancelledBy,omitempty"`
-	Partial     bool           `json:"partial"`          // the work was captured before it was complete
-	Verify      string         `json:"verify,omitempty"` // passed or failed; empty: nothing verified it
-	Mode        string         `json:"mode"`             // who is protected against whom
-	Isolation   string         `json:"isolation,omitempty"`
-	Layers      []string       `json:"layers,omitempty"` // of isolation that were active
-	Earlier     []Earlier      `json:"earlier,omitempty"`
+// DispatchOutcome is how the dispatch ended. Failed and cancelled dispatches have
+// statements, too: a reader who wants completed work checks Outcome.
+type DispatchOutcome struct {
+	ID          api.DispatchID   `json:"dispatchId"`
+	Attempt     int              `json:"attempt"`
+	Outcome     api.Event        `json:"outcome"` // finished, failed or cancelled
+	Reason      api.Reason       `json:"reason,omitempty"`
+	CancelledBy api.Principal    `json:"cancelledBy,omitempty"`
+	Partial     bool             `json:"partial"`          // the work was captured before it was complete
+	Verify      string           `json:"verify,omitempty"` // passed or failed; empty: no verify command ran
+	Mode        string           `json:"mode"`             // same-user or system
+	Isolation   string           `json:"isolation,omitempty"`
+	Layers      []string         `json:"layers,omitempty"` // of isolation that were active
+	Earlier     []EarlierAttempt `json:"earlier,omitempty"`
 }
 
-// Earlier is an attempt that ended with a question.
-type Earlier struct {
+// EarlierAttempt is one attempt that ended with a question.
+type EarlierAttempt struct {
 	Attempt  int        `json:"attempt"`
 	Manifest api.Digest `json:"manifest"`
 	Result   api.Digest `json:"result,omitempty"`
 }
 
-// Encode returns the bytes that are to be signed.
+// Encode returns the bytes to sign.
 func (s *Statement) Encode() ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -147,8 +135,8 @@ func (s *Statement) Encode() ([]byte, error) {
 	return b, err
 }
 
-// Parse reads what Encode returned, and nothing else.
-func Parse(b []byte) (Statement, error) {
+// ParseStatement reads exactly what Encode returns.
+func ParseStatement(b []byte) (Statement, error) {
 	var s Statement
 	if len(b) > MaxStatement {
 		return s, fmt.Errorf("statement: larger than %d bytes", MaxStatement)
@@ -165,12 +153,12 @@ func Parse(b []byte) (Statement, error) {
 func (s *Statement) check() error {
 	o := s.Predicate.Dispatch
 	switch {
-	case s.Type != Type || s.PredicateType != PredicateType || s.Predicate.BuildDefinition.BuildType != BuildType:
-		return errors.New("statement: not of a dispatch")
+	case s.Type != StatementType || s.PredicateType != PredicateType || s.Predicate.BuildDefinition.BuildType != BuildType:
+		return errors.New("statement: not one about a dispatch")
 	case len(s.Subject) == 0:
-		return errors.New("statement: about nothing")
+		return errors.New("statement: no subject")
 	case o.ID == "" || o.Attempt < 1:
-		return errors.New("statement: names no dispatch")
+		return errors.New("statement: no dispatch id")
 	case o.Outcome != api.EventFinished && o.Outcome != api.EventFailed && o.Outcome != api.EventCancelled:
 		return fmt.Errorf("statement: dispatch %s has not ended: %q", o.ID, o.Outcome)
 	case (o.Outcome == api.EventFailed) != (o.Reason != ""), o.CancelledBy != "" && o.Outcome != api.EventCancelled:
@@ -180,7 +168,7 @@ func (s *Statement) check() error {
 	for i := range s.Subject {
 		r := &s.Subject[i]
 		if r.Name == "" || seen[r.Name] {
-			return fmt.Errorf("statement: subject %d: the name %.80q is empty or there twice", i+1, r.Name)
+			return fmt.Errorf("statement: subject %d: the name %.80q is empty or a duplicate", i+1, r.Name)
 		}
 		seen[r.Name] = true
 		if _, err := r.SHA256(); err != nil {
@@ -190,7 +178,7 @@ func (s *Statement) check() error {
 	return nil
 }
 
-// SHA256 returns the digest of what r is, if it has that one and no other.
+// SHA256 returns the digest of r, which must be its only one.
 func (r *Resource) SHA256() (api.Digest, error) {
 	hex, ok := r.Digest["sha256"]
 	if !ok || len(r.Digest) != 1 {
@@ -199,9 +187,8 @@ func (r *Resource) SHA256() (api.Digest, error) {
 	return api.ParseDigest("sha256:" + hex)
 }
 
-// same reports whether two parts of statements say the same: what is equal does,
-// and what is encoded to equal bytes.
-func same[T any](a, b T) bool {
+// sameEncoding reports whether a and b are equal or have equal encodings.
+func sameEncoding[T any](a, b T) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
 	}
