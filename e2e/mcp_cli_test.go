@@ -61,7 +61,7 @@ func TestAPersonSeesTheToolsAndSetsAClientUp(t *testing.T) {
 	alone := w.path("alone")
 	front, err := os.ReadFile(filepath.Join(filepath.Dir(mcpProgram()), "bailiwick"))
 	must(t, err)
-	must(t, os.WriteFile(alone, front, 0o755)) //nolint:gosec // G306: a program
+	must(t, writeFile(alone, front, 0o755))
 	if d := w.exec(alone, "mcp", "config", "--client", "codex"); d.status == 0 || d.stdout != "" || !strings.Contains(d.stderr, "one folder") {
 		t.Errorf("without the server: %s", d)
 	}

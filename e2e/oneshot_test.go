@@ -448,7 +448,7 @@ func TestOneShotServiceIsTheOneBesideTheCommandAndGetsOnlyWhereThingsAre(t *test
 	fake := w.path("fake")
 	must(t, os.Mkdir(fake, 0o755))
 	for _, name := range []string{"bailiwickd", "bailiwick-worker"} {
-		must(t, os.WriteFile(filepath.Join(fake, name), []byte("#!/bin/sh\ntouch "+w.path("caught")+"\n"), 0o755)) //nolint:gosec // G306: a program
+		must(t, writeFile(filepath.Join(fake, name), []byte("#!/bin/sh\ntouch "+w.path("caught")+"\n"), 0o755))
 	}
 	secret := "planted-in-the-caller"
 	w.env = append(w.env, "PATH="+fake+":"+os.Getenv("PATH"), "SOME_TOKEN="+secret)

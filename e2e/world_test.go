@@ -126,13 +126,20 @@ func (w *world) mkdir(name string) {
 func (w *world) write(name, content string, mode os.FileMode) {
 	w.t.Helper()
 	w.mkdir(filepath.Dir(name))
-	if err := os.WriteFile(w.path(name), []byte(content), mode); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, writeFile(w.path(name), []byte(content), mode))
 	if err := os.Chmod(w.path(name), mode); err != nil {
 		w.t.Fatal(err)
 	}
 	w.own(name)
+}
+
+// writeFile writes a file that may be executed at once. No process is forked
+// meanwhile: a child of another test would hold the file open for writing until
+// it executes, and the kernel refuses to run such a file.
+func writeFile(path string, content []byte, mode os.FileMode) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, content, mode)
 }
 
 // done is how a command ended.
