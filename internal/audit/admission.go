@@ -10,9 +10,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// Admission is proof that an allowed decision is durable. Only a Ledger makes
-// one. It is for one kind of action on one dispatch with one manifest, and for
-// one use: copies share the use. The zero value admits nothing.
+// Admission proves that an allowed decision is durable. Only a Ledger makes one.
+// It is valid for one kind of action on one dispatch with one manifest, and for
+// one use, which copies share. The zero value admits nothing.
 type Admission struct {
 	seq       uint64
 	kind      record.Kind
@@ -29,15 +29,15 @@ func mint(seq uint64, e *record.Entry) Admission {
 	}
 }
 
-// Seq returns the number of the entry. It means nothing for the zero value.
+// Seq returns the number of the entry; it is meaningless in the zero value.
 func (a Admission) Seq() uint64 { return a.seq }
 
-// Principal returns who was admitted.
+// Principal returns the caller that was admitted.
 func (a Admission) Principal() api.Principal { return a.principal }
 
-// Redeem is what a taker calls before it acts: it succeeds once, and only for
-// what the admission was made for. Manifest is empty where the kind has none.
-// A refusal leaves the admission as it was.
+// Redeem uses the admission. It succeeds once, and only for the kind, dispatch
+// and manifest (empty if the kind has none) that were admitted. A refusal does
+// not use it.
 func (a Admission) Redeem(kind record.Kind, dispatch api.DispatchID, manifest api.Digest) error {
 	switch {
 	case a.used == nil:
@@ -54,11 +54,10 @@ func (a Admission) Redeem(kind record.Kind, dispatch api.DispatchID, manifest ap
 	return nil
 }
 
-// Readmit makes the admission of entry seq again, for a service that was ended
-// between the commit and the effect. The entry is read back from the disk and
-// must be an allowed decision of this kind. Whether the effect has happened in
-// the meantime is for the caller to know: effects are idempotent on the
-// dispatch.
+// Readmit mints the admission of entry seq again, after a crash between the
+// commit and the effect. It reads the entry back, which must be an allowed
+// decision of this kind. The effect may have happened already: effects are
+// idempotent on the dispatch.
 func (l *Ledger) Readmit(ctx context.Context, kind record.Kind, seq uint64) (Admission, error) {
 	c, err := l.Get(ctx, seq)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// What Open looks at: enough to notice a damaged end, cheap enough for every
+// What Open verifies: enough to notice a damaged end, cheap enough for every
 // start (about 0.1 s).
 const (
 	openHashed  = 10_000 // newest entries whose number and hash are checked
-	openDecoded = 1_000  // of these, the newest that are decoded too
+	openDecoded = 1_000  // newest entries that are also decoded
 )
 
 // checkNewest checks the newest entries and returns the length of the log.
@@ -25,7 +25,7 @@ func (l *Ledger) checkNewest(ctx context.Context) (n uint64, err error) {
 			return err
 		}
 		if first != 0 {
-			return fmt.Errorf("entry #0 is missing: the log begins with #%d", first)
+			return fmt.Errorf("entry #0 is missing: the log starts with #%d", first)
 		}
 		from := n - min(n, openHashed)
 		return checkRange(v, from, n, n-min(n, openDecoded))
@@ -33,8 +33,8 @@ func (l *Ledger) checkNewest(ctx context.Context) (n uint64, err error) {
 	return n, err
 }
 
-// checkRange checks that the entries from..to-1 are all there and undamaged,
-// and decodes those from decodeFrom on.
+// checkRange checks that the entries from..to-1 exist and are undamaged, and
+// decodes those from decodeFrom on.
 func checkRange(r store.Reader, from, to, decodeFrom uint64) error {
 	want := from
 	err := r.Each("SELECT "+wholeRow+" FROM audit_entry WHERE seq >= ? AND seq < ? ORDER BY seq", store.Args{int64(from), int64(to)}, //nolint:gosec // G115: see append
@@ -52,9 +52,9 @@ func checkRange(r store.Reader, from, to, decodeFrom uint64) error {
 	return err
 }
 
-// Check checks every entry of the log and every page of the database, and
-// returns how many entries it found good. It takes less than half a minute for
-// a million entries and holds up nobody.
+// Check verifies every entry of the log and every page of the database, and
+// returns how many entries are good. It takes less than half a minute for a
+// million entries and blocks no writer.
 func (l *Ledger) Check(ctx context.Context) (uint64, error) {
 	n, err := l.Len(ctx)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// LeafBatch is how many entries Leaves returns at most.
+	// LeafBatch is the largest number of entries that Leaves returns.
 	LeafBatch = 4096
-	// leafBytes is how many bytes of entries are enough for one call.
+	// leafBytes is the size of the entries after which Leaves stops.
 	leafBytes = 16 << 20
 )
 
 var errEnough = errors.New("enough for one call")
 
-// Committed returns a channel that is closed after the next commit, and when
-// there will be none. Take it, then read, then wait: nothing is missed.
+// Committed returns a channel that is closed after the next commit, and when the
+// store closes. Get it before reading, and no commit is missed.
 func (l *Ledger) Committed() <-chan struct{} { return l.store.Committed() }
 
-// Leaves returns entries from number from on, in the order of the log and
-// without a gap, at most LeafBatch of them. Each is held against its hash; none
-// is decoded, so Entry is empty. The tree is fed from it.
+// Leaves returns at most limit entries from number from on, in order and without
+// a gap. limit is at most LeafBatch. It verifies their hashes, but does not
+// decode them: Entry is empty.
 func (l *Ledger) Leaves(ctx context.Context, from uint64, limit int) ([]Committed, error) {
 	var list []Committed
 	bytes := 0
@@ -51,11 +51,12 @@ func (l *Ledger) Leaves(ctx context.Context, from uint64, limit int) ([]Committe
 	return list, nil
 }
 
-// Admits says whether what an entry of kind k admits may begin now: while the
-// tree is not kept only what ends something, or only reads, may: refusing that
-// would protect nobody. Commit asks; who uses CommitAll asks before.
+// Admits returns why an entry of kind k must not be admitted now, or nil. While
+// the tree is not kept, only operations that end work or only read are admitted:
+// refusing those would protect no one. Commit calls Admits; callers of CommitAll
+// call it first.
 func (l *Ledger) Admits(k record.Kind) error {
-	switch k { //nolint:exhaustive // whatever is not in the list begins something
+	switch k { //nolint:exhaustive // all others begin work
 	case record.KindCancelRequested, record.KindRunCancelled, record.KindRunPaused, record.KindQueuePaused,
 		record.KindStopRequested, record.KindAuditRead, record.KindAccessAllowed, record.KindDispatchUnpinned, record.KindDispatchPinned:
 		return nil

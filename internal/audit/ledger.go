@@ -35,13 +35,13 @@ import (
 // Config is what a Ledger needs.
 type Config struct {
 	Store  *store.Store     // opened with Migration among its migrations
-	Now    func() time.Time // the time that entries bear
+	Now    func() time.Time // the time of entries
 	Logger *slog.Logger     // nil discards
-	// Observe is told of each entry that is durable. Nil: nobody is told.
+	// Observe, if set, is called for each durable entry.
 	Observe func(record.Kind)
-	// Admit is asked before something new is admitted; its error is why nothing
-	// is. Denials, facts, and what only ends something are written all the same.
-	// Nil: nothing is in the way.
+	// Admit, if set, is called before new work is admitted; its error is why it
+	// must be refused. Denials, facts and entries that only end work are written
+	// regardless.
 	Admit func() error
 }
 
@@ -53,14 +53,14 @@ type Ledger struct {
 	observe func(record.Kind)
 	admit   func() error
 	next    uint64 // seq of the next entry; owned by the store's writer once open
-	rule    uint64 // one more than the seq of the last entry that rules; likewise
+	rule    uint64 // seq of the last entry that rules, plus one; likewise
 }
 
-// Open checks the log's shape and its newest entries and refuses one that is
-// damaged. Check looks at all of it.
+// Open opens the log and refuses one whose newest entries are damaged. Check
+// verifies all of it.
 func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	if cfg.Store == nil || cfg.Now == nil {
-		return nil, errors.New("audit: a store and a clock are needed")
+		return nil, errors.New("audit: a store and a clock are required")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -82,28 +82,28 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	return l, nil
 }
 
-// Commit makes d durable and with it the state that fn writes, both or
+// Commit makes the decision d and the state that fn writes durable, both or
 // neither. fn may be nil; it runs on the store's writer (see store.Update),
 // only if d is allowed, and never sees the entry.
 //
-// At, Principal, Action, Resource, Decision and Policies of e come from d,
-// whatever e says. The results are:
+// Commit sets At, Principal, Action, Resource, Decision and Policies of e. It
+// returns:
 //
 //   - allowed and durable: an Admission for e's kind, dispatch and
 //     RefManifest;
 //   - denied and durable: an *api.Error of CodeDenied with the entry's number.
-//     The entry is of the kind that stands for a denial of e's kind;
-//   - fn's own error, as it is: nothing was stored, nothing logged;
+//     The entry has the kind of a denial of e's kind;
+//   - fn's own error, unwrapped: nothing was stored or logged;
 //   - ctx's error: nothing was stored;
-//   - an error of CodeAuditUnavailable: nothing may be done. Where it is also
-//     store.ErrUncertain the entry may turn up after a restart; it admits
-//     nothing, since nobody was told of it.
+//   - an error of CodeAuditUnavailable: nothing is allowed. If it is also
+//     store.ErrUncertain, the entry may appear after a restart; it admits
+//     nothing, since no caller has an Admission for it.
 func (l *Ledger) Commit(ctx context.Context, d policy.Decision, e record.Entry, fn func(*store.Tx) error) (Admission, error) {
 	if !d.Valid() {
 		return Admission{}, fmt.Errorf("audit: entry %q without a decision", e.Kind)
 	}
 	if e.Kind.Decided() != record.Allow {
-		return Admission{}, fmt.Errorf("audit: entry %q does not admit anything: name the kind that does, a denial finds its own", e.Kind)
+		return Admission{}, fmt.Errorf("audit: entry %q does not admit anything: pass the kind of the allowed decision; Commit finds the kind of the denial", e.Kind)
 	}
 	e.Principal, e.Action, e.Resource, e.Policies = d.Principal(), d.Action(), d.Resource(), d.Policies()
 	if !d.Allowed() {
@@ -135,8 +135,8 @@ func (l *Ledger) Deny(ctx context.Context, d policy.Decision, e record.Entry, am
 	return amend(denied)
 }
 
-// AccessEntry is the entry of an operation that has no kind of its own. The
-// dispatch is empty where the operation is about none.
+// AccessEntry returns the entry of an operation that has no kind of its own.
+// dispatch may be empty.
 func AccessEntry(dispatch api.DispatchID, operation string) record.Entry {
 	return record.Entry{Kind: record.KindAccessAllowed, Dispatch: dispatch, Detail: record.Access{Operation: operation}}
 }
@@ -159,9 +159,9 @@ func (l *Ledger) deny(ctx context.Context, d policy.Decision, e record.Entry) er
 	return denied
 }
 
-// Record makes a fact durable, and with it the state that fn writes; fn may be
-// nil. It returns the entry's number. Errors are those of Commit. A kind that
-// carries a decision is refused.
+// Record makes a fact and the state that fn writes durable, and returns the
+// entry's number. fn may be nil. It refuses a kind that has a decision. Other
+// errors are those of Commit.
 func (l *Ledger) Record(ctx context.Context, e record.Entry, fn func(*store.Tx) error) (uint64, error) {
 	if e.Kind.Decided() != record.NoDecided {
 		return 0, fmt.Errorf("audit: entry %q needs a decision", e.Kind)
@@ -170,17 +170,16 @@ func (l *Ledger) Record(ctx context.Context, e record.Entry, fn func(*store.Tx) 
 	return l.append(ctx, &e, fn)
 }
 
-// Item is an entry that becomes durable with others: a fact, or with a Decision
-// what was allowed.
+// Item is an entry for CommitAll: a fact, or an allowed decision.
 type Item struct {
 	Decision policy.Decision // zero: the entry states a fact
 	Entry    record.Entry
 }
 
-// CommitAll makes several entries durable at once, in their order, and with
-// them the state that fn writes; fn may be nil. It is for who acts on state
-// alone: it mints no Admission. A denied decision is refused: a denial stands by
-// itself. Errors are those of Commit.
+// CommitAll makes several entries, in order, and the state that fn writes durable
+// in one transaction. fn may be nil. It mints no Admission: it is for callers
+// whose only effect is state. It refuses a denied decision. Other errors are
+// those of Commit.
 func (l *Ledger) CommitAll(ctx context.Context, items []Item, fn func(*store.Tx) error) error {
 	entries := make([]record.Entry, len(items))
 	for i := range items {
@@ -192,14 +191,14 @@ func (l *Ledger) CommitAll(ctx context.Context, items []Item, fn func(*store.Tx)
 		case decided == record.Allow && d.Allowed():
 			allowed(e, *d)
 		default:
-			return fmt.Errorf("audit: entry %q and its decision do not belong together", e.Kind)
+			return fmt.Errorf("audit: entry %q has the wrong decision", e.Kind)
 		}
 	}
 	_, err := l.appendAll(ctx, entries, fn)
 	return err
 }
 
-// allowed makes e the entry of a decision that allows.
+// allowed sets the fields of e that an allowed decision determines.
 func allowed(e *record.Entry, d policy.Decision) {
 	e.Principal, e.Action, e.Resource, e.Policies, e.Decision = d.Principal(), d.Action(), d.Resource(), d.Policies(), record.Allow
 }
@@ -209,8 +208,8 @@ func (l *Ledger) append(ctx context.Context, e *record.Entry, fn func(*store.Tx)
 	return l.appendAll(ctx, []record.Entry{*e}, fn)
 }
 
-// appendAll is the one way into the log. Everything that can be done before the
-// writer's turn is. It returns the number of the first entry.
+// appendAll is the only writer of entries. It prepares them before the store's
+// writer runs, and returns the number of the first.
 func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(*store.Tx) error) (first uint64, err error) {
 	rows := make([]row, len(entries))
 	for i := range entries {
@@ -228,13 +227,13 @@ func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(
 		first = l.next
 		chain := newChain(tx, l.rule)
 		for i := range rows {
-			// A failure of the group poisons the store, so a number that was given
-			// out is either committed or never followed by another.
+			// A failed group poisons the store, so a number is either committed or
+			// no entry follows it.
 			args, err := chain.link(&rows[i], first+uint64(i)) //nolint:gosec // G115: an index
 			if err != nil {
 				return err
 			}
-			if _, err := tx.Exec(insertEntry, append(args, rows[i].found...)...); err != nil {
+			if _, err := tx.Exec(insertEntry, args...); err != nil {
 				return err
 			}
 		}
@@ -247,21 +246,21 @@ func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(
 			l.observe(entries[i].Kind)
 		}
 	}
-	return first, sort(ctx, err, own)
+	return first, appendError(ctx, err, own)
 }
 
-// row is all of an entry that can be made before the writer's turn.
+// row prepares an entry.
 func (l *Ledger) row(ctx context.Context, e *record.Entry) (row, error) {
 	e.At, e.Prev = l.now(), record.Prev{}
-	if e.Principal != "" { // nobody's entry is by no token
+	if e.Principal != "" {
 		e.Token = record.TokenOf(ctx)
 	}
 	leaf, err := e.Encode()
-	return row{e, leaf, e.At.UnixMicro(), foundBy(e)}, err
+	return row{e, leaf, e.At.UnixMicro(), searchColumns(e)}, err
 }
 
-// sort tells the caller's own failures from those of the log.
-func sort(ctx context.Context, err, own error) error {
+// appendError separates the caller's own failures from those of the log.
+func appendError(ctx context.Context, err, own error) error {
 	var panicked *store.PanicError
 	switch {
 	case err == nil:

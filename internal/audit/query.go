@@ -11,26 +11,26 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Query chooses entries: those that all of it is true of. The zero value is the
-// whole log, a page at a time.
+// Query selects the entries that match all of its fields. The zero value selects
+// the whole log, a page at a time.
 type Query struct {
-	From   uint64 // the first number wanted
-	Before uint64 // the first number behind those wanted; 0: there is none
+	From   uint64 // the first number
+	Before uint64 // the number after the last; 0: no limit
 	Limit  int    // 0 means 100; at most 1,000
-	Newest bool   // the newest Limit entries that match, still in the order of the log
+	Newest bool   // the newest Limit matches, still in the order of the log
 
-	Run       api.RunID      // only of this run, its tasks and their dispatches
-	Task      api.TaskID     // only of tasks of this name, and their dispatches
-	Dispatch  api.DispatchID // only of this dispatch
-	Role      api.Name       // only of dispatches in this role
-	Tool      string         // only of calls of this tool
-	Principal api.Principal  // only of this principal
-	Kind      record.Kind    // only of this kind
-	Kinds     []record.Kind  // only of one of these
-	Decision  record.Decided // only with this decision
+	Run       api.RunID  // the run, its tasks and their dispatches
+	Task      api.TaskID // tasks of this name, and their dispatches
+	Dispatch  api.DispatchID
+	Role      api.Name // dispatches in this role
+	Tool      string   // calls of this tool
+	Principal api.Principal
+	Kind      record.Kind
+	Kinds     []record.Kind // one of these
+	Decision  record.Decided
 
-	// Since and Until are about the time that an entry bears, in microseconds:
-	// from Since on, and before Until. Zero: any.
+	// Since (inclusive) and Until (exclusive) bound the time of an entry, in
+	// microseconds. Zero: no bound.
 	Since, Until time.Time
 }
 
@@ -46,13 +46,13 @@ func (q *Query) limit() int {
 	return min(q.Limit, maxLimit)
 }
 
-// filtered reports whether entries between those chosen may be left out.
+// filtered reports whether there may be gaps between the matches.
 func (q *Query) filtered() bool {
 	_, some := q.kinds()
 	return some || len(q.filters()) > 0 || q.Before != 0 || !q.Since.IsZero() || !q.Until.IsZero()
 }
 
-// kinds returns the kinds that are wanted; not some: all are.
+// kinds returns the kinds that match. some is false if all do.
 func (q *Query) kinds() (list []record.Kind, some bool) {
 	if q.Kind == "" && q.Kinds == nil && q.Decision == "" {
 		return nil, false
@@ -65,7 +65,7 @@ func (q *Query) kinds() (list []record.Kind, some bool) {
 	return list, true
 }
 
-// filter is one column that has to have one of some values.
+// filter requires a column to have one of some values.
 type filter struct {
 	column, index string
 	values        []any
@@ -78,8 +78,8 @@ func (f filter) sql() string {
 	return f.column + " IN (?" + strings.Repeat(", ?", len(f.values)-1) + ")"
 }
 
-// filters returns those of q but its times, the ones that are likely to leave
-// least first.
+// filters returns the filters of q other than its times, those that are likely
+// to match least first.
 func (q *Query) filters() []filter {
 	var list []filter
 	for _, f := range [...]struct{ column, value string }{
@@ -107,8 +107,8 @@ func (q *Query) filters() []filter {
 // span is the entries from..to-1.
 type span struct{ from, to uint64 }
 
-// spans returns where in a log of head entries those are that q chooses, in
-// their order: everything else is of another number or time.
+// spans returns the ranges of a log of head entries that can contain matches of
+// q, by their number and time.
 func (q *Query) spans(r store.Reader, head uint64) ([]span, error) {
 	whole := span{q.From, head}
 	if q.Before != 0 {
@@ -143,7 +143,7 @@ func (q *Query) spans(r store.Reader, head uint64) ([]span, error) {
 	return list, err
 }
 
-// between returns the times from..to-1 that are wanted, in microseconds.
+// between returns the times from..to-1 that match, in microseconds.
 func (q *Query) between() (from, to int64) {
 	from, to = -1<<63, 1<<63-1
 	if !q.Since.IsZero() {
@@ -155,11 +155,11 @@ func (q *Query) between() (from, to int64) {
 	return from, to
 }
 
-// probe is how many entries of an index are counted to choose one.
+// probe is how many entries of each index drive counts.
 const probe = 1000
 
-// drive puts the filter first that leaves least within s: the index that it has
-// is gone through, and the others are asked of each entry.
+// drive puts the filter first that matches least within s. The query scans its
+// index and applies the others to each entry.
 func drive(r store.Reader, list []filter, s span) error {
 	if len(list) < 2 {
 		return nil
@@ -180,8 +180,8 @@ func drive(r store.Reader, list []filter, s span) error {
 	return nil
 }
 
-// sql is constant text per choice of filters, of which the first is gone
-// through by its index: one part for each of its values, and the parts merged.
+// sql returns the statement that scans the index of the first filter, with one
+// part for each of its values. The text depends only on the choice of filters.
 func (q *Query) sql(list []filter, s span, limit int) (string, store.Args) {
 	where, order := " WHERE seq >= ? AND seq < ?", " ORDER BY seq LIMIT ?"
 	args := store.Args{int64(s.from), int64(s.to)} //nolint:gosec // G115: see append
@@ -207,8 +207,7 @@ func (q *Query) sql(list []filter, s span, limit int) (string, store.Args) {
 	return text + order, append(all, limit)
 }
 
-// page returns the entries that q chooses, and how long the log was when it was
-// read.
+// page returns the entries that match q, and the length of the log that it read.
 func (l *Ledger) page(ctx context.Context, q Query) (list []Committed, head uint64, err error) {
 	err = l.store.Read(ctx, func(v *store.View) error {
 		if head, err = length(v); err != nil {

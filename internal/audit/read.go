@@ -12,22 +12,21 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Committed is an entry of the log as it was read back: hash, kind and form
-// were checked.
+// Committed is a durable entry: its hash, kind and form have been verified.
 type Committed struct {
 	Seq   uint64
 	Entry record.Entry
 	Leaf  []byte   // its exact bytes
-	Hash  [32]byte // note.LeafHash of them
+	Hash  [32]byte // note.LeafHash of Leaf
 }
 
-// Line returns the entry as a caller gets it.
+// Line returns the entry in the form of the API.
 func (c *Committed) Line() api.LogLine {
 	return api.LogLine{Seq: c.Seq, Text: c.Entry.Line(c.Seq), Leaf: c.Leaf}
 }
 
-// List returns the entries that q chooses, in the order of the log. An entry
-// that is damaged is an error that names it.
+// List returns the entries that match q, in the order of the log. A damaged
+// entry is an error that names it.
 func (l *Ledger) List(ctx context.Context, q Query) ([]Committed, error) {
 	list, _, err := l.page(ctx, q)
 	return list, err
@@ -45,7 +44,7 @@ func (l *Ledger) Get(ctx context.Context, seq uint64) (Committed, error) {
 	return list[0], nil
 }
 
-// Len returns how many entries are durable.
+// Len returns the number of durable entries.
 func (l *Ledger) Len(ctx context.Context) (n uint64, err error) {
 	err = l.store.Read(ctx, func(v *store.View) error {
 		n, err = length(v)
@@ -60,10 +59,9 @@ func length(r store.Reader) (uint64, error) {
 	return uint64(n), err //nolint:gosec // G115: seq is never negative
 }
 
-// Watch yields the entries that q chooses, from q.From on and without end, as
-// they become durable and in the order of the log: without filters each
-// exactly once and without a gap. It is told of commits and polls nothing. It
-// ends with ctx, or by yielding an error. The Merkle tree is fed from it.
+// Watch yields the entries that match q, from q.From on, in the order of the log
+// and as they become durable: without filters each exactly once and without a
+// gap. It does not poll. It ends when ctx is done, or by yielding an error.
 func (l *Ledger) Watch(ctx context.Context, q Query) iter.Seq2[Committed, error] {
 	q.Limit, q.Newest = maxLimit, false
 	return func(yield func(Committed, error) bool) {
@@ -100,7 +98,7 @@ func (l *Ledger) Watch(ctx context.Context, q Query) iter.Seq2[Committed, error]
 	}
 }
 
-// readHashed scans a hashedRow and checks its hash. It decodes nothing.
+// readHashed scans a hashedRow and verifies its hash, without decoding the entry.
 func readHashed(scan store.Scan) (Committed, error) {
 	var c Committed
 	var kind string
@@ -108,8 +106,8 @@ func readHashed(scan store.Scan) (Committed, error) {
 	return c, err
 }
 
-// read scans a wholeRow and checks its hash; with decode also that the entry is
-// one, and is found by what it says of itself.
+// read scans a wholeRow and verifies its hash; with decode also that the entry is
+// valid and that its columns match it.
 func read(scan store.Scan, decode bool) (Committed, error) {
 	var c Committed
 	var kind string
@@ -126,9 +124,9 @@ func read(scan store.Scan, decode bool) (Committed, error) {
 		return Committed{}, fmt.Errorf("audit log: entry #%d: %w", c.Seq, err)
 	}
 	if string(c.Entry.Kind) != kind {
-		return Committed{}, fmt.Errorf("audit log: entry #%d is %q in the table and %q by itself", c.Seq, kind, c.Entry.Kind)
+		return Committed{}, fmt.Errorf("audit log: entry #%d has kind %q in the table, but %q in its leaf", c.Seq, kind, c.Entry.Kind)
 	}
-	return c, c.holds(found)
+	return c, c.verifyColumns(found)
 }
 
 func (c *Committed) scan(scan store.Scan, kind *string, also ...any) error {
@@ -139,21 +137,20 @@ func (c *Committed) scan(scan store.Scan, kind *string, also ...any) error {
 	}
 	c.Seq, c.Hash = uint64(seq), note.LeafHash(c.Leaf) //nolint:gosec // G115: seq is never negative
 	if !slices.Equal(c.Hash[:], hash) {
-		return fmt.Errorf("audit log: entry #%d is not what was written: its hash differs", seq)
+		return fmt.Errorf("audit log: entry #%d was changed: its hash differs", seq)
 	}
 	return nil
 }
 
-// holds refuses what an entry was found by, where it is not what the entry
-// itself says.
-func (c *Committed) holds(found [terms]*string) error {
+// verifyColumns compares the columns that an entry is found by with the entry.
+func (c *Committed) verifyColumns(found [terms]*string) error {
 	for i, want := range termsOf(&c.Entry) {
 		got := ""
 		if found[i] != nil {
 			got = term(*found[i])
 		}
 		if got != want {
-			return fmt.Errorf("audit log: entry #%d is found by %s %q and has %q by itself", c.Seq, termNames()[i], got, want)
+			return fmt.Errorf("audit log: entry #%d has %s %q in the table, but %q in its leaf", c.Seq, termNames()[i], got, want)
 		}
 	}
 	return nil

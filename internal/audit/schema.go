@@ -7,10 +7,9 @@ import (
 
 // Migration is the schema of the log, for store.Config.
 //
-// The hash is the entry's leaf hash of RFC 6962. It finds a flipped bit, which
-// SQLite cannot, and the tree takes it as it is. Everything but seq, leaf and
-// hash repeats what the leaf says, for searches; whoever reads an entry holds
-// the two together.
+// The hash is the entry's leaf hash of RFC 6962. It reveals a flipped bit, which
+// SQLite cannot, and is the input of the tree. All columns but seq, leaf and hash
+// repeat fields of the leaf, for searches; readers compare them with it.
 func Migration() store.Migration {
 	return store.Migration{Owner: "audit", Steps: []string{`
 CREATE TABLE audit_entry (
@@ -36,15 +35,14 @@ CREATE INDEX audit_entry_run ON audit_entry (run, seq) WHERE run IS NOT NULL;
 
 const insertEntry = "INSERT INTO audit_entry (seq, at, kind, dispatch, run, leaf, hash, principal, task, role, tool) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
-// spanLength is how many entries one row of audit_span is about.
+// spanLength is the number of entries that a row of audit_span covers.
 const spanLength = 1024
 
-// searchSchema is what Query needs to be fast however long the log is. An entry
-// costs one more page of the write-ahead log for each index that it is in, so
-// there is none for what few ask for: a decision is one of a few kinds, and
-// times come nearly in the order of numbers, so it is enough to know of each
-// 1,024 entries between which times they are. A clock that was set back makes
-// such a row wide, and hides nothing.
+// searchSchema makes Query fast however long the log is. Each index costs an
+// entry one more page of the write-ahead log, so decisions and times have none:
+// a decision is one of a few kinds, and times are nearly in the order of numbers,
+// so the earliest and latest time of every 1,024 entries suffice. A clock that
+// was set back widens such a span, and hides nothing.
 const searchSchema = `
 DROP INDEX audit_entry_operator;
 DROP INDEX audit_entry_stop;
@@ -78,28 +76,28 @@ CREATE TRIGGER audit_span_update BEFORE UPDATE ON audit_span BEGIN SELECT RAISE(
 CREATE TRIGGER audit_span_delete BEFORE DELETE ON audit_span BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
 `
 
-// Rows as they are read: with the hash only, or with everything that an entry
-// can be found by.
+// Columns to read: those that the hash needs, or also those that an entry can be
+// found by.
 const (
 	hashedRow = "seq, kind, leaf, hash"
 	wholeRow  = hashedRow + ", dispatch, run, principal, task, role, tool"
 )
 
-// terms is how many columns there are that an entry is found by, beside its
-// kind and time.
+// terms is the number of columns that an entry is found by, besides its kind and
+// time.
 const terms = 6
 
 func termNames() [terms]string {
 	return [terms]string{"dispatch", "run", "principal", "task", "role", "tool"}
 }
 
-// termsOf returns what an entry is found by, in the order of wholeRow.
+// termsOf returns the values that an entry is found by, in the order of wholeRow.
 func termsOf(e *record.Entry) [terms]string {
 	return [terms]string{term(e.Dispatch), term(e.Run), term(e.Principal), term(e.Task), term(e.Role), term(e.Tool)}
 }
 
-// foundBy returns the values of the columns that only searches need.
-func foundBy(e *record.Entry) []any {
+// searchColumns returns the values of the columns that only searches need.
+func searchColumns(e *record.Entry) []any {
 	out := make([]any, 4)
 	all := termsOf(e)
 	for i := range out {
@@ -110,9 +108,9 @@ func foundBy(e *record.Entry) []any {
 	return out
 }
 
-// term returns s where an entry can be found by it: a word of printable ASCII
-// that no leaf has cut or escaped. Names and ids are such words; a text that
-// somebody sent in the place of one is found by the kind of its entry.
+// term returns s if an entry can be found by it: a word of printable ASCII, which
+// no leaf truncates or escapes. Names and ids are such words; any other text that
+// a caller sent as one is found by the kind of its entry.
 func term[T ~string](s T) string {
 	if len(s) > 255 {
 		return ""
