@@ -11,7 +11,7 @@ func floors() [][]string {
 		{"internal/durable", "internal/failpoint", "internal/gitexec"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"client", "internal/blob", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
-		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/telemetry"},
+		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/telemetry"},
 		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/cli", "internal/snapshot"},
 		{"internal/anchor", "internal/deploycli", "internal/executor", "internal/export", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
@@ -69,7 +69,7 @@ func closure() map[string][]string {
 // rules, and nothing that writes, listens, dials or decides what may run.
 func verifier() []string {
 	return []string{
-		"api", "internal/canon", "internal/catalog", "internal/durable", "internal/evidence/receipt", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
+		"api", "internal/canon", "internal/catalog", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
 	}
 }
 
@@ -77,16 +77,17 @@ func verifier() []string {
 // packages such as os that fmt brings into every closure.
 func direct() map[string][]string {
 	return map[string][]string{
-		"api":               {"os", "os/*", "net", "syscall", "unsafe"},
-		"internal/canon":    {"os", "os/*", "net", "net/*"},
-		"internal/egress":   {"os", "os/*", "unsafe"},
-		"internal/plan":     {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
-		"internal/policy":   {"os", "os/*", "net", "net/*", "time"},
-		"internal/mcphttp":  {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/mcpserve": {"os/exec", "os/user", "plugin", "unsafe"},
-		"internal/note":     {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
-		"internal/record":   {"os", "os/*", "net", "net/*"},
-		"internal/evidence": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"api":                      {"os", "os/*", "net", "syscall", "unsafe"},
+		"internal/canon":           {"os", "os/*", "net", "net/*"},
+		"internal/egress":          {"os", "os/*", "unsafe"},
+		"internal/plan":            {"os", "os/*", "net", "net/*", "syscall", "unsafe"},
+		"internal/policy":          {"os", "os/*", "net", "net/*", "time"},
+		"internal/mcphttp":         {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/mcpserve":        {"os/exec", "os/user", "plugin", "unsafe"},
+		"internal/note":            {"os", "os/*", "net", "net/*", "time", "database/*", "syscall", "unsafe"},
+		"internal/record":          {"os", "os/*", "net", "net/*"},
+		"internal/evidence":        {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
+		"internal/evidence/bundle": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		// R-A7: what checks receipts asks nobody.
 		"internal/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/catalog":          {"os", "os/*", "syscall", "unsafe"},

@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/export"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -66,7 +67,7 @@ func (s *service) auditorTrust(ctx context.Context) (evidence.Trust, error) {
 
 // anchored are of each anchor the first checkpoint that covers the first size
 // entries, which proves the most of when they were there, and the newest.
-func (s *service) anchored(ctx context.Context, size uint64) ([]evidence.Anchored, error) {
+func (s *service) anchored(ctx context.Context, size uint64) ([]bundle.Anchored, error) {
 	covering, err := anchor.Covering(ctx, s.store, size)
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (s *service) anchored(ctx context.Context, size uint64) ([]evidence.Anchore
 	if err != nil {
 		return nil, err
 	}
-	var list []evidence.Anchored
+	var list []bundle.Anchored
 	for i, r := range append(covering, newest...) {
 		same := func(o receipt.Receipt) bool { return o.Name == r.Name && o.Checkpoint() == r.Checkpoint() }
 		if i >= len(covering) && slices.ContainsFunc(covering, same) {
@@ -85,7 +86,7 @@ func (s *service) anchored(ctx context.Context, size uint64) ([]evidence.Anchore
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, evidence.Anchored{Checkpoint: r.Signed, Name: r.Name, Kind: evidence.AnchorKind(r.Kind), Receipt: b})
+		list = append(list, bundle.Anchored{Checkpoint: r.Signed, Name: r.Name, Kind: bundle.AnchorKind(r.Kind), Receipt: b})
 	}
 	return list, nil
 }

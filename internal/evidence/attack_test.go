@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"errors"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"slices"
 	"testing"
 	"time"
@@ -15,9 +16,9 @@ import (
 )
 
 // receipts are those of a test.
-type receipts func(Anchored, note.Checkpoint) (Earned, error)
+type receipts func(bundle.Anchored, note.Checkpoint) (Earned, error)
 
-func (f receipts) Check(a Anchored, c note.Checkpoint, _ Trust, _ []note.Checkpoint) (Earned, error) {
+func (f receipts) Check(a bundle.Anchored, c note.Checkpoint, _ Trust, _ []note.Checkpoint) (Earned, error) {
 	return f(a, c)
 }
 
@@ -26,12 +27,12 @@ func (f receipts) Check(a Anchored, c note.Checkpoint, _ Trust, _ []note.Checkpo
 type lie struct {
 	before  func(s *story)
 	after   func(s *story)
-	bundle  func(s *story, b *Bundle)
-	options func(s *story, b *Bundle, o *Options)
+	bundle  func(s *story, b *bundle.Bundle)
+	options func(s *story, b *bundle.Bundle, o *Options)
 }
 
 // judge tells a dispatch and a run with a lie, and verifies the one or the other.
-func judge(t *testing.T, c Case, l lie) (*story, Report) {
+func judge(t *testing.T, c bundle.Case, l lie) (*story, Report) {
 	t.Helper()
 	s := newStory(t)
 	s.whole("d-00") // somebody else's
@@ -60,24 +61,24 @@ func judge(t *testing.T, c Case, l lie) (*story, Report) {
 }
 
 // reprove exports what is left of the entries, as whoever has the log can.
-func reprove(s *story, b *Bundle) {
+func reprove(s *story, b *bundle.Bundle) {
 	var seqs []uint64
 	for _, e := range b.Entries {
 		seqs = append(seqs, e.Seq)
 	}
 	leaves := s.hashes()
 	var err error
-	b.Proof, err = Prove(seqs, uint64(len(leaves)), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil })
+	b.Proof, err = bundle.Prove(seqs, uint64(len(leaves)), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil })
 	s.must(err)
 }
 
-func drop(s *story, b *Bundle, kind record.Kind) {
-	i := slices.IndexFunc(b.Entries, func(e Entry) bool { return s.entries[e.Seq].Kind == kind })
+func drop(s *story, b *bundle.Bundle, kind record.Kind) {
+	i := slices.IndexFunc(b.Entries, func(e bundle.Entry) bool { return s.entries[e.Seq].Kind == kind })
 	b.Entries = slices.Delete(slices.Clone(b.Entries), i, i+1)
 	reprove(s, b)
 }
 
-func foreignRevision(s *story, b *Bundle) {
+func foreignRevision(s *story, b *bundle.Bundle) {
 	k := newSigner(s.t)
 	for i, r := range b.Case.Revisions {
 		payload, err := seal.Payload(b.Documents[r.Envelopes[0]], seal.Revision)
@@ -93,38 +94,40 @@ func foreignRevision(s *story, b *Bundle) {
 // proves R-A7 (each row finds what it is for, and no other does)
 func TestOfEachLieExactlyTheRowThatIsForItFails(t *testing.T) {
 	early := func(s *story) time.Time { return s.at.Add(-time.Hour) }
-	anchor := func(s *story, b *Bundle) {
-		b.Case.Anchored = append(b.Case.Anchored, Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: AnchorTSA, Receipt: []byte("{}")})
+	anchor := func(s *story, b *bundle.Bundle) {
+		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: bundle.AnchorTSA, Receipt: []byte("{}")})
 	}
 	for name, l := range map[RowName]struct {
-		c Case
+		c bundle.Case
 		lie
 	}{
-		RowInclusion: {Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *Bundle) { b.Proof[0][0] ^= 1 }}},
-		RowSignature: {Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
-		RowConsistency: {Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *Bundle) {
+		RowInclusion: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Proof[0][0] ^= 1 }}},
+		RowSignature: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
+		RowConsistency: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
 			b.Case.Anchored[0].Proof[0] ^= 1
 		}}},
-		RowAnchor: {Case{Dispatch: "d-01"}, lie{bundle: anchor, options: func(_ *story, _ *Bundle, o *Options) {
-			o.Receipts = receipts(func(Anchored, note.Checkpoint) (Earned, error) { return Earned{}, errors.New("of another checkpoint") })
+		RowAnchor: {bundle.Case{Dispatch: "d-01"}, lie{bundle: anchor, options: func(_ *story, _ *bundle.Bundle, o *Options) {
+			o.Receipts = receipts(func(bundle.Anchored, note.Checkpoint) (Earned, error) {
+				return Earned{}, errors.New("of another checkpoint")
+			})
 		}}},
-		RowCatalog:  {Case{Dispatch: "d-01"}, lie{bundle: foreignRevision}},
-		RowManifest: {Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editManifest = func(m *record.Manifest) { m.Input = api.DigestOf([]byte("x")) } }, after: func(s *story) { s.editManifest = nil }}},
-		RowResult:   {Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editResult = func(r *record.Result) { r.Manifest = s.manifestDigests["d-00/1"] } }}},
-		RowProvenance: {Case{Run: "r1"}, lie{before: func(s *story) {
+		RowCatalog:  {bundle.Case{Dispatch: "d-01"}, lie{bundle: foreignRevision}},
+		RowManifest: {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editManifest = func(m *record.Manifest) { m.Input = api.DigestOf([]byte("x")) } }, after: func(s *story) { s.editManifest = nil }}},
+		RowResult:   {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editResult = func(r *record.Result) { r.Manifest = s.manifestDigests["d-00/1"] } }}},
+		RowProvenance: {bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editManifest = func(m *record.Manifest) {
 				for i := range m.Needs {
 					m.Needs[i].Digest = api.DigestOf([]byte("from nowhere"))
 				}
 			}
 		}}},
-		RowCompleteness: {Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *Bundle) { drop(s, b, record.KindDispatchRecovered) }}},
-		RowAuthorisation: {Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		RowCompleteness: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindDispatchRecovered) }}},
+		RowAuthorisation: {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.publish("local:bob")
 			s.at = s.at.Add(time.Hour)
 		}}},
-		RowTime: {Case{Dispatch: "d-01"}, lie{bundle: anchor, options: func(s *story, _ *Bundle, o *Options) {
-			o.Receipts = receipts(func(Anchored, note.Checkpoint) (Earned, error) {
+		RowTime: {bundle.Case{Dispatch: "d-01"}, lie{bundle: anchor, options: func(s *story, _ *bundle.Bundle, o *Options) {
+			o.Receipts = receipts(func(bundle.Anchored, note.Checkpoint) (Earned, error) {
 				at := early(s)
 				return Earned{Checked: true, Time: &at, Why: "stamped"}, nil
 			})
@@ -140,7 +143,7 @@ func TestOfEachLieExactlyTheRowThatIsForItFails(t *testing.T) {
 			t.Errorf("a lie for %s earns %s, %s", name, r.Claim, r.Authorisation)
 		}
 	}
-	for _, c := range []Case{{Dispatch: "d-01"}, {Run: "r1"}} { // the same without a lie
+	for _, c := range []bundle.Case{{Dispatch: "d-01"}, {Run: "r1"}} { // the same without a lie
 		if _, r := judge(t, c, lie{}); !r.Good(ClaimNone) {
 			t.Errorf("honest:\n%s", r.Text())
 		}
@@ -149,8 +152,8 @@ func TestOfEachLieExactlyTheRowThatIsForItFails(t *testing.T) {
 
 // proves R-A7, R-A1, R-A6 (what is done to the log, to its keys and to a bundle is seen)
 func TestAttacksAreSeen(t *testing.T) {
-	held := func(size func(s *story) int) func(s *story, b *Bundle, o *Options) {
-		return func(s *story, _ *Bundle, o *Options) { o.Held = [][]byte{s.signCheckpoint(s.service, size(s))} }
+	held := func(size func(s *story) int) func(s *story, b *bundle.Bundle, o *Options) {
+		return func(s *story, _ *bundle.Bundle, o *Options) { o.Held = [][]byte{s.signCheckpoint(s.service, size(s))} }
 	}
 	rewrite := func(s *story, seq int) {
 		e := s.entries[seq]
@@ -161,49 +164,49 @@ func TestAttacksAreSeen(t *testing.T) {
 	}
 	var kept []byte // the checkpoint that the auditor wrote down
 	keep := func(s *story) { kept = s.signCheckpoint(s.service, len(s.leaves)) }
-	give := func(_ *story, _ *Bundle, o *Options) { o.Held = [][]byte{kept} }
+	give := func(_ *story, _ *bundle.Bundle, o *Options) { o.Held = [][]byte{kept} }
 	for name, l := range map[string]struct {
 		row RowName
-		c   Case
+		c   bundle.Case
 		lie
 	}{
-		"an entry is rewritten by who exports": {RowInclusion, Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *Bundle) {
+		"an entry is rewritten by who exports": {RowInclusion, bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) {
 			rewrite(s, int(b.Entries[2].Seq))
 			b.Entries[2].Leaf = s.leaves[b.Entries[2].Seq]
 		}}},
-		"an entry is deleted by who exports":            {RowInclusion, Case{Run: "r1"}, lie{bundle: func(_ *story, b *Bundle) { b.Entries = slices.Delete(b.Entries, 9, 10) }}},
-		"an entry is deleted, and the rest proved anew": {RowCompleteness, Case{Run: "r1"}, lie{bundle: func(s *story, b *Bundle) { drop(s, b, record.KindTaskSkipped) }}},
-		"the end of the run is left out":                {RowCompleteness, Case{Run: "r1"}, lie{bundle: func(s *story, b *Bundle) { drop(s, b, record.KindRunSettled) }}},
-		"an attempt is left out": {RowCompleteness, Case{Run: "r1"}, lie{bundle: func(s *story, b *Bundle) {
-			b.Entries = slices.DeleteFunc(b.Entries, func(e Entry) bool { return s.entries[e.Seq].Dispatch == "t-a1" })
+		"an entry is deleted by who exports":            {RowInclusion, bundle.Case{Run: "r1"}, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Entries = slices.Delete(b.Entries, 9, 10) }}},
+		"an entry is deleted, and the rest proved anew": {RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
+		"the end of the run is left out":                {RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunSettled) }}},
+		"an attempt is left out": {RowCompleteness, bundle.Case{Run: "r1"}, lie{bundle: func(s *story, b *bundle.Bundle) {
+			b.Entries = slices.DeleteFunc(b.Entries, func(e bundle.Entry) bool { return s.entries[e.Seq].Dispatch == "t-a1" })
 			reprove(s, b)
 		}}},
-		"entries change places": {RowInclusion, Case{Run: "r1"}, lie{bundle: func(_ *story, b *Bundle) {
+		"entries change places": {RowInclusion, bundle.Case{Run: "r1"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
 			b.Entries[7].Leaf, b.Entries[8].Leaf = b.Entries[8].Leaf, b.Entries[7].Leaf
 		}}},
-		"entries are logged in another order": {RowCompleteness, Case{Run: "r1"}, lie{before: func(s *story) {
+		"entries are logged in another order": {RowCompleteness, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindTaskDone {
 					e.Kind, e.Detail = record.KindTaskFailed, record.TaskStep{Reason: "agent"}
 				}
 			}
 		}}},
-		"a run is deleted from the log, which is signed anew": {RowConsistency, Case{Dispatch: "d-01"}, lie{after: func(s *story) {
+		"a run is deleted from the log, which is signed anew": {RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
 			keep(s)
 			s.entries, s.leaves = s.entries[:len(s.entries)-30], s.leaves[:len(s.leaves)-30]
 			for len(s.leaves) < 100 {
 				s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{}})
 			}
-		}, bundle: func(s *story, b *Bundle) {
+		}, bundle: func(s *story, b *bundle.Bundle) {
 			cp, err := note.Peek(kept)
 			s.must(err)
-			b.Case.Anchored = append(b.Case.Anchored, Anchored{Checkpoint: kept, Proof: Hashes(consistency(s.t, s.hashes(), int(cp.Size), len(s.leaves)))})
+			b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: kept, Proof: bundle.Hashes(consistency(s.t, s.hashes(), int(cp.Size), len(s.leaves)))})
 		}, options: give}},
-		"the log is forked and signed with the real key": {RowConsistency, Case{Dispatch: "d-01"}, lie{after: func(s *story) {
+		"the log is forked and signed with the real key": {RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
 			keep(s)
 			rewrite(s, len(s.leaves)-1)
 		}, options: give}},
-		"a snapshot is restored and goes on": {RowConsistency, Case{Dispatch: "d-01"}, lie{after: func(s *story) {
+		"a snapshot is restored and goes on": {RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
 			keep(s)
 			cut := len(s.leaves) - 2
 			s.entries, s.leaves = s.entries[:cut], s.leaves[:cut]
@@ -211,10 +214,10 @@ func TestAttacksAreSeen(t *testing.T) {
 				s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{}})
 			}
 		}, options: give}},
-		"the signature of the checkpoint is stripped": {RowSignature, Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *Bundle) {
+		"the signature of the checkpoint is stripped": {RowSignature, bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
 			b.Case.Checkpoint = append(b.Case.Checkpoint[:bytes.Index(b.Case.Checkpoint, []byte("\n\n"))], "\n\n\u2014 x AAAAAAA=\n"...)
 		}}},
-		"a manifest is signed by a foreign key": {RowManifest, Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"a manifest is signed by a foreign key": {RowManifest, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			real := s.service
 			s.service = newSigner(s.t)
 			s.editEntry = func(_ uint64, e *record.Entry) {
@@ -223,63 +226,66 @@ func TestAttacksAreSeen(t *testing.T) {
 				}
 			}
 		}}},
-		"the manifest is another honest one": {RowManifest, Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"the manifest is another honest one": {RowManifest, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Dispatch == "d-01" && e.Refs[record.RefManifest] != "" {
 					e.Refs[record.RefManifest] = s.manifestDigests["d-00/1"]
 				}
 			}
-		}, bundle: func(s *story, b *Bundle) { delete(b.Documents, s.manifestDigests["d-01/1"]) }}},
-		"the result is that of another attempt": {RowResult, Case{Run: "r1"}, lie{before: func(s *story) {
+		}, bundle: func(s *story, b *bundle.Bundle) { delete(b.Documents, s.manifestDigests["d-01/1"]) }}},
+		"the result is that of another attempt": {RowResult, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindDispatchFinished && e.Dispatch == "t-b1" {
 					e.Refs[record.RefResult] = s.resultsAt["t-b1/1"]
 				}
 			}
-		}, bundle: func(s *story, b *Bundle) { delete(b.Documents, s.resultsAt["t-b1/2"]) }}},
-		"the result is that of another dispatch": {RowResult, Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		}, bundle: func(s *story, b *bundle.Bundle) { delete(b.Documents, s.resultsAt["t-b1/2"]) }}},
+		"the result is that of another dispatch": {RowResult, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindDispatchFinished {
 					e.Refs[record.RefResult] = s.resultsAt["d-00/1"]
 				}
 			}
 		}}},
-		"an answer is to a question that nobody asked": {RowProvenance, Case{Run: "r1"}, lie{before: func(s *story) {
+		"an answer is to a question that nobody asked": {RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindDispatchAnswered {
 					e.Refs[record.RefQuestion] = api.DigestOf([]byte("never asked"))
 				}
 			}
 		}}},
-		"a patch of another attempt is gone on with": {RowProvenance, Case{Run: "r1"}, lie{before: func(s *story) {
+		"a patch of another attempt is gone on with": {RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editManifest = func(m *record.Manifest) {
 				if m.Resume != nil {
 					m.Resume.Patch = api.DigestOf([]byte("from nowhere"))
 				}
 			}
 		}}},
-		"an artifact that the catalog never had": {RowProvenance, Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"an artifact that the catalog never had": {RowProvenance, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.editManifest = func(m *record.Manifest) { m.Artifacts[3].Digest = api.DigestOf([]byte("from nowhere")) }
 		}}},
-		"the catalog before a grant was taken back": {RowAuthorisation, Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"the catalog before a grant was taken back": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.publish("local:bob")
 			s.at = s.at.Add(time.Hour)
-		}, bundle: func(s *story, b *Bundle) { // and what took it back is kept back
-			i := slices.IndexFunc(b.Entries, func(e Entry) bool { d, ok := s.entries[e.Seq].Detail.(record.RevisionSeen); return ok && d.Number == 2 })
+		}, bundle: func(s *story, b *bundle.Bundle) { // and what took it back is kept back
+			i := slices.IndexFunc(b.Entries, func(e bundle.Entry) bool {
+				d, ok := s.entries[e.Seq].Detail.(record.RevisionSeen)
+				return ok && d.Number == 2
+			})
 			b.Entries = slices.Delete(b.Entries, i, i+1)
 			reprove(s, b)
 		}}},
-		"an operator had taken back the consent": {RowAuthorisation, Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.consent("local:ann", api.Observe) }}},
-		"a stop held": {RowAuthorisation, Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"an operator had taken back the consent": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.consent("local:ann", api.Observe) }}},
+		"a stop held": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.write(record.Entry{Kind: record.KindStopEngaged, Detail: record.StopEngaged{Stop: "s-1", Scope: "all"}})
 		}}},
-		"a record of an operator is somebody else's": {RowAuthorisation, Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"a record of an operator is somebody else's": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			real := s.operator
 			s.operator = newSigner(s.t)
 			s.consent("local:bob", api.Irreversible)
 			s.operator = real
 		}}},
-		"a task of the plan was left out": {RowCompleteness, Case{Run: "r1"}, lie{before: func(s *story) {
+		"a task of the plan was left out": {RowCompleteness, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindTaskSkipped {
 					e.Task = "c"
@@ -295,13 +301,13 @@ func TestAttacksAreSeen(t *testing.T) {
 		})
 	}
 	t.Run("whoever keeps a checkpoint and is told the truth is content", func(t *testing.T) {
-		_, r := judge(t, Case{Run: "r1"}, lie{options: held(func(s *story) int { return len(s.leaves) })})
+		_, r := judge(t, bundle.Case{Run: "r1"}, lie{options: held(func(s *story) int { return len(s.leaves) })})
 		if !r.Good(ClaimTamperDetecting) {
 			t.Error(r.Text())
 		}
 	})
 	t.Run("a checkpoint of before the run says nothing about it", func(t *testing.T) {
-		_, r := judge(t, Case{Run: "r1"}, lie{options: held(func(s *story) int { return len(s.leaves) / 2 })})
+		_, r := judge(t, bundle.Case{Run: "r1"}, lie{options: held(func(s *story) int { return len(s.leaves) / 2 })})
 		if r.Failed() || r.Claim != ClaimNone {
 			t.Error(r.Text())
 		}
@@ -311,14 +317,14 @@ func TestAttacksAreSeen(t *testing.T) {
 func TestABundleOfAnotherLogIsRefused(t *testing.T) {
 	s, other := newStory(t), newStory(t)
 	s.whole("d-01")
-	b := s.bundle(Case{Dispatch: "d-01"})
+	b := s.bundle(bundle.Case{Dispatch: "d-01"})
 	if r := Verify(b, other.trust(), Options{}); r.Row(RowSignature).Status != Fail {
 		t.Error(r.Text())
 	}
 	// Of another dispatch than it says, as when an honest bundle is shown for
 	// what it is not about.
 	s.whole("d-02")
-	b = s.bundle(Case{Dispatch: "d-01"})
+	b = s.bundle(bundle.Case{Dispatch: "d-01"})
 	b.Case.Dispatch = "d-02"
 	if r := Verify(b, s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail {
 		t.Error(r.Text())
@@ -331,7 +337,7 @@ func TestWhatIsNotOverIsNoEvidence(t *testing.T) {
 	w := &work{id: "d-01"}
 	s.admit(w)
 	s.start(w)
-	if r := Verify(s.bundle(Case{Dispatch: "d-01"}), s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail {
+	if r := Verify(s.bundle(bundle.Case{Dispatch: "d-01"}), s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail {
 		t.Error(r.Text())
 	}
 }
@@ -341,7 +347,7 @@ func TestAKeyThatIsRevokedVouchesForNothingAlone(t *testing.T) {
 	s.whole("d-01")
 	trust, revoked := s.trust(), uint64(len(s.leaves))
 	trust.Log.Keys[0].Revoked = &revoked
-	b := s.bundle(Case{Dispatch: "d-01"})
+	b := s.bundle(bundle.Case{Dispatch: "d-01"})
 	if r := Verify(b, trust, Options{}); r.Row(RowSignature).Status != Fail {
 		t.Error(r.Text())
 	}
@@ -350,7 +356,7 @@ func TestAKeyThatIsRevokedVouchesForNothingAlone(t *testing.T) {
 	upTo := revoked
 	trust.Log.Keys[0].UpTo = &upTo
 	trust.Log.Keys = append(trust.Log.Keys, LogKey{ID: next.KeyID(), Public: next.Public(), From: upTo + 1})
-	b.Case.Anchored = append(b.Case.Anchored, Anchored{Checkpoint: s.signCheckpoint(next, len(s.leaves)), Proof: []byte{}})
+	b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: s.signCheckpoint(next, len(s.leaves)), Proof: []byte{}})
 	if r := Verify(b, trust, Options{}); r.Failed() {
 		t.Error(r.Text())
 	}
@@ -368,7 +374,7 @@ func TestEvidenceFromBeforeARotationVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.write(record.Entry{Kind: record.KindKeyRotated, Refs: map[string]api.Digest{record.RefRotation: api.DigestOf(envelope)}, Detail: record.KeyRotation{New: string(next.KeyID()), Old: string(old.KeyID()), Use: record.UseService}})
-	b := s.bundle(Case{Dispatch: "d-01"})
+	b := s.bundle(bundle.Case{Dispatch: "d-01"})
 	cp := note.Checkpoint{Origin: origin, Size: uint64(len(s.leaves)), Root: rootOf(t, s.hashes())}
 	if b.Case.Checkpoint, err = note.Sign(t.Context(), cp, next); err != nil {
 		t.Fatal(err)
@@ -383,7 +389,7 @@ func TestEvidenceFromBeforeARotationVerifies(t *testing.T) {
 }
 
 func TestTheReportIsOneJSONDocument(t *testing.T) {
-	_, r := judge(t, Case{Dispatch: "d-01"}, lie{})
+	_, r := judge(t, bundle.Case{Dispatch: "d-01"}, lie{})
 	b, err := r.JSON()
 	if err != nil {
 		t.Fatal(err)

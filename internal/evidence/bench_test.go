@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,7 +37,7 @@ func large(b *testing.B, n int) sample {
 		s.step(record.KindTaskDone, w, 1, record.TaskStep{})
 	}
 	s.settle("r1", record.RunEnd{State: "done", Done: int64(n)})
-	return sample{file: file(b, s.bundle(Case{Run: "r1"})), trust: s.trust()}
+	return sample{file: file(b, s.bundle(bundle.Case{Run: "r1"})), trust: s.trust()}
 }
 
 // The aim is less than 2 s for 10,000 tasks. Beside the time, which the rest of
@@ -48,11 +49,11 @@ func BenchmarkVerify(b *testing.B) {
 		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
 			s := large(b, n)
 			b.SetBytes(int64(len(s.file)))
-			var last *Bundle
+			var last *bundle.Bundle
 			rounds := 0
 			begin := processor(b)
 			for b.Loop() {
-				bundle, err := Read(bytes.NewReader(s.file), Limits{})
+				bundle, err := bundle.Read(bytes.NewReader(s.file), bundle.Limits{})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -72,7 +73,7 @@ func BenchmarkVerify(b *testing.B) {
 }
 
 // decoded decodes what is in a bundle with the standard library, once.
-func decoded(b *testing.B, bundle *Bundle) {
+func decoded(b *testing.B, bundle *bundle.Bundle) {
 	var texts [][]byte
 	for _, doc := range bundle.Documents {
 		texts = append(texts, doc)

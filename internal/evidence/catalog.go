@@ -3,6 +3,7 @@ package evidence
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"slices"
 	"sync"
 
@@ -58,7 +59,7 @@ func (v *verification) catalog() {
 }
 
 // revision returns a revision also where only its signatures are wrong.
-func (v *verification) revision(r Revision) (*api.Revision, error) {
+func (v *verification) revision(r bundle.Revision) (*api.Revision, error) {
 	var payload []byte
 	var envelopes [][]byte
 	if len(r.Envelopes) == 0 || len(r.Envelopes) > seal.MaxSignatures {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
@@ -126,7 +127,7 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 
 // goesOn holds two checkpoints against each other, whichever is the longer.
 func (v *verification) goesOn(own, other note.Checkpoint, proof []byte) error {
-	hashes, err := parseHashes(proof)
+	hashes, err := bundle.ParseHashes(proof)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"io"
 	"strings"
 
@@ -155,12 +156,12 @@ func readAll(open Files, name string, most int64) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-func readBundle(open Files, name string) (*Bundle, error) {
+func readBundle(open Files, name string) (*bundle.Bundle, error) {
 	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
-	b, err := Read(f, Limits{})
+	b, err := bundle.Read(f, bundle.Limits{})
 	if err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}

@@ -3,6 +3,7 @@ package evidence
 import (
 	"errors"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"sort"
 	"time"
 
@@ -24,7 +25,7 @@ type entry struct {
 	begins *attempt
 }
 
-func newEntry(e *Entry) (entry, error) {
+func newEntry(e *bundle.Entry) (entry, error) {
 	out := entry{seq: e.Seq, hash: note.LeafHash(e.Leaf)}
 	var err error
 	if out.Entry, err = record.DecodeEntry(e.Leaf); err != nil {

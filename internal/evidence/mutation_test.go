@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"flag"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -32,7 +33,7 @@ func newSample(t testing.TB) sample {
 	s.whole("d-00")
 	tell(s)
 	s.whole("d-99")
-	b := s.bundle(Case{Run: "r1"})
+	b := s.bundle(bundle.Case{Run: "r1"})
 	held := s.anchored(b, len(s.leaves)-1) // by which the claim is earned
 	out := sample{file: file(t, b), trust: s.trust(), options: Options{Held: [][]byte{held}}}
 	out.report = Verify(reread(t, b), out.trust, out.options)
@@ -48,7 +49,7 @@ func (s *sample) accepted(in []byte) bool {
 	if bytes.Equal(in, s.file) {
 		return false // nothing was changed
 	}
-	b, err := Read(bytes.NewReader(in), Limits{Memory: 64 << 20, Content: 1 << 20, Entries: 10_000, Members: 10_000})
+	b, err := bundle.Read(bytes.NewReader(in), bundle.Limits{Memory: 64 << 20, Content: 1 << 20, Entries: 10_000, Members: 10_000})
 	if err != nil {
 		return false
 	}
@@ -103,7 +104,7 @@ func scramble(r *rand.Rand, in []byte) []byte {
 // edit changes what a bundle says and writes it anew, so that every digest of
 // the file is right.
 func edit(t testing.TB, r *rand.Rand, in []byte) ([]byte, string) {
-	b, err := Read(bytes.NewReader(in), Limits{})
+	b, err := bundle.Read(bytes.NewReader(in), bundle.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,20 +112,20 @@ func edit(t testing.TB, r *rand.Rand, in []byte) ([]byte, string) {
 	name := names[r.IntN(len(names))]
 	edits()[name](r, b)
 	var out bytes.Buffer
-	if err := Write(&out, b); err != nil {
+	if err := bundle.Write(&out, b); err != nil {
 		return nil, name // it cannot even be written
 	}
 	return out.Bytes(), name
 }
 
 // edits are those that change something, whatever the dice say.
-func edits() map[string]func(r *rand.Rand, b *Bundle) {
-	entry := func(r *rand.Rand, b *Bundle) *Entry { return &b.Entries[r.IntN(len(b.Entries))] }
-	document := func(r *rand.Rand, b *Bundle) api.Digest {
+func edits() map[string]func(r *rand.Rand, b *bundle.Bundle) {
+	entry := func(r *rand.Rand, b *bundle.Bundle) *bundle.Entry { return &b.Entries[r.IntN(len(b.Entries))] }
+	document := func(r *rand.Rand, b *bundle.Bundle) api.Digest {
 		all := slices.Sorted(maps.Keys(b.Documents))
 		return all[r.IntN(len(all))]
 	}
-	replace := func(b *Bundle, d api.Digest, doc []byte) {
+	replace := func(b *bundle.Bundle, d api.Digest, doc []byte) {
 		n := api.DigestOf(doc)
 		delete(b.Documents, d)
 		b.Documents[n] = doc
@@ -144,32 +145,32 @@ func edits() map[string]func(r *rand.Rand, b *Bundle) {
 			}
 		}
 	}
-	return map[string]func(r *rand.Rand, b *Bundle){
-		"drop an entry": func(r *rand.Rand, b *Bundle) {
+	return map[string]func(r *rand.Rand, b *bundle.Bundle){
+		"drop an entry": func(r *rand.Rand, b *bundle.Bundle) {
 			i := r.IntN(len(b.Entries))
 			b.Entries = slices.Delete(b.Entries, i, i+1)
 		},
-		"cut the end":   func(r *rand.Rand, b *Bundle) { b.Entries = b.Entries[:1+r.IntN(len(b.Entries)-1)] },
-		"move an entry": func(r *rand.Rand, b *Bundle) { b.Entries[len(b.Entries)-1].Seq += 1 + r.Uint64N(9) },
-		"renumber entries": func(_ *rand.Rand, b *Bundle) {
+		"cut the end":   func(r *rand.Rand, b *bundle.Bundle) { b.Entries = b.Entries[:1+r.IntN(len(b.Entries)-1)] },
+		"move an entry": func(r *rand.Rand, b *bundle.Bundle) { b.Entries[len(b.Entries)-1].Seq += 1 + r.Uint64N(9) },
+		"renumber entries": func(_ *rand.Rand, b *bundle.Bundle) {
 			for i := range b.Entries {
 				b.Entries[i].Seq++
 			}
 		},
-		"swap leaves": func(r *rand.Rand, b *Bundle) {
+		"swap leaves": func(r *rand.Rand, b *bundle.Bundle) {
 			i := 1 + r.IntN(len(b.Entries)-1)
 			b.Entries[i].Leaf, b.Entries[i-1].Leaf = b.Entries[i-1].Leaf, b.Entries[i].Leaf
 		},
-		"copy an entry": func(r *rand.Rand, b *Bundle) {
+		"copy an entry": func(r *rand.Rand, b *bundle.Bundle) {
 			last := b.Entries[len(b.Entries)-1]
-			b.Entries = append(b.Entries, Entry{last.Seq + 1, entry(r, b).Leaf})
+			b.Entries = append(b.Entries, bundle.Entry{Seq: last.Seq + 1, Leaf: entry(r, b).Leaf})
 		},
-		"change a leaf": func(r *rand.Rand, b *Bundle) {
+		"change a leaf": func(r *rand.Rand, b *bundle.Bundle) {
 			e := entry(r, b)
 			e.Leaf = bytes.Clone(e.Leaf)
 			e.Leaf[r.IntN(len(e.Leaf))] ^= 1
 		},
-		"rewrite an entry": func(r *rand.Rand, b *Bundle) {
+		"rewrite an entry": func(r *rand.Rand, b *bundle.Bundle) {
 			e := entry(r, b)
 			v, err := record.DecodeEntry(e.Leaf)
 			if err != nil {
@@ -178,25 +179,28 @@ func edits() map[string]func(r *rand.Rand, b *Bundle) {
 			v.At = v.At.Add(1)
 			e.Leaf, _ = v.Encode()
 		},
-		"drop a hash":     func(r *rand.Rand, b *Bundle) { i := r.IntN(len(b.Proof)); b.Proof = slices.Delete(b.Proof, i, i+1) },
-		"add a hash":      func(_ *rand.Rand, b *Bundle) { b.Proof = append(b.Proof, note.Hash{1}) },
-		"change a hash":   func(r *rand.Rand, b *Bundle) { b.Proof[r.IntN(len(b.Proof))][r.IntN(32)] ^= 1 },
-		"drop a document": func(r *rand.Rand, b *Bundle) { delete(b.Documents, document(r, b)) },
-		"add a document": func(r *rand.Rand, b *Bundle) {
+		"drop a hash": func(r *rand.Rand, b *bundle.Bundle) {
+			i := r.IntN(len(b.Proof))
+			b.Proof = slices.Delete(b.Proof, i, i+1)
+		},
+		"add a hash":      func(_ *rand.Rand, b *bundle.Bundle) { b.Proof = append(b.Proof, note.Hash{1}) },
+		"change a hash":   func(r *rand.Rand, b *bundle.Bundle) { b.Proof[r.IntN(len(b.Proof))][r.IntN(32)] ^= 1 },
+		"drop a document": func(r *rand.Rand, b *bundle.Bundle) { delete(b.Documents, document(r, b)) },
+		"add a document": func(r *rand.Rand, b *bundle.Bundle) {
 			doc := []byte(hex.EncodeToString([]byte{byte(r.Uint32())}))
 			b.Documents[api.DigestOf(doc)] = doc
 		},
-		"change a document": func(r *rand.Rand, b *Bundle) {
+		"change a document": func(r *rand.Rand, b *bundle.Bundle) {
 			d := document(r, b)
 			doc := bytes.Clone(b.Documents[d])
 			doc[r.IntN(len(doc))] ^= 1
 			replace(b, d, doc)
 		},
-		"cut a document": func(r *rand.Rand, b *Bundle) {
+		"cut a document": func(r *rand.Rand, b *bundle.Bundle) {
 			d := document(r, b)
 			replace(b, d, bytes.Clone(b.Documents[d][:r.IntN(len(b.Documents[d]))]))
 		},
-		"say another document": func(r *rand.Rand, b *Bundle) {
+		"say another document": func(r *rand.Rand, b *bundle.Bundle) {
 			x, y := document(r, b), document(r, b)
 			for i := range b.Entries {
 				if bytes.Contains(b.Entries[i].Leaf, []byte(x)) && x != y {
@@ -206,28 +210,30 @@ func edits() map[string]func(r *rand.Rand, b *Bundle) {
 			}
 			b.Proof = nil
 		},
-		"add content": func(_ *rand.Rand, b *Bundle) { b.Case.Rotations = append(b.Case.Rotations, []byte("{}")) },
-		"another run": func(_ *rand.Rand, b *Bundle) { b.Case.Run = "r2" },
-		"a dispatch":  func(_ *rand.Rand, b *Bundle) { b.Case.Run, b.Case.Dispatch = "", "t-a2" },
-		"no anchored": func(_ *rand.Rand, b *Bundle) { b.Case.Anchored = []Anchored{} },
-		"the other checkpoint": func(_ *rand.Rand, b *Bundle) {
+		"add content": func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Rotations = append(b.Case.Rotations, []byte("{}")) },
+		"another run": func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Run = "r2" },
+		"a dispatch":  func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Run, b.Case.Dispatch = "", "t-a2" },
+		"no anchored": func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Anchored = []bundle.Anchored{} },
+		"the other checkpoint": func(_ *rand.Rand, b *bundle.Bundle) {
 			b.Case.Checkpoint, b.Case.Anchored[0].Checkpoint = b.Case.Anchored[0].Checkpoint, b.Case.Checkpoint
 		},
-		"a shorter checkpoint": func(_ *rand.Rand, b *Bundle) { b.Case.Checkpoint = b.Case.Anchored[0].Checkpoint },
-		"change the checkpoint": func(r *rand.Rand, b *Bundle) {
+		"a shorter checkpoint": func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Checkpoint = b.Case.Anchored[0].Checkpoint },
+		"change the checkpoint": func(r *rand.Rand, b *bundle.Bundle) {
 			b.Case.Checkpoint = bytes.Clone(b.Case.Checkpoint)
 			b.Case.Checkpoint[r.IntN(len(b.Case.Checkpoint))] ^= 1
 		},
-		"sign the checkpoint once more": func(_ *rand.Rand, b *Bundle) {
+		"sign the checkpoint once more": func(_ *rand.Rand, b *bundle.Bundle) {
 			b.Case.Checkpoint = append(bytes.Clone(b.Case.Checkpoint), "\u2014 other.example/log AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"...)
 		},
-		"change the proof beside it": func(r *rand.Rand, b *Bundle) { b.Case.Anchored[0].Proof[r.IntN(len(b.Case.Anchored[0].Proof))] ^= 1 },
-		"drop a revision":            func(_ *rand.Rand, b *Bundle) { b.Case.Revisions = []Revision{} },
-		"a revision twice":           func(_ *rand.Rand, b *Bundle) { b.Case.Revisions = append(b.Case.Revisions, b.Case.Revisions[0]) },
-		"drop a record":              func(_ *rand.Rand, b *Bundle) { b.Case.Records = []api.Digest{} },
-		"a record twice":             func(_ *rand.Rand, b *Bundle) { b.Case.Records = append(b.Case.Records, b.Case.Records[0]) },
-		"name an anchor": func(_ *rand.Rand, b *Bundle) {
-			b.Case.Anchored[0].Kind, b.Case.Anchored[0].Proof = AnchorS3, []byte(strings.Repeat("x", 32))
+		"change the proof beside it": func(r *rand.Rand, b *bundle.Bundle) {
+			b.Case.Anchored[0].Proof[r.IntN(len(b.Case.Anchored[0].Proof))] ^= 1
+		},
+		"drop a revision":  func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Revisions = []bundle.Revision{} },
+		"a revision twice": func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Revisions = append(b.Case.Revisions, b.Case.Revisions[0]) },
+		"drop a record":    func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Records = []api.Digest{} },
+		"a record twice":   func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Records = append(b.Case.Records, b.Case.Records[0]) },
+		"name an anchor": func(_ *rand.Rand, b *bundle.Bundle) {
+			b.Case.Anchored[0].Kind, b.Case.Anchored[0].Proof = bundle.AnchorS3, []byte(strings.Repeat("x", 32))
 		},
 	}
 }
@@ -236,29 +242,29 @@ func TestEachEditOfABundleIsFoundByItself(t *testing.T) {
 	s := newSample(t)
 	r := rand.New(rand.NewPCG(2, 2)) //nolint:gosec // G404: reproducible on purpose
 	for name, f := range edits() {
-		b, err := Read(bytes.NewReader(s.file), Limits{})
+		b, err := bundle.Read(bytes.NewReader(s.file), bundle.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		f(r, b)
 		var out bytes.Buffer
-		if Write(&out, b) == nil && s.accepted(out.Bytes()) {
+		if bundle.Write(&out, b) == nil && s.accepted(out.Bytes()) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if again := reread(t, must(Read(bytes.NewReader(s.file), Limits{}))); !verifies(again, &s) { // the positive control
+	if again := reread(t, must(bundle.Read(bytes.NewReader(s.file), bundle.Limits{}))); !verifies(again, &s) { // the positive control
 		t.Error("the honest bundle does not verify")
 	}
 }
 
-func must(b *Bundle, err error) *Bundle {
+func must(b *bundle.Bundle, err error) *bundle.Bundle {
 	if err != nil {
 		panic(err)
 	}
 	return b
 }
 
-func verifies(b *Bundle, s *sample) bool {
+func verifies(b *bundle.Bundle, s *sample) bool {
 	r := Verify(b, s.trust, s.options)
 	return r.Good(s.report.Claim)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
@@ -20,7 +21,7 @@ type AnchorReceipts struct {
 }
 
 // Check implements Receipts.
-func (a AnchorReceipts) Check(of Anchored, c note.Checkpoint, t Trust, held []note.Checkpoint) (Earned, error) {
+func (a AnchorReceipts) Check(of bundle.Anchored, c note.Checkpoint, t Trust, held []note.Checkpoint) (Earned, error) {
 	r, err := receipt.Parse(of.Receipt)
 	if err != nil {
 		return Earned{}, err

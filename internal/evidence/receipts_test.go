@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestAReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
 	other := cp
 	other.Root[0] ^= 1
 	now := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
-	anchored := func(kind receipt.Kind, place string) Anchored {
+	anchored := func(kind receipt.Kind, place string) bundle.Anchored {
 		r := receipt.Receipt{V: 1, Name: "a", Kind: kind, Place: place, At: now, Signed: signed}
 		switch kind {
 		case receipt.Git:
@@ -42,17 +43,17 @@ func TestAReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Anchored{Checkpoint: signed, Name: "a", Kind: AnchorKind(kind), Receipt: b}
+		return bundle.Anchored{Checkpoint: signed, Name: "a", Kind: bundle.AnchorKind(kind), Receipt: b}
 	}
 	for _, kind := range []receipt.Kind{receipt.File, receipt.Git, receipt.S3} {
-		trust := Trust{Anchors: []AnchorTrust{{Name: "a", Kind: AnchorKind(kind), Place: "there"}}}
+		trust := Trust{Anchors: []AnchorTrust{{Name: "a", Kind: bundle.AnchorKind(kind), Place: "there"}}}
 		want := ClaimTamperDetecting
 		if kind == receipt.S3 {
 			want = ClaimTamperEvident
 		}
 		there := anchored(kind, "there")
 		for name, c := range map[string]struct {
-			a     Anchored
+			a     bundle.Anchored
 			trust Trust
 			copy  []byte
 			held  []note.Checkpoint
@@ -68,10 +69,10 @@ func TestAReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
 			"the same, and nobody trusts it":    {there, Trust{}, sign(other), nil, "", true},
 			"a copy of before":                  {there, trust, sign(note.Checkpoint{Origin: cp.Origin, Size: 8}), nil, "", false},
 			"a copy without it":                 {there, trust, sign(note.Checkpoint{Origin: cp.Origin, Size: cp.Size + 1}), nil, "", true},
-			"a receipt of another kind":         {Anchored{Checkpoint: signed, Name: "a", Kind: AnchorTSA, Receipt: there.Receipt}, trust, signed, nil, "", true},
-			"a receipt of another anchor":       {Anchored{Checkpoint: signed, Name: "b", Kind: there.Kind, Receipt: there.Receipt}, trust, signed, nil, "", true},
-			"a receipt of another checkpoint":   {Anchored{Checkpoint: sign(other), Name: "a", Kind: there.Kind, Receipt: there.Receipt}, trust, signed, nil, "", true},
-			"a receipt that says too much":      {Anchored{Checkpoint: signed, Name: "a", Kind: there.Kind, Receipt: bytes.Replace(there.Receipt, []byte(`{`), []byte(`{"held":true,`), 1)}, trust, signed, nil, "", true},
+			"a receipt of another kind":         {bundle.Anchored{Checkpoint: signed, Name: "a", Kind: bundle.AnchorTSA, Receipt: there.Receipt}, trust, signed, nil, "", true},
+			"a receipt of another anchor":       {bundle.Anchored{Checkpoint: signed, Name: "b", Kind: there.Kind, Receipt: there.Receipt}, trust, signed, nil, "", true},
+			"a receipt of another checkpoint":   {bundle.Anchored{Checkpoint: sign(other), Name: "a", Kind: there.Kind, Receipt: there.Receipt}, trust, signed, nil, "", true},
+			"a receipt that says too much":      {bundle.Anchored{Checkpoint: signed, Name: "a", Kind: there.Kind, Receipt: bytes.Replace(there.Receipt, []byte(`{`), []byte(`{"held":true,`), 1)}, trust, signed, nil, "", true},
 			"a checkpoint of his, of that size": {there, trust, nil, []note.Checkpoint{other}, "", false},
 		} {
 			copies := map[string][]byte{}

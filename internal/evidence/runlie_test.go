@@ -3,6 +3,7 @@ package evidence
 import (
 	"errors"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"slices"
 	"strings"
 	"testing"
@@ -453,7 +454,7 @@ func told(t *testing.T, x tale, lie bool) Report {
 	s := newStory(t)
 	s.submit(x.plan, "", 0)
 	x.tell(s, lie)
-	c := Case{Run: api.RunID(s.entries[len(s.entries)-1].Run)}
+	c := bundle.Case{Run: api.RunID(s.entries[len(s.entries)-1].Run)}
 	return Verify(reread(t, s.bundle(c)), s.trust(), Options{})
 }
 
@@ -482,11 +483,11 @@ func TestOfEachLieAboutARunExactlyTheRowThatIsForItFails(t *testing.T) {
 //
 // proves R-A7
 func TestOfEachForgeryOfARunsBundleExactlyTheRowThatIsForItFails(t *testing.T) {
-	stamped := func(b *Bundle) {
-		b.Case.Anchored = append(b.Case.Anchored, Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: AnchorTSA, Receipt: []byte("{}")})
+	stamped := func(b *bundle.Bundle) {
+		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: bundle.AnchorTSA, Receipt: []byte("{}")})
 	}
 	early := func(s *story, err error) receipts {
-		return func(Anchored, note.Checkpoint) (Earned, error) {
+		return func(bundle.Anchored, note.Checkpoint) (Earned, error) {
 			at := s.at.Add(-time.Hour)
 			return Earned{Checked: true, Time: &at}, err
 		}
@@ -496,24 +497,26 @@ func TestOfEachForgeryOfARunsBundleExactlyTheRowThatIsForItFails(t *testing.T) {
 		row  RowName
 		lie
 	}{
-		{"an entry of a task is rewritten", RowInclusion, lie{bundle: func(s *story, b *Bundle) {
-			i := slices.IndexFunc(b.Entries, func(e Entry) bool { return s.entries[e.Seq].Kind == record.KindTaskStarted })
+		{"an entry of a task is rewritten", RowInclusion, lie{bundle: func(s *story, b *bundle.Bundle) {
+			i := slices.IndexFunc(b.Entries, func(e bundle.Entry) bool { return s.entries[e.Seq].Kind == record.KindTaskStarted })
 			e := s.entries[b.Entries[i].Seq]
 			e.At = e.At.Add(time.Millisecond)
 			var err error
 			b.Entries[i].Leaf, err = e.Encode()
 			s.must(err)
 		}}},
-		{"the checkpoint is a stranger's", RowSignature, lie{bundle: func(s *story, b *Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
-		{"another checkpoint is of another log", RowConsistency, lie{bundle: func(_ *story, b *Bundle) { b.Case.Anchored[0].Proof[0] ^= 1 }}},
-		{"a receipt is of another checkpoint", RowAnchor, lie{bundle: func(_ *story, b *Bundle) { stamped(b) }, options: func(s *story, _ *Bundle, o *Options) { o.Receipts = early(s, errors.New("of another checkpoint")) }}},
+		{"the checkpoint is a stranger's", RowSignature, lie{bundle: func(s *story, b *bundle.Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
+		{"another checkpoint is of another log", RowConsistency, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Case.Anchored[0].Proof[0] ^= 1 }}},
+		{"a receipt is of another checkpoint", RowAnchor, lie{bundle: func(_ *story, b *bundle.Bundle) { stamped(b) }, options: func(s *story, _ *bundle.Bundle, o *Options) {
+			o.Receipts = early(s, errors.New("of another checkpoint"))
+		}}},
 		{"the catalog is a stranger's", RowCatalog, lie{bundle: foreignRevision}},
-		{"the entry of a task is kept back", RowCompleteness, lie{bundle: func(s *story, b *Bundle) { drop(s, b, record.KindTaskSkipped) }}},
-		{"the entry that asks for a cancel is kept back", RowCompleteness, lie{bundle: func(s *story, b *Bundle) { drop(s, b, record.KindRunCancelled) }}},
-		{"the stamp is older than the run", RowTime, lie{bundle: func(_ *story, b *Bundle) { stamped(b) }, options: func(s *story, _ *Bundle, o *Options) { o.Receipts = early(s, nil) }}},
+		{"the entry of a task is kept back", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
+		{"the entry that asks for a cancel is kept back", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunCancelled) }}},
+		{"the stamp is older than the run", RowTime, lie{bundle: func(_ *story, b *bundle.Bundle) { stamped(b) }, options: func(s *story, _ *bundle.Bundle, o *Options) { o.Receipts = early(s, nil) }}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			_, r := judge(t, Case{Run: "r1"}, f.lie)
+			_, r := judge(t, bundle.Case{Run: "r1"}, f.lie)
 			for _, row := range r.Rows {
 				if (row.Status == Fail) != (row.Row == f.row) {
 					t.Errorf("%s is %s: %s", row.Row, row.Status, row.Why)
@@ -521,7 +524,7 @@ func TestOfEachForgeryOfARunsBundleExactlyTheRowThatIsForItFails(t *testing.T) {
 			}
 		})
 	}
-	if _, r := judge(t, Case{Run: "r1"}, lie{}); r.Failed() {
+	if _, r := judge(t, bundle.Case{Run: "r1"}, lie{}); r.Failed() {
 		t.Errorf("without any:\n%s", r.Text())
 	}
 }

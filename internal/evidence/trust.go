@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,21 +80,10 @@ type OlderRoot struct {
 
 // AnchorTrust names a place that the auditor trusts.
 type AnchorTrust struct {
-	Name  string     `json:"name"`
-	Kind  AnchorKind `json:"kind"`
-	Place string     `json:"place"` // a path, a URL, bucket and prefix: as the receipt says it
+	Name  string            `json:"name"`
+	Kind  bundle.AnchorKind `json:"kind"`
+	Place string            `json:"place"` // a path, a URL, bucket and prefix: as the receipt says it
 }
-
-// AnchorKind says what an anchor is.
-type AnchorKind string
-
-// The kinds of anchor.
-const (
-	AnchorFile AnchorKind = "file"
-	AnchorGit  AnchorKind = "git"
-	AnchorS3   AnchorKind = "s3"
-	AnchorTSA  AnchorKind = "tsa"
-)
 
 // ParseTrust reads strict JSON: members that are not known, said twice or
 // missing where they must be there are refused. White space is the auditor's.
@@ -290,7 +280,7 @@ func (t Trust) validateAnchors() error {
 			return fmt.Errorf("trust file: anchor %d: name %.80q: want 1 to 63 of a-z, 0-9 and -", i+1, a.Name)
 		case seen[a.Name]:
 			return fmt.Errorf("trust file: anchor %q is listed twice", a.Name)
-		case !slices.Contains([]AnchorKind{AnchorFile, AnchorGit, AnchorS3, AnchorTSA}, a.Kind):
+		case !slices.Contains([]bundle.AnchorKind{bundle.AnchorFile, bundle.AnchorGit, bundle.AnchorS3, bundle.AnchorTSA}, a.Kind):
 			return fmt.Errorf("trust file: anchor %q: kind %.40q is not known to this build", a.Name, a.Kind)
 		case a.Place == "" || len(a.Place) > maxPlace:
 			return fmt.Errorf("trust file: anchor %q: place of %d bytes, want 1 to %d", a.Name, len(a.Place), maxPlace)

@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"math/big"
 	"path/filepath"
 	"strings"
@@ -62,7 +63,7 @@ func sampleTrust(t testing.TB) Trust {
 		Operators:  &operators,
 		Statements: []LogKey{logKey(statements, 0)},
 		TSA:        []string{certificate(t)},
-		Anchors:    []AnchorTrust{{Name: "disk", Kind: AnchorFile, Place: "/mnt/a"}},
+		Anchors:    []AnchorTrust{{Name: "disk", Kind: bundle.AnchorFile, Place: "/mnt/a"}},
 	}
 }
 

@@ -3,6 +3,7 @@ package evidence
 import (
 	"encoding/hex"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"maps"
 	"runtime"
 	"slices"
@@ -30,7 +31,7 @@ type Receipts interface {
 	// Check says what a receipt earns for the checkpoint that it is of, whose
 	// signature was verified. Held are the checkpoints of Options that verify. An
 	// error means that the receipt is not of this checkpoint, or not genuine.
-	Check(a Anchored, c note.Checkpoint, t Trust, held []note.Checkpoint) (Earned, error)
+	Check(a bundle.Anchored, c note.Checkpoint, t Trust, held []note.Checkpoint) (Earned, error)
 }
 
 // Earned is what a receipt proves. The zero value with Why is a receipt that
@@ -44,7 +45,7 @@ type Earned struct {
 
 // verification is one Verify.
 type verification struct {
-	b       *Bundle
+	b       *bundle.Bundle
 	trust   Trust
 	options Options
 	log     LogTrust // with the keys that follow
@@ -65,7 +66,7 @@ type verification struct {
 
 // Verify recomputes everything that a bundle stands for and says what is right.
 // It ends, whatever the bundle is, in time and memory that its size bounds.
-func Verify(b *Bundle, t Trust, o Options) Report {
+func Verify(b *bundle.Bundle, t Trust, o Options) Report {
 	v := &verification{b: b, trust: t, options: o, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{}
@@ -107,7 +108,7 @@ func (v *verification) inclusion() {
 		seqs[i], leaves[i] = v.entries[i].seq, v.entries[i].hash
 	}
 	row := v.rows[RowInclusion]
-	root, err := Root(seqs, leaves, v.cp.Size, v.b.Proof)
+	root, err := bundle.Root(seqs, leaves, v.cp.Size, v.b.Proof)
 	switch {
 	case err != nil:
 		row.fail("the entries are not proved to be in the log of %d entries: %v", v.cp.Size, err)

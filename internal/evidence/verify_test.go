@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -78,7 +79,7 @@ func TestWhatHappenedHonestlyVerifies(t *testing.T) {
 	s := newStory(t)
 	s.whole("d-01")
 	tell(s)
-	for _, c := range []Case{{Dispatch: "d-01"}, {Run: "r1"}, {Dispatch: "t-a1"}} {
+	for _, c := range []bundle.Case{{Dispatch: "d-01"}, {Run: "r1"}, {Dispatch: "t-a1"}} {
 		r := Verify(reread(t, s.bundle(c)), s.trust(), Options{})
 		honest(t, r)
 		if t.Failed() {

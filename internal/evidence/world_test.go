@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +30,7 @@ type story struct {
 	entries                    []record.Entry
 	leaves                     [][]byte
 	documents                  map[api.Digest][]byte
-	revisions                  map[api.Digest]Revision
+	revisions                  map[api.Digest]bundle.Revision
 	records                    []api.Digest
 	recordHead                 api.Digest
 	revision                   api.Revision
@@ -48,7 +50,7 @@ func newStory(t testing.TB) *story {
 	t.Helper()
 	s := &story{
 		t: t, deploy: newSigner(t), service: newSigner(t), operator: newSigner(t), at: time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC),
-		documents: map[api.Digest][]byte{}, revisions: map[api.Digest]Revision{}, last: map[string]uint64{}, workers: map[string]seal.Signer{},
+		documents: map[api.Digest][]byte{}, revisions: map[api.Digest]bundle.Revision{}, last: map[string]uint64{}, workers: map[string]seal.Signer{},
 		results: map[string]*record.Result{}, manifests: map[string]*record.Manifest{}, manifestDigests: map[string]api.Digest{}, resultsAt: map[string]api.Digest{},
 	}
 	s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{Mode: "same-user"}})
@@ -156,7 +158,7 @@ func (s *story) publish(who ...api.Principal) {
 	}
 	envelope, doc := s.sign(seal.Revision, rev, s.deploy)
 	s.revision, s.revisionDigest = rev, api.DigestOf(doc)
-	s.revisions[s.revisionDigest] = Revision{s.revisionDigest, []api.Digest{s.put(envelope)}}
+	s.revisions[s.revisionDigest] = bundle.Revision{Digest: s.revisionDigest, Envelopes: []api.Digest{s.put(envelope)}}
 	s.write(record.Entry{
 		Kind: record.KindCatalogRevision, Refs: map[string]api.Digest{record.RefRevision: s.revisionDigest},
 		Detail: record.RevisionSeen{Number: int64(rev.Number), Threshold: 1}, //nolint:gosec // G115: small
@@ -356,6 +358,9 @@ func (s *story) hashes() []note.Hash {
 	return out
 }
 
+// largestPower is the largest power of two below n, which is more than 1.
+func largestPower(n uint64) uint64 { return 1 << (bits.Len64(n-1) - 1) }
+
 func rootOf(t testing.TB, leaves []note.Hash) note.Hash {
 	r := note.NewRange()
 	for _, h := range leaves {
@@ -392,7 +397,7 @@ func path(leaves []note.Hash, index uint64) []note.Hash {
 		if hi-lo == 1 {
 			return leaves[lo], nil
 		}
-		mid := lo + split(hi-lo)
+		mid := lo + largestPower(hi-lo)
 		if index < mid {
 			_, p := walk(lo, mid)
 			return note.Hash{}, append(p, root(mid, hi))
@@ -414,7 +419,7 @@ func consistency(t testing.TB, leaves []note.Hash, from, to int) []note.Hash {
 			}
 			return []note.Hash{rootOf(t, d)}
 		}
-		k := int(split(uint64(len(d)))) //nolint:gosec // G115: small
+		k := int(largestPower(uint64(len(d)))) //nolint:gosec // G115: small
 		if m <= k {
 			return append(sub(m, d[:k], whole), rootOf(t, d[k:]))
 		}
@@ -427,12 +432,12 @@ func consistency(t testing.TB, leaves []note.Hash, from, to int) []note.Hash {
 }
 
 // bundle exports what a case is about: all of the log that it concerns.
-func (s *story) bundle(c Case) *Bundle {
+func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 	s.t.Helper()
-	b := &Bundle{Case: c, Documents: map[api.Digest][]byte{}}
+	b := &bundle.Bundle{Case: c, Documents: map[api.Digest][]byte{}}
 	size := len(s.leaves)
 	b.Case.V, b.Case.Checkpoint = 1, s.signCheckpoint(s.service, size)
-	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []Anchored{}, [][]byte{}, append([]api.Digest{}, s.records...), []Content{}
+	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []bundle.Anchored{}, [][]byte{}, append([]api.Digest{}, s.records...), []bundle.Content{}
 	runs := map[string]bool{string(c.Run): c.Run != ""}
 	for _, e := range slices.Backward(s.entries) {
 		if ask, ok := e.Detail.(record.RunRequest); ok && runs[e.Run] && ask.RetryOf != "" {
@@ -455,8 +460,8 @@ func (s *story) bundle(c Case) *Bundle {
 		if !runs[e.Run] && !mine[e.Dispatch] && !e.Kind.Rules() {
 			continue
 		}
-		seqs = append(seqs, uint64(i))                               //nolint:gosec // G115: an index
-		b.Entries = append(b.Entries, Entry{uint64(i), s.leaves[i]}) //nolint:gosec // G115: an index
+		seqs = append(seqs, uint64(i))                                                 //nolint:gosec // G115: an index
+		b.Entries = append(b.Entries, bundle.Entry{Seq: uint64(i), Leaf: s.leaves[i]}) //nolint:gosec // G115: an index
 		for name, d := range e.Refs {
 			if name != record.RefPatch && name != record.RefRecord {
 				keep(d)
@@ -480,31 +485,31 @@ func (s *story) bundle(c Case) *Bundle {
 	}
 	leaves := s.hashes()
 	var err error
-	b.Proof, err = Prove(seqs, uint64(size), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil }) //nolint:gosec // G115: small
+	b.Proof, err = bundle.Prove(seqs, uint64(size), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil }) //nolint:gosec // G115: small
 	s.must(err)
 	return b
 }
 
 // anchored adds an earlier checkpoint with its proof.
-func (s *story) anchored(b *Bundle, size int) []byte {
+func (s *story) anchored(b *bundle.Bundle, size int) []byte {
 	raw := s.signCheckpoint(s.service, size)
-	b.Case.Anchored = append(b.Case.Anchored, Anchored{Checkpoint: raw, Proof: Hashes(consistency(s.t, s.hashes(), size, len(s.leaves)))})
+	b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: raw, Proof: bundle.Hashes(consistency(s.t, s.hashes(), size, len(s.leaves)))})
 	return raw
 }
 
 // file writes a bundle and reads it again.
-func file(t testing.TB, b *Bundle) []byte {
+func file(t testing.TB, b *bundle.Bundle) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, b); err != nil {
+	if err := bundle.Write(&out, b); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
 }
 
-func reread(t testing.TB, b *Bundle) *Bundle {
+func reread(t testing.TB, b *bundle.Bundle) *bundle.Bundle {
 	t.Helper()
-	again, err := Read(bytes.NewReader(file(t, b)), Limits{})
+	again, err := bundle.Read(bytes.NewReader(file(t, b)), bundle.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

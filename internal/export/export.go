@@ -24,7 +24,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -57,7 +57,7 @@ type Config struct {
 	// Anchored are checkpoints that anchors have, with their receipts and without
 	// proofs, that say something about the first size entries. Nil: there are no
 	// anchors.
-	Anchored func(ctx context.Context, size uint64) ([]evidence.Anchored, error)
+	Anchored func(ctx context.Context, size uint64) ([]bundle.Anchored, error)
 	// Attest is how long to wait for the statement of a dispatch that has just
 	// ended. 0: not at all.
 	Attest time.Duration
@@ -81,13 +81,13 @@ type Request struct {
 
 // Bundle makes the evidence about what is over. It waits until a checkpoint
 // covers the last entry.
-func (x *Exporter) Bundle(ctx context.Context, req Request) (*evidence.Bundle, error) {
+func (x *Exporter) Bundle(ctx context.Context, req Request) (*bundle.Bundle, error) {
 	g := &gathering{
 		x: x, req: req, entries: map[uint64]audit.Committed{}, runs: map[api.RunID]bool{}, dispatches: map[api.DispatchID]bool{},
-		b: &evidence.Bundle{
-			Case: evidence.Case{
-				V: 1, Run: req.Run, Dispatch: req.Dispatch, Anchored: []evidence.Anchored{}, Rotations: append([][]byte{}, x.cfg.Rotations...),
-				Revisions: []evidence.Revision{}, Records: []api.Digest{}, Content: []evidence.Content{},
+		b: &bundle.Bundle{
+			Case: bundle.Case{
+				V: 1, Run: req.Run, Dispatch: req.Dispatch, Anchored: []bundle.Anchored{}, Rotations: append([][]byte{}, x.cfg.Rotations...),
+				Revisions: []bundle.Revision{}, Records: []api.Digest{}, Content: []bundle.Content{},
 			},
 			Documents: map[api.Digest][]byte{},
 		},
@@ -105,7 +105,7 @@ func (x *Exporter) Bundle(ctx context.Context, req Request) (*evidence.Bundle, e
 type gathering struct {
 	x          *Exporter
 	req        Request
-	b          *evidence.Bundle
+	b          *bundle.Bundle
 	entries    map[uint64]audit.Committed
 	seqs       []uint64 // of entries, sorted once they are all there
 	runs       map[api.RunID]bool
@@ -271,7 +271,7 @@ func (g *gathering) rules(ctx context.Context) error {
 	}
 	g.seqs = slices.Sorted(maps.Keys(g.entries))
 	for _, seq := range g.seqs {
-		g.b.Entries = append(g.b.Entries, evidence.Entry{Seq: seq, Leaf: g.entries[seq].Leaf})
+		g.b.Entries = append(g.b.Entries, bundle.Entry{Seq: seq, Leaf: g.entries[seq].Leaf})
 	}
 	return nil
 }
@@ -387,13 +387,13 @@ func (g *gathering) prove(ctx context.Context) error {
 	signed, c := g.x.cfg.Tree.Latest()
 	g.b.Case.Checkpoint, g.size = signed, c.Size
 	var err error
-	g.b.Proof, err = evidence.Prove(g.seqs, c.Size, func(i uint64) ([]note.Hash, error) { return g.x.cfg.Tree.InclusionProof(ctx, i, c.Size) })
+	g.b.Proof, err = bundle.Prove(g.seqs, c.Size, func(i uint64) ([]note.Hash, error) { return g.x.cfg.Tree.InclusionProof(ctx, i, c.Size) })
 	return err
 }
 
 // anchored adds other checkpoints, with the proof that they are of one log.
 func (g *gathering) anchored(ctx context.Context) error {
-	var list []evidence.Anchored
+	var list []bundle.Anchored
 	if g.x.cfg.Anchored != nil {
 		var err error
 		if list, err = g.x.cfg.Anchored(ctx, g.seqs[len(g.seqs)-1]+1); err != nil {
@@ -401,7 +401,7 @@ func (g *gathering) anchored(ctx context.Context) error {
 		}
 	}
 	for _, signed := range g.req.From {
-		list = append(list, evidence.Anchored{Checkpoint: signed})
+		list = append(list, bundle.Anchored{Checkpoint: signed})
 	}
 	own, err := note.Peek(g.b.Case.Checkpoint)
 	if err != nil {
@@ -430,7 +430,7 @@ func (g *gathering) anchored(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a.Proof = evidence.Hashes(proof)
+		a.Proof = bundle.Hashes(proof)
 		g.b.Case.Anchored = append(g.b.Case.Anchored, a)
 	}
 	return nil
@@ -450,7 +450,7 @@ func (g *gathering) blobs(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		g.b.Content = append(g.b.Content, evidence.Content{Digest: d, Size: size, Open: func() (io.ReadCloser, error) {
+		g.b.Content = append(g.b.Content, bundle.Content{Digest: d, Size: size, Open: func() (io.ReadCloser, error) {
 			return g.x.cfg.Blobs.Open(ctx, d)
 		}})
 	}

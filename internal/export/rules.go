@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -51,7 +51,7 @@ func (g *gathering) catalog(ctx context.Context) error {
 			return err
 		}
 	}
-	slices.SortFunc(g.b.Case.Revisions, func(a, b evidence.Revision) int { return strings.Compare(string(a.Digest), string(b.Digest)) })
+	slices.SortFunc(g.b.Case.Revisions, func(a, b bundle.Revision) int { return strings.Compare(string(a.Digest), string(b.Digest)) })
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (g *gathering) revision(ctx context.Context, cat Catalog, d api.Digest, ref
 	if err != nil {
 		return err
 	}
-	r := evidence.Revision{Digest: d, Envelopes: []api.Digest{}}
+	r := bundle.Revision{Digest: d, Envelopes: []api.Digest{}}
 	for _, envelope := range envelopes {
 		e := api.DigestOf(envelope)
 		g.b.Documents[e], r.Envelopes = envelope, append(r.Envelopes, e)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/export"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
@@ -27,7 +27,7 @@ type Tree interface {
 
 // Evidence makes evidence bundles.
 type Evidence interface {
-	Bundle(ctx context.Context, req export.Request) (*evidence.Bundle, error)
+	Bundle(ctx context.Context, req export.Request) (*bundle.Bundle, error)
 }
 
 // coverTime is how long the proof of an entry waits for a checkpoint that covers
@@ -141,7 +141,7 @@ func (c *logCalls) evidence(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
-	if err := evidence.Write(w, b); err != nil {
+	if err := bundle.Write(w, b); err != nil {
 		panic(http.ErrAbortHandler) // a truncated body must not look whole
 	}
 	return nil

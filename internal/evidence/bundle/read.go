@@ -1,4 +1,4 @@
-package evidence
+package bundle
 
 import (
 	"bytes"
@@ -141,7 +141,7 @@ func (r *reader) rest(b *Bundle) ([]part, error) {
 	if b.Entries, err = parseEntries(entries, r.limits.Entries); err != nil {
 		return nil, err
 	}
-	if b.Proof, err = parseHashes(proof); err != nil {
+	if b.Proof, err = ParseHashes(proof); err != nil {
 		return nil, fmt.Errorf("proof: %w", err)
 	}
 	sizes := make(map[api.Digest]int64, len(b.Content))

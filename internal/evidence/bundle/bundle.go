@@ -1,4 +1,4 @@
-package evidence
+package bundle
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// Bundle is the evidence about one run, or about one dispatch.
+// Bundle is the evidence about one run or one dispatch.
 type Bundle struct {
 	Case    Case
 	Entries []Entry     // in the order of the log
@@ -71,6 +71,17 @@ type Anchored struct {
 	Receipt json.RawMessage `json:"receipt,omitempty"` // as the anchor's driver made it
 }
 
+// AnchorKind says what an anchor is.
+type AnchorKind string
+
+// The kinds of anchor.
+const (
+	AnchorFile AnchorKind = "file"
+	AnchorGit  AnchorKind = "git"
+	AnchorS3   AnchorKind = "s3"
+	AnchorTSA  AnchorKind = "tsa"
+)
+
 // Revision is one of the catalog, signed.
 type Revision struct {
 	Digest    api.Digest   `json:"digest"`    // of the document, which each envelope carries
@@ -79,7 +90,7 @@ type Revision struct {
 
 const (
 	maxAnchored  = 1000
-	maxRotations = maxTrustKeys
+	maxRotations = 256
 	maxRevisions = 1000
 	maxRecords   = 100_000
 	// maxValues is more than there are in a case with as many members as are
@@ -167,9 +178,10 @@ func appendHashes(b []byte, list []note.Hash) []byte {
 	return b
 }
 
-func parseHashes(b []byte) ([]note.Hash, error) {
+// ParseHashes is the inverse of Hashes.
+func ParseHashes(b []byte) ([]note.Hash, error) {
 	if len(b)%len(note.Hash{}) != 0 {
-		return nil, errors.New("hashes that are not whole")
+		return nil, errors.New("not a whole number of hashes")
 	}
 	list := make([]note.Hash, 0, len(b)/len(note.Hash{}))
 	for part := range slices.Chunk(b, len(note.Hash{})) {
