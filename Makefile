@@ -100,8 +100,8 @@ test: setup ## run the whole suite: check, then the end-to-end tests and the pac
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory full
 
-demo: build ## show the main job on a real repository, in a temporary directory
-	@scripts/demo $(BIN)
+demo: ## show the main job on a real repository, a page per chapter (VERBOSE=1: the whole output)
+	@scripts/demo
 
 prove: build setup ## prove in three ways, each with its control, that the MCP server can define nothing
 	@scripts/prove $(BIN)
