@@ -74,12 +74,11 @@ func TestWhatIsWrongWithTheTextItselfIsSaidWhereItIs(t *testing.T) {
 }
 
 func TestThePlanInTheDocumentationIsOne(t *testing.T) {
-	b, err := os.ReadFile("../../docs/cli.md")
+	b, err := os.ReadFile("../../docs/plan.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(b), "\n## The plan\n")
-	_, text, _ := strings.Cut(section, "```yaml\n")
+	_, text, _ := strings.Cut(string(b), "```yaml\n")
 	text, _, _ = strings.Cut(text, "```")
 	if p, places := Read([]byte(text)); p == nil || len(p.Tasks) != 2 {
 		t.Errorf("%s: %v", text, places)

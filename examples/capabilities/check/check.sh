@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fails where a word is left that must not be there.
+# Fails if the text still has a forbidden word.
 set -eu
 read -r word < inputs/prompt.md || [ -n "$word" ]
 if grep -n "$word" ./*.txt; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Applies the patches of other tasks, which lie in inputs/ under the names that
-# the plan gives them. What comes of it is this task's own patch.
+# Applies the patches of other tasks, which are in inputs/ under the names that the
+# plan gives them. The result is the patch of this task.
 set -eu
 for patch in inputs/patch-*; do
   echo "applying $patch"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Adds up what other tasks counted, and joins the lists that they left.
+# Adds up the counts of other tasks, and joins their lists.
 set -eu
 mkdir -p outputs
 total=0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Does what it can, asks the rest, and goes on with the answer.
+# Writes the contents, asks for a title, and resumes with the answer.
 set -eu
 if [ ! -f inputs/resume.json ]; then
   echo "Contents: one, two, three" > title.txt

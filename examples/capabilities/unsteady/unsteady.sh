@@ -1,5 +1,5 @@
 #!/bin/bash
-# Fails about every other time, as what depends on others does.
+# Fails about every other time, like a service that is not always reachable.
 set -eu
 if ((RANDOM % 2)); then
   echo "not this time"
