@@ -233,11 +233,11 @@ var alike = []struct {
 }{
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z)?)?`), "DATE"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
-	{regexp.MustCompile(`\b(d|t|r|run|tok)-[0-9a-z]{16,}\b`), "$1-ID"},
+	{regexp.MustCompile(`\b(d|t|r|run)-[0-9a-z]{12,}\b`), "$1-ID"},
 	{regexp.MustCompile(`\b[0-9a-f]{7,64}\b`), "HEX"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|ms|s|m|h|bytes|B|KiB|MiB|GiB|TiB)\b`), "N $2"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+s\b`), "N s"},
-	{regexp.MustCompile(`process \d+`), "process N"},
+	{regexp.MustCompile(`(process|pid:?) \d+`), "$1 N"},
 	{regexp.MustCompile(`#\d+`), "#N"},
 	{regexp.MustCompile(`root@[\w.-]+`), "root@HOST"},
 	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
