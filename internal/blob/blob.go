@@ -1,12 +1,11 @@
 // Package blob stores content under its own SHA-256 digest, in an OCI image
-// layout on disk, so that registries, mirrors and oras read it unchanged.
+// layout on disk, which registries, mirrors and oras read unchanged.
 //
-// What Put returns is durable, and what is read is verified: a file whose
-// bytes are no longer those of its name is an integrity error that names
-// both. The package never follows a link out of the store, removes only what
-// a Sweep is told to and nobody holds, and knows nothing of what the content
-// means. It reads index.json and does not write it, once the layout has been
-// made.
+// Puts are durable and reads are verified: a file that does not match its name
+// is an integrity error that names both. The package never follows a link out
+// of the store, removes only what a Sweep is told to remove and nothing
+// protects, and does not interpret content. It creates index.json with the
+// layout and only reads it afterwards.
 //
 // It carries the storage side of R-C4 (content-addressed artifacts) and R-D5
 // (content-addressed results).
@@ -33,13 +32,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// ErrNoStore means that there is no layout at the place that was named.
+// ErrNoStore means that a directory has no layout.
 var ErrNoStore = errors.New("no content store there")
 
 const (
-	// MaxSize is how large a blob may be.
+	// MaxSize is the largest blob, in bytes.
 	MaxSize = 16 << 30
-	// MaxIndex is how large index.json may be.
+	// MaxIndex is the largest index.json, in bytes.
 	MaxIndex = 16 << 20
 
 	blobDir   = ocispec.ImageBlobsDir + "/sha256"
@@ -48,14 +47,13 @@ const (
 	layoutDoc = `{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`
 )
 
-// Config says where a store is.
+// Config configures a store.
 type Config struct {
 	Dir string
-	// Private makes everything readable by its owner only. A catalog is not
-	// private; the run-time store is.
+	// Private makes all files readable by their owner only.
 	Private bool
-	// Swept says that there are sweeps of it, so that everything must be put
-	// under a Hold: anything else is refused.
+	// Swept means that the store is garbage-collected by sweeps: Put then needs
+	// a context of Protect.
 	Swept bool
 }
 
@@ -73,8 +71,7 @@ func (c Config) dirMode() fs.FileMode {
 	return 0o755
 }
 
-// Store is a content store. Its methods may be called by many goroutines and
-// many processes at once.
+// Store is a content store, safe for concurrent use by goroutines and processes.
 type Store struct {
 	cfg  Config
 	root *os.Root
@@ -83,8 +80,8 @@ type Store struct {
 	protections protections
 }
 
-// Create makes an empty store and opens it. A directory that holds anything
-// is refused, unless it is what a Create left that did not come to its end.
+// Create creates an empty store and opens it. It refuses a directory that is not
+// empty, except for the remains of an interrupted Create.
 func Create(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(cfg.Dir, cfg.dirMode()); err != nil {
 		return nil, fmt.Errorf("content store: %w", err)
@@ -96,7 +93,7 @@ func Create(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, root: root}
 	index, err := canon.Marshal(EmptyIndex())
 	if err == nil {
-		err = s.clearHalfMade(index)
+		err = s.clearUnfinished(index)
 	}
 	if err == nil {
 		err = s.makeDirs(".", ocispec.ImageBlobsDir, blobDir, tempDir)
@@ -117,8 +114,7 @@ func Create(cfg Config) (*Store, error) {
 	return Open(cfg)
 }
 
-// makeDirs makes directories that have the mode of the store, whatever the
-// umask says.
+// makeDirs creates directories with the mode of the store, whatever the umask.
 func (s *Store) makeDirs(names ...string) error {
 	for _, name := range names {
 		if err := s.root.MkdirAll(name, s.cfg.dirMode()); err != nil {
@@ -138,7 +134,7 @@ func EmptyIndex() ocispec.Index {
 	return index
 }
 
-// Open opens a store that Create made, here or elsewhere.
+// Open opens an existing store.
 func Open(cfg Config) (*Store, error) {
 	root, err := os.OpenRoot(cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -167,7 +163,7 @@ func (s *Store) checkLayout() error {
 		return fmt.Errorf("%s: %w", ocispec.ImageLayoutFile, err)
 	}
 	if again, err := canon.Marshal(l); err != nil || !bytes.Equal(again, bytes.TrimSpace(b)) {
-		return fmt.Errorf("%s: not in the one form that it can have", ocispec.ImageLayoutFile)
+		return fmt.Errorf("%s: not in canonical form", ocispec.ImageLayoutFile)
 	}
 	if l.Version != ocispec.ImageLayoutVersion {
 		return fmt.Errorf("%s: version %.40q, want %q", ocispec.ImageLayoutFile, l.Version, ocispec.ImageLayoutVersion)
@@ -178,18 +174,17 @@ func (s *Store) checkLayout() error {
 // Close releases the directory.
 func (s *Store) Close() error { return s.root.Close() }
 
-// Dir is where the store is.
+// Dir returns the directory of the store.
 func (s *Store) Dir() string { return s.cfg.Dir }
 
-// Path is where the file of a blob is, for a message to a person.
+// Path returns the path of a blob, for messages.
 func (s *Store) Path(d api.Digest) string {
 	return filepath.Join(s.cfg.Dir, filepath.FromSlash(blobPath(d)))
 }
 
 func blobPath(d api.Digest) string { return path.Join(blobDir, d.Hex()) }
 
-// Index returns the bytes of index.json, unverified: nothing in a store says
-// what it should be.
+// Index returns the bytes of index.json, which a store cannot verify.
 func (s *Store) Index(context.Context) ([]byte, error) {
 	b, err := s.readSmall(ocispec.ImageIndexFile, MaxIndex)
 	if err != nil {
@@ -211,8 +206,8 @@ func (s *Store) readSmall(name string, limit int64) (b []byte, err error) {
 	return b, err
 }
 
-// List calls fn with the digest of every blob, in bytewise order. A file
-// that is no blob is an error.
+// List calls fn with the digest of every blob, in bytewise order. Any other file
+// is an error.
 func (s *Store) List(ctx context.Context, fn func(api.Digest) error) error {
 	entries, err := fs.ReadDir(s.root.FS(), blobDir)
 	if err != nil {
@@ -233,13 +228,13 @@ func (s *Store) List(ctx context.Context, fn func(api.Digest) error) error {
 	return nil
 }
 
-// OCI reads the store as OCI tools do, for those who want its graph of
-// manifests. It verifies what it fetches through oras' own functions only.
+// OCI returns the store as oras sees it, with its graph of manifests. Only what
+// is fetched through oras' own functions is verified.
 func (s *Store) OCI(ctx context.Context) (*oci.ReadOnlyStore, error) {
 	return oci.NewFromFS(ctx, regularFS{s.root})
 }
 
-// writeNew writes a file of the layout itself.
+// writeNew writes a file of the layout.
 func (s *Store) writeNew(name string, b []byte) error {
 	temp := name + "." + rand.Text() + tempEnd
 	f, err := durable.NewTemp(s.root, temp, s.cfg.fileMode())
@@ -247,5 +242,5 @@ func (s *Store) writeNew(name string, b []byte) error {
 		return err
 	}
 	_, err = f.Write(b)
-	return land(f, name, err)
+	return place(f, name, err)
 }

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// ReadBounded reads a file that is not in a store, of at most limit bytes. A
-// larger one is an error, not a part of it.
+// ReadBounded reads a file outside a store. A file of more than limit bytes is an
+// error.
 func ReadBounded(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // G304: callers name files of their own directories
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// clearHalfMade removes what a Create left that a crash ended before the
-// directory was a store: no layout, no blob, no index but the empty one.
-// Anything else is somebody's, and refused.
-func (s *Store) clearHalfMade(index []byte) error {
-	taken := fmt.Errorf("the directory is not empty: %w", fs.ErrExist)
+// clearUnfinished removes what an interrupted Create left before the directory
+// was a store: no layout, no blob, no index but the empty one. It refuses a
+// directory with anything else in it.
+func (s *Store) clearUnfinished(index []byte) error {
+	notEmpty := fmt.Errorf("the directory is not empty: %w", fs.ErrExist)
 	var leftover []string // an inner directory before the one around it
 	err := fs.WalkDir(s.root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		switch {
@@ -25,11 +25,11 @@ func (s *Store) clearHalfMade(index []byte) error {
 		case e.IsDir() && (name == ocispec.ImageBlobsDir || name == blobDir || name == tempDir):
 		case e.Type().IsRegular() && name == ocispec.ImageIndexFile:
 			if b, err := s.readSmall(name, int64(len(index))); err != nil || !bytes.Equal(b, index) {
-				return taken
+				return notEmpty
 			}
 		case e.Type().IsRegular() && !strings.Contains(name, "/") && strings.HasSuffix(name, tempEnd):
 		default:
-			return taken
+			return notEmpty
 		}
 		leftover = append([]string{name}, leftover...)
 		return nil
@@ -45,8 +45,8 @@ func (s *Store) clearHalfMade(index []byte) error {
 	return nil
 }
 
-// syncNames makes the names of the store's directories durable, and those on
-// the way to it: a power cut removes all that is below a name that is not.
+// syncNames makes the names of the store's directories durable, and of those
+// above it: a power cut removes everything below a name that is not durable.
 func (s *Store) syncNames() error {
 	return errors.Join(durable.SyncIn(s.root, ocispec.ImageBlobsDir), durable.SyncIn(s.root, "."), durable.SyncParents(s.cfg.Dir))
 }

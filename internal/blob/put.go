@@ -17,22 +17,21 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// Put stores b and returns its digest. When it returns without an error the
-// blob survives a power cut.
+// Put stores b durably and returns its digest.
 func (s *Store) Put(ctx context.Context, b []byte) (api.Digest, error) {
 	d := api.DigestOf(b)
 	if err := s.protect(ctx, d); err != nil {
 		return d, err
 	}
-	have, err := s.keep(ctx, d)
-	if have || err != nil {
+	exists, err := s.existing(ctx, d)
+	if exists || err != nil {
 		return d, err
 	}
 	_, _, err = s.PutStream(ctx, bytes.NewReader(b))
 	return d, err
 }
 
-// PutStream is Put for content that is read once, with its size.
+// PutStream is Put for content from a reader. It also returns the size.
 func (s *Store) PutStream(ctx context.Context, r io.Reader) (d api.Digest, size int64, err error) {
 	if err := s.root.Mkdir(tempDir, s.cfg.dirMode()); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", 0, fmt.Errorf("content store %s: %w", s.cfg.Dir, err)
@@ -51,36 +50,36 @@ func (s *Store) PutStream(ctx context.Context, r io.Reader) (d api.Digest, size 
 	if err == nil {
 		err = s.protect(ctx, d)
 	}
-	if err := land(f, blobPath(d), err); err != nil {
+	if err := place(f, blobPath(d), err); err != nil {
 		return "", 0, fmt.Errorf("content store %s: write a blob: %w", s.cfg.Dir, err)
 	}
 	return d, size, nil
 }
 
-// keep reports whether the blob is there, whole and durable. One that is
-// damaged is not kept: writing it again mends it.
-func (s *Store) keep(ctx context.Context, d api.Digest) (bool, error) {
+// existing reports whether the blob exists, intact and durable. A damaged one does
+// not count: writing it again repairs it.
+func (s *Store) existing(ctx context.Context, d api.Digest) (bool, error) {
 	r, err := s.Open(ctx, d)
 	if err != nil {
-		return false, nil //nolint:nilerr // absent or damaged: it is written
+		return false, nil //nolint:nilerr // missing or damaged: it is written
 	}
 	_, err = io.Copy(io.Discard, r)
 	if err = errors.Join(err, r.Close()); err != nil {
 		return false, nil //nolint:nilerr // as above
 	}
-	// Whoever wrote it may have been killed before the directory was synced.
+	// Its writer may have been killed before it synced the directory.
 	return true, durable.SyncIn(s.root, blobDir)
 }
 
-// land gives a written temporary file its final name, durably, or removes it
-// when err says that writing it failed.
-func land(f *durable.Temp, final string, err error) error {
+// place gives a temporary file its final name, durably, or removes it if err, the
+// error of writing it, is not nil.
+func place(f *durable.Temp, final string, err error) error {
 	f.Synced = func() { failpoint.Hit(failpoint.BlobWritten, final) }
 	f.Placed = func() { failpoint.Hit(failpoint.BlobPlaced, final) }
 	return f.Replace(final, err)
 }
 
-// reader ends a copy when its context ends.
+// reader stops a copy when its context ends.
 type reader struct {
 	ctx context.Context
 	r   io.Reader

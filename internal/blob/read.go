@@ -17,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// Stat returns the size of a blob. It does not verify the content.
+// Stat returns the size of a blob without verifying its content.
 func (s *Store) Stat(_ context.Context, d api.Digest) (int64, error) {
 	if _, err := api.ParseDigest(string(d)); err != nil {
 		return 0, err
@@ -35,7 +35,7 @@ func (s *Store) Stat(_ context.Context, d api.Digest) (int64, error) {
 	return st.Size(), nil
 }
 
-// Has reports whether there is such a blob, without verifying it.
+// Has reports whether a blob exists, without verifying it.
 func (s *Store) Has(ctx context.Context, d api.Digest) (bool, error) {
 	_, err := s.Stat(ctx, d)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,13 +50,13 @@ func (s *Store) Get(ctx context.Context, d api.Digest, limit int64) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	b, err := r.all(limit)
+	b, err := r.readAll(limit)
 	return b, errors.Join(err, r.Close())
 }
 
-// Open returns a reader of a blob. What it has given is proved by its io.EOF
-// only: a blob that is not what its name says ends in an integrity error
-// instead.
+// Open returns a reader of a blob. Its content is verified only once the reader
+// returns io.EOF; a blob that does not match its digest ends in an integrity
+// error instead.
 func (s *Store) Open(ctx context.Context, d api.Digest) (*Reader, error) {
 	size, err := s.Stat(ctx, d)
 	if err != nil {
@@ -73,9 +73,9 @@ func (s *Store) Open(ctx context.Context, d api.Digest) (*Reader, error) {
 	return &Reader{Size: size, store: s, digest: d, file: file, verify: content.NewVerifyReader(file, desc)}, nil
 }
 
-// Reader reads one blob and verifies it at the end.
+// Reader reads a blob and verifies it at the end.
 type Reader struct {
-	Size int64 // as the file system says
+	Size int64 // of the file
 
 	store  *Store
 	digest api.Digest
@@ -83,7 +83,7 @@ type Reader struct {
 	verify *content.VerifyReader
 }
 
-// Read reads content that is not yet verified. io.EOF says that it is.
+// Read reads unverified content; io.EOF means that all of it is verified.
 func (r *Reader) Read(p []byte) (int, error) {
 	n, err := r.verify.Read(p)
 	if errors.Is(err, io.EOF) {
@@ -94,12 +94,12 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the reading.
+// Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
 
-func (r *Reader) all(limit int64) ([]byte, error) {
+func (r *Reader) readAll(limit int64) ([]byte, error) {
 	if r.Size > limit {
-		return nil, api.Errorf(api.CodeTooLarge, "blob %s: %d bytes, more than the %d that are allowed here", r.digest, r.Size, limit)
+		return nil, api.Errorf(api.CodeTooLarge, "blob %s: %d bytes, over the limit of %d", r.digest, r.Size, limit)
 	}
 	b := make([]byte, r.Size)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -110,7 +110,7 @@ func (r *Reader) all(limit int64) ([]byte, error) {
 	}
 	if n, err := r.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		if err == nil || errors.Is(err, io.EOF) {
-			err = r.store.corrupt(r.digest, "grows while it is read")
+			err = r.store.corrupt(r.digest, "grew while it was read")
 		}
 		return nil, err
 	}
@@ -121,8 +121,8 @@ func (s *Store) missing(d api.Digest) error {
 	return &MissingError{Digest: d, Dir: s.cfg.Dir}
 }
 
-// MissingError means that a store does not have a blob. It is
-// fs.ErrNotExist.
+// MissingError means that a store does not have a blob. It is fs.ErrNotExist and
+// has code integrity.
 type MissingError struct {
 	Digest api.Digest
 	Dir    string
@@ -132,7 +132,7 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("blob %s: not in the store %s", e.Digest, e.Dir)
 }
 
-// Unwrap gives the error its code.
+// Unwrap implements the interface of package errors.
 func (e *MissingError) Unwrap() []error {
 	return []error{&api.Error{Code: api.CodeIntegrity, Message: e.Error()}, fs.ErrNotExist}
 }
@@ -141,7 +141,8 @@ func (s *Store) corrupt(d api.Digest, what string) error {
 	return &CorruptError{Digest: d, Path: s.Path(d), What: what}
 }
 
-// CorruptError means that a file of the store is not what its name says.
+// CorruptError means that a file of the store does not match its name. It has
+// code integrity.
 type CorruptError struct {
 	Digest api.Digest
 	Path   string
@@ -152,27 +153,29 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("blob %s: its file %s %s", e.Digest, e.Path, e.What)
 }
 
-// Unwrap gives the error its code.
+// Unwrap implements the interface of package errors.
 func (e *CorruptError) Unwrap() error { return &api.Error{Code: api.CodeIntegrity, Message: e.Error()} }
 
-// regularFS opens regular files and nothing else, and stays in the store. A
-// fifo or device that someone put there must not hold a reader up.
+// regularFS opens only regular files, within the store. A planted fifo or device
+// must not block a reader.
 type regularFS struct{ root *os.Root }
 
 func (f regularFS) Open(name string) (fs.File, error) {
+	// A stat first: opening a device may have effects.
 	st, err := f.root.Stat(name)
 	if err != nil {
 		return nil, err
 	}
+	irregular := &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
 	if !st.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+		return nil, irregular
 	}
 	file, err := f.root.OpenFile(name, os.O_RDONLY|durable.Nonblock, 0)
 	if err != nil {
 		return nil, err
 	}
 	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")})
+		return nil, errors.Join(err, file.Close(), irregular)
 	}
 	return file, nil
 }

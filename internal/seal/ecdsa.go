@@ -12,7 +12,7 @@ import (
 	"fmt"
 )
 
-// ecdsaSigner is a Signer whose ECDSA P-256 key is in this process.
+// ecdsaSigner is a Signer with an ECDSA P-256 key in memory.
 type ecdsaSigner struct {
 	key    *ecdsa.PrivateKey
 	public []byte
@@ -20,11 +20,11 @@ type ecdsaSigner struct {
 
 func newECDSASigner(key *ecdsa.PrivateKey) (Signer, error) {
 	if key.Curve != elliptic.P256() {
-		return nil, fmt.Errorf("an ECDSA key of the curve %s, want P-256", key.Curve.Params().Name)
+		return nil, fmt.Errorf("ECDSA key on curve %s, want P-256", key.Curve.Params().Name)
 	}
 	public, err := key.PublicKey.Bytes()
 	if err != nil {
-		return nil, errors.New("an ECDSA key whose public half is not a point of P-256")
+		return nil, errors.New("ECDSA key whose public half is not a point of P-256")
 	}
 	return ecdsaSigner{key, public}, nil
 }
@@ -45,13 +45,12 @@ func (s ecdsaSigner) Sign(ctx context.Context, message []byte) ([]byte, error) {
 	return lowS(signature)
 }
 
-// String keeps a key out of a log line that prints its signer.
+// String keeps the key out of log lines that print the signer.
 func (s ecdsaSigner) String() string { return string(s.KeyID()) }
 
 // GoString does the same for %#v.
 func (s ecdsaSigner) GoString() string { return string(s.KeyID()) }
 
-// generate makes a key.
 func generate(a Algorithm) (crypto.Signer, error) {
 	switch a {
 	case "", Ed25519:
@@ -71,5 +70,5 @@ func signerOf(key any) (Signer, error) {
 	case *ecdsa.PrivateKey:
 		return newECDSASigner(key)
 	}
-	return nil, fmt.Errorf("a %T, want an ed25519 or an ECDSA P-256 key", key)
+	return nil, fmt.Errorf("key of type %T, want ed25519 or ECDSA P-256", key)
 }

@@ -60,7 +60,7 @@ func TestATrustRootTakesKeysOfBothAlgorithms(t *testing.T) {
 	}
 }
 
-// respell gives an envelope with one ECDSA signature another spelling of it.
+// respell gives an envelope with one ECDSA signature another encoding of it.
 func respell(t *testing.T, envelope []byte, how func(r, s *big.Int) []byte) []byte {
 	t.Helper()
 	return edit(t, envelope, func(e *dsse.Envelope) {
@@ -76,12 +76,11 @@ func respell(t *testing.T, envelope []byte, how func(r, s *big.Int) []byte) []by
 	})
 }
 
-// What one signature says is not said by any other bytes: else a document that
-// was signed could be changed without its signature being so. The control for
-// each is the library, to which the larger S is as good.
+// A signature has one encoding, or a signed document could be changed without
+// breaking its signature. The control is the library, which accepts the high S.
 //
 // proves R-A9
-func TestAnECDSASignatureHasOneSpelling(t *testing.T) {
+func TestAnECDSASignatureHasOneEncoding(t *testing.T) {
 	s := newECDSA(t)
 	key, root := KeyOf(s, ""), RootOf(KeyOf(s, ""))
 	order := elliptic.P256().Params().N

@@ -13,19 +13,19 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// Why an envelope is not accepted. Every other error of Verify means that
-// the envelope is malformed.
+// Why an envelope is refused. Any other error of Verify means that the envelope
+// is malformed.
 var (
 	ErrUnsigned   = errors.New("not signed")
-	ErrUnknownKey = errors.New("signed only by keys that the trust root does not know")
+	ErrUnknownKey = errors.New("signed only by keys that are not in the trust root")
 	ErrThreshold  = errors.New("too few signatures")
 	ErrSignature  = errors.New("signature does not match")
 )
 
 const (
-	// MaxEnvelope is how large an envelope may be.
+	// MaxEnvelope is the largest envelope, in bytes.
 	MaxEnvelope = 32 << 20
-	// MaxSignatures is how many signatures an envelope may carry.
+	// MaxSignatures is the largest number of signatures in an envelope.
 	MaxSignatures = 64
 )
 
@@ -52,9 +52,8 @@ type dsseSigner struct{ Signer }
 func (s dsseSigner) KeyID() (string, error) { return string(s.Signer.KeyID()), nil }
 
 // Verify returns the payload of envelope and the ids of the keys of root that
-// signed it, sorted. Each key counts once; keys that root does not know are
-// ignored. A signature that claims a known key and does not match is an
-// error, whatever else the envelope carries.
+// signed it, sorted. Each key counts once; keys outside root are ignored. A
+// signature that claims a key of root and does not match is always an error.
 func Verify(envelope []byte, t PayloadType, root TrustRoot) ([]byte, []KeyID, error) {
 	payload, err := Payload(envelope, t)
 	if err != nil {
@@ -67,8 +66,8 @@ func Verify(envelope []byte, t PayloadType, root TrustRoot) ([]byte, []KeyID, er
 	return payload, ids, nil
 }
 
-// VerifyDetached is Verify for a payload that is known and whose signatures
-// are spread over several envelopes. Each must carry exactly this payload.
+// VerifyDetached is Verify for a known payload whose signatures are spread over
+// several envelopes, each of which must carry exactly this payload.
 func VerifyDetached(payload []byte, envelopes [][]byte, t PayloadType, root TrustRoot) ([]KeyID, error) {
 	if err := root.Validate(); err != nil {
 		return nil, err
@@ -104,14 +103,43 @@ func VerifyDetached(payload []byte, envelopes [][]byte, t PayloadType, root Trus
 	return nil, ErrUnsigned
 }
 
-// Payload returns the payload of a well-formed envelope without looking at
-// its signatures. Nothing may be done with it but show it or verify it.
+// VerifyOne returns the payload of an envelope that carries exactly one
+// signature, by the key that find returns for its id. It parses the envelope
+// once.
+func VerifyOne(envelope []byte, t PayloadType, find func(KeyID) (Key, error)) ([]byte, error) {
+	env, payload, err := decode(envelope, t)
+	if err != nil {
+		return nil, err
+	}
+	if len(env.Signatures) != 1 {
+		return nil, fmt.Errorf("%w: %d signatures, want one", ErrUnsigned, len(env.Signatures))
+	}
+	k, err := find(KeyID(env.Signatures[0].KeyID))
+	if err != nil {
+		return nil, err
+	}
+	root := RootOf(k)
+	if err := root.Validate(); err != nil {
+		return nil, err
+	}
+	known := map[KeyID]bool{}
+	if foreign, err := env.count(payload, root, known); err != nil || foreign > 0 || len(known) != 1 {
+		if err == nil {
+			err = ErrUnknownKey
+		}
+		return nil, err
+	}
+	return payload, nil
+}
+
+// Payload returns the unverified payload of a well-formed envelope. Callers may
+// only show it or verify it.
 func Payload(envelope []byte, t PayloadType) ([]byte, error) {
 	_, body, err := decode(envelope, t)
 	return body, err
 }
 
-// Signers returns the key ids that an envelope claims, known or not.
+// Signers returns the key ids that an envelope claims.
 func Signers(envelope []byte, t PayloadType) ([]KeyID, error) {
 	env, _, err := decode(envelope, t)
 	if err != nil {
@@ -124,14 +152,14 @@ func Signers(envelope []byte, t PayloadType) ([]KeyID, error) {
 	return ids, nil
 }
 
-// checked is an envelope whose form is known to be right.
+// checked is a well-formed envelope.
 type checked struct {
 	dsse.Envelope
 	raw [][]byte // the decoded signatures
 }
 
-// count puts the known keys whose signatures match into known, and returns
-// how many signatures are by others.
+// count adds the keys of root whose signatures match to known, and returns how
+// many signatures are by other keys.
 func (env *checked) count(payload []byte, root TrustRoot, known map[KeyID]bool) (foreign int, err error) {
 	message := dsse.PAE(env.PayloadType, payload)
 	for i, s := range env.Signatures {
@@ -154,7 +182,7 @@ func decode(envelope []byte, t PayloadType) (*checked, []byte, error) {
 	}
 	env := &checked{}
 	var ok bool
-	if env.Envelope, ok = spelt(envelope); !ok {
+	if env.Envelope, ok = parseCanonical(envelope); !ok {
 		env.Envelope = dsse.Envelope{}
 		if err := canon.DecodeExact(envelope, &env.Envelope); err != nil {
 			return nil, nil, fmt.Errorf("envelope: %w", err)
@@ -186,11 +214,11 @@ func decode(envelope []byte, t PayloadType) (*checked, []byte, error) {
 	return env, payload, nil
 }
 
-// decodeBase64 accepts one spelling of every value: standard alphabet, padded,
-// no line breaks, no stray bits.
+// decodeBase64 accepts one encoding of each value: standard alphabet, padded, no
+// line breaks, no stray bits.
 func decodeBase64(s string) ([]byte, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
-	// The strict decoder takes one spelling but for line breaks, which it skips.
+	// The strict decoder skips line breaks.
 	if err != nil || strings.ContainsAny(s, "\r\n") {
 		return nil, errors.New("not canonical base64")
 	}

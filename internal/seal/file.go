@@ -12,28 +12,21 @@ import (
 )
 
 // readGuarded reads a small regular file and refuses one whose permissions
-// have any bit of forbidden. The check is on the open file, so that it is
-// about the bytes that are read.
+// have any bit of forbidden. It checks the open file, whose bytes it reads.
 func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix string) (b []byte, err error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if !st.Mode().IsRegular() { // before opening: a fifo would never open
-		return nil, fmt.Errorf("%s %s: not a regular file", what, path)
-	}
-	f, err := os.Open(path) //nolint:gosec // G304: the caller names its own key or trust root
+	f, err := os.OpenFile(path, os.O_RDONLY|durable.Nonblock, 0) //nolint:gosec // G304: the caller names its own key or trust root
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if st, err = f.Stat(); err != nil {
+	st, err := f.Stat()
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s %s: not a regular file", what, path)
 	}
-	// Windows has no such bits; there the directory's access list counts.
+	// Windows has no such bits; the directory's access list applies.
 	if perm := st.Mode().Perm(); runtime.GOOS != "windows" && perm&forbidden != 0 {
 		return nil, fmt.Errorf("%s %s: others have access to it (mode %04o); run: %s %s", what, path, perm, fix, path)
 	}

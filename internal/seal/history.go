@@ -18,28 +18,28 @@ const (
 	maxHistory  = 4 << 20
 )
 
-// History is every key with which a service has signed. Each but the first was
-// signed in by the one before it, so the file may lie about no key that a
-// reader of the first one cares for; a shortened one is found out by the log.
+// History lists every key with which a service has signed. Each key is signed by
+// its predecessor, so a reader who knows the first key can verify all others.
+// The log exposes a shortened history.
 type History struct {
 	V    int      `json:"v"`    // 1
-	Log  string   `json:"log"`  // the origin of the log, which LogOrigin gives of the first key
-	Keys []Period `json:"keys"` // oldest first; the last is in force
-	// Rotations are the envelopes by which each key but the first came in.
+	Log  string   `json:"log"`  // LogOrigin of the first key
+	Keys []Period `json:"keys"` // oldest first; the last is current
+	// Rotations are the signed KeyRotations, one for each key but the first.
 	Rotations []json.RawMessage `json:"rotations"`
-	// Statements are the keys that signed what was made of dispatches. The last
-	// is in force. They are the service's own unless it was told otherwise.
+	// Statements are the keys that signed statements about dispatches; the last is
+	// current. Without a configured key they are the service's own.
 	Statements []Period `json:"statements"`
 }
 
-// Period is a key and the entries of the log for which it was in force.
+// Period is a key and the range of log entries for which it was current.
 type Period struct {
 	Key  Key     `json:"key"`
 	From uint64  `json:"from"`
-	UpTo *uint64 `json:"upTo,omitempty"` // nil: it is in force
+	UpTo *uint64 `json:"upTo,omitempty"` // inclusive; nil: it is current
 }
 
-// NewHistory is that of a service whose only key is k.
+// NewHistory returns the history of a service whose only key is k.
 func NewHistory(k Key) History {
 	return History{V: 1, Log: LogOrigin(k.ID), Keys: []Period{{Key: k}}, Rotations: []json.RawMessage{}, Statements: []Period{}}
 }
@@ -47,10 +47,10 @@ func NewHistory(k Key) History {
 // First returns the key that names the service and its log.
 func (h History) First() Key { return h.Keys[0].Key }
 
-// Current returns the key that is in force.
+// Current returns the current key.
 func (h History) Current() Key { return h.Keys[len(h.Keys)-1].Key }
 
-// Rotate returns h with the key that follows, as envelope says.
+// Rotate returns h with the key of the rotation in envelope added.
 func (h History) Rotate(envelope []byte) (History, error) {
 	r, err := OpenRotation(envelope, h.Current())
 	if err != nil {
@@ -63,13 +63,13 @@ func (h History) Rotate(envelope []byte) (History, error) {
 	return out, out.Validate()
 }
 
-// SignStatementsWith returns h where from entry n on statements are signed with k.
+// SignStatementsWith returns h with k as the key of statements from entry n on.
 func (h History) SignStatementsWith(k Key, n uint64) (History, error) {
 	out := h
 	out.Statements = slices.Clone(h.Statements)
 	if last := len(out.Statements) - 1; last >= 0 {
 		if n == 0 || out.Statements[last].From > n-1 {
-			return h, fmt.Errorf("key %s signs statements from entry %d on, and the one before it from %d", k.ID, n, out.Statements[last].From)
+			return h, fmt.Errorf("statement key %s from entry %d on does not follow its predecessor, from entry %d on", k.ID, n, out.Statements[last].From)
 		}
 		end := n - 1
 		out.Statements[last].UpTo = &end
@@ -78,27 +78,22 @@ func (h History) SignStatementsWith(k Key, n uint64) (History, error) {
 	return out, out.Validate()
 }
 
-// Verify returns the payload of an envelope that a key of h alone signed,
-// whichever, and that key.
-func (h History) Verify(envelope []byte, t PayloadType) ([]byte, Key, error) {
-	ids, err := Signers(envelope, t)
-	if err != nil {
-		return nil, Key{}, err
-	}
-	if len(ids) != 1 {
-		return nil, Key{}, fmt.Errorf("%w: %d signatures, want that of the service alone", ErrUnsigned, len(ids))
-	}
-	for _, p := range h.Keys {
-		if p.Key.ID == ids[0] {
-			payload, _, err := Verify(envelope, t, RootOf(p.Key))
-			return payload, p.Key, err
+// Verify returns the payload of an envelope with a single signature, by any key
+// of h, and that key.
+func (h History) Verify(envelope []byte, t PayloadType) (payload []byte, by Key, err error) {
+	payload, err = VerifyOne(envelope, t, func(id KeyID) (Key, error) {
+		for _, p := range h.Keys {
+			if p.Key.ID == id {
+				by = p.Key
+				return by, nil
+			}
 		}
-	}
-	return nil, Key{}, ErrUnknownKey
+		return Key{}, ErrUnknownKey
+	})
+	return payload, by, err
 }
 
-// Validate refuses a history in which a key came in otherwise than by the one
-// before it.
+// Validate refuses a history with a key that its predecessor did not sign.
 func (h History) Validate() error {
 	switch {
 	case h.V != 1:
@@ -120,7 +115,7 @@ func (h History) Validate() error {
 			return fmt.Errorf("service keys: %w", err)
 		}
 		if upTo := h.Keys[i].UpTo; r.Log != h.Log || upTo == nil || *upTo != r.Entry || h.Keys[i+1].From != r.Entry+1 || !bytes.Equal(r.New.Public, h.Keys[i+1].Key.Public) {
-			return fmt.Errorf("service keys: key %s did not come in as %s says", h.Keys[i+1].Key.ID, h.Keys[i].Key.ID)
+			return fmt.Errorf("service keys: key %s does not match the rotation that key %s signed", h.Keys[i+1].Key.ID, h.Keys[i].Key.ID)
 		}
 	}
 	return nil
@@ -133,15 +128,15 @@ func validatePeriods(list []Period) error {
 		}
 		switch last := i == len(list)-1; {
 		case last && p.UpTo != nil:
-			return fmt.Errorf("key %s is not in force, and none follows it", p.Key.ID)
+			return fmt.Errorf("key %s has ended and has no successor", p.Key.ID)
 		case !last && (p.UpTo == nil || *p.UpTo < p.From || list[i+1].From != *p.UpTo+1):
-			return fmt.Errorf("key %s and the one that follows it leave a gap or overlap", p.Key.ID)
+			return fmt.Errorf("key %s and its successor leave a gap or overlap", p.Key.ID)
 		}
 	}
 	return nil
 }
 
-// ParseHistory reads canonical JSON, with or without one line feed at the end.
+// ParseHistory parses canonical JSON, with or without one final line feed.
 func ParseHistory(b []byte) (History, error) {
 	var h History
 	if err := canon.DecodeExact(bytes.TrimSuffix(b, []byte("\n")), &h); err != nil {
@@ -153,9 +148,9 @@ func ParseHistory(b []byte) (History, error) {
 	return h, nil
 }
 
-// LoadHistory reads the history that Save wrote to the state directory. Where
-// there is none, the service has had one key: the one whose public half stands
-// there. Where there is none of that either, the error is fs.ErrNotExist.
+// LoadHistory reads the history that Save wrote to the state directory dir. If
+// there is no such file, the service has had one key, whose public half is in
+// dir; without that too the error is fs.ErrNotExist.
 func LoadHistory(dir string) (History, error) {
 	path := filepath.Join(dir, historyFile)
 	b, err := readGuarded(path, "service keys", maxHistory, 0o022, "chmod go-w")
@@ -176,7 +171,7 @@ func LoadHistory(dir string) (History, error) {
 	return h, nil
 }
 
-// Save makes h the history in the state directory, whole or not at all.
+// Save replaces the history in the state directory dir, atomically.
 func (h History) Save(dir string) error {
 	if err := h.Validate(); err != nil {
 		return err

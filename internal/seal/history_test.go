@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// rotation is what old says of fresh.
+// rotation is the rotation from old to fresh.
 func rotation(t testing.TB, h History, old, fresh Signer, entry uint64) []byte {
 	t.Helper()
 	r := KeyRotation{V: 1, Log: h.Log, Old: old.KeyID(), New: KeyOf(fresh, "service"), Entry: entry, At: time.Unix(1e9, 0).UTC()}
@@ -32,7 +32,7 @@ func rotated(t testing.TB, h History, envelope []byte) History {
 }
 
 // proves R-A9
-func TestWhatAnOlderKeySignedStillVerifies(t *testing.T) {
+func TestSignaturesOfEarlierKeysStillVerify(t *testing.T) {
 	a, b, c, eve := newSigner(t), newSigner(t), newSigner(t), newSigner(t)
 	h := NewHistory(KeyOf(a, "service"))
 	h = rotated(t, h, rotation(t, h, a, b, 40))
@@ -65,7 +65,7 @@ func TestWhatAnOlderKeySignedStillVerifies(t *testing.T) {
 }
 
 // proves R-A9
-func TestAKeyComesInByTheOneBeforeItOnly(t *testing.T) {
+func TestOnlyThePreviousKeyCanAddAKey(t *testing.T) {
 	a, b, eve := newSigner(t), newSigner(t), newSigner(t)
 	start := NewHistory(KeyOf(a, "service"))
 	good := rotated(t, start, rotation(t, start, a, b, 40))
@@ -131,7 +131,7 @@ func TestKeysOfStatementsFollowEachOther(t *testing.T) {
 }
 
 // proves R-A9
-func TestTheNextKeyTakesThePlaceOfTheOld(t *testing.T) {
+func TestActivateNextKeyReplacesTheServiceKey(t *testing.T) {
 	dir := t.TempDir()
 	old, err := CreateServiceKey(dir)
 	if err != nil {
@@ -193,7 +193,7 @@ func FuzzParseHistory(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		h, err := ParseHistory(in)
 		if err == nil && h.First().ID == a.KeyID() && len(h.Keys) > 1 && strings.TrimSuffix(string(in), "\n") != strings.TrimSuffix(string(good), "\n") && h.Keys[1].Key.ID != b.KeyID() {
-			t.Fatalf("a key came in that nobody signed in: %s", in)
+			t.Fatalf("accepted a key without a rotation: %s", in)
 		}
 	})
 }

@@ -18,16 +18,14 @@ import (
 	"strings"
 )
 
-// Algorithm says what a key is and how it signs. It stands before the colon
-// of the key's id.
+// Algorithm is a signature algorithm. It precedes the colon in a key's id.
 type Algorithm string
 
 const (
-	// Ed25519 keys are 32 bytes, and sign the message itself in 64.
+	// Ed25519 keys are 32 bytes, signatures 64, over the message itself.
 	Ed25519 Algorithm = "ed25519"
-	// ECDSAP256 keys are points of P-256, uncompressed in 65 bytes, and sign the
-	// SHA-256 of the message: ASN.1, in DER, with the smaller of the two values
-	// that S may have.
+	// ECDSAP256 keys are uncompressed points of P-256, 65 bytes. Signatures are
+	// over the SHA-256 of the message, ASN.1 in DER, with the low S.
 	ECDSAP256 Algorithm = "ecdsa-p256"
 )
 
@@ -40,8 +38,8 @@ type KeyID string
 
 var keyIDPattern = regexp.MustCompile(`^(ed25519|ecdsa-p256):[0-9a-f]{32}$`)
 
-// IDOf returns the id of a public key. The two algorithms differ in the length
-// of their keys; what is no key of either has the id of none.
+// IDOf returns the id of a public key, whose length tells its algorithm. Bytes of
+// any other length get an id that no key has.
 func IDOf(public []byte) KeyID {
 	algorithm := Algorithm("unknown")
 	switch len(public) {
@@ -54,13 +52,13 @@ func IDOf(public []byte) KeyID {
 	return KeyID(string(algorithm) + ":" + hex.EncodeToString(sum[:])[:32])
 }
 
-// Algorithm returns the part of id that says how its key signs.
+// Algorithm returns the algorithm of the key.
 func (id KeyID) Algorithm() Algorithm {
 	a, _, _ := strings.Cut(string(id), ":")
 	return Algorithm(a)
 }
 
-// UnmarshalText accepts only the canonical spelling.
+// UnmarshalText accepts only the canonical form.
 func (id *KeyID) UnmarshalText(b []byte) error {
 	if !keyIDPattern.Match(b) {
 		return fmt.Errorf("key id %.80q: want ed25519: or ecdsa-p256: and 32 lower-case hexadecimal digits", b)
@@ -69,19 +67,19 @@ func (id *KeyID) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Key is a public key that a trust root knows.
+// Key is a public key as a trust root lists it.
 type Key struct {
 	ID     KeyID  `json:"id"`
-	Name   string `json:"name,omitempty"` // for people; means nothing
+	Name   string `json:"name,omitempty"` // for people only
 	Public []byte `json:"public"`         // 32 bytes of ed25519, or 65 of ECDSA P-256; base64 in JSON
 }
 
-// KeyOf returns the public half of s as a trust root lists it.
+// KeyOf returns the public half of s.
 func KeyOf(s Signer, name string) Key {
 	return Key{ID: s.KeyID(), Name: name, Public: s.Public()}
 }
 
-// Validate refuses what is no public key, or not the one that its id names.
+// Validate refuses a malformed public key, or an id of another key.
 func (k Key) Validate() error {
 	switch len(k.Public) {
 	case ed25519.PublicKeySize:
@@ -93,7 +91,7 @@ func (k Key) Validate() error {
 		return fmt.Errorf("public key has %d bytes, want %d of ed25519 or %d of ECDSA P-256", len(k.Public), ed25519.PublicKeySize, sizeP256)
 	}
 	if want := IDOf(k.Public); k.ID != want {
-		return fmt.Errorf("id %q does not belong to its public key, whose id is %s", string(k.ID), want)
+		return fmt.Errorf("id %q does not match its public key, whose id is %s", string(k.ID), want)
 	}
 	if len(k.Name) > 200 {
 		return fmt.Errorf("name is %d bytes long, want at most 200", len(k.Name))
@@ -101,7 +99,7 @@ func (k Key) Validate() error {
 	return nil
 }
 
-// PEM returns k as other programs read public keys.
+// PEM returns k in PEM, as PKIX.
 func (k Key) PEM() ([]byte, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err
@@ -121,7 +119,7 @@ func (k Key) PEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// Verify returns ErrSignature unless signature is one of k over message.
+// Verify returns ErrSignature unless signature is a signature of k over message.
 func (k Key) Verify(message, signature []byte) error {
 	if err := k.Validate(); err != nil {
 		return err
@@ -155,8 +153,8 @@ func pointP256(public []byte) (*ecdsa.PublicKey, error) {
 	return key, nil
 }
 
-// checkSignature refuses what cannot be a signature of an algorithm, whoever's
-// it is, and of those that say the same all but one.
+// checkSignature refuses what no key of an algorithm could have signed, and of
+// two equivalent ECDSA signatures the one with the high S.
 func checkSignature(a Algorithm, signature []byte) error {
 	if a != ECDSAP256 {
 		if len(signature) != ed25519.SignatureSize {
@@ -169,7 +167,7 @@ func checkSignature(a Algorithm, signature []byte) error {
 		return err
 	}
 	if s.Cmp(halfP256()) > 0 {
-		return errors.New("an ECDSA signature whose S is the larger of the two that it may be")
+		return errors.New("ECDSA signature with the high S, want the low S")
 	}
 	return nil
 }
@@ -203,8 +201,7 @@ func parseP256(signature []byte) (r, s *big.Int, err error) {
 // halfP256 is half of the order of P-256, rounded down.
 func halfP256() *big.Int { return new(big.Int).Rsh(elliptic.P256().Params().N, 1) }
 
-// lowS returns the one of the two signatures that are equally good which
-// checkSignature accepts.
+// lowS returns the equivalent signature that checkSignature accepts.
 func lowS(signature []byte) ([]byte, error) {
 	r, s, err := parseP256(signature)
 	if err != nil {

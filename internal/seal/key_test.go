@@ -47,7 +47,7 @@ func TestAnEncryptedKeyOpensWithItsPassphraseOnly(t *testing.T) {
 	}
 }
 
-func TestAPlainKeyIsMadeOnlyOnTheExplicitWish(t *testing.T) {
+func TestCreateKeyNeedsAPassphraseOrAnExplicitRequestForNone(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := CreateKey(filepath.Join(dir, "a"), NewKey{}); err == nil {
 		t.Fatal("the zero value made a key")
@@ -100,7 +100,7 @@ func TestCreatingAKeyNeverOverwrites(t *testing.T) {
 	}
 }
 
-func TestOtherSignersAreNamedInTheRefusal(t *testing.T) {
+func TestOpenSignerNamesAnUnsupportedScheme(t *testing.T) {
 	for _, uri := range []string{"ssh-agent:ann", "pkcs11:token=x", "gcpkms://projects/x", "vault:k"} {
 		_, err := OpenSigner(t.Context(), uri, nil)
 		if err == nil || !strings.Contains(err.Error(), "not supported by this build") {
@@ -139,7 +139,7 @@ func TestBadKeyFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheServiceKeyIsMadeOnce(t *testing.T) {
+func TestCreateServiceKeyNeverOverwrites(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	if _, err := OpenServiceKey(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("err = %v", err)
@@ -172,7 +172,7 @@ func TestASignerDoesNotPrintItsKey(t *testing.T) {
 	}
 }
 
-func TestThePublicHalfStandsBesideTheKey(t *testing.T) {
+func TestCreateKeyWritesThePublicHalfBesideTheKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "k")
 	made, err := CreateKey(path, NewKey{Name: "ann", Unencrypted: true})
 	if err != nil {
@@ -195,8 +195,7 @@ func TestThePublicHalfStandsBesideTheKey(t *testing.T) {
 	}
 }
 
-// A key that is lost is not made anew in silence.
-func TestNoKeyIsMadeBesideThePublicHalfOfAnother(t *testing.T) {
+func TestCreateKeyRefusesToReplaceALostKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "k")
 	was, err := CreateKey(path, NewKey{Unencrypted: true})
 	if err != nil {
@@ -205,7 +204,7 @@ func TestNoKeyIsMadeBesideThePublicHalfOfAnother(t *testing.T) {
 	if err := os.Rename(path, path+".lost"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CreateKey(path, NewKey{Unencrypted: true}); !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "restore it") {
+	if _, err := CreateKey(path, NewKey{Unencrypted: true}); !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "restore the key") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Lstat(path); err == nil {

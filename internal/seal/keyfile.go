@@ -3,7 +3,6 @@ package seal
 import (
 	"bytes"
 	"context"
-	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -20,30 +19,29 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// ErrPassphrase means that a key is encrypted and could not be opened.
+// ErrPassphrase means that a key is encrypted and was not decrypted.
 var ErrPassphrase = errors.New("the passphrase is wrong or none was given")
 
 const (
 	maxKeyFile = 64 << 10
 	// Costs about a second and 256 MiB for each guess.
 	defaultWorkFactor = 18
-	// A key file names its own cost; a hostile one must not stop the machine.
+	// A key file names its own cost; a hostile file must not exhaust the machine.
 	maxWorkFactor = 20
 	publicSuffix  = ".pub"
 )
 
-// Passphrase asks a person for the passphrase of the key that name describes.
+// Passphrase prompts for the passphrase of the key called name.
 type Passphrase func(ctx context.Context, name string) (string, error)
 
 // FileKey is a signer whose key came from a file.
 type FileKey struct {
 	Signer
 	Path      string
-	Encrypted bool // false: whoever can read the file can sign
+	Encrypted bool // false: anyone who can read the file can sign
 }
 
-// OpenSigner opens the signer that uri names: a path, or file:PATH. The other
-// schemes that people know are named in the refusal.
+// OpenSigner opens the signer at uri: a path, or file:PATH.
 func OpenSigner(ctx context.Context, uri string, ask Passphrase) (*FileKey, error) {
 	path := uri
 	if scheme, rest, ok := strings.Cut(uri, ":"); ok && isScheme(scheme) {
@@ -58,7 +56,7 @@ func OpenSigner(ctx context.Context, uri string, ask Passphrase) (*FileKey, erro
 	return openKeyFile(ctx, path, ask)
 }
 
-// isScheme tells a URI's scheme from a path. One letter is a Windows drive.
+// isScheme reports whether s is a URI scheme. One letter is a Windows drive.
 func isScheme(s string) bool {
 	return len(s) > 1 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == ""
 }
@@ -70,11 +68,12 @@ func openKeyFile(ctx context.Context, path string, ask Passphrase) (*FileKey, er
 	}
 	k := &FileKey{Path: path, Encrypted: bytes.HasPrefix(b, []byte(armor.Header))}
 	if k.Encrypted {
-		if b, err = decrypt(ctx, path, b, ask); err != nil {
-			return nil, err
-		}
+		b, err = decrypt(ctx, path, b, ask)
 	}
-	if k.Signer, err = parsePKCS8(b); err != nil {
+	if err == nil {
+		k.Signer, err = parsePKCS8(b)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("key %s: %w", path, err)
 	}
 	return k, nil
@@ -82,32 +81,28 @@ func openKeyFile(ctx context.Context, path string, ask Passphrase) (*FileKey, er
 
 func decrypt(ctx context.Context, path string, b []byte, ask Passphrase) ([]byte, error) {
 	if ask == nil {
-		return nil, fmt.Errorf("key %s: %w", path, ErrPassphrase)
+		return nil, ErrPassphrase
 	}
 	phrase, err := ask(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", path, err)
+		return nil, err
 	}
 	if phrase == "" {
-		return nil, fmt.Errorf("key %s: %w", path, ErrPassphrase)
+		return nil, ErrPassphrase
 	}
 	id, err := age.NewScryptIdentity(phrase)
 	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", path, err)
+		return nil, err
 	}
 	id.SetMaxWorkFactor(maxWorkFactor)
 	r, err := age.Decrypt(armor.NewReader(bytes.NewReader(b)), id)
 	if noMatch := (*age.NoIdentityMatchError)(nil); errors.As(err, &noMatch) {
-		return nil, fmt.Errorf("key %s: %w", path, ErrPassphrase)
+		return nil, ErrPassphrase
 	}
 	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", path, err)
+		return nil, err
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, maxKeyFile))
-	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", path, err)
-	}
-	return plain, nil
+	return io.ReadAll(io.LimitReader(r, maxKeyFile))
 }
 
 func parsePKCS8(b []byte) (Signer, error) {
@@ -122,70 +117,78 @@ func parsePKCS8(b []byte) (Signer, error) {
 	return signerOf(v)
 }
 
-// NewKey says how CreateKey protects what it makes. The zero value is refused.
+// NewKey configures CreateKey. The zero value is refused.
 type NewKey struct {
 	Name        string    // for people, in the public half
 	Passphrase  string    // encrypts the key
-	Unencrypted bool      // writes it in plain; only when a person asked for that by name
+	Unencrypted bool      // stores the key in plain text; only on explicit request
 	Algorithm   Algorithm // empty: Ed25519
 
 	workFactor int // for tests; 0 means defaultWorkFactor
 }
 
-// noOrphan refuses to make a key where the public half of another is: somebody
-// lost that key or has yet to restore it, and what reads public halves would
-// take the new one for it.
-func noOrphan(path string) error {
+// refuseOrphan refuses to create a key beside the public half of another: that
+// key was lost, or is yet to be restored, and readers of the public half would
+// take the new key for it.
+func refuseOrphan(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil //nolint:nilerr // it is there: whoever creates it finds out
+		return nil //nolint:nilerr // creating it fails
 	}
 	if _, err := os.Lstat(path + publicSuffix); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(fmt.Errorf("key %s: it is missing, and its public half is there: restore it, or move %s away (%w)", path, path+publicSuffix, fs.ErrExist), err)
+		return errors.Join(fmt.Errorf("key %s: missing, but its public half exists: restore the key, or move %s away (%w)", path, path+publicSuffix, fs.ErrExist), err)
 	}
 	return nil
 }
 
-// CreateKey makes a key at path, readable by its owner only, and its public
-// half beside it at path.pub. It never overwrites anything.
-func CreateKey(path string, how NewKey) (*FileKey, error) {
-	if how.Unencrypted == (how.Passphrase != "") {
-		return nil, fmt.Errorf("key %s: want either a passphrase or the explicit wish for none", path)
+// CreateKey creates a key at path, readable by its owner only, and its public
+// half at path.pub. It never overwrites anything.
+func CreateKey(path string, config NewKey) (*FileKey, error) {
+	k := &FileKey{Path: path, Encrypted: !config.Unencrypted}
+	var private, public []byte
+	var err error
+	if k.Signer, private, err = config.generate(); err == nil {
+		public, err = canon.Marshal(KeyOf(k, config.Name))
 	}
-	key, err := generate(how.Algorithm)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("key %s: %w", path, err)
 	}
-	signer, err := signerOf(key)
-	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", path, err)
-	}
-	b, err := encodePKCS8(key)
-	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", path, err)
-	}
-	if !how.Unencrypted {
-		if b, err = encrypt(b, how); err != nil {
-			return nil, fmt.Errorf("key %s: %w", path, err)
-		}
-	}
-	k := &FileKey{Signer: signer, Path: path, Encrypted: !how.Unencrypted}
-	public, err := canon.Marshal(KeyOf(k, how.Name))
-	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", path, err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("key %s: %w", path, err)
-	}
-	if err := noOrphan(path); err != nil {
+	if err := refuseOrphan(path); err != nil {
 		return nil, err
 	}
-	if err := createFile(path, b, 0o600); err != nil {
+	if err := createFile(path, private, 0o600); err != nil {
 		return nil, err
 	}
 	if err := createFile(path+publicSuffix, append(public, '\n'), 0o644); err != nil {
 		return nil, err
 	}
 	return k, nil
+}
+
+// generate returns a new key and the content of its file.
+func (config NewKey) generate() (Signer, []byte, error) {
+	if config.Unencrypted == (config.Passphrase != "") {
+		return nil, nil, errors.New("want either a passphrase or an explicit request for none")
+	}
+	key, err := generate(config.Algorithm)
+	if err != nil {
+		return nil, nil, err
+	}
+	signer, err := signerOf(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	file := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if !config.Unencrypted {
+		file, err = config.encrypt(file)
+	}
+	return signer, file, err
 }
 
 // LoadPublic reads the public half that CreateKey wrote beside the key.
@@ -204,22 +207,14 @@ func LoadPublic(path string) (Key, error) {
 	return k, nil
 }
 
-func encodePKCS8(key crypto.Signer) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
-}
-
-func encrypt(plain []byte, how NewKey) ([]byte, error) {
-	to, err := age.NewScryptRecipient(how.Passphrase)
+func (config NewKey) encrypt(plain []byte) ([]byte, error) {
+	to, err := age.NewScryptRecipient(config.Passphrase)
 	if err != nil {
 		return nil, err
 	}
 	to.SetWorkFactor(defaultWorkFactor)
-	if how.workFactor != 0 {
-		to.SetWorkFactor(how.workFactor)
+	if config.workFactor != 0 {
+		to.SetWorkFactor(config.workFactor)
 	}
 	var out bytes.Buffer
 	armored := armor.NewWriter(&out)
@@ -230,22 +225,20 @@ func encrypt(plain []byte, how NewKey) ([]byte, error) {
 	if _, err := w.Write(plain); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(w.Close(), armored.Close()); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err = errors.Join(w.Close(), armored.Close())
+	return out.Bytes(), err
 }
 
 const serviceKeyFile = "service.key"
 
-// CreateServiceKey makes the key with which the service signs. It is plain:
-// it protects against everyone but the service's own account.
+// CreateServiceKey creates the key with which the service signs. It is not
+// encrypted: file permissions protect it from other accounts.
 func CreateServiceKey(dir string) (*FileKey, error) {
 	return CreateKey(filepath.Join(dir, serviceKeyFile), NewKey{Name: "service", Unencrypted: true})
 }
 
-// OpenServiceKey opens what CreateServiceKey made. Where there is none the
-// error is fs.ErrNotExist.
+// OpenServiceKey opens the key of CreateServiceKey; the error is fs.ErrNotExist
+// when it does not exist.
 func OpenServiceKey(dir string) (*FileKey, error) {
 	return openServiceKey(filepath.Join(dir, serviceKeyFile))
 }
@@ -253,7 +246,7 @@ func OpenServiceKey(dir string) (*FileKey, error) {
 func openServiceKey(path string) (*FileKey, error) {
 	k, err := openKeyFile(context.Background(), path, nil)
 	if err == nil && k.KeyID().Algorithm() != Ed25519 {
-		return nil, fmt.Errorf("key %s: %s, and manifests and checkpoints are signed with ed25519 (another may sign statements: keys.statements in service.yaml)", path, k.KeyID())
+		return nil, fmt.Errorf("key %s: is %s; manifests and checkpoints need ed25519 (for statements set another key: keys.statements in service.yaml)", path, k.KeyID())
 	}
 	return k, err
 }

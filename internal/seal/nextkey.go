@@ -10,31 +10,30 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// The next service key and what the one in force says of it, from when they are
-// made until the next one is in force.
+// The next service key and its rotation, signed by the current key, until the
+// next key is in force.
 const (
 	nextKeyFile      = "service.key.next"
 	nextRotationFile = "service.key.next.rotation"
 )
 
-// CreateNextKey makes the key that may follow the service's.
+// CreateNextKey creates the key that is to follow the service's.
 func CreateNextKey(dir string) (*FileKey, error) {
 	return CreateKey(filepath.Join(dir, nextKeyFile), NewKey{Name: "service", Unencrypted: true})
 }
 
-// SaveNextRotation keeps what the key in force says of the next one.
+// SaveNextRotation stores the envelope by which the current key names the next.
 func SaveNextRotation(dir string, envelope []byte) error {
 	return createFile(filepath.Join(dir, nextRotationFile), envelope, 0o600)
 }
 
-// LoadNextRotation returns what SaveNextRotation kept. Where there is nothing the
-// error is fs.ErrNotExist.
+// LoadNextRotation returns the envelope of SaveNextRotation, or fs.ErrNotExist.
 func LoadNextRotation(dir string) ([]byte, error) {
 	return readGuarded(filepath.Join(dir, nextRotationFile), "rotation", maxKeyFile, 0o022, "chmod go-w")
 }
 
-// ActivateNextKey puts the next key in the place of the service's, whose private
-// half is gone then. At every moment one of the two is there, whole.
+// ActivateNextKey replaces the service's key by the next one, atomically. The old
+// private key is lost.
 func ActivateNextKey(dir string) error {
 	k, err := openServiceKey(filepath.Join(dir, nextKeyFile))
 	if err != nil {
@@ -54,8 +53,8 @@ func ActivateNextKey(dir string) error {
 	return durable.Sync(dir)
 }
 
-// RemoveNextKey removes what is left of a next key: one that did not come into
-// force, or the traces of one that did. What says whether it did goes last.
+// RemoveNextKey removes the files of a next key, whether it came into force or
+// not. The rotation, which tells a restart which, is removed last.
 func RemoveNextKey(dir string) error {
 	for _, name := range []string{nextKeyFile, nextKeyFile + publicSuffix, nextRotationFile} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -8,18 +8,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// KeyRotation is what the service's key says of the one that follows it.
+// KeyRotation names the key that follows the service's current one, which signs it.
 type KeyRotation struct {
 	V     int       `json:"v"`     // 1
 	Log   string    `json:"log"`   // the origin of the log that both sign
 	Old   KeyID     `json:"old"`   // the key that signs this
-	New   Key       `json:"new"`   // that is in force from then on
-	Entry uint64    `json:"entry"` // of the log, which says so: the last that the old key covers
+	New   Key       `json:"new"`   // in force afterwards
+	Entry uint64    `json:"entry"` // the log entry of the rotation: the last that the old key covers
 	At    time.Time `json:"at"`
 }
 
-// LogOrigin returns the origin of the log of a service, which is named for the
-// first key that it had and stays when others follow.
+// LogOrigin returns the origin of a service's log, which is named after the
+// service's first key and survives rotations.
 func LogOrigin(first KeyID) string { return "bailiwick.dev/log/" + string(first) }
 
 // Sign returns the envelope of r, signed with the old key.
@@ -53,8 +53,8 @@ func OpenRotation(envelope []byte, old Key) (KeyRotation, error) {
 	return r, nil
 }
 
-// PeekRotation returns what envelope says, whoever signed it. Nothing may be
-// done with it but find the key to call OpenRotation with.
+// PeekRotation returns the unverified rotation in envelope. Its only use is to
+// find the key for OpenRotation.
 func PeekRotation(envelope []byte) (KeyRotation, error) {
 	payload, err := Payload(envelope, Rotation)
 	if err != nil {

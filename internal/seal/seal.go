@@ -1,9 +1,9 @@
-// Package seal signs documents and says who signed them.
+// Package seal signs documents and verifies signatures.
 //
-// It holds ed25519 and ECDSA P-256 keys, opens signers by URI, wraps payloads
-// in DSSE envelopes, verifies envelopes against a trust root with a threshold
-// of distinct keys, and keeps the history of the service's key. It never decides what a signed document means, never reads
-// the environment, and never asks a person anything itself: a passphrase
+// It reads and creates ed25519 and ECDSA P-256 keys, wraps payloads in DSSE
+// envelopes, verifies envelopes against a trust root with a threshold of
+// distinct keys, and keeps the history of the service's key. It never
+// interprets a signed document, reads the environment or prompts: a passphrase
 // comes through a callback.
 //
 // It carries R-B5 (signatures with a threshold), R-B9 (the deploy key needs
@@ -17,8 +17,8 @@ import (
 	"fmt"
 )
 
-// PayloadType says what a DSSE payload is. It is part of what is signed, so a
-// signature over one kind of document is worth nothing for another.
+// PayloadType is the type of a DSSE payload. It is part of the signed message, so
+// a signature over one kind of document is not valid for another.
 type PayloadType string
 
 // The payload types.
@@ -31,15 +31,15 @@ const (
 	Rotation  PayloadType = "application/vnd.bailiwick.rotation.v1+json"
 )
 
-// Signer makes signatures with one key, wherever the key is.
+// Signer signs with one key.
 type Signer interface {
 	KeyID() KeyID
-	Public() []byte // in the form that Key has it
-	// Sign returns a signature in the form that the key's Algorithm names.
+	Public() []byte // as in Key.Public
+	// Sign returns a signature in the format of the key's Algorithm.
 	Sign(ctx context.Context, message []byte) ([]byte, error)
 }
 
-// memorySigner is a Signer whose ed25519 key is in this process.
+// memorySigner is a Signer with an ed25519 key in memory.
 type memorySigner struct{ key ed25519.PrivateKey }
 
 func (s memorySigner) Public() []byte { return s.key[ed25519.SeedSize:] }
@@ -53,14 +53,14 @@ func (s memorySigner) Sign(ctx context.Context, message []byte) ([]byte, error) 
 	return ed25519.Sign(s.key, message), nil
 }
 
-// String keeps a key out of a log line that prints its signer.
+// String keeps the key out of log lines that print the signer.
 func (s memorySigner) String() string { return string(s.KeyID()) }
 
 // GoString does the same for %#v.
 func (s memorySigner) GoString() string { return string(s.KeyID()) }
 
-// NewEphemeral returns an ed25519 signer whose key exists in this process only and is
-// gone with it, as a worker's is.
+// NewEphemeral returns an ed25519 signer whose key is never stored, such as a
+// worker's.
 func NewEphemeral() (Signer, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

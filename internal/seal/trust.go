@@ -14,18 +14,18 @@ const (
 	maxKeys      = 64
 )
 
-// TrustRoot says whose signatures count and how many of them are needed.
+// TrustRoot lists the keys whose signatures count, and how many are needed.
 type TrustRoot struct {
 	V         int   `json:"v"` // format of this document: 1
 	Keys      []Key `json:"keys"`
 	Threshold int   `json:"threshold"` // distinct keys that must have signed
 }
 
-// RootOf returns a trust root in which each of keys alone is enough.
+// RootOf returns a trust root of keys with threshold 1.
 func RootOf(keys ...Key) TrustRoot { return TrustRoot{V: 1, Keys: keys, Threshold: 1} }
 
-// Validate refuses a trust root that would accept nothing, anything, or
-// something other than what it seems to say.
+// Validate refuses a trust root that would accept nothing or anything, or that is
+// ambiguous.
 func (r TrustRoot) Validate() error {
 	switch {
 	case r.V != 1:
@@ -41,14 +41,13 @@ func (r TrustRoot) Validate() error {
 			return fmt.Errorf("trust root: key %d: %w", i+1, err)
 		}
 		if seen[k.ID] {
-			return fmt.Errorf("trust root: key %s is listed twice and would count once", k.ID)
+			return fmt.Errorf("trust root: key %s is a duplicate", k.ID)
 		}
 		seen[k.ID] = true
 	}
 	return nil
 }
 
-// find returns the key with this id.
 func (r TrustRoot) find(id KeyID) (Key, bool) {
 	for _, k := range r.Keys {
 		if k.ID == id {
@@ -58,8 +57,8 @@ func (r TrustRoot) find(id KeyID) (Key, bool) {
 	return Key{}, false
 }
 
-// ParseTrustRoot reads canonical JSON, with or without one line feed at the
-// end. Anything else that could be read as a trust root is refused.
+// ParseTrustRoot parses canonical JSON, with or without one final line feed, and
+// refuses every other encoding of a trust root.
 func ParseTrustRoot(b []byte) (TrustRoot, error) {
 	var r TrustRoot
 	if len(b) > maxTrustRoot {
@@ -84,7 +83,7 @@ func (r TrustRoot) Encode() ([]byte, error) {
 }
 
 // LoadTrustRoot reads the trust root at path. A file that others may write to
-// is refused: it would be their trust root.
+// is refused.
 func LoadTrustRoot(path string) (TrustRoot, error) {
 	b, err := readGuarded(path, "trust root", maxTrustRoot, 0o022, "chmod go-w")
 	if err != nil {
@@ -97,7 +96,7 @@ func LoadTrustRoot(path string) (TrustRoot, error) {
 	return r, nil
 }
 
-// CreateTrustRoot writes a trust root where there is none.
+// CreateTrustRoot writes a new trust root; it never overwrites one.
 func CreateTrustRoot(path string, r TrustRoot) error {
 	b, err := r.Encode()
 	if err != nil {

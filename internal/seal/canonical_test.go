@@ -13,19 +13,19 @@ import (
 
 const unsigned = `{"payload":"e30=","payloadType":"t","signatures":[]}`
 
-// What is read by its form must be what the strict reader reads. The other way
-// round need not be: the strict reader is asked about the rest.
-func speltAsRead(t *testing.T, b []byte) bool {
+// agrees reports whether parseCanonical accepts b. What it returns must be what
+// the strict decoder returns, which gets everything that it refuses.
+func agrees(t *testing.T, b []byte) bool {
 	t.Helper()
-	env, ok := spelt(b)
+	env, ok := parseCanonical(b)
 	var strict dsse.Envelope
 	if err := canon.DecodeExact(b, &strict); ok && (err != nil || !reflect.DeepEqual(env, strict)) {
-		t.Fatalf("%q was read as %+v; the strict reader says %v, %+v", b, env, err, strict)
+		t.Fatalf("%q parsed as %+v; the strict decoder returns %v, %+v", b, env, err, strict)
 	}
 	return ok
 }
 
-func TestAnEnvelopeReadByItsFormIsWhatTheStrictReaderReads(t *testing.T) {
+func TestParseCanonicalAgreesWithTheStrictDecoder(t *testing.T) {
 	s, err := NewEphemeral()
 	if err != nil {
 		t.Fatal(err)
@@ -36,16 +36,16 @@ func TestAnEnvelopeReadByItsFormIsWhatTheStrictReaderReads(t *testing.T) {
 	}
 	two := strings.Replace(unsigned, `[]`, `[{"keyid":"a","sig":"b"},{"keyid":"","sig":"<&>"}]`, 1)
 	for _, in := range []string{string(good), unsigned, two} {
-		if !speltAsRead(t, []byte(in)) {
-			t.Errorf("%s was not read by its form", in)
+		if !agrees(t, []byte(in)) {
+			t.Errorf("%s was refused", in)
 		}
 		for i := range in { // cut short, and every byte another
-			if speltAsRead(t, []byte(in[:i])) {
-				t.Errorf("%s was read though it is cut", in[:i])
+			if agrees(t, []byte(in[:i])) {
+				t.Errorf("%s was accepted cut short", in[:i])
 			}
 			for _, c := range []byte{0, '\n', ' ', '"', '\\', ',', '{', '}', '[', ']', 0x7f, 0xc3} {
-				speltAsRead(t, []byte(in[:i]+string(rune(c))+in[i:]))
-				speltAsRead(t, []byte(in[:i]+string([]byte{c})+in[i+1:]))
+				agrees(t, []byte(in[:i]+string(rune(c))+in[i:]))
+				agrees(t, []byte(in[:i]+string([]byte{c})+in[i+1:]))
 			}
 		}
 	}
@@ -59,8 +59,8 @@ func TestAnEnvelopeReadByItsFormIsWhatTheStrictReaderReads(t *testing.T) {
 		"member":    strings.Replace(two, `"b"}`, `"b","x":1}`, 1),
 		"duplicate": strings.Replace(unsigned, `"payloadType"`, `"payload":"","payloadType"`, 1),
 	} {
-		if speltAsRead(t, []byte(in)) {
-			t.Errorf("%s: %s was read by its form", name, in)
+		if agrees(t, []byte(in)) {
+			t.Errorf("%s: %s was accepted", name, in)
 		}
 	}
 }
@@ -69,19 +69,19 @@ func FuzzAnEnvelopeReadByItsForm(f *testing.F) {
 	f.Add([]byte(unsigned))
 	f.Add([]byte(strings.Replace(unsigned, `[]`, `[{"keyid":"a","sig":"b"},{"keyid":"","sig":"<&>"}]`, 1)))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		speltAsRead(t, in)
-		speltAsRead(t, []byte(strings.Replace(unsigned, `e30=`, string(in), 1)))
-		speltAsRead(t, []byte(strings.Replace(unsigned, `[]`, `[`+string(in)+`]`, 1)))
+		agrees(t, in)
+		agrees(t, []byte(strings.Replace(unsigned, `e30=`, string(in), 1)))
+		agrees(t, []byte(strings.Replace(unsigned, `[]`, `[`+string(in)+`]`, 1)))
 	})
 }
 
-// The reference: what is encoded again to the same text.
+// The reference: text that encodes to itself.
 func onlySpelling(s string) bool {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	return err == nil && base64.StdEncoding.EncodeToString(b) == s
 }
 
-func TestBase64HasOneSpelling(t *testing.T) {
+func TestBase64HasOneEncoding(t *testing.T) {
 	const letters = "AQgwZ9+/=-_ \n\r\x00\xff"
 	accepted := 0
 	check := func(s string) {
