@@ -151,11 +151,8 @@ func TestWhatWasAdmittedAndNeverBegunIsBegunAfterARestart(t *testing.T) {
 				Limits: api.DefaultLimits(), Egress: []string{}, Input: api.DigestOf([]byte("{}")), Expires: time.Now().Add(time.Hour).UTC(), Nonce: strings.Repeat("0", 32),
 			}
 			c.change(&r, &m)
-			envelope, err := g.sign(t.Context(), m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r.record.Manifest, err = g.cfg.Blobs.Put(t.Context(), envelope); err != nil {
+			var err error
+			if r.record.Manifest, err = g.storeManifest(t.Context(), m); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := g.cfg.Blobs.Put(t.Context(), []byte("{}")); err != nil {

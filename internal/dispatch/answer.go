@@ -14,29 +14,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// maxQuestion bounds a question as it is stored: escaping makes it longer than
-// the agent wrote it.
-const maxQuestion = 6*api.MaxQuestion + 1024
-
-// question returns what an attempt that ended with a question asks, and the
-// digest of that.
-func (s *Service) question(ctx context.Context, d *api.Dispatch) (api.Question, api.Digest, error) {
-	var q api.Question
-	if d.Outcome == nil || d.Outcome.Question == nil {
-		return q, "", api.Errorf(api.CodeNotFound, "dispatch %s attempt %d has no question", d.ID, d.Attempt)
-	}
-	digest := d.Outcome.Question.Digest
-	b, err := s.cfg.Blobs.Get(ctx, digest, maxQuestion)
-	if err != nil {
-		return q, digest, err
-	}
-	return q, digest, canon.Decode(b, &q)
-}
-
-// Answer answers the question of a dispatch and starts the attempt that goes
-// on from there, with the earlier patch and the agent's state. Whether the
-// dispatch may go on is decided anew: what its caller was granted may have
-// changed. The same answer to the same attempt again changes nothing.
+// Answer answers the question of a dispatch and starts the attempt that resumes
+// from there, with the earlier patch and the agent's state. Whether the dispatch
+// may resume is decided by today's policy. The same answer to the same attempt
+// again changes nothing.
 func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest) (api.Dispatch, error) {
 	principal := caller.Principal
 	r, decision, err := s.access(ctx, principal, policy.ActionDispatchAnswer, id)
@@ -44,41 +25,39 @@ func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, 
 		return api.Dispatch{}, err
 	}
 	if d := &r.record; d.Run != "" {
-		err := api.Errorf(api.CodeConflict, "dispatch %s is of task %s of run %s, which goes on with it when it has its locks", id, d.Task, d.Run).
+		err := api.Errorf(api.CodeConflict, "dispatch %s belongs to task %s of run %s, which resumes it once it has its locks", id, d.Task, d.Run).
 			WithHint("bailiwick run answer %s --task %s …", d.Run, d.Task)
 		return api.Dispatch{}, s.invalidAnswer(ctx, principal, err)
 	}
-	return s.reply(ctx, reply{caller: caller, by: principal, req: req, decision: decision}, r)
+	return s.answer(ctx, answering{caller: caller, by: principal, req: req, decision: decision}, r)
 }
 
-// reply is an answer that may be given.
-type reply struct {
-	caller   Caller // who goes on with the dispatch
+// answering is an answer whose principal may give it.
+type answering struct {
+	caller   Caller // as whom the dispatch resumes
 	by       api.Principal
 	req      api.AnswerRequest
-	fence    uint64 // of the next attempt; 0 where it is no task's
+	fence    uint64 // of the next attempt; 0 outside a run
 	decision policy.Decision
 }
 
-// reply is the one way from an answer to the next attempt.
-func (s *Service) reply(ctx context.Context, y reply, r row) (api.Dispatch, error) {
-	d, done, err := s.answered(ctx, r, y.req)
-	if done || err != nil {
-		return d, s.invalidAnswer(ctx, y.by, err)
+func (s *Service) answer(ctx context.Context, in answering, r row) (api.Dispatch, error) {
+	d, repeated, err := s.checkAnswer(ctx, r, in.req)
+	if repeated || err != nil {
+		return d, s.invalidAnswer(ctx, in.by, err)
 	}
 	ctx, release := s.cfg.Blobs.Protect(ctx)
-	defer release() // the row refers to what is stored by then
-	next, err := s.nextAttempt(ctx, r, y)
+	defer release() // by then the row refers to what is stored
+	next, err := s.nextAttempt(ctx, r, in)
 	if err != nil {
-		return api.Dispatch{}, s.invalidAnswer(ctx, y.by, err)
+		return api.Dispatch{}, s.invalidAnswer(ctx, in.by, err)
 	}
-	a, err := s.stillAllowed(ctx, &next.manifest, y.caller.Ceiling)
+	sub, err := s.decideResume(ctx, &next.manifest, in.caller.Ceiling)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	next.by = y.caller
-	d, err = s.resume(ctx, r, next, y.decision)
-	return d, s.decideAgain(ctx, a, err)
+	d, err = s.resume(ctx, r, next, in)
+	return d, s.denyOvertaken(ctx, sub, err)
 }
 
 func (s *Service) invalidAnswer(ctx context.Context, principal api.Principal, err error) error {
@@ -88,61 +67,60 @@ func (s *Service) invalidAnswer(ctx context.Context, principal api.Principal, er
 	return LogInvalid(ctx, s.cfg.Ledger, principal, "answer", err)
 }
 
-// answered refuses an answer to a question that does not wait, unless it is
-// one that has been given already.
-func (s *Service) answered(ctx context.Context, r row, req api.AnswerRequest) (api.Dispatch, bool, error) {
+// checkAnswer refuses an answer to a question that does not wait. It returns the
+// record and true where the same answer was given before.
+func (s *Service) checkAnswer(ctx context.Context, r row, req api.AnswerRequest) (api.Dispatch, bool, error) {
 	d := r.record
 	switch {
 	case (req.Text == "") == (req.Option == 0):
-		return d, false, api.Errorf(api.CodeInvalid, "answer: give a text or the number of an option")
+		return d, false, api.Errorf(api.CodeInvalid, "answer: give either a text or the number of an option")
 	case len(req.Text) > api.MaxAnswer:
-		return d, false, api.Errorf(api.CodeInvalid, "answer: %d bytes, more than %d", len(req.Text), api.MaxAnswer)
+		return d, false, api.Errorf(api.CodeInvalid, "answer: %d bytes, the limit is %d", len(req.Text), api.MaxAnswer)
 	case req.Attempt < 0 || req.Attempt > d.Attempt:
 		return d, false, api.Errorf(api.CodeConflict, "dispatch %s has no attempt %d: it has %d", d.ID, req.Attempt, d.Attempt)
 	case d.State != api.EventNeedsInput || d.CancelBy != "" || req.Attempt != 0 && req.Attempt != d.Attempt:
-	case d.AnswerBy != nil && !s.cfg.Now().Before(*d.AnswerBy): // nobody has ended it yet, as where no service ran at that time
-		return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d was to be answered by %s", d.ID, d.Attempt, d.AnswerBy.Format(time.RFC3339))
+	case d.AnswerBy != nil && !s.cfg.Now().Before(*d.AnswerBy): // not expired yet, as when no service ran at that time
+		return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d: the question expired at %s", d.ID, d.Attempt, d.AnswerBy.Format(time.RFC3339))
 	default:
 		return d, false, nil
 	}
 	if req.Attempt > 0 && req.Attempt < d.Attempt {
-		earlier, err := s.at(ctx, d, req.Attempt)
+		earlier, err := s.attempt(ctx, d, req.Attempt)
 		if err != nil {
 			return d, false, err
 		}
 		if a := earlier.Answer; a != nil && (a.Text == req.Text || a.Option == req.Option && req.Option != 0) {
 			return d, true, nil
 		}
-		return d, false, api.Errorf(api.CodeConflict, "dispatch %s: the question of attempt %d has been answered otherwise, by %s", d.ID, req.Attempt, earlier.Answer.By)
+		return d, false, api.Errorf(api.CodeConflict, "dispatch %s: the question of attempt %d already has another answer, by %s", d.ID, req.Attempt, earlier.Answer.By)
 	}
-	is := string(d.State)
+	state := string(d.State)
 	if ending(&d) {
-		is = "being cancelled by " + string(d.CancelBy)
+		state = "being cancelled by " + string(d.CancelBy)
 	}
-	return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d is %s and asks nothing", d.ID, d.Attempt, is).
+	return d, false, api.Errorf(api.CodeConflict, "dispatch %s attempt %d is %s and has no open question", d.ID, d.Attempt, state).
 		WithHint("see: bailiwick dispatch show %s", d.ID)
 }
 
-// next is an attempt that is ready to be admitted.
-type next struct {
-	by       Caller
+// nextAttempt is an attempt that is ready to be admitted.
+type nextAttempt struct {
 	answer   api.Answer
 	question api.Digest
 	manifest record.Manifest
 }
 
-// resumption returns an answer to the question of r as it is recorded, the
+// resumeInput returns an answer to the question of r as it is recorded, the
 // digest of that question, and the document that the next attempt is given.
-func (s *Service) resumption(ctx context.Context, r row, y reply) (a api.Answer, question api.Digest, doc []byte, err error) {
+func (s *Service) resumeInput(ctx context.Context, r row, in answering) (a api.Answer, question api.Digest, doc []byte, err error) {
 	q, question, err := s.question(ctx, &r.record)
 	if err != nil {
 		return a, question, nil, err
 	}
-	req := y.req
-	a = api.Answer{Text: req.Text, Option: req.Option, By: y.by, At: s.cfg.Now().UTC()}
+	req := in.req
+	a = api.Answer{Text: req.Text, Option: req.Option, By: in.by, At: s.cfg.Now().UTC()}
 	switch i := slices.Index(q.Options, req.Text); {
 	case req.Option < 0 || req.Option > len(q.Options):
-		return a, question, nil, api.Errorf(api.CodeInvalid, "answer: option %d: the question has %d", req.Option, len(q.Options))
+		return a, question, nil, api.Errorf(api.CodeInvalid, "answer: no option %d: the question has %d", req.Option, len(q.Options))
 	case req.Option > 0:
 		a.Text = q.Options[req.Option-1]
 	case i >= 0:
@@ -158,28 +136,26 @@ func (s *Service) resumption(ctx context.Context, r row, y reply) (a api.Answer,
 	return a, question, doc, err
 }
 
-// nextAttempt describes the attempt that goes on from the question of r. Every
-// name in it means what it meant in the attempt before.
-func (s *Service) nextAttempt(ctx context.Context, r row, y reply) (n next, err error) {
+// nextAttempt describes the attempt that resumes from the question of r. Every
+// name in its manifest means what it meant in the attempt before.
+func (s *Service) nextAttempt(ctx context.Context, r row, in answering) (n nextAttempt, err error) {
 	var doc []byte
-	if n.answer, n.question, doc, err = s.resumption(ctx, r, y); err != nil {
+	if n.answer, n.question, doc, err = s.resumeInput(ctx, r, in); err != nil {
 		return n, err
 	}
 	now := n.answer.At
-	stored, err := s.cfg.Blobs.Put(ctx, doc)
-	if err != nil {
-		return n, unstorable(err)
+	if n.answer.Digest, err = s.cfg.Blobs.Put(ctx, doc); err != nil {
+		return n, storeError(err)
 	}
 	if n.manifest, err = s.manifest(ctx, r.record.Manifest); err != nil {
 		return n, err
 	}
-	n.answer.Digest = stored
 	m := &n.manifest
-	if y.fence < m.Fence {
-		return n, api.Errorf(api.CodeConflict, "dispatch %s: the fencing number %d is older than %d, that of the attempt that asked", m.ID, y.fence, m.Fence)
+	if in.fence < m.Fence {
+		return n, api.Errorf(api.CodeConflict, "dispatch %s: fencing token %d is older than %d of the attempt that asked", m.ID, in.fence, m.Fence)
 	}
-	m.Fence = y.fence
-	m.Attempt, m.Resume = m.Attempt+1, &record.Resume{Attempt: m.Attempt, Answer: stored}
+	m.Fence = in.fence
+	m.Attempt, m.Resume = m.Attempt+1, &record.Resume{Attempt: m.Attempt, Answer: n.answer.Digest}
 	if p := r.record.Outcome.Patch; p != nil {
 		m.Resume.Patch = p.Digest
 	}
@@ -188,58 +164,56 @@ func (s *Service) nextAttempt(ctx context.Context, r row, y reply) (n next, err 
 	return n, nil
 }
 
-// stillAllowed decides by today's policy whether what m describes may run, and
-// notes in m what decided. It returns what was asked.
-func (s *Service) stillAllowed(ctx context.Context, m *record.Manifest, ceiling api.Tier) (*ask, error) {
+// decideResume decides by today's policy whether m may run, and records the
+// decision in m.
+func (s *Service) decideResume(ctx context.Context, m *record.Manifest, ceiling api.Tier) (*submission, error) {
 	p, err := s.snapshots.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a := &ask{principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, snapshot: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: m.Request(m.Capabilities)}
-	a.stops = s.cfg.Registry.StopsFor(m.StopSubject())
-	a.subagent.Role, a.subagent.Tier = m.Role, m.Tier
+	sub := &submission{
+		principal: m.Principal, consent: s.cfg.Registry.Consent(m.Principal), ceiling: ceiling, stops: s.cfg.Registry.StopsFor(m.StopSubject()),
+		snapshot: p, target: m.Target, attempt: m.Attempt, run: m.Run, task: m.Task, request: m.Request(m.Capabilities),
+	}
+	sub.subagent.Role, sub.subagent.Tier = m.Role, m.Tier
 	if m.Source != nil {
-		a.commit = m.Source.Commit
+		sub.commit = m.Source.Commit
 	}
 	if p.Revision != nil {
 		if now, _, err := p.Revision.Subagent(m.Subagent); err == nil {
-			a.request = m.Request(now.Capabilities)
+			sub.request = m.Request(now.Capabilities)
 		}
 	}
-	d := p.Engine.Decide(a.policyRequest())
+	d := p.Engine.Decide(sub.policyRequest())
 	if !d.Allowed() {
-		return nil, s.deny(ctx, a, d)
+		return nil, s.deny(ctx, sub, d)
 	}
 	m.Policies, m.Ceiling = d.Policies(), min(m.Ceiling, d.Ceiling())
-	return a, nil
+	return sub, nil
 }
 
 // resume makes the answer durable together with the next attempt, and starts
 // that.
-func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Decision) (api.Dispatch, error) {
-	envelope, err := s.sign(ctx, n.manifest)
+func (s *Service) resume(ctx context.Context, r row, n nextAttempt, in answering) (api.Dispatch, error) {
+	digest, err := s.storeManifest(ctx, n.manifest)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	digest, err := s.cfg.Blobs.Put(ctx, envelope)
-	if err != nil {
-		return api.Dispatch{}, unstorable(err)
-	}
-	entry := fact(record.KindDispatchAnswered, r, record.AnswerRequest{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
+	entry := lifeEntry(record.KindDispatchAnswered, r, record.AnswerRequest{Attempt: int64(r.record.Attempt), Option: int64(n.answer.Option)})
 	entry.Attempt = n.manifest.Attempt
-	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefQuestion: n.question, record.RefAnswer: n.manifest.Resume.Answer}
+	entry.Refs = map[string]api.Digest{record.RefManifest: digest, record.RefQuestion: n.question, record.RefAnswer: n.answer.Digest}
 	asked := r.record.Attempt
 	after := r
 	failpoint.Hit(failpoint.AnswerCommit, string(r.record.ID))
-	admission, err := s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
-		if err := n.by.CheckToken(); err != nil {
+	admission, err := s.cfg.Ledger.Commit(ctx, in.decision, entry, func(tx *store.Tx) error {
+		if err := in.caller.CheckToken(); err != nil {
 			return err
 		}
 		now, ok, err := load(tx, r.record.ID)
 		if err == nil {
-			err = s.stillBound(tx, n.manifest)
+			err = s.checkOvertaken(tx, n.manifest)
 		}
-		if _, stopped := errors.AsType[*overtakenError](err); stopped {
+		if _, overtaken := errors.AsType[*overtakenError](err); overtaken {
 			return err
 		}
 		if err != nil || !ok || now.record.Attempt != asked || now.record.State != api.EventNeedsInput || now.record.CancelBy != "" {
@@ -247,93 +221,46 @@ func (s *Service) resume(ctx context.Context, r row, n next, decision policy.Dec
 		}
 		earlier := now.record
 		earlier.Answer = &n.answer
-		if err := keepAttempt(tx, earlier); err != nil {
+		if err := insertAttempt(tx, earlier); err != nil {
 			return err
 		}
 		after = now.next(digest, n.answer)
 		return updateWaiting(tx, after, asked)
 	})
 	if errors.Is(err, errEnded) {
-		return s.late(ctx, r, n)
+		return s.answeredMeanwhile(ctx, r, n)
 	}
 	if err != nil {
 		return api.Dispatch{}, err
 	}
 	failpoint.Hit(failpoint.AnswerCommitted, string(r.record.ID))
-	s.accepted(after.record, n.answer.At)
+	s.observeAccepted(after.record, n.answer.At)
 	s.start(admission, after, s.job(after, n.manifest))
 	return after.record, nil
 }
 
-// late answers who was not the first to end what waited. The same answer may
-// have come twice at once, as when a caller asks again who heard no reply.
-func (s *Service) late(ctx context.Context, r row, n next) (api.Dispatch, error) {
+// answeredMeanwhile is the response to an answer that came too late. The same
+// answer may have come twice at once, as when a caller retries without having
+// seen the response.
+func (s *Service) answeredMeanwhile(ctx context.Context, r row, n nextAttempt) (api.Dispatch, error) {
 	now, ok, err := s.row(ctx, r.record.ID)
 	if err != nil || !ok {
 		return api.Dispatch{}, errors.Join(err, errEnded)
 	}
-	d, done, err := s.answered(ctx, now, api.AnswerRequest{Attempt: r.record.Attempt, Text: n.answer.Text})
-	if done && err == nil {
+	d, repeated, err := s.checkAnswer(ctx, now, api.AnswerRequest{Attempt: r.record.Attempt, Text: n.answer.Text})
+	if repeated && err == nil {
 		return d, nil
 	}
 	if err == nil {
-		err = api.Errorf(api.CodeConflict, "dispatch %s: somebody else answered or cancelled it first", r.record.ID).WithHint("see: bailiwick dispatch show %s", r.record.ID)
+		err = api.Errorf(api.CodeConflict, "dispatch %s was answered or cancelled meanwhile", r.record.ID).WithHint("see: bailiwick dispatch show %s", r.record.ID)
 	}
 	return api.Dispatch{}, s.invalidAnswer(ctx, n.answer.By, err)
 }
 
-// next is the row of the attempt after r.
+// next returns the row of the attempt after r.
 func (r row) next(manifest api.Digest, a api.Answer) row {
 	d := r.record
 	d.Attempt, d.State, d.Manifest, d.ResumedAt = d.Attempt+1, api.EventAccepted, manifest, &a.At
 	d.Message, d.Result, d.Outcome, d.StartedAt, d.EndedAt, d.AnswerBy = "", "", nil, nil, nil, nil
 	return row{record: d, request: r.request}
-}
-
-// at returns an attempt of a dispatch whole; 0 is the current one.
-func (s *Service) at(ctx context.Context, d api.Dispatch, attempt int) (api.Dispatch, error) {
-	if attempt == 0 || attempt == d.Attempt {
-		return d, nil
-	}
-	list, err := s.earlier(ctx, d.ID)
-	if err != nil {
-		return d, err
-	}
-	for _, e := range list {
-		if e.Attempt == attempt {
-			return e, nil
-		}
-	}
-	return d, api.Errorf(api.CodeNotFound, "dispatch %s has no attempt %d: it has %d", d.ID, attempt, d.Attempt)
-}
-
-func (s *Service) earlier(ctx context.Context, id api.DispatchID) (list []api.Dispatch, err error) {
-	err = s.cfg.Store.Read(ctx, func(v *store.View) error {
-		list, err = attempts(v, id)
-		return err
-	})
-	return list, err
-}
-
-// told adds to a record what only its description has: the question, and the
-// attempts before it.
-func (s *Service) told(ctx context.Context, d api.Dispatch) (api.Dispatch, error) {
-	list, err := s.earlier(ctx, d.ID)
-	if err != nil {
-		return d, err
-	}
-	for _, e := range list {
-		if e.Attempt >= d.Attempt {
-			break
-		}
-		d.Attempts = append(d.Attempts, api.Attempt{
-			Attempt: e.Attempt, State: e.State, Message: e.Message, Manifest: e.Manifest, Result: e.Result, EndedAt: e.EndedAt, Answer: e.Answer,
-		})
-	}
-	if err := s.kept(ctx, &d); err != nil || d.Outcome == nil || d.Outcome.Question == nil || removed(&d, api.ClassContent) != nil {
-		return d, err
-	}
-	q, _, err := s.question(ctx, &d)
-	d.Question = &q
-	return d, err
 }

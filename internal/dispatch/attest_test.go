@@ -54,7 +54,7 @@ func TestAnEndIsOwedItsStatementUntilItHasOne(t *testing.T) {
 		t.Errorf("marked: %v", err)
 	}
 	for range 3 { // as many services as there may be
-		if err := g.attestDue(t.Context()); err != nil {
+		if err := g.attestPending(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,11 +122,11 @@ func TestAStatementThatCannotBeMadeStaysOwed(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.overwrite(t, r.record.Manifest, "not what was signed")
-	if err := g.attestDue(t.Context()); err == nil || len(g.attested(t)) != 0 {
+	if err := g.attestPending(t.Context()); err == nil || len(g.attested(t)) != 0 {
 		t.Errorf("it was stated by a manifest that nobody signed: %v", err)
 	}
 	g.overwrite(t, r.record.Manifest, string(good))
-	if err := g.attestDue(t.Context()); err != nil || len(g.attested(t)) != 1 {
+	if err := g.attestPending(t.Context()); err != nil || len(g.attested(t)) != 1 {
 		t.Errorf("the control: %v", err)
 	}
 }
@@ -158,7 +158,7 @@ func TestStatementsHaveAKeyOfTheirOwn(t *testing.T) {
 	cfg.Key, cfg.Statements = fresh, ecdsa
 	next := newService(t.Context(), cfg)
 	t.Cleanup(func() { _ = next.Close() })
-	if err := next.attestDue(t.Context()); err != nil {
+	if err := next.attestPending(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r, _, err := next.row(t.Context(), id)

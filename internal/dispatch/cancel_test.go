@@ -139,9 +139,7 @@ func (g gate) asks(t *testing.T, change ...func(*api.Dispatch, *record.Manifest,
 	for _, c := range change {
 		c(&r.record, &m, &result)
 	}
-	manifest, err := g.sign(t.Context(), m)
-	must(err)
-	r.record.Manifest, err = g.cfg.Blobs.Put(t.Context(), manifest)
+	r.record.Manifest, err = g.storeManifest(t.Context(), m)
 	must(err)
 	g.admission(t, r)
 	r.key, r.record.State = base64.StdEncoding.EncodeToString(worker.Public()), api.EventStarted

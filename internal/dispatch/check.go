@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 )
 
-// pinSource returns the commit that a source means now.
+// pinSource returns the commit that a source refers to now.
 func (s *Service) pinSource(ctx context.Context, p snapshot.Snapshot, from api.SourceRequest) (string, error) {
 	src, _, err := p.Revision.Source(from.Name)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Service) pinSource(ctx context.Context, p snapshot.Snapshot, from api.S
 	}
 	pinned, err := repo.Resolve(ctx, commit, s.cfg.Dirs.Scratch())
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return "", unstorable(err) // that is not the caller's to mend
+		return "", storeError(err) // the caller cannot fix that
 	}
 	if err != nil {
 		return "", api.Errorf(api.CodeInvalid, "source %q: %w", src.Name, err)
@@ -37,24 +37,24 @@ func (s *Service) pinSource(ctx context.Context, p snapshot.Snapshot, from api.S
 	return pinned, nil
 }
 
-// inputSchema returns what the input of a subagent is held against; nil:
-// nothing.
-func inputSchema(sub *api.Subagent) (*jsonschema.Resolved, error) {
-	if len(sub.Input) == 0 {
+// inputSchema returns the input schema of a subagent; nil when it has none.
+func inputSchema(agent *api.Subagent) (*jsonschema.Resolved, error) {
+	if len(agent.Input) == 0 {
 		return nil, nil //nolint:nilnil // a subagent need not have one
 	}
 	var schema jsonschema.Schema
-	if err := json.Unmarshal(sub.Input, &schema); err != nil {
-		return nil, api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", sub.Name, err)
+	err := json.Unmarshal(agent.Input, &schema)
+	var resolved *jsonschema.Resolved
+	if err == nil {
+		resolved, err = schema.Resolve(nil)
 	}
-	resolved, err := schema.Resolve(nil)
 	if err != nil {
-		return nil, api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", sub.Name, err)
+		return nil, api.Errorf(api.CodeIntegrity, "subagent %q: input schema: %w", agent.Name, err)
 	}
 	return resolved, nil
 }
 
-func checkInput(schema *jsonschema.Resolved, sub *api.Subagent, input []byte) error {
+func checkInput(schema *jsonschema.Resolved, agent *api.Subagent, input []byte) error {
 	if schema == nil {
 		return nil
 	}
@@ -63,21 +63,21 @@ func checkInput(schema *jsonschema.Resolved, sub *api.Subagent, input []byte) er
 		return api.Errorf(api.CodeInvalid, "input: %w", err)
 	}
 	if err := schema.Validate(value); err != nil {
-		return api.Errorf(api.CodeInvalid, "input does not fit the schema of subagent %q: %w", sub.Name, err)
+		return api.Errorf(api.CodeInvalid, "input does not match the schema of subagent %q: %w", agent.Name, err)
 	}
 	return nil
 }
 
-// checkEnvs refuses envs of which two give one variable different values, and
-// says which of them is one too many.
-func (a *ask) checkEnvs() (int, error) {
+// checkEnvs refuses envs that set one variable to different values, and returns
+// the index of the env that conflicts with an earlier one.
+func (sub *submission) checkEnvs() (int, error) {
 	type origin struct {
 		env   api.Name
 		value string
 	}
 	seen := map[string]origin{}
-	for i, n := range a.request.Envs {
-		e, _, err := a.snapshot.Revision.Env(n)
+	for i, n := range sub.request.Envs {
+		e, _, err := sub.snapshot.Revision.Env(n)
 		if err != nil {
 			return i, err
 		}

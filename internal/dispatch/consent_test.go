@@ -68,7 +68,7 @@ func TestConsentThatIsTakenBackWhileARequestIsAdmittedCounts(t *testing.T) {
 		"raised":                     {"local:ann", api.Irreversible, "", ""},
 		"another's":                  {"local:bob", api.Observe, "", ""},
 		"taken back":                 {"local:ann", api.Observe, api.CodeDenied, "ceiling set local:ann reversible"},
-		"lowered below the manifest": {"local:ann", api.Reversible, api.CodeConflict, "ask again"},
+		"lowered below the manifest": {"local:ann", api.Reversible, api.CodeConflict, "retry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newCatalogGate(t, consentManifest)

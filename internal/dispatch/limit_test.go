@@ -17,7 +17,7 @@ func TestNoNumberOfSecondsLengthensALimitOrEndsIt(t *testing.T) {
 		math.MaxInt32: 10 * time.Minute, math.MaxInt64 / int(time.Second): 10 * time.Minute, math.MaxInt64/int(time.Second) + 1: 10 * time.Minute,
 		1_000_000_000_000_000_000: 10 * time.Minute, math.MaxInt64 - 1: 10 * time.Minute, math.MaxInt64: 10 * time.Minute, 18_446_744_074: 10 * time.Minute,
 	} {
-		a := &ask{request: api.DispatchRequest{TimeoutSeconds: seconds}}
+		a := &submission{request: api.DispatchRequest{TimeoutSeconds: seconds}}
 		if got := time.Duration(a.limits(target).Timeout); got != want {
 			t.Errorf("with %d seconds it is %s, want %s", seconds, got, want)
 		}

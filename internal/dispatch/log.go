@@ -15,18 +15,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// chunkSize is how much of a log goes into one chunk.
+// chunkSize is the largest chunk of a log.
 const chunkSize = 64 << 10
 
-// LogRequest says which part of a log is wanted.
+// LogRequest is the part of a log to return.
 type LogRequest struct {
 	Attempt int   // 0 is the current one
 	Offset  int64 // of the first byte
-	Follow  bool  // go on until the attempt has ended
+	Follow  bool  // continue until the attempt has ended
 }
 
-// Log gives each the log of an attempt in chunks.
-func (s *Service) Log(ctx context.Context, principal api.Principal, id api.DispatchID, req LogRequest, each func(api.Chunk) error) error {
+// Log calls each with the log of an attempt, in chunks.
+func (s *reader) Log(ctx context.Context, principal api.Principal, id api.DispatchID, req LogRequest, each func(api.Chunk) error) error {
 	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
 	if err != nil {
 		return err
@@ -35,23 +35,18 @@ func (s *Service) Log(ctx context.Context, principal api.Principal, id api.Dispa
 		req.Attempt = r.record.Attempt
 	}
 	for {
-		changed, ended := s.cfg.Store.Committed(), (<-chan struct{})(nil)
-		s.mu.Lock()
-		if a := s.active[id]; a != nil {
-			changed, ended = a.changed, a.ended
-		}
-		s.mu.Unlock()
+		changed, ended := s.logSignals(id)
 		if r, _, err = s.row(ctx, id); err != nil {
 			return err
 		}
-		d, err := s.at(ctx, r.record, req.Attempt)
+		d, err := s.attempt(ctx, r.record, req.Attempt)
 		if err != nil {
 			return err
 		}
 		if d.State.Ended() {
-			return s.endedLog(ctx, &d, req.Offset, each)
+			return s.storedLog(ctx, &d, req.Offset, each)
 		}
-		if req.Offset, err = s.copyLive(ctx, r, req.Offset, each); err != nil {
+		if req.Offset, err = s.liveLog(ctx, r, req.Offset, each); err != nil {
 			return err
 		}
 		if !req.Follow {
@@ -68,9 +63,21 @@ func (s *Service) Log(ctx context.Context, principal api.Principal, id api.Dispa
 	}
 }
 
-// copyLive hands over what a running attempt has written from offset on, and
-// returns where that ended.
-func (s *Service) copyLive(ctx context.Context, r row, offset int64, each func(api.Chunk) error) (int64, error) {
+// logSignals returns what is closed when the log of a dispatch grows, and when
+// its running attempt ends.
+func (l *lifecycle) logSignals(id api.DispatchID) (changed, ended <-chan struct{}) {
+	changed = l.cfg.Store.Committed()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.active[id]; a != nil {
+		changed, ended = a.changed, a.ended
+	}
+	return changed, ended
+}
+
+// liveLog copies what a running attempt has written from offset on, and returns
+// the offset after it.
+func (s *reader) liveLog(ctx context.Context, r row, offset int64, each func(api.Chunk) error) (int64, error) {
 	dir := filepath.Join(s.attemptDir(r), record.WorkLog)
 	parts, err := logParts(dir)
 	if err != nil {
@@ -85,12 +92,12 @@ func (s *Service) copyLive(ctx context.Context, r row, offset int64, each func(a
 	for _, p := range parts {
 		f, err := os.Open(filepath.Join(dir, record.LogFile(p.Offset))) //nolint:gosec // G304: our own directory, a parsed offset
 		if err != nil {
-			return offset, nil //nolint:nilerr // it has given way to a newer part, or is collected by now: the next round knows
+			return offset, nil //nolint:nilerr // replaced by a newer part, or collected by now: the next round reads that
 		}
 		files[p.Offset] = f
 	}
-	// The files of an attempt are removed after its end is stored: until then
-	// what is not among them was never kept.
+	// The files of an attempt are removed after its end is stored: until then a
+	// missing part was never kept.
 	now, _, err := s.row(ctx, r.record.ID)
 	if err != nil || now.record.State.Ended() || now.record.Attempt != r.record.Attempt {
 		return offset, err
@@ -98,14 +105,15 @@ func (s *Service) copyLive(ctx context.Context, r row, offset int64, each func(a
 	return copyParts(parts, offset, each, func(p api.LogPart) (io.ReadCloser, error) { return io.NopCloser(files[p.Offset]), nil })
 }
 
-func (s *Service) endedLog(ctx context.Context, d *api.Dispatch, offset int64, each func(api.Chunk) error) error {
+// storedLog copies the log of an attempt that has ended from offset on.
+func (s *reader) storedLog(ctx context.Context, d *api.Dispatch, offset int64, each func(api.Chunk) error) error {
 	if d.Outcome != nil {
-		err := s.kept(ctx, d)
+		err := s.addRetention(ctx, d)
 		if err != nil {
 			return err
 		}
 		open := func(p api.LogPart) (io.ReadCloser, error) {
-			r, _, err := s.blob(ctx, d, "log", api.Artifact{Digest: p.Digest, Size: p.Size})
+			r, _, err := s.open(ctx, d, "log", api.Artifact{Digest: p.Digest, Size: p.Size})
 			return r, err
 		}
 		if offset, err = copyParts(d.Outcome.Log, offset, each, open); err != nil {
@@ -115,8 +123,8 @@ func (s *Service) endedLog(ctx context.Context, d *api.Dispatch, offset int64, e
 	return each(api.Chunk{Offset: offset, Ended: true})
 }
 
-// copyParts hands over what is kept of a log from offset on, and returns where
-// that ended.
+// copyParts copies the parts of a log from offset on, and returns the offset
+// after them.
 func copyParts(parts []api.LogPart, offset int64, each func(api.Chunk) error, open func(api.LogPart) (io.ReadCloser, error)) (int64, error) {
 	for _, p := range parts {
 		if p.Offset+p.Size <= offset {
@@ -128,7 +136,7 @@ func copyParts(parts []api.LogPart, offset int64, each func(api.Chunk) error, op
 		}
 		offset = max(offset, p.Offset)
 		if _, err = io.CopyN(io.Discard, r, offset-p.Offset); err == nil {
-			offset, err = forward(r, offset, each)
+			offset, err = copyChunks(r, offset, each)
 		}
 		if err := errors.Join(err, r.Close()); err != nil {
 			return offset, err
@@ -137,9 +145,9 @@ func copyParts(parts []api.LogPart, offset int64, each func(api.Chunk) error, op
 	return offset, nil
 }
 
-// forward hands over what r has, as the log from offset on, and returns where
-// it ended.
-func forward(r io.Reader, offset int64, each func(api.Chunk) error) (int64, error) {
+// copyChunks copies r, which is the log at offset, and returns the offset after
+// it.
+func copyChunks(r io.Reader, offset int64, each func(api.Chunk) error) (int64, error) {
 	buf := make([]byte, chunkSize)
 	for {
 		n, err := r.Read(buf)
@@ -158,9 +166,8 @@ func forward(r io.Reader, offset int64, each func(api.Chunk) error) (int64, erro
 	}
 }
 
-// logParts returns the files of a log's folder in order, each with its offset
-// and size, whether or not it is still being written. A folder that is not
-// there has none.
+// logParts returns the files of a log's directory in order, with offset and
+// size, complete or not. A missing directory has none.
 func logParts(dir string) ([]api.LogPart, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -173,11 +180,11 @@ func logParts(dir string) ([]api.LogPart, error) {
 	for _, e := range entries {
 		offset, err := strconv.ParseInt(e.Name(), 10, 64)
 		if err != nil || record.LogFile(offset) != e.Name() {
-			return nil, fmt.Errorf("%s: %q is no part of a log", dir, e.Name())
+			return nil, fmt.Errorf("%s: %q is not part of a log", dir, e.Name())
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it gave way to a newer one
+			continue // replaced by a newer part
 		}
 		if err != nil {
 			return nil, err

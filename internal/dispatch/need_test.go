@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -157,11 +158,11 @@ func (g gate) alter(t *testing.T, id api.DispatchID, change func(*api.Dispatch))
 			return err
 		}
 		change(&r.record)
-		text, err := r.text()
+		text, err := json.Marshal(r.record)
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec("UPDATE dispatch SET state = ?, record = ? WHERE id = ?", r.record.State, text, id)
+		_, err = tx.Exec("UPDATE dispatch SET state = ?, record = ? WHERE id = ?", r.record.State, string(text), id)
 		return err
 	}); err != nil {
 		t.Fatal(err)

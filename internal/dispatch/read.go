@@ -7,49 +7,74 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// row returns what is stored of a dispatch, and whether there is one.
-func (s *Service) row(ctx context.Context, id api.DispatchID) (r row, ok bool, err error) {
-	err = s.cfg.Store.Read(ctx, func(v *store.View) error {
-		r, ok, err = load(v, id)
-		return err
-	})
-	return r, ok, err
-}
-
-// Bounds of the blobs that are read whole.
-const (
-	maxManifest = 1 << 20
-	maxInput    = 2 << 20
-)
-
-// manifest returns a dispatch manifest that this service signed, with the key
-// that was in force then.
-func (s *Service) manifest(ctx context.Context, d api.Digest) (record.Manifest, error) {
-	var m record.Manifest
-	envelope, err := s.cfg.Blobs.Get(ctx, d, maxManifest)
-	if err != nil {
-		return m, err
-	}
-	payload, _, err := s.cfg.Keys.Verify(envelope, seal.Manifest)
-	if err != nil {
-		return m, err
-	}
-	return m, canon.DecodeExact(payload, &m)
+// reader answers questions about dispatches, as far as policy lets the caller
+// ask.
+type reader struct {
+	*records
+	*lifecycle
+	snapshots *snapshot.Reader
 }
 
 // Engine returns the policy in force; see snapshot.Reader.
-func (s *Service) Engine(ctx context.Context) (*policy.Engine, error) { return s.snapshots.Engine(ctx) }
+func (s *reader) Engine(ctx context.Context) (*policy.Engine, error) { return s.snapshots.Engine(ctx) }
+
+// Catalog returns the number of the revision in force, 0 when none has been
+// applied, or why the catalog is refused.
+func (s *reader) Catalog(ctx context.Context) (uint64, error) {
+	p, err := s.snapshots.Current(ctx)
+	if err != nil || p.Revision == nil {
+		return 0, err
+	}
+	return p.Revision.Number(), nil
+}
+
+// Status fills in what this package knows.
+func (s *reader) Status(ctx context.Context, to *api.ServiceStatus) error {
+	var err error
+	if to.Dispatches, err = s.counts(ctx); err != nil {
+		return err
+	}
+	if to.LogEntries, err = s.cfg.Ledger.Len(ctx); err != nil {
+		return err
+	}
+	p, err := s.snapshots.Current(ctx)
+	if err != nil {
+		to.CatalogError = err.Error()
+	}
+	if p.Revision != nil {
+		to.Revision, to.RevisionID = p.Revision.Number(), p.Revision.Digest()
+	}
+	to.SignThreshold = p.Root.Threshold
+	for _, k := range p.Root.Keys {
+		to.DeployKeys = append(to.DeployKeys, string(k.ID))
+	}
+	return nil
+}
+
+// counts returns how many dispatches there are in each state.
+func (s *reader) counts(ctx context.Context) (map[string]int, error) {
+	counts := map[string]int{}
+	err := s.cfg.Store.Read(ctx, func(v *store.View) error {
+		return v.Each("SELECT state, count(*) FROM dispatch GROUP BY state", nil, func(scan store.Scan) error {
+			var state string
+			var n int
+			err := scan(&state, &n)
+			counts[state] = n
+			return err
+		})
+	})
+	return counts, err
+}
 
 // Listing returns the artifacts of a kind that the caller may use, after a
 // name: metadata of the revision in force (R-B6).
-func (s *Service) Listing(ctx context.Context, caller Caller, kind api.Kind, after api.Name) (api.ListingPage, error) {
+func (s *reader) Listing(ctx context.Context, caller Caller, kind api.Kind, after api.Name) (api.ListingPage, error) {
 	p, err := s.snapshots.Current(ctx)
 	if err != nil {
 		return api.ListingPage{}, err
@@ -68,9 +93,37 @@ func (s *Service) Listing(ctx context.Context, caller Caller, kind api.Kind, aft
 	return p.List(caller.Principal, min(s.cfg.Registry.Consent(caller.Principal), caller.Ceiling), kind, after, origins)
 }
 
+// Can returns what policy would decide about a dispatch, and does nothing.
+func (s *reader) Can(ctx context.Context, caller Caller, req api.CanRequest) (api.CanAnswer, error) {
+	p, err := s.snapshots.Current(ctx)
+	if err != nil {
+		return api.CanAnswer{}, err
+	}
+	may := p.Engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCan, Resource: string(req.Principal)})
+	if !may.Allowed() {
+		return api.CanAnswer{}, s.cfg.Ledger.Deny(ctx, may, audit.AccessEntry("", "can"), nil)
+	}
+	if p.Revision == nil {
+		return api.CanAnswer{Reasons: []string{"no catalog has been applied yet"}}, nil
+	}
+	sub := &submission{principal: req.Principal, consent: s.cfg.Registry.Consent(req.Principal), ceiling: api.Irreversible, snapshot: p, request: api.DispatchRequest{
+		Subagent: req.Subagent, Target: req.Target, Envs: req.Envs, Capabilities: req.Capabilities,
+	}}
+	if req.Source != "" {
+		sub.request.Source = &api.SourceRequest{Name: req.Source}
+	}
+	if req.Principal == caller.Principal {
+		sub.ceiling = caller.Ceiling
+	}
+	sub.resolve()
+	sub.stops = s.cfg.Registry.StopsFor(api.StopSubject{Principal: sub.principal, Target: sub.target})
+	d := p.Engine.Decide(sub.policyRequest())
+	return api.CanAnswer{Allowed: d.Allowed(), Policies: d.Policies(), Reasons: d.Reasons(), Revision: p.Revision.Number()}, nil
+}
+
 // access returns the row of a dispatch that principal may act on. A dispatch
-// that is not there and one of somebody else's give the same answer.
-func (s *Service) access(ctx context.Context, principal api.Principal, action policy.Action, id api.DispatchID) (row, policy.Decision, error) {
+// that does not exist and one of another principal give the same answer.
+func (s *reader) access(ctx context.Context, principal api.Principal, action policy.Action, id api.DispatchID) (row, policy.Decision, error) {
 	engine, err := s.Engine(ctx)
 	if err != nil {
 		return row{}, policy.Decision{}, err
@@ -93,10 +146,17 @@ func (s *Service) access(ctx context.Context, principal api.Principal, action po
 	return r, d, nil
 }
 
+// Get returns the record of a dispatch, and whether it exists. It checks no
+// permissions.
+func (s *reader) Get(ctx context.Context, id api.DispatchID) (api.Dispatch, bool, error) {
+	r, ok, err := s.row(ctx, id)
+	return r.record, ok, err
+}
+
 // Describe returns the record of a dispatch with its question and its earlier
-// attempts. With wait it returns when the current attempt has ended or the
-// time is over.
-func (s *Service) Describe(ctx context.Context, principal api.Principal, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
+// attempts. With wait it returns once the current attempt has ended, and after
+// wait at the latest.
+func (s *reader) Describe(ctx context.Context, principal api.Principal, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
 	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
 	if err != nil {
 		return r.record, err
@@ -107,45 +167,41 @@ func (s *Service) Describe(ctx context.Context, principal api.Principal, id api.
 			return d, err
 		}
 	}
-	return s.told(ctx, d)
+	return s.withDetails(ctx, d)
 }
 
 // Attempt returns one attempt of a dispatch; 0 is the current one.
-func (s *Service) Attempt(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int) (api.Dispatch, error) {
+func (s *reader) Attempt(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int) (api.Dispatch, error) {
 	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
 	if err != nil {
 		return r.record, err
 	}
-	d, err := s.at(ctx, r.record, attempt)
+	d, err := s.attempt(ctx, r.record, attempt)
 	if err != nil {
 		return d, err
 	}
-	return s.told(ctx, d)
+	return s.withDetails(ctx, d)
 }
 
-// ending reports whether a dispatch asks something of nobody: it was cancelled
-// before it asked, and its end is about to be stored.
+// ending reports whether a dispatch was cancelled before it asked its question:
+// its end is about to be stored.
 func ending(d *api.Dispatch) bool { return d.State == api.EventNeedsInput && d.CancelBy != "" }
 
-func (s *Service) await(ctx context.Context, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+func (s *reader) await(ctx context.Context, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
+	timeout := time.After(wait)
 	for {
-		// Every end is a commit, so what is read after this channel is there
-		// misses none.
+		// Every end is a commit, so a read after this call misses none.
 		changed := s.cfg.Store.Committed()
 		r, _, err := s.row(ctx, id)
 		if err != nil || r.record.State.Ended() && !ending(&r.record) {
 			return r.record, err
 		}
-		s.mu.Lock()
-		if a := s.active[id]; a != nil {
+		if a := s.activeOf(id); a != nil {
 			changed = a.ended
 		}
-		s.mu.Unlock()
 		select {
 		case <-changed:
-		case <-timer.C:
+		case <-timeout:
 			return r.record, nil
 		case <-ctx.Done():
 			return api.Dispatch{}, ctx.Err()
@@ -156,44 +212,25 @@ func (s *Service) await(ctx context.Context, id api.DispatchID, wait time.Durati
 }
 
 // List returns the newest dispatches that principal may see, newest first.
-func (s *Service) List(ctx context.Context, principal api.Principal, limit int) ([]api.Dispatch, error) {
+func (s *reader) List(ctx context.Context, principal api.Principal, limit int) ([]api.Dispatch, error) {
 	engine, err := s.Engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	query, args := columns+"WHERE principal = ? ORDER BY accepted DESC LIMIT ?", store.Args{principal, limit}
+	where, args := "WHERE principal = ? ", store.Args{principal, limit}
 	if engine.Decide(policy.Request{Principal: principal, Action: policy.ActionDispatchRead, Resource: "all"}).Allowed() {
-		query, args = columns+"ORDER BY accepted DESC LIMIT ?", store.Args{limit}
+		where, args = "", store.Args{limit}
 	}
+	found, err := s.list(ctx, func(v store.Reader) ([]row, error) { return rows(v, where+"ORDER BY accepted DESC LIMIT ?", args...) })
 	list := []api.Dispatch{}
-	err = s.cfg.Store.Read(ctx, func(v *store.View) error {
-		return v.Each(query, args, func(scan store.Scan) error {
-			var r row
-			err := scan(scanInto(&r)...)
-			list = append(list, r.record)
-			return err
-		})
-	})
+	for _, r := range found {
+		list = append(list, r.record)
+	}
 	return list, err
 }
 
-// Counts returns how many dispatches there are in each state.
-func (s *Service) Counts(ctx context.Context) (map[string]int, error) {
-	counts := map[string]int{}
-	err := s.cfg.Store.Read(ctx, func(v *store.View) error {
-		return v.Each("SELECT state, count(*) FROM dispatch GROUP BY state", nil, func(scan store.Scan) error {
-			var state string
-			var n int
-			err := scan(&state, &n)
-			counts[state] = n
-			return err
-		})
-	})
-	return counts, err
-}
-
-// Patch returns the patch of an attempt. The caller closes it.
-func (s *Service) Patch(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int) (io.ReadCloser, int64, error) {
+// Patch returns the patch of an attempt and its size. The caller closes it.
+func (s *reader) Patch(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int) (io.ReadCloser, int64, error) {
 	d, err := s.Attempt(ctx, principal, id, attempt)
 	if err != nil {
 		return nil, 0, err
@@ -201,11 +238,11 @@ func (s *Service) Patch(ctx context.Context, principal api.Principal, id api.Dis
 	if d.Outcome == nil || d.Outcome.Patch == nil {
 		return nil, 0, api.Errorf(api.CodeNotFound, "dispatch %s is %s and has no patch", id, d.State)
 	}
-	return s.blob(ctx, &d, "patch", *d.Outcome.Patch)
+	return s.open(ctx, &d, "patch", *d.Outcome.Patch)
 }
 
-// Output returns one output of an attempt. The caller closes it.
-func (s *Service) Output(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int, path string) (io.ReadCloser, int64, error) {
+// Output returns an output of an attempt and its size. The caller closes it.
+func (s *reader) Output(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int, path string) (io.ReadCloser, int64, error) {
 	d, err := s.Attempt(ctx, principal, id, attempt)
 	if err != nil {
 		return nil, 0, err
@@ -213,20 +250,36 @@ func (s *Service) Output(ctx context.Context, principal api.Principal, id api.Di
 	if d.Outcome != nil {
 		for _, o := range d.Outcome.Outputs {
 			if o.Path == path {
-				return s.blob(ctx, &d, "output", o)
+				return s.open(ctx, &d, "output", o)
 			}
 		}
 	}
 	return nil, 0, api.Errorf(api.CodeNotFound, "dispatch %s is %s and has no output %q", id, d.State, path)
 }
 
-func (s *Service) blob(ctx context.Context, d *api.Dispatch, what string, a api.Artifact) (io.ReadCloser, int64, error) {
-	if r := removed(d, api.ClassContent); r != nil {
-		return nil, 0, removedError(d.ID, what, r)
-	}
-	r, err := s.cfg.Blobs.Open(ctx, a.Digest)
+// Statement returns the signed statement of a dispatch that has ended, byte for
+// byte. Where it has just ended, Statement waits for it.
+func (s *Service) Statement(ctx context.Context, principal api.Principal, id api.DispatchID) ([]byte, error) {
+	r, _, err := s.access(ctx, principal, policy.ActionDispatchRead, id)
 	if err != nil {
-		return nil, 0, s.missing(ctx, d.ID, what, err)
+		return nil, err
 	}
-	return r, a.Size, nil
+	if !final(&r.record) {
+		return nil, api.Errorf(api.CodeNotFound, "dispatch %s is %s: its statement is made when it has ended", id, r.record.State).
+			WithHint("see: bailiwick dispatch show %s", id)
+	}
+	d, err := s.awaitStatement(ctx, id)
+	if err == nil {
+		err = s.addRetention(ctx, &d)
+	}
+	switch removed := removal(d.Removed, api.ClassEvidence); {
+	case err != nil:
+		return nil, err
+	case removed != nil:
+		return nil, removedError(id, "statement", removed)
+	case d.Statement == "":
+		return nil, api.Errorf(api.CodeNotFinished, "dispatch %s has ended and is not attested yet", id).
+			WithHint("retry; if this persists, see the log of the service")
+	}
+	return s.cfg.Blobs.Get(ctx, d.Statement, seal.MaxEnvelope)
 }

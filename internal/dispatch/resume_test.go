@@ -216,7 +216,7 @@ func TestTheQuestionOfATaskExpires(t *testing.T) {
 	if err := g.ValidateAnswer(t.Context(), r.record.ID, that); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("%v", err)
 	}
-	if _, err := g.giveUpDue(); err != nil {
+	if _, err := g.expireDue(); err != nil {
 		t.Fatal(err)
 	}
 	d, _, err := g.Get(t.Context(), r.record.ID)
@@ -249,7 +249,7 @@ func TestWhatWasAnsweredInTimeDoesNotExpire(t *testing.T) {
 				}
 			}
 			g.cfg.Now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
-			if _, err := g.giveUpDue(); err != nil {
+			if _, err := g.expireDue(); err != nil {
 				t.Fatal(err)
 			}
 			d, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9)

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
@@ -18,8 +16,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// retentionSchema is a table of its own, because whoever ends a dispatch
-// writes its whole record, and a pin may come at any moment.
+// retentionSchema is a table of its own, because the end of a dispatch writes
+// its whole record, and a pin may come at any moment.
 const retentionSchema = `
 CREATE TABLE dispatch_retention (
 	id      TEXT PRIMARY KEY,
@@ -27,39 +25,24 @@ CREATE TABLE dispatch_retention (
 	removed TEXT  -- list of api.Removal, once there are
 ) STRICT;`
 
-// keeping is what retention knows of a dispatch.
-type keeping struct {
-	pin     *api.Pin
-	removed []api.Removal
-	held    bool // by a run, or until it is attested; only where all are looked at
+// marks is what retention knows of a dispatch.
+type marks struct {
+	pin       *api.Pin
+	removed   []api.Removal
+	protected bool // by a run, or until it is attested; only set by Items
 }
 
-func (k *keeping) scanInto() []any { return []any{jsonText{&k.pin}, jsonText{&k.removed}} }
+func (k *marks) scanInto() []any { return []any{jsonText{&k.pin}, jsonText{&k.removed}} }
 
-// jsonText scans JSON, and NULL as the zero value.
-type jsonText struct{ into any }
-
-// Scan implements sql.Scanner.
-func (t jsonText) Scan(v any) error {
-	switch s := v.(type) {
-	case nil:
-		reflect.ValueOf(t.into).Elem().SetZero()
-		return nil
-	case string:
-		return json.Unmarshal([]byte(s), t.into)
-	}
-	return fmt.Errorf("stored mark is %T", v)
-}
-
-func loadKeeping(v store.Reader, id api.DispatchID) (k keeping, err error) {
+func loadMarks(v store.Reader, id api.DispatchID) (k marks, err error) {
 	err = v.Get("SELECT pin, removed FROM dispatch_retention WHERE id = ?", store.Args{id}, k.scanInto()...)
 	if errors.Is(err, store.ErrNoRow) {
-		return keeping{}, nil
+		return marks{}, nil
 	}
 	return k, err
 }
 
-func saveKeeping(tx *store.Tx, id api.DispatchID, k keeping) error {
+func saveMarks(tx *store.Tx, id api.DispatchID, k marks) error {
 	text := func(v any, absent bool) (any, error) {
 		if absent {
 			return nil, nil //nolint:nilnil // NULL
@@ -77,51 +60,36 @@ func saveKeeping(tx *store.Tx, id api.DispatchID, k keeping) error {
 	return err
 }
 
-func (k *keeping) lacks(c api.Class) *api.Removal {
-	for i := range k.removed {
-		if k.removed[i].Class == c {
-			return &k.removed[i]
-		}
-	}
-	return nil
-}
+// retention tells the garbage collector what dispatches refer to, and pins
+// them.
+type retention struct{ *reader }
 
-func (s *Service) keeping(ctx context.Context, id api.DispatchID) (k keeping, err error) {
-	err = s.cfg.Store.Read(ctx, func(v *store.View) error {
-		k, err = loadKeeping(v, id)
-		return err
-	})
-	return k, err
-}
-
-// final reports whether nothing will ever follow: a dispatch that waits for an
-// answer has not come to its end.
-func final(d *api.Dispatch) bool { return d.State.Ended() && d.State != api.EventNeedsInput }
+var _ retain.Dispatches = (*Service)(nil)
 
 // Items implements retain.Dispatches.
-func (s *Service) Items(ctx context.Context, each func(retain.Item) error) error {
-	return s.cfg.Store.Read(ctx, func(v *store.View) error {
+func (t *retention) Items(ctx context.Context, each func(retain.Item) error) error {
+	return t.cfg.Store.Read(ctx, func(v *store.View) error {
 		earlier := map[api.DispatchID]*retain.Item{}
 		if err := v.Each("SELECT record, pin, removed FROM dispatch_attempt LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
 			var d api.Dispatch
-			var k keeping
-			if err := scan(append([]any{(*recordText)(&d)}, k.scanInto()...)...); err != nil {
+			var k marks
+			if err := scan(append([]any{jsonText{&d}}, k.scanInto()...)...); err != nil {
 				return err
 			}
 			if earlier[d.ID] == nil {
 				earlier[d.ID] = &retain.Item{}
 			}
-			return s.refer(ctx, earlier[d.ID], d, k)
+			return t.addReferences(ctx, earlier[d.ID], d, k)
 		}); err != nil {
 			return err
 		}
 		return v.Each("SELECT record, pin, removed, EXISTS (SELECT 1 FROM dispatch_hold WHERE dispatch_hold.id = dispatch.id) OR EXISTS (SELECT 1 FROM dispatch_unattested WHERE dispatch_unattested.id = dispatch.id) FROM dispatch LEFT JOIN dispatch_retention USING (id)", nil, func(scan store.Scan) error {
 			var d api.Dispatch
-			var k keeping
-			if err := scan(append([]any{(*recordText)(&d)}, append(k.scanInto(), &k.held)...)...); err != nil {
+			var k marks
+			if err := scan(append([]any{jsonText{&d}}, append(k.scanInto(), &k.protected)...)...); err != nil {
 				return err
 			}
-			i, err := s.item(ctx, d, k, earlier[d.ID])
+			i, err := t.item(ctx, d, k, earlier[d.ID])
 			if err != nil {
 				return err
 			}
@@ -130,12 +98,12 @@ func (s *Service) Items(ctx context.Context, each func(retain.Item) error) error
 	})
 }
 
-func (s *Service) item(ctx context.Context, d api.Dispatch, k keeping, earlier *retain.Item) (retain.Item, error) {
+func (t *retention) item(ctx context.Context, d api.Dispatch, k marks, earlier *retain.Item) (retain.Item, error) {
 	i := retain.Item{ID: d.ID, Pinned: k.pin != nil}
-	if final(&d) && !k.held && d.EndedAt != nil {
+	if final(&d) && !k.protected && d.EndedAt != nil {
 		i.Ended = *d.EndedAt
 	}
-	if err := s.refer(ctx, &i, d, k); err != nil {
+	if err := t.addReferences(ctx, &i, d, k); err != nil {
 		return i, err
 	}
 	if earlier != nil {
@@ -144,26 +112,28 @@ func (s *Service) item(ctx context.Context, d api.Dispatch, k keeping, earlier *
 	return i, nil
 }
 
-// refer adds everything that a record refers to and that was not removed. What
-// only its manifest names is read there: what an attempt under way goes on from,
-// and what it takes over. Where content was removed the manifest may be gone too.
-func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch, k keeping) error {
-	if k.lacks(api.ClassEvidence) == nil {
-		i.Evidence = append(i.Evidence, evidence(d)...)
+// addReferences adds every digest that a record refers to and that was not
+// removed. What only the manifest names is read there: what an attempt under way
+// resumes from and takes over. Once content was removed the manifest may be gone
+// too.
+func (t *retention) addReferences(ctx context.Context, i *retain.Item, d api.Dispatch, k marks) error {
+	if removal(k.removed, api.ClassEvidence) == nil {
+		signed := []api.Digest{d.Manifest, d.Result, d.Statement}
+		i.Evidence = append(i.Evidence, slices.DeleteFunc(signed, func(d api.Digest) bool { return d == "" })...)
 	}
-	if k.lacks(api.ClassContent) != nil {
+	if removal(k.removed, api.ClassContent) != nil {
 		return nil
 	}
 	if d.Input == "" || !final(&d) {
-		m, err := s.manifest(ctx, d.Manifest)
+		m, err := t.manifest(ctx, d.Manifest)
 		if err != nil {
-			return fmt.Errorf("dispatch %s: what it refers to is in its manifest, which cannot be read, so nothing is removed: %w", d.ID, err)
+			return fmt.Errorf("dispatch %s: the manifest cannot be read, so its references are unknown and nothing is removed: %w", d.ID, err)
 		}
 		i.Content = append(i.Content, m.Input)
 		if m.Resume != nil {
 			i.Content = appendDigests(i.Content, reflect.ValueOf(*m.Resume))
 		}
-		if d.Answer == nil { // an earlier attempt leaves them to the one that goes on
+		if d.Answer == nil { // an answered attempt leaves them to the one that resumes it
 			i.Content = appendDigests(i.Content, reflect.ValueOf(m.Needs))
 		}
 	}
@@ -172,15 +142,10 @@ func (s *Service) refer(ctx context.Context, i *retain.Item, d api.Dispatch, k k
 	return nil
 }
 
-// evidence are the signed documents of an attempt.
-func evidence(d api.Dispatch) []api.Digest {
-	return slices.DeleteFunc([]api.Digest{d.Manifest, d.Result, d.Statement}, func(d api.Digest) bool { return d == "" })
-}
-
-// appendDigests adds every digest in v, wherever it is: one that is added to
-// the record some day is kept without anybody thinking of it here.
+// appendDigests adds every digest in v, at any depth: a digest that is added to
+// the record later is protected without a change here.
 func appendDigests(to []api.Digest, v reflect.Value) []api.Digest {
-	switch v.Kind() { //nolint:exhaustive // nothing else holds another value
+	switch v.Kind() { //nolint:exhaustive // no other kind contains values
 	case reflect.String:
 		if v.Type() == reflect.TypeFor[api.Digest]() && v.Len() > 0 {
 			to = append(to, api.Digest(v.String()))
@@ -209,120 +174,82 @@ func appendDigests(to []api.Digest, v reflect.Value) []api.Digest {
 }
 
 // MarkRemoved implements retain.Dispatches.
-func (s *Service) MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) error {
+func (t *retention) MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) error {
 	stored, ok, err := load(tx, id)
 	if err != nil {
 		return err
 	}
-	k, err := loadKeeping(tx, id)
+	k, err := loadMarks(tx, id)
 	if err != nil {
 		return err
 	}
-	inUse, err := held(tx, id)
+	inUse, err := reserved(tx, id)
 	if err != nil {
 		return err
 	}
-	due, err := owed(tx, id)
+	pending, err := attestationPending(tx, id)
 	if err != nil {
 		return err
 	}
-	if !ok || inUse || due || !final(&stored.record) || k.pin != nil || k.lacks(r.Class) != nil {
+	if !ok || inUse || pending || !final(&stored.record) || k.pin != nil || removal(k.removed, r.Class) != nil {
 		return fmt.Errorf("dispatch %s: %w", id, retain.ErrNotRemovable)
 	}
 	k.removed = append(k.removed, r)
-	return saveKeeping(tx, id, k)
+	return saveMarks(tx, id, k)
 }
 
-// kept adds to a description what retention knows of it.
-func (s *Service) kept(ctx context.Context, d *api.Dispatch) error {
-	k, err := s.keeping(ctx, d.ID)
-	d.Pinned, d.Removed = k.pin, k.removed
-	return err
-}
-
-// removed returns what was removed of a description, or nil.
-func removed(d *api.Dispatch, c api.Class) *api.Removal {
-	k := keeping{removed: d.Removed}
-	return k.lacks(c)
-}
-
-func removedError(id api.DispatchID, what string, r *api.Removal) error {
-	return api.Errorf(api.CodeNotFound, "the %s of dispatch %s was removed at %s by rule %s", what, id, r.At.Format(time.RFC3339), r.Rule).
-		WithHint("its digests are in the record, so that a copy can still be checked: bailiwick dispatch show %s -o json", id)
-}
-
-// missing says what became of content that is not there, if it was removed at
-// this very moment; else it returns err.
-func (s *Service) missing(ctx context.Context, id api.DispatchID, what string, err error) error {
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	k, keepErr := s.keeping(ctx, id)
-	if r := k.lacks(api.ClassContent); r != nil {
-		return removedError(id, what, r)
-	}
-	return errors.Join(err, keepErr)
-}
-
-// Pin keeps a dispatch whatever the rules of retention say, or with on false
-// no longer. The operator's pin is only for the operator to take away.
-func (s *Service) Pin(ctx context.Context, principal api.Principal, id api.DispatchID, on bool) (api.Dispatch, error) {
-	r, decision, err := s.access(ctx, principal, policy.ActionDispatchPin, id)
+// Pin protects a dispatch from the rules of retention; with pinned false it no
+// longer does. Only the operator may remove the operator's pin.
+func (t *retention) Pin(ctx context.Context, principal api.Principal, id api.DispatchID, pinned bool) (api.Dispatch, error) {
+	r, decision, err := t.access(ctx, principal, policy.ActionDispatchPin, id)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	before, err := s.keeping(ctx, id)
+	before, err := t.marks(ctx, id)
 	if err != nil {
 		return api.Dispatch{}, err
-	}
-	if !on && before.pin != nil && before.pin.By != principal {
-		// As if the pin were a dispatch of whoever set it.
-		if decision, err = s.decidePin(ctx, principal, id, before.pin.By); err != nil {
-			return api.Dispatch{}, err
-		}
 	}
 	kind := record.KindDispatchPinned
-	if !on {
+	if !pinned {
 		kind = record.KindDispatchUnpinned
+		if before.pin != nil && before.pin.By != principal {
+			// As if the pin were a dispatch of the principal who set it.
+			if decision, err = t.decideUnpin(ctx, principal, id, before.pin.By); err != nil {
+				return api.Dispatch{}, err
+			}
+		}
 	}
-	if !s.repins(before.pin, principal, on) {
-		err := s.kept(ctx, &r.record)
+	// The operator's pin replaces an owner's, not the other way round.
+	changes := pinned != (before.pin != nil) || pinned && principal == t.cfg.Operator && before.pin.By != principal
+	if !changes {
+		err := t.addRetention(ctx, &r.record)
 		return r.record, err
 	}
-	now := s.cfg.Now().UTC()
-	_, err = s.cfg.Ledger.Commit(ctx, decision, about(kind, r, record.Access{Operation: string(policy.ActionDispatchPin)}), func(tx *store.Tx) error {
-		k, err := loadKeeping(tx, id)
+	now := t.cfg.Now().UTC()
+	_, err = t.cfg.Ledger.Commit(ctx, decision, entryAbout(kind, r, record.Access{Operation: string(policy.ActionDispatchPin)}), func(tx *store.Tx) error {
+		k, err := loadMarks(tx, id)
 		if err != nil {
 			return err
 		}
 		if !reflect.DeepEqual(k.pin, before.pin) {
-			return api.Errorf(api.CodeConflict, "dispatch %s: somebody else changed its pin at the same moment", id).WithHint("see: bailiwick dispatch show %s", id)
+			return api.Errorf(api.CodeConflict, "dispatch %s: its pin was changed meanwhile", id).WithHint("see: bailiwick dispatch show %s", id)
 		}
 		k.pin = nil
-		if on {
+		if pinned {
 			k.pin = &api.Pin{By: principal, At: now}
 		}
-		return saveKeeping(tx, id, k)
+		return saveMarks(tx, id, k)
 	})
 	if err != nil {
 		return api.Dispatch{}, err
 	}
-	err = s.kept(ctx, &r.record)
+	err = t.addRetention(ctx, &r.record)
 	return r.record, err
 }
 
-// repins reports whether a request changes anything. The operator's pin takes
-// the place of an owner's, not the other way round.
-func (s *Service) repins(pin *api.Pin, by api.Principal, on bool) bool {
-	if pin == nil || !on {
-		return on || pin != nil
-	}
-	return by == s.cfg.Operator && pin.By != by
-}
-
-// decidePin decides whether principal may take away a pin of somebody else's.
-func (s *Service) decidePin(ctx context.Context, principal api.Principal, id api.DispatchID, by api.Principal) (policy.Decision, error) {
-	engine, err := s.Engine(ctx)
+// decideUnpin decides whether principal may remove the pin of another.
+func (t *retention) decideUnpin(ctx context.Context, principal api.Principal, id api.DispatchID, by api.Principal) (policy.Decision, error) {
+	engine, err := t.Engine(ctx)
 	if err != nil {
 		return policy.Decision{}, err
 	}
@@ -330,9 +257,7 @@ func (s *Service) decidePin(ctx context.Context, principal api.Principal, id api
 	if d.Allowed() {
 		return d, nil
 	}
-	return d, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(policy.ActionDispatchPin)), func(e *api.Error) *api.Error {
+	return d, t.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(policy.ActionDispatchPin)), func(e *api.Error) *api.Error {
 		return e.WithHint("%s pinned it; only %s or the operator may unpin it", by, by)
 	})
 }
-
-var _ retain.Dispatches = (*Service)(nil)

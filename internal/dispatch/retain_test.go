@@ -54,7 +54,7 @@ func TestEveryDigestOfARecordIsReferredTo(t *testing.T) {
 	}
 	d.State = api.EventFinished
 	var i retain.Item
-	if err := (&Service{}).refer(t.Context(), &i, d, keeping{}); err != nil {
+	if err := (&retention{}).addReferences(t.Context(), &i, d, marks{}); err != nil {
 		t.Fatal(err)
 	}
 	got := slices.Concat(i.Content, i.Evidence)
@@ -81,7 +81,7 @@ func TestOnlyWhatMayGoIsMarked(t *testing.T) {
 				return err
 			}
 			if pinned {
-				if err := saveKeeping(tx, id, keeping{pin: &api.Pin{By: "local:ann", At: ended}}); err != nil {
+				if err := saveMarks(tx, id, marks{pin: &api.Pin{By: "local:ann", At: ended}}); err != nil {
 					return err
 				}
 			}
@@ -119,11 +119,11 @@ func TestOnlyWhatMayGoIsMarked(t *testing.T) {
 	if err := mark("d-done", api.ClassContent); !errors.Is(err, retain.ErrNotRemovable) {
 		t.Errorf("marked twice: %v", err)
 	}
-	k, err := g.keeping(t.Context(), "d-done")
-	if err != nil || len(k.removed) != 1 || k.lacks(api.ClassEvidence) != nil {
+	k, err := g.marks(t.Context(), "d-done")
+	if err != nil || len(k.removed) != 1 || removal(k.removed, api.ClassEvidence) != nil {
 		t.Errorf("%+v %v", k, err)
 	}
-	if k, err = g.keeping(t.Context(), "d-pinned"); err != nil || k.pin == nil {
+	if k, err = g.marks(t.Context(), "d-pinned"); err != nil || k.pin == nil {
 		t.Errorf("%+v %v", k, err)
 	}
 }
@@ -140,10 +140,10 @@ func BenchmarkItems(b *testing.B) {
 	}
 	for b.Loop() {
 		var got api.Dispatch
-		if err := (*recordText)(&got).Scan(string(text)); err != nil {
+		if err := (jsonText{&got}).Scan(string(text)); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := (&Service{}).item(b.Context(), got, keeping{}, nil); err != nil {
+		if _, err := (&retention{}).item(b.Context(), got, marks{}, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestTheOperatorsPinIsForTheOperatorToTakeAway(t *testing.T) {
 		if (err != nil || step.code != "") && api.CodeOf(err) != step.code {
 			t.Errorf("step %d: %v, want %q", i, err, step.code)
 		}
-		k, kErr := g.keeping(t.Context(), "d-one")
+		k, kErr := g.marks(t.Context(), "d-one")
 		if kErr != nil || (k.pin == nil) != (step.by == "") || k.pin != nil && k.pin.By != step.by || err == nil && !reflect.DeepEqual(d.Pinned, k.pin) {
 			t.Errorf("step %d: pin %+v, %v, want %q", i, k.pin, kErr, step.by)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,7 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Migration is the schema of this package.
+// Migration returns the schema of this package, and of the highest revision that
+// internal/snapshot has accepted.
 func Migration() store.Migration {
 	return store.Migration{Owner: "dispatch", Steps: []string{`
 CREATE TABLE dispatch (
@@ -42,56 +44,73 @@ CREATE TABLE dispatch_attempt ( -- those that have been answered
 ) STRICT;`, retentionSchema, holdSchema, attestSchema}}
 }
 
-// row is what the state database holds of one dispatch.
+// row is the stored state of one dispatch.
 type row struct {
 	record  api.Dispatch
-	request api.Digest
-	key     string // of the worker
+	request api.Digest // of principal and request
+	key     string     // of the worker, base64; empty until it is bound
 }
 
 const columns = "SELECT request, worker_key, record FROM dispatch "
 
-// load returns the row of a dispatch, and whether there is one.
+func (r *row) scanInto() []any { return []any{&r.request, &r.key, jsonText{&r.record}} }
+
+// jsonText scans JSON, and NULL as the zero value.
+type jsonText struct{ into any }
+
+// Scan implements sql.Scanner.
+func (t jsonText) Scan(v any) error {
+	switch s := v.(type) {
+	case nil:
+		reflect.ValueOf(t.into).Elem().SetZero()
+		return nil
+	case string:
+		return json.Unmarshal([]byte(s), t.into)
+	}
+	return fmt.Errorf("stored document is a %T, want text", v)
+}
+
+// load returns the row of a dispatch, and whether it exists.
 func load(v store.Reader, id api.DispatchID) (r row, ok bool, err error) {
-	err = v.Get(columns+"WHERE id = ?", store.Args{id}, scanInto(&r)...)
+	err = v.Get(columns+"WHERE id = ?", store.Args{id}, r.scanInto()...)
 	if errors.Is(err, store.ErrNoRow) {
 		return row{}, false, nil
 	}
 	return r, err == nil, err
 }
 
-// scanInto returns the destinations of columns.
-func scanInto(r *row) []any { return []any{&r.request, &r.key, (*recordText)(&r.record)} }
-
-// recordText scans the JSON of a record.
-type recordText api.Dispatch
-
-// Scan implements sql.Scanner.
-func (t *recordText) Scan(v any) error {
-	s, ok := v.(string)
-	if !ok {
-		return fmt.Errorf("stored record is %T", v)
-	}
-	return json.Unmarshal([]byte(s), (*api.Dispatch)(t))
-}
-
+// unfinished returns the dispatches whose attempt has not ended.
 func unfinished(v store.Reader) ([]row, error) {
 	return rows(v, "WHERE "+inStates(activeStates()...)+" ORDER BY id")
 }
 
-// text is the record as it is stored.
-func (r row) text() (string, error) {
-	b, err := json.Marshal(r.record)
-	return string(b), err
+const whereWaiting = "WHERE state = '" + string(api.EventNeedsInput) + "' "
+
+// waiting returns the dispatches that wait for an answer.
+func waiting(v store.Reader) ([]row, error) { return rows(v, whereWaiting+"ORDER BY answer_by") }
+
+// expiring returns the first of the dispatches whose question expires.
+func expiring(v store.Reader) ([]row, error) {
+	return rows(v, whereWaiting+"AND answer_by IS NOT NULL ORDER BY answer_by LIMIT 100")
+}
+
+func rows(v store.Reader, where string, args ...any) (list []row, err error) {
+	err = v.Each(columns+where, args, func(scan store.Scan) error {
+		var r row
+		err := scan(r.scanInto()...)
+		list = append(list, r)
+		return err
+	})
+	return list, err
 }
 
 func insert(tx *store.Tx, r row) error {
-	text, err := r.text()
+	text, err := json.Marshal(r.record)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec("INSERT INTO dispatch(id, accepted, state, principal, request, record) VALUES (?, ?, ?, ?, ?, ?)",
-		r.record.ID, r.record.AcceptedAt.UnixNano(), r.record.State, r.record.Principal, r.request, text)
+		r.record.ID, r.record.AcceptedAt.UnixNano(), r.record.State, r.record.Principal, r.request, string(text))
 	return err
 }
 
@@ -108,23 +127,25 @@ func inStates(states ...api.Event) string {
 	return "state IN (" + strings.Join(quoted, ", ") + ")"
 }
 
-// update stores r unless its attempt has ended meanwhile: an end is final.
+var errEnded = errors.New("the dispatch has ended")
+
+// update stores r; errEnded when its attempt has ended: an end is final.
 func update(tx *store.Tx, r row) error {
-	return set(tx, r, r.record.Attempt, activeStates()...)
+	return updateIn(tx, r, r.record.Attempt, activeStates()...)
 }
 
-// updateWaiting stores r, which was waiting for the answer to the question of
-// attempt, unless it no longer is.
+// updateWaiting stores r, which waited for the answer to the question of attempt;
+// errEnded when it no longer does.
 func updateWaiting(tx *store.Tx, r row, attempt int) error {
-	return set(tx, r, attempt, api.EventNeedsInput)
+	return updateIn(tx, r, attempt, api.EventNeedsInput)
 }
 
-// set stores r if its row is at attempt, in one of states, and the table of
+// updateIn stores r if its row is at attempt, in one of states, and the table of
 // transitions leads from there to r's state; errEnded otherwise.
-func set(tx *store.Tx, r row, attempt int, states ...api.Event) error {
+func updateIn(tx *store.Tx, r row, attempt int, states ...api.Event) error {
 	from := append(record.DispatchSources(r.record.State), r.record.State)
 	from = slices.DeleteFunc(from, func(s api.Event) bool { return !slices.Contains(states, s) })
-	text, err := r.text()
+	text, err := json.Marshal(r.record)
 	if err != nil {
 		return err
 	}
@@ -133,17 +154,15 @@ func set(tx *store.Tx, r row, attempt int, states ...api.Event) error {
 		answerBy = r.record.AnswerBy.UnixNano()
 	}
 	n, err := tx.Exec("UPDATE dispatch SET state = ?, attempt = ?, answer_by = ?, worker_key = ?, record = ? WHERE id = ? AND attempt = ? AND "+inStates(from...),
-		r.record.State, r.record.Attempt, answerBy, r.key, text, r.record.ID, attempt)
+		r.record.State, r.record.Attempt, answerBy, r.key, string(text), r.record.ID, attempt)
 	if err == nil && n != 1 {
 		err = errEnded
 	}
 	return err
 }
 
-var errEnded = errors.New("the dispatch has ended")
-
-// keepAttempt stores an attempt that another follows.
-func keepAttempt(tx *store.Tx, d api.Dispatch) error {
+// insertAttempt stores an attempt that another one follows.
+func insertAttempt(tx *store.Tx, d api.Dispatch) error {
 	text, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -156,31 +175,13 @@ func keepAttempt(tx *store.Tx, d api.Dispatch) error {
 func attempts(v store.Reader, id api.DispatchID) (list []api.Dispatch, err error) {
 	err = v.Each("SELECT record FROM dispatch_attempt WHERE id = ? ORDER BY attempt", store.Args{id}, func(scan store.Scan) error {
 		var d api.Dispatch
-		err := scan((*recordText)(&d))
+		err := scan(jsonText{&d})
 		list = append(list, d)
 		return err
 	})
 	return list, err
 }
 
-const whereWaiting = "WHERE state = '" + string(api.EventNeedsInput) + "' "
-
-// waiting returns the dispatches that wait for an answer.
-func waiting(v store.Reader) (list []row, err error) {
-	return rows(v, whereWaiting+"ORDER BY answer_by")
-}
-
-// expiring returns some of those whose questions are to be given up first.
-func expiring(v store.Reader) ([]row, error) {
-	return rows(v, whereWaiting+"AND answer_by IS NOT NULL ORDER BY answer_by LIMIT 100")
-}
-
-func rows(v store.Reader, where string) (list []row, err error) {
-	err = v.Each(columns+where, nil, func(scan store.Scan) error {
-		var r row
-		err := scan(scanInto(&r)...)
-		list = append(list, r)
-		return err
-	})
-	return list, err
-}
+// final reports whether a dispatch has ended for good: one that waits for an
+// answer has not.
+func final(d *api.Dispatch) bool { return d.State.Ended() && d.State != api.EventNeedsInput }

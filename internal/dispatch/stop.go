@@ -10,46 +10,44 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Stop engages an emergency stop (R-T10). The stop, and a mark on everything in
-// flight that it holds, are durable in one transaction: what is admitted before
-// is marked, and what comes later finds the stop. So nothing has to be looked
-// for again after a crash: what is marked ends as any dispatch does that was
-// cancelled.
+// Stop engages an emergency stop (R-T10). The stop and a cancel of everything in
+// flight that it covers are durable in one transaction: what was admitted before
+// is cancelled, and what comes later is refused by the stop. So recovery needs
+// nothing of its own: it ends what was cancelled, whatever cancelled it.
 func (s *Service) Stop(ctx context.Context, by api.Principal, req api.StopRequest) (api.Stop, error) {
-	ctx = context.WithoutCancel(ctx) // whoever asked may go; the stop stays
+	ctx = context.WithoutCancel(ctx) // the stop stays when the caller disconnects
 	err := req.Check()
 	if err != nil {
 		err = api.Errorf(api.CodeInvalid, "%w", err)
 	} else {
-		err = s.stoppable(ctx, req)
+		err = s.checkStopName(ctx, req)
 	}
 	if err != nil {
 		return api.Stop{}, LogInvalid(ctx, s.cfg.Ledger, by, "stop", err)
 	}
-	var held []row
+	var covered []row
 	failpoint.Hit(failpoint.StopCommit, "")
 	stop, err := s.cfg.Registry.Engage(ctx, by, req, func(tx *store.Tx, stop api.Stop) (n int, err error) {
-		held, err = hold(tx, stop)
-		return len(held), err
+		covered, err = cancelCovered(tx, stop)
+		return len(covered), err
 	})
 	if err != nil {
 		return stop, err
 	}
 	failpoint.Hit(failpoint.StopCommitted, stop.ID)
-	s.cfg.Logger.WarnContext(ctx, "an emergency stop was engaged", slog.String("stop", stop.ID), slog.String("scope", string(stop.Scope)), slog.Int("cancelled", stop.Cancelled))
-	s.tell(ctx, held)
+	s.cfg.Logger.WarnContext(ctx, "emergency stop engaged", slog.String("stop", stop.ID), slog.String("scope", string(stop.Scope)), slog.Int("cancelled", stop.Cancelled))
+	s.endCovered(ctx, covered)
 	return stop, nil
 }
 
-// stoppable refuses a name that stands for nothing here: a stop with a slip in
-// it would hold nothing, and whoever engaged it would think otherwise.
-func (s *Service) stoppable(ctx context.Context, req api.StopRequest) error {
-	used := func(column string) (n int, err error) {
+// checkStopName refuses a name that nothing here has: a stop with a typo would
+// stop nothing, and its operator would believe otherwise.
+func (s *Service) checkStopName(ctx context.Context, req api.StopRequest) error {
+	count := func(column string) (n int, err error) {
 		err = s.cfg.Store.Read(ctx, func(v *store.View) error {
 			return v.Get("SELECT count(*) FROM (SELECT 1 FROM dispatch WHERE "+column+" = ? LIMIT 1)", store.Args{req.Name}, &n)
 		})
@@ -62,32 +60,32 @@ func (s *Service) stoppable(ctx context.Context, req api.StopRequest) error {
 	case api.StopAll:
 		return nil
 	case api.StopDispatch:
-		n, err = used("id")
-	case api.StopRun: // the log knows those of which nothing was dispatched, too
+		n, err = count("id")
+	case api.StopRun: // the log also knows runs that have dispatched nothing
 		var entries []audit.Committed
 		entries, err = s.cfg.Ledger.List(ctx, audit.Query{Run: api.RunID(req.Name), Limit: 1})
 		n = len(entries)
 	case api.StopPrincipal:
 		if catalogErr != nil || strings.HasPrefix(req.Name, "local:") || s.cfg.Registry.Known(api.Principal(req.Name)) || len(p.Engine.Grants(api.Principal(req.Name))) > 0 {
-			return nil //nolint:nilerr // a catalog that cannot be read must not be in the way of a stop
+			return nil //nolint:nilerr // a refused catalog must not prevent a stop
 		}
-		n, err = used("principal")
+		n, err = count("principal")
 	case api.StopTarget:
 		if catalogErr != nil || p.Revision != nil && slices.Contains(p.Revision.Names(api.KindTarget), api.Name(req.Name)) {
 			return nil //nolint:nilerr // likewise
 		}
-		n, err = used("json_extract(record, '$.target')")
+		n, err = count("json_extract(record, '$.target')")
 	}
 	if err == nil && n == 0 {
-		err = api.Errorf(api.CodeNotFound, "stop: there is no %s %s, so this would hold nothing", req.Scope, req.Name).
-			WithHint("see to the name; to hold everything: bailiwick stop --all")
+		err = api.Errorf(api.CodeNotFound, "stop: no such %s %s, so this would stop nothing", req.Scope, req.Name).
+			WithHint("check the name; to stop everything: bailiwick stop --all")
 	}
 	return err
 }
 
-// hold marks what of the dispatches that have not ended a stop is about, and
-// returns it.
-func hold(tx *store.Tx, stop api.Stop) (held []row, err error) {
+// cancelCovered cancels the dispatches that a stop covers and that have not
+// ended, and returns them.
+func cancelCovered(tx *store.Tx, stop api.Stop) (covered []row, err error) {
 	running, err := unfinished(tx)
 	if err != nil {
 		return nil, err
@@ -96,113 +94,80 @@ func hold(tx *store.Tx, stop api.Stop) (held []row, err error) {
 	if err != nil {
 		return nil, err
 	}
+	reason := "emergency stop " + stop.ID
+	if stop.Reason != "" {
+		reason += ": " + stop.Reason
+	}
 	for _, r := range slices.Concat(running, asking) {
 		d := &r.record
 		if !stop.Covers(api.StopSubject{Principal: d.Principal, Target: d.Target, Run: d.Run, Dispatch: d.ID}) {
 			continue
 		}
-		if d.CancelBy == "" { // else it is ending already
-			d.CancelBy, d.CancelReason = stop.By, stopWords(stop)
-			save := update
-			if d.State == api.EventNeedsInput {
-				save = func(tx *store.Tx, r row) error { return updateWaiting(tx, r, r.record.Attempt) }
-			}
-			if err := save(tx, r); err != nil {
-				return nil, err
-			}
+		if r, err = markCancelled(tx, r, stop.By, reason); err != nil {
+			return nil, err
 		}
-		held = append(held, r)
+		covered = append(covered, r)
 	}
-	return held, nil
+	return covered, nil
 }
 
-func stopWords(stop api.Stop) string {
-	if stop.Reason == "" {
-		return "emergency stop " + stop.ID
-	}
-	return "emergency stop " + stop.ID + ": " + stop.Reason
-}
-
-// tell ends what a stop has marked, those that run first.
-func (s *Service) tell(ctx context.Context, held []row) {
-	for _, r := range held {
-		if r.record.State != api.EventNeedsInput {
-			s.deliver(ctx, r)
-			failpoint.Hit(failpoint.StopDelivered, string(r.record.ID))
-		}
-	}
-	for _, r := range held {
-		if r.record.State != api.EventNeedsInput {
+// endCovered ends what a stop has cancelled, running dispatches first.
+func (s *Service) endCovered(ctx context.Context, covered []row) {
+	var waiting []row
+	for _, r := range covered {
+		if r.record.State == api.EventNeedsInput {
+			waiting = append(waiting, r)
 			continue
 		}
+		s.deliverCancel(ctx, r)
+		failpoint.Hit(failpoint.StopDelivered, string(r.record.ID))
+	}
+	for _, r := range waiting {
 		if err := s.endWaiting(ctx, r, cancelled(r.record)); err != nil {
-			s.logOf(&r.record).ErrorContext(ctx, "a dispatch that a stop holds could not be ended; the next start tries again", slog.Any("err", err))
+			s.logUnrecorded(r, err)
 		}
 		failpoint.Hit(failpoint.StopDelivered, string(r.record.ID))
 	}
 }
 
-// overtakenError says that stops were engaged, or that consent was taken back,
-// after a decision was made and before it was durable.
+// overtakenError says that stops were engaged, or consent was lowered, after a
+// decision was made and before it was durable.
 type overtakenError struct {
 	stops   []string
 	consent api.Tier
 }
 
-func (e *overtakenError) Error() string { return "overtaken by what an operator decided" }
+func (e *overtakenError) Error() string { return "overtaken by an operator's decision" }
 
-// stillBound refuses, in the transaction that would admit it, what a stop holds
-// or what goes further than is consented to by then.
-func (s *Service) stillBound(tx *store.Tx, m record.Manifest) error {
-	ids, err := s.cfg.Registry.StopsIn(tx, m.StopSubject())
+// checkOvertaken refuses, in the transaction that would admit m, what a stop
+// covers or what exceeds the consent by then.
+func (s *Service) checkOvertaken(tx *store.Tx, m record.Manifest) error {
+	stops, err := s.cfg.Registry.StopsIn(tx, m.StopSubject())
 	if err != nil {
 		return err
 	}
 	consent, err := s.cfg.Registry.ConsentIn(tx, m.Principal)
-	if err == nil && (len(ids) > 0 || consent < m.Ceiling) {
-		err = &overtakenError{ids, consent}
+	if err == nil && (len(stops) > 0 || consent < m.Ceiling) {
+		err = &overtakenError{stops, consent}
 	}
 	return err
 }
 
-// decideAgain denies what was overtaken, as policy words it.
-func (s *Service) decideAgain(ctx context.Context, a *ask, overtook error) error {
-	now, ok := errors.AsType[*overtakenError](overtook)
+// denyOvertaken denies a submission that was overtaken, in the words of the
+// policy. Any other error is returned as it is.
+func (s *Service) denyOvertaken(ctx context.Context, sub *submission, err error) error {
+	now, ok := errors.AsType[*overtakenError](err)
 	if !ok {
-		return overtook
+		return err
 	}
-	a.stops, a.consent = now.stops, now.consent
-	d := a.snapshot.Engine.Decide(a.policyRequest())
-	if d.Allowed() && a.run != "" {
-		return api.Errorf(api.CodeUnavailable, "the ceiling of %s was lowered to %s at this moment; nothing was done, and a task is tried again", a.principal, now.consent)
+	sub.stops, sub.consent = now.stops, now.consent
+	d := sub.snapshot.Engine.Decide(sub.policyRequest())
+	if !d.Allowed() {
+		return s.deny(ctx, sub, d)
 	}
-	if d.Allowed() { // its manifest was made for a higher ceiling
-		return s.invalid(ctx, a.principal, api.Errorf(api.CodeConflict, "the ceiling of %s was lowered to %s at this moment; nothing was done", a.principal, now.consent).WithHint("ask again"))
+	// Its manifest was made for a higher ceiling.
+	if sub.run != "" {
+		return api.Errorf(api.CodeUnavailable, "the ceiling of %s was lowered to %s meanwhile; nothing was done, and the task is retried", sub.principal, now.consent)
 	}
-	return s.deny(ctx, a, d)
-}
-
-// deny logs a denial and returns it with what a person may do about it.
-func (s *Service) deny(ctx context.Context, a *ask, d policy.Decision) error {
-	entry := a.entry()
-	entry.Attempt = a.attempt
-	return s.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error { return a.withHint(e, d) })
-}
-
-// withHint adds to a denial what its caller can do about it.
-func (a *ask) withHint(e *api.Error, d policy.Decision) *api.Error {
-	if slices.Contains(d.Policies(), "stop") {
-		return e.WithHint("retrying is useless until an operator lifts it: bailiwick stop lift %s", a.stops[0])
-	}
-	// A ceiling is in the way alone where without it this would be allowed.
-	without := a.policyRequest()
-	without.Session = api.Irreversible
-	if a.snapshot.Engine.Decide(without).Allowed() {
-		return e.WithHint("retrying is useless: this session declared the ceiling %s, and none can raise its own", a.ceiling)
-	}
-	without.Consent = api.Irreversible
-	if a.snapshot.Engine.Decide(without).Allowed() {
-		return e.WithHint("retrying is useless; an operator can consent to it: bailiwick ceiling set %s %s", a.principal, a.subagent.Tier)
-	}
-	return e.WithHint("retrying is useless; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", a.principal, a.principal, a.request.Subagent)
+	return s.invalid(ctx, sub.principal, api.Errorf(api.CodeConflict, "the ceiling of %s was lowered to %s meanwhile; nothing was done", sub.principal, now.consent).WithHint("retry"))
 }

@@ -240,11 +240,8 @@ func TestAStopThatWasCutOffIsCarriedOutByTheNextService(t *testing.T) {
 			V: 1, ID: r.record.ID, Attempt: 1, Principal: p, RevisionDigest: r.record.Manifest, Subagent: "edit", Role: "transform", Target: "local",
 			Limits: api.DefaultLimits(), Egress: []string{}, Input: api.DigestOf([]byte("{}")), Expires: time.Now().Add(time.Hour).UTC(), Nonce: strings.Repeat("0", 32),
 		}
-		envelope, err := g.sign(t.Context(), m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.record.Manifest, err = g.cfg.Blobs.Put(t.Context(), envelope); err != nil {
+		var err error
+		if r.record.Manifest, err = g.storeManifest(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := g.cfg.Blobs.Put(t.Context(), []byte("{}")); err != nil {
@@ -254,7 +251,7 @@ func TestAStopThatWasCutOffIsCarriedOutByTheNextService(t *testing.T) {
 		open = append(open, r)
 	}
 	stop, err := g.cfg.Registry.Engage(t.Context(), "local:ann", api.StopRequest{Scope: api.StopPrincipal, Name: "local:ann"}, func(tx *store.Tx, s api.Stop) (int, error) {
-		held, err := hold(tx, s)
+		held, err := cancelCovered(tx, s)
 		return len(held), err
 	})
 	if err != nil || stop.Cancelled != 2 {

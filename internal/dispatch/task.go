@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -12,61 +14,70 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// Need is what a task takes over from the dispatch of another. What it stands
-// for is found in the records; a need brings no content of its own.
-type Need struct {
-	Name     api.Name       `json:"name"` // of the file below inputs/
-	Task     api.TaskID     `json:"task"`
-	Dispatch api.DispatchID `json:"dispatch"` // of Task, by which that is done
-	Kind     string         `json:"kind"`     // patch, output or result
-	Path     string         `json:"path,omitempty"`
-}
-
-// TaskRequest asks for the dispatch of a task. It is for who holds the records of
-// runs and comes from no caller: a request has no member for any of it.
+// TaskRequest requests the dispatch of a run's task. It comes from the keeper of
+// the runs and never from a caller: an API request has no member for any of it.
 type TaskRequest struct {
 	Request  api.DispatchRequest `json:"-"` // with DispatchID, and the commit of its source
 	Run      api.RunID           `json:"run"`
 	Task     api.TaskID          `json:"task"`
 	Revision api.Digest          `json:"revision"` // of the catalog, pinned when the run was submitted
-	Fence    uint64              `json:"fence"`    // of the lease on the task's locks; from 1
+	Fence    uint64              `json:"fence"`    // fencing token of the lease on the task's locks; from 1
 	Needs    []Need              `json:"needs,omitempty"`
 }
 
-// Fire is Submit for an order, of the principal whose run it is. It is decided
-// anew: by the grants, consent, modes and stops of today, with the names as
-// they are in the pinned revision. The same order again returns the same
-// dispatch, whatever has become of it; another one under its id, or an id that
-// is anybody else's, is a conflict. The codes of its errors:
+// Need is what a task takes over from the dispatch of another. Its content is
+// resolved from the records; a need brings none of its own.
+type Need struct {
+	Name     api.Name       `json:"name"` // of the file below inputs/
+	Task     api.TaskID     `json:"task"`
+	Dispatch api.DispatchID `json:"dispatch"` // the one that finished Task
+	Kind     string         `json:"kind"`     // patch, output or result
+	Path     string         `json:"path,omitempty"`
+}
+
+// String returns what the need takes over.
+func (n Need) String() string {
+	switch n.Kind {
+	case record.NeedOutput:
+		return "output " + n.Path
+	case record.NeedResult:
+		return "structured result"
+	}
+	return "patch"
+}
+
+// SubmitTask is Submit for a task of the caller's run. It is decided by the
+// grants, consent, modes and stops of today, with the names of the pinned
+// revision. The same request again returns the same dispatch, whatever its
+// state. The codes of its errors:
 //
-//   - denied: policy refuses it now, and it is in the log;
-//   - integrity: the revision does not verify any more;
-//   - not_found: the product of a need is not there;
-//   - invalid: the order is malformed;
-//   - conflict: as above;
+//   - denied: policy refuses it now; logged;
+//   - integrity: the revision no longer verifies;
+//   - not_found: the product of a need does not exist;
+//   - invalid: the request is malformed;
+//   - conflict: the id belongs to another request, or to another principal;
 //   - any other: nothing was decided.
 //
-// Whether its source can be had is for the worker to find out, at the commit
-// that the order names.
-func (s *Service) SubmitTask(ctx context.Context, caller Caller, o TaskRequest) (api.Dispatch, error) {
-	return s.submit(ctx, &ask{
-		principal: caller.Principal, by: caller, ceiling: caller.Ceiling, request: o.Request, order: &o, run: o.Run, task: o.Task,
-		from: s.cfg.Now(), trace: TraceOf(ctx),
+// The worker finds out whether the pinned commit can be fetched.
+func (s *Service) SubmitTask(ctx context.Context, caller Caller, t TaskRequest) (api.Dispatch, error) {
+	return s.submit(ctx, &submission{
+		principal: caller.Principal, caller: caller, ceiling: caller.Ceiling, request: t.Request, forTask: &t, run: t.Run, task: t.Task,
+		received: s.cfg.Now(), trace: TraceOf(ctx),
 	})
 }
 
-// Resume is Answer for a task's dispatch, when its task has its locks again:
-// answeredBy answered, caller is the principal whose run it is, and fence is
-// the number of the new lease. The attempt that is answered is named in req.
-// The same answer to the same attempt again returns the current record. Where
-// it is refused the dispatch waits on, for whoever knows the run to end it.
+// ResumeTask is Answer for a task's dispatch, once its task has its locks again:
+// answeredBy gave the answer, caller is the principal of the run, and fence is
+// the token of the new lease. req names the attempt. The same answer to the same
+// attempt again returns the current record. After a refusal the dispatch keeps
+// waiting, for the caller to cancel it.
 func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.DispatchID, req api.AnswerRequest, answeredBy api.Principal, fence uint64) (api.Dispatch, error) {
-	r, err := s.ofRun(ctx, id)
+	r, err := s.taskRow(ctx, id)
 	if err != nil {
 		return api.Dispatch{}, err
 	}
 	if r.record.Principal != caller.Principal || req.Attempt == 0 || fence == 0 {
-		return api.Dispatch{}, api.Errorf(api.CodeInvalid, "dispatch %s: it is gone on with by its own principal, from an attempt and under a lease that are named", id)
+		return api.Dispatch{}, api.Errorf(api.CodeInvalid, "dispatch %s: resume needs its owner, its attempt number and its fencing token", id)
 	}
 	engine, err := s.Engine(ctx)
 	if err != nil {
@@ -76,25 +87,25 @@ func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.Dispatch
 	if !d.Allowed() {
 		return api.Dispatch{}, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(policy.ActionDispatchAnswer)), nil)
 	}
-	return s.reply(ctx, reply{caller: caller, by: answeredBy, req: req, fence: fence, decision: d}, r)
+	return s.answer(ctx, answering{caller: caller, by: answeredBy, req: req, fence: fence, decision: d}, r)
 }
 
-// ValidateAnswer says whether Resume would take an answer now. It stores and logs
-// nothing, and asks nobody whether the caller may answer.
+// ValidateAnswer reports why ResumeTask would refuse an answer now. It stores
+// and logs nothing, and checks no permissions.
 func (s *Service) ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) error {
-	r, err := s.ofRun(ctx, id)
+	r, err := s.taskRow(ctx, id)
 	if err != nil {
 		return err
 	}
-	if _, done, err := s.answered(ctx, r, req); done || err != nil {
+	if _, repeated, err := s.checkAnswer(ctx, r, req); repeated || err != nil {
 		return err
 	}
-	_, _, _, err = s.resumption(ctx, r, reply{req: req})
+	_, _, _, err = s.resumeInput(ctx, r, answering{req: req})
 	return err
 }
 
-// ofRun returns the row of a task's dispatch.
-func (s *Service) ofRun(ctx context.Context, id api.DispatchID) (row, error) {
+// taskRow returns the row of a task's dispatch.
+func (s *Service) taskRow(ctx context.Context, id api.DispatchID) (row, error) {
 	r, ok, err := s.row(ctx, id)
 	if err == nil && (!ok || r.record.Run == "") {
 		err = api.Errorf(api.CodeNotFound, "no dispatch %s of a run", id)
@@ -102,46 +113,95 @@ func (s *Service) ofRun(ctx context.Context, id api.DispatchID) (row, error) {
 	return r, err
 }
 
-// Look returns the record of a dispatch, and whether there is one. It asks
-// nobody whether the caller may see it.
-func (s *Service) Get(ctx context.Context, id api.DispatchID) (api.Dispatch, bool, error) {
-	r, ok, err := s.row(ctx, id)
-	return r.record, ok, err
-}
-
-// normaliseOrder gives an order its one form, and refuses one that leaves open
-// what a run has pinned.
-func (a *ask) normaliseOrder() error {
-	if a.order == nil {
+// normaliseTask sorts the needs of a task request, and refuses one that leaves
+// open what a run pins.
+func (sub *submission) normaliseTask() error {
+	if sub.forTask == nil {
 		return nil
 	}
-	o, r := *a.order, &a.request
-	if o.Run == "" || o.Task == "" || o.Revision == "" || o.Fence == 0 || r.DispatchID == "" {
-		return api.Errorf(api.CodeInvalid, "order of task %q of run %q is incomplete", o.Task, o.Run)
+	t, r := *sub.forTask, &sub.request
+	if t.Run == "" || t.Task == "" || t.Revision == "" || t.Fence == 0 || r.DispatchID == "" {
+		return api.Errorf(api.CodeInvalid, "request for task %q of run %q is incomplete", t.Task, t.Run)
 	}
 	if r.Source != nil && !fullCommit(r.Source.Commit) {
-		return api.Errorf(api.CodeInvalid, "order of task %s: source %q: %q is not the whole name of a commit", o.Task, r.Source.Name, r.Source.Commit)
+		return api.Errorf(api.CodeInvalid, "task %s: source %q: %q is not a full commit id", t.Task, r.Source.Name, r.Source.Commit)
 	}
-	if len(o.Needs) > api.MaxTaskNeeds {
-		return api.Errorf(api.CodeInvalid, "task %s has %d needs, more than %d", o.Task, len(o.Needs), api.MaxTaskNeeds)
+	if len(t.Needs) > api.MaxTaskNeeds {
+		return api.Errorf(api.CodeInvalid, "task %s has %d needs, the limit is %d", t.Task, len(t.Needs), api.MaxTaskNeeds)
 	}
-	o.Needs = slices.Clone(o.Needs)
-	slices.SortFunc(o.Needs, func(x, y Need) int { return cmp.Compare(x.Name, y.Name) })
-	for i, n := range o.Needs {
+	t.Needs = slices.Clone(t.Needs)
+	slices.SortFunc(t.Needs, func(x, y Need) int { return cmp.Compare(x.Name, y.Name) })
+	for i, n := range t.Needs {
 		want := record.Need{Name: n.Name, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path}
 		if err := want.Check(); err != nil {
-			return api.Errorf(api.CodeInvalid, "task %s: %w", o.Task, err)
+			return api.Errorf(api.CodeInvalid, "task %s: %w", t.Task, err)
 		}
-		if i > 0 && n.Name == o.Needs[i-1].Name {
-			return api.Errorf(api.CodeInvalid, "task %s: need %q is there twice", o.Task, n.Name)
+		if i > 0 && n.Name == t.Needs[i-1].Name {
+			return api.Errorf(api.CodeInvalid, "task %s: duplicate need %q", t.Task, n.Name)
 		}
 	}
-	a.order = &o
+	sub.forTask = &t
 	return nil
 }
 
-// fullCommit reports whether s is an object name, which means the same for ever.
+// fullCommit reports whether s is an object name, which never changes its
+// meaning.
 func fullCommit(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && (len(b) == 20 || len(b) == 32)
+}
+
+// resolveNeeds finds the content of a task's needs in the records of the
+// dispatches that they name, and protects it from removal.
+func (s *Service) resolveNeeds(ctx context.Context, sub *submission) error {
+	if sub.request.Source != nil {
+		sub.commit = sub.request.Source.Commit
+	}
+	for _, n := range sub.forTask.Needs {
+		found, err := s.product(ctx, sub, n)
+		if err != nil {
+			return err
+		}
+		sub.needs = append(sub.needs, record.Need{
+			Name: n.Name, Task: n.Task, Dispatch: n.Dispatch, Kind: n.Kind, Path: n.Path, Digest: found.Digest, Size: found.Size,
+		})
+	}
+	return nil
+}
+
+// product returns the content of a need. A dispatch of another principal or task
+// gives the same answer as one that does not exist.
+func (s *Service) product(ctx context.Context, sub *submission, n Need) (api.Artifact, error) {
+	r, ok, err := s.row(ctx, n.Dispatch)
+	if err != nil {
+		return api.Artifact{}, err
+	}
+	d := &r.record
+	if !ok || d.Principal != sub.principal || d.Task != n.Task || d.State != api.EventFinished || d.Outcome == nil {
+		return api.Artifact{}, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s has no finished dispatch %s in a run of %s", n.Name, sub.task, n.Task, n.Dispatch, sub.principal)
+	}
+	if err := s.addRetention(ctx, d); err != nil {
+		return api.Artifact{}, err
+	}
+	if r := removal(d.Removed, api.ClassContent); r != nil {
+		return api.Artifact{}, removedError(d.ID, n.String(), r)
+	}
+	found, ok := record.Product(d.Outcome, n.Kind, n.Path)
+	if !ok {
+		return found, api.Errorf(api.CodeNotFound, "need %q of task %s: task %s finished without a %s", n.Name, sub.task, n.Task, n).
+			WithHint("see its result: bailiwick dispatch show %s", d.ID)
+	}
+	if n.Kind == record.NeedPatch && found.Size == 0 { // the empty patch of a dispatch that changed nothing is not stored
+		if _, err := s.cfg.Blobs.Put(ctx, nil); err != nil {
+			return found, storeError(err)
+		}
+	}
+	size, err := s.cfg.Blobs.Claim(ctx, found.Digest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return found, s.explainMissing(ctx, d.ID, n.String(), err)
+	case err == nil && size != found.Size:
+		err = api.Errorf(api.CodeIntegrity, "need %q of task %s: the %s of dispatch %s has %d bytes, its result says %d", n.Name, sub.task, n, d.ID, size, found.Size)
+	}
+	return found, err
 }

@@ -425,9 +425,9 @@ func TestAnOrderThatWasNeverBegunIsBegunAfterARestart(t *testing.T) {
 	if err != nil || r.record.State != api.EventAccepted {
 		t.Fatalf("%+v, %v", r.record, err)
 	}
-	job, _, err := next.unfired(t.Context(), r)
-	if err != nil || job == nil || job.Files[record.WorkNeed+"a"] == nil || !strings.HasPrefix(job.Dir, filepath.Join(g.cfg.Dirs.State, "dispatches")) {
-		t.Fatalf("%+v, %v", job, err)
+	job := next.job(r, g.manifestOf(t, d))
+	if job.Files[record.WorkNeed+"a"] == nil || !strings.HasPrefix(job.Dir, filepath.Join(g.cfg.Dirs.State, "dispatches")) {
+		t.Fatalf("%+v", job)
 	}
 	if err := next.recover(t.Context()); err != nil {
 		t.Fatal(err)

@@ -14,41 +14,40 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 )
 
-// maxCommits bounds how many commits are looked for at once: each is a process
+// maxCommits bounds how many commits one Validate resolves: each takes a process
 // or two.
 const maxCommits = 100
 
-// Validation is what would become of requests.
+// Validation is what Submit would decide about several requests.
 type Validation struct {
-	Revision api.Digest // of the catalog that they were held against
+	Revision api.Digest // of the catalog that they were validated against
 	Number   uint64     // of Revision
 
 	// Of each request that is allowed, in order:
-	Commits   []string // what its source means now; "" where it has none
+	Commits   []string // what its source refers to now; "" without a source
 	HasResult []bool   // its subagent has an output schema
 
-	Problems []RequestProblem // all that is wrong, denials included, in the order of the requests
+	Problems []RequestProblem // every problem, denials included, in the order of the requests
 	Denied   policy.Decision  // the first denial; the zero value: none
 }
 
-// RequestProblem is one thing that is wrong with a request.
+// RequestProblem is one problem of a request.
 type RequestProblem struct {
 	Index   int    // of the request
-	Member  string // of it: "input", "source", "env[1]"; "": all of it
+	Member  string // of the request: "input", "source", "env[1]"; "": all of it
 	Message string
 }
 
-// Vet says what Submit would say to each of several requests, and does nothing:
-// nothing is logged, stored or started. Requests that are equal as far as
-// policy goes are decided once. Its error is of what is nobody's fault, such
-// as a catalog that is refused; of requests that are wrong it speaks in
-// Problems.
+// Validate returns what Submit would decide about several requests, and does
+// nothing: it logs, stores and starts nothing. Requests that are equal to policy
+// are decided once. Its error is one that is not about a request, such as a
+// refused catalog; what is wrong with the requests is in Problems.
 func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.DispatchRequest) (Validation, error) {
-	p, err := s.snapshotFor(ctx, &ask{})
+	p, err := s.snapshotFor(ctx, &submission{})
 	if err != nil {
 		return Validation{}, err
 	}
-	v := vetting{
+	v := validator{
 		s: s, caller: caller, snapshot: p, decided: map[string]policy.Decision{},
 		schemas: map[api.Name]schema{}, commits: map[api.SourceRequest]pin{},
 		Validation: Validation{Revision: p.Revision.Digest(), Number: p.Revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))},
@@ -57,15 +56,15 @@ func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.Dispat
 		if err := ctx.Err(); err != nil {
 			return Validation{}, err
 		}
-		if err := v.one(ctx, i, reqs[i]); err != nil {
+		if err := v.validate(ctx, i, reqs[i]); err != nil {
 			return Validation{}, err
 		}
 	}
 	return v.Validation, ctx.Err()
 }
 
-// vetting is what a Vet remembers from one request to the next.
-type vetting struct {
+// validator validates requests one by one and reuses what they share.
+type validator struct {
 	Validation
 	s        *Service
 	caller   Caller
@@ -85,13 +84,13 @@ type pin struct {
 	err    error
 }
 
-func (v *vetting) one(ctx context.Context, i int, req api.DispatchRequest) error {
+func (v *validator) validate(ctx context.Context, i int, req api.DispatchRequest) error {
 	req.DispatchID = ""
-	a := &ask{principal: v.caller.Principal, by: v.caller, ceiling: v.caller.Ceiling, request: req, snapshot: v.snapshot}
-	if err := a.normalise(); err != nil {
-		return v.problem(i, "", err)
+	sub := &submission{principal: v.caller.Principal, caller: v.caller, ceiling: v.caller.Ceiling, request: req, snapshot: v.snapshot}
+	if err := sub.normalise(); err != nil {
+		return v.addProblem(i, "", err)
 	}
-	d, err := v.decide(a)
+	d, err := v.decide(sub)
 	if err != nil {
 		return err
 	}
@@ -99,22 +98,22 @@ func (v *vetting) one(ctx context.Context, i int, req api.DispatchRequest) error
 		if !v.Denied.Valid() {
 			v.Denied = d
 		}
-		return v.problem(i, "", api.Errorf(api.CodeDenied, "%s", deniedWords(d)))
+		return v.addProblem(i, "", api.Errorf(api.CodeDenied, "%s", denialMessage(d)))
 	}
-	v.HasResult[i] = len(a.subagent.Output) > 0
-	in, ok := v.schemas[a.subagent.Name]
+	v.HasResult[i] = len(sub.subagent.Output) > 0
+	in, ok := v.schemas[sub.subagent.Name]
 	if !ok {
-		in.resolved, in.err = inputSchema(&a.subagent)
-		v.schemas[a.subagent.Name] = in
+		in.resolved, in.err = inputSchema(&sub.subagent)
+		v.schemas[sub.subagent.Name] = in
 	}
 	if in.err == nil {
-		in.err = checkInput(in.resolved, &a.subagent, a.request.Input)
+		in.err = checkInput(in.resolved, &sub.subagent, sub.request.Input)
 	}
-	if err := v.problem(i, "input", in.err); err != nil {
+	if err := v.addProblem(i, "input", in.err); err != nil {
 		return err
 	}
-	n, err := a.checkEnvs()
-	if err := v.problem(i, fmt.Sprintf("env[%d]", n), err); err != nil {
+	n, err := sub.checkEnvs()
+	if err := v.addProblem(i, fmt.Sprintf("env[%d]", n), err); err != nil {
 		return err
 	}
 	if req.Source == nil {
@@ -122,16 +121,16 @@ func (v *vetting) one(ctx context.Context, i int, req api.DispatchRequest) error
 	}
 	at := v.pin(ctx, *req.Source)
 	v.Commits[i] = at.commit
-	return v.problem(i, "source", at.err)
+	return v.addProblem(i, "source", at.err)
 }
 
 // pin pins a source, each once.
-func (v *vetting) pin(ctx context.Context, from api.SourceRequest) pin {
+func (v *validator) pin(ctx context.Context, from api.SourceRequest) pin {
 	at, ok := v.commits[from]
 	switch {
 	case ok:
 	case len(v.commits) == maxCommits:
-		at.err = api.Errorf(api.CodeTooLarge, "source %q: more than %d different commits are named, and each has to be looked for", from.Name, maxCommits)
+		at.err = api.Errorf(api.CodeTooLarge, "source %q: the plan names more than %d different commits", from.Name, maxCommits)
 	default:
 		at.commit, at.err = v.s.pinSource(ctx, v.snapshot, from)
 		v.commits[from] = at
@@ -139,10 +138,9 @@ func (v *vetting) pin(ctx context.Context, from api.SourceRequest) pin {
 	return at
 }
 
-// decide decides a, or says again what was said to one that policy cannot tell
-// from it.
-func (v *vetting) decide(a *ask) (policy.Decision, error) {
-	r := a.request
+// decide decides about sub, once for all requests that are equal to policy.
+func (v *validator) decide(sub *submission) (policy.Decision, error) {
+	r := sub.request
 	r.Input, r.TimeoutSeconds = nil, 0
 	if r.Source != nil {
 		r.Source = &api.SourceRequest{Name: r.Source.Name}
@@ -153,17 +151,16 @@ func (v *vetting) decide(a *ask) (policy.Decision, error) {
 	}
 	key := string(doc)
 	if d, ok := v.decided[key]; ok {
-		a.resolve()
+		sub.resolve()
 		return d, nil
 	}
-	d := v.s.decide(a)
+	d := v.s.decide(sub)
 	v.decided[key] = d
 	return d, nil
 }
 
-// problem notes what is wrong with a request. An error that is not about the
-// request is returned.
-func (v *vetting) problem(i int, member string, err error) error {
+// addProblem adds an error about a request. Any other error is returned.
+func (v *validator) addProblem(i int, member string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -175,15 +172,15 @@ func (v *vetting) problem(i int, member string, err error) error {
 	return err
 }
 
-// deniedWords says a denial as the log does.
-func deniedWords(d policy.Decision) string {
+// denialMessage words a denial as the log does.
+func denialMessage(d policy.Decision) string {
 	if reasons := d.Reasons(); len(reasons) > 0 {
 		return strings.Join(reasons, "; ")
 	}
 	return fmt.Sprintf("%s may not %s %s", d.Principal(), d.Action(), d.Resource())
 }
 
-// messageOf is an error without its hint.
+// messageOf returns the message of an error without its hint.
 func messageOf(err error) string {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e.Message

@@ -1,0 +1,108 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// maxReason bounds the reason of a cancel, which goes into the record.
+const maxReason = 4 << 10
+
+// Cancel requests the end of a dispatch and returns its record after the
+// request. A dispatch that has ended stays as it is.
+func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.DispatchID, reason string) (api.Dispatch, error) {
+	if len(reason) > maxReason {
+		return api.Dispatch{}, LogInvalid(ctx, s.cfg.Ledger, principal, "cancel", api.Errorf(api.CodeInvalid, "cancel: reason of %d bytes, the limit is %d", len(reason), maxReason))
+	}
+	r, decision, err := s.access(ctx, principal, policy.ActionDispatchCancel, id)
+	if err != nil || final(&r.record) {
+		return r.record, err
+	}
+	open := true
+	entry := entryAbout(record.KindCancelRequested, r, record.CancelRequest{State: string(r.record.State), Why: reason})
+	failpoint.Hit(failpoint.CancelCommit, string(id))
+	_, err = s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+		now, ok, err := load(tx, id)
+		if err != nil || !ok || final(&now.record) {
+			open = false
+			return err
+		}
+		r, err = markCancelled(tx, now, principal, reason)
+		return err
+	})
+	if err != nil || !open {
+		return s.reload(ctx, id, err)
+	}
+	failpoint.Hit(failpoint.CancelCommitted, string(id))
+	if r.record.State == api.EventNeedsInput {
+		if err := s.endWaiting(ctx, r, cancelled(r.record)); err != nil {
+			return r.record, err
+		}
+		return s.reload(ctx, id, nil)
+	}
+	if s.deliverCancel(ctx, r) {
+		failpoint.Hit(failpoint.CancelDelivered, string(id))
+	}
+	return r.record, nil
+}
+
+// reload returns the record of a dispatch as it is now, and err or why it could
+// not be read.
+func (s *records) reload(ctx context.Context, id api.DispatchID, err error) (api.Dispatch, error) {
+	r, _, readErr := s.row(ctx, id)
+	if err == nil {
+		err = readErr
+	}
+	return r.record, err
+}
+
+// markCancelled records who cancels a dispatch that has not ended, unless
+// somebody has cancelled it before, and returns its row.
+func markCancelled(tx *store.Tx, r row, by api.Principal, reason string) (row, error) {
+	if r.record.CancelBy != "" {
+		return r, nil
+	}
+	r.record.CancelBy, r.record.CancelReason = by, reason
+	if r.record.State == api.EventNeedsInput {
+		return r, updateWaiting(tx, r, r.record.Attempt)
+	}
+	return r, update(tx, r)
+}
+
+// deliverCancel tells the worker of a dispatch that it was cancelled. A worker
+// whose key is not bound yet is told when it is: a result that it sealed before
+// could not be verified.
+func (l *lifecycle) deliverCancel(ctx context.Context, r row) bool {
+	a := l.activeOf(r.record.ID)
+	if a == nil {
+		return false
+	}
+	signal(a.cancelled)
+	if r.key == "" {
+		return false
+	}
+	if err := a.worker.Cancel(cancelReason(r.record)); err != nil {
+		l.logger(&r.record).WarnContext(ctx, "delivering a cancel to a worker failed", slog.Any("err", err))
+	}
+	return true
+}
+
+// cancelReason is what a worker is told about who cancelled, and why.
+func cancelReason(d api.Dispatch) string {
+	if d.CancelReason == "" {
+		return "by " + string(d.CancelBy)
+	}
+	return "by " + string(d.CancelBy) + ": " + d.CancelReason
+}
+
+// cancelled is the outcome of a cancelled dispatch without a worker, worded as a
+// worker words it.
+func cancelled(d api.Dispatch) outcome {
+	return outcome{event: api.EventCancelled, cancelBy: d.CancelBy, message: "cancelled: " + cancelReason(d)}
+}

@@ -1,0 +1,294 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/executor"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// overtime is how long the service lets a worker run past the agent's time
+// limit before it kills it. A worker keeps its own limits, those of capture and
+// verification included; this one catches a worker that does not.
+const overtime = 6 * time.Hour
+
+// cancelTime is how long a cancelled worker may take to stop its agent and keep
+// the work so far, before the service kills it.
+const cancelTime = 10 * time.Minute
+
+// lifecycle takes admitted dispatches from the start of their worker to their
+// durable outcome.
+type lifecycle struct {
+	*records
+
+	// life is cancelled when the service closes; workers outlive it.
+	life context.Context //nolint:containedctx // the life of the service, not of a call
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	questions  chan struct{} // signalled when a dispatch begins to wait for an answer
+	ended      chan struct{} // signalled when a dispatch has ended
+	cancelTime time.Duration // see the constant; less in tests
+
+	mu     sync.Mutex
+	active map[api.DispatchID]*active // guarded by mu
+	closed bool                       // guarded by mu
+}
+
+func newLifecycle(ctx context.Context, r *records) *lifecycle {
+	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, questions: make(chan struct{}, 1), ended: make(chan struct{}, 1), cancelTime: cancelTime}
+	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	return l
+}
+
+// active is a dispatch whose worker is running.
+type active struct {
+	row    row
+	worker *executor.Worker
+
+	changed   chan struct{} // closed and replaced when the log grows; guarded by lifecycle.mu
+	cancelled chan struct{} // signalled by a cancel
+	ended     chan struct{} // closed when the end is in the records
+}
+
+// Close stops the service's own work. Workers keep running; the next Open adopts
+// them.
+func (l *lifecycle) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	for _, a := range l.active {
+		a.worker.Disconnect()
+	}
+	l.mu.Unlock()
+	l.stop()
+	l.work.Wait()
+	return nil
+}
+
+// Running returns how many dispatches have a running worker.
+func (l *lifecycle) Running() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.active)
+}
+
+// closing reports whether Close has been called.
+func (l *lifecycle) closing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+// activeOf returns the running worker of a dispatch, or nil.
+func (l *lifecycle) activeOf(id api.DispatchID) *active {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.active[id]
+}
+
+func (l *lifecycle) attemptDir(r row) string {
+	return l.cfg.Dirs.Dispatch(r.record.ID, r.record.Attempt)
+}
+
+// start starts the worker of an admitted dispatch. Nothing else starts one.
+func (l *lifecycle) start(adm audit.Admission, r row, job executor.Job) {
+	if err := adm.Redeem(admissionKind(r.record.Attempt), r.record.ID, r.record.Manifest); err != nil {
+		l.logger(&r.record).ErrorContext(l.life, "dispatch not started", slog.Any("err", err))
+		return
+	}
+	w, err := l.cfg.Executor.Start(l.life, job)
+	if err != nil && l.life.Err() != nil {
+		return // it was never told to proceed: the next service starts it
+	}
+	if err == nil {
+		l.supervise(r, w)
+		return
+	}
+	o := outcome{event: api.EventFailed, reason: api.ReasonLost, message: "starting the worker failed: " + err.Error()}
+	if api.CodeOf(err) == api.CodeIntegrity { // a blob does not have its digest
+		o.reason = api.ReasonIntegrity
+	}
+	if err := l.end(context.WithoutCancel(l.life), r, o, update); err != nil {
+		l.logUnrecorded(r, err)
+	}
+}
+
+func (l *lifecycle) logUnrecorded(r row, err error) {
+	l.logger(&r.record).ErrorContext(l.life, "the outcome of a dispatch was not recorded; the next start of the service retries", slog.Any("err", err))
+}
+
+// supervise follows a worker until it exits, then collects its result.
+func (l *lifecycle) supervise(r row, w *executor.Worker) {
+	a := &active{row: r, worker: w, changed: make(chan struct{}), cancelled: make(chan struct{}, 1), ended: make(chan struct{})}
+	if r.record.CancelBy != "" { // under an earlier service
+		a.cancelled <- struct{}{}
+	}
+	l.mu.Lock()
+	l.active[r.record.ID] = a
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		w.Disconnect()
+	}
+	l.work.Go(func() {
+		defer close(a.ended)
+		if !l.follow(a) {
+			return // the next service adopts it
+		}
+		if err := l.collect(l.life, a.row); err != nil {
+			l.logUnrecorded(r, err)
+		}
+		l.mu.Lock()
+		if l.active[r.record.ID] == a { // an answer may have started the next attempt
+			delete(l.active, r.record.ID)
+		}
+		l.mu.Unlock()
+	})
+}
+
+// follow handles the messages of a worker until it exits. It returns false when
+// the service closes first.
+func (l *lifecycle) follow(a *active) bool {
+	limit := l.killTimer(a.row)
+	defer limit.Stop()
+	for events, cancelled := a.worker.Events(), a.cancelled; ; {
+		select {
+		case m, ok := <-events:
+			if !ok {
+				events = nil // it is about to exit
+				continue
+			}
+			l.handle(a, m)
+		case <-limit.C:
+			l.logger(&a.row.record).ErrorContext(l.life, "killing a worker that is far beyond its time limit")
+			l.kill(a)
+			limit.Reset(l.cancelTime) // the kill may have failed
+		case <-cancelled:
+			limit.Reset(l.cancelTime)
+			cancelled = nil // a second cancel gives it no more time
+		case <-a.worker.Exited():
+			return true
+		case <-l.life.Done():
+			return false
+		}
+	}
+}
+
+// killTimer fires when a worker is so late that it will not exit by itself.
+func (l *lifecycle) killTimer(r row) *time.Timer {
+	agent := time.Duration(api.DefaultLimits().Timeout)
+	if m, err := l.manifest(l.life, r.record.Manifest); err == nil {
+		agent = time.Duration(m.Limits.Timeout)
+	}
+	return time.NewTimer(agent + overtime - l.cfg.Now().Sub(r.record.Since()))
+}
+
+func (l *lifecycle) kill(a *active) {
+	if err := a.worker.Kill(); err != nil {
+		l.logger(&a.row.record).ErrorContext(l.life, "killing a worker failed", slog.Any("err", err))
+	}
+}
+
+func (l *lifecycle) handle(a *active, m record.WorkerMessage) {
+	switch m.Event {
+	case "ready":
+		if err := l.ready(a, m.Key); err != nil {
+			if l.closing() {
+				return // it failed because the service is closing: the next one retries
+			}
+			l.logger(&a.row.record).ErrorContext(l.life, "a worker may not proceed", slog.Any("err", err))
+			l.kill(a)
+		}
+	case "log":
+		l.mu.Lock()
+		close(a.changed)
+		a.changed = make(chan struct{})
+		l.mu.Unlock()
+	}
+}
+
+// ready binds the worker's key in the log, and tells the worker to proceed once
+// that is durable. A cancel that came before the worker was ready is delivered
+// now.
+func (l *lifecycle) ready(a *active, key string) error {
+	if _, err := decodeKey(key); err != nil {
+		return api.Errorf(api.CodeIntegrity, "invalid worker key")
+	}
+	r, ok, err := l.row(l.life, a.row.record.ID)
+	if err != nil || !ok {
+		return errors.Join(err, errNoRecord)
+	}
+	if r.key == "" {
+		failpoint.Hit(failpoint.StartCommit, string(r.record.ID))
+		if r, err = l.bind(r, key, a.worker.PID()); err != nil {
+			return err
+		}
+		failpoint.Hit(failpoint.StartCommitted, string(r.record.ID))
+	}
+	if r.key != key {
+		return api.Errorf(api.CodeIntegrity, "the log binds another worker key")
+	}
+	if r.record.CancelBy != "" {
+		return a.worker.Cancel(cancelReason(r.record))
+	}
+	err = a.worker.Proceed()
+	failpoint.Hit(failpoint.StartProceed, string(r.record.ID))
+	return err
+}
+
+func (l *lifecycle) bind(r row, key string, pid int) (row, error) {
+	now := l.cfg.Now().UTC()
+	entry := lifeEntry(record.KindDispatchStarted, r, record.DispatchStart{WorkerKey: key, PID: int64(pid)})
+	entry.Refs = map[string]api.Digest{record.RefManifest: r.record.Manifest}
+	_, err := l.cfg.Ledger.Record(l.life, entry, func(tx *store.Tx) error {
+		// Keeps what happened meanwhile, such as a cancel.
+		latest, ok, err := load(tx, r.record.ID)
+		if err != nil || !ok {
+			return errors.Join(err, errNoRecord)
+		}
+		r = latest
+		r.key, r.record.State, r.record.StartedAt = key, api.EventStarted, &now
+		return update(tx, r)
+	})
+	if err == nil {
+		l.observeStarted(r.record)
+	}
+	return r, err
+}
+
+// decodeKey parses the public key of a worker.
+func decodeKey(key string) (ed25519.PublicKey, error) {
+	raw, err := base64.StdEncoding.DecodeString(key)
+	if err != nil || len(raw) != ed25519.PublicKeySize {
+		return nil, errors.New("the log binds no valid worker key")
+	}
+	return raw, nil
+}
+
+// lifeEntry is an entry about the life of a dispatch, and of the run it belongs
+// to.
+func lifeEntry(kind record.Kind, r row, detail record.Detail) record.Entry {
+	e := entryAbout(kind, r, detail)
+	e.Run, e.Task = string(r.record.Run), string(r.record.Task)
+	return e
+}
+
+// entryAbout is an entry about a dispatch that does not name its run, which may
+// be settled.
+func entryAbout(kind record.Kind, r row, detail record.Detail) record.Entry {
+	tier := r.record.Tier
+	return record.Entry{
+		Kind: kind, Principal: r.record.Principal, Resource: string(r.record.Subagent), Dispatch: r.record.ID, Attempt: r.record.Attempt,
+		Role: r.record.Role, Tier: &tier, Detail: detail,
+	}
+}
