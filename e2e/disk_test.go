@@ -36,7 +36,7 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	for n := 0; d.status != 1 && n < 100; n++ {
 		d = w.try("dispatch", "run", "nobody")
 	}
-	if d.status != 1 || !strings.Contains(d.stderr, "see to the disk") {
+	if d.status != 1 || !strings.Contains(d.stderr, "check the disk") {
 		t.Fatalf("on a full disk: %s", d)
 	}
 	// Nothing else asks for it, and it does not wait for its idle time.
@@ -45,7 +45,7 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 			t.Fatal("the service that can serve nothing stays")
 		}
 	}
-	w.refused(1, []string{"see to the disk"}, "dispatch", "run", "edit", "-q", "--id", "during")
+	w.refused(1, []string{"check the disk"}, "dispatch", "run", "edit", "-q", "--id", "during")
 	must(t, os.Remove(w.path("state/filler")))
 	ended(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
 	if s := w.status(); s.PID == first || !s.Ready {

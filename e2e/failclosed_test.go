@@ -62,8 +62,8 @@ func TestADiskThatFailsUnderAServiceAllowsNothing(t *testing.T) {
 			pid := w.status().PID
 			heal := sick(t, pid, c.calls, c.errno)
 			// A denial is an entry and nothing else.
-			w.refused(1, []string{"the log cannot be written, so nothing is allowed", "see to the disk"}, "dispatch", "run", "nobody")
-			w.refused(1, []string{"nothing is allowed", "see to the disk"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
+			w.refused(1, []string{"the log cannot be written, so nothing is allowed", "check the disk"}, "dispatch", "run", "nobody")
+			w.refused(1, []string{"nothing is allowed", "check the disk"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
 			if s := w.try("status"); s.status == 0 && strings.HasPrefix(s.stdout, "service     ready") {
 				t.Errorf("it looks ready: %s", s)
 			}
@@ -199,10 +199,10 @@ func TestAFullDiskUnderAServiceThatLastsRefusesAndRecovers(t *testing.T) {
 			refused++
 		}
 	}
-	if d.status != 1 || !strings.Contains(d.stderr, "see to the disk") {
+	if d.status != 1 || !strings.Contains(d.stderr, "check the disk") {
 		t.Fatalf("on a full disk: %s", d)
 	}
-	w.refused(1, []string{"see to the disk"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
+	w.refused(1, []string{"check the disk"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
 	must(t, os.Remove(w.path("state/filler")))
 	w.refused(1, []string{"restart the service"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "healed")
 	kill(t, pid)

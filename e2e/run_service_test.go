@@ -268,7 +268,7 @@ func TestRunsThatStandStillSaySoAndGoOnWithTheNextService(t *testing.T) {
 	for n := 0; d.status != 1 && n < 100; n++ {
 		d = w.try("dispatch", "run", "nobody", "--socket", w.path("run/bailiwick/api.sock"))
 	}
-	if d.status != 1 || !strings.Contains(d.stderr, "see to the disk") {
+	if d.status != 1 || !strings.Contains(d.stderr, "check the disk") {
 		t.Fatalf("on a full disk: %s", d)
 	}
 	// The run's time is over, which cannot be written down.

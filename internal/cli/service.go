@@ -55,7 +55,7 @@ func unstoppable(ctx context.Context, c *client.Conn, err error) error {
 	if statusErr != nil {
 		return err
 	}
-	return e.WithHint("see to the disk of the state directory, end the service with: kill %d, then: bailiwick up", s.PID)
+	return e.WithHint("check the disk of the state directory, end the service with: kill %d, then: bailiwick up", s.PID)
 }
 
 // stopTime is how long a service may take to end.

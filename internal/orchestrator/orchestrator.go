@@ -200,7 +200,7 @@ func ask[T any](ctx context.Context, o *Orchestrator, fn func(e *engine) T) (T, 
 
 func (o *Orchestrator) ending() error {
 	if err := o.Err(); err != nil {
-		return api.Errorf(api.CodeAuditUnavailable, "runs stand still: %w", err).WithHint("see to the disk of the state directory, then restart the service")
+		return api.Errorf(api.CodeAuditUnavailable, "runs stand still: %w", err).WithHint("check the disk of the state directory, then restart the service")
 	}
 	return api.Errorf(api.CodeUnavailable, "the service is stopping")
 }

@@ -37,7 +37,7 @@ type PoisonedError struct {
 }
 
 func (e *PoisonedError) Error() string {
-	return fmt.Sprintf("state database %s failed (%v) and is refused until the service starts again: see to the disk, then restart", e.Path, e.Cause)
+	return fmt.Sprintf("state database %s failed (%v) and is refused until the service starts again: check the disk, then restart", e.Path, e.Cause)
 }
 
 // Is makes every PoisonedError an ErrPoisoned.
