@@ -115,8 +115,8 @@ func TestAQuestionIsAnsweredAndTheWorkGoesOn(t *testing.T) {
 		if again := w.must("dispatch", "answer", id, "--option", "2", "--attempt", "1", "-d"); !strings.Contains(again, id) {
 			t.Errorf("the same answer again: %s", again)
 		}
-		w.refused(1, []string{"answered otherwise"}, "dispatch", "answer", id, "red", "--attempt", "1")
-		w.refused(1, []string{"asks nothing"}, "dispatch", "answer", id, "red")
+		w.refused(1, []string{"already has another answer"}, "dispatch", "answer", id, "red", "--attempt", "1")
+		w.refused(1, []string{"no open question"}, "dispatch", "answer", id, "red")
 		if n := len(w.entries("--dispatch", id, "--kind", "dispatch.answered")); n != 1 {
 			t.Errorf("the log says %d times that it was answered", n)
 		}
@@ -198,10 +198,10 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	w.awaitEntry(id, "dispatch.failed")
 	d = w.show(id)
 	ended(t, d, api.EventFailed, api.ReasonTimeout)
-	if !strings.Contains(d.Message, "nobody answered") || d.Outcome.Patch == nil || d.Question == nil {
+	if !strings.Contains(d.Message, "no answer by") || d.Outcome.Patch == nil || d.Question == nil {
 		t.Errorf("expired: %+v", d)
 	}
-	w.refused(1, []string{"asks nothing"}, "dispatch", "answer", id, "late")
+	w.refused(1, []string{"no open question"}, "dispatch", "answer", id, "late")
 
 	// One whose time was over while no service ran is not answered by the next.
 	d = w.dispatch("short", "--source", "repo")
@@ -222,7 +222,7 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	if string(d.CancelBy) != w.me() || d.Outcome.Patch == nil {
 		t.Errorf("cancelled: %+v", d)
 	}
-	w.refused(1, []string{"asks nothing"}, "dispatch", "answer", id, "late")
+	w.refused(1, []string{"no open question"}, "dispatch", "answer", id, "late")
 	w.once(id, "dispatch.cancelled")
 }
 
@@ -283,7 +283,7 @@ func TestAnAnswerIsForWhoMayAndForWhatIsAsked(t *testing.T) {
 	for _, line := range []string{"show", "patch", "outputs", "logs", "answer --detach --option 1"} {
 		for _, attempt := range []string{"-1", "2"} {
 			d := w.try(append([]string{"dispatch"}, append(strings.Fields(line), string(d.ID), "--attempt", attempt)...)...)
-			if d.status != 1 || d.stdout != "" || !strings.Contains(d.stderr, "attempt") || strings.Contains(d.stderr, "asks nothing") {
+			if d.status != 1 || d.stdout != "" || !strings.Contains(d.stderr, "attempt") || strings.Contains(d.stderr, "no open question") {
 				t.Errorf("%s --attempt %s: %s", line, attempt, d)
 			}
 		}
@@ -311,7 +311,7 @@ func TestTheSameAnswerManyTimesAtOnceIsOneAnswer(t *testing.T) {
 				t.Errorf("the same answer at once: %s", d)
 			}
 		}
-		w.refused(1, []string{"answered otherwise"}, "dispatch", "answer", id, "blue", "--attempt", "1", "--detach")
+		w.refused(1, []string{"already has another answer"}, "dispatch", "answer", id, "blue", "--attempt", "1", "--detach")
 		w.must("dispatch", "logs", "-f", id)
 		if out := w.must("audit", "list", "--dispatch", id, "--kind", "dispatch.answered", "-o", "jsonl"); strings.Count(out, "\n") != 1 {
 			t.Errorf("the log has not one answer:\n%s", out)

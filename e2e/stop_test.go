@@ -48,7 +48,7 @@ func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
 			words := []string{"the emergency stop s-1 holds it", "bailiwick stop lift s-1", "log entry: #"}
 			w.refused(3, words, "dispatch", "run", "quick", "--source", "repo")
 			w.refused(3, words[:1], "can", w.me(), "dispatch", "quick")
-			w.refused(1, []string{"asks nothing"}, "dispatch", "answer", string(question.ID), "red")
+			w.refused(1, []string{"no open question"}, "dispatch", "answer", string(question.ID), "red")
 			if out := w.must("stop", "list"); !strings.Contains(out, "s-1") || !strings.Contains(out, `"strange\npatches"`) {
 				t.Errorf("the list says %q", out)
 			}

@@ -58,7 +58,7 @@ func (x *echo) SubmitTask(_ context.Context, caller dispatch.Caller, o dispatch.
 }
 
 func (x *echo) ResumeTask(context.Context, dispatch.Caller, api.DispatchID, api.AnswerRequest, api.Principal, uint64) (api.Dispatch, error) {
-	return api.Dispatch{}, api.Errorf(api.CodeConflict, "it asks nothing")
+	return api.Dispatch{}, api.Errorf(api.CodeConflict, "no open question")
 }
 
 func (x *echo) Cancel(context.Context, api.Principal, api.DispatchID, string) (api.Dispatch, error) {

@@ -113,7 +113,7 @@ func notAsking(id api.RunID, task api.TaskID, t *task) error {
 	case t.answer != nil:
 		is = "answered already"
 	}
-	return api.Errorf(api.CodeConflict, "run %s task %s is %s and asks nothing", id, task, is).WithHint("see: bailiwick run show %s", id)
+	return api.Errorf(api.CodeConflict, "run %s task %s is %s and has no open question", id, task, is).WithHint("see: bailiwick run show %s", id)
 }
 
 // steering is one thing that somebody does to a run.
