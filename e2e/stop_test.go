@@ -105,7 +105,7 @@ func TestAStopHoldsItsScopeAndNothingElse(t *testing.T) {
 	if local, looking := quick("local"), quick("looking"); local != 0 || looking != 3 {
 		t.Errorf("on local %d, on looking %d", local, looking)
 	}
-	w.refused(1, []string{"there is no target lookin", "stop --all"}, "stop", "--target", "lookin")
+	w.refused(1, []string{"no such target lookin", "stop --all"}, "stop", "--target", "lookin")
 	w.must("stop", "--principal", w.me())
 	ended(t, w.atEnd(second), api.EventCancelled, "")
 	if local := quick("local"); local != 3 {
