@@ -155,7 +155,7 @@ func TestAnchorsThatCannotBeReachedStopNothing(t *testing.T) {
 		}
 	}
 	text := w.must("status")
-	if !strings.Contains(text, "DOES NOT TAKE ANY since ") {
+	if !strings.Contains(text, "FAILING since ") {
 		t.Errorf("status: %s", text)
 	}
 	doctor := w.exec(filepath.Join(bin, "bailiwickd"), "doctor")

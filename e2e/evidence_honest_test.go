@@ -511,7 +511,7 @@ func TestHonestRunsAndDispatchesVerifyOffline(t *testing.T) {
 	if st := h.checked(); st.Refused != 0 {
 		t.Errorf("the service refuses its own evidence: %+v", st)
 	}
-	if out := h.must("audit", "verify", "--log"); !strings.Contains(out, "entries are what was signed") {
+	if out := h.must("audit", "verify", "--log"); !strings.Contains(out, "entries match the signed root") {
 		t.Errorf("the log: %s", out)
 	}
 }

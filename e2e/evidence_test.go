@@ -160,7 +160,7 @@ func TestARunVerifiesAndSoDoesTheOneThatGoesOnFromIt(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	w.provesItself("second")
-	if out := w.must("audit", "verify", "--log"); !strings.Contains(out, "entries are what was signed") {
+	if out := w.must("audit", "verify", "--log"); !strings.Contains(out, "entries match the signed root") {
 		t.Errorf("the log: %s", out)
 	}
 	if st := w.checked(); st.Refused != 0 || st.Checked == 0 {

@@ -309,7 +309,7 @@ func (k *trial) attested(seen []entry) (bad []string) {
 		keys = append(keys, p.Key.Public)
 	}
 	bad = slices.Concat(bad, k.forked, contradicted(k.signed, log, seal.LogOrigin(h.First().ID), keys), unstated(log))
-	if d := k.try("audit", "verify", "--log"); d.status != 0 || !strings.Contains(d.stdout, "are what was signed") {
+	if d := k.try("audit", "verify", "--log"); d.status != 0 || !strings.Contains(d.stdout, "entries match the signed root") {
 		bad = append(bad, "UNTRUE: audit verify: "+d.String())
 	}
 	k.t.Logf("%d checkpoints by %d keys were seen of %d entries", len(k.signed), len(keys), len(log))

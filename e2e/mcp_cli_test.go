@@ -56,19 +56,24 @@ func TestAPersonSeesTheToolsAndSetsAClientUp(t *testing.T) {
 	}
 	w.refused(1, []string{"claude-code", "codex"}, "mcp", "config", "--client", "word")
 	w.refused(1, []string{"token create"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("gone"))
-	w.refused(1, []string{"given and empty"}, "mcp", "config", "--client", "codex", "--principal-token-file", "")
+	w.refused(1, []string{"is empty"}, "mcp", "config", "--client", "codex", "--principal-token-file", "")
 	// Without the server beside it nothing is printed that a client would fail with.
 	alone := w.path("alone")
 	front, err := os.ReadFile(filepath.Join(filepath.Dir(mcpProgram()), "bailiwick"))
 	must(t, err)
+<<<<<<< HEAD
 	must(t, writeFile(alone, front, 0o755))
 	if d := w.exec(alone, "mcp", "config", "--client", "codex"); d.status == 0 || d.stdout != "" || !strings.Contains(d.stderr, "one folder") {
+=======
+	must(t, os.WriteFile(alone, front, 0o755)) //nolint:gosec // G306: a program
+	if d := w.exec(alone, "mcp", "config", "--client", "codex"); d.status == 0 || d.stdout != "" || !strings.Contains(d.stderr, "same folder") {
+>>>>>>> e5d2195 (cli: split into console, runcli and the front door's nouns)
 		t.Errorf("without the server: %s", d)
 	}
 	w.write("open.token", "x", 0o644)
 	w.refused(1, []string{"chmod 600"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("open.token"))
 	must(t, os.Symlink(w.path("open.token"), w.path("linked.token")))
-	w.refused(1, []string{"no link"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("linked.token"))
+	w.refused(1, []string{"not a link"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("linked.token"))
 }
 
 func lastLine(text string) string {

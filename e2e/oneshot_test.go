@@ -92,7 +92,7 @@ func TestOneShotServiceEndsWhenNobodyNeedsIt(t *testing.T) {
 	if s.OneShot == nil || s.OneShot.IdleSeconds != 0.2 || s.OneShot.EndsAt != nil {
 		t.Errorf("while a worker runs it says of itself %+v", s.OneShot)
 	}
-	if got := w.must("status"); !strings.Contains(got, "one-shot: ends when no request and no worker has been there for 200ms") {
+	if got := w.must("status"); !strings.Contains(got, "one-shot: shuts down after 200ms without a request or a worker") {
 		t.Errorf("status: %s", got)
 	}
 	follower := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "logs", "-f", "waits")

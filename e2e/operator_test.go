@@ -212,7 +212,7 @@ func TestARemovedPrincipalIsNobodyAndSlipsAreSaid(t *testing.T) {
 		t.Errorf("%d decisions, want %d", n, decided)
 	}
 	for _, args := range [][]string{{"ceiling", "set", "local:who", "observe"}, {"stop", "--principal", "local:who"}} {
-		if d := w.try(args...); d.status != 0 || !strings.Contains(d.stderr, "note: no grant is for local:who") {
+		if d := w.try(args...); d.status != 0 || !strings.Contains(d.stderr, "note: local:who has no grant") {
 			t.Errorf("%q: %s", args, d)
 		}
 	}
@@ -258,7 +258,7 @@ func TestATokenIsShownOnceAndEndsWhenItIsTakenBack(t *testing.T) {
 
 	d := w.try("token", "create", "agent:claude", "--expires", "30d", "--reason", "the first")
 	text := strings.TrimSuffix(d.stdout, "\n")
-	if d.status != 0 || api.CheckToken(text) != nil || strings.Contains(d.stderr, text) || !strings.Contains(d.stderr, "shown this once") {
+	if d.status != 0 || api.CheckToken(text) != nil || strings.Contains(d.stderr, text) || !strings.Contains(d.stderr, "printed only once") {
 		t.Fatal(d)
 	}
 	if s := w.exchange(text); s.Principal != "agent:claude" || s.Ceiling != api.Observe {
@@ -278,7 +278,7 @@ func TestATokenIsShownOnceAndEndsWhenItIsTakenBack(t *testing.T) {
 	if made.Token != "" || made.File != file || info.Mode().Perm() != 0o600 || api.CheckToken(strings.TrimSpace(string(second))) != nil || time.Until(made.ExpiresAt) < 89*24*time.Hour {
 		t.Errorf("%+v, mode %v, %q", made, info.Mode(), second)
 	}
-	w.refused(1, []string{"there is such a file", "nothing is ever overwritten"}, "token", "create", "agent:claude", "--out", file)
+	w.refused(1, []string{"file exists", "existing files are not overwritten"}, "token", "create", "agent:claude", "--out", file)
 	w.refused(1, []string{"want --out", "--out"}[1:], "token", "create", "agent:claude", "-o", "name")
 	w.refused(1, []string{"--expires"}, "token", "create", "agent:claude", "--expires", "1s")
 	if _, err := os.Stat(w.path("third.token")); w.try("token", "create", "agent:nobody", "--out", w.path("third.token")).status != 1 || !errors.Is(err, fs.ErrNotExist) {
@@ -315,11 +315,11 @@ func TestATokenIsShownOnceAndEndsWhenItIsTakenBack(t *testing.T) {
 		}
 	}
 	w.refused(1, []string{"was revoked at"}, "token", "revoke", string(made.ID))
-	w.refused(1, []string{"there is no token t-aaaaaaaaaaaa"}, "token", "rotate", "t-aaaaaaaaaaaa")
-	if d := w.refused(1, []string{"that is a token itself", "bailiwick token list"}, "token", "revoke", rotated); strings.Contains(d.stderr, rotated[:20]) {
+	w.refused(1, []string{"no such token t-aaaaaaaaaaaa"}, "token", "rotate", "t-aaaaaaaaaaaa")
+	if d := w.refused(1, []string{"this is a token, which is secret", "bailiwick token list"}, "token", "revoke", rotated); strings.Contains(d.stderr, rotated[:20]) {
 		t.Errorf("the refusal shows it: %s", d)
 	}
-	if out := w.must("principal", "show", "agent:claude"); !strings.Contains(out, "an operator added it") || !strings.Contains(out, "revoked at") {
+	if out := w.must("principal", "show", "agent:claude"); !strings.Contains(out, "added by an operator") || !strings.Contains(out, "revoked at") {
 		t.Errorf("shown as %q", out)
 	}
 	if out := w.must("principal", "list", "-o", "name"); out != "agent:claude\n"+w.me()+"\n" {

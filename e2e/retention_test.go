@@ -149,7 +149,7 @@ func TestWithoutRulesNobodysResultsGo(t *testing.T) {
 	w.up()
 	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
 	said := w.must("gc")
-	if strings.Count(said, "kept: no rule lets any go") != 2 {
+	if strings.Count(said, "kept: no retention rule") != 2 {
 		t.Errorf("gc says:\n%s", said)
 	}
 	w.whole(d, true)

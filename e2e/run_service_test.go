@@ -24,7 +24,7 @@ func TestTheServiceSaysHowRunsAre(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.up()
-	if out := w.must("status"); !strings.Contains(out, "no orchestrator; to have one: bailiwick up --orchestrator") || w.status().Orchestrator != nil {
+	if out := w.must("status"); !strings.Contains(out, "no orchestrator; start one with: bailiwick up --orchestrator") || w.status().Orchestrator != nil {
 		t.Errorf("without one: %s", out)
 	}
 	if out := w.must("doctor"); !strings.Contains(out, "orchestrator       off") {
@@ -274,7 +274,7 @@ func TestRunsThatStandStillSaySoAndGoOnWithTheNextService(t *testing.T) {
 	// The run's time is over, which cannot be written down.
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		d = w.try("status")
-		if strings.Contains(d.stdout, "STAND STILL") {
+		if strings.Contains(d.stdout, "STOPPED until the service is restarted") {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -69,7 +69,7 @@ func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
 
 		w.must("stop", "lift", "s-1", "--reason", "looked at")
 		ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
-		w.refused(1, []string{"no stop s-1 holds"}, "stop", "lift", "s-1")
+		w.refused(1, []string{"no stop s-1 is in force"}, "stop", "lift", "s-1")
 		if out := w.must("stop", "list", "-o", "name"); out != "" {
 			t.Errorf("%q still holds", out)
 		}

@@ -1,5 +1,5 @@
-// Command bailiwick is the front door: every verb, none of the power. It
-// speaks to the service, and executes the program that may do the rest.
+// Command bailiwick is the front door: it has every verb and no privilege. It
+// calls the service, and executes the program that may do the rest.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/cli"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 func main() {
@@ -28,18 +29,20 @@ func main() {
 		os.Exit(1)
 	}
 	status := cli.Run(ctx, cli.Config{
-		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Screen: term.IsTerminal(int(os.Stdout.Fd())), Terminal: term.IsTerminal(int(os.Stderr.Fd())),
-		Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UIDs: []int{os.Getuid()},
-		Width:  func() int { width, _ := size(); return width },
-		Height: func() int { _, height := size(); return height },
-		Env:    os.Environ(), Beside: filepath.Dir(self), Version: api.Version(), Now: time.Now,
+		Output: console.Output{
+			Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ(), Now: time.Now,
+			Screen: term.IsTerminal(int(os.Stdout.Fd())), Terminal: term.IsTerminal(int(os.Stderr.Fd())),
+			Width:  func() int { width, _ := size(); return width },
+			Height: func() int { _, height := size(); return height },
+		},
+		Args: os.Args[1:], Stdin: os.Stdin, Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UIDs: []int{os.Getuid()},
+		Beside: filepath.Dir(self), Version: api.Version(),
 	})
 	stop()
 	os.Exit(status)
 }
 
-// size is that of the terminal that standard error is; 0 where it is none.
+// size is the size of the terminal that standard error is, or 0.
 func size() (width, height int) {
 	width, height, err := term.GetSize(int(os.Stderr.Fd()))
 	if err != nil {

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"bytes"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 // What an agent asks, and what somebody answered, cannot look like another
@@ -22,7 +24,7 @@ func TestNoLineOfAQuestionLooksLikeOneOfOurs(t *testing.T) {
 	d.Attempts = []api.Attempt{{Attempt: 1, Message: "x", Answer: &api.Answer{By: "local:bob", Text: lines}}}
 	d.Question = &api.Question{Question: lines, Options: []string{lines, "delete it"}}
 	var out bytes.Buffer
-	tr := &tree{Config: Config{Stdout: &out}, output: "text"}
+	tr := &dispatchVerbs{&tree{Config: Config{Output: console.Output{Stdout: &out, Format: "text"}}}}
 	if err := tr.printDispatch(d); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func TestNoLineOfAQuestionLooksLikeOneOfOurs(t *testing.T) {
 			if !strings.Contains(line, words) {
 				continue
 			}
-			if !strings.HasPrefix(line, strings.Repeat(" ", 12)+agentMarker) {
+			if !strings.HasPrefix(line, strings.Repeat(" ", 12)+console.AgentMarker) {
 				t.Errorf("a line of the agent's looks like ours: %q", line)
 			}
 			marked++
@@ -43,5 +45,23 @@ func TestNoLineOfAQuestionLooksLikeOneOfOurs(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), strings.Repeat(" ", 12)+"2. delete it\n") {
 		t.Errorf("control: no option 2:\n%s", &out)
+	}
+}
+
+// Whoever answers a task's question by its dispatch is told that the task has to
+// get its locks first. Nothing says that the dispatch still asks, which it does
+// until then.
+func TestATasksDispatchThatIsAnsweredIsLeftToItsRun(t *testing.T) {
+	d := `{"dispatchId":"d-asks","run":"r-one","task":"ask","state":"needs_input","attempt":1,"principal":"local:ann"}`
+	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(d)) })
+	for _, line := range []string{"dispatch answer d-asks yes", "dispatch answer d-asks yes --detach", "dispatch answer d-asks yes -o json"} {
+		status, out, errs := at(t, socket, line)
+		if status != 0 || !strings.Contains(out, "d-asks") || !strings.Contains(errs, "task ask of run r-one has its answer") || !strings.Contains(errs, "bailiwick run watch r-one") {
+			t.Errorf("%s: exit status %d, %q, %q", line, status, out, errs)
+		}
+	}
+	d = strings.Replace(d, `"run":"r-one","task":"ask",`, "", 1) // the control
+	if status, _, errs := at(t, socket, "dispatch answer d-asks yes -q"); status != statusNeedsInput {
+		t.Errorf("exit status %d, %q", status, errs)
 	}
 }

@@ -10,36 +10,34 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-func (t *tree) attestationCommand() *cobra.Command {
+func (t *dispatchVerbs) attestationCommand() *cobra.Command {
 	var file string
 	var bundle bool
 	cmd := &cobra.Command{
-		Use: "attestation ID", Short: "Print the signed statement of what a dispatch came to, for other tools to verify", Args: cobra.ExactArgs(1),
-		Long: `Print the signed statement of what a dispatch came to: a DSSE envelope with an
-in-toto Statement v1 and SLSA provenance v1, byte for byte as it was signed.
+		Use: "attestation ID", Short: "Print the attestation of a dispatch's outcome, for other tools to verify", Args: cobra.ExactArgs(1),
+		Long: `Print the attestation of a dispatch's outcome: a DSSE envelope with an in-toto Statement v1
+and SLSA provenance v1, byte for byte as it was signed.
 
-Every dispatch that has ended has one, also one that failed or was cancelled:
-whoever wants work that was done must look for the outcome in it. It is about
-the patch and the outputs; where there are none, about the result document.`,
-		Example: `  bailiwick dispatch attestation ID --bundle --out work.sigstore.json
-  bailiwick dispatch patch ID --to work.patch
-  bailiwickd key show --pem statements > statements.pem
-  cosign verify-blob-attestation --key statements.pem --bundle work.sigstore.json \
-    --type slsaprovenance1 --insecure-ignore-tlog work.patch`,
+Every ended dispatch has one, even if it failed or was cancelled: check the outcome in it
+before you use the work. Its subjects are the patch and the outputs, or the result document
+if there are none.`,
+		Example: console.Examples("bailiwick dispatch attestation ID --bundle --out work.sigstore.json", "bailiwick dispatch patch ID --to work.patch", "bailiwickd key show --pem statements > statements.pem",
+			"cosign verify-blob-attestation --key statements.pem --bundle work.sigstore.json --type slsaprovenance1 --insecure-ignore-tlog work.patch"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				give := func(w io.Writer) error { return r.Statement(cmd.Context(), id, w) }
-				if bundle {
-					give = func(w io.Writer) error {
-						return asBundle(w, func(w io.Writer) error { return r.Statement(cmd.Context(), id, w) })
+				return t.writeTo(file, func(w io.Writer) error {
+					if !bundle {
+						return r.Statement(cmd.Context(), id, w)
 					}
-				}
-				if file == "" {
-					return give(t.Stdout)
-				}
-				return writeFile(file, give)
+					var b bytes.Buffer
+					if err := r.Statement(cmd.Context(), id, &b); err != nil {
+						return err
+					}
+					return writeBundle(w, b.Bytes())
+				})
 			})
 		},
 	}
@@ -60,8 +58,8 @@ type signature struct {
 	Sig   string `json:"sig"`
 }
 
-// sigstoreBundle is version 0.3 of that format, for a key that the verifier
-// has.
+// sigstoreBundle is a Sigstore bundle, version 0.3, for a verifier that has the
+// key.
 type sigstoreBundle struct {
 	MediaType string   `json:"mediaType"`
 	Material  material `json:"verificationMaterial"`
@@ -74,16 +72,11 @@ type material struct {
 	} `json:"publicKey"`
 }
 
-// asBundle writes the envelope that give writes as a Sigstore bundle. The id of
-// the key is not signed, and becomes the hint: there a verifier does not take
-// it for an id by its own rules.
-func asBundle(w io.Writer, give func(io.Writer) error) error {
-	var b bytes.Buffer
-	if err := give(&b); err != nil {
-		return err
-	}
+// writeBundle writes a signed statement as a Sigstore bundle. The key id is not
+// signed and becomes the hint, because verifiers compute ids by their own rules.
+func writeBundle(w io.Writer, statement []byte) error {
 	out := sigstoreBundle{MediaType: "application/vnd.dev.sigstore.bundle.v0.3+json"}
-	if err := canon.Decode(b.Bytes(), &out.Envelope); err != nil {
+	if err := canon.Decode(statement, &out.Envelope); err != nil {
 		return fmt.Errorf("statement: %w", err)
 	}
 	if len(out.Envelope.Signatures) != 1 {
@@ -96,24 +89,4 @@ func asBundle(w io.Writer, give func(io.Writer) error) error {
 		_, err = w.Write(append(text, '\n'))
 	}
 	return err
-}
-
-func (t *tree) auditTrustCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "trust", Short: "Print the trust file that an auditor of this installation should be given", Args: cobra.NoArgs,
-		Long: `Print the trust file that an auditor of this installation should be given.
-
-It says whose signatures count. Evidence is only worth something to an auditor
-who got this file, or what is in it, otherwise than with the evidence, and from
-somebody whom the auditor believes.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := t.conn()
-			defer c.Close()
-			if err := c.Operator().Trust(cmd.Context(), t.Stdout); err != nil {
-				return err
-			}
-			fmt.Fprintln(t.Stderr, "hand this to auditors over another channel than the evidence, from somebody whom they believe; a copy that came with the evidence proves nothing")
-			return nil
-		},
-	}
 }

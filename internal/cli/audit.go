@@ -9,60 +9,61 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-func (t *tree) auditCommand() *cobra.Command {
-	cmd := group("audit", "Read the log of every decision, and prove what is in it")
-	cmd.AddCommand(t.auditListCommand(), t.auditShowCommand(), t.auditWatchCommand(), t.auditProveCommand(), t.auditTilesCommand(), t.auditTrustCommand(), t.auditExportCommand(), t.auditVerifyCommand())
-	return cmd
+// auditVerbs are the verbs about the log and the evidence.
+type auditVerbs struct{ *tree }
+
+func (t *auditVerbs) noun() *cobra.Command {
+	return console.Noun("audit", "Read the log of all decisions, and export and verify evidence",
+		console.Group{Title: "Read:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.watchCommand()}},
+		console.Group{Title: "Prove:", Commands: []*cobra.Command{t.exportCommand(), t.verifyCommand(), t.trustCommand(), t.proveCommand(), t.tilesCommand()}})
 }
 
-const auditTimes = `Times are those that entries bear, UTC unless they say otherwise: an instant such
-as 2026-11-21T14:22:11Z, a day such as 2026-11-21, or how long ago, such as 90m,
-2h or 7d. --since takes in what is of that moment; --until leaves it out, but
-takes in all of a day.`
+const timesHelp = `A time is an instant such as 2026-11-21T14:22:11Z, a day such as 2026-11-21 in UTC, or an
+age such as 90m, 2h or 7d. --since includes its time; --until excludes it, but includes the
+whole of a day.`
 
-func (t *tree) auditListCommand() *cobra.Command {
+func (t *auditVerbs) listCommand() *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "list", Short: "Print entries of the log in plain words", Args: cobra.NoArgs,
-		Long: "Print entries of the log in plain words, one a line, the oldest first. Filters are\njoined: an entry is shown that all of them are true of.\n\n" + auditTimes,
-		Example: `  bailiwick audit list --last 20
-  bailiwick audit list --decision deny --since 24h
-  bailiwick audit list --run RUN --kind task.failed --kind task.denied
-  bailiwick audit list --principal agent:claude --since 2026-11-20 --until 2026-11-21 -o jsonl`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.readLog(cmd, &f, false) },
+		Use: "list", Short: "List log entries in plain words, oldest first", Args: cobra.NoArgs,
+		Long: "List log entries in plain words, one per line, oldest first. An entry is shown if all\nfilters match it.\n\n" + timesHelp,
+		Example: console.Examples("bailiwick audit list --last 20", "bailiwick audit list --decision deny --since 24h", "bailiwick audit list --run RUN --kind task.failed --kind task.denied",
+			"bailiwick audit list --principal agent:claude --since 2026-11-20 --until 2026-11-21 -o jsonl"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.Page(func() error { return t.readLog(cmd, &f, false) })
+		},
 	}
 	f.add(cmd)
-	cmd.Flags().IntVar(&f.first, "first", 0, "only the oldest so many")
+	cmd.Flags().IntVar(&f.first, "first", 0, "only this many of the oldest")
 	cmd.MarkFlagsMutuallyExclusive("first", "last")
 	return cmd
 }
 
-func (t *tree) auditWatchCommand() *cobra.Command {
+func (t *auditVerbs) watchCommand() *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Print entries as they are made", Args: cobra.NoArgs,
-		Long: "Print entries as audit list does, and go on with those that follow until it is\ninterrupted, also when the service ends and another takes its place. It begins\nwith the oldest unless --after, --last or --since says otherwise.\n\n" + auditTimes,
-		Example: `  bailiwick audit watch --last 10
-  bailiwick audit watch --since 1m --decision deny`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.readLog(cmd, &f, true) },
+		Use: "watch", Short: "Print log entries as they are written", Args: cobra.NoArgs,
+		Long:    "Print log entries as audit list does, and continue with new ones until it is interrupted,\neven if the service restarts. It starts with the oldest entry unless --after, --last or\n--since is given.\n\n" + timesHelp,
+		Example: console.Examples("bailiwick audit watch --last 10", "bailiwick audit watch --since 1m --decision deny"),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.readLog(cmd, &f, true) },
 	}
 	f.add(cmd)
 	return cmd
 }
 
-func (t *tree) readLog(cmd *cobra.Command, f *logFlags, follow bool) error {
+func (t *auditVerbs) readLog(cmd *cobra.Command, f *logFlags, follow bool) error {
 	q, err := f.query(cmd, t.Now())
 	if err != nil {
 		return err
 	}
-	c := t.conn()
-	defer c.Close()
-	return c.Operator().Log(cmd.Context(), q, follow, t.printLogLine)
+	return t.withOperator(func(o client.Operator) error { return o.Log(cmd.Context(), q, follow, t.printLogLine) })
 }
 
-// logFlags are what entries are chosen by, as they were typed.
+// logFlags are the filters of log entries.
 type logFlags struct {
 	after, before                                                      int64
 	first, last                                                        int
@@ -72,35 +73,35 @@ type logFlags struct {
 
 func (f *logFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Int64Var(&f.after, "after", 0, "only entries behind this number")
+	flags.Int64Var(&f.after, "after", 0, "only entries after this number")
 	flags.Int64Var(&f.before, "before", 0, "only entries before this number")
-	flags.IntVar(&f.last, "last", 0, fmt.Sprintf("only the newest so many, at most %d", api.MaxLogPage))
+	flags.IntVar(&f.last, "last", 0, fmt.Sprintf("only this many of the newest, at most %d", api.MaxLogPage))
 	flags.StringVar(&f.principal, "principal", "", "only entries of this principal, such as agent:claude")
 	flags.StringVar(&f.run, "run", "", "only entries of this run, its tasks and their dispatches")
 	flags.StringVar(&f.task, "task", "", "only entries of tasks of this name, and their dispatches")
 	flags.StringVar(&f.dispatch, "dispatch", "", "only entries of this dispatch")
 	flags.StringVar(&f.role, "role", "", "only entries of dispatches in this role")
 	flags.StringVar(&f.tool, "tool", "", "only entries of calls of this tool")
-	flags.StringArrayVar(&f.kinds, "kind", nil, "only entries of this kind, such as dispatch.denied; may be said several times")
-	flags.StringVar(&f.decision, "decision", "", "only entries that allow, or deny")
-	flags.StringVar(&f.since, "since", "", "only entries from this time on")
+	flags.StringArrayVar(&f.kinds, "kind", nil, "only entries of this kind, such as dispatch.denied; may be repeated")
+	flags.StringVar(&f.decision, "decision", "", "only decisions that are allow, or deny")
+	flags.StringVar(&f.since, "since", "", "only entries since this time")
 	flags.StringVar(&f.until, "until", "", "only entries before this time")
 }
 
-// query refuses what is none: an empty variable in the place of a value must
-// not mean every entry.
+// query turns the flags that are given into a query. An empty value, as from an
+// unset variable, is refused: it must not mean every entry.
 func (f *logFlags) query(cmd *cobra.Command, now time.Time) (api.LogQuery, error) {
 	q := api.LogQuery{First: f.first, Last: f.last, Kinds: f.kinds, Decision: f.decision}
-	var p parser
-	said := func(name string, read func()) {
+	var p console.Args
+	given := func(name string, read func()) {
 		if cmd.Flags().Changed(name) {
 			read()
 		}
 	}
 	number := func(name string, n *int64, to **uint64) {
-		said(name, func() {
+		given(name, func() {
 			if *n < 0 {
-				p.fail(fmt.Errorf("--%s %d: want the number of an entry", name, *n))
+				p.Fail(fmt.Errorf("--%s %d: want the number of an entry", name, *n))
 			}
 			v := uint64(max(*n, 0))
 			*to = &v
@@ -109,38 +110,30 @@ func (f *logFlags) query(cmd *cobra.Command, now time.Time) (api.LogQuery, error
 	number("after", &f.after, &q.After)
 	number("before", &f.before, &q.Before)
 	for name, n := range map[string]int{"first": f.first, "last": f.last} {
-		said(name, func() {
+		given(name, func() {
 			if n < 1 || name == "last" && n > api.MaxLogPage {
-				p.fail(fmt.Errorf("--%s %d: want a number from 1 on, and of --last at most %d", name, n, api.MaxLogPage))
+				p.Fail(fmt.Errorf("--%s %d: want at least 1, and for --last at most %d", name, n, api.MaxLogPage))
 			}
 		})
 	}
-	said("run", func() { q.Run = p.run(f.run) })
-	said("task", func() {
-		task, err := api.ParseTaskID(f.task)
-		p.fail(err)
-		q.Task = task
-	})
-	said("dispatch", func() { q.Dispatch = p.dispatch(f.dispatch) })
-	said("principal", func() { q.Principal = p.principal(f.principal) })
-	said("role", func() {
-		role, err := api.ParseName(f.role)
-		p.fail(err)
-		q.Role = role
-	})
-	said("tool", func() { q.Tool = f.tool; p.fail(api.CheckTool(f.tool)) })
-	said("decision", func() {
+	given("run", func() { q.Run = console.Parse(&p, f.run, api.ParseRunID) })
+	given("task", func() { q.Task = console.Parse(&p, f.task, api.ParseTaskID) })
+	given("dispatch", func() { q.Dispatch = console.Parse(&p, f.dispatch, api.ParseDispatchID) })
+	given("principal", func() { q.Principal = console.Parse(&p, f.principal, api.ParsePrincipal) })
+	given("role", func() { q.Role = console.Parse(&p, f.role, api.ParseName) })
+	given("tool", func() { q.Tool = f.tool; p.Fail(api.CheckTool(f.tool)) })
+	given("decision", func() {
 		if f.decision != "allow" && f.decision != "deny" {
-			p.fail(fmt.Errorf("--decision %q: want allow or deny", f.decision))
+			p.Fail(fmt.Errorf("--decision %q: want allow or deny", f.decision))
 		}
 	})
-	said("since", func() { q.Since = p.moment("since", f.since, now) })
-	said("until", func() { q.Until = p.moment("until", f.until, now) })
-	return q, p.err
+	given("since", func() { q.Since = parseTime(&p, "since", f.since, now) })
+	given("until", func() { q.Until = parseTime(&p, "until", f.until, now) })
+	return q, p.Err
 }
 
-// moment reads an instant, a day, or how long ago something was.
-func (p *parser) moment(flag, text string, now time.Time) time.Time {
+// parseTime parses an instant, a day, or an age.
+func parseTime(p *console.Args, flag, text string, now time.Time) time.Time {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at
 	}
@@ -158,15 +151,15 @@ func (p *parser) moment(flag, text string, now time.Time) time.Time {
 			return now.Add(-time.Duration(n) * 24 * time.Hour)
 		}
 	}
-	p.fail(fmt.Errorf("--%s %q: want a time such as 2026-11-21T14:22:11Z, a day such as 2026-11-21, or how long ago, such as 2h or 7d", flag, text))
+	p.Fail(fmt.Errorf("--%s %q: want a time such as 2026-11-21T14:22:11Z, a day such as 2026-11-21, or an age such as 2h or 7d", flag, text))
 	return time.Time{}
 }
 
-func (t *tree) printLogLine(l api.LogLine) error {
+func (t *auditVerbs) printLogLine(l api.LogLine) error {
 	var err error
-	switch t.output {
+	switch t.Format {
 	case "text":
-		_, err = fmt.Fprintln(t.Stdout, plainLine(l.Text))
+		_, err = fmt.Fprintln(t.Stdout, console.Line(l.Text))
 	case "name":
 		_, err = fmt.Fprintln(t.Stdout, l.Seq)
 	default:

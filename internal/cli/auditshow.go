@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,50 +19,45 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-func (t *tree) auditShowCommand() *cobra.Command {
+func (t *auditVerbs) showCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show NUMBER", Short: "Print one entry whole, and prove that it is in the log", Args: cobra.ExactArgs(1),
-		Long: `Print one entry whole: what it says in plain words, all of its fields, its hash,
-and its place in the tree. The proof that the entry is in the log is checked
-here, by the hash of what is shown. Whose signature the checkpoint bears is held
-against the keys that the service itself names; an auditor holds it against
-those of a trust file that came another way.`,
+		Use: "show NUMBER", Short: "Show one log entry and prove that it is in the log", Args: cobra.ExactArgs(1),
+		Long: `Show one log entry: its meaning in plain words, all of its fields, its hash, and its place in
+the tree. The inclusion proof is verified here, with the hash of what is shown. The signature
+of the checkpoint is verified with the keys that the service itself names; an auditor uses
+the keys of a trust file from another source.`,
+		Example: console.Examples("bailiwick audit show 48211", "bailiwick audit show 48211 -o json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withEntry(cmd.Context(), args[0], func(o client.Operator, l api.LogLine) error {
-				return t.showEntry(cmd.Context(), o, l)
+				return t.Page(func() error { return t.showEntry(cmd.Context(), o, l) })
 			})
 		},
 	}
 }
 
-func (t *tree) auditProveCommand() *cobra.Command {
+func (t *auditVerbs) proveCommand() *cobra.Command {
 	var file, entry string
 	cmd := &cobra.Command{
-		Use: "prove NUMBER", Short: "Write the proof that an entry is in the log, for other tools to verify", Args: cobra.ExactArgs(1),
-		Long: `Write the proof that an entry is in the log: a C2SP tlog-proof file, which has the
-signed checkpoint in it. It is verified before it is written. What it is about is
-the exact bytes of the entry, which --entry writes.`,
-		Example: `  bailiwick audit prove 48211 --out 48211.tlog-proof --entry 48211.json`,
+		Use: "prove NUMBER", Short: "Write the inclusion proof of a log entry, for other tools to verify", Args: cobra.ExactArgs(1),
+		Long: `Write the inclusion proof of a log entry: a C2SP tlog-proof file, which contains the signed
+checkpoint. It is verified before it is written. It proves the exact bytes of the entry,
+which --entry writes.`,
+		Example: console.Examples("bailiwick audit prove 48211", "bailiwick audit prove 48211 --out 48211.tlog-proof --entry 48211.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withEntry(cmd.Context(), args[0], func(o client.Operator, l api.LogLine) error {
 				p, err := proveEntry(cmd.Context(), o, l)
+				if err == nil && entry != "" {
+					err = console.WriteFile(entry, func(w io.Writer) error { return write(w, l.Leaf) })
+				}
 				if err != nil {
 					return err
 				}
-				if entry != "" {
-					if err := writeFile(entry, func(w io.Writer) error { _, err := w.Write(l.Leaf); return err }); err != nil {
-						return err
-					}
-				}
-				give := func(w io.Writer) error { _, err := w.Write(p.Encode()); return err }
-				if file == "" {
-					return give(t.Stdout)
-				}
-				return writeFile(file, give)
+				return t.writeTo(file, func(w io.Writer) error { return write(w, p.Encode()) })
 			})
 		},
 	}
@@ -70,46 +66,59 @@ the exact bytes of the entry, which --entry writes.`,
 	return cmd
 }
 
-// withEntry fetches the entry that an argument names, with or without the # of
-// a line.
-func (t *tree) withEntry(ctx context.Context, arg string, do func(client.Operator, api.LogLine) error) error {
-	arg = strings.TrimPrefix(arg, "#")
-	var n uint64
-	if _, err := fmt.Sscanf(arg+"\n", "%d\n", &n); err != nil || fmt.Sprint(n) != arg {
-		return api.Errorf(api.CodeInvalid, "entry %.40q: want its number, as audit list shows it behind the #", arg)
+func write(w io.Writer, b []byte) error {
+	_, err := w.Write(b)
+	return err
+}
+
+// writeTo writes an answer to a new file, or to standard output if file is empty.
+func (t *tree) writeTo(file string, fill func(io.Writer) error) error {
+	if file == "" {
+		return fill(t.Stdout)
 	}
-	c := t.conn()
-	defer c.Close()
+	return console.WriteFile(file, fill)
+}
+
+// withEntry calls do with the log entry that an argument names by its number,
+// with or without a #.
+func (t *auditVerbs) withEntry(ctx context.Context, arg string, do func(client.Operator, api.LogLine) error) error {
+	arg = strings.TrimPrefix(arg, "#")
+	n, err := strconv.ParseUint(arg, 10, 64)
+	if err != nil || strconv.FormatUint(n, 10) != arg {
+		return api.Errorf(api.CodeInvalid, "entry %.40q: want its number, as shown by audit list after the #", arg)
+	}
 	q := api.LogQuery{First: 1}
 	if n > 0 {
 		before := n - 1
 		q.After = &before
 	}
-	var found *api.LogLine
-	err := c.Operator().Log(ctx, q, false, func(l api.LogLine) error {
-		if l.Seq == n {
-			found = &l
+	return t.withOperator(func(o client.Operator) error {
+		var found *api.LogLine
+		err := o.Log(ctx, q, false, func(l api.LogLine) error {
+			if l.Seq == n {
+				found = &l
+			}
+			return nil
+		})
+		if err == nil && found == nil {
+			err = api.Errorf(api.CodeNotFound, "the log has no entry #%d", n)
 		}
-		return nil
+		if err != nil {
+			return err
+		}
+		return do(o, *found)
 	})
-	if err == nil && found == nil {
-		err = api.Errorf(api.CodeNotFound, "the log has no entry #%d", n)
-	}
-	if err != nil {
-		return err
-	}
-	return do(c.Operator(), *found)
 }
 
-// proven is the place of an entry in the log, verified.
+// proven is a verified inclusion proof of an entry.
 type proven struct {
 	note.Proof
 	note.Checkpoint
-	keys []string // that signed, of those that the service names
+	keys []string // ids of the service's keys that signed the checkpoint
 }
 
-// proveEntry asks for the proof that an entry is in the log, and verifies it by
-// the entry's own bytes.
+// proveEntry requests the inclusion proof of an entry, and verifies it with the
+// bytes of the entry.
 func proveEntry(ctx context.Context, o client.Operator, l api.LogLine) (p proven, err error) {
 	trust, err := logTrust(ctx, o)
 	if err != nil {
@@ -123,7 +132,7 @@ func proveEntry(ctx context.Context, o client.Operator, l api.LogLine) (p proven
 		return p, err
 	}
 	if p.Index != l.Seq {
-		return p, fmt.Errorf("the service gave the proof of entry #%d for #%d", p.Index, l.Seq)
+		return p, fmt.Errorf("the service returned the proof of entry #%d for #%d", p.Index, l.Seq)
 	}
 	if p.Checkpoint, p.keys, err = openCheckpoint(p.Signed, trust); err != nil {
 		return p, err
@@ -131,9 +140,10 @@ func proveEntry(ctx context.Context, o client.Operator, l api.LogLine) (p proven
 	return p, note.VerifyInclusion(p.Checkpoint, p.Index, note.LeafHash(l.Leaf), p.Hashes)
 }
 
-// trusted is who signs the log, as the service says. An auditor goes by a trust
-// file that came another way; this holds the service to its own word.
-type trusted struct {
+// trustFile has the keys of the log, as named by the service. An auditor uses a
+// trust file from another source; this one only checks that the service is
+// consistent.
+type trustFile struct {
 	Log struct {
 		Origin string       `json:"origin"`
 		Keys   []trustedKey `json:"keys"`
@@ -143,10 +153,10 @@ type trusted struct {
 type trustedKey struct {
 	ID     string  `json:"id"`
 	Public []byte  `json:"public"`
-	UpTo   *uint64 `json:"upTo"` // the largest checkpoint that it may sign; nil: it is in force
+	UpTo   *uint64 `json:"upTo"` // the largest checkpoint that it may sign; nil: no limit
 }
 
-func logTrust(ctx context.Context, o client.Operator) (t trusted, err error) {
+func logTrust(ctx context.Context, o client.Operator) (t trustFile, err error) {
 	var b bytes.Buffer
 	if err := o.Trust(ctx, &b); err != nil {
 		return t, err
@@ -157,8 +167,9 @@ func logTrust(ctx context.Context, o client.Operator) (t trusted, err error) {
 	return t, nil
 }
 
-// openCheckpoint verifies a signed checkpoint and says which keys signed it.
-func openCheckpoint(signed []byte, trust trusted) (note.Checkpoint, []string, error) {
+// openCheckpoint verifies a signed checkpoint and returns the ids of the keys that
+// signed it.
+func openCheckpoint(signed []byte, trust trustFile) (note.Checkpoint, []string, error) {
 	keys := make([]ed25519.PublicKey, len(trust.Log.Keys))
 	for i, k := range trust.Log.Keys {
 		keys[i] = k.Public
@@ -174,76 +185,68 @@ func openCheckpoint(signed []byte, trust trusted) (note.Checkpoint, []string, er
 		}
 	}
 	if len(ids) == 0 {
-		return c, nil, fmt.Errorf("the checkpoint of %d entries is signed by a key that was not in force for it", c.Size)
+		return c, nil, fmt.Errorf("the checkpoint of %d entries is signed by a key that is not valid for it", c.Size)
 	}
 	return c, ids, nil
 }
 
-// shownTree is the place of an entry in the tree as audit show -o json has it.
+// shownTree is the place of an entry in the tree.
 type shownTree struct {
 	Index      uint64   `json:"index"`
-	Checkpoint uint64   `json:"checkpoint"` // entries that it covers
+	Checkpoint uint64   `json:"checkpoint"` // the number of entries that it covers
 	Origin     string   `json:"origin"`
 	Root       string   `json:"root"` // hexadecimal
-	Keys       []string `json:"keys"` // ids of those that signed it
+	Keys       []string `json:"keys"` // ids of the keys that signed it
 	Proof      []string `json:"proof"`
 }
 
-// shownEntry is what audit show -o json prints.
+// shownEntry is the JSON answer of audit show.
 type shownEntry struct {
 	Seq   uint64          `json:"seq"`
 	Text  string          `json:"text"`
 	Hash  string          `json:"hash"` // RFC 6962 leaf hash of the entry, hexadecimal
 	Entry json.RawMessage `json:"entry"`
-	Tree  *shownTree      `json:"tree,omitempty"` // absent: no checkpoint covers it yet
+	Tree  *shownTree      `json:"tree,omitempty"` // absent if no checkpoint covers it yet
 }
 
-func (t *tree) showEntry(ctx context.Context, o client.Operator, l api.LogLine) error {
+func (t *auditVerbs) showEntry(ctx context.Context, o client.Operator, l api.LogLine) error {
 	e, err := record.DecodeEntry(l.Leaf)
 	if err != nil {
 		return fmt.Errorf("entry #%d: %w", l.Seq, err)
 	}
 	p, err := proveEntry(ctx, o, l)
-	early := api.CodeOf(err) == api.CodeNotFinished
-	if err != nil && !early {
-		return errors.Join(fmt.Errorf("entry #%d: %s", l.Seq, plainLine(e.Line(l.Seq))), err)
+	covered := api.CodeOf(err) != api.CodeNotFinished
+	if err != nil && covered {
+		return errors.Join(fmt.Errorf("entry #%d: %s", l.Seq, console.Line(e.Line(l.Seq))), err)
 	}
-	hash := note.LeafHash(l.Leaf)
-	switch t.output {
-	case "name":
-		_, err := fmt.Fprintln(t.Stdout, l.Seq)
-		return err
-	case "text":
-		t.printEntry(l, &e)
-		t.row("hash", "%x", hash)
-		if early {
-			t.row("tree", "no checkpoint covers it yet")
-			return nil
-		}
-		t.row("tree", "entry %d of the %d that the newest checkpoint covers: inclusion proved by %d hashes", p.Index, p.Size, len(p.Hashes))
-		t.row("checkpoint", "of %s\nroot %x\nsigned by %s", p.Origin, p.Root, strings.Join(p.keys, ", "))
-		return nil
-	}
-	out := shownEntry{Seq: l.Seq, Text: e.Line(l.Seq), Hash: fmt.Sprintf("%x", hash), Entry: l.Leaf}
-	if !early {
+	out := shownEntry{Seq: l.Seq, Text: e.Line(l.Seq), Hash: fmt.Sprintf("%x", note.LeafHash(l.Leaf)), Entry: l.Leaf}
+	if covered {
 		out.Tree = &shownTree{Index: p.Index, Checkpoint: p.Size, Origin: p.Origin, Root: fmt.Sprintf("%x", p.Root), Keys: p.keys, Proof: []string{}}
 		for _, h := range p.Hashes {
 			out.Tree.Proof = append(out.Tree.Proof, base64.StdEncoding.EncodeToString(h[:]))
 		}
 	}
-	return t.printJSON(out)
+	return t.Emit(out, fmt.Sprint(l.Seq), func() {
+		t.printEntry(l, &e)
+		t.Row("hash", "%s", out.Hash)
+		if !covered {
+			t.Row("tree", "no checkpoint covers it yet")
+			return
+		}
+		t.Row("tree", "entry %d of the %d that the newest checkpoint covers: inclusion proved by %d hashes", p.Index, p.Size, len(p.Hashes))
+		t.Row("checkpoint", "of %s\nroot %x\nsigned by %s", p.Origin, p.Root, strings.Join(p.keys, ", "))
+	})
 }
 
-// printEntry prints every field that an entry has. A text that is more than a
-// word stands between quotation marks.
-func (t *tree) printEntry(l api.LogLine, e *record.Entry) {
-	t.row("entry", "%d", l.Seq)
-	t.row("", "%s", plainLine(e.Line(l.Seq)))
-	t.row("time", "%s", e.At.UTC().Format(time.RFC3339Nano))
-	t.row("kind", "%s", e.Kind)
-	t.row("decision", "%s", map[record.Decided]string{record.Allow: "allowed", record.Deny: "denied", record.NoDecided: "none: it states a fact"}[e.Decision])
+// printEntry prints all fields of an entry. A text of more than one word is quoted.
+func (t *auditVerbs) printEntry(l api.LogLine, e *record.Entry) {
+	t.Row("entry", "%d", l.Seq)
+	t.Row("", "%s", console.Line(e.Line(l.Seq)))
+	t.Row("time", "%s", e.At.UTC().Format(time.RFC3339Nano))
+	t.Row("kind", "%s", e.Kind)
+	t.Row("decision", "%s", map[record.Decided]string{record.Allow: "allowed", record.Deny: "denied", record.NoDecided: "none: it records a fact"}[e.Decision])
 	for _, p := range e.Policies {
-		t.row("", "by policy %s", record.Quote(p))
+		t.Row("", "by policy %s", record.Quote(p))
 	}
 	for _, f := range []struct{ label, text string }{
 		{"principal", string(e.Principal)},
@@ -257,38 +260,31 @@ func (t *tree) printEntry(l api.LogLine, e *record.Entry) {
 		{"tool", e.Tool},
 	} {
 		if f.text != "" {
-			t.row(f.label, "%s", record.Word(f.text))
+			t.Row(f.label, "%s", record.Word(f.text))
 		}
 	}
 	if e.Attempt != 0 {
-		t.row("attempt", "%d", e.Attempt)
+		t.Row("attempt", "%d", e.Attempt)
 	}
 	if e.Tier != nil {
-		t.row("tier", "%s", *e.Tier)
+		t.Row("tier", "%s", *e.Tier)
 	}
-	label := "says"
-	for _, line := range detailLines(e) {
-		t.row(label, "%s", line)
-		label = ""
-	}
-	label = "names"
-	for _, name := range slices.Sorted(maps.Keys(e.Refs)) {
-		t.row(label, "%s %s", name, e.Refs[name])
-		label = ""
-	}
-	label = "follows"
+	details, refs := detailLines(e), slices.Sorted(maps.Keys(e.Refs))
+	t.Rows("details", len(details), func(i int) string { return details[i] })
+	t.Rows("refs", len(refs), func(i int) string { return fmt.Sprintf("%s %s", refs[i], e.Refs[refs[i]]) })
+	label := "previous"
 	for _, f := range []struct {
 		what string
 		next uint64
-	}{{"of the same dispatch", e.Prev.Dispatch}, {"of the same run", e.Prev.Run}, {"of those that change what is allowed", e.Prev.Rule}} {
+	}{{"of the same dispatch", e.Prev.Dispatch}, {"of the same run", e.Prev.Run}, {"of those that change the rules", e.Prev.Rule}} {
 		if f.next > 0 {
-			t.row(label, "#%d, the last before it %s", f.next-1, f.what)
+			t.Row(label, "#%d, the latest before it %s", f.next-1, f.what)
 			label = ""
 		}
 	}
 }
 
-// detailLines returns what only entries of this kind say, a member a line.
+// detailLines returns the members that only entries of this kind have, one per line.
 func detailLines(e *record.Entry) []string {
 	b, err := json.Marshal(e.Detail)
 	var members map[string]any

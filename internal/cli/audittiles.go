@@ -16,45 +16,47 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-func (t *tree) auditTilesCommand() *cobra.Command {
+func (t *auditVerbs) tilesCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use: "tiles --to DIR", Short: "Copy the whole log as files, for other tools to read and verify", Args: cobra.NoArgs,
-		Long: `Copy the whole log to a folder in the layout of C2SP tlog-tiles: checkpoint,
-tile/L/N and tile/entries/N. Only the entries are fetched. The tree over them is
-built here, and the copy gets its checkpoint once it has the root that was
-signed. Run again, it goes on where it was, or takes over what is new: the log
-must then go on the checkpoint that the folder has. Nothing is overwritten but
-that checkpoint.`,
+		Long: `Copy the whole log to a folder in the layout of C2SP tlog-tiles: checkpoint, tile/L/N and
+tile/entries/N. Only the entries are fetched; the tree over them is built here, and the copy
+gets its checkpoint once it has the signed root. Run it again to continue, or to add new
+entries: the log must then extend the checkpoint in the folder, which is the only file that
+is overwritten.`,
+		Example: console.Examples("bailiwick audit tiles --to log", "bailiwick audit tiles --to /mnt/audit/log -o json"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
 				return api.Errorf(api.CodeInvalid, "--to: want the folder to write to")
 			}
-			c := t.conn()
-			defer c.Close()
-			x := tileCopy{dir: dir, o: c.Operator(), sum: note.NewRange()}
-			if err := x.run(cmd.Context()); err != nil {
-				return err
-			}
-			if t.output == "text" {
-				t.row("checkpoint", "%d entries of %s\nroot %x\nsigned by %s", x.to.Size, x.to.Origin, x.to.Root, strings.Join(x.keys, ", "))
-				t.row("folder", "%s: %d new files", dir, x.written)
-				return nil
-			}
-			return t.printJSON(struct {
-				Origin  string   `json:"origin"`
-				Size    uint64   `json:"size"`
-				Root    string   `json:"root"` // hexadecimal
-				Keys    []string `json:"keys"`
-				Written int      `json:"written"` // new files
-			}{x.to.Origin, x.to.Size, fmt.Sprintf("%x", x.to.Root), x.keys, x.written})
+			return t.withOperator(func(o client.Operator) error {
+				x := tileCopy{dir: dir, o: o, sum: note.NewRange()}
+				if err := x.run(cmd.Context()); err != nil {
+					return err
+				}
+				return t.Emit(tilesAnswer{x.to.Origin, x.to.Size, fmt.Sprintf("%x", x.to.Root), x.keys, x.written}, "", func() {
+					t.Row("checkpoint", "%d entries of %s\nroot %x\nsigned by %s", x.to.Size, x.to.Origin, x.to.Root, strings.Join(x.keys, ", "))
+					t.Row("folder", "%s: %d new files", dir, x.written)
+				})
+			})
 		},
 	}
-	cmd.Flags().StringVar(&dir, "to", "", "folder to write to; made where there is none")
+	cmd.Flags().StringVar(&dir, "to", "", "folder to write to; created if missing")
 	return cmd
+}
+
+// tilesAnswer is the JSON answer of audit tiles.
+type tilesAnswer struct {
+	Origin  string   `json:"origin"`
+	Size    uint64   `json:"size"`
+	Root    string   `json:"root"` // hexadecimal
+	Keys    []string `json:"keys"`
+	Written int      `json:"written"` // new files
 }
 
 const (
@@ -67,11 +69,11 @@ const (
 type tileCopy struct {
 	dir     string
 	o       client.Operator
-	had, to note.Checkpoint // of the folder before, and after
-	keys    []string        // that signed to
+	old, to note.Checkpoint // of the folder before and after
+	keys    []string        // ids of the keys that signed to
 	sum     *note.Range     // over the entries that were copied
-	levels  [][]note.Hash   // the tile of each level that is not whole yet
-	counts  []uint64        // of whole tiles, by level
+	levels  [][]note.Hash   // the incomplete tile of each level
+	counts  []uint64        // of complete tiles, by level
 	written int
 }
 
@@ -88,7 +90,7 @@ func (x *tileCopy) run(ctx context.Context) error {
 	if x.to, x.keys, err = openCheckpoint(signed, trust); err != nil {
 		return err
 	}
-	if err := x.readHad(trust); err != nil {
+	if err := x.readOld(trust); err != nil {
 		return err
 	}
 	for x.sum.Size() < x.to.Size {
@@ -105,7 +107,7 @@ func (x *tileCopy) run(ctx context.Context) error {
 	}
 	root, err := x.sum.Root()
 	if err == nil && root != x.to.Root {
-		err = fmt.Errorf("the entries that the service gave are not those of the checkpoint that it signed over %d", x.to.Size)
+		err = fmt.Errorf("the entries that the service returned do not match its signed checkpoint of %d entries", x.to.Size)
 	}
 	if err != nil {
 		return err
@@ -113,47 +115,47 @@ func (x *tileCopy) run(ctx context.Context) error {
 	return x.finish(signed)
 }
 
-// readHad reads the checkpoint of an earlier copy. A file of that name that is
-// none of this log is somebody else's.
-func (x *tileCopy) readHad(trust trusted) error {
+// readOld reads the checkpoint of an earlier copy. A checkpoint of another log is
+// an error.
+func (x *tileCopy) readOld(trust trustFile) error {
 	path := filepath.Join(x.dir, checkpointName)
 	old, err := os.ReadFile(path) //nolint:gosec // G304: the user names the folder
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		x.had, _, err = openCheckpoint(old, trust)
+		x.old, _, err = openCheckpoint(old, trust)
 	}
 	if err != nil {
-		return api.Errorf(api.CodeConflict, "%s: %w", path, err).WithHint("nothing is overwritten but a copy of the same log; name another folder")
+		return api.Errorf(api.CodeConflict, "%s: %w", path, err).WithHint("only a copy of the same log is updated; name another folder")
 	}
-	if x.had.Size > x.to.Size {
-		return api.Errorf(api.CodeConflict, "%s has %d entries, and the log says that it has %d: entries were taken away", path, x.had.Size, x.to.Size).
-			WithHint("keep the folder, it is evidence")
+	if x.old.Size > x.to.Size {
+		return api.Errorf(api.CodeConflict, "%s has %d entries, but the log has %d: entries were removed", path, x.old.Size, x.to.Size).
+			WithHint("keep the folder: it is evidence")
 	}
-	return x.holdHad()
+	return x.compareOld()
 }
 
-// holdHad compares what was copied so far with the earlier copy.
-func (x *tileCopy) holdHad() error {
-	if x.had.Origin == "" || x.sum.Size() != x.had.Size {
+// compareOld compares the entries copied so far with the earlier copy.
+func (x *tileCopy) compareOld() error {
+	if x.old.Origin == "" || x.sum.Size() != x.old.Size {
 		return nil
 	}
 	root, err := x.sum.Root()
-	if err == nil && root != x.had.Root {
-		err = api.Errorf(api.CodeConflict, "the first %d entries are not those of %s: the log was changed", x.had.Size, filepath.Join(x.dir, checkpointName)).
-			WithHint("keep the folder, it is evidence")
+	if err == nil && root != x.old.Root {
+		err = api.Errorf(api.CodeConflict, "the first %d entries differ from those of %s: the log was changed", x.old.Size, filepath.Join(x.dir, checkpointName)).
+			WithHint("keep the folder: it is evidence")
 	}
 	return err
 }
 
-// bundle takes over the next entries, up to 256 of them.
+// bundle copies the next entries, up to 256 of them.
 func (x *tileCopy) bundle(ctx context.Context) error {
 	index := x.sum.Size() / tileWidth
 	n := min(tileWidth, x.to.Size-x.sum.Size())
 	name := tileName("entries", index, n)
 	content, err := os.ReadFile(filepath.Join(x.dir, name)) //nolint:gosec // G304: the user names the folder
-	here := err == nil
+	exists := err == nil
 	if errors.Is(err, fs.ErrNotExist) {
 		content, err = x.fetch(ctx, index, n)
 	}
@@ -162,21 +164,21 @@ func (x *tileCopy) bundle(ctx context.Context) error {
 	}
 	entries, err := split(content, n)
 	if err != nil {
-		return api.Errorf(api.CodeConflict, "%s: %w", name, err).WithHint("remove the file if it is not yours, and run this again")
+		return api.Errorf(api.CodeConflict, "%s: %w", name, err).WithHint("remove the file if it is not yours, and run the command again")
 	}
 	for _, entry := range entries {
 		if err := x.add(note.LeafHash(entry)); err != nil {
 			return err
 		}
 	}
-	if here {
+	if exists {
 		return nil
 	}
 	return x.put(name, content)
 }
 
-// fetch asks for n entries of a bundle. A whole one may have taken the place of
-// the part that was signed.
+// fetch requests n entries of a bundle. A complete bundle may have replaced the
+// partial one since the checkpoint.
 func (x *tileCopy) fetch(ctx context.Context, index, n uint64) ([]byte, error) {
 	var b bytes.Buffer
 	err := x.o.Tile(ctx, tileName("entries", index, n), &b)
@@ -190,14 +192,14 @@ func (x *tileCopy) fetch(ctx context.Context, index, n uint64) ([]byte, error) {
 	content, end := b.Bytes(), 0
 	for range n {
 		if len(content) < end+2 {
-			break // split says so
+			break // split reports it
 		}
 		end = min(len(content), end+2+int(binary.BigEndian.Uint16(content[end:])))
 	}
 	return content[:end], nil
 }
 
-// split returns the n entries of a bundle, each behind its length.
+// split returns the n entries of a bundle, in which each follows its length.
 func split(content []byte, n uint64) ([][]byte, error) {
 	if len(content) > maxBundle {
 		return nil, fmt.Errorf("%d bytes, more than a bundle has", len(content))
@@ -205,16 +207,16 @@ func split(content []byte, n uint64) ([][]byte, error) {
 	list := make([][]byte, 0, n)
 	for range n {
 		if len(content) < 2 {
-			return nil, fmt.Errorf("it has %d entries, want %d", len(list), n)
+			return nil, fmt.Errorf("has %d entries, want %d", len(list), n)
 		}
 		size := int(binary.BigEndian.Uint16(content))
 		if content = content[2:]; len(content) < size {
-			return nil, fmt.Errorf("entry %d of %d is cut", len(list)+1, n)
+			return nil, fmt.Errorf("entry %d of %d is truncated", len(list)+1, n)
 		}
 		list, content = append(list, content[:size]), content[size:]
 	}
 	if len(content) > 0 {
-		return nil, fmt.Errorf("%d bytes behind its %d entries", len(content), n)
+		return nil, fmt.Errorf("%d bytes after its %d entries", len(content), n)
 	}
 	return list, nil
 }
@@ -222,7 +224,7 @@ func split(content []byte, n uint64) ([][]byte, error) {
 func (x *tileCopy) add(leaf note.Hash) error {
 	err := x.sum.Add(leaf)
 	if err == nil {
-		err = x.holdHad()
+		err = x.compareOld()
 	}
 	if err == nil {
 		err = x.push(0, leaf)
@@ -230,8 +232,8 @@ func (x *tileCopy) add(leaf note.Hash) error {
 	return err
 }
 
-// push adds a node to a level. A tile that is whole is written, and its root
-// goes up.
+// push adds a node to a level. A complete tile is written, and its root pushed to
+// the level above.
 func (x *tileCopy) push(level int, h note.Hash) error {
 	if level == len(x.levels) {
 		x.levels, x.counts = append(x.levels, nil), append(x.counts, 0)
@@ -258,7 +260,7 @@ func (x *tileCopy) push(level int, h note.Hash) error {
 	return x.push(level+1, root)
 }
 
-// tile writes the tile of a level that is being filled.
+// tile writes the current tile of a level.
 func (x *tileCopy) tile(level int) error {
 	hashes := x.levels[level]
 	return x.put(tileName(strconv.Itoa(level), x.counts[level], uint64(len(hashes))), bytes.Join(chunks(hashes), nil))
@@ -272,8 +274,8 @@ func chunks(hashes []note.Hash) [][]byte {
 	return out
 }
 
-// put writes a file that is not there yet, whole or not at all. One that is
-// there must be the same.
+// put creates a file, completely or not at all. An existing file must have the
+// same content.
 func (x *tileCopy) put(name string, content []byte) error {
 	path := filepath.Join(x.dir, name)
 	old, err := os.ReadFile(path) //nolint:gosec // G304: the user names the folder
@@ -281,7 +283,7 @@ func (x *tileCopy) put(name string, content []byte) error {
 	case err == nil && bytes.Equal(old, content):
 		return nil
 	case err == nil:
-		return api.Errorf(api.CodeConflict, "%s is there and is not that of this log", path).WithHint("nothing is overwritten; name another folder, or remove what is in the way")
+		return api.Errorf(api.CodeConflict, "%s exists with different content", path).WithHint("existing files are not overwritten; name another folder, or remove the file")
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -293,10 +295,10 @@ func (x *tileCopy) put(name string, content []byte) error {
 		return err
 	}
 	x.written++
-	return errors.Join(inTheWay(os.Link(part, path)), os.Remove(part))
+	return errors.Join(console.AlreadyExists(os.Link(part, path)), os.Remove(part))
 }
 
-// finish puts the checkpoint there, once everything that it is over is.
+// finish writes the checkpoint, after everything that it covers.
 func (x *tileCopy) finish(signed []byte) error {
 	if err := os.MkdirAll(x.dir, 0o755); err != nil { //nolint:gosec // G301: others are to read it
 		return err
@@ -306,13 +308,13 @@ func (x *tileCopy) finish(signed []byte) error {
 		return err
 	}
 	path := filepath.Join(x.dir, checkpointName)
-	if x.had.Origin == "" {
-		return errors.Join(inTheWay(os.Link(part, path)), os.Remove(part))
+	if x.old.Origin == "" {
+		return errors.Join(console.AlreadyExists(os.Link(part, path)), os.Remove(part))
 	}
 	return os.Rename(part, path)
 }
 
-// writePart writes a file under a name of its own.
+// writePart writes a temporary file.
 func writePart(dir string, content []byte) (string, error) {
 	f, err := os.CreateTemp(dir, ".part-*")
 	if err != nil {
@@ -328,8 +330,8 @@ func writePart(dir string, content []byte) (string, error) {
 	return f.Name(), nil
 }
 
-// tileName is how C2SP tlog-tiles names a tile of n hashes, or entries: groups
-// of three digits, and its width where it is not whole.
+// tileName is the C2SP tlog-tiles path of a tile of n hashes or entries: groups of
+// three digits, and the width of a partial tile.
 func tileName(level string, index, n uint64) string {
 	name := fmt.Sprintf("%03d", index%1000)
 	for index /= 1000; index > 0; index /= 1000 {

@@ -1,11 +1,10 @@
 // Package cli is the command tree of bailiwick, the front door.
 //
-// Run-time verbs are calls to the service through package client. Deploy verbs
-// and everything that starts or inspects a service are handed to the program
-// that has that privilege and lies beside this one: this package links neither
-// the catalog writer nor the state (R-O1), and it never looks for one of them on
-// PATH. The only other program that it executes is the user's git, to merge the
-// patches of a run, and that sees nothing of a patch but objects (mergerepo.go).
+// Run-time verbs are calls to the service through package client; package runcli
+// has those about runs. Deploy verbs, and verbs that start or inspect a service,
+// are passed to the program that has that privilege. It must lie in the folder of
+// this executable and is never searched for on PATH. This package links neither
+// the catalog writer nor the state (R-O1).
 package cli
 
 import (
@@ -23,84 +22,32 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/runcli"
 )
 
 // Config is what the command tree needs of the process that it runs in.
 type Config struct {
-	Args     []string // without the program's name
-	Stdin    io.Reader
-	Stdout   io.Writer  // the answer
-	Stderr   io.Writer  // everything else
-	Screen   bool       // Stdout is a terminal
-	Terminal bool       // Stderr is a terminal: progress may be redrawn
-	Width    func() int // of that terminal now, in columns; 0 where that is not known
-	Height   func() int // and in rows
-	Env      []string   // of the process; a service that is started gets what says where things are
-	Dirs     api.Dirs
-	UIDs     []int  // accounts whose service is trusted
-	Beside   string // folder of this executable
-	Version  string
-	Now      func() time.Time
+	console.Output
+	Args    []string // without the program's name
+	Stdin   io.Reader
+	Dirs    api.Dirs
+	UIDs    []int  // accounts whose service is trusted
+	Beside  string // folder of this executable
+	Version string
 }
 
+// tree runs the commands. The types for single nouns embed it.
 type tree struct {
 	Config
 	socket string
-	output string
 	idle   time.Duration
 }
 
-// errSilent ends a command whose failure has been shown already.
-type errSilent struct{ status int }
-
-func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", e.status) }
-
 // Run executes one command line and returns the exit status.
 func Run(ctx context.Context, cfg Config) int {
-	answer := &answerWriter{to: cfg.Stdout}
-	cfg.Stdout = answer
 	t := &tree{Config: cfg}
-	root := t.root()
-	explain(root)
-	root.SetArgs(cfg.Args)
-	root.SetIn(cfg.Stdin)
-	root.SetOut(cfg.Stdout)
-	root.SetErr(cfg.Stderr)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		err = answer.err
-	}
-	return t.status(ctx, err)
-}
-
-// answerWriter keeps the first error, so that an answer that did not arrive
-// whole is a failure of the command.
-type answerWriter struct {
-	to  io.Writer
-	err error
-}
-
-func (w *answerWriter) Write(p []byte) (int, error) {
-	if w.err != nil {
-		return 0, w.err
-	}
-	n, err := w.to.Write(p)
-	w.err = err
-	return n, err
-}
-
-func (t *tree) status(ctx context.Context, err error) int {
-	if err == nil {
-		return 0
-	}
-	if silent, ok := errors.AsType[errSilent](err); ok {
-		return silent.status
-	}
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return 130
-	}
-	fmt.Fprintf(t.Stderr, "bailiwick: %s\n", plain(err.Error()))
-	return api.ExitStatus(err)
+	return console.Run(ctx, t.root(), &t.Output, cfg.Args)
 }
 
 func (t *tree) root() *cobra.Command {
@@ -117,117 +64,148 @@ Plans:    bailiwick up --orchestrator, bailiwick run submit PLAN.yaml --watch,
           bailiwick run show RUN, bailiwick run patch RUN --merge BRANCH
 Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list
 Stop:     bailiwick stop --all`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Version:       t.Version,
+		Version: t.Version,
 	}
-	root.PersistentFlags().StringVar(&t.socket, "socket", "", "unix socket of the service (default: the first of "+strings.Join(t.Dirs.Sockets(), ", ")+" that exists)")
-	root.PersistentFlags().StringVarP(&t.output, "output", "o", "text", "text, json, jsonl or name")
-	root.PersistentFlags().DurationVar(&t.idle, "idle", defaultIdle, "a service that this command has to start ends when nobody has needed it for so long")
+	flags := root.PersistentFlags()
+	flags.StringVar(&t.socket, "socket", "", "unix socket of the service (default: the first of "+strings.Join(t.Dirs.Sockets(), ", ")+" that exists)")
+	flags.StringVarP(&t.Format, "output", "o", "text", "text, json, jsonl or name")
+	flags.DurationVar(&t.idle, "idle", defaultIdle, "a service that this command starts shuts down after being idle for this time")
+	flags.BoolVar(&t.NoPager, "no-pager", false, "print long answers without a pager")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.output) {
-			return api.Errorf(api.CodeInvalid, "output %q: want text, json, jsonl or name", t.output)
+		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.Format) {
+			return api.Errorf(api.CodeInvalid, "output %q: want text, json, jsonl or name", t.Format)
 		}
 		if t.idle <= 0 {
 			return api.Errorf(api.CodeInvalid, "--idle %s: want a positive time", t.idle)
 		}
 		return nil
 	}
-	root.AddCommand(
-		t.elsewhere("init", "Make the keys, the files that list them, an empty catalog and a sample manifest", "bailiwick-deploy", "init"),
-		t.elsewhere("key", "Deploy keys", "bailiwick-deploy", "key"),
-		t.elsewhere("operator", "Operator keys, and the signature under a decision", "bailiwick-deploy", "operator"),
-		t.elsewhere("catalog", "Plan, apply, sign, list, show and verify the catalog", "bailiwick-deploy", "catalog"),
-		t.elsewhere("up", "Start a private service for this account that lasts", "bailiwickd", "start"),
-		t.elsewhere("doctor", "Check this machine and say what to mend", "bailiwickd", "doctor"),
-		t.downCommand(), t.statusCommand(), t.versionCommand(),
-		t.dispatchCommand(), t.canCommand(), t.auditCommand(), t.gcCommand(),
-		t.runsCommand(), t.queueCommand(),
-		t.principalCommand(), t.tokenCommand(), t.ceilingCommand(), t.stopCommand(), t.mcpCommand(),
-	)
+	service := &serviceVerbs{t}
+	operator := &operatorVerbs{t}
+	dispatch := &dispatchVerbs{t}
+	runs := runcli.Commands(runcli.Config{Output: &t.Output, Stdin: t.Stdin, Connect: func() *client.Conn { return t.connect(false) }})
+	console.AddGroups(root,
+		console.Group{Title: "Set up:", Commands: []*cobra.Command{
+			t.deputy("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
+			t.deputy("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
+			t.deputy("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
+			t.deputy("catalog", "Plan, apply, sign, list, show and verify the catalog", deployProgram, "catalog", "bailiwick catalog plan", "bailiwick catalog apply --reason 'new reviewer'"),
+			(&mcpVerbs{t}).noun(),
+		}},
+		console.Group{Title: "Service:", Commands: []*cobra.Command{
+			t.deputy("up", "Start a private service for this account that keeps running", daemonProgram, "start", "bailiwick up", "bailiwick up --orchestrator"),
+			service.downCommand(), service.statusCommand(),
+			t.deputy("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
+			service.gcCommand(),
+		}},
+		console.Group{Title: "Work:", Commands: append([]*cobra.Command{dispatch.noun(), service.canCommand()}, runs...)},
+		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.stopNoun()}},
+		console.Group{Title: "Evidence:", Commands: []*cobra.Command{(&auditVerbs{t}).noun()}},
+		console.Group{Title: "Help:", Commands: []*cobra.Command{t.versionCommand(), t.manCommand(root)}})
+	root.SetHelpCommandGroupID("Help:")
+	root.SetCompletionCommandGroupID("Help:")
 	return root
 }
 
-// group is a noun, whose verbs are added to it. A verb that it does not have is
-// an error: cobra by itself prints help and calls that a success.
-func group(use, short string) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+// The programs of an installation that this one executes. They lie in the same
+// folder.
+const (
+	deployProgram = "bailiwick-deploy"
+	daemonProgram = "bailiwickd"
+	verifyProgram = "bailiwick-verify"
+	mcpProgram    = "bailiwick-mcp"
+)
+
+// sibling returns the path of another program of the installation.
+func (t *tree) sibling(program string) string { return filepath.Join(t.Beside, program) }
+
+// missing is the error of a program that could not be started.
+func missing(path string, err error) error {
+	return api.Errorf(api.CodeUnavailable, "%s: %w", path, err).WithHint("the programs of an installation must be in the same folder")
 }
 
-// explain adds to the refusal of arguments how the verb is called.
-func explain(cmd *cobra.Command) {
-	for _, c := range cmd.Commands() {
-		explain(c)
-	}
-	check := cmd.Args
-	if check == nil {
-		return
-	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		err := check(cmd, args)
-		switch {
-		case err == nil:
-			return nil
-		case cmd.HasSubCommands():
-			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: %s --help", cmd.CommandPath())
-		}
-		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("want: %s; see: %s --help", cmd.UseLine(), cmd.CommandPath())
-	}
-}
-
-// elsewhere is a verb that another program of the installation carries out.
-func (t *tree) elsewhere(use, short, program, verb string) *cobra.Command {
+// deputy is a verb that another program of the installation carries out.
+func (t *tree) deputy(use, short, program, verb string, examples ...string) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, DisableFlagParsing: true,
+		Use: use, Short: short, DisableFlagParsing: true, Example: console.Examples(examples...),
+		Long: short + ".\n\n" + program + " " + verb + " carries it out; see its help.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path := filepath.Join(t.Beside, program)
-			out := t.Stdout
-			if a, ok := out.(*answerWriter); ok {
-				out = a.to // the file itself, so that the child knows a terminal
-			}
-			child := exec.CommandContext(cmd.Context(), path, slices.Concat([]string{verb}, args)...) //nolint:gosec // G204: the program lies beside this one
-			child.Stdin, child.Stdout, child.Stderr = t.Stdin, out, t.Stderr
-			// The terminal sends an interrupt to the child as well; it ends by itself.
-			child.Cancel = func() error { return nil }
-			err := child.Run()
-			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-				if exit.ExitCode() < 0 { // a signal ended it, and whoever sent that knows
-					return errSilent{1}
-				}
-				return errSilent{exit.ExitCode()}
-			}
-			if err != nil {
-				return api.Errorf(api.CodeUnavailable, "%s: %w", path, err).WithHint("the programs of one installation lie in one folder")
-			}
-			return nil
+			return t.execute(cmd.Context(), program, slices.Concat([]string{verb}, args), t.Stdin, t.File())
 		},
 	}
 }
 
-// conn is for a verb that wants a service: where none answers and the caller
-// has not said which, it starts one.
-func (t *tree) conn() *client.Conn {
+// execute runs another program of the installation. Its exit status becomes the
+// one of this command.
+func (t *tree) execute(ctx context.Context, program string, args []string, stdin io.Reader, stdout io.Writer) error {
+	path := t.sibling(program)
+	child := exec.CommandContext(ctx, path, args...) //nolint:gosec // G204: a program in the folder of this one
+	child.Stdin, child.Stdout, child.Stderr = stdin, stdout, t.Stderr
+	// The terminal interrupts the child too. It exits by itself, and restores the
+	// terminal if it was asking for a passphrase.
+	child.Cancel = func() error { return nil }
+	err := child.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return console.Exit{Status: max(exit.ExitCode(), 1)} // -1: killed by a signal
+	}
+	if err != nil {
+		return missing(path, err)
+	}
+	return nil
+}
+
+// connect connects to the service. If none answers and --socket is not given, it
+// starts one, if start is set.
+func (t *tree) connect(start bool) *client.Conn {
 	cfg := client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs, Trace: t.trace()}
-	if canSpawn && t.socket == "" {
+	if start && canSpawn && t.socket == "" {
 		cfg.Spawn = t.spawn
 	}
 	return client.New(cfg)
 }
 
-// connThere is for a verb about the service that is there.
-func (t *tree) connThere() *client.Conn {
-	return client.New(client.Config{Socket: t.socket, Dirs: t.Dirs, UIDs: t.UIDs, Trace: t.trace()})
+// withConn calls do with a connection to a service, which it starts if none is
+// running.
+func (t *tree) withConn(do func(*client.Conn) error) error {
+	c := t.connect(true)
+	defer c.Close()
+	return do(c)
+}
+
+// withOperator is withConn for the operator's part of the API.
+func (t *tree) withOperator(do func(client.Operator) error) error {
+	return t.withConn(func(c *client.Conn) error { return do(c.Operator()) })
+}
+
+// trace is the parent span from the environment, or nothing if the variable is
+// not a valid traceparent.
+func (t *tree) trace() api.Trace {
+	value, _ := t.Lookup(api.TraceVariable)
+	parent, _ := api.ParseTrace(value)
+	return parent
 }
 
 func (t *tree) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs, Example: console.Examples("bailiwick version", "bailiwick version -o json"),
 		RunE: func(*cobra.Command, []string) error {
-			if t.output == "json" || t.output == "jsonl" {
-				return t.printJSON(map[string]string{"version": t.Version})
+			if t.Format == "json" || t.Format == "jsonl" {
+				return t.JSON(map[string]string{"version": t.Version})
 			}
 			fmt.Fprintf(t.Stdout, "bailiwick %s\n", t.Version)
 			return nil
 		},
 	}
+}
+
+// manCommand writes the pages of all programs that have commands.
+func (t *tree) manCommand(root *cobra.Command) *cobra.Command {
+	return console.ManCommand(root, func(cmd *cobra.Command, dir string) error {
+		for _, program := range []string{deployProgram, daemonProgram} {
+			if err := t.execute(cmd.Context(), program, []string{"man", dir}, t.Stdin, t.Stdout); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 // Whoever leaves out an argument is told which one. Control: flags that are
@@ -15,7 +17,7 @@ func TestAMissingArgumentIsNamed(t *testing.T) {
 		"can me": "can PRINCIPAL dispatch SUBAGENT", "dispatch frobnicate": "see: bailiwick dispatch --help", "dispatch list --latest": "unknown flag: --latest",
 	} {
 		var out, errs bytes.Buffer
-		status := Run(t.Context(), Config{Args: strings.Fields(line), Stdout: &out, Stderr: &errs, Now: time.Now})
+		status := Run(t.Context(), Config{Output: console.Output{Stdout: &out, Stderr: &errs, Now: time.Now}, Args: strings.Fields(line)})
 		if status != 1 || out.Len() > 0 || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: status %d, %q, %q", line, status, &out, &errs)
 		}

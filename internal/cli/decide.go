@@ -4,85 +4,140 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os/exec"
-	"path/filepath"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-// decideFlags are those of every verb that an operator signs.
+// operatorVerbs are the verbs about what principals may do. Most of them need the
+// signature of an operator.
+type operatorVerbs struct{ *tree }
+
+// decideFlags are the flags of every verb that an operator signs.
 type decideFlags struct {
 	keys   []string
 	reason string
 }
 
 func (f *decideFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.keys, "key", nil, "operator key to sign with; may be given several times (default "+"$XDG_CONFIG_HOME/bailiwick/operator.key)")
+	cmd.Flags().StringArrayVar(&f.keys, "key", nil, "operator key to sign with; may be repeated (default $XDG_CONFIG_HOME/bailiwick/operator.key)")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the log")
 }
 
-// decided is an operator's decision that is in force.
-type decided struct {
-	record  api.OperatorRecord
-	receipt api.OperatorReceipt
+// decided prints the receipt of a decision after decide; text is what it means.
+func (t *operatorVerbs) decided(ctx context.Context, f decideFlags, r api.OperatorRecord, text string) error {
+	receipt, err := t.decide(ctx, f, r)
+	if err != nil {
+		return err
+	}
+	return t.Emit(receipt, fmt.Sprint(receipt.Number), func() {
+		fmt.Fprintf(t.Stdout, "%s (decision %d, log entry #%d)\n", console.Line(text), receipt.Number, receipt.AuditEntry)
+	})
 }
 
-// decide has r signed and hands it in. This program has no key: it says what is
-// to be decided, and bailiwick-deploy shows exactly that and asks for the
-// passphrase on the terminal (R-B9).
-func (t *tree) decide(ctx context.Context, f decideFlags, r api.OperatorRecord) (decided, error) {
-	c := t.conn()
-	defer c.Close()
-	head, err := c.Operator().Head(ctx)
-	if err != nil {
-		return decided{}, err
-	}
-	r.V, r.Service, r.Number, r.Previous = 1, head.Service, head.Number+1, head.Digest
-	r.At, r.Reason = t.Now().UTC().Truncate(time.Second), f.reason
-	if err := r.Check(); err != nil {
-		return decided{}, api.Errorf(api.CodeInvalid, "%w", err)
-	}
-	payload, err := canon.Marshal(r)
-	if err != nil {
-		return decided{}, err
-	}
-	envelope, err := t.sign(ctx, f.keys, payload)
-	if err != nil {
-		return decided{}, err
-	}
-	receipt, err := c.Operator().Record(ctx, envelope)
-	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
-		return decided{}, e.WithHint("nobody knows whether it is in force; see: bailiwick audit list --kind operator.recorded")
-	}
-	return decided{r, receipt}, err
+// decide has r signed and sends it to the service. This program has no key:
+// bailiwick-deploy shows the decision and asks for the passphrase on the terminal
+// (R-B9).
+func (t *operatorVerbs) decide(ctx context.Context, f decideFlags, r api.OperatorRecord) (receipt api.OperatorReceipt, err error) {
+	err = t.withOperator(func(o client.Operator) error {
+		head, err := o.Head(ctx)
+		if err != nil {
+			return err
+		}
+		r.V, r.Service, r.Number, r.Previous = 1, head.Service, head.Number+1, head.Digest
+		r.At, r.Reason = t.Now().UTC().Truncate(time.Second), f.reason
+		if err := r.Check(); err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err)
+		}
+		payload, err := canon.Marshal(r)
+		if err != nil {
+			return err
+		}
+		envelope, err := t.sign(ctx, f.keys, payload)
+		if err != nil {
+			return err
+		}
+		receipt, err = o.Record(ctx, envelope)
+		if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
+			return e.WithHint("the decision may or may not be in force; see: bailiwick audit list --kind operator.recorded")
+		}
+		return err
+	})
+	return receipt, err
 }
 
-// sign has the program that may hold a key sign payload.
-func (t *tree) sign(ctx context.Context, keys []string, payload []byte) ([]byte, error) {
-	path := filepath.Join(t.Beside, "bailiwick-deploy")
+// sign has bailiwick-deploy sign payload.
+func (t *operatorVerbs) sign(ctx context.Context, keys []string, payload []byte) ([]byte, error) {
 	args := []string{"operator", "sign"}
 	for _, k := range keys {
 		args = append(args, "--key", k)
 	}
 	var envelope bytes.Buffer
-	child := exec.CommandContext(ctx, path, args...) //nolint:gosec // G204: the program lies beside this one
-	child.Stdin, child.Stdout, child.Stderr = bytes.NewReader(payload), &envelope, t.Stderr
-	// The terminal sends an interrupt to the child as well, which then gives the
-	// terminal back.
-	child.Cancel = func() error { return nil }
-	err := child.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		if exit.ExitCode() < 0 {
-			return nil, errSilent{1}
+	err := t.execute(ctx, deployProgram, args, bytes.NewReader(payload), &envelope)
+	return bytes.TrimSuffix(envelope.Bytes(), []byte("\n")), err
+}
+
+// local reports whether a principal is an account of this machine, which the
+// operating system authenticates.
+func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:") }
+
+// checkKnown refuses an unknown principal before anyone types a passphrase for
+// it. The service checks again when it gets the decision.
+func (t *operatorVerbs) checkKnown(ctx context.Context, p api.Principal) error {
+	return t.withOperator(func(o client.Operator) error {
+		info, err := o.Principal(ctx, p)
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // an unreadable catalog must not prevent a decision
+		case local(p):
+			t.noteNoGrant(info)
+			return nil
+		case !info.Known:
+			return api.Errorf(api.CodeInvalid, "principal %s is not known", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
 		}
-		return nil, errSilent{exit.ExitCode()}
+		return nil
+	})
+}
+
+// noteNoGrant points out an account without a grant. Accounts are not added, so a
+// misspelt one is not refused.
+func (t *operatorVerbs) noteNoGrant(p api.PrincipalInfo) {
+	if local(p.Principal) && len(p.Grants) == 0 {
+		fmt.Fprintf(t.Stderr, "note: %s has no grant; if the name is misspelt, see: bailiwick principal list\n", p.Principal)
 	}
-	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "%s: %w", path, err).WithHint("the programs of one installation lie in one folder")
+}
+
+// principalVerb is a verb about one known principal that an operator signs.
+func (t *operatorVerbs) principalVerb(cmd *cobra.Command, nargs int, record func(api.Principal, []string) (api.OperatorRecord, string, error)) *cobra.Command {
+	var f decideFlags
+	cmd.Args = cobra.ExactArgs(nargs)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var a console.Args
+		p := console.Parse(&a, args[0], api.ParsePrincipal)
+		r, text, err := record(p, args[1:])
+		if a.Fail(err); a.Err != nil {
+			return a.Err
+		}
+		if r.Verb != api.VerbPrincipalAdd {
+			if err := t.checkKnown(cmd.Context(), p); err != nil {
+				return err
+			}
+		}
+		r.Principal = p
+		return t.decided(cmd.Context(), f, r, text)
 	}
-	return bytes.TrimSuffix(envelope.Bytes(), []byte("\n")), nil
+	f.add(cmd)
+	return cmd
+}
+
+// continues says what less authority does not stop.
+func continues(p api.Principal) string {
+	return fmt.Sprintf("Its running dispatches continue; cancel them with: bailiwick stop --principal %s", p)
 }

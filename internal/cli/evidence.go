@@ -2,33 +2,33 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-func (t *tree) auditExportCommand() *cobra.Command {
+func (t *auditVerbs) exportCommand() *cobra.Command {
 	var out string
-	var blobs, dispatch bool
+	var dispatch bool
+	var req api.EvidenceRequest
 	var checkpoints []string
 	cmd := &cobra.Command{
-		Use: "export ID -o FILE", Short: "Write the evidence about a run or a dispatch that is over, for an auditor", Args: cobra.ExactArgs(1),
-		Long: `Write the evidence about a run that is settled, or about a dispatch that has ended:
-one file from which bailiwick-verify recomputes what ran, who decided it and
-whether anything is missing. It holds digests of what was taken in and brought
-back; the content itself is in it only with --with-blobs.`,
-		Example: `  bailiwick audit export nightly-17 -o nightly-17.evidence
-  bailiwick-verify nightly-17.evidence --trust trust.json`,
+		Use: "export ID -o FILE", Short: "Write the evidence of a settled run or an ended dispatch, for an auditor", Args: cobra.ExactArgs(1),
+		Long: `Write the evidence of a settled run or an ended dispatch: one file from which
+bailiwick-verify recomputes what ran, who decided it and whether anything is missing. It
+has the digests of inputs and results; it has their content only with --with-blobs.`,
+		Example: console.Examples("bailiwick audit export nightly-17 -o nightly-17.evidence", "bailiwick audit export ID --dispatch --with-blobs -o work.evidence"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := api.EvidenceRequest{Blobs: blobs}
 			for _, name := range checkpoints {
 				b, err := newestCheckpoint(name)
 				if err != nil {
@@ -39,42 +39,46 @@ back; the content itself is in it only with --with-blobs.`,
 			if out == "" {
 				return api.Errorf(api.CodeInvalid, "name the file to write: -o FILE")
 			}
-			c := t.conn()
-			defer c.Close()
-			fetch := func(req api.EvidenceRequest) error {
-				return writeFile(out, func(w io.Writer) error { return c.Operator().Evidence(cmd.Context(), req, w) })
-			}
-			var p parser
-			if !dispatch {
-				run := req
-				run.Run = p.run(args[0])
-				if p.err == nil {
-					if p.err = fetch(run); p.err == nil || api.CodeOf(p.err) != api.CodeNotFound {
-						return p.err
-					}
-				}
-			}
-			var q parser
-			req.Dispatch = q.dispatch(args[0])
-			if q.err != nil {
-				return errors.Join(p.err, q.err)
-			}
-			err := fetch(req)
-			if p.err != nil && api.CodeOf(err) == api.CodeNotFound {
-				return api.Errorf(api.CodeNotFound, "the log has no run and no dispatch %s", args[0]).WithHint("see: bailiwick run list, bailiwick dispatch list")
-			}
-			return err
+			return t.withOperator(func(o client.Operator) error {
+				return exportEvidence(args[0], req, !dispatch, func(req api.EvidenceRequest) error {
+					return console.WriteFile(out, func(w io.Writer) error { return o.Evidence(cmd.Context(), req, w) })
+				})
+			})
 		},
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "the file to write; it must not be there")
-	cmd.Flags().BoolVar(&blobs, "with-blobs", false, "with inputs, patches, outputs and logs themselves")
-	cmd.Flags().BoolVar(&dispatch, "dispatch", false, "ID is that of a dispatch, also where there is a run of that id")
-	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a file with a signed checkpoint that the auditor has, or several as anchors have them, of which the log is to be proved to go on the newest; may be said several times")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "the new file to write")
+	cmd.Flags().BoolVar(&req.Blobs, "with-blobs", false, "include inputs, patches, outputs and logs")
+	cmd.Flags().BoolVar(&dispatch, "dispatch", false, "ID is a dispatch, even if a run has the same id")
+	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a file with a signed checkpoint that the auditor has, or with those of an anchor; proves that the log is an extension of the newest; may be repeated")
 	return cmd
 }
 
-// newestCheckpoint reads a signed checkpoint, or the file of a file anchor, of
-// which each line has one as a JSON string.
+// exportEvidence fetches the evidence of the run with an id, if tryRun is set, or
+// else of the dispatch with that id.
+func exportEvidence(id string, req api.EvidenceRequest, tryRun bool, fetch func(api.EvidenceRequest) error) error {
+	var run console.Args
+	if tryRun {
+		ofRun := req
+		if ofRun.Run = console.Parse(&run, id, api.ParseRunID); run.Err == nil {
+			if run.Err = fetch(ofRun); run.Err == nil || api.CodeOf(run.Err) != api.CodeNotFound {
+				return run.Err
+			}
+		}
+	}
+	var dispatch console.Args
+	req.Dispatch = console.Parse(&dispatch, id, api.ParseDispatchID)
+	if dispatch.Err != nil {
+		return errors.Join(run.Err, dispatch.Err)
+	}
+	err := fetch(req)
+	if run.Err != nil && api.CodeOf(err) == api.CodeNotFound {
+		return api.Errorf(api.CodeNotFound, "the log has no run and no dispatch %s", id).WithHint("see: bailiwick run list, bailiwick dispatch list")
+	}
+	return err
+}
+
+// newestCheckpoint reads a signed checkpoint, or the newest one in the file of a
+// file anchor, which has one per line as a JSON string.
 func newestCheckpoint(name string) (newest []byte, err error) {
 	b, err := os.ReadFile(name) //nolint:gosec // G304: the user's own file, by the user's own name
 	if err != nil {
@@ -99,64 +103,77 @@ func newestCheckpoint(name string) (newest []byte, err error) {
 	return newest, nil
 }
 
-func (t *tree) auditVerifyCommand() *cobra.Command {
+func (t *auditVerbs) verifyCommand() *cobra.Command {
 	var log bool
 	var trust, require string
 	var anchors []string
 	cmd := &cobra.Command{
 		Use: "verify [FILE]", Short: "Verify evidence in a file, or the whole log of the service", Args: cobra.MaximumNArgs(1),
-		Long: `Verify evidence in a file, by bailiwick-verify, which works without a service and
-without a network; or with --log have the service read every entry of its log
-again, compute the root that it signed, and follow the chains of runs.`,
-		Example: `  bailiwick audit verify nightly-17.evidence --trust trust.json
-  bailiwick audit verify --log`,
+		Long: `Verify evidence in a file with bailiwick-verify, which needs neither a service nor a
+network. With --log, have the service read every entry of its log again, compute the signed
+root, and follow the chains of runs.`,
+		Example: console.Examples("bailiwick audit verify nightly-17.evidence --trust trust.json", "bailiwick audit verify --log"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if log == (len(args) == 1) {
 				return api.Errorf(api.CodeInvalid, "name a file, or --log")
 			}
 			if log {
-				return t.verifyLog(cmd)
+				return t.withOperator(func(o client.Operator) error { return t.verifyLog(cmd.Context(), o) })
 			}
 			if trust == "" {
-				return api.Errorf(api.CodeInvalid, "--trust FILE: whose signatures count").WithHint("for a look at your own evidence: bailiwick audit trust > trust.json")
+				return api.Errorf(api.CodeInvalid, "--trust FILE: want the keys whose signatures count").WithHint("to check your own evidence: bailiwick audit trust > trust.json")
 			}
-			path := filepath.Join(t.Beside, "bailiwick-verify")
-			if _, err := os.Stat(path); err != nil {
-				return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("the programs of one installation lie in one folder")
-			}
-			rest := []string{"--trust", trust, "--require", require}
-			if t.output == "json" {
+			rest := []string{args[0], "--trust", trust, "--require", require}
+			if t.Format == "json" {
 				rest = append(rest, "-o", "json")
 			}
 			for _, a := range anchors {
 				rest = append(rest, "--anchor", a)
 			}
-			return t.elsewhere("verify", "", "bailiwick-verify", args[0]).RunE(cmd, rest)
+			return t.execute(cmd.Context(), verifyProgram, rest, t.Stdin, t.File())
 		},
 	}
-	cmd.Flags().BoolVar(&log, "log", false, "the whole log of the service that is there")
-	cmd.Flags().StringVar(&trust, "trust", "", "whose signatures count")
-	cmd.Flags().StringVar(&require, "require", "none", "the least that may be said of the log")
-	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "a signed checkpoint that you have otherwise than by the evidence")
+	cmd.Flags().BoolVar(&log, "log", false, "verify the whole log of the running service")
+	cmd.Flags().StringVar(&trust, "trust", "", "trust file: the keys whose signatures count")
+	cmd.Flags().StringVar(&require, "require", "none", "the weakest acceptable finding about the log")
+	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "a signed checkpoint from another source than the evidence; may be repeated")
 	return cmd
 }
 
-func (t *tree) verifyLog(cmd *cobra.Command) error {
-	c := t.conn()
-	defer c.Close()
-	check, err := c.Operator().CheckLog(cmd.Context())
+func (t *auditVerbs) verifyLog(ctx context.Context, o client.Operator) error {
+	check, err := o.CheckLog(ctx)
 	if err != nil {
 		return err
 	}
-	if t.output != "text" {
-		if err := t.printJSON(check); err != nil {
+	if t.Format != "text" {
+		if err := t.JSON(check); err != nil {
 			return err
 		}
 	} else if check.Wrong == "" {
-		fmt.Fprintf(t.Stdout, "%d entries are what was signed; %d follow what they say they follow, also those that came since\n", check.Entries, check.Chained)
+		fmt.Fprintf(t.Stdout, "%d entries match the signed root; the chains of %d entries, including later ones, are intact\n", check.Entries, check.Chained)
 	}
 	if check.Wrong != "" {
-		return api.Errorf(api.CodeIntegrity, "the log is not what it was: %s", check.Wrong)
+		return api.Errorf(api.CodeIntegrity, "the log was changed: %s", check.Wrong)
 	}
 	return nil
+}
+
+func (t *auditVerbs) trustCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "trust", Short: "Print the trust file for an auditor of this installation", Args: cobra.NoArgs,
+		Long: `Print the trust file for an auditor of this installation.
+
+It has the keys whose signatures count. Evidence is only worth something to an auditor who
+got this file through another channel than the evidence, from a person they trust.`,
+		Example: console.Examples("bailiwick audit trust", "bailiwick audit trust > trust.json"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.withOperator(func(o client.Operator) error {
+				if err := o.Trust(cmd.Context(), t.Stdout); err != nil {
+					return err
+				}
+				fmt.Fprintln(t.Stderr, "send this to auditors through another channel than the evidence; a copy that came with the evidence proves nothing")
+				return nil
+			})
+		},
+	}
 }

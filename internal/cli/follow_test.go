@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 // serve answers on a unix socket as a service does, and returns its path.
@@ -39,7 +43,7 @@ func at(t *testing.T, socket, line string) (int, string, string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	status := Run(t.Context(), Config{
-		Args: append([]string{"--socket", socket}, strings.Fields(line)...), Stdout: &out, Stderr: &errs, Now: time.Now, UIDs: []int{os.Getuid()},
+		Output: console.Output{Stdout: &out, Stderr: &errs, Now: time.Now}, Args: append([]string{"--socket", socket}, strings.Fields(line)...), UIDs: []int{os.Getuid()},
 	})
 	return status, out.String(), errs.String()
 }
@@ -84,8 +88,8 @@ func TestACommandThatStopsWaitingNamesTheDispatch(t *testing.T) {
 		<-r.Context().Done()
 	})
 	for line, want := range map[string]string{
-		"dispatch run asks -q --id d-one --wait 20ms": "dispatch d-one goes on after 20ms",
-		"dispatch cancel d-one --wait 20ms":           "dispatch d-one has been asked to end",
+		"dispatch run asks -q --id d-one --wait 20ms": "dispatch d-one has not ended after 20ms",
+		"dispatch cancel d-one --wait 20ms":           "dispatch d-one was cancelled but has not ended",
 	} {
 		if status, _, errs := at(t, socket, line); status != 8 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit status %d, %s", line, status, errs)
@@ -109,5 +113,36 @@ func TestWhatCouldMeanTwoThingsIsRefused(t *testing.T) {
 		if status, _, errs := at(t, socket, line); status != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit status %d, %s", line, status, errs)
 		}
+	}
+}
+
+func TestTypedLinesSayEachStepOnce(t *testing.T) {
+	var out bytes.Buffer
+	verbs := &dispatchVerbs{&tree{Config: Config{Output: console.Output{Stdout: &out, Format: "jsonl"}}}}
+	now := time.Unix(0, 0).UTC()
+	ev := verbs.newSteps()
+	d := api.Dispatch{ID: "d-one", Attempt: 1, State: api.EventAccepted, AcceptedAt: now}
+	tell := func() {
+		t.Helper()
+		if err := ev.print(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell()
+	d.State, d.StartedAt = api.EventStarted, &now
+	tell()
+	tell()
+	d.State, d.Reason, d.EndedAt = api.EventFailed, api.ReasonAgent, &now
+	tell()
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		var l runLine
+		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Event == nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		got = append(got, string(l.Event.Event))
+	}
+	if strings.Join(got, " ") != "accepted started failed" {
+		t.Errorf("events %v", got)
 	}
 }

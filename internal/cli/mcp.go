@@ -14,15 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-// mcpProgram is what an AI client starts.
-const mcpProgram = "bailiwick-mcp"
+// mcpVerbs are the verbs about the MCP server, which an AI client starts.
+type mcpVerbs struct{ *tree }
 
-func (t *tree) mcpCommand() *cobra.Command {
-	cmd := group("mcp", "What an AI client gets, and how it is set up")
-	cmd.AddCommand(t.mcpToolsCommand(), t.mcpConfigCommand())
-	return cmd
+func (t *mcpVerbs) noun() *cobra.Command {
+	return console.Noun("mcp", "Configure AI clients, and list the tools that they get", console.Group{Commands: []*cobra.Command{t.toolsCommand(), t.configCommand()}})
 }
 
 // mcpTool is a tool as the server describes it to a client.
@@ -35,17 +34,18 @@ type mcpTool struct {
 	OutputSchema json.RawMessage `json:"outputSchema"`
 }
 
-func (t *tree) mcpToolsCommand() *cobra.Command {
+func (t *mcpVerbs) toolsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "tools", Short: "Show the tools that an AI client gets, all of them", Args: cobra.NoArgs,
-		Long: "Start bailiwick-mcp as a client does, ask it for its tools, and show them. It needs no service.",
+		Use: "tools", Short: "List the tools that an AI client gets", Args: cobra.NoArgs,
+		Long:    "Start bailiwick-mcp as a client does, request its tools, and list them. It needs no service.",
+		Example: console.Examples("bailiwick mcp tools", "bailiwick mcp tools -o json"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			tools, err := t.mcpTools(cmd.Context())
+			tools, err := t.tools(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return printList(t, tools, func(m mcpTool) string { return m.Name }, "TOOL\tDOES\tKIND", func(m mcpTool) string {
-				return m.Name + "\t" + plain(m.Title) + "\t" + hintText(m.Annotations)
+			return console.List(&t.Output, tools, func(m mcpTool) string { return m.Name }, "TOOL\tDOES\tKIND", func(m mcpTool) string {
+				return m.Name + "\t" + console.Plain(m.Title) + "\t" + hintText(m.Annotations)
 			})
 		},
 	}
@@ -61,18 +61,18 @@ func hintText(hints map[string]any) string {
 	return "ends work"
 }
 
-// mcpTools asks the server that lies beside this program.
-func (t *tree) mcpTools(ctx context.Context) ([]mcpTool, error) {
-	const say = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bailiwick","version":"1"}}}
+// tools requests the tools of the installation's MCP server.
+func (t *mcpVerbs) tools(ctx context.Context) ([]mcpTool, error) {
+	const requests = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bailiwick","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":2,"method":"tools/list"}
 `
-	path := filepath.Join(t.Beside, mcpProgram)
-	child := exec.CommandContext(ctx, path) //nolint:gosec // G204: the program lies beside this one
-	child.Stdin, child.Stderr = strings.NewReader(say), t.Stderr
+	path := t.sibling(mcpProgram)
+	child := exec.CommandContext(ctx, path) //nolint:gosec // G204: a program in the folder of this one
+	child.Stdin, child.Stderr = strings.NewReader(requests), t.Stderr
 	out, err := child.Output()
 	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "%s: %w", path, err).WithHint("the programs of one installation lie in one folder")
+		return nil, missing(path, err)
 	}
 	for line := range bytes.Lines(out) {
 		var answer struct {
@@ -86,11 +86,11 @@ func (t *tree) mcpTools(ctx context.Context) ([]mcpTool, error) {
 	return nil, api.Errorf(api.CodeInternal, "%s did not list its tools", path)
 }
 
-// mcpClient is how one AI client is told of a server.
+// mcpClient is how an AI client is configured.
 type mcpClient struct {
 	name, file string
 	config     func(command []string) (string, error)
-	add        string // the command of its own that does the same, before the command to start; empty: it has none
+	add        string // its own command that does the same, without the command of the server; or empty
 }
 
 func mcpClients() []mcpClient {
@@ -109,26 +109,26 @@ func mcpClients() []mcpClient {
 	}
 }
 
-// callTime is how many seconds a client has to wait for an answer: the longest
-// that a call may wait for something, and some more.
-const callTime = 70
+// callTimeout is how many seconds a client must wait for an answer: the longest
+// time that a call may wait, and some more.
+const callTimeout = 70
 
 func codexConfig(command []string) (string, error) {
 	var values []string
 	for _, v := range []any{command[0], command[1:]} {
-		b, err := json.Marshal(v) // strings and lists of JSON are strings and lists of TOML
+		b, err := json.Marshal(v) // JSON strings and arrays are TOML strings and arrays
 		if err != nil {
 			return "", err
 		}
 		values = append(values, string(b))
 	}
-	return fmt.Sprintf("[mcp_servers.bailiwick]\ncommand = %s\nargs = %s\ntool_timeout_sec = %d\n", values[0], values[1], callTime), nil
+	return fmt.Sprintf("[mcp_servers.bailiwick]\ncommand = %s\nargs = %s\ntool_timeout_sec = %d\n", values[0], values[1], callTimeout), nil
 }
 
 func opencodeConfig(command []string) (string, error) {
 	return jsonText(map[string]any{
 		"$schema": "https://opencode.ai/config.json",
-		"mcp":     map[string]any{"bailiwick": map[string]any{"type": "local", "command": command, "enabled": true, "timeout": callTime * 1000}},
+		"mcp":     map[string]any{"bailiwick": map[string]any{"type": "local", "command": command, "enabled": true, "timeout": callTimeout * 1000}},
 	})
 }
 
@@ -141,15 +141,15 @@ func jsonText(v any) (string, error) {
 	return b.String(), err
 }
 
-// mcpConfig is what -o json prints.
+// mcpConfig is the JSON answer of mcp config.
 type mcpConfig struct {
 	Client  string   `json:"client"`
 	File    string   `json:"file"` // where the configuration goes
 	Config  string   `json:"config"`
-	Command []string `json:"command"` // that the client starts
+	Command []string `json:"command"` // of the server
 }
 
-func (t *tree) mcpConfigCommand() *cobra.Command {
+func (t *mcpVerbs) configCommand() *cobra.Command {
 	var name, tokenFile string
 	clients := mcpClients()
 	var known []string
@@ -157,20 +157,20 @@ func (t *tree) mcpConfigCommand() *cobra.Command {
 		known = append(known, c.name)
 	}
 	cmd := &cobra.Command{
-		Use: "config", Short: "Print the configuration of an AI client that gives it the tools", Args: cobra.NoArgs,
-		Long: `Print what an AI client wants in its configuration file, and on standard error where that is.
-Without --principal-token-file the client acts as this account. With a token of its own it has
-grants, a ceiling and entries in the log of its own.`,
-		Example: "  bailiwick mcp config --client claude-code > .mcp.json\n  bailiwick mcp config --client codex --principal-token-file ~/.config/bailiwick/codex.token >> ~/.codex/config.toml",
+		Use: "config", Short: "Print the configuration that gives an AI client the tools", Args: cobra.NoArgs,
+		Long: `Print the text for the configuration file of an AI client, and on standard error the name of
+that file. Without --principal-token-file the client acts as this account. With its own token
+it has its own grants, ceiling and log entries.`,
+		Example: console.Examples("bailiwick mcp config --client claude-code > .mcp.json", "bailiwick mcp config --client codex --principal-token-file ~/.config/bailiwick/codex.token >> ~/.codex/config.toml"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			i := slices.Index(known, name)
 			if i < 0 {
 				return api.Errorf(api.CodeInvalid, "--client %q: want one of %s", name, strings.Join(known, ", "))
 			}
 			if tokenFile == "" && cmd.Flags().Changed("principal-token-file") {
-				return api.Errorf(api.CodeInvalid, "--principal-token-file is given and empty: the client would act as this account").WithHint("name the file, or leave it out")
+				return api.Errorf(api.CodeInvalid, "--principal-token-file is empty: the client would act as this account").WithHint("name the file, or omit the flag")
 			}
-			command, err := t.mcpStart(cmd.Context(), tokenFile)
+			command, err := t.startCommand(cmd.Context(), tokenFile)
 			if err != nil {
 				return err
 			}
@@ -178,16 +178,16 @@ grants, a ceiling and entries in the log of its own.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "client", "", "the client: "+strings.Join(known, ", "))
-	cmd.Flags().StringVar(&tokenFile, "principal-token-file", "", "file with the client's token, which bailiwick token create --out makes")
+	cmd.Flags().StringVar(&tokenFile, "principal-token-file", "", "file with the client's token; create it with bailiwick token create --out")
 	return cmd
 }
 
-// mcpStart is the command that a client starts. Clients hand on little of their
-// environment, so it says where the service is.
-func (t *tree) mcpStart(ctx context.Context, tokenFile string) ([]string, error) {
-	command := []string{filepath.Join(t.Beside, mcpProgram), "--socket", t.serviceSocket(ctx)}
-	if _, err := os.Stat(command[0]); err != nil { // the client would say it, where nobody looks
-		return nil, api.Errorf(api.CodeUnavailable, "%s: %w", command[0], err).WithHint("the programs of one installation lie in one folder")
+// startCommand is the command with which a client starts the server. Clients pass
+// on little of their environment, so it names the socket of the service.
+func (t *mcpVerbs) startCommand(ctx context.Context, tokenFile string) ([]string, error) {
+	command := []string{t.sibling(mcpProgram), "--socket", t.serviceSocket(ctx)}
+	if _, err := os.Stat(command[0]); err != nil { // the client would hide this error
+		return nil, missing(command[0], err)
 	}
 	if tokenFile == "" {
 		return command, nil
@@ -199,25 +199,25 @@ func (t *tree) mcpStart(ctx context.Context, tokenFile string) ([]string, error)
 	}
 	switch {
 	case err != nil:
-		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file: %w", err).WithHint("make one: bailiwick token create PRINCIPAL --out FILE")
-	case !info.Mode().IsRegular(): // the server would refuse it, where nobody looks
-		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file %s: not a regular file", path).WithHint("name the file itself, no link to it")
+		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file: %w", err).WithHint("create one: bailiwick token create PRINCIPAL --out FILE")
+	case !info.Mode().IsRegular(): // the server would refuse it, and the client hide that error
+		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file %s: not a regular file", path).WithHint("name the file itself, not a link")
 	case info.Mode().Perm()&0o077 != 0:
 		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file %s: others can read or write it (mode %04o)", path, info.Mode().Perm()).WithHint("chmod 600 %s", path)
 	}
 	return append(command, "--principal-token-file", path), nil
 }
 
-// serviceSocket is where the service listens, or will unless it is told
-// otherwise.
-func (t *tree) serviceSocket(ctx context.Context) string {
+// serviceSocket is the socket of the service, or the one that a service would
+// use by default.
+func (t *mcpVerbs) serviceSocket(ctx context.Context) string {
 	if t.socket != "" {
 		if path, err := filepath.Abs(t.socket); err == nil {
 			return path
 		}
 		return t.socket
 	}
-	c := t.connThere()
+	c := t.connect(false)
 	defer c.Close()
 	if socket, err := c.Find(ctx); err == nil {
 		return socket
@@ -231,26 +231,24 @@ func (t *tree) serviceSocket(ctx context.Context) string {
 	return places[len(places)-1]
 }
 
-func (t *tree) printConfig(c mcpClient, command []string) error {
+func (t *mcpVerbs) printConfig(c mcpClient, command []string) error {
 	config, err := c.config(command)
 	if err != nil {
 		return err
 	}
-	switch t.output {
-	case "json", "jsonl":
-		return t.printJSON(mcpConfig{Client: c.name, File: c.file, Config: config, Command: command})
-	case "name":
-		return api.Errorf(api.CodeInvalid, "-o name: a configuration has none").WithHint("leave it out, or use -o json")
+	if t.Format == "name" {
+		return api.Errorf(api.CodeInvalid, "-o name: a configuration has no name").WithHint("omit it, or use -o json")
 	}
-	fmt.Fprintf(t.Stderr, "This belongs into %s.\n", c.file)
-	if c.add != "" {
-		fmt.Fprintf(t.Stderr, "Or run: %s %s\n", c.add, shellText(command))
-	}
-	_, err = fmt.Fprint(t.Stdout, config)
-	return err
+	return t.Emit(mcpConfig{Client: c.name, File: c.file, Config: config, Command: command}, "", func() {
+		fmt.Fprintf(t.Stderr, "Add this to %s.\n", c.file)
+		if c.add != "" {
+			fmt.Fprintf(t.Stderr, "Or run: %s %s\n", c.add, shellText(command))
+		}
+		fmt.Fprint(t.Stdout, config)
+	})
 }
 
-// shellText is a command as a shell reads it.
+// shellText quotes a command for a shell.
 func shellText(command []string) string {
 	var words []string
 	for _, word := range command {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 func TestAStopSaysWhatToHoldOrIsRefused(t *testing.T) {
@@ -22,7 +23,7 @@ func TestAStopSaysWhatToHoldOrIsRefused(t *testing.T) {
 		{stopFlags{target: "local"}, api.StopRequest{Scope: api.StopTarget, Name: "local"}, ""},
 		{stopFlags{dispatch: "d-1234"}, api.StopRequest{Scope: api.StopDispatch, Name: "d-1234"}, ""},
 		{stopFlags{}, api.StopRequest{}, "--all, --principal PRINCIPAL, --target TARGET, --run RUN or --dispatch ID"},
-		{stopFlags{all: true, target: "local"}, api.StopRequest{}, "one thing"},
+		{stopFlags{all: true, target: "local"}, api.StopRequest{}, "one scope"},
 		{stopFlags{principal: "everybody"}, api.StopRequest{}, "principal"},
 		{stopFlags{target: "A\x1b[2J"}, api.StopRequest{}, "name"},
 	} {
@@ -44,10 +45,8 @@ func TestNoReasonLooksLikeAnotherStop(t *testing.T) {
 	hostile := "ok\ns-2  everything  -  local:ann\x1b[2J\u202e"
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var out bytes.Buffer
-	tr := &tree{Config: Config{Stdout: &out}, output: "text"}
-	err := printList(tr, []api.Stop{{ID: "s-1", Scope: api.StopTarget, Name: "local", Reason: hostile, By: "local:ann", At: at}}, func(s api.Stop) string { return s.ID }, "ID", func(s api.Stop) string {
-		return s.ID + "\t" + holds(s) + "\t" + oneCell(s.Reason)
-	})
+	verbs := &operatorVerbs{&tree{Config: Config{Output: console.Output{Stdout: &out, Format: "text"}}}}
+	err := verbs.printStops([]api.Stop{{ID: "s-1", Scope: api.StopTarget, Name: "local", Reason: hostile, By: "local:ann", At: at}})
 	if err != nil || strings.Count(out.String(), "\n") != 2 || strings.ContainsAny(out.String(), "\x1b\u202e") {
 		t.Errorf("%q, %v", &out, err)
 	}
@@ -59,7 +58,7 @@ func TestATokensFileIsNewAndNobodyElses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.keep("secret\n"); err != nil {
+	if err := f.write("secret\n"); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -79,7 +78,7 @@ func TestATokensFileIsNewAndNobodyElses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dropped.drop(); err != nil {
+	if err := dropped.remove(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path + "2"); err == nil {
@@ -98,12 +97,12 @@ func TestTokenIDsHaveTheirForm(t *testing.T) {
 	}
 }
 
-func FuzzSpan(f *testing.F) {
+func FuzzParseExpires(f *testing.F) {
 	for _, text := range []string{"90d", "12h", "1d12h30m", "0d", "-1d", "d", "", "1d1d", "99999d", "1s", "60s", "1e3d", "+5d", " 1d", "732d", "732d1ns", "65535d2562047h"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		d, err := span(text)
+		d, err := parseExpires(text)
 		if err == nil && (d < time.Minute || d > api.MaxTokenLifetime) {
 			t.Errorf("%q is %s", text, d)
 		}

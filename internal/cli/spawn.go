@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,35 +11,35 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// defaultIdle is how long a service that a command starts stays when nobody
-// needs it.
+// defaultIdle is how long a service that a command started stays idle before it
+// shuts down.
 const defaultIdle = 30 * time.Second
 
-// spawn starts a one-shot service, or finds the one that somebody else was
-// faster to start, and returns its socket (R-D1). The program lies beside this
-// one. It is in a session of its own, so that an interrupt ends this command
-// and not the service that others may be using by then.
+// spawn starts a one-shot service and returns its socket, or that of a service
+// that was started at the same time (R-D1). The service has a session of its
+// own, so that an interrupt stops this command and not a service that others may
+// use by then.
 func (t *tree) spawn(ctx context.Context) (string, error) {
-	path := filepath.Join(t.Beside, "bailiwickd")
-	cmd := exec.Command(path, "start", "--idle", t.idle.String()) //nolint:gosec,noctx // G204: the program lies beside this one, and is not ended with this one
+	path := t.sibling(daemonProgram)
+	cmd := exec.Command(path, "start", "--idle", t.idle.String()) //nolint:gosec,noctx // G204: a program in the folder of this one, which outlives it
 	var out, errs bytes.Buffer
 	cmd.Env, cmd.Dir = placeEnv(t.Env), "/"
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = ownSession()
 	if err := cmd.Start(); err != nil {
-		return "", api.Errorf(api.CodeUnavailable, "no service answers, and %s: %w", path, err).WithHint("the programs of one installation lie in one folder")
+		return "", missing("no service answers, and "+path, err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // it ends by itself, at the latest with this process
+	go func() { ended <- cmd.Wait() }() // exits by itself, at the latest with this process
 	select {
 	case err := <-ended:
 		if err != nil {
-			said := strings.TrimPrefix(strings.TrimSpace(errs.String()), "bailiwickd: ")
-			if said == "" {
-				said = err.Error()
+			reason := strings.TrimPrefix(strings.TrimSpace(errs.String()), daemonProgram+": ")
+			if reason == "" {
+				reason = err.Error()
 			}
-			e := api.Errorf(api.CodeUnavailable, "no service answers, and none can be started: %s", said)
-			if !strings.Contains(said, "\n  hint: ") {
+			e := api.Errorf(api.CodeUnavailable, "no service answers, and none can be started: %s", reason)
+			if !strings.Contains(reason, "\n  hint: ") {
 				e = e.WithHint("see: bailiwick doctor")
 			}
 			return "", e
@@ -52,10 +51,11 @@ func (t *tree) spawn(ctx context.Context) (string, error) {
 }
 
 // placeEnv keeps the variables that say where things are. A service that one
-// command starts serves others too, so nothing else of its caller is for it.
+// command starts serves other callers too, so it gets nothing else of this one's
+// environment.
 func placeEnv(env []string) []string {
 	keep := []string{"HOME", "PATH", "TMPDIR", "LANG", "LC_ALL", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}
-	// Never nil: then the child would get everything.
+	// Never nil, which would mean the whole environment.
 	return slices.DeleteFunc(append([]string{}, env...), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return !slices.Contains(keep, name)

@@ -4,7 +4,7 @@ package cli
 
 import "syscall"
 
-// canSpawn says that the service does not run on this system.
+// canSpawn: the service does not run on this system.
 const canSpawn = false
 
 func ownSession() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,65 @@
+package console
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// WriteFile creates a file and removes it again if fill fails. An existing file
+// or link is never overwritten.
+func WriteFile(path string, fill func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302, G304: the user's own file, by the user's own name
+	return fillFile(f, err, fill, func() error { return os.Remove(path) })
+}
+
+// Folder is a folder that files are written to, and nowhere else.
+type Folder struct {
+	path string
+	root *os.Root
+}
+
+// CreateFolder creates a folder, or opens it if it exists. The caller closes it.
+func CreateFolder(path string) (Folder, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil { //nolint:gosec // G301: the user's own folder
+		return Folder{}, err
+	}
+	root, err := os.OpenRoot(path)
+	return Folder{path, root}, err
+}
+
+// Close closes the folder.
+func (d Folder) Close() error { return d.root.Close() }
+
+// WriteFile is like the function WriteFile for a file below the folder. It
+// returns the path of the file.
+func (d Folder) WriteFile(name string, fill func(io.Writer) error) (string, error) {
+	if err := d.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return "", err
+	}
+	f, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	return filepath.Join(d.path, name), fillFile(f, err, fill, func() error { return d.root.Remove(name) })
+}
+
+// fillFile fills a file that was created with err, and removes it if that fails.
+func fillFile(f *os.File, err error, fill func(io.Writer) error, remove func() error) error {
+	if err != nil {
+		return AlreadyExists(err)
+	}
+	if err := errors.Join(fill(f), f.Close()); err != nil {
+		return errors.Join(err, remove())
+	}
+	return nil
+}
+
+// AlreadyExists adds a hint to the error of a file that exists already.
+func AlreadyExists(err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return api.Errorf(api.CodeConflict, "%w", err).WithHint("existing files are not overwritten; name another path")
+	}
+	return err
+}

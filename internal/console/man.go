@@ -1,0 +1,116 @@
+package console
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// ManCommand is the command that writes the man pages of root. then runs after
+// it, with the folder; it may be nil.
+func ManCommand(root *cobra.Command, then func(cmd *cobra.Command, dir string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIR", Short: "Write a man page per command to a folder", Args: cobra.ExactArgs(1),
+		Long:    "Write a man page per command to a folder, which is created if missing. The pages have the\ntext of the help. Existing pages are overwritten.",
+		Example: Examples(root.Name()+" man share/man/man1", root.Name()+" man man1 && man -l man1/"+root.Name()+".1"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := WriteMan(root, args[0]); err != nil || then == nil {
+				return err
+			}
+			return then(cmd, args[0])
+		},
+	}
+}
+
+// WriteMan writes the man page of a command and of all commands below it. The
+// same program always writes the same pages.
+func WriteMan(cmd *cobra.Command, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: pages are for everyone
+		return api.Errorf(api.CodeInvalid, "%w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, pageName(cmd)+".1"), []byte(ManPage(cmd)), 0o644); err != nil { //nolint:gosec // G306: as above
+		return err
+	}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			if err := WriteMan(c, dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
+// ManPage is the man page of a command, in roff with the man macros.
+func ManPage(cmd *cobra.Command) string {
+	cmd.InitDefaultHelpFlag()
+	var b strings.Builder
+	fmt.Fprintf(&b, ".TH %s 1 \"\" %s \"Bailiwick\"\n", quoteRoff(strings.ToUpper(pageName(cmd))), quoteRoff("bailiwick "+cmd.Root().Version))
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(pageName(cmd)), roff(cmd.Short))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short + "."
+	}
+	fmt.Fprintf(&b, ".SH DESCRIPTION\n.nf\n%s\n.fi\n", roff(text))
+	manCommands(&b, cmd)
+	for _, part := range []struct{ title, text string }{
+		{"OPTIONS", cmd.LocalFlags().FlagUsages()}, {"GLOBAL OPTIONS", cmd.InheritedFlags().FlagUsages()}, {"EXAMPLES", cmd.Example},
+	} {
+		if text := strings.TrimRight(part.text, "\n"); text != "" {
+			fmt.Fprintf(&b, ".SH %s\n.nf\n%s\n.fi\n", part.title, roff(text))
+		}
+	}
+	if cmd.HasParent() {
+		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", roff(pageName(cmd.Parent())))
+	}
+	return b.String()
+}
+
+// manCommands lists the commands below cmd under the headings of its help.
+func manCommands(b *strings.Builder, cmd *cobra.Command) {
+	list := func(title, group string) {
+		first := true
+		for _, c := range cmd.Commands() {
+			if c.GroupID != group || !c.IsAvailableCommand() {
+				continue
+			}
+			if first {
+				fmt.Fprintf(b, ".SS %s\n", quoteRoff(strings.TrimSuffix(title, ":")))
+			}
+			first = false
+			fmt.Fprintf(b, ".TP\n.BR %s (1)\n%s\n", roff(pageName(c)), roff(c.Short))
+		}
+	}
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString(".SH COMMANDS\n")
+		for _, g := range cmd.Groups() {
+			list(g.Title, g.ID)
+		}
+		list("Commands", "")
+	}
+}
+
+// roff escapes text, so that no part of it is a request or an escape sequence.
+func roff(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", `\(ga`, "'", `\(aq`, "^", `\(ha`, "~", `\(ti`).Replace(Plain(s))
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, ".") {
+			lines[i] = `\&` + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// quoteRoff makes text one argument of a request.
+func quoteRoff(s string) string {
+	return `"` + strings.ReplaceAll(roff(strings.ReplaceAll(s, "\n", " ")), `"`, `\(dq`) + `"`
+}

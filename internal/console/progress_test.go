@@ -1,0 +1,55 @@
+package console
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// screen is a writer that a test can look at while others write.
+type screen struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func TestProgressGivesWayToWhatIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &screen{}
+		p := (&Output{Stderr: s, Terminal: true, Now: time.Now}).NewProgress("under way")
+		time.Sleep(1100 * time.Millisecond) // the bubble's clock
+		if _, err := p.Write([]byte("half a line")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		p.Close()
+		out := s.b.String()
+		if !strings.Contains(out, "under way, 1s"+erase+"half a line") {
+			t.Errorf("%q: the progress does not give way", out)
+		}
+		if !strings.HasSuffix(out, "half a line\n") {
+			t.Errorf("%q: something was drawn into an unfinished line", out)
+		}
+	})
+}
+
+func TestWithoutATerminalThereIsNoProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &screen{}
+		p := (&Output{Stderr: s, Terminal: false, Now: time.Now}).NewProgress("under way")
+		time.Sleep(time.Minute) // the bubble's clock
+		_, _ = p.Write([]byte("a line\n"))
+		p.Close()
+		if got := s.b.String(); got != "a line\n" {
+			t.Errorf("%q", got)
+		}
+	})
+}

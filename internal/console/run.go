@@ -1,0 +1,123 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// Exit ends a command with a status whose reason was printed already.
+type Exit struct{ Status int }
+
+func (e Exit) Error() string { return fmt.Sprintf("exit status %d", e.Status) }
+
+// ExitFor is the Exit of an error code.
+func ExitFor(code api.Code) Exit { return Exit{api.Table()[code].Exit} }
+
+// Run executes one command line of root and returns the exit status. An answer
+// that could not be written whole is a failure.
+func Run(ctx context.Context, root *cobra.Command, o *Output, args []string) int {
+	answer := &answerWriter{to: o.Stdout}
+	o.Stdout = answer
+	explain(root)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetArgs(args)
+	root.SetOut(o.Stdout)
+	root.SetErr(o.Stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = answer.err
+	}
+	if exit, ok := errors.AsType[Exit](err); ok {
+		return exit.Status
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return 130
+	}
+	if err != nil {
+		fmt.Fprintf(o.Stderr, "%s: %s\n", root.Name(), Plain(err.Error()))
+	}
+	return api.ExitStatus(err)
+}
+
+// answerWriter keeps the first error of writing the answer.
+type answerWriter struct {
+	to  io.Writer
+	err error
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	n, err := w.to.Write(p)
+	w.err = err
+	return n, err
+}
+
+// File is the standard output itself, for a child process that checks whether it
+// is a terminal.
+func (o *Output) File() io.Writer {
+	if a, ok := o.Stdout.(*answerWriter); ok {
+		return a.to
+	}
+	return o.Stdout
+}
+
+// explain adds the usage of the command to an error about its arguments.
+func explain(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		explain(c)
+	}
+	check := cmd.Args
+	if check == nil {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		switch {
+		case err == nil:
+			return nil
+		case cmd.HasSubCommands():
+			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: %s --help", cmd.CommandPath())
+		}
+		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("want: %s; see: %s --help", cmd.UseLine(), cmd.CommandPath())
+	}
+}
+
+// Group is a heading of a help text and the commands below it. Commands without
+// a title stand below cobra's own heading.
+type Group struct {
+	Title    string
+	Commands []*cobra.Command
+}
+
+// Noun makes a command that only has verbs. An unknown verb is an error: cobra
+// by itself prints the help and succeeds.
+func Noun(use, short string, groups ...Group) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	AddGroups(cmd, groups...)
+	return cmd
+}
+
+// AddGroups adds commands below their headings.
+func AddGroups(cmd *cobra.Command, groups ...Group) {
+	for _, g := range groups {
+		if g.Title != "" {
+			cmd.AddGroup(&cobra.Group{ID: g.Title, Title: g.Title})
+		}
+		for _, c := range g.Commands {
+			c.GroupID = g.Title
+		}
+		cmd.AddCommand(g.Commands...)
+	}
+}
+
+// Examples is the example text of a command: one command line per line.
+func Examples(lines ...string) string { return "  " + strings.Join(lines, "\n  ") }

@@ -1,0 +1,308 @@
+package runcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+)
+
+// mergeFlags are those of run patch --merge.
+type mergeFlags struct {
+	branch, repo, source string
+	keepGoing            bool
+}
+
+// mergeReport is the outcome of merging a run's patches.
+type mergeReport struct {
+	Run       api.RunID      `json:"runId"`
+	Source    api.Name       `json:"source"`
+	Branch    string         `json:"branch"`
+	Commit    string         `json:"commit,omitempty"` // of the branch; absent: nothing was written
+	Base      string         `json:"base"`
+	Merged    []mergedTask   `json:"merged"`
+	Conflicts []taskConflict `json:"conflicts"`
+	LeftOut   []taskLeftOut  `json:"leftOut"`
+}
+
+type mergedTask struct {
+	Task   api.TaskID `json:"task"`
+	Commit string     `json:"commit"` // the task's patch on the commit that it started from
+}
+
+// taskConflict is a task whose patch could not be merged.
+type taskConflict struct {
+	Task  api.TaskID     `json:"task"`
+	Why   string         `json:"why"`
+	Files []conflictFile `json:"files,omitempty"`
+}
+
+type conflictFile struct {
+	Path string       `json:"path"`
+	With []api.TaskID `json:"with,omitempty"` // tasks merged earlier that also change it
+}
+
+type taskLeftOut struct {
+	Task api.TaskID `json:"task"`
+	Why  string     `json:"why"`
+}
+
+// doneTask is a done task that has a patch.
+type doneTask struct {
+	task     api.RunTask
+	dispatch api.Dispatch
+}
+
+// mergeRun puts the patches of the done tasks on a new branch, in the order of
+// their dependencies. It touches no work tree and no existing branch.
+func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, f mergeFlags) error {
+	patches, left, err := t.selectPatches(ctx, r, run, f.source)
+	if err != nil {
+		return err
+	}
+	repo := f.repo
+	if repo == "" {
+		repo = "."
+	}
+	m, err := t.openMerge(ctx, repo)
+	if err != nil {
+		return err
+	}
+	defer m.Close() //nolint:errcheck // a scratch folder below the temporary one
+	if err := m.checkBranch(ctx, f.branch); err != nil {
+		return err
+	}
+	for _, p := range patches {
+		if !m.has(ctx, p.dispatch.Source.Commit) {
+			return api.Errorf(api.CodeNotFound, "repository %s has no commit %s, which task %s started from", repo, p.dispatch.Source.Commit, p.task.Task).
+				WithHint("name the repository that is source %s with --repo, or fetch that commit", p.dispatch.Source.Name)
+		}
+	}
+	rep := mergeReport{
+		Run: run.RunID, Source: patches[0].dispatch.Source.Name, Branch: f.branch, Base: patches[0].dispatch.Source.Commit,
+		Merged: []mergedTask{}, Conflicts: []taskConflict{}, LeftOut: left,
+	}
+	s := &merging{t: t, r: r, repo: m, run: run, report: &rep, touched: map[string][]api.TaskID{}}
+	if err := s.mergeAll(ctx, patches, f.keepGoing); err != nil {
+		return err
+	}
+	if len(rep.Merged) > 0 && (f.keepGoing || len(rep.Conflicts) == 0) {
+		if err := m.publish(ctx, f.branch, s.head, basesOf(patches), t.Now()); err != nil {
+			return err
+		}
+		rep.Commit = s.head
+	}
+	if err := t.printMerge(rep); err != nil {
+		return err
+	}
+	if len(rep.Conflicts) > 0 {
+		return console.Exit{Status: 1}
+	}
+	return nil
+}
+
+func basesOf(patches []doneTask) []string {
+	var bases []string
+	for _, p := range patches {
+		if !slices.Contains(bases, p.dispatch.Source.Commit) {
+			bases = append(bases, p.dispatch.Source.Commit)
+		}
+	}
+	return bases
+}
+
+// selectPatches returns the done tasks with a patch for one source, in the order
+// of their dependencies, and why every other task is left out.
+func (t *commands) selectPatches(ctx context.Context, r client.Runtime, run api.Run, source string) ([]doneTask, []taskLeftOut, error) {
+	var found []doneTask
+	var sources []api.Name
+	left := []taskLeftOut{}
+	leave := func(task api.RunTask, format string, args ...any) {
+		left = append(left, taskLeftOut{task.Task, fmt.Sprintf(format, args...)})
+	}
+	for _, i := range inOrder(run.Tasks) {
+		task := run.Tasks[i]
+		if task.State != api.TaskDone {
+			leave(task, "it is %s", task.State)
+			continue
+		}
+		d, err := r.Describe(ctx, task.DispatchID, 0)
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("task %s: %w", task.Task, err)
+		case d.Outcome == nil || d.Outcome.Patch == nil:
+			leave(task, "it changed nothing")
+			continue
+		case d.Source == nil:
+			leave(task, "it has no source")
+			continue
+		case !isCommit(d.Source.Commit):
+			return nil, nil, api.Errorf(api.CodeIntegrity, "task %s: source %s at %q, which is not a commit id", task.Task, d.Source.Name, d.Source.Commit)
+		}
+		if !slices.Contains(sources, d.Source.Name) {
+			sources = append(sources, d.Source.Name)
+		}
+		found = append(found, doneTask{task, d})
+	}
+	if source == "" {
+		switch len(sources) {
+		case 0:
+			return nil, nil, api.Errorf(api.CodeNotFound, "run %s has no done task with a patch", run.RunID).WithHint("see: bailiwick run show %s", run.RunID)
+		case 1:
+			source = string(sources[0])
+		default:
+			return nil, nil, api.Errorf(api.CodeInvalid, "run %s changes %d sources: %s", run.RunID, len(sources), console.Joined(sources, ", ", "none")).WithHint("name one with --source")
+		}
+	}
+	var patches []doneTask
+	for _, p := range found {
+		if string(p.dispatch.Source.Name) != source {
+			leave(p.task, "it changes source %s", p.dispatch.Source.Name)
+			continue
+		}
+		patches = append(patches, p)
+	}
+	if patches == nil {
+		return nil, nil, api.Errorf(api.CodeNotFound, "run %s has no done task with a patch of source %q", run.RunID, source).WithHint("there are patches of: %s", console.Joined(sources, ", ", "none"))
+	}
+	return patches, left, nil
+}
+
+// isCommit reports whether s is an object id, so that nothing else reaches git's
+// arguments.
+func isCommit(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// merging merges the patches of tasks one after the other.
+type merging struct {
+	t       *commands
+	r       client.Runtime
+	repo    *mergeRepo
+	run     api.Run
+	report  *mergeReport
+	head    string                  // commit of the merge so far; empty: nothing
+	touched map[string][]api.TaskID // tasks merged so far that change a path
+}
+
+func (s *merging) mergeAll(ctx context.Context, patches []doneTask, keepGoing bool) error {
+	p := s.t.NewProgress(fmt.Sprintf("merging %d patches", len(patches)))
+	defer p.Close()
+	for i, patch := range patches {
+		c, err := s.mergeOne(ctx, patch)
+		if err != nil {
+			return fmt.Errorf("task %s: %w", patch.task.Task, err)
+		}
+		if c == nil {
+			continue
+		}
+		s.report.Conflicts = append(s.report.Conflicts, *c)
+		if !keepGoing {
+			for _, rest := range patches[i+1:] {
+				s.report.LeftOut = append(s.report.LeftOut, taskLeftOut{rest.task.Task, "the merge stopped before it"})
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// mergeOne merges the patch of a task into the merge so far, or returns the
+// conflict.
+func (s *merging) mergeOne(ctx context.Context, p doneTask) (*taskConflict, error) {
+	at := p.dispatch.Since()
+	if p.dispatch.EndedAt != nil {
+		at = *p.dispatch.EndedAt
+	}
+	commit, err := s.commit(ctx, p, at)
+	if e, ok := errors.AsType[*patchError](err); ok {
+		return &taskConflict{Task: p.task.Task, Why: "git refuses its patch: " + e.why}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch s.head {
+	case "", p.dispatch.Source.Commit:
+		s.head = commit
+	default:
+		tree, files, err := s.repo.merge(ctx, s.head, commit)
+		if err != nil {
+			return nil, err
+		}
+		if files != nil {
+			return s.conflict(p, files), nil
+		}
+		message := fmt.Sprintf("Merge task %s of run %s\n", p.task.Task, s.run.RunID)
+		if s.head, err = s.repo.record(ctx, tree, message, at, s.head, commit); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range p.dispatch.Outcome.Files {
+		s.touched[f.Path] = append(s.touched[f.Path], p.task.Task)
+	}
+	s.report.Merged = append(s.report.Merged, mergedTask{p.task.Task, commit})
+	return nil, nil //nolint:nilnil // no conflict and no error
+}
+
+// commit makes a commit of a task's patch on the commit that it started from.
+func (s *merging) commit(ctx context.Context, p doneTask, at time.Time) (string, error) {
+	patch, err := os.Create(filepath.Join(s.repo.dir, "patch"))
+	if err != nil {
+		return "", err
+	}
+	defer patch.Close() //nolint:errcheck // read again through the same file
+	if err := s.r.Patch(ctx, p.dispatch.ID, p.dispatch.Attempt, patch); err != nil {
+		return "", err
+	}
+	message := fmt.Sprintf("Task %s of run %s\n\nBailiwick-Run: %[2]s\nBailiwick-Task: %[1]s\nBailiwick-Subagent: %[3]s\nBailiwick-Dispatch: %[4]s\nBailiwick-Result: %[5]s\n",
+		p.task.Task, s.run.RunID, p.task.Subagent, p.dispatch.ID, p.dispatch.Result)
+	return s.repo.commit(ctx, p.dispatch.Source.Commit, patch, message, at)
+}
+
+func (s *merging) conflict(p doneTask, files []string) *taskConflict {
+	c := &taskConflict{Task: p.task.Task, Why: "it conflicts with earlier patches"}
+	for _, f := range files {
+		c.Files = append(c.Files, conflictFile{f, s.touched[f]})
+	}
+	return c
+}
+
+func (t *commands) printMerge(rep mergeReport) error {
+	if t.Format == "name" && rep.Commit == "" {
+		return nil
+	}
+	return t.Emit(rep, rep.Branch, func() {
+		if rep.Commit != "" {
+			t.Row("branch", "%s at %s", rep.Branch, rep.Commit)
+		} else {
+			t.Row("branch", "none: nothing was written")
+		}
+		t.Row("base", "%s of source %s", rep.Base, rep.Source)
+		t.Rows("merged", len(rep.Merged), func(i int) string { return fmt.Sprintf("%s %.12s", rep.Merged[i].Task, rep.Merged[i].Commit) })
+		for _, c := range rep.Conflicts {
+			t.Row("CONFLICT", "task %s: %s", c.Task, console.Line(c.Why))
+			for _, f := range c.Files {
+				with := ""
+				if len(f.With) > 0 {
+					with = " (also changed by " + console.Joined(f.With, ", ", "") + ")"
+				}
+				t.Row("", "  %s%s", console.Line(f.Path), with)
+			}
+		}
+		t.Rows("left out", len(rep.LeftOut), func(i int) string { return fmt.Sprintf("%s: %s", rep.LeftOut[i].Task, rep.LeftOut[i].Why) })
+		switch {
+		case rep.Commit != "":
+			t.Row("next", "git log --graph %s, git diff %.12s %s", rep.Branch, rep.Base, rep.Branch)
+		case len(rep.Conflicts) > 0:
+			t.Row("next", "leave out conflicting patches with --keep-going, or take each patch: bailiwick run patch %s --all --dir DIR", rep.Run)
+		}
+	})
+}

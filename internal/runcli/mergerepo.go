@@ -1,0 +1,260 @@
+package runcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// mergeRepo is a scratch git directory that patches are merged in. It has its own
+// configuration and borrows the objects of the user's repository. So no hook,
+// driver, filter, attribute or setting of that repository has an effect, no work
+// tree is involved, and the user's repository receives nothing before the merge
+// is complete.
+type mergeRepo struct {
+	git    gitProgram
+	path   string // of the user's repository, as given
+	user   string // its git directory
+	format string // sha1 or sha256
+	dir    string // the scratch git directory
+	author identity
+}
+
+// identity is the author of the commits.
+type identity struct{ name, email string }
+
+// openMerge makes a scratch repository that borrows from the one at path. The
+// caller closes it.
+func (t *commands) openMerge(ctx context.Context, path string) (*mergeRepo, error) {
+	git, err := t.findGit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &mergeRepo{git: git, path: path}
+	var objects string
+	for _, query := range []struct {
+		to   *string
+		args []string
+	}{
+		{&m.user, []string{"--path-format=absolute", "--git-common-dir"}},
+		{&objects, []string{"--path-format=absolute", "--git-path", "objects"}},
+		{&m.format, []string{"--show-object-format"}},
+	} {
+		if *query.to, err = git.in(path).output(ctx, nil, append([]string{"rev-parse"}, query.args...)...); err != nil {
+			return nil, api.Errorf(api.CodeInvalid, "repository %s: %w", path, err).WithHint("name a git repository with --repo")
+		}
+	}
+	m.author = identity{git.setting(ctx, m.user, "user.name"), git.setting(ctx, m.user, "user.email")}
+	if m.author.name == "" || m.author.email == "" {
+		m.author = identity{"bailiwick", "bailiwick@invalid"}
+		fmt.Fprintln(t.Stderr, "the author of the commits is bailiwick <bailiwick@invalid>: git config has no user.name and user.email")
+	}
+	return m, m.create(objects)
+}
+
+const mergeConfig = `[core]
+	repositoryFormatVersion = 1
+	bare = true
+	ignoreCase = false
+	protectHFS = true
+	protectNTFS = true
+	precomposeUnicode = false
+	autocrlf = false
+	fsmonitor = false
+	hooksPath = %[1]s
+	attributesFile = %[1]s
+	excludesFile = %[1]s
+[gc]
+	auto = 0
+[protocol]
+	allow = never
+[merge]
+	renames = true
+[extensions]
+	objectFormat = %[2]s
+`
+
+// mergeAttributes unset the attributes that a tree sets for merging its files: with
+// "merge=union" a patch could hide its conflicts.
+const mergeAttributes = "* !merge !diff !text !eol !filter !ident !conflict-marker-size !working-tree-encoding\n"
+
+func (m *mergeRepo) create(objects string) (err error) {
+	if m.dir, err = os.MkdirTemp("", "bailiwick-merge-"); err != nil {
+		return err
+	}
+	for _, d := range []string{"objects", "objects/info", "refs", "info"} {
+		err = errors.Join(err, os.Mkdir(filepath.Join(m.dir, d), 0o700))
+	}
+	files := map[string][]byte{
+		"HEAD":                    []byte("ref: refs/heads/none\n"),
+		"config":                  fmt.Appendf(nil, mergeConfig, os.DevNull, m.format),
+		"info/attributes":         []byte(mergeAttributes),
+		"objects/info/alternates": []byte(gitQuote(objects) + "\n"),
+	}
+	// The boundary of a shallow clone is not among its objects.
+	if b, err := os.ReadFile(filepath.Join(m.user, "shallow")); err == nil { //nolint:gosec // G304: in the user's own repository
+		files["shallow"] = b
+	}
+	for name, content := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(m.dir, name), content, 0o600))
+	}
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	return nil
+}
+
+// gitQuote quotes a path as git reads it in its files.
+func gitQuote(p string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(p) {
+		switch c := p[i]; {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < 0x20 || c >= 0x7f:
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// Close removes the scratch repository.
+func (m *mergeRepo) Close() error { return os.RemoveAll(m.dir) }
+
+func (m *mergeRepo) scratch() gitRun {
+	run := m.git.at(m.dir)
+	run.env = append(run.env, "GIT_CONFIG_GLOBAL="+os.DevNull)
+	return run
+}
+
+// has reports whether the repository has a commit.
+func (m *mergeRepo) has(ctx context.Context, commit string) bool {
+	_, err := m.scratch().output(ctx, nil, "cat-file", "-e", commit+"^{commit}")
+	return err == nil
+}
+
+// patchError is a patch that git refuses.
+type patchError struct{ why string }
+
+func (e *patchError) Error() string { return e.why }
+
+// commit makes a commit of a patch on base.
+func (m *mergeRepo) commit(ctx context.Context, base string, patch *os.File, message string, at time.Time) (string, error) {
+	run := m.scratch()
+	run.env = append(run.env, "GIT_INDEX_FILE="+filepath.Join(m.dir, "index"))
+	if _, err := run.output(ctx, nil, "read-tree", base); err != nil {
+		return "", err
+	}
+	if st, err := patch.Stat(); err != nil {
+		return "", err
+	} else if st.Size() > 0 { // git apply refuses an empty patch
+		if _, err := patch.Seek(0, io.SeekStart); err != nil {
+			return "", err
+		}
+		if _, err := run.output(ctx, patch, "apply", "--cached", "--binary", "--whitespace=nowarn", "-"); err != nil {
+			if exit, ok := errors.AsType[*gitError](err); ok && ctx.Err() == nil {
+				return "", &patchError{exit.stderr}
+			}
+			return "", err
+		}
+	}
+	tree, err := run.output(ctx, nil, "write-tree")
+	if err != nil {
+		return "", err
+	}
+	return m.record(ctx, tree, message, at, base)
+}
+
+// record makes a commit of a tree.
+func (m *mergeRepo) record(ctx context.Context, tree, message string, at time.Time, parents ...string) (string, error) {
+	run := m.scratch()
+	when := fmt.Sprintf("%d +0000", at.Unix())
+	run.env = append(run.env, m.identity(when)...)
+	args := []string{"commit-tree", tree}
+	for _, p := range parents {
+		args = append(args, "-p", p)
+	}
+	return run.output(ctx, strings.NewReader(message), args...)
+}
+
+func (m *mergeRepo) identity(when string) []string {
+	return []string{
+		"GIT_AUTHOR_NAME=" + m.author.name, "GIT_AUTHOR_EMAIL=" + m.author.email, "GIT_AUTHOR_DATE=" + when,
+		"GIT_COMMITTER_NAME=" + m.author.name, "GIT_COMMITTER_EMAIL=" + m.author.email, "GIT_COMMITTER_DATE=" + when,
+	}
+}
+
+// merge merges two commits and returns the resulting tree, or the files that
+// conflict.
+func (m *mergeRepo) merge(ctx context.Context, head, commit string) (tree string, conflicts []string, err error) {
+	out, err := m.scratch().output(ctx, nil, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", head, commit)
+	if exit, ok := errors.AsType[*gitError](err); ok && exit.status == 1 {
+		_, names, _ := strings.Cut(out, "\x00")
+		return "", strings.Split(strings.TrimSuffix(names, "\x00"), "\x00"), nil
+	}
+	return strings.TrimSuffix(out, "\x00"), nil, err
+}
+
+// checkBranch refuses an invalid or existing name.
+func (m *mergeRepo) checkBranch(ctx context.Context, branch string) error {
+	valid := !strings.HasPrefix(branch, "-") && branch != "HEAD"
+	if valid {
+		_, err := m.scratch().output(ctx, nil, "check-ref-format", "refs/heads/"+branch)
+		valid = err == nil
+	}
+	if !valid {
+		return api.Errorf(api.CodeInvalid, "branch %s: not a valid branch name", branch)
+	}
+	if _, err := m.git.at(m.user).output(ctx, nil, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch); err == nil {
+		return branchExists(branch)
+	}
+	// The current branch may have no commit yet.
+	if head, err := m.git.in(m.path).output(ctx, nil, "symbolic-ref", "--quiet", "HEAD"); err == nil && head == "refs/heads/"+branch {
+		return branchExists(branch)
+	}
+	return nil
+}
+
+func branchExists(branch string) error {
+	return api.Errorf(api.CodeConflict, "branch %s already exists", branch).WithHint("existing branches are not overwritten; name another one")
+}
+
+// publish adds to the user's repository the commits that lead to head, and then a
+// new branch at head.
+func (m *mergeRepo) publish(ctx context.Context, branch, head string, bases []string, at time.Time) error {
+	pack, err := os.Create(filepath.Join(m.dir, "pack"))
+	if err != nil {
+		return err
+	}
+	defer pack.Close() //nolint:errcheck // a scratch file, read to its end
+	run := m.scratch()
+	run.stdout = pack
+	if _, err := run.output(ctx, strings.NewReader(head+"\n^"+strings.Join(bases, "\n^")+"\n"), "pack-objects", "--revs", "--stdout", "-q"); err != nil {
+		return err
+	}
+	if _, err := pack.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	user := m.git.at(m.user)
+	if _, err := user.output(ctx, pack, "index-pack", "--stdin", "--strict"); err != nil {
+		return err
+	}
+	user.env = append(user.env, m.identity(fmt.Sprintf("%d +0000", at.Unix()))...)
+	_, err = user.output(ctx, nil, "update-ref", "-m", "bailiwick run patch", "refs/heads/"+branch, head, "")
+	if err != nil && m.checkBranch(ctx, branch) != nil {
+		return branchExists(branch)
+	}
+	return err
+}

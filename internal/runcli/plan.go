@@ -1,0 +1,241 @@
+package runcli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+)
+
+func (t *commands) validateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "validate FILE|-", Short: "Check a plan, YAML or JSON, and list all problems", Args: cobra.ExactArgs(1),
+		Long: `Check a plan without a service. All problems are reported at once, each with its line,
+column and JSONPath; the exit status is then 1. Whether the catalog has its subagents and
+sources, and whether you may use them, is checked when the plan is submitted.`,
+		Example: console.Examples("bailiwick run validate plan.yaml", "bailiwick run validate - -o json < plan.json"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := t.readPlanText(args[0])
+			if err != nil {
+				return err
+			}
+			p, places := plan.Read(text)
+			switch {
+			case t.Format == "json" || t.Format == "jsonl":
+				return t.printVerdict(p, places)
+			case p == nil:
+				return t.refusePlan(args[0], places)
+			}
+			return t.Emit(nil, string(p.Digest()), func() {
+				fmt.Fprintf(t.Stdout, "%s: %s\n", console.Line(args[0]), planSize(p))
+				t.Row("queue", "%s", p.Queue)
+				t.Row("digest", "%s", p.Digest())
+			})
+		},
+	}
+}
+
+// verdict is the JSON answer of validate.
+type verdict struct {
+	Valid    bool         `json:"valid"`
+	Digest   api.Digest   `json:"digest,omitempty"`
+	Tasks    int          `json:"tasks,omitempty"`
+	Problems []plan.Place `json:"problems,omitempty"`
+}
+
+func (t *commands) printVerdict(p *plan.Plan, places []plan.Place) error {
+	v := verdict{Valid: p != nil, Problems: places}
+	if p != nil {
+		v.Digest, v.Tasks = p.Digest(), len(p.Tasks)
+	}
+	if err := t.JSON(v); err != nil || p != nil {
+		return err
+	}
+	return console.ExitFor(api.CodeInvalid)
+}
+
+// refusePlan prints each problem with its place in the file, and returns one error
+// for all of them.
+func (t *commands) refusePlan(file string, places []plan.Place) *api.Error {
+	problems := make([]api.Problem, len(places))
+	for i, p := range places {
+		problems[i] = p.Problem
+		sep := ": "
+		if p.Line > 0 {
+			sep = ":"
+		}
+		fmt.Fprintf(t.Stderr, "%s%s%s\n", console.Line(file), sep, console.Line(p.String()))
+	}
+	e := plan.Error(problems)
+	e.Problems = nil // printed above
+	return e.WithHint("see: bailiwick run schema")
+}
+
+// planSize describes the size of a plan.
+func planSize(p *plan.Plan) string {
+	edges, locks := 0, map[string]bool{}
+	for i, task := range p.Tasks {
+		edges += len(p.Deps(i))
+		for _, l := range task.Locks {
+			locks[l.Key] = true
+		}
+	}
+	return strings.Join([]string{
+		counted(len(p.Tasks), "task", "tasks"), counted(edges, "dependency", "dependencies"), counted(len(locks), "lock", "locks"),
+		counted(len(p.Layers()), "layer", "layers"),
+	}, ", ")
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func (t *commands) renderCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "render FILE|-", Short: "Draw a plan: what depends on what, and what can run at once", Args: cobra.ExactArgs(1),
+		Long: `Draw a plan in layers. The tasks of a layer can run at once, if their locks allow it, when
+those of the layers above are done. Here -o is text, dot (Graphviz), mermaid, or json: the
+plan in its canonical form.`,
+		Example: console.Examples("bailiwick run render plan.yaml", "bailiwick run render plan.yaml -o dot | dot -Tsvg > plan.svg"),
+		// In place of the root's, which does not accept dot and mermaid.
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if !slices.Contains([]string{"text", "dot", "mermaid", "json"}, t.Format) {
+				return api.Errorf(api.CodeInvalid, "output %q: want text, dot, mermaid or json", t.Format)
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := t.readPlan(args[0])
+			if err != nil {
+				return err
+			}
+			switch t.Format {
+			case "dot":
+				fmt.Fprint(t.Stdout, console.Plain(p.DOT()))
+			case "mermaid":
+				fmt.Fprint(t.Stdout, console.Plain(p.Mermaid()))
+			case "json":
+				fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())
+			default:
+				t.drawPlan(p)
+			}
+			return nil
+		},
+	}
+}
+
+// drawPlan draws a plan in layers.
+func (t *commands) drawPlan(p *plan.Plan) {
+	fmt.Fprintln(t.Stdout, planSize(p))
+	ids, subagents := 0, 0
+	for _, task := range p.Tasks {
+		ids, subagents = max(ids, len(task.ID)), max(subagents, len(task.Subagent))
+	}
+	for n, layer := range p.Layers() {
+		for k, i := range layer {
+			mark := "      "
+			if k == 0 {
+				mark = fmt.Sprintf("%5d ", n+1)
+			}
+			task := p.Tasks[i]
+			line := fmt.Sprintf("%s%-*s  %-*s  %s", mark, ids, task.ID, subagents, task.Subagent, strings.Join(taskFacts(p, int(i)), "; "))
+			fmt.Fprintln(t.Stdout, console.Line(strings.TrimRight(line, " ")))
+		}
+	}
+}
+
+// maxFacts is how many dependencies and how many locks of a task are shown.
+const maxFacts = 8
+
+// taskFacts describes what a task waits for and how often it is tried.
+func taskFacts(p *plan.Plan, i int) []string {
+	var facts []string
+	after := make([]string, 0, len(p.Deps(i)))
+	for _, d := range p.Deps(i) {
+		id := p.Tasks[d].ID
+		after = append(after, strings.Join(append([]string{string(id)}, p.Products(i, id)...), " "))
+	}
+	locks := make([]string, 0, len(p.Tasks[i].Locks))
+	for _, l := range p.Tasks[i].Locks {
+		if l.Shared {
+			l.Key = "shared " + l.Key
+		}
+		locks = append(locks, l.Key)
+	}
+	for _, f := range []struct {
+		word string
+		all  []string
+	}{{"after ", after}, {"holds ", locks}} {
+		if more := len(f.all) - maxFacts; more > 0 {
+			f.all = append(f.all[:maxFacts:maxFacts], fmt.Sprintf("%d more", more))
+		}
+		if len(f.all) > 0 {
+			facts = append(facts, f.word+strings.Join(f.all, ", "))
+		}
+	}
+	if n := p.Tasks[i].Retry.Attempts; n > 1 {
+		facts = append(facts, fmt.Sprintf("%d attempts", n))
+	}
+	return facts
+}
+
+func (t *commands) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of a plan", Args: cobra.NoArgs,
+		Long:    "Print the JSON Schema (draft 2020-12) of a plan. An editor that knows it completes and\nchecks plans as you type.",
+		Example: console.Examples("bailiwick run schema", "bailiwick run schema > plan.schema.json"),
+		RunE: func(*cobra.Command, []string) error {
+			fmt.Fprintf(t.Stdout, "%s", api.PlanSchema())
+			return nil
+		},
+	}
+}
+
+func (t *commands) importCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "import FILE|-", Short: "Translate a Pangolin plan.json into a plan", Args: cobra.ExactArgs(1),
+		Long: `Translate a Pangolin plan whose items have the executor dispatch, and print it as YAML, or
+as JSON with -o json. Standard error reports the translation of each item. An item without
+a translation is refused; only titles and similar texts are left out, with a note.`,
+		Example: console.Examples("bailiwick run import plan.json > plan.yaml", "bailiwick run import - -o json < plan.json"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := t.readPlanText(args[0])
+			if err != nil {
+				return err
+			}
+			return t.importPlan(args[0], text)
+		},
+	}
+}
+
+func (t *commands) importPlan(file string, text []byte) error {
+	read, places := plan.ReadText(text)
+	if places != nil {
+		return t.refusePlan(file, places)
+	}
+	p, notes, problems := plan.Import(read.JSON)
+	for _, n := range notes {
+		fmt.Fprintf(t.Stderr, "%s: %s\n", console.Line(file), console.Line(n.String()))
+	}
+	if p == nil {
+		return t.refusePlan(file, read.Places(problems)).WithHint("see: bailiwick run import --help")
+	}
+	if t.Format != "text" {
+		fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())
+		return nil
+	}
+	out, err := p.YAML()
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "%s: %w", file, err).WithHint("bailiwick run import %s -o json", file)
+	}
+	fmt.Fprintf(t.Stdout, "%s", out)
+	return nil
+}

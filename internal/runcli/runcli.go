@@ -1,0 +1,137 @@
+// Package runcli has the verbs of bailiwick about plans and runs: run and queue.
+//
+// It checks and draws plans by itself (R-O2). Everything about a run is a call to
+// the service, which carries the run out whatever happens to this process; none
+// of these verbs starts a service. The patches of a run are merged beside the
+// user's git repository and never touch its work tree (see mergeRepo).
+package runcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+)
+
+// Config is what the verbs need of the command tree that they are part of.
+type Config struct {
+	*console.Output
+	Stdin   io.Reader
+	Connect func() *client.Conn // to a running service; it must not start one
+}
+
+type commands struct{ Config }
+
+// Commands returns the nouns run and queue.
+func Commands(cfg Config) []*cobra.Command {
+	t := &commands{cfg}
+	run := console.Noun("run", "Submit plans of many dispatches, watch and steer the runs, and take their results",
+		console.Group{Title: "Plans:", Commands: []*cobra.Command{t.validateCommand(), t.renderCommand(), t.schemaCommand(), t.importCommand(), t.submitCommand()}},
+		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.watchCommand(), t.logsCommand(), t.waitCommand()}},
+		console.Group{Title: "Steer:", Commands: []*cobra.Command{t.cancelCommand(), t.pauseCommand(), t.resumeCommand(), t.retryCommand(), t.answerCommand()}},
+		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand()}})
+	run.Long = `A plan is a file of tasks. Each task is a dispatch, with its dependencies, the results it
+needs from other tasks, its locks and its retries. A run is a submitted plan. The service
+carries it out by itself, even if this command or the service stops meanwhile.
+
+Runs need a service with an orchestrator: bailiwick up --orchestrator.
+validate, render, schema and import need no service.`
+	run.Example = console.Examples("bailiwick run validate plan.yaml", "bailiwick run submit plan.yaml --watch", "bailiwick run show RUN",
+		"bailiwick run answer RUN --task TASK 'use the second one'", "bailiwick run patch RUN --merge BRANCH")
+	return []*cobra.Command{run, t.queueCommand()}
+}
+
+// withConn calls do with a connection. A missing service is an error that says
+// how to start one with an orchestrator, which a service that shuts down when it
+// is idle does not have.
+func (t *commands) withConn(do func(*client.Conn) error) error {
+	c := t.Connect()
+	defer c.Close()
+	err := do(c)
+	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable && e.Hint == "run: bailiwick up" {
+		return e.WithHint("run: bailiwick up --orchestrator")
+	}
+	return err
+}
+
+// withRun calls do with a connection and the run that an argument names.
+func (t *commands) withRun(arg string, do func(*client.Conn, api.RunID) error) error {
+	id, err := api.ParseRunID(arg)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "%w", err)
+	}
+	return t.withConn(func(c *client.Conn) error { return do(c, id) })
+}
+
+// taskID parses the id of a task; it may be empty.
+func taskID(a *console.Args, s string) api.TaskID { return console.Optional(a, s, api.ParseTaskID) }
+
+// runPage is the largest number of tasks per answer of the service.
+const runPage = 1000
+
+// wholeRun returns a run with all of its tasks.
+func wholeRun(ctx context.Context, r client.Runtime, id api.RunID) (api.Run, error) {
+	run, err := r.Run(ctx, id, "", runPage)
+	for next := run.Next; err == nil && next != ""; {
+		var page api.Run
+		if page, err = r.Run(ctx, id, next, runPage); err != nil {
+			break
+		}
+		// The head is the newest one; earlier tasks may be a moment older.
+		page.Tasks = append(run.Tasks, page.Tasks...)
+		if len(page.Tasks) > api.MaxPlanTasks || page.Next == next {
+			return run, api.Errorf(api.CodeInternal, "run %s: the service sent more tasks than a plan can have", id)
+		}
+		run, next = page, page.Next
+	}
+	return run, err
+}
+
+// taskOf returns a task of a run.
+func taskOf(run *api.Run, id api.TaskID) (*api.RunTask, error) {
+	for i := range run.Tasks {
+		if run.Tasks[i].Task == id {
+			return &run.Tasks[i], nil
+		}
+	}
+	return nil, api.Errorf(api.CodeNotFound, "run %s has no task %s", run.RunID, id).WithHint("see: bailiwick run show %s", run.RunID)
+}
+
+// outcome is the exit status of a command that followed a run to its end. A
+// denial has its own status, since retrying is useless.
+func outcome(run *api.Run) error {
+	switch {
+	case run.State == api.RunDone:
+		return nil
+	case run.Counts[api.TaskDenied] > 0:
+		return console.ExitFor(api.CodeDenied)
+	}
+	return console.Exit{Status: 1}
+}
+
+func (t *commands) listCommand() *cobra.Command {
+	var last int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
+		Example: console.Examples("bailiwick run list --last 10", "bailiwick run list -o name"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.withConn(func(c *client.Conn) error {
+				list, err := c.Runtime().Runs(cmd.Context(), last)
+				if err != nil {
+					return err
+				}
+				return console.List(t.Output, list, func(r api.Run) string { return string(r.RunID) }, "RUN\tSTATE\tDONE\tQUEUE\tPRINCIPAL\tSUBMITTED\tTASKS", func(r api.Run) string {
+					return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s", r.RunID, r.State, r.Counts[api.TaskDone], r.Total, r.Queue, r.Principal, r.SubmittedAt.Format(console.TimeFormat), countsText(r.Counts))
+				})
+			})
+		},
+	}
+	cmd.Flags().IntVar(&last, "last", 50, "how many")
+	return cmd
+}

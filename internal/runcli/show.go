@@ -1,0 +1,168 @@
+package runcli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+)
+
+func (t *commands) showCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show RUN", Short: "Show the state of a run and of its tasks, and what to do next", Args: cobra.ExactArgs(1),
+		Example: console.Examples("bailiwick run show RUN", "bailiwick run show RUN -o json"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
+				run, err := wholeRun(cmd.Context(), c.Runtime(), id)
+				if err != nil {
+					return err
+				}
+				return t.Page(func() error { return t.printRun(cmd.Context(), c.Runtime(), &run, true) })
+			})
+		},
+	}
+}
+
+// printRun prints a run; as text, with a line per task if tasks is set.
+func (t *commands) printRun(ctx context.Context, r client.Runtime, run *api.Run, tasks bool) error {
+	return t.Emit(run, string(run.RunID), func() {
+		t.printHead(run)
+		if tasks {
+			t.printTasks(run)
+		}
+		t.printTrouble(ctx, r, run)
+		t.Row("next", "%s", nextCommand(run))
+	})
+}
+
+func (t *commands) printHead(run *api.Run) {
+	t.Row("run", "%s %s", run.RunID, run.State)
+	t.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
+	t.Row("queue", "%s", run.Queue)
+	t.Row("principal", "%s", run.Principal)
+	t.Row("submitted", "%s under catalog revision %d", run.SubmittedAt.Format(console.TimeFormat), run.Revision)
+	if run.RetryOf != "" {
+		t.Row("retry of", "%s, whose done tasks are taken over", run.RetryOf)
+	}
+	switch {
+	case run.SettledAt != nil:
+		t.Row("settled", "%s, after %s", run.SettledAt.Format(console.TimeFormat), console.Duration(run.SettledAt.Sub(run.SubmittedAt)))
+		if run.Sealed {
+			t.Row("sealed", "a signed checkpoint of the log covers all of it; for an auditor: bailiwick audit export %s -o FILE", run.RunID)
+		}
+	case run.Deadline != nil:
+		t.Row("deadline", "%s: then it is cancelled", run.Deadline.Format(console.TimeFormat))
+	}
+	if run.CancelBy != "" {
+		t.Row("cancelled", "by %s", run.CancelBy)
+		if run.CancelReason != "" {
+			t.Row("", "%s", console.AgentText(run.CancelReason))
+		}
+	}
+	t.Row("plan", "%s", run.Plan)
+}
+
+func (t *commands) printTasks(run *api.Run) {
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nTASK\tSTATE\tSUBAGENT\tATTEMPT\tTOOK\tDISPATCH\tWHY")
+	for i := range run.Tasks {
+		task := &run.Tasks[i]
+		attempt := "-"
+		if task.Attempt > 0 {
+			attempt = fmt.Sprintf("%d/%d", task.Attempt, max(task.Attempts, task.Attempt))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", console.Line(string(task.Task)), task.State, console.Line(string(task.Subagent)), attempt,
+			console.Dash(elapsed(task, t.Now())), console.Dash(console.Line(string(task.DispatchID))), console.Dash(console.Cut(noteOf(task, t.Now()), 200)))
+	}
+	fmt.Fprintln(w)
+	_ = w.Flush() // to memory
+	fmt.Fprint(t.Stdout, t.Fit(table.String()))
+}
+
+// maxTroubles is how many questions and how many failures are shown in full.
+const maxTroubles = 10
+
+// printTrouble shows the open questions and how to answer them, and the failed
+// and denied tasks with the reason.
+func (t *commands) printTrouble(ctx context.Context, r client.Runtime, run *api.Run) {
+	questions, failed := 0, 0
+	for i := range run.Tasks {
+		task := &run.Tasks[i]
+		switch {
+		case task.Asks:
+			if questions++; questions <= maxTroubles {
+				t.printQuestion(ctx, r, run, task)
+			}
+		case task.State == api.TaskFailed || task.State == api.TaskDenied:
+			if failed++; failed > maxTroubles {
+				continue
+			}
+			t.Row(string(task.State), "task %s, %s", task.Task, console.Dash(string(task.Reason)))
+			if task.Message != "" {
+				t.Row("", "%s", console.AgentText(task.Message))
+			}
+			if task.DispatchID != "" {
+				t.Row("", "see: bailiwick run logs %s %s", run.RunID, task.Task)
+			}
+		}
+	}
+	if questions > maxTroubles {
+		t.Row("", "and %d more tasks with a question", questions-maxTroubles)
+	}
+	if failed > maxTroubles {
+		t.Row("", "and %d more tasks that failed or are denied", failed-maxTroubles)
+	}
+}
+
+func (t *commands) printQuestion(ctx context.Context, r client.Runtime, run *api.Run, task *api.RunTask) {
+	t.Row("question", "of task %s", task.Task)
+	how, attempt := "TEXT", ""
+	// The record of the dispatch has the question in full; the task has only its
+	// beginning.
+	if d, err := r.Describe(ctx, task.DispatchID, 0); err == nil && d.Question != nil {
+		t.Row("", "%s", console.AgentText(d.Question.Question))
+		attempt = fmt.Sprintf("--attempt %d ", d.Attempt)
+		for i, o := range d.Question.Options {
+			t.Row("", "%d. %s", i+1, console.Quoted(o))
+			how = "--option N"
+		}
+		if len(d.Question.Context) > 0 {
+			t.Row("", "context: %s", d.Question.Context)
+		}
+		if d.AnswerBy != nil {
+			t.Row("", "answer by %s", d.AnswerBy.Local().Format(console.TimeFormat))
+		}
+	} else {
+		t.Row("", "%s", console.AgentText(task.Message))
+	}
+	t.Row("", "answer: bailiwick run answer %s --task %s %s%s", run.RunID, task.Task, attempt, how)
+}
+
+// nextCommand suggests the next command about a run.
+func nextCommand(run *api.Run) string {
+	switch run.State {
+	case api.RunDone:
+		return fmt.Sprintf("bailiwick run patch %s --all --dir DIR, or bailiwick run patch %[1]s --merge BRANCH --repo DIR", run.RunID)
+	case api.RunFailed, api.RunCancelled:
+		if run.Counts[api.TaskDenied] > 0 && run.Counts[api.TaskFailed] == 0 {
+			return "bailiwick audit list --kind dispatch.denied: a retry is useless until the grants change"
+		}
+		return fmt.Sprintf("bailiwick run retry %s: done tasks are taken over", run.RunID)
+	case api.RunPaused:
+		return fmt.Sprintf("bailiwick run resume %s; or if the queue is paused: bailiwick queue resume %s", run.RunID, run.Queue)
+	case api.RunRunning, api.RunWaiting:
+	}
+	for i := range run.Tasks {
+		if run.Tasks[i].Asks {
+			return fmt.Sprintf("bailiwick run answer %s --task %s TEXT", run.RunID, run.Tasks[i].Task)
+		}
+	}
+	return fmt.Sprintf("bailiwick run watch %s", run.RunID)
+}

@@ -1,0 +1,143 @@
+package runcli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+)
+
+type submitFlags struct {
+	id           string
+	watch, quiet bool
+	wait         time.Duration
+}
+
+func (t *commands) submitCommand() *cobra.Command {
+	var f submitFlags
+	cmd := &cobra.Command{
+		Use: "submit FILE|-", Short: "Submit a plan, YAML or JSON, and print the id of its run", Args: cobra.ExactArgs(1),
+		Long: `Submit a plan. It is checked here first; all problems are reported at once, with line and
+column. The run continues whatever happens to this command. Submitting the same plan under
+the same id again returns the same run.`,
+		Example: console.Examples("bailiwick run submit plan.yaml --watch", "bailiwick run submit - --id nightly-7 < plan.json"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var a console.Args
+			a.Wait("--wait", f.wait)
+			if f.watch && f.wait > 0 {
+				a.Fail(fmt.Errorf("--watch shows the run until its end, --wait %s stops before; want one of the two", f.wait))
+			}
+			if a.Err != nil {
+				return a.Err
+			}
+			return t.submit(cmd.Context(), args[0], f)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.id, "id", "", "id of the run (default: the plan's own, else a new one)")
+	fl.BoolVar(&f.watch, "watch", false, "watch it to its end")
+	fl.DurationVar(&f.wait, "wait", 0, "wait at most this long for its end, else exit with status 8; the run continues")
+	fl.BoolVarP(&f.quiet, "quiet", "q", false, "with --watch, show only the outcome")
+	return cmd
+}
+
+func (t *commands) submit(ctx context.Context, file string, f submitFlags) error {
+	p, err := t.readPlan(file)
+	if err != nil {
+		return err
+	}
+	req := api.RunRequest{Plan: p.Canonical(), RunID: p.ID}
+	if f.id != "" || req.RunID == "" {
+		// Chosen here, so that the request can be repeated if its answer is lost.
+		var a console.Args
+		if req.RunID = t.newRunID(&a, f.id); a.Err != nil {
+			return a.Err
+		}
+	}
+	return t.withConn(func(c *client.Conn) error {
+		run, err := c.Runtime().Submit(ctx, req)
+		if ctx.Err() != nil {
+			fmt.Fprintf(t.Stderr, "run %s may have been submitted; see: bailiwick run show %[1]s\n", req.RunID)
+		}
+		if err != nil {
+			return retryHint(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
+		}
+		if !f.watch && f.wait == 0 {
+			return t.printSubmitted(&run)
+		}
+		fmt.Fprintf(t.Stderr, "run %s submitted\n", run.RunID)
+		if f.watch {
+			return t.watch(ctx, c.Runtime(), run.RunID, f.quiet)
+		}
+		return t.wait(ctx, c.Runtime(), run.RunID, f.wait)
+	})
+}
+
+// readPlan reads and checks a plan, and shows each problem with its place in the
+// file.
+func (t *commands) readPlan(file string) (*plan.Plan, error) {
+	text, err := t.readPlanText(file)
+	if err != nil {
+		return nil, err
+	}
+	p, places := plan.Read(text)
+	if p == nil {
+		return nil, t.refusePlan(file, places)
+	}
+	return p, nil
+}
+
+// readPlanText reads a file, or standard input, up to the largest size of a plan.
+func (t *commands) readPlanText(file string) ([]byte, error) {
+	from := t.Stdin
+	if file != "-" {
+		f, err := os.Open(file) //nolint:gosec // G304: the user names the file
+		if err != nil {
+			return nil, api.Errorf(api.CodeInvalid, "plan: %w", err)
+		}
+		defer f.Close() //nolint:errcheck // only read
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, api.MaxPlan+1))
+	if err != nil {
+		return nil, fmt.Errorf("plan %s: %w", file, err)
+	}
+	if len(text) > api.MaxPlan {
+		return nil, api.Errorf(api.CodeTooLarge, "plan %s: larger than %d MiB", file, api.MaxPlan>>20)
+	}
+	return text, nil
+}
+
+// newRunID parses an id, or makes one if it is empty.
+func (t *commands) newRunID(a *console.Args, id string) api.RunID {
+	if id == "" {
+		return api.NewRunID(t.Now())
+	}
+	return console.Parse(a, id, api.ParseRunID)
+}
+
+// retryHint says how to repeat a request that may or may not have reached the
+// service.
+func retryHint(err error, id api.RunID, command string, args ...any) error {
+	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
+		return e.WithHint("if no service is running: bailiwick up --orchestrator; then repeat the request, which is safe even if run %s exists: %s", id, fmt.Sprintf(command, args...))
+	}
+	return err
+}
+
+// printSubmitted prints a new run.
+func (t *commands) printSubmitted(run *api.Run) error {
+	return t.Emit(run, string(run.RunID), func() {
+		fmt.Fprintln(t.Stdout, run.RunID)
+		fmt.Fprintf(t.Stderr, "%d tasks in queue %s; watch them with: bailiwick run watch %s\n", run.Total, run.Queue, run.RunID)
+	})
+}
