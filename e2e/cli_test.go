@@ -62,7 +62,7 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 		{"dispatch run other", 3, nil, []string{`"other"`, "hint:", "log entry: #"}},
 		{"dispatch run edit --set x", 1, nil, []string{"KEY=TEXT"}},
 		{"dispatch run", 1, nil, []string{"arg"}},
-		{"dispatch run sleeps --source repo --wait 2s --id sleeper", 8, nil, []string{"sleeper", "goes on", "dispatch logs -f sleeper"}},
+		{"dispatch run sleeps --source repo --wait 2s --id sleeper", 8, nil, []string{"sleeper", "continues", "dispatch logs -f sleeper"}},
 		{"dispatch show sleeper", 0, []string{"started"}, nil},
 		{"dispatch outputs sleeper", 8, nil, []string{"has not ended"}},
 		{"dispatch patch sleeper", 1, nil, []string{"has no patch"}},

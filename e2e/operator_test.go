@@ -47,7 +47,7 @@ func (w *world) terminal(types string, args ...string) (done, string) {
 	for prompts := 0; ; {
 		n, err := control.Read(buf)
 		seen.Write(buf[:n])
-		if asked := strings.Count(seen.String(), "assphrase") + strings.Count(seen.String(), "same again"); asked > prompts && strings.HasSuffix(seen.String(), ": ") {
+		if asked := strings.Count(seen.String(), "assphrase"); asked > prompts && strings.HasSuffix(seen.String(), ": ") {
 			prompts = asked
 			for echoes(w.t, control) { // the prompt comes before the switch
 			}

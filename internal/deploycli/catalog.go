@@ -2,6 +2,7 @@ package deploycli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,34 +13,42 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 const manifestName = "bailiwick.yaml"
 
 func (p *program) catalogCommand() *cobra.Command {
-	cmd := group("catalog", "Plan, sign and inspect the catalog")
-	cmd.AddCommand(
-		p.planCommand(), p.applyCommand(), p.signCommand(), p.listCommand(), p.showCommand(),
-		p.verifyCommand(), p.historyCommand(), p.diffCommand(),
-	)
-	return cmd
+	return console.Noun("catalog", "Plan, sign and inspect the catalog",
+		console.Group{Title: "Change:", Commands: []*cobra.Command{p.planCommand(), p.applyCommand(), p.signCommand()}},
+		console.Group{Title: "Look:", Commands: []*cobra.Command{p.listCommand(), p.showCommand(), p.historyCommand(), p.diffCommand(), p.verifyCommand()}})
+}
+
+// planFlags are the flags of the verbs that read a manifest.
+type planFlags struct {
+	file string
+	opt  deploy.Options
+}
+
+func (f *planFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.file, "file", "f", manifestName, "the manifest")
+	cmd.Flags().BoolVar(&f.opt.Prune, "prune", false, "remove artifacts that the manifest does not declare")
 }
 
 func (p *program) planCommand() *cobra.Command {
-	var file, outFile string
-	var opt deploy.Options
+	var f planFlags
+	var outFile string
 	var exitCode bool
 	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show what applying the manifest would change, and what would widen authority",
-		Args:  cobra.NoArgs,
+		Use: "plan", Short: "Show what applying the manifest would change, and what would widen authority", Args: cobra.NoArgs,
+		Example: console.Examples("bailiwick catalog plan --out plan.json", "bailiwick catalog plan -f team.yaml --exit-code"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{"", "text", "json", "name"}, p.format) {
 				p.format, outFile = "text", p.format
 			}
 			return p.withCatalog(func(c *deploy.Catalog) error {
-				plan, err := p.plan(cmd.Context(), c, file, opt)
+				plan, err := p.plan(cmd.Context(), c, f)
 				if err != nil {
 					return err
 				}
@@ -50,29 +59,28 @@ func (p *program) planCommand() *cobra.Command {
 					return err
 				}
 				if exitCode && !plan.Empty() {
-					return errChanges
+					return console.Exit{Status: 2}
 				}
 				return nil
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", manifestName, "the manifest")
+	f.add(cmd)
 	cmd.Flags().StringVar(&outFile, "out", "", "write the plan to this file, for apply")
 	cmd.Flags().StringVarP(&p.format, "output", "o", "text", "text, json or name; anything else is a file to write the plan to")
-	cmd.Flags().BoolVar(&opt.Prune, "prune", false, "remove what the manifest does not declare")
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 2 when there are changes")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 2 if there are changes")
 	return cmd
 }
 
-func (p *program) plan(ctx context.Context, c *deploy.Catalog, file string, opt deploy.Options) (*deploy.Plan, error) {
-	m, err := deploy.Load(ctx, file)
+func (p *program) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
+	m, err := deploy.Load(ctx, f.file)
 	if err != nil {
 		if os.IsNotExist(err) || strings.Contains(err.Error(), "no such file") {
-			return nil, api.Errorf(api.CodeNotFound, "%w", err).WithHint("name the manifest with -f, or make a first one with: bailiwick init")
+			return nil, api.Errorf(api.CodeNotFound, "%w", err).WithHint("name the manifest with -f, or create one with: bailiwick init")
 		}
 		return nil, err
 	}
-	return c.Plan(ctx, m, opt)
+	return c.Plan(ctx, m, f.opt)
 }
 
 func (p *program) showPlan(plan *deploy.Plan) error {
@@ -94,24 +102,23 @@ func (p *program) writePlan(plan *deploy.Plan, path string) error {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return fmt.Errorf("plan file: %w", err)
 	}
-	p.say("Wrote the plan to %s. Apply it with: bailiwick catalog apply %s", path, path)
+	p.print("Wrote the plan to %s. Apply it with: bailiwick catalog apply %s", path, path)
 	return nil
 }
 
 func (p *program) applyCommand() *cobra.Command {
-	var file, reason string
-	var opt deploy.Options
+	var f planFlags
+	var reason string
 	var replace bool
 	cmd := &cobra.Command{
-		Use:   "apply [PLANFILE]",
-		Short: "Sign and publish what the manifest says, as one revision",
-		Args:  cobra.MaximumNArgs(1),
+		Use: "apply [PLANFILE]", Short: "Sign and publish the manifest as a new revision", Args: cobra.MaximumNArgs(1),
+		Example: console.Examples("bailiwick catalog apply --reason 'new reviewer'", "bailiwick catalog apply plan.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && (cmd.Flags().Changed("prune") || cmd.Flags().Changed("file")) {
-				return api.Errorf(api.CodeInvalid, "apply: a plan file says already which manifest, and whether to prune")
+				return api.Errorf(api.CodeInvalid, "apply: --file and --prune do not go with a plan file, which has both")
 			}
 			return p.withCatalog(func(c *deploy.Catalog) error {
-				plan, err := p.planToApply(cmd.Context(), c, args, file, opt)
+				plan, err := p.planToApply(cmd.Context(), c, args, f)
 				if err != nil {
 					return err
 				}
@@ -119,43 +126,38 @@ func (p *program) applyCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", manifestName, "the manifest")
+	f.add(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
-	cmd.Flags().BoolVar(&opt.Prune, "prune", false, "remove what the manifest does not declare")
-	cmd.Flags().BoolVar(&replace, "replace-proposal", false, "drop a proposal that waits for signatures")
-	p.formatFlag(cmd, "text")
+	cmd.Flags().BoolVar(&replace, "replace-proposal", false, "discard a proposal that waits for signatures")
+	p.formatFlag(cmd)
 	return cmd
 }
 
-func (p *program) planToApply(ctx context.Context, c *deploy.Catalog, args []string, file string, opt deploy.Options) (*deploy.Plan, error) {
+func (p *program) planToApply(ctx context.Context, c *deploy.Catalog, args []string, f planFlags) (*deploy.Plan, error) {
 	if len(args) == 0 {
-		return p.plan(ctx, c, file, opt)
+		return p.plan(ctx, c, f)
 	}
-	f, err := os.Open(args[0])
+	file, err := os.Open(args[0])
 	if err != nil {
 		return nil, fmt.Errorf("plan file: %w", err)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, 32<<20))
-	if err != nil {
-		return nil, fmt.Errorf("plan file: %w", err)
-	}
-	if err := f.Close(); err != nil {
+	b, err := io.ReadAll(io.LimitReader(file, 32<<20))
+	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, fmt.Errorf("plan file: %w", err)
 	}
 	return c.PlanAgain(ctx, b)
 }
 
-// apply shows the plan before it asks for a passphrase: giving it is the
-// consent.
+// apply shows the plan before it asks for a passphrase: typing it is the consent.
 func (p *program) apply(ctx context.Context, c *deploy.Catalog, plan *deploy.Plan, reason string, replace bool) error {
 	o := &out{}
 	o.plan(plan)
-	p.say("%s", strings.TrimSuffix(o.b.String(), "\n"))
+	p.print("%s", strings.TrimSuffix(o.b.String(), "\n"))
 	a := deploy.Approval{Author: p.author(), Reason: reason, ReplaceProposal: replace}
 	if plan.Empty() {
 		return p.applied(&deploy.Applied{Unchanged: true, Number: plan.Base.Number, Digest: plan.Base.Digest, Signers: []seal.KeyID{}, Needed: c.Reader().TrustRoot().Threshold})
 	}
-	signers, err := p.signers(ctx)
+	signers, err := p.signers(ctx, p.deployKey(), "", "")
 	if err != nil {
 		return err
 	}
@@ -190,14 +192,13 @@ func (p *program) applied(a *deploy.Applied) error {
 
 func (p *program) signCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "sign [DIGEST]",
-		Short: "Sign the proposal that waits for more signatures",
-		Args:  cobra.MaximumNArgs(1),
+		Use: "sign [DIGEST]", Short: "Sign the proposal that waits for more signatures", Args: cobra.MaximumNArgs(1),
+		Example: console.Examples("bailiwick catalog sign", "bailiwick catalog sign --key ann.key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withCatalog(func(c *deploy.Catalog) error { return p.sign(cmd.Context(), c, args) })
 		},
 	}
-	p.formatFlag(cmd, "text")
+	p.formatFlag(cmd)
 	return cmd
 }
 
@@ -221,8 +222,8 @@ func (p *program) sign(ctx context.Context, c *deploy.Catalog, args []string) er
 	o.line("")
 	o.changes(waiting.Changes)
 	o.widens(waiting.Widens)
-	p.say("%s", strings.TrimSuffix(o.b.String(), "\n"))
-	signers, err := p.signers(ctx)
+	p.print("%s", strings.TrimSuffix(o.b.String(), "\n"))
+	signers, err := p.signers(ctx, p.deployKey(), "", "")
 	if err != nil {
 		return err
 	}

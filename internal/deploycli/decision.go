@@ -9,10 +9,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// decision says in plain words what r decides, all of it: whoever gives the
-// passphrase has seen nothing else. What others wrote stands quoted behind a
-// label, and each line of it behind a mark, so that no part of it can pass for
-// a row of this program, or go back over one.
+// decision says in plain words everything that r decides: it is all that the user
+// sees before typing the passphrase. Text that others wrote is quoted behind a
+// label, and each of its lines behind a mark, so that no part of it can look like
+// a row of this program or overwrite one.
 func decision(r api.OperatorRecord) string {
 	o := &out{}
 	o.line("")
@@ -20,7 +20,7 @@ func decision(r api.OperatorRecord) string {
 	o.line("")
 	o.line("  " + sentence(r))
 	if r.Ceiling != nil {
-		o.line("  " + reach(*r.Ceiling))
+		o.line("  " + tierText(*r.Ceiling))
 	}
 	o.line("")
 	o.fact("verb", string(r.Verb))
@@ -30,41 +30,41 @@ func decision(r api.OperatorRecord) string {
 	}
 	if r.Token != nil {
 		o.fact("token", string(r.Token.ID))
-		o.fact("expires", moment(r.Token.ExpiresAt))
+		o.fact("expires", timeText(r.Token.ExpiresAt))
 		o.fact("token's hash", string(r.Token.Hash))
 	}
 	o.fact("replaces", string(r.Replaces))
 	o.fact("stop", r.Stop)
 	if r.OAuth != nil {
-		o.told("issuer", r.OAuth.Issuer)
-		o.told("subject", r.OAuth.Subject)
+		o.quote("issuer", r.OAuth.Issuer)
+		o.quote("subject", r.OAuth.Subject)
 	}
-	o.told("reason", r.Reason)
+	o.quote("reason", r.Reason)
 	o.fact("service", r.Service)
-	o.fact("decision no.", fmt.Sprintf("%d, of %s", r.Number, moment(r.At)))
+	o.fact("decision no.", fmt.Sprintf("%d, of %s", r.Number, timeText(r.At)))
 	if r.Previous != "" {
 		o.fact("after", string(r.Previous))
 	}
 	return o.b.String()
 }
 
-// sentence is the decision itself. It holds only what has a narrow form: names
-// of principals, tiers, ids and times.
+// sentence is the decision in one sentence. It has only values of a narrow form:
+// names of principals, tiers, ids and times.
 func sentence(r api.OperatorRecord) string {
 	switch r.Verb {
 	case api.VerbPrincipalAdd:
 		if r.OAuth != nil {
-			return fmt.Sprintf("Make %s known, as whoever comes with tokens of the issuer and subject below.", r.Principal)
+			return fmt.Sprintf("Add %s, authenticated by tokens of the issuer and subject below.", r.Principal)
 		}
-		return fmt.Sprintf("Make %s known. It gets no token and no rights by this.", r.Principal)
+		return fmt.Sprintf("Add %s. This gives it no token and no rights.", r.Principal)
 	case api.VerbPrincipalRemove:
-		return fmt.Sprintf("End every token of %s at once, let no issuer's stand for it, and set its ceiling back to OBSERVE.", r.Principal)
+		return fmt.Sprintf("Revoke every token of %s at once, accept no issuer's tokens for it, and reset its ceiling to OBSERVE.", r.Principal)
 	case api.VerbTokenCreate:
-		return fmt.Sprintf("Let whoever holds a new token act as %s until %s.", r.Principal, moment(r.Token.ExpiresAt))
+		return fmt.Sprintf("Let any holder of a new token act as %s until %s.", r.Principal, timeText(r.Token.ExpiresAt))
 	case api.VerbTokenRotate:
-		return fmt.Sprintf("Let whoever holds a new token act as %s until %s, and end the token %s.", r.Principal, moment(r.Token.ExpiresAt), r.Replaces)
+		return fmt.Sprintf("Let any holder of a new token act as %s until %s, and revoke the token %s.", r.Principal, timeText(r.Token.ExpiresAt), r.Replaces)
 	case api.VerbTokenRevoke:
-		return fmt.Sprintf("End the token %s of %s at once.", r.Replaces, r.Principal)
+		return fmt.Sprintf("Revoke the token %s of %s at once.", r.Replaces, r.Principal)
 	case api.VerbCeilingSet:
 		return fmt.Sprintf("Consent to %s acting up to the tier %s, where a grant and the target allow that too.", r.Principal, strings.ToUpper(r.Ceiling.String()))
 	case api.VerbStopLift:
@@ -73,13 +73,13 @@ func sentence(r api.OperatorRecord) string {
 	return string(r.Verb)
 }
 
-// reach says what a tier means.
-func reach(t api.Tier) string {
+// tierText says what a tier means.
+func tierText(t api.Tier) string {
 	switch t {
 	case api.Observe:
-		return "observe: workers that look and report, and change nothing."
+		return "observe: workers that read and report, and change nothing."
 	case api.Reversible:
-		return "reversible: workers whose work can be thrown away, such as a patch."
+		return "reversible: workers whose work can be discarded, such as a patch."
 	case api.Stateful:
 		return "stateful: workers that change things outside, such as a database, or reach the network."
 	case api.Irreversible:
@@ -88,25 +88,25 @@ func reach(t api.Tier) string {
 	return t.String()
 }
 
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
+func timeText(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// fact is a row whose value has a narrow form; empty ones are left out.
+// fact writes a row whose value has a narrow form, unless it is empty.
 func (o *out) fact(name, value string) {
 	if value != "" {
 		o.linef("  %-12s %s", name, visible(value))
 	}
 }
 
-// toldWidth is how much of a text stands on a line: a terminal that breaks
-// lines by itself would begin one with whatever comes next.
-const toldWidth = 56
+// quoteWidth is how much of a text stands on a line: a line that the terminal
+// breaks would continue without a mark.
+const quoteWidth = 56
 
-// told is a row whose value somebody wrote: quoted, escaped, on marked lines.
-func (o *out) told(name, value string) {
+// quote writes a row whose value others wrote: quoted, escaped, on marked lines.
+func (o *out) quote(name, value string) {
 	if value == "" {
 		return
 	}
-	// One character at a time, since an escape is wider than what it stands for.
+	// One character at a time, since an escape is wider than its character.
 	var line strings.Builder
 	width := 0
 	flush := func() {
@@ -115,11 +115,11 @@ func (o *out) told(name, value string) {
 		line.Reset()
 	}
 	for i, r := range value {
-		s := shown(r)
+		s := escaped(r)
 		if i == 0 {
 			s = `"` + s
 		}
-		if width+len(s) > toldWidth {
+		if width+len(s) > quoteWidth {
 			flush()
 		}
 		line.WriteString(s)
@@ -129,10 +129,9 @@ func (o *out) told(name, value string) {
 	flush()
 }
 
-// shown is r where it is a letter, digit, sign or space that stands by itself,
-// and its number otherwise: no mark that is put on or over another, and nothing
-// that steers a terminal.
-func shown(r rune) string {
+// escaped is r if it is a printable character of its own, else its number: no
+// combining mark, and nothing that steers a terminal.
+func escaped(r rune) string {
 	if r == '"' || r == '\\' {
 		return `\` + string(r)
 	}

@@ -49,13 +49,13 @@ func TestADecisionReadsAsTheGoldenFileSays(t *testing.T) {
 	golden(t, "decisions.txt", all.String())
 }
 
-// rows are the labels of a decision, as whoever reads it takes them in, and
-// what stands behind those that only this program fills.
+// rows are the labels of a decision as a reader sees them, with the values that
+// only this program writes.
 func rows(shown string) (list []string) {
 	for line := range strings.Lines(shown) {
-		if before, _, told := strings.Cut(line, "| "); told {
+		if before, _, quoted := strings.Cut(line, "| "); quoted {
 			if strings.TrimSpace(before) == "" {
-				continue // a further line of a text that somebody wrote
+				continue // a further line of quoted text
 			}
 			line = before
 		}
@@ -104,7 +104,7 @@ func TestShownWordsCannotBeForged(t *testing.T) {
 	}
 }
 
-var toldLine = regexp.MustCompile(`^  [a-z ]{12} \| .*$`)
+var quotedLine = regexp.MustCompile(`^  [a-z ]{12} \| .*$`)
 
 func checkShown(t *testing.T, r api.OperatorRecord, want []string) {
 	t.Helper()
@@ -114,10 +114,10 @@ func checkShown(t *testing.T, r api.OperatorRecord, want []string) {
 	}
 	for line := range strings.Lines(shown) {
 		line = strings.TrimSuffix(line, "\n")
-		if strings.Contains(line, "|") && !toldLine.MatchString(line) {
+		if strings.Contains(line, "|") && !quotedLine.MatchString(line) {
 			t.Errorf("reason %q: line %q", r.Reason, line)
 		}
-		if toldLine.MatchString(line) && len(line) > 80 {
+		if quotedLine.MatchString(line) && len(line) > 80 {
 			t.Errorf("reason %q: a line of %d bytes: %q", r.Reason, len(line), line)
 		}
 		for _, c := range line {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -22,43 +23,47 @@ var sample embed.FS //nolint:gochecknoglobals // go:embed needs a variable; noth
 
 type made struct {
 	Path string `json:"path"`
-	Made bool   `json:"made"` // false: it was there and was left alone
+	Made bool   `json:"made"` // false: it existed and was left alone
 	What string `json:"what"`
 }
 
 func (p *program) initCommand() *cobra.Command {
-	var plain bool
+	var unencrypted bool
 	cmd := &cobra.Command{
-		Use:   "init [DIR]",
-		Short: "Make the keys, the files that list them, an empty catalog, and a sample manifest in DIR",
-		Long: `init sets up what is not there yet and never overwrites anything: the deploy key, which signs
+		Use: "init [DIR]", Short: "Create keys, trust files, an empty catalog and a sample manifest", Args: cobra.MaximumNArgs(1),
+		Long: `Create what does not exist yet, and never overwrite anything: the deploy key, which signs
 catalogs, and the trust root that lists it; the operator key, which signs decisions about
 principals, and operators.json that lists it; an empty catalog; and in DIR a commented
-bailiwick.yaml that applies as it is. One passphrase is asked for, for the keys that it makes.`,
-		Args: cobra.MaximumNArgs(1),
+bailiwick.yaml that can be applied as it is. The new keys get one passphrase.`,
+		Example: console.Examples("bailiwick init", "bailiwick init demo --insecure-unencrypted"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) == 1 {
 				dir = args[0]
 			}
-			return p.init(cmd.Context(), dir, plain)
+			return p.init(cmd.Context(), dir, unencrypted)
 		},
 	}
-	cmd.Flags().BoolVar(&plain, "insecure-unencrypted", false, "make the keys without a passphrase: whoever can read the files can sign")
-	p.formatFlag(cmd, "text")
+	cmd.Flags().BoolVar(&unencrypted, "insecure-unencrypted", false, "do not encrypt the keys: anyone who can read the files can sign")
+	p.formatFlag(cmd)
 	return cmd
 }
 
-func (p *program) init(ctx context.Context, dir string, plain bool) error {
-	phrase, err := p.initPhrase(ctx, plain)
+func (p *program) init(ctx context.Context, dir string, unencrypted bool) error {
+	deployPath, err := p.keyPath(p.deployKey())
+	if err != nil {
+		return err
+	}
+	operatorPath := p.Dirs.OperatorKey()
+	phrase, err := p.initPassphrase(ctx, deployPath, unencrypted)
 	if err != nil {
 		return err
 	}
 	steps := []func() (made, error){
-		func() (made, error) { return p.initKey(phrase) },
-		p.initTrust,
-		func() (made, error) { return p.initOperatorKey(phrase) },
-		p.initOperators,
+		func() (made, error) { return p.initKey(p.deployKey(), deployPath, phrase) },
+		func() (made, error) { return p.initRoot(p.trustPath(), "trust root", deployPath) },
+		func() (made, error) { return p.initKey(p.operatorKey(), operatorPath, phrase) },
+		func() (made, error) { return p.initRoot(p.operatorsPath(), "operators", operatorPath) },
 		p.initCatalog,
 	}
 	all := []made{}
@@ -87,27 +92,29 @@ func (p *program) init(ctx context.Context, dir string, plain bool) error {
 			o.line(m.Path)
 		}
 	})
-	p.say("Next: read %s, then run: bailiwick catalog plan -f %s", filepath.Join(dir, manifestName), filepath.Join(dir, manifestName))
+	p.print("Next: read %s, then run: bailiwick catalog plan -f %s", filepath.Join(dir, manifestName), filepath.Join(dir, manifestName))
 	if p.Beside != "" {
-		p.say("For other AI clients: bailiwick mcp config --client codex|opencode|gemini|cursor. For Claude Code:\n  claude mcp add bailiwick -- %s", visible(filepath.Join(p.Beside, "bailiwick-mcp")))
+		p.print("For other AI clients: bailiwick mcp config --client codex|opencode|gemini|cursor. For Claude Code:\n  claude mcp add bailiwick -- %s", visible(filepath.Join(p.Beside, "bailiwick-mcp")))
 	}
 	return err
 }
 
-// initPhrase asks once for the passphrase of the keys that are not there yet.
-func (p *program) initPhrase(ctx context.Context, plain bool) (passphrase, error) {
-	path, err := p.keyPath()
-	if err != nil || plain {
-		return passphrase{plain: plain}, err
+// initPassphrase asks once for the passphrase of the keys that do not exist yet.
+func (p *program) initPassphrase(ctx context.Context, deployPath string, unencrypted bool) (passphrase, error) {
+	if unencrypted {
+		return passphrase{unencrypted: true}, nil
 	}
 	var missing []string
-	for _, k := range []struct{ what, path string }{{deployKey, path}, {operatorKey, p.Dirs.OperatorKey()}} {
-		there, err := exists(k.path)
+	for _, k := range []struct {
+		kind keyKind
+		path string
+	}{{p.deployKey(), deployPath}, {p.operatorKey(), p.Dirs.OperatorKey()}} {
+		found, err := exists(k.path)
 		if err != nil {
 			return passphrase{}, err
 		}
-		if !there {
-			missing = append(missing, "the "+k.what+" "+visible(k.path))
+		if !found {
+			missing = append(missing, "the "+k.kind.name+" "+visible(k.path))
 		}
 	}
 	if missing == nil {
@@ -117,36 +124,35 @@ func (p *program) initPhrase(ctx context.Context, plain bool) (passphrase, error
 	return passphrase{text: text}, err
 }
 
-func (p *program) initKey(phrase passphrase) (made, error) {
-	path, err := p.keyPath()
-	if err != nil {
-		return made{}, err
-	}
-	m := made{Path: path, What: deployKey}
-	if there, err := exists(path); there || err != nil {
+// initKey creates a key unless it exists.
+func (p *program) initKey(kind keyKind, path string, phrase passphrase) (made, error) {
+	m := made{Path: path, What: kind.name}
+	found, err := exists(path)
+	if found || err != nil {
 		return m, err
 	}
 	m.Made = true
-	_, err = p.createKey(deployKey, path, "", phrase)
+	_, err = p.createKey(kind, path, "", phrase)
 	return m, err
 }
 
-func (p *program) initTrust() (made, error) {
-	m := made{Path: p.trustPath(), What: "trust root"}
-	if _, err := os.Lstat(m.Path); err == nil {
-		_, err := seal.LoadTrustRoot(m.Path)
+// initRoot writes a trust root that lists the key at keyPath, unless the file
+// exists; then it checks that file.
+func (p *program) initRoot(path, what, keyPath string) (made, error) {
+	m := made{Path: path, What: what}
+	found, err := exists(path)
+	if found {
+		_, err = seal.LoadTrustRoot(path)
+	}
+	if found || err != nil {
 		return m, err
 	}
-	path, err := p.keyPath()
-	if err != nil {
-		return m, err
-	}
-	k, err := seal.LoadPublic(path)
+	k, err := seal.LoadPublic(keyPath)
 	if err != nil {
 		return m, err
 	}
 	m.Made = true
-	return m, seal.CreateTrustRoot(m.Path, seal.RootOf(k))
+	return m, seal.CreateTrustRoot(path, seal.RootOf(k))
 }
 
 func (p *program) initCatalog() (made, error) {
@@ -167,8 +173,7 @@ func (p *program) initCatalog() (made, error) {
 	return m, c.Close()
 }
 
-// initSample writes the sample manifest with the files that it names, unless
-// there is a manifest already.
+// initSample writes the sample manifest and its files, unless a manifest exists.
 func (p *program) initSample(dir string) ([]made, error) {
 	manifest := filepath.Join(dir, manifestName)
 	if _, err := os.Lstat(manifest); err == nil {
@@ -204,7 +209,7 @@ func writeNew(name, text string, script bool) (bool, error) {
 	if script {
 		mode = 0o755
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // G304: in the directory that the caller named
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // G304: in the directory that the user named
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
 	}

@@ -13,16 +13,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-func (p *program) inspect(use, short string, args cobra.PositionalArgs, run func(context.Context, *deploy.Catalog, []string) error) *cobra.Command {
+// inspect is a verb that reads the catalog.
+func (p *program) inspect(use, short string, args cobra.PositionalArgs, examples []string, run func(context.Context, *deploy.Catalog, []string) error) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: args,
+		Use: use, Short: short, Args: args, Example: console.Examples(examples...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withCatalog(func(c *deploy.Catalog) error { return run(cmd.Context(), c, args) })
 		},
 	}
-	p.formatFlag(cmd, "text")
+	p.formatFlag(cmd)
 	return cmd
 }
 
@@ -33,10 +35,10 @@ type listed struct {
 }
 
 func (p *program) listCommand() *cobra.Command {
-	return p.inspect("list [KIND]", "List the artifacts of the current revision", cobra.MaximumNArgs(1),
+	return p.inspect("list [KIND]", "List the artifacts of the current revision", cobra.MaximumNArgs(1), []string{"bailiwick catalog list", "bailiwick catalog list subagent -o name"},
 		func(ctx context.Context, c *deploy.Catalog, args []string) error {
 			if len(args) == 1 && !slices.Contains(api.Kinds(), api.Kind(args[0])) {
-				return api.Errorf(api.CodeInvalid, "list: unknown kind %q; there are %v", args[0], api.Kinds())
+				return api.Errorf(api.CodeInvalid, "list: unknown kind %q; want one of %v", args[0], api.Kinds())
 			}
 			r, err := current(ctx, c)
 			if err != nil {
@@ -71,7 +73,7 @@ func (p *program) listCommand() *cobra.Command {
 
 func (p *program) showCommand() *cobra.Command {
 	var file string
-	cmd := p.inspect("show [KIND/NAME]", "Show the current revision, an artifact, or a file of a capability", cobra.MaximumNArgs(1),
+	cmd := p.inspect("show [KIND/NAME]", "Show the current revision, an artifact, or a file of a capability", cobra.MaximumNArgs(1), []string{"bailiwick catalog show subagent/greet", "bailiwick catalog show capability/greeting --file greet.sh"},
 		func(ctx context.Context, c *deploy.Catalog, args []string) error {
 			r, err := current(ctx, c)
 			if err != nil {
@@ -125,7 +127,7 @@ type shownArtifact struct {
 	Document rawJSON    `json:"document"`
 }
 
-// rawJSON is a document that is JSON already.
+// rawJSON is an encoded document.
 type rawJSON []byte
 
 func (b rawJSON) MarshalJSON() ([]byte, error) { return b, nil }
@@ -150,7 +152,7 @@ func (p *program) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name)
 
 func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, kind api.Kind, name api.Name, file string) error {
 	if kind != api.KindCapability {
-		return api.Errorf(api.CodeInvalid, "show --file: %s has no files; a capability has", api.RefTo(kind, name))
+		return api.Errorf(api.CodeInvalid, "show --file: %s is not a capability and has no files", api.RefTo(kind, name))
 	}
 	v, _, err := r.Capability(name)
 	if err != nil {
@@ -169,7 +171,7 @@ func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Rev
 }
 
 func (p *program) verifyCommand() *cobra.Command {
-	return p.inspect("verify", "Read the whole catalog again and check every signature and digest", cobra.NoArgs,
+	return p.inspect("verify", "Verify every signature and digest of the catalog", cobra.NoArgs, []string{"bailiwick catalog verify", "bailiwick catalog verify -o json"},
 		func(ctx context.Context, c *deploy.Catalog, _ []string) error {
 			rows, failed := c.Reader().Verify(ctx)
 			err := p.answer(rows, func(o *out) {
@@ -199,7 +201,7 @@ func (p *program) verifyCommand() *cobra.Command {
 
 func (p *program) historyCommand() *cobra.Command {
 	var limit int
-	cmd := p.inspect("history", "List the revisions, newest first", cobra.NoArgs,
+	cmd := p.inspect("history", "List the revisions, newest first", cobra.NoArgs, []string{"bailiwick catalog history", "bailiwick catalog history -n 5 -o json"},
 		func(ctx context.Context, c *deploy.Catalog, _ []string) error {
 			if _, err := current(ctx, c); err != nil {
 				return err
@@ -235,7 +237,7 @@ type difference struct {
 }
 
 func (p *program) diffCommand() *cobra.Command {
-	return p.inspect("diff FROM [TO]", "Compare two revisions by number; TO is the current one when absent", cobra.RangeArgs(1, 2),
+	return p.inspect("diff FROM [TO]", "Compare two revisions by number; TO defaults to the current one", cobra.RangeArgs(1, 2), []string{"bailiwick catalog diff 1", "bailiwick catalog diff 1 2 -o json"},
 		func(ctx context.Context, c *deploy.Catalog, args []string) error {
 			head, err := current(ctx, c)
 			if err != nil {

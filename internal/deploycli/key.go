@@ -2,63 +2,108 @@ package deploycli
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
+// keyKind is a use of keys: deploy keys sign catalogs, operator keys decisions.
+type keyKind struct {
+	name  string
+	power string // what a signature can do
+	path  string // of the default key
+	make  string // the commands that create one
+}
+
+func (p *program) deployKey() keyKind {
+	return keyKind{"deploy key", "sign catalogs", p.Dirs.DeployKey(), "bailiwick init, or bailiwick key create"}
+}
+
+func (p *program) operatorKey() keyKind {
+	return keyKind{"operator key", "sign an operator's decisions, such as raising its own ceiling,", p.Dirs.OperatorKey(), "bailiwick init"}
+}
+
 func (p *program) keyCommand() *cobra.Command {
-	cmd := group("key", "Make and show deploy keys")
-	var plain bool
+	return console.Noun("key", "Create and show deploy keys", console.Group{Commands: []*cobra.Command{
+		p.createCommand("key create", p.deployKey(), "Create a deploy key, protected by a passphrase", ""),
+		p.showKeyCommand("key show", p.deployKey(), "Show the public half of a deploy key"),
+	}})
+}
+
+// createCommand creates a key. path is the command's path below the root, whose
+// last word is the verb.
+func (p *program) createCommand(path string, kind keyKind, short, long string) *cobra.Command {
+	var unencrypted bool
 	var name string
-	create := &cobra.Command{
-		Use:   "create",
-		Short: "Make a deploy key, protected by a passphrase",
-		Args:  cobra.NoArgs,
+	cmd := &cobra.Command{
+		Use: verbOf(path), Short: short, Long: long, Args: cobra.NoArgs,
+		Example: console.Examples("bailiwick "+path, "bailiwick "+path+" --key ann.key --name ann"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, err := p.keyPath()
+			file, err := p.keyPath(kind)
 			if err != nil {
 				return err
 			}
-			phrase, err := p.phraseFor(cmd.Context(), plain, deployKey, path)
+			phrase, err := p.newKeyPassphrase(cmd.Context(), unencrypted, kind, file)
 			if err != nil {
 				return err
 			}
-			k, err := p.createKey(deployKey, path, name, phrase)
+			k, err := p.createKey(kind, file, name, phrase)
 			if err != nil {
 				return err
 			}
-			return p.showKey(seal.KeyOf(k, p.keyName(name)), path)
+			return p.showKey(seal.KeyOf(k, p.keyName(name)), file)
 		},
 	}
-	create.Flags().BoolVar(&plain, "insecure-unencrypted", false, "write the key in plain: whoever can read the file can sign")
-	create.Flags().StringVar(&name, "name", "", "name of the key's holder, for people (default the login)")
-	show := &cobra.Command{
-		Use:   "show",
-		Short: "Show the public half of a deploy key",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			path, err := p.keyPath()
-			if err != nil {
-				return err
-			}
-			k, err := seal.LoadPublic(path)
-			if err != nil {
-				return keyMissing(err)
-			}
-			return p.showKey(k, path)
-		},
-	}
-	p.formatFlag(create, "text")
-	p.formatFlag(show, "text")
-	cmd.AddCommand(create, show)
+	cmd.Flags().BoolVar(&unencrypted, "insecure-unencrypted", false, "do not encrypt the key: anyone who can read the file can sign")
+	cmd.Flags().StringVar(&name, "name", "", "name of the key's holder, for people (default the login)")
+	p.formatFlag(cmd)
 	return cmd
+}
+
+func (p *program) showKeyCommand(path string, kind keyKind, short string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: verbOf(path), Short: short, Args: cobra.NoArgs,
+		Example: console.Examples("bailiwick "+path, "bailiwick "+path+" --key ann.key -o json"),
+		RunE: func(*cobra.Command, []string) error {
+			file, err := p.keyPath(kind)
+			if err != nil {
+				return err
+			}
+			k, err := seal.LoadPublic(file)
+			if err != nil {
+				return kind.missing(err)
+			}
+			return p.showKey(k, file)
+		},
+	}
+	p.formatFlag(cmd)
+	return cmd
+}
+
+// keyPaths are the keys to sign with.
+func (p *program) keyPaths(kind keyKind) []string {
+	if len(p.keys) > 0 {
+		return p.keys
+	}
+	return []string{kind.path}
+}
+
+// keyPath is the one key that a command creates or shows.
+func (p *program) keyPath(kind keyKind) (string, error) {
+	paths := p.keyPaths(kind)
+	if len(paths) != 1 {
+		return "", api.Errorf(api.CodeInvalid, "--key: want one here, got %d", len(paths))
+	}
+	return paths[0], nil
 }
 
 func (p *program) keyName(name string) string {
@@ -68,102 +113,97 @@ func (p *program) keyName(name string) string {
 	return name
 }
 
-// What a key is for, in words.
-const (
-	deployKey   = "deploy key"
-	operatorKey = "operator key"
-)
-
-// passphrase protects a new key. The zero value makes no key.
+// passphrase protects a new key. The zero value creates no key.
 type passphrase struct {
-	text  string
-	plain bool // none, as somebody asked for by name
+	text        string
+	unencrypted bool // explicitly without a passphrase
 }
 
-// phraseFor asks, twice, for the passphrase of a new key, unless there is to
-// be none. What is the words for the key.
-func (p *program) phraseFor(ctx context.Context, plain bool, what, path string) (passphrase, error) {
-	if plain {
-		return passphrase{plain: true}, nil
+// newKeyPassphrase asks twice for the passphrase of a new key, unless it is to be
+// unencrypted.
+func (p *program) newKeyPassphrase(ctx context.Context, unencrypted bool, kind keyKind, path string) (passphrase, error) {
+	if unencrypted {
+		return passphrase{unencrypted: true}, nil
 	}
-	if there, err := exists(path); there || err != nil { // before anybody types
+	if found, err := exists(path); found || err != nil { // before the user types
 		if err == nil {
-			err = neverOverwritten(fmt.Errorf("key %s: %w", path, fs.ErrExist))
+			err = alreadyExists(fmt.Errorf("key %s: %w", path, fs.ErrExist))
 		}
 		return passphrase{}, err
 	}
-	text, err := newPassphrase(ctx, "the "+what+" "+visible(path))
+	text, err := newPassphrase(ctx, "the "+kind.name+" "+visible(path))
 	return passphrase{text: text}, err
 }
 
-func (p *program) createKey(what, path, name string, phrase passphrase) (*seal.FileKey, error) {
-	k, err := seal.CreateKey(path, seal.NewKey{Name: p.keyName(name), Unencrypted: phrase.plain, Passphrase: phrase.text})
+func (p *program) createKey(kind keyKind, path, name string, phrase passphrase) (*seal.FileKey, error) {
+	k, err := seal.CreateKey(path, seal.NewKey{Name: p.keyName(name), Unencrypted: phrase.unencrypted, Passphrase: phrase.text})
 	if errors.Is(err, fs.ErrExist) {
-		return nil, neverOverwritten(err)
+		return nil, alreadyExists(err)
 	}
-	if err == nil && phrase.plain {
-		p.warnPlain(path, powerOf(what))
+	if err == nil && phrase.unencrypted {
+		p.warnUnencrypted(path, kind)
 	}
 	return k, err
 }
 
-func neverOverwritten(err error) error {
-	return api.Errorf(api.CodeConflict, "%w", err).WithHint("nothing is ever overwritten; use another path with --key")
+func alreadyExists(err error) error {
+	return api.Errorf(api.CodeConflict, "%w", err).WithHint("existing keys are never overwritten; use another path with --key")
 }
 
-// powerOf says what whoever has a key can do with it.
-func powerOf(what string) string {
-	if what == operatorKey {
-		return "sign an operator's decisions, such as raising its own ceiling,"
-	}
-	return "sign catalogs"
-}
-
-func (p *program) warnPlain(path, power string) {
-	p.say("WARNING: %s is NOT ENCRYPTED. Whoever can read that file, and that includes any agent", visible(path))
-	p.say("WARNING: with a shell under your account, can %s in your name. For demos and CI only.", power)
+func (p *program) warnUnencrypted(path string, kind keyKind) {
+	p.print("WARNING: %s is NOT ENCRYPTED. Anyone who can read that file, including any agent", visible(path))
+	p.print("WARNING: with a shell under your account, can %s in your name. For demos and CI only.", kind.power)
 }
 
 func (p *program) showKey(k seal.Key, path string) error {
 	return p.answer(k, func(o *out) {
 		o.row("id", string(k.ID))
 		o.row("name", k.Name)
-		o.row("public", encode64(k.Public))
+		o.row("public", base64.StdEncoding.EncodeToString(k.Public))
 		o.row("file", path)
 	}, func(o *out) { o.line(string(k.ID)) })
 }
 
-// signers opens every key that was asked for.
-func (p *program) signers(ctx context.Context) ([]seal.Signer, error) {
+// signers opens every key to sign with. shown is printed before the first use of
+// each key: with the prompt for its passphrase, which ends with purpose, or on
+// standard error if it has no passphrase.
+func (p *program) signers(ctx context.Context, kind keyKind, shown, purpose string) ([]seal.Signer, error) {
 	var all []seal.Signer
-	for _, uri := range p.keyPaths() {
+	for _, uri := range p.keyPaths(kind) {
 		k, err := seal.OpenSigner(ctx, uri, func(ctx context.Context, name string) (string, error) {
-			return prompt(ctx, "Passphrase of the deploy key "+visible(name)+": ")
+			return prompt(ctx, shown+"Passphrase of the "+kind.name+" "+visible(name)+purpose+": ")
 		})
 		if errors.Is(err, seal.ErrPassphrase) {
 			return nil, api.Errorf(api.CodeUnauthenticated, "%w", err)
 		}
 		if err != nil {
-			return nil, keyMissing(err)
+			return nil, kind.missing(err)
 		}
 		if !k.Encrypted {
-			p.warnPlain(k.Path, powerOf(deployKey))
+			if shown != "" {
+				p.print("%s", shown)
+			}
+			p.warnUnencrypted(k.Path, kind)
 		}
 		all = append(all, k)
 	}
 	return all, nil
 }
 
-func keyMissing(err error) error {
+// missing says how to create a key that does not exist.
+func (k keyKind) missing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return api.Errorf(api.CodeNotFound, "%w", err).WithHint("make one with: bailiwick init, or bailiwick key create; or name another with --key")
+		return api.Errorf(api.CodeNotFound, "%w", err).WithHint("make one with: %s; or name another with --key", k.make)
 	}
 	return err
 }
 
-func setUpFirst(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, blob.ErrNoStore) {
-		return api.Errorf(api.CodeNotFound, "%w", err).WithHint("set up a catalog with: bailiwick init; or name another place with --data-dir")
+func exists(path string) (bool, error) {
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
+
+func verbOf(path string) string { return path[strings.LastIndexByte(path, ' ')+1:] }

@@ -1,7 +1,6 @@
 package deploycli
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,11 +14,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-func (p *program) formatFlag(cmd *cobra.Command, def string) {
-	cmd.Flags().StringVarP(&p.format, "output", "o", def, "text, json or name")
+func (p *program) formatFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&p.format, "output", "o", "text", "text, json or name")
 }
 
-// answer writes the answer of a command in the format that was asked for.
+// answer writes the answer of a command in the requested format.
 func (p *program) answer(value any, text, name func(*out)) error {
 	o := &out{colour: p.Colour}
 	switch p.format {
@@ -40,7 +39,7 @@ func (p *program) answer(value any, text, name func(*out)) error {
 	return err
 }
 
-// out builds an answer.
+// out builds an answer as text.
 type out struct {
 	b      strings.Builder
 	colour bool
@@ -52,7 +51,7 @@ func (o *out) linef(format string, args ...any) { o.line(fmt.Sprintf(format, arg
 
 func (o *out) row(name, value string) { o.linef("%-12s %s", name, visible(value)) }
 
-// table writes columns; what is in them is made visible.
+// table writes a table of visible cells.
 func (o *out) table(head []string, rows [][]string) {
 	w := tabwriter.NewWriter(&o.b, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, strings.Join(head, "\t")) // into memory
@@ -65,7 +64,7 @@ func (o *out) table(head []string, rows [][]string) {
 	_ = w.Flush()
 }
 
-// paint colours text where that is wanted. The text says everything without.
+// paint colours text, if colour is on. Colour never carries meaning alone.
 func (o *out) paint(code, s string) string {
 	if !o.colour {
 		return s
@@ -73,8 +72,8 @@ func (o *out) paint(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// visible shows text that was written by others so that it can neither steer
-// a terminal nor hide anything.
+// visible quotes text that others wrote if it has characters that could steer a
+// terminal or hide something.
 func visible(s string) string {
 	for _, r := range s {
 		if !unicode.IsPrint(r) {
@@ -83,5 +82,3 @@ func visible(s string) string {
 	}
 	return s
 }
-
-func encode64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

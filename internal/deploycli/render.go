@@ -10,8 +10,8 @@ import (
 
 const maxBlockLines = 60
 
-// plan writes a plan for a reviewer: every field that changes, then what
-// widens, then the sum.
+// plan writes a plan for a reviewer: every changed field, then what widens
+// authority, then the summary.
 func (o *out) plan(p *deploy.Plan) {
 	if p.Base == (deploy.Mark{}) {
 		o.line("Compared with an empty catalog:")
@@ -38,7 +38,7 @@ func (o *out) plan(p *deploy.Plan) {
 
 func summary(p *deploy.Plan) string {
 	if p.Empty() {
-		return "No changes. The catalog is what the manifest says."
+		return "No changes. The catalog matches the manifest."
 	}
 	added, changed, removed := p.Count()
 	return fmt.Sprintf("Plan: %d to add, %d to change, %d to remove. %s.", added, changed, removed, widenCount(len(p.Widens)))
@@ -114,8 +114,8 @@ func (o *out) field(artifact deploy.Op, f deploy.FieldChange) {
 	o.line(o.paint(code, fmt.Sprintf("    %s %s: %s", sign, name, text)))
 }
 
-// block shows how a text of several lines changes: what is the same at its
-// beginning and end is left out.
+// block shows how a text of several lines changes, without the unchanged lines at
+// its beginning and end.
 func (o *out) block(old, now string) {
 	before, after := lines(old), lines(now)
 	head := 0

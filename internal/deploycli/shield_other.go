@@ -2,5 +2,5 @@
 
 package deploycli
 
-// shield does nothing: this system has no such means.
+// shield does nothing on this system.
 func shield() error { return nil }

@@ -23,18 +23,18 @@ func newPassphrase(ctx context.Context, of string) (string, error) {
 	if len(first) < minPassphrase {
 		return "", api.Errorf(api.CodeInvalid, "passphrase: shorter than %d bytes", minPassphrase)
 	}
-	second, err := prompt(ctx, "The same again: ")
+	second, err := prompt(ctx, "Repeat the passphrase: ")
 	if err != nil {
 		return "", err
 	}
 	if first != second {
-		return "", api.Errorf(api.CodeInvalid, "passphrase: the two were different; nothing was made")
+		return "", api.Errorf(api.CodeInvalid, "passphrase: the two differ; nothing was created")
 	}
 	return first, nil
 }
 
-// prompt asks on the controlling terminal, without echo. Standard input is not
-// asked: an agent that starts this program owns it.
+// prompt asks on the controlling terminal, without echo. It never reads standard
+// input, which belongs to an agent that starts this program.
 func prompt(ctx context.Context, text string) (_ string, err error) {
 	name := "/dev/tty"
 	if runtime.GOOS == "windows" {
@@ -42,8 +42,8 @@ func prompt(ctx context.Context, text string) (_ string, err error) {
 	}
 	tty, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
-		return "", api.Errorf(api.CodeUnauthenticated, "there is no terminal to ask for a passphrase on").
-			WithHint("run this from a terminal; a demo or CI makes its key with --insecure-unencrypted")
+		return "", api.Errorf(api.CodeUnauthenticated, "no terminal to ask for a passphrase on").
+			WithHint("run this from a terminal; for a demo or CI create the key with --insecure-unencrypted")
 	}
 	fd := int(tty.Fd()) //nolint:gosec // G115: a file descriptor fits
 	before, err := term.GetState(fd)
@@ -58,15 +58,15 @@ func prompt(ctx context.Context, text string) (_ string, err error) {
 		err    error
 	}
 	read := make(chan answer, 1)
-	// The read ends with the line, or with the process when ctx is done:
-	// nothing can take back a read from a terminal.
+	// A read from a terminal cannot be cancelled: it ends with the line, or with
+	// the process after ctx is done.
 	go func() {
 		b, err := term.ReadPassword(fd)
 		read <- answer{b, err}
 	}()
 	select {
 	case a := <-read:
-		_, _ = fmt.Fprintln(tty) // the line feed that was not echoed
+		_, _ = fmt.Fprintln(tty) // the newline was not echoed
 		if err := errors.Join(a.err, tty.Close()); err != nil {
 			return "", api.Errorf(api.CodeUnauthenticated, "passphrase: %w", err)
 		}

@@ -98,7 +98,7 @@ func TestThePassphraseIsNotEchoed(t *testing.T) {
 		// program may have turned that off already; then the prompt is there.
 		s.await("New passphrase")
 	}
-	for _, prompt := range []string{"New passphrase for the deploy key", "The same again: "} {
+	for _, prompt := range []string{"New passphrase for the deploy key", "Repeat the passphrase: "} {
 		s.await(prompt)
 		for s.echoes() { // the prompt comes before the switch
 		}
