@@ -61,13 +61,8 @@ func TestAPersonSeesTheToolsAndSetsAClientUp(t *testing.T) {
 	alone := w.path("alone")
 	front, err := os.ReadFile(filepath.Join(filepath.Dir(mcpProgram()), "bailiwick"))
 	must(t, err)
-<<<<<<< HEAD
 	must(t, writeFile(alone, front, 0o755))
-	if d := w.exec(alone, "mcp", "config", "--client", "codex"); d.status == 0 || d.stdout != "" || !strings.Contains(d.stderr, "one folder") {
-=======
-	must(t, os.WriteFile(alone, front, 0o755)) //nolint:gosec // G306: a program
 	if d := w.exec(alone, "mcp", "config", "--client", "codex"); d.status == 0 || d.stdout != "" || !strings.Contains(d.stderr, "same folder") {
->>>>>>> e5d2195 (cli: split into console, runcli and the front door's nouns)
 		t.Errorf("without the server: %s", d)
 	}
 	w.write("open.token", "x", 0o644)

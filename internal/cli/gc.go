@@ -37,7 +37,7 @@ and waiting dispatches are not touched.`,
 
 func (t *serviceVerbs) printGC(r api.GCReport) error {
 	all := slices.Concat(r.Dispatches, r.Checkouts)
-	name := func(g api.GCRemove) string { return fmt.Sprintf("%s %s%s", g.Class, g.Dispatch, g.Name) }
+	name := func(g api.GCRemoval) string { return fmt.Sprintf("%s %s%s", g.Class, g.Dispatch, g.Name) }
 	switch t.Format {
 	case "json":
 		return t.JSON(r)
