@@ -112,8 +112,8 @@ func TestAClientGoesAsFarAsAnOperatorConsentedTo(t *testing.T) {
 
 		// What a session declares only lowers.
 		observe, irreversible := api.Observe, api.Irreversible
-		denied("a session that declared observe", claude.With("", &observe), "bound itself to tier observe")
-		denied("one that then declares more", claude.With("", &observe).With("", &irreversible), "bound itself to tier observe")
+		denied("a session that declared observe", claude.With("", &observe), "declared the ceiling observe")
+		denied("one that then declares more", claude.With("", &observe).With("", &irreversible), "declared the ceiling observe")
 		allowed("one that declared the highest", claude.With("", &irreversible))
 		w.consent("agent:claude", "observe")
 		denied("taken back", claude, "consented to tier observe")
@@ -151,7 +151,7 @@ func TestAnAnswerIsBoundByConsentAndByTheSession(t *testing.T) {
 	defer c.Close()
 	observe := api.Observe
 	answer := api.AnswerRequest{Attempt: 1, Option: 2}
-	if _, err := c.Runtime().With("", &observe).Answer(t.Context(), d.ID, answer); api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "bound itself to tier observe") {
+	if _, err := c.Runtime().With("", &observe).Answer(t.Context(), d.ID, answer); api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "declared the ceiling observe") {
 		t.Errorf("by a session that declared observe: %v", err)
 	}
 	w.consent(w.me(), "observe")

@@ -91,7 +91,7 @@ func TestAProgramWithoutATerminalDecidesNothing(t *testing.T) {
 		}
 		w.up()
 		hint := "bailiwick ceiling set " + w.me() + " reversible"
-		w.refused(3, []string{"the operator has consented to tier observe for " + w.me(), hint}, "dispatch", "run", "edit", "--source", "repo")
+		w.refused(3, []string{"the operator consented to tier observe for " + w.me(), hint}, "dispatch", "run", "edit", "--source", "repo")
 
 		for _, name := range []string{"BAILIWICK_PASSPHRASE", "PASSPHRASE", "AGE_PASSPHRASE", "SSH_ASKPASS", "BAILIWICK_OPERATOR_PASSPHRASE"} {
 			w.env = append(w.env, name+"="+phrase)
@@ -174,7 +174,7 @@ func TestEverybodyObservesUntilAnOperatorConsentsToMore(t *testing.T) {
 	for _, args := range [][]string{{w.me(), "everything"}, {w.me(), "Observe"}, {"me", "observe"}, {"agent:nobody", "observe"}} {
 		w.refused(1, nil, append([]string{"ceiling", "set"}, args...)...)
 	}
-	w.refused(1, []string{"principal agent:nobody is not known", "bailiwick principal add agent:nobody"}, "ceiling", "set", "agent:nobody", "observe")
+	w.refused(1, []string{"unknown principal agent:nobody", "bailiwick principal add agent:nobody"}, "ceiling", "set", "agent:nobody", "observe")
 }
 
 // A principal that is removed is nobody from then on; and what a slip or a
@@ -201,7 +201,7 @@ func TestARemovedPrincipalIsNobodyAndSlipsAreSaid(t *testing.T) {
 		{"to 732d", []string{"token", "create", "agent:claude", "--expires", "733d"}},
 		{"--out: want the name", []string{"token", "create", "agent:claude", "--out", ""}},
 		{"issuer", []string{"principal", "add", "agent:remote", "--oauth-issuer", "", "--oauth-subject", ""}},
-		{"is not known", []string{"principal", "remove", "agent:cluade"}},
+		{"unknown principal", []string{"principal", "remove", "agent:cluade"}},
 		{"operating system", []string{"principal", "remove", w.me()}},
 	} {
 		if d := w.try(c.args...); d.status != 1 || !strings.Contains(d.stderr, c.words) || strings.Contains(d.stderr+d.stdout, "ONE decision") {
@@ -251,10 +251,10 @@ func TestATokenIsShownOnceAndEndsWhenItIsTakenBack(t *testing.T) {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})
 	w.up()
-	w.refused(1, []string{"principal agent:claude is not known", "bailiwick principal add agent:claude"}, "token", "create", "agent:claude")
+	w.refused(1, []string{"unknown principal agent:claude", "bailiwick principal add agent:claude"}, "token", "create", "agent:claude")
 	w.refused(1, []string{"the operating system says"}, "token", "create", w.me())
 	w.must("principal", "add", "agent:claude")
-	w.refused(1, []string{"known already"}, "principal", "add", "agent:claude")
+	w.refused(1, []string{"already exists"}, "principal", "add", "agent:claude")
 
 	d := w.try("token", "create", "agent:claude", "--expires", "30d", "--reason", "the first")
 	text := strings.TrimSuffix(d.stdout, "\n")

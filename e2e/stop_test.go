@@ -45,7 +45,7 @@ func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
 		}
 		held := func() {
 			t.Helper()
-			words := []string{"the emergency stop s-1 holds it", "bailiwick stop lift s-1", "log entry: #"}
+			words := []string{"emergency stop s-1 is engaged", "bailiwick stop lift s-1", "log entry: #"}
 			w.refused(3, words, "dispatch", "run", "quick", "--source", "repo")
 			w.refused(3, words[:1], "can", w.me(), "dispatch", "quick")
 			w.refused(1, []string{"no open question"}, "dispatch", "answer", string(question.ID), "red")
@@ -75,7 +75,7 @@ func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
 		}
 		log := w.must("audit", "list")
 		for _, want := range []string{
-			w.me() + ` engaged stop s-1 on all; its dispatches in flight are cancelled: "strange\u000apatches"`, `denied by policy "stop" ("the emergency stop s-1 holds it`,
+			w.me() + ` engaged stop s-1 on all; its dispatches in flight are cancelled: "strange\u000apatches"`, `denied by policy "stop" ("emergency stop s-1 is engaged`,
 			"stop s-1 lifted, signed by ed25519:", `"looked at"`,
 		} {
 			if !strings.Contains(log, want) {

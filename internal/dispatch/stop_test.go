@@ -167,7 +167,7 @@ func TestAStopThatOvertakesARequestWins(t *testing.T) {
 				}
 				return
 			}
-			if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "the emergency stop s-1 holds it") || !strings.Contains(err.Error(), "hint: retrying is useless until an operator lifts it: bailiwick stop lift s-1") {
+			if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "emergency stop s-1 is engaged") || !strings.Contains(err.Error(), "hint: retrying is useless until an operator lifts it: bailiwick stop lift s-1") {
 				t.Errorf("%v", err)
 			}
 			if kinds := g.kinds(t); !slices.Equal(kinds, []record.Kind{record.KindStopEngaged, record.KindDispatchDenied}) {
@@ -204,7 +204,7 @@ func TestAStopThatOvertakesAnAnswerWins(t *testing.T) {
 		}
 	})
 	_, err := g.Answer(t.Context(), ann, r.record.ID, api.AnswerRequest{Text: "this one"})
-	if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "the emergency stop s-1 holds it") {
+	if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "emergency stop s-1 is engaged") {
 		t.Errorf("%v", err)
 	}
 	got, _, err := g.row(t.Context(), r.record.ID)

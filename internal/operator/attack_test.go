@@ -76,7 +76,7 @@ func TestOnlyTheNextRecordOfAnOperatorIsTaken(t *testing.T) {
 			return edit(o.t, o.sign(mild, seal.Operator), func(e map[string]any) { e["payload"] = base64.StdEncoding.EncodeToString(bad) })
 		}},
 		"handed in before": {api.CodeConflict, "does not follow", func(o *office, _ api.OperatorRecord) []byte { return o.stored(1) }},
-		"for another service": {api.CodeIntegrity, "it is for service", func(o *office, rec api.OperatorRecord) []byte {
+		"for another service": {api.CodeIntegrity, "the record is for service", func(o *office, rec api.OperatorRecord) []byte {
 			rec.Service = string(newSigner(o.t).KeyID())
 			return o.sign(rec, seal.Operator)
 		}},
@@ -93,11 +93,11 @@ func TestOnlyTheNextRecordOfAnOperatorIsTaken(t *testing.T) {
 			rec.Previous = api.DigestOf(nil)
 			return o.sign(rec, seal.Operator)
 		}},
-		"stale": {api.CodeInvalid, "want one of the last", func(o *office, rec api.OperatorRecord) []byte {
+		"stale": {api.CodeInvalid, "want one signed in the last", func(o *office, rec api.OperatorRecord) []byte {
 			rec.At = o.now.Add(-api.OperatorRecordMaxAge - time.Second)
 			return o.sign(rec, seal.Operator)
 		}},
-		"of the future": {api.CodeInvalid, "want one of the last", func(o *office, rec api.OperatorRecord) []byte {
+		"of the future": {api.CodeInvalid, "want one signed in the last", func(o *office, rec api.OperatorRecord) []byte {
 			rec.At = o.now.Add(2 * time.Minute)
 			return o.sign(rec, seal.Operator)
 		}},
@@ -113,7 +113,7 @@ func TestOnlyTheNextRecordOfAnOperatorIsTaken(t *testing.T) {
 			payload, _ := canon.Marshal(rec)
 			return o.signBytes(append(payload, ' '))
 		}},
-		"huge":     {api.CodeIntegrity, "larger", func(*office, api.OperatorRecord) []byte { return make([]byte, 1<<20) }},
+		"huge":     {api.CodeIntegrity, "too large", func(*office, api.OperatorRecord) []byte { return make([]byte, 1<<20) }},
 		"nothing":  {api.CodeIntegrity, "", func(*office, api.OperatorRecord) []byte { return nil }},
 		"not JSON": {api.CodeIntegrity, "", func(*office, api.OperatorRecord) []byte { return []byte("{") }},
 		"twice in it": {api.CodeIntegrity, "duplicate", func(o *office, rec api.OperatorRecord) []byte {
@@ -196,24 +196,24 @@ func TestADecisionThatMakesNoSenseIsRefused(t *testing.T) {
 		words string
 		fill  func(*api.OperatorRecord)
 	}{
-		"a principal twice": {api.VerbPrincipalAdd, "known already", func(r *api.OperatorRecord) { r.Principal = "agent:claude" }},
-		"one subject for two principals": {api.VerbPrincipalAdd, "stand for agent:remote", func(r *api.OperatorRecord) {
+		"a principal twice": {api.VerbPrincipalAdd, "already exists", func(r *api.OperatorRecord) { r.Principal = "agent:claude" }},
+		"one subject for two principals": {api.VerbPrincipalAdd, "is already that of principal agent:remote", func(r *api.OperatorRecord) {
 			r.Principal, r.OAuth = "agent:other", &oauth
 		}},
 		"an account as a principal":         {api.VerbPrincipalAdd, "operating system", func(r *api.OperatorRecord) { r.Principal = "local:root" }},
 		"a token for an account":            {api.VerbTokenCreate, "operating system", func(r *api.OperatorRecord) { r.Principal, r.Token = "local:root", fresh }},
-		"a token for nobody who is known":   {api.VerbTokenCreate, "is not known", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:cluade", fresh }},
-		"a ceiling for nobody who is known": {api.VerbCeilingSet, "is not known", func(r *api.OperatorRecord) { r.Principal, r.Ceiling = "agent:cluade", &tier }},
-		"a token's id again":                {api.VerbTokenCreate, "is there already", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &used }},
+		"a token for nobody who is known":   {api.VerbTokenCreate, "unknown principal", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:cluade", fresh }},
+		"a ceiling for nobody who is known": {api.VerbCeilingSet, "unknown principal", func(r *api.OperatorRecord) { r.Principal, r.Ceiling = "agent:cluade", &tier }},
+		"a token's id again":                {api.VerbTokenCreate, "duplicate token id", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &used }},
 		"a token that has expired":          {api.VerbTokenCreate, "want a time after", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &dead }},
 		"a token for ever":                  {api.VerbTokenCreate, "at most", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &eternal }},
-		"the removal of nobody":             {api.VerbPrincipalRemove, "is not known", func(r *api.OperatorRecord) { r.Principal = "agent:cluade" }},
+		"the removal of nobody":             {api.VerbPrincipalRemove, "unknown principal", func(r *api.OperatorRecord) { r.Principal = "agent:cluade" }},
 		"the removal of an account":         {api.VerbPrincipalRemove, "operating system", func(r *api.OperatorRecord) { r.Principal = "local:root" }},
-		"an end of no token":                {api.VerbTokenRevoke, "there is no token", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", "t-aaaaaaaaaaaa" }},
-		"an end of another's token":         {api.VerbTokenRevoke, "is of agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:codex", id }},
+		"an end of no token":                {api.VerbTokenRevoke, "no such token", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", "t-aaaaaaaaaaaa" }},
+		"an end of another's token":         {api.VerbTokenRevoke, "belongs to agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:codex", id }},
 		"an end of a token that has ended":  {api.VerbTokenRevoke, "was revoked", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", gone }},
 		"a rotation of a revoked token":     {api.VerbTokenRotate, "was revoked", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:claude", gone, fresh }},
-		"a rotation into another's hands":   {api.VerbTokenRotate, "is of agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:codex", id, fresh }},
+		"a rotation into another's hands":   {api.VerbTokenRotate, "belongs to agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:codex", id, fresh }},
 		"lifting a stop that is not there":  {api.VerbStopLift, "stop s-99", func(r *api.OperatorRecord) { r.Stop = "s-99" }},
 		"a member that the verb does not have": {api.VerbTokenRevoke, "has none", func(r *api.OperatorRecord) {
 			r.Principal, r.Replaces, r.Ceiling = "agent:claude", id, &tier
@@ -291,21 +291,21 @@ func TestAChainThatWasTamperedWithIsARefusalToStart(t *testing.T) {
 			o.write("DELETE FROM operator_record WHERE number = 2")
 		}},
 		"the first removed":  {"record 1 is missing", func(o *office) { o.write("DELETE FROM operator_record WHERE number = 1") }},
-		"the newest removed": {"record 4 is missing: entry #3", func(o *office) { o.write("DELETE FROM operator_record WHERE number = 4") }},
-		"all removed":        {"record 1 is missing: entry #0", func(o *office) { o.write("DELETE FROM operator_record") }},
+		"the newest removed": {"record 4 is missing: log entry #3", func(o *office) { o.write("DELETE FROM operator_record WHERE number = 4") }},
+		"all removed":        {"record 1 is missing: log entry #0", func(o *office) { o.write("DELETE FROM operator_record") }},
 		"two exchanged": {"record 2", func(o *office) {
 			o.write(fmt.Sprintf("UPDATE operator_record SET envelope = %s WHERE number = 2", quoted(o.stored(3))))
 		}},
 		"the newest replaced by an earlier one": {"record 4", func(o *office) {
 			o.write(fmt.Sprintf("UPDATE operator_record SET envelope = %s WHERE number = 4", quoted(o.stored(3))))
 		}},
-		"the newest replaced by another that is signed": {"record 4 is not the one that was recorded", func(o *office) {
+		"the newest replaced by another that is signed": {"record 4 differs from the one recorded", func(o *office) {
 			o.write(fmt.Sprintf("UPDATE operator_record SET envelope = %s WHERE number = 4", quoted(o.sibling(o.operator))))
 		}},
 		"the newest replaced by a stranger's": {"record 4", func(o *office) {
 			o.write(fmt.Sprintf("UPDATE operator_record SET envelope = %s WHERE number = 4", quoted(o.sibling(newSigner(o.t)))))
 		}},
-		"one added that nobody handed in": {"record 5 was never recorded", func(o *office) {
+		"one added that nobody handed in": {"record 5 has no log entry", func(o *office) {
 			envelope := o.sign(o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = "agent:sneaky" }), seal.Operator)
 			o.write(fmt.Sprintf("INSERT INTO operator_record VALUES (5, %s)", quoted(envelope)))
 		}},
@@ -350,7 +350,7 @@ func TestAChainThatWasTamperedWithIsARefusalToStart(t *testing.T) {
 			root.Threshold = 2
 			o.replaceRoot(root)
 		}},
-		"the key of the service exchanged": {"it is for service", func(o *office) {
+		"the key of the service exchanged": {"the record is for service", func(o *office) {
 			o.write()
 			o.service = newSigner(o.t).KeyID()
 		}},
@@ -422,7 +422,7 @@ func TestKeysThatChangeWhileTheServiceRunsCountAtOnce(t *testing.T) {
 	}
 	if _, err := o.registry.Add(t.Context(), "local:ann", o.sign(rec, seal.Operator, second)); err == nil || !strings.Contains(err.Error(), "no operator key") {
 		t.Errorf("without keys: %v", err)
-	} else if e, ok := errors.AsType[*api.Error](err); !ok || !strings.Contains(e.Hint, "back as it was") || strings.Contains(e.Hint, "init") {
+	} else if e, ok := errors.AsType[*api.Error](err); !ok || !strings.Contains(e.Hint, "restore ") || strings.Contains(e.Hint, "init") {
 		t.Errorf("new keys would not verify what was signed, and the hint is %v", err)
 	}
 	o.root(first, second)
@@ -474,7 +474,7 @@ func FuzzAdd(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := nothing()
+		s := newState()
 		_ = s.apply(v.record, v.digest)
 	})
 }

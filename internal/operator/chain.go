@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// maxRecord bounds a payload; a record has a few hundred bytes.
+	// maxRecord bounds a payload, in bytes; a record has a few hundred.
 	maxRecord = 8 << 10
-	// aheadTime is how far a signer's clock may be ahead of the service's.
-	aheadTime = time.Minute
+	// maxClockLead is how far a signer's clock may be ahead of the service's.
+	maxClockLead = time.Minute
 )
 
 func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:") }
 
-// verified is a record whose signatures, form and service were checked.
+// verified is a record whose signatures, form and service are verified.
 type verified struct {
 	record api.OperatorRecord
 	digest api.Digest
 	keys   []seal.KeyID
 }
 
-// verify reads an envelope. What it cannot say is whether the record comes
-// next and makes sense.
+// verify verifies one envelope. It does not check that the record is the next one
+// and can be applied.
 func (r *Registry) verify(envelope []byte, root seal.TrustRoot) (verified, error) {
 	var v verified
 	if len(envelope) > 4*maxRecord+seal.MaxSignatures*256 {
-		return v, errors.New("larger than a record can be")
+		return v, errors.New("the envelope is too large for a record")
 	}
 	payload, keys, err := seal.Verify(envelope, seal.Operator, root)
 	if err != nil {
@@ -53,21 +53,21 @@ func (r *Registry) verify(envelope []byte, root seal.TrustRoot) (verified, error
 		return v, err
 	}
 	if v.record.Service != string(r.cfg.Service) {
-		return v, fmt.Errorf("it is for service %s, and this is %s", v.record.Service, r.cfg.Service)
+		return v, fmt.Errorf("the record is for service %s, this is service %s", v.record.Service, r.cfg.Service)
 	}
 	v.digest, v.keys = api.DigestOf(payload), keys
 	return v, nil
 }
 
-// load verifies the chain that is stored, and that it is the one of the log.
+// load verifies the stored chain against the keys and the log, and applies it.
 func (r *Registry) load(ctx context.Context) error {
 	root, digest, err := r.keys()
 	if err != nil && !errors.Is(err, errNoOperator) {
 		return err
 	}
-	s, digests := nothing(), []api.Digest(nil)
+	s, digests := newState(), []api.Digest(nil)
 	each := func(number uint64, envelope []byte) error {
-		if err != nil { // nobody may sign
+		if err != nil { // there is no operator key
 			return fmt.Errorf("record %d: %w", number, err)
 		}
 		v, err := r.verify(envelope, root)
@@ -90,12 +90,11 @@ func (r *Registry) load(ctx context.Context) error {
 		return err
 	}
 	r.root = digest
-	r.state.Store(s)
+	r.current.Store(s)
 	return r.loadStops(ctx)
 }
 
-// stored calls each for every record, in the order of their numbers, and
-// refuses a gap.
+// stored calls each for every stored record in order, and refuses a gap.
 func (r *Registry) stored(ctx context.Context, each func(number uint64, envelope []byte) error) error {
 	return r.cfg.Store.Read(ctx, func(v *store.View) error {
 		want := uint64(1)
@@ -114,38 +113,49 @@ func (r *Registry) stored(ctx context.Context, each func(number uint64, envelope
 	})
 }
 
-// logged holds the chain against the entries that say what was recorded.
+// logged compares the chain with the log entries that recorded it.
 func (r *Registry) logged(ctx context.Context, digests []api.Digest) error {
-	const page = 1000
 	n := 0
-	for from := uint64(0); ; {
-		list, err := r.cfg.Ledger.List(ctx, audit.Query{From: from, Limit: page, Kind: record.KindOperatorRecorded})
-		if err != nil {
-			return err
+	if err := r.entries(ctx, record.KindOperatorRecorded, func(c audit.Committed) error {
+		d, _ := c.Entry.Detail.(record.OperatorDecision)
+		switch {
+		case n >= len(digests):
+			return fmt.Errorf("record %d is missing: log entry #%d says that it was recorded", n+1, c.Seq)
+		case d.Number != int64(n+1) || c.Entry.Refs[record.RefRecord] != digests[n]:
+			return fmt.Errorf("record %d differs from the one recorded by log entry #%d", n+1, c.Seq)
 		}
-		for _, c := range list {
-			d, _ := c.Entry.Detail.(record.OperatorDecision)
-			switch {
-			case n >= len(digests):
-				return fmt.Errorf("record %d is missing: entry #%d of the log says that it was recorded", n+1, c.Seq)
-			case d.Number != int64(n+1) || c.Entry.Refs[record.RefRecord] != digests[n]:
-				return fmt.Errorf("record %d is not the one that was recorded: entry #%d of the log names another", n+1, c.Seq)
-			}
-			n++
-			from = c.Seq + 1
-		}
-		if len(list) < page {
-			break
-		}
+		n++
+		return nil
+	}); err != nil {
+		return err
 	}
 	if n < len(digests) {
-		return fmt.Errorf("record %d was never recorded: the log has no entry of it", n+1)
+		return fmt.Errorf("record %d has no log entry, so it was never recorded", n+1)
 	}
 	return nil
 }
 
-// Add takes a record that by hands in: it verifies it, makes it durable
-// together with its entry, and from then on it is in force.
+// entries calls each for every log entry of a kind, in order.
+func (r *Registry) entries(ctx context.Context, kind record.Kind, each func(audit.Committed) error) error {
+	const page = 1000
+	for from, more := uint64(0), true; more; {
+		list, err := r.cfg.Ledger.List(ctx, audit.Query{From: from, Limit: page, Kind: kind})
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			if err := each(c); err != nil {
+				return err
+			}
+			from = c.Seq + 1
+		}
+		more = len(list) == page
+	}
+	return nil
+}
+
+// Add verifies a record that by submits and makes it durable together with its
+// log entry. It is in force when Add returns.
 func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (api.OperatorReceipt, error) {
 	r.adding.Lock()
 	defer r.adding.Unlock()
@@ -179,12 +189,12 @@ func (r *Registry) Add(ctx context.Context, by api.Principal, envelope []byte) (
 		return api.OperatorReceipt{}, err
 	}
 	failpoint.Hit(failpoint.DecideCommitted, string(v.record.Verb))
-	r.state.Store(next)
+	r.current.Store(next)
 	return api.OperatorReceipt{Number: v.record.Number, AuditEntry: seq}, nil
 }
 
-// reverify holds the chain against keys that were changed while the service
-// ran: what the next start would refuse must not grow.
+// reverify verifies the chain with keys that changed while the service ran: a
+// chain that the next start would refuse must not grow.
 func (r *Registry) reverify(ctx context.Context, root seal.TrustRoot, digest string) error {
 	if err := r.stored(ctx, func(number uint64, envelope []byte) error {
 		if _, err := r.verify(envelope, root); err != nil {
@@ -199,29 +209,29 @@ func (r *Registry) reverify(ctx context.Context, root seal.TrustRoot, digest str
 }
 
 func (r *Registry) unsignable(err error) error {
-	// Where there are records init would not bring back who signed them.
-	if errors.Is(err, errNoOperator) && r.state.Load().number == 0 {
-		return api.Errorf(api.CodeInvalid, "operator record: %w: there is no %s", err, r.cfg.Root).WithHint("run: bailiwick init")
+	// If there are records, init would not restore the keys that signed them.
+	if errors.Is(err, errNoOperator) && r.current.Load().number == 0 {
+		return api.Errorf(api.CodeInvalid, "operator record: %w: %s does not exist", err, r.cfg.Root).WithHint("run: bailiwick init")
 	}
-	return api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("put %s back as it was: every record must verify by it", r.cfg.Root)
+	return api.Errorf(api.CodeIntegrity, "operator record: %w", err).WithHint("restore %s: every record must verify with its keys", r.cfg.Root)
 }
 
-// next is what follows when v is in force.
-func (r *Registry) next(v verified) (*situation, error) {
-	s, rec := r.state.Load(), v.record
+// next returns the state after v.
+func (r *Registry) next(v verified) (*state, error) {
+	s, rec := r.current.Load(), v.record
 	if err := s.place(rec); err != nil {
-		return nil, api.Errorf(api.CodeConflict, "operator record: %w: another record came first, or this one was handed in before", err).WithHint("run the command again")
+		return nil, api.Errorf(api.CodeConflict, "operator record: %w: another record came first, or this one is a duplicate", err).WithHint("run the command again")
 	}
 	now := r.cfg.Now()
-	if age := now.Sub(rec.At); age > api.OperatorRecordMaxAge || age < -aheadTime {
-		return nil, api.Errorf(api.CodeInvalid, "operator record: signed at %s, and it is %s: want one of the last %s",
-			rec.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339), api.OperatorRecordMaxAge).WithHint("run the command again; see to the clocks")
+	if age := now.Sub(rec.At); age > api.OperatorRecordMaxAge || age < -maxClockLead {
+		return nil, api.Errorf(api.CodeInvalid, "operator record: signed at %s, but it is %s now: want one signed in the last %s",
+			rec.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339), api.OperatorRecordMaxAge).WithHint("run the command again; check the clocks of both machines")
 	}
 	next := s.clone()
 	return next, next.apply(rec, v.digest)
 }
 
-func entry(by api.Principal, v verified, next *situation) record.Entry {
+func entry(by api.Principal, v verified, next *state) record.Entry {
 	rec := v.record
 	d := record.OperatorDecision{
 		Number: int64(rec.Number), Reason: rec.Reason, Replaces: string(rec.Replaces), Stop: rec.Stop, Subject: string(rec.Principal), Verb: string(rec.Verb), //nolint:gosec // G115: numbers count up from 1
@@ -239,4 +249,15 @@ func entry(by api.Principal, v verified, next *situation) record.Entry {
 		d.Issuer = rec.OAuth.Issuer
 	}
 	return record.Entry{Kind: record.KindOperatorRecorded, Principal: by, Refs: map[string]api.Digest{record.RefRecord: next.digest}, Detail: d}
+}
+
+// Envelopes returns the first n records as they were submitted, in order.
+func (r *Registry) Envelopes(ctx context.Context, n int) (list [][]byte, err error) {
+	err = r.stored(ctx, func(_ uint64, envelope []byte) error {
+		if len(list) < n {
+			list = append(list, envelope)
+		}
+		return nil
+	})
+	return list, err
 }

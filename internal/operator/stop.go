@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,9 +12,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// stopSchema has what was engaged and never what was lifted: that a stop no
-// longer holds follows from a record that an operator signed, and from nothing
-// else.
+// stopSchema stores that a stop was engaged and never that it was lifted: only a
+// record signed by an operator lifts one.
 const stopSchema = `
 CREATE TABLE operator_stop (
 	number INTEGER PRIMARY KEY CHECK (number >= 1),
@@ -25,9 +23,9 @@ CREATE TRIGGER operator_stop_update BEFORE UPDATE ON operator_stop BEGIN SELECT 
 CREATE TRIGGER operator_stop_delete BEFORE DELETE ON operator_stop BEGIN SELECT RAISE(ABORT, 'stops are append-only'); END;
 `
 
-// loadStops reads the stops, and holds them against the log that says which
-// were engaged and the chain that says which were lifted: a stop cannot be
-// taken away by whoever writes into the table.
+// loadStops reads the stops and compares them with the log, which says which were
+// engaged, and the chain, which says which were lifted: writing to the table
+// removes no stop.
 func (r *Registry) loadStops(ctx context.Context) error {
 	var list []api.Stop
 	if err := r.cfg.Store.Read(ctx, func(v *store.View) (err error) {
@@ -37,28 +35,23 @@ func (r *Registry) loadStops(ctx context.Context) error {
 		return err
 	}
 	n := 0
-	for from, more := uint64(0), true; more; {
-		const page = 1000
-		entries, err := r.cfg.Ledger.List(ctx, audit.Query{From: from, Limit: page, Kind: record.KindStopEngaged})
-		if err != nil {
-			return err
+	if err := r.entries(ctx, record.KindStopEngaged, func(c audit.Committed) error {
+		d, _ := c.Entry.Detail.(record.StopEngaged)
+		if n >= len(list) {
+			return fmt.Errorf("stop %s is missing: log entry #%d says that it was engaged", d.Stop, c.Seq)
 		}
-		for _, c := range entries {
-			d, _ := c.Entry.Detail.(record.StopEngaged)
-			if n >= len(list) {
-				return fmt.Errorf("stop %s is missing: entry #%d of the log says that it was engaged", d.Stop, c.Seq)
-			}
-			if s := list[n]; d.Stop != s.ID || d.Scope != string(s.Scope) || d.Name != s.Name || c.Entry.Principal != s.By {
-				return fmt.Errorf("stop %s is not the one that was engaged: entry #%d of the log says %s %s", s.ID, c.Seq, d.Scope, d.Name)
-			}
-			n, from = n+1, c.Seq+1
+		if s := list[n]; d.Stop != s.ID || d.Scope != string(s.Scope) || d.Name != s.Name || c.Entry.Principal != s.By {
+			return fmt.Errorf("stop %s differs from the one engaged by log entry #%d: %s %s", s.ID, c.Seq, d.Scope, d.Name)
 		}
-		more = len(entries) == page
+		n++
+		return nil
+	}); err != nil {
+		return err
 	}
 	if n < len(list) {
-		return fmt.Errorf("stop %s was never engaged: the log has no entry of it", list[n].ID)
+		return fmt.Errorf("stop %s has no log entry, so it was never engaged", list[n].ID)
 	}
-	for id := range r.state.Load().lifted {
+	for id := range r.current.Load().lifted {
 		if !slices.ContainsFunc(list, func(s api.Stop) bool { return s.ID == id }) {
 			return fmt.Errorf("stop %s is missing: a record says that it was lifted", id)
 		}
@@ -81,7 +74,7 @@ func storedStops(v store.Reader) (list []api.Stop, err error) {
 		if number != len(list)+1 || s.ID != stopID(number) {
 			return fmt.Errorf("stop %s is missing", stopID(len(list)+1))
 		}
-		s.LiftedAt = nil // which only a record says
+		s.LiftedAt = nil // only a record lifts a stop
 		list = append(list, s)
 		return nil
 	})
@@ -90,9 +83,9 @@ func storedStops(v store.Reader) (list []api.Stop, err error) {
 
 func stopID(number int) string { return fmt.Sprintf("s-%d", number) }
 
-// Engage makes a stop durable together with its entry, and with what mark
-// writes about what it holds: mark runs in the same transaction and returns how
-// many dispatches that is. From the commit on the stop holds.
+// Engage makes a stop durable together with its log entry. In the same transaction
+// mark marks the dispatches that the stop covers and returns their number. The
+// stop is in force from the commit on.
 func (r *Registry) Engage(ctx context.Context, by api.Principal, req api.StopRequest, mark func(*store.Tx, api.Stop) (int, error)) (api.Stop, error) {
 	if err := req.Check(); err != nil {
 		return api.Stop{}, api.Errorf(api.CodeInvalid, "%w", err)
@@ -124,22 +117,21 @@ func (r *Registry) Engage(ctx context.Context, by api.Principal, req api.StopReq
 	return s, nil
 }
 
-// liftable refuses to lift a stop that there is not.
+// liftable refuses to lift a stop that does not exist.
 func liftable(tx *store.Tx, id string) error {
 	list, err := storedStops(tx)
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(list, func(s api.Stop) bool { return s.ID == id }) {
-		return api.Errorf(api.CodeInvalid, "there is no stop %s", id).WithHint("see: bailiwick stop list")
+		return api.Errorf(api.CodeInvalid, "no such stop %s", id).WithHint("see: bailiwick stop list")
 	}
 	return nil
 }
 
-// Stops lists all that were ever engaged, oldest first, those that were lifted
-// with when.
+// Stops lists all stops ever engaged, oldest first, including lifted ones.
 func (r *Registry) Stops() []api.Stop {
-	list, lifted := slices.Clone(*r.stops.Load()), r.state.Load().lifted
+	list, lifted := slices.Clone(*r.stops.Load()), r.current.Load().lifted
 	for i := range list {
 		if at, ok := lifted[list[i].ID]; ok {
 			list[i].LiftedAt = &at
@@ -148,39 +140,31 @@ func (r *Registry) Stops() []api.Stop {
 	return list
 }
 
-// StopsFor returns the ids of the stops that hold w. One that was just engaged may be missing: what acts asks again
-// with StopsIn.
+// StopsFor returns the ids of the stops in force that cover w. One just engaged may
+// be missing, so use StopsIn before an effect.
 func (r *Registry) StopsFor(w api.StopSubject) []string {
-	return r.held(*r.stops.Load(), w)
+	return r.inForce(*r.stops.Load(), w)
 }
 
-// StopsIn is StopsFor in a transaction: what it does not return holds nothing
-// until the transaction has ended.
+// StopsIn returns the ids of the stops that cover w as of transaction tx.
 func (r *Registry) StopsIn(tx *store.Tx, w api.StopSubject) ([]string, error) {
 	list, err := storedStops(tx)
 	if err != nil {
-		return nil, errors.Join(errors.New("emergency stops cannot be read"), err)
+		return nil, fmt.Errorf("read emergency stops: %w", err)
 	}
-	return r.held(list, w), nil
+	return r.inForce(list, w), nil
 }
 
 // Known reports whether an operator decided anything about p.
-func (r *Registry) Known(p api.Principal) bool { return slices.Contains(r.state.Load().names(), p) }
+func (r *Registry) Known(p api.Principal) bool { return slices.Contains(r.current.Load().names(), p) }
 
-// held returns which of list cover w and were not lifted. That one was
-// lifted counts once the record of it is durable and in force.
-func (r *Registry) held(list []api.Stop, w api.StopSubject) (ids []string) {
-	lifted := r.state.Load().lifted
+// inForce returns the ids in list that cover w and are not lifted.
+func (r *Registry) inForce(list []api.Stop, w api.StopSubject) (ids []string) {
+	lifted := r.current.Load().lifted
 	for _, s := range list {
-		if _, over := lifted[s.ID]; !over && s.Covers(w) {
+		if _, ok := lifted[s.ID]; !ok && s.Covers(w) {
 			ids = append(ids, s.ID)
 		}
 	}
 	return ids
-}
-
-// holding returns the ids of the stops that hold everything that p asks for.
-func (r *Registry) holding(p api.Principal) []string {
-	ids := []string{}
-	return append(ids, r.held(*r.stops.Load(), api.StopSubject{Principal: p})...)
 }

@@ -111,7 +111,7 @@ func TestOnlyAnOperatorLiftsAStop(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"s-2", "s-9999999"} {
-		if err := o.lift(id); api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), "there is no stop "+id) {
+		if err := o.lift(id); api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), "no such stop "+id) {
 			t.Errorf("lifting %s: %v", id, err)
 		}
 	}
@@ -196,10 +196,10 @@ func TestAStopThatWasTamperedWithIsARefusalToStart(t *testing.T) {
 		"the last gone":  {"stop s-2 is missing", "DELETE FROM operator_stop WHERE number = 2"},
 		"the first gone": {"stop s-1 is missing", "DELETE FROM operator_stop WHERE number = 1"},
 		"all gone":       {"stop s-1 is missing", "DELETE FROM operator_stop"},
-		"narrowed":       {"stop s-2 is not the one that was engaged", `UPDATE operator_stop SET stop = replace(stop, '"all"', '"target"') WHERE number = 2`},
-		"of another":     {"stop s-1 is not the one that was engaged", `UPDATE operator_stop SET stop = replace(stop, 'agent:a', 'agent:b')`},
+		"narrowed":       {"stop s-2 differs from the one engaged", `UPDATE operator_stop SET stop = replace(stop, '"all"', '"target"') WHERE number = 2`},
+		"of another":     {"stop s-1 differs from the one engaged", `UPDATE operator_stop SET stop = replace(stop, 'agent:a', 'agent:b')`},
 		"unreadable":     {"stop 1", `UPDATE operator_stop SET stop = '{' WHERE number = 1`},
-		"one more":       {"stop s-3 was never engaged", `INSERT INTO operator_stop SELECT 3, replace(stop, 's-2', 's-3') FROM operator_stop WHERE number = 2`},
+		"one more":       {"stop s-3 has no log entry", `INSERT INTO operator_stop SELECT 3, replace(stop, 's-2', 's-3') FROM operator_stop WHERE number = 2`},
 		"lifted by hand": {"", `UPDATE operator_stop SET stop = replace(stop, '"cancelled"', '"liftedAt":"2026-11-21T14:00:00Z","cancelled"')`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Decision is what policy said to one request: allowed, or denied, and which
-// policies decided. Only an Engine makes one. The zero value is no decision;
-// everything that takes a Decision refuses it.
+// Decision is the answer to one request: allowed or denied, and the policies that
+// decided. Only an Engine makes one. The zero value is invalid, and everything
+// that takes a Decision refuses it.
 type Decision struct {
 	valid     bool
 	allowed   bool
@@ -26,19 +26,18 @@ func (d Decision) Valid() bool { return d.valid }
 // Allowed reports whether the request may go ahead once d is logged.
 func (d Decision) Allowed() bool { return d.valid && d.allowed }
 
-// Principal returns who asked.
+// Principal returns the principal of the request.
 func (d Decision) Principal() api.Principal { return d.principal }
 
-// Action returns what was asked for.
+// Action returns the requested action.
 func (d Decision) Action() string { return string(d.action) }
 
-// Resource returns on what, as KIND/NAME or a plain word.
+// Resource returns the object of the action, as KIND/NAME or a plain word.
 func (d Decision) Resource() string { return d.resource }
 
-// Ceiling returns, for an allowed dispatch, the highest tier at which it would
-// have been allowed: that of the grant, the consent, the session and the
-// target's mode, whichever is lowest. What the dispatch brings about later has
-// it for its bound.
+// Ceiling returns, for an allowed dispatch, the highest tier that would have been
+// allowed: the lowest of grant, consent, session and target mode. It bounds
+// everything that the dispatch causes later.
 func (d Decision) Ceiling() api.Tier {
 	if !d.Allowed() {
 		return api.Observe
@@ -46,9 +45,9 @@ func (d Decision) Ceiling() api.Tier {
 	return d.ceiling
 }
 
-// Policies returns the ids of the policies that decided, sorted. A denial for
-// want of any permission has none.
+// Policies returns the ids of the policies that decided, sorted; none for a
+// denial by default.
 func (d Decision) Policies() []string { return slices.Clone(d.policies) }
 
-// Reasons returns, for a denial, what is missing or what forbids, in words.
+// Reasons returns, for a denial, what is missing or what forbids it, for people.
 func (d Decision) Reasons() []string { return slices.Clone(d.reasons) }

@@ -23,7 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Action is what a principal asks to do. The set is closed.
+// Action is what a principal requests to do. The set is closed.
 type Action string
 
 // The actions.
@@ -31,46 +31,46 @@ const (
 	ActionDispatch       Action = "dispatch"
 	ActionDispatchRead   Action = "dispatch.read"   // describe, logs, patch, outputs
 	ActionDispatchCancel Action = "dispatch.cancel" //
-	ActionDispatchAnswer Action = "dispatch.answer" // the question of a dispatch; whether that may go on is asked again
-	ActionDispatchPin    Action = "dispatch.pin"    // keep it whatever the rules of retention say, or no longer
-	ActionRunSubmit      Action = "run.submit"      // each of its tasks is asked about by itself, too, then and when it starts
+	ActionDispatchAnswer Action = "dispatch.answer" // the question of a dispatch; resuming it is decided again as a dispatch
+	ActionDispatchPin    Action = "dispatch.pin"    // protect it from the retention rules, or end that
+	ActionRunSubmit      Action = "run.submit"      // each of its tasks is decided too, at submission and when it starts
 	ActionRunRead        Action = "run.read"
 	ActionRunCancel      Action = "run.cancel"   // the run, or one task of it
 	ActionRunPause       Action = "run.pause"    // and resume
 	ActionRunAnswer      Action = "run.answer"   // the question of a task
 	ActionCatalogRead    Action = "catalog.read" // what a caller may use: names and descriptions
-	ActionCan            Action = "can"          // ask for a decision; the resource is the principal asked about
+	ActionCan            Action = "can"          // query a decision; the resource is the principal it is about
 	ActionAuditRead      Action = "audit.read"
 	ActionStatusRead     Action = "status.read"
 	ActionServiceStop    Action = "service.stop"
 	ActionQueuePause     Action = "queue.pause"  // and resume
-	ActionServiceGC      Action = "service.gc"   // remove what the rules of retention let go
-	ActionServiceStay    Action = "service.stay" // make a service that ends when idle one that lasts
+	ActionServiceGC      Action = "service.gc"   // remove what the retention rules have expired
+	ActionServiceStay    Action = "service.stay" // turn off the idle shutdown
 
-	ActionOperatorRead   Action = "operator.read"   // principals, tokens, stops: all that operators decided
-	ActionOperatorRecord Action = "operator.record" // hand in a decision that an operator signed
-	ActionStopEngage     Action = "stop.engage"     // hold everything, or what a name stands for
+	ActionOperatorRead   Action = "operator.read"   // principals, tokens, stops
+	ActionOperatorRecord Action = "operator.record" // submit a decision that an operator signed
+	ActionStopEngage     Action = "stop.engage"     // engage an emergency stop
 )
 
-// operatorActions are what the operator of the service may do on anything.
+// operatorActions are the actions that the operator may take on any resource.
 func operatorActions() []Action {
 	return append(serviceActions(), ActionDispatchRead, ActionDispatchCancel, ActionDispatchAnswer, ActionDispatchPin, ActionCatalogRead, ActionCan,
 		ActionRunRead, ActionRunCancel, ActionRunPause, ActionRunAnswer)
 }
 
-// serviceActions are of them those that are about the service.
+// serviceActions are those of them whose resource is the service.
 func serviceActions() []Action {
 	return []Action{
 		ActionAuditRead, ActionStatusRead, ActionServiceStop, ActionQueuePause, ActionServiceGC, ActionServiceStay, ActionOperatorRead, ActionOperatorRecord, ActionStopEngage,
 	}
 }
 
-// Rules are what an Engine is compiled from.
+// Rules are the input of New.
 type Rules struct {
 	Grants  []api.Grant
 	Targets []api.Target
-	// Operator may read everything and stop the service. In same-user mode it
-	// is the account that the service runs as. Empty: nobody.
+	// Operator may read everything and stop the service. In same-user mode it is
+	// the service's own account. Empty: no operator.
 	Operator api.Principal
 }
 
@@ -101,25 +101,25 @@ func DispatchRequest(p api.Principal, r api.DispatchRequest, tier api.Tier) Requ
 	return q
 }
 
-// Request is one question.
+// Request is what Decide decides about.
 type Request struct {
 	Principal api.Principal
 	Action    Action
 	Resource  string        // for dispatch: the subagent's name; for run.submit: the principal
-	Owner     api.Principal // of the dispatch that is read or cancelled
-	Token     bool          // a token says who the principal is, and not the operating system
+	Owner     api.Principal // of the dispatch or run
+	Token     bool          // whether the principal was established by a token, not by the operating system
 
-	// For ActionDispatch. Names may be of things that do not exist: no grant
-	// lists them, so the answer is the one for things that are not granted.
+	// For ActionDispatch. A name that does not exist is in no grant, so it is
+	// denied like one that is not granted.
 	Tier         api.Tier
 	Target       api.Name
 	Envs         []api.Name
 	Source       api.Name   // empty: none
 	Capabilities []api.Name // beyond the subagent's own
 
-	// What bounds a dispatch beyond its grant. The zero values admit the least.
-	Consent api.Tier // the highest tier that an operator has consented to for the principal
-	Session api.Tier // the highest tier that the request has bound itself to; Irreversible where it has not
+	// Bounds of a dispatch beyond its grant. The zero values admit the least.
+	Consent api.Tier // the highest tier that an operator consented to for the principal
+	Session api.Tier // the ceiling that the request declared; Irreversible without one
 	Stops   []string // ids of the emergency stops that cover it
 }
 
@@ -131,8 +131,7 @@ type Engine struct {
 	ceilings map[api.Name]api.Tier // of targets
 }
 
-// New compiles rules. A rule that does not compile is an error: there is no
-// engine with some of the rules.
+// New compiles rules. It fails if any rule does not compile.
 func New(rules Rules) (*Engine, error) {
 	e := &Engine{set: cedar.NewPolicySet(), rules: rules, ceilings: map[api.Name]api.Tier{}}
 	for _, g := range rules.Grants {
@@ -166,14 +165,14 @@ func (e *Engine) add(id string, p *ast.Policy) error {
 		return nil
 	}
 	if !e.set.Add(cedar.PolicyID(id), cedar.NewPolicyFromAST(p)) {
-		return fmt.Errorf("policy %q is there twice", id)
+		return fmt.Errorf("duplicate policy %q", id)
 	}
 	return nil
 }
 
 func grantID(g api.Grant) string { return "grant:" + string(g.Name) }
 
-// grantPolicy permits a dispatch of which this one grant covers every part.
+// grantPolicy permits a dispatch if this one grant covers all of it.
 func grantPolicy(g api.Grant) *ast.Policy {
 	ctx := ast.Context()
 	return ast.Permit().
@@ -191,7 +190,7 @@ func modePolicyID(t api.Target) string {
 	return "target:" + string(t.Name) + ":" + string(t.Mode)
 }
 
-// modePolicy forbids what is above a target's mode, whatever a grant says.
+// modePolicy forbids tiers above a target's mode, even if a grant permits them.
 func modePolicy(target api.Name, ceiling api.Tier) *ast.Policy {
 	ctx := ast.Context()
 	return ast.Forbid().
@@ -200,9 +199,8 @@ func modePolicy(target api.Name, ceiling api.Tier) *ast.Policy {
 		When(ctx.Access("tier").GreaterThan(ast.Long(int64(ceiling))))
 }
 
-// boundPolicy forbids what is above a tier of the context: what an operator has
-// consented to for the principal, or what the request has bound itself to
-// (R-T5).
+// boundPolicy forbids tiers above one in the context: the operator's consent for
+// the principal, or the ceiling that the request declared (R-T5).
 func boundPolicy(bound types.String) *ast.Policy {
 	ctx := ast.Context()
 	return ast.Forbid().
@@ -210,24 +208,22 @@ func boundPolicy(bound types.String) *ast.Policy {
 		When(ctx.Access("tier").GreaterThan(ctx.Access(bound)))
 }
 
-// stopPolicy forbids what an emergency stop holds, whoever asks and whatever
-// was granted (R-T10).
+// stopPolicy forbids every dispatch that an emergency stop covers (R-T10).
 func stopPolicy() *ast.Policy {
 	return ast.Forbid().
 		ActionEq(actionUID(ActionDispatch)).
 		When(ast.Context().Access("stopped").Equal(ast.True()))
 }
 
-// tokenPolicy keeps the operator's verbs from who calls by a token, whoever
-// that is: they are for people at the account of the service, and so is it to
-// steer a run.
+// tokenPolicy forbids operator actions and the steering of runs to every caller
+// by token: they are for people at the service's account.
 func tokenPolicy() *ast.Policy {
 	return ast.Forbid().
 		ActionInSet(actionUIDs(append(serviceActions(), ActionRunCancel, ActionRunPause, ActionRunAnswer))...).
 		When(ast.Context().Access("token").Equal(ast.True()))
 }
 
-// ownerPolicy lets whoever started a dispatch or a run read, steer and end it.
+// ownerPolicy lets the owner of a dispatch or run read, steer and cancel it.
 func ownerPolicy() *ast.Policy {
 	return ast.Permit().
 		ActionInSet(actionUIDs([]Action{
@@ -236,8 +232,8 @@ func ownerPolicy() *ast.Policy {
 		When(ast.Context().Access("owner").Equal(ast.Principal()))
 }
 
-// selfPolicy lets everyone ask what they themselves may do, see it listed, and
-// compose it to runs.
+// selfPolicy lets every principal query what it may do itself, list it, and
+// submit runs of it.
 func selfPolicy() *ast.Policy {
 	return ast.Permit().
 		ActionInSet(actionUID(ActionCan), actionUID(ActionCatalogRead), actionUID(ActionRunSubmit)).
@@ -251,15 +247,15 @@ func operatorPolicy(operator api.Principal) *ast.Policy {
 	return ast.Permit().PrincipalEq(principalUID(operator)).ActionInSet(actionUIDs(operatorActions())...)
 }
 
-// Decide answers r. An error while a policy is evaluated is a denial.
+// Decide decides r. An error in evaluating a policy is a denial.
 func (e *Engine) Decide(r Request) Decision {
 	d := Decision{valid: true, principal: r.Principal, action: r.Action, resource: r.Resource}
 	if r.Principal == "" {
-		d.reasons = []string{"the caller is not known"}
+		d.reasons = []string{"unknown caller"}
 		return d
 	}
-	// What no grant of the caller names is to it as if it were not there, and so
-	// are the bounds that it would be above (R-B6).
+	// A subagent that no grant of the caller names looks like a missing one, so its
+	// tier and stops must not show in the reasons (R-B6).
 	if r.Action == ActionDispatch && !e.names(r.Principal, api.Name(r.Resource)) {
 		r.Tier, r.Stops = api.Observe, nil
 	}
@@ -294,8 +290,7 @@ func (e *Engine) names(p api.Principal, subagent api.Name) bool {
 	return slices.ContainsFunc(e.rules.Grants, func(g api.Grant) bool { return g.Principal == p && slices.Contains(g.Subagents, subagent) })
 }
 
-// ceiling is the highest tier that the policies which allow r would have
-// allowed.
+// ceiling returns the highest tier that the policies which allow r would allow.
 func (e *Engine) ceiling(r Request, policies []string) api.Tier {
 	granted := api.Observe
 	for _, g := range e.rules.Grants {
@@ -355,8 +350,8 @@ func setValue(names []api.Name) types.Set {
 
 func set(names []api.Name) ast.Node { return ast.Value(setValue(names)) }
 
-// Usable returns, sorted, what the grants of principal name of one kind: the
-// names that a list may show it (R-B6).
+// Usable returns, sorted, the names of one kind in the grants of principal, which
+// are the names that a listing may show it (R-B6).
 func (e *Engine) Usable(principal api.Principal, kind api.Kind) []api.Name {
 	found := map[api.Name]bool{}
 	for _, g := range e.rules.Grants {
@@ -383,7 +378,7 @@ func granted(g api.Grant, kind api.Kind) []api.Name {
 		return g.Capabilities
 	case api.KindTarget:
 		return g.Targets
-	case api.KindRole, api.KindGrant: // nothing that a request names
+	case api.KindRole, api.KindGrant: // a request names neither
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func TestADispatchNeedsAGrantForEveryPart(t *testing.T) {
 		`has the ceiling reversible`:        func(r *Request) { r.Tier = api.Stateful },
 		`has no default target`:             func(r *Request) { r.Target = "" },
 		`target "prod" admits up to`:        func(r *Request) { r.Target = "prod" },
-		`the caller is not known`:           func(r *Request) { r.Principal = "" },
+		`unknown caller`:                    func(r *Request) { r.Principal = "" },
 		`agent:claude may not service.stop`: func(r *Request) { r.Action = ActionServiceStop },
 	} {
 		r := allowedRequest()

@@ -6,22 +6,22 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Reach is what a principal may name in a dispatch of one subagent, as far as
-// its grants go. It is for lists (R-B6): Decide says whether a request may be.
+// Reach is what a principal's grants let it name in a dispatch of one subagent.
+// It is for listings (R-B6); only Decide decides about a request.
 type Reach struct {
 	Targets, Envs, Sources, Capabilities []api.Name // sorted
 }
 
-// Reach joins the grants of principal that let it run sub somewhere. Without
-// any such grant it reports false.
+// Reach joins the grants that let principal run sub on some target. It reports
+// false if there is no such grant.
 func (e *Engine) Reach(principal api.Principal, sub *api.Subagent) (r Reach, ok bool) {
 	for _, g := range e.rules.Grants {
 		if g.Principal != principal || g.Ceiling < sub.Tier || !slices.Contains(g.Subagents, sub.Name) {
 			continue
 		}
 		targets := slices.DeleteFunc(slices.Clone(g.Targets), func(t api.Name) bool {
-			mode, there := e.ceilings[t]
-			return !there || mode < sub.Tier
+			mode, ok := e.ceilings[t]
+			return !ok || mode < sub.Tier
 		})
 		if len(targets) == 0 {
 			continue

@@ -9,18 +9,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// situation is what follows from a chain of records. It is a value: apply
-// changes a copy.
-type situation struct {
+// state is the result of applying a chain of records. Once published it never
+// changes: apply works on a clone.
+type state struct {
 	number uint64
 	digest api.Digest // of the newest record
 
-	principals map[api.Principal]principal // that were added
+	principals map[api.Principal]principal // added and not removed
 	ceilings   map[api.Principal]api.Tier
 	tokens     map[api.TokenID]token
 	hashes     map[api.Digest]api.TokenID
 	subjects   map[api.OAuthSubject]api.Principal
-	lifted     map[string]time.Time // stops
+	lifted     map[string]time.Time // when each stop was lifted, by id
 }
 
 type principal struct{ oauth *api.OAuthSubject }
@@ -29,13 +29,13 @@ type token struct {
 	principal        api.Principal
 	created, expires time.Time
 	ended            *time.Time
-	how              api.TokenState // it ended
+	endState         api.TokenState // once it has ended: revoked or rotated
 }
 
-func (t token) state(now time.Time) api.TokenState {
+func (t token) stateAt(now time.Time) api.TokenState {
 	switch {
 	case t.ended != nil:
-		return t.how
+		return t.endState
 	case !now.Before(t.expires):
 		return api.TokenExpired
 	}
@@ -43,10 +43,10 @@ func (t token) state(now time.Time) api.TokenState {
 }
 
 func (t token) info(id api.TokenID, now time.Time) api.TokenInfo {
-	return api.TokenInfo{ID: id, Principal: t.principal, State: t.state(now), CreatedAt: t.created, ExpiresAt: t.expires, EndedAt: t.ended}
+	return api.TokenInfo{ID: id, Principal: t.principal, State: t.stateAt(now), CreatedAt: t.created, ExpiresAt: t.expires, EndedAt: t.ended}
 }
 
-func (s *situation) names() []api.Principal {
+func (s *state) names() []api.Principal {
 	all := map[api.Principal]bool{}
 	for p := range s.principals {
 		all[p] = true
@@ -57,24 +57,24 @@ func (s *situation) names() []api.Principal {
 	return slices.Sorted(maps.Keys(all))
 }
 
-func nothing() *situation {
-	return &situation{
+func newState() *state {
+	return &state{
 		principals: map[api.Principal]principal{}, ceilings: map[api.Principal]api.Tier{}, tokens: map[api.TokenID]token{},
 		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{}, lifted: map[string]time.Time{},
 	}
 }
 
-// clone is what may be changed without anybody noticing.
-func (s *situation) clone() *situation {
+// clone returns a deep copy of s.
+func (s *state) clone() *state {
 	c := *s
 	c.principals, c.ceilings, c.tokens = maps.Clone(s.principals), maps.Clone(s.ceilings), maps.Clone(s.tokens)
 	c.hashes, c.subjects, c.lifted = maps.Clone(s.hashes), maps.Clone(s.subjects), maps.Clone(s.lifted)
 	return &c
 }
 
-// apply makes of s what it is after rec, whose form and place were checked. It
-// refuses what makes no sense here; s is worth nothing then.
-func (s *situation) apply(rec api.OperatorRecord, digest api.Digest) error {
+// apply applies rec, whose form and place have been checked, to s. After an error
+// s is invalid.
+func (s *state) apply(rec api.OperatorRecord, digest api.Digest) error {
 	var err error
 	switch rec.Verb {
 	case api.VerbPrincipalAdd:
@@ -94,19 +94,19 @@ func (s *situation) apply(rec api.OperatorRecord, digest api.Digest) error {
 	case api.VerbStopLift:
 		err = s.lift(rec)
 	default:
-		err = api.Errorf(api.CodeInvalid, "verb %q is not known", string(rec.Verb))
+		err = api.Errorf(api.CodeInvalid, "unknown verb %q", string(rec.Verb))
 	}
 	s.number, s.digest = rec.Number, digest
 	return err
 }
 
-func (s *situation) add(rec api.OperatorRecord) error {
+func (s *state) add(rec api.OperatorRecord) error {
 	if _, ok := s.principals[rec.Principal]; ok {
-		return api.Errorf(api.CodeConflict, "principal %s is known already", rec.Principal).WithHint("see: bailiwick principal show %s", rec.Principal)
+		return api.Errorf(api.CodeConflict, "principal %s already exists", rec.Principal).WithHint("see: bailiwick principal show %s", rec.Principal)
 	}
 	if rec.OAuth != nil {
 		if other, ok := s.subjects[*rec.OAuth]; ok {
-			return api.Errorf(api.CodeConflict, "tokens of %s about %q stand for %s already", rec.OAuth.Issuer, rec.OAuth.Subject, other)
+			return api.Errorf(api.CodeConflict, "subject %[2]q of issuer %[1]s is already that of principal %[3]s", rec.OAuth.Issuer, rec.OAuth.Subject, other)
 		}
 		s.subjects[*rec.OAuth] = rec.Principal
 	}
@@ -114,15 +114,15 @@ func (s *situation) add(rec api.OperatorRecord) error {
 	return nil
 }
 
-// remove takes back all that was decided for a principal. Its tokens stay on the
-// list, ended: should it be added again, none of them is good again.
-func (s *situation) remove(rec api.OperatorRecord) error {
+// remove removes a principal and what was decided for it. Its tokens stay listed
+// as revoked, so adding the principal again revives none of them.
+func (s *state) remove(rec api.OperatorRecord) error {
 	if err := s.known(rec.Principal); err != nil {
 		return err
 	}
 	for id, t := range s.tokens {
 		if t.principal == rec.Principal && t.ended == nil {
-			t.ended, t.how = &rec.At, api.TokenRevoked
+			t.ended, t.endState = &rec.At, api.TokenRevoked
 			s.tokens[id] = t
 		}
 	}
@@ -134,16 +134,15 @@ func (s *situation) remove(rec api.OperatorRecord) error {
 	return nil
 }
 
-// known refuses a name that nobody added, which may be misspelt. Who is local:
-// the operating system says.
-func (s *situation) known(p api.Principal) error {
+// known refuses a principal that was not added: the name may be misspelt.
+func (s *state) known(p api.Principal) error {
 	if _, ok := s.principals[p]; ok {
 		return nil
 	}
-	return api.Errorf(api.CodeInvalid, "principal %s is not known", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
+	return api.Errorf(api.CodeInvalid, "unknown principal %s", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
 }
 
-func (s *situation) bound(rec api.OperatorRecord) error {
+func (s *state) bound(rec api.OperatorRecord) error {
 	if !local(rec.Principal) {
 		if err := s.known(rec.Principal); err != nil {
 			return err
@@ -153,16 +152,16 @@ func (s *situation) bound(rec api.OperatorRecord) error {
 	return nil
 }
 
-func (s *situation) begin(rec api.OperatorRecord) error {
+func (s *state) begin(rec api.OperatorRecord) error {
 	if err := s.known(rec.Principal); err != nil {
 		return err
 	}
 	t := rec.Token
 	if _, ok := s.tokens[t.ID]; ok {
-		return api.Errorf(api.CodeConflict, "token %s is there already", t.ID)
+		return api.Errorf(api.CodeConflict, "duplicate token id %s", t.ID)
 	}
 	if id, ok := s.hashes[t.Hash]; ok {
-		return api.Errorf(api.CodeConflict, "token %s: it is token %s, under another name", t.ID, id)
+		return api.Errorf(api.CodeConflict, "token %s has the same secret as token %s", t.ID, id)
 	}
 	if good := t.ExpiresAt.Sub(rec.At); good <= 0 || good > api.MaxTokenLifetime {
 		return api.Errorf(api.CodeInvalid, "token %s: expires at %s: want a time after %s and at most %d days later",
@@ -173,24 +172,23 @@ func (s *situation) begin(rec api.OperatorRecord) error {
 	return nil
 }
 
-func (s *situation) end(rec api.OperatorRecord, how api.TokenState) error {
+func (s *state) end(rec api.OperatorRecord, how api.TokenState) error {
 	t, ok := s.tokens[rec.Replaces]
 	switch {
 	case !ok:
-		return api.Errorf(api.CodeInvalid, "there is no token %s", rec.Replaces).WithHint("see: bailiwick token list")
+		return api.Errorf(api.CodeInvalid, "no such token %s", rec.Replaces).WithHint("see: bailiwick token list")
 	case t.principal != rec.Principal:
-		return api.Errorf(api.CodeInvalid, "token %s is of %s, not of %s", rec.Replaces, t.principal, rec.Principal)
+		return api.Errorf(api.CodeInvalid, "token %s belongs to %s, not to %s", rec.Replaces, t.principal, rec.Principal)
 	case t.ended != nil:
-		return api.Errorf(api.CodeConflict, "token %s was %s at %s", rec.Replaces, t.how, t.ended.Format(time.RFC3339))
+		return api.Errorf(api.CodeConflict, "token %s was %s at %s", rec.Replaces, t.endState, t.ended.Format(time.RFC3339))
 	}
-	t.ended, t.how = &rec.At, how
+	t.ended, t.endState = &rec.At, how
 	s.tokens[rec.Replaces] = t
 	return nil
 }
 
-// lift notes that a stop no longer holds. Whether there is such a stop the
-// registry knows.
-func (s *situation) lift(rec api.OperatorRecord) error {
+// lift marks a stop as lifted. The registry checks that the stop exists.
+func (s *state) lift(rec api.OperatorRecord) error {
 	if at, ok := s.lifted[rec.Stop]; ok {
 		return api.Errorf(api.CodeConflict, "stop %s was lifted at %s", rec.Stop, at.Format(time.RFC3339))
 	}
@@ -198,8 +196,8 @@ func (s *situation) lift(rec api.OperatorRecord) error {
 	return nil
 }
 
-// place says whether rec is the one that comes next.
-func (s *situation) place(rec api.OperatorRecord) error {
+// place refuses a record that is not the next one.
+func (s *state) place(rec api.OperatorRecord) error {
 	if rec.Number == s.number+1 && rec.Previous == s.digest {
 		return nil
 	}
