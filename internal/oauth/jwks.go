@@ -17,37 +17,36 @@ import (
 
 const (
 	maxKeys    = 64
-	leastRSA   = 2048
-	mostRSA    = 8192
+	minRSA     = 2048
+	maxRSA     = 8192
 	maxKeysLen = 256 << 10
 )
 
-// key is a public key and the one algorithm that it is for.
+// key is a public key for one algorithm.
 type key struct {
 	alg    string
 	public any
 }
 
-// jwk is what is read of a key (RFC 7517, RFC 7518 §6, RFC 8037).
+// jwk holds the members of a key that are read (RFC 7517, RFC 7518 §6, RFC 8037).
 type jwk struct {
 	Kty, Use, Alg, Kid, Crv string
 	X, Y, N, E              string
-	D, K                    string // of secrets
+	D, K                    string // of private and secret keys
 	Ops                     []string
 }
 
-// parseKeys returns the keys of a set that could have signed a token, by name.
-// What is for something else or of a kind that is not known is left out, as RFC
-// 7517 §5 says; what is malformed, weak, secret or twice there is refused,
-// because it is not what it was meant to be.
+// parseKeys returns the keys of a set that can sign tokens, by id. It skips keys
+// for another use and of unknown types, as RFC 7517 §5 says, and refuses a set
+// with a malformed, weak, private or duplicate key.
 func parseKeys(b []byte) (map[string]key, error) {
 	if len(b) > maxKeysLen {
-		return nil, fmt.Errorf("a key set of %d bytes, more than %d", len(b), maxKeysLen)
+		return nil, fmt.Errorf("the key set has %d bytes, more than %d", len(b), maxKeysLen)
 	}
 	if _, err := canon.Canonicalize(b); err != nil {
 		return nil, err
 	}
-	var set map[string]json.RawMessage // not a struct: its names are exact
+	var set map[string]json.RawMessage // unlike a struct, matches names exactly
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(b, &set); err != nil {
 		return nil, errors.New("not a key set: want an object with the member keys")
@@ -71,13 +70,13 @@ func parseKeys(b []byte) (map[string]key, error) {
 		if !ok {
 			continue
 		}
-		if _, twice := keys[j.Kid]; twice {
-			return nil, fmt.Errorf("two keys have the name %.40q", j.Kid)
+		if _, duplicate := keys[j.Kid]; duplicate {
+			return nil, fmt.Errorf("duplicate key id %.40q", j.Kid)
 		}
 		keys[j.Kid] = k
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("none of %d keys has a name and can sign by %s", len(list), algorithms())
+		return nil, fmt.Errorf("none of %d keys has an id and can sign with %s", len(list), algorithms())
 	}
 	return keys, nil
 }
@@ -88,17 +87,17 @@ func readKey(members map[string]json.RawMessage) (j jwk, err error) {
 	} {
 		if raw, ok := members[name]; ok {
 			if err := json.Unmarshal(raw, to); err != nil {
-				return j, fmt.Errorf("%s is of another type", name)
+				return j, fmt.Errorf("%s has the wrong type", name)
 			}
 		}
 	}
 	return j, nil
 }
 
-// key returns what the key verifies, and whether that is anything here.
+// key returns the public key, and whether it can verify tokens.
 func (j jwk) key() (key, bool, error) {
 	if j.D != "" || j.K != "" && j.Kty != "oct" {
-		return key{}, false, errors.New("it is a private key: whoever can read it can make tokens; replace it")
+		return key{}, false, errors.New("it is a private key, and everyone who reads it can forge tokens; replace it")
 	}
 	if j.Use != "" && j.Use != "sig" || j.Ops != nil && !slices.Contains(j.Ops, "verify") || j.Kid == "" || len(j.Kid) > maxKeyID {
 		return key{}, false, nil
@@ -121,7 +120,7 @@ func (j jwk) key() (key, bool, error) {
 	if err != nil {
 		return key{}, false, err
 	}
-	if j.Alg == "Ed25519" { // RFC 9864's name of it
+	if j.Alg == "Ed25519" { // its name in RFC 9864
 		j.Alg = "EdDSA"
 	}
 	return k, j.Alg == "" || j.Alg == k.alg, nil
@@ -136,11 +135,11 @@ func (j jwk) rsa() (*rsa.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	if bits := n.BitLen(); bits < leastRSA || bits > mostRSA || n.Bit(0) == 0 {
-		return nil, fmt.Errorf("an RSA key of %d bits: want one of %d to %d", bits, leastRSA, mostRSA)
+	if bits := n.BitLen(); bits < minRSA || bits > maxRSA || n.Bit(0) == 0 {
+		return nil, fmt.Errorf("RSA key of %d bits: want %d to %d", bits, minRSA, maxRSA)
 	}
 	if e.BitLen() > 31 || e.Int64() < 3 || e.Bit(0) == 0 {
-		return nil, errors.New("the exponent of the RSA key is none")
+		return nil, errors.New("invalid RSA exponent")
 	}
 	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 }
@@ -150,24 +149,24 @@ func (j jwk) ec() (*ecdsa.PublicKey, error) {
 	x, errX := segment(j.X)
 	y, errY := segment(j.Y)
 	if errX != nil || errY != nil || len(x) != size || len(y) != size {
-		return nil, errors.New("x and y are no point")
+		return nil, errors.New("invalid EC point")
 	}
-	// The parser refuses what is not on the curve.
+	// The parser refuses a point off the curve.
 	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, x, y))
 }
 
 func (j jwk) ed25519() (ed25519.PublicKey, error) {
 	x, err := segment(j.X)
 	if err != nil || len(x) != ed25519.PublicKeySize {
-		return nil, errors.New("x is no key")
+		return nil, errors.New("invalid Ed25519 key")
 	}
 	return x, nil
 }
 
 func number(s string) (*big.Int, error) {
 	b, err := segment(s)
-	if err != nil || len(b) == 0 || len(b) > mostRSA/8+1 {
-		return nil, errors.New("n and e are no numbers")
+	if err != nil || len(b) == 0 || len(b) > maxRSA/8+1 {
+		return nil, errors.New("invalid RSA modulus or exponent")
 	}
 	return new(big.Int).SetBytes(b), nil
 }

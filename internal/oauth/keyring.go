@@ -11,54 +11,54 @@ import (
 )
 
 const (
-	// askPause is between two requests for the keys, whoever makes them needed.
-	askPause = time.Minute
-	// freshTime is how long keys are used without asking: a key that the issuer
-	// takes back counts for so long.
+	// fetchInterval is the shortest time between two fetches.
+	fetchInterval = time.Minute
+	// freshTime is how long keys are used before they are fetched again, so a key
+	// that the issuer withdraws works at most this much longer.
 	freshTime = 10 * time.Minute
-	// staleTime is how long they are used when the issuer does not answer.
-	staleTime = 24 * time.Hour
-	askTime   = 5 * time.Second
+	// staleTime is how long keys are used while the issuer does not answer.
+	staleTime    = 24 * time.Hour
+	fetchTimeout = 5 * time.Second
 )
 
-var errNoKeys = errors.New("they cannot be had")
+var errNoKeys = errors.New("unavailable")
 
-// keyring has the issuer's keys. It asks for them when one is needed that it
-// does not have or has had for long, at most once a minute: whoever sends
-// tokens with made-up names makes nobody ask more.
+// keyring caches the issuer's keys. It fetches them when a key is missing or no
+// longer fresh, at most once a minute, so that tokens with made-up key ids cannot
+// flood the issuer.
 type keyring struct {
 	fetch func(context.Context) ([]byte, error)
 	now   func() time.Time
 
-	asking sync.Mutex // held while it asks
+	fetching sync.Mutex // held during a fetch
 
-	mu    sync.Mutex
-	keys  map[string]key // guarded by mu
-	had   time.Time      // when they came; guarded by mu
-	asked time.Time      // when it last asked; guarded by mu
-	err   error          // why that failed; guarded by mu
+	mu        sync.Mutex
+	keys      map[string]key // guarded by mu
+	fetchedAt time.Time      // of keys; guarded by mu
+	triedAt   time.Time      // of the last fetch; guarded by mu
+	err       error          // of the last fetch; guarded by mu
 }
 
-// find returns the key of that name.
+// find returns the key with an id, and fetches the keys if needed.
 func (r *keyring) find(ctx context.Context, id string) (key, error) {
-	k, ok, fresh := r.look(id)
+	k, ok, fresh := r.cached(id)
 	if ok && fresh {
 		return k, nil
 	}
-	if ok && !r.asking.TryLock() {
-		return k, nil // somebody asks already
+	if ok && !r.fetching.TryLock() {
+		return k, nil // another request is fetching
 	} else if !ok {
-		r.asking.Lock()
+		r.fetching.Lock()
 	}
-	defer r.asking.Unlock()
-	// Whoever was faster may have it now.
-	if k, ok, fresh = r.look(id); ok && fresh {
+	defer r.fetching.Unlock()
+	// Another request may have fetched it meanwhile.
+	if k, ok, fresh = r.cached(id); ok && fresh {
 		return k, nil
 	}
-	if r.may() {
-		_ = r.ask(ctx) // noted; what there is may do
+	if r.mayFetch() {
+		_ = r.refresh(ctx) // kept in r.err; a cached key may still do
 	}
-	if k, ok, _ = r.look(id); ok {
+	if k, ok, _ = r.cached(id); ok {
 		return k, nil
 	}
 	r.mu.Lock()
@@ -69,18 +69,18 @@ func (r *keyring) find(ctx context.Context, id string) (key, error) {
 	return key{}, errors.New("kid: the issuer has no such key")
 }
 
-// load asks now.
+// load fetches the keys now.
 func (r *keyring) load(ctx context.Context) error {
-	r.asking.Lock()
-	defer r.asking.Unlock()
-	return r.ask(ctx)
+	r.fetching.Lock()
+	defer r.fetching.Unlock()
+	return r.refresh(ctx)
 }
 
-// look returns a key that is not stale, and whether it is fresh.
-func (r *keyring) look(id string) (k key, ok, fresh bool) {
+// cached returns a key that is not stale, and whether it is fresh.
+func (r *keyring) cached(id string) (k key, ok, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	age := r.now().Sub(r.had)
+	age := r.now().Sub(r.fetchedAt)
 	if r.keys != nil && age > staleTime {
 		r.keys = nil
 	}
@@ -88,21 +88,21 @@ func (r *keyring) look(id string) (k key, ok, fresh bool) {
 	return k, ok, age <= freshTime
 }
 
-// may reports whether it may ask again.
-func (r *keyring) may() bool {
+// mayFetch reports whether the keys may be fetched again.
+func (r *keyring) mayFetch() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.asked.IsZero() || r.now().Sub(r.asked) >= askPause
+	return r.triedAt.IsZero() || r.now().Sub(r.triedAt) >= fetchInterval
 }
 
-// ask gets the keys. What comes replaces all that were there: a key that is not
-// in the set any more counts no more. The caller holds asking.
-func (r *keyring) ask(ctx context.Context) error {
+// refresh fetches the keys, which replace all cached ones: a key that left the set
+// is no longer accepted. The caller holds fetching.
+func (r *keyring) refresh(ctx context.Context) error {
 	r.mu.Lock()
-	r.asked = r.now()
+	r.triedAt = r.now()
 	r.mu.Unlock()
-	// Whoever asked may give up; the others wait for the keys all the same.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+	// Other requests wait for the keys even if this one is cancelled.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 	defer cancel()
 	b, err := r.fetch(ctx)
 	var keys map[string]key
@@ -112,7 +112,7 @@ func (r *keyring) ask(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err = err; err == nil {
-		r.keys, r.had = keys, r.now()
+		r.keys, r.fetchedAt = keys, r.now()
 	}
 	return err
 }

@@ -1,15 +1,12 @@
-// Package oauth verifies access tokens of one other issuer, as an OAuth 2.1
-// resource server does (R-T4): JWTs that the issuer signed for this service and
-// no other.
+// Package oauth verifies access tokens of one external issuer, as an OAuth 2.1
+// resource server does (R-T4): JWTs that the issuer signed for this service alone.
 //
-// It says whose token it is in the issuer's words. Who that is here, only an
-// operator's record says (internal/operator): a token of a subject that no
-// operator named is worth nothing. A token is verified and forgotten; it is
-// never kept, passed on, or in an error (R-T6).
+// It returns the issuer's subject. Only an operator's record maps a subject to a
+// principal (internal/operator); the token of any other subject is worthless. A
+// token is never kept, passed on or put into an error (R-T6).
 //
-// What it takes is narrow on purpose: three algorithms, keys by name from the
-// configured set and from nowhere in the token, one issuer, one audience, an
-// end that is near. Everything else is refused.
+// It accepts little on purpose: three algorithms, keys by id from the configured
+// set and never from the token, one issuer, one audience, a short lifetime.
 package oauth
 
 import (
@@ -30,7 +27,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// Scope is what a token must be good for.
+// Scope is the scope that a token must have.
 const Scope = "bailiwick"
 
 const (
@@ -38,7 +35,7 @@ const (
 	maxKeyID   = 256
 	maxSubject = 255
 	leeway     = 30 * time.Second // between the issuer's clock and ours
-	// maxTime is how far the end of a token may be: nobody can call it back.
+	// maxTime bounds the remaining lifetime of a token, which cannot be revoked here.
 	maxTime = 24 * time.Hour
 	latest  = 1e11 // seconds since 1970
 )
@@ -47,25 +44,25 @@ const (
 type Config struct {
 	Issuer   string // as in iss, exactly
 	Audience string // the resource, as in aud, exactly
-	// Keys returns the issuer's key set (RFC 7517): FromURL, or the content of
-	// a file that only those write who may say whom to trust.
+	// Keys returns the issuer's key set (RFC 7517): FromURL, or the content of a file
+	// that only trusted accounts may write.
 	Keys func(context.Context) ([]byte, error)
 	Now  func() time.Time
 }
 
-// Check refuses what cannot be meant.
+// Check validates the issuer and audience.
 func (c Config) Check() error {
 	for what, s := range map[string]string{"issuer": c.Issuer, "audience": c.Audience} {
 		u, err := url.Parse(s)
 		if err != nil || !secure(u, what == "audience") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.String() != s || len(s) > 500 {
-			return fmt.Errorf("oauth.%s: %.80q: want https://HOST[:PORT]/PATH and nothing behind it", what, s)
+			return fmt.Errorf("oauth.%s: %.80q: want https://HOST[:PORT]/PATH without query or fragment", what, s)
 		}
 	}
 	return nil
 }
 
-// secure reports whether nobody on the way can read or change what is meant. An
-// audience may be plain HTTP on this machine, where a server without TLS is.
+// secure reports whether u is https. An audience may be plain HTTP on this
+// machine, for a server without TLS.
 func secure(u *url.URL, local bool) bool {
 	if u.Scheme != "http" || !local {
 		return u.Scheme == "https"
@@ -74,10 +71,10 @@ func secure(u *url.URL, local bool) bool {
 	return err == nil && a.IsLoopback() || u.Hostname() == "localhost"
 }
 
-// Token is what a verified token says.
+// Token is the content of a verified token.
 type Token struct {
 	api.OAuthSubject
-	ExpiresAt time.Time // what the clocks may differ included
+	ExpiresAt time.Time // including the clock leeway
 }
 
 // Verifier verifies tokens. It is safe for concurrent use.
@@ -87,7 +84,7 @@ type Verifier struct {
 	parser *jwt.Parser
 }
 
-// New returns a verifier that has asked for no keys yet.
+// New returns a verifier that has not fetched any keys yet.
 func New(cfg Config) (*Verifier, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -99,22 +96,20 @@ func New(cfg Config) (*Verifier, error) {
 	)}, nil
 }
 
-// algorithms are those that are believed. None of them has a key that both
-// sides share, and none is "none".
+// algorithms lists the accepted algorithms, all with asymmetric keys.
 func algorithms() []string { return []string{"ES256", "RS256", "EdDSA"} }
 
-// Load gets the keys now.
+// Load fetches the keys now.
 func (v *Verifier) Load(ctx context.Context) error { return v.keys.load(ctx) }
 
-// Verify returns what a token says if it is good. One that is good but not for
-// this scope is api.CodeDenied; the token is returned with it. Any other
-// error is api.CodeUnauthenticated, or api.CodeInternal where the issuer's keys
-// cannot be had.
+// Verify verifies a token. For a valid token without Scope it returns the token
+// and api.CodeDenied. Its other errors are api.CodeUnauthenticated, and
+// api.CodeInternal when the issuer's keys are unavailable.
 func (v *Verifier) Verify(ctx context.Context, text string) (Token, error) {
 	if err := checkForm(text); err != nil {
 		return Token{}, refused(err)
 	}
-	claims := jwt.MapClaims{} // not a struct: its names are exact
+	claims := jwt.MapClaims{} // unlike a struct, matches names exactly
 	var unavailable error
 	_, err := v.parser.ParseWithClaims(text, claims, func(t *jwt.Token) (any, error) {
 		k, err := v.keyOf(ctx, t)
@@ -124,7 +119,7 @@ func (v *Verifier) Verify(ctx context.Context, text string) (Token, error) {
 		return k, err
 	})
 	if unavailable != nil {
-		return Token{}, api.Errorf(api.CodeInternal, "the keys of issuer %s: %w", v.cfg.Issuer, unavailable).WithHint("see to oauth.jwks in the service's configuration; tokens of this service still count")
+		return Token{}, api.Errorf(api.CodeInternal, "keys of issuer %s: %w", v.cfg.Issuer, unavailable).WithHint("check oauth.jwks in the service's configuration; the service's own tokens still work")
 	}
 	if err != nil {
 		return Token{}, refused(err)
@@ -135,13 +130,13 @@ func (v *Verifier) Verify(ctx context.Context, text string) (Token, error) {
 	}
 	t := Token{api.OAuthSubject{Issuer: v.cfg.Issuer, Subject: subject}, expires}
 	if scopes, _ := claims["scope"].(string); !contains(scopes, Scope) {
-		return t, api.Errorf(api.CodeDenied, "token of another issuer: insufficient_scope: it is not for the scope %q", Scope).WithHint("ask the issuer for a token with that scope")
+		return t, api.Errorf(api.CodeDenied, "token of another issuer: insufficient_scope: it lacks the scope %q", Scope).WithHint("ask the issuer for a token with that scope")
 	}
 	return t, nil
 }
 
 func refused(err error) *api.Error {
-	return api.Errorf(api.CodeUnauthenticated, "token of another issuer: %w", err).WithHint("get another one from the issuer")
+	return api.Errorf(api.CodeUnauthenticated, "token of another issuer: %w", err).WithHint("get a new one from the issuer")
 }
 
 func contains(list, word string) bool {
@@ -153,14 +148,13 @@ func contains(list, word string) bool {
 	return false
 }
 
-// checkForm refuses what two readers could understand differently, before
-// anything is made of it.
+// checkForm refuses tokens that two parsers could read differently.
 func checkForm(text string) error {
 	if len(text) > maxToken {
 		return fmt.Errorf("%d bytes, more than %d", len(text), maxToken)
 	}
 	parts := strings.Split(text, ".")
-	// Decoders of base64 skip line breaks, so that a token had many spellings.
+	// Base64 decoders skip line breaks, which would give a token many spellings.
 	if len(parts) != 3 || strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" {
 		return errors.New("not a signed JWT")
 	}
@@ -176,69 +170,69 @@ func checkForm(text string) error {
 	return nil
 }
 
-// keyOf returns the key by which a token must be signed: the one of that name
-// in the issuer's set, if it is for that algorithm.
+// keyOf returns the key of the issuer's set that a token names, if it is for the
+// token's algorithm.
 func (v *Verifier) keyOf(ctx context.Context, t *jwt.Token) (any, error) {
 	if _, ok := t.Header["crit"]; ok {
-		return nil, errors.New("crit: it must be understood, and is not")
+		return nil, errors.New("crit: unsupported critical header")
 	}
 	if kind, ok := t.Header["typ"]; ok {
 		s, _ := kind.(string)
 		switch strings.ToLower(s) {
 		case "at+jwt", "application/at+jwt", "jwt":
 		default:
-			return nil, errors.New("typ: it is no access token")
+			return nil, errors.New("typ: not an access token")
 		}
 	}
 	id, _ := t.Header["kid"].(string)
 	if id == "" || len(id) > maxKeyID {
-		return nil, errors.New("kid: it does not name its key")
+		return nil, errors.New("kid: missing or too long")
 	}
 	k, err := v.keys.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if k.alg != t.Method.Alg() {
-		return nil, fmt.Errorf("its key is for %s", k.alg)
+		return nil, fmt.Errorf("the key is for %s", k.alg)
 	}
 	return k.public, nil
 }
 
-// read takes what is needed from claims that the parser has found good, where
-// the parser is more generous than we are.
+// read returns the subject and expiry from claims that the parser has accepted,
+// and checks what the parser does not.
 func (v *Verifier) read(claims jwt.MapClaims) (subject string, expires time.Time, err error) {
 	for _, name := range []string{"exp", "nbf", "iat"} {
-		// A number beyond what a time can hold would become some other time.
+		// A number out of a time's range would wrap around.
 		if n, ok := claims[name].(json.Number); ok {
 			if f, err := n.Float64(); err != nil || f < 0 || f > latest {
-				return "", expires, errors.New(name + ": it is no time")
+				return "", expires, errors.New(name + ": not a time")
 			}
 		}
 	}
 	if _, ok := claims["cnf"]; ok {
-		return "", expires, errors.New("cnf: it is bound to a key that its client does not show here")
+		return "", expires, errors.New("cnf: key-bound tokens are not supported")
 	}
 	audience, err := claims.GetAudience()
 	if err != nil || len(audience) != 1 || audience[0] != v.cfg.Audience {
-		return "", expires, errors.New("aud: it is not for this service alone")
+		return "", expires, errors.New("aud: not for this service alone")
 	}
 	end, err := claims.GetExpirationTime()
 	if err != nil || end == nil {
-		return "", expires, errors.New("exp: it has no end")
+		return "", expires, errors.New("exp: missing")
 	}
 	now := v.cfg.Now()
 	expires = end.Add(leeway)
 	if !expires.After(now) || end.After(now.Add(maxTime)) {
-		return "", expires, fmt.Errorf("exp: it has ended, or ends later than %s from now", maxTime)
+		return "", expires, fmt.Errorf("exp: expired, or more than %s from now", maxTime)
 	}
 	subject, _ = claims["sub"].(string)
 	if subject == "" || len(subject) > maxSubject {
-		return "", expires, errors.New("sub: it is about nobody")
+		return "", expires, errors.New("sub: missing or too long")
 	}
 	return subject, expires, nil
 }
 
-// FromURL returns a source of keys that asks an https URL through c, which is a
+// FromURL returns a function for Config.Keys that fetches an https URL with c, a
 // client of internal/egress.
 func FromURL(c *http.Client, address string) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return get(ctx, c, address) }
