@@ -100,7 +100,7 @@ func (t *operatorVerbs) checkKnown(ctx context.Context, p api.Principal) error {
 			t.noteNoGrant(info)
 			return nil
 		case !info.Known:
-			return api.Errorf(api.CodeInvalid, "principal %s is not known", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
+			return api.Errorf(api.CodeInvalid, "unknown principal %s", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
 		}
 		return nil
 	})
