@@ -1,18 +1,17 @@
-// Package anchor gives checkpoints to places that whoever runs the service
-// cannot change in silence, and holds the log against what is there.
+// Package anchor sends checkpoints to places that the operator of the service
+// cannot change unnoticed, and compares the log with what they hold.
 //
-// An anchor is a file, a branch of a git repository, a bucket under Object
-// Lock, or a time-stamp authority. What it gives is a receipt (package
-// evidence/receipt), which is kept in the state database. The Keeper does this
-// behind the back of everything else: an anchor that fails, hangs, is slow or
-// lies stops no work and raises no claim; it falls behind, and its status says
-// so. Only the start of the service waits: a log that is behind what an anchor
-// holds, or another log, is refused.
+// An anchor is a file, a branch of a git repository, a bucket with Object Lock,
+// or a time-stamp authority. It returns receipts (package evidence/receipt),
+// which are kept in the state database. The Keeper works in the background: an
+// anchor that fails, hangs, is slow or lies stops no work. It falls behind, and
+// its status says so. Only the start of the service waits, and fails if the log
+// is shorter than what an anchor holds, or is another log.
 //
-// The package decides nothing about what runs, never changes or removes what
-// an anchor holds, and opens no connection but through the HTTP client that it
-// is given. Secrets come from a function, at each use, and are in no message.
-// Another kind of anchor (a witness) is another implementation of Anchor.
+// The package never decides what runs, never changes or removes what an anchor
+// holds, and connects only through the HTTP client that it is given. It gets
+// secrets from a function at each use, and never logs them. Other kinds of
+// anchor, such as a witness, can implement Anchor.
 //
 // Carries R-A6.
 package anchor
@@ -28,32 +27,30 @@ import (
 
 // ID names an anchor.
 type ID struct {
-	Name  string       // in the configuration; receipts are kept under it
-	Kind  receipt.Kind //
-	Place string       // what checkpoints are given to, as trust files say it; no secret in it
+	Name  string // in the configuration and of its receipts
+	Kind  receipt.Kind
+	Place string // where checkpoints go, as in trust files; contains no secret
 }
 
 func (id ID) String() string { return fmt.Sprintf("anchor %q (%s %s)", id.Name, id.Kind, id.Place) }
 
-// Anchor takes checkpoints. Its methods are called by one goroutine at a time
-// and end soon after their context does, or are left behind.
+// Anchor stores or stamps checkpoints. One goroutine at a time calls its methods.
+// A call that does not return soon after its context is done is abandoned.
 type Anchor interface {
 	ID() ID
-	// Put gives it a signed checkpoint. It returns without an error only if the
-	// checkpoint is there: what was put before and not acknowledged is found, or
-	// put again. It never replaces one.
+	// Put stores a signed checkpoint. It succeeds only if the anchor has it, also
+	// if an earlier call stored it and failed to return. It never replaces one.
 	Put(ctx context.Context, signed []byte) (receipt.Receipt, error)
-	// Newest returns the largest signed checkpoint that it holds; nil where it
-	// holds none. Nobody has verified it.
+	// Newest returns the largest signed checkpoint that the anchor holds, not
+	// verified, or nil.
 	Newest(ctx context.Context) (signed []byte, err error)
 }
 
-// MismatchError says that what an anchor holds and the log are not of one
-// history.
+// MismatchError reports that an anchor's checkpoint is not one of this log.
 type MismatchError struct {
 	Anchor ID
-	Held   uint64 // entries, by what the anchor holds
-	Local  uint64 // entries that are here
+	Held   uint64 // entries that the anchor's checkpoint covers
+	Local  uint64 // entries of the log
 	Why    string
 }
 
@@ -61,12 +58,12 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s holds a checkpoint of %d entries, the log here has %d: %s", e.Anchor, e.Held, e.Local, e.Why)
 }
 
-// newReceipt is what all kinds of receipt have.
+// newReceipt returns the part that all kinds of receipts share.
 func newReceipt(id ID, now time.Time, signed []byte) receipt.Receipt {
 	return receipt.Receipt{V: 1, Name: id.Name, Kind: id.Kind, Place: id.Place, At: now.UTC().Truncate(time.Microsecond), Signed: signed}
 }
 
-// newest returns the larger of two checkpoints, of which the first may be nil.
+// newest returns the larger of two checkpoints. signed may be nil.
 func newest(signed, other []byte) ([]byte, error) {
 	cp, err := note.Peek(other)
 	if err != nil || signed == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 )
 
-// FileConfig is where a file anchor is.
+// FileConfig configures a file anchor.
 type FileConfig struct {
 	Name   string
 	Path   string // absolute
@@ -25,24 +25,24 @@ type FileConfig struct {
 	Logger *slog.Logger
 }
 
-// File is an anchor that appends checkpoints to a file, each a line. It is
-// never written over or cut: the file may be on another disk, and append-only
-// for the account too (chattr +a). What a power cut left of a line stays and is
-// passed over, as are empty lines.
+// File is an anchor that appends checkpoints to a file, one per line. It never
+// overwrites or truncates: the file may be on another disk, and append-only for
+// the account too (chattr +a). It skips empty lines and what a power cut left of
+// a line.
 type File struct {
 	cfg FileConfig
-	// What was read of which file, so that a long one is read once.
+	// How far the file with that inode was read, so that a long one is read once.
 	read   int64
 	inode  uint64
 	newest []byte
-	// Owned by Put: the last append was well, and the file's name is durable.
-	well, named bool
+	// Owned by Put: the last append succeeded, and the file's name is durable.
+	appended, named bool
 }
 
-// NewFile checks the configuration; nothing is opened yet.
+// NewFile validates the configuration. It opens nothing.
 func NewFile(cfg FileConfig) (*File, error) {
 	if !filepath.IsAbs(cfg.Path) || filepath.Clean(cfg.Path) != cfg.Path {
-		return nil, fmt.Errorf("path %q: want an absolute path without detours", cfg.Path)
+		return nil, fmt.Errorf("path %q: want a clean absolute path", cfg.Path)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -53,24 +53,23 @@ func NewFile(cfg FileConfig) (*File, error) {
 // ID implements Anchor.
 func (f *File) ID() ID { return ID{f.cfg.Name, receipt.File, f.cfg.Path} }
 
-// Put implements Anchor. A line whose sync failed may be there and may be gone
-// with the next power cut, so the next try writes another and never relies on
-// the first.
+// Put implements Anchor. A power cut may remove a line whose sync failed, so the
+// next attempt writes another.
 func (f *File) Put(_ context.Context, signed []byte) (receipt.Receipt, error) {
 	line, err := receipt.Line(signed)
 	if err != nil {
 		return receipt.Receipt{}, err
 	}
-	// After a failure, ours or of a service before, what seems to be there may be
-	// a hole after the next power cut: it must not be on one line with this.
-	if !f.well {
+	// After a failure, here or in an earlier process, a power cut may leave a hole
+	// at the end of the file. It must not share a line with this checkpoint.
+	if !f.appended {
 		line = append([]byte("\n"), line...)
 	}
-	f.well = false
+	f.appended = false
 	if err := f.append(line); err != nil {
 		return receipt.Receipt{}, fmt.Errorf("%s: %w", f.cfg.Path, err)
 	}
-	f.well = true
+	f.appended = true
 	return newReceipt(f.ID(), f.cfg.Now(), signed), nil
 }
 
@@ -101,7 +100,7 @@ func (f *File) append(line []byte) (err error) {
 	if err := file.Sync(); err != nil {
 		return err
 	}
-	// The name too, also of a file that an earlier try made.
+	// Also of a file that an earlier attempt created.
 	if !f.named {
 		if err := durable.Sync(filepath.Dir(f.cfg.Path)); err != nil {
 			return err
@@ -129,7 +128,7 @@ func (f *File) Newest(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("%s: not a regular file", f.cfg.Path)
 	}
 	if id, ok := st.Sys().(*syscall.Stat_t); !ok || id.Ino != f.inode || st.Size() < f.read {
-		f.read, f.newest, f.inode = 0, nil, 0 // another file, or a shorter one: from its beginning
+		f.read, f.newest, f.inode = 0, nil, 0 // another file, or a shorter one: read it all
 		if ok {
 			f.inode = id.Ino
 		}
@@ -144,7 +143,7 @@ func (f *File) Newest(ctx context.Context) ([]byte, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			return f.result(ctx, unread)
-		case errors.Is(err, bufio.ErrBufferFull): // longer than any of ours: on to its end
+		case errors.Is(err, bufio.ErrBufferFull): // longer than any checkpoint: skip it
 			unread++
 			f.read += int64(len(line))
 			continue
@@ -168,15 +167,15 @@ func (f *File) Newest(ctx context.Context) ([]byte, error) {
 
 func (f *File) result(ctx context.Context, unread int) ([]byte, error) {
 	if unread > 0 {
-		f.cfg.Logger.WarnContext(ctx, "lines of an anchor's file cannot be read", slog.String("anchor", f.cfg.Name), slog.String("path", f.cfg.Path), slog.Int("lines", unread))
+		f.cfg.Logger.WarnContext(ctx, "skipped malformed lines of an anchor's file", slog.String("anchor", f.cfg.Name), slog.String("path", f.cfg.Path), slog.Int("lines", unread))
 	}
 	if f.newest == nil && unread > 0 {
-		return nil, fmt.Errorf("%s: holds no checkpoint and is not empty", f.cfg.Path)
+		return nil, fmt.Errorf("%s: not empty, but holds no checkpoint", f.cfg.Path)
 	}
 	return f.newest, nil
 }
 
-// parent is an error where there is no directory for a file.
+// parent returns an error if the directory of path does not exist.
 func parent(path string) error {
 	st, err := os.Stat(filepath.Dir(path)) //nolint:gosec // G703: the configuration names it
 	if err == nil && !st.IsDir() {

@@ -17,22 +17,21 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// GitConfig is which branch an anchor is.
+// GitConfig configures a git anchor.
 type GitConfig struct {
 	Name       string
-	Repository string // absolute path of a bare repository that refuses to go back
+	Repository string // absolute path of a bare repository that refuses non-fast-forwards
 	Branch     string
-	Scratch    string // directory of our own; made where there is none, and of no worth
+	Scratch    string // our own directory; created if missing, and disposable
 	Now        func() time.Time
 }
 
-// Git is an anchor that commits checkpoints to a branch, each commit on the one
-// before, and pushes them to a repository that refuses everything else. The
-// newest is in the file "checkpoint" of the branch.
+// Git is an anchor that commits checkpoints to a branch and pushes them to a
+// repository that refuses everything but fast-forwards. The newest is the file
+// "checkpoint" of the branch.
 //
-// The repository is on this machine: git would dial by itself, and nothing here
-// dials but through one filter. Whoever wants to have the history elsewhere
-// fetches from there.
+// The repository is on this machine: git would dial around the filter that all
+// connections pass. Other machines can fetch the history from there.
 type Git struct{ cfg GitConfig }
 
 // gitFile is the one file of each commit.
@@ -40,11 +39,11 @@ const gitFile = "checkpoint"
 
 var branchPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
-// NewGit checks the configuration; nothing is opened yet.
+// NewGit validates the configuration. It opens nothing.
 func NewGit(cfg GitConfig) (*Git, error) {
 	switch {
 	case !filepath.IsAbs(cfg.Repository) || filepath.Clean(cfg.Repository) != cfg.Repository || strings.ContainsAny(cfg.Repository, ":\n"):
-		return nil, fmt.Errorf("repository %q: want an absolute path without detours and colons; other places are not in this build, since git would dial by itself", cfg.Repository)
+		return nil, fmt.Errorf("repository %q: want a clean absolute path without colons; remote repositories are not supported", cfg.Repository)
 	case !branchPattern.MatchString(cfg.Branch):
 		return nil, fmt.Errorf("branch %q: want a word of A-Z, a-z, 0-9, _ and -", cfg.Branch)
 	}
@@ -56,8 +55,8 @@ func (g *Git) ID() ID { return ID{g.cfg.Name, receipt.Git, g.cfg.Repository + "#
 
 func (g *Git) ref() string { return "refs/heads/" + g.cfg.Branch }
 
-// Newest implements Anchor. It also refuses a repository that would let the
-// branch go back.
+// Newest implements Anchor. It refuses a repository that accepts
+// non-fast-forwards.
 func (g *Git) Newest(ctx context.Context) ([]byte, error) {
 	if err := g.check(ctx); err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func (g *Git) check(ctx context.Context) error {
 	return nil
 }
 
-// tip returns the newest commit of the branch; "" where there is none.
+// tip returns the newest commit of the branch, or "".
 func (g *Git) tip(ctx context.Context) (string, error) {
 	out, err := g.run(ctx, g.cfg.Repository, nil, "rev-parse", "--verify", "--quiet", g.ref()+"^{commit}")
 	if gitexec.Exited(err, 1) {
@@ -118,7 +117,7 @@ func (g *Git) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 		if err != nil {
 			return receipt.Receipt{}, err
 		}
-		if bytes.Equal(there, signed) { // an earlier try whose end was lost
+		if bytes.Equal(there, signed) { // from an earlier attempt
 			return g.receipt(signed, tip)
 		}
 	}
@@ -126,11 +125,10 @@ func (g *Git) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 	if err != nil {
 		return receipt.Receipt{}, err
 	}
-	// No plus: what is not a fast-forward is refused here too.
+	// Without a plus git refuses anything but a fast-forward here too.
 	if _, err := g.run(ctx, g.cfg.Scratch, nil, "push", "--quiet", "--no-verify", g.cfg.Repository, commit+":"+g.ref()); err != nil {
 		return receipt.Receipt{}, err
 	}
-	// What is there now is what counts.
 	if there, err := g.tip(ctx); err != nil || there != commit {
 		return receipt.Receipt{}, errors.Join(err, fmt.Errorf("repository %s: %s is not at %s after the push", g.cfg.Repository, g.ref(), commit))
 	}
@@ -143,7 +141,7 @@ func (g *Git) receipt(signed []byte, commit string) (receipt.Receipt, error) {
 	return r, r.Validate()
 }
 
-// commit makes a commit on top of tip in the scratch repository.
+// commit creates a commit on top of tip in the scratch repository.
 func (g *Git) commit(ctx context.Context, signed []byte, cp note.Checkpoint, tip string) (string, error) {
 	if _, err := os.Stat(filepath.Join(g.cfg.Scratch, "HEAD")); err != nil {
 		if err := os.MkdirAll(g.cfg.Scratch, 0o700); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Log is the tree of the log. An audit.Tree is one.
+// Log is the Merkle tree of the log. An audit.Tree is one.
 type Log interface {
 	Latest() (signed []byte, cp note.Checkpoint)
 	Wait(ctx context.Context, size uint64) error

@@ -21,37 +21,37 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// S3Config is which bucket an anchor is.
+// S3Config configures an S3 anchor.
 type S3Config struct {
 	Name     string
 	Endpoint string // https://HOST[:PORT]
-	Region   string // as requests are signed for
-	Bucket   string // made with Object Lock
-	Prefix   string // of the objects' keys; ends in a slash, or is empty
+	Region   string // for signing requests
+	Bucket   string // created with Object Lock
+	Prefix   string // of the objects' keys; empty, or ends in a slash
 	Client   *http.Client
-	Keys     func() (S3Keys, error) // asked for at every exchange
-	Retain   time.Duration          // how long an object cannot be removed
+	Keys     func() (S3Keys, error) // called for every exchange
+	Retain   time.Duration          // how long an object is locked
 	Now      func() time.Time
 	Logger   *slog.Logger
 }
 
-// S3Keys are whose account is used.
+// S3Keys are the credentials of an account.
 type S3Keys struct{ Access, Secret string }
 
-// LogValue implements slog.LogValuer: the secret is not shown.
+// LogValue implements slog.LogValuer. It hides the secret.
 func (k S3Keys) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 func (k S3Keys) String() string { return "access key " + k.Access }
 
-// GoString does the same for %#v.
+// GoString implements fmt.GoStringer. It hides the secret.
 func (k S3Keys) GoString() string { return k.String() }
 
-// S3 is an anchor that makes an object of each checkpoint, under Object Lock in
-// mode COMPLIANCE, where nobody can remove it before its time.
+// S3 is an anchor that stores each checkpoint as an object under Object Lock in
+// mode COMPLIANCE, so that no account can remove it before the lock expires.
 //
-// Object Lock does not keep anybody from putting another version on top, or a
-// marker that hides all of them. So an object is made only where there is
-// none, what counts is the first version of a key, and that is read back.
+// Object Lock does not prevent later versions, or a delete marker that hides all
+// of them. So Put creates an object only if its key is unused, and the first
+// version of a key counts, which Put reads back.
 type S3 struct{ cfg S3Config }
 
 var (
@@ -60,7 +60,7 @@ var (
 	regionPattern = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 )
 
-// NewS3 checks the configuration; nobody is asked yet.
+// NewS3 validates the configuration. It sends nothing.
 func NewS3(cfg S3Config) (*S3, error) {
 	u, err := url.Parse(cfg.Endpoint)
 	switch {
@@ -69,7 +69,7 @@ func NewS3(cfg S3Config) (*S3, error) {
 	case !bucketPattern.MatchString(cfg.Bucket):
 		return nil, fmt.Errorf("bucket %q: want 3 to 63 of a-z, 0-9, dot and hyphen", cfg.Bucket)
 	case !prefixPattern.MatchString(cfg.Prefix) || len(cfg.Prefix) > 512:
-		return nil, fmt.Errorf("prefix %q: want words of A-Z, a-z, 0-9, ., _ and -, each with a slash after it", cfg.Prefix)
+		return nil, fmt.Errorf("prefix %q: want path elements of A-Z, a-z, 0-9, ., _ and -, each followed by a slash", cfg.Prefix)
 	case !regionPattern.MatchString(cfg.Region):
 		return nil, fmt.Errorf("region %q: want a word such as us-east-1", cfg.Region)
 	case cfg.Retain < time.Hour:
@@ -86,8 +86,8 @@ func (s *S3) ID() ID {
 	return ID{s.cfg.Name, receipt.S3, s.cfg.Endpoint + "/" + s.cfg.Bucket + "/" + s.cfg.Prefix}
 }
 
-// through sends what the S3 client wants to send through ours, which bounds it
-// and dials as it may.
+// through sends the requests of the S3 library with our client, which bounds
+// them and filters addresses.
 type through struct{ client *http.Client }
 
 func (t through) RoundTrip(r *http.Request) (*http.Response, error) { return t.client.Do(r) } //nolint:gosec // G704: the configuration says where to, and the client judges it
@@ -103,8 +103,8 @@ func (s *S3) client() (*minio.Client, error) {
 	})
 }
 
-// key names the object of a checkpoint so that the largest is listed first.
-// The size itself follows for people.
+// key returns the key of a checkpoint's object. The largest is listed first; the
+// size follows for human readers.
 func (s *S3) key(size uint64) string {
 	return fmt.Sprintf("%s%019d-%d", s.cfg.Prefix, math.MaxInt64-size, size)
 }
@@ -124,17 +124,17 @@ func (s *S3) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 	opts := minio.PutObjectOptions{
 		ContentType: "text/plain; charset=utf-8", Mode: minio.Compliance, RetainUntilDate: until, SendContentMd5: true, DisableMultipart: true,
 	}
-	opts.SetMatchETagExcept("*") // If-None-Match: only where there is none
+	opts.SetMatchETagExcept("*") // If-None-Match: only if the key is unused
 	_, err = c.PutObject(ctx, s.cfg.Bucket, key, bytes.NewReader(signed), int64(len(signed)), opts)
 	atLeast := until.Add(-time.Second)
 	if err != nil {
-		atLeast = s.cfg.Now() // an earlier try made it
+		atLeast = s.cfg.Now() // an earlier attempt stored it
 	}
 	if err != nil && minio.ToErrorResponse(err).StatusCode != http.StatusPreconditionFailed {
 		return receipt.Receipt{}, fmt.Errorf("put %s: %w", key, err)
 	}
-	// Whether it was made now or by a try whose answer was lost, what is there is
-	// looked at.
+	// An earlier attempt whose answer was lost may have stored it, so verify what
+	// is stored.
 	first, err := s.first(ctx, c, key)
 	if err != nil {
 		return receipt.Receipt{}, err
@@ -146,29 +146,29 @@ func (s *S3) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 	if !bytes.Equal(there, signed) {
 		other, err := note.Peek(there)
 		if err != nil || other != cp {
-			return receipt.Receipt{}, fmt.Errorf("object %s: its first version, %s, is not the checkpoint of this log", key, first.VersionID)
+			return receipt.Receipt{}, fmt.Errorf("object %s: its first version, %s, is not a checkpoint of this log", key, first.VersionID)
 		}
-		signed = there // the same, with another signature
+		signed = there // the same checkpoint with another signature
 	}
-	kept, err := s.kept(ctx, c, first, atLeast)
+	until, err = s.lockedUntil(ctx, c, first, atLeast)
 	if err != nil {
 		return receipt.Receipt{}, err
 	}
 	r := newReceipt(s.ID(), s.cfg.Now(), signed)
-	r.S3 = &receipt.Object{Key: key, Version: first.VersionID, ETag: first.ETag, Until: kept}
+	r.S3 = &receipt.Object{Key: key, Version: first.VersionID, ETag: first.ETag, Until: until}
 	return r, r.Validate()
 }
 
-// kept returns until when an object cannot be removed, as the headers of its
-// version say. (The document that says the same is not the same everywhere.)
-func (s *S3) kept(ctx context.Context, c *minio.Client, o minio.ObjectInfo, atLeast time.Time) (time.Time, error) {
+// lockedUntil returns the time until which an object is locked, from the headers
+// of its version. (Stores disagree about the retention document.)
+func (s *S3) lockedUntil(ctx context.Context, c *minio.Client, o minio.ObjectInfo, atLeast time.Time) (time.Time, error) {
 	st, err := c.StatObject(ctx, s.cfg.Bucket, o.Key, minio.StatObjectOptions{VersionID: o.VersionID})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("object %s: %w", o.Key, err)
 	}
 	until, err := time.Parse(time.RFC3339Nano, st.Metadata.Get("X-Amz-Object-Lock-Retain-Until-Date"))
 	if mode := st.Metadata.Get("X-Amz-Object-Lock-Mode"); err != nil || mode != string(minio.Compliance) || until.Before(atLeast) {
-		return time.Time{}, fmt.Errorf("object %s: the store does not keep it in mode COMPLIANCE as long as it was told to; make the bucket with Object Lock", o.Key)
+		return time.Time{}, fmt.Errorf("object %s: the store does not lock it in mode COMPLIANCE for as long as requested; create the bucket with Object Lock", o.Key)
 	}
 	return until.UTC(), nil
 }
@@ -192,18 +192,18 @@ func (s *S3) first(ctx context.Context, c *minio.Client, key string) (minio.Obje
 	}
 	switch {
 	case first.Key == "":
-		return first, fmt.Errorf("object %s: it is not there", key)
+		return first, fmt.Errorf("object %s: not found", key)
 	case first.VersionID == "" || first.VersionID == "null":
-		return first, fmt.Errorf("object %s: it has no version; make the bucket with versions and Object Lock", key)
+		return first, fmt.Errorf("object %s: has no version; create the bucket with versioning and Object Lock", key)
 	case n > 1:
-		s.cfg.Logger.WarnContext(ctx, "somebody has put versions or markers on top of a checkpoint; its first version counts", slog.String("anchor", s.cfg.Name), slog.String("object", key), slog.Int("versions", n))
+		s.cfg.Logger.WarnContext(ctx, "a checkpoint has later versions or delete markers; its first version counts", slog.String("anchor", s.cfg.Name), slog.String("object", key), slog.Int("versions", n))
 	}
 	return first, nil
 }
 
 const (
-	// maxVersions and maxKeys bound what somebody who can write to the bucket
-	// can make us read.
+	// maxVersions and maxKeys bound what another writer to the bucket can make us
+	// read.
 	maxVersions = 1000
 	maxKeys     = 1000
 )
@@ -220,8 +220,7 @@ func (s *S3) content(ctx context.Context, c *minio.Client, o minio.ObjectInfo) (
 	return b, nil
 }
 
-// Newest implements Anchor: the first version of the first key, whatever lies
-// on top of it.
+// Newest implements Anchor. It returns the first version of the first key.
 func (s *S3) Newest(ctx context.Context) ([]byte, error) {
 	c, err := s.client()
 	if err != nil {
@@ -238,7 +237,7 @@ func (s *S3) Newest(ctx context.Context) ([]byte, error) {
 	return s.content(ctx, c, first)
 }
 
-// largest returns the first key that is one of ours; "" where there is none.
+// largest returns the key of the largest checkpoint, or "".
 func (s *S3) largest(ctx context.Context, c *minio.Client) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -248,7 +247,7 @@ func (s *S3) largest(ctx context.Context, c *minio.Client) (string, error) {
 			return "", fmt.Errorf("list %s: %w", s.cfg.Bucket, o.Err)
 		}
 		if n++; n > maxKeys {
-			return "", fmt.Errorf("bucket %s: more than %d versions that are no checkpoints come first", s.cfg.Bucket, maxKeys)
+			return "", fmt.Errorf("bucket %s: more than %d versions of other objects come first", s.cfg.Bucket, maxKeys)
 		}
 		var left, size uint64
 		name := strings.TrimPrefix(o.Key, s.cfg.Prefix)

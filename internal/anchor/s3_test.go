@@ -180,7 +180,7 @@ func TestNobodyTakesACheckpointOutOfAnObjectStore(t *testing.T) {
 	if got := newestOf(t, again); string(got) != string(signed) {
 		t.Errorf("the newest is %q", got)
 	}
-	if !strings.Contains(log.String(), "on top of a checkpoint") || strings.Contains(log.String(), g.keys.Secret) {
+	if !strings.Contains(log.String(), "later versions") || strings.Contains(log.String(), g.keys.Secret) {
 		t.Errorf("it says %q", log.String())
 	}
 	if r, err := again.Put(ctx, forged); err == nil {

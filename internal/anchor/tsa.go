@@ -13,25 +13,24 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 )
 
-// TSAConfig is what a time-stamp authority is.
+// TSAConfig configures a time-stamp authority.
 type TSAConfig struct {
 	Name   string
 	URL    string
 	Client *http.Client // bounded in time and size
-	// Roots are who may vouch for the authority. What auditors trust is for them
-	// to say; here they keep out answers that nobody could use.
+	// Roots verify the authority's certificate here. Auditors choose their own.
 	Roots []*x509.Certificate
 	Now   func() time.Time
 }
 
-// TSA is an anchor that has checkpoints stamped. It keeps nothing, so nothing
-// can be held against it later; its receipts prove a time by themselves.
+// TSA is an anchor that time-stamps checkpoints. It holds none, so the log cannot
+// be compared with it later; its receipts alone prove a time.
 type TSA struct{ cfg TSAConfig }
 
-// NewTSA checks the configuration; nobody is asked yet.
+// NewTSA validates the configuration. It sends nothing.
 func NewTSA(cfg TSAConfig) (*TSA, error) {
 	if len(cfg.Roots) == 0 {
-		return nil, errors.New("roots: at least one certificate is needed")
+		return nil, errors.New("roots: at least one certificate is required")
 	}
 	return &TSA{cfg}, nil
 }
@@ -58,7 +57,7 @@ func (a *TSA) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 	if err != nil {
 		return receipt.Receipt{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close() //nolint:errcheck // only read
 	if resp.StatusCode != http.StatusOK {
 		return receipt.Receipt{}, fmt.Errorf("%s answers %s", a.cfg.URL, resp.Status)
 	}

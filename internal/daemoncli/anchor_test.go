@@ -68,7 +68,7 @@ func TestAWrongAnchorIsRefusedWhereItIsWrong(t *testing.T) {
 		aFile + ", every: 0s":                           "want a time such as",
 		swap(aGit, "/srv/a.git", "https://h/a"):         "other places are not in this build",
 		swap(aGit, "/srv/a.git", "git@h:a.git"):         "other places are not in this build",
-		swap(aGit, "/srv/a.git", "../a.git"):            "want an absolute path",
+		swap(aGit, "/srv/a.git", "../a.git"):            "want a clean absolute path",
 		aGit + `, branch: "a b"`:                        "branch",
 		aGit + ", retain: 3d":                           `unknown key "retain"`,
 		swap(anS3, "https:", "http:"):                   "want https://HOST[:PORT]",

@@ -1,10 +1,9 @@
-// Package export makes the evidence about a run or a dispatch from what the
-// service has: the log and its tree, the blobs, the catalog, and what operators
-// signed. It decides nothing about what it finds: what is missing or wrong in it
-// is for whoever verifies it to find, and the service does so itself, with the
-// same core, whenever something is over (Checker).
+// Package export builds the evidence about a run or a dispatch from the log and
+// its tree, the blobs, the catalog and the operators' records. It does not judge
+// what it finds: verifiers do, and so does the service itself, with the same
+// code, for each run and dispatch that ends (Checker).
 //
-// It reads only. Who may have evidence is for its caller to know.
+// The package only reads. Its callers decide who may have evidence.
 //
 // Carries the service's half of R-A7.
 package export
@@ -30,7 +29,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// Tree is the tree over the log.
+// Tree is the Merkle tree of the log. An audit.Tree is one.
 type Tree interface {
 	Latest() (signed []byte, c note.Checkpoint)
 	Wait(ctx context.Context, size uint64) error
@@ -38,49 +37,48 @@ type Tree interface {
 	ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error)
 }
 
-// Catalog is where revisions are.
+// Catalog reads revisions.
 type Catalog interface {
 	Signed(ctx context.Context, d api.Digest) (api.Revision, [][]byte, error)
 	Artifact(ctx context.Context, d api.Digest) ([]byte, error)
 }
 
-// Config is where an Exporter finds things.
+// Config is what New needs.
 type Config struct {
 	Ledger  *audit.Ledger
 	Tree    Tree
 	Blobs   *blob.Store
-	Catalog func(ctx context.Context) (Catalog, func(), error) // opened for one export; the function closes it
-	Records func(ctx context.Context, n int) ([][]byte, error) // of operators, the first n
+	Catalog func(ctx context.Context) (Catalog, func(), error) // opens it for one export; the function closes it
+	Records func(ctx context.Context, n int) ([][]byte, error) // the first n records of operators
 	Plan    func(ctx context.Context, id api.RunID) (json.RawMessage, error)
 	// Rotations of the service's key, oldest first.
 	Rotations [][]byte
-	// Anchored are checkpoints that anchors have, with their receipts and without
-	// proofs, that say something about the first size entries. Nil: there are no
-	// anchors.
+	// Anchored, if set, returns the anchors' checkpoints for the first size
+	// entries, with receipts and without proofs.
 	Anchored func(ctx context.Context, size uint64) ([]bundle.Anchored, error)
-	// Attest is how long to wait for the statement of a dispatch that has just
-	// ended. 0: not at all.
+	// Attest is how long to wait for the attestation of a dispatch that has just
+	// ended.
 	Attest time.Duration
 }
 
-// Exporter makes evidence. It is safe for concurrent use.
+// Exporter builds evidence. It is safe for concurrent use.
 type Exporter struct{ cfg Config }
 
-// New returns one.
+// New returns an Exporter.
 func New(cfg Config) *Exporter { return &Exporter{cfg} }
 
-// Request is which evidence is wanted.
+// Request selects evidence.
 type Request struct {
-	Run      api.RunID      // exactly one of the two
-	Dispatch api.DispatchID //
-	Blobs    bool           // with what was taken in and brought back
-	// From are signed checkpoints that the auditor has: the evidence is to prove
-	// that its log goes on each of them.
+	Run      api.RunID // exactly one of Run and Dispatch
+	Dispatch api.DispatchID
+	Blobs    bool // include inputs and products
+	// From are the auditor's signed checkpoints. The evidence proves that its log
+	// extends each of them.
 	From [][]byte
 }
 
-// Bundle makes the evidence about what is over. It waits until a checkpoint
-// covers the last entry.
+// Bundle returns the evidence about a run or a dispatch that has ended. It waits
+// until a checkpoint covers the last entry.
 func (x *Exporter) Bundle(ctx context.Context, req Request) (*bundle.Bundle, error) {
 	g := &gathering{
 		x: x, req: req, entries: map[uint64]audit.Committed{}, runs: map[api.RunID]bool{}, dispatches: map[api.DispatchID]bool{},
@@ -101,21 +99,21 @@ func (x *Exporter) Bundle(ctx context.Context, req Request) (*bundle.Bundle, err
 	return g.b, nil
 }
 
-// gathering is one bundle in the making.
+// gathering is a bundle under construction.
 type gathering struct {
 	x          *Exporter
 	req        Request
 	b          *bundle.Bundle
 	entries    map[uint64]audit.Committed
-	seqs       []uint64 // of entries, sorted once they are all there
+	seqs       []uint64 // of entries, sorted; set by rules
 	runs       map[api.RunID]bool
 	dispatches map[api.DispatchID]bool
 	manifests  []record.Manifest
-	content    map[api.Digest]bool // that something names
+	content    map[api.Digest]bool // digests that the documents name
 	size       uint64
 }
 
-// page is how many entries are read at once.
+// page is the number of entries per query.
 const page = 1000
 
 func (g *gathering) each(ctx context.Context, q audit.Query, fn func(audit.Committed)) error {
@@ -135,7 +133,7 @@ func (g *gathering) each(ctx context.Context, q audit.Query, fn func(audit.Commi
 	}
 }
 
-// gather collects the entries.
+// gather collects the entries of the run or the dispatch.
 func (g *gathering) gather(ctx context.Context) error {
 	if g.req.Run != "" {
 		if err := g.runEntries(ctx, g.req.Run); err != nil {
@@ -151,8 +149,8 @@ func (g *gathering) gather(ctx context.Context) error {
 	return g.dispatchAndNeeds(ctx, g.req.Dispatch)
 }
 
-// runEntries collects those of a run up to its end, and of the runs that it goes
-// on from.
+// runEntries collects the entries of a run up to its end, and of the runs that it
+// retries.
 func (g *gathering) runEntries(ctx context.Context, id api.RunID) error {
 	for id != "" && !g.runs[id] {
 		g.runs[id] = true
@@ -177,14 +175,14 @@ func (g *gathering) runEntries(ctx context.Context, id api.RunID) error {
 		case !submitted:
 			return api.Errorf(api.CodeNotFound, "the log has no run %s", id)
 		case !settled:
-			return api.Errorf(api.CodeConflict, "run %s is not over: evidence is of what cannot change any more", id).WithHint("wait for it: bailiwick run wait %s", id)
+			return api.Errorf(api.CodeConflict, "run %s has not ended, so there is no final evidence yet", id).WithHint("wait for it: bailiwick run wait %s", id)
 		}
 		id = before
 	}
 	return nil
 }
 
-// dispatchEntries collects those of a dispatch, and waits for its statement.
+// dispatchEntries collects the entries of a dispatch, and waits for its attestation.
 func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) error {
 	g.dispatches[id] = true
 	deadline := time.NewTimer(g.x.cfg.Attest)
@@ -209,8 +207,8 @@ func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) erro
 	}
 }
 
-// dispatchAndNeeds collects those of one dispatch, and of all whose products it
-// took over, directly or not.
+// dispatchAndNeeds collects the entries of a dispatch and, transitively, of those
+// whose products it used.
 func (g *gathering) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error {
 	todo := []api.DispatchID{id}
 	for len(todo) > 0 {
@@ -243,14 +241,13 @@ func (g *gathering) dispatchAndNeeds(ctx context.Context, id api.DispatchID) err
 		case !accepted:
 			return api.Errorf(api.CodeNotFound, "the log has no dispatch %s", next)
 		case !over:
-			return api.Errorf(api.CodeConflict, "dispatch %s is not over: evidence is of what cannot change any more", next).WithHint("wait for it: bailiwick dispatch logs -f %s", next)
+			return api.Errorf(api.CodeConflict, "dispatch %s has not ended, so there is no final evidence yet", next).WithHint("wait for it: bailiwick dispatch logs -f %s", next)
 		}
 	}
 	return nil
 }
 
-// rules adds every entry that changed what is allowed, up to the last that
-// matters.
+// rules adds all entries that rule before the last one that admits.
 func (g *gathering) rules(ctx context.Context) error {
 	last, found := uint64(0), false
 	for seq, c := range g.entries {
@@ -276,12 +273,12 @@ func (g *gathering) rules(ctx context.Context) error {
 	return nil
 }
 
-// stored returns a document that must be there, or says what has become of it.
+// stored returns a document. The error names a likely reason if it is missing.
 func (g *gathering) stored(ctx context.Context, d api.Digest, what string) ([]byte, error) {
 	b, err := g.x.cfg.Blobs.Get(ctx, d, seal.MaxEnvelope)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, api.Errorf(api.CodeNotFound, "%s %s is not stored any more, so there is no evidence of what it belongs to", what, d.Short()).
-			WithHint("a rule of retention may have let it go; see: bailiwick audit list --kind %s", record.KindRetentionRemoved)
+		return nil, api.Errorf(api.CodeNotFound, "%s %s is no longer stored, so its evidence cannot be built", what, d.Short()).
+			WithHint("a retention rule may have removed it; see: bailiwick audit list --kind %s", record.KindRetentionRemoved)
 	}
 	return b, err
 }
@@ -299,7 +296,7 @@ func (g *gathering) manifest(ctx context.Context, d api.Digest) (record.Manifest
 	return m, envelope, err
 }
 
-// documents adds what the entries name.
+// documents adds the documents that the entries name.
 func (g *gathering) documents(ctx context.Context) error {
 	for _, seq := range g.seqs {
 		e := g.entries[seq].Entry
@@ -311,7 +308,7 @@ func (g *gathering) documents(ctx context.Context) error {
 }
 
 func (g *gathering) named(ctx context.Context, e *record.Entry) error {
-	switch e.Kind { //nolint:exhaustive // the others name nothing, or what is found otherwise
+	switch e.Kind { //nolint:exhaustive // the others name no document, or one that other steps add
 	case record.KindDispatchAccepted, record.KindDispatchAnswered:
 		d := e.Refs[record.RefManifest]
 		m, envelope, err := g.manifest(ctx, d)
@@ -344,7 +341,7 @@ func (g *gathering) named(ctx context.Context, e *record.Entry) error {
 			return nil
 		}
 		if g.x.cfg.Plan == nil {
-			return api.Errorf(api.CodeNotConfigured, "this service runs no plans, so it cannot show that of run %s", e.Run)
+			return api.Errorf(api.CodeNotConfigured, "this service runs no plans, so it does not have that of run %s", e.Run)
 		}
 		doc, err := g.x.cfg.Plan(ctx, api.RunID(e.Run))
 		if err != nil {
@@ -355,7 +352,7 @@ func (g *gathering) named(ctx context.Context, e *record.Entry) error {
 	return nil
 }
 
-// products notes what a result is about.
+// products records the content that a result names.
 func (g *gathering) products(envelope []byte) error {
 	payload, err := seal.Payload(envelope, seal.Result)
 	if err != nil {
@@ -379,7 +376,7 @@ func (g *gathering) products(envelope []byte) error {
 	return nil
 }
 
-// prove waits for a checkpoint and proves that the entries are in its log.
+// prove waits for a checkpoint that covers the entries, and proves inclusion.
 func (g *gathering) prove(ctx context.Context) error {
 	if err := g.x.cfg.Tree.Wait(ctx, g.seqs[len(g.seqs)-1]+1); err != nil {
 		return err
@@ -391,7 +388,7 @@ func (g *gathering) prove(ctx context.Context) error {
 	return err
 }
 
-// anchored adds other checkpoints, with the proof that they are of one log.
+// anchored adds the anchors' and the auditor's checkpoints, with consistency proofs.
 func (g *gathering) anchored(ctx context.Context) error {
 	var list []bundle.Anchored
 	if g.x.cfg.Anchored != nil {
@@ -417,10 +414,10 @@ func (g *gathering) anchored(ctx context.Context) error {
 		case err != nil:
 			return api.Errorf(api.CodeInvalid, "%w", err)
 		case c.Origin != own.Origin:
-			return api.Errorf(api.CodeInvalid, "a checkpoint is of log %.80q, and this one is %s", c.Origin, own.Origin)
-		case c.Size > have: // which nothing would ever prove
-			return api.Errorf(api.CodeConflict, "a checkpoint is of %d entries, and the log has %d: it was cut, or put back to an earlier state, or the checkpoint is a forgery", c.Size, have).
-				WithHint("keep the checkpoint, it is evidence; the evidence without it shows only what the log is now")
+			return api.Errorf(api.CodeInvalid, "the checkpoint is of log %.80q, not of %s", c.Origin, own.Origin)
+		case c.Size > have: // no proof will ever exist
+			return api.Errorf(api.CodeConflict, "the checkpoint covers %d entries, but the log has %d: the log was truncated or restored from an older copy, or the checkpoint is forged", c.Size, have).
+				WithHint("keep the checkpoint: it is evidence. Evidence without it shows only the present log")
 		}
 		from, to := min(c.Size, g.size), max(c.Size, g.size)
 		if err := g.x.cfg.Tree.Wait(ctx, to); err != nil {
@@ -436,8 +433,8 @@ func (g *gathering) anchored(ctx context.Context) error {
 	return nil
 }
 
-// blobs adds content, where it was asked for. What is not kept any more is left
-// out: nothing but its digest was ever promised.
+// blobs adds the content if requested, except what retention has removed: the
+// evidence promises only digests.
 func (g *gathering) blobs(ctx context.Context) error {
 	if !g.req.Blobs {
 		return nil

@@ -11,9 +11,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// catalog adds the revisions that were pinned or in force, with their
-// signatures, and of their artifacts those that say what ran and who was
-// allowed what.
+// catalog adds the revisions that were pinned or in force, with their signatures
+// and those artifacts that determine what ran and what was allowed.
 func (g *gathering) catalog(ctx context.Context) error {
 	wanted := map[api.Digest]map[api.Ref]bool{}
 	want := func(d api.Digest, refs ...api.Ref) {
@@ -33,7 +32,7 @@ func (g *gathering) catalog(ctx context.Context) error {
 		}
 		subagents = append(subagents, api.RefTo(api.KindSubagent, m.Subagent))
 	}
-	ruled := map[api.Digest]bool{} // whose grants decided, or may have
+	ruled := map[api.Digest]bool{} // whose grants may have decided
 	for _, d := range g.inForce() {
 		want(d, subagents...)
 		ruled[d] = true
@@ -55,7 +54,7 @@ func (g *gathering) catalog(ctx context.Context) error {
 	return nil
 }
 
-// inForce are the revisions by which something was admitted.
+// inForce returns the revisions that may have decided an admission.
 func (g *gathering) inForce() (list []api.Digest) {
 	var now, before api.Digest
 	var since time.Time
@@ -99,7 +98,7 @@ func (g *gathering) revision(ctx context.Context, cat Catalog, d api.Digest, ref
 	return nil
 }
 
-// records adds what operators signed, up to the last entry that says so.
+// records adds the operators' records that the collected entries name.
 func (g *gathering) records(ctx context.Context) error {
 	n := 0
 	for _, seq := range g.seqs {
