@@ -17,6 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
@@ -290,12 +291,8 @@ func (x *tileCopy) put(name string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // G301: others are to read it
 		return err
 	}
-	part, err := writePart(filepath.Dir(path), content)
-	if err != nil {
-		return err
-	}
 	x.written++
-	return errors.Join(console.AlreadyExists(os.Link(part, path)), os.Remove(part))
+	return console.AlreadyExists(durable.Create(path, content, 0o644))
 }
 
 // finish writes the checkpoint, after everything that it covers.
@@ -303,31 +300,11 @@ func (x *tileCopy) finish(signed []byte) error {
 	if err := os.MkdirAll(x.dir, 0o755); err != nil { //nolint:gosec // G301: others are to read it
 		return err
 	}
-	part, err := writePart(x.dir, signed)
-	if err != nil {
-		return err
-	}
 	path := filepath.Join(x.dir, checkpointName)
-	if x.old.Origin == "" {
-		return errors.Join(console.AlreadyExists(os.Link(part, path)), os.Remove(part))
+	if x.old.Origin != "" {
+		return durable.Replace(path, signed, 0o644)
 	}
-	return os.Rename(part, path)
-}
-
-// writePart writes a temporary file.
-func writePart(dir string, content []byte) (string, error) {
-	f, err := os.CreateTemp(dir, ".part-*")
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return f.Name(), nil
+	return console.AlreadyExists(durable.Create(path, signed, 0o644))
 }
 
 // tileName is the C2SP tlog-tiles path of a tile of n hashes or entries: groups of

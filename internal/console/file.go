@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // WriteFile creates a file and removes it again if fill fails. An existing file
 // or link is never overwritten.
 func WriteFile(path string, fill func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302, G304: the user's own file, by the user's own name
-	return fillFile(f, err, fill, func() error { return os.Remove(path) })
+	return AlreadyExists(durable.WriteNew(nil, path, 0o644, fill))
 }
 
 // Folder is a folder that files are written to, and nowhere else.
@@ -41,19 +41,7 @@ func (d Folder) WriteFile(name string, fill func(io.Writer) error) (string, erro
 	if err := d.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return "", err
 	}
-	f, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	return filepath.Join(d.path, name), fillFile(f, err, fill, func() error { return d.root.Remove(name) })
-}
-
-// fillFile fills a file that was created with err, and removes it if that fails.
-func fillFile(f *os.File, err error, fill func(io.Writer) error, remove func() error) error {
-	if err != nil {
-		return AlreadyExists(err)
-	}
-	if err := errors.Join(fill(f), f.Close()); err != nil {
-		return errors.Join(err, remove())
-	}
-	return nil
+	return filepath.Join(d.path, name), AlreadyExists(durable.WriteNew(d.root, name, 0o644, fill))
 }
 
 // AlreadyExists adds a hint to the error of a file that exists already.

@@ -98,13 +98,26 @@ type Group struct {
 	Commands []*cobra.Command
 }
 
-// Noun makes a command that only has verbs. An unknown verb is an error: cobra
-// by itself prints the help and succeeds.
+// Noun makes a command that only has verbs, whose first examples become its own.
+// An unknown verb is an error: cobra by itself prints the help and succeeds.
 func Noun(use, short string, groups ...Group) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	AddGroups(cmd, groups...)
+	var lines []string
+	for _, g := range groups {
+		for _, c := range g.Commands {
+			first, rest, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
+			lines = append(lines, first)
+			if len(groups) == 1 && len(g.Commands) == 1 {
+				lines = append(lines, strings.TrimSpace(rest))
+			}
+		}
+	}
+	cmd.Example = Examples(lines[:min(len(lines), maxNounExamples)]...)
 	return cmd
 }
+
+const maxNounExamples = 3
 
 // AddGroups adds commands below their headings.
 func AddGroups(cmd *cobra.Command, groups ...Group) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -15,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/deploy"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -209,13 +211,12 @@ func writeNew(name, text string, script bool) (bool, error) {
 	if script {
 		mode = 0o755
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // G304: in the directory that the user named
+	err := durable.WriteNew(nil, name, mode, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	_, err = f.WriteString(text)
-	return true, errors.Join(err, f.Close())
+	return err == nil, err
 }

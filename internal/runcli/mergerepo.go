@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // mergeRepo is a scratch git directory that patches are merged in. It has its own
@@ -19,25 +20,23 @@ import (
 // tree is involved, and the user's repository receives nothing before the merge
 // is complete.
 type mergeRepo struct {
-	git    gitProgram
-	path   string // of the user's repository, as given
-	user   string // its git directory
-	format string // sha1 or sha256
-	dir    string // the scratch git directory
-	author identity
+	env    []string // of the user
+	path   string   // of the user's repository, as given
+	user   string   // its git directory
+	format string   // sha1 or sha256
+	dir    string   // the scratch git directory
+	name   string   // of the author of the commits
+	email  string
 }
-
-// identity is the author of the commits.
-type identity struct{ name, email string }
 
 // openMerge makes a scratch repository that borrows from the one at path. The
 // caller closes it.
 func (t *commands) openMerge(ctx context.Context, path string) (*mergeRepo, error) {
-	git, err := t.findGit(ctx)
-	if err != nil {
+	if err := checkGit(ctx, t.Env); err != nil {
 		return nil, err
 	}
-	m := &mergeRepo{git: git, path: path}
+	m := &mergeRepo{env: t.Env, path: path}
+	inside := gitexec.Git{Dir: path, User: m.env}
 	var objects string
 	for _, query := range []struct {
 		to   *string
@@ -47,13 +46,14 @@ func (t *commands) openMerge(ctx context.Context, path string) (*mergeRepo, erro
 		{&objects, []string{"--path-format=absolute", "--git-path", "objects"}},
 		{&m.format, []string{"--show-object-format"}},
 	} {
-		if *query.to, err = git.in(path).output(ctx, nil, append([]string{"rev-parse"}, query.args...)...); err != nil {
+		var err error
+		if *query.to, err = inside.Output(ctx, append([]string{"rev-parse"}, query.args...)...); err != nil {
 			return nil, api.Errorf(api.CodeInvalid, "repository %s: %w", path, err).WithHint("name a git repository with --repo")
 		}
 	}
-	m.author = identity{git.setting(ctx, m.user, "user.name"), git.setting(ctx, m.user, "user.email")}
-	if m.author.name == "" || m.author.email == "" {
-		m.author = identity{"bailiwick", "bailiwick@invalid"}
+	m.name, m.email = m.setting(ctx, "user.name"), m.setting(ctx, "user.email")
+	if m.name == "" || m.email == "" {
+		m.name, m.email = "bailiwick", "bailiwick@invalid"
 		fmt.Fprintln(t.Stderr, "the author of the commits is bailiwick <bailiwick@invalid>: git config has no user.name and user.email")
 	}
 	return m, m.create(objects)
@@ -133,15 +133,40 @@ func gitQuote(p string) string {
 // Close removes the scratch repository.
 func (m *mergeRepo) Close() error { return os.RemoveAll(m.dir) }
 
-func (m *mergeRepo) scratch() gitRun {
-	run := m.git.at(m.dir)
-	run.env = append(run.env, "GIT_CONFIG_GLOBAL="+os.DevNull)
-	return run
+// minGit is the oldest git that merges without a work tree.
+const minGit = "2.38"
+
+func checkGit(ctx context.Context, env []string) error {
+	text, major, minor, err := gitexec.Version(ctx, env)
+	if err == nil && (major < 2 || major == 2 && minor < 38) {
+		err = fmt.Errorf("this is %q", text)
+	}
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "git: %w", err).WithHint("install git %s or later, which can merge without a work tree", minGit)
+	}
+	return nil
+}
+
+// setting returns a setting of the user, or nothing.
+func (m *mergeRepo) setting(ctx context.Context, key string) string {
+	value, err := m.users().Output(ctx, "config", "--get", key)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(value)
+}
+
+// users is git on the user's repository.
+func (m *mergeRepo) users() gitexec.Git { return gitexec.Git{GitDir: m.user, User: m.env} }
+
+// scratch is git on the scratch repository.
+func (m *mergeRepo) scratch() gitexec.Git {
+	return gitexec.Git{GitDir: m.dir, User: m.env, Env: []string{"GIT_CONFIG_GLOBAL=" + os.DevNull}}
 }
 
 // has reports whether the repository has a commit.
 func (m *mergeRepo) has(ctx context.Context, commit string) bool {
-	_, err := m.scratch().output(ctx, nil, "cat-file", "-e", commit+"^{commit}")
+	_, err := m.scratch().Output(ctx, "cat-file", "-e", commit+"^{commit}")
 	return err == nil
 }
 
@@ -152,9 +177,9 @@ func (e *patchError) Error() string { return e.why }
 
 // commit makes a commit of a patch on base.
 func (m *mergeRepo) commit(ctx context.Context, base string, patch *os.File, message string, at time.Time) (string, error) {
-	run := m.scratch()
-	run.env = append(run.env, "GIT_INDEX_FILE="+filepath.Join(m.dir, "index"))
-	if _, err := run.output(ctx, nil, "read-tree", base); err != nil {
+	git := m.scratch()
+	git.Index = filepath.Join(m.dir, "index")
+	if err := git.Run(ctx, "read-tree", base); err != nil {
 		return "", err
 	}
 	if st, err := patch.Stat(); err != nil {
@@ -163,14 +188,16 @@ func (m *mergeRepo) commit(ctx context.Context, base string, patch *os.File, mes
 		if _, err := patch.Seek(0, io.SeekStart); err != nil {
 			return "", err
 		}
-		if _, err := run.output(ctx, patch, "apply", "--cached", "--binary", "--whitespace=nowarn", "-"); err != nil {
-			if exit, ok := errors.AsType[*gitError](err); ok && ctx.Err() == nil {
-				return "", &patchError{exit.stderr}
+		apply := git
+		apply.Stdin = patch
+		if err := apply.Run(ctx, "apply", "--cached", "--binary", "--whitespace=nowarn", "-"); err != nil {
+			if e, ok := errors.AsType[*gitexec.Error](err); ok {
+				return "", &patchError{e.Message}
 			}
 			return "", err
 		}
 	}
-	tree, err := run.output(ctx, nil, "write-tree")
+	tree, err := git.Output(ctx, "write-tree")
 	if err != nil {
 		return "", err
 	}
@@ -179,28 +206,24 @@ func (m *mergeRepo) commit(ctx context.Context, base string, patch *os.File, mes
 
 // record makes a commit of a tree.
 func (m *mergeRepo) record(ctx context.Context, tree, message string, at time.Time, parents ...string) (string, error) {
-	run := m.scratch()
-	when := fmt.Sprintf("%d +0000", at.Unix())
-	run.env = append(run.env, m.identity(when)...)
+	git := m.scratch()
+	git.Env, git.Stdin = append(git.Env, m.identity(at)...), strings.NewReader(message)
 	args := []string{"commit-tree", tree}
 	for _, p := range parents {
 		args = append(args, "-p", p)
 	}
-	return run.output(ctx, strings.NewReader(message), args...)
+	return git.Output(ctx, args...)
 }
 
-func (m *mergeRepo) identity(when string) []string {
-	return []string{
-		"GIT_AUTHOR_NAME=" + m.author.name, "GIT_AUTHOR_EMAIL=" + m.author.email, "GIT_AUTHOR_DATE=" + when,
-		"GIT_COMMITTER_NAME=" + m.author.name, "GIT_COMMITTER_EMAIL=" + m.author.email, "GIT_COMMITTER_DATE=" + when,
-	}
+func (m *mergeRepo) identity(at time.Time) []string {
+	return gitexec.Identity(m.name, m.email, fmt.Sprintf("%d +0000", at.Unix()))
 }
 
 // merge merges two commits and returns the resulting tree, or the files that
 // conflict.
 func (m *mergeRepo) merge(ctx context.Context, head, commit string) (tree string, conflicts []string, err error) {
-	out, err := m.scratch().output(ctx, nil, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", head, commit)
-	if exit, ok := errors.AsType[*gitError](err); ok && exit.status == 1 {
+	out, err := m.scratch().Output(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", head, commit)
+	if gitexec.Exited(err, 1) {
 		_, names, _ := strings.Cut(out, "\x00")
 		return "", strings.Split(strings.TrimSuffix(names, "\x00"), "\x00"), nil
 	}
@@ -211,17 +234,17 @@ func (m *mergeRepo) merge(ctx context.Context, head, commit string) (tree string
 func (m *mergeRepo) checkBranch(ctx context.Context, branch string) error {
 	valid := !strings.HasPrefix(branch, "-") && branch != "HEAD"
 	if valid {
-		_, err := m.scratch().output(ctx, nil, "check-ref-format", "refs/heads/"+branch)
+		_, err := m.scratch().Output(ctx, "check-ref-format", "refs/heads/"+branch)
 		valid = err == nil
 	}
 	if !valid {
 		return api.Errorf(api.CodeInvalid, "branch %s: not a valid branch name", branch)
 	}
-	if _, err := m.git.at(m.user).output(ctx, nil, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch); err == nil {
+	if _, err := m.users().Output(ctx, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch); err == nil {
 		return branchExists(branch)
 	}
 	// The current branch may have no commit yet.
-	if head, err := m.git.in(m.path).output(ctx, nil, "symbolic-ref", "--quiet", "HEAD"); err == nil && head == "refs/heads/"+branch {
+	if head, err := (gitexec.Git{Dir: m.path, User: m.env}).Output(ctx, "symbolic-ref", "--quiet", "HEAD"); err == nil && head == "refs/heads/"+branch {
 		return branchExists(branch)
 	}
 	return nil
@@ -239,20 +262,22 @@ func (m *mergeRepo) publish(ctx context.Context, branch, head string, bases []st
 		return err
 	}
 	defer pack.Close() //nolint:errcheck // a scratch file, read to its end
-	run := m.scratch()
-	run.stdout = pack
-	if _, err := run.output(ctx, strings.NewReader(head+"\n^"+strings.Join(bases, "\n^")+"\n"), "pack-objects", "--revs", "--stdout", "-q"); err != nil {
+	git := m.scratch()
+	git.Stdin, git.Stdout = strings.NewReader(head+"\n^"+strings.Join(bases, "\n^")+"\n"), pack
+	if err := git.Run(ctx, "pack-objects", "--revs", "--stdout", "-q"); err != nil {
 		return err
 	}
 	if _, err := pack.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	user := m.git.at(m.user)
-	if _, err := user.output(ctx, pack, "index-pack", "--stdin", "--strict"); err != nil {
+	index := m.users()
+	index.Stdin = pack
+	if err := index.Run(ctx, "index-pack", "--stdin", "--strict"); err != nil {
 		return err
 	}
-	user.env = append(user.env, m.identity(fmt.Sprintf("%d +0000", at.Unix()))...)
-	_, err = user.output(ctx, nil, "update-ref", "-m", "bailiwick run patch", "refs/heads/"+branch, head, "")
+	update := m.users()
+	update.Env = m.identity(at)
+	err = update.Run(ctx, "update-ref", "-m", "bailiwick run patch", "refs/heads/"+branch, head, "")
 	if err != nil && m.checkBranch(ctx, branch) != nil {
 		return branchExists(branch)
 	}
