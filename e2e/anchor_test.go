@@ -24,7 +24,7 @@ func (w *world) copyState(to string) {
 // given to others tells. The service does not start, and says both sizes.
 //
 // proves R-A6, R-A1
-func TestAStateThatWasPutBackDoesNotStart(t *testing.T) {
+func TestARestoredStateDoesNotStart(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
@@ -107,7 +107,7 @@ func localSize(t *testing.T, said string) uint64 {
 // file beside it is enough to tell.
 //
 // proves R-A6
-func TestADatabaseThatWasPutBackDoesNotStart(t *testing.T) {
+func TestARestoredDatabaseDoesNotStart(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
@@ -132,7 +132,7 @@ func TestADatabaseThatWasPutBackDoesNotStart(t *testing.T) {
 // what is said.
 //
 // proves R-A6
-func TestAnchorsThatCannotBeReachedStopNothing(t *testing.T) {
+func TestUnreachableAnchorsStopNothing(t *testing.T) {
 	w := newWorld(t, ordinaryUID)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})

@@ -51,7 +51,7 @@ func auditedWorld(t *testing.T) *world {
 // that is none is refused before anything is shown.
 //
 // proves R-A8, R-O5
-func TestTheLogIsReadByEveryFilter(t *testing.T) {
+func TestAuditListSupportsEveryFilter(t *testing.T) {
 	t.Parallel()
 	w := auditedWorld(t)
 	all := w.audited()
@@ -115,7 +115,7 @@ func TestTheLogIsReadByEveryFilter(t *testing.T) {
 // nothing of ours: hashes as RFC 6962 has them.
 //
 // proves R-A8, R-A1, R-A5
-func TestAnEntryIsShownWholeAndProvedToOthers(t *testing.T) {
+func TestAuditShowPrintsAnEntryWithAPortableProof(t *testing.T) {
 	t.Parallel()
 	w := auditedWorld(t)
 	n := w.audited("--dispatch", "the-judge", "--kind", "dispatch.accepted")[0].Seq
@@ -208,7 +208,7 @@ func (d dirTiles) ReadTiles(list []sumtlog.Tile) (out [][]byte, err error) {
 // takes nobody's place.
 //
 // proves R-A5, R-A8
-func TestTheLogIsCopiedAsFilesThatOthersVerify(t *testing.T) {
+func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 	t.Parallel()
 	w := auditedWorld(t)
 	dir := w.path("copy")
@@ -271,7 +271,7 @@ func TestTheLogIsCopiedAsFilesThatOthersVerify(t *testing.T) {
 // watch goes on with the next service, by the filters that it was given.
 //
 // proves R-A8, R-O1
-func TestAWatchByFiltersGoesOnWithTheNextService(t *testing.T) {
+func TestAFilteredWatchContinuesAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	cmd := w.command(filepath.Join(bin, "bailiwick"), "audit", "watch", "-o", "jsonl", "--decision", "deny", "--since", "1h")

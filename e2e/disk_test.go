@@ -63,7 +63,7 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 // is whole.
 //
 // proves R-A2 (no degraded mode), R-A5
-func TestAFullDiskUnderTheTreeHoldsOffWhatIsNewUntilThereIsRoom(t *testing.T) {
+func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -54,7 +54,7 @@ func (w *world) looks(n uint64) api.EvidenceStatus {
 // after, of which none is refused.
 //
 // proves R-A7
-func TestEvidenceThatDoesNotVerifyIsAnAlarm(t *testing.T) {
+func TestInvalidEvidenceRaisesAnAlarm(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	do := func(id api.RunID) {

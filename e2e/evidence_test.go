@@ -112,7 +112,7 @@ const evidencePlan = `{"source":{"name":"repo"},"tasks":[
 // themselves.
 //
 // proves R-A7
-func TestARunVerifiesAndSoDoesTheOneThatGoesOnFromIt(t *testing.T) {
+func TestARunAndItsRetryVerify(t *testing.T) {
 	w := evidenceWorld(t)
 	w.write("tmp/plan.json", evidencePlan, 0o644)
 	w.must("run", "submit", w.path("tmp/plan.json"), "--id", "first")
@@ -192,7 +192,7 @@ func TestARunVerifiesAndSoDoesTheOneThatGoesOnFromIt(t *testing.T) {
 }
 
 // The control of "offline": the same network refuses what needs one.
-func TestWhereVerificationRunsThereIsNoNetwork(t *testing.T) {
+func TestVerificationNeedsNoNetwork(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close() //nolint:errcheck // a test's own

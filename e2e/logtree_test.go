@@ -74,7 +74,7 @@ func (w *world) lines() (all []api.LogLine) {
 
 // proves R-A1, R-A5: every entry of a running service is proved to whoever has
 // its public key, and the log's files are served by their names.
-func TestEveryEntryOfAServiceIsProvedByItsPublicKey(t *testing.T) {
+func TestEveryEntryVerifiesWithTheServicePublicKey(t *testing.T) {
 	w := newWorld(t, 0)
 	w.up()
 	all := w.lines()
@@ -107,7 +107,7 @@ func TestEveryEntryOfAServiceIsProvedByItsPublicKey(t *testing.T) {
 // next service has the same log, and every entry is proved.
 //
 // proves R-A1, R-A2
-func TestAKillAtEachStepOfTheTreeLosesNothing(t *testing.T) {
+func TestTheTreeSurvivesAKillAtEachStep(t *testing.T) {
 	for _, at := range []failpoint.Name{failpoint.LogFeed, failpoint.LogFed, failpoint.LogSigned, failpoint.LogPublished, failpoint.LogWipe, failpoint.LogWiped} {
 		t.Run(string(at), func(t *testing.T) {
 			k := newTrial(t, 0, 7)
@@ -342,7 +342,7 @@ func unstated(log []entry) (bad []string) {
 
 // What the kill harness checks of checkpoints objects to what is planted. This
 // is its positive control.
-func TestTheChecksOfCheckpointsObjectToWhatIsPlanted(t *testing.T) {
+func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
 	key, err := seal.NewEphemeral()
 	must(t, err)
 	other, err := seal.NewEphemeral()
@@ -410,7 +410,7 @@ func TestTheChecksOfCheckpointsObjectToWhatIsPlanted(t *testing.T) {
 
 // proves R-A1: a state that was set back to an older copy is a refusal to
 // start, and both lengths are named; a tree that was removed is none.
-func TestAStateThatWasSetBackIsARefusalToStart(t *testing.T) {
+func TestAnOlderStateIsRefusedAtStart(t *testing.T) {
 	w := newWorld(t, 0)
 	w.up()
 	w.must("down")

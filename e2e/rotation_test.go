@@ -67,7 +67,7 @@ func (w *world) verified(id api.DispatchID, key seal.KeyID) {
 // trust file names both keys.
 //
 // proves R-A9
-func TestARotatedKeyLeavesWhatWasSignedBeforeGood(t *testing.T) {
+func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(
@@ -138,7 +138,7 @@ func TestARotatedKeyLeavesWhatWasSignedBeforeGood(t *testing.T) {
 // says.
 //
 // proves R-A9, R-A2
-func TestARotationThatIsKilledLeavesAKeyInForce(t *testing.T) {
+func TestAKilledRotationLeavesOneKeyInForce(t *testing.T) {
 	for _, at := range []failpoint.Name{failpoint.RotateKey, failpoint.StoreCommit, failpoint.RotateLogged, failpoint.RotateListed, failpoint.RotateTaken} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
@@ -185,7 +185,7 @@ func TestARotationThatIsKilledLeavesAKeyInForce(t *testing.T) {
 // in, is a refusal to start. The control is the list as it was.
 //
 // proves R-A9
-func TestAServiceRefusesKeysThatDoNotBelongTogether(t *testing.T) {
+func TestServiceRefusesKeysThatDoNotMatch(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edits", script: "echo two > a.txt"})

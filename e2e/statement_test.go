@@ -108,7 +108,7 @@ func (w *world) enveloped(from, to string, change func(e map[string]any)) string
 // control for that is the same without its flag for it, which needs one.
 //
 // proves R-A8, R-A9
-func TestCosignVerifiesAStatementOffline(t *testing.T) {
+func TestCosignVerifiesAnAttestationOffline(t *testing.T) {
 	for _, algorithm := range []string{"ed25519", "ecdsa-p256"} {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
@@ -217,7 +217,7 @@ func interfacesUp(t *testing.T) (up []string) {
 // Whatever a dispatch came to is stated once, truthfully, and in the log.
 //
 // proves R-A8, R-A3
-func TestEveryEndIsStatedOnce(t *testing.T) {
+func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(
@@ -269,7 +269,7 @@ func TestEveryEndIsStatedOnce(t *testing.T) {
 // one, and none is made twice.
 //
 // proves R-A8, R-O6
-func TestAStatementSurvivesAKill(t *testing.T) {
+func TestAttestationSurvivesAKill(t *testing.T) {
 	for _, at := range []failpoint.Name{failpoint.AttestCommit, failpoint.AttestCommitted} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()

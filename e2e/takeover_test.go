@@ -49,7 +49,7 @@ func ofAnAttacker(t *testing.T) (*world, record.Manifest) {
 // signed it.
 //
 // proves R-B5
-func TestWhoeverTakesOverTheMCPServerRunsNothingThatHumansDidNotSign(t *testing.T) {
+func TestACompromisedMCPServerRunsNothingUnsigned(t *testing.T) {
 	t.Parallel()
 	attacker, theirs := ofAnAttacker(t)
 	b := newBench(t)

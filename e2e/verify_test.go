@@ -13,7 +13,7 @@ import (
 // left. The control is that it does see what is in the patch.
 //
 // proves R-D10
-func TestTheVerifyCommandSeesThePatchAndNothingElseOfTheAgent(t *testing.T) {
+func TestVerifyCommandSeesOnlyThePatchOfTheAgent(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n", ".gitignore": "cache/\n"})

@@ -28,7 +28,7 @@ func openFile(t testing.TB, path string) *File {
 }
 
 // proves R-A6
-func TestAFileHoldsWhatItWasGiven(t *testing.T) {
+func TestFileKeepsCheckpoints(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "high-water")
 	holds(t, func() Anchor { return openFile(t, path) })
 	b, err := os.ReadFile(path)
@@ -45,7 +45,7 @@ func TestAFileHoldsWhatItWasGiven(t *testing.T) {
 }
 
 // Whatever is between the lines, whoever wrote it, hides none of them.
-func TestTheLargestOfAFileCounts(t *testing.T) {
+func TestFileReturnsTheLargestCheckpoint(t *testing.T) {
 	k := newKey(t)
 	line := func(size uint64) []byte {
 		b, err := receipt.Line(signedAt(t, k, size, "a"))
@@ -89,7 +89,7 @@ func TestTheLargestOfAFileCounts(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoneIsAnErrorAndNotWaitedFor(t *testing.T) {
+func TestFileRefusesOtherFileTypesWithoutBlocking(t *testing.T) {
 	k, dir := newKey(t), t.TempDir()
 	must(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
 	must(t, os.Symlink(filepath.Join(dir, "target"), filepath.Join(dir, "link")))
@@ -249,7 +249,7 @@ func cutAll(t *testing.T, ops []faultdisk.Op, lies bool) (wrong int) {
 }
 
 // proves R-A6: what has a receipt survives a power cut.
-func TestWhatHasAReceiptSurvivesAPowerCut(t *testing.T) {
+func TestFileKeepsAcknowledgedCheckpointsAcrossPowerCuts(t *testing.T) {
 	ops := journal(t, nil)
 	cutAll(t, ops, false)
 	if wrong := cutAll(t, ops, true); wrong < len(ops)/4 { // the control

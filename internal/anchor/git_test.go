@@ -51,7 +51,7 @@ func openGit(t *testing.T, repo string) *Git {
 }
 
 // proves R-A6
-func TestARepositoryHoldsWhatItWasGiven(t *testing.T) {
+func TestGitKeepsCheckpoints(t *testing.T) {
 	repo := repository(t)
 	holds(t, func() Anchor { return openGit(t, repo) })
 	if n := git(t, repo, "rev-list", "--count", "bailiwick"); n != "7" {
@@ -67,7 +67,7 @@ func TestARepositoryHoldsWhatItWasGiven(t *testing.T) {
 // stays there: what would replace it is refused.
 //
 // proves R-A6
-func TestNobodyTakesACheckpointOutOfARepositoryByPushing(t *testing.T) {
+func TestAPushCannotRemoveACheckpoint(t *testing.T) {
 	repo, k := repository(t), newKey(t)
 	g := openGit(t, repo)
 	first := put(t, g, signedAt(t, k, 3, "a"))
@@ -104,7 +104,7 @@ func TestNobodyTakesACheckpointOutOfARepositoryByPushing(t *testing.T) {
 
 // Two services that share a history until somewhere cannot both go on in one
 // repository.
-func TestABranchThatWentOnRefusesWhatDoesNot(t *testing.T) {
+func TestGitRefusesADivergedBranch(t *testing.T) {
 	repo, k := repository(t), newKey(t)
 	one := openGit(t, repo)
 	put(t, one, signedAt(t, k, 3, "a"))
@@ -118,7 +118,7 @@ func TestABranchThatWentOnRefusesWhatDoesNot(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRepositoryIsNoAnchor(t *testing.T) {
+func TestGitRefusesUnsafeRepositories(t *testing.T) {
 	k, dir := newKey(t), t.TempDir()
 	g := openGit(t, dir)
 	if signed, err := g.Newest(t.Context()); err == nil {
@@ -163,7 +163,7 @@ func TestGitStaysOnThisMachine(t *testing.T) {
 }
 
 // A hook that hangs is ended with all that it started.
-func TestAGitThatHangsIsEnded(t *testing.T) {
+func TestAHangingGitIsKilled(t *testing.T) {
 	repo, k := repository(t), newKey(t)
 	g := openGit(t, repo)
 	put(t, g, signedAt(t, k, 1, "a"))

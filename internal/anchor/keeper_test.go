@@ -181,7 +181,7 @@ func (s *state) anchored(t testing.TB, name string, size uint64) {
 }
 
 // proves R-A6
-func TestEveryAnchorGetsWhatIsNewAndItsReceiptIsKept(t *testing.T) {
+func TestKeeperSendsCheckpointsAndKeepsReceipts(t *testing.T) {
 	s, path, repo, tsa := newState(t), filepath.Join(t.TempDir(), "f"), repository(t), newTSA(t, tsaWish{})
 	gw := newGateway(t)
 	open := func() error {
@@ -229,7 +229,7 @@ func TestEveryAnchorGetsWhatIsNewAndItsReceiptIsKept(t *testing.T) {
 }
 
 // proves R-A6: what is new is given also when the service ends at once.
-func TestTheEndOfTheServiceIsAnchored(t *testing.T) {
+func TestCloseAnchorsTheLastEntries(t *testing.T) {
 	s, path := newState(t), filepath.Join(t.TempDir(), "f")
 	k := s.config(t, Schedule{openFile(t, path), time.Hour})
 	n := s.grow(t, 3, "a")
@@ -328,7 +328,7 @@ func (s silent) Newest(ctx context.Context) ([]byte, error) {
 }
 
 // Another log, a key that is not known, and a state without its newest key.
-func TestWhatIsSignedByOthersIsRefusedAtTheStart(t *testing.T) {
+func TestCheckpointsOfOtherKeysAreRefusedAtStart(t *testing.T) {
 	s := newState(t)
 	n := s.grow(t, 5, "a")
 	root, err := s.tree.Root(t.Context(), n)
@@ -383,7 +383,7 @@ func (f *fake) Newest(ctx context.Context) ([]byte, error) {
 // new, the start and the end of the service do not wait long, and it is told.
 //
 // proves R-A6
-func TestAnAnchorThatMisbehavesStopsNothingAndRaisesNoClaim(t *testing.T) {
+func TestAMisbehavingAnchorStopsNothingAndProvesNothing(t *testing.T) {
 	never := make(chan struct{}) // nothing ends what ignores its context
 	t.Cleanup(func() { close(never) })
 	id := ID{"bad", receipt.File, "/somewhere"}
@@ -451,7 +451,7 @@ func TestAnAnchorThatMisbehavesStopsNothingAndRaisesNoClaim(t *testing.T) {
 // What was put and not acknowledged is found when it is tried again.
 //
 // proves R-A6
-func TestAnAnswerThatIsLostIsNoLoss(t *testing.T) {
+func TestALostAnswerIsRecovered(t *testing.T) {
 	path, repo, gw := filepath.Join(t.TempDir(), "f"), repository(t), newGateway(t)
 	for _, kept := range []bool{false, true} {
 		for _, real := range []Anchor{openFile(t, path+fmt.Sprint(kept)), openGit(t, repo), gw.open(t, func(c *S3Config) { c.Prefix = fmt.Sprintf("%v/", kept) })} {
@@ -482,7 +482,7 @@ func TestAnAnswerThatIsLostIsNoLoss(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsGoneIsNotBegunAgain(t *testing.T) {
+func TestALostFileIsNotRecreated(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	s := newState(t)
@@ -507,7 +507,7 @@ func TestAFileThatIsGoneIsNotBegunAgain(t *testing.T) {
 // also where nobody else can be asked any more.
 //
 // proves R-A6
-func TestALogThatIsLessThanItsReceiptsSayIsRefused(t *testing.T) {
+func TestALogShorterThanItsReceiptsIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	s := newState(t)
@@ -541,7 +541,7 @@ func TestALogThatIsLessThanItsReceiptsSayIsRefused(t *testing.T) {
 	}
 }
 
-func TestWaitsGrowAndEnd(t *testing.T) {
+func TestBackoffGrowsAndIsBounded(t *testing.T) {
 	last := time.Duration(0)
 	for n := 1; n < 100; n++ {
 		d := backoff(time.Second, n)
@@ -552,7 +552,7 @@ func TestWaitsGrowAndEnd(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatMakesNoSenseIsRefused(t *testing.T) {
+func TestOpenValidatesItsConfiguration(t *testing.T) {
 	s := newState(t)
 	f := openFile(t, "/x")
 	if err := s.open(t, f, f); err == nil {

@@ -130,7 +130,7 @@ func (g *gateway) open(t testing.TB, edits ...func(*S3Config)) *S3 {
 }
 
 // proves R-A6
-func TestAnObjectStoreHoldsWhatItWasGiven(t *testing.T) {
+func TestS3KeepsCheckpoints(t *testing.T) {
 	g := newGateway(t)
 	holds(t, func() Anchor { return g.open(t) })
 }
@@ -139,7 +139,7 @@ func TestAnObjectStoreHoldsWhatItWasGiven(t *testing.T) {
 // or a marker that hides it, does not count.
 //
 // proves R-A6
-func TestNobodyTakesACheckpointOutOfAnObjectStore(t *testing.T) {
+func TestNoAccountCanRemoveACheckpointFromS3(t *testing.T) {
 	g, k := newGateway(t), newKey(t)
 	s := g.open(t)
 	signed := signedAt(t, k, 40, "true")
@@ -209,7 +209,7 @@ func TestABucketWithoutObjectLockGivesNoReceipt(t *testing.T) {
 
 // proves R-A6: no secret in what is said, and no connection but by the client
 // that the service made.
-func TestAnObjectStoreThatRefusesIsNamedWithoutSecrets(t *testing.T) {
+func TestS3ErrorsNameThePlaceWithoutSecrets(t *testing.T) {
 	g, k := newGateway(t), newKey(t)
 	wrong := S3Keys{"service", "not-the-secret-that-it-is"}
 	s := g.open(t, func(c *S3Config) { c.Keys = func() (S3Keys, error) { return wrong, nil } })
@@ -244,7 +244,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Objects of others in the bucket are passed over, but not without end.
-func TestOtherObjectsInTheBucketArePassedOver(t *testing.T) {
+func TestS3SkipsOtherObjects(t *testing.T) {
 	g, k := newGateway(t), newKey(t)
 	s := g.open(t)
 	signed := signedAt(t, k, 7, "a")
@@ -258,7 +258,7 @@ func TestOtherObjectsInTheBucketArePassedOver(t *testing.T) {
 	}
 }
 
-func TestAnObjectStoreIsConfiguredAsItShould(t *testing.T) {
+func TestNewS3ValidatesTheConfiguration(t *testing.T) {
 	good := (&gateway{endpoint: "https://s3.example.com"}).config()
 	if _, err := NewS3(good); err != nil {
 		t.Fatalf("control: %v", err)

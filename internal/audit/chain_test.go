@@ -10,7 +10,7 @@ import (
 )
 
 // proves R-A7 (who has the last entry of a run can tell whether one is kept back)
-func TestEveryEntryNamesTheOneBeforeItOfItsRunItsDispatchAndTheRules(t *testing.T) {
+func TestEntriesLinkToThePreviousOneOfTheirRunDispatchAndRules(t *testing.T) {
 	l, _, _ := ledger(t)
 	step := func(run, dispatch string) Item {
 		return Item{Entry: record.Entry{Kind: record.KindTaskDone, Run: run, Dispatch: api.DispatchID(dispatch), Detail: record.TaskStep{}}}
@@ -38,7 +38,7 @@ func TestEveryEntryNamesTheOneBeforeItOfItsRunItsDispatchAndTheRules(t *testing.
 	}
 }
 
-func TestAnEntryThatWasWrittenPastItsChainIsFound(t *testing.T) {
+func TestCheckChainsFindsAnUnlinkedEntry(t *testing.T) {
 	l, s, _ := ledger(t)
 	for range 3 {
 		if _, err := l.Record(t.Context(), record.Entry{Kind: record.KindTaskDone, Run: "a", Detail: record.TaskStep{}}, nil); err != nil {

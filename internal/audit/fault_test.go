@@ -24,7 +24,7 @@ import (
 )
 
 // proves R-A2, R-O6 (the log's part): kill -9 at random instants
-func TestKilledAtAnyMomentStateAndEntryAreTogetherOrNotAtAll(t *testing.T) {
+func TestStateAndEntryAreAtomicAcrossKills(t *testing.T) {
 	t.Parallel()
 	_, s, dir := ledger(t)
 	if err := s.Close(); err != nil {
@@ -85,7 +85,7 @@ func TestKilledAtAnyMomentStateAndEntryAreTogetherOrNotAtAll(t *testing.T) {
 }
 
 // proves R-A2 (if the log cannot be written, nothing is allowed)
-func TestAFullDiskAllowsNothingAndLosesNothing(t *testing.T) {
+func TestAFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 	withOwnMounts(t, helper(t, "full", t.TempDir()))
 }
 
@@ -175,7 +175,7 @@ func TestAMissingEntryIsFound(t *testing.T) {
 }
 
 // proves R-A2 (order as types): nobody else can make an Admission
-func TestOnlyTheLogMakesAnAdmission(t *testing.T) {
+func TestOnlyTheLedgerMintsAdmissions(t *testing.T) {
 	const head = "package probe\n\nimport (\n\t\"context\"\n\n\t\"github.com/bailiwick-dev/bailiwick/internal/audit\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/policy\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/record\"\n)\n\nvar _ = policy.Decision{}\nvar _ record.Entry\nvar _ context.Context\n\n"
 	for body, want := range map[string]string{
 		"var A = audit.Admission{}\nvar D policy.Decision\nfunc f(l *audit.Ledger) (audit.Admission, error) { return l.Commit(context.Background(), D, record.Entry{}, nil) }\n": "", // the control

@@ -13,7 +13,7 @@ import (
 // proves R-A2 (no degraded mode): while the tree is not kept nothing new is
 // admitted, and the error says so; what is denied or a fact is written, and what
 // only ends something may be done.
-func TestWithoutATreeNothingNewIsAdmitted(t *testing.T) {
+func TestNothingNewIsAdmittedWhileTheTreeIsNotKept(t *testing.T) {
 	_, s, _ := ledger(t)
 	var why error
 	l, err := Open(t.Context(), Config{Store: s, Now: now, Admit: func() error { return why }})
@@ -47,7 +47,7 @@ func TestWithoutATreeNothingNewIsAdmitted(t *testing.T) {
 	}
 }
 
-func TestLeavesAreInOrderWithoutAGapAndWhole(t *testing.T) {
+func TestLeavesReturnsEntriesInOrderWithoutGaps(t *testing.T) {
 	l, _, _ := ledger(t)
 	for range 10 {
 		if _, err := l.Record(t.Context(), stopped(), nil); err != nil {

@@ -104,7 +104,7 @@ func TestNothingIsAdmittedWithoutADecision(t *testing.T) {
 	}
 }
 
-func TestAnAdmissionIsForOneThingOnce(t *testing.T) {
+func TestAnAdmissionIsValidForOneActionOnce(t *testing.T) {
 	l, _, _ := ledger(t)
 	a, err := l.Commit(t.Context(), decide(t, "local:root"), accepted("d-one"), nil)
 	if err != nil {
@@ -160,7 +160,7 @@ func TestADenialIsLoggedAndAdmitsNothing(t *testing.T) {
 	}
 }
 
-func TestWhoAndWhatComeFromTheDecisionOnly(t *testing.T) {
+func TestCommitTakesPrincipalAndActionFromTheDecision(t *testing.T) {
 	l, _, _ := ledger(t)
 	e := accepted("d-forged")
 	e.Principal, e.Action, e.Resource, e.Policies, e.Decision = "human:ann", "x", "y", []string{"z"}, record.Deny
@@ -196,7 +196,7 @@ func TestWhoAndWhatComeFromTheDecisionOnly(t *testing.T) {
 }
 
 // proves R-A2 (state and entry in one transaction)
-func TestAFunctionThatFailsLeavesNeitherStateNorEntry(t *testing.T) {
+func TestAFailedFunctionLeavesNeitherStateNorEntry(t *testing.T) {
 	l, s, _ := ledger(t)
 	mine := errors.New("mine")
 	_, err := l.Commit(t.Context(), decide(t, "local:root"), accepted("d-a"), func(tx *store.Tx) error { _ = pair("a")(tx); return mine })
@@ -221,7 +221,7 @@ func TestAFunctionThatFailsLeavesNeitherStateNorEntry(t *testing.T) {
 }
 
 // proves R-A2
-func TestNumbersAreContiguousWhateverFails(t *testing.T) {
+func TestSequenceNumbersStayContiguousAfterFailures(t *testing.T) {
 	l, s, dir := ledger(t)
 	d := decide(t, "local:root")
 	var mu sync.Mutex
@@ -333,7 +333,7 @@ func TestListFiltersAndPages(t *testing.T) {
 	}
 }
 
-func TestWatchIsToldOfEachEntryOnceAndInOrder(t *testing.T) {
+func TestWatchYieldsEachEntryOnceAndInOrder(t *testing.T) {
 	l, s, _ := ledger(t)
 	const total = 600
 	ctx, cancel := context.WithCancel(t.Context())

@@ -246,7 +246,7 @@ func cutAt(t *testing.T, disk *faultdisk.Disk, c *claims, seed uint64, what faul
 // proves R-A2 (one transaction; an effect only after its entry is durable): the
 // power goes at any moment. What was admitted is in the log under its number
 // with its state, what was not is nowhere, and the log has no gap.
-func TestCutAtAnyMomentEntryAndStateAreTogetherOrNotAtAll(t *testing.T) {
+func TestStateAndEntryAreAtomicAcrossPowerCuts(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -279,7 +279,7 @@ func TestCutAtAnyMomentEntryAndStateAreTogetherOrNotAtAll(t *testing.T) {
 }
 
 // The control: on a disk that lies the same cuts are noticed.
-func TestOnADiskThatLiesTheLogIsNoticedToBeLost(t *testing.T) {
+func TestALogLostByALyingDiskIsDetected(t *testing.T) {
 	t.Parallel()
 	ops := journal(t, 60, 4, nil)
 	disk, err := faultdisk.Load(t.TempDir())

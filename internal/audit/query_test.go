@@ -84,7 +84,7 @@ func (q *Query) matches(seq uint64, e *record.Entry) bool {
 // it says: nothing is hidden and nothing comes twice.
 //
 // proves R-A8
-func TestAQueryChoosesWhatItSays(t *testing.T) {
+func TestQueryMatchesItsFields(t *testing.T) {
 	const n = 3*spanLength + 100
 	at := func(i int) time.Time {
 		s := i
@@ -247,7 +247,7 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 // stays as it was.
 //
 // proves R-A8
-func TestAnOlderLogIsFoundByTheNewColumns(t *testing.T) {
+func TestMigrationFillsTheSearchColumns(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	before := Migration()
 	before.Steps = before.Steps[:4]
@@ -327,7 +327,7 @@ func TestAnOlderLogIsFoundByTheNewColumns(t *testing.T) {
 // by Check nor into a list that it does not belong to.
 //
 // proves R-A1
-func TestAnEntryThatIsFoundByWhatItIsNotIsRefused(t *testing.T) {
+func TestAnEntryWhoseColumnsDifferIsRefused(t *testing.T) {
 	for _, edit := range []string{
 		"UPDATE audit_entry SET principal = 'agent:a9' WHERE seq = 30", "UPDATE audit_entry SET principal = NULL WHERE seq = 30",
 		"UPDATE audit_entry SET role = NULL WHERE seq = 30", "UPDATE audit_entry SET tool = 'x' WHERE seq = 30", "UPDATE audit_entry SET task = 'x' WHERE seq = 30",

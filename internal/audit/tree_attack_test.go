@@ -16,7 +16,7 @@ import (
 
 // proves R-A1: a state that was set back, and one whose end was cut off, is
 // refused, and both lengths are named. The control is the same without a cut.
-func TestATableThatIsShorterThanWhatWasSignedIsRefused(t *testing.T) {
+func TestATableShorterThanItsCheckpointIsRefused(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
 	w.grow(t, 600)
@@ -123,7 +123,7 @@ func TestARewrittenEntryIsRefused(t *testing.T) {
 
 // A tree that is damaged, in any way, is built again with the same root; what
 // was signed stays.
-func TestADamagedTreeIsBuiltAgain(t *testing.T) {
+func TestADamagedTreeIsRebuilt(t *testing.T) {
 	w, c := built(t, 700)
 	keep := t.TempDir()
 	copyTree(t, w.dir, keep)
@@ -199,7 +199,7 @@ func TestADamagedTreeIsBuiltAgain(t *testing.T) {
 
 // A tree that is built again while the key does not sign proves what was
 // signed before, although the table is longer.
-func TestATreeThatIsBuiltAgainProvesWhatWasSignedBefore(t *testing.T) {
+func TestARebuiltTreeProvesTheEarlierCheckpoint(t *testing.T) {
 	w, c := built(t, 700)
 	w.openStore(t)
 	w.grow(t, 50)
@@ -219,7 +219,7 @@ func TestATreeThatIsBuiltAgainProvesWhatWasSignedBefore(t *testing.T) {
 
 // Damage that Open does not look for is found by Check, which blames the tree
 // and not the table, and mended by Rebuild.
-func TestCheckFindsADamagedBundleAndRebuildMendsIt(t *testing.T) {
+func TestCheckFindsADamagedBundleAndRebuildRepairsIt(t *testing.T) {
 	w, c := built(t, 1000)
 	path := w.path("log", "tree", "tile", "entries", "000")
 	b, err := os.ReadFile(path)
@@ -260,7 +260,7 @@ func TestNoProofComesFromADamagedTile(t *testing.T) {
 
 // proves R-A9: what the key before signed is gone on from; what a stranger
 // signed, or another log's, is not.
-func TestOnlyADirectoryOfThisLogIsGoneOnFrom(t *testing.T) {
+func TestATreeOfAnotherLogOrKeyIsRefused(t *testing.T) {
 	w, c := built(t, 300)
 	old := w.key
 	next, err := seal.NewEphemeral()

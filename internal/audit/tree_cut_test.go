@@ -122,7 +122,7 @@ func (s snapshot) mark(w *world) (c note.Checkpoint, ok bool) {
 // was signed before is one of it, and everything is proved.
 //
 // proves R-A1
-func TestWhateverACutLeavesOfTheTreeItIsBuiltAgain(t *testing.T) {
+func TestTheTreeIsRebuiltAfterAnyPowerCut(t *testing.T) {
 	w, past, marks := history(t)
 	want := w.reference(t, uint64(w.n))
 	built := 0
@@ -169,7 +169,7 @@ func torn(mark []byte, past []snapshot) bool {
 // that is left covers it, nothing is ever signed again, whatever else is left.
 //
 // proves R-A1
-func TestWhateverACutLeavesARewrittenEntryIsNeverSignedOver(t *testing.T) {
+func TestARewrittenEntryIsNeverSignedAfterAnyPowerCut(t *testing.T) {
 	w, past, _ := history(t)
 	w.close()
 	const seq = 201 // of what is covered from the third state on
@@ -206,7 +206,7 @@ func TestWhateverACutLeavesARewrittenEntryIsNeverSignedOver(t *testing.T) {
 // the tree goes on, and contradicts none of them.
 //
 // proves R-A1
-func TestACheckpointThatWasSetBackIsGoneOnFrom(t *testing.T) {
+func TestAnOlderCheckpointIsExtended(t *testing.T) {
 	w, past, marks := history(t)
 	for i := -1; i < len(past); i++ {
 		dir := filepath.Join(t.TempDir(), "log")
@@ -228,7 +228,7 @@ func TestACheckpointThatWasSetBackIsGoneOnFrom(t *testing.T) {
 // proves R-A2 (no degraded mode): a failed write is a reported fault, whether
 // or not the file was replaced, nothing incomplete is signed, and the tree
 // recovers.
-func TestAFailedWriteIsAFaultThatPasses(t *testing.T) {
+func TestTheTreeRecoversFromAFailedWrite(t *testing.T) {
 	for name, c := range map[string]struct {
 		replaced bool
 		err      error

@@ -51,7 +51,7 @@ func (w *world) holdsOff(t *testing.T, begin, end func()) {
 }
 
 // proves R-A2 (no degraded mode)
-func TestAKeyThatDoesNotSignHoldsOffWhatIsNew(t *testing.T) {
+func TestAFailingSignerRefusesNewWorkAfterTheGrace(t *testing.T) {
 	w := newWorld(t)
 	signer := &brokenSigner{Signer: w.key}
 	must(t, w.open(t, func(c *TreeConfig) { c.Signer = signer }))
@@ -71,7 +71,7 @@ func (w *world) tmpfs(t *testing.T, options string) {
 }
 
 // proves R-A2 (no degraded mode)
-func TestAFullDiskUnderTheTreeHoldsOffWhatIsNew(t *testing.T) {
+func TestAFullDiskUnderTheTreeRefusesNewWorkAfterTheGrace(t *testing.T) {
 	w := newWorld(t)
 	w.tmpfs(t, "size=4m")
 	must(t, w.open(t))
@@ -90,7 +90,7 @@ func TestAFullDiskUnderTheTreeHoldsOffWhatIsNew(t *testing.T) {
 
 // proves R-A2 (no degraded mode): a disk that became read-only is a fault, and
 // not the end of the service, which is what the tree's builder would make of it.
-func TestAReadOnlyDiskUnderTheTreeHoldsOffWhatIsNew(t *testing.T) {
+func TestAReadOnlyDiskUnderTheTreeRefusesNewWorkAfterTheGrace(t *testing.T) {
 	w := newWorld(t)
 	w.tmpfs(t, "size=16m")
 	must(t, w.open(t))
@@ -110,7 +110,7 @@ func TestAReadOnlyDiskUnderTheTreeHoldsOffWhatIsNew(t *testing.T) {
 }
 
 // proves R-A2 (no degraded mode)
-func TestATreeThatIsTakenAwayWhileTheServiceRunsIsBuiltAgain(t *testing.T) {
+func TestATreeDeletedAtRunTimeIsRebuilt(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
 	w.grow(t, 700)
@@ -129,7 +129,7 @@ func TestATreeThatIsTakenAwayWhileTheServiceRunsIsBuiltAgain(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatCannotBeUsedIsARefusalToStart(t *testing.T) {
+func TestOpenTreeRefusesAnUnusableDirectory(t *testing.T) {
 	w := newWorld(t)
 	must(t, os.WriteFile(w.path("log"), nil, 0o600))
 	if err := w.open(t); err == nil || !strings.Contains(err.Error(), w.path("log")) {
@@ -143,7 +143,7 @@ func TestADirectoryThatCannotBeUsedIsARefusalToStart(t *testing.T) {
 }
 
 // A disk that hangs is a fault: callers do not wait for it, and Close returns.
-func TestADiskThatHangsIsAFaultAndDoesNotBlockClose(t *testing.T) {
+func TestAHangingDiskIsAFaultAndDoesNotBlockClose(t *testing.T) {
 	w := newWorld(t)
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
@@ -170,7 +170,7 @@ func TestADiskThatHangsIsAFaultAndDoesNotBlockClose(t *testing.T) {
 
 // An entry that is rewritten while the service runs is not signed with those
 // that follow it in its bundle.
-func TestAnEntryThatChangesUnderTheTreeIsRefused(t *testing.T) {
+func TestAnEntryRewrittenAtRunTimeIsRefused(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
 	w.grow(t, 300)
@@ -188,7 +188,7 @@ func TestAnEntryThatChangesUnderTheTreeIsRefused(t *testing.T) {
 
 // proves R-A1: however often and whenever the service is killed, the next one
 // goes on, and the root is that of the table.
-func TestKilledAtAnyMomentTheTreeIsThatOfTheTable(t *testing.T) {
+func TestTheTreeMatchesTheTableAcrossKills(t *testing.T) {
 	w := newWorld(t)
 	w.close()
 	last := uint64(0)

@@ -94,7 +94,7 @@ func TestEachEntryIsProvedAtEachSize(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // proves R-A1: the tree is derived. Without it a start has the same root.
-func TestATreeThatWasDeletedComesBackWithTheSameRoot(t *testing.T) {
+func TestADeletedTreeIsRebuiltWithTheSameRoot(t *testing.T) {
 	w, c := built(t, 2500/shrink)
 	must(t, os.RemoveAll(w.path("log")))
 	must(t, w.open(t))
@@ -109,7 +109,7 @@ func TestATreeThatWasDeletedComesBackWithTheSameRoot(t *testing.T) {
 }
 
 // A start without anything new signs nothing and builds nothing.
-func TestAStartGoesOnWhereTheLastOneEnded(t *testing.T) {
+func TestARestartSignsAndBuildsNothingAgain(t *testing.T) {
 	w, c := built(t, 700)
 	before, err := os.ReadFile(w.path("log", "checkpoint"))
 	must(t, err)
@@ -128,7 +128,7 @@ func TestAStartGoesOnWhereTheLastOneEnded(t *testing.T) {
 	}
 }
 
-func TestRebuildMakesTheSameTree(t *testing.T) {
+func TestRebuildReproducesTheTree(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
 	w.grow(t, 3000/shrink)
@@ -144,7 +144,7 @@ func TestRebuildMakesTheSameTree(t *testing.T) {
 	w.covered(t)
 }
 
-func TestTheLagIsThatOfTheOldestEntryThatIsNotCovered(t *testing.T) {
+func TestLagIsTheAgeOfTheOldestUncoveredEntry(t *testing.T) {
 	w := newWorld(t)
 	signer := &brokenSigner{Signer: w.key}
 	must(t, w.open(t, func(c *TreeConfig) { c.Signer = signer }))
@@ -160,7 +160,7 @@ func TestTheLagIsThatOfTheOldestEntryThatIsNotCovered(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatMakesNoSenseIsRefused(t *testing.T) {
+func TestOpenTreeValidatesItsConfiguration(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(*TreeConfig){
 		"a relative directory": func(c *TreeConfig) { c.Dir = "log" },
