@@ -55,7 +55,7 @@ func TestThePublicConformanceSuitesPass(t *testing.T) {
 	t.Run("control", func(t *testing.T) {
 		// The same without a token: a suite that passes then would pass anything.
 		wrong := w.in(t).conform(net, suite{"control", "conformance-2026", []string{"--scenario", "tools-list", "--spec-version", "2025-11-25"}}, p.url)
-		if message := wrong["tools-list tools-list"]; !strings.Contains(message, "bearer token is needed") {
+		if message := wrong["tools-list tools-list"]; !strings.Contains(message, "missing or invalid bearer token") {
 			t.Errorf("want the refusal of a request without a token, got %q of %q", message, wrong)
 		}
 	})

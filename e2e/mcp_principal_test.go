@@ -244,7 +244,7 @@ func TestATokenFileThatOthersReachIsRefused(t *testing.T) {
 		}
 	}
 	// A variable that is not set must not make the caller somebody else.
-	if d := starts(""); d.status == 0 || !strings.Contains(d.stdout, "given and empty") {
+	if d := starts(""); d.status == 0 || !strings.Contains(d.stdout, "is empty") {
 		t.Errorf("no name: %s", d)
 	}
 	for _, args := range [][]string{{"--token", "x"}, {"serve"}, {"--http", ""}, {"--http="}, {"--socket", ""}, {"--http", "127.0.0.1:0", "--rate", "0"}, {"--principal-token-file", w.path("good"), "--http", "127.0.0.1:0"}, {"--tls-cert", "x"}} {

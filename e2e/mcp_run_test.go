@@ -205,7 +205,7 @@ func TestARunIsNoBusinessOfOthersAndATokenSteersNone(t *testing.T) {
 		t.Errorf("it asks %+v", d.Question)
 	}
 	agent.refused(api.CodeConflict, []string{"bailiwick run answer"}, "bailiwick_dispatch", members{"resume": run.Tasks[0].DispatchID, "answer": members{"option": 1}})
-	if e := agent.refused(api.CodeDenied, []string{"useless", "for people"}, "bailiwick_dispatch_cancel", members{"dispatchId": run.Tasks[0].DispatchID}); e.AuditEntry == nil {
+	if e := agent.refused(api.CodeDenied, []string{"useless", "only people steer runs"}, "bailiwick_dispatch_cancel", members{"dispatchId": run.Tasks[0].DispatchID}); e.AuditEntry == nil {
 		t.Error("that a token steers is not in the log")
 	}
 	// At the account itself it is the person's answer, and the run goes on.

@@ -319,7 +319,7 @@ tasks:
 	other := w.submit(planned("other", doing("a", "true")))
 	w.settles(other)
 	log := w.must("audit", "list", "--run", "by-hand")
-	if !strings.Contains(log, "submitted run by-hand of 4 tasks") || !strings.Contains(log, "run by-hand is failed") || strings.Contains(log, "run other") || strings.Count(log, "\n") != len(w.history("by-hand")) {
+	if !strings.Contains(log, "submitted run by-hand with 4 tasks") || !strings.Contains(log, "run by-hand settled as failed") || strings.Contains(log, "run other") || strings.Count(log, "\n") != len(w.history("by-hand")) {
 		t.Errorf("the log is %s", log)
 	}
 	w.refused(1, []string{"run id"}, "audit", "list", "--run", "By Hand")
