@@ -41,7 +41,7 @@ func put(t *testing.T, s *Store, text string) api.Digest {
 	return d
 }
 
-func TestWhatIsPutIsGot(t *testing.T) {
+func TestGetReturnsWhatPutStored(t *testing.T) {
 	s := newStore(t, false)
 	for _, text := range []string{"", "a", strings.Repeat("bailiwick", 100_000)} {
 		d := put(t, s, text)
@@ -145,7 +145,7 @@ func TestAMissingBlobIsNotACorruptOne(t *testing.T) {
 	}
 }
 
-func TestGetReadsNoMoreThanItMay(t *testing.T) {
+func TestGetRefusesABlobOverItsLimit(t *testing.T) {
 	s := newStore(t, false)
 	d := put(t, s, "12345")
 	if _, err := s.Get(t.Context(), d, 4); api.CodeOf(err) != api.CodeTooLarge {
@@ -156,7 +156,7 @@ func TestGetReadsNoMoreThanItMay(t *testing.T) {
 	}
 }
 
-func TestManyWritersOfTheSameBlobsAreFine(t *testing.T) {
+func TestConcurrentPutsOfTheSameBlobs(t *testing.T) {
 	s := newStore(t, true)
 	other, err := Open(Config{Dir: s.Dir(), Private: true})
 	if err != nil {
@@ -211,7 +211,7 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-func TestPermissionsFollowTheConfigWhateverTheUmask(t *testing.T) {
+func TestPermissionsAreIndependentOfTheUmask(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	for private, want := range map[bool]fs.FileMode{true: 0o600, false: 0o644} {
@@ -229,7 +229,7 @@ func TestPermissionsFollowTheConfigWhateverTheUmask(t *testing.T) {
 	}
 }
 
-func TestOnlyALayoutIsOpened(t *testing.T) {
+func TestOpenRefusesADirectoryWithoutALayout(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Open(Config{Dir: filepath.Join(dir, "none")}); !errors.Is(err, ErrNoStore) {
 		t.Fatalf("nothing there: err = %v", err)

@@ -121,7 +121,7 @@ func cutAll(t *testing.T, ops []faultdisk.Op, lies bool) (wrong int) {
 }
 
 // proves R-D5 (what is referred to is there)
-func TestWhatWasPutSurvivesACutAndWhatHasANameIsWhole(t *testing.T) {
+func TestPutSurvivesAPowerCutWhole(t *testing.T) {
 	t.Parallel()
 	ops := journal(t, nil)
 	cutAll(t, ops, false)
@@ -130,7 +130,7 @@ func TestWhatWasPutSurvivesACutAndWhatHasANameIsWhole(t *testing.T) {
 	}
 }
 
-func TestAFailedSyncLosesNothingThatWasPutBefore(t *testing.T) {
+func TestAFailedSyncLosesNoEarlierBlob(t *testing.T) {
 	t.Parallel()
 	for _, kept := range []bool{false, true} {
 		for n := range 40 {

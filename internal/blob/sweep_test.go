@@ -26,8 +26,8 @@ func newSwept(t *testing.T, swept bool) *Store {
 	return s
 }
 
-// remove is a sweep of one blob that nothing durable refers to; while runs
-// between the moment at which that was found out and the removal.
+// remove sweeps one unreferenced blob; while runs between the survey and the
+// removal.
 func remove(t *testing.T, s *Store, d api.Digest, while func()) (gone bool) {
 	t.Helper()
 	w, err := s.Sweep()
@@ -48,10 +48,9 @@ func remove(t *testing.T, s *Store, d api.Digest, while func()) (gone bool) {
 	return gone
 }
 
-// An orphan is there already when somebody else puts the same bytes: the
-// sweep that has found it to be one must not remove it, whenever in its course
-// that happens. Without the hold it does: that is the positive control.
-func TestWhatIsPutAgainWhileASweepGoesOnIsKept(t *testing.T) {
+// An unreferenced blob is put again, at each point of a sweep that would remove
+// it. The control is the same without protection, where the sweep removes it.
+func TestABlobPutAgainDuringASweepIsKept(t *testing.T) {
 	for _, guarded := range []bool{true, false} {
 		t.Run(fmt.Sprintf("guarded=%t", guarded), func(t *testing.T) {
 			hold := func(s *Store) (context.Context, func()) {
@@ -111,7 +110,7 @@ func TestWhatIsPutAgainWhileASweepGoesOnIsKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsReleasedIsRemovedByTheNextSweep(t *testing.T) {
+func TestAReleasedBlobIsRemovedByTheNextSweep(t *testing.T) {
 	s := newSwept(t, true)
 	ctx, release := s.Protect(t.Context())
 	d, err := s.Put(ctx, []byte("x"))
@@ -120,14 +119,14 @@ func TestWhatIsReleasedIsRemovedByTheNextSweep(t *testing.T) {
 	}
 	release()
 	if !remove(t, s, d, func() {}) {
-		t.Error("it is still there")
+		t.Error("the released blob still exists")
 	}
 	if !remove(t, s, d, func() {}) {
-		t.Error("what is gone already is not gone")
+		t.Error("a removed blob was not reported as gone")
 	}
 }
 
-func TestTwoHoldsOfOneBlobCountTwice(t *testing.T) {
+func TestTwoProtectionsOfOneBlobCountTwice(t *testing.T) {
 	s := newSwept(t, true)
 	first, releaseFirst := s.Protect(t.Context())
 	second, releaseSecond := s.Protect(t.Context())
@@ -137,17 +136,16 @@ func TestTwoHoldsOfOneBlobCountTwice(t *testing.T) {
 	}
 	releaseFirst()
 	if remove(t, s, d, func() {}) {
-		t.Error("gone while the second holds it")
+		t.Error("removed while the second protection is active")
 	}
 	releaseSecond()
 	if !remove(t, s, d, func() {}) {
-		t.Error("nobody holds it and it is there")
+		t.Error("kept without any protection")
 	}
 }
 
-// Whoever forgets to hold is refused, not swept. The control is a store that
-// is never swept.
-func TestASweptStoreTakesNothingThatIsNotHeld(t *testing.T) {
+// The control is a store that is never swept.
+func TestASweptStoreRefusesAnUnprotectedPut(t *testing.T) {
 	s, other := newSwept(t, true), newSwept(t, true)
 	over, release := s.Protect(t.Context())
 	release()
@@ -190,7 +188,7 @@ func TestOneSweepAtATime(t *testing.T) {
 	}
 }
 
-func TestFilesAreListedWithTheirSizesAndStrangersLeftAlone(t *testing.T) {
+func TestFilesListsBlobsWithSizesAndIgnoresOtherFiles(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one per try
 		if err != nil {
@@ -220,7 +218,7 @@ func TestFilesAreListedWithTheirSizesAndStrangersLeftAlone(t *testing.T) {
 	})
 }
 
-func TestUnfinishedWritesAreDropped(t *testing.T) {
+func TestRemoveTempRemovesUnfinishedWrites(t *testing.T) {
 	s := newSwept(t, true)
 	for name, kept := range map[string]bool{"a.part": false, "note": true} {
 		path := filepath.Join(s.Dir(), tempDir, name)
@@ -236,9 +234,9 @@ func TestUnfinishedWritesAreDropped(t *testing.T) {
 	}
 }
 
-// Many put the same few blobs and note them while a sweeper removes whatever
-// is not noted: what is noted is there.
-func TestNothingThatIsReferredToIsEverSwept(t *testing.T) {
+// Many goroutines put and record the same few blobs while a sweeper removes those
+// that are not recorded: recorded blobs exist.
+func TestAReferencedBlobIsNeverSwept(t *testing.T) {
 	s := newSwept(t, true)
 	var mu sync.Mutex
 	noted := map[api.Digest]int{} // by how many
@@ -307,9 +305,8 @@ func TestNothingThatIsReferredToIsEverSwept(t *testing.T) {
 	}
 }
 
-// What is there already is held as what is put is; the control is what nobody
-// claims.
-func TestWhatIsClaimedStays(t *testing.T) {
+// The control is an unclaimed blob.
+func TestAClaimedBlobIsKept(t *testing.T) {
 	s := newStore(t, true)
 	held, release := s.Protect(t.Context())
 	claimed, loose := put(t, s, "claimed"), put(t, s, "loose")
@@ -336,7 +333,7 @@ func TestWhatIsClaimedStays(t *testing.T) {
 		t.Errorf("%v, %v", gone, err)
 	}
 	if _, err := s.Claim(t.Context(), loose); err == nil {
-		t.Error("what is gone was claimed")
+		t.Error("claimed a missing blob")
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)

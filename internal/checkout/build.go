@@ -2,6 +2,7 @@ package checkout
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -10,14 +11,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// What a finished directory holds.
+// The files of a finished directory.
 const (
 	treeDir   = "tree"
 	indexFile = "index"
-	aboutFile = "about" // who it is and what it takes: for people and for List
-	bootFile  = "boot"  // the run of the machine in which all of it was last read or written
+	aboutFile = "about" // its source, commit and size, for people and for List
+	bootFile  = "boot"  // the boot in which its content was last written or verified
 	gitDir    = "git"
 )
 
@@ -32,7 +34,7 @@ type about struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// build makes dir, which is not there. The key is locked.
+// build creates dir, which must not exist. The key is locked.
 func (s *Store) build(key, dir string, a about, fill func(tree string) (*capture.Index, error)) error {
 	if err := s.sweepKey(key); err != nil {
 		return err
@@ -43,7 +45,7 @@ func (s *Store) build(key, dir string, a about, fill func(tree string) (*capture
 	}
 	err = s.fill(temp, a, fill)
 	if err == nil {
-		err = os.Rename(temp, dir) //nolint:gosec // G703: both are names of ours in our own directory
+		err = os.Rename(temp, dir) //nolint:gosec // G703: names of our own
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(temp))
@@ -56,7 +58,7 @@ func (s *Store) fill(dir string, a about, fill func(tree string) (*capture.Index
 	if err := os.Mkdir(tree, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
 		return err
 	}
-	if err := os.Chmod(tree, 0o755); err != nil { //nolint:gosec // G302: whatever the umask, as above
+	if err := os.Chmod(tree, 0o755); err != nil { //nolint:gosec // G302: as above; independent of the umask
 		return err
 	}
 	x, err := fill(tree)
@@ -76,8 +78,8 @@ func (s *Store) fill(dir string, a about, fill func(tree string) (*capture.Index
 	return nil
 }
 
-// load returns the index of a finished directory that is still as it was made,
-// and marks it as used. The error is capture.ErrDamaged when it is not.
+// load returns the index of an unchanged directory, and marks the directory as
+// used. The error is capture.ErrDamaged when it has changed.
 func (s *Store) load(ctx context.Context, dir string) (*capture.Index, error) {
 	damaged := func(err error) (*capture.Index, error) {
 		return nil, fmt.Errorf("%w: %w", capture.ErrDamaged, err)
@@ -106,16 +108,13 @@ func (s *Store) load(ctx context.Context, dir string) (*capture.Index, error) {
 	return x, s.writeBoot(dir)
 }
 
-// writeBoot notes that all of it was read in this run of the machine. Two may
-// do so at once.
+// writeBoot notes that the content was verified in this boot. Two processes may
+// do so at once, hence the random temporary name.
 func (s *Store) writeBoot(dir string) error {
-	f, err := os.CreateTemp(dir, bootFile+"-")
+	f, err := durable.NewTemp(nil, filepath.Join(dir, bootFile+"-"+rand.Text()), 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(s.boot)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(f.Name())) //nolint:gosec // G703: made above
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, bootFile)) //nolint:gosec // G703: likewise
+	return f.Rename(filepath.Join(dir, bootFile), err)
 }

@@ -117,7 +117,7 @@ func (s *scene) use() *Checkout {
 	return c
 }
 
-// same fails unless a directory is the commit.
+// same fails unless dir is a checkout of the commit.
 func (s *scene) same(tree string) {
 	s.t.Helper()
 	if out, err := exec.Command("diff", "-r", "--no-dereference", "-x", ".git", s.source, tree).CombinedOutput(); err != nil {
@@ -134,7 +134,7 @@ func (s *scene) one() Entry {
 	return list[0]
 }
 
-// names are what lies in the store.
+// names lists the store.
 func (s *scene) names() string {
 	s.t.Helper()
 	list, err := os.ReadDir(s.store.dir)
@@ -155,7 +155,7 @@ func inode(t testing.TB, name string) uint64 {
 	return st.Sys().(*syscall.Stat_t).Ino
 }
 
-func TestManyAtOnceMakeACheckoutOnce(t *testing.T) {
+func TestConcurrentAcquiresCreateACheckoutOnce(t *testing.T) {
 	s := newScene(t, 50)
 	trees := make([]uint64, 8)
 	var wg sync.WaitGroup
@@ -179,7 +179,7 @@ func TestManyAtOnceMakeACheckoutOnce(t *testing.T) {
 	wg.Wait()
 	for _, n := range trees {
 		if n != trees[0] {
-			t.Errorf("made more than once: %v", trees)
+			t.Errorf("created more than once: %v", trees)
 		}
 	}
 	if got := s.names(); got != ". .lock" {
@@ -191,8 +191,7 @@ func TestManyAtOnceMakeACheckoutOnce(t *testing.T) {
 	}
 }
 
-// damages are ways in which what is on disk can become another thing than
-// what was made.
+// damages are ways to change a finished checkout.
 func damages() map[string]func(entry string) error {
 	file := func(entry string) string { return entry + "/tree/dir3/file3" }
 	return map[string]func(entry string) error{
@@ -221,8 +220,7 @@ func damages() map[string]func(entry string) error {
 	}
 }
 
-// rewrite changes a file in place and puts back the times that a program can
-// set.
+// rewrite changes a file in place and restores the times that a program can set.
 func rewrite(name string, change func([]byte) []byte) error {
 	st, err := os.Stat(name)
 	if err != nil {
@@ -235,10 +233,10 @@ func rewrite(name string, change func([]byte) []byte) error {
 	return errors.Join(os.WriteFile(name, change(b), 0), os.Chtimes(name, st.ModTime(), st.ModTime()))
 }
 
-// Control: what nobody changed is used again, and not made again.
+// The control is an unchanged checkout, which is reused.
 //
 // proves R-S4
-func TestACheckoutThatWasChangedIsMadeAnewAndNeverUsed(t *testing.T) {
+func TestAChangedCheckoutIsRecreatedAndNeverUsed(t *testing.T) {
 	for what, damage := range damages() {
 		t.Run(what, func(t *testing.T) {
 			s := newScene(t, 20)
@@ -247,7 +245,7 @@ func TestACheckoutThatWasChangedIsMadeAnewAndNeverUsed(t *testing.T) {
 			must(t, c.Close())
 			c = s.use()
 			if inode(t, c.Tree) != before {
-				t.Error("control: made anew without need")
+				t.Error("control: recreated")
 			}
 			must(t, c.Close())
 			must(t, damage(filepath.Dir(c.Tree)))
@@ -259,9 +257,7 @@ func TestACheckoutThatWasChangedIsMadeAnewAndNeverUsed(t *testing.T) {
 	}
 }
 
-// One that is in use cannot be taken away from under its user: it goes when
-// that has ended.
-func TestADamagedCheckoutInUseIsReplacedAndGoesLater(t *testing.T) {
+func TestADamagedCheckoutInUseIsReplacedAndRemovedAfterUse(t *testing.T) {
 	s := newScene(t, 20)
 	old := s.use()
 	dir, err := old.Worktree(t.Context(), s.repo())
@@ -278,7 +274,7 @@ func TestADamagedCheckoutInUseIsReplacedAndGoesLater(t *testing.T) {
 		t.Errorf("swept %d while it was in use, %v", n, err)
 	}
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d/dir0/file0", held.Fd())); err != nil {
-		t.Errorf("its user lost it: %v", err)
+		t.Errorf("removed while in use: %v", err)
 	}
 	must(t, old.Close())
 	if n, err := s.store.Sweep(); n != 1 || err != nil {
@@ -290,10 +286,10 @@ func TestADamagedCheckoutInUseIsReplacedAndGoesLater(t *testing.T) {
 	_ = dir
 }
 
-// After a crash of the machine a file may have its size and time and not its
-// content. Control: in the same run of the machine times are enough, and this
-// forged index passes; against whoever can forge it nothing is claimed.
-func TestAfterARestartOfTheMachineEverythingIsRead(t *testing.T) {
+// After a power cut a file may have its size and time but not its content. The
+// control is the same boot, where metadata is enough and this forged index
+// passes.
+func TestContentIsVerifiedAfterAReboot(t *testing.T) {
 	s := newScene(t, 20)
 	c := s.use()
 	must(t, rewrite(c.Tree+"/dir3/file3", func(b []byte) []byte { b[0] ^= 1; return b }))
@@ -315,14 +311,14 @@ func TestAfterARestartOfTheMachineEverythingIsRead(t *testing.T) {
 	s.store.boot = "a third"
 	c = s.use()
 	if inode(t, c.Tree) != before {
-		t.Error("made anew without need")
+		t.Error("recreated")
 	}
 	if b, err := os.ReadFile(filepath.Dir(c.Tree) + "/boot"); err != nil || string(b) != "a third" {
 		t.Errorf("boot %q %v", b, err)
 	}
 }
 
-func TestAWorkTreeIsMadeOnceAndAnewWhenItWasChanged(t *testing.T) {
+func TestAWorktreeIsCreatedOnceAndRecreatedWhenChanged(t *testing.T) {
 	s := newScene(t, 20)
 	c := s.use()
 	made := func() (string, uint64) {
@@ -335,11 +331,11 @@ func TestAWorkTreeIsMadeOnceAndAnewWhenItWasChanged(t *testing.T) {
 	}
 	dir, first := made()
 	if _, again := made(); again != first {
-		t.Error("made twice")
+		t.Error("created twice")
 	}
 	must(t, rewrite(dir+"/.git/config", func(b []byte) []byte { return append(b, "[core]\n\tfsmonitor = /tmp/x\n"...) }))
 	if _, after := made(); after == first {
-		t.Error("a changed one is used")
+		t.Error("a changed worktree was used")
 	}
 	if b, err := os.ReadFile(dir + "/.git/config"); err != nil || bytes.Contains(b, []byte("fsmonitor")) {
 		t.Errorf("config %q %v", b, err)
@@ -348,12 +344,12 @@ func TestAWorkTreeIsMadeOnceAndAnewWhenItWasChanged(t *testing.T) {
 	must(t, c.Close())
 	must(t, s.store.Remove(s.one()))
 	if c := s.use(); s.one().Bytes >= alone {
-		t.Errorf("the .git of %s is not in its size: %d, without %d", c.Tree, alone, s.one().Bytes)
+		t.Errorf("the size of %s does not include its .git: %d, without %d", c.Tree, alone, s.one().Bytes)
 	}
 }
 
 // proves R-A2
-func TestWhatIsInUseIsNeverRemoved(t *testing.T) {
+func TestACheckoutInUseIsNeverRemoved(t *testing.T) {
 	s := newScene(t, 20)
 	c, second := s.use(), s.use()
 	must(t, c.Close())
@@ -369,13 +365,13 @@ func TestWhatIsInUseIsNeverRemoved(t *testing.T) {
 	lock, err := s.store.tryLock(old.Key, 0)
 	must(t, err)
 	if err := s.store.Remove(s.one()); !errors.Is(err, ErrInUse) {
-		t.Errorf("while it is made: %v", err)
+		t.Errorf("while being created: %v", err)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	must(t, os.WriteFile(c.Tree+"/added", nil, 0o644))
 	if _, err := s.store.Acquire(stopped, s.repo(), s.source, s.commit); !errors.Is(err, context.Canceled) {
-		t.Errorf("who waits for it and is cancelled: %v", err)
+		t.Errorf("cancelled while waiting: %v", err)
 	}
 	must(t, lock.Close())
 	must(t, s.store.Remove(s.one()))
@@ -397,11 +393,11 @@ func TestWhatIsInUseIsNeverRemoved(t *testing.T) {
 	}
 }
 
-// A maker that is killed at any instant leaves a whole checkout, or rubbish
-// that the next maker or Sweep removes, and no lock.
+// A creator killed at any instant leaves a complete checkout, or garbage that the
+// next creator or Sweep removes, and no lock.
 //
 // proves R-A2
-func TestAKilledMakerLeavesNothingThatIsUsedOrStays(t *testing.T) {
+func TestAKilledCreatorLeavesOnlyGarbageForSweep(t *testing.T) {
 	s := newScene(t, 200)
 	rubbish, whole := 0, 0
 	for i := range 20 {
@@ -425,8 +421,8 @@ func TestAKilledMakerLeavesNothingThatIsUsedOrStays(t *testing.T) {
 			whole++
 		}
 		if i%2 == 0 {
-			// What the maker forked but that has not begun its own program has
-			// the maker's lock for an instant, and Sweep leaves alone what is locked.
+			// A child of the maker has its lock between fork and exec, and Sweep
+			// skips what is locked.
 			for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 				if _, err := s.store.Sweep(); err != nil {
 					t.Error(err)
@@ -452,12 +448,12 @@ func TestAKilledMakerLeavesNothingThatIsUsedOrStays(t *testing.T) {
 	}
 	t.Logf("%d kills left half a checkout, %d a whole one", rubbish, whole)
 	if rubbish == 0 {
-		t.Error("no kill came while a checkout was made, so nothing was tried")
+		t.Error("no kill hit the creation of a checkout")
 	}
 }
 
-// Control: while it lives, the same process keeps its checkout.
-func TestAKilledUserHoldsNothing(t *testing.T) {
+// The control is the same process while it lives.
+func TestAKilledUserReleasesItsCheckout(t *testing.T) {
 	s := newScene(t, 20)
 	cmd := exec.Command("/proc/self/exe", s.store.dir, s.source, s.commit)
 	cmd.Env = append(os.Environ(), builderEnv+"=1", "TMPDIR="+t.TempDir())
@@ -468,7 +464,7 @@ func TestAKilledUserHoldsNothing(t *testing.T) {
 	must(t, err)
 	must(t, cmd.Start())
 	if n, err := out.Read(make([]byte, 16)); n == 0 || err != nil {
-		t.Fatalf("it holds nothing: %v", err)
+		t.Fatalf("removing it: %v", err)
 	}
 	if err := s.store.Remove(s.one()); !errors.Is(err, ErrInUse) {
 		t.Errorf("control: %v", err)
@@ -478,7 +474,7 @@ func TestAKilledUserHoldsNothing(t *testing.T) {
 	must(t, s.store.Remove(s.one()))
 }
 
-func TestSweepLeavesAloneWhatIsNotRubbish(t *testing.T) {
+func TestSweepRemovesOnlyGarbage(t *testing.T) {
 	s := newScene(t, 5)
 	c := s.use()
 	key := s.one().Key
@@ -494,6 +490,6 @@ func TestSweepLeavesAloneWhatIsNotRubbish(t *testing.T) {
 		t.Errorf("in the store: %s", got)
 	}
 	if n, err := New(filepath.Join(t.TempDir(), "none")).Sweep(); n != 0 || err != nil {
-		t.Errorf("swept %d where there is nothing, %v", n, err)
+		t.Errorf("swept %d in a missing store, %v", n, err)
 	}
 }

@@ -16,25 +16,25 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// ErrInUse says that a worker uses, makes or removes a checkout.
+// ErrInUse means that a worker uses, creates or removes a checkout.
 var ErrInUse = durable.ErrLocked
 
 const (
-	lockSuffix = ".lock"
-	newInfix   = ".new-"
-	goneInfix  = ".gone-"
+	lockSuffix   = ".lock"
+	newInfix     = ".new-"
+	removedInfix = ".gone-"
 )
 
-// Entry is one checkout, for who decides what to keep.
+// Entry describes a checkout.
 type Entry struct {
 	Key      string // its name in the store
-	Source   string // the repository; empty when that cannot be read any more
+	Source   string // the repository; empty if unreadable
 	Commit   string
-	Bytes    int64 // about what it takes on disk
+	Bytes    int64 // approximate size on disk
 	LastUsed time.Time
 }
 
-// List returns all checkouts, by name. What is being made or removed is none.
+// List returns all finished checkouts, by name.
 func (s *Store) List() ([]Entry, error) {
 	names, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,19 +77,19 @@ func readAbout(name string) (a about) {
 	return a
 }
 
-// Remove removes a checkout that List returned. The error is ErrInUse when
-// somebody uses it, or has used it since.
+// Remove removes a checkout that List returned. The error is ErrInUse when it is
+// in use or was used since.
 func (s *Store) Remove(e Entry) error {
 	if !keyShape.MatchString(e.Key) {
-		return fmt.Errorf("checkout %s: not a name of one", e.Key)
+		return fmt.Errorf("checkout %s: malformed name", e.Key)
 	}
 	lock, err := s.tryLock(e.Key, os.O_CREATE)
 	if err != nil {
 		return fmt.Errorf("checkout %s: %w", e.Key, err)
 	}
-	defer lock.Close() //nolint:errcheck // its end is the end of the lock
+	defer lock.Close() //nolint:errcheck // closing releases the lock
 	dir := s.path(e.Key)
-	f, err := exclusive(dir)
+	f, err := lockDir(dir, durable.TryLock)
 	if errors.Is(err, fs.ErrNotExist) {
 		return os.Remove(lock.Name())
 	}
@@ -104,36 +104,24 @@ func (s *Store) Remove(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("checkout %s: %w", e.Key, err)
 	}
-	gone, err := s.aside(e.Key, dir)
+	trash, err := s.setAside(e.Key, dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(gone), os.Remove(lock.Name()))
+	return errors.Join(os.RemoveAll(trash), os.Remove(lock.Name()))
 }
 
-// exclusive locks a directory that nobody holds.
-func exclusive(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0) //nolint:gosec // G304: our own directory
-	if err != nil {
-		return nil, err
-	}
-	if err := lockNamed(f, dir, durable.TryLock); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// aside renames dir to a name under which nobody looks for it.
-func (s *Store) aside(key, dir string) (string, error) {
-	gone, err := os.MkdirTemp(s.dir, key+goneInfix)
+// setAside renames dir to a name that Acquire does not look up.
+func (s *Store) setAside(key, dir string) (string, error) {
+	trash, err := os.MkdirTemp(s.dir, key+removedInfix)
 	if err != nil {
 		return "", err
 	}
-	return gone, unix.Rename(dir, gone) // in the place of the empty one, which os.Rename refuses
+	return trash, unix.Rename(dir, trash) // replaces the empty one, which os.Rename refuses
 }
 
-// discard takes dir away, if it is there. Who uses it goes on, and then it is
-// left for Sweep. The key is locked.
+// discard sets dir aside, if it exists, and removes it unless it is in use: then
+// its users keep it, and Sweep removes it later. The key is locked.
 func (s *Store) discard(key, dir string) error {
 	if st, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // G703: a name of ours
 		return nil
@@ -142,17 +130,17 @@ func (s *Store) discard(key, dir string) error {
 	} else if !st.IsDir() {
 		return os.Remove(dir) //nolint:gosec // G703: likewise
 	}
-	gone, err := s.aside(key, dir)
+	trash, err := s.setAside(key, dir)
 	if err != nil {
 		return err
 	}
-	_, err = removeUnused(gone)
+	_, err = removeUnused(trash)
 	return err
 }
 
-// removeUnused removes a directory unless somebody holds it.
+// removeUnused removes a directory unless it is in use.
 func removeUnused(dir string) (bool, error) {
-	f, err := exclusive(dir)
+	f, err := lockDir(dir, durable.TryLock)
 	if errors.Is(err, ErrInUse) || errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -162,23 +150,24 @@ func removeUnused(dir string) (bool, error) {
 	return true, errors.Join(os.RemoveAll(dir), f.Close()) //nolint:gosec // G703: a name of ours
 }
 
-// sweepKey removes what killed processes left of a key that is locked.
+// sweepKey removes what killed processes left of a key, which is locked.
 func (s *Store) sweepKey(key string) error {
-	half, err := filepath.Glob(s.path(key) + newInfix + "*")
-	for _, dir := range half {
-		err = errors.Join(err, os.RemoveAll(dir))
+	unfinished, err := filepath.Glob(s.path(key) + newInfix + "*")
+	trash, trashErr := filepath.Glob(s.path(key) + removedInfix + "*")
+	errs := []error{err, trashErr}
+	for _, dir := range unfinished {
+		errs = append(errs, os.RemoveAll(dir))
 	}
-	gone, gerr := filepath.Glob(s.path(key) + goneInfix + "*")
-	for _, dir := range gone {
-		_, rerr := removeUnused(dir)
-		gerr = errors.Join(gerr, rerr)
+	for _, dir := range trash {
+		_, err := removeUnused(dir)
+		errs = append(errs, err)
 	}
-	return errors.Join(err, gerr)
+	return errors.Join(errs...)
 }
 
-// Sweep removes what killed processes left and returns how much that was: half
-// checkouts, half removed ones, ones that were replaced while they were in use,
-// and locks of none.
+// Sweep removes what killed processes left, and returns how many items that was:
+// checkouts half created, half removed or replaced while in use, and lock files
+// without a checkout.
 func (s *Store) Sweep() (removed int, err error) {
 	names, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,8 +175,8 @@ func (s *Store) Sweep() (removed int, err error) {
 	}
 	var errs []error
 	for _, d := range names {
-		did, err := s.sweepName(d.Name())
-		if did {
+		done, err := s.sweepName(d.Name())
+		if done {
 			removed++
 		}
 		if err != nil && !errors.Is(err, ErrInUse) && !errors.Is(err, fs.ErrNotExist) {
@@ -200,10 +189,10 @@ func (s *Store) Sweep() (removed int, err error) {
 func (s *Store) sweepName(name string) (bool, error) {
 	key, rest, _ := strings.Cut(name, ".")
 	if !keyShape.MatchString(key) || rest == "" {
-		return false, nil // a checkout, or nothing of ours
+		return false, nil // a checkout, or not ours
 	}
 	rest = "." + rest
-	if strings.HasPrefix(rest, goneInfix) {
+	if strings.HasPrefix(rest, removedInfix) {
 		return removeUnused(s.path(name))
 	}
 	if rest != lockSuffix && !strings.HasPrefix(rest, newInfix) {
@@ -217,13 +206,13 @@ func (s *Store) sweepName(name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer lock.Close() //nolint:errcheck // its end is the end of the lock
-	did := false
+	defer lock.Close() //nolint:errcheck // closing releases the lock
+	done := false
 	if rest != lockSuffix {
-		did, err = true, os.RemoveAll(s.path(name))
+		done, err = true, os.RemoveAll(s.path(name))
 	}
 	if _, serr := os.Lstat(s.path(key)); errors.Is(serr, fs.ErrNotExist) {
-		did, err = true, errors.Join(err, os.Remove(lock.Name()))
+		done, err = true, errors.Join(err, os.Remove(lock.Name()))
 	}
-	return did, err
+	return done, err
 }

@@ -1,17 +1,16 @@
-// Package checkout keeps read-only checkouts of commits, one for each commit
-// of each repository, from which any number of workspaces start at once.
+// Package checkout caches read-only checkouts of commits, one for each commit of
+// each repository, from which any number of workspaces start at once.
 //
-// A worker makes the one that it needs when it is not there (Store.Acquire), under
-// a name of its own, and then renames it: whenever it is killed there is a
-// whole checkout or rubbish that the next maker, or Sweep, removes. Locks are
-// flocks, so a killed process holds none. Whoever uses a checkout keeps it
-// locked, and what is locked is never removed. Every use compares all of it
-// with the index that was made with it, by asking the file system about every
-// entry; what was changed, lost or added since is not used but made anew. After
-// a restart of the machine it is read whole, once.
+// A worker creates a missing checkout (Store.Acquire) under a temporary name and
+// renames it, so a kill at any time leaves either a complete checkout or garbage
+// that the next creator, or Sweep, removes. A user of a checkout keeps a lock on
+// it, which its death releases, and locked checkouts are never removed. Acquire
+// compares the whole checkout with its index, by the metadata of every entry; a
+// changed checkout is not used but created again. After a reboot its content is
+// verified once.
 //
-// It never runs anything, never writes to a finished checkout, and decides
-// nothing about what should be removed: that is who calls List and Remove.
+// The package never runs anything, never writes to a finished checkout, and does
+// not decide what to remove: its callers do, with List and Remove.
 //
 // Carries R-S4 and R-A2 for what workspaces start from.
 package checkout

@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// lock makes this process the one that makes or removes key, until unlock.
+// lock locks key, so that only this process creates or removes it, until unlock.
 func (s *Store) lock(ctx context.Context, key string) (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
@@ -29,51 +29,50 @@ func (s *Store) lock(ctx context.Context, key string) (unlock func(), err error)
 	return func() { _ = f.Close() }, err
 }
 
-// tryLock takes the lock of key or returns ErrInUse. With create 0 the lock
-// file must be there.
+// tryLock locks key or returns ErrInUse. create is os.O_CREATE, or 0 when the
+// lock file must exist.
 func (s *Store) tryLock(key string, create int) (*os.File, error) {
-	name := s.path(key) + lockSuffix
-	f, err := os.OpenFile(name, os.O_RDWR|create|unix.O_NOFOLLOW, 0o600) //nolint:gosec // G304: our own directory
-	if err != nil {
-		return nil, err
-	}
-	if err := lockNamed(f, name, durable.TryLock); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return openLocked(s.path(key)+lockSuffix, os.O_RDWR|create, durable.TryLock)
 }
 
-// hold keeps dir from being removed for as long as the file is open. The error
-// is fs.ErrNotExist also when it is being removed.
+// lockDir locks a directory by try, or returns ErrInUse.
+func lockDir(dir string, try func(*os.File) error) (*os.File, error) {
+	return openLocked(dir, os.O_RDONLY|unix.O_DIRECTORY, try)
+}
+
+// hold prevents the removal of dir while the file is open. The error is
+// fs.ErrNotExist also when dir is being removed.
 func hold(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0) //nolint:gosec // G304: our own directory
-	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%w: %w", capture.ErrDamaged, err)
+	f, err := lockDir(dir, durable.TryRLock)
+	switch {
+	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		err = fmt.Errorf("%w: %w", capture.ErrDamaged, err)
+	case errors.Is(err, ErrInUse):
+		err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	}
+	return f, err
+}
+
+// openLocked opens and locks name, and makes sure that name is still that file:
+// the process that had the lock before may have removed or renamed it.
+func openLocked(name string, flags int, try func(*os.File) error) (*os.File, error) {
+	f, err := os.OpenFile(name, flags|unix.O_NOFOLLOW, 0o600) //nolint:gosec // G304: our own directory
 	if err != nil {
 		return nil, err
 	}
-	if err := lockNamed(f, dir, durable.TryRLock); err != nil {
-		if errors.Is(err, ErrInUse) {
-			err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
-		}
+	if err := errors.Join(try(f), isNamed(f, name)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// lockNamed locks f at once or not at all, and makes sure that name is still f:
-// the process that had the lock before may have removed or renamed it.
-func lockNamed(f *os.File, name string, try func(*os.File) error) error {
-	if err := try(f); err != nil {
-		return err
-	}
-	mine, err := f.Stat()
+func isNamed(f *os.File, name string) error {
+	opened, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	there, err := os.Lstat(name) //nolint:gosec // G703: a name of ours
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(mine, there) {
+	named, err := os.Lstat(name) //nolint:gosec // G703: a name of ours
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(opened, named) {
 		return ErrInUse
 	}
 	return err

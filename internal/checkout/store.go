@@ -15,20 +15,19 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
 )
 
-// Store is a folder of checkouts. Any number of processes of one account may
-// use the same one.
+// Store is a directory of checkouts, which the processes of one account share.
 //
-//	KEY/tree, index, about, boot     a checkout and what is known of it
-//	KEY/git/…                        the same of a directory with its .git, where one was asked for
-//	KEY.lock                         locked by who makes or removes KEY
-//	KEY.new-…                        being made
-//	KEY.gone-…                       being removed, or still in use and to be removed
+//	KEY/tree, index, about, boot     a checkout and its metadata
+//	KEY/git/…                        the same for its .git directory, once requested
+//	KEY.lock                         locked while KEY is created or removed
+//	KEY.new-…                        being created
+//	KEY.gone-…                       being removed, or to be removed after use
 type Store struct {
 	dir  string
-	boot string // names this run of the machine; empty: unknown, so nothing outlives it
+	boot string // id of the current boot; empty: unknown, so content is always verified
 }
 
-// New returns the store in dir, which is made when it is first written to.
+// New returns the store in dir, which is created when first written to.
 func New(dir string) *Store {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -37,9 +36,9 @@ func New(dir string) *Store {
 	return &Store{dir: dir, boot: strings.TrimSpace(string(id))}
 }
 
-// Checkout is one that cannot be removed until it is closed.
+// Checkout is a checkout in use, which cannot be removed until it is closed.
 type Checkout struct {
-	Tree  string         // the directory; nobody may write there
+	Tree  string         // the directory, read-only
 	Index *capture.Index // of Tree
 
 	store       *Store
@@ -47,7 +46,7 @@ type Checkout struct {
 	holds       []*os.File
 }
 
-// Close gives it back. The end of the process does so too.
+// Close ends the use, as the end of the process does.
 func (c *Checkout) Close() error {
 	var errs []error
 	for _, f := range c.holds {
@@ -63,7 +62,7 @@ func keyOf(source, commit string) (string, error) {
 	sum := sha256.Sum256([]byte(source))
 	key := hex.EncodeToString(sum[:8]) + "-" + commit
 	if !keyShape.MatchString(key) {
-		return "", fmt.Errorf("checkout of %s: not the full name of a commit", capture.Printable(commit))
+		return "", fmt.Errorf("checkout of %s: want the full object name of a commit", capture.Printable(commit))
 	}
 	return key, nil
 }
@@ -71,9 +70,8 @@ func keyOf(source, commit string) (string, error) {
 func (s *Store) path(key string) string { return filepath.Join(s.dir, key) }
 
 // Acquire returns the checkout of a commit (full object name) of the repository
-// source, which repo borrows from. It makes it, or makes it anew, when it is
-// not there as it was made. From then on repo knows the commit's tree without
-// reading it.
+// source, which repo borrows from. It creates a checkout that is missing or
+// changed. From then on repo knows the commit's tree without reading it.
 func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit string) (*Checkout, error) {
 	key, err := keyOf(source, commit)
 	if err != nil {
@@ -81,7 +79,7 @@ func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit 
 	}
 	c := &Checkout{Tree: filepath.Join(s.path(key), treeDir), store: s, key: key, commit: commit}
 	about := about{Source: source, Commit: commit}
-	c.Index, err = c.keep(ctx, s.path(key), about, func(tree string) (*capture.Index, error) {
+	c.Index, err = c.acquire(ctx, s.path(key), about, func(tree string) (*capture.Index, error) {
 		if _, err := repo.Checkout(ctx, commit, tree); err != nil {
 			return nil, err
 		}
@@ -93,11 +91,11 @@ func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit 
 	return c, nil
 }
 
-// Worktree returns a directory with a .git, to be laid over Tree, which makes
-// it a git work tree: see Repo.Worktree. It stays as long as the checkout.
+// Worktree returns a directory with a .git that, laid over Tree, makes it a git
+// work tree: see Repo.Worktree. It lives as long as the checkout.
 func (c *Checkout) Worktree(ctx context.Context, repo *capture.Repo) (string, error) {
 	dir := filepath.Join(c.store.path(c.key), gitDir)
-	_, err := c.keep(ctx, dir, about{Commit: c.commit}, func(tree string) (*capture.Index, error) {
+	_, err := c.acquire(ctx, dir, about{Commit: c.commit}, func(tree string) (*capture.Index, error) {
 		if err := repo.Worktree(ctx, c.commit, tree); err != nil {
 			return nil, err
 		}
@@ -109,8 +107,9 @@ func (c *Checkout) Worktree(ctx context.Context, repo *capture.Repo) (string, er
 	return filepath.Join(dir, treeDir), nil
 }
 
-// keep holds dir, once it is there as fill made it and fits says so.
-func (c *Checkout) keep(ctx context.Context, dir string, a about, fill func(tree string) (*capture.Index, error), fits func(*capture.Index) error) (*capture.Index, error) {
+// acquire holds dir, which fill creates if it is missing or changed, and which
+// bind must accept.
+func (c *Checkout) acquire(ctx context.Context, dir string, a about, fill func(tree string) (*capture.Index, error), bind func(*capture.Index) error) (*capture.Index, error) {
 	use := func() (*capture.Index, error) {
 		f, err := hold(dir)
 		if err != nil {
@@ -118,7 +117,7 @@ func (c *Checkout) keep(ctx context.Context, dir string, a about, fill func(tree
 		}
 		x, err := c.store.load(ctx, dir)
 		if err == nil {
-			err = fits(x)
+			err = bind(x)
 		}
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -135,7 +134,7 @@ func (c *Checkout) keep(ctx context.Context, dir string, a about, fill func(tree
 		return nil, err
 	}
 	defer unlock()
-	if x, err = use(); !unusable(err) { // somebody else made it meanwhile
+	if x, err = use(); !unusable(err) { // created meanwhile by another process
 		return x, err
 	}
 	if err := c.store.discard(c.key, dir); err != nil {

@@ -1,35 +1,34 @@
-// Package failpoint marks the moments of a dispatch's life at which the
-// programs can be killed to see that nothing is lost.
+// Package failpoint marks the points at which tests kill the programs, to prove
+// that nothing is lost.
 //
-// Each moment is one call of [Hit] with a name of the closed list in this
-// package. In the programs as they are shipped Hit is empty and nothing of
-// this package is linked, which a test of package arch proves. Built with the
-// tag failpoints, a process whose account has the folder
-// $XDG_STATE_HOME/failpoint writes down every moment that it passes, and ends
-// or stops itself at the one that is armed there. It never decides anything,
-// and no program's outcome may depend on it.
+// Each point is one call of [Hit] with a name of the closed list in this package.
+// In release builds Hit is empty and no program links anything of this package,
+// which a test proves. Built with the tag failpoints, a process whose account has
+// the directory $XDG_STATE_HOME/failpoint records every point that it passes, and
+// kills or stops itself at a point that is armed there. It never decides
+// anything, and no program may depend on it.
 //
-// Carries the trial of R-O6, R-D3 and R-D4.
+// Carries the kill tests of R-O6, R-D3 and R-D4.
 package failpoint
 
-// The files of the folder. Whoever arms a point replaces the file with a
+// The files of the directory. A test that arms a point replaces the file by a
 // rename, and only while no armed point is left.
 const (
-	// Folder is below $XDG_STATE_HOME.
+	// Folder is the name of the directory in $XDG_STATE_HOME.
 	Folder = "failpoint"
-	// Record has one line for each moment: NAME PID SUBJECT. What was armed
-	// adds a line "! NAME PID ACTION SUBJECT" before it acts.
+	// Record has a line NAME PID SUBJECT for each point passed, and a line
+	// "! NAME PID ACTION SUBJECT" before each action.
 	Record = "record"
-	// Armed has a line NAME COUNT ACTION for each armed point: at the
-	// COUNTth time that any process passes it from now on, that one acts.
+	// Armed has a line NAME COUNT ACTION for each armed point: the COUNTth process
+	// to pass it from now on acts.
 	Armed = "armed"
 )
 
-// Action is what the process does that passes an armed point.
+// Action is what a process does at an armed point.
 type Action string
 
 // The actions.
 const (
-	Kill Action = "kill" // ends itself as kill -9 does
-	Stop Action = "stop" // stops itself, so that others can be killed first
+	Kill Action = "kill" // SIGKILL itself
+	Stop Action = "stop" // SIGSTOP itself, so that others can be killed first
 )

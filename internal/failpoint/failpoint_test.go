@@ -40,8 +40,8 @@ func declared(t *testing.T) map[string]Name {
 	return names
 }
 
-// placed returns how often each identifier is passed to Hit in the code, and
-// complains of calls that pass anything else.
+// placed returns how often the code passes each identifier to Hit, and reports
+// calls that pass anything else.
 func placed(t *testing.T) map[string]int {
 	t.Helper()
 	found := map[string]int{}
@@ -63,7 +63,7 @@ func placed(t *testing.T) map[string]int {
 			}
 			name := selector(call.Args[0])
 			if name == "" {
-				t.Errorf("%s: a moment that is not in the list", path)
+				t.Errorf("%s: Hit with a name outside the list", path)
 			}
 			found[name]++
 			return true
@@ -95,19 +95,19 @@ func selector(e ast.Expr) string {
 	return s.Sel.Name
 }
 
-func TestEveryListedMomentIsPlacedAndEveryPlacedOneIsListed(t *testing.T) {
+func TestTheListOfNamesMatchesTheCallsOfHit(t *testing.T) {
 	names, calls := declared(t), placed(t)
 	for ident, name := range names {
 		if !slices.Contains(Names(), name) {
-			t.Errorf("%s is declared and not listed", ident)
+			t.Errorf("%s is declared, but not in Names", ident)
 		}
 		if calls[ident] == 0 {
-			t.Errorf("%s is listed and placed nowhere", ident)
+			t.Errorf("%s is never passed to Hit", ident)
 		}
 	}
 	for ident := range calls {
 		if _, ok := names[ident]; !ok {
-			t.Errorf("%s is placed and not listed", ident)
+			t.Errorf("%s is passed to Hit, but not declared", ident)
 		}
 	}
 	if len(Names()) != len(names) {
@@ -115,9 +115,8 @@ func TestEveryListedMomentIsPlacedAndEveryPlacedOneIsListed(t *testing.T) {
 	}
 }
 
-// The programs as they are shipped have nothing of this package. The control
-// is the same check on a build with the tag.
-func TestShippedProgramsHaveNoFailpoints(t *testing.T) {
+// The control is the same check on a build with the tag.
+func TestReleaseBuildsHaveNoFailpoints(t *testing.T) {
 	for _, tags := range []string{"", "failpoints"} {
 		programs := []string{"bailiwickd", "bailiwick-worker"}
 		if tags == "" {
@@ -134,14 +133,14 @@ func TestShippedProgramsHaveNoFailpoints(t *testing.T) {
 				t.Errorf("%s has failpoints: %q %v", program, code, text)
 			}
 			if tags != "" && (len(code) == 0 || !text) {
-				t.Errorf("the check does not see the failpoints of a %s that has them: %q %v", program, code, text)
+				t.Errorf("control: no failpoints found in %s: %q %v", program, code, text)
 			}
 		}
 	}
 }
 
-// linked returns the symbols that a program has of this package, and whether
-// it has the marker.
+// linked returns the symbols of this package in a program, and whether it has
+// the marker.
 func linked(t *testing.T, program string) (symbols []string, text bool) {
 	t.Helper()
 	b, err := os.ReadFile(program)

@@ -2,6 +2,5 @@
 
 package failpoint
 
-// Hit does nothing in this build. Subject names what the moment belongs to:
-// the folder of the attempt, the dispatch, or what is about to be made.
+// Hit does nothing in this build. The second argument is the subject.
 func Hit(Name, string) {}

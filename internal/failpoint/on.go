@@ -13,21 +13,20 @@ import (
 	"syscall"
 )
 
-// Marker is in every program that was built with failpoints, and in no other.
+// Marker is in every program built with failpoints, and in no other.
 const Marker = "bailiwick failpoints are built in"
 
-// Hit writes the moment down and carries out what is armed at it. Subject
-// names what the moment belongs to: the folder of the attempt, the dispatch,
-// or what is about to be made.
+// Hit records the point and performs the action armed at it. subject names what
+// is at that point: the directory of the attempt, the dispatch, or the path.
 func Hit(name Name, subject string) {
-	state := os.Getenv("XDG_STATE_HOME") //nolint:forbidigo // only in trials, so no program's main knows of it
+	state := os.Getenv("XDG_STATE_HOME") //nolint:forbidigo // only in tests, so no main passes it in
 	if state == "" {
 		return
 	}
 	dir := filepath.Join(state, Folder)
-	f, err := os.OpenFile(filepath.Join(dir, Record), os.O_WRONLY|os.O_APPEND, 0) //nolint:gosec // G304: of a trial
+	f, err := os.OpenFile(filepath.Join(dir, Record), os.O_WRONLY|os.O_APPEND, 0) //nolint:gosec // G304: of a test
 	if err != nil {
-		return // not on trial
+		return // not under test
 	}
 	must(note(f, fmt.Sprintf("%s %d %s\n", name, os.Getpid(), subject)))
 	if action := due(filepath.Join(dir, Armed), name); action != "" {
@@ -37,16 +36,14 @@ func Hit(name Name, subject string) {
 	must(f.Close())
 }
 
-// must ends a process whose trial is broken: a trial that goes on after that
-// proves nothing.
+// must ends a process whose test is broken: it would prove nothing.
 func must(err error) {
 	if err != nil {
 		panic(Marker + ": " + err.Error())
 	}
 }
 
-// note appends one line in one write, so that those of several processes do
-// not mix.
+// note appends a line in one write, so that lines of several processes do not mix.
 func note(f *os.File, line string) error {
 	_, err := io.WriteString(f, line)
 	return err
@@ -59,19 +56,19 @@ func act(action Action) {
 	}
 	must(syscall.Kill(os.Getpid(), sig))
 	if sig == syscall.SIGKILL {
-		select {} // it may take a moment to arrive
+		select {} // until it arrives
 	}
 }
 
-// due counts a passage of name in the file of what is armed, and returns what
-// is to be done now.
+// due counts a passage of name in the file of armed points, and returns the action
+// that is due, if any.
 func due(path string, name Name) Action {
-	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // G304: of a trial
+	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // G304: of a test
 	if errors.Is(err, os.ErrNotExist) {
 		return ""
 	}
 	must(err)
-	defer f.Close() //nolint:errcheck // nothing is left to be written
+	defer f.Close() //nolint:errcheck // nothing left to write
 	must(syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
 	text, err := io.ReadAll(f)
 	must(err)

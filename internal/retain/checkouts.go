@@ -10,24 +10,23 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/checkout"
 )
 
-// Checkouts is who has the cache of checkouts. One that is in use is never
-// removed, whoever asks.
+// Checkouts is the cache of checkouts. It never removes one in use.
 type Checkouts interface {
 	List() ([]checkout.Entry, error)
-	// Remove refuses with checkout.ErrInUse.
+	// Remove returns checkout.ErrInUse for a checkout in use.
 	Remove(e checkout.Entry) error
 	// Sweep removes what killed processes left.
 	Sweep() (int, error)
 }
 
-// expired is a checkout that a rule lets go.
+// expired is a checkout to remove under a rule.
 type expired struct {
 	checkout.Entry
 	rule string
 }
 
-// expire applies a limit: what was not used for Age goes, and then what was
-// used longest ago until the rest fits.
+// expire applies a limit: it selects checkouts unused for Age, and then the least
+// recently used until the rest fits Size.
 func (l Limit) expire(list []checkout.Entry, now time.Time) (out []expired) {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b checkout.Entry) int { return a.LastUsed.Compare(b.LastUsed) })
@@ -49,8 +48,8 @@ func (l Limit) expire(list []checkout.Entry, now time.Time) (out []expired) {
 	return out
 }
 
-// trim keeps the cache within its rules. It is a cache: what goes is made
-// again when it is needed, so no entry says so.
+// trim keeps the cache within its rules. Removals are not logged: a checkout is
+// created again when needed.
 func (gc *Collector) trim(ctx context.Context, report *api.GCReport) error {
 	if gc.cfg.Checkouts == nil {
 		return nil

@@ -17,36 +17,36 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// ErrNotRemovable is what Dispatches.MarkRemoved refuses with: the dispatch is pinned,
-// has not ended, or has been marked already.
-var ErrNotRemovable = errors.New("the dispatch is to be kept")
+// ErrNotRemovable is the error of Dispatches.MarkRemoved for a dispatch that is
+// pinned, has not ended, or is already marked.
+var ErrNotRemovable = errors.New("the dispatch must be kept")
 
-// Dispatches is who has the records.
+// Dispatches are the records.
 type Dispatches interface {
-	// Items calls each for every dispatch, with every digest that it refers
-	// to. Where one cannot be told it fails: what is not known to be free stays.
+	// Items calls each for every dispatch, with every digest that it refers to. It
+	// fails if one cannot be read: its blobs could seem unreferenced.
 	Items(ctx context.Context, each func(Item) error) error
-	// MarkRemoved notes in the record what goes.
+	// MarkRemoved notes a removal in the record.
 	MarkRemoved(tx *store.Tx, id api.DispatchID, r api.Removal) error
 }
 
-// Config is what a Collector is made of.
+// Config configures a Collector.
 type Config struct {
 	Store      *store.Store // opened with Migration among its migrations
 	Ledger     *audit.Ledger
-	Blobs      *blob.Store // opened as one that is swept
+	Blobs      *blob.Store // opened with Config.Swept
 	Dispatches Dispatches
-	Checkouts  Checkouts // nil: there is no such cache
+	Checkouts  Checkouts // may be nil
 	Rules      Rules
-	Every      time.Duration // how often it collects by itself; 0: never
-	Database   string        // folder of the state database
-	Attempts   string        // folder of the attempts under way
+	Every      time.Duration // interval of collections in the background; 0: none
+	Database   string        // directory of the state database
+	Attempts   string        // directory of the attempts in progress
 	Now        func() time.Time
 	Logger     *slog.Logger
 }
 
-// Migration is the schema of this package: when the last collection was, and
-// whether one marked what it has not removed yet.
+// Migration is the schema of this package: the time of the last collection, and
+// whether marked files are yet to be removed.
 func Migration() store.Migration {
 	return store.Migration{Owner: "retain", Steps: []string{`
 CREATE TABLE retain_run (
@@ -56,18 +56,18 @@ CREATE TABLE retain_run (
 ) STRICT;`}}
 }
 
-// Collector collects, when asked and by itself, and measures.
+// Collector collects on request and in the background, and measures disk usage.
 type Collector struct {
 	cfg  Config
-	turn chan struct{} // has one while nobody collects or measures
+	turn chan struct{} // a mutex with a context, of collections and measurements
 	gauge
 
 	stop context.CancelFunc
 	work sync.WaitGroup
 }
 
-// Open takes up a removal that an earlier service did not get to the end of,
-// in the background, and goes on by schedule.
+// Open starts collecting in the background: first what an earlier service marked
+// and did not remove, then on schedule.
 func Open(ctx context.Context, cfg Config) (*Collector, error) {
 	if err := cfg.Rules.Check(); err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "retention: %w", err)
@@ -82,13 +82,13 @@ func Open(ctx context.Context, cfg Config) (*Collector, error) {
 	gc.stop = stop
 	s := schedule{
 		every: cfg.Every, last: last, pending: pending, now: cfg.Now, wanted: gc.wanted, jitter: rand.N[time.Duration],
-		collect: gc.bySchedule, measure: func(ctx context.Context) { _, _ = gc.measure(ctx) }, // Use says what is wrong
+		collect: gc.bySchedule, measure: func(ctx context.Context) { _, _ = gc.measure(ctx) }, // DiskUse returns the error
 	}
 	gc.work.Go(func() { s.run(life) })
 	return gc, nil
 }
 
-// Close ends what goes on in the background.
+// Close stops the background work.
 func (gc *Collector) Close() error {
 	gc.stop()
 	gc.work.Wait()
@@ -112,7 +112,7 @@ func (gc *Collector) lastRun(ctx context.Context) (last time.Time, pending bool,
 func (gc *Collector) bySchedule(ctx context.Context) {
 	report, err := gc.Collect(ctx, "", false)
 	if err != nil && ctx.Err() == nil {
-		gc.cfg.Logger.ErrorContext(ctx, "what may go was not removed; the next collection tries again", slog.Any("err", err))
+		gc.cfg.Logger.ErrorContext(ctx, "collection failed; the next one retries", slog.Any("err", err))
 	}
 	if n := len(report.Dispatches) + len(report.Checkouts) + report.Unreferenced.Blobs; n > 0 {
 		gc.cfg.Logger.InfoContext(ctx, "collected", slog.Int("dispatches", len(report.Dispatches)), slog.Int("checkouts", len(report.Checkouts)),
@@ -120,10 +120,10 @@ func (gc *Collector) bySchedule(ctx context.Context) {
 	}
 }
 
-// Collect removes what the rules let go and what nothing refers to; by is who
-// asked, empty for the service itself. With dryRun it changes nothing. The
-// report of a collection that failed says what was marked: that is durable,
-// and its files go at the next one.
+// Collect removes what the rules select and unreferenced blobs; by is the caller,
+// empty for the service itself. With dryRun it changes nothing. The report of a
+// failed collection lists what was marked: that is durable, and the next
+// collection removes the files.
 func (gc *Collector) Collect(ctx context.Context, by api.Principal, dryRun bool) (api.GCReport, error) {
 	report := api.GCReport{DryRun: dryRun, Rules: append([]string{}, gc.cfg.Rules.Strings()...), Dispatches: []api.GCRemoval{}, Checkouts: []api.GCRemoval{}}
 	if err := gc.enter(ctx); err != nil {
@@ -135,7 +135,7 @@ func (gc *Collector) Collect(ctx context.Context, by api.Principal, dryRun bool)
 	}
 	var err error
 	for range 10 {
-		// Somebody may pin a dispatch after it was looked at: look again.
+		// A dispatch may be pinned after the survey: survey again.
 		if err = gc.collect(ctx, by, &report); !errors.Is(err, ErrNotRemovable) {
 			break
 		}
@@ -143,7 +143,6 @@ func (gc *Collector) Collect(ctx context.Context, by api.Principal, dryRun bool)
 	return report, err
 }
 
-// enter waits for the turn.
 func (gc *Collector) enter(ctx context.Context) error {
 	select {
 	case <-gc.turn:
@@ -155,22 +154,22 @@ func (gc *Collector) enter(ctx context.Context) error {
 
 func (gc *Collector) leave() { gc.turn <- struct{}{} }
 
-// collect is one collection of content and evidence.
+// collect removes content, evidence and unreferenced blobs once.
 func (gc *Collector) collect(ctx context.Context, by api.Principal, report *api.GCReport) (err error) {
-	// Before anything is looked at: what is stored from now on is spared.
+	// Before the survey: blobs stored from now on are protected.
 	sweep, err := gc.cfg.Blobs.Sweep()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sweep.Close()) }()
-	v, err := gc.look(ctx)
+	v, err := gc.survey(ctx)
 	if err != nil {
 		return err
 	}
 	report.Pinned, report.Waiting = v.pinned, v.waiting
 	loose := v.heap.loose(sweep.Protected)
 	now := gc.cfg.Now().UTC()
-	plan := gc.cfg.Rules.plan(v.mayGo, v.heap, now)
+	plan := gc.cfg.Rules.plan(v.removable, v.heap, now)
 	if report.DryRun {
 		for _, r := range plan {
 			report.Dispatches = append(report.Dispatches, r.report())
@@ -199,12 +198,10 @@ func (r removal) report() api.GCRemoval {
 	return api.GCRemoval{Class: r.class, Dispatch: r.id, Rule: r.rule, Bytes: r.bytes}
 }
 
-// maxBatch is how many dispatches one entry names: as many as a list of an
-// entry holds.
+// maxBatch is the number of dispatches in one entry: the limit of its list.
 const maxBatch = 32
 
-// mark makes durable what goes: the marks and the entry that says so, in one
-// transaction a batch.
+// mark makes the plan durable: marks and entry in one transaction per batch.
 func (gc *Collector) mark(ctx context.Context, by api.Principal, now time.Time, plan []removal, report *api.GCReport) error {
 	for len(plan) > 0 {
 		n := 1
@@ -238,7 +235,7 @@ func (gc *Collector) mark(ctx context.Context, by api.Principal, now time.Time, 
 	return nil
 }
 
-// logLoose logs that blobs go which no mark accounts for.
+// logLoose logs the removal of blobs that were unreferenced before any mark.
 func (gc *Collector) logLoose(ctx context.Context, by api.Principal, n api.GCCount) error {
 	if n.Blobs == 0 {
 		return nil
@@ -249,10 +246,10 @@ func (gc *Collector) logLoose(ctx context.Context, by api.Principal, n api.GCCou
 	return err
 }
 
-// classUnreferenced is what an entry calls blobs that nothing refers to.
+// classUnreferenced is the class of unreferenced blobs in entries.
 const classUnreferenced = "unreferenced"
 
-// remove removes the blobs that nothing in the heap refers to.
+// remove removes the blobs without references in h.
 func (gc *Collector) remove(ctx context.Context, sweep *blob.Sweep, h heap, report *api.GCReport) error {
 	for key, c := range h {
 		if !c.here || c.referred() {

@@ -20,7 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// book is records in a table of their own, on the real state database.
+// book is a table of records in a real state database.
 type book struct {
 	st *store.Store
 	mu sync.Mutex
@@ -119,7 +119,7 @@ func (w *world) open(rules Rules) {
 	w.t.Cleanup(func() { _ = k.Close() })
 }
 
-// put stores content under the guard, refers to it, and lets go.
+// put stores protected content and refers to it.
 func (w *world) put(id, content string, daysAgo int) {
 	w.t.Helper()
 	ctx, release := w.blobs.Protect(w.t.Context())
@@ -172,7 +172,7 @@ func (w *world) collect(by api.Principal, dryRun bool) api.GCReport {
 }
 
 // proves R-A2
-func TestWhatGoesIsMarkedLoggedAndRemovedAndNothingElse(t *testing.T) {
+func TestCollectMarksLogsAndRemovesExactlyWhatRulesSelect(t *testing.T) {
 	w := newWorld(t, Rules{Content: Limit{Age: 5 * day}, Evidence: 20 * day})
 	w.put("d-old", "old", 9)
 	w.put("d-older", "older", 30)
@@ -181,18 +181,18 @@ func TestWhatGoesIsMarkedLoggedAndRemovedAndNothingElse(t *testing.T) {
 	w.put("d-runs", "running", 0)
 	dry := w.collect("local:op", true)
 	if len(w.log()) != 0 || !w.has("old") || len(dry.Dispatches) != 4 {
-		t.Fatalf("a dry run changed something: %q, %+v", w.log(), dry)
+		t.Fatalf("the dry run changed something: %q, %+v", w.log(), dry)
 	}
 	got := w.collect("local:op", false)
 	if !slices.EqualFunc(got.Dispatches, dry.Dispatches, func(a, b api.GCRemoval) bool { return a == b }) || got.Unreferenced != dry.Unreferenced || got.Kept != dry.Kept {
-		t.Errorf("it did %+v and had said %+v", got, dry)
+		t.Errorf("collected %+v, the dry run predicted %+v", got, dry)
 	}
 	for content, want := range map[string]bool{
 		"old": false, "older": false, "old and new": true, "running": true,
 		"evidence of d-old": true, "evidence of d-older": false, "evidence of d-new": true,
 	} {
 		if w.has(content) != want {
-			t.Errorf("%q is there: %t", content, !want)
+			t.Errorf("%q exists: %t", content, !want)
 		}
 	}
 	log := strings.Join(w.log(), "\n")
@@ -209,7 +209,7 @@ func TestWhatGoesIsMarkedLoggedAndRemovedAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWithoutRulesOnlyOrphansGo(t *testing.T) {
+func TestWithoutRulesOnlyUnreferencedBlobsAreRemoved(t *testing.T) {
 	w := newWorld(t, Rules{})
 	w.put("d-old", "old", 9000)
 	ctx, release := w.blobs.Protect(t.Context())
@@ -217,7 +217,7 @@ func TestWithoutRulesOnlyOrphansGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := w.collect("", false); r.Unreferenced.Blobs != 0 || !w.has("orphan") || len(w.log()) != 0 {
-		t.Fatalf("what is being stored went: %+v", r)
+		t.Fatalf("removed a blob that is being stored: %+v", r)
 	}
 	release()
 	r := w.collect("", false)
@@ -229,26 +229,26 @@ func TestWithoutRulesOnlyOrphansGo(t *testing.T) {
 	}
 }
 
-// A kill between the marks and the removal: the next service goes on at once.
+// A kill between the marks and the removal: the next service removes at once.
 //
 // proves R-A2
-func TestWhatWasMarkedBeforeAKillGoesAfterIt(t *testing.T) {
+func TestAKillAfterMarkingIsFinishedByTheNextStart(t *testing.T) {
 	rules := Rules{Content: Limit{Count: 1}}
 	w := newWorld(t, rules)
 	w.put("d-old", "old", 9)
 	w.put("d-new", "new", 1)
-	v, err := w.look(t.Context())
+	v, err := w.survey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.mark(t.Context(), "", noon, rules.plan(v.mayGo, v.heap, noon), &api.GCReport{}); err != nil {
+	if err := w.mark(t.Context(), "", noon, rules.plan(v.removable, v.heap, noon), &api.GCReport{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil || !w.has("old") {
 		t.Fatal(err, "or it is gone too early")
 	}
 	if _, pending, err := w.lastRun(t.Context()); !pending || err != nil {
-		t.Fatalf("nothing says that something is left to do: %v", err)
+		t.Fatalf("no removal is pending: %v", err)
 	}
 	w.open(Rules{}) // whatever the rules are by now
 	for {
@@ -290,7 +290,7 @@ func TestNothingIsRemovedWhenTheEntryCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestAPinThatComesBetweenTheLookAndTheMarkHolds(t *testing.T) {
+func TestAPinBetweenSurveyAndMarkIsRespected(t *testing.T) {
 	w := newWorld(t, Rules{Content: Limit{Age: day}})
 	w.put("d-one", "one", 9)
 	w.put("d-two", "two", 9)
@@ -301,10 +301,9 @@ func TestAPinThatComesBetweenTheLookAndTheMarkHolds(t *testing.T) {
 	}
 }
 
-// Dispatches end while collections go on without a pause, with content that is
-// shared, given up and taken again: nothing that is referred to is ever
-// missing.
-func TestNothingIsMissingWhileItCollectsInALoop(t *testing.T) {
+// Dispatches with shared content end while collections run in a loop: no
+// referenced blob is ever missing.
+func TestConcurrentCollectionsNeverRemoveReferencedBlobs(t *testing.T) {
 	w := newWorld(t, Rules{Content: Limit{Count: 5}})
 	var writers, collector sync.WaitGroup
 	done := make(chan struct{})
@@ -350,18 +349,17 @@ func TestNothingIsMissingWhileItCollectsInALoop(t *testing.T) {
 	check()
 	w.collect("", false)
 	if n := check(); n != 5 {
-		t.Errorf("%d keep their content, want 5", n)
+		t.Errorf("%d dispatches have content, want 5", n)
 	}
 }
 
-// A service that has started and removes nothing that it cannot account for.
-func TestWhereItCannotBeToldWhatIsReferredToNothingGoes(t *testing.T) {
+func TestNothingIsRemovedWhenReferencesCannotBeRead(t *testing.T) {
 	w := newWorld(t, Rules{Content: Limit{Count: 1}})
 	w.put("d-old", "old", 9)
 	w.put("d-new", "new", 1)
 	w.cfg.Dispatches = unreadable{w.book}
 	if _, err := w.Collect(t.Context(), "", false); err == nil || !w.has("old") {
-		t.Errorf("err %v, old is there: %t", err, w.has("old"))
+		t.Errorf("err %v, old exists: %t", err, w.has("old"))
 	}
 	if len(w.log()) != 0 {
 		t.Errorf("log %q", w.log())
@@ -374,7 +372,7 @@ func (u unreadable) Items(ctx context.Context, each func(Item) error) error {
 	return errors.Join(u.book.Items(ctx, each), errors.New("one of them cannot be read"))
 }
 
-func TestWhatTheDiskHoldsIsMeasuredByClass(t *testing.T) {
+func TestDiskUseIsMeasuredByClass(t *testing.T) {
 	w := newWorld(t, Rules{Content: Limit{Count: 3}})
 	w.put("d-a", "12345", 1)
 	w.put("d-b", "12345", 1)
@@ -391,7 +389,7 @@ func TestWhatTheDiskHoldsIsMeasuredByClass(t *testing.T) {
 	}
 }
 
-func TestAMeasurementThatTakesLongIsNotWaitedFor(t *testing.T) {
+func TestDiskUseDoesNotWaitForASlowMeasurement(t *testing.T) {
 	w := newWorld(t, Rules{})
 	w.put("d-a", "12345", 1)
 	if _, err := w.measure(t.Context()); err != nil {
@@ -411,7 +409,7 @@ func TestAMeasurementThatTakesLongIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// cache is checkouts of which some are in use.
+// cache is a Checkouts with some in use.
 type cache struct {
 	list []checkout.Entry
 	busy string
@@ -427,7 +425,7 @@ func (c *cache) Remove(e checkout.Entry) error {
 	return nil
 }
 
-func TestCheckoutsGoByAgeThenSizeAndNotWhileTheyAreUsed(t *testing.T) {
+func TestCheckoutsExpireByAgeThenSizeUnlessInUse(t *testing.T) {
 	w := newWorld(t, Rules{Checkouts: Limit{Age: 5 * day, Size: 25}})
 	entry := func(key string, days int) checkout.Entry {
 		return checkout.Entry{Key: key, Bytes: 10, LastUsed: noon.Add(-time.Duration(days) * day)}

@@ -1,16 +1,14 @@
-// Package retain lets go of what the service need not keep any longer:
-// content of dispatches by age, number and size, evidence by an age of its
-// own, cached checkouts, and blobs that nothing refers to.
+// Package retain removes what the service need not keep: content of dispatches
+// by age, number and size, evidence by its own age, cached checkouts, and
+// unreferenced blobs.
 //
-// The decision is durable before the effect, as everywhere: one transaction
-// marks the dispatches and logs what goes, how much and by which rule; only
-// then files are removed, and whatever was marked and is still there goes at
-// the next occasion. Nothing is removed when that entry cannot be written.
-// What a record, an active dispatch or somebody about to store one refers to
-// is never removed (blob.Store.Protect); nor is anything of a dispatch that is
-// pinned, runs or waits for an answer. Records and log entries are never
-// removed by this package, and a checkout in use never is.
+// The decision is durable before its effect: one transaction marks the
+// dispatches and logs what is removed, how much and by which rule. Only then are
+// files removed; a later collection removes marked files that still exist. If
+// the entry cannot be written, nothing is removed. Blobs that a record or an
+// active dispatch refers to, or that are protected (blob.Store.Protect), are
+// never removed, nor is anything of a dispatch that is pinned, running or
+// waiting for an answer, a checkout in use, a record or a log entry.
 //
-// Without rules nothing goes but what nothing refers to. Carries R-A2 for
-// removals.
+// Without rules only unreferenced blobs are removed. Carries R-A2 for removals.
 package retain

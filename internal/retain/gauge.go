@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	// quick is what measuring may take while somebody waits for it.
+	// quick is how long a measurement may take while a caller waits.
 	quick = 250 * time.Millisecond
-	// stale is how old a measurement may be that is shown, where measuring
-	// takes longer than that, before a new one is begun in the background.
+	// stale is the age of a slow measurement at which a new one starts in the
+	// background.
 	stale = time.Minute
 )
 
-// gauge keeps the last measurement.
+// gauge caches the last measurement of the disk.
 type gauge struct {
-	wanted chan struct{} // has one when a measurement in the background is wanted
+	wanted chan struct{} // has a value when a background measurement is requested
 
 	mu   sync.Mutex
 	last *api.DiskUse  // guarded by mu
-	took time.Duration // to measure that; guarded by mu
+	took time.Duration // duration of that measurement; guarded by mu
 }
 
-// Use returns what the disk holds: measured now where that is quick, else as
-// it was measured last. It never keeps its caller waiting, and returns nil
-// while a first measurement of much goes on.
+// DiskUse returns the disk usage: measured now if that is quick, else as last
+// measured. It does not block, and returns nil during a slow first measurement.
 func (gc *Collector) DiskUse(ctx context.Context) (*api.DiskUse, error) {
 	gc.mu.Lock()
 	last, took := gc.last, gc.took
@@ -54,8 +53,7 @@ func (gc *Collector) DiskUse(ctx context.Context) (*api.DiskUse, error) {
 	return last, nil
 }
 
-// measure takes a new measurement. One that did not come to its end tells the
-// next caller of Use not to wait for one.
+// measure measures the disk. After an interrupted one DiskUse no longer waits.
 func (gc *Collector) measure(ctx context.Context) (*api.DiskUse, error) {
 	begin := gc.cfg.Now()
 	use, err := gc.tally(ctx)
@@ -78,7 +76,7 @@ func (gc *Collector) tally(ctx context.Context) (*api.DiskUse, error) {
 		return nil, err
 	}
 	defer gc.leave()
-	v, err := gc.look(ctx)
+	v, err := gc.survey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -97,25 +95,25 @@ func (gc *Collector) tally(ctx context.Context) (*api.DiskUse, error) {
 	if err := unix.Statfs(gc.cfg.Database, &st); err != nil {
 		return nil, err
 	}
-	use.Free = int64(st.Bavail) * st.Bsize //nolint:gosec,unconvert // G115: what a file system can hold; the types differ between systems
+	use.Free = int64(st.Bavail) * st.Bsize //nolint:gosec,unconvert // G115: fits; the types differ between systems
 	return use, nil
 }
 
-// bytesBelow adds up the files of a folder. What goes away meanwhile, or
-// cannot be read, does not count.
+// bytesBelow returns the size of the files below dir, except those that vanish
+// meanwhile or cannot be read.
 func bytesBelow(ctx context.Context, dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil || !e.Type().IsRegular() {
-			return nil //nolint:nilerr // see above
+			return nil //nolint:nilerr // as documented
 		}
 		info, err := e.Info()
 		if err == nil {
 			n += info.Size()
 		}
-		return nil //nolint:nilerr // see above
+		return nil //nolint:nilerr // as documented
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

@@ -6,22 +6,22 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// key is a digest in the form that takes little room.
+// key is a compact digest.
 type key [32]byte
 
 func keyOf(d api.Digest) (k key) {
-	_, _ = hex.Decode(k[:], []byte(d.Hex())) // a parsed digest
+	_, _ = hex.Decode(k[:], []byte(d.Hex())) // of a parsed digest
 	return k
 }
 
 func (k key) digest() api.Digest { return api.Digest("sha256:" + hex.EncodeToString(k[:])) }
 
-// heap is every blob with how many refer to it.
+// heap has the reference counts of every blob.
 type heap map[key]*cell
 
 type cell struct {
 	size              int64
-	here              bool // there is a file
+	here              bool // the file exists
 	content, evidence int32
 }
 
@@ -34,8 +34,8 @@ func (h heap) at(k key) *cell {
 	return c
 }
 
-// add counts the references of one dispatch. A digest that it refers to twice
-// counts twice, here and in drop.
+// add counts the references of one dispatch. Duplicates count twice, here and in
+// drop.
 func (h heap) add(content, evidence []key) {
 	for _, k := range content {
 		h.at(k).content++
@@ -45,8 +45,7 @@ func (h heap) add(content, evidence []key) {
 	}
 }
 
-// drop takes references back and returns the bytes of what nothing refers to
-// any more.
+// drop removes references and returns the bytes of blobs without any left.
 func (h heap) drop(keys []key, evidence bool) (freed int64) {
 	for _, k := range keys {
 		c := h.at(k)
@@ -64,11 +63,11 @@ func (h heap) drop(keys []key, evidence bool) (freed int64) {
 
 func (c *cell) referred() bool { return c.content > 0 || c.evidence > 0 }
 
-// totals are what the blobs take. What is content of one dispatch and evidence
-// of another is evidence.
+// totals are the sizes of blobs, in bytes. A blob that is content of one dispatch
+// and evidence of another counts as evidence.
 type totals struct {
 	content, evidence, loose int64
-	kept, looseBlobs         int
+	kept                     int
 }
 
 func (h heap) totals() (t totals) {
@@ -83,7 +82,6 @@ func (h heap) totals() (t totals) {
 			t.content += c.size
 		default:
 			t.loose += c.size
-			t.looseBlobs++
 			continue
 		}
 		t.kept++

@@ -1,6 +1,7 @@
 package retain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,57 +10,55 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Rules say what may go. The zero value lets nothing go.
+// Rules say what to remove. The zero value keeps everything.
 type Rules struct {
-	Checkouts Limit         // Age since the last use; Count has no meaning
-	Content   Limit         // Age since the end; Count of dispatches
-	Evidence  time.Duration // since the end of the dispatch; 0: kept for ever
+	Checkouts Limit         // Age since the last use; no Count
+	Content   Limit         // Age since the end of the dispatch; Count of dispatches
+	Evidence  time.Duration // age since the end of the dispatch; 0: kept for ever
 }
 
-// Limit bounds one class. Zero fields bound nothing.
+// Limit limits one class. Zero fields are no limit.
 type Limit struct {
-	Age   time.Duration // older ones go
-	Count int           // the newest so many stay
-	Size  int64         // in bytes of all that is stored: the oldest go until it fits
+	Age   time.Duration // remove older ones
+	Count int           // keep this many of the newest
+	Size  int64         // total bytes: remove the oldest until it fits
 }
 
-// Check refuses rules that contradict each other: evidence that would be gone
-// while the content that it vouches for is still there.
+// Check refuses negative rules, and rules that would remove evidence before the
+// content that it vouches for.
 func (r Rules) Check() error {
 	if min(r.Checkouts.Age, r.Content.Age, r.Evidence) < 0 || min(r.Checkouts.Size, r.Content.Size) < 0 || min(r.Checkouts.Count, r.Content.Count) < 0 {
-		return errors.New("a rule is negative")
+		return errors.New("negative limit")
 	}
 	switch {
 	case r.Checkouts.Count != 0:
-		return errors.New("checkouts are not counted: give an age or a size")
+		return errors.New("checkouts have no count limit: set an age or a size")
 	case r.Evidence == 0:
 		return nil
 	case r.Content.Age == 0:
-		return fmt.Errorf("evidence would go after %s and content stay for ever: give content an age too, at most that of evidence, or leave out that of evidence", Age(r.Evidence))
+		return fmt.Errorf("evidence would be removed after %s and content kept for ever: set an age for content too, at most that of evidence, or remove that of evidence", Age(r.Evidence))
 	case r.Evidence < r.Content.Age:
-		return fmt.Errorf("evidence would go after %s, before content, which goes after %s: evidence is kept at least as long as content", Age(r.Evidence), Age(r.Content.Age))
+		return fmt.Errorf("evidence would be removed after %s, before content, which is removed after %s: keep evidence at least as long as content", Age(r.Evidence), Age(r.Content.Age))
 	}
 	return nil
 }
 
-// Strings returns the rules, one in a line, in the form of the configuration.
-func (r Rules) Strings() []string {
-	out := slices.Concat(limitStrings(api.ClassCheckouts, r.Checkouts), limitStrings(api.ClassContent, r.Content))
-	if r.Evidence > 0 {
-		out = append(out, ageRule(api.ClassEvidence, r.Evidence))
-	}
-	return out
-}
-
-func limitStrings(c api.Class, l Limit) (out []string) {
-	if l.Age > 0 {
-		out = append(out, ageRule(c, l.Age))
-	}
-	if l.Count > 0 {
-		out = append(out, countRule(c, l.Count))
-	}
-	if l.Size > 0 {
-		out = append(out, sizeRule(c, l.Size))
+// Strings returns each rule as the configuration has it.
+func (r Rules) Strings() (out []string) {
+	for _, rule := range []struct {
+		set  bool
+		text string
+	}{
+		{r.Checkouts.Age > 0, ageRule(api.ClassCheckouts, r.Checkouts.Age)},
+		{r.Checkouts.Size > 0, sizeRule(api.ClassCheckouts, r.Checkouts.Size)},
+		{r.Content.Age > 0, ageRule(api.ClassContent, r.Content.Age)},
+		{r.Content.Count > 0, countRule(api.ClassContent, r.Content.Count)},
+		{r.Content.Size > 0, sizeRule(api.ClassContent, r.Content.Size)},
+		{r.Evidence > 0, ageRule(api.ClassEvidence, r.Evidence)},
+	} {
+		if rule.set {
+			out = append(out, rule.text)
+		}
 	}
 	return out
 }
@@ -68,8 +67,7 @@ func ageRule(c api.Class, age time.Duration) string { return fmt.Sprintf("%s.age
 func countRule(c api.Class, n int) string           { return fmt.Sprintf("%s.count %d", c, n) }
 func sizeRule(c api.Class, n int64) string          { return fmt.Sprintf("%s.size %s", c, size(n)) }
 
-// Age writes a duration as the configuration has it: in days where it is whole
-// days.
+// Age formats a duration as the configuration has it: in days, if whole.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= day && d%day == 0 {
@@ -87,16 +85,16 @@ func size(n int64) string {
 	return fmt.Sprintf("%d%s", n, units[i])
 }
 
-// Item is a dispatch as far as retention is concerned.
+// Item is a dispatch as retention sees it.
 type Item struct {
 	ID       api.DispatchID
-	Ended    time.Time    // zero while it runs, waits for an answer, or may be needed by a run that goes on: nothing of it goes
-	Pinned   bool         // nothing of it goes either
-	Content  []api.Digest // nil once it was removed
-	Evidence []api.Digest // nil once it was removed
+	Ended    time.Time    // zero while it runs, waits for an answer, or an active run may need it: nothing is removed
+	Pinned   bool         // nothing is removed either
+	Content  []api.Digest // nil once removed
+	Evidence []api.Digest // nil once removed
 }
 
-// removal is one thing that a rule lets go.
+// removal is content or evidence of a dispatch to remove under a rule.
 type removal struct {
 	id    api.DispatchID
 	class api.Class
@@ -104,30 +102,22 @@ type removal struct {
 	bytes int64
 }
 
-// stored is an Item of which something may go.
+// stored is an Item with something to remove.
 type stored struct {
 	id                api.DispatchID
 	ended             time.Time
 	content, evidence []key
 }
 
-// plan applies the rules, and takes what goes out of the heap. What is not in
-// list is in the heap only, so it counts for the size and does not go.
+// plan applies the rules to list and removes the references of what they select
+// from h. Blobs of dispatches outside list count for the size, but stay.
 //
-// Age comes first, then count, then size, each on what the one before it has
-// left, oldest first.
+// Age applies first, then count, then size, each to the rest of the one before,
+// oldest first.
 func (r Rules) plan(list []stored, h heap, now time.Time) []removal {
-	slices.SortFunc(list, func(a, b stored) int {
-		if c := a.ended.Compare(b.ended); c != 0 {
-			return c
-		}
-		if a.id < b.id {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b stored) int { return cmp.Or(a.ended.Compare(b.ended), cmp.Compare(a.id, b.id)) })
 	var out []removal
-	var left []stored // those whose content stays
+	var left []stored // those with content, oldest first
 	for _, s := range list {
 		if len(s.content) > 0 {
 			left = append(left, s)

@@ -26,7 +26,7 @@ type situation struct {
 	pins  []int // indices
 }
 
-// removed says what goes, as "class index rule".
+// removed describes removals as "class index rule".
 func (s situation) removed(t *testing.T) []string {
 	t.Helper()
 	h := heap{}
@@ -46,7 +46,7 @@ func (s situation) removed(t *testing.T) []string {
 	return out
 }
 
-func TestEachRuleLetsGoWhatItSaysAloneAndTogether(t *testing.T) {
+func TestRulesSelectAloneAndTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		situation
 		want []string
@@ -85,10 +85,10 @@ func TestEvidenceIsNeverKeptShorterThanContent(t *testing.T) {
 		{Rules{Content: Limit{Age: day, Count: 1, Size: 1}}, ""},
 		{Rules{Content: Limit{Age: day}, Evidence: day}, ""},
 		{Rules{Content: Limit{Age: day}, Evidence: day - 1}, "before content"},
-		{Rules{Evidence: day}, "stay for ever"},
-		{Rules{Content: Limit{Count: 1, Size: 1}, Evidence: day}, "stay for ever"},
+		{Rules{Evidence: day}, "kept for ever"},
+		{Rules{Content: Limit{Count: 1, Size: 1}, Evidence: day}, "kept for ever"},
 		{Rules{Content: Limit{Age: -day}}, "negative"},
-		{Rules{Checkouts: Limit{Count: 3}}, "not counted"},
+		{Rules{Checkouts: Limit{Count: 3}}, "no count limit"},
 	} {
 		err := c.rules.Check()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -97,8 +97,8 @@ func TestEvidenceIsNeverKeptShorterThanContent(t *testing.T) {
 	}
 }
 
-// model is retention written as plainly as can be: look at all of it again
-// for every single removal.
+// model is the simplest implementation of retention: it surveys everything again
+// for each removal.
 type model struct {
 	rules Rules
 	items []Item
@@ -123,8 +123,8 @@ func (m *model) total() (n int64) {
 	return n
 }
 
-// oldest is the index of the one whose content goes first, or -1, and how many
-// there are.
+// oldest returns the index of the dispatch whose content expires first, or -1, and
+// the number of candidates.
 func (m *model) oldest() (at, n int) {
 	at = -1
 	for i, it := range m.items {
@@ -159,7 +159,7 @@ func (m *model) run() (gone []string) {
 	return gone
 }
 
-// referred is everything that the items still refer to.
+// referred is the set of digests that items refer to.
 func (m *model) referred() map[api.Digest]bool {
 	out := map[api.Digest]bool{}
 	for _, i := range m.items {
@@ -213,7 +213,7 @@ func (m *model) view() (heap, []stored) {
 	return h, list
 }
 
-func TestExactlyWhatTheModelSaysGoes(t *testing.T) {
+func TestPlanMatchesTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
 		h, list := m.view()
@@ -230,20 +230,20 @@ func TestExactlyWhatTheModelSaysGoes(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
-			t.Fatalf("goes %q, the model says %q", got, want)
+			t.Fatalf("selected %q, the model %q", got, want)
 		}
 		after := m.referred()
 		var lost int64
 		for d, n := range m.sizes {
 			if h.at(keyOf(d)).referred() != after[d] {
-				t.Errorf("%s: referred to %t, the model says %t", d, !after[d], after[d])
+				t.Errorf("%s: referenced %t, in the model %t", d, !after[d], after[d])
 			}
 			if before[d] && !after[d] {
 				lost += n
 			}
 		}
 		if freed != lost {
-			t.Errorf("said to free %d bytes, frees %d", freed, lost)
+			t.Errorf("reported %d bytes freed, want %d", freed, lost)
 		}
 	})
 }

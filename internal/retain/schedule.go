@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// schedule is when the keeper does something by itself: what an earlier
-// service left undone at once, and then every so often since the last time,
-// whoever was running then.
+// schedule runs collections in the background: at once when an earlier service
+// left one unfinished, and then at an interval since the last one, which may have
+// been by an earlier service.
 type schedule struct {
 	every   time.Duration // 0: never
-	last    time.Time     // zero: it never was
+	last    time.Time     // zero: never
 	pending bool
 	now     func() time.Time
 	wanted  <-chan struct{}
-	jitter  func(time.Duration) time.Duration // from 0 up to the given
+	jitter  func(time.Duration) time.Duration // a random duration below the argument
 	collect func(context.Context)
 	measure func(context.Context)
 }
@@ -42,11 +42,11 @@ func (s *schedule) run(ctx context.Context) {
 	}
 }
 
-// wait is how long until the next time: with up to a tenth on top, so that
-// services that start together do not collect together.
+// wait returns the time until the next collection, with up to a tenth of jitter,
+// so that services started together do not collect together.
 func (s *schedule) wait() time.Duration {
 	if s.every <= 0 {
-		return 24 * time.Hour // for nothing
+		return 24 * time.Hour // the timer has no effect
 	}
 	due := s.every - s.now().Sub(s.last) + s.jitter(s.every/10+1)
 	return min(max(due, s.jitter(min(s.every/10, time.Minute)+1)), s.every+s.every/10)

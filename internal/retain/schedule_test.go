@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// trial runs a schedule for a time and says when it collected.
+// trial runs a schedule for a time and returns when it collected.
 func trial(t *testing.T, s schedule, howLong time.Duration, want bool) (collected []time.Duration, measured int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -31,7 +31,7 @@ func trial(t *testing.T, s schedule, howLong time.Duration, want bool) (collecte
 	return collected, measured
 }
 
-func TestTheServiceCollectsByItselfSoOften(t *testing.T) {
+func TestTheScheduleKeepsItsInterval(t *testing.T) {
 	for name, c := range map[string]struct {
 		schedule
 		want []time.Duration
@@ -51,7 +51,7 @@ func TestTheServiceCollectsByItselfSoOften(t *testing.T) {
 	}
 }
 
-func TestAMeasurementThatIsWantedIsTakenBetweenCollections(t *testing.T) {
+func TestARequestedMeasurementRunsBetweenCollections(t *testing.T) {
 	got, measured := trial(t, schedule{every: time.Hour}, 90*time.Minute, true)
 	if measured != 1 || len(got) != 2 {
 		t.Errorf("measured %d times, collected after %v", measured, got)

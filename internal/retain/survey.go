@@ -7,19 +7,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 )
 
-// view is what there is: every blob, and who refers to it.
-type view struct {
+// survey is every blob with its references, and the dispatches that rules apply to.
+type survey struct {
 	heap            heap
-	mayGo           []stored // ended and not pinned, with something left
+	removable       []stored // ended and not pinned, with content or evidence left
 	pinned, waiting int
 }
 
-// look reads all records and lists all blobs. It takes some tens of microseconds
-// for each record and ten for each blob.
-func (gc *Collector) look(ctx context.Context) (*view, error) {
-	v := &view{heap: heap{}}
-	// The files first: one that appears after this is of somebody who has not
-	// referred to it yet, and is not looked at.
+// survey reads all records and lists all blobs. It takes tens of microseconds per
+// record and ten per blob.
+func (gc *Collector) survey(ctx context.Context) (*survey, error) {
+	v := &survey{heap: heap{}}
+	// Files first: one that appears later has no references yet and is ignored.
 	if err := gc.cfg.Blobs.Files(ctx, func(f blob.File) error {
 		c := v.heap.at(keyOf(f.Digest))
 		c.size, c.here = f.Size, true
@@ -36,7 +35,7 @@ func (gc *Collector) look(ctx context.Context) (*view, error) {
 		case i.Pinned:
 			v.pinned++
 		case len(content)+len(evidence) > 0:
-			v.mayGo = append(v.mayGo, stored{i.ID, i.Ended, content, evidence})
+			v.removable = append(v.removable, stored{i.ID, i.Ended, content, evidence})
 		}
 		return nil
 	})
@@ -51,12 +50,12 @@ func keys(list []api.Digest) []key {
 	return out
 }
 
-// looseBlobs are blobs that nothing refers to and nobody is about to.
+// looseBlobs are unreferenced blobs that are not protected.
 type looseBlobs []*cell
 
-func (h heap) loose(spares func(api.Digest) bool) (out looseBlobs) {
+func (h heap) loose(protected func(api.Digest) bool) (out looseBlobs) {
 	for k, c := range h {
-		if c.here && !c.referred() && !spares(k.digest()) {
+		if c.here && !c.referred() && !protected(k.digest()) {
 			out = append(out, c)
 		}
 	}

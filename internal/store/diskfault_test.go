@@ -148,7 +148,7 @@ func afterFaultOf(t *testing.T, base string, before *told, ops []faultdisk.Op, f
 // proves R-A2 (no degraded mode): in both flavours, the caller is told that it
 // is uncertain, everything after it is refused, nothing is tried again (not
 // even by closing), and a restart finds each group whole or not at all.
-func TestAFailedWriteOrSyncIsFinalInBothFlavours(t *testing.T) {
+func TestAFailedWriteOrSyncIsFinal(t *testing.T) {
 	t.Parallel()
 	file := func(kind faultdisk.Kind, name string) func(bool, faultdisk.Op) bool {
 		return func(opened bool, op faultdisk.Op) bool {
@@ -231,7 +231,7 @@ func TestADirectoryThatCannotBeSyncedLosesNothingAcknowledged(t *testing.T) {
 
 // proves R-A2 (no degraded mode): any one operation fails, from the first of
 // Create to the last of Close, reads among them.
-func TestAnyOneOperationMayFail(t *testing.T) {
+func TestAnySingleOperationMayFail(t *testing.T) {
 	t.Parallel()
 	rng, seed := lots()
 	all := &nth{n: 1 << 30, match: func(bool, faultdisk.Op) bool { return true }}
@@ -258,7 +258,7 @@ func TestAnyOneOperationMayFail(t *testing.T) {
 // a power cut tore. What came before is there and whole, and a start works or
 // is refused. What was acknowledged after it is gone without a trace in this
 // file, which is why the audit log has anchors elsewhere.
-func TestAFlippedBitInTheLogCostsOnlyWhatCameAfter(t *testing.T) {
+func TestAFlippedBitInTheLogLosesOnlyLaterCommits(t *testing.T) {
 	t.Parallel()
 	rng, seed := lots()
 	root := t.TempDir()

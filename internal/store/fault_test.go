@@ -45,7 +45,7 @@ func TestAFailedSyncPoisonsAndIsNotRetried(t *testing.T) {
 }
 
 // proves R-A2 (acknowledged means durable), as far as kill can tell
-func TestKilledAtAnyMomentNothingAcknowledgedIsLost(t *testing.T) {
+func TestAKillLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	_, dir := closedState(t)
 	acknowledged := 0

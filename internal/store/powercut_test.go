@@ -333,7 +333,7 @@ func (c *cutter) cut(t *testing.T, seed uint64, what faultdisk.Survivors) (has [
 
 // proves R-A2 (acknowledged means durable, one transaction): the power goes at
 // every single operation of a short life, from nothing to a clean close.
-func TestACutAtEveryOperationLosesNothingAcknowledged(t *testing.T) {
+func TestAPowerCutAtAnyOperationLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	base := t.TempDir()
@@ -358,7 +358,7 @@ func TestACutAtEveryOperationLosesNothingAcknowledged(t *testing.T) {
 // proves R-A2 (acknowledged means durable, one transaction): many writers at
 // once, the log folded all the time, the power cut at random, and again while
 // the service recovers from the cut before.
-func TestCutsAtRandomLoseNothingAcknowledged(t *testing.T) {
+func TestRandomPowerCutsLoseNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	rng, seed := lots()
 	rounds, cuts := 4, 60
@@ -427,7 +427,7 @@ func (w *told) have(before *told) {
 
 // The control: on a disk that lies about its syncs, and with a store that asks
 // for none, the same cuts must lose what was acknowledged and be noticed.
-func TestWithoutSyncsTheCutsAreNoticed(t *testing.T) {
+func TestPowerCutsWithoutSyncsAreNoticed(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]string{"the disk lies": "create stay", "the store does not sync": "create unsynced stay"} {
 		ops := cutJob{count: 30, width: 4, fold: 8, how: how}.record(t, t.TempDir())

@@ -67,7 +67,7 @@ func values(t *testing.T, s *Store) string {
 	return strings.Join(all, " ")
 }
 
-func TestWhatUpdateReturnedNilForIsThereAfterReopening(t *testing.T) {
+func TestACommittedUpdateIsThereAfterReopening(t *testing.T) {
 	s, dir := create(t)
 	for _, v := range []string{"a", "b"} {
 		if err := s.Update(t.Context(), insert(v)); err != nil {
@@ -185,7 +185,7 @@ func TestReadersSeeASnapshotAndCannotWrite(t *testing.T) {
 }
 
 // proves R-O1 (the state has one owner)
-func TestASecondOwnerIsRefusedAndToldWho(t *testing.T) {
+func TestASecondOwnerIsRefusedWithThePIDOfTheFirst(t *testing.T) {
 	s, dir := create(t)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestASecondOwnerIsRefusedAndToldWho(t *testing.T) {
 
 // A killed owner may have been about to start a process, which has the lock
 // until its exec. The next owner waits for that, and for nothing longer.
-func TestTheLockOfAKilledOwnerIsWaitedFor(t *testing.T) {
+func TestOpenWaitsForTheLockOfAKilledOwner(t *testing.T) {
 	s, dir := create(t)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -276,7 +276,7 @@ func TestTheLockOfAKilledOwnerIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestDamageIsRefusedWithTheFileAndWhatToDo(t *testing.T) {
+func TestOpenRefusesDamageAndNamesTheFix(t *testing.T) {
 	s, dir := create(t)
 	for range 200 {
 		if err := s.Update(t.Context(), insert(strings.Repeat("v", 500))); err != nil {

@@ -37,7 +37,7 @@ func together(t *testing.T, s *Store, fns ...func(*Tx) error) []error {
 }
 
 // proves R-A2 (one transaction): a failure undoes its own writes and no other's
-func TestOnesFailureUndoesNothingOfAnothers(t *testing.T) {
+func TestAFailedFunctionUndoesOnlyItsOwnWrites(t *testing.T) {
 	s, dir := create(t)
 	mine := errors.New("mine")
 	errs := together(
@@ -100,7 +100,7 @@ func TestWithoutASavepointAFailedFunctionsWritesWouldStay(t *testing.T) {
 	}
 }
 
-func TestAFunctionAloneIsUndoneToo(t *testing.T) {
+func TestASingleFunctionIsUndoneWithoutASavepoint(t *testing.T) {
 	s, dir := create(t)
 	mine := errors.New("mine")
 	if err := s.Update(t.Context(), func(tx *Tx) error { _ = insert("bad")(tx); return mine }); !errors.Is(err, mine) {
@@ -118,7 +118,7 @@ func TestAFunctionAloneIsUndoneToo(t *testing.T) {
 	}
 }
 
-func TestACallerIsNeverToldNoAboutWhatWasStored(t *testing.T) {
+func TestACancelledCallerIsNeverRefusedAfterACommit(t *testing.T) {
 	s, _ := create(t)
 	entered, release := make(chan struct{}), make(chan struct{})
 	begun, cancelBegun := context.WithCancel(t.Context())
@@ -223,7 +223,7 @@ func TestAFunctionCannotReachBeyondItsSavepoint(t *testing.T) {
 	}
 }
 
-func TestAFunctionThatEndsTheWriterPoisonsAndNobodyWaitsForEver(t *testing.T) {
+func TestGoexitInAFunctionPoisonsTheStore(t *testing.T) {
 	s, dir := create(t)
 	if err := s.Update(t.Context(), insert("a")); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestAFunctionThatEndsTheWriterPoisonsAndNobodyWaitsForEver(t *testing.T) {
 	}
 }
 
-func TestTheLogIsFoldedAndReused(t *testing.T) {
+func TestTheWriteAheadLogIsCheckpointedAndReused(t *testing.T) {
 	s, dir := create(t)
 	big := strings.Repeat("x", 64<<10)
 	for range 4 * checkpointPages / 16 { // four times what is kept
