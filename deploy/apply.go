@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,31 +20,31 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// Approval is who applies a plan, why, and with which keys.
+// Approval says who applies a plan, why, and with which keys.
 type Approval struct {
 	Author  string
 	Reason  string
 	Signers []Signer
-	// ReplaceProposal drops a proposal that waits for signatures.
+	// ReplaceProposal drops an existing proposal.
 	ReplaceProposal bool
 }
 
-// Applied is what Apply or Sign did.
+// Applied is the result of Apply or Sign.
 type Applied struct {
-	Unchanged bool         `json:"unchanged,omitempty"` // there was nothing to do
+	Unchanged bool         `json:"unchanged,omitempty"` // the plan was empty
 	Number    uint64       `json:"number"`
 	Digest    api.Digest   `json:"digest"`
-	Proposal  bool         `json:"proposal,omitempty"` // it waits for more signatures
+	Proposal  bool         `json:"proposal,omitempty"` // needs more signatures
 	Signers   []seal.KeyID `json:"signers"`
-	Needed    int          `json:"needed"` // signatures
+	Needed    int          `json:"needed"` // signatures required
 }
 
 const maxNote = 4 << 10
 
-// Apply publishes a plan as the next revision, or as a proposal when its
-// signers are fewer than the trust root asks for. Everything is on disk
-// before one rename of the index makes it visible: whoever is killed at any
-// moment leaves either the old revision or the new one.
+// Apply publishes a plan as the next revision, or as a proposal if it has fewer
+// signers than the trust root requires. Everything is on disk before one rename of
+// the index makes it visible: a crash leaves either the old revision or the new
+// one.
 func (c *Catalog) Apply(ctx context.Context, p *Plan, a Approval) (_ *Applied, err error) {
 	if err := c.checkApproval(a); err != nil {
 		return nil, err
@@ -89,15 +92,14 @@ func (c *Catalog) Apply(ctx context.Context, p *Plan, a Approval) (_ *Applied, e
 	return c.publish(ctx, release{number: base.Number + 1, doc: doc, manifest: manifest, fresh: envelope})
 }
 
-// checkApproval refuses what readers would refuse, before anything is
-// written.
+// checkApproval refuses what readers would refuse, before anything is written.
 func (c *Catalog) checkApproval(a Approval) error {
 	if len(a.Signers) == 0 {
-		return api.Errorf(api.CodeInvalid, "apply: no deploy key to sign with")
+		return api.Errorf(api.CodeInvalid, "no deploy key to sign with")
 	}
 	for _, s := range a.Signers {
 		if !slices.ContainsFunc(c.cfg.TrustRoot.Keys, func(k seal.Key) bool { return k.ID == s.KeyID() }) {
-			return api.Errorf(api.CodeDenied, "key %s is not in the trust root, so its signature would count for nothing", s.KeyID()).
+			return api.Errorf(api.CodeDenied, "key %s is not in the trust root, so its signature would not count", s.KeyID()).
 				WithHint("sign with a key that the trust root lists")
 		}
 	}
@@ -109,36 +111,24 @@ func (c *Catalog) checkApproval(a Approval) error {
 	return nil
 }
 
-// checkProposal keeps one proposal from silently taking another's place.
+// checkProposal refuses to replace a proposal unless the approval says so.
 func (c *Catalog) checkProposal(ctx context.Context, p *Plan, a Approval) error {
-	waiting, err := c.read.Proposal(ctx)
+	existing, err := c.read.Proposal(ctx)
 	if a.ReplaceProposal {
-		return nil // also one that cannot be read
+		return nil // replaces an unreadable one, too
 	}
-	if err != nil || waiting == nil {
+	if err != nil || existing == nil {
 		return err
 	}
-	e := api.Errorf(api.CodeConflict, "%s by %s waits for more signatures", markText(waiting.Mark()), waiting.Author())
-	if sameArtifacts(waiting.Document().Artifacts, p.Artifacts) {
-		return e.WithHint("it says the same; sign it with: bailiwick catalog sign")
+	e := api.Errorf(api.CodeConflict, "a proposal already exists: %s by %s", markText(existing.Mark()), existing.Author())
+	if maps.Equal(existing.Document().Artifacts, p.Artifacts) {
+		return e.WithHint("it is identical; sign it with: bailiwick catalog sign")
 	}
-	return e.WithHint("sign it with: bailiwick catalog sign; or drop it with: bailiwick catalog apply --replace-proposal")
+	return e.WithHint("sign it with: bailiwick catalog sign; or replace it with: bailiwick catalog apply --replace-proposal")
 }
 
-func sameArtifacts(a, b map[api.Ref]api.Entry) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for ref, e := range a {
-		if b[ref] != e {
-			return false
-		}
-	}
-	return true
-}
-
-// writeRevision stores everything that a revision names, and returns its OCI
-// manifest. Nothing of it is visible yet.
+// writeRevision stores everything that a revision names and returns its OCI
+// manifest. The revision is not visible yet.
 func (c *Catalog) writeRevision(ctx context.Context, p *Plan, doc []byte) ([]byte, error) {
 	for _, ref := range p.set.Refs() {
 		if _, err := c.store.Put(ctx, p.set.Document(ref)); err != nil {
@@ -160,8 +150,8 @@ func (c *Catalog) writeRevision(ctx context.Context, p *Plan, doc []byte) ([]byt
 	return manifest, nil
 }
 
-// writeFiles copies the capabilities' files. What the catalog's head has
-// already is not read again.
+// writeFiles copies the files of capabilities that the catalog's head does not
+// have.
 func (c *Catalog) writeFiles(ctx context.Context, p *Plan) (err error) {
 	have := map[api.Digest]bool{}
 	if p.before != nil {
@@ -169,7 +159,7 @@ func (c *Catalog) writeFiles(ctx context.Context, p *Plan) (err error) {
 			have[f.Digest] = true
 		}
 	}
-	root, err := os.OpenRoot(manifestDir(p.Manifest))
+	root, err := os.OpenRoot(filepath.Dir(p.Manifest))
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
@@ -192,11 +182,11 @@ func (c *Catalog) writeFiles(ctx context.Context, p *Plan) (err error) {
 
 func (c *Catalog) copyFile(ctx context.Context, root *os.Root, s staged) error {
 	name := s.from + "/" + s.file.Path
-	dir, err := openDir(root, parent(name))
+	dir, err := openDir(root, path.Dir(filepath.ToSlash(name)))
 	if err != nil {
 		return errFileMoved(name, err)
 	}
-	f, err := openRegular(dir, base(name))
+	f, err := openRegular(dir, path.Base(name))
 	if err = errors.Join(err, dir.Close()); err != nil {
 		return errFileMoved(name, err)
 	}
@@ -205,20 +195,20 @@ func (c *Catalog) copyFile(ctx context.Context, root *os.Root, s staged) error {
 		return fmt.Errorf("file %s: %w", name, err)
 	}
 	if d != s.file.Digest {
-		return errFileMoved(name, errors.New("has other content now"))
+		return errFileMoved(name, errors.New("its content differs"))
 	}
 	return nil
 }
 
 func errFileMoved(name string, err error) error {
-	return api.Errorf(api.CodeConflict, "file %s: changed since the plan was made: %w", name, err).WithHint("plan again, and review the new plan")
+	return api.Errorf(api.CodeConflict, "file %s: changed since the plan was made: %w", name, err).WithHint(planAgain)
 }
 
-// lock keeps other writers out until the result is closed.
+// lock excludes other writers until the result is closed.
 func (c *Catalog) lock() (io.Closer, error) {
 	f, err := durable.Lock(c.cfg.Dir + ".lock")
 	if errors.Is(err, durable.ErrLocked) {
-		return nil, api.Errorf(api.CodeConflict, "another program is writing this catalog").WithHint("wait for it to end, then plan again")
+		return nil, api.Errorf(api.CodeConflict, "another process is writing this catalog").WithHint("wait until it is done, then plan again")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("catalog lock: %w", err)

@@ -24,8 +24,7 @@ import (
 
 const setupScript = "setup.sh"
 
-// errMoved means that a path was one thing when it was looked at and another
-// when it was opened.
+// errMoved means that a file was replaced between Lstat and Open.
 var errMoved = errors.New("changed while it was being read")
 
 // bundle reads the files of a capability.
@@ -50,11 +49,11 @@ func (r *reader) bundle(d *decl, from string, v *api.Capability) {
 		r.m.files[f.Digest] = staged{from, f}
 	}
 	if len(v.Files) == 0 && !b.stop {
-		r.At(n, "from: %s holds no files", from)
+		r.At(n, "from: %s contains no files", from)
 	}
 }
 
-// file returns the text of a file below the manifest's folder.
+// file returns the text of a file in the manifest's directory.
 func (r *reader) file(n *yaml.Node, what string) string {
 	name := r.Line(n, what)
 	if name == "" {
@@ -82,10 +81,10 @@ type bundleReader struct {
 	refuse func(format string, args ...any)
 	files  []api.File
 	total  int64
-	stop   bool // a bound was passed, or the caller has gone
+	stop   bool // a limit was exceeded, or the context is done
 }
 
-// walk reads dir, which is rel within the bundle and from/rel to a person.
+// walk reads dir, whose path is rel in the bundle and from/rel in messages.
 func (b *bundleReader) walk(dir *os.Root, from, rel string) {
 	names, err := namesIn(dir)
 	if err != nil {
@@ -112,11 +111,11 @@ func (b *bundleReader) walk(dir *os.Root, from, rel string) {
 				continue
 			}
 			b.walk(sub, from, p)
-			_ = sub.Close() // a directory that was only read
+			_ = sub.Close() // read only
 		case st.Mode().IsRegular():
 			b.add(dir, name, from, p)
 		default:
-			b.refuse("%s: is %s; a capability holds regular files only", path.Join(from, p), typeOf(st.Mode()))
+			b.refuse("%s: is %s; a capability may contain regular files only", path.Join(from, p), typeOf(st.Mode()))
 		}
 	}
 }
@@ -133,7 +132,7 @@ func (b *bundleReader) add(dir *os.Root, name, from, p string) {
 		return
 	}
 	sum := sha256.New()
-	// One byte more than fits says that it does not fit.
+	// One byte more than the limit detects a larger file.
 	n, err := io.Copy(sum, io.LimitReader(f.File, catalog.MaxBundle-b.total+1))
 	b.total += n
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -152,14 +151,14 @@ func (b *bundleReader) add(dir *os.Root, name, from, p string) {
 	b.files = append(b.files, api.File{Path: p, Mode: mode, Size: n, Digest: api.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))})
 }
 
-// openDir opens a directory below root and follows no link on the way.
+// openDir opens a directory below root without following links.
 func openDir(root *os.Root, rel string) (*os.Root, error) {
 	clean := filepath.ToSlash(filepath.Clean(rel))
 	if filepath.IsAbs(rel) || strings.HasPrefix(rel, "/") {
 		return nil, fmt.Errorf("%q is absolute; paths are relative to the manifest", strictyaml.Clip(rel))
 	}
 	if clean == ".." || strings.HasPrefix(clean, "../") {
-		return nil, fmt.Errorf("%q leads out of the manifest's folder", strictyaml.Clip(rel))
+		return nil, fmt.Errorf("%q leads out of the manifest's directory", strictyaml.Clip(rel))
 	}
 	at, err := root.OpenRoot(".")
 	if err != nil {
@@ -178,7 +177,7 @@ func openDir(root *os.Root, rel string) (*os.Root, error) {
 	return at, nil
 }
 
-// descend opens a directory in dir that is one itself and not a link to one.
+// descend opens a directory in dir, and refuses a link to one.
 func descend(dir *os.Root, name string) (*os.Root, error) {
 	st, err := dir.Lstat(name)
 	if err != nil {
@@ -202,7 +201,7 @@ type regular struct {
 	mode fs.FileMode
 }
 
-// openRegular opens a file in dir that is regular itself and not a link.
+// openRegular opens a regular file in dir, and refuses a link to one.
 func openRegular(dir *os.Root, name string) (*regular, error) {
 	st, err := dir.Lstat(name)
 	if err != nil {
@@ -250,7 +249,7 @@ func namesIn(dir *os.Root) ([]string, error) {
 	return names, errors.Join(err, d.Close())
 }
 
-// plainErr drops the system call's name, which tells a person nothing.
+// plainErr drops the name of the system call and the path from an error.
 func plainErr(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err

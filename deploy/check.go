@@ -12,12 +12,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// checkSubagent enforces what can be known from the declaration alone:
+// checkSubagent validates a declaration on its own:
 //
-//   - the agent is an adapter of this version, with the command that it needs;
-//   - role and tier are said, never assumed;
-//   - a subagent of tier observe returns no patch, so it has no verify
-//     command, which would judge one;
+//   - the agent is an adapter of this version and has the command that it needs;
+//   - role and tier are explicit;
+//   - a subagent of tier observe, which returns no patch, has no verify command;
 //   - schemas compile and describe an object, and the prompt parses.
 func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 	r.checkAgent(d, v)
@@ -27,7 +26,7 @@ func (r *reader) checkSubagent(d *decl, v api.Subagent) {
 		}
 	}
 	if n := d.pos["tier"]; n != nil && n.Value == api.Observe.String() && v.Verify != nil {
-		r.At(d.at("verify"), "verify: judges a patch, but a subagent of tier observe returns none; say tier: reversible or drop verify")
+		r.At(d.at("verify"), "verify: a subagent of tier observe returns no patch to verify; use tier: reversible or remove verify")
 	}
 	r.schema(d.pos["input"], "input", v.Input, true)
 	r.schema(d.pos["output"], "output", v.Output, false)
@@ -42,25 +41,24 @@ func (r *reader) checkAgent(d *decl, v api.Subagent) {
 	switch v.Agent {
 	case "":
 		if d.pos["agent"] == nil {
-			r.At(d.node, "subagent: the key \"agent\" is missing; this version knows: command")
+			r.At(d.node, "subagent: the key \"agent\" is missing; this version supports: command")
 		}
 	case "command":
 		if len(v.Command) == 0 {
 			r.At(d.at("command"), "subagent: agent \"command\" needs a command, such as [./rewrite.sh]")
 		}
 	case "claude-code", "codex", "opencode", "gemini":
-		r.At(d.at("agent"), "agent: %q is not supported yet in this version, which knows: command", v.Agent)
+		r.At(d.at("agent"), "agent: %q is not supported in this version, which supports: command", v.Agent)
 	default:
-		r.At(d.at("agent"), "agent: %q is unknown; this version knows: command", strictyaml.Clip(v.Agent))
+		r.At(d.at("agent"), "agent: unknown agent %q; this version supports: command", strictyaml.Clip(v.Agent))
 	}
 	if v.Agent != "command" && v.Agent != "" && v.Command != nil {
-		r.At(d.at("command"), "command: is for agent \"command\" only")
+		r.At(d.at("command"), "command: only allowed with agent \"command\"")
 	}
 }
 
-// schema refuses a JSON Schema that would fail, or mean nothing, when it is
-// used. Schemas that refer to other documents are refused, because nothing
-// here fetches them.
+// schema refuses a JSON Schema that would fail or have no effect when it is used,
+// or that refers to other documents, which are never fetched.
 func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object bool) {
 	if n == nil || raw == nil {
 		return
@@ -70,9 +68,8 @@ func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object b
 		return
 	}
 	var given any
-	if err := json.Unmarshal(raw, &given); err == nil {
-		err = checkKeywords(given)
-		if err != nil {
+	if json.Unmarshal(raw, &given) == nil {
+		if err := checkKeywords(given); err != nil {
 			r.At(n, "%s: not a JSON Schema: %v", what, err)
 			return
 		}
@@ -83,11 +80,11 @@ func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object b
 		return
 	}
 	if _, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true}); err != nil {
-		r.At(n, "%s: not a JSON Schema that compiles: %s", what, strictyaml.OneLine(err.Error()))
+		r.At(n, "%s: the JSON Schema does not compile: %s", what, strictyaml.OneLine(err.Error()))
 		return
 	}
 	if object && s.Type != "" && s.Type != "object" || object && len(s.Types) > 0 && !slices.Contains(s.Types, "object") {
-		r.At(n, "%s: the input of a dispatch is a JSON object, but this schema wants another type", what)
+		r.At(n, "%s: the input of a dispatch is a JSON object, but this schema requires another type", what)
 	}
 }
 
@@ -95,9 +92,9 @@ func (r *reader) checkTarget(d *decl, v api.Target) {
 	want := func(field, got, value string) {
 		switch {
 		case d.pos[field] == nil:
-			r.At(d.node, "target: the key %q is missing; this version knows: %s", field, value)
+			r.At(d.node, "target: the key %q is missing; this version supports: %s", field, value)
 		case got != value && got != "":
-			r.At(d.at(field), "%s: %q is not supported in this version, which knows: %s", field, strictyaml.Clip(got), value)
+			r.At(d.at(field), "%s: %q is not supported in this version, which supports: %s", field, strictyaml.Clip(got), value)
 		}
 	}
 	want("executor", v.Executor, "jail")

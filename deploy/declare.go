@@ -27,7 +27,7 @@ func (r *reader) capability(d *decl, what string) {
 	})
 	if from == "" {
 		if d.node.Kind == yaml.MappingNode && d.pos["from"] == nil {
-			r.At(d.node, "%s: the key \"from\" is missing; it names the directory of the capability's files", what)
+			r.At(d.node, "%s: the key \"from\" is missing; set it to the directory of the capability's files", what)
 		}
 		return
 	}
@@ -42,7 +42,7 @@ func (r *reader) requirement(n *yaml.Node, what string) api.Requirement {
 		"exec": func(n *yaml.Node) {
 			v.Exec = r.Line(n, what+".exec")
 			if strings.ContainsAny(v.Exec, "/ ") {
-				r.At(n, "%s.exec: want the name of a program", what)
+				r.At(n, "%s.exec: want the name of a program, without a path or arguments", what)
 			}
 		},
 		"git": func(n *yaml.Node) {
@@ -138,14 +138,14 @@ func (r *reader) env(d *decl, what string) {
 	r.declare(d, api.KindEnv, v.Name, v.Description, v)
 }
 
-func (r *reader) envValue(key, value *yaml.Node, into map[string]string) {
+func (r *reader) envValue(key, value *yaml.Node, values map[string]string) {
 	switch {
 	case !envName.MatchString(key.Value):
 		r.At(key, "values: %q is not the name of an environment variable", strictyaml.Clip(key.Value))
 	case strings.HasPrefix(strings.ToUpper(key.Value), "BAILIWICK_"):
-		r.At(key, "values: names beginning with BAILIWICK_ belong to the worker")
+		r.At(key, "values: names beginning with BAILIWICK_ are reserved for the worker")
 	}
-	into[key.Value] = r.Text(value, "values."+strictyaml.Clip(key.Value))
+	values[key.Value] = r.Text(value, "values."+strictyaml.Clip(key.Value))
 }
 
 var remoteRepo = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://|[^/]*:)`)
@@ -165,9 +165,9 @@ func (r *reader) source(d *decl, what string) {
 	case filepath.IsAbs(v.Repo):
 		v.Repo = filepath.Clean(v.Repo)
 	case remoteRepo.MatchString(v.Repo):
-		r.At(n, "repo: %q is not a path; clone it on the service's machine and name the folder", strictyaml.Clip(v.Repo))
+		r.At(n, "repo: %q is not a path; clone it on the service's machine and use the path of the clone", strictyaml.Clip(v.Repo))
 	case strings.HasPrefix(v.Repo, "~"):
-		r.At(n, "repo: %q: write the home directory out; nothing here expands ~", strictyaml.Clip(v.Repo))
+		r.At(n, "repo: %q: ~ is not expanded; write the full path", strictyaml.Clip(v.Repo))
 	default:
 		v.Repo = filepath.Join(r.m.dir, v.Repo)
 	}
@@ -239,7 +239,7 @@ func (r *reader) grant(d *decl, what string) {
 		r.At(d.node, "%s: the key \"principal\" is missing", what)
 	}
 	if len(v.Subagents) == 0 {
-		r.At(d.at("subagents"), "%s: names no subagent, so it would grant nothing", what)
+		r.At(d.at("subagents"), "%s: lists no subagents, so it would grant nothing", what)
 	}
 	if d.pos["name"] == nil && v.Principal != "" {
 		v.Name = nameOf(v.Principal)
@@ -249,7 +249,7 @@ func (r *reader) grant(d *decl, what string) {
 }
 
 // nameOf derives the name of a grant from its principal: agent:claude gives
-// agent-claude. Two grants that come to the same name need names of their own.
+// agent-claude. Two grants with the same derived name need explicit names.
 func nameOf(p api.Principal) api.Name {
 	s := strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '_' {

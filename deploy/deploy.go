@@ -1,14 +1,13 @@
 // Package deploy writes the catalog: it is the only package that does.
 //
-// A human, or CI that humans review, declares what workers are, what they can
-// do and what they have access to in a manifest. Load reads it, Plan compares
-// it with the catalog and says what would change and what would widen
-// somebody's authority, and Apply publishes one signed revision: all of it or
-// nothing. With a threshold above one, Apply publishes a proposal, and Sign
-// adds signatures until the proposal becomes the revision.
+// A human, or CI that humans review, declares in a manifest what workers are, what
+// they can do and what they can access. Load reads it, Plan compares it with the
+// catalog and reports what would change and what would widen authority, and Apply
+// publishes one signed revision, all or nothing. With a threshold above one, Apply
+// publishes a proposal, and Sign adds signatures until it becomes the revision.
 //
-// The package never dispatches, never reads the environment, and holds no
-// key: signers are handed to it. No run-time program links it.
+// The package never dispatches, never reads the environment, and holds no key:
+// callers pass signers. No run-time program links it.
 //
 // It carries R-B1 (deploy-time operations), R-B5 (the writing side), R-B8,
 // R-C1, R-C2, R-C4 and R-C6.
@@ -27,13 +26,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// What callers outside this module need to name.
+// Types that callers outside this module need.
 type (
 	// Signer signs revisions with a deploy key.
 	Signer = seal.Signer
-	// TrustRoot says whose signatures count and how many are needed.
+	// TrustRoot lists the keys whose signatures count, and how many are needed.
 	TrustRoot = seal.TrustRoot
-	// Key is a deploy key's public half, as a trust root lists it.
+	// Key is the public half of a deploy key, as in a trust root.
 	Key = seal.Key
 	// KeyID names a deploy key.
 	KeyID = seal.KeyID
@@ -43,29 +42,29 @@ type (
 	Mark = catalog.Mark
 )
 
-// IDOf returns the id of a deploy key's public half. Whoever keeps the other
-// half elsewhere makes a Signer of its own with it.
+// IDOf returns the id of the public half of a deploy key. A Signer outside this
+// module needs it.
 func IDOf(public []byte) KeyID { return seal.IDOf(public) }
 
-// Config says where a catalog is and who may sign it.
+// Config says where a catalog is and which keys sign it.
 type Config struct {
-	Dir       string           // of the OCI layout
+	Dir       string           // the OCI layout
 	TrustRoot TrustRoot        // whose signatures count
 	Now       func() time.Time // the clock that dates revisions; required
 
-	// beforePublish runs when everything but the index is written. Tests kill
-	// the process there.
+	// beforePublish runs when everything but the index is written: tests kill the
+	// process there.
 	beforePublish func()
 }
 
-// Catalog is a catalog that can be written.
+// Catalog is a writable catalog.
 type Catalog struct {
 	cfg   Config
 	store *blob.Store
 	read  *catalog.Catalog
 }
 
-// Create makes an empty catalog and opens it.
+// Create creates an empty catalog and opens it.
 func Create(cfg Config) (*Catalog, error) {
 	store, err := blob.Create(blob.Config{Dir: cfg.Dir})
 	if err != nil {
@@ -77,7 +76,7 @@ func Create(cfg Config) (*Catalog, error) {
 	return Open(cfg)
 }
 
-// Open opens the catalog that Create made.
+// Open opens an existing catalog.
 func Open(cfg Config) (*Catalog, error) {
 	if cfg.Now == nil {
 		return nil, errors.New("catalog: no clock")
@@ -101,19 +100,19 @@ func Open(cfg Config) (*Catalog, error) {
 // Close releases the catalog.
 func (c *Catalog) Close() error { return c.store.Close() }
 
-// File returns the content of a capability's file, verified.
+// File returns the verified content of a capability's file.
 func (c *Catalog) File(ctx context.Context, f api.File) ([]byte, error) {
 	return c.store.Get(ctx, f.Digest, catalog.MaxBundle)
 }
 
-// Reader is the verified view of the catalog.
+// Reader returns the verified read-only view of the catalog.
 func (c *Catalog) Reader() *catalog.Catalog { return c.read }
 
-// Current returns the verified head, or nil where nothing has been applied.
+// Current returns the verified head, or nil if nothing has been applied.
 func (c *Catalog) Current(ctx context.Context) (*Revision, error) {
 	r, err := c.read.Current(ctx)
 	if catalog.FaultOf(err) == catalog.FaultEmpty {
-		return nil, nil //nolint:nilnil // an empty catalog is where everybody starts
+		return nil, nil //nolint:nilnil // an empty catalog is not an error
 	}
 	return r, err
 }

@@ -269,16 +269,16 @@ func TestEveryWideningIsSaidAndNarrowingIsNot(t *testing.T) {
 		{"memory: 4GiB", "memory: 1GiB", ""},
 		{"processes: 256, ", "", "subagent/fixer: raised processes: 512, was 256"},
 		{"role: transform", "role: quality", "subagent/fixer: new role: quality, was transform"},
-		{"readOnly: [/usr/local/go]", "readOnly: [/usr/local/go, /opt]", "target/local: new read-only mount: jails see /opt of the host"},
-		{"    verify: {command: [go, test, ./...], timeout: 10m}\n", "", "subagent/fixer: no verify command any more; it was go test ./..."},
-		{"[go, test, ./...], timeout: 10m", "[go, test, ./...], reportOnly: true", "subagent/fixer: a red verify no longer fails the dispatch"},
+		{"readOnly: [/usr/local/go]", "readOnly: [/usr/local/go, /opt]", "target/local: new read-only mount: jails can read /opt of the host"},
+		{"    verify: {command: [go, test, ./...], timeout: 10m}\n", "", "subagent/fixer: verify command removed: was go test ./..."},
+		{"[go, test, ./...], timeout: 10m", "[go, test, ./...], reportOnly: true", "subagent/fixer: a failed verify no longer fails the dispatch"},
 		{"sources: [service]", "sources: []", ""},
-		{"repo: ../service", "repo: /srv/other", "source/service: another repository: /srv/other"},
-		{"LOG_LEVEL: info", "LD_PRELOAD: ./x.so", "env/plain: LD_PRELOAD=./x.so steers"},
+		{"repo: ../service", "repo: /srv/other", "source/service: new repository: /srv/other"},
+		{"LOG_LEVEL: info", "LD_PRELOAD: ./x.so", "env/plain: LD_PRELOAD=./x.so controls"},
 		{"LOG_LEVEL: info", "LOG_LEVEL: debug", ""},
 		{"subagents: [fixer], envs: [plain], sources", "subagents: [fixer], capabilities: [tools], sources", "grant/agent-claude: gains extra capability tools"},
 		{"\"agent:claude\", sub", "\"agent:claude\", name: agent-claude, sub", ""},
-		{"\"agent:claude\", sub", "\"agent:codex\", name: agent-claude, sub", "grant/agent-claude: goes to agent:codex, was agent:claude"},
+		{"\"agent:claude\", sub", "\"agent:codex\", name: agent-claude, sub", "grant/agent-claude: new principal: agent:codex, was agent:claude"},
 	}
 	f := newFixture(t, 1, 1)
 	f.apply(f.signers[0])
@@ -299,7 +299,7 @@ func TestEveryWideningIsSaidAndNarrowingIsNot(t *testing.T) {
 	}
 	f.write("bailiwick.yaml", goodManifest)
 	f.write("caps/tools/setup.sh", "#!/bin/sh\nfalse\n")
-	if p := f.plan(Options{}); len(p.Widens) != 1 || !strings.Contains(p.Widens[0].What, "setup script setup.sh is another") {
+	if p := f.plan(Options{}); len(p.Widens) != 1 || !strings.Contains(p.Widens[0].What, "changed setup script: setup.sh") {
 		t.Errorf("changed setup script: %+v", p.Widens)
 	}
 }

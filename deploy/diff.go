@@ -12,7 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 )
 
-// Op is what happens to an artifact or a field.
+// Op is the change of an artifact or a field.
 type Op string
 
 // The operations.
@@ -22,14 +22,14 @@ const (
 	Remove Op = "remove"
 )
 
-// ArtifactChange is what happens to one artifact.
+// ArtifactChange is the change of one artifact.
 type ArtifactChange struct {
 	Op     Op            `json:"op"`
 	Ref    api.Ref       `json:"ref"`
 	Fields []FieldChange `json:"fields"`
 }
 
-// FieldChange is what happens to one field of it.
+// FieldChange is the change of one field.
 type FieldChange struct {
 	Op    Op     `json:"op"`
 	Field string `json:"field"` // "limits.memory", "files/setup.sh"
@@ -45,24 +45,20 @@ func Diff(before, after *catalog.Set) []ArtifactChange {
 	if after == nil {
 		after = catalog.NewSet()
 	}
-	refs := map[api.Ref]bool{}
-	for _, r := range append(before.Refs(), after.Refs()...) {
-		refs[r] = true
-	}
+	refs := append(before.Refs(), after.Refs()...)
+	slices.SortFunc(refs, byKind)
 	var all []ArtifactChange
-	for _, ref := range slices.SortedFunc(maps.Keys(refs), byKind) {
+	for _, ref := range slices.Compact(refs) {
 		old, now := before.Document(ref), after.Document(ref)
 		if bytes.Equal(old, now) {
 			continue
 		}
-		c := ArtifactChange{Op: opOf(old != nil, now != nil), Ref: ref}
-		c.Fields = diffFields(flatten(old), flatten(now))
-		all = append(all, c)
+		all = append(all, ArtifactChange{opOf(old != nil, now != nil), ref, diffFields(flatten(old), flatten(now))})
 	}
 	return all
 }
 
-// byKind orders refs as people read a catalog.
+// byKind orders refs by kind, then by name.
 func byKind(a, b api.Ref) int {
 	ka, _, _ := strings.Cut(string(a), "/")
 	kb, _, _ := strings.Cut(string(b), "/")
@@ -84,13 +80,8 @@ func opOf(before, after bool) Op {
 }
 
 func diffFields(old, now map[string]string) []FieldChange {
-	names := map[string]bool{}
-	for n := range old {
-		names[n] = true
-	}
-	for n := range now {
-		names[n] = true
-	}
+	names := maps.Clone(old)
+	maps.Copy(names, now)
 	all := []FieldChange{}
 	for _, n := range slices.Sorted(maps.Keys(names)) {
 		o, before := old[n]
@@ -103,8 +94,8 @@ func diffFields(old, now map[string]string) []FieldChange {
 	return all
 }
 
-// flatten turns an artifact document into fields with a text each. The name
-// is left out: it is in the ref.
+// flatten turns an artifact document into fields with one text each, without the
+// name, which is in the ref.
 func flatten(doc []byte) map[string]string {
 	fields := map[string]string{}
 	if doc == nil {
@@ -114,7 +105,7 @@ func flatten(doc []byte) map[string]string {
 	dec.UseNumber()
 	var v map[string]any
 	if err := dec.Decode(&v); err != nil {
-		return map[string]string{"document": err.Error()} // cannot be: the set has read it
+		return map[string]string{"document": err.Error()} // cannot happen: the set has decoded it
 	}
 	delete(v, "name")
 	if files, ok := v["files"].([]any); ok {
@@ -147,7 +138,7 @@ func flattenInto(fields map[string]string, at string, v any) {
 		}
 		return
 	}
-	if at == "limits" { // an empty mapping: nothing is said
+	if at == "limits" { // empty: all defaults
 		return
 	}
 	fields[at] = valueText(at, v)

@@ -16,34 +16,33 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// Manifest is a bailiwick.yaml that was read, with everything that it names.
-// Whether what it names exists is known when it meets a catalog, in Plan.
+// Manifest is a parsed bailiwick.yaml with the files that it names. Plan resolves
+// its references, which may be to artifacts of the catalog.
 type Manifest struct {
 	path  string // absolute
-	shown string // as the caller wrote it
-	dir   string // its folder
+	shown string // as the caller passed it
+	dir   string // its directory
 	decls []*decl
 	files map[api.Digest]staged
 }
 
-// decl is one artifact as the manifest declares it.
+// decl is the declaration of one artifact.
 type decl struct {
 	ref   api.Ref
 	node  *yaml.Node
-	pos   map[string]*yaml.Node // field → where it stands
+	pos   map[string]*yaml.Node // nodes by field
 	doc   []byte                // the artifact document
 	about string
 }
 
-// staged says where a capability's file is on disk until it is in the
-// catalog.
+// staged says where a file of a capability is on disk.
 type staged struct {
-	from string // directory, below the manifest's folder
+	from string // directory below the manifest's
 	file api.File
 }
 
 // Load reads the manifest at path and every file that it names. The error is
-// Problems when the manifest or those files are wrong.
+// Problems if they are invalid.
 func Load(ctx context.Context, path string) (*Manifest, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -79,7 +78,7 @@ func (m *Manifest) Path() string { return m.path }
 
 func readManifest(path string) (b []byte, err error) {
 	st, err := os.Stat(path)                  //nolint:gosec // G703: the caller names its own manifest
-	if err == nil && !st.Mode().IsRegular() { // before opening: a fifo would never open
+	if err == nil && !st.Mode().IsRegular() { // opening a fifo would block
 		err = fmt.Errorf("%s: not a regular file", path)
 	}
 	if err != nil {
@@ -97,7 +96,7 @@ func readManifest(path string) (b []byte, err error) {
 type reader struct {
 	strictyaml.Parser
 	ctx  context.Context
-	root *os.Root // the manifest's folder
+	root *os.Root // the manifest's directory
 	m    *Manifest
 	refs map[api.Ref]*decl
 }
@@ -119,7 +118,7 @@ func (r *reader) read(b []byte) {
 		"version": func(n *yaml.Node) {
 			version = true
 			if r.Count(n, "version") != 1 {
-				r.At(n, "version: this build reads version 1")
+				r.At(n, "version: unsupported; this build reads version 1")
 			}
 		},
 		"capabilities": each("capabilities", r.capability),
@@ -131,7 +130,7 @@ func (r *reader) read(b []byte) {
 		"grants":       each("grants", r.grant),
 	}, "tools", "policies", "pipelines", "egress", "secrets", "schedules", "queues")
 	if !version && n.Kind == yaml.MappingNode {
-		r.At(n, "manifest: the key \"version\" is missing; write \"version: 1\"")
+		r.At(n, "manifest: the key \"version\" is missing; add \"version: 1\"")
 	}
 }
 
@@ -145,13 +144,13 @@ func (r *reader) declare(d *decl, kind api.Kind, name api.Name, about string, va
 	}
 	d.ref, d.about = api.RefTo(kind, name), about
 	if first, twice := r.refs[d.ref]; twice {
-		r.At(d.at("name"), "%s: is declared twice, first in line %d", d.ref, first.node.Line)
+		r.At(d.at("name"), "%s: duplicate declaration, first in line %d", d.ref, first.node.Line)
 		return
 	}
 	r.refs[d.ref] = d
 	doc, err := canon.Marshal(value)
 	if err == nil && len(doc) > catalog.MaxDocument {
-		err = fmt.Errorf("is larger than %d bytes", catalog.MaxDocument)
+		err = fmt.Errorf("larger than %d bytes", catalog.MaxDocument)
 	}
 	if err != nil {
 		r.At(d.node, "%s: %v", d.ref, err)
@@ -161,7 +160,7 @@ func (r *reader) declare(d *decl, kind api.Kind, name api.Name, about string, va
 	r.m.decls = append(r.m.decls, d)
 }
 
-// at returns where a field stands, or the whole declaration.
+// at returns the node of a field, or of the whole declaration.
 func (d *decl) at(field string) *yaml.Node {
 	if n, ok := d.pos[field]; ok {
 		return n
@@ -169,7 +168,7 @@ func (d *decl) at(field string) *yaml.Node {
 	return d.node
 }
 
-// in wraps a reader so that the field's place is remembered.
+// in wraps a reader to record the node of a field.
 func (d *decl) in(field string, read func(*yaml.Node)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		d.pos[field] = n

@@ -26,9 +26,9 @@ func TestABadManifestIsRefusedWithLineAndColumn(t *testing.T) {
 		{"unknown key", replace("tier: reversible", "teir: reversible"), `:12:5: subagents[0]: unknown key "teir"; did you mean "tier"?`},
 		{"unknown section", goodManifest + "grant: []\n", `:26:1: manifest: unknown key "grant"; did you mean "grants"?`},
 		{"unknown key that is near nothing", goodManifest + "zebra: 1\n", `:26:1: manifest: unknown key "zebra"` + "\n"},
-		{"duplicate key", replace("    role: transform\n", "    role: transform\n    role: quality\n"), `:12:5: subagents[0]: key "role" is there twice, first in line 11`},
-		{"duplicate name", replace("roles: [quality, transform]", "roles: [quality, quality]"), `:19:18: role/quality: is declared twice`},
-		{"duplicate grant by derived name", goodManifest + "  - {principal: \"agent:Claude\", subagents: [fixer]}\n", `grant/agent-claude: is declared twice`},
+		{"duplicate key", replace("    role: transform\n", "    role: transform\n    role: quality\n"), `:12:5: subagents[0]: duplicate key "role", first in line 11`},
+		{"duplicate name", replace("roles: [quality, transform]", "roles: [quality, quality]"), `:19:18: role/quality: duplicate declaration`},
+		{"duplicate grant by derived name", goodManifest + "  - {principal: \"agent:Claude\", subagents: [fixer]}\n", `grant/agent-claude: duplicate declaration`},
 		{"number for text", replace("LOG_LEVEL: info", "LOG_LEVEL: 1"), `:18:39: values.LOG_LEVEL: want text, got the number 1; put it in quotes`},
 		{"truth value for text", replace("LOG_LEVEL: info", "LOG_LEVEL: true"), `put it in quotes`},
 		{"text for list", replace("capabilities: [tools]", "capabilities: tools"), `:13:19: capabilities: want a list, got the text "tools"`},
@@ -55,20 +55,20 @@ func TestABadManifestIsRefusedWithLineAndColumn(t *testing.T) {
 		{"later secrets", replace("values: {LOG_LEVEL: info}", "secrets: {}"), `:18:19: envs[0]: "secrets" is not supported yet in this version`},
 		{"later egress", replace("    role: transform\n", "    role: transform\n    egress: [a]\n"), `"egress" is not supported yet`},
 		{"later limit", replace("cpu: 1.5", "cost: 5usd"), `"cost" is not supported yet`},
-		{"later agent", replace("agent: command", "agent: claude-code"), `"claude-code" is not supported yet`},
-		{"unknown agent", replace("agent: command", "agent: bash"), `"bash" is unknown`},
+		{"later agent", replace("agent: command", "agent: claude-code"), `"claude-code" is not supported`},
+		{"unknown agent", replace("agent: command", "agent: bash"), `unknown agent "bash"`},
 		{"command missing", replace("    command: [./fix.sh]\n", ""), `needs a command`},
 		{"role missing", replace("    role: transform\n", ""), `the key "role" is missing`},
 		{"tier missing", replace("    tier: reversible\n", ""), `the key "tier" is missing`},
 		{"unknown tier", replace("tier: reversible", "tier: harmless"), `:12:11: tier: tier "harmless"`},
-		{"observe with verify", replace("tier: reversible", "tier: observe"), `:14:13: verify: judges a patch`},
+		{"observe with verify", replace("tier: reversible", "tier: observe"), `:14:13: verify: a subagent of tier observe`},
 		{"schema that does not compile", replace("type: object, required: [file]", "type: objekt, required: [file]"), `:10:12: input: not a JSON Schema: type "objekt"`},
 		{"schema with a misspelt keyword", replace("required: [file]", "requird: [file]"), `input: not a JSON Schema: unknown keyword "requird"; did you mean "required"?`},
 		{"schema with a misspelt type below", replace("{file: {type: string}}", "{type: {type: strng}}"), `type "strng"`},
 		{"schema of a list", replace("type: object, required: [file], properties: {file: {type: string}}", "type: array, items: {}"), `is a JSON object`},
-		{"schema elsewhere", replace("{file: {type: string}}", "{file: {$ref: \"https://example.com/x.json\"}}"), `not a JSON Schema that compiles`},
+		{"schema elsewhere", replace("{file: {type: string}}", "{file: {$ref: \"https://example.com/x.json\"}}"), `the JSON Schema does not compile`},
 		{"prompt that does not parse", replace("{{.file}}", "{{.file"), `:9:13: prompt: template`},
-		{"source by URL", replace("../service", "https://example.com/x.git"), `:21:27: repo: "https://example.com/x.git" is not a path; clone it on the service's machine and name the folder`},
+		{"source by URL", replace("../service", "https://example.com/x.git"), `:21:27: repo: "https://example.com/x.git" is not a path; clone it on the service's machine and use the path`},
 		{"source by scp form", replace("../service", "git@example.com:x.git"), `is not a path`},
 		{"level", replace("level: full", "level: none"), `level: "none" is not supported`},
 		{"executor", replace("executor: jail", "executor: docker"), `executor: "docker" is not supported`},
@@ -78,17 +78,17 @@ func TestABadManifestIsRefusedWithLineAndColumn(t *testing.T) {
 		{"mount of everything", replace("readOnly: [/usr/local/go]", "readOnly: [/]"), `the jail has its own`},
 		{"mount of /proc", replace("readOnly: [/usr/local/go]", "readOnly: [/proc/1]"), `the jail has its own`},
 		{"principal", replace("agent:claude", "root"), `principal "root"`},
-		{"grant of nothing", replace("subagents: [fixer]", "subagents: []"), `names no subagent`},
+		{"grant of nothing", replace("subagents: [fixer]", "subagents: []"), `lists no subagents`},
 		{"negative limit", replace("processes: 256", "processes: -1"), `want a positive whole number`},
 		{"zero timeout", replace("timeout: 30m", "timeout: 0s"), `duration "0s"`},
 		{"size without sense", replace("memory: 4GiB", "memory: lots"), `size "lots"`},
 		{"cpu not a number", replace("cpu: 1.5", "cpu: .nan"), `want a number above 0`},
 		{"env name", replace("LOG_LEVEL: info", "\"LOG LEVEL\": info"), `not the name of an environment variable`},
-		{"env name of the worker", replace("LOG_LEVEL: info", "BAILIWICK_TOOLS: x"), `belong to the worker`},
+		{"env name of the worker", replace("LOG_LEVEL: info", "BAILIWICK_TOOLS: x"), `reserved for the worker`},
 		{"requirement of two", replace("{exec: go}", "{exec: go, git: worktree}"), `want either exec or git`},
 		{"requirement by path", replace("{exec: go}", "{exec: /bin/sh}"), `want the name of a program`},
 		{"absolute from", replace("from: caps/tools", "from: /etc"), `is absolute`},
-		{"escaping from", replace("from: caps/tools", "from: ../x"), `leads out of the manifest's folder`},
+		{"escaping from", replace("from: caps/tools", "from: ../x"), `leads out of the manifest's directory`},
 		{"missing from", replace("from: caps/tools", "from: caps/none"), `:3:51: from: caps/none: no such file`},
 		{"from a file", replace("from: caps/tools", "from: fixer.md"), `want a directory`},
 		{"escaping system", replace("system: fixer.md", "system: ../fixer.md"), `leads out`},
@@ -143,9 +143,9 @@ func TestANameThatLeadsNowhereIsShownWhereItStands(t *testing.T) {
 	}
 	_, err = f.open().Plan(t.Context(), m, Options{})
 	for _, want := range []string{
-		`:13:27: subagent/fixer: capabilities[1]: there is no capability "missing"`,
-		`:11:11: subagent/fixer: role: there is no role "nobody"`,
-		`:25:52: grant/agent-claude: subagents[1]: there is no subagent "ghost"`,
+		`:13:27: subagent/fixer: capabilities[1]: no such capability "missing"`,
+		`:11:11: subagent/fixer: role: no such role "nobody"`,
+		`:25:52: grant/agent-claude: subagents[1]: no such subagent "ghost"`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("err = %v\nwant %s", err, want)
@@ -190,13 +190,13 @@ func TestACapabilityHoldsRegularFilesOnlyAndTheRefusalNamesTheOther(t *testing.T
 		}, "larger than 50 MiB"},
 		{"git configuration", func(d string) error {
 			return errors.Join(os.Mkdir(d+"/.GIT", 0o755), os.WriteFile(d+"/.GIT/config", nil, 0o644))
-		}, ".GIT is not for capabilities"},
-		{"control character", func(d string) error { return os.WriteFile(d+"/a\nb", nil, 0o644) }, "does not print"},
+		}, ".GIT is not allowed"},
+		{"control character", func(d string) error { return os.WriteFile(d+"/a\nb", nil, 0o644) }, "unprintable character"},
 		{"not UTF-8", func(d string) error { return os.WriteFile(d+"/\xff", nil, 0o644) }, "not valid UTF-8"},
 		{"the directory itself is a link", func(d string) error {
 			return errors.Join(os.Rename(d, d+".real"), os.Symlink(d+".real", d))
 		}, "tools is a symbolic link"},
-		{"nothing in it", func(d string) error { return errors.Join(os.RemoveAll(d), os.Mkdir(d, 0o755)) }, "holds no files"},
+		{"nothing in it", func(d string) error { return errors.Join(os.RemoveAll(d), os.Mkdir(d, 0o755)) }, "contains no files"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -15,21 +15,21 @@ import (
 // Plan is what applying a manifest would do to the catalog.
 type Plan struct {
 	Manifest  string                `json:"manifest"` // absolute path
-	Base      Mark                  `json:"base"`     // the revision that it was compared with; zero for none
+	Base      Mark                  `json:"base"`     // the revision that it was compared with; zero if none
 	Prune     bool                  `json:"prune"`
 	Changes   []ArtifactChange      `json:"changes"`
 	Widens    []Widening            `json:"widens"`
-	Stay      []api.Ref             `json:"stay"`  // in the catalog, not in the manifest, and kept
-	Notes     []string              `json:"notes"` // what is allowed and probably not meant
+	Stay      []api.Ref             `json:"stay"`  // artifacts of the catalog that the manifest omits and that are kept
+	Notes     []string              `json:"notes"` // allowed but probably unintended
 	Artifacts map[api.Ref]api.Entry `json:"artifacts"`
 	set       *catalog.Set          // after
-	before    *catalog.Set          // nil for none
+	before    *catalog.Set          // nil if none
 	files     map[api.Digest]staged // of the manifest
 }
 
 // Options of a plan.
 type Options struct {
-	Prune bool // remove what the manifest does not declare
+	Prune bool // remove artifacts that the manifest omits
 }
 
 // Empty reports whether applying would change nothing.
@@ -50,8 +50,8 @@ func (p *Plan) Count() (added, changed, removed int) {
 	return added, changed, removed
 }
 
-// Plan compares a manifest with the current revision. The error is Problems
-// when the manifest names what neither it nor the catalog has.
+// Plan compares a manifest with the current revision. The error is Problems if the
+// manifest refers to artifacts that neither it nor the catalog has.
 func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, error) {
 	head, err := c.Current(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *Plan) put(ref api.Ref, doc []byte, about string) error {
 	return nil
 }
 
-// keep takes over what the manifest does not declare, unless it is pruned.
+// keep keeps the artifacts that the manifest omits, unless they are pruned.
 func (p *Plan) keep(head *Revision, declared map[api.Ref]*decl) error {
 	for _, ref := range slices.SortedFunc(slices.Values(head.Set().Refs()), byKind) {
 		if _, ok := declared[ref]; ok || p.Prune {
@@ -116,7 +116,7 @@ func (p *Plan) keep(head *Revision, declared map[api.Ref]*decl) error {
 	return nil
 }
 
-// references gives every name that leads nowhere its place in the manifest.
+// references reports unresolved references at their place in the manifest.
 func (p *Plan) references(m *Manifest, declared map[api.Ref]*decl) error {
 	l := &strictyaml.List{File: m.shown}
 	for _, problem := range p.set.Problems() {
@@ -131,8 +131,7 @@ func (p *Plan) references(m *Manifest, declared map[api.Ref]*decl) error {
 	return l.Err()
 }
 
-// note points at what is allowed and would surprise: grants and targets that
-// can never admit what they name.
+// note adds notes on grants and targets that never admit what they name.
 func (p *Plan) note() {
 	for _, name := range slices.Sorted(maps.Keys(p.set.Grants)) {
 		g := p.set.Grants[name]
@@ -142,14 +141,14 @@ func (p *Plan) note() {
 			}
 		}
 		if len(g.Targets) == 0 {
-			p.Notes = append(p.Notes, fmt.Sprintf("grant/%s: names no target, so nothing can be dispatched with it", name))
+			p.Notes = append(p.Notes, fmt.Sprintf("grant/%s: lists no targets, so nothing can be dispatched with it", name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.set.Subagents)) {
 		s := p.set.Subagents[name]
 		if t, ok := p.set.Targets[s.Target]; ok {
 			if ceiling, err := t.Mode.Ceiling(); err != nil || s.Tier > ceiling {
-				p.Notes = append(p.Notes, fmt.Sprintf("subagent/%s: its tier %s is above what its target %s admits in mode %s", name, s.Tier, s.Target, t.Mode))
+				p.Notes = append(p.Notes, fmt.Sprintf("subagent/%s: its tier %s is above the ceiling of its target %s in mode %s", name, s.Tier, s.Target, t.Mode))
 			}
 		}
 	}

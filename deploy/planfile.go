@@ -12,16 +12,18 @@ import (
 
 const maxPlanFile = 16 << 20
 
-// planFile is a plan that was written down to be reviewed. It holds no
-// content: applying it reads the manifest again and insists on the same
-// result, so the file can only forbid and never add.
+const planAgain = "plan again, and review the new plan"
+
+// planFile is a plan written to a file for review. It has no content: applying it
+// plans the manifest again and requires the same result, so a forged file can
+// block a change but not make one.
 type planFile struct {
 	V      int             `json:"v"`
 	Plan   json.RawMessage `json:"plan"`
-	Digest api.Digest      `json:"digest"` // of plan's canonical bytes, against a slip of the editor
+	Digest api.Digest      `json:"digest"` // of plan's canonical bytes, to detect accidental edits
 }
 
-// Encode returns the plan as a file.
+// Encode returns the content of a plan file.
 func (p *Plan) Encode() ([]byte, error) {
 	body, err := canon.Marshal(p)
 	if err != nil {
@@ -31,9 +33,8 @@ func (p *Plan) Encode() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// PlanAgain plans what an encoded plan planned. It refuses when the file was
-// altered, when the catalog has moved on, and when the manifest or a file
-// that it names is not what it was.
+// PlanAgain repeats an encoded plan. It refuses if the plan file was altered, or if
+// the catalog, the manifest or a file that it names has changed since.
 func (c *Catalog) PlanAgain(ctx context.Context, encoded []byte) (*Plan, error) {
 	old, err := decodePlan(encoded)
 	if err != nil {
@@ -51,8 +52,7 @@ func (c *Catalog) PlanAgain(ctx context.Context, encoded []byte) (*Plan, error) 
 		return nil, errBaseMoved(old.Base, now.Base)
 	}
 	if !maps.Equal(now.Artifacts, old.Artifacts) {
-		return nil, api.Errorf(api.CodeConflict, "plan file: %s, or a file that it names, has changed since the plan was made", old.Manifest).
-			WithHint("plan again, and review the new plan")
+		return nil, api.Errorf(api.CodeConflict, "plan file: %s, or a file that it names, has changed since the plan was made", old.Manifest).WithHint(planAgain)
 	}
 	return now, nil
 }
@@ -63,11 +63,11 @@ func decodePlan(encoded []byte) (*Plan, error) {
 	}
 	var f planFile
 	if err := canon.Decode(encoded, &f); err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "plan file: %w", err).WithHint("write one with: bailiwick catalog plan -o FILE")
+		return nil, api.Errorf(api.CodeInvalid, "plan file: %w", err).WithHint("create one with: bailiwick catalog plan -o FILE")
 	}
 	body, err := canon.Canonicalize(f.Plan)
 	if err != nil || f.V != 1 || api.DigestOf(body) != f.Digest {
-		return nil, api.Errorf(api.CodeIntegrity, "plan file: was altered after it was written").WithHint("plan again, and review the new plan")
+		return nil, api.Errorf(api.CodeIntegrity, "plan file: altered after it was written").WithHint(planAgain)
 	}
 	p := &Plan{}
 	if err := canon.Decode(body, p); err != nil {
@@ -77,8 +77,7 @@ func decodePlan(encoded []byte) (*Plan, error) {
 }
 
 func errBaseMoved(planned, now Mark) error {
-	return api.Errorf(api.CodeConflict, "the catalog has moved: the plan is for %s, the catalog is at %s", markText(planned), markText(now)).
-		WithHint("plan again, and review the new plan")
+	return api.Errorf(api.CodeConflict, "the catalog has changed: the plan is for %s, the catalog is at %s", markText(planned), markText(now)).WithHint(planAgain)
 }
 
 func markText(m Mark) string {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -18,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// release is a revision that is about to become visible.
+// release is a revision or proposal to publish.
 type release struct {
 	number   uint64
 	doc      []byte
@@ -27,12 +26,12 @@ type release struct {
 	signed   []seal.KeyID // keys that signed in earlier envelopes
 }
 
-// publish attaches the new signatures and replaces the index. It is the one
-// moment at which a revision or proposal comes into being.
+// publish attaches the new signatures and replaces the index, which makes the
+// revision or proposal visible.
 func (c *Catalog) publish(ctx context.Context, r release) (*Applied, error) {
 	ids, err := seal.VerifyDetached(r.doc, [][]byte{r.fresh}, seal.Revision, c.cfg.TrustRoot)
 	if err != nil && !errors.Is(err, seal.ErrThreshold) {
-		return nil, err // a signer that signs wrongly is noticed before anyone else notices
+		return nil, err // a broken signer
 	}
 	ids = append(ids, r.signed...)
 	slices.Sort(ids)
@@ -66,8 +65,8 @@ func (c *Catalog) publish(ctx context.Context, r release) (*Applied, error) {
 	return done, nil
 }
 
-// nextIndex is the index with the revision or proposal in it. A proposal that
-// makes way goes with its signatures.
+// nextIndex returns the index with the revision or proposal added. It removes a
+// replaced proposal with its signatures.
 func (c *Catalog) nextIndex(ctx context.Context, manifest, signature []byte, done *Applied) ([]byte, error) {
 	raw, err := c.store.Index(ctx)
 	if err != nil {
@@ -93,8 +92,8 @@ func (c *Catalog) nextIndex(ctx context.Context, manifest, signature []byte, don
 	return next, err
 }
 
-// keepEntries drops the entries under the given tags, and the signatures of
-// manifests that no tag names any more.
+// keepEntries drops the entries with the given tags, and the signatures of
+// manifests that then have no tag.
 func keepEntries(all []ocispec.Descriptor, manifest api.Digest, tags []string) []ocispec.Descriptor {
 	alive := map[string]bool{string(manifest): true}
 	var kept []ocispec.Descriptor
@@ -114,18 +113,12 @@ func keepEntries(all []ocispec.Descriptor, manifest api.Digest, tags []string) [
 	})
 }
 
-// replaceIndex makes b the index, durably and at once.
+// replaceIndex replaces the index atomically and durably.
 func (c *Catalog) replaceIndex(b []byte) error {
 	root, err := os.OpenRoot(c.cfg.Dir)
 	if err != nil {
 		return err
 	}
-	// The service reads it, whatever the umask is.
+	// The service must be able to read it, whatever the umask.
 	return errors.Join(durable.ReplaceIn(root, ocispec.ImageIndexFile, b, 0o644), root.Close())
 }
-
-func manifestDir(p string) string { return filepath.Dir(p) }
-
-func parent(name string) string { return filepath.ToSlash(filepath.Dir(filepath.FromSlash(name))) }
-
-func base(name string) string { return filepath.Base(filepath.FromSlash(name)) }

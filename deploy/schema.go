@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// What stands under a keyword of JSON Schema 2020-12.
+// Values of keywords of JSON Schema 2020-12.
 const (
 	plainValue  = iota // anything
 	oneSchema          // a schema
@@ -35,14 +35,14 @@ func schemaKeywords() map[string]int {
 	return all
 }
 
-// checkKeywords refuses a misspelt keyword or type. A validator ignores such
-// a thing, and would so accept what its author meant to refuse.
+// checkKeywords refuses unknown keywords and types. Validators ignore them, so a
+// misspelt one would accept what its author meant to refuse.
 func checkKeywords(schema any) error { return checkSchema(schemaKeywords(), schema) }
 
 func checkSchema(known map[string]int, schema any) error {
 	m, ok := schema.(map[string]any)
 	if !ok {
-		return nil // true and false are schemas; the rest is refused elsewhere
+		return nil // true or false; anything else is refused elsewhere
 	}
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		kind, ok := known[key]

@@ -11,15 +11,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// Proposal is a revision that waits for signatures, with what it would
-// change.
+// Proposal is a revision that needs more signatures, with its changes.
 type Proposal struct {
 	Revision *Revision
 	Changes  []ArtifactChange
 	Widens   []Widening
 }
 
-// Proposal returns the proposal that waits, or nil.
+// Proposal returns the current proposal, or nil.
 func (c *Catalog) Proposal(ctx context.Context) (*Proposal, error) {
 	r, err := c.read.Proposal(ctx)
 	if err != nil || r == nil {
@@ -36,9 +35,8 @@ func (c *Catalog) Proposal(ctx context.Context) (*Proposal, error) {
 	return &Proposal{r, Diff(before, r.Set()), Widenings(before, r.Set())}, nil
 }
 
-// Sign adds signatures to the proposal whose digest is given: the one that
-// the signer was shown. When the threshold is reached it becomes the current
-// revision.
+// Sign adds signatures to the proposal with digest d, which is the one that the
+// signer reviewed. At the threshold it becomes the current revision.
 func (c *Catalog) Sign(ctx context.Context, d api.Digest, signers ...Signer) (_ *Applied, err error) {
 	if err := c.checkApproval(Approval{Signers: signers}); err != nil {
 		return nil, err
@@ -48,26 +46,25 @@ func (c *Catalog) Sign(ctx context.Context, d api.Digest, signers ...Signer) (_ 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	waiting, err := c.read.Proposal(ctx)
+	proposal, err := c.read.Proposal(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if waiting == nil {
-		return nil, api.Errorf(api.CodeNotFound, "no proposal waits for a signature")
+	if proposal == nil {
+		return nil, api.Errorf(api.CodeNotFound, "there is no proposal to sign")
 	}
-	if waiting.Digest() != d {
-		return nil, api.Errorf(api.CodeConflict, "the proposal is %s now, not %s", waiting.Digest().Short(), d.Short()).
-			WithHint("look at the new one, then sign it")
+	if proposal.Digest() != d {
+		return nil, api.Errorf(api.CodeConflict, "the proposal has changed: it is %s, not %s", proposal.Digest().Short(), d.Short()).WithHint("review the new one, then sign it")
 	}
-	if err := c.checkFits(ctx, waiting); err != nil {
+	if err := c.checkFits(ctx, proposal); err != nil {
 		return nil, err
 	}
 	for _, s := range signers {
-		if slices.Contains(waiting.Signers(), s.KeyID()) {
-			return nil, api.Errorf(api.CodeConflict, "key %s has signed this proposal already, and counts once", s.KeyID())
+		if slices.Contains(proposal.Signers(), s.KeyID()) {
+			return nil, api.Errorf(api.CodeConflict, "key %s has already signed this proposal", s.KeyID())
 		}
 	}
-	doc, err := canon.Marshal(waiting.Document())
+	doc, err := canon.Marshal(proposal.Document())
 	if err != nil {
 		return nil, err
 	}
@@ -75,14 +72,14 @@ func (c *Catalog) Sign(ctx context.Context, d api.Digest, signers ...Signer) (_ 
 	if err != nil {
 		return nil, err
 	}
-	manifest, err := catalog.Manifest(doc, waiting.Set())
+	manifest, err := catalog.Manifest(doc, proposal.Set())
 	if err != nil {
 		return nil, err
 	}
-	return c.publish(ctx, release{number: waiting.Number(), doc: doc, manifest: manifest, fresh: envelope, signed: waiting.Signers()})
+	return c.publish(ctx, release{number: proposal.Number(), doc: doc, manifest: manifest, fresh: envelope, signed: proposal.Signers()})
 }
 
-// checkFits refuses a proposal that no longer follows the head.
+// checkFits refuses a proposal that does not follow the head.
 func (c *Catalog) checkFits(ctx context.Context, r *Revision) error {
 	head, err := c.Current(ctx)
 	if err != nil {
@@ -93,7 +90,7 @@ func (c *Catalog) checkFits(ctx context.Context, r *Revision) error {
 		base = head.Mark()
 	}
 	if doc := r.Document(); doc.Number != base.Number+1 || doc.Previous != base.Digest {
-		return api.Errorf(api.CodeConflict, "the proposal does not follow %s, where the catalog is now", markText(base)).
+		return api.Errorf(api.CodeConflict, "the proposal does not follow %s, the head of the catalog", markText(base)).
 			WithHint("apply the manifest again with --replace-proposal")
 	}
 	return nil

@@ -10,51 +10,36 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 )
 
-// Widening is one way in which a plan lets somebody, or some worker, do more
-// than before. A reviewer reads these lines first.
+// Widening is one way in which a plan gives a principal or a worker more authority.
+// Reviewers read these lines first.
 type Widening struct {
 	Ref  api.Ref `json:"ref"`
 	What string  `json:"what"`
 }
 
-// Widenings lists every widening of authority between two sets. When in doubt
-// it says so rather than not: a changed command, setup script or verify
-// command is listed, because nothing here can tell what it does.
+// Widenings lists every widening of authority between two sets. In doubt it lists
+// the change: nothing here can tell what a changed command or script does.
 func Widenings(before, after *catalog.Set) []Widening {
 	if before == nil {
 		before = catalog.NewSet()
 	}
 	w := &widening{}
-	for n, v := range after.Capabilities {
-		old, had := before.Capabilities[n]
-		w.capability(api.RefTo(api.KindCapability, n), old, v, had)
-	}
-	for n, v := range after.Subagents {
-		old, had := before.Subagents[n]
-		w.subagent(api.RefTo(api.KindSubagent, n), old, v, had)
-	}
-	for n, v := range after.Envs {
-		old, had := before.Envs[n]
-		w.env(api.RefTo(api.KindEnv, n), old, v, had)
-	}
-	for n, v := range after.Sources {
-		old, had := before.Sources[n]
-		if ref := api.RefTo(api.KindSource, n); !had {
-			w.add(ref, "new source: %s", v.Repo)
-		} else if old.Repo != v.Repo {
-			w.add(ref, "another repository: %s, was %s", v.Repo, old.Repo)
-		}
-	}
-	for n, v := range after.Targets {
-		old, had := before.Targets[n]
-		w.target(api.RefTo(api.KindTarget, n), old, v, had)
-	}
-	for n, v := range after.Grants {
-		old, had := before.Grants[n]
-		w.grant(api.RefTo(api.KindGrant, n), old, v, had)
-	}
+	compare(api.KindCapability, before.Capabilities, after.Capabilities, w.capability)
+	compare(api.KindSubagent, before.Subagents, after.Subagents, w.subagent)
+	compare(api.KindEnv, before.Envs, after.Envs, w.env)
+	compare(api.KindSource, before.Sources, after.Sources, w.source)
+	compare(api.KindTarget, before.Targets, after.Targets, w.target)
+	compare(api.KindGrant, before.Grants, after.Grants, w.grant)
 	slices.SortStableFunc(w.all, func(a, b Widening) int { return byKind(a.Ref, b.Ref) })
 	return w.all
+}
+
+// compare calls report for each artifact of after, with the one before.
+func compare[T any](kind api.Kind, before, after map[api.Name]T, report func(ref api.Ref, old, now T, had bool)) {
+	for name, now := range after {
+		old, had := before[name]
+		report(api.RefTo(kind, name), old, now, had)
+	}
 }
 
 type widening struct{ all []Widening }
@@ -77,7 +62,7 @@ func (w *widening) capability(ref api.Ref, old, v api.Capability, had bool) {
 	case !had || old.Setup == "":
 		w.add(ref, "new setup script: %s runs in the jail before the agent", v.Setup)
 	case script(old) != script(v) || old.Setup != v.Setup:
-		w.add(ref, "the setup script %s is another", v.Setup)
+		w.add(ref, "changed setup script: %s", v.Setup)
 	}
 }
 
@@ -100,37 +85,37 @@ func (w *widening) subagent(ref api.Ref, old, v api.Subagent, had bool) {
 	w.checks(ref, old, v)
 }
 
-// checks lists what judged a worker and judges it less, or otherwise, now.
+// checks lists weakened or changed checks of results.
 func (w *widening) checks(ref api.Ref, old, v api.Subagent) {
 	switch {
 	case old.Verify == nil:
 	case v.Verify == nil:
-		w.add(ref, "no verify command any more; it was %s", commandText(old.Verify.Command))
+		w.add(ref, "verify command removed: was %s", commandText(old.Verify.Command))
 	default:
 		if !slices.Equal(old.Verify.Command, v.Verify.Command) {
-			w.add(ref, "another verify command: %s, was %s", commandText(v.Verify.Command), commandText(old.Verify.Command))
+			w.add(ref, "changed verify command: %s, was %s", commandText(v.Verify.Command), commandText(old.Verify.Command))
 		}
 		if v.Verify.ReportOnly && !old.Verify.ReportOnly {
-			w.add(ref, "a red verify no longer fails the dispatch")
+			w.add(ref, "a failed verify no longer fails the dispatch")
 		}
 	}
 	if old.Input != nil && v.Input == nil {
-		w.add(ref, "no input schema any more: every input is taken")
+		w.add(ref, "input schema removed: any input is accepted")
 	}
 	if old.Output != nil && v.Output == nil {
-		w.add(ref, "no output schema any more: every output is taken")
+		w.add(ref, "output schema removed: any output is accepted")
 	}
 }
 
 func (w *widening) env(ref api.Ref, old, v api.Env, had bool) {
 	for _, name := range slices.Sorted(maps.Keys(v.Values)) {
 		if was, ok := old.Values[name]; (!had || !ok || was != v.Values[name]) && steers(name) {
-			w.add(ref, "%s=%s steers which code programs load", name, v.Values[name])
+			w.add(ref, "%s=%s controls which code programs load", name, v.Values[name])
 		}
 	}
 }
 
-// steers names the variables that make programs run other code.
+// steers reports whether a variable makes programs run other code.
 func steers(name string) bool {
 	switch name {
 	case "PATH", "BASH_ENV", "ENV", "IFS", "PYTHONPATH", "PYTHONSTARTUP", "NODE_OPTIONS", "NODE_PATH", "PERL5LIB", "PERL5OPT",
@@ -138,6 +123,14 @@ func steers(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "DYLD_")
+}
+
+func (w *widening) source(ref api.Ref, old, v api.Source, had bool) {
+	if !had {
+		w.add(ref, "new source: %s", v.Repo)
+	} else if old.Repo != v.Repo {
+		w.add(ref, "new repository: %s, was %s", v.Repo, old.Repo)
+	}
 }
 
 func (w *widening) target(ref api.Ref, old, v api.Target, had bool) {
@@ -150,13 +143,13 @@ func (w *widening) target(ref api.Ref, old, v api.Target, had bool) {
 			w.add(ref, "wider mode: %s, was %s", v.Mode, old.Mode)
 		}
 		if old.Level != v.Level || old.Executor != v.Executor {
-			w.add(ref, "other isolation: executor %s level %s, was %s %s", v.Executor, v.Level, old.Executor, old.Level)
+			w.add(ref, "changed isolation: executor %s level %s, was %s %s", v.Executor, v.Level, old.Executor, old.Level)
 		}
-		w.bounds(ref, old.Limits, v.Limits)
+		w.limits(ref, old.Limits, v.Limits)
 	}
 	for _, p := range v.ReadOnly {
 		if !slices.Contains(old.ReadOnly, p) {
-			w.add(ref, "new read-only mount: jails see %s of the host", p)
+			w.add(ref, "new read-only mount: jails can read %s of the host", p)
 		}
 	}
 	for _, p := range v.Path {
@@ -171,7 +164,7 @@ func (w *widening) grant(ref api.Ref, old, v api.Grant, had bool) {
 		w.add(ref, "new grant: %s may dispatch %s, up to %s", v.Principal, nameList(v.Subagents), v.Ceiling)
 	} else {
 		if v.Principal != old.Principal {
-			w.add(ref, "goes to %s, was %s", v.Principal, old.Principal)
+			w.add(ref, "new principal: %s, was %s", v.Principal, old.Principal)
 		}
 		if v.Ceiling > old.Ceiling {
 			w.add(ref, "higher ceiling: %s, was %s", v.Ceiling, old.Ceiling)
@@ -192,7 +185,7 @@ func (w *widening) gained(ref api.Ref, what string, old, now []api.Name) {
 	}
 }
 
-// limits compares two sets of limits in which every field is set.
+// limits compares limits; 0 means unlimited.
 func (w *widening) limits(ref api.Ref, old, now api.Limits) {
 	raised(w, ref, "timeout", old.Timeout, now.Timeout)
 	raised(w, ref, "memory", old.Memory, now.Memory)
@@ -205,34 +198,14 @@ func (w *widening) limits(ref api.Ref, old, now api.Limits) {
 	raised(w, ref, "answer", old.Answer, now.Answer)
 }
 
-// bounds compares the upper bounds of a target, where nothing means none.
-func (w *widening) bounds(ref api.Ref, old, now api.Limits) {
-	none := api.Limits{
-		Timeout: 1 << 62, Memory: 1 << 62, Processes: 1 << 30, Disk: 1 << 62,
-		FileSize: 1 << 62, Files: 1 << 30, CPU: 1 << 20, Log: 1 << 62, Answer: 1 << 62,
-	}
-	dropped := &widening{}
-	dropped.limits(ref, old.Or(none), now.Or(none))
-	for _, d := range dropped.all {
-		what, _, _ := strings.Cut(d.What, ":")
-		if _, is, _ := strings.Cut(what, "raised "); is != "" && fieldIsZero(now, is) {
-			d.What = "the bound on " + is + " is dropped"
-		}
-		w.all = append(w.all, d)
-	}
-}
-
-func fieldIsZero(l api.Limits, field string) bool {
-	return map[string]bool{
-		"timeout": l.Timeout == 0, "memory": l.Memory == 0, "processes": l.Processes == 0, "disk": l.Disk == 0,
-		"fileSize": l.FileSize == 0, "files": l.Files == 0, "cpu": l.CPU == 0, "log": l.Log == 0, "answer": l.Answer == 0,
-	}[field]
-}
-
 func raised[T interface {
 	~int | ~int64 | ~float64
 }](w *widening, ref api.Ref, field string, old, now T) {
-	if now > old {
+	switch {
+	case old == 0:
+	case now == 0:
+		w.add(ref, "limit removed: %s, was %s", field, limitText(old))
+	case now > old:
 		w.add(ref, "raised %s: %s, was %s", field, limitText(now), limitText(old))
 	}
 }

@@ -94,7 +94,7 @@ func TestAPlanIsNotAppliedToACatalogThatHasMoved(t *testing.T) {
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.replace(script, "four", "three")
 	published := snapshot(t, w.path("data"))
-	w.refused(1, []string{"the catalog has moved", "revision 1", "revision 2", "plan again"}, "catalog", "apply", w.path("plan.json"))
+	w.refused(1, []string{"the catalog has changed", "revision 1", "revision 2", "plan again"}, "catalog", "apply", w.path("plan.json"))
 	unchanged(t, "a stale plan", published, snapshot(t, w.path("data")))
 
 	w.must("catalog", "plan", "-f", w.path(manifest), "-o", w.path("plan.json"))

@@ -19,7 +19,7 @@ func TestOverHTTPTooThereAreTheNineToolsAndTheCheckCanFail(t *testing.T) {
 	w := newWebWorld(t, ordinaryUID)
 	s := w.http()
 	const end = "	return b.tools, errors.Join(b.errs...)"
-	tenth := w.httpOf(otherServer(t, "tools.go", end, `	add(&b, about{name: "bailiwick_help", title: "x", description: "x"}, s.envs)`+"\n"+end))
+	tenth := w.httpOf(otherServer(t, "tools.go", end, `	add(&b, toolInfo{name: "bailiwick_help", title: "x", description: "x"}, s.envs)`+"\n"+end))
 	for _, revision := range mcpRevisions() {
 		if err := checkTools(s.tools(revision)); err != nil {
 			t.Errorf("%s: %v", revision, err)

@@ -107,7 +107,7 @@ func TestTheCheckOfTheToolsFailsOnACopyWithATenth(t *testing.T) {
 	w := newWorld(t, ordinaryUID)
 	const end = "	return b.tools, errors.Join(b.errs...)"
 	tenth := func(name string) string {
-		return `	add(&b, about{name: "` + name + `", title: "x", description: "x"}, s.envs)` + "\n" + end
+		return `	add(&b, toolInfo{name: "` + name + `", title: "x", description: "x"}, s.envs)` + "\n" + end
 	}
 	for what, c := range map[string]struct{ old, fresh, says string }{
 		"a tenth tool that is called like a power":  {end, tenth("bailiwick_catalog_apply"), "*_apply"},

@@ -397,7 +397,7 @@ func TestAWaitThatBreaksStillNamesItsDispatch(t *testing.T) {
 	decode(t, string(m.Result), &r)
 	var d mcpStanding
 	decode(t, string(r.Value), &d)
-	if r.IsError || d.DispatchID == "" || !strings.Contains(d.Advice, "look again") {
+	if r.IsError || d.DispatchID == "" || !strings.Contains(d.Advice, "check it with") {
 		t.Fatalf("it says %s", m.Result)
 	}
 	w.must("up")

@@ -124,7 +124,7 @@ func TestAClientSubmitsAPlanAndWatchesItToItsEnd(t *testing.T) {
 	}
 }
 
-// A model learns all that is wrong with its plan at once, mends it, and submits
+// A model learns all problems of its plan at once, fixes them, and submits
 // it under the same id. What it may not dispatch refuses the whole plan, says
 // what to use instead, and is no other answer than for what is not there.
 //
@@ -139,11 +139,11 @@ func TestAModelMendsAPlanByWhatItIsTold(t *testing.T) {
 		members{"id": "a", "subagent": "sh", "input": members{"do": "true"}, "depends_on": []string{"nowhere"}},
 		members{"id": "a", "subagent": "sh", "input": members{"do": "true"}, "retry": members{"attempts": 99}},
 	}}
-	e := s.refused(api.CodeInvalid, []string{"$.colour", "$.tasks[0].depends_on", "nowhere", "$.tasks[1].id", "attempts", "mend"}, "bailiwick_orchestrator_submit", members{"plan": wrong, "runId": "mended"})
+	e := s.refused(api.CodeInvalid, []string{"$.colour", "$.tasks[0].depends_on", "nowhere", "$.tasks[1].id", "attempts", "fix the arguments"}, "bailiwick_orchestrator_submit", members{"plan": wrong, "runId": "mended"})
 	if len(e.Problems) < 4 {
 		t.Errorf("the problems are %+v", e.Problems)
 	}
-	// It mends exactly those.
+	// It fixes exactly those.
 	delete(wrong, "colour")
 	wrong["tasks"] = []any{
 		members{"id": "a", "subagent": "sh", "input": members{"do": "true"}},

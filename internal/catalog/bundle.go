@@ -16,8 +16,8 @@ const (
 	maxDepth = 32
 )
 
-// CheckPath refuses a path that a bundle must not contain: one that is not
-// plain, clean and relative, or that belongs to git or to Bailiwick itself.
+// CheckPath refuses a path that is not printable, clean and relative, or that
+// belongs to git or Bailiwick.
 func CheckPath(p string) error {
 	switch {
 	case p == "" || len(p) > maxPath || strings.Count(p, "/") >= maxDepth:
@@ -27,25 +27,25 @@ func CheckPath(p string) error {
 	case strings.HasPrefix(p, "/"):
 		return errors.New("the path is absolute")
 	case path.Clean(p) != p || p == "." || p == ".." || strings.HasPrefix(p, "../"):
-		return errors.New("the path is not clean, or leads out of the bundle")
+		return errors.New("the path is not clean or leads out of the bundle")
 	case strings.Contains(p, `\`):
 		return errors.New("the path contains a backslash")
 	}
 	for _, r := range p {
 		if !unicode.IsPrint(r) {
-			return fmt.Errorf("the path contains the character %U, which does not print", r)
+			return fmt.Errorf("the path contains the unprintable character %U", r)
 		}
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		switch strings.ToLower(part) {
 		case ".git", ".bailiwick":
-			return fmt.Errorf("%s is not for capabilities: what is in it would steer the worker's own tools", part)
+			return fmt.Errorf("%s is not allowed: its content would control the worker's own tools", part)
 		}
 	}
 	return nil
 }
 
-// checkBundle makes sure that a capability lists its files as deploy does.
+// checkBundle checks that the files of a capability are listed as deploy lists them.
 func checkBundle(c api.Capability) error {
 	if len(c.Files) > MaxFiles {
 		return fmt.Errorf("%d files, want at most %d", len(c.Files), MaxFiles)
@@ -66,7 +66,7 @@ func checkBundle(c api.Capability) error {
 			return fmt.Errorf("file %s: size %d", f.Path, f.Size)
 		}
 		if i > 0 && c.Files[i-1].Path >= f.Path {
-			return fmt.Errorf("file %s: not in bytewise order, or there twice", f.Path)
+			return fmt.Errorf("file %s: duplicate, or not in bytewise order", f.Path)
 		}
 		if i > 0 && strings.HasPrefix(f.Path, c.Files[i-1].Path+"/") {
 			return fmt.Errorf("file %s: is also a directory", c.Files[i-1].Path)

@@ -1,13 +1,12 @@
-// Package catalog reads the catalog and verifies it before anyone sees it.
+// Package catalog reads the catalog and verifies what it returns.
 //
-// A catalog is a sequence of revisions in a content store. Nothing in the
-// store is believed: the head is believed because enough keys of the trust
-// root signed it, everything else because the head names its digest. A
-// revision that is not whole, not signed, or older than one that was seen
-// before is an error that says which of these it is (Fault).
+// A catalog is a sequence of revisions in a content store. The store is not
+// trusted: the head is verified by signatures of enough keys of the trust root,
+// everything else by digests that the head names. A revision that is incomplete,
+// unsigned, or older than one seen before is an error with a Fault.
 //
-// The package cannot write: it holds no key, is given a store that has read
-// methods only, and imports neither os nor the packages that publish.
+// The package cannot write: it holds no key, gets a store with read methods only,
+// and imports neither os nor the packages that publish.
 //
 // It carries the reading side of R-B5 and R-C4.
 package catalog
@@ -24,7 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// Bounds of what is read. Whatever is larger was not written by deploy.
+// Limits of what is read. deploy writes nothing larger.
 const (
 	MaxRevision  = 8 << 20  // bytes of a revision document
 	MaxDocument  = 4 << 20  // bytes of an artifact document
@@ -35,8 +34,7 @@ const (
 	maxEnvelopes = 64
 )
 
-// Reader is the store that holds a catalog. Get verifies what it returns
-// against the digest.
+// Reader is the store of a catalog. Get verifies content against its digest.
 type Reader interface {
 	Index(ctx context.Context) ([]byte, error)
 	Get(ctx context.Context, d api.Digest, limit int64) ([]byte, error)
@@ -50,7 +48,7 @@ type Catalog struct {
 	root  seal.TrustRoot
 }
 
-// Open returns the catalog in store. It reads nothing yet.
+// Open returns the catalog in store, without reading it.
 func Open(store Reader, root seal.TrustRoot) (*Catalog, error) {
 	if store == nil {
 		return nil, errors.New("catalog: no store")
@@ -61,14 +59,14 @@ func Open(store Reader, root seal.TrustRoot) (*Catalog, error) {
 	return &Catalog{store: store, root: root}, nil
 }
 
-// TrustRoot is whose signatures count.
+// TrustRoot returns the keys whose signatures count.
 func (c *Catalog) TrustRoot() seal.TrustRoot { return c.root }
 
-// Version is a token for the state of a store's index. Two equal tokens mean
-// that Current would read the same head.
+// Version identifies the state of an index: with equal versions, Current reads the
+// same head.
 type Version string
 
-// Version reads the index and nothing else.
+// Version reads only the index.
 func (c *Catalog) Version(ctx context.Context) (Version, error) {
 	b, err := c.store.Index(ctx)
 	if err != nil {
@@ -77,9 +75,9 @@ func (c *Catalog) Version(ctx context.Context) (Version, error) {
 	return Version(api.DigestOf(b)), nil
 }
 
-// Current returns the head of the catalog, verified: signatures, artifacts,
-// presence of every file, and the step to the revision before. It does not
-// know what its caller has seen before; CheckHighWater does.
+// Current returns the head of the catalog after verifying its signatures and
+// artifacts, the presence of every file, and the link to the previous revision.
+// CheckHighWater detects a rollback behind what the caller has seen.
 func (c *Catalog) Current(ctx context.Context) (*Revision, error) {
 	idx, err := c.index(ctx)
 	if err != nil {
@@ -90,7 +88,7 @@ func (c *Catalog) Current(ctx context.Context) (*Revision, error) {
 		if len(idx.tags) == 0 || idx.onlyProposal() {
 			return nil, fault(FaultEmpty, nil, "the catalog has no revision yet")
 		}
-		return nil, fault(FaultMalformed, nil, "catalog index: has revisions and none of them is tagged %q", TagCurrent)
+		return nil, fault(FaultMalformed, nil, "catalog index: has revisions, but no tag %q", TagCurrent)
 	}
 	r, err := c.load(ctx, idx, desc)
 	if err != nil {
@@ -102,10 +100,10 @@ func (c *Catalog) Current(ctx context.Context) (*Revision, error) {
 	return r, nil
 }
 
-// checkPlace makes sure that a head is where the index says that it is.
+// checkPlace checks the tags of a head.
 func (c *Catalog) checkPlace(ctx context.Context, idx *index, r *Revision) error {
 	if same, ok := idx.tags[TagOf(r.Number())]; !ok || !same.same(idx.tags[TagCurrent]) {
-		return fault(FaultMalformed, nil, "catalog index: %q and %q are different", TagCurrent, TagOf(r.Number()))
+		return fault(FaultMalformed, nil, "catalog index: tags %q and %q differ", TagCurrent, TagOf(r.Number()))
 	}
 	if n := idx.highest(); n > r.Number() {
 		return fault(FaultRollback, nil, "catalog index: %q is revision %d, but revision %d exists", TagCurrent, r.Number(), n)
@@ -114,32 +112,51 @@ func (c *Catalog) checkPlace(ctx context.Context, idx *index, r *Revision) error
 	return err
 }
 
-// At returns the revision whose document has this digest, verified as Current
-// does it. A worker uses it for the revision that its manifest names.
+// At returns the revision whose document has digest d, verified as by Current. A
+// worker uses it for the revision of its manifest.
 func (c *Catalog) At(ctx context.Context, d api.Digest) (*Revision, error) {
-	idx, err := c.index(ctx)
+	idx, doc, desc, err := c.locate(ctx, d)
 	if err != nil {
 		return nil, err
+	}
+	r, err := c.load(ctx, idx, desc)
+	if err == nil && r.Digest() != d {
+		return nil, fault(FaultMalformed, nil, "revision %d: the index has %s, want %s", doc.Number, r.Digest().Short(), d.Short())
+	}
+	return r, err
+}
+
+// Signed returns the revision document with digest d and its envelopes, for callers
+// that pass them on to a verifier. It checks digests but no signatures, so that
+// evidence stays available after a change of the trust root.
+func (c *Catalog) Signed(ctx context.Context, d api.Digest) (api.Revision, [][]byte, error) {
+	idx, doc, desc, err := c.locate(ctx, d)
+	if err != nil {
+		return api.Revision{}, nil, err
+	}
+	envelopes, err := c.envelopes(ctx, idx, desc.Digest)
+	return doc, envelopes, err
+}
+
+// locate returns the revision document with digest d, and the index entry of its
+// number.
+func (c *Catalog) locate(ctx context.Context, d api.Digest) (*index, api.Revision, descriptor, error) {
+	idx, err := c.index(ctx)
+	if err != nil {
+		return nil, api.Revision{}, descriptor{}, err
 	}
 	doc, err := c.document(ctx, d)
 	if err != nil {
-		return nil, err
+		return nil, api.Revision{}, descriptor{}, err
 	}
 	desc, ok := idx.tags[TagOf(doc.Number)]
 	if !ok {
-		return nil, fault(FaultUnsigned, nil, "revision %d (%s): not in the catalog's index", doc.Number, d.Short())
+		err = fault(FaultUnsigned, nil, "revision %d (%s): not in the catalog's index", doc.Number, d.Short())
 	}
-	r, err := c.load(ctx, idx, desc)
-	if err != nil {
-		return nil, err
-	}
-	if r.Digest() != d {
-		return nil, fault(FaultMalformed, nil, "revision %d: the index has %s, wanted %s", doc.Number, r.Digest().Short(), d.Short())
-	}
-	return r, nil
+	return idx, doc, desc, err
 }
 
-// Numbered returns the revision with this number, verified as Current does it.
+// Numbered returns the revision with this number, verified as by Current.
 func (c *Catalog) Numbered(ctx context.Context, number uint64) (*Revision, error) {
 	idx, err := c.index(ctx)
 	if err != nil {
@@ -147,7 +164,7 @@ func (c *Catalog) Numbered(ctx context.Context, number uint64) (*Revision, error
 	}
 	desc, ok := idx.tags[TagOf(number)]
 	if !ok {
-		return nil, api.Errorf(api.CodeNotFound, "revision %d: the catalog has none of this number", number)
+		return nil, api.Errorf(api.CodeNotFound, "revision %d: not in the catalog", number)
 	}
 	r, err := c.load(ctx, idx, desc)
 	if err != nil {
@@ -159,9 +176,8 @@ func (c *Catalog) Numbered(ctx context.Context, number uint64) (*Revision, error
 	return r, nil
 }
 
-// Proposal returns the revision that waits for more signatures, or nil. It is
-// whole, and at least one key of the trust root signed it; nobody may act on
-// it.
+// Proposal returns the revision that needs more signatures, or nil. It is complete
+// and signed by at least one key of the trust root, but has no effect.
 func (c *Catalog) Proposal(ctx context.Context) (*Revision, error) {
 	idx, err := c.index(ctx)
 	if err != nil {
@@ -169,17 +185,18 @@ func (c *Catalog) Proposal(ctx context.Context) (*Revision, error) {
 	}
 	desc, ok := idx.tags[TagProposal]
 	if !ok {
-		return nil, nil //nolint:nilnil // no proposal is the usual case
+		return nil, nil //nolint:nilnil // usually there is no proposal
 	}
 	return c.loadAllowing(ctx, idx, desc, seal.ErrThreshold)
 }
 
-// load returns one revision, verified.
+// load returns a verified revision.
 func (c *Catalog) load(ctx context.Context, idx *index, desc descriptor) (*Revision, error) {
 	return c.loadAllowing(ctx, idx, desc, nil)
 }
 
-// loadAllowing reads as little as it can before it knows who signed.
+// loadAllowing is load, but accepts signatures with the error tolerated. It
+// verifies the signatures before it reads the artifacts.
 func (c *Catalog) loadAllowing(ctx context.Context, idx *index, desc descriptor, tolerated error) (*Revision, error) {
 	manifest, err := c.get(ctx, desc.Digest, maxManifest, "revision manifest")
 	if err != nil {
@@ -208,7 +225,7 @@ func (c *Catalog) loadAllowing(ctx context.Context, idx *index, desc descriptor,
 	if r.set, err = c.artifacts(ctx, &r.doc); err != nil {
 		return nil, err
 	}
-	if err := c.checkWhole(ctx, r, doc, manifest, desc); err != nil {
+	if err := c.checkComplete(ctx, r, doc, manifest, desc); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -231,15 +248,15 @@ func (c *Catalog) artifacts(ctx context.Context, doc *api.Revision) (*Set, error
 	return set, nil
 }
 
-// checkWhole makes sure that the OCI manifest says exactly what the signed
-// document implies and that every file is there.
-func (c *Catalog) checkWhole(ctx context.Context, r *Revision, doc, manifest []byte, desc descriptor) error {
+// checkComplete checks that the OCI manifest is the one that the signed document
+// implies, and that every file exists.
+func (c *Catalog) checkComplete(ctx context.Context, r *Revision, doc, manifest []byte, desc descriptor) error {
 	want, err := Manifest(doc, r.set)
 	if err != nil {
 		return fault(FaultMalformed, err, "revision %d", r.Number())
 	}
 	if string(want) != string(manifest) || desc.check(manifest, RevisionType) != nil {
-		return fault(FaultMalformed, nil, "revision %d: its OCI manifest %s does not list what the signed document names", r.Number(), desc.Digest.Short())
+		return fault(FaultMalformed, nil, "revision %d: its OCI manifest %s does not match the signed document", r.Number(), desc.Digest.Short())
 	}
 	for _, f := range r.set.Files() {
 		size, err := c.store.Stat(ctx, f.Digest)
@@ -253,8 +270,7 @@ func (c *Catalog) checkWhole(ctx context.Context, r *Revision, doc, manifest []b
 	return nil
 }
 
-// document returns a revision document by its digest alone. It is what the
-// digest names; whether anyone signed it is another question.
+// document returns a revision document by digest, without checking signatures.
 func (c *Catalog) document(ctx context.Context, d api.Digest) (api.Revision, error) {
 	b, err := c.get(ctx, d, MaxRevision, "revision")
 	if err != nil {
@@ -267,17 +283,17 @@ func (c *Catalog) document(ctx context.Context, d api.Digest) (api.Revision, err
 	return doc, nil
 }
 
-// previous returns the document before doc, nil for the first.
+// previous returns the document before doc, or nil if doc is the first.
 func (c *Catalog) previous(ctx context.Context, doc *api.Revision) (*api.Revision, error) {
 	if doc.Number == 1 {
-		return nil, nil //nolint:nilnil // the first has none
+		return nil, nil //nolint:nilnil // the first revision
 	}
 	before, err := c.document(ctx, doc.Previous)
 	if err != nil {
-		return nil, fmt.Errorf("revision %d: the one before: %w", doc.Number, err)
+		return nil, fmt.Errorf("revision before %d: %w", doc.Number, err)
 	}
 	if before.Number != doc.Number-1 {
-		return nil, fault(FaultMalformed, nil, "revision %d: the one before it is number %d", doc.Number, before.Number)
+		return nil, fault(FaultMalformed, nil, "revision %d: the previous revision has number %d", doc.Number, before.Number)
 	}
 	return &before, nil
 }
@@ -287,13 +303,13 @@ func (c *Catalog) get(ctx context.Context, d api.Digest, limit int64, what strin
 	if err != nil {
 		return nil, readFault(err, "%s", what)
 	}
-	if api.DigestOf(b) != d { // whatever the store promises
-		return nil, fault(FaultCorrupt, nil, "%s: blob %s has other content", what, d)
+	if api.DigestOf(b) != d { // do not rely on the store
+		return nil, fault(FaultCorrupt, nil, "%s: blob %s does not match its digest", what, d)
 	}
 	return b, nil
 }
 
-// readFault tells damage from an unreadable disk or a cancelled call.
+// readFault distinguishes damage from an unreadable disk or a cancelled call.
 func readFault(err error, format string, args ...any) error {
 	if api.CodeOf(err) == api.CodeIntegrity || api.CodeOf(err) == api.CodeTooLarge || errors.Is(err, fs.ErrNotExist) {
 		return fault(FaultCorrupt, err, format, args...)

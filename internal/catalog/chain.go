@@ -7,16 +7,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Mark identifies a revision that a caller has seen and remembers. The zero
-// value means that it has seen none.
+// Mark identifies the latest revision that a caller has seen; the zero value means
+// none.
 type Mark struct {
 	Number uint64     `json:"number"`
 	Digest api.Digest `json:"digest,omitempty"`
 }
 
-// CheckHighWater refuses rev when it is older than seen, another revision of
-// the same number, or one whose history does not contain seen. Signatures do
-// not help there: an old revision was signed, too.
+// CheckHighWater refuses rev if it is older than seen, or if its history does not
+// contain seen. Signatures cannot detect this: an old revision is signed, too.
 func (c *Catalog) CheckHighWater(ctx context.Context, seen Mark, rev *Revision) error {
 	switch {
 	case rev == nil:
@@ -33,7 +32,7 @@ func (c *Catalog) CheckHighWater(ctx context.Context, seen Mark, rev *Revision) 
 			return err
 		}
 		if before == nil {
-			break // seen.Number is 0 with a digest: no such revision
+			break // seen is invalid: number 0 with a digest
 		}
 		doc, d = before, doc.Previous
 	}
@@ -43,8 +42,8 @@ func (c *Catalog) CheckHighWater(ctx context.Context, seen Mark, rev *Revision) 
 	return nil
 }
 
-// Past is one revision of the history. That it is part of the history is
-// proved by the head's signatures.
+// Past is a revision of the history. The head's signatures prove that it is part of
+// the history.
 type Past struct {
 	Number    uint64     `json:"number"`
 	Digest    api.Digest `json:"digest"`
@@ -54,8 +53,8 @@ type Past struct {
 	Artifacts int        `json:"artifacts"`
 }
 
-// History returns the verified head and what came before it, newest first, at
-// most limit of them; 0 means all.
+// History returns the verified head and the revisions before it, newest first, at
+// most limit; 0 means all.
 func (c *Catalog) History(ctx context.Context, limit int) ([]Past, error) {
 	head, err := c.Current(ctx)
 	if err != nil {

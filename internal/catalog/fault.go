@@ -8,27 +8,27 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// Fault says in which way a catalog cannot be used. The set is closed.
+// Fault says why a catalog cannot be used. The set is closed.
 type Fault string
 
 // The faults.
 const (
 	FaultEmpty     Fault = "empty"           // nothing has been applied yet
 	FaultUnsigned  Fault = "unsigned"        // the revision carries no signature
-	FaultThreshold Fault = "below-threshold" // too few distinct keys signed it
-	FaultForeign   Fault = "foreign"         // only keys that the trust root does not know signed it
-	FaultSignature Fault = "bad-signature"   // a known key's signature does not match
-	FaultCorrupt   Fault = "corrupt"         // a blob is missing or is not what its digest says
-	FaultMalformed Fault = "malformed"       // something is not what the format allows
-	FaultRollback  Fault = "rollback"        // older than, or beside, what was seen before
+	FaultThreshold Fault = "below-threshold" // signed by too few distinct keys
+	FaultForeign   Fault = "foreign"         // signed only by keys that the trust root does not list
+	FaultSignature Fault = "bad-signature"   // a signature of a listed key does not verify
+	FaultCorrupt   Fault = "corrupt"         // a blob is missing or does not match its digest
+	FaultMalformed Fault = "malformed"       // violates the format
+	FaultRollback  Fault = "rollback"        // older than, or no successor of, what was seen before
 )
 
-// Error is how every fault of a catalog is reported. Its API code is
-// CodeIntegrity, or CodeNotFound for an empty catalog.
+// Error reports a fault of a catalog. Its API code is CodeIntegrity, or
+// CodeNotFound for an empty catalog.
 type Error struct {
 	Fault   Fault
 	Message string
-	err     error // what it was noticed by; may be nil
+	err     error // the cause; may be nil
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -46,7 +46,7 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// FaultOf returns the fault that err reports, or "" when it reports none.
+// FaultOf returns the fault that err reports, or "".
 func FaultOf(err error) Fault {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Fault
@@ -62,7 +62,7 @@ func fault(f Fault, err error, format string, args ...any) error {
 	return e
 }
 
-// sealFault names what is wrong with the signatures.
+// sealFault maps an error of the signatures to its fault.
 func sealFault(err error, format string, args ...any) error {
 	f := FaultMalformed
 	switch {

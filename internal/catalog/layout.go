@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,11 +16,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// How a catalog looks to OCI tools. A revision is an image manifest whose
-// config is the revision document and whose layers are the artifact documents
-// and the capabilities' files. Its signatures are manifests that have it as
-// their subject. The index tags the head, every revision by number, and at
-// most one proposal.
+// The OCI layout of a catalog. A revision is an image manifest whose config is the
+// revision document and whose layers are the artifact documents and the files of
+// capabilities. Its signatures are manifests with it as their subject. The index
+// tags the head, every revision by number, and at most one proposal.
 const (
 	RevisionType  = "application/vnd.bailiwick.revision.v1"
 	SignatureType = "application/vnd.bailiwick.signature.v1"
@@ -32,19 +30,18 @@ const (
 	fileType     = "application/vnd.bailiwick.file.v1"
 	envelopeType = "application/vnd.dsse.envelope.v1+json"
 
-	// annotationRef says which artifact a layer is.
+	// annotationRef is the ref of the artifact in a layer.
 	annotationRef = "dev.bailiwick.ref"
-	// annotationSubject in the index saves reading every signature to find
-	// those of one revision. What it says is checked when it is used.
+	// annotationSubject in the index is the subject of a signature: it saves reading
+	// all signatures. It is checked when it is used.
 	annotationSubject = "dev.bailiwick.subject"
 )
 
-// TagOf is the tag of a revision.
+// TagOf returns the tag of a revision.
 func TagOf(number uint64) string { return "r" + strconv.FormatUint(number, 10) }
 
-// Manifest returns the OCI manifest of a revision. It depends on nothing but
-// the document and the artifacts that it names, so a reader can require it to
-// the byte.
+// Manifest returns the OCI manifest of a revision. It depends only on the document
+// and its artifacts, so a reader can compare it byte by byte.
 func Manifest(revision []byte, set *Set) ([]byte, error) {
 	m := ocispec.Manifest{
 		Versioned:    specs.Versioned{SchemaVersion: 2},
@@ -104,8 +101,7 @@ func SignatureEntry(manifest []byte, subject api.Digest) ocispec.Descriptor {
 	return d
 }
 
-// SubjectOf returns the manifest that an entry of the index says to be a
-// signature of.
+// SubjectOf returns the subject of a signature, according to its index entry.
 func SubjectOf(entry ocispec.Descriptor) (string, bool) {
 	subject, ok := entry.Annotations[annotationSubject]
 	return subject, ok && entry.ArtifactType == SignatureType
@@ -115,17 +111,17 @@ func describe(mediaType string, b []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.Digest(api.DigestOf(b)), Size: int64(len(b))}
 }
 
-// descriptor is an entry of the index whose digest has the right form.
+// descriptor is an entry of the index with a valid digest.
 type descriptor struct {
 	Digest api.Digest
 	oci    ocispec.Descriptor
 }
 
-// check compares what the index says of a manifest with the manifest.
+// check compares the descriptor with a manifest.
 func (d descriptor) check(manifest []byte, artifactType string) error {
 	if d.oci.Size != int64(len(manifest)) || d.oci.MediaType != ocispec.MediaTypeImageManifest ||
 		d.oci.ArtifactType != "" && d.oci.ArtifactType != artifactType {
-		return fmt.Errorf("the index describes %s wrongly", d.Digest.Short())
+		return fmt.Errorf("the index describes %s incorrectly", d.Digest.Short())
 	}
 	return nil
 }
@@ -134,11 +130,11 @@ func (d descriptor) same(o descriptor) bool {
 	return d.Digest == o.Digest && d.oci.Size == o.oci.Size && d.oci.MediaType == o.oci.MediaType && d.oci.ArtifactType == o.oci.ArtifactType
 }
 
-// index is index.json, parsed. Nothing in it is proved by anything.
+// index is the parsed index.json, which is not authenticated.
 type index struct {
 	version Version
 	tags    map[string]descriptor
-	others  []descriptor // without a tag, or not ours
+	others  []descriptor // without a tag
 }
 
 func (c *Catalog) index(ctx context.Context) (*index, error) {
@@ -155,7 +151,7 @@ func (c *Catalog) index(ctx context.Context) (*index, error) {
 
 func parseIndex(b []byte) (*index, error) {
 	var raw ocispec.Index
-	// Other tools may have laid it out.
+	// Other tools may have reformatted it.
 	c, err := canon.Canonicalize(b)
 	if err == nil {
 		err = canon.DecodeExact(c, &raw)
@@ -179,7 +175,7 @@ func parseIndex(b []byte) (*index, error) {
 			continue
 		}
 		if _, twice := idx.tags[tag]; twice {
-			return nil, fmt.Errorf("tag %.80q is there twice", tag)
+			return nil, fmt.Errorf("duplicate tag %.80q", tag)
 		}
 		idx.tags[tag] = entry
 	}
@@ -191,7 +187,7 @@ func (idx *index) onlyProposal() bool {
 	return ok && len(idx.tags) == 1
 }
 
-// highest is the highest revision number that has a tag.
+// highest returns the highest tagged revision number.
 func (idx *index) highest() uint64 {
 	var high uint64
 	for tag := range idx.tags {
@@ -208,7 +204,7 @@ func numberOf(tag string) (uint64, bool) {
 	return n, ok && err == nil && TagOf(n) == tag
 }
 
-// envelopes returns the signatures that are attached to a manifest.
+// envelopes returns the signatures of a manifest.
 func (c *Catalog) envelopes(ctx context.Context, idx *index, subject api.Digest) ([][]byte, error) {
 	var found [][]byte
 	for _, d := range idx.others {
@@ -232,8 +228,8 @@ func (c *Catalog) envelopes(ctx context.Context, idx *index, subject api.Digest)
 	return found, nil
 }
 
-// envelope returns the envelope in a signature manifest, or nil when that is
-// something else or about another subject.
+// envelope returns the envelope in a signature manifest, or nil if it is another
+// kind of manifest or has another subject.
 func (c *Catalog) envelope(ctx context.Context, d descriptor, subject api.Digest) ([]byte, error) {
 	b, err := c.get(ctx, d.Digest, maxManifest, "signature manifest")
 	if err != nil {
@@ -263,7 +259,7 @@ func (c *Catalog) envelope(ctx context.Context, d descriptor, subject api.Digest
 	}
 	want, err := SignatureManifest(revision, envelope)
 	if err != nil || string(want) != string(b) || d.check(b, SignatureType) != nil {
-		return nil, fault(FaultMalformed, err, "signature manifest %s: not in the one form it can have", d.Digest.Short())
+		return nil, fault(FaultMalformed, err, "signature manifest %s: not in its canonical form", d.Digest.Short())
 	}
 	return envelope, nil
 }
@@ -278,14 +274,4 @@ func configOf(manifest []byte) (api.Digest, error) {
 		return "", fmt.Errorf("artifact type %.80q, want %s", m.ArtifactType, RevisionType)
 	}
 	return api.ParseDigest(string(m.Config.Digest))
-}
-
-// sortedTags lists the tags of an index.
-func (idx *index) sortedTags() []string {
-	tags := make([]string, 0, len(idx.tags))
-	for t := range idx.tags {
-		tags = append(tags, t)
-	}
-	slices.Sort(tags)
-	return tags
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// Revision is a verified revision with its artifacts. It does not change and
-// needs the store no more; a capability's files are read from there by
-// digest. Only a Catalog makes one.
+// Revision is a verified, immutable revision with its artifacts; the files of
+// capabilities stay in the store. Only a Catalog makes one.
 type Revision struct {
 	doc      api.Revision
 	digest   api.Digest // of the signed document
@@ -24,32 +23,32 @@ type Revision struct {
 	version  Version
 }
 
-// Number is 1 for the first revision.
+// Number returns the revision number, from 1.
 func (r *Revision) Number() uint64 { return r.doc.Number }
 
-// Digest is of the signed revision document.
+// Digest returns the digest of the signed document.
 func (r *Revision) Digest() api.Digest { return r.digest }
 
-// Manifest is the digest of the OCI manifest, for OCI tools.
+// Manifest returns the digest of the OCI manifest.
 func (r *Revision) Manifest() api.Digest { return r.manifest }
 
-// Mark is what a caller remembers to notice a rollback.
+// Mark returns what a caller stores to detect a rollback.
 func (r *Revision) Mark() Mark { return Mark{r.doc.Number, r.digest} }
 
-// Signers are the keys of the trust root that signed it.
+// Signers returns the keys of the trust root that signed it.
 func (r *Revision) Signers() []seal.KeyID { return slices.Clone(r.signers) }
 
-// Version is the state of the index that it was read from.
+// Version returns the state of the index that it was read from.
 func (r *Revision) Version() Version { return r.version }
 
-// Author is who the program that signed took itself to be run by. Only that
-// enough keys signed it is proved.
+// Author returns the author as claimed by the signing program; only the signatures
+// are verified.
 func (r *Revision) Author() string { return r.doc.Author }
 
-// CreatedAt is when the author says that the revision was made.
+// CreatedAt returns the creation time, as claimed by the author.
 func (r *Revision) CreatedAt() time.Time { return r.doc.CreatedAt }
 
-// Reason is why the author says that the revision was made.
+// Reason returns the reason, as claimed by the author.
 func (r *Revision) Reason() string { return r.doc.Reason }
 
 // Document returns the revision document.
@@ -59,10 +58,10 @@ func (r *Revision) Document() api.Revision {
 	return doc
 }
 
-// Set returns the artifacts. The caller must not change it.
+// Set returns the artifacts. The caller must not modify it.
 func (r *Revision) Set() *Set { return r.set }
 
-// Names lists the artifacts of a kind, sorted.
+// Names returns the sorted names of a kind.
 func (r *Revision) Names(kind api.Kind) []api.Name {
 	var names []api.Name
 	for ref := range r.doc.Artifacts {
@@ -74,8 +73,7 @@ func (r *Revision) Names(kind api.Kind) []api.Name {
 	return names
 }
 
-// Entry returns what the revision says of an artifact: its digest and
-// description.
+// Entry returns the digest and description of an artifact.
 func (r *Revision) Entry(kind api.Kind, name api.Name) (api.Entry, error) {
 	e, ok := r.doc.Artifacts[api.RefTo(kind, name)]
 	if !ok {
@@ -114,7 +112,7 @@ func (r *Revision) Role(name api.Name) (api.Role, api.Digest, error) {
 	return lookup(r, api.KindRole, r.set.Roles, name)
 }
 
-// Grants returns every grant, by name.
+// Grants returns all grants, sorted by name.
 func (r *Revision) Grants() []api.Grant {
 	var all []api.Grant
 	for _, n := range slices.Sorted(maps.Keys(r.set.Grants)) {
@@ -141,19 +139,19 @@ func decodeRevision(b []byte) (api.Revision, error) {
 	return doc, CheckRevision(doc)
 }
 
-// CheckRevision refuses a document that no reader would accept.
+// CheckRevision refuses an invalid document.
 func CheckRevision(doc api.Revision) error {
 	switch {
 	case doc.V != 1:
-		return fmt.Errorf("format %d is not known to this build, which reads 1", doc.V)
+		return fmt.Errorf("unknown format %d; this build reads 1", doc.V)
 	case doc.Number == 0:
-		return errors.New("number 0; the first revision is 1")
+		return errors.New("number 0, want at least 1")
 	case (doc.Number == 1) != (doc.Previous == ""):
-		return errors.New("the first revision, and only the first, has none before it")
+		return errors.New("previous must be empty in the first revision, and only there")
 	case len(doc.Artifacts) > MaxArtifacts:
 		return fmt.Errorf("%d artifacts, want at most %d", len(doc.Artifacts), MaxArtifacts)
 	case doc.Artifacts == nil:
-		return errors.New("no artifacts member")
+		return errors.New("member artifacts is missing")
 	}
 	for ref, e := range doc.Artifacts {
 		if _, _, err := ref.Split(); err != nil {

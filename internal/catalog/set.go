@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// Set is the artifacts of one revision, or of one that is being planned.
+// Set is the artifacts of a revision or plan.
 type Set struct {
 	Capabilities map[api.Name]api.Capability
 	Subagents    map[api.Name]api.Subagent
@@ -33,15 +33,15 @@ func NewSet() *Set {
 	}
 }
 
-// Add reads an artifact document. It must be canonical, of the kind and name
-// that ref says, and must not be there yet.
+// Add adds an artifact document, which must be canonical and match the kind and name
+// of ref. It refuses duplicates.
 func (s *Set) Add(ref api.Ref, doc []byte) error {
 	kind, name, err := ref.Split()
 	if err != nil {
 		return err
 	}
 	if _, twice := s.docs[ref]; twice {
-		return fmt.Errorf("%s is there twice", ref)
+		return fmt.Errorf("duplicate artifact %s", ref)
 	}
 	switch kind {
 	case api.KindCapability:
@@ -77,19 +77,19 @@ func add[T any](into map[api.Name]T, want api.Name, doc []byte, nameOf func(*T) 
 		return err
 	}
 	if got := nameOf(&v); got != want {
-		return fmt.Errorf("the document is of %q", string(got))
+		return fmt.Errorf("the document has the name %q", string(got))
 	}
 	into[want] = v
 	return nil
 }
 
-// Document returns the stored bytes of an artifact, or nil.
+// Document returns the document of an artifact, or nil.
 func (s *Set) Document(ref api.Ref) []byte { return bytes.Clone(s.docs[ref]) }
 
-// Refs lists what is in the set, in bytewise order.
+// Refs returns all refs in bytewise order.
 func (s *Set) Refs() []api.Ref { return slices.Sorted(maps.Keys(s.docs)) }
 
-// Files lists the files of all capabilities, by capability and path.
+// Files returns the files of all capabilities, by capability and path.
 func (s *Set) Files() []api.File {
 	var files []api.File
 	for _, name := range slices.Sorted(maps.Keys(s.Capabilities)) {
@@ -98,7 +98,7 @@ func (s *Set) Files() []api.File {
 	return files
 }
 
-// Problem is something in a set that names what is not there.
+// Problem is an unresolved or duplicate reference in a set.
 type Problem struct {
 	Ref     api.Ref
 	Field   string // as in the document: "capabilities[1]"
@@ -107,12 +107,11 @@ type Problem struct {
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s: %s", p.Ref, p.Field, p.Message) }
 
-// Problems checks that everything that an artifact of the set names is in the
-// set, and returns all that is not.
+// Problems returns the unresolved and duplicate references of the set.
 func (s *Set) Problems() []Problem {
 	var all []Problem
 	for name, v := range s.Subagents {
-		w := &wanted{ref: api.RefTo(api.KindSubagent, name), set: s}
+		w := &references{ref: api.RefTo(api.KindSubagent, name), set: s}
 		w.list("capabilities", api.KindCapability, v.Capabilities)
 		w.one("role", api.KindRole, v.Role)
 		if v.Target != "" {
@@ -121,7 +120,7 @@ func (s *Set) Problems() []Problem {
 		all = append(all, w.problems...)
 	}
 	for name, v := range s.Grants {
-		w := &wanted{ref: api.RefTo(api.KindGrant, name), set: s}
+		w := &references{ref: api.RefTo(api.KindGrant, name), set: s}
 		w.list("subagents", api.KindSubagent, v.Subagents)
 		w.list("envs", api.KindEnv, v.Envs)
 		w.list("sources", api.KindSource, v.Sources)
@@ -135,24 +134,24 @@ func (s *Set) Problems() []Problem {
 	return all
 }
 
-type wanted struct {
+type references struct {
 	ref      api.Ref
 	set      *Set
 	problems []Problem
 }
 
-func (w *wanted) one(field string, kind api.Kind, name api.Name) {
+func (w *references) one(field string, kind api.Kind, name api.Name) {
 	if _, ok := w.set.docs[api.RefTo(kind, name)]; !ok {
-		w.problems = append(w.problems, Problem{w.ref, field, fmt.Sprintf("there is no %s %q", kind, string(name))})
+		w.problems = append(w.problems, Problem{w.ref, field, fmt.Sprintf("no such %s %q", kind, string(name))})
 	}
 }
 
-func (w *wanted) list(field string, kind api.Kind, names []api.Name) {
+func (w *references) list(field string, kind api.Kind, names []api.Name) {
 	for i, n := range names {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		w.one(at, kind, n)
 		if slices.Contains(names[:i], n) {
-			w.problems = append(w.problems, Problem{w.ref, at, fmt.Sprintf("%s %q is there twice", kind, string(n))})
+			w.problems = append(w.problems, Problem{w.ref, at, fmt.Sprintf("duplicate %s %q", kind, string(n))})
 		}
 	}
 }

@@ -4,23 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Row is one thing that Verify looked at.
+// Row is one result of Verify.
 type Row struct {
-	Check  string `json:"check"`  // what was looked at
+	Check  string `json:"check"`  // what was checked
 	OK     bool   `json:"ok"`     //
 	Detail string `json:"detail"` // what was found
 	Fault  Fault  `json:"fault,omitempty"`
 }
 
-// Verify reads everything again: the trust root, every revision back to the
-// first with its signatures, every artifact, every file to its last byte, and
-// every blob of the store. It returns a row for each revision and for each
-// thing that is wrong; the error is the first wrong one.
+// Verify verifies the whole catalog: the trust root, every revision with its
+// signatures, every artifact, and the content of every file and blob. It returns a
+// row for each revision and each problem; the error is the first problem.
 func (c *Catalog) Verify(ctx context.Context) ([]Row, error) {
 	v := &verification{c: c, blobs: map[api.Digest]bool{}}
 	v.ok("trust root", "%d of %d keys must sign", c.root.Threshold, len(c.root.Keys))
@@ -49,7 +50,7 @@ type verification struct {
 	c     *Catalog
 	rows  []Row
 	first error
-	blobs map[api.Digest]bool // read to the last byte
+	blobs map[api.Digest]bool // verified
 }
 
 func (v *verification) ok(check, format string, args ...any) {
@@ -63,22 +64,22 @@ func (v *verification) bad(check string, err error) {
 	}
 }
 
-// index looks for tags and entries that deploy does not write.
+// index checks for tags and entries that deploy does not write.
 func (v *verification) index(idx *index) {
 	head := idx.highest()
-	for _, tag := range idx.sortedTags() {
+	for _, tag := range slices.Sorted(maps.Keys(idx.tags)) {
 		n, numbered := numberOf(tag)
 		if tag != TagCurrent && tag != TagProposal && (!numbered || n == 0 || n > head) {
-			v.bad("index", fault(FaultMalformed, nil, "catalog index: tag %.80q is not one that this program writes", tag))
+			v.bad("index", fault(FaultMalformed, nil, "catalog index: unknown tag %.80q", tag))
 		}
 	}
 	for _, d := range idx.others {
 		subject, ok := d.oci.Annotations[annotationSubject]
 		if d.oci.ArtifactType == SignatureType && ok && !idx.has(api.Digest(subject)) {
-			v.bad("index", fault(FaultMalformed, nil, "catalog index: signature %s is about a revision that is not there", d.Digest.Short()))
+			v.bad("index", fault(FaultMalformed, nil, "catalog index: signature %s is of an unknown revision", d.Digest.Short()))
 		}
 		if d.oci.ArtifactType != SignatureType || !ok {
-			v.bad("index", fault(FaultMalformed, nil, "catalog index: entry %s is not one that this program writes", d.Digest.Short()))
+			v.bad("index", fault(FaultMalformed, nil, "catalog index: unknown entry %s", d.Digest.Short()))
 		}
 	}
 	v.ok("index", "%d tags, %d signatures", len(idx.tags), len(idx.others))
@@ -93,8 +94,8 @@ func (idx *index) has(manifest api.Digest) bool {
 	return false
 }
 
-// chain verifies the head and every revision before it. The head's digest
-// proves the older ones; that each was signed is looked at all the same.
+// chain verifies the head and every revision before it, each with its signatures,
+// although the head's digest already proves the older ones.
 func (v *verification) chain(ctx context.Context, idx *index, head *Revision) {
 	rev := head
 	for {
@@ -121,9 +122,9 @@ func (v *verification) chain(ctx context.Context, idx *index, head *Revision) {
 	}
 }
 
-// revision reads the files that load has only counted.
+// revision verifies the content of files, of which load checks only the size.
 func (v *verification) revision(ctx context.Context, name string, r *Revision) {
-	wrong := false
+	ok := true
 	for _, f := range r.set.Files() {
 		if v.blobs[f.Digest] {
 			continue
@@ -131,10 +132,10 @@ func (v *verification) revision(ctx context.Context, name string, r *Revision) {
 		v.blobs[f.Digest] = true
 		if _, err := v.c.get(ctx, f.Digest, MaxBundle, "file "+f.Path); err != nil {
 			v.bad(name, err)
-			wrong = true
+			ok = false
 		}
 	}
-	if !wrong {
+	if ok {
 		keys := make([]string, 0, len(r.signers))
 		for _, k := range r.signers {
 			keys = append(keys, string(k))
@@ -153,9 +154,9 @@ func (v *verification) proposal(ctx context.Context) {
 	}
 }
 
-// store reads every blob, also those that nothing names.
+// store verifies every blob, including unreferenced ones.
 func (v *verification) store(ctx context.Context) {
-	n, wrong := 0, false
+	n, ok := 0, true
 	err := v.c.store.List(ctx, func(d api.Digest) error {
 		n++
 		if v.blobs[d] {
@@ -164,14 +165,14 @@ func (v *verification) store(ctx context.Context) {
 		_, err := v.c.get(ctx, d, maxManifest, "store")
 		if err != nil && ctx.Err() == nil {
 			v.bad("store", err)
-			wrong = true
+			ok = false
 			return nil
 		}
 		return err
 	})
 	if err != nil {
 		v.bad("store", errors.Join(errors.New("store"), err))
-	} else if !wrong {
-		v.ok("store", "%d blobs have the content that their names say", n)
+	} else if ok {
+		v.ok("store", "%d blobs match their digests", n)
 	}
 }

@@ -73,7 +73,7 @@ func TestAWrongAnchorIsRefusedWhereItIsWrong(t *testing.T) {
 		aGit + ", retain: 3d":                           `unknown key "retain"`,
 		swap(anS3, "https:", "http:"):                   "want https://HOST[:PORT]",
 		swap(anS3, "s3.example.com", "10.0.0.1"):        "10.0.0.1 is private",
-		swap(anS3, "s3.example.com", "localhost"):       "not a full name",
+		swap(anS3, "s3.example.com", "localhost"):       "not fully qualified",
 		swap(anS3, "s3.example.com", "169.254.169.254"): "metadata",
 		swap(anS3, ", credentials: /etc/s3.json", ""):   `the key "credentials" is missing`,
 		anS3 + ", secretKey: x":                         `unknown key "secretKey"`,

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// DialFunc opens a connection, as the method DialContext of a Dialer does.
+// DialFunc opens a connection, as Dialer.DialContext does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// ClientConfig is how an HTTP client works. The zero value is usable.
+// ClientConfig configures an HTTP client. The zero value is usable.
 type ClientConfig struct {
-	Dial      DialFunc       // nil: that of Public(Config{})
-	Timeout   time.Duration  // for an exchange, its body included; 0: 10 seconds
-	MaxBody   int64          // bytes of an answer that are read; 0: 1 MiB
-	Redirects int            // that are followed; 0: none
-	Roots     *x509.CertPool // who may vouch for a host; nil: whom the system trusts
+	Dial      DialFunc       // nil: Public(Config{}).DialContext
+	Timeout   time.Duration  // of an exchange including its body; 0: 10 seconds
+	MaxBody   int64          // largest response body in bytes; 0: 1 MiB
+	Redirects int            // maximum number to follow
+	Roots     *x509.CertPool // nil: those of the system
 }
 
 const (
@@ -31,10 +31,9 @@ const (
 	idleTime       = 30 * time.Second
 )
 
-// Client returns an HTTP client for what is elsewhere. It speaks HTTPS alone,
-// also after a redirect, takes no proxy from anywhere, decompresses nothing, and
-// is bounded in every direction. An answer that is longer than it may be is an
-// error of its reader, never a short answer.
+// Client returns an HTTP client for public hosts. It uses HTTPS only, also after a
+// redirect, ignores proxy settings, does not decompress, and is bounded in time and
+// size. Reading a body beyond MaxBody fails; it is never truncated.
 func Client(cfg ClientConfig) *http.Client {
 	if cfg.Dial == nil {
 		cfg.Dial = Public(Config{}).DialContext
@@ -49,20 +48,20 @@ func Client(cfg ClientConfig) *http.Client {
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots}
 	t.TLSHandshakeTimeout, t.ResponseHeaderTimeout = cfg.Timeout, cfg.Timeout
 	return &http.Client{
-		Transport: &judged{Transport: t, maxBody: cfg.MaxBody},
+		Transport: &checkedTransport{Transport: t, maxBody: cfg.MaxBody},
 		Timeout:   cfg.Timeout,
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 			if len(via) > cfg.Redirects {
-				return fmt.Errorf("%w: a redirect beyond the %d that are followed", ErrRefused, cfg.Redirects)
+				return fmt.Errorf("%w: more than %d redirects", ErrRefused, cfg.Redirects)
 			}
 			return nil
 		},
 	}
 }
 
-// Local returns an HTTP client for a service that dial reaches whatever the URL
-// says, which is how it is with a unix socket. It follows no redirect and takes
-// no proxy; time and size are the caller's to bound.
+// Local returns an HTTP client for the service that dial connects to whatever the
+// URL, such as a unix socket. It follows no redirects and ignores proxy settings;
+// the caller bounds time and size.
 func Local(dial DialFunc) *http.Client {
 	return &http.Client{
 		Transport:     transport(dial),
@@ -80,36 +79,35 @@ func transport(dial DialFunc) *http.Transport {
 	}
 }
 
-// judged refuses a request by its URL before anything else sees it. The first
-// one and those that redirects lead to come by here alike.
-type judged struct {
-	*http.Transport // also for CloseIdleConnections
+// checkedTransport checks the URL of each request, including redirected ones.
+type checkedTransport struct {
+	*http.Transport // provides CloseIdleConnections, too
 	maxBody         int64
 }
 
-func (j *judged) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	err := CheckHost(r.URL.Hostname())
 	switch {
 	case r.URL.Scheme != "https":
-		err = fmt.Errorf("%w: scheme %.20q is not https", ErrRefused, r.URL.Scheme)
+		err = fmt.Errorf("%w: scheme %.20q: want https", ErrRefused, r.URL.Scheme)
 	case r.URL.User != nil:
-		err = fmt.Errorf("%w: the URL has a user", ErrRefused)
+		err = fmt.Errorf("%w: the URL contains a user", ErrRefused)
 	}
 	if err != nil {
 		if r.Body != nil {
-			err = errors.Join(err, r.Body.Close()) // a RoundTripper always closes it
+			err = errors.Join(err, r.Body.Close()) // a RoundTripper must always close it
 		}
 		return nil, err
 	}
-	resp, err := j.Transport.RoundTrip(r)
+	resp, err := t.Transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = &bounded{ReadCloser: resp.Body, left: j.maxBody}
+	resp.Body = &bounded{ReadCloser: resp.Body, left: t.maxBody}
 	return resp, nil
 }
 
-// bounded reads as many bytes as there may be, and fails at the next.
+// bounded reads up to a number of bytes and fails at the next one.
 type bounded struct {
 	io.ReadCloser
 	left int64
@@ -119,7 +117,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, errTooLong
 	}
-	// One byte more than there may be tells the end from too much.
+	// One byte more than the limit tells the end from too much.
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
 	b.left -= int64(n)
 	if b.left < 0 {
@@ -128,4 +126,4 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var errTooLong = fmt.Errorf("%w: the answer is longer than it may be", ErrRefused)
+var errTooLong = fmt.Errorf("%w: the response body is too large", ErrRefused)

@@ -1,20 +1,18 @@
-// Package egress is the only way out: every outbound socket of every program
-// of Bailiwick is opened by a Dialer of this package (R-T7, and of R-S3 what
-// judges addresses). There are three, by construction, and no fourth:
+// Package egress opens every outbound socket of every Bailiwick program (R-T7, and
+// the address checks of R-S3). A Dialer is one of three:
 //
-//   - Unix reaches one unix socket.
-//   - Only reaches one loopback address and port that somebody configured.
-//   - Public reaches what is public and nothing else: it resolves a name once,
-//     judges every answer by the table, connects to an answer that it judged
-//     and never asks again, and a hook judges once more the address that the
-//     kernel is about to be given.
+//   - Unix connects to one unix socket.
+//   - Only connects to one configured loopback address and port.
+//   - Public connects to public addresses only: it resolves a name once, checks
+//     every answer against the table, connects to a checked answer without
+//     resolving again, and a hook checks the address once more before the kernel
+//     connects.
 //
-// The package never takes a proxy or anything else from the environment, never
-// follows a redirect without judging it like the first request, never believes
-// one good answer among bad ones, and has no switch that turns it off. What
-// cannot be seen from here: a translator of the network's own prefix that leads
-// public addresses inside, and what other programs do. internal/arch holds that
-// no package of the module dials, resolves or makes an HTTP client without it.
+// The package never reads a proxy or other settings from the environment, never
+// follows a redirect unchecked, refuses a name if one of its addresses is refused,
+// and cannot be disabled. It cannot detect a network-specific NAT64 prefix that
+// leads to internal addresses. internal/arch checks that no other package of the
+// module dials, resolves or creates an HTTP client.
 package egress
 
 import (
@@ -28,57 +26,57 @@ import (
 	"time"
 )
 
-// ErrRefused marks what was not dialled because it must not be.
+// ErrRefused marks connections that the filter refused.
 var ErrRefused = errors.New("refused by the egress filter")
 
-// Resolver answers with the addresses of a host; *net.Resolver is one.
+// Resolver looks up the addresses of a host; *net.Resolver is one.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Config is how a public dialer works. The zero value is usable.
+// Config configures a public dialer. The zero value is usable.
 type Config struct {
-	Resolver Resolver      // nil: the one of the system
-	Timeout  time.Duration // for one connection, resolving included; 0: 10 seconds
+	Resolver Resolver      // nil: the system's
+	Timeout  time.Duration // of one connection including the lookup; 0: 10 seconds
 }
 
 const (
 	defaultTimeout = 10 * time.Second
-	maxAnswers     = 8 // of a name that are tried; all are judged
+	maxAnswers     = 8 // addresses of a name to try; all are checked
 	leastTime      = time.Second
 )
 
-// Dialer opens outbound sockets to what it was made for. It is safe for
-// concurrent use. The zero value reaches nothing.
+// Dialer opens outbound sockets to one kind of destination. It is safe for
+// concurrent use. The zero value refuses everything.
 type Dialer struct {
-	unix    string         // the one path, or
-	only    netip.AddrPort // the one place, or
-	public  bool           // whatever is public
+	unix    string         // the only path, or
+	only    netip.AddrPort // the only address, or
+	public  bool           // public addresses
 	cfg     Config
-	control func(network, address string) error // called before the kernel is told to connect
+	control func(network, address string) error // called before the kernel connects
 }
 
-// Unix returns a dialer that reaches the unix socket at path, whatever it is
-// asked for. An abstract name is refused when it is dialled.
+// Unix returns a dialer that connects to the unix socket at path, whatever address
+// it is given. Dialing an abstract socket is refused.
 func Unix(path string) *Dialer {
 	return &Dialer{unix: path, control: func(network, address string) error {
 		if network != "unix" || address != path {
-			return fmt.Errorf("%w: %s %q is not the unix socket %q", ErrRefused, network, address, path)
+			return fmt.Errorf("%w: %s %q: want the unix socket %q", ErrRefused, network, address, path)
 		}
 		return nil
 	}}
 }
 
-// Only returns a dialer that reaches that port of that loopback address,
-// whatever it is asked for. Any other address is refused.
+// Only returns a dialer that connects to the loopback address and port at, whatever
+// address it is given. It refuses other addresses.
 func Only(at netip.AddrPort) (*Dialer, error) {
 	if a := at.Addr(); !a.IsLoopback() || a.Zone() != "" || a.Is4In6() || at.Port() == 0 {
-		return nil, fmt.Errorf("%w: %s is not a loopback address and port: write 127.0.0.1:PORT or [::1]:PORT", ErrRefused, at)
+		return nil, fmt.Errorf("%w: %s is not a loopback address and port: use 127.0.0.1:PORT or [::1]:PORT", ErrRefused, at)
 	}
 	return &Dialer{only: at, control: pinned(at)}, nil
 }
 
-// Public returns a dialer that reaches hosts whose addresses are all public.
+// Public returns a dialer for hosts whose addresses are all public.
 func Public(cfg Config) *Dialer {
 	if cfg.Resolver == nil {
 		cfg.Resolver = system()
@@ -89,13 +87,13 @@ func Public(cfg Config) *Dialer {
 	return &Dialer{public: true, cfg: cfg}
 }
 
-// DialContext connects. A dialer of one place goes there; a public one takes a
-// network of TCP and HOST:PORT, the port in digits.
+// DialContext connects. Only a public dialer uses network, which must be TCP, and
+// address, which must be HOST:PORT with a numeric port.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch {
 	case d.unix != "":
 		if strings.HasPrefix(d.unix, "@") || strings.Contains(d.unix, "\x00") {
-			return nil, fmt.Errorf("%w: unix socket %q has no path in the file system", ErrRefused, d.unix)
+			return nil, fmt.Errorf("%w: unix socket %q is not in the file system", ErrRefused, d.unix)
 		}
 		return connect(ctx, "unix", d.unix, 0, d.control)
 	case d.only.IsValid():
@@ -103,12 +101,12 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	case d.public:
 		return d.dialPublic(ctx, network, address)
 	}
-	return nil, fmt.Errorf("%w: this dialer was made for no place", ErrRefused)
+	return nil, fmt.Errorf("%w: this dialer has no destination", ErrRefused)
 }
 
 func (d *Dialer) dialPublic(ctx context.Context, network, address string) (net.Conn, error) {
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
-		return nil, fmt.Errorf("%w: network %q is not TCP", ErrRefused, network)
+		return nil, fmt.Errorf("%w: network %q: want TCP", ErrRefused, network)
 	}
 	host, port, err := split(address)
 	if err != nil {
@@ -138,9 +136,8 @@ func (d *Dialer) dialPublic(ctx context.Context, network, address string) (net.C
 	return nil, errors.Join(failures...)
 }
 
-// resolve returns the addresses of host to connect to, all of them judged. One
-// that must not be dialled spoils the rest: whoever answers so is not asking
-// for a connection to the others.
+// resolve returns the checked addresses of host. It refuses all if one is refused:
+// such an answer is an attack or a misconfiguration.
 func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	addr, name, err := parseHost(host)
 	if err != nil {
@@ -161,7 +158,7 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	return answers[:min(len(answers), maxAnswers)], nil
 }
 
-// share is what one of n attempts may take of the time that is left.
+// share returns the timeout of one of n attempts.
 func share(ctx context.Context, n int) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -170,8 +167,8 @@ func share(ctx context.Context, n int) time.Duration {
 	return max(time.Until(deadline)/time.Duration(n), leastTime)
 }
 
-// connect opens the socket. The hook sees the address in the form in which the
-// kernel gets it, after everything that could have changed it.
+// connect opens the socket. control sees the address exactly as the kernel gets
+// it.
 func connect(ctx context.Context, network, address string, limit time.Duration, control func(network, address string) error) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout: limit,
@@ -182,18 +179,18 @@ func connect(ctx context.Context, network, address string, limit time.Duration, 
 	return d.DialContext(ctx, network, address)
 }
 
-// pinned lets through that address and port alone.
+// pinned accepts only the address and port at.
 func pinned(at netip.AddrPort) func(network, address string) error {
 	return func(network, address string) error {
 		got, err := netip.ParseAddrPort(address)
 		if err != nil || got != at || network != "tcp4" && network != "tcp6" {
-			return fmt.Errorf("%w: %s %q is not %s", ErrRefused, network, address, at)
+			return fmt.Errorf("%w: %s %q: want %s", ErrRefused, network, address, at)
 		}
 		return nil
 	}
 }
 
-// pinnedPublic lets through that address and port, if it is public.
+// pinnedPublic accepts only the address and port at, if it is public.
 func pinnedPublic(at netip.AddrPort) func(network, address string) error {
 	same := pinned(at)
 	return func(network, address string) error {

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Lookup asks the system for every address of a name and judges none of them:
-// it is for who decides about a name otherwise than by dialling it, such as
-// whether localhost is loopback.
+// Lookup returns every address of a name without checking them, for callers that do
+// not dial them, such as a check that localhost is loopback.
 func Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	return lookup(ctx, system(), name)
 }
@@ -27,8 +26,7 @@ func lookup(ctx context.Context, r Resolver, name string) ([]netip.Addr, error) 
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("host %q has no address", name)
 	}
-	// The resolver gives the address of an A record as a mapped one, and what
-	// a mapped one reaches is the address within.
+	// The resolver returns A records as IPv4-mapped addresses.
 	plain := make([]netip.Addr, len(answers))
 	for i, a := range answers {
 		plain[i] = a.Unmap()
@@ -43,17 +41,15 @@ func split(address string) (host string, port uint16, err error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 || text[0] == '+' || text[0] == '0' {
-		return "", 0, fmt.Errorf("%w: port %q is not a number from 1 to 65535", ErrRefused, text)
+		return "", 0, fmt.Errorf("%w: port %q: want a number from 1 to 65535", ErrRefused, text)
 	}
 	return host, uint16(n), nil
 }
 
-// CheckHost refuses a host that has no single meaning. What it takes is an
-// address in its usual spelling, without a zone, or a full name of letters,
-// digits and hyphens. So 2130706433, 0x7f.1, 0177.0.0.1, 127.1, [fe80::1%25eth0],
-// names with dots of other scripts, percent signs or a dot at the end, and
-// names that a search list would complete are refused here, and not left to
-// whatever reads them next.
+// CheckHost refuses an ambiguous host. It accepts an IP address in canonical form
+// without a zone, or a fully qualified name of letters, digits and hyphens. It
+// refuses 2130706433, 0x7f.1, 0177.0.0.1, 127.1, [fe80::1%25eth0], names with other
+// characters or a trailing dot, and names that a search list would complete.
 func CheckHost(host string) error {
 	_, _, err := parseHost(host)
 	return err
@@ -61,15 +57,15 @@ func CheckHost(host string) error {
 
 const maxName = 253 // RFC 1035 §2.3.4, without the root's dot
 
-// parseHost returns the address that host spells, or the name to look up: with
-// the dot at its end, so that no search list is asked.
+// parseHost returns the address in host, or the name to look up, with a trailing
+// dot so that no search list applies.
 func parseHost(host string) (netip.Addr, string, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		switch {
 		case addr.Zone() != "":
 			return netip.Addr{}, "", bad(host, "has a zone")
 		case addr.String() != strings.ToLower(host):
-			return netip.Addr{}, "", bad(host, "is not the usual spelling of "+addr.String())
+			return netip.Addr{}, "", bad(host, "is not the canonical form of "+addr.String())
 		}
 		return addr, "", nil
 	}
@@ -87,22 +83,22 @@ func checkName(host string) error {
 	labels := strings.Split(host, ".")
 	switch {
 	case len(host) > maxName:
-		return errors.New("is longer than a name can be")
+		return errors.New("is too long")
 	case len(labels) < 2:
-		return errors.New("is not a full name: write it with its domain")
+		return errors.New("is not fully qualified: add its domain")
 	}
 	for _, label := range labels {
 		switch {
 		case label == "":
-			return errors.New("has an empty part: write it without a dot at the end")
+			return errors.New("has an empty label: remove a trailing dot")
 		case len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || strings.Trim(strings.ToLower(label), "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
-			return errors.New("is not a name of letters, digits and hyphens")
+			return errors.New("has characters other than letters, digits and hyphens")
 		}
 	}
-	// As the URL standard sees it, what ends in a number is an address.
+	// In the URL standard, a host that ends in a number is an IPv4 address.
 	last := strings.ToLower(labels[len(labels)-1])
 	if hex, ok := strings.CutPrefix(last, "0x"); ok && strings.Trim(hex, "0123456789abcdef") == "" || strings.Trim(last, "0123456789") == "" {
-		return errors.New("is an address in an unusual spelling")
+		return errors.New("is an IPv4 address in a non-canonical form")
 	}
 	return nil
 }

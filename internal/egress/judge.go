@@ -5,15 +5,15 @@ import (
 	"net/netip"
 )
 
-// Judge returns nil for an address that may be dialled, and otherwise an
-// error that is ErrRefused and says which range it is in and by what source.
-// An address that embeds one of IPv4 is refused if that one is.
+// Judge returns nil for a public address, and otherwise an ErrRefused that names the
+// range and its source. An IPv6 address that embeds an IPv4 address is refused if
+// that one is.
 func Judge(addr netip.Addr) error { return judge(Table(), addr) }
 
 func judge(table []Range, addr netip.Addr) error {
 	switch {
 	case !addr.IsValid():
-		return fmt.Errorf("%w: no address", ErrRefused)
+		return fmt.Errorf("%w: invalid address", ErrRefused)
 	case addr.Zone() != "":
 		return fmt.Errorf("%w: address %s has a zone", ErrRefused, addr)
 	}
@@ -31,16 +31,15 @@ func judge(table []Range, addr netip.Addr) error {
 		return fmt.Errorf("%w: address %s is %s (%s, %s)", ErrRefused, addr, in.Name, in.Prefix, in.Source)
 	case inner.IsValid():
 		if err := judge(table, inner); err != nil {
-			return fmt.Errorf("address %s is %s of another: %w", addr, how, err)
+			return fmt.Errorf("address %s is %s of an IPv4 address: %w", addr, how, err)
 		}
 	case addr.Is6() && !global().Contains(addr):
-		return fmt.Errorf("%w: address %s is not within %s, of which alone addresses are given out (IANA IPv6 address space)", ErrRefused, addr, global())
+		return fmt.Errorf("%w: address %s is outside %s, the only range with global unicast addresses (IANA IPv6 address space)", ErrRefused, addr, global())
 	}
 	return nil
 }
 
-// embedded returns the IPv4 address within an IPv6 address, and how it is
-// there.
+// embedded returns the IPv4 address embedded in an IPv6 address, and the form.
 func embedded(addr netip.Addr) (netip.Addr, string) {
 	if !addr.Is6() {
 		return netip.Addr{}, ""
@@ -55,7 +54,7 @@ func embedded(addr netip.Addr) (netip.Addr, string) {
 	case wellKnown64().Contains(addr), translated().Contains(addr):
 		return at(12), "the translated form"
 	case local64().Contains(addr):
-		return at(12), "the translated form" // with a /96 of it, as is usual (RFC 6052 §2.2)
+		return at(12), "the translated form" // usually with a /96 (RFC 6052 §2.2)
 	case sixToFour().Contains(addr):
 		return at(2), "the 6to4 form"
 	case teredo().Contains(addr):

@@ -9,12 +9,10 @@ import (
 	"time"
 )
 
-// SelfTest proves that the filter works in this process, on this machine: the
-// table refuses each of its ranges at both ends and the spellings of what is
-// inside, lets through what is public, and a socket that is about to be
-// connected to a loopback address is stopped by the hook, where one that was
-// made for that address is not. It makes a listening socket on loopback for
-// a moment. A program that talks to the network does not start when it fails
+// SelfTest checks that the filter works in this process on this machine: the table
+// refuses each of its ranges at both ends and all embedded forms, and accepts public
+// addresses; the hook stops a connection to loopback that a dialer for that address
+// can make. It listens on loopback for a moment. HTTP is not served if it fails
 // (R-T2).
 func SelfTest(ctx context.Context) error {
 	if err := testTable(Judge); err != nil {
@@ -30,13 +28,13 @@ func testTable(judge func(netip.Addr) error) error {
 	for _, r := range Table() {
 		for _, a := range []netip.Addr{r.Prefix.Addr(), last(r.Prefix)} {
 			if !errors.Is(judge(a), ErrRefused) {
-				return fmt.Errorf("%s would be dialled, which is %s (%s)", a, r.Name, r.Prefix)
+				return fmt.Errorf("%s would be accepted, but is %s (%s)", a, r.Name, r.Prefix)
 			}
 		}
 	}
 	for _, s := range spellings() {
 		if !errors.Is(judge(netip.MustParseAddr(s)), ErrRefused) {
-			return fmt.Errorf("%s would be dialled", s)
+			return fmt.Errorf("%s would be accepted", s)
 		}
 	}
 	for _, s := range publicSamples() {
@@ -47,7 +45,7 @@ func testTable(judge func(netip.Addr) error) error {
 	return nil
 }
 
-// spellings are 127.0.0.1 and others inside, in the forms that embed them.
+// spellings returns non-public addresses in all forms.
 func spellings() []string {
 	return []string{
 		"127.0.0.1", "::ffff:127.0.0.1", "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b::127.0.0.1", "64:ff9b:1::10.0.0.1",
@@ -57,7 +55,7 @@ func spellings() []string {
 	}
 }
 
-// publicSamples lie next to ranges of the table, or are well known.
+// publicSamples returns public addresses, most next to ranges of the table.
 func publicSamples() []string {
 	return []string{
 		"1.0.0.0", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0", "169.253.255.255", "169.255.0.0",
@@ -75,8 +73,8 @@ func last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// testHook dials a listener of its own on loopback with nothing but the hook in
-// the way, and then without it.
+// testHook dials a loopback listener with the hook, which must refuse, and without
+// it.
 func testHook(ctx context.Context, hook func(netip.AddrPort) func(network, address string) error) error {
 	const limit = 5 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -84,17 +82,17 @@ func testHook(ctx context.Context, hook func(netip.AddrPort) func(network, addre
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return fmt.Errorf("no socket on loopback to try the filter with: %w", err)
+		return fmt.Errorf("cannot listen on loopback to test the filter: %w", err)
 	}
-	defer l.Close() //nolint:errcheck // nobody else knows of it
+	defer l.Close() //nolint:errcheck // used only here
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	if err != nil {
 		return err
 	}
 	if conn, err := connect(ctx, "tcp", at.String(), limit, hook(at)); err == nil {
-		return errors.Join(errors.New("a connection to loopback was let through"), conn.Close())
+		return errors.Join(errors.New("a connection to loopback was accepted"), conn.Close())
 	} else if !errors.Is(err, ErrRefused) {
-		return fmt.Errorf("a connection to loopback failed, and not by the filter: %w", err)
+		return fmt.Errorf("a connection to loopback failed, but not because of the filter: %w", err)
 	}
 	d, err := Only(at)
 	if err != nil {
@@ -102,7 +100,7 @@ func testHook(ctx context.Context, hook func(netip.AddrPort) func(network, addre
 	}
 	conn, err := d.DialContext(ctx, "tcp", at.String())
 	if err != nil {
-		return fmt.Errorf("nothing can be connected to, so nothing is proved: %w", err)
+		return fmt.Errorf("the control connection failed, so the test proves nothing: %w", err)
 	}
 	return conn.Close()
 }

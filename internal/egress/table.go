@@ -2,23 +2,19 @@ package egress
 
 import "net/netip"
 
-// Range is a row of the table: addresses that are never dialled.
+// Range is a row of the table of refused addresses.
 type Range struct {
 	Prefix netip.Prefix
-	Name   string // what the addresses are
-	Source string // who says so
+	Name   string // what the addresses are for
+	Source string // the defining document
 }
 
-// Table lists what a public dialer never reaches: every row of IANA's two
-// registries of special-purpose addresses (as of 2025-10-09), also those that
-// are globally reachable, because none of them is a host of somebody's; the
-// ranges that other documents took out of use; multicast; and the addresses
-// where clouds keep credentials, where they would pass for public ones. The
-// names are for people; where rows overlap the longer prefix names the address.
-func Table() []Range {
-	rows := ipv4()
-	return append(rows, ipv6()...)
-}
+// Table lists the addresses that a public dialer refuses: every row of IANA's two
+// registries of special-purpose addresses (as of 2025-10-09), including globally
+// reachable ones, none of which is an ordinary host; ranges that other documents
+// deprecate; multicast; and metadata services of clouds at public addresses. If rows
+// overlap, the longest prefix names the address.
+func Table() []Range { return append(ipv4(), ipv6()...) }
 
 func ipv4() []Range {
 	return []Range{

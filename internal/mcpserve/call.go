@@ -17,13 +17,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// about is what is said of a tool.
-type about struct {
+// toolInfo describes a tool to clients.
+type toolInfo struct {
 	name, title, description string
 	hints                    hints
 }
 
-// tool is one of the nine.
+// tool is a tool and its implementation.
 type tool struct {
 	definition *mcp.Tool
 	run        func(ctx context.Context, c *call, arguments json.RawMessage) (any, error)
@@ -35,15 +35,15 @@ type builder struct {
 	errs  []error
 }
 
-// add makes a tool of a function. Its schemas follow from the types.
-func add[In, Out any](b *builder, a about, f func(context.Context, *call, In) (Out, error)) {
+// add makes a tool of a function and derives its schemas from the types.
+func add[In, Out any](b *builder, a toolInfo, f func(context.Context, *call, In) (Out, error)) {
 	in, err := inputSchema[In]()
 	out, outErr := outputSchema[Out]()
 	if err = errors.Join(err, outErr); err != nil {
 		b.errs = append(b.errs, fmt.Errorf("tool %s: %w", a.name, err))
 		return
 	}
-	shown, shownErr := shownSchema[In](in)
+	shown, shownErr := advertisedSchema[In](in)
 	resolved, err := in.Resolve(nil)
 	if err = errors.Join(err, shownErr); err != nil {
 		b.errs = append(b.errs, fmt.Errorf("tool %s: %w", a.name, err))
@@ -64,14 +64,14 @@ func add[In, Out any](b *builder, a about, f func(context.Context, *call, In) (O
 	})
 }
 
-// invalidInput is input that was refused before the service saw it, and is not
-// in the log yet.
+// invalidInput is input refused before the service saw it, and not yet in the
+// audit log.
 type invalidInput struct{ err *api.Error }
 
 func (e *invalidInput) Error() string { return e.err.Error() }
 
-// decodeArguments reads the arguments of a call strictly: members that there
-// are none of are refused by name, and so is what the schema forbids.
+// decodeArguments reads the arguments of a call strictly. It refuses unknown
+// members by name, and what the schema forbids.
 func decodeArguments[In any](arguments json.RawMessage, schema *jsonschema.Resolved) (v In, err error) {
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
@@ -87,25 +87,25 @@ func decodeArguments[In any](arguments json.RawMessage, schema *jsonschema.Resol
 	if err := json.Unmarshal(arguments, &loose); err != nil {
 		return v, err
 	}
-	// The schema says it in words that a model knows; what it lets through is
-	// then held to the types.
+	// Schema errors come first: models know their terms. Decode then checks the
+	// types.
 	if err := schema.Validate(loose); err != nil {
-		return v, inWords(err)
+		return v, explain(err)
 	}
 	return v, canon.Decode(arguments, &v)
 }
 
-// inWords says what a schema forbids as the path of it and why.
-func inWords(err error) error {
+// explain rewrites a schema error to a path and a reason.
+func explain(err error) error {
 	text := strings.TrimPrefix(err.Error(), "validating root: ")
 	for _, r := range []struct{ pattern, by string }{
 		{`validating /properties/`, ``},
 		{`/properties/`, `.`},
 		{`unexpected additional properties`, `unknown fields`},
 		{`<invalid reflect.Value> has type`, `null has type`},
-		{`(\d)/1 is`, `$1 is`}, // numbers as package big and as %f print them
+		{`(\d)/1 is`, `$1 is`}, // as math/big and %f print numbers
 		{`(\d)\.000000$`, `$1`},
-		{`pattern: "" does not match.*`, `an empty text is no name or id; leave it out where there is none`},
+		{`pattern: "" does not match.*`, `must not be empty; omit it instead`},
 	} {
 		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
 	}
@@ -114,24 +114,28 @@ func inWords(err error) error {
 
 // call is one call of a tool.
 type call struct {
-	who      *caller
+	caller   *caller
 	ceiling  *api.Tier
-	progress func(ctx context.Context, done float64, message string) // does nothing where no progress is asked for
+	progress func(ctx context.Context, done float64, message string) // does nothing unless the client requested progress
 }
 
-// ask makes one request to the service for the caller. Where the service does
-// not know the handle of a token any more, as after it has started anew, it is
-// asked again with another; the first request had no effect then.
-func ask[T any](ctx context.Context, c *call, f func(client.Runtime) (T, error)) (v T, err error) {
-	rt, handle, err := c.who.runtime(ctx, c.ceiling, "")
+func newCall(who *caller, req mcp.Request) *call {
+	return &call{caller: who, ceiling: LowerCeiling(who.ceiling(nil), ceilingOfRequest(req))}
+}
+
+// withRuntime makes one request to the service for the caller. If the service
+// refuses the handle of the token, as after a restart, it retries once with a new
+// handle; the refused request had no effect.
+func withRuntime[T any](ctx context.Context, c *call, f func(client.Runtime) (T, error)) (v T, err error) {
+	rt, handle, err := c.caller.runtime(ctx, c.ceiling, "")
 	if err != nil {
 		return v, err
 	}
 	v, err = f(rt)
-	if err == nil || api.CodeOf(err) != api.CodeUnauthenticated || c.who.token == "" {
+	if err == nil || api.CodeOf(err) != api.CodeUnauthenticated || c.caller.token == "" {
 		return v, err
 	}
-	if rt, _, err = c.who.runtime(ctx, c.ceiling, handle); err != nil {
+	if rt, _, err = c.caller.runtime(ctx, c.ceiling, handle); err != nil {
 		return v, err
 	}
 	return f(rt)
@@ -140,13 +144,14 @@ func ask[T any](ctx context.Context, c *call, f func(client.Runtime) (T, error))
 // handler answers the calls of one tool for one caller.
 func (s *Server) handler(who *caller, t tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		c := &call{who: who, ceiling: LowerCeiling(who.below(nil), ceilingOfRequest(req)), progress: progressOf(req)}
+		c := newCall(who, req)
+		c.progress = progressOf(req)
 		out, err := t.run(ctx, c, req.Params.Arguments)
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // cancelled: nobody waits for it
+			return nil, ctx.Err() // cancelled
 		}
 		if invalid, ok := errors.AsType[*invalidInput](err); ok {
-			err = s.logged(ctx, c, t.definition.Name, invalid.err)
+			err = s.logRefusal(ctx, c, t.definition.Name, invalid.err)
 		}
 		if err == nil {
 			var result *mcp.CallToolResult
@@ -158,8 +163,8 @@ func (s *Server) handler(who *caller, t tool) mcp.ToolHandler {
 	}
 }
 
-// resultOf is an answer as structured content and, for clients that do not read
-// that, the same as text.
+// resultOf returns an answer as structured content and, for clients that do not
+// read that, the same as text.
 func resultOf(v any) (*mcp.CallToolResult, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -171,11 +176,11 @@ func resultOf(v any) (*mcp.CallToolResult, error) {
 	}, nil
 }
 
-// failed is a failure as the result of a call, so that the model reads it.
+// failed returns a failure as the result of a call, so that the model sees it.
 func (s *Server) failed(ctx context.Context, name string, err error) (*mcp.CallToolResult, error) {
-	e := faultOf(err)
+	e := toolError(err)
 	if e.Code == api.CodeInternal || e.Code == api.CodeUnavailable {
-		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a call failed", slog.String("tool", name), slog.Any("err", err))
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "tool call failed", slog.String("tool", name), slog.Any("err", err))
 	}
 	b, err := json.Marshal(struct {
 		Error *api.Error `json:"error"`
@@ -185,19 +190,19 @@ func (s *Server) failed(ctx context.Context, name string, err error) (*mcp.CallT
 	}
 	return &mcp.CallToolResult{
 		IsError: true, StructuredContent: json.RawMessage(b),
-		Content: []mcp.Content{&mcp.TextContent{Text: faultText(e)}},
+		Content: []mcp.Content{&mcp.TextContent{Text: errorText(e)}},
 	}, nil
 }
 
-// progressOf returns how to tell the client of a call what it waits for, where
-// it asked to be told.
+// progressOf returns a function that sends progress notifications, if the client
+// requested them.
 func progressOf(req *mcp.CallToolRequest) func(context.Context, float64, string) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
 		return func(context.Context, float64, string) {}
 	}
 	return func(ctx context.Context, done float64, message string) {
-		// Best effort: who does not read it gets the answer all the same.
+		// Best effort: the answer does not depend on it.
 		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: done, Message: message})
 	}
 }

@@ -8,17 +8,16 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// What is wrong with the arguments of a call is said with the member that it
-// is about, in words that a model can act on, and briefly. Models give an empty
-// text for what they have nothing for.
-func TestBadArgumentsAreSaidByTheirMember(t *testing.T) {
+// Each error names the member, is actionable for a model, and is short. Models pass
+// empty strings for optional members.
+func TestInvalidArgumentsAreReportedByMember(t *testing.T) {
 	for arguments, want := range map[string]string{
-		`{"subagent":"a","target":""}`:                               "target: an empty text is no name or id; leave it out where there is none",
-		`{"subagent":"a","resume":""}`:                               "resume: an empty text",
+		`{"subagent":"a","target":""}`:                               "target: must not be empty; omit it instead",
+		`{"subagent":"a","resume":""}`:                               "resume: must not be empty",
 		`{"subagent":"a","dispatchId":"-abc"}`:                       `dispatchId: pattern: "-abc" does not match`,
 		`{"subagent":"A b"}`:                                         `subagent: pattern: "A b" does not match`,
 		`{"subagent":"a","env":["go",""]}`:                           "env: ",
-		`{"subagent":"a","source":{"name":""}}`:                      "source.name: an empty text",
+		`{"subagent":"a","source":{"name":""}}`:                      "source.name: must not be empty",
 		`{"subagent":null}`:                                          `subagent: type: null has type "null", want "string"`,
 		`{"subagent":"a","wait":-1}`:                                 "wait: minimum: -1 is less than 0",
 		`{"subagent":"a","wait":51}`:                                 "wait: maximum: 51 is greater than 50",
@@ -26,14 +25,14 @@ func TestBadArgumentsAreSaidByTheirMember(t *testing.T) {
 		`{"subagent":"a","image":"x"}`:                               `unknown fields ["image"]`,
 		`{"subagent":"a","env":"` + strings.Repeat("x", 9999) + `"}`: "env: type: xxx",
 	} {
-		text := refusalOfArguments[dispatchInput](t, arguments)
+		text := argumentError[dispatchInput](t, arguments)
 		if !strings.Contains(text, want) || len(text) > 600 || strings.Contains(text, "reflect") {
 			t.Errorf("%.80s: %s", arguments, text)
 		}
 	}
 }
 
-func refusalOfArguments[In any](t *testing.T, arguments string) string {
+func argumentError[In any](t *testing.T, arguments string) string {
 	t.Helper()
 	schema, err := inputSchema[In]()
 	if err != nil {
@@ -44,7 +43,7 @@ func refusalOfArguments[In any](t *testing.T, arguments string) string {
 		t.Fatal(err)
 	}
 	if _, err = decodeArguments[In](json.RawMessage(arguments), resolved); err == nil {
-		t.Fatalf("%s passes", arguments)
+		t.Fatalf("%s was accepted", arguments)
 	}
 	return err.Error()
 }

@@ -14,12 +14,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A ceiling that is declared where nobody reads it binds nobody, and the client
-// that declared it believes itself bound. So it is refused wherever it is not
-// read, however it is written; only what a tool is called with is left alone.
-
-// checkCeilings refuses a message with a ceiling in another place than those
-// that are read. text is canonical: names stand in it as they are.
+// checkCeilings refuses a message that declares a ceiling, in any spelling, in a
+// place that is not read: it would have no effect, and the client would rely on
+// it. The arguments of a tool are exempt. text is canonical.
 func checkCeilings(text []byte, method string) error {
 	if low := bytes.ToLower(text); !bytes.Contains(low, []byte("ceiling")) && !bytes.Contains(low, []byte(metaPrefix)) {
 		return nil
@@ -32,12 +29,13 @@ func checkCeilings(text []byte, method string) error {
 		delete(params, "arguments")
 	}
 	if name, found := stray(message, nil, method); found {
-		return refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q is not read there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", Truncate(name, 64), ceilingKey))
+		return refuse(jsonrpc.CodeInvalidParams, fmt.Sprintf("%q has no effect there: declare a ceiling as %s, in _meta of a request or in capabilities.experimental", Truncate(name, 64), ceilingKey))
 	}
 	return nil
 }
 
-// stray finds a name that declares a ceiling, or means to, where none is read.
+// stray finds a name that declares a ceiling, or resembles one, where none is
+// read.
 func stray(v any, path []string, method string) (name string, found bool) {
 	switch v := v.(type) {
 	case []any:
@@ -47,13 +45,13 @@ func stray(v any, path []string, method string) (name string, found bool) {
 			}
 		}
 	case map[string]any:
-		read := readsCeiling(path, method)
+		read := ceilingAllowed(path, method)
 		for name, e := range v {
 			ours := strings.HasPrefix(strings.ToLower(name), metaPrefix)
 			if read && ours {
-				continue // declared judges it
+				continue // declared reads it
 			}
-			if ours || meansCeiling(name) {
+			if ours || resemblesCeiling(name) {
 				return name, true
 			}
 			if name, found = stray(e, append(slices.Clip(path), name), method); found {
@@ -64,9 +62,9 @@ func stray(v any, path []string, method string) (name string, found bool) {
 	return "", false
 }
 
-// readsCeiling reports whether the members of the object at path are read for
-// a ceiling; ceilingOfRequest is who reads.
-func readsCeiling(path []string, method string) bool {
+// ceilingAllowed reports whether ceilingOfRequest reads the members of the object
+// at path.
+func ceilingAllowed(path []string, method string) bool {
 	switch strings.Join(path, "\n") {
 	case "params\n_meta":
 		return !strings.HasPrefix(method, "notifications/")
@@ -78,20 +76,20 @@ func readsCeiling(path []string, method string) bool {
 	return false
 }
 
-// meansCeiling reports whether a name is that of a ceiling in some spelling.
-func meansCeiling(name string) bool {
+// resemblesCeiling reports whether a name is consentCeiling in some spelling.
+func resemblesCeiling(name string) bool {
 	letters := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {
 			return r
 		}
 		return -1
-	}, strings.ToLower(strings.ToUpper(name))) // which folds ſ
+	}, strings.ToLower(strings.ToUpper(name))) // folds ſ, too
 	return strings.Contains(letters, "consentceiling")
 }
 
-// ceilingOfInitialize is what the parameters of initialize declare. Names are
-// compared as they stand: for encoding/json another spelling of one would be
-// the same member, and take away what it says.
+// ceilingOfInitialize returns the ceiling that the parameters of initialize
+// declare. It compares names exactly: encoding/json ignores case, so another
+// spelling of a member would replace it.
 func ceilingOfInitialize(params json.RawMessage) (*api.Tier, error) {
 	var p map[string]json.RawMessage
 	var meta, experimental, extensions map[string]any
@@ -109,7 +107,7 @@ func ceilingOfInitialize(params json.RawMessage) (*api.Tier, error) {
 	return LowerCeiling(declared(meta), LowerCeiling(declared(experimental), declared(extensions))), err
 }
 
-// member reads a member that may be missing.
+// member reads an optional member.
 func member(object map[string]json.RawMessage, name string, into any) error {
 	raw, ok := object[name]
 	if !ok {

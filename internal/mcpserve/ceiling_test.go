@@ -13,14 +13,13 @@ import (
 
 const capabilitiesKey = mcp.MetaKeyClientCapabilities
 
-// A client that declares a ceiling where nobody reads it believes itself bound,
-// so it is told; where one is read, and in what a tool is called with, nobody
-// is bothered.
+// A ceiling is refused where it would have no effect, and accepted where it is read
+// and in the arguments of a tool.
 //
 // proves R-T5
 func TestACeilingIsReadOrRefused(t *testing.T) {
 	key := `"` + ceilingKey + `":"observe"`
-	for text, fine := range map[string]bool{
+	for text, accepted := range map[string]bool{
 		// Where it is read.
 		`initialize {"_meta":{` + key + `}}`:                                                                                   true,
 		`initialize {"capabilities":{"experimental":{` + key + `}}}`:                                                           true,
@@ -29,7 +28,7 @@ func TestACeilingIsReadOrRefused(t *testing.T) {
 		`tools/call {"name":"x","_meta":{` + key + `}}`:                                                                        true,
 		`tools/call {"name":"x","_meta":{"` + capabilitiesKey + `":{"experimental":{` + key + `}}}}`:                           true,
 		`tools/list {"_meta":{` + key + `}}`:                                                                                   true,
-		`tools/call {"name":"x","arguments":{"consentCeiling":1,"input":{` + key + `}}}`:                                       true, // judged by the tool
+		`tools/call {"name":"x","arguments":{"consentCeiling":1,"input":{` + key + `}}}`:                                       true, // the tool validates it
 		`tools/call {"name":"x","_meta":{"example/userConsent":"given","example/ceiling":3}}`:                                  true,
 		`tools/call {"name":"the ceiling of io.bailiwick/consentCeiling"}`:                                                     true,
 		`initialize {"consentCeiling":"observe"}`:                                                                              false,
@@ -63,26 +62,26 @@ func TestACeilingIsReadOrRefused(t *testing.T) {
 			id = ""
 		}
 		_, err := readMessage(fmt.Appendf(nil, `{"jsonrpc":"2.0",%s"method":%q,"params":%s}`, id, method, params))
-		if (err == nil) != fine {
+		if (err == nil) != accepted {
 			t.Errorf("%s: %v", text, err)
 		}
 		if err != nil && !strings.Contains(err.Error(), "declare a ceiling as "+ceilingKey) {
-			t.Errorf("%s: says %v", text, err)
+			t.Errorf("%s: unexpected message: %v", text, err)
 		}
 	}
 	if _, err := readMessage([]byte(`{"jsonrpc":"2.0","id":1,"method":"ping","consentCeiling":"observe"}`)); err == nil {
-		t.Error("beside the parameters: passes")
+		t.Error("beside params: accepted")
 	}
 	if _, err := readMessage([]byte(`{"jsonrpc":"2.0","id":1,"result":{"consentCeiling":"observe"}}`)); err != nil {
-		t.Errorf("an answer: %v", err)
+		t.Errorf("in a response: %v", err)
 	}
 }
 
-// What initialize declares is read by its exact names: a second member that
-// encoding/json would take for the same takes nothing away.
+// initialize is read by exact member names: another spelling of a member, which
+// encoding/json would accept, does not replace it.
 //
 // proves R-T5
-func TestNoOtherSpellingTakesACeilingAway(t *testing.T) {
+func TestOtherSpellingsDoNotReplaceACeiling(t *testing.T) {
 	key := `"` + ceilingKey + `":"observe"`
 	for _, text := range []string{
 		`{"_meta":{` + key + `},"_Meta":null,"_META":{}}`,
@@ -102,21 +101,19 @@ func TestNoOtherSpellingTakesACeilingAway(t *testing.T) {
 			}
 		}
 	}
-	// The control: this is what encoding/json makes of one of them.
+	// The control: encoding/json does replace it.
 	var p mcp.InitializeParams
 	if err := json.Unmarshal([]byte("{\"capabilities\":{\"experimental\":{"+key+"}},\"capabilitie\u017f\":{\"experimental\":null}}"), &p); err != nil || len(p.Capabilities.Experimental) != 0 {
 		t.Errorf("the control reads %v, %v", p.Capabilities.Experimental, err)
 	}
 }
 
-// Capabilities of a request that are malformed beside a ceiling do not hide it.
-//
 // proves R-T5
-func TestAMalformedNeighbourHidesNoCeiling(t *testing.T) {
+func TestMalformedCapabilitiesDoNotHideACeiling(t *testing.T) {
 	req := &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Meta: mcp.Meta{
 		capabilitiesKey: map[string]any{"experimental": map[string]any{ceilingKey: "observe"}, "roots": 5},
 	}}}
 	if got := ceilingOfRequest(req); got == nil || *got != api.Observe {
-		t.Errorf("it declares %v", got)
+		t.Errorf("declared ceiling: %v", got)
 	}
 }

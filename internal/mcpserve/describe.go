@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// view is what of a dispatch is shown.
+// view is a part of a dispatch that can be shown.
 type view string
 
 const (
@@ -23,23 +23,23 @@ const (
 
 func views() []view { return []view{viewSummary, viewPatch, viewOutputs, viewLogs, viewQuestion} }
 
-// describeInput names a dispatch and what of it is wanted.
+// describeInput names a dispatch and a view of it.
 type describeInput struct {
 	DispatchID api.DispatchID `json:"dispatchId"`
-	Include    view           `json:"include,omitempty" jsonschema:"what to show; summary when absent"`
-	Cursor     string         `json:"cursor,omitempty" jsonschema:"next of the page before"`
+	Include    view           `json:"include,omitempty" jsonschema:"what to show; default: summary"`
+	Cursor     string         `json:"cursor,omitempty" jsonschema:"next from the previous page"`
 }
 
-// describeOutput is how a dispatch stands, and one page of what was wanted.
+// describeOutput is the state of a dispatch and one page of the view.
 type describeOutput struct {
 	dispatchState
-	Record   *record       `json:"record,omitempty" jsonschema:"for include summary"`
-	Patch    *content      `json:"patch,omitempty" jsonschema:"for include patch"`
-	Outputs  []content     `json:"outputs,omitempty" jsonschema:"for include outputs: the files that the worker brought back"`
-	Log      *content      `json:"log,omitempty" jsonschema:"for include logs; where offset is beyond the end of the page before, what is between was not kept"`
-	Question *api.Question `json:"question,omitempty" jsonschema:"for include question"`
-	Asked    *content      `json:"questionDocument,omitempty" jsonschema:"instead of question where that is longer than a page: the JSON document of it"`
-	Next     string        `json:"next,omitempty" jsonschema:"cursor of the next page; absent at the end"`
+	Record   *record       `json:"record,omitempty" jsonschema:"with include summary"`
+	Patch    *content      `json:"patch,omitempty" jsonschema:"with include patch"`
+	Outputs  []content     `json:"outputs,omitempty" jsonschema:"with include outputs: the files that the worker produced"`
+	Log      *content      `json:"log,omitempty" jsonschema:"with include logs; if offset is beyond the end of the previous page, the bytes between were not kept"`
+	Question *api.Question `json:"question,omitempty" jsonschema:"with include question"`
+	Document *content      `json:"questionDocument,omitempty" jsonschema:"instead of question, if that is longer than a page: its JSON document"`
+	Next     string        `json:"next,omitempty" jsonschema:"cursor of the next page; absent on the last page"`
 }
 
 // describe shows one dispatch.
@@ -54,7 +54,7 @@ func (s *Server) describe(ctx context.Context, c *call, in describeInput) (descr
 			return describeOutput{}, &invalidInput{api.Errorf(api.CodeInvalid, "%w", err)}
 		}
 	}
-	d, err := ask(ctx, c, func(rt client.Runtime) (api.Dispatch, error) {
+	d, err := withRuntime(ctx, c, func(rt client.Runtime) (api.Dispatch, error) {
 		if at.Attempt > 0 {
 			return rt.Attempt(ctx, in.DispatchID, at.Attempt)
 		}
@@ -64,7 +64,7 @@ func (s *Server) describe(ctx context.Context, c *call, in describeInput) (descr
 		return describeOutput{}, err
 	}
 	at.Attempt = d.Attempt
-	out := describeOutput{dispatchState: standing(&d)}
+	out := describeOutput{dispatchState: stateOf(&d)}
 	var next *cursor
 	switch in.Include {
 	case viewSummary:
@@ -85,13 +85,13 @@ func (s *Server) describe(ctx context.Context, c *call, in describeInput) (descr
 	return out, err
 }
 
-// patchPage shows a part of the patch.
+// patchPage shows one page of the patch.
 func (s *Server) patchPage(ctx context.Context, c *call, d *api.Dispatch, at cursor, out *describeOutput) (*cursor, error) {
 	if d.Outcome == nil || d.Outcome.Patch == nil {
 		return nil, api.Errorf(api.CodeNotFound, "dispatch %s attempt %d has no patch", d.ID, d.Attempt)
 	}
 	a := d.Outcome.Patch
-	b, err := ask(ctx, c, func(rt client.Runtime) ([]byte, error) {
+	b, err := withRuntime(ctx, c, func(rt client.Runtime) ([]byte, error) {
 		return rt.PatchPart(ctx, d.ID, d.Attempt, client.Part{Offset: at.Offset, Limit: pageBytes})
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Server) patchPage(ctx context.Context, c *call, d *api.Dispatch, at cur
 	return &at, nil
 }
 
-// outputPage shows the files from the cursor on, as far as a page reaches.
+// outputPage shows one page of files, from the cursor.
 func (s *Server) outputPage(ctx context.Context, c *call, d *api.Dispatch, at cursor, out *describeOutput) (*cursor, error) {
 	var files []api.Artifact
 	if d.Outcome != nil {
@@ -116,7 +116,7 @@ func (s *Server) outputPage(ctx context.Context, c *call, d *api.Dispatch, at cu
 			return &at, nil
 		}
 		f := files[at.File]
-		b, err := ask(ctx, c, func(rt client.Runtime) ([]byte, error) {
+		b, err := withRuntime(ctx, c, func(rt client.Runtime) ([]byte, error) {
 			return rt.OutputPart(ctx, d.ID, d.Attempt, f.Path, client.Part{Offset: at.Offset, Limit: room})
 		})
 		if err != nil {
@@ -133,30 +133,30 @@ func (s *Server) outputPage(ctx context.Context, c *call, d *api.Dispatch, at cu
 	return nil, nil //nolint:nilnil // the last page
 }
 
-// errFull ends a stream of which enough has been read.
-var errFull = errors.New("the page is full")
+// errPageFull ends a stream when a page has been read.
+var errPageFull = errors.New("page full")
 
-// logPage shows the log from the cursor on. While the worker runs there is
-// always a next page.
+// logPage shows one page of the log, from the cursor. While the worker runs there
+// is always a next page.
 func (s *Server) logPage(ctx context.Context, c *call, d *api.Dispatch, at cursor, out *describeOutput) (*cursor, error) {
 	var b []byte
 	begin := at.Offset
-	_, err := ask(ctx, c, func(rt client.Runtime) (struct{}, error) {
+	_, err := withRuntime(ctx, c, func(rt client.Runtime) (struct{}, error) {
 		b, begin = nil, at.Offset
 		return struct{}{}, rt.Log(ctx, d.ID, client.LogFrom{Attempt: d.Attempt, Offset: at.Offset}, func(chunk api.Chunk) error {
-			if chunk.Offset > begin+int64(len(b)) { // what is between is not kept
+			if chunk.Offset > begin+int64(len(b)) { // bytes between were not kept
 				if len(b) > 0 {
-					return errFull
+					return errPageFull
 				}
 				begin = chunk.Offset
 			}
 			if b = append(b, chunk.Data...); len(b) >= pageBytes {
-				return errFull
+				return errPageFull
 			}
 			return nil
 		})
 	})
-	more := errors.Is(err, errFull)
+	more := errors.Is(err, errPageFull)
 	if err != nil && !more {
 		return nil, err
 	}
@@ -170,10 +170,10 @@ func (s *Server) logPage(ctx context.Context, c *call, d *api.Dispatch, at curso
 	return &at, nil
 }
 
-// questionPage shows what a dispatch asks.
+// questionPage shows the question of a dispatch.
 func questionPage(d *api.Dispatch, at cursor, out *describeOutput) (*cursor, error) {
 	if d.Question == nil {
-		return nil, api.Errorf(api.CodeNotFound, "dispatch %s attempt %d asks nothing: it is %s", d.ID, d.Attempt, d.State)
+		return nil, api.Errorf(api.CodeNotFound, "dispatch %s attempt %d has no open question: it is %s", d.ID, d.Attempt, d.State)
 	}
 	b, err := json.Marshal(d.Question)
 	if err != nil {
@@ -186,16 +186,16 @@ func questionPage(d *api.Dispatch, at cursor, out *describeOutput) (*cursor, err
 	whole := int64(len(b))
 	from := min(at.Offset, whole)
 	part := b[from:min(from+pageBytes, whole)]
-	out.Asked = &content{Size: whole, Offset: from}
-	at.Offset = from + int64(out.Asked.fill(part, from+int64(len(part)) < whole))
+	out.Document = &content{Size: whole, Offset: from}
+	at.Offset = from + int64(out.Document.fill(part, from+int64(len(part)) < whole))
 	if at.Offset >= whole {
 		return nil, nil //nolint:nilnil // the last page
 	}
 	return &at, nil
 }
 
-// record is the record of a dispatch, as far as it helps who asked for it.
-// Lists are cut; the page of what they list is complete.
+// record is the record of a dispatch for its caller. Its lists are shortened;
+// the other views are complete.
 type record struct {
 	Subagent    api.Name          `json:"subagent"`
 	Role        api.Name          `json:"role"`
@@ -210,33 +210,33 @@ type record struct {
 	StartedAt   *time.Time        `json:"startedAt,omitempty"`
 	EndedAt     *time.Time        `json:"endedAt,omitempty"`
 	CancelledBy api.Principal     `json:"cancelledBy,omitempty"`
-	AnswerBy    *time.Time        `json:"answerBy,omitempty" jsonschema:"when its question is given up"`
-	Mode        string            `json:"mode" jsonschema:"same-user or system: who is protected against whom"`
-	Outcome     *outcome          `json:"outcome,omitempty" jsonschema:"what the worker brought back"`
+	AnswerBy    *time.Time        `json:"answerBy,omitempty" jsonschema:"deadline for an answer to its question"`
+	Mode        string            `json:"mode" jsonschema:"same-user or system: how callers and service are separated"`
+	Outcome     *outcome          `json:"outcome,omitempty" jsonschema:"what the worker produced"`
 	Earlier     []attempt         `json:"earlierAttempts,omitempty"`
-	Removed     []api.Removal     `json:"removed,omitempty" jsonschema:"what is not stored any more"`
+	Removed     []api.Removal     `json:"removed,omitempty" jsonschema:"what retention has removed"`
 }
 
-// attempt is an earlier attempt in short.
+// attempt summarises an earlier attempt.
 type attempt struct {
 	Attempt int       `json:"attempt"`
 	State   api.Event `json:"state"`
 	Message string    `json:"message,omitempty"`
 }
 
-// outcome is what a worker brought back, in short.
+// outcome summarises what a worker produced.
 type outcome struct {
 	Partial      bool              `json:"partial,omitempty" jsonschema:"captured before the work was complete"`
 	Patch        *api.Artifact     `json:"patch,omitempty"`
-	Files        []api.FileChange  `json:"files,omitempty" jsonschema:"what the patch changes"`
-	MoreFiles    int               `json:"moreFiles,omitempty" jsonschema:"so many are not listed"`
+	Files        []api.FileChange  `json:"files,omitempty" jsonschema:"files that the patch changes"`
+	MoreFiles    int               `json:"moreFiles,omitempty" jsonschema:"how many more there are"`
 	Outputs      []api.Artifact    `json:"outputs,omitempty"`
 	MoreOutputs  int               `json:"moreOutputs,omitempty"`
-	LeftOut      []api.LeftOut     `json:"leftOut,omitempty" jsonschema:"what was in the workspace and is in neither, and why"`
+	LeftOut      []api.LeftOut     `json:"leftOut,omitempty" jsonschema:"files of the workspace that are in neither, and why"`
 	MoreLeftOut  int               `json:"moreLeftOut,omitempty"`
 	Verify       *api.VerifyReport `json:"verify,omitempty"`
-	Value        json.RawMessage   `json:"value,omitempty" jsonschema:"the structured result, where the subagent has an output schema"`
-	ValueOmitted bool              `json:"valueOmitted,omitempty" jsonschema:"it is too long for this page: read outputs/result.json with include outputs"`
+	Value        json.RawMessage   `json:"value,omitempty" jsonschema:"the structured result, if the subagent has an output schema"`
+	ValueOmitted bool              `json:"valueOmitted,omitempty" jsonschema:"value is too long for this page: read outputs/result.json with include outputs"`
 	ExitCode     *int              `json:"exitCode,omitempty" jsonschema:"of the agent"`
 	LogBytes     int64             `json:"logBytes"`
 	Usage        api.Usage         `json:"usage"`
@@ -248,8 +248,8 @@ func recordOf(d *api.Dispatch) record {
 		Manifest: d.Manifest, Result: d.Result, AcceptedAt: d.AcceptedAt, StartedAt: d.StartedAt, EndedAt: d.EndedAt,
 		CancelledBy: d.CancelBy, AnswerBy: d.AnswerBy, Mode: d.Mode,
 	}
-	r.Removed, _ = firstFew(d.Removed, func(x api.Removal) int { return len(x.Rule) })
-	earlier, _ := firstFew(d.Attempts, func(x api.Attempt) int { return min(len(x.Message), 200) })
+	r.Removed, _ = shorten(d.Removed, func(x api.Removal) int { return len(x.Rule) })
+	earlier, _ := shorten(d.Attempts, func(x api.Attempt) int { return min(len(x.Message), 200) })
 	for _, a := range earlier {
 		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, Truncate(a.Message, 200)})
 	}
@@ -261,9 +261,9 @@ func recordOf(d *api.Dispatch) record {
 
 func outcomeOf(o *api.ResultSummary) *outcome {
 	out := &outcome{Partial: o.Partial, Patch: o.Patch, Verify: o.Verify, Value: o.Value, ExitCode: o.ExitCode, LogBytes: o.LogBytes, Usage: o.Usage}
-	out.Files, out.MoreFiles = firstFew(o.Files, func(f api.FileChange) int { return len(f.Path) })
-	out.Outputs, out.MoreOutputs = firstFew(o.Outputs, func(a api.Artifact) int { return len(a.Path) + len(a.Digest) })
-	out.LeftOut, out.MoreLeftOut = firstFew(o.LeftOut, func(l api.LeftOut) int { return len(l.Path) + len(l.Why) })
+	out.Files, out.MoreFiles = shorten(o.Files, func(f api.FileChange) int { return len(f.Path) })
+	out.Outputs, out.MoreOutputs = shorten(o.Outputs, func(a api.Artifact) int { return len(a.Path) + len(a.Digest) })
+	out.LeftOut, out.MoreLeftOut = shorten(o.LeftOut, func(l api.LeftOut) int { return len(l.Path) + len(l.Why) })
 	if len(o.Value) > pageBytes/3 {
 		out.Value, out.ValueOmitted = nil, true
 	}

@@ -18,19 +18,19 @@ import (
 // MaxMessage is the largest accepted message in bytes.
 const MaxMessage = 1 << 20
 
-// methods are the requests that are answered.
+// methods lists the supported requests.
 func methods() []string {
 	return []string{"initialize", "ping", "server/discover", "tools/list", "tools/call", "subscriptions/listen"}
 }
 
-// envelope is the outside of a message.
+// envelope holds the JSON-RPC members of a message.
 type envelope struct {
 	version, method             *string
 	id, params, result, failure json.RawMessage
 }
 
-// envelopeOf reads the members that are spelt exactly so, as the SDK does;
-// encoding/json would take others for them.
+// envelopeOf reads members by their exact names, as the SDK does; encoding/json
+// ignores case.
 func envelopeOf(text []byte) (e envelope, err error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
@@ -41,7 +41,7 @@ func envelopeOf(text []byte) (e envelope, err error) {
 		if raw, ok := members[name]; ok {
 			*into = new(string)
 			if raw[0] != '"' {
-				return e, fmt.Errorf("%s is no string", name)
+				return e, fmt.Errorf("%s is not a string", name)
 			}
 			err = errors.Join(err, json.Unmarshal(raw, *into))
 		}
@@ -49,16 +49,15 @@ func envelopeOf(text []byte) (e envelope, err error) {
 	return e, err
 }
 
-// readMessage refuses, before the SDK sees it, what two readers could understand
-// differently and what is no single JSON-RPC message, and returns the message
-// in its one spelling. The error is a *jsonrpc.Error; refusalOf makes the answer
-// of it.
+// readMessage refuses, before the SDK sees it, ambiguous JSON and anything but a
+// single JSON-RPC message, and returns the message in canonical form. The error is
+// a *jsonrpc.Error, for ErrorResponse.
 func readMessage(raw []byte) ([]byte, error) {
 	if len(raw) > MaxMessage {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
 	}
 	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "batches are not part of this protocol: send one message at a time")
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "batches are not supported: send one message at a time")
 	}
 	text, err := canon.Canonicalize(raw)
 	if err != nil {
@@ -112,25 +111,25 @@ func (e *envelope) check() error {
 	case e.id != nil && !validID(e.id):
 		return refuse(jsonrpc.CodeInvalidRequest, "id must be a string or a whole number")
 	case e.method == nil && !answer:
-		return refuse(jsonrpc.CodeInvalidRequest, "a message has a method, or is the answer to a request")
+		return refuse(jsonrpc.CodeInvalidRequest, "a message needs a method, a result or an error")
 	case e.method != nil && answer:
-		return refuse(jsonrpc.CodeInvalidRequest, "a message has a method or is an answer, not both")
+		return refuse(jsonrpc.CodeInvalidRequest, "a message has either a method or a result or error, not both")
 	case answer && e.id == nil:
-		return refuse(jsonrpc.CodeInvalidRequest, "an answer has the id of its request")
+		return refuse(jsonrpc.CodeInvalidRequest, "a response needs the id of its request")
 	case e.params != nil && e.params[0] != '{' && string(e.params) != "null":
 		return refuse(jsonrpc.CodeInvalidRequest, "params must be an object")
 	case e.method != nil && e.id != nil && !slices.Contains(methods(), *e.method):
-		return refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools and nothing else")
+		return refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools only")
 	case e.method != nil && e.id == nil && slices.Contains(methods(), *e.method):
-		return refuse(jsonrpc.CodeInvalidRequest, *e.method+" is a request and needs an id: nobody would get its answer")
+		return refuse(jsonrpc.CodeInvalidRequest, *e.method+" is a request and needs an id")
 	case e.method != nil && (*e.method == "initialize" || *e.method == "tools/call") && (e.params == nil || e.params[0] != '{'):
 		return refuse(jsonrpc.CodeInvalidParams, *e.method+" needs params")
 	}
 	return nil
 }
 
-// validID accepts what MCP does: strings and whole numbers that every reader
-// holds exactly. Null, which JSON-RPC discourages, MCP forbids.
+// validID accepts strings and integers that a float64 represents exactly. MCP
+// forbids null.
 func validID(id json.RawMessage) bool {
 	var v any
 	if err := json.Unmarshal(id, &v); err != nil {
@@ -147,8 +146,8 @@ func validID(id json.RawMessage) bool {
 
 func refuse(code int64, message string) error { return &jsonrpc.Error{Code: code, Message: message} }
 
-// refusalOf is the answer to a message that readMessage refused. It has the
-// id of the message where that is certain, so that nobody waits for it.
+// ErrorResponse returns the answer to a refused message. It has the id of the
+// message if that is unambiguous, so that the client can match it.
 func ErrorResponse(raw []byte, err error) []byte {
 	var wire *jsonrpc.Error
 	if !errors.As(err, &wire) {
@@ -163,13 +162,13 @@ func ErrorResponse(raw []byte, err error) []byte {
 		ID      json.RawMessage `json:"id"`
 		Error   *jsonrpc.Error  `json:"error"`
 	}{"2.0", id, wire})
-	if err != nil { // a wire error is two values that always marshal
+	if err != nil { // cannot happen: all members marshal
 		return []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"internal error"}}`)
 	}
 	return b
 }
 
-// idOf finds the one id of a message whose inside may be bad.
+// idOf returns the id of a message whose params may be invalid.
 func idOf(raw []byte) (id json.RawMessage, ok bool) {
 	if len(raw) > MaxMessage {
 		return nil, false
@@ -196,7 +195,7 @@ func idOf(raw []byte) (id json.RawMessage, ok bool) {
 		}
 		id = canonical
 	}
-	if _, err := dec.Token(); err != nil { // the brace
+	if _, err := dec.Token(); err != nil { // }
 		return nil, false
 	}
 	_, err := dec.Token()

@@ -17,8 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// What passes is one message that everybody reads alike, and reads as the SDK
-// does; what does not is answered by JSON with a number.
+// An accepted message is canonical and means the same to the SDK; a refused one is
+// answered with a JSON-RPC error.
 func FuzzReadMessage(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"x","arguments":{}}}`,
@@ -37,17 +37,17 @@ func FuzzReadMessage(f *testing.F) {
 				Error struct{ Code int64 }
 			}
 			if !errors.As(err, &wire) || json.Unmarshal(ErrorResponse(raw, err), &answer) != nil || answer.Error.Code != wire.Code || wire.Code == 0 {
-				t.Fatalf("%q is refused by %v and answered by %s", raw, err, ErrorResponse(raw, err))
+				t.Fatalf("%q is refused with %v but answered with %s", raw, err, ErrorResponse(raw, err))
 			}
 			return
 		}
 		again, err := canon.Canonicalize(raw)
 		if err != nil || !bytes.Equal(text, again) {
-			t.Fatalf("%q passes as %q", raw, text)
+			t.Fatalf("%q is accepted as %q", raw, text)
 		}
 		msg, err := jsonrpc.DecodeMessage(text)
 		if err != nil {
-			t.Fatalf("%q passes, and the SDK says %v", raw, err)
+			t.Fatalf("%q is accepted, but the SDK refuses it: %v", raw, err)
 		}
 		e, err := envelopeOf(text)
 		if err != nil {
@@ -56,22 +56,22 @@ func FuzzReadMessage(f *testing.F) {
 		switch msg := msg.(type) {
 		case *jsonrpc.Request:
 			if e.method == nil || msg.Method != *e.method || msg.IsCall() != (e.id != nil) {
-				t.Fatalf("%q is another request to the SDK", raw)
+				t.Fatalf("%q is a different request to the SDK", raw)
 			}
 			if msg.IsCall() && !slices.Contains(methods(), msg.Method) {
-				t.Fatalf("%q passes", raw)
+				t.Fatalf("%q is accepted", raw)
 			}
 		case *jsonrpc.Response:
 			if e.method != nil {
-				t.Fatalf("%q is an answer to the SDK", raw)
+				t.Fatalf("%q is a response to the SDK", raw)
 			}
 		}
 	})
 }
 
-// Lines are found whatever pieces they come in; one that is too long is passed
-// over, and the next is whole.
-func TestLinesAreFoundInWhateverPieces(t *testing.T) {
+// Lines are complete however the input is chunked; one that is too long is skipped,
+// and the next is complete.
+func TestReadLineSplitsAnyChunking(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 2, 4095, 4096, 4097, 65536, MaxMessage - 1, MaxMessage, MaxMessage + 1, MaxMessage + 5, 2 * MaxMessage}), 1, 6).Draw(t, "sizes")
 		end := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "end")
@@ -90,7 +90,7 @@ func TestLinesAreFoundInWhateverPieces(t *testing.T) {
 		r := bufio.NewReaderSize(source, 4096)
 		for i, n := range sizes {
 			if !last && i == len(sizes)-1 && n == 0 {
-				break // nothing at all
+				break // no line
 			}
 			text, err := readLine(r)
 			text = bytes.TrimRight(text, "\r\n")
@@ -101,19 +101,19 @@ func TestLinesAreFoundInWhateverPieces(t *testing.T) {
 				t.Fatalf("line %d of %d bytes: %d bytes, %v", i, n, len(text), err)
 			case n > MaxMessage && err == nil:
 				if _, err := readMessage(text); err == nil {
-					t.Fatalf("line %d of %d bytes passes", i, n)
+					t.Fatalf("line %d of %d bytes is accepted", i, n)
 				}
 			}
 		}
 		if _, err := readLine(r); !errors.Is(err, io.EOF) {
-			t.Fatalf("behind the last line: %v", err)
+			t.Fatalf("after the last line: %v", err)
 		}
 	})
 }
 
-// What is a request and has no id is not passed over in silence, and one
-// without its parameters gets an error that has a number.
-func TestARequestIsWhole(t *testing.T) {
+// A request without an id is not ignored, and one without params gets an error with
+// a code.
+func TestIncompleteRequestsAreRefused(t *testing.T) {
 	for text, code := range map[string]int64{
 		`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"bailiwick_dispatch","arguments":{}}}`: jsonrpc.CodeInvalidRequest,
 		`{"jsonrpc":"2.0","method":"initialize","params":{}}`:                                           jsonrpc.CodeInvalidRequest,

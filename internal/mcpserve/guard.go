@@ -12,16 +12,16 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// guard stands before everything that the SDK would answer.
+// guard is middleware that refuses unsupported methods and unknown tools.
 func (s *Server) guard(who *caller) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			if !strings.HasPrefix(method, "notifications/") && !slices.Contains(methods(), method) {
-				return nil, refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools and nothing else")
+				return nil, refuse(jsonrpc.CodeMethodNotFound, "method not found: this server has tools only")
 			}
 			switch req := req.(type) {
 			case *mcp.ServerRequest[*mcp.InitializeParams]:
-				who.below(ceilingOfRequest(req))
+				who.ceiling(ceilingOfRequest(req))
 			case *mcp.CallToolRequest:
 				if !slices.Contains(Names(), req.Params.Name) {
 					return nil, s.unknownTool(ctx, who, req)
@@ -29,20 +29,19 @@ func (s *Server) guard(who *caller) mcp.Middleware {
 			}
 			result, err := next(ctx, method, req)
 			if list, ok := result.(*mcp.ListToolsResult); ok && err == nil {
-				list.Tools = s.inOrder(list.Tools)
+				list.Tools = s.sortTools(list.Tools)
 			}
 			return result, err
 		}
 	}
 }
 
-// unknownTool refuses a tool that there is not, whatever it would be elsewhere:
-// the answer to any two differs only in the name and the number of the entry.
+// unknownTool refuses a tool that does not exist. The answers to two unknown names
+// differ only in the name and the audit entry.
 func (s *Server) unknownTool(ctx context.Context, who *caller, req *mcp.CallToolRequest) error {
-	c := &call{who: who, ceiling: LowerCeiling(who.below(nil), ceilingOfRequest(req))}
 	name := Truncate(req.Params.Name, 128)
-	e := faultOf(s.logged(ctx, c, "tools/call", api.Errorf(api.CodeDenied, "unknown tool %q", name)))
-	e.Hint = "retrying is useless; the tools are those of tools/list"
+	e := toolError(s.logRefusal(ctx, newCall(who, req), "tools/call", api.Errorf(api.CodeDenied, "unknown tool %q", name)))
+	e.Hint = "retrying is useless; tools/list has the available tools"
 	data, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -50,8 +49,8 @@ func (s *Server) unknownTool(ctx context.Context, who *caller, req *mcp.CallTool
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: e.Message, Data: data}
 }
 
-// inOrder returns tools in the order of the frozen list.
-func (s *Server) inOrder(list []*mcp.Tool) []*mcp.Tool {
+// sortTools returns tools in the order of Names.
+func (s *Server) sortTools(list []*mcp.Tool) []*mcp.Tool {
 	order := Names()
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b *mcp.Tool) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })

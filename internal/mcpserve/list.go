@@ -8,22 +8,22 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// listInput asks for a page.
+// listInput requests a page.
 type listInput struct {
-	Cursor string `json:"cursor,omitempty" jsonschema:"next of the page before"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"next from the previous page"`
 }
 
-// listOutput is a page of what the caller may use, in the order of names.
+// listOutput is a page of what the caller may use, sorted by name.
 type listOutput struct {
 	Items []api.Listing `json:"items"`
-	Next  string        `json:"next,omitempty" jsonschema:"cursor of the next page; absent at the end"`
-	// Advice keeps a caller whose ceiling is low from taking what is not listed
-	// for not being there.
-	Advice string `json:"advice,omitempty" jsonschema:"what a human could do so that there is more"`
+	Next  string        `json:"next,omitempty" jsonschema:"cursor of the next page; absent on the last page"`
+	// Advice mentions what a low ceiling hides, so that the caller does not conclude
+	// that it does not exist.
+	Advice string `json:"advice,omitempty" jsonschema:"what a human can do to make more available"`
 }
 
 func (s *Server) list(ctx context.Context, c *call, kind api.Kind, in listInput) (listOutput, error) {
-	page, err := ask(ctx, c, func(rt client.Runtime) (api.ListingPage, error) { return rt.Listing(ctx, kind, in.Cursor) })
+	page, err := withRuntime(ctx, c, func(rt client.Runtime) (api.ListingPage, error) { return rt.Listing(ctx, kind, in.Cursor) })
 	if err != nil {
 		return listOutput{}, err
 	}
@@ -32,7 +32,7 @@ func (s *Server) list(ctx context.Context, c *call, kind api.Kind, in listInput)
 	}
 	out := listOutput{Items: page.Items, Next: page.Next}
 	if page.AboveCeiling > 0 {
-		who, err := ask(ctx, c, func(rt client.Runtime) (api.Who, error) { return rt.Who(ctx) })
+		who, err := withRuntime(ctx, c, func(rt client.Runtime) (api.Who, error) { return rt.Who(ctx) })
 		if err != nil {
 			return listOutput{}, err
 		}
@@ -41,14 +41,14 @@ func (s *Server) list(ctx context.Context, c *call, kind api.Kind, in listInput)
 	return out, nil
 }
 
-// aboveAdvice says of subagents that reach too far who could do what about it:
-// an operator cannot raise what a session has bound itself to.
+// aboveAdvice says who can make subagents above the ceiling available: an operator
+// cannot raise a ceiling that the session itself declared.
 func aboveAdvice(n int, who api.Who) string {
-	text := fmt.Sprintf("%d more subagents are granted to you but reach further than tier %s, ", n, who.Ceiling)
+	text := fmt.Sprintf("%d more subagents are granted to you but are above tier %s, ", n, who.Ceiling)
 	if who.Ceiling < who.Consent {
-		return text + "to which this session has bound itself with consentCeiling; a human can start a client that declares " + who.Consent.String() + " or nothing"
+		return text + "the ceiling that this session declared with consentCeiling; a human can start a client that declares " + who.Consent.String() + " or nothing"
 	}
-	return text + "to which an operator consented for you; a human can raise that with: bailiwick ceiling set " + string(who.Principal) + " TIER"
+	return text + "the ceiling that an operator set for you; a human can raise it with: bailiwick ceiling set " + string(who.Principal) + " TIER"
 }
 
 func (s *Server) capabilities(ctx context.Context, c *call, in listInput) (listOutput, error) {

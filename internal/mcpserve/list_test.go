@@ -7,9 +7,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Who may not use all that is granted is told what a human can do, and whose
-// ceiling it is: an operator cannot raise what a session has declared.
-func TestWhatIsAboveTheCeilingComesWithTheWayToIt(t *testing.T) {
+// An operator cannot raise a ceiling that the session itself declared.
+func TestAdviceNamesWhoseCeilingApplies(t *testing.T) {
 	for _, c := range []struct {
 		who      api.Who
 		has, not string

@@ -9,16 +9,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// pageBytes bounds the content in one answer. Models are given about so much
-// at a time, and some of it twice as long once it is escaped.
+// pageBytes bounds the content of one answer to what clients pass to a model; JSON
+// escapes can double it.
 const pageBytes = 24 << 10
 
-// pageFiles bounds how many outputs, changed files and the like are in one
-// answer.
+// pageFiles bounds the outputs, changed files and the like in one answer.
 const pageFiles = 100
 
-// cursor is where a page begins. It is opaque to clients and trusted by nobody:
-// whatever it says, the service decides what its sender may read.
+// cursor is where a page begins. It is opaque to clients and grants nothing: the
+// service authorises each read.
 type cursor struct {
 	Dispatch api.DispatchID `json:"d"`
 	Attempt  int            `json:"a"`
@@ -32,36 +31,36 @@ func (c cursor) text() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b), err
 }
 
-// cursorOf reads a cursor of the same dispatch and view.
+// cursorOf reads a cursor for the given dispatch and view.
 func cursorOf(text string, id api.DispatchID, v view) (c cursor, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err == nil {
 		err = canon.DecodeExact(b, &c)
 	}
 	if err != nil || c.Attempt < 1 || c.File < 0 || c.Offset < 0 {
-		return c, errors.New("cursor: not one that was returned")
+		return c, errors.New("cursor: invalid; pass next from the previous page")
 	}
 	if c.Dispatch != id || c.View != v {
-		return c, errors.New("cursor: it belongs to another dispatch or another include")
+		return c, errors.New("cursor: belongs to another dispatch or include")
 	}
 	return c, nil
 }
 
-// content is a piece of what a worker left: text where it is, else base64.
+// content is a piece of a file or log: text if it is UTF-8, else base64.
 type content struct {
 	Path   string     `json:"path,omitempty"`
-	Digest api.Digest `json:"digest,omitempty" jsonschema:"of the whole"`
-	Size   int64      `json:"size,omitempty" jsonschema:"of the whole, in bytes"`
+	Digest api.Digest `json:"digest,omitempty" jsonschema:"of the whole file"`
+	Size   int64      `json:"size,omitempty" jsonschema:"of the whole file in bytes"`
 	Offset int64      `json:"offset" jsonschema:"of the first byte of this piece"`
 	Text   *string    `json:"text,omitempty"`
-	Base64 string     `json:"base64,omitempty" jsonschema:"instead of text where it is not UTF-8"`
+	Base64 string     `json:"base64,omitempty" jsonschema:"instead of text if the content is not UTF-8"`
 }
 
-// fill puts bytes into c and returns how many it took: with more behind them
-// they end with a whole character.
+// fill puts b into c and returns how many bytes it used: if more follow, it stops
+// at a character boundary.
 func (c *content) fill(b []byte, more bool) int {
 	if more {
-		b = b[:len(b)-torn(b)]
+		b = b[:len(b)-incompleteRune(b)]
 	}
 	if utf8.Valid(b) {
 		text := string(b)
@@ -72,8 +71,8 @@ func (c *content) fill(b []byte, more bool) int {
 	return len(b)
 }
 
-// torn is how many bytes at the end of b begin a character that is not whole.
-func torn(b []byte) int {
+// incompleteRune returns the length of an incomplete character at the end of b.
+func incompleteRune(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		if tail := b[len(b)-n:]; utf8.RuneStart(tail[0]) {
 			if n < len(b) && !utf8.FullRune(tail) {
@@ -85,9 +84,9 @@ func torn(b []byte) int {
 	return 0
 }
 
-// firstFew returns the beginning of a list, at most pageFiles of them and about
-// a third of a page, and how many are left out.
-func firstFew[T any](list []T, size func(T) int) (kept []T, left int) {
+// shorten returns the first elements of a list, at most pageFiles and about a third
+// of a page, and how many it omits.
+func shorten[T any](list []T, size func(T) int) (kept []T, left int) {
 	total := 0
 	for i, v := range list {
 		if total += size(v); i == pageFiles || total > pageBytes/3 {

@@ -12,9 +12,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Pages put together are the content, no page cuts a character of a text, and
-// each has something unless nothing is left.
-func TestPagesPutTogetherAreTheContent(t *testing.T) {
+// Pages join to the content, end at character boundaries, and are not empty.
+func TestPagesJoinToTheContent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := []byte(rapid.StringOf(rapid.RuneFrom([]rune("aé✓😀\n\x00"))).Draw(t, "text"))
 		text := true
@@ -37,7 +36,7 @@ func TestPagesPutTogetherAreTheContent(t *testing.T) {
 				continue
 			}
 			if text {
-				t.Fatalf("%q of a text is %+v", part, c)
+				t.Fatalf("part %q of a text: %+v", part, c)
 			}
 			b, err := base64.StdEncoding.DecodeString(c.Base64)
 			if err != nil {
@@ -46,20 +45,19 @@ func TestPagesPutTogetherAreTheContent(t *testing.T) {
 			got = append(got, b...)
 		}
 		if !bytes.Equal(got, whole) {
-			t.Fatalf("the pages are %q, the content %q", got, whole)
+			t.Fatalf("pages join to %q, want %q", got, whole)
 		}
 	})
 }
 
-// A cursor is good for the dispatch and the view that it was given for.
-func TestACursorIsForOneViewOfOneDispatch(t *testing.T) {
+func TestACursorBelongsToOneViewOfOneDispatch(t *testing.T) {
 	c := cursor{Dispatch: "d-one", Attempt: 2, View: viewOutputs, File: 3, Offset: 77}
 	text, err := c.text()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := cursorOf(text, "d-one", viewOutputs); err != nil || got != c {
-		t.Errorf("it reads %+v, %v", got, err)
+		t.Errorf("got %+v, %v", got, err)
 	}
 	for what, err := range map[string]error{
 		"another dispatch": second(cursorOf(text, "d-two", viewOutputs)), "another view": second(cursorOf(text, "d-one", viewPatch)),
@@ -86,15 +84,14 @@ func FuzzCursor(f *testing.F) {
 			return
 		}
 		if c.Attempt < 1 || c.Offset < 0 || c.File < 0 || c.Dispatch != "d-one" || c.View != viewLogs {
-			t.Fatalf("%q is %+v", text, c)
+			t.Fatalf("%q decodes to %+v", text, c)
 		}
 		if again, err := c.text(); err != nil || again != text {
-			t.Fatalf("%q has another spelling, %q", text, again)
+			t.Fatalf("%q encodes again as %q", text, again)
 		}
 	})
 }
 
-// A question that is longer than a page is shown whole all the same.
 func TestALongQuestionComesInPages(t *testing.T) {
 	for _, size := range []int{10, pageBytes, 5 * pageBytes} {
 		q := &api.Question{Question: "which?", Context: json.RawMessage(`"` + strings.Repeat("é", size/2) + `"`)}
@@ -110,12 +107,12 @@ func TestALongQuestionComesInPages(t *testing.T) {
 			if out.Question != nil {
 				b, err := json.Marshal(out.Question)
 				if err != nil || size > pageBytes {
-					t.Fatalf("%d bytes are shown at once, %v", size, err)
+					t.Fatalf("a question of %d bytes is shown in one page, %v", size, err)
 				}
 				document = string(b)
 				break
 			}
-			document += *out.Asked.Text
+			document += *out.Document.Text
 			if next == nil {
 				break
 			}
@@ -123,25 +120,25 @@ func TestALongQuestionComesInPages(t *testing.T) {
 		}
 		var got api.Question
 		if err := json.Unmarshal([]byte(document), &got); err != nil || got.Question != q.Question || string(got.Context) != string(q.Context) {
-			t.Errorf("of %d bytes %d pages tell %.60s: %v", size, pages+1, document, err)
+			t.Errorf("question of %d bytes in %d pages: %.60s: %v", size, pages+1, document, err)
 		}
 	}
 }
 
-func TestALongListIsCutAndCounted(t *testing.T) {
+func TestLongListsAreShortenedAndCounted(t *testing.T) {
 	many := make([]api.FileChange, 1000)
 	for i := range many {
 		many[i].Path = strings.Repeat("x", 10)
 	}
 	size := func(f api.FileChange) int { return len(f.Path) }
-	if kept, left := firstFew(many, size); len(kept) != pageFiles || left != 900 {
-		t.Errorf("%d and %d", len(kept), left)
+	if kept, left := shorten(many, size); len(kept) != pageFiles || left != 900 {
+		t.Errorf("kept %d, omitted %d", len(kept), left)
 	}
 	many[3].Path = strings.Repeat("x", pageBytes)
-	if kept, left := firstFew(many, size); len(kept) != 3 || left != 997 {
-		t.Errorf("%d and %d", len(kept), left)
+	if kept, left := shorten(many, size); len(kept) != 3 || left != 997 {
+		t.Errorf("kept %d, omitted %d", len(kept), left)
 	}
-	if kept, left := firstFew(many[:2], size); len(kept) != 2 || left != 0 {
-		t.Errorf("%d and %d", len(kept), left)
+	if kept, left := shorten(many[:2], size); len(kept) != 2 || left != 0 {
+		t.Errorf("kept %d, omitted %d", len(kept), left)
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// The id of a run is a name and no way to another call of the service.
-func TestARunIDIsNoPath(t *testing.T) {
+// A run id becomes part of a URL path.
+func TestRunIDsAreValidatedAgainstThePattern(t *testing.T) {
 	for _, id := range []string{".", "..", "a/b", "a?b", "a%2fb", "A", "\u017f", "-a", strings.Repeat("r", 65)} {
 		quoted, _ := json.Marshal(id)
 		for tool, text := range map[string]string{
-			"status": refusalOfArguments[statusInput](t, `{"runId":`+string(quoted)+`}`),
-			"watch":  refusalOfArguments[watchInput](t, `{"runId":`+string(quoted)+`}`),
-			"submit": refusalOfArguments[submitInput](t, `{"plan":{},"runId":`+string(quoted)+`}`),
+			"status": argumentError[statusInput](t, `{"runId":`+string(quoted)+`}`),
+			"watch":  argumentError[watchInput](t, `{"runId":`+string(quoted)+`}`),
+			"submit": argumentError[submitInput](t, `{"plan":{},"runId":`+string(quoted)+`}`),
 		} {
 			if !strings.Contains(text, "runId: pattern: ") {
 				t.Errorf("%s of %q: %s", tool, id, text)
@@ -40,11 +40,11 @@ func TestARunIDIsNoPath(t *testing.T) {
 	}
 }
 
-// A model is shown the schema of a plan, and a plan that is not like it is
-// handed in all the same: the service says all that is wrong with it.
+// Clients see the schema of a plan, but a plan that violates it is passed on: the
+// service reports all problems at once.
 //
 // proves R-O2
-func TestTheSchemaOfAPlanIsShownAndNotEnforcedHere(t *testing.T) {
+func TestThePlanSchemaIsAdvertisedAndNotEnforced(t *testing.T) {
 	for _, tool := range frozen(t).tools {
 		if tool.definition.Name != toolSubmit {
 			continue
@@ -65,7 +65,7 @@ func TestTheSchemaOfAPlanIsShownAndNotEnforcedHere(t *testing.T) {
 		got, _ := json.Marshal(shown.Properties["plan"])
 		wanted, _ := json.Marshal(want)
 		if string(got) != string(wanted) {
-			t.Errorf("what is shown of a plan is\n%s\nand not\n%s", got, wanted)
+			t.Errorf("advertised schema:\n%s\nwant:\n%s", got, wanted)
 		}
 	}
 	checked, err := inputSchema[submitInput]()
@@ -81,20 +81,18 @@ func TestTheSchemaOfAPlanIsShownAndNotEnforcedHere(t *testing.T) {
 	if err != nil || string(in.Plan) != plan {
 		t.Errorf("%s, %v", in.Plan, err)
 	}
-	// The control: by its own schema it is wrong.
-	shown, err := shownSchema[submitInput](checked)
+	// The control: the advertised schema refuses it.
+	shown, err := advertisedSchema[submitInput](checked)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strict, err := shown.Resolve(&jsonschema.ResolveOptions{}); err != nil || strict.Validate(map[string]any{"plan": map[string]any{"tasks": 7.0}}) == nil {
-		t.Errorf("positive control: the schema that is shown takes anything, %v", err)
+		t.Errorf("positive control: the advertised schema accepts anything, %v", err)
 	}
 }
 
-// Every mistake of a plan reaches the model, each with its path.
-//
 // proves R-O2
-func TestAModelReadsEveryMistakeOfAPlan(t *testing.T) {
+func TestEveryProblemOfAPlanReachesTheModel(t *testing.T) {
 	e := api.Errorf(api.CodeInvalid, "plan: 2 problems")
 	e.Problems = []api.Problem{{Path: "$.tasks[0].id", Message: "missing"}, {Path: "$.tasks[1].needs.a", Message: "no such task"}}
 	result, err := frozen(t).failed(t.Context(), toolSubmit, e)
@@ -103,15 +101,13 @@ func TestAModelReadsEveryMistakeOfAPlan(t *testing.T) {
 	}
 	text, _ := json.Marshal(result)
 	for _, p := range e.Problems {
-		if n := strings.Count(string(text), p.Path); n != 2 { // as text and as structure
-			t.Errorf("%s is there %d times: %s", p.Path, n, text)
+		if n := strings.Count(string(text), p.Path); n != 2 { // as text and as structured content
+			t.Errorf("%s occurs %d times, want 2: %s", p.Path, n, text)
 		}
 	}
 }
 
-// However much happened, an answer has so much of it, and its cursor leads to
-// the rest.
-func TestAPageOfEventsEndsWhereItsCursorSays(t *testing.T) {
+func TestEventPagesFollowTheirCursor(t *testing.T) {
 	all := api.RunEvents{Next: "1000", Done: true}
 	for i := range 999 {
 		all.Events = append(all.Events, api.RunEvent{Seq: uint64(i + 1), Text: strings.Repeat("x", i)})
@@ -131,15 +127,14 @@ func TestAPageOfEventsEndsWhereItsCursorSays(t *testing.T) {
 		}
 	}
 	if len(seen) != 999 {
-		t.Errorf("%d events were seen", len(seen))
+		t.Errorf("%d events in all pages, want 999", len(seen))
 	}
 	if page := eventPage(api.RunEvents{}); page.Events == nil {
-		t.Error("no events are null")
+		t.Error("events is null without events")
 	}
 }
 
-// A task shows some of what it depends on, and how many more there are.
-func TestALongTaskIsShownInShort(t *testing.T) {
+func TestLongTasksAreShortened(t *testing.T) {
 	task := taskOf(&api.RunTask{Task: "a", After: make([]api.TaskID, 9999), Message: strings.Repeat("x", 9999)})
 	if b, err := json.Marshal(task); err != nil || len(b) > 2000 || len(task.After)+task.MoreAfter != 9999 {
 		t.Errorf("%d bytes, %d and %d more, %v", len(b), len(task.After), task.MoreAfter, err)

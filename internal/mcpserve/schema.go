@@ -12,10 +12,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// object is a JSON object that is handed on as it is.
+// object is a JSON object that is passed on unchanged.
 type object json.RawMessage
 
-// UnmarshalJSON refuses what is no object.
+// UnmarshalJSON refuses anything but an object.
 func (o *object) UnmarshalJSON(b []byte) error {
 	if len(b) == 0 || b[0] != '{' {
 		return fmt.Errorf("want a JSON object, got %.20s", b)
@@ -24,10 +24,10 @@ func (o *object) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes what was read.
+// MarshalJSON returns the object as it was read.
 func (o object) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
 
-// schemaOptions describe the types that write their own JSON.
+// schemaOptions describes the types with their own JSON form.
 func schemaOptions() *jsonschema.ForOptions {
 	var tiers []any
 	for t := api.Observe; t <= api.Irreversible; t++ {
@@ -35,18 +35,18 @@ func schemaOptions() *jsonschema.ForOptions {
 	}
 	return &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[object]():          {Type: "object"},
-		reflect.TypeFor[json.RawMessage](): {Description: "any JSON value"}, // an empty schema is written as true, which some clients do not read
+		reflect.TypeFor[json.RawMessage](): {Description: "any JSON value"}, // an empty schema is encoded as true, which some clients cannot read
 		reflect.TypeFor[api.Tier]():        {Type: "string", Enum: tiers},
-		reflect.TypeFor[api.Event]():       {Type: "string", Enum: enumOf(api.Events())},
-		reflect.TypeFor[view]():            {Type: "string", Enum: enumOf(views())},
-		reflect.TypeFor[api.RunState]():    {Type: "string", Enum: enumOf(api.RunStates())},
-		reflect.TypeFor[api.TaskState]():   {Type: "string", Enum: enumOf(api.TaskStates())},
-		reflect.TypeFor[api.Reason]():      {Type: "string", Enum: enumOf(api.Reasons())},
+		reflect.TypeFor[api.Event]():       {Type: "string", Enum: enumValues(api.Events())},
+		reflect.TypeFor[view]():            {Type: "string", Enum: enumValues(views())},
+		reflect.TypeFor[api.RunState]():    {Type: "string", Enum: enumValues(api.RunStates())},
+		reflect.TypeFor[api.TaskState]():   {Type: "string", Enum: enumValues(api.TaskStates())},
+		reflect.TypeFor[api.Reason]():      {Type: "string", Enum: enumValues(api.Reasons())},
 		reflect.TypeFor[time.Time]():       {Type: "string", Format: "date-time"},
 	}}
 }
 
-func enumOf[T ~string](list []T) []any {
+func enumValues[T ~string](list []T) []any {
 	out := make([]any, 0, len(list))
 	for _, v := range list {
 		out = append(out, string(v))
@@ -57,7 +57,7 @@ func enumOf[T ~string](list []T) []any {
 // inputSchema derives the schema of a tool's input from its Go type.
 func inputSchema[In any]() (*jsonschema.Schema, error) {
 	options := schemaOptions()
-	// So that a refusal says which member it is about.
+	// Patterns make a refusal name the member.
 	options.TypeSchemas[reflect.TypeFor[api.Name]()] = &jsonschema.Schema{Type: "string", Pattern: api.NamePattern()}
 	options.TypeSchemas[reflect.TypeFor[api.DispatchID]()] = &jsonschema.Schema{Type: "string", Pattern: api.DispatchIDPattern()}
 	options.TypeSchemas[reflect.TypeFor[api.RunID]()] = &jsonschema.Schema{Type: "string", Pattern: api.RunIDPattern()}
@@ -65,14 +65,14 @@ func inputSchema[In any]() (*jsonschema.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain(s)
+	removeNull(s)
 	var zero In
 	bound(s, zero)
 	return s, nil
 }
 
-// outputSchema derives the schema of a tool's output: what its Go type says, or
-// an error in its one shape.
+// outputSchema derives the schema of a tool's output from its Go type; an error is
+// the alternative.
 func outputSchema[Out any]() (*jsonschema.Schema, error) {
 	s, err := jsonschema.For[Out](schemaOptions())
 	if err != nil {
@@ -82,18 +82,18 @@ func outputSchema[Out any]() (*jsonschema.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	failure.Description = "why the call was refused or failed; nothing else is set then"
+	failure.Description = "why the call was refused or failed; no other member is set"
 	s.Properties["error"] = failure
 	s.PropertyOrder = append(s.PropertyOrder, "error")
 	s.AnyOf = []*jsonschema.Schema{{Required: s.Required}, {Required: []string{"error"}}}
 	s.Required = nil
-	plain(s)
+	removeNull(s)
 	return s, nil
 }
 
-// plain takes null away, which inference adds to whatever is nil in Go: it is
-// never written and is refused when read.
-func plain(s *jsonschema.Schema) {
+// removeNull removes the type null, which inference adds for every nillable Go
+// type: it is never written, and refused when read.
+func removeNull(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
@@ -103,16 +103,16 @@ func plain(s *jsonschema.Schema) {
 		s.Types = nil
 	}
 	for _, p := range s.Properties {
-		plain(p)
+		removeNull(p)
 	}
-	plain(s.Items)
-	plain(s.AdditionalProperties)
+	removeNull(s.Items)
+	removeNull(s.AdditionalProperties)
 }
 
-// bounded is an input whose fields have bounds that their Go types cannot say.
+// bounded is an input whose numbers have bounds.
 type bounded interface{ bounds() map[string]span }
 
-// span is what a number may be; no upper bound where high is 0.
+// span bounds a number; high 0 means no upper bound.
 type span struct{ low, high float64 }
 
 // bound adds the bounds of the input type v to its schema.
@@ -130,26 +130,26 @@ func bound(s *jsonschema.Schema, v any) {
 	}
 }
 
-// shower is an input of which more is shown than is checked here: the service
-// checks it, and then says all that is wrong with it at once.
-type shower interface {
-	shown() map[string]json.RawMessage
+// advertiser is an input with members whose schemas are advertised but not enforced
+// here: the service validates them and reports all problems at once.
+type advertiser interface {
+	advertised() map[string]json.RawMessage
 }
 
-// shownSchema is what clients are shown of an input.
-func shownSchema[In any](checked *jsonschema.Schema) (*jsonschema.Schema, error) {
+// advertisedSchema returns the schema of an input for clients.
+func advertisedSchema[In any](checked *jsonschema.Schema) (*jsonschema.Schema, error) {
 	var zero In
-	more, ok := any(zero).(shower)
+	more, ok := any(zero).(advertiser)
 	if !ok {
 		return checked, nil
 	}
 	s := checked.CloneSchemas()
-	for name, text := range more.shown() {
+	for name, text := range more.advertised() {
 		var p jsonschema.Schema
 		if err := json.Unmarshal(text, &p); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		p.Schema = "" // that of the whole
+		p.Schema = "" // the root has it
 		s.Properties[name] = &p
 	}
 	return s, nil

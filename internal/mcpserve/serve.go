@@ -1,12 +1,12 @@
 // Package mcpserve is the run-time API as nine MCP tools.
 //
 // It is a client of the service and nothing else: it decides nothing, stores
-// nothing, starts nothing and reaches no package that could. What a message
-// says of its sender is never believed: the principal is that of the socket's
-// peer or of a token that the service verified; what a session or a request
-// declares of its consent can only take away (session.go). The tools are a
-// frozen list (tools.go); there are no resources, no prompts, and no other
-// method that changes anything.
+// nothing, starts nothing and imports no package that could. It never trusts what
+// a message says about its sender: the principal is that of the socket's peer or
+// of a token that the service verified, and a ceiling that a session or request
+// declares can only reduce authority (session.go). The tools are a frozen list
+// (tools.go); there are no resources, no prompts, and no other method that changes
+// anything. internal/mcphttp serves the same tools over HTTP.
 //
 // It carries R-B2, the serving side of R-B6 and R-B7, R-T1, R-T5, R-T8 and
 // R-T9.
@@ -25,12 +25,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// Config is what a Server is made of.
+// Config is the configuration of a Server.
 type Config struct {
-	// Conn leads to the service. It starts none: without one each tool says
-	// what a person has to do.
+	// Conn connects to the service. It does not start one: if none runs, each tool
+	// says what a person has to do.
 	Conn *client.Conn
-	// Token says who calls on stdio. Empty: the account of this process.
+	// Token authenticates the caller on stdio. Empty: the account of this process.
 	Token  string
 	Now    func() time.Time
 	Logger *slog.Logger // never stdout, which is the protocol's
@@ -38,7 +38,7 @@ type Config struct {
 
 func (c Config) validate() error {
 	if c.Conn == nil || c.Now == nil || c.Logger == nil {
-		return errors.New("mcpserve: connection, clock and logger are needed")
+		return errors.New("mcpserve: Conn, Now and Logger are required")
 	}
 	if c.Token != "" {
 		return api.CheckToken(c.Token)
@@ -52,28 +52,28 @@ type Server struct {
 	tools []tool
 }
 
-// New returns a server that talks to nobody yet.
+// New returns a server; Stdio or ForCaller serves clients.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	s := &Server{cfg: cfg}
 	var err error
-	s.tools, err = s.nine()
+	s.tools, err = s.newTools()
 	return s, err
 }
 
 // Revisions lists the supported protocol revisions, newest first.
 func Revisions() []string { return []string{"2026-07-28", "2025-11-25", "2025-06-18"} }
 
-const instructions = `Bailiwick runs AI workers ("subagents") in jails, under a catalog that humans signed. You compose what they defined; you cannot define, change or approve anything.
-Begin with bailiwick_subagents_list, start work with bailiwick_dispatch, and look at it with bailiwick_dispatch_describe. Work takes minutes: a dispatch returns an id at once, or waits up to 50 seconds with wait.
-A refusal with code "denied" is final: the same call will be refused again. It says what you may do instead, or what to ask a human for.`
+const instructions = `Bailiwick runs AI workers ("subagents") in jails, under a catalog that humans signed. You combine what they defined; you cannot define, change or approve anything.
+Begin with bailiwick_subagents_list, start work with bailiwick_dispatch, and read results with bailiwick_dispatch_describe. Work takes minutes: a dispatch returns an id at once, or waits up to 50 seconds with wait.
+A refusal with code "denied" is final: the same call will be refused again. Its hint says what you may do instead, or what to ask a human for.`
 
-// Stdio answers the client at the other end of in and out until in ends or ctx
-// is done. It opens no socket but the one to the service.
+// Stdio serves one client over in and out until in ends or ctx is done. It opens
+// no socket but the one to the service.
 func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	who := s.callerOf(s.cfg.Token)
+	who := s.newCaller(s.cfg.Token)
 	t := newStdio(ctx, in, out, func(method string, err error) { s.report(ctx, who, method, err) })
 	session, err := s.serverFor(who).Connect(ctx, t, nil)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	err = session.Wait()
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
-		return nil //nolint:nilerr // whoever ended it knows
+		return nil //nolint:nilerr // a regular end of the session
 	}
 	return err
 }
@@ -95,7 +95,7 @@ func (s *Server) serverFor(who *caller) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "bailiwick", Title: "Bailiwick", Version: api.Version()}, &mcp.ServerOptions{
 		Instructions: instructions,
 		Logger:       DebugLogger(s.cfg.Logger),
-		// Nothing but tools, and they do not change while a server lives.
+		// Tools only, and they do not change while the server runs.
 		Capabilities:              &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 		SupportedProtocolVersions: Revisions(),
 		SetCacheable:              func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },

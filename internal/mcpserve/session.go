@@ -12,13 +12,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// ceilingKey is where a client declares how far it wants its calls to reach:
-// in _meta or in the experimental capabilities, of initialize or of a request.
-// The lowest that was declared holds, and what is no tier is the lowest.
+// ceilingKey is the key under which a client declares the highest tier that its
+// calls may have: in _meta or in the experimental capabilities, of initialize or of
+// a request. The lowest declared tier applies; an invalid one counts as the lowest.
 const ceilingKey = metaPrefix + "consentCeiling"
 
-// metaPrefix marks the keys that are ours. One that does not exist may be a
-// misspelt ceiling, so it counts as one that is malformed.
+// metaPrefix marks Bailiwick's keys. An unknown one may be a misspelt ceiling, so it
+// counts as an invalid ceiling.
 const metaPrefix = "io.bailiwick/"
 
 // RenewBefore is how long before it expires a session handle is replaced: longer
@@ -46,7 +46,7 @@ func declared(meta map[string]any) *api.Tier {
 }
 
 // ceilingOf reads "reversible", or {"ceiling": "reversible"} where the protocol
-// wants an object.
+// requires an object.
 func ceilingOf(key string, value any) api.Tier {
 	if m, ok := value.(map[string]any); ok && len(m) == 1 {
 		value = m["ceiling"]
@@ -59,13 +59,13 @@ func ceilingOf(key string, value any) api.Tier {
 	return t
 }
 
-// ceilingOfRequest is what a request declares, itself and through the
-// capabilities of its client.
+// ceilingOfRequest returns the ceiling that a request declares, itself and through
+// the capabilities of its client.
 func ceilingOfRequest(req mcp.Request) *api.Tier {
 	var lowest *api.Tier
 	if p := req.GetParams(); p != nil {
 		lowest = declared(p.GetMeta())
-		// Also where the rest of it is not as the SDK would have it.
+		// Read it even if the SDK cannot decode its siblings.
 		of, _ := p.GetMeta()[mcp.MetaKeyClientCapabilities].(map[string]any)
 		for _, name := range []string{"experimental", "extensions"} {
 			keys, _ := of[name].(map[string]any)
@@ -86,42 +86,41 @@ func ceilingOfRequest(req mcp.Request) *api.Tier {
 	return lowest
 }
 
-// held is the lowest ceiling that sessions of one caller have declared. A
-// session that is opened anew does not raise it.
-type held struct {
+// sessionCeiling is the lowest ceiling that sessions of one caller have declared.
+// A new session does not raise it.
+type sessionCeiling struct {
 	mu     sync.Mutex
 	lowest *api.Tier // guarded by mu
 }
 
-// add lowers what is held and returns it.
-func (h *held) add(t *api.Tier) *api.Tier {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lowest = LowerCeiling(h.lowest, t)
-	return h.lowest
+// lower applies a declaration, nil for none, and returns the ceiling.
+func (s *sessionCeiling) lower(t *api.Tier) *api.Tier {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lowest = LowerCeiling(s.lowest, t)
+	return s.lowest
 }
 
-// caller is for whom one MCP server speaks: whoever a token stands for, or
-// without one the account of this process, or whom a transport has established.
+// caller is the principal that an MCP server acts for: that of a token, without one
+// the account of this process, or the one that a transport has authenticated.
 type caller struct {
-	held  *held           // nil: the transport holds what sessions declare
-	fixed *client.Runtime // of whom the transport has established
-	conn  *client.Conn
-	token string
-	now   func() time.Time
+	session *sessionCeiling // nil: the transport keeps what sessions declare
+	fixed   *client.Runtime // of a caller that the transport has authenticated
+	conn    *client.Conn
+	token   string
+	now     func() time.Time
 
 	mu     sync.Mutex
-	handle string    // that stands for the token; guarded by mu
-	until  time.Time // when it is to be replaced; guarded by mu
+	handle string    // of the token; guarded by mu
+	until  time.Time // when to replace handle; guarded by mu
 }
 
-func (s *Server) callerOf(token string) *caller {
-	return &caller{held: new(held), conn: s.cfg.Conn, token: token, now: s.cfg.Now}
+func (s *Server) newCaller(token string) *caller {
+	return &caller{session: new(sessionCeiling), conn: s.cfg.Conn, token: token, now: s.cfg.Now}
 }
 
-// runtime returns the service's run-time face for this caller, below a
-// ceiling, and the handle that it goes by. After a refusal of old, which was
-// one, another is got.
+// runtime returns the run-time API for this caller under a ceiling, and the handle
+// that it uses. It replaces the handle old, which the service refused.
 func (c *caller) runtime(ctx context.Context, ceiling *api.Tier, old string) (client.Runtime, string, error) {
 	if c.fixed != nil {
 		return c.fixed.With("", ceiling), "", nil
@@ -138,10 +137,10 @@ func (c *caller) runtime(ctx context.Context, ceiling *api.Tier, old string) (cl
 	return c.conn.Runtime().With(c.handle, ceiling), c.handle, nil
 }
 
-// below adds what a session declares, and returns the lowest of all.
-func (c *caller) below(t *api.Tier) *api.Tier {
-	if c.held == nil {
+// ceiling applies what a session declares, and returns the lowest of all.
+func (c *caller) ceiling(t *api.Tier) *api.Tier {
+	if c.session == nil {
 		return t
 	}
-	return c.held.add(t)
+	return c.session.lower(t)
 }

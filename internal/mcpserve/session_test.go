@@ -19,27 +19,25 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// Whatever is declared, in whatever order, the lowest holds.
-//
 // proves R-T5
-func TestTheLowestOfWhatWasDeclaredHolds(t *testing.T) {
+func TestTheLowestDeclaredCeilingApplies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := new(held)
+		h := new(sessionCeiling)
 		lowest := api.Irreversible + 1
 		for range rapid.IntRange(0, 8).Draw(t, "n") {
 			tier := api.Tier(rapid.IntRange(int(api.Observe), int(api.Irreversible)).Draw(t, "tier"))
-			got := h.add(&tier)
+			got := h.lower(&tier)
 			if lowest = min(lowest, tier); *got != lowest {
-				t.Fatalf("%s holds, want %s", *got, lowest)
+				t.Fatalf("ceiling %s, want %s", *got, lowest)
 			}
-			if got := h.add(nil); *got != lowest {
-				t.Fatalf("nothing raised it to %s", *got)
+			if got := h.lower(nil); *got != lowest {
+				t.Fatalf("an empty declaration changed it to %s", *got)
 			}
 		}
 	})
 }
 
-// Nothing but the four words, under the one key, is a ceiling above the lowest.
+// Only the four tiers, under the exact key, declare a ceiling above the lowest.
 func FuzzDeclared(f *testing.F) {
 	f.Add(`{"io.bailiwick/consentCeiling":"stateful"}`)
 	f.Add(`{"io.bailiwick/consentCeiling":{"ceiling":"irreversible"}}`)
@@ -122,7 +120,7 @@ func TestAHandleIsRenewedInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &call{who: server.callerOf(token), progress: func(context.Context, float64, string) {}}
+	c := &call{caller: server.newCaller(token), progress: func(context.Context, float64, string) {}}
 	for _, step := range []struct {
 		what  string
 		setup func()

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// maxCalls bounds the calls of one session that are under way.
+	// maxCalls bounds the concurrent calls of one session.
 	maxCalls = 64
-	// drainTime is how long calls may take to end after the client has closed
-	// its side, so that what is piped in is answered.
+	// drainTime is how long calls may take to finish after the input has ended, so
+	// that piped input is answered.
 	drainTime = 2 * time.Second
 )
 
-// stdio is one session over a pair of streams: one message a line. The strict
-// reading is done here, before the SDK sees a message.
+// stdio is one session over a pair of streams, with one message per line. It reads
+// messages strictly before the SDK sees them.
 type stdio struct {
-	ctx    context.Context //nolint:containedctx // the life of the process, which Read has to watch
+	ctx    context.Context //nolint:containedctx // of the process, which Read must watch
 	in     *bufio.Reader
 	report func(method string, err error)
 
@@ -36,12 +36,12 @@ type stdio struct {
 	out     io.Writer // guarded by writing
 
 	mu      sync.Mutex
-	open    map[jsonrpc.ID]bool // calls under way; guarded by mu
-	sending int                 // answers that are being written; guarded by mu
-	idle    chan struct{}       // closed when the last one ends after the input did; guarded by mu
+	open    map[jsonrpc.ID]bool // concurrent calls; guarded by mu
+	sending int                 // answers being written; guarded by mu
+	idle    chan struct{}       // closed when the last call is answered after the input has ended; guarded by mu
 }
 
-// line is one line of the input, or why there is none.
+// line is a line of the input, or an error.
 type line struct {
 	text []byte
 	err  error
@@ -54,11 +54,11 @@ func newStdio(ctx context.Context, in io.Reader, out io.Writer, report func(stri
 		ctx: ctx, in: bufio.NewReaderSize(in, 64<<10), out: out, report: report,
 		lines: make(chan line), closed: make(chan struct{}), open: map[jsonrpc.ID]bool{},
 	}
-	go t.read() // ends with the input, or with the process
+	go t.read() // until the input ends, or the process
 	return t
 }
 
-// Connect implements mcp.Transport: a stdio is its own one connection.
+// Connect implements mcp.Transport: a stdio is its own connection.
 func (t *stdio) Connect(context.Context) (mcp.Connection, error) { return t, nil }
 
 // SessionID implements mcp.Connection.
@@ -70,8 +70,8 @@ func (t *stdio) Close() error {
 	return nil
 }
 
-// read hands over the lines. A read of standard input cannot be interrupted,
-// so it is done apart from Read.
+// read sends lines to Read. Reading standard input cannot be interrupted, so it
+// has a goroutine of its own.
 func (t *stdio) read() {
 	for {
 		text, err := readLine(t.in)
@@ -86,8 +86,8 @@ func (t *stdio) read() {
 	}
 }
 
-// readLine returns the next line without its end. Of one that is too long
-// nothing is kept, and the line behind it is the next.
+// readLine returns the next line. It skips a line that is too long and returns
+// errTooLong.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var text []byte
 	long := false
@@ -95,7 +95,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		part, err := r.ReadSlice('\n')
 		if !long {
 			text = append(text, part...)
-			if len(text) > MaxMessage+2 { // and its end
+			if len(text) > MaxMessage+2 { // and CRLF
 				text, long = nil, true
 			}
 		}
@@ -107,19 +107,19 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		case long:
 			return nil, errTooLong
 		}
-		return text, nil // the last line may lack its end
+		return text, nil // the last line may lack a newline
 	}
 }
 
-// Read implements mcp.Connection: the next message that passes the gate. What
-// does not pass is answered here.
+// Read implements mcp.Connection: it returns the next valid message and answers
+// invalid ones itself.
 func (t *stdio) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-t.ctx.Done():
-			return nil, io.EOF // calls under way are cancelled
+			return nil, io.EOF // cancels calls
 		case <-t.closed:
 			return nil, io.EOF
 		case l := <-t.lines:
@@ -127,7 +127,7 @@ func (t *stdio) Read(ctx context.Context) (jsonrpc.Message, error) {
 				t.drain()
 				return nil, l.err
 			}
-			msg, err := t.take(l)
+			msg, err := t.accept(l)
 			if msg != nil || err != nil {
 				return msg, err
 			}
@@ -135,10 +135,10 @@ func (t *stdio) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// take returns the message of a line, or nil when it has been dealt with.
-func (t *stdio) take(l line) (jsonrpc.Message, error) {
+// accept returns the message of a line, or nil if it has answered the line.
+func (t *stdio) accept(l line) (jsonrpc.Message, error) {
 	if l.err == nil && len(bytes.TrimSpace(l.text)) == 0 {
-		return nil, nil //nolint:nilnil // an empty line is nothing
+		return nil, nil //nolint:nilnil // an empty line is ignored
 	}
 	text, err := []byte(nil), refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
 	if l.err == nil {
@@ -153,12 +153,12 @@ func (t *stdio) take(l line) (jsonrpc.Message, error) {
 		return nil, t.send(ErrorResponse(text, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")))
 	}
 	if req, ok := msg.(*jsonrpc.Request); ok && req.IsCall() && !t.begin(req.ID) {
-		return nil, t.send(ErrorResponse(text, refuse(jsonrpc.CodeInvalidRequest, "the id is in use, or more than 64 calls are under way: wait for their answers")))
+		return nil, t.send(ErrorResponse(text, refuse(jsonrpc.CodeInvalidRequest, "the id is in use, or 64 calls are in progress: wait for their answers")))
 	}
 	return msg, nil
 }
 
-// begin counts a call that is under way.
+// begin registers a call; it returns false if there is no room or the id is in use.
 func (t *stdio) begin(id jsonrpc.ID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,8 +169,8 @@ func (t *stdio) begin(id jsonrpc.ID) bool {
 	return true
 }
 
-// answer sends the answer of a call. Its place is free before the client can
-// have read it: who waits for an answer to call again must not be refused.
+// answer sends the answer of a call. It frees the id first, so that a client that
+// has read the answer can reuse it.
 func (t *stdio) answer(id jsonrpc.ID, b []byte) error {
 	t.mu.Lock()
 	delete(t.open, id)
@@ -186,8 +186,8 @@ func (t *stdio) answer(id jsonrpc.ID, b []byte) error {
 	return err
 }
 
-// drain lets calls end that are under way when the input ends: the SDK drops
-// them as soon as it is told.
+// drain waits for calls in progress when the input ends: the SDK drops them once
+// Read returns EOF.
 func (t *stdio) drain() {
 	t.mu.Lock()
 	if len(t.open)+t.sending == 0 {
@@ -223,8 +223,8 @@ func (t *stdio) Write(_ context.Context, msg jsonrpc.Message) error {
 	return t.send(b)
 }
 
-// wireError gives an error of the SDK a code that has a meaning: a message that
-// came at the wrong time has none there.
+// wireError gives an error of the SDK a code: a message at the wrong time has
+// none.
 func wireError(err error) error {
 	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && wire.Code != 0 {
 		return err

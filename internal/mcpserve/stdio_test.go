@@ -9,7 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// again is a client that calls with the same id as soon as it reads an answer.
+// again is a client that reuses an id as soon as it reads the answer.
 type again struct {
 	t     *testing.T
 	stdio *stdio
@@ -19,14 +19,13 @@ type again struct {
 
 func (a *again) Write(b []byte) (int, error) {
 	if a.read++; !a.stdio.begin(a.id) {
-		a.t.Errorf("answer %d was read, and its place is still taken", a.read)
+		a.t.Errorf("answer %d was read, but its id is still in use", a.read)
 	}
 	return len(b), nil
 }
 
-// Who has read the answer of a call can call again, with the same id, too: the
-// place is free before the answer can be read.
-func TestAnAnsweredCallIsOver(t *testing.T) {
+// The id is free before the client can read the answer.
+func TestAnAnsweredIDCanBeReused(t *testing.T) {
 	id, err := jsonrpc.MakeID("one")
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +33,7 @@ func TestAnAnsweredCallIsOver(t *testing.T) {
 	client := &again{t: t, id: id}
 	client.stdio = newStdio(t.Context(), strings.NewReader(""), client, func(string, error) {})
 	if !client.stdio.begin(id) || client.stdio.begin(id) {
-		t.Fatal("one place for one id is wanted")
+		t.Fatal("begin accepts an id twice, or not at all")
 	}
 	for range 3 {
 		if err := client.stdio.Write(t.Context(), &jsonrpc.Response{ID: id, Result: json.RawMessage("{}")}); err != nil {
@@ -42,34 +41,33 @@ func TestAnAnsweredCallIsOver(t *testing.T) {
 		}
 	}
 	if client.read != 3 {
-		t.Errorf("%d answers were read", client.read)
+		t.Errorf("%d answers were read, want 3", client.read)
 	}
 }
 
-// slow takes its time to read an answer.
+// slow is a client that reads an answer once resumed.
 type slow struct {
 	bytes.Buffer
-	begun, goOn chan struct{}
+	started, resume chan struct{}
 }
 
 func (s *slow) Write(b []byte) (int, error) {
-	close(s.begun)
-	<-s.goOn
+	close(s.started)
+	<-s.resume
 	return s.Buffer.Write(b)
 }
 
-// What is being answered when the input ends is answered.
-func TestTheEndWaitsForAnAnswerThatIsBeingWritten(t *testing.T) {
+func TestDrainWaitsForAnAnswerBeingWritten(t *testing.T) {
 	id, err := jsonrpc.MakeID("one")
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &slow{begun: make(chan struct{}), goOn: make(chan struct{})}
+	out := &slow{started: make(chan struct{}), resume: make(chan struct{})}
 	s := newStdio(t.Context(), strings.NewReader(""), out, func(string, error) {})
 	s.begin(id)
 	wrote := make(chan error, 1)
 	go func() { wrote <- s.Write(t.Context(), &jsonrpc.Response{ID: id, Result: json.RawMessage("{}")}) }()
-	<-out.begun
+	<-out.started
 	drained := make(chan struct{})
 	go func() {
 		s.drain()
@@ -77,15 +75,15 @@ func TestTheEndWaitsForAnAnswerThatIsBeingWritten(t *testing.T) {
 	}()
 	select {
 	case <-drained:
-		t.Error("it ended before the answer")
+		t.Error("drain returned before the answer was written")
 	default:
 	}
-	close(out.goOn)
+	close(out.resume)
 	if err := <-wrote; err != nil {
 		t.Error(err)
 	}
 	<-drained
 	if !strings.Contains(out.String(), `"result":{}`) {
-		t.Errorf("it answered %q", out.String())
+		t.Errorf("answer: %q", out.String())
 	}
 }

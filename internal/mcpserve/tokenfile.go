@@ -13,16 +13,16 @@ import (
 // maxTokenFile is longer than any token with its line end.
 const maxTokenFile = 1 << 10
 
-// ReadToken reads the token of a principal from a file that nobody but its
-// owner, uid, can read. It is read once, when a client starts the program.
+// ReadToken reads the token of a principal from a regular file that only its owner,
+// uid, can read.
 func ReadToken(path string, uid int) (string, error) {
-	// What is no file could keep an open waiting for ever.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0) //nolint:gosec // G304: whoever starts the program names it
+	// O_NONBLOCK: opening a fifo would block.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0) //nolint:gosec // G304: the flag names it
 	if errors.Is(err, syscall.ELOOP) {
-		return "", api.Errorf(api.CodeInvalid, "token file %s: a symbolic link, which could lead elsewhere tomorrow", path).WithHint("name the file that it leads to")
+		return "", api.Errorf(api.CodeInvalid, "token file %s: is a symbolic link, whose target can change", path).WithHint("name the file itself")
 	}
 	if err != nil {
-		return "", api.Errorf(api.CodeInvalid, "token file: %w", err).WithHint("make one: bailiwick token create PRINCIPAL --out FILE")
+		return "", api.Errorf(api.CodeInvalid, "token file: %w", err).WithHint("create one: bailiwick token create PRINCIPAL --out FILE")
 	}
 	defer f.Close() //nolint:errcheck // only read
 	info, err := f.Stat()
@@ -34,9 +34,9 @@ func ReadToken(path string, uid int) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", api.Errorf(api.CodeInvalid, "token file %s: not a regular file", path)
 	case !ok || int(stat.Uid) != uid:
-		return "", api.Errorf(api.CodeInvalid, "token file %s: it belongs to another account", path).WithHint("chown it to the account that runs this program")
+		return "", api.Errorf(api.CodeInvalid, "token file %s: belongs to another account", path).WithHint("chown it to the account that runs this program")
 	case info.Mode().Perm()&0o077 != 0:
-		return "", api.Errorf(api.CodeInvalid, "token file %s: others can read or write it (mode %04o)", path, info.Mode().Perm()).WithHint("chmod 600 %s", path)
+		return "", api.Errorf(api.CodeInvalid, "token file %s: accessible to others (mode %04o)", path, info.Mode().Perm()).WithHint("chmod 600 %s", path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
 	if err != nil {

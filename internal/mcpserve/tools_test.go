@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// frozen is a server without a service, whose clock stands.
+// frozen returns a server without a service, whose clock is stopped.
 func frozen(t testing.TB) *Server {
 	t.Helper()
 	s, err := New(Config{
@@ -33,11 +33,10 @@ func frozen(t testing.TB) *Server {
 	return s
 }
 
-// What an AI sees of each tool is in a file of its own: a change of it is seen
-// where changes are reviewed.
+// One golden file per tool makes each change that an AI can see visible in review.
 //
 // proves R-B2, R-T8
-func TestWhatAnAISeesIsAsWrittenDown(t *testing.T) {
+func TestToolDefinitionsMatchTheGoldenFiles(t *testing.T) {
 	s := frozen(t)
 	var got []string
 	for _, tool := range s.tools {
@@ -63,15 +62,15 @@ func TestWhatAnAISeesIsAsWrittenDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(want, text.Bytes()) {
-			t.Errorf("%s is not what is in %s; if that is meant, run: go test ./internal/mcpserve -run AsWrittenDown -update", name, file)
+			t.Errorf("%s differs from %s; to accept the change, run: go test ./internal/mcpserve -run GoldenFiles -update", name, file)
 		}
 	}
 	if !slices.Equal(got, suffixed(Names())) {
-		t.Errorf("the tools are %q", got)
+		t.Errorf("tools: %q", got)
 	}
 	files, err := filepath.Glob("testdata/tools/*")
 	if err != nil || len(files) != len(Names()) {
-		t.Errorf("the files are %q, %v", files, err)
+		t.Errorf("golden files: %q, %v", files, err)
 	}
 }
 
@@ -82,19 +81,20 @@ func suffixed(names []string) (out []string) {
 	return out
 }
 
-// authority returns what of an input would be authority, or has room for it.
+// authority returns the members of an input that would carry authority, or accept
+// any members.
 func authority(name string, s *jsonschema.Schema) (found []string) {
 	if s == nil {
 		return nil
 	}
 	if s.Properties != nil && (s.AdditionalProperties == nil || s.AdditionalProperties.Not == nil) {
-		found = append(found, name+" takes members that it does not name")
+		found = append(found, name+" accepts unnamed members")
 	}
 	for p, sub := range s.Properties {
 		if slices.Contains([]string{
 			"image", "secret", "secrets", "callback", "actor", "principal", "repo", "path", "url", "command", "role", "tier", "prompt", "token", "user",
 		}, strings.ToLower(p)) {
-			found = append(found, name+" has a member "+p)
+			found = append(found, name+" has the member "+p)
 		}
 		found = append(found, authority(name+"."+p, sub)...)
 	}
@@ -106,8 +106,8 @@ func authority(name string, s *jsonschema.Schema) (found []string) {
 	return found
 }
 
-// No input has a member for what would be authority, at any depth, and each is
-// closed. The control is an input that has some.
+// No input has a member that carries authority, at any depth, and each is closed.
+// The control is an input with such members.
 //
 // proves R-B7
 func TestNoInputHasRoomForAuthority(t *testing.T) {
@@ -128,32 +128,32 @@ func TestNoInputHasRoomForAuthority(t *testing.T) {
 	}
 	planted.AdditionalProperties = nil
 	if found := authority("planted", planted); len(found) != 4 {
-		t.Errorf("the control does not hold: it finds %q", found)
+		t.Errorf("control: found %q, want 4", found)
 	}
 }
 
-// Every code has advice, and where a model would retry in vain it is told so.
-func TestEveryFailureSaysWhatAModelMayDo(t *testing.T) {
+// Advice on final refusals says that retrying is useless.
+func TestEveryErrorHasAdvice(t *testing.T) {
 	for code := range api.Table() {
-		e := faultOf(api.Errorf(code, "because").WithHint("a hint"))
-		text := faultText(e)
+		e := toolError(api.Errorf(code, "because").WithHint("a hint"))
+		text := errorText(e)
 		if e.Code != code || advice()[code] == "" || !strings.HasPrefix(text, string(code)+": ") || !strings.Contains(text, advice()[code]) {
 			t.Errorf("%s: %q", code, text)
 		}
 		inside := code == api.CodeInternal || code == api.CodeUnavailable
 		if strings.Contains(text, "because") == inside {
-			t.Errorf("%s: of this machine it tells %q", code, text)
+			t.Errorf("%s: reveals, or withholds, its cause: %q", code, text)
 		}
 	}
 	if len(advice()) != len(api.Table()) {
-		t.Error("there is advice on codes that there are not")
+		t.Error("advice on unknown codes")
 	}
 	for _, code := range []api.Code{api.CodeDenied, api.CodeNotFound, api.CodeUnauthenticated, api.CodeIntegrity, api.CodeNotConfigured} {
-		if !strings.Contains(faultText(faultOf(api.Errorf(code, "x"))), "useless") {
+		if !strings.Contains(errorText(toolError(api.Errorf(code, "x"))), "useless") {
 			t.Errorf("%s does not say that retrying is useless", code)
 		}
 	}
-	if got := faultText(faultOf(os.ErrClosed)); strings.Contains(got, "closed") {
-		t.Errorf("a fault of ours tells %q", got)
+	if got := errorText(toolError(os.ErrClosed)); strings.Contains(got, "closed") {
+		t.Errorf("an internal error reveals its cause: %q", got)
 	}
 }

@@ -180,7 +180,7 @@ func TestWhatTwoReadersCouldReadDifferentlyIsNoPlan(t *testing.T) {
 		"depth":                    {`{"tasks":[{"id":"a","subagent":"s","input":` + strings.Repeat(`{"a":`, 1000) + "1" + strings.Repeat("}", 1000) + "}]}", "nested deeper than 64"},
 		"a number that no one has": {`{"tasks":[{"id":"a","subagent":"s","input":{"a":9007199254740993}}]}`, "beyond what every reader can hold"},
 		"YAML":                     {"tasks: []", "not valid JSON"},
-		"invisible characters":     {`{"tasks":[{"id":"a","subagent":"s","locks":["a\u202eb"]}]}`, "U+202E, which a reader does not see"},
+		"invisible characters":     {`{"tasks":[{"id":"a","subagent":"s","locks":["a\u202eb"]}]}`, "invisible character U+202E"},
 		"a zero in a path":         {`{"tasks":[{"id":"a","subagent":"s"},{"id":"b","subagent":"s","needs":{"x":{"from":"a","output":"a\u0000b"}}}]}`, "contains a control character"},
 		"an id as a path":          {`{"tasks":[{"id":"../a","subagent":"s"}]}`, `$.tasks[0].id: task id "../a"`},
 		"an id as a command":       {`{"tasks":[{"id":"a\u001b]0;x","subagent":"s"}]}`, `$.tasks[0].id: task id "a\x1b]0;x"`},

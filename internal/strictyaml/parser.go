@@ -1,10 +1,9 @@
-// Package strictyaml reads YAML that people write and review: every key and
-// value is known or refused, and each problem names its file, line and column
-// and the key that was probably meant. It is the one reader of bailiwick.yaml
-// and of the service's configuration (R-C6).
+// Package strictyaml reads YAML that people write and review: bailiwick.yaml, plans
+// and the service's configuration (R-C6). It refuses unknown keys and values, and
+// each problem names its file, line and column and the key that was probably meant.
 //
-// It never guesses: anchors, tags, duplicate keys, invisible characters and a
-// second document are refused. It opens no file.
+// It refuses anchors, tags, duplicate keys, invisible characters and a second
+// document. It opens no files.
 package strictyaml
 
 import (
@@ -26,27 +25,27 @@ import (
 )
 
 const (
-	// MaxBytes is the size of the largest file that is read.
+	// MaxBytes is the size of the largest file in bytes.
 	MaxBytes = 1 << 20
-	// MaxText is the length of the longest text in one.
+	// MaxText is the length of the longest text in bytes.
 	MaxText  = 256 << 10
 	maxDepth = 60
 )
 
-// Parser reads YAML nodes into values and collects every problem, with where
-// it is, instead of stopping at the first. Its readers take the node, and what
-// it is called in a problem; they return the zero value with a problem.
+// Parser reads YAML nodes into values and collects all problems with their places.
+// Its readers take a node and its name in messages; they return the zero value if
+// there is a problem.
 type Parser struct{ List }
 
-// At notes a problem of a node.
+// At adds a problem of a node.
 func (p *Parser) At(n *yaml.Node, format string, args ...any) {
 	p.Add(n.Line, n.Column, format, args...)
 }
 
-// Document returns the root mapping of the one document in b.
+// Document returns the root node of the one document in b, or nil.
 func (p *Parser) Document(b []byte) *yaml.Node { return p.DocumentUpTo(b, MaxBytes) }
 
-// DocumentUpTo is Document for a file of at most so many bytes.
+// DocumentUpTo is Document for a file of at most most bytes.
 func (p *Parser) DocumentUpTo(b []byte, most int) *yaml.Node {
 	switch {
 	case len(b) > most:
@@ -71,13 +70,13 @@ func (p *Parser) DocumentUpTo(b []byte, most int) *yaml.Node {
 	return doc.Content[0]
 }
 
-// syntax gives a YAML error the form of our own.
+// syntax adds an error of the YAML library.
 func (p *Parser) syntax(err error) {
 	if load, ok := errors.AsType[*yaml.LoadError](err); ok && load.Mark.Line > 0 {
 		p.Add(load.Mark.Line, max(load.Mark.Column, 1), "not valid YAML: %s", OneLine(load.Message))
 		return
 	}
-	if strings.Contains(err.Error(), "no documents in stream") { // the library has no type for it
+	if strings.Contains(err.Error(), "no documents in stream") { // the library has no error type for it
 		p.Add(1, 1, "the file is empty")
 		return
 	}
@@ -87,8 +86,7 @@ func (p *Parser) syntax(err error) {
 // OneLine joins the lines of a message.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// plain refuses what makes a reviewed file mean something else than it seems
-// to, or more than fits in memory.
+// plain refuses nodes that hide what a file means or take unbounded memory.
 func (p *Parser) plain(n *yaml.Node, depth int) bool {
 	switch {
 	case depth > maxDepth:
@@ -108,8 +106,8 @@ func (p *Parser) plain(n *yaml.Node, depth int) bool {
 	return ok
 }
 
-// Fields calls the reader of each key of a mapping. Keys of later are known
-// to the design and not to this version.
+// Fields calls the reader of each key of a mapping. Keys in later are planned but
+// not supported.
 func (p *Parser) Fields(n *yaml.Node, what string, readers map[string]func(*yaml.Node), later ...string) {
 	if n.Kind != yaml.MappingNode {
 		p.At(n, "%s: want a mapping of keys to values, got %s", what, KindOf(n))
@@ -137,14 +135,14 @@ func (p *Parser) Fields(n *yaml.Node, what string, readers map[string]func(*yaml
 	}
 }
 
-// Key says whether a key of a mapping is plain text that was not seen before.
+// Key reports whether a key of a mapping is plain text and not a duplicate.
 func (p *Parser) Key(key *yaml.Node, what string, seen map[string]*yaml.Node) bool {
 	if key.Kind != yaml.ScalarNode {
 		p.At(key, "%s: a key must be plain text, got %s", what, KindOf(key))
 		return false
 	}
-	if first, twice := seen[key.Value]; twice {
-		p.At(key, "%s: key %q is there twice, first in line %d", what, Clip(key.Value), first.Line)
+	if first, ok := seen[key.Value]; ok {
+		p.At(key, "%s: duplicate key %q, first in line %d", what, Clip(key.Value), first.Line)
 		return false
 	}
 	seen[key.Value] = key
@@ -162,7 +160,7 @@ func (p *Parser) Items(n *yaml.Node, what string, read func(i int, item *yaml.No
 	}
 }
 
-// KindOf says what a node is, for a problem.
+// KindOf describes a node for a message.
 func KindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -178,7 +176,7 @@ func KindOf(n *yaml.Node) string {
 		case "!!int", "!!float":
 			return "the number " + Clip(n.Value)
 		case "!!bool":
-			return "the truth value " + Clip(n.Value)
+			return "the boolean " + Clip(n.Value)
 		}
 		return fmt.Sprintf("%q", Clip(n.Value))
 	default:
@@ -186,7 +184,7 @@ func KindOf(n *yaml.Node) string {
 	}
 }
 
-// Clip shortens what a problem quotes.
+// Clip shortens a quotation for a message.
 func Clip(s string) string {
 	if len(s) > 60 {
 		return strings.ToValidUTF8(s[:60], "") + "…"
@@ -194,8 +192,8 @@ func Clip(s string) string {
 	return s
 }
 
-// Text reads a string. What YAML takes for a number or a truth value is
-// refused, because its spelling would be lost.
+// Text reads a string. It refuses YAML numbers and booleans, whose spelling would be
+// lost.
 func (p *Parser) Text(n *yaml.Node, what string) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
 		hint := ""
@@ -212,7 +210,7 @@ func (p *Parser) Text(n *yaml.Node, what string) string {
 	return n.Value
 }
 
-// CheckText refuses characters that a reviewer cannot see.
+// CheckText refuses invisible characters.
 func CheckText(s string) error {
 	if len(s) > MaxText {
 		return fmt.Errorf("longer than %d KiB", MaxText>>10)
@@ -222,7 +220,7 @@ func CheckText(s string) error {
 	}
 	for _, r := range s {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) || r == utf8.RuneError {
-			return fmt.Errorf("contains the character %U, which a reader does not see", r)
+			return fmt.Errorf("contains the invisible character %U", r)
 		}
 	}
 	return nil
@@ -266,7 +264,7 @@ func (p *Parser) Texts(n *yaml.Node, what string) []string {
 	return all
 }
 
-// Truth reads true or false, spelt so.
+// Truth reads true or false.
 func (p *Parser) Truth(n *yaml.Node, what string) bool {
 	if n.Kind != yaml.ScalarNode || n.Value != "true" && n.Value != "false" || n.ShortTag() != "!!bool" {
 		p.At(n, "%s: want true or false, got %s", what, KindOf(n))
@@ -274,7 +272,7 @@ func (p *Parser) Truth(n *yaml.Node, what string) bool {
 	return n.Value == "true"
 }
 
-// Scalar reads text or a number into what has a text form.
+// Scalar reads text or a number into a value with a text form.
 func (p *Parser) Scalar(n *yaml.Node, what string, into interface{ UnmarshalText([]byte) error }) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" && n.ShortTag() != "!!int" {
 		p.At(n, "%s: want a value, got %s", what, KindOf(n))
@@ -349,7 +347,7 @@ func (p *Parser) scalarValue(n *yaml.Node, what string) any {
 		return p.Truth(n, what)
 	case "!!int", "!!float":
 		if !json.Valid([]byte(n.Value)) {
-			p.At(n, "%s: the number %s is not one of JSON", what, Clip(n.Value))
+			p.At(n, "%s: %s is not a JSON number", what, Clip(n.Value))
 			return nil
 		}
 		return json.Number(n.Value)

@@ -11,7 +11,7 @@ import (
 
 const maxProblems = 100
 
-// Problem is one thing that is wrong in a file.
+// Problem is one problem in a file.
 type Problem struct {
 	File    string `json:"file"`
 	Line    int    `json:"line,omitempty"`
@@ -26,7 +26,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
 }
 
-// Problems is everything that is wrong, in the order of the lines. Its API code is CodeInvalid.
+// Problems lists all problems by line. Its API code is CodeInvalid.
 type Problems []Problem
 
 func (ps Problems) Error() string {
@@ -37,29 +37,29 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives the problems their code.
+// Unwrap returns the problems as an API error.
 func (ps Problems) Unwrap() error { return api.Errorf(api.CodeInvalid, "%s", ps.Error()) }
 
 // List collects the problems of one file.
 type List struct {
-	File string // as it is shown
+	File string // as shown to people
 	all  Problems
 }
 
-// Len is the number of problems so far.
+// Len returns the number of problems.
 func (l *List) Len() int { return len(l.all) }
 
-// Add notes a problem; line 0 is the whole file.
+// Add adds a problem; line 0 means the whole file.
 func (l *List) Add(line, column int, format string, args ...any) {
 	if len(l.all) == maxProblems {
-		l.all = append(l.all, Problem{File: l.File, Message: "and more; only the first are shown"})
+		l.all = append(l.all, Problem{File: l.File, Message: "more problems are not shown"})
 	}
 	if len(l.all) < maxProblems {
 		l.all = append(l.all, Problem{l.File, line, column, fmt.Sprintf(format, args...)})
 	}
 }
 
-// Err is the problems, in order, or nil.
+// Err returns the sorted problems, or nil.
 func (l *List) Err() error {
 	if len(l.all) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func Nearest(got string, candidates []string) string {
 	return best
 }
 
-// distance counts the edits between two words; a swap of neighbours is one.
+// distance returns the edit distance; swapping two neighbours is one edit.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

@@ -8,26 +8,25 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Origins says when the content that each name means came into the catalog.
+// Origins says when the current content of each name was published.
 type Origins struct {
 	of    Mark
 	times map[api.Ref]time.Time
 }
 
-// Time returns when the present content of a name came; zero for a name that
-// there is not.
+// Time returns when the current content of a name was published; zero for an unknown
+// name.
 func (o Origins) Time(ref api.Ref) time.Time { return o.times[ref] }
 
-// Of is the revision whose names these are.
+// Of returns the revision that the origins are of.
 func (o Origins) Of() Mark { return o.of }
 
-// Origins goes back through the history of rev until it knows, for each of its
-// names, the first of the revisions since which the name has meant the same.
-// What was found out about an earlier revision (the zero value: nothing) saves
-// going on from there.
+// Origins walks the history of rev until it has found, for each name, the revision
+// that introduced its current content. known, of an earlier revision or zero, ends
+// the walk early.
 func (c *Catalog) Origins(ctx context.Context, rev *Revision, known Origins) (Origins, error) {
 	found := Origins{of: rev.Mark(), times: map[api.Ref]time.Time{}}
-	open := maps.Clone(rev.doc.Artifacts) // names that meant the same in doc
+	open := maps.Clone(rev.doc.Artifacts) // names with the same content in doc
 	for doc, d := &rev.doc, rev.digest; ; {
 		if (Mark{doc.Number, d}) == known.of {
 			for ref := range open {
