@@ -3,13 +3,13 @@ package evidence
 import (
 	"bytes"
 	"errors"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"

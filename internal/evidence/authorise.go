@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,24 +16,23 @@ import (
 
 // ruling is what was in force at one moment of the log.
 type ruling struct {
-	revision, before *entry   // of the catalog; the one before counts while the other is new
-	seen             []*entry // all of the catalog's revisions until then
+	revision, before *entry   // of the catalog; before counts for record.RevisionGrace
+	seen             []*entry // all revisions until then
 	ceilings         map[api.Principal]api.Tier
-	stops            []api.Stop // that held
+	stops            []api.Stop
 }
 
-// pinned is how long after a revision came something may still be admitted whose
-// names were looked up in one before: those of all tasks of a run are, and their
-// sources, before it is submitted.
-const pinned = 10 * time.Minute
+// resolveGrace is how long after a new revision a request may still be admitted
+// whose names were resolved in an older one: a run resolves the names and sources
+// of all its tasks before it is submitted.
+const resolveGrace = 10 * time.Minute
 
-// authorise decides again about everything that was admitted, by what was in
-// force then. Every entry that admits something names the last one before it
-// that changed what is allowed, and that the one before, so none of them can be
-// kept back.
+// authorise repeats every decision that admitted something, by the rules in force
+// then. Each admitting entry names the previous entry that changed what is
+// allowed, and that one its predecessor, so none of them can be left out.
 func (v *verification) authorise() {
 	row := v.rows[RowAuthorisation]
-	s := &sweep{v: v, row: row, now: ruling{ceilings: map[api.Principal]api.Tier{}}}
+	s := &timeline{v: v, row: row, now: ruling{ceilings: map[api.Principal]api.Tier{}}}
 	for i := range v.entries {
 		e := &v.entries[i]
 		if e.ok && (e.Kind.Rules() || e.Kind.Admits()) {
@@ -40,7 +40,7 @@ func (v *verification) authorise() {
 		}
 	}
 	if s.records != len(v.b.Case.Records) {
-		row.fail("%d records of operators are here, and the log names %d", len(v.b.Case.Records), s.records)
+		row.fail("%d operator records in the bundle, but the log names %d", len(v.b.Case.Records), s.records)
 	}
 	d := &decider{v: v, known: map[string]policy.Decision{}}
 	wrong := make([]error, len(s.admitted))
@@ -52,22 +52,22 @@ func (v *verification) authorise() {
 			row.checked++
 		}
 	}
-	v.others(row)
-	v.words[RowAuthorisation] = fmt.Sprintf("%d decisions, made again by the rules in force then, say the same, and each stands before what it allowed; mode same-user: the service's own account could have changed these rules' use",
+	v.checkPolicies(row)
+	v.words[RowAuthorisation] = fmt.Sprintf("%d decisions repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
 		len(s.admitted))
 	if len(s.admitted) == 0 {
 		row.absent = "nothing was admitted"
 	}
 }
 
-// sweep goes through the log and keeps what is in force.
-type sweep struct {
+// timeline goes through the log and keeps what is in force.
+type timeline struct {
 	v        *verification
 	row      *finding
 	now      ruling
-	last     uint64 // one more than the number of the last entry that rules
+	last     uint64 // one more than the number of the last entry that Rules
 	records  int
-	previous api.Digest // payload of the last record
+	previous api.Digest // of the last operator record's payload
 	admitted []admission
 }
 
@@ -77,9 +77,9 @@ type admission struct {
 	rule ruling
 }
 
-func (s *sweep) step(e *entry) {
+func (s *timeline) step(e *entry) {
 	if e.Prev.Rule != s.last {
-		s.row.fail("entry #%d was written after %s, which %s: what was allowed then is not known", e.seq, numbered(e.Prev.Rule), missing(s.last))
+		s.row.fail("entry #%d names %s as the last change of the rules, which %s: the rules then in force are unknown", e.seq, entryName(e.Prev.Rule), mismatch(s.last))
 	}
 	if e.Kind.Admits() {
 		s.admitted = append(s.admitted, admission{e, s.now})
@@ -87,60 +87,60 @@ func (s *sweep) step(e *entry) {
 	}
 	s.last = e.seq + 1
 	var err error
-	switch e.Kind { //nolint:exhaustive // those that rule
+	switch e.Kind { //nolint:exhaustive // those that are Rules
 	case record.KindCatalogRevision:
-		err = s.published(e)
+		err = s.applyRevision(e)
 	case record.KindStopEngaged:
 		d, _ := e.Detail.(record.StopEngaged)
 		s.now.stops = append(s.now.stops, api.Stop{ID: d.Stop, Scope: api.StopScope(d.Scope), Name: d.Name})
 	case record.KindOperatorRecorded:
-		err = s.decided(e)
+		err = s.applyRecord(e)
 	}
 	if err != nil {
 		s.row.fail("entry #%d: %v", e.seq, err)
 	}
 }
 
-// published takes the next revision of the catalog. One that was replaced does
-// not come back, however well it was signed.
-func (s *sweep) published(e *entry) error {
+// applyRevision puts the next catalog revision in force. Revisions never go back,
+// however well an older one is signed.
+func (s *timeline) applyRevision(e *entry) error {
 	d, _ := e.Detail.(record.RevisionSeen)
 	before := s.now.revision
 	s.now.before, s.now.revision, s.now.seen = before, e, append(s.now.seen, e)
 	if r := s.v.revisions[e.Refs[record.RefRevision]]; r != nil && numberOf(e) != r.doc.Number {
-		return fmt.Errorf("it says revision %d of the catalog, and names revision %d", d.Number, r.doc.Number)
+		return fmt.Errorf("it records catalog revision %d, but names the digest of revision %d", d.Number, r.doc.Number)
 	}
 	if before != nil && numberOf(e) <= numberOf(before) {
-		return fmt.Errorf("revision %d of the catalog comes after revision %d: who put back an older one undid what the newer one took away", numberOf(e), numberOf(before))
+		return fmt.Errorf("catalog revision %d follows revision %d: a rollback restores what the newer one revoked", numberOf(e), numberOf(before))
 	}
 	return nil
 }
 
-// numberOf is the number of a revision by its entry.
+// numberOf returns the number of a revision from its entry.
 func numberOf(e *entry) uint64 {
 	d, _ := e.Detail.(record.RevisionSeen)
-	return uint64(max(d.Number, 0)) //nolint:gosec // G115: as it says
+	return uint64(max(d.Number, 0)) //nolint:gosec // G115: not negative
 }
 
-// byRevision says why something cannot have been admitted by a revision of the
-// catalog at a moment: it was none of that time.
-func (r *ruling) byRevision(e *entry, number int64) error {
+// resolvedIn refuses an admission whose names were resolved in a revision that was
+// not in force at that time, or shortly before.
+func (r *ruling) resolvedIn(e *entry, number int64) error {
 	for _, was := range slices.Backward(r.seen) {
 		if number >= 0 && numberOf(was) == uint64(number) {
 			return nil
 		}
-		if e.At.Sub(was.At).Abs() >= pinned {
-			return fmt.Errorf("its names are of revision %d of the catalog, and revision %d was in force", number, numberOf(r.seen[len(r.seen)-1]))
+		if e.At.Sub(was.At).Abs() >= resolveGrace {
+			return fmt.Errorf("resolved in catalog revision %d, but revision %d was in force", number, numberOf(r.seen[len(r.seen)-1]))
 		}
 	}
-	return fmt.Errorf("its names are of revision %d of the catalog, which was not there", number)
+	return fmt.Errorf("resolved in catalog revision %d, which did not exist", number)
 }
 
-// decided takes the next record of an operator.
-func (s *sweep) decided(e *entry) error {
+// applyRecord puts the next operator record in force.
+func (s *timeline) applyRecord(e *entry) error {
 	s.records++
 	if s.records > len(s.v.b.Case.Records) {
-		return fmt.Errorf("operator record %d is not here", s.records)
+		return fmt.Errorf("operator record %d is not in the bundle", s.records)
 	}
 	rec, digest, err := s.v.operatorRecord(s.v.b.Case.Records[s.records-1], s.v.trust.Operators)
 	if err != nil {
@@ -148,13 +148,13 @@ func (s *sweep) decided(e *entry) error {
 	}
 	switch {
 	case digest != e.Refs[record.RefRecord] || rec.Number != uint64(s.records) || rec.Previous != s.previous: //nolint:gosec // G115: counts up from 1
-		return fmt.Errorf("operator record %d is not the one that was recorded", s.records)
+		return fmt.Errorf("operator record %d is not the one that the log names", s.records)
 	case seal.LogOrigin(seal.KeyID(rec.Service)) != s.v.trust.Log.Origin:
 		return fmt.Errorf("operator record %d is for service %s", s.records, rec.Service)
 	}
 	s.previous = digest
 	s.now.ceilings = maps.Clone(s.now.ceilings)
-	switch rec.Verb { //nolint:exhaustive // the others bound no dispatch
+	switch rec.Verb { //nolint:exhaustive // the others restrict no dispatch
 	case api.VerbCeilingSet:
 		s.now.ceilings[rec.Principal] = *rec.Ceiling
 	case api.VerbPrincipalRemove:
@@ -165,8 +165,7 @@ func (s *sweep) decided(e *entry) error {
 	return nil
 }
 
-// decider decides again. Requests that policy cannot tell apart are decided
-// once.
+// decider repeats decisions. Equal requests are decided once.
 type decider struct {
 	v     *verification
 	mu    sync.Mutex
@@ -175,16 +174,16 @@ type decider struct {
 
 func (d *decider) decide(a *admission) error {
 	e := a.e
-	if err := a.names(); err != nil {
+	if err := a.resolved(); err != nil {
 		return err
 	}
 	if e.Kind == record.KindRunSubmitted {
-		return d.same(a, e.Policies, func(*revision) policy.Request {
+		return d.repeat(a, e.Policies, func(*revision) policy.Request {
 			return policy.Request{Principal: e.Principal, Action: policy.ActionRunSubmit, Resource: e.Resource, Token: e.Token != ""}
 		}, nil)
 	}
 	if e.begins == nil || e.begins.manifest == nil {
-		return nil // and the row of the manifest says so, or that of completeness
+		return nil // the manifest or the completeness row reports it
 	}
 	m := e.begins.manifest
 	if e.Kind == record.KindDispatchAnswered {
@@ -192,43 +191,43 @@ func (d *decider) decide(a *admission) error {
 			return err
 		}
 	}
-	return d.same(a, m.Policies, func(r *revision) policy.Request { return requestOf(r, e, m, &a.rule) }, m)
+	return d.repeat(a, m.Policies, func(r *revision) policy.Request { return requestOf(r, e, m, &a.rule) }, m)
 }
 
-// names holds the revision of the catalog that something was pinned to against
-// those of its time. A dispatch of a run goes by that of the run.
-func (a *admission) names() error {
+// resolved verifies the catalog revision in which names were resolved. A task's
+// dispatch uses that of its run.
+func (a *admission) resolved() error {
 	switch d := a.e.Detail.(type) {
 	case record.RunRequest:
-		return a.rule.byRevision(a.e, d.Revision)
+		return a.rule.resolvedIn(a.e, d.Revision)
 	case record.DispatchRequest:
 		if a.e.Run == "" {
-			return a.rule.byRevision(a.e, d.Revision)
+			return a.rule.resolvedIn(a.e, d.Revision)
 		}
 	}
 	return nil
 }
 
-// mayAnswer decides again whether who answered might.
+// mayAnswer repeats the decision whether the caller may answer.
 func (d *decider) mayAnswer(a *admission, m *record.Manifest) error {
 	if slices.Contains(a.e.Policies, "operator") {
-		return nil // who runs the service may; nobody outside can tell who that is
+		return nil // the service's operator, whose account the bundle does not name
 	}
-	return d.same(a, a.e.Policies, func(*revision) policy.Request {
+	return d.repeat(a, a.e.Policies, func(*revision) policy.Request {
 		return policy.Request{Principal: a.e.Principal, Action: policy.ActionDispatchAnswer, Resource: string(m.ID), Owner: m.Principal}
 	}, nil)
 }
 
-// requestOf is what was asked for, as the service put it to policy.
+// requestOf is the request that the service asked policy to decide.
 func requestOf(r *revision, e *entry, m *record.Manifest, rule *ruling) policy.Request {
 	var own []api.Name
 	if sub, err := r.subagent(m.Subagent); err == nil {
 		own = sub.Capabilities
 	}
 	request := m.Request(own)
-	if ask, ok := e.Detail.(record.DispatchRequest); ok && len(ask.Capabilities) < listed {
+	if logged, ok := e.Detail.(record.DispatchRequest); ok && len(logged.Capabilities) < uncut {
 		request.Capabilities = nil
-		for _, n := range ask.Capabilities {
+		for _, n := range logged.Capabilities {
 			request.Capabilities = append(request.Capabilities, api.Name(n))
 		}
 	}
@@ -242,14 +241,14 @@ func requestOf(r *revision, e *entry, m *record.Manifest, rule *ruling) policy.R
 	return q
 }
 
-// same decides by the revision in force, and by the one before it while that
-// one is new, and says why neither decides as it was decided.
-func (d *decider) same(a *admission, policies []string, request func(*revision) policy.Request, m *record.Manifest) error {
+// repeat decides by the revision in force, or by the one before it within
+// record.RevisionGrace, and fails if neither gives the logged decision.
+func (d *decider) repeat(a *admission, policies []string, request func(*revision) policy.Request, m *record.Manifest) error {
 	if a.rule.revision == nil {
-		return fmt.Errorf("admitted before there was a catalog")
+		return errors.New("admitted before the first catalog revision")
 	}
 	err := d.by(a.rule.revision, policies, request, m)
-	// A revision that says it is of later is not new for ever.
+	// Abs: a revision dated in the future does not extend the grace.
 	if err != nil && a.rule.before != nil && a.e.At.Sub(a.rule.revision.At).Abs() < record.RevisionGrace {
 		if d.by(a.rule.before, policies, request, m) == nil {
 			return nil
@@ -262,26 +261,26 @@ func (d *decider) by(rule *entry, policies []string, request func(*revision) pol
 	digest := rule.Refs[record.RefRevision]
 	r := d.v.revisions[digest]
 	if r == nil {
-		return fmt.Errorf("catalog revision %s, which was in force, is not here", digest.Short())
+		return fmt.Errorf("catalog revision %s, then in force, is not in the bundle", digest.Short())
 	}
 	engine, err := r.rules()
 	if err != nil {
 		return fmt.Errorf("catalog revision %d: %w", r.doc.Number, err)
 	}
 	q := request(r)
-	decision := d.ask(r, engine, q)
+	decision := d.once(r, engine, q)
 	switch {
 	case !decision.Allowed():
-		return fmt.Errorf("revision %d of the catalog, what operators decided and the stops of that time do not let %s %s %s: %v", r.doc.Number, q.Principal, q.Action, q.Resource, decision.Reasons())
-	case len(policies) < listed && !slices.Equal(decision.Policies(), policies):
-		return fmt.Errorf("allowed by %v, and the log says by %v", decision.Policies(), policies)
+		return fmt.Errorf("denied by catalog revision %d and the ceilings and stops then in force: %s %s %s: %v", r.doc.Number, q.Principal, q.Action, q.Resource, decision.Reasons())
+	case len(policies) < uncut && !slices.Equal(decision.Policies(), policies):
+		return fmt.Errorf("allowed by %v, but the log names %v", decision.Policies(), policies)
 	case m != nil && m.Ceiling > decision.Ceiling():
-		return fmt.Errorf("the manifest goes up to %s, and no more than %s was allowed", m.Ceiling, decision.Ceiling())
+		return fmt.Errorf("the manifest has the ceiling %s, but only %s was allowed", m.Ceiling, decision.Ceiling())
 	}
 	return nil
 }
 
-func (d *decider) ask(r *revision, engine *policy.Engine, q policy.Request) policy.Decision {
+func (d *decider) once(r *revision, engine *policy.Engine, q policy.Request) policy.Decision {
 	key := string(r.digest) + requestKey(q)
 	if q.Action != policy.ActionDispatch {
 		return engine.Decide(q)
@@ -298,9 +297,9 @@ func (d *decider) ask(r *revision, engine *policy.Engine, q policy.Request) poli
 	return decision
 }
 
-// others looks at what people did to what was there: each is a decision, with
-// the policies that made it.
-func (v *verification) others(row *finding) {
+// checkPolicies verifies that every allowing entry names the policies that
+// allowed it.
+func (v *verification) checkPolicies(row *finding) {
 	for i := range v.entries {
 		e := &v.entries[i]
 		if e.ok && e.Decision == record.Allow && len(e.Policies) == 0 {

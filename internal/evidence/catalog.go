@@ -2,40 +2,41 @@ package evidence
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"slices"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// revision is a revision of the catalog whose signatures were verified, or were
-// not, which the row of that says.
+// revision is a catalog revision. The catalog row reports whether its signatures
+// verify.
 type revision struct {
 	doc    api.Revision
 	digest api.Digest
 	v      *verification
 
 	mu        sync.Mutex
-	subagents map[api.Name]api.Subagent // those that were looked at
+	subagents map[api.Name]api.Subagent // those read so far
 	engine    *policy.Engine
-	broken    error // why there is no engine
+	broken    error // why engine is nil
 	compiled  bool
 }
 
-// catalog reads the revisions. What they say counts for the other rows whoever
-// signed it: this row is about who did.
+// catalog reads the revisions and verifies their signatures. The other rows use a
+// revision even if its signatures fail.
 func (v *verification) catalog() {
 	row := v.rows[RowCatalog]
 	last := api.Digest("")
 	for _, r := range v.b.Case.Revisions {
 		if r.Digest <= last {
-			row.fail("catalog revisions are not in order, or there twice")
+			row.fail("catalog revisions are not in order, or duplicates")
 		}
 		last = r.Digest
 		doc, err := v.revision(r)
@@ -52,13 +53,13 @@ func (v *verification) catalog() {
 		}
 		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, v: v, subagents: map[api.Name]api.Subagent{}}
 	}
-	v.words[RowCatalog] = fmt.Sprintf("%d revisions of the catalog, each signed by at least %d of the deploy keys", row.checked, v.trust.Deploy.Root.Threshold)
+	v.words[RowCatalog] = fmt.Sprintf("%d catalog revisions, each signed by at least %d deploy keys", row.checked, v.trust.Deploy.Root.Threshold)
 	if len(v.b.Case.Revisions) == 0 {
 		row.absent = "no catalog was in use"
 	}
 }
 
-// revision returns a revision also where only its signatures are wrong.
+// revision returns a revision, also if only its signatures fail.
 func (v *verification) revision(r bundle.Revision) (*api.Revision, error) {
 	var payload []byte
 	var envelopes [][]byte
@@ -83,7 +84,7 @@ func (v *verification) revision(r bundle.Revision) (*api.Revision, error) {
 		return nil, err
 	}
 	if api.DigestOf(payload) != r.Digest {
-		return nil, fmt.Errorf("the envelopes are of another revision")
+		return nil, errors.New("the envelopes are of another revision")
 	}
 	var err error
 	for i, root := range v.trust.Deploy.For(doc.Number) {
@@ -102,12 +103,12 @@ func (v *verification) revision(r bundle.Revision) (*api.Revision, error) {
 func (v *verification) artifact(r *revision, ref api.Ref) ([]byte, error) {
 	entry, ok := r.doc.Artifacts[ref]
 	if !ok {
-		return nil, fmt.Errorf("revision %d of the catalog has no %s", r.doc.Number, ref)
+		return nil, fmt.Errorf("catalog revision %d has no %s", r.doc.Number, ref)
 	}
 	return v.document(entry.Digest, string(ref))
 }
 
-// subagent returns a subagent as the revision has it.
+// subagent returns a subagent of the revision.
 func (r *revision) subagent(name api.Name) (api.Subagent, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +128,7 @@ func (r *revision) subagent(name api.Name) (api.Subagent, error) {
 	return set.Subagents[name], nil
 }
 
-// rules compiles the grants and the modes of the targets, as the service does.
+// rules compiles the grants and target modes, as the service does.
 func (r *revision) rules() (*policy.Engine, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +158,7 @@ func (r *revision) rules() (*policy.Engine, error) {
 	return r.engine, r.broken
 }
 
-// operatorRecord reads one of the records of operators.
+// operatorRecord verifies an operator record.
 func (v *verification) operatorRecord(d api.Digest, s *seal.TrustRoot) (api.OperatorRecord, api.Digest, error) {
 	var rec api.OperatorRecord
 	envelope, err := v.document(d, "operator record")
@@ -165,7 +166,7 @@ func (v *verification) operatorRecord(d api.Digest, s *seal.TrustRoot) (api.Oper
 		return rec, "", err
 	}
 	if s == nil {
-		return rec, "", fmt.Errorf("the trust file names no operators")
+		return rec, "", errors.New("the trust file names no operators")
 	}
 	payload, _, err := seal.Verify(envelope, seal.Operator, *s)
 	if err != nil {

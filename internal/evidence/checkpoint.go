@@ -17,7 +17,7 @@ import (
 type signed struct {
 	note.Checkpoint
 	by    seal.KeyID
-	alone bool // it is worth something by itself
+	alone bool // it counts by itself: see LogKey.Alone
 }
 
 // open verifies a signed checkpoint of this log.
@@ -31,7 +31,7 @@ func (v *verification) open(raw []byte) (signed, error) {
 		return signed{}, err
 	}
 	if n := bytes.Count(raw, []byte("\n\u2014 ")); n != len(by) {
-		return signed{}, fmt.Errorf("checkpoint of size %d: %d signatures, and %d of them by keys of this log", c.Size, n, len(by))
+		return signed{}, fmt.Errorf("checkpoint of size %d: %d signatures, only %d of them by keys of this log", c.Size, n, len(by))
 	}
 	var wrong error
 	s := signed{Checkpoint: c}
@@ -51,8 +51,7 @@ func (v *verification) open(raw []byte) (signed, error) {
 	return s, nil
 }
 
-// checkpoint looks at the bundle's own checkpoint and at those that are beside
-// it: four rows depend on these alone.
+// checkpoint verifies the bundle's own checkpoint and the others in it.
 func (v *verification) checkpoint() {
 	row := v.rows[RowSignature]
 	v.cp, _ = note.Peek(v.b.Case.Checkpoint)
@@ -67,30 +66,30 @@ func (v *verification) checkpoint() {
 	}
 	vouched := v.anchored(own, err == nil)
 	if err == nil && !own.alone && !vouched {
-		row.fail("the checkpoint is signed by key %s alone, which is revoked, and nothing proves that it was signed before", own.by)
+		row.fail("the checkpoint is signed only by key %s, which is revoked, and nothing proves that it was signed before the revocation", own.by)
 	}
 	row.checked++
-	v.words[RowSignature] = fmt.Sprintf("the checkpoint of %d entries is signed with key %s", v.cp.Size, own.by)
+	v.words[RowSignature] = fmt.Sprintf("the checkpoint of %d entries is signed by key %s", v.cp.Size, own.by)
 	if n := len(v.b.Case.Rotations); n > 0 {
-		v.words[RowSignature] += fmt.Sprintf("; %d rotations of the key, each signed with the one before", n)
+		v.words[RowSignature] += fmt.Sprintf("; %d key rotations, each signed by the previous key", n)
 	}
 }
 
-// anchored looks at the other checkpoints, and reports whether one that is worth
-// something by itself goes on from the bundle's.
+// anchored verifies the other checkpoints against the bundle's own, and reports
+// whether one that counts by itself covers it.
 func (v *verification) anchored(own signed, good bool) (vouched bool) {
 	row := v.rows[RowConsistency]
-	v.rows[RowAnchor].absent = "no receipt of an anchor could be checked"
-	v.rows[RowTime].absent = "no time-stamp was checked: times are what the service's clock said"
-	known := map[uint64]note.Hash{v.cp.Size: v.cp.Root} // proved to be of the same log
+	v.rows[RowAnchor].absent = "no anchor receipt could be checked"
+	v.rows[RowTime].absent = "no time-stamp checked: times are the service's clock"
+	known := map[uint64]note.Hash{v.cp.Size: v.cp.Root} // proved to be of this log
 	for i, a := range v.b.Case.Anchored {
-		name := fmt.Sprintf("checkpoint %d beside it", i+1)
+		name := fmt.Sprintf("checkpoint %d in the bundle", i+1)
 		if a.Name != "" {
 			name = fmt.Sprintf("the checkpoint of anchor %.64q", a.Name)
 		}
 		other, err := v.open(a.Checkpoint)
 		if err == nil {
-			err = v.goesOn(own.Checkpoint, other.Checkpoint, a.Proof)
+			err = v.consistent(own.Checkpoint, other.Checkpoint, a.Proof)
 		}
 		if err != nil {
 			if good {
@@ -98,7 +97,7 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 			}
 			continue
 		}
-		// That it goes on nothing, or on itself, says nothing about a log.
+		// Consistency with itself, or with the empty log, proves nothing.
 		if _, again := known[other.Size]; !again && other.Size > 0 {
 			row.checked++
 		}
@@ -106,7 +105,7 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 		vouched = vouched || other.alone && other.Size >= own.Size
 	}
 	if !good {
-		row.absent, row.wrong = "without a signed checkpoint there is nothing that others could go on", nil
+		row.absent, row.wrong = "without a signed checkpoint there is nothing to compare others with", nil
 		return false
 	}
 	held := v.held(known)
@@ -114,19 +113,19 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 		vouched = vouched || h.alone && h.Size >= own.Size
 	}
 	v.receipts(held)
-	v.words[RowConsistency] = fmt.Sprintf("%d other checkpoints are of one log with this one%s", row.checked, v.unproved)
+	v.words[RowConsistency] = fmt.Sprintf("%d other checkpoints are consistent with this one%s", row.checked, v.unproved)
 	switch {
 	case row.checked > 0:
 	case v.rows[RowAnchor].checked > 0:
-		row.checked, v.words[RowConsistency] = 1, "an anchor has this very checkpoint"+v.unproved
+		row.checked, v.words[RowConsistency] = 1, "an anchor holds this checkpoint"+v.unproved
 	case row.absent == "":
-		row.absent = "there is no other checkpoint to hold this one against"
+		row.absent = "no other checkpoint to compare with"
 	}
 	return vouched
 }
 
-// goesOn holds two checkpoints against each other, whichever is the longer.
-func (v *verification) goesOn(own, other note.Checkpoint, proof []byte) error {
+// consistent verifies that the longer log of the two extends the shorter one.
+func (v *verification) consistent(own, other note.Checkpoint, proof []byte) error {
 	hashes, err := bundle.ParseHashes(proof)
 	if err != nil {
 		return err
@@ -137,10 +136,10 @@ func (v *verification) goesOn(own, other note.Checkpoint, proof []byte) error {
 	return note.VerifyConsistency(own, other, hashes)
 }
 
-// held holds what the auditor has against what is proved, and returns what is
-// of the same log. One that covers all of this says that these entries are in
-// the auditor's log, whatever became of it later; without one, those that
-// cannot be held against it leave the question open.
+// held compares the auditor's checkpoints with those proved to be of this log,
+// and returns the ones that match. If one covers all entries, the entries are in
+// the auditor's log; otherwise checkpoints without a proof here leave the
+// question open.
 func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 	row := v.rows[RowConsistency]
 	var open []string
@@ -148,12 +147,12 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 	for i, raw := range append(slices.Clip(v.options.Held), v.options.Fetched...) {
 		h, err := v.open(raw)
 		if c, _ := note.Peek(raw); errors.Is(err, note.ErrUnsigned) && c.Origin == v.log.Origin && c.Size > v.cp.Size {
-			// By a key that came after this bundle was made, perhaps: it is not known here.
+			// It may be signed by a key that followed after the export, which is unknown here.
 			open = append(open, fmt.Sprint(c.Size))
 			continue
 		}
 		if err != nil {
-			row.fail("checkpoint %d of the auditor: %v", i+1, err)
+			row.fail("the auditor's checkpoint %d: %v", i+1, err)
 			continue
 		}
 		root, ok := known[h.Size]
@@ -161,12 +160,12 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 		case !ok:
 			open = append(open, fmt.Sprint(h.Size))
 		case root != h.Root:
-			row.fail("the auditor has another log of %d entries than this one, signed with the same keys: one of the two is a forgery", h.Size)
+			row.fail("the auditor's checkpoint of %d entries is of another log signed by the same keys: one of the two is forged", h.Size)
 		default:
 			row.checked++
 			covered = covered || v.covers(h.Size)
 			if i >= len(v.options.Held) {
-				continue // what it is worth is for the receipt and the trust file to say
+				continue // the receipt and the trust file decide what it is worth
 			}
 			list = append(list, h)
 			if v.covers(h.Size) {
@@ -176,46 +175,46 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 	}
 	switch n := len(open); {
 	case n == 0 && len(list) > 0 && !covered:
-		v.unproved = "; the auditor's are from before the end of this: with a newer one more could be said"
+		v.unproved = "; the auditor's checkpoints are older than the last entry: a newer one would prove more"
 	case n > 0 && covered:
-		v.unproved = fmt.Sprintf("; of %d more of the auditor's there is no proof here", n)
+		v.unproved = fmt.Sprintf("; no proof here for %d more of the auditor's checkpoints", n)
 	case n > 0:
 		row.absent = "the bundle has no proof for the auditor's checkpoint of " + strings.Join(open[:min(n, maxWrong)], ", ") + " entries"
 		if n > maxWrong {
 			row.absent += fmt.Sprintf(", and for %d more", n-maxWrong)
 		}
-		row.absent += ": have it exported again, with that checkpoint"
+		row.absent += ": export again with that checkpoint"
 	}
 	return list
 }
 
-// receipts asks what the receipts earn.
+// receipts checks the receipts of anchors.
 func (v *verification) receipts(held []signed) {
 	row := v.rows[RowAnchor]
 	var have []note.Checkpoint
 	for _, h := range held {
 		have = append(have, h.Checkpoint)
 	}
-	var said, unsaid []string
+	var proved, unchecked []string
 	for _, a := range v.b.Case.Anchored {
 		if a.Name == "" {
 			continue
 		}
 		other, err := v.open(a.Checkpoint)
 		if err != nil || v.options.Receipts == nil {
-			continue // and consistency says so
+			continue // the consistency row reports it
 		}
 		e, err := v.options.Receipts.Check(a, other.Checkpoint, v.trust, have)
 		switch {
 		case err != nil:
 			row.fail("anchor %.64q: %v", a.Name, err)
 		case !e.Checked:
-			unsaid = append(unsaid, e.Why)
+			unchecked = append(unchecked, e.Why)
 		case !v.covers(other.Size):
-			unsaid = append(unsaid, e.Why+", which are not all of these")
+			unchecked = append(unchecked, e.Why+", not all of these")
 		default:
 			row.checked++
-			said = append(said, e.Why)
+			proved = append(proved, e.Why)
 			if e.Claim != "" {
 				v.earn(e.Claim)
 			}
@@ -226,14 +225,13 @@ func (v *verification) receipts(held []signed) {
 	}
 	if row.checked > 0 {
 		row.absent = ""
-		v.words[RowAnchor] = strings.Join(append(said, unsaid...), "; ")
-	} else if len(unsaid) > 0 {
-		row.absent = strings.Join(unsaid, "; ")
+		v.words[RowAnchor] = strings.Join(append(proved, unchecked...), "; ")
+	} else if len(unchecked) > 0 {
+		row.absent = strings.Join(unchecked, "; ")
 	}
 }
 
-// covers reports whether every entry of the bundle is in a log of this size:
-// what somebody knows of a shorter one says nothing about what came later.
+// covers reports whether a log of this size has every entry of the bundle.
 func (v *verification) covers(size uint64) bool {
 	n := len(v.b.Entries)
 	return n > 0 && v.b.Entries[n-1].Seq < size
@@ -254,10 +252,9 @@ func (v *verification) stamp(e Earned) {
 		v.words[RowTime] = e.Why
 	}
 	for i := range v.entries {
-		// What was allowed may have been decided long before, by a clock that was
-		// wrong and has been put right since.
+		// Entries that are rules may be much older, from before the clock was corrected.
 		if x := &v.entries[i]; x.ok && !x.Kind.Rules() && x.At.After(e.Time.Add(clockSlack)) {
-			row.fail("entry #%d says that it was made at %s, and the checkpoint that has it was stamped at %s", x.seq, x.At.UTC(), e.Time.UTC())
+			row.fail("entry #%d is dated %s, but the checkpoint that includes it was time-stamped %s", x.seq, x.At.UTC(), e.Time.UTC())
 			return
 		}
 	}

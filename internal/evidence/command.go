@@ -4,10 +4,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"io"
 	"strings"
 
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 )
 
@@ -15,9 +15,8 @@ import (
 type Files func(name string) (io.ReadCloser, error)
 
 // Command is bailiwick-verify: it reads a bundle and a trust file and prints the
-// report. It returns the exit status: 0 if no row fails and the claim is at
-// least what was asked for, 1 otherwise. It reads the files that are named, and
-// nothing else.
+// report. It returns the exit status: 0 if no row fails and the claim is at least
+// the required one, 1 otherwise. It reads only the files that args name.
 func Command(args []string, stdout, stderr io.Writer, open Files) int {
 	r, err := command(args, stdout, stderr, open)
 	switch {
@@ -34,16 +33,16 @@ func Command(args []string, stdout, stderr io.Writer, open Files) int {
 
 const usage = `Usage: bailiwick-verify FILE --trust FILE [--require CLAIM] [--anchor FILE]... [-o text|json]
 
-Verify the evidence about a run or a dispatch, offline: recompute what it stands
-for and say of each thing whether it is so. Exit 0 only if nothing fails and the
-claim is at least CLAIM: none, tamper-detecting, tamper-evident, witnessed.
+Verify the evidence about a run or a dispatch offline: recompute everything and
+report each check. Exit 0 only if no check fails and the claim is at least CLAIM:
+none, tamper-detecting, tamper-evident or witnessed.
 
-  --trust FILE    whose signatures count: from somebody whom you believe, and not
-                  from where the evidence is from; "bailiwick audit trust" makes it
-  --anchor FILE   signed checkpoints that you have otherwise than by the evidence,
-                  such as the file of a file anchor
-  --anchor NAME=FILE  what you have fetched yourself from the anchor of that name
-  --require CLAIM the least that may be said of the log
+  --trust FILE        keys to trust; get it from someone you trust, not with the
+                      evidence; "bailiwick audit trust" writes it
+  --anchor FILE       signed checkpoints that you did not get with the evidence,
+                      such as the file of a file anchor
+  --anchor NAME=FILE  what you fetched yourself from the anchor NAME
+  --require CLAIM     the weakest acceptable claim
 `
 
 func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) {
@@ -55,7 +54,7 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 	var anchors []string
 	flags.Func("anchor", "", func(s string) error { anchors = append(anchors, s); return nil })
 	var files []string
-	for rest := args; ; { // a file may stand before its flags
+	for rest := args; ; { // a file may precede flags
 		if err := flags.Parse(rest); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
 				fmt.Fprint(stdout, usage)
@@ -72,7 +71,7 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 	case err != nil:
 		return false, fmt.Errorf("--require: %w", err)
 	case len(files) != 1 || *trustFile == "":
-		return false, errors.New("want one file with evidence, and --trust FILE; see: bailiwick-verify --help")
+		return false, errors.New("want one evidence file and --trust FILE; see: bailiwick-verify --help")
 	case *output != "text" && *output != "json":
 		return false, fmt.Errorf("-o %.40q: want text or json", *output)
 	}
@@ -101,12 +100,12 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 		return false, err
 	}
 	if !r.Failed() && !r.Claim.AtLeast(want) {
-		fmt.Fprintf(stderr, "bailiwick-verify: nothing fails, and the claim is %s: less than %s\n", r.Claim, want)
+		fmt.Fprintf(stderr, "bailiwick-verify: no check fails, but the claim is %s, weaker than %s\n", r.Claim, want)
 	}
 	return r.Good(want), nil
 }
 
-// readAnchors reads what the auditor has of his own.
+// readAnchors reads the auditor's own checkpoints.
 func readAnchors(open Files, names []string) (Options, error) {
 	var o Options
 	copies := map[string][]byte{}
@@ -133,7 +132,7 @@ func readAnchors(open Files, names []string) (Options, error) {
 	return o, nil
 }
 
-// maxCopy bounds what was fetched from an anchor.
+// maxCopy bounds a file fetched from an anchor, in bytes.
 const maxCopy = 64 << 20
 
 func readTrust(open Files, name string) (Trust, error) {

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -9,32 +10,31 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// completeness holds the entries against each other: each names the one before
-// it of its run and of its dispatch, so that none can be kept back, and
-// together they are what happens to a plan, or to a dispatch, from the
-// beginning to the end.
+// completeness verifies that no entry is missing: each names the previous entry
+// of its run and of its dispatch, and together they replay the plan, or the
+// dispatch, from its first entry to its last.
 func (v *verification) completeness() {
 	row := v.rows[RowCompleteness]
 	c := &v.b.Case
 	if c.Run != "" {
 		v.replayRuns(c.Run)
 	}
-	v.links()
-	v.belongs()
+	v.chains()
+	v.refuseUnrelated()
 	row.checked += len(v.entries)
 	if c.Run != "" {
 		r := v.replayed[c.Run]
 		switch {
 		case r == nil || r.submitted == nil:
-			row.fail("run %s: the entry that submits it is missing", c.Run)
+			row.fail("run %s: no entry submits it", c.Run)
 		case r.settled == nil:
-			row.fail("run %s is not over in these entries: evidence is of what is, so its end is kept back", c.Run)
+			row.fail("run %s has not settled in these entries; evidence is exported only after that, so its end is missing", c.Run)
 		default:
-			v.words[RowCompleteness] = fmt.Sprintf("run %s has all its entries, from #%d to #%d; each of its %d tasks is accounted for, once", c.Run, r.submitted.seq, r.settled.seq, len(r.tasks))
+			v.words[RowCompleteness] = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its %d tasks is accounted for exactly once", c.Run, r.submitted.seq, r.settled.seq, len(r.tasks))
 		}
 		for _, h := range v.ordered {
 			if !h.over() && r != nil && r.settled != nil {
-				row.fail("dispatch %s has no end, and its run has", h.id)
+				row.fail("dispatch %s has no end, but its run has settled", h.id)
 			}
 		}
 		return
@@ -42,18 +42,18 @@ func (v *verification) completeness() {
 	h := v.dispatches[c.Dispatch]
 	switch {
 	case h == nil || len(h.attempts) == 0:
-		row.fail("dispatch %s: the entry that accepts it is missing", c.Dispatch)
+		row.fail("dispatch %s: no entry accepts it", c.Dispatch)
 	case !h.over():
-		row.fail("dispatch %s is not over in these entries: evidence is of what is, so its end is kept back", c.Dispatch)
+		row.fail("dispatch %s has not ended in these entries; evidence is exported only after that, so its end is missing", c.Dispatch)
 	default:
-		v.words[RowCompleteness] = fmt.Sprintf("dispatch %s has all its entries, from #%d to its end #%d; it is no run", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq)
+		v.words[RowCompleteness] = fmt.Sprintf("all entries of dispatch %s, from #%d to its end #%d", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq)
 	}
 }
 
-// maxRetries is how many runs may go on from each other.
+// maxRetries bounds a chain of runs that retry each other.
 const maxRetries = 1000
 
-// replayRuns replays a run, after those that it goes on from.
+// replayRuns replays a run, after the runs that it retries.
 func (v *verification) replayRuns(id api.RunID) {
 	row := v.rows[RowCompleteness]
 	var chain []*replay
@@ -61,14 +61,14 @@ func (v *verification) replayRuns(id api.RunID) {
 		r := &replay{id: id, histories: v.dispatches}
 		chain = append(chain, r)
 		if v.replayed[id] != nil {
-			row.fail("run %s goes on from itself", id)
+			row.fail("run %s retries itself", id)
 			break
 		}
 		v.replayed[id] = r
 		id = ""
 		for _, e := range v.runs[r.id] {
-			if ask, ok := e.Detail.(record.RunRequest); ok && e.Kind == record.KindRunSubmitted {
-				id = api.RunID(ask.RetryOf)
+			if request, ok := e.Detail.(record.RunRequest); ok && e.Kind == record.KindRunSubmitted {
+				id = api.RunID(request.RetryOf)
 				break
 			}
 		}
@@ -87,7 +87,7 @@ func (v *verification) replay(r *replay) {
 		err := r.step(e)
 		if err == nil && e == r.submitted {
 			if err = v.readPlan(r); err == nil {
-				err = r.takeOver()
+				err = r.reuseDone()
 			}
 		}
 		if err != nil {
@@ -103,7 +103,7 @@ func (v *verification) readPlan(r *replay) error {
 	}
 	p, problems := plan.Parse(doc)
 	if len(problems) > 0 || p.Digest() != r.submitted.Refs[record.RefPlan] || p.ID != r.id {
-		return fmt.Errorf("its plan is none, or of another run")
+		return errors.New("the plan is invalid or of another run")
 	}
 	r.plan, r.tasks = p, make([]taskReplay, len(p.Tasks))
 	for i := range r.tasks {
@@ -112,10 +112,10 @@ func (v *verification) readPlan(r *replay) error {
 	return nil
 }
 
-// links holds each entry against the one that it names as the one before it.
-// The end of a run is the last of it; of a dispatch more may follow that
-// changes nothing of it.
-func (v *verification) links() {
+// chains verifies that each entry names the previous entry of its run and of its
+// dispatch. Nothing follows the end of a run; an ended dispatch may still have
+// entries that do not change it.
+func (v *verification) chains() {
 	row := v.rows[RowCompleteness]
 	runs, dispatches := map[string]uint64{}, map[api.DispatchID]uint64{}
 	for i := range v.entries {
@@ -125,35 +125,38 @@ func (v *verification) links() {
 		}
 		if v.replayed[api.RunID(e.Run)] != nil && e.Run != "" {
 			if want := runs[e.Run]; e.Prev.Run != want {
-				row.fail("run %s: entry #%d follows %s, which %s", e.Run, e.seq, numbered(e.Prev.Run), missing(want))
+				row.fail("run %s: entry #%d follows %s, which %s", e.Run, e.seq, entryName(e.Prev.Run), mismatch(want))
 			}
 			runs[e.Run] = e.seq + 1
 		}
 		if e.Dispatch != "" {
 			if want := dispatches[e.Dispatch]; e.Prev.Dispatch != want {
-				row.fail("dispatch %.80q: entry #%d follows %s, which %s", e.Dispatch, e.seq, numbered(e.Prev.Dispatch), missing(want))
+				row.fail("dispatch %.80q: entry #%d follows %s, which %s", e.Dispatch, e.seq, entryName(e.Prev.Dispatch), mismatch(want))
 			}
 			dispatches[e.Dispatch] = e.seq + 1
 		}
 	}
 }
 
-func numbered(n uint64) string {
+// entryName names an entry by a member of record.Prev.
+func entryName(n uint64) string {
 	if n == 0 {
-		return "nothing"
+		return "no entry"
 	}
 	return fmt.Sprintf("entry #%d", n-1)
 }
 
-func missing(have uint64) string {
+// mismatch completes a message about an entry that names another previous entry
+// than the one in the bundle.
+func mismatch(have uint64) string {
 	if have == 0 {
-		return "is not here"
+		return "is missing"
 	}
-	return fmt.Sprintf("is not the one that is here, #%d: one is missing, or one too many", have-1)
+	return fmt.Sprintf("is not the previous entry in the bundle, #%d: an entry is missing or added", have-1)
 }
 
-// belongs refuses entries that have nothing to do with the case.
-func (v *verification) belongs() {
+// refuseUnrelated refuses entries that do not belong to the case.
+func (v *verification) refuseUnrelated() {
 	row := v.rows[RowCompleteness]
 	mine := map[api.DispatchID]bool{v.b.Case.Dispatch: true}
 	for i := range v.entries {
@@ -161,8 +164,8 @@ func (v *verification) belongs() {
 			mine[e.Dispatch] = true
 		}
 	}
-	// What a dispatch takes over is not known before its manifest is read, so of
-	// one that is shown by itself all those of its run may be here.
+	// What a dispatch takes from others is known only from its manifest, so with a
+	// single dispatch all those of its run may be here.
 	run := ""
 	if h := v.dispatches[v.b.Case.Dispatch]; h != nil && len(h.attempts) > 0 {
 		run = h.attempts[0].admitted.Run
@@ -174,7 +177,7 @@ func (v *verification) belongs() {
 		case e.Dispatch != "" && (mine[e.Dispatch] || run != "" && v.dispatches[e.Dispatch] != nil && len(v.dispatches[e.Dispatch].attempts) > 0):
 		case e.Run != "" && v.replayed[api.RunID(e.Run)] != nil:
 		default:
-			row.fail("entry #%d has nothing to do with what this is about", e.seq)
+			row.fail("entry #%d does not belong to this run or dispatch", e.seq)
 		}
 	}
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// dispatchCheck looks at one dispatch by itself: that each attempt ran by the
-// manifest that was admitted, and that what it came to is what its worker
-// signed.
+// dispatchCheck verifies one dispatch: that each attempt ran the admitted
+// manifest, and that its outcome is the one that its worker signed.
 type dispatchCheck struct {
 	v                *verification
 	h                *history
@@ -44,17 +43,17 @@ func (c *dispatchCheck) run() {
 		if err := c.bindStatement(); err != nil {
 			c.result.fail("dispatch %s: statement: %v", c.h.id, err)
 		} else {
-			c.h.stated = true
+			c.h.attestationValid = true
 		}
 	}
 }
 
-// single returns what one known key signed, and nobody else.
+// single returns the payload of an envelope that one known key signed alone.
 func single(envelope []byte, t seal.PayloadType, keys []LogKey, entry uint64) ([]byte, error) {
 	return seal.VerifyOne(envelope, t, func(id seal.KeyID) (seal.Key, error) {
 		k, ok := FindKey(keys, id)
 		if !ok {
-			return seal.Key{}, fmt.Errorf("signed with key %s, which the trust file does not know", id)
+			return seal.Key{}, fmt.Errorf("signed by key %s, which is not in the trust file", id)
 		}
 		return k.Key(), k.Entry(entry)
 	})
@@ -78,9 +77,9 @@ func (c *dispatchCheck) bindManifest(a *attempt) error {
 		return err
 	}
 	a.manifest = m
-	for what, e := range map[string]*entry{"start": a.started, "end": a.end, "end of the wait": a.closing} {
+	for what, e := range map[string]*entry{"start": a.started, "end": a.end, "end without an answer": a.closing} {
 		if e != nil && e.Refs[record.RefManifest] != digest {
-			return fmt.Errorf("the %s, entry #%d, is of another manifest", what, e.seq)
+			return fmt.Errorf("the %s, entry #%d, names another manifest", what, e.seq)
 		}
 	}
 	if err := c.admits(a.admitted, m); err != nil {
@@ -89,10 +88,10 @@ func (c *dispatchCheck) bindManifest(a *attempt) error {
 	return c.v.planned(a, m)
 }
 
-// admits says why an entry does not admit what m describes.
+// admits refuses a manifest that the entry does not admit.
 func (c *dispatchCheck) admits(e *entry, m *record.Manifest) error {
 	differs := func(what string) error {
-		return fmt.Errorf("entry #%d and the manifest that it names differ in %s", e.seq, what)
+		return fmt.Errorf("entry #%d and its manifest differ in %s", e.seq, what)
 	}
 	switch {
 	case m.ID != c.h.id || m.Attempt != e.Attempt:
@@ -122,18 +121,18 @@ func (c *dispatchCheck) admits(e *entry, m *record.Manifest) error {
 		return differs("the source")
 	case m.Input != e.Refs[record.RefInput]:
 		return differs("the input")
-	case len(m.Policies) < listed && !slices.Equal(m.Policies, e.Policies):
+	case len(m.Policies) < uncut && !slices.Equal(m.Policies, e.Policies):
 		return differs("the policies that decided")
-	case len(m.Envs) < listed && !slices.EqualFunc(m.Envs, d.Envs, func(a api.Name, b string) bool { return string(a) == b }):
+	case len(m.Envs) < uncut && !slices.EqualFunc(m.Envs, d.Envs, func(a api.Name, b string) bool { return string(a) == b }):
 		return differs("the envs")
 	}
 	return nil
 }
 
-// listed is how many items of a list an entry holds for certain.
-const listed = 30
+// uncut is the length of a list below which an entry never cuts it.
+const uncut = 30
 
-// sameWork says why an attempt does not go on with what the one before did.
+// sameWork refuses an attempt that does not continue the previous one.
 func sameWork(before, m *record.Manifest) error {
 	x, y := *before, *m
 	for _, v := range []*record.Manifest{&x, &y} {
@@ -142,10 +141,10 @@ func sameWork(before, m *record.Manifest) error {
 	a, errA := canon.Marshal(x)
 	b, errB := canon.Marshal(y)
 	if errA != nil || errB != nil || string(a) != string(b) {
-		return errors.New("its manifest describes other work than that of the attempt before")
+		return errors.New("its manifest describes other work than the previous attempt's")
 	}
 	if m.Ceiling > before.Ceiling || m.Fence < before.Fence {
-		return errors.New("it may go further than the attempt before, or runs under an older lease")
+		return errors.New("it has a higher ceiling or an older lease than the previous attempt")
 	}
 	return nil
 }
@@ -153,12 +152,12 @@ func sameWork(before, m *record.Manifest) error {
 func (c *dispatchCheck) bindResult(a *attempt) error {
 	e := a.end
 	if e == nil {
-		return nil // completeness says whether that may be
+		return nil // the completeness row reports it
 	}
 	if x := a.closing; x != nil {
 		for _, ref := range []string{record.RefResult, record.RefPatch, record.RefQuestion} {
 			if x.Refs[ref] != e.Refs[ref] {
-				return fmt.Errorf("entry #%d, the end of its wait, names another %s than entry #%d", x.seq, ref, e.seq)
+				return fmt.Errorf("entry #%d, its end without an answer, names another %s than entry #%d", x.seq, ref, e.seq)
 			}
 		}
 	}
@@ -168,7 +167,7 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 			return fmt.Errorf("entry #%d names no result", e.seq)
 		}
 		if len(e.Refs) > 1 {
-			return fmt.Errorf("entry #%d names products, and no result that would say so", e.seq)
+			return fmt.Errorf("entry #%d names products, but no result", e.seq)
 		}
 		return nil
 	}
@@ -195,12 +194,12 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 
 func openResult(a *attempt, envelope []byte) (*record.Result, error) {
 	if a.started == nil {
-		return nil, errors.New("there is one of an attempt that never started")
+		return nil, errors.New("of an attempt that never started")
 	}
 	d, _ := a.started.Detail.(record.DispatchStart)
 	raw, err := base64.StdEncoding.DecodeString(d.WorkerKey)
 	if err != nil || len(raw) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("entry #%d binds no key", a.started.seq)
+		return nil, fmt.Errorf("entry #%d has no valid worker key", a.started.seq)
 	}
 	payload, err := seal.VerifyOne(envelope, seal.Result, func(seal.KeyID) (seal.Key, error) { return seal.Key{ID: seal.IDOf(raw), Public: raw}, nil })
 	if err != nil {
@@ -213,14 +212,14 @@ func openResult(a *attempt, envelope []byte) (*record.Result, error) {
 	return r, nil
 }
 
-// confirms says why the entry of an end is not about a result.
+// confirms refuses an entry of an end that does not match the result.
 func (c *dispatchCheck) confirms(e *entry, r *record.Result) error {
 	d, _ := e.Detail.(record.DispatchEnd)
 	want, refs := record.EndOf(&r.Summary)
 	want.By, want.Message, want.Millis, want.Reason = d.By, d.Message, d.Millis, string(r.Reason)
 	switch {
 	case record.EventOf(e.Kind) != r.Outcome || d.Reason != want.Reason:
-		return fmt.Errorf("entry #%d says %s %s, the result says %s %s", e.seq, record.EventOf(e.Kind), d.Reason, r.Outcome, r.Reason)
+		return fmt.Errorf("entry #%d is %s %s, but the result is %s %s", e.seq, record.EventOf(e.Kind), d.Reason, r.Outcome, r.Reason)
 	case e.Refs[record.RefPatch] != refs[record.RefPatch] || e.Refs[record.RefQuestion] != refs[record.RefQuestion]:
 		return fmt.Errorf("entry #%d names another patch or question than the result", e.seq)
 	case d != want:
@@ -231,7 +230,7 @@ func (c *dispatchCheck) confirms(e *entry, r *record.Result) error {
 
 func (c *dispatchCheck) bindStatement() error {
 	e := c.h.attested
-	a := c.h.last() // over, or there would be no such entry
+	a := c.h.last() // it has ended, or step refused the entry
 	end := a.final()
 	digest := e.Refs[record.RefStatement]
 	envelope, err := c.v.document(digest, "statement")
@@ -247,22 +246,22 @@ func (c *dispatchCheck) bindStatement() error {
 		return err
 	}
 	if e.Refs[record.RefManifest] != a.admitted.Refs[record.RefManifest] || e.Refs[record.RefResult] != end.Refs[record.RefResult] {
-		return fmt.Errorf("entry #%d is of another manifest or result", e.seq)
+		return fmt.Errorf("entry #%d names another manifest or result", e.seq)
 	}
 	if a.manifest == nil || end.Refs[record.RefResult] != "" && a.result == nil {
-		return nil // what it is of could not be read, and the rows of that say so
+		return nil // manifest or result could not be read, which is reported
 	}
 	if err := st.Binds(a.manifest, a.admitted.Refs[record.RefManifest], a.result, end.Refs[record.RefResult]); err != nil {
 		return err
 	}
 	d, _ := end.Detail.(record.DispatchEnd)
 	if o := st.Predicate.Dispatch; o.Outcome != record.EventOf(end.Kind) || string(o.Reason) != d.Reason || string(o.CancelledBy) != d.By {
-		return fmt.Errorf("it says %s %s, entry #%d %s %s", o.Outcome, o.Reason, end.seq, record.EventOf(end.Kind), d.Reason)
+		return fmt.Errorf("its outcome is %s %s, but entry #%d is %s %s", o.Outcome, o.Reason, end.seq, record.EventOf(end.Kind), d.Reason)
 	}
 	return nil
 }
 
-// nameContent notes which content a result is about.
+// nameContent marks the content of a result as named.
 func (v *verification) nameContent(sum *api.ResultSummary) {
 	for _, a := range []*api.Artifact{sum.Patch, sum.Question} {
 		if a != nil {

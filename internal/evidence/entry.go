@@ -3,11 +3,11 @@ package evidence
 import (
 	"errors"
 	"fmt"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"sort"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -15,14 +15,13 @@ import (
 // clockSlack is how far the clocks of two honest machines may differ.
 const clockSlack = time.Minute
 
-// entry is an entry of the log as it was decoded.
+// entry is a decoded entry of the log.
 type entry struct {
 	record.Entry
-	seq  uint64
-	hash note.Hash
-	ok   bool // it could be decoded
-	// begins is the attempt of a dispatch that it admits.
-	begins *attempt
+	seq    uint64
+	hash   note.Hash
+	ok     bool     // it could be decoded
+	begins *attempt // the attempt that it admits, if any
 }
 
 func newEntry(e *bundle.Entry) (entry, error) {
@@ -35,37 +34,36 @@ func newEntry(e *bundle.Entry) (entry, error) {
 	return out, nil
 }
 
-// world is what the entries say, put in order: the runs, the dispatches, and
-// what was allowed when.
+// world is the entries by run and dispatch, and the catalog revisions.
 type world struct {
 	runs       map[api.RunID][]*entry
 	dispatches map[api.DispatchID]*history
-	ordered    []*history // those that were accepted, as they were
+	ordered    []*history // the accepted ones, in the order of the log
 	replayed   map[api.RunID]*replay
 	revisions  map[api.Digest]*revision
 }
 
-// history is what became of one dispatch.
+// history is the entries of one dispatch.
 type history struct {
-	id       api.DispatchID
-	state    api.Event // by the table of transitions; empty before it was accepted
-	entries  []*entry
-	attempts []*attempt
-	attested *entry
-	denied   *entry // the first that denies it
-	stated   bool   // its statement is right
+	id               api.DispatchID
+	state            api.Event // by the table of transitions; empty before it was accepted
+	entries          []*entry
+	attempts         []*attempt
+	attested         *entry
+	denied           *entry // the first denial
+	attestationValid bool
 }
 
-// attempt is one of a dispatch.
+// attempt is one attempt of a dispatch.
 type attempt struct {
 	number   int
 	admitted *entry // dispatch.accepted or dispatch.answered
 	started  *entry
 	end      *entry
-	closing  *entry // the end of what waited for an answer and was given none
+	closing  *entry // the end of an attempt whose question was not answered
 
-	manifest *record.Manifest // nil: it could not be read
-	result   *record.Result   // nil: there is none, or it could not be read
+	manifest *record.Manifest // nil if it could not be read
+	result   *record.Result   // nil if absent, or if it could not be read
 }
 
 func newWorld(v *verification) *world {
@@ -88,7 +86,7 @@ func newWorld(v *verification) *world {
 		}
 	}
 	row := v.rows[RowCompleteness]
-	for i := range v.entries { // in the order of the log, so that a report is the same each time
+	for i := range v.entries { // in the order of the log, so that reports are reproducible
 		e := &v.entries[i]
 		if !e.ok || e.Dispatch == "" {
 			continue
@@ -109,7 +107,7 @@ func newWorld(v *verification) *world {
 	return w
 }
 
-// last returns the attempt that is under way or was the last; nil: none.
+// last returns the latest attempt, or nil.
 func (h *history) last() *attempt {
 	if len(h.attempts) == 0 {
 		return nil
@@ -117,13 +115,13 @@ func (h *history) last() *attempt {
 	return h.attempts[len(h.attempts)-1]
 }
 
-// over reports whether nothing follows.
+// over reports whether the dispatch has ended.
 func (h *history) over() bool {
 	a := h.last()
 	return a != nil && a.final() != nil
 }
 
-// final returns the entry with which the dispatch ended in this attempt.
+// final returns the entry that ended the dispatch in this attempt, or nil.
 func (a *attempt) final() *entry {
 	switch {
 	case a.closing != nil:
@@ -134,7 +132,7 @@ func (a *attempt) final() *entry {
 	return nil
 }
 
-// at returns the attempt that was the last before entry n.
+// at returns the latest attempt before entry n, or nil.
 func (h *history) at(n uint64) *attempt {
 	k := sort.Search(len(h.attempts), func(k int) bool { return h.attempts[k].admitted.seq >= n })
 	if k == 0 {
@@ -143,8 +141,8 @@ func (h *history) at(n uint64) *attempt {
 	return h.attempts[k-1]
 }
 
-// finished returns the attempt with which the dispatch finished before entry n;
-// nil: it did not.
+// finished returns the attempt in which the dispatch finished before entry n, or
+// nil.
 func (h *history) finished(n uint64) *attempt {
 	a := h.last()
 	if a == nil || a.end == nil || a.end.Kind != record.KindDispatchFinished || a.end.seq >= n {
@@ -189,7 +187,7 @@ func (h *history) step(e *entry) error {
 		a.end = e
 	}
 	if e.Attempt != a.number {
-		return fmt.Errorf("%s of attempt %d, and it is in attempt %d", e.Kind, e.Attempt, a.number)
+		return fmt.Errorf("%s of attempt %d, but the dispatch is in attempt %d", e.Kind, e.Attempt, a.number)
 	}
 	h.state = state
 	return nil

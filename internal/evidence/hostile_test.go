@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"bytes"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"io"
 	"io/fs"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )

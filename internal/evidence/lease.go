@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -8,41 +9,39 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// leases are the locks that the running tasks of one run hold, and the number of
-// the last that was given. Of other runs, which may want the same locks, a
-// bundle says nothing.
+// leases are the locks that the running tasks of one run hold, and the last
+// fencing token. Other runs that use the same locks are not in the bundle.
 type leases struct {
 	last int64
 	held map[string]*holding
 }
 
 type holding struct {
-	alone   api.TaskID // empty: nobody has it alone
+	owner   api.TaskID // of an exclusive lock
 	sharers int
 }
 
-// take gives a task that is started its locks, or says why it cannot have had
-// them.
+// take gives a started task its locks, or returns why it cannot have got them.
 func (l *leases) take(t *api.PlanTask, d record.TaskStart) error {
 	if d.Fence <= l.last {
-		return fmt.Errorf("started with the fencing number %d after %d", d.Fence, l.last)
+		return fmt.Errorf("started with fencing token %d after %d", d.Fence, l.last)
 	}
 	l.last = d.Fence
-	alone, shared := []string(nil), []string(nil)
+	var exclusive, shared []string
 	size := 0
 	for _, k := range t.Locks {
 		size += len(k.Key)
 		if k.Shared {
 			shared = append(shared, k.Key)
 		} else {
-			alone = append(alone, k.Key)
+			exclusive = append(exclusive, k.Key)
 		}
 	}
-	slices.Sort(alone)
+	slices.Sort(exclusive)
 	slices.Sort(shared)
-	// Longer lists may have been cut to fit into an entry.
-	if len(t.Locks) < listed && size < 4<<10 && (!slices.Equal(alone, d.Locks) || !slices.Equal(shared, d.Shared)) {
-		return fmt.Errorf("started with other locks than those of the plan")
+	// Longer lists may be cut in the entry.
+	if len(t.Locks) < uncut && size < 4<<10 && (!slices.Equal(exclusive, d.Locks) || !slices.Equal(shared, d.Shared)) {
+		return errors.New("started with other locks than the plan's")
 	}
 	if l.held == nil {
 		l.held = map[string]*holding{}
@@ -51,8 +50,8 @@ func (l *leases) take(t *api.PlanTask, d record.TaskStart) error {
 		h := l.held[k.Key]
 		switch {
 		case h == nil:
-		case h.alone != "":
-			return fmt.Errorf("started while task %s held the lock %.80q", h.alone, k.Key)
+		case h.owner != "":
+			return fmt.Errorf("started while task %s held the lock %.80q", h.owner, k.Key)
 		case h.sharers > 0 && !k.Shared:
 			return fmt.Errorf("started while %d tasks shared the lock %.80q", h.sharers, k.Key)
 		}
@@ -66,22 +65,22 @@ func (l *leases) take(t *api.PlanTask, d record.TaskStart) error {
 		if k.Shared {
 			h.sharers++
 		} else {
-			h.alone = t.ID
+			h.owner = t.ID
 		}
 	}
 	return nil
 }
 
-// release gives back what a task had.
+// release gives back a task's locks.
 func (l *leases) release(t *api.PlanTask) {
 	for _, k := range t.Locks {
 		h := l.held[k.Key]
 		switch {
-		case h == nil: // it could not have had it, and that is said
+		case h == nil: // it never had it, which take reported
 		case k.Shared:
 			h.sharers--
-		case h.alone == t.ID:
-			h.alone = ""
+		case h.owner == t.ID:
+			h.owner = ""
 		}
 	}
 }

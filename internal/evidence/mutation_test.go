@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"flag"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )

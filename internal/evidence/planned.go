@@ -13,11 +13,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// planned says why what m describes is not what the plan of its run has.
+// planned refuses a manifest that does not match its task in the plan.
 func (v *verification) planned(a *attempt, m *record.Manifest) error {
 	r := v.replayed[m.Run]
 	if m.Run == "" || r == nil || r.plan == nil {
-		return nil // one dispatch of a run can be shown without the run
+		return nil // the bundle is about the dispatch alone
 	}
 	i, ok := r.plan.Index(m.Task)
 	if !ok {
@@ -42,32 +42,32 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 	}
 	start := r.startOf(i, m.ID, a.admitted.seq)
 	submitted, _ := r.submitted.Detail.(record.RunRequest)
-	asked, first := a.admitted.Detail.(record.DispatchRequest)
+	request, first := a.admitted.Detail.(record.DispatchRequest)
 	switch {
 	case m.Principal != r.submitted.Principal:
-		return fmt.Errorf("it is %s's, and run %s is %s's", m.Principal, r.id, r.submitted.Principal)
+		return fmt.Errorf("its principal is %s, but run %s is of %s", m.Principal, r.id, r.submitted.Principal)
 	case submitted.Revision < 0 || m.Revision != uint64(submitted.Revision):
-		return fmt.Errorf("its names are of revision %d of the catalog, and run %s was submitted by revision %d", m.Revision, r.id, submitted.Revision)
+		return fmt.Errorf("resolved in catalog revision %d, but run %s was submitted with revision %d", m.Revision, r.id, submitted.Revision)
 	case err != nil || api.DigestOf(canonical) != m.Input:
-		return fmt.Errorf("its input is not that of task %s of the plan", m.Task)
+		return fmt.Errorf("its input differs from task %s of the plan", m.Task)
 	case m.Subagent != t.Subagent || m.Target != target || source != wanted || !slices.Equal(m.Envs, t.Envs):
-		return fmt.Errorf("it is other work than task %s of the plan", m.Task)
-	case !slices.Equal(extras(t.Capabilities, m.Capabilities), t.Capabilities),
-		first && len(t.Capabilities) < listed && !slices.EqualFunc(t.Capabilities, asked.Capabilities, func(a api.Name, b string) bool { return string(a) == b }):
-		return fmt.Errorf("its capabilities are not those of task %s of the plan", m.Task)
+		return fmt.Errorf("its subagent, target, source or envs differ from task %s of the plan", m.Task)
+	case !slices.Equal(intersection(t.Capabilities, m.Capabilities), t.Capabilities),
+		first && len(t.Capabilities) < uncut && !slices.EqualFunc(t.Capabilities, request.Capabilities, func(a api.Name, b string) bool { return string(a) == b }):
+		return fmt.Errorf("its capabilities differ from task %s of the plan", m.Task)
 	case t.Timeout > 0 && m.Limits.Timeout > t.Timeout:
-		return fmt.Errorf("it may take %s, and task %s of the plan %s", time.Duration(m.Limits.Timeout), m.Task, time.Duration(t.Timeout))
+		return fmt.Errorf("its timeout is %s, but task %s of the plan has %s", time.Duration(m.Limits.Timeout), m.Task, time.Duration(t.Timeout))
 	case start == nil:
 		return fmt.Errorf("no entry of task %s starts it", m.Task)
 	}
 	if d, _ := start.Detail.(record.TaskStart); d.Fence < 0 || uint64(d.Fence) != m.Fence {
-		return fmt.Errorf("it runs under the fencing number %d, and entry #%d has %d", m.Fence, start.seq, d.Fence)
+		return fmt.Errorf("its fencing token is %d, but entry #%d has %d", m.Fence, start.seq, d.Fence)
 	}
-	return neededOf(t, m)
+	return sameNeeds(t, m)
 }
 
-// extras returns those of wanted that are among have.
-func extras(wanted, have []api.Name) (out []api.Name) {
+// intersection returns those of wanted that are in have.
+func intersection(wanted, have []api.Name) (out []api.Name) {
 	for _, n := range wanted {
 		if slices.Contains(have, n) {
 			out = append(out, n)
@@ -86,24 +86,24 @@ func (r *replay) startOf(i int, id api.DispatchID, n uint64) *entry {
 	return starts[k-1]
 }
 
-// neededOf says why the needs of a manifest are not those of the plan.
-func neededOf(t *api.PlanTask, m *record.Manifest) error {
+// sameNeeds refuses a manifest whose needs differ from the plan's.
+func sameNeeds(t *api.PlanTask, m *record.Manifest) error {
 	if len(m.Needs) != len(t.Needs) {
-		return fmt.Errorf("it takes over %d things, and task %s of the plan %d", len(m.Needs), t.ID, len(t.Needs))
+		return fmt.Errorf("it has %d needs, but task %s of the plan has %d", len(m.Needs), t.ID, len(t.Needs))
 	}
 	for i := range m.Needs {
 		n := &m.Needs[i]
 		want, ok := t.Needs[n.Name]
 		if !ok || want.From != n.Task || record.NeedKind(want) != n.Kind || want.Output != n.Path {
-			return fmt.Errorf("it takes over %q otherwise than task %s of the plan says", n.Name, t.ID)
+			return fmt.Errorf("its need %q differs from task %s of the plan", n.Name, t.ID)
 		}
 	}
 	return nil
 }
 
-// sources holds the commits that the dispatches of a run, and of those that it
-// goes on from, began with against the plan and against each other: each source
-// was pinned when it was submitted.
+// sources compares the commits of the dispatches of a run, and of the runs that it
+// retries, with the plan and with each other: each source is pinned once, when the
+// run is submitted.
 func (v *verification) sources() {
 	type key struct {
 		name   api.Name
@@ -121,14 +121,14 @@ func (v *verification) sources() {
 		}
 		i, ok := r.plan.Index(m.Task)
 		if !ok || r.plan.Tasks[i].Source == nil || r.plan.Tasks[i].Source.Name != m.Source.Name {
-			continue // and that is said
+			continue // planned reports it
 		}
 		s := key{m.Source.Name, r.plan.Tasks[i].Source.Commit}
 		if _, err := hex.DecodeString(s.commit); err == nil && (len(s.commit) == 40 || len(s.commit) == 64) && !strings.EqualFold(s.commit, m.Source.Commit) {
-			v.rows[RowManifest].fail("dispatch %s: it starts from commit %.64s, and task %s of the plan from %s", h.id, m.Source.Commit, m.Task, s.commit)
+			v.rows[RowManifest].fail("dispatch %s starts from commit %.64s, but task %s of the plan from %s", h.id, m.Source.Commit, m.Task, s.commit)
 		}
 		if was, ok := pinned[s]; ok && was != m.Source.Commit {
-			v.rows[RowManifest].fail("dispatch %s: it starts from commit %.64s of source %s, and others of its run from %.64s", h.id, m.Source.Commit, s.name, was)
+			v.rows[RowManifest].fail("dispatch %s starts from commit %.64s of source %s, but others of its run from %.64s", h.id, m.Source.Commit, s.name, was)
 		}
 		pinned[s] = m.Source.Commit
 	}

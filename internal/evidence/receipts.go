@@ -4,18 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"slices"
 
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 // AnchorReceipts checks receipts of all kinds of anchor. A time-stamp proves
-// itself. Any other receipt is a claim of the service's, until its place is one
-// that the trust file names and the auditor has looked there himself.
+// itself. Any other receipt is a claim of the service's until the trust file names
+// its place and the auditor has fetched a copy from there.
 type AnchorReceipts struct {
-	// Copies are what the auditor fetched from anchors, by their names: see
+	// Copies are the auditor's copies, by the names of the anchors: see
 	// receipt.Receipt.In.
 	Copies map[string][]byte
 }
@@ -27,16 +27,15 @@ func (a AnchorReceipts) Check(of bundle.Anchored, c note.Checkpoint, t Trust, he
 		return Earned{}, err
 	}
 	if r.Name != of.Name || string(r.Kind) != string(of.Kind) || !bytes.Equal(r.Signed, of.Checkpoint) || r.Checkpoint() != c {
-		return Earned{}, errors.New("the receipt is of another checkpoint")
+		return Earned{}, errors.New("the receipt is for another checkpoint")
 	}
 	if r.Kind == receipt.TSA {
 		return stampOf(r, t)
 	}
 	trusted := slices.ContainsFunc(t.Anchors, func(at AnchorTrust) bool { return string(at.Kind) == string(r.Kind) && at.Place == r.Place })
-	copied, looked := a.Copies[r.Name]
-	if looked {
-		// Also where the trust file says nothing of the place: what the auditor has
-		// must not contradict.
+	copied, fetched := a.Copies[r.Name]
+	if fetched {
+		// Also if the trust file does not name the place: a copy must not contradict.
 		switch _, err := r.In(copied); {
 		case errors.Is(err, receipt.ErrOlder):
 			return Earned{Why: fmt.Sprintf("anchor %q: %v; fetch it again", r.Name, err)}, nil
@@ -44,14 +43,14 @@ func (a AnchorReceipts) Check(of bundle.Anchored, c note.Checkpoint, t Trust, he
 			return Earned{}, err
 		}
 	}
-	// A checkpoint that the auditor has of his own is as good as a copy, but for
-	// where only the place itself makes it worth more.
-	own := looked || r.Kind != receipt.S3 && slices.Contains(held, c)
+	// A checkpoint that the auditor holds is as good as a copy, except for S3, whose
+	// object lock is what makes the claim stronger.
+	own := fetched || r.Kind != receipt.S3 && slices.Contains(held, c)
 	switch {
 	case !trusted:
 		return Earned{Why: fmt.Sprintf("anchor %q: the trust file does not name %s %s", r.Name, r.Kind, r.Place)}, nil
 	case !own:
-		return Earned{Why: fmt.Sprintf("anchor %q: that %s %s holds it is the service's word; fetch a copy from there", r.Name, r.Kind, r.Place)}, nil
+		return Earned{Why: fmt.Sprintf("anchor %q: only the service says that %s %s holds it; fetch a copy from there", r.Name, r.Kind, r.Place)}, nil
 	}
 	e := Earned{Checked: true, Claim: ClaimTamperDetecting, Why: fmt.Sprintf("%s %s holds the checkpoint of %d entries", r.Kind, r.Place, c.Size)}
 	if r.Kind == receipt.S3 {
@@ -69,12 +68,12 @@ func stampOf(r receipt.Receipt, t Trust) (Earned, error) {
 	s, err := r.Stamp(roots)
 	switch {
 	case errors.Is(err, receipt.ErrForeign):
-		return Earned{Why: fmt.Sprintf("anchor %q: the trust file does not vouch for this time-stamp authority", r.Name)}, nil
+		return Earned{Why: fmt.Sprintf("anchor %q: the trust file does not list this time-stamp authority", r.Name)}, nil
 	case err != nil:
 		return Earned{}, err
 	}
-	latest := s.Time.Add(s.Accuracy) // of an authority that may be wrong by so much
-	why := fmt.Sprintf("%s stamped the checkpoint of %d entries at %s", s.By, r.Checkpoint().Size, s.Time.Format("2006-01-02T15:04:05Z"))
+	latest := s.Time.Add(s.Accuracy) // the latest time that the accuracy allows
+	why := fmt.Sprintf("%s time-stamped the checkpoint of %d entries at %s", s.By, r.Checkpoint().Size, s.Time.Format("2006-01-02T15:04:05Z"))
 	if s.Accuracy > 0 {
 		why += fmt.Sprintf(", to within %s", s.Accuracy)
 	}

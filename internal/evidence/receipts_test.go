@@ -2,10 +2,10 @@ package evidence
 
 import (
 	"bytes"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )

@@ -10,14 +10,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// Status is what became of a check.
+// Status is the outcome of a check.
 type Status string
 
 // The values of Status.
 const (
 	Pass Status = "pass"
 	Fail Status = "fail"
-	NA   Status = "na" // it could not be made; that is not a pass
+	NA   Status = "na" // not checked; that is not a pass
 )
 
 // RowName names one of the checks. The set is closed.
@@ -45,22 +45,22 @@ func RowNames() []RowName {
 	}
 }
 
-// Row is one check and what came of it.
+// Row is one check and its outcome.
 type Row struct {
 	Row    RowName `json:"row"`
 	Status Status  `json:"status"`
 	Why    string  `json:"why"`
 }
 
-// Claim is what may be said of the log that the evidence is from.
+// Claim is what the evidence proves about its log.
 type Claim string
 
 // The claims, each of which implies those before it.
 const (
 	ClaimNone            Claim = "none"
-	ClaimTamperDetecting Claim = "tamper-detecting" // somebody kept a checkpoint: a log that was changed since then does not go on it
-	ClaimTamperEvident   Claim = "tamper-evident"   // and nobody here can have changed what they keep
-	ClaimWitnessed       Claim = "witnessed"        // and others saw that there is one log only
+	ClaimTamperDetecting Claim = "tamper-detecting" // a checkpoint was kept elsewhere: a later change of the log contradicts it
+	ClaimTamperEvident   Claim = "tamper-evident"   // and the service cannot have changed what is kept
+	ClaimWitnessed       Claim = "witnessed"        // and witnesses saw a single log
 )
 
 // Claims lists them, the weakest first.
@@ -93,8 +93,8 @@ const (
 	TimeAsserted = "asserted" // by the service's clock
 	TimeAttested = "attested" // by a time-stamp authority: not later than it says
 
-	AuthorisationNone     = "none"      // it could not be shown that everything was allowed
-	AuthorisationSameUser = "same-user" // it was, by rules that the service's own account could have changed
+	AuthorisationNone     = "none"      // not shown that everything was allowed
+	AuthorisationSameUser = "same-user" // shown, by rules that the service account could have changed
 )
 
 // Report is the verdict about a bundle. Its shape is stable.
@@ -136,7 +136,7 @@ func (r *Report) Row(name RowName) Row {
 			return row
 		}
 	}
-	return Row{Row: name, Status: NA, Why: "not looked at"}
+	return Row{Row: name, Status: NA, Why: "not checked"}
 }
 
 // JSON returns the report as canonical JSON with a line feed.
@@ -146,7 +146,7 @@ func (r *Report) JSON() ([]byte, error) {
 }
 
 // Text returns the report for people: a line for each row and each axis.
-// Nothing in it can move a cursor or begin a line.
+// No content can move a cursor or begin a line.
 func (r *Report) Text() string {
 	var b strings.Builder
 	what := "run " + string(r.Run)
@@ -161,23 +161,23 @@ func (r *Report) Text() string {
 	return b.String()
 }
 
-// plain escapes what is not a printable ASCII character.
+// plain escapes everything but printable ASCII.
 func plain(s string) string {
 	q := strings.Trim(strconv.QuoteToASCII(s), `"`)
 	return strings.ReplaceAll(q, `\"`, `"`)
 }
 
-// finding is a row in the making.
+// finding collects what a row reports.
 type finding struct {
-	checked int      // things that were found right
-	wrong   []string // the first few that were not
-	more    int      // beyond those
-	absent  string   // why nothing could be checked; empty: it could
+	checked int      // things verified
+	wrong   []string // the first failures
+	more    int      // failures beyond those
+	absent  string   // why nothing could be checked, if so
 }
 
 const maxWrong = 3
 
-// fail notes what is wrong.
+// fail adds a failure.
 func (f *finding) fail(format string, args ...any) {
 	if len(f.wrong) < maxWrong {
 		f.wrong = append(f.wrong, clip(fmt.Sprintf(format, args...)))
@@ -186,7 +186,7 @@ func (f *finding) fail(format string, args ...any) {
 	}
 }
 
-// add takes over what another has found.
+// add merges o into f.
 func (f *finding) add(o *finding) {
 	f.checked, f.more = f.checked+o.checked, f.more+o.more
 	for _, w := range o.wrong {
@@ -194,7 +194,7 @@ func (f *finding) add(o *finding) {
 	}
 }
 
-// row says what was found; right is what may be said where all is.
+// row returns the row; right is its text if it passes.
 func (f *finding) row(name RowName, right string) Row {
 	switch {
 	case len(f.wrong) > 0:
@@ -206,7 +206,7 @@ func (f *finding) row(name RowName, right string) Row {
 	case f.absent != "":
 		return Row{name, NA, f.absent}
 	case f.checked == 0:
-		return Row{name, NA, "there is nothing to check it by"}
+		return Row{name, NA, "nothing to check"}
 	}
 	return Row{name, Pass, right}
 }

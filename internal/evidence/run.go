@@ -9,9 +9,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// replay goes through the entries of a run as the orchestrator did, by the same
-// table of what follows what, and so finds out whether every task of the plan
-// is accounted for, once.
+// replay applies the entries of a run as the engine did, by the same table of
+// transitions, and so verifies that every task of the plan is accounted for
+// exactly once.
 type replay struct {
 	id        api.RunID
 	submitted *entry
@@ -19,12 +19,12 @@ type replay struct {
 	plan      *plan.Plan
 	tasks     []taskReplay
 	histories map[api.DispatchID]*history
-	before    *replay // the run that it goes on from; nil: none
+	before    *replay // the run that it retries; nil: none
 
 	paused    bool
-	cancelled bool // somebody asked for its end
+	cancelled bool // its cancellation was requested
 	leases    leases
-	late      error // what only its limit of time explains
+	late      error // the first step that is valid only after its wall time expired
 }
 
 type taskReplay struct {
@@ -32,24 +32,24 @@ type taskReplay struct {
 	attempt  int
 	dispatch api.DispatchID
 	starts   []*entry
-	begun    map[api.DispatchID]bool // by those
+	begun    map[api.DispatchID]bool // the dispatches of starts
 	asks     bool                    // it waits for an answer
 	answered bool
-	by       api.Principal // who answered last
-	option   int64         // that was chosen
-	resumed  bool          // its last start goes on with an answer
-	used     bool          // and so does its dispatch
-	stopped  bool          // somebody asked for its end
-	cause    int           // of one that is skipped
+	by       api.Principal // that answered last
+	option   int64         // that it chose
+	resumed  bool          // its last start resumes with an answer
+	used     bool          // and its dispatch has resumed with it
+	stopped  bool          // its cancellation was requested
+	cause    int           // of a skipped task: index of the task that ended without being done
 }
 
-// step takes the next entry of the run.
+// step applies the next entry of the run.
 func (r *replay) step(e *entry) error {
 	switch {
-	case e.Kind == record.KindRunDenied: // somebody asked for a run of that id, which never was
+	case e.Kind == record.KindRunDenied: // of a request for a run of that id that was denied
 		return nil
 	case r.settled != nil:
-		return errors.New("it follows the end of the run")
+		return errors.New("after the run settled")
 	case e.Kind == record.KindRunSubmitted:
 		if r.submitted != nil {
 			return errors.New("submitted a second time")
@@ -57,9 +57,9 @@ func (r *replay) step(e *entry) error {
 		r.submitted = e
 		return nil
 	case r.submitted == nil:
-		return errors.New("it comes before the run was submitted")
+		return errors.New("before the run was submitted")
 	case r.plan == nil:
-		return nil // and that is said already
+		return nil // already reported
 	}
 	switch e.Kind { //nolint:exhaustive // the others change no task
 	case record.KindRunSettled:
@@ -93,20 +93,20 @@ func (r *replay) step(e *entry) error {
 	return nil
 }
 
-// move takes steps of the table.
+// move takes steps of the table of transitions.
 func (t *taskReplay) move(events ...plan.Event) error {
 	for _, e := range events {
 		to, ok := plan.Next(t.state, e)
 		if !ok {
-			return fmt.Errorf("%s cannot happen to a task that is %s", e, t.state)
+			return fmt.Errorf("event %s in state %s", e, t.state)
 		}
 		t.state = to
 	}
 	return nil
 }
 
-// task takes the next entry of a task. That a task is ready is not logged: it
-// follows from what is.
+// task applies the next entry of a task. That a task is ready is not logged: it
+// follows from other entries.
 func (r *replay) task(i int, e *entry) error {
 	t := &r.tasks[i]
 	d, _ := e.Detail.(record.TaskStep)
@@ -120,12 +120,12 @@ func (r *replay) task(i int, e *entry) error {
 		return r.answer(t, e)
 	}
 	if e.Dispatch != t.dispatch || e.Attempt != t.attempt && e.Kind != record.KindDispatchAccepted && e.Kind != record.KindDispatchAnswered {
-		return fmt.Errorf("it is in attempt %d as dispatch %s, and this is of attempt %d as %s", t.attempt, t.dispatch, e.Attempt, e.Dispatch)
+		return fmt.Errorf("it is in attempt %d as dispatch %s, but the entry is of attempt %d as dispatch %s", t.attempt, t.dispatch, e.Attempt, e.Dispatch)
 	}
 	switch e.Kind { //nolint:exhaustive // these are left
 	case record.KindDispatchAccepted:
 		if t.state != api.TaskRunning || t.resumed {
-			return fmt.Errorf("dispatched while it is %s, or a second time", t.state)
+			return fmt.Errorf("dispatched while %s, or a second time", t.state)
 		}
 		return nil
 	case record.KindDispatchAnswered:
@@ -134,7 +134,7 @@ func (r *replay) task(i int, e *entry) error {
 		return r.wait(i, e, d)
 	case record.KindTaskDone:
 		if h := r.histories[t.dispatch]; h == nil || h.finished(e.seq) == nil {
-			return fmt.Errorf("done, and its dispatch %s had not finished", t.dispatch)
+			return fmt.Errorf("done, but its dispatch %s had not finished", t.dispatch)
 		}
 		return t.move(plan.EventDone)
 	case record.KindTaskSkipped:
@@ -152,42 +152,42 @@ func (r *replay) task(i int, e *entry) error {
 	return t.move(plan.EventCancel)
 }
 
-// answer takes that somebody answered the question of a task.
+// answer applies an answer to the question of a task.
 func (r *replay) answer(t *taskReplay, e *entry) error {
 	switch {
 	case t.state != api.TaskWaiting || !t.asks || t.answered:
-		return errors.New("answered where it asks nothing")
+		return errors.New("answered without a question")
 	case r.cancelled || t.stopped:
-		return errors.New("answered after its end was asked for")
+		return errors.New("answered after its cancellation was requested")
 	}
 	d, _ := e.Detail.(record.RunAction)
 	t.answered, t.by, t.option = true, e.Principal, d.Option
 	return nil
 }
 
-// resume takes that its dispatch goes on with an answer: with the one that was
+// resume applies that the task's dispatch resumes, which must be with the answer
 // given to the task.
 func (t *taskReplay) resume(e *entry) error {
 	d, _ := e.Detail.(record.AnswerRequest)
 	if t.state != api.TaskRunning || !t.resumed || t.used || e.Principal != t.by || t.option != 0 && d.Option != t.option {
-		return errors.New("its dispatch goes on with an answer that nobody gave to the task")
+		return errors.New("its dispatch resumes with an answer that was not given to the task")
 	}
 	t.used = true
 	return nil
 }
 
-// start takes that a task is started, also where it cannot have been: what comes
-// after is held against it all the same.
+// start applies the start of a task, also if it is invalid, so that the entries
+// after it can be verified.
 func (r *replay) start(i int, e *entry) error {
 	t := &r.tasks[i]
 	d, _ := e.Detail.(record.TaskStart)
-	err := r.follows(i, e)
+	err := r.mayStart(i, e)
 	switch {
 	case err != nil:
 	case r.paused:
 		err = errors.New("started while its run was paused")
 	case r.cancelled || t.stopped:
-		err = errors.New("started after its end was asked for")
+		err = errors.New("started after its cancellation was requested")
 	}
 	if taken := r.leases.take(&r.plan.Tasks[i], d); err == nil {
 		err = taken
@@ -201,8 +201,8 @@ func (r *replay) start(i int, e *entry) error {
 	return err
 }
 
-// follows says why a start is not what comes next for a task.
-func (r *replay) follows(i int, e *entry) error {
+// mayStart refuses a start that cannot be the next step of a task.
+func (r *replay) mayStart(i int, e *entry) error {
 	t := &r.tasks[i]
 	switch {
 	case t.state == api.TaskPending:
@@ -212,31 +212,31 @@ func (r *replay) follows(i int, e *entry) error {
 			}
 		}
 		if e.Attempt != 1 {
-			return fmt.Errorf("it begins with attempt %d", e.Attempt)
+			return fmt.Errorf("its first attempt is %d", e.Attempt)
 		}
 		return t.move(plan.EventDeps, plan.EventStart)
 	case t.state == api.TaskWaiting && t.asks:
 		if !t.answered || e.Attempt != t.attempt || e.Dispatch != t.dispatch {
-			return errors.New("it goes on without an answer, or as another dispatch")
+			return errors.New("resumed without an answer, or as another dispatch")
 		}
 		return t.move(plan.EventAnswer, plan.EventStart)
 	}
 	if e.Attempt != t.attempt+1 || t.begun[e.Dispatch] {
-		return fmt.Errorf("attempt %d follows attempt %d, or is the same dispatch again", e.Attempt, t.attempt)
+		return fmt.Errorf("attempt %d after attempt %d, or the same dispatch again", e.Attempt, t.attempt)
 	}
 	return t.move(plan.EventDue, plan.EventStart)
 }
 
-// wait is for an answer, or for the next attempt.
+// wait applies that a task waits for an answer, or for its next attempt.
 func (r *replay) wait(i int, e *entry, d record.TaskStep) error {
 	t, task, h := &r.tasks[i], &r.plan.Tasks[i], r.histories[r.tasks[i].dispatch]
 	if h == nil || h.last() == nil {
-		return errors.New("waiting after a dispatch that never was")
+		return errors.New("waiting without a dispatch")
 	}
 	if d.Until == "" {
 		t.asks = true
 		if a := h.at(e.seq); a == nil || a.end == nil || a.end.seq >= e.seq || a.end.Kind != record.KindDispatchNeedsInput {
-			return errors.New("waiting for an answer, and its dispatch asked nothing")
+			return errors.New("waiting for an answer, but its dispatch has no question")
 		}
 		return t.move(plan.EventAsk)
 	}
@@ -244,13 +244,13 @@ func (r *replay) wait(i int, e *entry, d record.TaskStep) error {
 	end, _ := detailOf(final)
 	switch {
 	case r.cancelled || t.stopped:
-		return errors.New("to be tried again after its end was asked for")
+		return errors.New("retried after its cancellation was requested")
 	case final == nil || final.Kind != record.KindDispatchFailed || final.seq >= e.seq:
-		return errors.New("to be tried again, and its dispatch had not failed")
+		return errors.New("retried, but its dispatch had not failed")
 	case t.attempt >= plan.Attempts(task):
-		return fmt.Errorf("to be tried again after attempt %d, and the plan has %d", t.attempt, plan.Attempts(task))
+		return fmt.Errorf("retried after attempt %d of %d", t.attempt, plan.Attempts(task))
 	case d.Reason != end.Reason || !plan.Retries(task, api.Reason(d.Reason)):
-		return fmt.Errorf("to be tried again for the reason %.40q, which is not one of the plan's", d.Reason)
+		return fmt.Errorf("retried for reason %.40q, which the plan does not list or its dispatch does not have", d.Reason)
 	}
 	return t.move(plan.EventBackoff)
 }
@@ -263,24 +263,24 @@ func detailOf(e *entry) (record.DispatchEnd, bool) {
 	return d, ok
 }
 
-// takeOver notes what was done in the run before.
-func (r *replay) takeOver() error {
-	ask, _ := r.submitted.Detail.(record.RunRequest)
-	if ask.RetryOf == "" {
-		if ask.Taken != 0 {
-			return errors.New("it takes over tasks and names no run")
+// reuseDone marks the tasks as done that are done in the run that it retries.
+func (r *replay) reuseDone() error {
+	request, _ := r.submitted.Detail.(record.RunRequest)
+	if request.RetryOf == "" {
+		if request.Taken != 0 {
+			return errors.New("it reuses tasks, but names no run")
 		}
 		return nil
 	}
 	b := r.before
 	if b == nil || b.plan == nil || b.settled == nil || b.settled.seq >= r.submitted.seq {
-		return fmt.Errorf("it goes on from run %.80q, which is not here, or was not over", ask.RetryOf)
+		return fmt.Errorf("it retries run %.80q, which is not in the bundle or had not settled", request.RetryOf)
 	}
 	same, err := b.plan.WithID(r.plan.ID)
 	if err != nil || same.Digest() != r.plan.Digest() {
-		return fmt.Errorf("it goes on from run %s with another plan", b.id)
+		return fmt.Errorf("it retries run %s with another plan", b.id)
 	}
-	r.leases.last = b.leases.last // numbers only go up
+	r.leases.last = b.leases.last // fencing tokens only grow
 	taken := int64(0)
 	for i := range r.tasks {
 		if b.tasks[i].state == api.TaskDone {
@@ -288,8 +288,8 @@ func (r *replay) takeOver() error {
 			r.tasks[i] = taskReplay{state: api.TaskDone, dispatch: b.tasks[i].dispatch, attempt: b.tasks[i].attempt}
 		}
 	}
-	if taken != ask.Taken {
-		return fmt.Errorf("it takes over %d tasks, and %d were done in run %s", ask.Taken, taken, b.id)
+	if taken != request.Taken {
+		return fmt.Errorf("it reuses %d tasks, but %d were done in run %s", request.Taken, taken, b.id)
 	}
 	return nil
 }

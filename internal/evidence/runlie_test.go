@@ -3,13 +3,13 @@ package evidence
 import (
 	"errors"
 	"fmt"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )

@@ -6,12 +6,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -21,58 +21,56 @@ const (
 	maxPlace     = 1024
 )
 
-// Trust is what an auditor goes by: whose signatures count, for what part of
-// which log. It must have reached the auditor otherwise than the evidence
-// that it is to judge, and the auditor may change it by hand, to revoke a key.
+// Trust is what an auditor trusts: which keys, for which part of which log. It must
+// reach the auditor by another way than the evidence. The auditor may edit it, to
+// revoke a key.
 type Trust struct {
 	V   int      `json:"v"` // format of this document: 1
 	Log LogTrust `json:"log"`
 	// Deploy says who may publish what workers are.
 	Deploy DeployTrust `json:"deploy"`
-	// Operators says who may decide beside the catalog; nil: nobody.
+	// Operators may change ceilings, tokens and stops; nil: nobody may.
 	Operators *seal.TrustRoot `json:"operators,omitempty"`
-	// Statements are the keys that sign what was made of a dispatch, good for
-	// statements whose entries they cover.
+	// Statements are the keys that sign attestations, each for those whose entries
+	// it covers.
 	Statements []LogKey `json:"statements"`
 	// TSA are the roots of time-stamp authorities, each one certificate in PEM.
 	TSA []string `json:"tsa,omitempty"`
-	// Anchors are the places of which the auditor believes that who runs the
-	// service cannot change in silence what is there.
+	// Anchors are the places that, in the auditor's judgement, the service's
+	// operator cannot change unnoticed.
 	Anchors []AnchorTrust `json:"anchors,omitempty"`
 }
 
-// LogTrust says which log, and who signs for it: its checkpoints, and the
-// manifests that its entries name.
+// LogTrust names a log and the keys that sign its checkpoints and manifests.
 type LogTrust struct {
 	Origin string   `json:"origin"`
-	Keys   []LogKey `json:"keys"` // ed25519, in the order in which they were in force
+	Keys   []LogKey `json:"keys"` // ed25519, oldest first
 }
 
-// LogKey is a key that was in force for a part of a log: it may sign what the
-// entries From to UpTo name, and checkpoints of up to UpTo entries. (A later key
-// may sign an early checkpoint, since a tree that is built again is signed as it
-// grows; an earlier key may not sign a late one.)
+// LogKey is a key that was in force for a part of a log: it may sign what entries
+// From to UpTo name, and checkpoints of up to UpTo entries. A later key may sign a
+// smaller checkpoint, because a rebuilt tree is signed as it grows.
 type LogKey struct {
 	ID     seal.KeyID `json:"id"`
-	Name   string     `json:"name,omitempty"` // for people; means nothing
+	Name   string     `json:"name,omitempty"` // for people only
 	Public []byte     `json:"public"`
 	From   uint64     `json:"from"`
-	UpTo   *uint64    `json:"upTo,omitempty"` // nil: it is in force
-	// Revoked is the number of the entry from which on nothing of this key
-	// counts: somebody else may have it. What it signed before counts only where
-	// something else proves that it is before: a checkpoint of a key that is not
-	// revoked, or an anchor. So a checkpoint that only this key signed is worth
-	// nothing alone, and a rotation by it nothing at all.
+	UpTo   *uint64    `json:"upTo,omitempty"` // nil while it is in force
+	// Revoked is the number of the first entry for which this key no longer counts,
+	// because it may be compromised. Earlier signatures count only if something else
+	// proves that they are earlier: a checkpoint by a key that is not revoked, or an
+	// anchor. A checkpoint that only this key signed proves nothing alone, and a
+	// rotation by it nothing at all.
 	Revoked *uint64 `json:"revoked,omitempty"`
 }
 
-// DeployTrust is the trust root of the catalog, and those before it.
+// DeployTrust is the trust root of the catalog, and its predecessors.
 type DeployTrust struct {
 	Root  seal.TrustRoot `json:"root"`
 	Older []OlderRoot    `json:"older,omitempty"` // oldest first
 }
 
-// OlderRoot counts for revisions up to a number.
+// OlderRoot is valid for revisions up to UpTo.
 type OlderRoot struct {
 	Root seal.TrustRoot `json:"root"`
 	UpTo uint64         `json:"upTo"`
@@ -82,11 +80,11 @@ type OlderRoot struct {
 type AnchorTrust struct {
 	Name  string            `json:"name"`
 	Kind  bundle.AnchorKind `json:"kind"`
-	Place string            `json:"place"` // a path, a URL, bucket and prefix: as the receipt says it
+	Place string            `json:"place"` // a path, a URL, or bucket and prefix, as in the receipt
 }
 
-// ParseTrust reads strict JSON: members that are not known, said twice or
-// missing where they must be there are refused. White space is the auditor's.
+// ParseTrust reads strict JSON: it refuses unknown, duplicate and missing members.
+// White space is allowed.
 func ParseTrust(b []byte) (Trust, error) {
 	var t Trust
 	if len(b) > maxTrust {
@@ -110,11 +108,11 @@ func (t Trust) Encode() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// Validate refuses trust that would accept nothing, anything, or something
-// other than what it seems to say.
+// Validate refuses trust that would accept nothing, everything, or something
+// else than it seems to.
 func (t Trust) Validate() error {
 	if t.V != 1 {
-		return fmt.Errorf("trust file: format %d is not known to this build, which reads 1", t.V)
+		return fmt.Errorf("trust file: unknown format %d, want 1", t.V)
 	}
 	if err := t.Log.validate(); err != nil {
 		return fmt.Errorf("trust file: log: %w", err)
@@ -136,7 +134,7 @@ func (t Trust) Validate() error {
 	return t.validateAnchors()
 }
 
-// origin is a signed note's key name: no space, no plus.
+// originPattern matches the key name of a signed note: no space, no plus.
 var originPattern = regexp.MustCompile(`^[!-*,-~]{1,200}$`)
 
 func (l LogTrust) validate() error {
@@ -144,18 +142,17 @@ func (l LogTrust) validate() error {
 		return fmt.Errorf("origin %.80q: want 1 to 200 printable ASCII characters without space and plus", l.Origin)
 	}
 	if len(l.Keys) == 0 {
-		return errors.New("no keys: nothing would be accepted")
+		return errors.New("no keys")
 	}
 	for i, k := range l.Keys {
 		if k.ID.Algorithm() != seal.Ed25519 {
-			return fmt.Errorf("key %d: %s, and a log is signed with ed25519", i+1, k.ID)
+			return fmt.Errorf("key %d: %s, want an ed25519 key", i+1, k.ID)
 		}
 	}
 	return validateKeys(l.Keys)
 }
 
-// validateKeys refuses keys of which two would be in force at once: one
-// follows the other, without an overlap.
+// validateKeys refuses keys that overlap: one follows the other.
 func validateKeys(keys []LogKey) error {
 	if len(keys) > maxTrustKeys {
 		return fmt.Errorf("%d keys, want at most %d", len(keys), maxTrustKeys)
@@ -166,58 +163,56 @@ func validateKeys(keys []LogKey) error {
 			return fmt.Errorf("key %d: %w", i+1, err)
 		}
 		if seen[k.ID] {
-			return fmt.Errorf("key %s is listed twice", k.ID)
+			return fmt.Errorf("duplicate key %s", k.ID)
 		}
 		seen[k.ID] = true
 		if k.UpTo != nil && *k.UpTo < k.From {
-			return fmt.Errorf("key %s is good from %d up to %d, which is never", k.ID, k.From, *k.UpTo)
+			return fmt.Errorf("key %s is valid from %d up to %d, which is never", k.ID, k.From, *k.UpTo)
 		}
 		if i == 0 {
 			continue
 		}
 		if last := keys[i-1]; last.UpTo == nil || *last.UpTo >= k.From {
-			return fmt.Errorf("key %s is good from entry %d, when %s still is", k.ID, k.From, last.ID)
+			return fmt.Errorf("key %s is valid from entry %d, when %s still is", k.ID, k.From, last.ID)
 		}
 	}
 	return nil
 }
 
-// Key returns the public key itself.
+// Key returns the public key.
 func (k LogKey) Key() seal.Key { return seal.Key{ID: k.ID, Name: k.Name, Public: k.Public} }
 
-// Entry says why k cannot have signed what entry n names; nil: it can. The
-// caller must know n from something that another key, or an anchor, vouches
-// for, or k must not be revoked.
+// Entry returns an error if k cannot have signed what entry n names. If k is
+// revoked, n must be known from another key or an anchor.
 func (k LogKey) Entry(n uint64) error {
 	switch {
 	case k.Revoked != nil && n >= *k.Revoked:
-		return fmt.Errorf("key %s is revoked from entry %d on, and this is entry %d", k.ID, *k.Revoked, n)
+		return fmt.Errorf("key %s is revoked from entry %d on, but this is entry %d", k.ID, *k.Revoked, n)
 	case n < k.From:
-		return fmt.Errorf("key %s is good from entry %d on, and this is entry %d", k.ID, k.From, n)
+		return fmt.Errorf("key %s is valid from entry %d on, but this is entry %d", k.ID, k.From, n)
 	case k.UpTo != nil && n > *k.UpTo:
-		return fmt.Errorf("key %s is good up to entry %d, and this is entry %d", k.ID, *k.UpTo, n)
+		return fmt.Errorf("key %s is valid up to entry %d, but this is entry %d", k.ID, *k.UpTo, n)
 	}
 	return nil
 }
 
-// Size says why k cannot have signed a checkpoint of n entries; nil: it can.
-// Of a revoked key that is not yet enough: see Alone.
+// Size returns an error if k cannot have signed a checkpoint of n entries. For a
+// revoked key see also Alone.
 func (k LogKey) Size(n uint64) error {
 	switch {
 	case k.Revoked != nil && n > *k.Revoked:
-		return fmt.Errorf("key %s is revoked from entry %d on, and this checkpoint is of %d entries", k.ID, *k.Revoked, n)
+		return fmt.Errorf("key %s is revoked from entry %d on, but this checkpoint has %d entries", k.ID, *k.Revoked, n)
 	case k.UpTo != nil && n > *k.UpTo:
-		return fmt.Errorf("key %s is good up to %d entries, and this checkpoint is of %d", k.ID, *k.UpTo, n)
+		return fmt.Errorf("key %s is valid up to %d entries, but this checkpoint has %d", k.ID, *k.UpTo, n)
 	}
 	return nil
 }
 
-// Alone reports whether a checkpoint that k signed is worth anything by
-// itself. One of a revoked key must be proved to be a part of one that is, or
-// be at an anchor.
+// Alone reports whether a checkpoint signed only by k counts by itself. One by a
+// revoked key counts only if a later one extends it, or an anchor holds it.
 func (k LogKey) Alone() bool { return k.Revoked == nil }
 
-// FindKey returns the key with this id.
+// FindKey returns the key with the given id.
 func FindKey(keys []LogKey, id seal.KeyID) (LogKey, bool) {
 	i := slices.IndexFunc(keys, func(k LogKey) bool { return k.ID == id })
 	if i < 0 {
@@ -226,8 +221,7 @@ func FindKey(keys []LogKey, id seal.KeyID) (LogKey, bool) {
 	return keys[i], true
 }
 
-// For returns the trust roots against which revision n of the catalog may
-// verify, the one in force first.
+// For returns the trust roots valid for catalog revision n, the newest first.
 func (d DeployTrust) For(n uint64) []seal.TrustRoot {
 	roots := []seal.TrustRoot{d.Root}
 	for _, o := range slices.Backward(d.Older) {
@@ -247,7 +241,7 @@ func (d DeployTrust) validate() error {
 			return fmt.Errorf("older root %d: %w", i+1, err)
 		}
 		if o.UpTo == 0 || i > 0 && o.UpTo <= d.Older[i-1].UpTo {
-			return fmt.Errorf("older root %d: good up to revision %d, want more than the one before it", i+1, o.UpTo)
+			return fmt.Errorf("older root %d: valid up to revision %d, want more than the previous root", i+1, o.UpTo)
 		}
 	}
 	return nil
@@ -279,9 +273,9 @@ func (t Trust) validateAnchors() error {
 		case !anchorName.MatchString(a.Name):
 			return fmt.Errorf("trust file: anchor %d: name %.80q: want 1 to 63 of a-z, 0-9 and -", i+1, a.Name)
 		case seen[a.Name]:
-			return fmt.Errorf("trust file: anchor %q is listed twice", a.Name)
+			return fmt.Errorf("trust file: duplicate anchor %q", a.Name)
 		case !slices.Contains([]bundle.AnchorKind{bundle.AnchorFile, bundle.AnchorGit, bundle.AnchorS3, bundle.AnchorTSA}, a.Kind):
-			return fmt.Errorf("trust file: anchor %q: kind %.40q is not known to this build", a.Name, a.Kind)
+			return fmt.Errorf("trust file: anchor %q: unknown kind %.40q", a.Name, a.Kind)
 		case a.Place == "" || len(a.Place) > maxPlace:
 			return fmt.Errorf("trust file: anchor %q: place of %d bytes, want 1 to %d", a.Name, len(a.Place), maxPlace)
 		}

@@ -8,13 +8,13 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"math/big"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 

@@ -3,7 +3,6 @@ package evidence
 import (
 	"encoding/hex"
 	"fmt"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"maps"
 	"runtime"
 	"slices"
@@ -11,61 +10,62 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// Options are what a verifier may be given beside the trust file.
+// Options are what an auditor may provide beside the trust file.
 type Options struct {
-	// Held are signed checkpoints that the auditor has otherwise than by the
-	// bundle: what an anchor keeps, read by the auditor.
+	// Held are signed checkpoints that the auditor did not get with the bundle.
 	Held [][]byte
-	// Fetched are those of the places of anchors, whatever the bundle says of these
-	// or leaves out. They earn nothing by themselves, and must not contradict.
+	// Fetched are signed checkpoints that the auditor fetched from anchors, also
+	// from ones that the bundle does not name. They must not contradict the bundle;
+	// what they are worth is for Receipts to say.
 	Fetched [][]byte
-	// Receipts checks what anchors said. Nil: nothing of it is checked.
+	// Receipts checks the receipts of anchors. Nil: none is checked.
 	Receipts Receipts
 }
 
-// Receipts checks receipts of anchors without asking anybody.
+// Receipts checks receipts of anchors offline.
 type Receipts interface {
-	// Check says what a receipt earns for the checkpoint that it is of, whose
-	// signature was verified. Held are the checkpoints of Options that verify. An
-	// error means that the receipt is not of this checkpoint, or not genuine.
+	// Check returns what a's receipt proves about its checkpoint c, whose signature
+	// is verified. held are those of Options.Held that verify. An error means that
+	// the receipt is for another checkpoint or not genuine.
 	Check(a bundle.Anchored, c note.Checkpoint, t Trust, held []note.Checkpoint) (Earned, error)
 }
 
-// Earned is what a receipt proves. The zero value with Why is a receipt that
-// could not be checked.
+// Earned is what a receipt proves. With Checked false the receipt could not be
+// checked, and Why says why.
 type Earned struct {
-	Checked bool       // the receipt is genuine and of this checkpoint
+	Checked bool       // the receipt is genuine and for this checkpoint
 	Claim   Claim      // empty: none
-	Time    *time.Time // by which the checkpoint was there, if an authority said so
+	Time    *time.Time // by which the checkpoint existed, if a time-stamp proves it
 	Why     string     // in plain words
 }
 
-// verification is one Verify.
+// verification is the state of one Verify.
 type verification struct {
 	b       *bundle.Bundle
 	trust   Trust
 	options Options
-	log     LogTrust // with the keys that follow
-	// statements are the keys for those, likewise.
+	log     LogTrust // with the keys that rotations added
+	// statements are the keys of attestations, likewise.
 	statements []LogKey
 	cp         note.Checkpoint
 	entries    []entry
 
 	*world
-	used sync.Map // documents that something names
+	used sync.Map // digests of the documents and content that something names
 
 	rows     map[RowName]*finding
-	words    map[RowName]string
+	words    map[RowName]string // of the rows that pass
 	earned   Claim
-	unproved string // what is to be said of checkpoints of the auditor's that cannot be held against this
+	unproved string // about checkpoints of the auditor's without a proof here
 	attested *time.Time
 }
 
-// Verify recomputes everything that a bundle stands for and says what is right.
-// It ends, whatever the bundle is, in time and memory that its size bounds.
+// Verify recomputes everything that a bundle claims and reports each check. Its
+// time and memory are bounded by the bundle's size.
 func Verify(b *bundle.Bundle, t Trust, o Options) Report {
 	v := &verification{b: b, trust: t, options: o, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
@@ -83,11 +83,11 @@ func Verify(b *bundle.Bundle, t Trust, o Options) Report {
 	v.completeness()
 	v.each()
 	v.authorise()
-	v.strays()
+	v.refuseUnnamed()
 	return v.report()
 }
 
-// decode reads the entries.
+// decode decodes the entries.
 func (v *verification) decode() {
 	v.entries = make([]entry, len(v.b.Entries))
 	wrong := make([]error, len(v.b.Entries))
@@ -101,7 +101,7 @@ func (v *verification) decode() {
 	}
 }
 
-// inclusion holds the entries against the root.
+// inclusion compares the root recomputed from the entries with the checkpoint's.
 func (v *verification) inclusion() {
 	seqs, leaves := make([]uint64, len(v.entries)), make([]note.Hash, len(v.entries))
 	for i := range v.entries {
@@ -111,16 +111,16 @@ func (v *verification) inclusion() {
 	root, err := bundle.Root(seqs, leaves, v.cp.Size, v.b.Proof)
 	switch {
 	case err != nil:
-		row.fail("the entries are not proved to be in the log of %d entries: %v", v.cp.Size, err)
+		row.fail("no valid proof that the entries are in the log of %d entries: %v", v.cp.Size, err)
 	case root != v.cp.Root:
-		row.fail("the entries are not those of the log of %d entries: with them its root is another", v.cp.Size)
+		row.fail("the entries are not those of the log of %d entries: the root differs", v.cp.Size)
 	default:
 		row.checked = len(v.entries)
-		v.words[RowInclusion] = fmt.Sprintf("all %d entries are in the log of %d entries, each at its number", len(v.entries), v.cp.Size)
+		v.words[RowInclusion] = fmt.Sprintf("all %d entries are in the log of %d entries, each under its number", len(v.entries), v.cp.Size)
 	}
 }
 
-// each looks at every dispatch by itself.
+// each verifies every dispatch.
 func (v *verification) each() {
 	list := v.ordered
 	checks := make([]dispatchCheck, len(list))
@@ -128,12 +128,12 @@ func (v *verification) each() {
 		checks[i] = dispatchCheck{v: v, h: list[i]}
 		checks[i].run()
 	})
-	for i := range checks { // in their order, so that a report is the same each time
+	for i := range checks { // in order, so that reports are reproducible
 		v.rows[RowManifest].add(&checks[i].manifest)
 		v.rows[RowResult].add(&checks[i].result)
 	}
 	v.sources()
-	// What one takes over from another can be looked at when all are read.
+	// What a dispatch takes from another is verified once all are read.
 	closures := make([]closure, len(list))
 	parallel(len(list), func(i int) {
 		closures[i] = closure{v: v, h: list[i]}
@@ -150,13 +150,13 @@ func (v *verification) each() {
 				results++
 			}
 		}
-		if h.stated {
+		if h.attestationValid {
 			statements++
 		}
 	}
-	v.words[RowManifest] = fmt.Sprintf("%d attempts of %d dispatches ran by the manifest that their entries name, signed by the service's key of that time", attempts, len(list))
-	v.words[RowResult] = fmt.Sprintf("%d results are signed with the key that the log binds to their attempt, %d attempts left none and say so, %d statements", results, attempts-results, statements)
-	v.words[RowProvenance] = "everything that was consumed is of the request, of the catalog, or the product of a dispatch that is here"
+	v.words[RowManifest] = fmt.Sprintf("%d attempts of %d dispatches ran the manifest that their entries name, signed by the service key in force", attempts, len(list))
+	v.words[RowResult] = fmt.Sprintf("%d results signed by the worker key that the log binds to their attempt, %d attempts logged without a result, %d statements", results, attempts-results, statements)
+	v.words[RowProvenance] = "every input comes from the request, the catalog or a dispatch in this bundle"
 	if len(list) == 0 {
 		for _, name := range []RowName{RowManifest, RowResult, RowProvenance} {
 			v.rows[name].absent = "nothing was dispatched"
@@ -164,7 +164,7 @@ func (v *verification) each() {
 	}
 }
 
-// document returns a document that something names.
+// document returns a document of the bundle and marks it as named.
 func (v *verification) document(d api.Digest, what string) ([]byte, error) {
 	doc, ok := v.b.Documents[d]
 	if !ok {
@@ -174,21 +174,21 @@ func (v *verification) document(d api.Digest, what string) ([]byte, error) {
 	return doc, nil
 }
 
-// strays refuses what nothing names: whoever looks into a bundle must not take
-// it for a part of what happened.
-func (v *verification) strays() {
+// refuseUnnamed refuses documents and content that nothing names: a reader of the
+// bundle could take them for evidence.
+func (v *verification) refuseUnnamed() {
 	named := func(d api.Digest) bool {
 		_, ok := v.used.Load(d)
 		return ok
 	}
 	for _, d := range slices.Sorted(maps.Keys(v.b.Documents)) {
 		if !named(d) {
-			v.rows[RowProvenance].fail("document %s is named by nothing", d.Short())
+			v.rows[RowProvenance].fail("document %s is not referenced", d.Short())
 		}
 	}
 	for _, c := range v.b.Content {
 		if !named(c.Digest) {
-			v.rows[RowProvenance].fail("content %s is named by nothing", c.Digest.Short())
+			v.rows[RowProvenance].fail("content %s is not referenced", c.Digest.Short())
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (v *verification) report() Report {
 	return r
 }
 
-// parallel calls f for each of n, on all processors.
+// parallel calls f for 0 to n-1, on all processors.
 func parallel(n int, f func(i int)) {
 	workers := min(runtime.GOMAXPROCS(0), n)
 	var wg sync.WaitGroup

@@ -226,7 +226,7 @@ func (e *engine) move(r *run, i int32, ev plan.Event) {
 	to, ok := plan.Next(t.state, ev)
 	if !ok {
 		if e.fault == nil {
-			e.fault = fmt.Errorf("run %s task %s: %q cannot happen to a task that is %s", r.id, r.plan.Tasks[i].ID, ev, t.state)
+			e.fault = fmt.Errorf("run %s task %s: event %q in state %s", r.id, r.plan.Tasks[i].ID, ev, t.state)
 		}
 		return
 	}
