@@ -58,7 +58,7 @@ func TestOnlyTheNextRecordOfAnOperatorIsTaken(t *testing.T) {
 		"unsigned": {api.CodeIntegrity, "not signed", func(o *office, rec api.OperatorRecord) []byte {
 			return edit(o.t, o.sign(rec, seal.Operator), func(e map[string]any) { e["signatures"] = []any{} })
 		}},
-		"by a foreign key": {api.CodeIntegrity, "does not know", func(o *office, rec api.OperatorRecord) []byte { return o.sign(rec, seal.Operator, newSigner(o.t)) }},
+		"by a foreign key": {api.CodeIntegrity, "not in the trust root", func(o *office, rec api.OperatorRecord) []byte { return o.sign(rec, seal.Operator, newSigner(o.t)) }},
 		"by a foreign key that claims to be the operator's": {api.CodeIntegrity, "does not match", func(o *office, rec api.OperatorRecord) []byte {
 			return edit(o.t, o.sign(rec, seal.Operator, newSigner(o.t)), func(e map[string]any) {
 				e["signatures"].([]any)[0].(map[string]any)["keyid"] = string(o.operator.KeyID())

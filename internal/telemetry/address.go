@@ -11,18 +11,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
-// Address is a place on this machine: a unix socket, or a port of a loopback
-// address. The zero value is none.
+// Address is an address on this machine: a unix socket or a loopback port. The
+// zero value is no address.
 type Address struct {
 	network string // unix or tcp
 	where   string
 }
 
-// maxSocketPath is what fits into the kernel's sockaddr_un.
+// maxSocketPath is the longest path in a sockaddr_un, in bytes.
 const maxSocketPath = 107
 
-// ParseListen reads where metrics are served: unix:/path, 127.0.0.1:PORT or
-// [::1]:PORT. Nothing else is taken, because metrics ask nobody who they are.
+// ParseListen parses where metrics are served: unix:/path, 127.0.0.1:PORT or
+// [::1]:PORT. It refuses all others, because metrics have no authentication.
 func ParseListen(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		return socketAt(path)
@@ -34,20 +34,20 @@ func ParseListen(s string) (Address, error) {
 	return Address{"tcp", at.String()}, nil
 }
 
-// ParseCollector reads where spans are sent: http://127.0.0.1:PORT,
+// ParseCollector parses where spans are sent: http://127.0.0.1:PORT,
 // http://[::1]:PORT or unix:/path, an OTLP receiver over HTTP.
 func ParseCollector(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		return socketAt(path)
 	}
-	const fix = "; spans go to this machine only: write http://127.0.0.1:4318 or unix:/absolute/path, and let a collector there pass them on"
+	const fix = "; spans go to this machine only: write http://127.0.0.1:4318 or unix:/absolute/path, and let a collector there forward them"
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return Address{}, errors.New("not of the form http://ADDRESS:PORT" + fix)
 	}
 	at, err := loopback(u.Host)
 	if err == nil && at.Port() == 0 {
-		err = errors.New("port 0 is nowhere")
+		err = errors.New("port 0 is not a port")
 	}
 	if err != nil {
 		return Address{}, fmt.Errorf("%w%s", err, fix)
@@ -58,27 +58,27 @@ func ParseCollector(s string) (Address, error) {
 func socketAt(path string) (Address, error) {
 	switch {
 	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
-		return Address{}, errors.New("the path of a unix socket must be absolute and plain: write unix:/absolute/path")
+		return Address{}, errors.New("the path of a unix socket must be absolute and clean: write unix:/absolute/path")
 	case len(path) > maxSocketPath:
 		return Address{}, fmt.Errorf("the path of a unix socket can be at most %d bytes long; choose a shorter one", maxSocketPath)
 	}
 	return Address{"unix", path}, nil
 }
 
-// loopback takes numbers only: what a name resolves to is somebody else's
-// decision, and may change.
+// loopback parses a numeric loopback address and port. It takes no names, because
+// what they resolve to may change.
 func loopback(s string) (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(s)
 	switch {
 	case err != nil:
-		return at, errors.New("not an address and a port in numbers")
+		return at, errors.New("not a numeric address and port")
 	case !at.Addr().IsLoopback() || at.Addr().Zone() != "" || at.Addr().Is4In6():
 		return at, fmt.Errorf("%s is not a loopback address", at.Addr())
 	}
 	return at, nil
 }
 
-// dialer reaches a and nothing else.
+// dialer returns a dialer that connects only to a.
 func (a Address) dialer() (*egress.Dialer, error) {
 	if a.network == "unix" {
 		return egress.Unix(a.where), nil
@@ -90,7 +90,7 @@ func (a Address) dialer() (*egress.Dialer, error) {
 	return egress.Only(at)
 }
 
-// String is the address as people write it; empty for none.
+// String returns a as ParseListen reads it; empty for the zero value.
 func (a Address) String() string {
 	if a.network == "unix" {
 		return "unix:" + a.where
@@ -98,5 +98,5 @@ func (a Address) String() string {
 	return a.where
 }
 
-// IsZero says whether there is no address.
+// IsZero reports whether a is the zero value.
 func (a Address) IsZero() bool { return a == Address{} }

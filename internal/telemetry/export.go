@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	maxQueue   = 4096 // spans that wait; more are dropped and counted
+	maxQueue   = 4096 // spans; more are dropped and counted
 	maxBatch   = 512
-	exportTime = 5 * time.Second // for one batch, tried again meanwhile
+	exportTime = 5 * time.Second // for one batch, with retries
 )
 
-// newExporter returns one that reaches a and nothing else: no proxy of the
-// environment, no redirect, no name that something resolves.
+// newExporter returns an exporter that connects to a and nowhere else: it follows
+// no proxy variable and no redirect and resolves no name.
 func newExporter(a Address) (sdktrace.SpanExporter, error) {
 	endpoint := "http://localhost"
 	if a.network == "tcp" {
@@ -40,19 +40,18 @@ func newExporter(a Address) (sdktrace.SpanExporter, error) {
 	)
 }
 
-// queue hands spans to an exporter in the background. It never blocks: what
-// does not fit is dropped and counted, and so is what the exporter does not
-// get rid of.
+// queue exports spans in the background. It never blocks: it drops and counts
+// spans that do not fit or that the exporter fails to send.
 type queue struct {
 	exporter sdktrace.SpanExporter
 	metrics  metrics
 	logger   *slog.Logger
 	waiting  chan sdktrace.ReadOnlySpan
-	done     chan struct{} // closed when the last batch is over
+	done     chan struct{} // closed after the last batch
 
-	mu      sync.RWMutex    // held for reading while a span enters
+	mu      sync.RWMutex    // held for reading while a span is queued
 	closed  bool            // guarded by mu
-	life    context.Context //nolint:containedctx // ends the exports at the end of the service
+	life    context.Context //nolint:containedctx // cancels exports at shutdown
 	abandon context.CancelFunc
 }
 
@@ -82,14 +81,14 @@ func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
 }
 
 func (q *queue) drop(cause string, n int) {
-	q.metrics.lostSpans.WithLabelValues(cause).Add(float64(n))
+	q.metrics.droppedSpans.WithLabelValues(cause).Add(float64(n))
 }
 
-// ForceFlush implements sdktrace.SpanProcessor. Nothing asks for it.
+// ForceFlush implements sdktrace.SpanProcessor. Nothing calls it.
 func (q *queue) ForceFlush(context.Context) error { return nil }
 
-// Shutdown takes no more spans, and waits until what there is has been handed
-// over or ctx is done.
+// Shutdown accepts no more spans and waits until the queued ones are exported or
+// ctx is done.
 func (q *queue) Shutdown(ctx context.Context) error {
 	q.mu.Lock()
 	if !q.closed {
@@ -104,31 +103,31 @@ func (q *queue) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		q.abandon()
 		<-q.done
-		q.logger.WarnContext(q.life, "spans were not handed over before the service ended")
-		return nil // no reason to call the end of the service a failure
+		q.logger.WarnContext(q.life, "shutting down before all spans were exported")
+		return nil // not a failure of the shutdown
 	}
 }
 
-// run ends when Shutdown has closed the queue and it is empty.
+// run returns when Shutdown has closed the queue and it is empty.
 func (q *queue) run() {
 	defer close(q.done)
-	well := true
+	ok := true
 	batch := make([]sdktrace.ReadOnlySpan, 0, maxBatch)
 	for s := range q.waiting {
 		batch = q.gather(append(batch[:0], s))
 		switch err := q.export(batch); {
-		case err != nil && well:
-			q.logger.WarnContext(q.life, "the collector does not take spans; they are dropped", slog.Any("err", err))
-			well = false
-		case err == nil && !well:
-			q.logger.InfoContext(q.life, "the collector takes spans again")
-			well = true
+		case err != nil && ok:
+			q.logger.WarnContext(q.life, "cannot export spans; dropping them", slog.Any("err", err))
+			ok = false
+		case err == nil && !ok:
+			q.logger.InfoContext(q.life, "exporting spans again")
+			ok = true
 		}
 	}
-	_ = q.exporter.Shutdown(q.life) // it holds nothing but idle connections
+	_ = q.exporter.Shutdown(q.life) // it has only idle connections
 }
 
-// gather adds what else waits.
+// gather adds the other queued spans to batch.
 func (q *queue) gather(batch []sdktrace.ReadOnlySpan) []sdktrace.ReadOnlySpan {
 	for len(batch) < maxBatch {
 		select {

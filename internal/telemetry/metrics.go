@@ -13,47 +13,46 @@ import (
 )
 
 const (
-	// none is the reason of what did not fail.
+	// none is the reason label of a success.
 	none = "none"
-	// other is what is not in a set that should hold it all: a newer worker's
-	// step, a path that is no call.
+	// other is the label of an unknown value: a newer worker's step, an unknown call.
 	other = "other"
 )
 
-// stepNames are the parts of a worker's work. "setup NAME" is counted as setup.
+// stepNames are the steps of a worker. "setup NAME" is counted as setup.
 func stepNames() []string {
 	return []string{"integrity", "workspace", "jail", "setup", "baseline", "agent", "capture", "check", other}
 }
 
-// classes are the ways in which a request may end.
+// classes are the label values for the outcome of a request.
 func classes() []string { return []string{"2xx", "4xx", "5xx", "aborted"} }
 
-// found are the ways in which a restarted service may find a worker.
-func found() []string { return []string{"running", "ended", "absent"} }
+// workerStates are the states of a worker that a restarted service may find.
+func workerStates() []string { return []string{"running", "ended", "absent"} }
 
-// dropped are the causes for which a span is not handed over.
-func dropped() []string { return []string{"queue_full", "export_failed", "shutdown"} }
+// dropCauses are the causes of dropping a span.
+func dropCauses() []string { return []string{"queue_full", "export_failed", "shutdown"} }
 
-// metrics are those that count what happened. How things are now is in watched.
+// metrics count events. The current state is in watched.
 type metrics struct {
-	outcomes   *prometheus.CounterVec
-	accept     prometheus.Histogram
-	start      prometheus.Histogram
-	whole      *prometheus.HistogramVec
-	step       *prometheus.HistogramVec
-	foundAgain *prometheus.CounterVec
-	logDropped prometheus.Counter
-	requests   *prometheus.CounterVec
-	entries    *prometheus.CounterVec
-	commit     prometheus.Histogram
-	group      prometheus.Histogram
-	exported   prometheus.Counter
-	lostSpans  *prometheus.CounterVec
-	build      prometheus.Gauge
-	runs       *prometheus.CounterVec
-	tasks      *prometheus.CounterVec
-	runCommit  prometheus.Histogram
-	swept      prometheus.Counter
+	outcomes     *prometheus.CounterVec
+	accept       prometheus.Histogram
+	start        prometheus.Histogram
+	whole        *prometheus.HistogramVec
+	step         *prometheus.HistogramVec
+	recovered    *prometheus.CounterVec
+	logDropped   prometheus.Counter
+	requests     *prometheus.CounterVec
+	entries      *prometheus.CounterVec
+	commit       prometheus.Histogram
+	group        prometheus.Histogram
+	exported     prometheus.Counter
+	droppedSpans *prometheus.CounterVec
+	build        prometheus.Gauge
+	runs         *prometheus.CounterVec
+	tasks        *prometheus.CounterVec
+	runCommit    prometheus.Histogram
+	swept        prometheus.Counter
 
 	routes []string
 }
@@ -71,27 +70,27 @@ func newMetrics(cfg Config) metrics {
 	fast := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	slow := []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 10800}
 	m := metrics{
-		outcomes:   counter("dispatch_outcomes_total", "Outcomes of dispatches, by what happened and why. One that asks has needs_input and later another.", "outcome", "reason"),
-		accept:     single("dispatch_accept_seconds", "From a request, or an answer, to its durable admission.", fast),
-		start:      single("dispatch_start_seconds", "From the admission of an attempt to the start of its worker's work.", fast),
-		whole:      histogram("dispatch_duration_seconds", "From the admission of an attempt to its recorded end.", slow, "outcome"),
-		step:       histogram("dispatch_step_seconds", "The parts of a worker's work.", append(slices.Clone(fast), 30, 60, 300, 1800), "step"),
-		foundAgain: counter("dispatch_found_total", "Dispatches that this service found when it started, by how their worker was.", "worker"),
-		logDropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "dispatch_log_dropped_bytes_total", Help: "What jails wrote beyond the log that is kept."}),
-		requests:   counter("api_requests_total", "Requests to the API, by call and class of status.", "route", "class"),
-		entries:    counter("audit_entries_total", "Entries that this service made durable in the log, by kind. A refused request is one.", "kind"),
-		commit:     single("store_commit_seconds", "Transactions of the state database, with the sync.", []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}),
-		group:      single("store_commit_functions", "How many callers shared one transaction.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}),
-		exported:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "trace_spans_exported_total", Help: "Spans that the collector took."}),
-		lostSpans:  counter("trace_spans_dropped_total", "Spans that the collector did not get.", "cause"),
+		outcomes:     counter("dispatch_outcomes_total", "Outcomes of attempts, by outcome and failure reason. A dispatch with a question counts as needs_input and again when it ends.", "outcome", "reason"),
+		accept:       single("dispatch_accept_seconds", "Time from a request or an answer to its durable admission.", fast),
+		start:        single("dispatch_start_seconds", "Time from the admission of an attempt to the start of its worker.", fast),
+		whole:        histogram("dispatch_duration_seconds", "Time from the admission of an attempt to its recorded end.", slow, "outcome"),
+		step:         histogram("dispatch_step_seconds", "Duration of a worker's steps.", append(slices.Clone(fast), 30, 60, 300, 1800), "step"),
+		recovered:    counter("dispatch_found_total", "Dispatches recovered at the start of the service, by the state of their worker.", "worker"),
+		logDropped:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "dispatch_log_dropped_bytes_total", Help: "Bytes of jail output beyond the log that is kept."}),
+		requests:     counter("api_requests_total", "Requests to the API, by call and class of status.", "route", "class"),
+		entries:      counter("audit_entries_total", "Entries written to the audit log, by kind. Refused requests count too.", "kind"),
+		commit:       single("store_commit_seconds", "Duration of transactions of the state database, including the sync.", []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}),
+		group:        single("store_commit_functions", "Callers that shared one transaction.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}),
+		exported:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "trace_spans_exported_total", Help: "Spans that the collector accepted."}),
+		droppedSpans: counter("trace_spans_dropped_total", "Spans that were not sent to the collector, by cause.", "cause"),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "bailiwick", Name: "build_info", Help: "Always 1; the labels say what runs.",
+			Namespace: "bailiwick", Name: "build_info", Help: "Always 1; the labels are the versions of the service and of Go.",
 			ConstLabels: prometheus.Labels{"version": cfg.Version, "go_version": runtime.Version()},
 		}),
-		runs:      counter("run_outcomes_total", "Runs that are settled, by their state.", "state"),
-		tasks:     counter("task_outcomes_total", "Tasks of runs that are settled, by their state and why they failed.", "state", "reason"),
-		runCommit: single("run_commit_transitions", "How many steps of runs and their tasks shared one commit.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}),
-		swept:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "run_swept_total", Help: "Ends of dispatches that the orchestrator found by looking and had not been told of. Each is a fault of ours."}),
+		runs:      counter("run_outcomes_total", "Settled runs, by state.", "state"),
+		tasks:     counter("task_outcomes_total", "Settled tasks, by state and failure reason.", "state", "reason"),
+		runCommit: single("run_commit_transitions", "State transitions of runs and tasks that shared one commit.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}),
+		swept:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: "bailiwick", Name: "run_swept_total", Help: "Ended dispatches that the orchestrator found by polling and was not notified of. Each is a bug."}),
 		routes:    []string{other},
 	}
 	for _, c := range cfg.Routes {
@@ -102,8 +101,8 @@ func newMetrics(cfg Config) metrics {
 	return m
 }
 
-// fill makes every series that there can be, so that none appears with its
-// first event, whose increase nobody would see.
+// fill creates every possible series, so that the first event of one is an
+// increase and not its appearance.
 func (m *metrics) fill() {
 	for _, e := range api.Events() {
 		if !e.Ended() {
@@ -138,8 +137,8 @@ func (m *metrics) fill() {
 			m.tasks.WithLabelValues(string(state), none)
 		}
 	}
-	each(m.foundAgain, found())
-	each(m.lostSpans, dropped())
+	each(m.recovered, workerStates())
+	each(m.droppedSpans, dropCauses())
 	for _, k := range record.Kinds() {
 		m.entries.WithLabelValues(string(k))
 	}
@@ -155,8 +154,8 @@ func (m *metrics) fill() {
 
 func (m *metrics) register(to *prometheus.Registry) error {
 	for _, c := range []prometheus.Collector{
-		m.outcomes, m.accept, m.start, m.whole, m.step, m.foundAgain, m.logDropped, m.requests, m.entries, m.commit, m.group,
-		m.exported, m.lostSpans, m.build, m.runs, m.tasks, m.runCommit, m.swept, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.outcomes, m.accept, m.start, m.whole, m.step, m.recovered, m.logDropped, m.requests, m.entries, m.commit, m.group,
+		m.exported, m.droppedSpans, m.build, m.runs, m.tasks, m.runCommit, m.swept, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := to.Register(c); err != nil {
 			return err
@@ -165,7 +164,7 @@ func (m *metrics) register(to *prometheus.Registry) error {
 	return nil
 }
 
-// oneOf keeps a label within its set.
+// oneOf returns s if it is in set, and other if not.
 func oneOf(s string, set []string) string {
 	if slices.Contains(set, s) {
 		return s

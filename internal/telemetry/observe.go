@@ -8,19 +8,19 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// Accepted counts an attempt that was admitted.
+// Accepted measures the admission of an attempt.
 func (t *Telemetry) Accepted(_ api.Dispatch, took time.Duration) {
 	t.metrics.accept.Observe(took.Seconds())
 }
 
-// Started counts an attempt whose worker proceeds.
+// Started measures the start of an attempt's worker.
 func (t *Telemetry) Started(d api.Dispatch) {
 	if d.StartedAt != nil {
 		t.metrics.start.Observe(d.StartedAt.Sub(d.Since()).Seconds())
 	}
 }
 
-// Ended counts an attempt that came to an end, and makes its spans.
+// Ended counts an ended attempt and exports its spans.
 func (t *Telemetry) Ended(d api.Dispatch) {
 	outcome, reason := outcomeOf(d)
 	t.metrics.outcomes.WithLabelValues(outcome, reason).Inc()
@@ -39,7 +39,7 @@ func (t *Telemetry) Ended(d api.Dispatch) {
 	}
 }
 
-// outcomeOf keeps to the sets of R-D3, whatever a record says.
+// outcomeOf returns the labels of an outcome, within the sets of R-D3.
 func outcomeOf(d api.Dispatch) (outcome, reason string) {
 	if !slices.Contains(api.Events(), d.State) {
 		return other, other
@@ -53,12 +53,12 @@ func outcomeOf(d api.Dispatch) (outcome, reason string) {
 	return string(d.State), other
 }
 
-// Recovered counts a dispatch that a restarted service found.
+// Recovered counts a dispatch recovered after a restart.
 func (t *Telemetry) Recovered(worker string) {
-	t.metrics.foundAgain.WithLabelValues(oneOf(worker, found())).Inc()
+	t.metrics.recovered.WithLabelValues(oneOf(worker, workerStates())).Inc()
 }
 
-// TaskSettled counts a task of a run that came to its end.
+// TaskSettled counts a settled task.
 func (t *Telemetry) TaskSettled(state api.TaskState, reason api.Reason) {
 	label, why := other, other
 	if slices.Contains(api.TaskStates(), state) {
@@ -73,7 +73,7 @@ func (t *Telemetry) TaskSettled(state api.TaskState, reason api.Reason) {
 	t.metrics.tasks.WithLabelValues(label, why).Inc()
 }
 
-// RunSettled counts a run that came to its end.
+// RunSettled counts a settled run.
 func (t *Telemetry) RunSettled(state api.RunState) {
 	label := other
 	if slices.Contains(api.RunStates(), state) {
@@ -82,13 +82,13 @@ func (t *Telemetry) RunSettled(state api.RunState) {
 	t.metrics.runs.WithLabelValues(label).Inc()
 }
 
-// Committed measures how many steps of runs shared a commit.
+// Committed measures how many transitions of runs shared a commit.
 func (t *Telemetry) Committed(transitions int) { t.metrics.runCommit.Observe(float64(transitions)) }
 
-// Swept counts what the orchestrator should have been told of.
+// Swept counts ended dispatches that the orchestrator was not notified of.
 func (t *Telemetry) Swept(found int) { t.metrics.swept.Add(float64(max(0, found))) }
 
-// Entry counts an entry of the log.
+// Entry counts an entry of the audit log.
 func (t *Telemetry) Entry(kind record.Kind) {
 	label := other
 	if slices.Contains(record.Kinds(), kind) {
@@ -97,8 +97,8 @@ func (t *Telemetry) Entry(kind record.Kind) {
 	t.metrics.entries.WithLabelValues(label).Inc()
 }
 
-// Commit measures a transaction of so many functions, until what it returns is
-// called.
+// Commit measures a transaction of functions callers. The caller calls ended after
+// the commit.
 func (t *Telemetry) Commit(functions int) (ended func()) {
 	from := t.cfg.Now()
 	return func() {
@@ -107,8 +107,8 @@ func (t *Telemetry) Commit(functions int) (ended func()) {
 	}
 }
 
-// Request counts a request to the API that has been answered, and makes its
-// span where it has one. Status 0 is a connection that was broken off.
+// Request counts an answered request to the API and exports its span. Status 0
+// means that the connection was broken off.
 func (t *Telemetry) Request(r Request) {
 	class := "aborted"
 	switch r.Status / 100 {
@@ -125,11 +125,11 @@ func (t *Telemetry) Request(r Request) {
 	}
 }
 
-// Request is one that the API has answered.
+// Request is a request that the API has answered.
 type Request struct {
 	Route      string // the call's pattern
 	Status     int
 	Start, End time.Time
-	Trace      api.Trace // its span; empty: none is made
-	Parent     api.Trace // the caller's; empty: the trace begins here
+	Trace      api.Trace // its span; may be empty
+	Parent     api.Trace // the caller's span; empty: the trace starts here
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// spans makes spans of what is over, from the records of it: whether this
-// service saw it begin or found it after a restart makes no difference. It
-// names dispatches and what humans named in the catalog, never who asked, what
-// was asked, or anything that an agent wrote.
+// spans makes spans from the records of what has ended, so a recovered dispatch
+// has the same ones. They name dispatches and catalog artifacts, never a caller,
+// an input or anything that an agent wrote.
 type spans struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
@@ -30,7 +29,7 @@ func newSpans(cfg Config, m metrics) (*spans, error) {
 		return nil, err
 	}
 	s := &spans{queue: newQueue(exporter, m, cfg.Logger)}
-	// Everything that the environment could change is said here.
+	// Every setting that environment variables could change is explicit here.
 	s.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bailiwickd"), attribute.String("service.version", cfg.Version))),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())),
@@ -46,7 +45,7 @@ func newSpans(cfg Config, m metrics) (*spans, error) {
 
 func (s *spans) close(ctx context.Context) error { return s.provider.Shutdown(ctx) }
 
-// request makes the span of a request.
+// request exports the span of a request.
 func (s *spans) request(r Request) {
 	attrs := []attribute.KeyValue{
 		attribute.String("http.route", r.Route), attribute.Int("http.response.status_code", r.Status),
@@ -54,8 +53,8 @@ func (s *spans) request(r Request) {
 	s.span(r.Route, r.Trace, r.Parent, r.Start, r.End, trace.SpanKindServer, r.Status >= 500 || r.Status == 0, attrs)
 }
 
-// dispatch makes the spans of an attempt that ended and of its steps, and that
-// of the dispatch when nothing follows.
+// dispatch exports the spans of an ended attempt and its steps, and that of the
+// dispatch if this was its last attempt.
 func (s *spans) dispatch(d api.Dispatch) {
 	if d.Trace == "" || !d.Trace.Sampled() {
 		return
@@ -73,7 +72,7 @@ func (s *spans) dispatch(d api.Dispatch) {
 	if d.Outcome != nil {
 		for i, step := range d.Outcome.Steps {
 			if step.At.IsZero() {
-				continue // of a worker that did not say when
+				continue // an older worker reports no times
 			}
 			end := step.At.Add(time.Duration(step.Seconds * float64(time.Second)))
 			s.span(stepName(step.Name), d.Trace.Step(d.ID, d.Attempt, i), attempt, step.At, end, trace.SpanKindInternal, false,
@@ -85,7 +84,7 @@ func (s *spans) dispatch(d api.Dispatch) {
 	}
 }
 
-// span hands over one span that is over.
+// span exports one span.
 func (s *spans) span(name string, self, parent api.Trace, from, to time.Time, kind trace.SpanKind, failed bool, attrs []attribute.KeyValue) {
 	ctx := context.WithValue(context.Background(), selfKey{}, self)
 	options := []trace.SpanStartOption{trace.WithTimestamp(from), trace.WithSpanKind(kind), trace.WithAttributes(attrs...)}
@@ -113,7 +112,7 @@ func contextOf(t api.Trace) trace.SpanContext {
 }
 
 func traceID(t api.Trace) (id trace.TraceID) {
-	_, _ = hex.Decode(id[:], []byte(t.ID())) // an id that is none stays zero and makes no span
+	_, _ = hex.Decode(id[:], []byte(t.ID())) // an invalid id stays zero, which makes no span
 	return id
 }
 
@@ -124,7 +123,7 @@ func spanID(t api.Trace) (id trace.SpanID) {
 
 type selfKey struct{}
 
-// givenID takes the ids of a span from its context.
+// givenID is an id generator that takes the ids from the context.
 type givenID struct{}
 
 // NewIDs implements sdktrace.IDGenerator.

@@ -25,28 +25,28 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Config is what a Telemetry is made of.
+// Config configures a Telemetry.
 type Config struct {
-	Version   string     // of the program
-	Collector Address    // of spans; zero: spans are not recorded
-	Routes    []api.Call // the labels under which requests are counted
-	Listen    func(path string) (*net.UnixListener, error)
+	Version   string                                       // of the program
+	Collector Address                                      // of spans; zero: spans are not recorded
+	Routes    []api.Call                                   // the labels under which requests are counted
+	Listen    func(path string) (*net.UnixListener, error) // creates a private unix socket
 	Now       func() time.Time
 	Logger    *slog.Logger
 }
 
-// Telemetry is told what happens and shows it. All methods may be called from
-// any goroutine, and none of them waits for a disk or a network but Close.
+// Telemetry records events as metrics and spans. Its methods are safe for
+// concurrent use, and only Close waits for a disk or network.
 type Telemetry struct {
 	cfg      Config
 	registry *prometheus.Registry
 	metrics  metrics
-	spans    *spans // nil: not exported
+	spans    *spans // nil: tracing is off
 	watched  watched
 	web      web
 }
 
-// New makes a Telemetry that serves nothing yet.
+// New returns a Telemetry that serves nothing yet.
 func New(cfg Config) (*Telemetry, error) {
 	t := &Telemetry{cfg: cfg, registry: prometheus.NewRegistry()}
 	t.metrics = newMetrics(cfg)
@@ -64,8 +64,7 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, err
 }
 
-// Close stops serving, and hands over what spans there are, for as long as ctx
-// lets it.
+// Close stops serving and exports the remaining spans until ctx is done.
 func (t *Telemetry) Close(ctx context.Context) error {
 	err := t.web.close(ctx)
 	if t.spans != nil {

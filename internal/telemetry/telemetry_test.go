@@ -105,7 +105,7 @@ func TestWhatHappenedIsWhatIsCounted(t *testing.T) {
 	tel.Committed(3)
 	tel.Swept(2)
 	if err := testutil.GatherAndCompare(tel.registry, strings.NewReader(`
-# HELP bailiwick_dispatch_log_dropped_bytes_total What jails wrote beyond the log that is kept.
+# HELP bailiwick_dispatch_log_dropped_bytes_total Bytes of jail output beyond the log that is kept.
 # TYPE bailiwick_dispatch_log_dropped_bytes_total counter
 bailiwick_dispatch_log_dropped_bytes_total 90
 # HELP bailiwick_dispatches_running Dispatches that have a worker.
@@ -114,7 +114,7 @@ bailiwick_dispatches_running 3
 # HELP bailiwick_queue_tasks_ready Tasks of a queue that wait for a free slot.
 # TYPE bailiwick_queue_tasks_ready gauge
 bailiwick_queue_tasks_ready{queue="default"} 5
-# HELP bailiwick_ready 1 when every check is well.
+# HELP bailiwick_ready 1 when every check passes.
 # TYPE bailiwick_ready gauge
 bailiwick_ready 1
 `), "bailiwick_dispatch_log_dropped_bytes_total", "bailiwick_dispatches_running", "bailiwick_queue_tasks_ready", "bailiwick_ready"); err != nil {
@@ -124,7 +124,7 @@ bailiwick_ready 1
 		"2 failed, verify":    testutil.ToFloat64(tel.metrics.outcomes.WithLabelValues("failed", "verify")),
 		"1 finished":          testutil.ToFloat64(tel.metrics.outcomes.WithLabelValues("finished", "none")),
 		"0 failed, lost":      testutil.ToFloat64(tel.metrics.outcomes.WithLabelValues("failed", "lost")),
-		"1 found running":     testutil.ToFloat64(tel.metrics.foundAgain.WithLabelValues("running")),
+		"1 found running":     testutil.ToFloat64(tel.metrics.recovered.WithLabelValues("running")),
 		"1 task failed, lost": testutil.ToFloat64(tel.metrics.tasks.WithLabelValues("failed", "lost")),
 		"1 task skipped":      testutil.ToFloat64(tel.metrics.tasks.WithLabelValues("skipped", "none")),
 		"1 run failed":        testutil.ToFloat64(tel.metrics.runs.WithLabelValues("failed")),
@@ -332,12 +332,12 @@ func TestACollectorThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	}
 	lost := 0.
 	for _, cause := range dropped() {
-		lost += testutil.ToFloat64(tel.metrics.lostSpans.WithLabelValues(cause))
+		lost += testutil.ToFloat64(tel.metrics.droppedSpans.WithLabelValues(cause))
 	}
 	if lost != 5*n {
 		t.Errorf("%v spans are counted as dropped, want %d", lost, 5*n)
 	}
-	if testutil.ToFloat64(tel.metrics.lostSpans.WithLabelValues("queue_full")) == 0 {
+	if testutil.ToFloat64(tel.metrics.droppedSpans.WithLabelValues("queue_full")) == 0 {
 		t.Error("the queue has no end")
 	}
 }

@@ -8,50 +8,49 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// State is how the service is now.
+// State is the current state of the service.
 type State struct {
-	Running  int    // dispatches that have a worker
+	Running  int    // dispatches with a worker
 	Poisoned bool   // the store refuses everything until a restart
 	Revision uint64 // of the catalog; 0: none applied
-	Free     uint64 // bytes left on the disk of the state directory
-	Size     uint64 // of that disk
+	Free     uint64 // bytes free on the disk of the state directory
+	Size     uint64 // of that disk, in bytes
 	// Of the log's tree.
 	LogSize    uint64  // entries in it
-	LogCovered uint64  // entries that its newest checkpoint covers
-	LogLag     float64 // seconds since the oldest entry that none covers; 0: there is none
+	LogCovered uint64  // entries covered by its newest checkpoint
+	LogLag     float64 // seconds since the oldest uncovered entry; 0: all are covered
 	Checks     []Check
-	Queues     []Queue // of the orchestrator; none: there is none
+	Queues     []Queue // empty without an orchestrator
 	Anchors    []Anchor
 }
 
-// Queue is how a queue of runs is. Its name is from the service's configuration.
+// Queue is the state of a queue of runs. Its name is from the service's
+// configuration.
 type Queue struct {
 	Name           string
 	Slots          int
 	Ready, Running int // tasks
-	Runs           int // that are not settled
+	Runs           int // not settled
 }
 
-// Anchor is a place that gets the log's checkpoints. Its name is from the
-// service's configuration.
+// Anchor is the state of an anchor of the log. Its name is from the service's
+// configuration.
 type Anchor struct {
 	Name, Kind string
-	Size       uint64  // entries of the largest checkpoint that it has
+	Size       uint64  // entries of the largest anchored checkpoint
 	Behind     uint64  // entries of the log beyond that
-	At         float64 // when it got it, in seconds since 1970; 0: never
-	OK         bool    // the last try was well
+	At         float64 // when it was anchored, as a Unix time; 0: never
+	OK         bool    // whether the last attempt succeeded
 }
 
-// Check is something without which the service is not ready. What is wrong
-// with it is in the log of the service and in its status, not here: health is
-// shown to whoever can connect.
+// Check is a condition of readiness. Its failure is explained in the service's
+// log and status, not here, where everybody who can connect sees it.
 type Check struct {
-	Name string // one word of ours
+	Name string // one word
 	OK   bool
 }
 
-// Ready says whether every check is well. A service that has told nobody of
-// its state is not.
+// Ready reports whether all checks pass. A state without checks is not ready.
 func (s State) Ready() bool {
 	for _, c := range s.Checks {
 		if !c.OK {
@@ -61,54 +60,77 @@ func (s State) Ready() bool {
 	return len(s.Checks) > 0
 }
 
-// watched asks for the state when it is looked at, one at a time.
+// watched reads the state on demand, one read at a time.
 type watched struct {
-	mu  sync.Mutex                  // held while it is asked for
-	ask func(context.Context) State // nil: not open yet; guarded by mu
+	mu   sync.Mutex                  // held during a read
+	read func(context.Context) State // nil before Watch; guarded by mu
 }
 
-// lookTime bounds one look at the state.
-const lookTime = 5 * time.Second
+// readTimeout bounds one read of the state.
+const readTimeout = 5 * time.Second
 
-// Watch sets what is asked for the state. Until then the service is alive and
-// not ready.
-func (t *Telemetry) Watch(ask func(context.Context) State) {
+// Watch sets the function that reads the state. Until then the service is live
+// and not ready.
+func (t *Telemetry) Watch(read func(context.Context) State) {
 	t.watched.mu.Lock()
 	defer t.watched.mu.Unlock()
-	t.watched.ask = ask
+	t.watched.read = read
 }
 
 func (w *watched) state(ctx context.Context) State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ask == nil {
+	if w.read == nil {
 		return State{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	return w.ask(ctx)
+	return w.read(ctx)
 }
 
-// gauge is one number of the state.
-type gauge struct {
+// gauge is one number of a T.
+type gauge[T any] struct {
 	desc  *prometheus.Desc
-	value func(State) float64
+	value func(T) float64
 }
 
-func gauges() []gauge {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("bailiwick_"+name, help, nil, nil)
+func newGauge[T any](name, help string, value func(T) float64, labels ...string) gauge[T] {
+	return gauge[T]{prometheus.NewDesc("bailiwick_"+name, help, labels, nil), value}
+}
+
+func gauges() []gauge[State] {
+	return []gauge[State]{
+		newGauge("dispatches_running", "Dispatches that have a worker.", func(s State) float64 { return float64(s.Running) }),
+		newGauge("catalog_revision", "Number of the catalog revision in force; 0 without a valid one.", func(s State) float64 { return float64(s.Revision) }),
+		newGauge("state_disk_free_bytes", "Space that the service's account can still use on the disk of the state directory.", func(s State) float64 { return float64(s.Free) }),
+		newGauge("state_disk_size_bytes", "Size of the disk of the state directory.", func(s State) float64 { return float64(s.Size) }),
+		newGauge("log_tree_size", "Entries in the tree over the log.", func(s State) float64 { return float64(s.LogSize) }),
+		newGauge("log_checkpoint_size", "Entries that the newest signed checkpoint covers.", func(s State) float64 { return float64(s.LogCovered) }),
+		newGauge("log_checkpoint_lag_seconds", "Age of the oldest entry that no signed checkpoint covers; 0 if all are covered.", func(s State) float64 { return s.LogLag }),
+		newGauge("store_poisoned", "1 when the state database refuses everything until the service is restarted.", func(s State) float64 { return truth(s.Poisoned) }),
+		newGauge("ready", "1 when every check passes.", func(s State) float64 { return truth(s.Ready()) }),
 	}
-	return []gauge{
-		{desc("dispatches_running", "Dispatches that have a worker."), func(s State) float64 { return float64(s.Running) }},
-		{desc("catalog_revision", "Number of the catalog's revision that is gone by; 0 when there is none to go by."), func(s State) float64 { return float64(s.Revision) }},
-		{desc("state_disk_free_bytes", "What the service's account can still write on the disk of the state directory."), func(s State) float64 { return float64(s.Free) }},
-		{desc("state_disk_size_bytes", "Size of the disk of the state directory."), func(s State) float64 { return float64(s.Size) }},
-		{desc("log_tree_size", "Entries in the tree over the log."), func(s State) float64 { return float64(s.LogSize) }},
-		{desc("log_checkpoint_size", "Entries that the newest signed checkpoint covers."), func(s State) float64 { return float64(s.LogCovered) }},
-		{desc("log_checkpoint_lag_seconds", "Age of the oldest entry that no signed checkpoint covers; 0 when there is none."), func(s State) float64 { return s.LogLag }},
-		{desc("store_poisoned", "1 when the state database refuses everything until the service starts again."), func(s State) float64 { return truth(s.Poisoned) }},
-		{desc("ready", "1 when every check is well."), func(s State) float64 { return truth(s.Ready()) }},
+}
+
+func checkGauges() []gauge[Check] {
+	return []gauge[Check]{newGauge("check_ok", "Whether a condition of readiness holds; 1 when it does.", func(c Check) float64 { return truth(c.OK) }, "check")}
+}
+
+func queueGauges() []gauge[Queue] {
+	return []gauge[Queue]{
+		newGauge("queue_slots", "Tasks of a queue that may run at once.", func(q Queue) float64 { return float64(q.Slots) }, "queue"),
+		newGauge("queue_tasks_running", "Running tasks of a queue.", func(q Queue) float64 { return float64(q.Running) }, "queue"),
+		newGauge("queue_tasks_ready", "Tasks of a queue that wait for a free slot.", func(q Queue) float64 { return float64(q.Ready) }, "queue"),
+		newGauge("queue_runs_open", "Runs of a queue that are not settled.", func(q Queue) float64 { return float64(q.Runs) }, "queue"),
+	}
+}
+
+func anchorGauges() []gauge[Anchor] {
+	return []gauge[Anchor]{
+		newGauge("anchor_entries", "Entries of the largest checkpoint that an anchor has given a receipt for.", func(a Anchor) float64 { return float64(a.Size) }, "anchor", "kind"),
+		newGauge("anchor_behind_entries", "Entries of the log beyond that.", func(a Anchor) float64 { return float64(a.Behind) }, "anchor", "kind"),
+		newGauge("anchor_last_seconds", "Unix time of that receipt; 0: never.", func(a Anchor) float64 { return a.At }, "anchor", "kind"),
+		newGauge("anchor_ok", "1 when the last attempt to anchor succeeded.", func(a Anchor) float64 { return truth(a.OK) }, "anchor", "kind"),
 	}
 }
 
@@ -119,56 +141,16 @@ func truth(b bool) float64 {
 	return 0
 }
 
-func checkDesc() *prometheus.Desc {
-	return prometheus.NewDesc("bailiwick_check_ok", "What the service needs to be ready; 1 when it is well.", []string{"check"}, nil)
-}
-
-// queueGauge is one number of a queue.
-type queueGauge struct {
-	desc  *prometheus.Desc
-	value func(Queue) int
-}
-
-func queueGauges() []queueGauge {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("bailiwick_queue_"+name, help, []string{"queue"}, nil)
-	}
-	return []queueGauge{
-		{desc("slots", "How many tasks of a queue may run at once."), func(q Queue) int { return q.Slots }},
-		{desc("tasks_running", "Tasks of a queue that run."), func(q Queue) int { return q.Running }},
-		{desc("tasks_ready", "Tasks of a queue that wait for a free slot."), func(q Queue) int { return q.Ready }},
-		{desc("runs_open", "Runs of a queue that are not settled."), func(q Queue) int { return q.Runs }},
-	}
-}
-
-// anchorGauge is one number of an anchor.
-type anchorGauge struct {
-	desc  *prometheus.Desc
-	value func(Anchor) float64
-}
-
-func anchorGauges() []anchorGauge {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("bailiwick_anchor_"+name, help, []string{"anchor", "kind"}, nil)
-	}
-	return []anchorGauge{
-		{desc("entries", "Entries of the largest checkpoint that an anchor has given a receipt for."), func(a Anchor) float64 { return float64(a.Size) }},
-		{desc("behind_entries", "Entries of the log beyond that."), func(a Anchor) float64 { return float64(a.Behind) }},
-		{desc("last_seconds", "When that was, in seconds since 1970; 0: never."), func(a Anchor) float64 { return a.At }},
-		{desc("ok", "1 when the last try was well."), func(a Anchor) float64 { return truth(a.OK) }},
-	}
-}
-
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(ch chan<- *prometheus.Desc) {
-	for _, g := range gauges() {
-		ch <- g.desc
-	}
-	ch <- checkDesc()
-	for _, g := range queueGauges() {
-		ch <- g.desc
-	}
-	for _, g := range anchorGauges() {
+	describe(ch, gauges())
+	describe(ch, checkGauges())
+	describe(ch, queueGauges())
+	describe(ch, anchorGauges())
+}
+
+func describe[T any](ch chan<- *prometheus.Desc, gauges []gauge[T]) {
+	for _, g := range gauges {
 		ch <- g.desc
 	}
 }
@@ -176,20 +158,20 @@ func (w *watched) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (w *watched) Collect(ch chan<- prometheus.Metric) {
 	s := w.state(context.Background())
-	for _, g := range gauges() {
-		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(s))
-	}
+	collect(ch, gauges(), s)
 	for _, c := range s.Checks {
-		ch <- prometheus.MustNewConstMetric(checkDesc(), prometheus.GaugeValue, truth(c.OK), c.Name)
-	}
-	for _, a := range s.Anchors {
-		for _, g := range anchorGauges() {
-			ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(a), a.Name, a.Kind)
-		}
+		collect(ch, checkGauges(), c, c.Name)
 	}
 	for _, q := range s.Queues {
-		for _, g := range queueGauges() {
-			ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(q)), q.Name)
-		}
+		collect(ch, queueGauges(), q, q.Name)
+	}
+	for _, a := range s.Anchors {
+		collect(ch, anchorGauges(), a, a.Name, a.Kind)
+	}
+}
+
+func collect[T any](ch chan<- prometheus.Metric, gauges []gauge[T], v T, labels ...string) {
+	for _, g := range gauges {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(v), labels...)
 	}
 }

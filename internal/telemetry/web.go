@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// Every account of the machine can connect to a loopback port; what they
-	// can use up there is bounded.
+	// These bound what other local accounts can use up on a loopback port.
 	maxConnections = 16
 	maxHeader      = 8 << 10
 	requestTime    = 10 * time.Second
@@ -27,13 +26,13 @@ const (
 // web serves metrics and health.
 type web struct {
 	http *http.Server
-	file string      // of the socket, to be removed at the end
-	made fs.FileInfo // that file
+	file string      // the socket, removed by close
+	made fs.FileInfo // of that file
 	done chan struct{}
 }
 
-// Serve begins to serve /metrics, /livez and /readyz at a, and returns where
-// that is. It is called once.
+// Serve starts to serve /metrics, /livez and /readyz at a and returns the actual
+// address. Call it once.
 func (t *Telemetry) Serve(a Address) (Address, error) {
 	var l net.Listener
 	var err error
@@ -51,7 +50,7 @@ func (t *Telemetry) Serve(a Address) (Address, error) {
 		}
 		t.web.file = a.where
 	} else {
-		a.where = l.Addr().String() // port 0 is a real one now
+		a.where = l.Addr().String() // replaces port 0
 	}
 	t.web.http = &http.Server{
 		Handler: t.handler(a.network == "tcp"), ReadTimeout: requestTime, WriteTimeout: requestTime, IdleTimeout: requestTime, MaxHeaderBytes: maxHeader,
@@ -61,7 +60,7 @@ func (t *Telemetry) Serve(a Address) (Address, error) {
 	go func() {
 		defer close(t.web.done)
 		if err := t.web.http.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
-			t.cfg.Logger.ErrorContext(context.Background(), "metrics are not served any more", slog.Any("err", err))
+			t.cfg.Logger.ErrorContext(context.Background(), "metrics server failed", slog.Any("err", err))
 		}
 	}()
 	return a, nil
@@ -76,15 +75,15 @@ func (w *web) close(ctx context.Context) error {
 		err = w.http.Close()
 	}
 	<-w.done
-	// The next service may serve there already, and then the socket is its own.
+	// The next service may have replaced the socket by now.
 	if now, statErr := os.Lstat(w.file); statErr == nil && w.made != nil && os.SameFile(now, w.made) {
 		err = errors.Join(err, os.Remove(w.file))
 	}
 	return err
 }
 
-// handler answers what there is, for GET. A browser may be led to a loopback
-// address under a name of somebody else's; it then says that name.
+// handler serves the pages. On a loopback port it checks the Host header against
+// DNS rebinding of a browser.
 func (t *Telemetry) handler(loopbackOnly bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
@@ -96,15 +95,15 @@ func (t *Telemetry) handler(loopbackOnly bool) http.Handler {
 		return mux
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !ownName(r.Host) {
-			http.Error(w, "metrics are for this machine, by its loopback address", http.StatusForbidden)
+		if !isLoopbackHost(r.Host) {
+			http.Error(w, "metrics are served under a loopback address only", http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-func ownName(host string) bool {
+func isLoopbackHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
