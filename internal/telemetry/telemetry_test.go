@@ -331,7 +331,7 @@ func TestACollectorThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 		t.Error(err)
 	}
 	lost := 0.
-	for _, cause := range dropped() {
+	for _, cause := range dropCauses() {
 		lost += testutil.ToFloat64(tel.metrics.droppedSpans.WithLabelValues(cause))
 	}
 	if lost != 5*n {
