@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,7 +66,7 @@ Stop:     bailiwick stop --all`,
 		Version: t.Version,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&t.socket, "socket", "", "unix socket of the service (default: the first of "+strings.Join(t.Dirs.Sockets(), ", ")+" that exists)")
+	flags.StringVar(&t.socket, "socket", "", "unix socket of the service (default: the first that exists of $XDG_RUNTIME_DIR/bailiwick/api.sock, /run/bailiwick/api.sock and $XDG_STATE_HOME/bailiwick/api.sock)")
 	flags.StringVarP(&t.Format, "output", "o", "text", "text, json, jsonl or name")
 	flags.DurationVar(&t.idle, "idle", defaultIdle, "a service that this command starts shuts down after being idle for this time")
 	flags.BoolVar(&t.NoPager, "no-pager", false, "print long answers without a pager")

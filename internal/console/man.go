@@ -16,8 +16,10 @@ import (
 func ManCommand(root *cobra.Command, then func(cmd *cobra.Command, dir string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write a man page per command to a folder", Args: cobra.ExactArgs(1),
-		Long:    "Write a man page per command to a folder, which is created if missing. The pages have the\ntext of the help. Existing pages are overwritten.",
-		Example: Examples(root.Name()+" man share/man/man1", root.Name()+" man man1 && man -l man1/"+root.Name()+".1"),
+		Long: "Write a man page per command to a folder, which is created if missing. The pages have the\ntext of the help. Existing pages are overwritten.",
+		// In place of the root's: the pages need neither a home nor a service.
+		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
+		Example:           Examples(root.Name()+" man share/man/man1", root.Name()+" man man1 && man -l man1/"+root.Name()+".1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := WriteMan(root, args[0]); err != nil || then == nil {
 				return err

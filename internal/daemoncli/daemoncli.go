@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 // Config is what the command tree needs of the process that it runs in.
@@ -47,9 +48,11 @@ func Run(ctx context.Context, cfg Config) int {
 		Use: "bailiwickd", Short: "The Bailiwick service", SilenceErrors: true, SilenceUsage: true, Version: cfg.Version,
 	}
 	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
-	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default: "+t.Dirs.ServiceConfig()+", if it exists)")
+	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default $XDG_CONFIG_HOME/bailiwick/service.yaml, if it exists)")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.Join(t.Dirs.Check(), t.absolute()) }
-	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand())
+	man := console.ManCommand(root, nil)
+	man.Hidden = true // bailiwick man runs it
+	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand(), man)
 	root.SetArgs(cfg.Args)
 	root.SetOut(cfg.Stdout)
 	root.SetErr(cfg.Stderr)
