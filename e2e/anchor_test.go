@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// copyState copies the state directory of a service that has ended.
+// copyState copies the state directory of a stopped service.
 func (w *world) copyState(to string) {
 	w.t.Helper()
 	if out, err := exec.Command("cp", "-a", w.path("state/bailiwick"), w.path(to)).CombinedOutput(); err != nil {
@@ -19,9 +19,9 @@ func (w *world) copyState(to string) {
 	}
 }
 
-// Somebody puts the whole state back to where it was, keys and all: the
-// database, the tree and its signed checkpoint fit together, and only what was
-// given to others tells. The service does not start, and says both sizes.
+// The whole state, keys included, is restored from an older copy. Database, tree
+// and signed checkpoint are consistent; only the anchors reveal it. The service
+// does not start, and names both sizes.
 //
 // proves R-A6, R-A1
 func TestARestoredStateDoesNotStart(t *testing.T) {
@@ -38,7 +38,7 @@ func TestARestoredStateDoesNotStart(t *testing.T) {
 		"  - {name: history, kind: git, repository: \"file://"+repo+"\", every: 1s}\n", 0o644)
 	w.up()
 	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
-	w.must("down") // what is new is anchored at the end
+	w.must("down") // anchors the newest entries
 	w.copyState("before")
 	w.must("up")
 	old := w.status()
@@ -67,15 +67,15 @@ func TestARestoredStateDoesNotStart(t *testing.T) {
 	d := w.refused(1, []string{"disk", "history", "restored from an older copy", "bring back the newest state"}, "up")
 	said := d.stderr + d.stdout
 	if !strings.Contains(said, "holds a checkpoint of ") || !strings.Contains(said, "the log here has "+strconv.FormatUint(localSize(t, said), 10)) {
-		t.Errorf("it does not name both sizes: %s", said)
+		t.Errorf("the refusal does not name both sizes: %s", said)
 	}
 	if d := w.try("status"); d.status == 0 {
-		t.Errorf("a service runs: %s", d)
+		t.Errorf("the service started: %s", d)
 	}
 	if err := os.RemoveAll(w.path("state/bailiwick")); err != nil {
 		t.Fatal(err)
 	}
-	// The control: with the newest state it starts, and works.
+	// Control: with the newest state it starts, and works.
 	if err := os.Rename(w.path("after"), w.path("state/bailiwick")); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +83,8 @@ func TestARestoredStateDoesNotStart(t *testing.T) {
 	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 }
 
-// localSize is the size that a refusal says of the log here, which is less than
-// that of the anchor.
+// localSize returns the size of the log that a refusal names, which must be less
+// than the anchor's.
 func localSize(t *testing.T, said string) uint64 {
 	t.Helper()
 	number := func(after string) uint64 {
@@ -98,13 +98,13 @@ func localSize(t *testing.T, said string) uint64 {
 	}
 	held, local := number("holds a checkpoint of "), number("the log here has ")
 	if local >= held {
-		t.Errorf("the anchor holds %d and the log here has %d", held, local)
+		t.Errorf("the anchor holds %d, the log has %d", held, local)
 	}
 	return local
 }
 
-// The database alone is put back, and the rest of the state is as it was: the
-// file beside it is enough to tell.
+// Only the database is restored from an older copy. The anchor file beside it
+// reveals that.
 //
 // proves R-A6
 func TestARestoredDatabaseDoesNotStart(t *testing.T) {
@@ -117,7 +117,7 @@ func TestARestoredDatabaseDoesNotStart(t *testing.T) {
 	w.must("up")
 	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	w.must("down")
-	for _, name := range []string{"store", "log"} { // its own checkpoint, too
+	for _, name := range []string{"store", "log"} { // with its own checkpoint
 		if err := os.RemoveAll(w.path("state/bailiwick", name)); err != nil {
 			t.Fatal(err)
 		}
@@ -128,8 +128,8 @@ func TestARestoredDatabaseDoesNotStart(t *testing.T) {
 	w.refused(1, []string{`anchor "local"`, "restored from an older copy"}, "up")
 }
 
-// Anchors that cannot be reached stop nothing, are told, and no secret is in
-// what is said.
+// Unreachable anchors stop no work, are reported, and the report contains no
+// secret.
 //
 // proves R-A6
 func TestUnreachableAnchorsStopNothing(t *testing.T) {
@@ -170,14 +170,14 @@ func TestUnreachableAnchorsStopNothing(t *testing.T) {
 		t.Errorf("%v: %s", err, log)
 	}
 	if strings.Contains(string(log)+text+doctor.String(), secret) {
-		t.Error("the secret is said")
+		t.Error("the secret was printed")
 	}
-	// Others who can read the secret are a refusal to start.
+	// A secret that other accounts can read is a refusal to start.
 	if err := os.Chmod(w.path("config/bailiwick/store.json"), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	d := w.refused(1, []string{"chmod 600"}, "up")
 	if strings.Contains(d.String(), secret) {
-		t.Error("the secret is said")
+		t.Error("the secret was printed")
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// seen is an entry as -o jsonl prints it.
+// seen is an entry in the output of -o jsonl.
 type seen struct {
 	Seq   uint64          `json:"seq"`
 	Entry json.RawMessage `json:"entry"`
@@ -47,8 +47,8 @@ func auditedWorld(t *testing.T) *world {
 	return w
 }
 
-// Each filter shows what it is about, in plain words and as JSON, and a value
-// that is none is refused before anything is shown.
+// Each filter selects its entries, as text and as JSON. An invalid value is
+// refused before any output.
 //
 // proves R-A8, R-O5
 func TestAuditListSupportsEveryFilter(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAuditListSupportsEveryFilter(t *testing.T) {
 		}
 		var got []uint64
 		for _, s := range w.audited(strings.Fields(flags)...) {
-			if s.Seq < uint64(len(all)) { // more may have been made meanwhile
+			if s.Seq < uint64(len(all)) { // there may be newer ones
 				got = append(got, s.Seq)
 			}
 		}
@@ -94,7 +94,7 @@ func TestAuditListSupportsEveryFilter(t *testing.T) {
 		t.Errorf("--last 2 --before 4: %v", got)
 	}
 	if text := w.must("audit", "list", "--decision", "deny"); strings.Count(text, "\n") != 1 || !strings.Contains(text, w.me()+" requested nobody") || !strings.Contains(text, ": denied") {
-		t.Errorf("denials in plain words: %s", text)
+		t.Errorf("denials as text: %s", text)
 	}
 	for _, bad := range []string{
 		"--since tomorrow", "--until 5x", "--since -2h", "--last 0", "--last 1001", "--first 0", "--first 1 --last 1", "--after -1", "--kind nothing", "--decision maybe",
@@ -111,8 +111,8 @@ func TestAuditListSupportsEveryFilter(t *testing.T) {
 	}
 }
 
-// show proves what it shows, and prove gives what somebody else can check with
-// nothing of ours: hashes as RFC 6962 has them.
+// audit show verifies the proof of the entry that it prints, and audit prove
+// writes a proof that other programs verify: hashes as in RFC 6962.
 //
 // proves R-A8, R-A1, R-A5
 func TestAuditShowPrintsAnEntryWithAPortableProof(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAuditShowPrintsAnEntryWithAPortableProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	if check(bytes.Replace(entry, []byte("allow"), []byte("alloy"), 1)) == nil {
-		t.Error("control: another entry is proved too")
+		t.Error("control: the proof verifies another entry")
 	}
 	var shown struct {
 		Hash string `json:"hash"`
@@ -156,8 +156,8 @@ func TestAuditShowPrintsAnEntryWithAPortableProof(t *testing.T) {
 	}
 }
 
-// checkProof reads a C2SP tlog-proof as its specification says and verifies it
-// with the Go checksum database's code.
+// checkProof parses a C2SP tlog-proof by its specification and verifies it with
+// the code of the Go checksum database.
 func checkProof(file []byte, index int64, entry []byte) error {
 	head, signed, _ := strings.Cut(string(file), "\n\n")
 	lines := strings.Split(head, "\n")
@@ -184,7 +184,7 @@ func checkProof(file []byte, index int64, entry []byte) error {
 	return sumtlog.CheckRecord(proof, size, sumtlog.Hash(root), index, sumtlog.RecordHash(entry))
 }
 
-// dirTiles reads tiles from a folder, for code that is not ours.
+// dirTiles reads tiles from a directory, for the Go checksum database's reader.
 type dirTiles string
 
 func (dirTiles) Height() int                        { return 8 }
@@ -204,8 +204,8 @@ func (d dirTiles) ReadTiles(list []sumtlog.Tile) (out [][]byte, err error) {
 	return out, nil
 }
 
-// The log as files is read and verified by others, goes on where it was, and
-// takes nobody's place.
+// Other programs read and verify the copy of the log. A second run extends it,
+// and no foreign file is overwritten.
 //
 // proves R-A5, R-A8
 func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
@@ -231,7 +231,7 @@ func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 		t.Errorf("audit tiles says %s", out)
 	}
 	first := verify()
-	for range 300 { // so that the tile becomes whole
+	for range 300 { // fills the tile
 		w.call("GET", "/v1/operator/log?wrong", "", nil)
 	}
 	newest := w.audited("--last", "1")
@@ -244,9 +244,9 @@ func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 	w.must("audit", "tiles", "--to", dir)
 	decode(t, w.must("audit", "tiles", "--to", dir, "-o", "jsonl"), &again)
 	if again.Written != 0 {
-		t.Errorf("%d files were written again", again.Written)
+		t.Errorf("%d files were rewritten", again.Written)
 	}
-	// An entry of the copy that is another than that of the log.
+	// An entry of the copy that differs from the log.
 	bundle := filepath.Join(dir, "tile/entries/000")
 	good, err := os.ReadFile(bundle)
 	must(t, err)
@@ -254,7 +254,7 @@ func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 	w.refused(1, []string{"000"}, "audit", "tiles", "--to", dir)
 	must(t, os.WriteFile(bundle, good, 0o644))
 	w.must("audit", "tiles", "--to", dir)
-	// What is somebody else's stays.
+	// Foreign files stay.
 	for _, name := range []string{"checkpoint", "tile/0/000", "tile/entries/000"} {
 		other := w.path("other-" + strings.ReplaceAll(name, "/", "-"))
 		path := filepath.Join(other, name)
@@ -268,7 +268,7 @@ func TestAuditTilesCopiesALogThatOtherToolsVerify(t *testing.T) {
 	w.refused(1, []string{"--to"}, "audit", "tiles")
 }
 
-// watch goes on with the next service, by the filters that it was given.
+// A watch with filters continues with the next service.
 //
 // proves R-A8, R-O1
 func TestAFilteredWatchContinuesAcrossRestarts(t *testing.T) {

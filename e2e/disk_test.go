@@ -112,7 +112,7 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 		t.Errorf("the checkpoint covers %d entries, and %d before", now.Size, covered.Size)
 	}
 	for _, l := range w.lines() {
-		w.proved(l.Seq, l.Leaf)
+		w.verifyProof(l.Seq, l.Leaf)
 	}
 	w.must("audit", "verify", "--log")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// refusals are the entries that say that evidence was refused.
+// refusals returns the entries about refused evidence.
 func (w *world) refusals() (all []alarm) {
 	w.t.Helper()
 	for dec := json.NewDecoder(strings.NewReader(w.must("audit", "list", "--kind", "evidence.refused", "-o", "jsonl"))); dec.More(); {
@@ -22,7 +22,7 @@ func (w *world) refusals() (all []alarm) {
 		}
 		must(w.t, dec.Decode(&line))
 		if line.Entry.Run != "" || line.Entry.Dispatch != "" {
-			w.t.Errorf("an alarm is of what it is about, and so would be a part of its evidence: %+v", line)
+			w.t.Errorf("an alarm belongs to its subject, so it would be part of the evidence: %+v", line)
 		}
 		all = append(all, line.Entry.Detail)
 	}
@@ -34,24 +34,23 @@ type alarm struct {
 	Rows                   []string
 }
 
-// looks waits until the service has looked at n things since its start, and
-// says how many of them it refused.
-func (w *world) looks(n uint64) api.EvidenceStatus {
+// waitChecked waits until the service has checked the evidence of n subjects
+// since its start.
+func (w *world) waitChecked(n uint64) api.EvidenceStatus {
 	w.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if st := w.checked(); st.Checked >= n {
+		if st := w.evidenceStatus(); st.Checked >= n {
 			return st
 		}
 		if time.Now().After(end) {
-			w.t.Fatalf("it looks at nothing: %+v", w.checked())
+			w.t.Fatalf("no evidence was checked: %+v", w.evidenceStatus())
 		}
 	}
 }
 
-// What the service would hand out is verified once it is over. Where that fails
-// an entry says so and of what, the status counts it, and its log has an error;
-// what was done is done, and work goes on. The controls: the same before and
-// after, of which none is refused.
+// The service verifies the evidence about each run and dispatch that ends. If
+// that fails, an entry names the subject, the status counts it, the service logs
+// an error, and work continues. Controls: valid evidence before and after it.
 //
 // proves R-A7
 func TestInvalidEvidenceRaisesAnAlarm(t *testing.T) {
@@ -64,12 +63,12 @@ func TestInvalidEvidenceRaisesAnAlarm(t *testing.T) {
 	do("before")
 	lone := w.dispatch("sh", "--source", "repo", "--input", `{"do":"true"}`)
 	ended(t, lone, api.EventFinished, "")
-	if st := w.looks(2); st.Refused != 0 || len(w.refusals()) != 0 {
-		t.Fatalf("what is honest is refused: %+v", st)
+	if st := w.waitChecked(2); st.Refused != 0 || len(w.refusals()) != 0 {
+		t.Fatalf("valid evidence was refused: %+v", st)
 	}
 
-	// Whose decisions count is not who decided: what an auditor would be given
-	// now does not vouch for the consent by which it was admitted.
+	// The trust that an auditor would get now does not contain the operator whose
+	// consent admitted the dispatch.
 	roots := "data/bailiwick/operators.json"
 	honest, err := os.ReadFile(w.path(roots))
 	must(t, err)
@@ -82,33 +81,33 @@ func TestInvalidEvidenceRaisesAnAlarm(t *testing.T) {
 	w.write(roots, string(foreign), 0o644)
 	w.open("go")
 	states(t, w.settles(gated), "done; a done")
-	if st := w.looks(3); st.Refused != 1 || !strings.Contains(st.Last, "authorisation") {
-		t.Errorf("the status says %+v", st)
+	if st := w.waitChecked(3); st.Refused != 1 || !strings.Contains(st.Last, "authorisation") {
+		t.Errorf("status: %+v", st)
 	}
 	if all := w.refusals(); len(all) != 1 || all[0].Run != "refused" || len(all[0].Rows) != 1 || all[0].Rows[0] != "authorisation" || all[0].Message == "" {
-		t.Errorf("the log says %+v", all)
+		t.Errorf("entries: %+v", all)
 	}
 	if log, err := os.ReadFile(w.path("state/bailiwick/service.log")); err != nil || !strings.Contains(string(log), "does not verify") || !strings.Contains(string(log), "level=ERROR") && !strings.Contains(string(log), `"level":"ERROR"`) {
-		t.Errorf("the service's own log says nothing of it: %v", err)
+		t.Errorf("the service did not log it: %v", err)
 	}
 
-	// It stops no work, and what comes when the reason has gone is not refused.
+	// It stops no work, and later evidence is valid once the cause is removed.
 	w.write(roots, string(honest), 0o644)
 	do("after")
-	if st := w.looks(4); st.Refused != 1 {
+	if st := w.waitChecked(4); st.Refused != 1 {
 		t.Errorf("after: %+v", st)
 	}
-	w.provesItself("refused") // by an auditor who knows whose decisions count
+	w.verifyEvidence("refused") // for an auditor who trusts the right operators
 
-	// What a service did not come to is looked at by the next.
+	// The next service checks what the earlier one did not reach.
 	kill(t, w.status().PID)
 	w.upRuns()
-	if st := w.looks(1); st.Refused != 0 {
-		t.Errorf("of the one before: %+v", st)
+	if st := w.waitChecked(1); st.Refused != 0 {
+		t.Errorf("of the earlier service: %+v", st)
 	}
 
-	// Evidence that cannot even be made is an alarm, too, and says why.
-	seen := w.checked().Checked
+	// Evidence that cannot be built raises an alarm with the reason.
+	seen := w.evidenceStatus().Checked
 	gated = w.submit(planned("unmade", doing("a", awaitGate("on"))))
 	w.begunTask(gated, "a")
 	deploy := "data/bailiwick/trust.json"

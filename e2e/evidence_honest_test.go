@@ -412,7 +412,7 @@ func (h *honest) verify() {
 	trust := h.trustFile()
 	for _, id := range h.all {
 		file := h.exported(id)
-		d := h.alone(file, "--trust", trust, "-o", "json")
+		d := h.verifyOffline(file, "--trust", trust, "-o", "json")
 		var r evidence.Report
 		if err := json.Unmarshal([]byte(d.stdout), &r); err != nil || d.status != 0 || r.Failed() {
 			h.t.Errorf("the evidence about %s does not verify (%v):\n%s\n%s", id, err, r.Text(), h.must("audit", "list", "--run", id, "--limit", "1000"))
@@ -508,7 +508,7 @@ func TestHonestRunsAndDispatchesVerifyOffline(t *testing.T) {
 	if h.seen["evidence.refused"] != 0 {
 		t.Errorf("the service refuses its own evidence:\n%s", h.must("audit", "list", "--kind", "evidence.refused"))
 	}
-	if st := h.checked(); st.Refused != 0 {
+	if st := h.evidenceStatus(); st.Refused != 0 {
 		t.Errorf("the service refuses its own evidence: %+v", st)
 	}
 	if out := h.must("audit", "verify", "--log"); !strings.Contains(out, "entries match the signed root") {

@@ -19,9 +19,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 )
 
-// alone runs bailiwick-verify in a network of its own, of which no interface is
-// up, as an account that may read nothing but what it is given.
-func (w *world) alone(args ...string) done {
+// verifyOffline runs bailiwick-verify in a network namespace without interfaces,
+// as an account that can read only its arguments.
+func (w *world) verifyOffline(args ...string) done {
 	w.t.Helper()
 	cmd := w.command(filepath.Join(bin, "bailiwick-verify"), args...)
 	cmd.Env, cmd.Dir = nil, "/"
@@ -35,7 +35,7 @@ func (w *world) alone(args ...string) done {
 	return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// exported is the evidence about something, in a file that everybody may read.
+// exported returns a world-readable file with the evidence about a run or dispatch.
 func (w *world) exported(id string, more ...string) string {
 	w.t.Helper()
 	file := w.path("tmp", id+".evidence")
@@ -47,17 +47,17 @@ func (w *world) exported(id string, more ...string) string {
 	return file
 }
 
-// trust is what an auditor got of this installation, otherwise.
+// trustFile returns the trust file that an auditor of this installation has.
 func (w *world) trustFile() string {
 	w.t.Helper()
 	w.write("tmp/trust.json", w.must("audit", "trust"), 0o644)
 	return w.path("tmp/trust.json")
 }
 
-// verified fails the test unless the evidence about id verifies.
-func (w *world) provesItself(id string, more ...string) evidence.Report {
+// verifyEvidence fails the test unless the evidence about id verifies.
+func (w *world) verifyEvidence(id string, more ...string) evidence.Report {
 	w.t.Helper()
-	d := w.alone(w.exported(id, more...), "--trust", w.trustFile(), "-o", "json")
+	d := w.verifyOffline(w.exported(id, more...), "--trust", w.trustFile(), "-o", "json")
 	var r evidence.Report
 	if err := json.Unmarshal([]byte(d.stdout), &r); err != nil {
 		w.t.Fatalf("%v: %s", err, d)
@@ -73,13 +73,13 @@ func (w *world) provesItself(id string, more ...string) evidence.Report {
 	return r
 }
 
-// checked is what the service found when it verified for itself.
-func (w *world) checked() (st api.EvidenceStatus) {
+// evidenceStatus returns the result of the service's own checks.
+func (w *world) evidenceStatus() (st api.EvidenceStatus) {
 	w.t.Helper()
 	var s api.ServiceStatus
 	decode(w.t, w.must("status", "-o", "json"), &s)
 	if s.Evidence == nil {
-		w.t.Fatal("the status says nothing of evidence")
+		w.t.Fatal("the status has no evidence section")
 	}
 	return *s.Evidence
 }
@@ -107,9 +107,8 @@ const evidencePlan = `{"source":{"name":"repo"},"tasks":[
 {"id":"d","subagent":"edit","depends_on":["c"]},
 {"id":"e","subagent":"asks"}]}`
 
-// A run with what it takes over, an attempt that is made again, a question, and
-// what is skipped; the run that goes on from it; and its dispatches by
-// themselves.
+// The evidence about a run with needs, a retried attempt, a question and skipped
+// tasks verifies; so does that about its retry, and about single dispatches.
 //
 // proves R-A7
 func TestARunAndItsRetryVerify(t *testing.T) {
@@ -129,52 +128,52 @@ func TestARunAndItsRetryVerify(t *testing.T) {
 			answered = true
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not end: %+v", r)
+			t.Fatalf("the run does not settle: %+v", r)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	report := w.provesItself("first")
+	report := w.verifyEvidence("first")
 	if report.Dispatches != 5 || report.Run != "first" {
 		t.Errorf("%s", report.Text())
 	}
-	// With the content in it, and one of its dispatches alone, which took something over.
+	// With content, and of a single dispatch that has needs.
 	if err := os.Remove(w.path("tmp/first.evidence")); err != nil {
 		t.Fatal(err)
 	}
-	w.provesItself("first", "--with-blobs")
+	w.verifyEvidence("first", "--with-blobs")
 	var b string
 	for _, d := range w.list() {
 		if d.Task == "b" {
 			b = string(d.ID)
 		}
 	}
-	if r := w.provesItself(b); r.Dispatches != 2 {
+	if r := w.verifyEvidence(b); r.Dispatches != 2 {
 		t.Errorf("%s", r.Text())
 	}
 	w.must("run", "retry", "first", "--id", "second")
 	for r.RunID != "second" || !r.State.Settled() {
 		decode(t, w.must("run", "show", "second", "-o", "json"), &r)
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not end: %+v", r)
+			t.Fatalf("the run does not settle: %+v", r)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	w.provesItself("second")
+	w.verifyEvidence("second")
 	if out := w.must("audit", "verify", "--log"); !strings.Contains(out, "entries match the signed root") {
-		t.Errorf("the log: %s", out)
+		t.Errorf("audit check: %s", out)
 	}
-	if st := w.checked(); st.Refused != 0 || st.Checked == 0 {
-		t.Errorf("the service's own look: %+v", st)
+	if st := w.evidenceStatus(); st.Refused != 0 || st.Checked == 0 {
+		t.Errorf("the service's own checks: %+v", st)
 	}
-	// The positive control: a byte of it, and a stranger's trust.
+	// Positive controls: a changed byte, and the trust of another installation.
 	file := w.path("tmp/second.evidence")
 	whole, err := os.ReadFile(file)
 	must(t, err)
 	bad := append([]byte{}, whole...)
 	bad[len(bad)/2] ^= 1
 	w.write("tmp/bad.evidence", string(bad), 0o644)
-	if d := w.alone(w.path("tmp/bad.evidence"), "--trust", w.path("tmp/trust.json")); d.status != 1 {
-		t.Errorf("a changed bundle: %s", d)
+	if d := w.verifyOffline(w.path("tmp/bad.evidence"), "--trust", w.path("tmp/trust.json")); d.status != 1 {
+		t.Errorf("a changed bundle verifies: %s", d)
 	}
 	other := newWorld(t, 0)
 	other.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -183,15 +182,15 @@ func TestARunAndItsRetryVerify(t *testing.T) {
 	other.trustFile()
 	must(t, os.Chmod(other.dir, 0o755))         //nolint:gosec // G302: the auditor is another account
 	must(t, os.Chmod(other.path("tmp"), 0o755)) //nolint:gosec // G302: likewise
-	if d := w.alone(file, "--trust", other.path("tmp/trust.json")); d.status != 1 || !strings.Contains(d.stdout, "fail  checkpoint signature") {
-		t.Errorf("by a stranger's trust: %s", d)
+	if d := w.verifyOffline(file, "--trust", other.path("tmp/trust.json")); d.status != 1 || !strings.Contains(d.stdout, "fail  checkpoint signature") {
+		t.Errorf("with foreign trust: %s", d)
 	}
-	if d := w.alone(file, "--trust", w.path("tmp/trust.json"), "--require", "tamper-evident"); d.status != 1 || !strings.Contains(d.stderr, "less than tamper-evident") {
-		t.Errorf("a claim that nothing earns: %s", d)
+	if d := w.verifyOffline(file, "--trust", w.path("tmp/trust.json"), "--require", "tamper-evident"); d.status != 1 || !strings.Contains(d.stderr, "less than tamper-evident") {
+		t.Errorf("a false claim is accepted: %s", d)
 	}
 }
 
-// The control of "offline": the same network refuses what needs one.
+// Control for "offline": in that namespace a connection fails.
 func TestVerificationNeedsNoNetwork(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -202,9 +201,9 @@ func TestVerificationNeedsNoNetwork(t *testing.T) {
 		return cmd.Run()
 	}
 	if err := dial(0); err != nil {
-		t.Fatalf("outside: %v", err)
+		t.Fatalf("outside the namespace: %v", err)
 	}
 	if err := dial(unix.CLONE_NEWNET); err == nil {
-		t.Error("inside there is a network")
+		t.Error("the namespace has a network")
 	}
 }

@@ -380,7 +380,7 @@ func (a *assault) noteKill(what string, pid int, blindly bool) {
 // watch reads what has happened at failpoints since, and kills the other one
 // where a process has stopped itself for that.
 func (a *assault) watch() {
-	a.k.look()
+	a.k.noteCheckpoint()
 	hits, next := a.k.hits(a.next)
 	a.next = next
 	for _, h := range hits {
@@ -491,13 +491,13 @@ func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills 
 			n++
 		}
 	}
-	for _, name := range besides() {
-		k.between(name, sum)
+	for _, name := range betweenPoints() {
+		k.killBetween(name, sum)
 	}
 	all := dispatched()
 	for sum.count() < kills {
 		if k.rng.IntN(20) == 0 {
-			k.between(besides()[k.rng.IntN(len(besides()))], sum)
+			k.killBetween(betweenPoints()[k.rng.IntN(len(betweenPoints()))], sum)
 			continue
 		}
 		p := k.planBlind()
@@ -510,7 +510,7 @@ func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills 
 		k.round(n, p, sum)
 		n++
 	}
-	for _, b := range k.attested(sum.seen) {
+	for _, b := range k.logFaults(sum.seen) {
 		t.Error(b)
 		sum.bad = append(sum.bad, b)
 	}
@@ -544,7 +544,7 @@ func TestNoPlugThatIsPulledChangesTheTruth(t *testing.T) {
 			sum := campaign(t, c.uid, *seedFlag, names, *killsFlag/2*c.part/5)
 			t.Logf("%s, in %s", sum, time.Since(began).Round(time.Second))
 			fmt.Printf("kills as %s, seed %d: %s, in %s\n", c.name, *seedFlag, sum, time.Since(began).Round(time.Second))
-			for _, name := range slices.Concat(names, besides()) {
+			for _, name := range slices.Concat(names, betweenPoints()) {
 				if !sum.reached[name] {
 					t.Errorf("nobody was killed at %s", name)
 				}

@@ -20,7 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// checkpoint is the newest one, verified with nothing but the public key.
+// checkpoint returns the newest checkpoint, verified with the public key.
 func (w *world) checkpoint() note.Checkpoint {
 	w.t.Helper()
 	key, err := seal.LoadPublic(w.path("state/bailiwick/service.key"))
@@ -34,9 +34,8 @@ func (w *world) checkpoint() note.Checkpoint {
 	return c
 }
 
-// proved fetches the proof of an entry and verifies it against the entry's
-// bytes.
-func (w *world) proved(entry uint64, leaf []byte) {
+// verifyProof fetches the proof of an entry and verifies it for the entry's bytes.
+func (w *world) verifyProof(entry uint64, leaf []byte) {
 	w.t.Helper()
 	key, err := seal.LoadPublic(w.path("state/bailiwick/service.key"))
 	must(w.t, err)
@@ -49,15 +48,15 @@ func (w *world) proved(entry uint64, leaf []byte) {
 	c, _, err := note.Open(p.Signed, seal.LogOrigin(key.ID), key.Public)
 	must(w.t, err)
 	if p.Index != entry {
-		w.t.Errorf("a proof of entry #%d for #%d", p.Index, entry)
+		w.t.Errorf("got the proof of entry #%d, want #%d", p.Index, entry)
 	}
 	must(w.t, note.VerifyInclusion(c, entry, note.LeafHash(leaf), p.Hashes))
 	if note.VerifyInclusion(c, entry, note.LeafHash(append(leaf, ' ')), p.Hashes) == nil {
-		w.t.Errorf("control: the proof of entry #%d holds for another", entry)
+		w.t.Errorf("control: the proof of entry #%d verifies another entry", entry)
 	}
 }
 
-// lines are the entries as the service sends them.
+// lines returns the entries as the service sends them.
 func (w *world) lines() (all []api.LogLine) {
 	w.t.Helper()
 	status, body := w.call(http.MethodGet, "/v1/operator/log", "", nil)
@@ -72,8 +71,8 @@ func (w *world) lines() (all []api.LogLine) {
 	return all
 }
 
-// proves R-A1, R-A5: every entry of a running service is proved to whoever has
-// its public key, and the log's files are served by their names.
+// proves R-A1, R-A5: every entry of a running service verifies with its public
+// key, and the service serves the files of the log.
 func TestEveryEntryVerifiesWithTheServicePublicKey(t *testing.T) {
 	w := newWorld(t, 0)
 	w.up()
@@ -82,7 +81,7 @@ func TestEveryEntryVerifiesWithTheServicePublicKey(t *testing.T) {
 		t.Fatal("the log is empty")
 	}
 	for _, l := range all {
-		w.proved(l.Seq, l.Leaf)
+		w.verifyProof(l.Seq, l.Leaf)
 	}
 	c := w.checkpoint()
 	if s := w.status(); s.Log == nil || s.Log.Origin != c.Origin || s.Log.Checkpoint < uint64(len(all)) || s.Log.CheckpointAt == nil || s.Log.Error != "" || !s.Ready {
@@ -103,8 +102,8 @@ func TestEveryEntryVerifiesWithTheServicePublicKey(t *testing.T) {
 	}
 }
 
-// A kill at each step of the feeder, and of a tree that is built again: the
-// next service has the same log, and every entry is proved.
+// The service is killed at each step of the feeder and of a rebuild. The next
+// service has the same log, and every entry has a proof.
 //
 // proves R-A1, R-A2
 func TestTheTreeSurvivesAKillAtEachStep(t *testing.T) {
@@ -113,41 +112,41 @@ func TestTheTreeSurvivesAKillAtEachStep(t *testing.T) {
 			k := newTrial(t, 0, 7)
 			k.up(func() {})
 			before := k.lines()
-			k.proved(before[0].Seq, before[0].Leaf)
+			k.verifyProof(before[0].Seq, before[0].Leaf)
 			if at == failpoint.LogWipe || at == failpoint.LogWiped {
 				k.killService()
 				must(t, os.Remove(k.path("state/bailiwick/log/tree/.state/treeState")))
 				k.arm(string(at) + " 1 kill")
 				if k.up(func() {}) == 0 {
-					t.Error("nobody was killed")
+					t.Error("the service was not killed")
 				}
 			} else {
 				k.arm(string(at) + " 1 kill")
-				_ = k.ask(http.MethodPost, "/v1/operator/gc", nil, nil) // an entry; it may be answered
+				_ = k.ask(http.MethodPost, "/v1/operator/gc", nil, nil) // writes an entry; the answer may be lost
 				<-k.current().ended
 				k.up(func() {})
 			}
 			after := k.lines()
 			for i, l := range before {
 				if string(after[i].Leaf) != string(l.Leaf) {
-					t.Errorf("entry #%d is another", i)
+					t.Errorf("entry #%d changed", i)
 				}
 			}
 			for _, l := range after {
-				k.proved(l.Seq, l.Leaf)
+				k.verifyProof(l.Seq, l.Leaf)
 			}
 		})
 	}
 }
 
-// besides are the moments that are passed between rounds: of a tree that is
-// damaged, and of another service key.
-func besides() []failpoint.Name {
+// betweenPoints returns the kill points that are used between rounds: those of a
+// rebuild and of a key rotation.
+func betweenPoints() []failpoint.Name {
 	return []failpoint.Name{failpoint.LogWipe, failpoint.LogWiped, failpoint.RotateKey, failpoint.RotateLogged, failpoint.RotateListed, failpoint.RotateTaken}
 }
 
-// between kills at one of besides while nothing else is under way.
-func (k *trial) between(name failpoint.Name, sum *tally) {
+// killBetween kills the service at one of betweenPoints while nothing else runs.
+func (k *trial) killBetween(name failpoint.Name, sum *tally) {
 	k.t.Helper()
 	who := "service"
 	if strings.HasPrefix(string(name), "rotate.") {
@@ -166,7 +165,7 @@ func (k *trial) between(name failpoint.Name, sum *tally) {
 		must(k.t, os.Remove(k.path("state/bailiwick/log/tree/.state/treeState")))
 		k.arm(string(name) + " 1 kill")
 	}
-	killed := k.up(k.look)
+	killed := k.up(k.noteCheckpoint)
 	k.arm()
 	sum.restarts += 1 + killed
 	if killed > 0 {
@@ -175,8 +174,8 @@ func (k *trial) between(name failpoint.Name, sum *tally) {
 	}
 }
 
-// configure writes the service's configuration, with two anchors that get what
-// is new as often as that may be.
+// configure writes the service's configuration, with two anchors at the shortest
+// interval.
 func (k *trial) configure(rest string) {
 	k.t.Helper()
 	k.mkdir("disk")
@@ -190,9 +189,9 @@ func (k *trial) configure(rest string) {
 		"  - {name: history, kind: git, repository: \"file://"+k.path("anchors.git")+"\", every: 1s}\n"+rest, 0o600)
 }
 
-// look notes the checkpoint that is signed now. Whoever reads it may hand it on,
-// so it must stay true.
-func (k *trial) look() {
+// noteCheckpoint records the checkpoint that is signed now. A reader may have
+// passed it on, so it must stay valid.
+func (k *trial) noteCheckpoint() {
 	signed, err := os.ReadFile(k.path("state/bailiwick/log/checkpoint"))
 	if errors.Is(err, fs.ErrNotExist) && len(k.signed) == 0 {
 		return
@@ -201,12 +200,11 @@ func (k *trial) look() {
 		k.forked = append(k.forked, "LOST: the checkpoint: "+err.Error())
 		return
 	}
-	k.forked = append(k.forked, saw(k.signed, signed)...)
+	k.forked = append(k.forked, addCheckpoint(k.signed, signed)...)
 }
 
-// saw adds a checkpoint to those that were seen, and returns what is wrong
-// with that.
-func saw(seen map[uint64][]byte, signed []byte) (bad []string) {
+// addCheckpoint adds a checkpoint to those seen, and returns its contradictions.
+func addCheckpoint(seen map[uint64][]byte, signed []byte) (bad []string) {
 	c, err := note.Peek(signed)
 	if err != nil {
 		return []string{fmt.Sprintf("UNTRUE: a checkpoint %q: %v", signed, err)}
@@ -226,9 +224,9 @@ func saw(seen map[uint64][]byte, signed []byte) (bad []string) {
 	return bad
 }
 
-// contradicted holds checkpoints against the entries of a log, hashed here:
-// each is signed with one of the keys, and has the root of so many entries.
-func contradicted(signed map[uint64][]byte, log []entry, origin string, keys []ed25519.PublicKey) (bad []string) {
+// contradictions compares checkpoints with the entries of a log: each is signed
+// by one of the keys, and has the root of its first entries.
+func contradictions(signed map[uint64][]byte, log []entry, origin string, keys []ed25519.PublicKey) (bad []string) {
 	sum := note.NewRange()
 	for i := 0; ; i++ {
 		if text, ok := signed[sum.Size()]; ok {
@@ -253,7 +251,7 @@ func contradicted(signed map[uint64][]byte, log []entry, origin string, keys []e
 	return bad
 }
 
-// anchored are the checkpoints that the trial's anchors hold.
+// anchored returns the checkpoints that the trial's anchors hold.
 func (k *trial) anchored() (list [][]byte) {
 	k.t.Helper()
 	b, err := os.ReadFile(k.path("disk/high-water"))
@@ -267,7 +265,7 @@ func (k *trial) anchored() (list [][]byte) {
 	}
 	n := len(list)
 	for commit := range strings.Lines(k.git("anchors.git", "rev-list", "--all")) {
-		list = append(list, []byte(k.git("anchors.git", "show", strings.TrimSpace(commit)+":checkpoint")+"\n")) // which was cut off
+		list = append(list, []byte(k.git("anchors.git", "show", strings.TrimSpace(commit)+":checkpoint")+"\n")) // the helper trims it
 	}
 	if n == 0 || n == len(list) {
 		k.t.Errorf("%d checkpoints are in the file, %d in the repository", n, len(list)-n)
@@ -275,16 +273,15 @@ func (k *trial) anchored() (list [][]byte) {
 	return list
 }
 
-// attested is what is wrong with the log and what was signed of it when a
-// campaign is over: the entries as they were read meanwhile are the log, every
-// checkpoint that was seen or anchored is one of it, and the service finds its
-// tree, its tables and its chains well.
-func (k *trial) attested(seen []entry) (bad []string) {
+// logFaults returns what is wrong with the log after a campaign. The entries must
+// be those that were read meanwhile, every checkpoint that was seen or anchored
+// must be one of the log, and the service's own checks must pass.
+func (k *trial) logFaults(seen []entry) (bad []string) {
 	k.t.Helper()
 	log := k.log(-1)
 	bad = append(changed(seen, log), gaps(log)...)
 	if wrong := settled(func() []string {
-		k.look()
+		k.noteCheckpoint()
 		if k.signed[uint64(len(log))] == nil && len(k.log(len(log)-1)) == 0 {
 			return []string{fmt.Sprintf("LOST: no checkpoint covers %d entries", len(log))}
 		}
@@ -293,12 +290,12 @@ func (k *trial) attested(seen []entry) (bad []string) {
 		bad = append(bad, wrong...)
 	}
 	log = k.log(-1)
-	k.look()
+	k.noteCheckpoint()
 	for _, signed := range k.anchored() {
 		c, err := note.Peek(signed)
 		must(k.t, err)
 		if have, ok := k.signed[c.Size]; !ok {
-			k.signed[c.Size] = signed // nobody looked just then
+			k.signed[c.Size] = signed // not seen before
 		} else if was, err := note.Peek(have); err != nil || was != c {
 			bad = append(bad, fmt.Sprintf("UNTRUE: an anchor was given another checkpoint of %d entries", c.Size))
 		}
@@ -308,7 +305,7 @@ func (k *trial) attested(seen []entry) (bad []string) {
 	for _, p := range h.Keys {
 		keys = append(keys, p.Key.Public)
 	}
-	bad = slices.Concat(bad, k.forked, contradicted(k.signed, log, seal.LogOrigin(h.First().ID), keys), unstated(log))
+	bad = slices.Concat(bad, k.forked, contradictions(k.signed, log, seal.LogOrigin(h.First().ID), keys), unattested(log))
 	if d := k.try("audit", "verify", "--log"); d.status != 0 || !strings.Contains(d.stdout, "entries match the signed root") {
 		bad = append(bad, "UNTRUE: audit verify: "+d.String())
 	}
@@ -316,8 +313,8 @@ func (k *trial) attested(seen []entry) (bad []string) {
 	return bad
 }
 
-// unstated are dispatches that are over and have not one statement.
-func unstated(log []entry) (bad []string) {
+// unattested returns the ended dispatches that do not have exactly one attestation.
+func unattested(log []entry) (bad []string) {
 	over, stated := map[string]bool{}, map[string]int{}
 	for _, e := range log {
 		switch e.Kind {
@@ -334,14 +331,14 @@ func unstated(log []entry) (bad []string) {
 	}
 	for id := range stated {
 		if !over[id] {
-			bad = append(bad, fmt.Sprintf("UNTRUE: dispatch %s has a statement and is not over", id))
+			bad = append(bad, fmt.Sprintf("UNTRUE: dispatch %s is attested but has not ended", id))
 		}
 	}
 	return bad
 }
 
-// What the kill harness checks of checkpoints objects to what is planted. This
-// is its positive control.
+// Positive control of the kill harness: its checks of checkpoints detect planted
+// faults.
 func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
 	key, err := seal.NewEphemeral()
 	must(t, err)
@@ -383,7 +380,7 @@ func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
 		if cp, err := note.Peek(c.signed); err == nil {
 			size = cp.Size
 		}
-		bad := strings.Join(contradicted(map[uint64][]byte{size: c.signed}, c.log, origin, public), "\n")
+		bad := strings.Join(contradictions(map[uint64][]byte{size: c.signed}, c.log, origin, public), "\n")
 		if (bad == "") != (c.want == "") || !strings.Contains(bad, c.want) {
 			t.Errorf("%s: %q", name, bad)
 		}
@@ -393,23 +390,23 @@ func TestCheckpointChecksDetectPlantedFaults(t *testing.T) {
 		signed []byte
 		good   bool
 	}{{sign(key, log[:4]), true}, {sign(key, log[:6]), true}, {sign(key, log[:6]), true}, {sign(key, forked[:6]), false}, {sign(key, log[:5]), false}, {[]byte("x"), false}} {
-		if bad := saw(seen, c.signed); (len(bad) == 0) != c.good {
+		if bad := addCheckpoint(seen, c.signed); (len(bad) == 0) != c.good {
 			t.Errorf("%q: %q", c.signed, bad)
 		}
 	}
-	if len(unstated(log)) != 3 {
-		t.Error("dispatches without a statement are not noticed")
+	if len(unattested(log)) != 3 {
+		t.Error("dispatches without an attestation are not detected")
 	}
 	for i := range 3 {
 		log = append(log, entry{Kind: "dispatch.attested", Dispatch: fmt.Sprint(i)})
 	}
-	if bad := unstated(log); len(bad) != 0 || len(unstated(append(log, log[9]))) != 1 || len(unstated(append(log, entry{Kind: "dispatch.attested", Dispatch: "x"}))) != 1 {
+	if bad := unattested(log); len(bad) != 0 || len(unattested(append(log, log[9]))) != 1 || len(unattested(append(log, entry{Kind: "dispatch.attested", Dispatch: "x"}))) != 1 {
 		t.Errorf("statements: %q", bad)
 	}
 }
 
-// proves R-A1: a state that was set back to an older copy is a refusal to
-// start, and both lengths are named; a tree that was removed is none.
+// proves R-A1: a state restored from an older copy is refused at start, and the
+// message names both lengths. A missing tree is not refused.
 func TestAnOlderStateIsRefusedAtStart(t *testing.T) {
 	w := newWorld(t, 0)
 	w.up()
@@ -420,9 +417,9 @@ func TestAnOlderStateIsRefusedAtStart(t *testing.T) {
 	was := w.lines()
 	w.must("down")
 	must(t, os.RemoveAll(w.path("state/bailiwick/log")))
-	w.must("up") // the control
+	w.must("up") // control
 	for _, l := range was {
-		w.proved(l.Seq, l.Leaf)
+		w.verifyProof(l.Seq, l.Leaf)
 	}
 	w.must("down")
 	must(t, os.RemoveAll(w.path("state/bailiwick/store")))
@@ -435,6 +432,6 @@ func TestAnOlderStateIsRefusedAtStart(t *testing.T) {
 		return errors.Join(err, os.Chmod(name, mode))
 	}))
 	if d := w.try("up"); d.status == 0 || !strings.Contains(d.stderr, "the log was truncated") {
-		t.Errorf("it started: %s", d)
+		t.Errorf("the service started: %s", d)
 	}
 }
