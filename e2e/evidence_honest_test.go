@@ -23,12 +23,12 @@ import (
 
 var honestFlag = flag.Int("honest", 50, "how many runs and dispatches TestHonest… makes, of each of which the evidence must verify")
 
-// honestRound is how many there are between two keys of the service.
+// honestRound is the number of subjects between two rotations of the key.
 const honestRound = 25
 
-// doings are what tasks and dispatches do. Those that never end by themselves
-// are ended by somebody.
-func doings() map[string]string {
+// behaviours returns what tasks and dispatches do. Some never end unless another
+// party ends them.
+func behaviours() map[string]string {
 	const ask = `echo '{"question": "Which?", "options": ["red", "blue"]}' > .bailiwick/question.json`
 	return map[string]string{
 		"edit":  "echo more >> a.txt; echo out > outputs/o.txt",
@@ -45,17 +45,17 @@ func doings() map[string]string {
 	}
 }
 
-// honest makes runs and dispatches to which everything happens that can happen
-// to honest ones.
+// honest creates random runs and dispatches, and applies every legitimate
+// operation to them.
 type honest struct {
 	*world
-	rng    *rand.Rand // of the test's own goroutine
+	rng    *rand.Rand // owned by the test's goroutine
 	face   *client.Conn
-	tokens []string // of principals beside the world's account; empty: that
-	next   []string // what is done to the service
+	tokens []string // of principals; empty: the world's account
+	next   []string // operations on the service
 
 	mu   sync.Mutex
-	all  []string // what evidence is about; guarded by mu
+	all  []string // subjects of evidence; guarded by mu
 	bad  []string // guarded by mu
 	seen map[string]int
 }
@@ -72,8 +72,8 @@ func newHonest(t *testing.T) *honest {
 	return h
 }
 
-// as is how one of the principals speaks to the service, now: a session does
-// not outlive the service.
+// as returns a client for a principal. Sessions end with the service, so it is
+// not kept.
 func (h *honest) as(token string) (client.Runtime, error) {
 	if token == "" {
 		return h.face.Runtime(), nil
@@ -96,7 +96,7 @@ func (h *honest) subject(id string) {
 }
 
 func inputOf(do string) json.RawMessage {
-	b, _ := json.Marshal(map[string]string{"do": do}) // a map of strings always has a form
+	b, _ := json.Marshal(map[string]string{"do": do}) // a map of strings always encodes
 	return b
 }
 
@@ -114,9 +114,9 @@ func subagentOf(kind string) api.Name {
 func (h *honest) plan(id string) api.Plan {
 	p := api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}}
 	add := func(kind string) *api.PlanTask {
-		t := api.PlanTask{ID: api.TaskID(fmt.Sprintf("%s.%d", kind, len(p.Tasks))), Subagent: subagentOf(kind), Input: inputOf(doings()[kind])}
+		t := api.PlanTask{ID: api.TaskID(fmt.Sprintf("%s.%d", kind, len(p.Tasks))), Subagent: subagentOf(kind), Input: inputOf(behaviours()[kind])}
 		if kind == "ask" && h.rng.IntN(3) == 0 {
-			t.Subagent = "brief" // nobody may answer in time
+			t.Subagent = "brief" // the question may expire
 		}
 		if kind == "slow" {
 			t.Timeout = api.Duration(time.Second)
@@ -151,11 +151,11 @@ func (h *honest) plan(id string) api.Plan {
 	return p
 }
 
-// fate is what is done to a run or a dispatch, and when.
+// fate is what happens to a run or a dispatch, and when.
 type fate struct {
 	token                      string
 	cancel, task, pause, retry bool
-	answer                     int // 0: nobody does, and it is cancelled in the end
+	answer                     int // 0: none, and it is cancelled at the end
 	at, last                   time.Duration
 }
 
@@ -167,8 +167,8 @@ func (h *honest) fate() fate {
 	}
 }
 
-// refused reports whether an answer is one that an honest caller may get: the
-// service is away, it was over before, or policy refused it meanwhile.
+// refused reports whether an error is legitimate here: the service is down, the
+// subject has ended, or policy denies it meanwhile.
 func refused(err error) bool {
 	switch api.CodeOf(err) { //nolint:exhaustive // see above
 	case api.CodeConflict, api.CodeDenied, api.CodeUnavailable, api.CodeUnauthenticated, api.CodeNotFound, api.CodeAuditUnavailable, api.CodeThrottled:
@@ -177,7 +177,7 @@ func refused(err error) bool {
 	return err != nil && !errors.As(err, new(*api.Error))
 }
 
-// until calls f now and then until it says that there is nothing more to do.
+// until polls f until it returns true.
 func (h *honest) until(what string, f func(since time.Duration) (bool, error)) {
 	began := time.Now()
 	for {
@@ -196,11 +196,11 @@ func (h *honest) until(what string, f func(since time.Duration) (bool, error)) {
 	}
 }
 
-// carryOut is a run with all that is done to it.
+// carryOut submits a run and applies its fate.
 func (h *honest) carryOut(p api.Plan, f fate) {
 	ctx, op := h.t.Context(), h.face.Operator()
 	req := api.RunRequest{}
-	req.Plan, _ = json.Marshal(p) // a plan always has a form
+	req.Plan, _ = json.Marshal(p) // a plan always encodes
 	begun := false
 	h.until(string(p.ID), func(time.Duration) (bool, error) {
 		face, err := h.as(f.token)
@@ -208,7 +208,7 @@ func (h *honest) carryOut(p api.Plan, f fate) {
 			_, err = face.Submit(ctx, req)
 			begun = err == nil
 		}
-		return begun || api.CodeOf(err) == api.CodeDenied, err // at that moment it may have been denied
+		return begun || api.CodeOf(err) == api.CodeDenied, err // it may have been denied
 	})
 	if begun {
 		h.follow(ctx, op, p.ID, f)
@@ -238,7 +238,7 @@ func (h *honest) follow(ctx context.Context, op client.Operator, id api.RunID, f
 		}
 		return false, err
 	})
-	_, _ = op.CancelRun(ctx, id, api.RunCancel{Reason: "too late"}) // it changes nothing
+	_, _ = op.CancelRun(ctx, id, api.RunCancel{Reason: "too late"}) // must change nothing
 	if !f.retry {
 		return
 	}
@@ -248,14 +248,14 @@ func (h *honest) follow(ctx context.Context, op client.Operator, id api.RunID, f
 	h.until(string(next), func(time.Duration) (bool, error) {
 		_, err := op.RetryRun(ctx, id, api.RunRetry{RunID: next})
 		again = err == nil
-		return again || slices.Contains([]api.Code{api.CodeConflict, api.CodeDenied}, api.CodeOf(err)), err // all was done, or it is somebody else's
+		return again || slices.Contains([]api.Code{api.CodeConflict, api.CodeDenied}, api.CodeOf(err)), err // nothing left to retry, or another principal's
 	})
 	if again {
 		h.follow(ctx, op, next, f)
 	}
 }
 
-// steer does once what is done to a run in its middle.
+// steer applies the operations on a running run, each once.
 func (h *honest) steer(ctx context.Context, op client.Operator, run *api.Run, f *fate) (err error) {
 	switch {
 	case f.pause:
@@ -276,10 +276,10 @@ func (h *honest) steer(ctx context.Context, op client.Operator, run *api.Run, f 
 	return err
 }
 
-// dispatchOne is a dispatch with all that is done to it.
+// dispatchOne submits a dispatch and applies its fate.
 func (h *honest) dispatchOne(id, kind string, f fate) {
 	ctx := h.t.Context()
-	req := api.DispatchRequest{DispatchID: api.DispatchID(id), Subagent: subagentOf(kind), Input: inputOf(doings()[kind]), Source: &api.SourceRequest{Name: "repo"}}
+	req := api.DispatchRequest{DispatchID: api.DispatchID(id), Subagent: subagentOf(kind), Input: inputOf(behaviours()[kind]), Source: &api.SourceRequest{Name: "repo"}}
 	if kind == "slow" {
 		req.TimeoutSeconds = 1
 	}
@@ -315,18 +315,18 @@ func (h *honest) dispatchOne(id, kind string, f fate) {
 		}
 		return false, err
 	})
-	_, _ = h.face.Runtime().Cancel(ctx, req.DispatchID, "too late") // it changes nothing
+	_, _ = h.face.Runtime().Cancel(ctx, req.DispatchID, "too late") // must change nothing
 }
 
-// round makes n of them while much is done to the service, and returns when all
-// are over.
+// round creates n subjects while the service is disturbed, and returns when all
+// have ended.
 func (h *honest) round(number, n int) {
 	kinds := []string{"edit", "fail", "ask", "again", "long", "slow", "typed", "bad", "good"}
 	var jobs sync.WaitGroup
 	places := make(chan struct{}, 6)
 	for i := range n {
 		f, id := h.fate(), fmt.Sprintf("h%d-%d", number, i)
-		switch i % 5 { // what must happen is not left to chance
+		switch i % 5 { // each kind must occur
 		case 0:
 			f.pause, f.at = true, 0
 		case 1:
@@ -351,7 +351,7 @@ func (h *honest) round(number, n int) {
 	}
 }
 
-// disturbs does one thing to the service, unless all is over.
+// disturbs applies one operation to the service, unless all subjects have ended.
 func (h *honest) disturbs(over <-chan struct{}) bool {
 	select {
 	case <-over:
@@ -368,7 +368,7 @@ func (h *honest) disturbs(over <-chan struct{}) bool {
 	switch what {
 	case "kill worker":
 		if pids := h.workers(); len(pids) > 0 {
-			_ = syscall.Kill(pids[h.rng.IntN(len(pids))], syscall.SIGKILL) // it may have ended
+			_ = syscall.Kill(pids[h.rng.IntN(len(pids))], syscall.SIGKILL) // it may have exited
 		}
 	case "kill service":
 		kill(h.t, h.status().PID)
@@ -395,7 +395,7 @@ func (h *honest) disturbs(over <-chan struct{}) bool {
 	case "grant":
 		h.replace(manifest, "agent:two", "agent:three")
 		h.must("catalog", "apply", "-f", h.path(manifest))
-		h.must("can", h.me(), "dispatch", "sh") // by which the service knows of it
+		h.must("can", h.me(), "dispatch", "sh") // makes the service load it
 		h.replace(manifest, "agent:three", "agent:two")
 		h.must("catalog", "apply", "-f", h.path(manifest))
 	case "queue":
@@ -405,8 +405,8 @@ func (h *honest) disturbs(over <-chan struct{}) bool {
 	return true
 }
 
-// verify fails the test unless the evidence about each verifies, by the trust
-// file that is given out now.
+// verify fails the test unless the evidence about each subject verifies with the
+// current trust file.
 func (h *honest) verify() {
 	h.t.Helper()
 	trust := h.trustFile()
@@ -430,7 +430,7 @@ func (h *honest) verify() {
 			}
 		}
 		h.count(&r)
-		_ = os.Remove(file) // a thousand of them are much
+		_ = os.Remove(file) // a thousand of them need space
 	}
 	h.all = nil
 }
@@ -445,8 +445,8 @@ func (h *honest) count(r *evidence.Report) {
 	}
 }
 
-// happened counts what the log says that happened, and fails the test where that
-// is not what it is about.
+// happened counts the kinds of entries in the log, and fails the test if one that
+// it is about does not occur.
 func (h *honest) happened() {
 	h.t.Helper()
 	for _, l := range h.lines() {
@@ -476,13 +476,12 @@ func (h *honest) happened() {
 	}
 }
 
-// Runs and dispatches with retries, questions that are answered and that expire,
-// pauses, cancels and late cancels, limits of time, stops and what lifts them,
-// consent and catalog that change, workers and services that are killed, other
-// keys, runs that go on from others, of several principals: the evidence about
-// each verifies, without a network, and the service says so itself.
+// Runs and dispatches of several principals, with retries, answered and expired
+// questions, pauses, early and late cancels, timeouts, stops and their lifting,
+// changes of consent and catalog, killed workers and services, and key rotations:
+// the evidence about each verifies offline, and the service agrees.
 //
-// proves R-A7, R-A3, R-A9 (no false alarm, whatever becomes of it)
+// proves R-A7, R-A3, R-A9 (no false alarm)
 func TestHonestRunsAndDispatchesVerifyOffline(t *testing.T) {
 	h := newHonest(t)
 	made := 0
@@ -497,7 +496,7 @@ func TestHonestRunsAndDispatchesVerifyOffline(t *testing.T) {
 		made += n
 		h.verify()
 		if len(h.bad) > 0 {
-			t.Fatalf("what was made:\n%s", strings.Join(h.bad, "\n"))
+			t.Fatalf("setup failed:\n%s", strings.Join(h.bad, "\n"))
 		}
 		if t.Failed() {
 			break
@@ -512,6 +511,6 @@ func TestHonestRunsAndDispatchesVerifyOffline(t *testing.T) {
 		t.Errorf("the service refuses its own evidence: %+v", st)
 	}
 	if out := h.must("audit", "verify", "--log"); !strings.Contains(out, "entries match the signed root") {
-		t.Errorf("the log: %s", out)
+		t.Errorf("audit check: %s", out)
 	}
 }

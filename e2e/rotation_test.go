@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// trust is what bailiwick audit trust prints.
+// trust returns the output of bailiwick audit trust.
 func (w *world) trust() evidence.Trust {
 	w.t.Helper()
 	d := w.try("audit", "trust")
@@ -28,7 +28,7 @@ func (w *world) trust() evidence.Trust {
 	return t
 }
 
-// keys is every key that the service has had.
+// keys returns every key that the service has had.
 func (w *world) keys() seal.History {
 	w.t.Helper()
 	h, err := seal.ParseHistory([]byte(w.daemon("key", "show", "--json")))
@@ -43,9 +43,9 @@ func (w *world) rotate() seal.KeyID {
 	return seal.KeyID(strings.TrimSpace(w.daemon("key", "rotate")))
 }
 
-// verified fails the test unless cosign takes the statement of a dispatch that
-// left a patch as signed with key.
-func (w *world) verified(id api.DispatchID, key seal.KeyID) {
+// verifyAttestation fails the test unless cosign verifies the attestation of a
+// dispatch with a patch as signed by key.
+func (w *world) verifyAttestation(id api.DispatchID, key seal.KeyID) {
 	w.t.Helper()
 	dir, err := os.MkdirTemp(w.path("tmp"), "v")
 	if err != nil {
@@ -62,9 +62,8 @@ func (w *world) verified(id api.DispatchID, key seal.KeyID) {
 	}
 }
 
-// A service goes on with another key. What was signed before verifies, also
-// what is only now gone on with, operators' records keep their meaning, and the
-// trust file names both keys.
+// After a key rotation earlier signatures verify, also those of dispatches that
+// resume later. Operators' records stay valid, and the trust file names both keys.
 //
 // proves R-A9
 func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
@@ -78,11 +77,11 @@ func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
 	was := w.keys()
 	before, asks := w.dispatch("edits", "--source", "repo"), w.dispatch("asks", "--source", "repo")
 	ended(t, before, api.EventFinished, "")
-	w.stated(before.ID, string(was.Current().ID))
+	w.attestation(before.ID, string(was.Current().ID))
 	first := w.trust()
 	d := w.exec(filepath.Join(bin, "bailiwickd"), "key", "rotate")
 	if d.status == 0 || !strings.Contains(d.stderr, "bailiwick down") || w.keys().Current().ID != was.Current().ID {
-		t.Fatalf("rotated while a service has the state: %s", d)
+		t.Fatalf("rotated while a service runs: %s", d)
 	}
 	w.must("down")
 	second := w.rotate()
@@ -92,17 +91,17 @@ func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
 	if len(h.Keys) != 3 || h.Current().ID != third || h.Keys[1].Key.ID != second || h.First().ID != was.First().ID || second == third || len(h.Statements) != 2 || h.Statements[1].Key.ID != third {
 		t.Fatalf("%+v", h)
 	}
-	w.must("dispatch", "answer", string(asks.ID), "yes") // its manifest is by the first key
+	w.must("dispatch", "answer", string(asks.ID), "yes") // its manifest is signed by the first key
 	w.atEnd(string(asks.ID))
 	after := w.dispatch("edits", "--source", "repo")
 	ended(t, after, api.EventFinished, "")
-	w.verified(before.ID, was.Current().ID)
-	w.verified(asks.ID, third)
-	w.verified(after.ID, third)
-	w.must("gc") // reads every manifest that is still needed
+	w.verifyAttestation(before.ID, was.Current().ID)
+	w.verifyAttestation(asks.ID, third)
+	w.verifyAttestation(after.ID, third)
+	w.must("gc") // reads every live manifest
 	w.must("ceiling", "set", w.me(), "observe")
 
-	// What the auditor had follows the new keys by the signatures of the old.
+	// An older trust file follows the signed rotations to the new keys.
 	now := w.trust()
 	if len(now.Log.Keys) != 3 || now.Log.Origin != first.Log.Origin || now.Log.Origin != seal.LogOrigin(was.First().ID) || len(now.Statements) != 2 {
 		t.Errorf("%+v", now)
@@ -118,9 +117,9 @@ func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
 	revoked := first.Log
 	revoked.Keys[0].Revoked = new(uint64)
 	if _, err := revoked.Follow(rotations); err == nil {
-		t.Error("a revoked key named its follower")
+		t.Error("a revoked key signed a rotation")
 	}
-	// Each rotation is where it says in the log.
+	// Each rotation has its entry in the log.
 	for i, p := range h.Keys[:2] {
 		line := strings.TrimSpace(w.must("audit", "list", "-o", "jsonl", "--kind", "service.key_rotated", "--after", strconv.FormatUint(*p.UpTo-1, 10)))
 		var l struct {
@@ -133,9 +132,8 @@ func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
 	}
 }
 
-// A rotation that is killed in its middle leaves one key in force, the old or
-// the new, and the next start of the service says which: the one that the log
-// says.
+// A killed rotation leaves one key in force, the old or the new: the one that the
+// log names. The next start settles it.
 //
 // proves R-A9, R-A2
 func TestAKilledRotationLeavesOneKeyInForce(t *testing.T) {
@@ -153,7 +151,7 @@ func TestAKilledRotationLeavesOneKeyInForce(t *testing.T) {
 			k.arm(string(at) + " 1 kill")
 			d := k.exec(filepath.Join(k.bin, "bailiwickd"), "key", "rotate")
 			if d.status == 0 {
-				t.Fatalf("it was not killed: %s", d)
+				t.Fatalf("the rotation was not killed: %s", d)
 			}
 			k.arm()
 			k.up(func() {})
@@ -163,26 +161,26 @@ func TestAKilledRotationLeavesOneKeyInForce(t *testing.T) {
 			}
 			after := k.dispatch("edits", "--source", "repo")
 			ended(t, after, api.EventFinished, "")
-			k.verified(before.ID, old)
-			k.verified(after.ID, h.Current().ID)
+			k.verifyAttestation(before.ID, old)
+			k.verifyAttestation(after.ID, h.Current().ID)
 			left, err := filepath.Glob(k.path("state/bailiwick/service.key.next*"))
 			if err != nil || len(left) != 0 {
 				t.Errorf("left behind: %v, %v", left, err)
 			}
-			// And it can be done again.
+			// The next rotation succeeds.
 			k.must("down")
 			<-k.current().ended
 			if fresh := k.rotate(); fresh == h.Current().ID {
-				t.Error("it is the same key")
+				t.Error("the key did not change")
 			}
 			k.up(func() {})
-			k.verified(before.ID, old)
+			k.verifyAttestation(before.ID, old)
 		})
 	}
 }
 
-// A list of keys of another moment, or with a key that no key before it signed
-// in, is a refusal to start. The control is the list as it was.
+// An outdated list of keys, or one with a key that no earlier key signed, is
+// refused at start. Control: the original list.
 //
 // proves R-A9
 func TestServiceRefusesKeysThatDoNotMatch(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// cosignProgram is the cosign that make setup builds.
+// cosignProgram is the path of the cosign that make setup builds.
 var cosignProgram = toolProgram("cosign-3.1.3")
 
-// cosign runs cosign's verify-blob-attestation where there is no network: in a
-// namespace of its own, in which not even loopback is up.
+// cosign runs cosign verify-blob-attestation in a network namespace without
+// interfaces, not even loopback.
 func (w *world) cosign(args ...string) (said string, ok bool) {
 	w.t.Helper()
 	program, err := cosignProgram()
@@ -30,16 +30,16 @@ func (w *world) cosign(args ...string) (said string, ok bool) {
 	}
 	cmd := exec.Command(program, append([]string{"verify-blob-attestation"}, args...)...)
 	cmd.Dir, cmd.Env = w.dir, []string{"HOME=" + w.path("home"), "TMPDIR=" + w.path("tmp")}
-	cmd.SysProcAttr = alone()
+	cmd.SysProcAttr = ownNetwork()
 	out, err := cmd.CombinedOutput()
 	if ok = err == nil; ok && !strings.Contains(string(out), "Verified OK") {
-		w.t.Errorf("cosign says nothing of what it verified: %s", out)
+		w.t.Errorf("cosign does not report success: %s", out)
 	}
 	return string(out), ok
 }
 
-// alone starts a process in a network namespace of its own.
-func alone() *syscall.SysProcAttr {
+// ownNetwork starts a process in a new network namespace.
+func ownNetwork() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 {
 		a.Cloneflags |= syscall.CLONE_NEWUSER
@@ -59,8 +59,8 @@ func (w *world) daemon(args ...string) string {
 	return d.stdout
 }
 
-// stated is the statement of a dispatch, which must be signed with key.
-func (w *world) stated(id api.DispatchID, key string) record.Statement {
+// attestation returns the attestation of a dispatch, which key must have signed.
+func (w *world) attestation(id api.DispatchID, key string) record.Statement {
 	w.t.Helper()
 	envelope := []byte(w.must("dispatch", "attestation", string(id)))
 	ids, err := seal.Signers(envelope, seal.Statement)
@@ -76,14 +76,14 @@ func (w *world) stated(id api.DispatchID, key string) record.Statement {
 		w.t.Fatal(err)
 	}
 	if d := w.show(string(id)); d.Statement != api.DigestOf(envelope) {
-		w.t.Errorf("dispatch %s: the record has the statement %s, it is %s", id, d.Statement, api.DigestOf(envelope))
+		w.t.Errorf("dispatch %s: the record names statement %s, want %s", id, d.Statement, api.DigestOf(envelope))
 	}
 	return s
 }
 
-// enveloped changes an envelope in a file as an attacker would, and writes it
-// to another.
-func (w *world) enveloped(from, to string, change func(e map[string]any)) string {
+// tamper changes an envelope in a file as an attacker would, and writes it to
+// another file.
+func (w *world) tamper(from, to string, change func(e map[string]any)) string {
 	w.t.Helper()
 	b, err := os.ReadFile(w.path(from))
 	if err != nil {
@@ -94,7 +94,7 @@ func (w *world) enveloped(from, to string, change func(e map[string]any)) string
 		w.t.Fatal(err)
 	}
 	if change(e); e["dsseEnvelope"] == nil && e["payload"] == nil {
-		w.t.Fatal("that is no envelope")
+		w.t.Fatal("not an envelope")
 	}
 	if b, err = json.Marshal(e); err != nil {
 		w.t.Fatal(err)
@@ -103,9 +103,8 @@ func (w *world) enveloped(from, to string, change func(e map[string]any)) string
 	return w.path(to)
 }
 
-// The tool that everybody has says that the statement is of this patch, and
-// refuses whatever is not quite that. It says so where there is no network; the
-// control for that is the same without its flag for it, which needs one.
+// cosign verifies, offline, that the attestation is of this patch, and refuses any
+// variation of it. Control: without the offline flag it needs a network.
 //
 // proves R-A8, R-A9
 func TestCosignVerifiesAnAttestationOffline(t *testing.T) {
@@ -157,7 +156,7 @@ func TestCosignVerifiesAnAttestationOffline(t *testing.T) {
 				}
 				changed := strings.Replace(string(payload), api.DigestOf(patch).Hex(), api.DigestOf([]byte(strings.Replace(string(patch), "two", "six", 1))).Hex(), 1)
 				if changed == string(payload) {
-					t.Fatal("the patch is not in the statement")
+					t.Fatal("the attestation does not name the patch")
 				}
 				e["payload"] = base64.StdEncoding.EncodeToString([]byte(changed))
 			}
@@ -173,10 +172,10 @@ func TestCosignVerifiesAnAttestationOffline(t *testing.T) {
 				"a changed patch, by a bundle":       {"--bundle", w.path(string(d.ID) + ".bundle"), "ours.pem", "changed.patch", false},
 				"another's key":                      {"--signature", w.path(file), "foreign.pem", "work.patch", false},
 				"another's key, by a bundle":         {"--bundle", w.path(string(d.ID) + ".bundle"), "foreign.pem", "work.patch", false},
-				"no signature":                       {"--signature", w.enveloped(file, "stripped.json", func(e map[string]any) { e["signatures"] = []any{} }), "ours.pem", "work.patch", false},
-				"a forged statement":                 {"--signature", w.enveloped(file, "forged.json", forged), "ours.pem", "changed.patch", false},
-				"another payload type":               {"--signature", w.enveloped(file, "type.json", func(e map[string]any) { e["payloadType"] = "application/json" }), "ours.pem", "work.patch", false},
-				"the other's signature under this":   {"--signature", w.enveloped(file, "swapped.json", func(e map[string]any) { e["signatures"] = w.signatures(string(other.ID) + ".json") }), "ours.pem", "work.patch", false},
+				"no signature":                       {"--signature", w.tamper(file, "stripped.json", func(e map[string]any) { e["signatures"] = []any{} }), "ours.pem", "work.patch", false},
+				"a forged statement":                 {"--signature", w.tamper(file, "forged.json", forged), "ours.pem", "changed.patch", false},
+				"another payload type":               {"--signature", w.tamper(file, "type.json", func(e map[string]any) { e["payloadType"] = "application/json" }), "ours.pem", "work.patch", false},
+				"the other's signature under this":   {"--signature", w.tamper(file, "swapped.json", func(e map[string]any) { e["signatures"] = w.signatures(string(other.ID) + ".json") }), "ours.pem", "work.patch", false},
 				"the statement of the other's patch": {"--signature", w.path(string(other.ID) + ".json"), "ours.pem", "changed.patch", false},
 			} {
 				said, ok := w.cosign("--key", w.path(c.key), c.form, c.file, "--type", "slsaprovenance1", "--insecure-ignore-tlog", w.path(c.blob))
@@ -185,21 +184,21 @@ func TestCosignVerifiesAnAttestationOffline(t *testing.T) {
 				}
 			}
 			if said, ok := w.cosign("--key", w.path("ours.pem"), "--signature", w.path(file), "--type", "slsaprovenance1", w.path("work.patch")); ok {
-				t.Errorf("the control: there is a network: %s", said)
+				t.Errorf("control: the namespace has a network: %s", said)
 			}
 			if up := interfacesUp(t); len(up) == 0 {
-				t.Error("the control: no interface is up where the test runs")
+				t.Error("control: the test itself has no network")
 			}
 		})
 	}
 }
 
 func (w *world) signatures(file string) (s any) {
-	w.enveloped(file, "unused.json", func(e map[string]any) { s = e["signatures"] })
+	w.tamper(file, "unused.json", func(e map[string]any) { s = e["signatures"] })
 	return s
 }
 
-// interfacesUp are those of the namespace that the test is in.
+// interfacesUp returns the interfaces of the test's own namespace that are up.
 func interfacesUp(t *testing.T) (up []string) {
 	t.Helper()
 	all, err := net.Interfaces()
@@ -214,7 +213,7 @@ func interfacesUp(t *testing.T) (up []string) {
 	return up
 }
 
-// Whatever a dispatch came to is stated once, truthfully, and in the log.
+// Every outcome of a dispatch is attested once, truthfully, and logged.
 //
 // proves R-A8, R-A3
 func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
@@ -244,7 +243,7 @@ func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 		{asks.ID, api.EventFinished, "patch"},
 		{gone.ID, api.EventCancelled, "result"},
 	} {
-		s, d := w.stated(c.id, service), w.show(string(c.id))
+		s, d := w.attestation(c.id, service), w.show(string(c.id))
 		if o := s.Predicate.Dispatch; o.Outcome != c.outcome || o.ID != c.id || o.Attempt != d.Attempt || o.Reason != d.Reason || len(o.Earlier) != d.Attempt-1 || s.Subject[0].Name != c.subject {
 			t.Errorf("%s: %+v about %+v", c.id, o, s.Subject)
 		}
@@ -260,13 +259,13 @@ func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	w.must("down")
 	w.must("up")
 	if n := len(w.entries("--kind", "dispatch.attested")); n != 5 {
-		t.Errorf("%d statements of 5 ends", n)
+		t.Errorf("%d attestations of 5 outcomes", n)
 	}
 	w.refused(1, []string{"no dispatch"}, "dispatch", "attestation", "d-nobodys")
 }
 
-// A service that is killed before a statement is durable leaves it to the next
-// one, and none is made twice.
+// The next service makes the attestation that a killed one did not, and makes
+// none twice.
 //
 // proves R-A8, R-O6
 func TestAttestationSurvivesAKill(t *testing.T) {
@@ -281,7 +280,7 @@ func TestAttestationSurvivesAKill(t *testing.T) {
 			k.arm()
 			k.up(func() {})
 			k.atEnd(id)
-			k.stated(api.DispatchID(id), "")
+			k.attestation(api.DispatchID(id), "")
 			if n := len(k.entries("--kind", "dispatch.attested", "--dispatch", id)); n != 1 {
 				t.Errorf("%d entries", n)
 			}

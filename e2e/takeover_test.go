@@ -11,18 +11,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// planted is a worker that an attacker would like to run.
+// planted is a worker that an attacker wants to run.
 func planted() subagent { return subagent{name: "planted", script: "echo PLANTED; echo " + agentRan} }
 
-// ofAnAttacker is an installation of somebody else's, who signed a catalog with
-// a planted worker and has run it there. It returns the manifest of that run.
-func ofAnAttacker(t *testing.T) (*world, record.Manifest) {
+// attackerWorld is the attacker's own installation, with a signed catalog that has
+// the planted worker. It returns the manifest of a run of it there.
+func attackerWorld(t *testing.T) (*world, record.Manifest) {
 	t.Helper()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})
-	// Ahead of every other catalog of these tests, so that its number is no
-	// reason to refuse it.
+	// Newer than every other catalog of these tests, so that its number is not
+	// the reason for a refusal.
 	for _, script := range []string{"echo 2", "echo 3"} {
 		w.manifest(subagent{name: "edit", script: script}, planted())
 		w.must("catalog", "apply", "-f", w.path(manifest))
@@ -31,7 +31,7 @@ func ofAnAttacker(t *testing.T) (*world, record.Manifest) {
 	d := w.dispatch("planted", "--source", "repo")
 	ended(t, d, api.EventFinished, "")
 	if log := w.must("dispatch", "logs", string(d.ID)); !strings.Contains(log, "PLANTED") {
-		t.Fatalf("the planted worker does not run where it was signed: %q", log)
+		t.Fatalf("control: the planted worker does not run where it is signed: %q", log)
 	}
 	envelope, err := os.ReadFile(w.path("state/bailiwick/blobs/blobs/sha256", d.Manifest.Hex()))
 	must(t, err)
@@ -42,16 +42,15 @@ func ofAnAttacker(t *testing.T) (*world, record.Manifest) {
 	return w, m
 }
 
-// Somebody has the MCP server's process, and with it its account: the socket,
-// and the store, into which they write what they like; at last even the
-// service's own key. A worker that no human signed does not run. The control:
-// the same worker, asked for in the same words, runs as soon as a human has
-// signed it.
+// An attacker has the process of the MCP server and its account: the socket, the
+// store with write access, and finally the service's own key. A worker that no
+// human signed does not run. Control: the same request succeeds as soon as a
+// human has signed that worker.
 //
 // proves R-B5
 func TestACompromisedMCPServerRunsNothingUnsigned(t *testing.T) {
 	t.Parallel()
-	attacker, theirs := ofAnAttacker(t)
+	attacker, theirs := attackerWorld(t)
 	b := newBench(t)
 	w, store := b.w, b.w.path("data/bailiwick/catalog")
 	genuine := t.TempDir()
@@ -59,7 +58,7 @@ func TestACompromisedMCPServerRunsNothingUnsigned(t *testing.T) {
 	mcp := w.mcp(mcpNovember)
 	ask := members{"subagent": "planted", "source": members{"name": "repo"}, "wait": 40}
 
-	t.Log("asked for by name, while nobody has planted it: denied, like any name that is not there")
+	t.Log("requested by name before it is planted: denied, like any unknown name")
 	mcp.refused(api.CodeDenied, []string{`no grant lets local:root dispatch subagent "planted"`}, "bailiwick_dispatch", ask)
 
 	for _, a := range []struct {
@@ -83,8 +82,8 @@ func TestACompromisedMCPServerRunsNothingUnsigned(t *testing.T) {
 		copyTree(t, genuine, store)
 	}
 
-	// The worker does not rely on the service: here is one that says of the
-	// planted worker what it says of a signed one, with its own key.
+	// The worker does not rely on the service: this one signs a manifest of the
+	// planted worker with its own key.
 	forged := b.manifest
 	forged.Subagent, forged.Role, forged.Tier, forged.Capabilities = theirs.Subagent, theirs.Role, theirs.Tier, theirs.Capabilities
 	forged.Artifacts, forged.Revision, forged.RevisionDigest = theirs.Artifacts, theirs.Revision, theirs.RevisionDigest
@@ -101,7 +100,7 @@ func TestACompromisedMCPServerRunsNothingUnsigned(t *testing.T) {
 		t.Logf("a manifest for it under the service's own signature, %s: the worker refuses (%s)", what, r.Message)
 		copyTree(t, genuine, store)
 	}
-	// The control of that: where the attacker's trust root holds, it runs.
+	// Control: under the attacker's trust root it runs.
 	trust := w.read("data/bailiwick/trust.json")
 	copyTree(t, attacker.path("data/bailiwick/catalog"), store)
 	w.write("data/bailiwick/trust.json", attacker.read("data/bailiwick/trust.json"), 0o644)

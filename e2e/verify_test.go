@@ -9,8 +9,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// The verify command sees base and patch, and nothing else that the agent
-// left. The control is that it does see what is in the patch.
+// The verify command sees the base and the patch, and nothing else that the agent
+// left. Control: it sees the content of the patch.
 //
 // proves R-D10
 func TestVerifyCommandSeesOnlyThePatchOfTheAgent(t *testing.T) {
@@ -33,7 +33,7 @@ echo two > a.txt
 		ended(t, d, api.EventFinished, "")
 		log := w.must("dispatch", "logs", string(d.ID))
 		if !strings.HasPrefix(log, "judge.sh\ntwo\n") {
-			t.Errorf("the verify command saw something else than base and patch:\n%s", log)
+			t.Errorf("the verify command saw more than base and patch:\n%s", log)
 		}
 	})
 }
@@ -46,7 +46,7 @@ func TestTheAgentsEnvironmentIsDefaultDeny(t *testing.T) {
 		w.catalog(subagent{name: "look", script: `env -0 | tr '\0' '\n' | sort; echo --; ls /proc/self/fd | wc -l; cat /proc/*/environ | tr '\0' '\n' | grep -c PLANTED`})
 		w.env = append(w.env, "PLANTED_SECRET=hunter2")
 		w.up()
-		// The control: the service itself has it.
+		// Control: the service itself has the variable.
 		var status api.ServiceStatus
 		decode(t, w.must("status", "-o", "json"), &status)
 		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", status.PID)); err != nil || !strings.Contains(string(b), "PLANTED_SECRET=hunter2") {
