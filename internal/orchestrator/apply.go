@@ -15,31 +15,31 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// apply takes up a run that was submitted.
-func (a added) apply(e *engine, b *batch) {
-	e.place(a.run)
-	e.take(b, a.run)
+// apply adds a run that was submitted.
+func (a runAdded) apply(e *engine, b *batch) {
+	e.assignQueue(a.run)
+	e.addRun(b, a.run)
 }
 
-// place gives a run its queue.
-func (e *engine) place(r *run) {
+// assignQueue gives a run its queue.
+func (e *engine) assignQueue(r *run) {
 	q := e.queues[r.doc.Queue]
-	if q == nil { // no longer configured: nothing of it starts until it is
+	if q == nil { // no longer configured: nothing of the run starts until it is
 		q = newQueue(r.doc.Queue, 0)
 		e.queues[q.name] = q
 	}
 	r.queue = q
 }
 
-// take makes a run that has its queue part of what moves.
-func (e *engine) take(b *batch, r *run) {
+// addRun adds a run that has its queue to the engine.
+func (e *engine) addRun(b *batch, r *run) {
 	r.queue.runs++
 	e.runs[r.seq], e.byID[r.id] = r, r
 	if !r.doc.DeadlineAt.IsZero() {
-		e.at(r.doc.DeadlineAt, r.seq, -1)
+		e.addTimer(r.doc.DeadlineAt, r.seq, -1)
 	}
 	for i := range r.tasks {
-		if r.tasks[i].state == api.TaskDone { // taken over, or done before a restart
+		if r.tasks[i].state == api.TaskDone { // taken over from another run, or done before a restart
 			for _, d := range r.plan.Dependents(i) {
 				r.tasks[d].deps--
 			}
@@ -47,15 +47,15 @@ func (e *engine) take(b *batch, r *run) {
 	}
 	for _, i := range r.plan.Order() {
 		if t := &r.tasks[i]; t.state == api.TaskPending && t.deps == 0 {
-			e.move(r, i, plan.EventDeps)
-			e.queueUp(r, i)
+			e.transition(r, i, plan.EventDeps)
+			e.enqueue(r, i)
 		}
 	}
-	e.close(b, r) // nothing may be left of one that goes on from another
+	e.settleRun(b, r) // a retry may have nothing left to do
 }
 
-// find returns the task that a dispatch belongs to, if it is still about that.
-func (e *engine) find(d *api.Dispatch) (*run, int32, bool) {
+// taskOf returns the task whose current dispatch is d.
+func (e *engine) taskOf(d *api.Dispatch) (*run, int32, bool) {
 	r := e.byID[d.Run]
 	if r == nil {
 		return nil, 0, false
@@ -67,26 +67,25 @@ func (e *engine) find(d *api.Dispatch) (*run, int32, bool) {
 	return r, int32(i), true //nolint:gosec // G115: bounded by api.MaxPlanTasks
 }
 
-// relevant reports whether the end of an attempt of its dispatch is news for a
-// task: what it has asked before, and is answered, is not.
+// relevant reports whether the state of its dispatch is new to a task. A question
+// that was answered before is not.
 func (t *task) relevant(d *api.Dispatch) bool {
 	if !d.State.Ended() || !t.open() {
 		return false
 	}
 	if d.State == api.EventNeedsInput {
-		return t.state == api.TaskRunning && int32(d.Attempt) > t.asked //nolint:gosec // G115: counts up from 1
+		return t.state == api.TaskRunning && int32(d.Attempt) > t.questionOf //nolint:gosec // G115: counts up from 1
 	}
 	return true
 }
 
-// apply heeds the end of an attempt.
-func (n ended) apply(e *engine, b *batch) {
-	if r, i, ok := e.find(&n.dispatch); ok && r.tasks[i].relevant(&n.dispatch) {
-		e.end(b, r, i, &n.dispatch)
+func (n dispatchEnded) apply(e *engine, b *batch) {
+	if r, i, ok := e.taskOf(&n.dispatch); ok && r.tasks[i].relevant(&n.dispatch) {
+		e.attemptEnded(b, r, i, &n.dispatch)
 	}
 }
 
-// current returns the task that an effect was for, unless it has moved on.
+// current returns the task that an effect was for; nil when the effect is stale.
 func (e *engine) current(r *run, i int32, fence uint64) *task {
 	if t := &r.tasks[i]; r.settled.IsZero() && t.fence == fence && t.open() {
 		return t
@@ -94,8 +93,7 @@ func (e *engine) current(r *run, i int32, fence uint64) *task {
 	return nil
 }
 
-// apply heeds what became of the request for a dispatch.
-func (f fired) apply(e *engine, b *batch) {
+func (f submitted) apply(e *engine, b *batch) {
 	t := e.current(f.run, f.task, f.fence)
 	if t == nil || t.state != api.TaskRunning {
 		return
@@ -104,28 +102,28 @@ func (f fired) apply(e *engine, b *batch) {
 	r, i := f.run, f.task
 	switch {
 	case f.err == nil && t.relevant(&f.dispatch):
-		e.end(b, r, i, &f.dispatch)
+		e.attemptEnded(b, r, i, &f.dispatch)
 	case f.err == nil:
 		if t.cancelBy != "" {
 			e.cancelDispatch(b, r, i)
 		}
-	case t.answer != nil: // the dispatch waits for it still, and must not for ever
-		t.verdict = f.err
-		t.cancelBy, t.cancelWhy = r.principal, strings.ToValidUTF8(fmt.Sprintf("its answer could not be used: %.1000s", f.err), "")
+	case t.answer != nil: // the dispatch still waits for an answer and has to be cancelled
+		t.failure = f.err
+		t.cancelBy, t.cancelWhy = r.principal, strings.ToValidUTF8(fmt.Sprintf("resuming with the answer failed: %.1000s", f.err), "")
 		e.cancelDispatch(b, r, i)
-	case t.cancelBy != "": // and there is nothing to cancel
-		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+	case t.cancelBy != "": // no dispatch exists to cancel
+		e.finishTask(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
 	default:
-		e.refused(b, r, i, f.err)
+		e.failTask(b, r, i, f.err)
 	}
 }
 
-// apply heeds that a dispatch could not be asked for, or gone on with. Meanwhile
-// its task can be cancelled.
-func (f failed) apply(e *engine, b *batch) {
+// apply lets a task be cancelled while its dispatch cannot be submitted or
+// resumed.
+func (f effectFailed) apply(e *engine, b *batch) {
 	x := &f.effect
 	t := e.current(x.run, x.task, x.fence)
-	if t == nil || x.kind == effectCancel || x.kind == effectLook {
+	if t == nil || x.kind == effectCancel || x.kind == effectPoll {
 		return
 	}
 	t.inFlight = false
@@ -134,14 +132,14 @@ func (f failed) apply(e *engine, b *batch) {
 	}
 }
 
-// apply tries again what is still wanted.
-func (a again) apply(e *engine, b *batch) {
+// apply retries an effect that is still wanted.
+func (a effectDue) apply(e *engine, b *batch) {
 	x := &a.effect
 	t := e.current(x.run, x.task, x.fence)
 	if t == nil {
 		return
 	}
-	if x.kind == effectFire || x.kind == effectResume {
+	if x.kind == effectSubmit || x.kind == effectResume {
 		if t.cancelBy != "" || t.state != api.TaskRunning {
 			return
 		}
@@ -150,18 +148,18 @@ func (a again) apply(e *engine, b *batch) {
 	b.effects = append(b.effects, *x)
 }
 
-// apply heeds what the record of a dispatch says. An end that nobody told of is
-// one where it was there a sweep ago: in the moment of an end its record is
-// stored before anybody is told.
-func (l looked) apply(e *engine, b *batch) {
+// apply handles the polled record of a dispatch. A completion counts as missed
+// when the sweep before has seen it too: an end is stored shortly before the
+// engine is notified.
+func (l polled) apply(e *engine, b *batch) {
 	t := e.current(l.run, l.task, l.fence)
 	if t == nil || t.inFlight {
 		return
 	}
 	d := &l.dispatch
 	switch {
-	case !l.found && t.cancelBy != "": // it was never asked for, and never will be
-		e.over(b, l.run, l.task, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+	case !l.found && t.cancelBy != "": // it was never submitted, and never will be
+		e.finishTask(b, l.run, l.task, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
 	case !l.found:
 	case !t.relevant(d):
 		if t.cancelBy != "" && d.CancelBy == "" {
@@ -169,22 +167,22 @@ func (l looked) apply(e *engine, b *batch) {
 		}
 	case l.expected || t.missed:
 		if !l.expected {
-			e.swept(b, l.run, d)
+			e.reportMissed(b, l.run, d)
 		}
-		e.end(b, l.run, l.task, d)
+		e.attemptEnded(b, l.run, l.task, d)
 	default:
 		t.missed = true
 	}
 }
 
-func (e *engine) swept(b *batch, r *run, d *api.Dispatch) {
-	e.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "the end of a dispatch was found that nobody had told of: this is a fault of ours",
+func (e *engine) reportMissed(b *batch, r *run, d *api.Dispatch) {
+	e.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "polling found a completion that the engine was not notified of: this is a bug",
 		slog.String("run", string(r.id)), slog.String("dispatch", string(d.ID)))
 	b.after = append(b.after, func(e *engine) { e.cfg.Observer.Swept(1) })
 }
 
-// park takes what waits of a run out of the queues of locks and slots: what is
-// paused must not be in the way of others.
+// park removes the ready tasks of a paused run from the queues of locks and
+// slots, so that they do not block others.
 func (e *engine) park(r *run) {
 	for i := range r.tasks {
 		if t := &r.tasks[i]; t.state == api.TaskReady {
@@ -196,13 +194,12 @@ func (e *engine) park(r *run) {
 func (e *engine) unpark(r *run) {
 	for _, i := range r.plan.Order() {
 		if t := &r.tasks[i]; t.state == api.TaskReady && t.lease == nil && t.cancelBy == "" {
-			e.queueUp(r, i)
+			e.enqueue(r, i)
 		}
 	}
 }
 
-// pauseQueue keeps anything new from starting in a queue, or by nobody lets it
-// go on.
+// pauseQueue pauses a queue, or resumes it when by is empty.
 func (e *engine) pauseQueue(b *batch, q *queue, by api.Principal) {
 	b.queues = append(b.queues, q)
 	q.pausedBy, q.pausedAt = by, time.Time{}
@@ -220,26 +217,27 @@ func (e *engine) pauseQueue(b *batch, q *queue, by api.Principal) {
 	}
 }
 
-// cancelRun ends what has not begun at once, and what runs as soon as it can.
+// cancelRun ends tasks that have not started at once, and running ones as soon
+// as possible.
 func (e *engine) cancelRun(b *batch, r *run, by api.Principal, why string) {
 	if r.cancelBy != "" {
 		return
 	}
 	r.cancelBy, r.cancelWhy = by, why
 	b.run(r)
-	// Those that others wait for come last, so that each is cancelled, and none
-	// skipped for the sake of another.
+	// Dependents come first, so that each task is cancelled rather than skipped
+	// because of another.
 	for _, i := range slices.Backward(r.plan.Order()) {
 		e.cancelTask(b, r, i, by, why)
 	}
-	e.close(b, r)
+	e.settleRun(b, r)
 }
 
-// maxRepeated bounds a reason that is said again with each task of a run: there
+// maxRepeatedReason bounds a reason that is repeated for each task of a run: there
 // may be ten thousand.
-const maxRepeated = 200
+const maxRepeatedReason = 200
 
-// cancelTask ends a task. One that has a dispatch ends with that.
+// cancelTask ends a task. A task with a dispatch ends when that does.
 func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Principal, why string) {
 	t := &r.tasks[i]
 	switch {
@@ -247,28 +245,28 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Principal, why str
 	case t.open():
 		t.cancelBy, t.cancelWhy = by, why
 		b.task(r, i)
-		if t.state == api.TaskReady { // it will not go on
+		if t.state == api.TaskReady { // it will not resume
 			e.withdraw(r, i)
 		}
 		if !t.inFlight {
 			e.cancelDispatch(b, r, i)
 		}
 	default:
-		if r.cancelBy != "" && len(why) > maxRepeated {
-			why = "" // the run says it
+		if r.cancelBy != "" && len(why) > maxRepeatedReason {
+			why = "" // the run has it
 		}
 		t.cancelBy, t.cancelWhy = by, why
-		e.over(b, r, i, plan.EventCancel, record.TaskStep{By: string(by), Message: why})
+		e.finishTask(b, r, i, plan.EventCancel, record.TaskStep{By: string(by), Message: why})
 	}
 }
 
-// cancelDispatch asks for the end of a task's dispatch, once: that is tried again
-// until it is heard.
+// cancelDispatch cancels a task's dispatch, once: the effect is retried until it
+// succeeds.
 func (e *engine) cancelDispatch(b *batch, r *run, i int32) {
 	t := &r.tasks[i]
-	if t.ending {
+	if t.cancelSent {
 		return
 	}
-	t.ending = true
+	t.cancelSent = true
 	b.effects = append(b.effects, effect{kind: effectCancel, run: r, task: i, fence: t.fence, id: t.dispatch, by: t.cancelBy, why: t.cancelWhy})
 }

@@ -12,25 +12,24 @@ import (
 )
 
 const (
-	// atOnce is how many effects are under way together: each waits for the disk.
-	atOnce = 32
-	// An effect that could not be had is tried again, ever more slowly.
+	// effectWorkers is how many effects run concurrently: each waits for the disk.
+	effectWorkers = 32
+	// A failed effect is retried after a pause that doubles.
 	firstPause = 100 * time.Millisecond
 	lastPause  = 30 * time.Second
 )
 
-// effects is what has to be done and is not under way. Each is harmless to do
-// again.
+// effects is the queue of effects. Each is idempotent.
 type effects struct {
 	mu   sync.Mutex
 	list []effect      // guarded by mu
-	some chan struct{} // has one when there are effects
+	some chan struct{} // signalled when the list is not empty
 }
 
 func (x *effects) init() { x.some = make(chan struct{}, 1) }
 
 func (x *effects) start(o *Orchestrator) {
-	for range atOnce {
+	for range effectWorkers {
 		o.work.Go(func() {
 			for {
 				select {
@@ -64,7 +63,7 @@ func (x *effects) wake() {
 	}
 }
 
-// take returns the next, and wakes another worker when there are more.
+// take returns the next effect, and wakes another worker when there are more.
 func (x *effects) take() (effect, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -80,42 +79,42 @@ func (x *effects) take() (effect, bool) {
 	return e, true
 }
 
-// do has one effect, and tells the engine what came of it. Where that is
-// nothing, the engine says in a while whether it is still wanted.
+// do carries out an effect and sends the result to the engine. After a transient
+// failure the engine decides, after a pause, whether to retry.
 func (o *Orchestrator) do(x effect) {
 	err := o.try(x)
 	if err == nil || o.life.Err() != nil {
-		return // what is due is in the rows: the next Open begins with it
+		return // the next Open derives what is due from the rows
 	}
-	o.mail.put(failed{x})
-	o.cfg.Logger.LogAttrs(o.life, slog.LevelWarn, "a task's dispatch could not be reached; it is tried again", slog.String("run", string(x.run.id)),
-		slog.String("task", string(x.run.plan.Tasks[x.task].ID)), slog.String("what", string(x.kind)), slog.Any("err", err))
+	o.inbox.put(effectFailed{x})
+	o.cfg.Logger.LogAttrs(o.life, slog.LevelWarn, "an effect on a task's dispatch failed and is retried", slog.String("run", string(x.run.id)),
+		slog.String("task", string(x.run.plan.Tasks[x.task].ID)), slog.String("effect", string(x.kind)), slog.Any("err", err))
 	x.pause = min(max(2*x.pause, firstPause), lastPause)
 	o.work.Go(func() {
 		t := time.NewTimer(x.pause)
 		defer t.Stop()
 		select {
 		case <-t.C:
-			o.mail.put(again{x})
+			o.inbox.put(effectDue{x})
 		case <-o.life.Done():
 		}
 	})
 }
 
-// try returns an error when it is worth while to try again.
+// try returns an error only when the effect is to be retried.
 func (o *Orchestrator) try(x effect) error {
 	ctx := dispatch.WithTrace(o.life, x.run.doc.Trace)
 	var d api.Dispatch
 	var err error
 	switch x.kind {
-	case effectFire:
-		failpoint.Hit(failpoint.RunFire, string(x.order.Request.DispatchID))
-		d, err = o.cfg.Dispatch.SubmitTask(ctx, x.caller, x.order)
-		failpoint.Hit(failpoint.RunFired, string(x.order.Request.DispatchID))
-		x.id = x.order.Request.DispatchID
+	case effectSubmit:
+		failpoint.Hit(failpoint.RunFire, string(x.request.Request.DispatchID))
+		d, err = o.cfg.Dispatch.SubmitTask(ctx, x.caller, x.request)
+		failpoint.Hit(failpoint.RunFired, string(x.request.Request.DispatchID))
+		x.id = x.request.Request.DispatchID
 	case effectResume:
 		failpoint.Hit(failpoint.RunResume, string(x.id))
-		req := api.AnswerRequest{Text: x.answer.Text, Option: x.answer.Option, Attempt: int(x.asked)}
+		req := api.AnswerRequest{Text: x.answer.Text, Option: x.answer.Option, Attempt: int(x.questionOf)}
 		if req.Option != 0 {
 			req.Text = ""
 		}
@@ -126,41 +125,42 @@ func (o *Orchestrator) try(x effect) error {
 		_, err = o.cfg.Dispatch.Cancel(ctx, x.by, x.id, x.why)
 		failpoint.Hit(failpoint.RunCancelled, string(x.id))
 		if err != nil && api.CodeOf(err) != api.CodeNotFound {
-			return err // refused for good or not: its task has to end, and is asked about ever more slowly
+			return err // the task has to end, so a refusal is retried too
 		}
-		x.expected = true // it may be over, or never have been
-		return o.look(ctx, x, err)
-	case effectLook:
-		return o.look(ctx, x, nil)
+		x.expected = true // it may have ended, or never have existed
+		return o.poll(ctx, x, err)
+	case effectPoll:
+		return o.poll(ctx, x, nil)
 	}
-	if err != nil && passing(err) {
+	if err != nil && transient(err) {
 		return err
 	}
 	if err != nil {
-		d, err = o.anyway(ctx, x, err)
+		d, err = o.outcomeAfter(ctx, x, err)
 	}
-	o.mail.put(fired{x.run, x.task, x.fence, d, err})
+	o.inbox.put(submitted{x.run, x.task, x.fence, d, err})
 	return nil
 }
 
-// look tells the engine what the record of a dispatch says. A dispatch that is
-// there and goes on, of which it was said that it is not, was not cancelled.
-func (o *Orchestrator) look(ctx context.Context, x effect, missing error) error {
+// poll sends the record of a dispatch to the engine. missing is the error of a
+// cancel that found no dispatch: when it is running after all, it was not
+// cancelled.
+func (o *Orchestrator) poll(ctx context.Context, x effect, missing error) error {
 	d, found, err := o.cfg.Dispatch.Get(ctx, x.id)
 	if err == nil && missing != nil && found && (!d.State.Ended() || d.State == api.EventNeedsInput) && d.CancelBy == "" {
 		err = missing
 	}
 	if err == nil {
-		o.mail.put(looked{x.run, x.task, x.fence, d, found, x.expected})
+		o.inbox.put(polled{x.run, x.task, x.fence, d, found, x.expected})
 	}
 	return err
 }
 
-// anyway returns what the dispatch has come to meanwhile, where it could not be
-// asked for again because of that.
-func (o *Orchestrator) anyway(ctx context.Context, x effect, err error) (api.Dispatch, error) {
+// outcomeAfter returns the outcome of a dispatch whose submission failed with err
+// because it has ended meanwhile.
+func (o *Orchestrator) outcomeAfter(ctx context.Context, x effect, err error) (api.Dispatch, error) {
 	d, ok, lookErr := o.cfg.Dispatch.Get(ctx, x.id)
-	if lookErr != nil || !ok || d.Run != x.run.id || d.Task != x.run.plan.Tasks[x.task].ID || !d.State.Ended() || d.State == api.EventNeedsInput && d.Attempt <= int(x.asked) {
+	if lookErr != nil || !ok || d.Run != x.run.id || d.Task != x.run.plan.Tasks[x.task].ID || !d.State.Ended() || d.State == api.EventNeedsInput && d.Attempt <= int(x.questionOf) {
 		return api.Dispatch{}, err
 	}
 	return d, nil

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// maxEvents is how many events share a commit at most: what arrives behind
-	// them should not wait for ever.
+	// maxEvents bounds how many events share a commit, and so how long the next
+	// ones wait.
 	maxEvents = 2000
-	// sweepTime is how often it is looked for ends that nobody told of.
+	// sweepTime is how often the engine polls for completions that it was not
+	// notified of.
 	sweepTime = 30 * time.Second
 )
 
-// engine is everything that is known of runs that are not settled. It belongs
-// to one goroutine.
+// engine is the state of all unsettled runs. One goroutine owns it.
 type engine struct {
 	cfg    Config
 	runs   map[int64]*run
@@ -32,13 +32,13 @@ type engine struct {
 	queues map[api.Name]*queue
 	locks  *locks
 	timers timerHeap
-	fence  uint64 // the last that was given out
+	fence  uint64 // the last fencing token that was issued
 
-	running    int       // tasks
-	backingOff int       // tasks that wait for their next attempt
-	nextSweep  time.Time // when to look for ends that nobody told of
-	fault      error     // something that cannot be has happened
-	granted    []*lease  // leases that have just become their tasks'
+	running    int // tasks
+	backingOff int // tasks that wait for their next attempt
+	nextSweep  time.Time
+	fault      error    // an invariant was violated
+	granted    []*lease // leases that have just been granted
 }
 
 func newEngine(cfg Config) *engine {
@@ -50,16 +50,16 @@ func newEngine(cfg Config) *engine {
 	return e
 }
 
-// batch is what has to be durable, all at once, before anything comes of it.
+// batch is what one commit makes durable, and the effects that follow it.
 type batch struct {
-	now     time.Time
-	items   []audit.Item
-	tasks   []taskRef
-	runs    []*run
-	answers []api.DispatchID // dispatches whose question is answered
-	queues  []*queue
-	holds   []taskRef
-	done    []*run // runs that are settled by it
+	now      time.Time
+	items    []audit.Item
+	tasks    []taskRef
+	runs     []*run
+	answers  []api.DispatchID // dispatches whose question was answered
+	queues   []*queue
+	reserved []taskRef
+	done     []*run // runs that are settled by it
 
 	effects []effect
 	after   []func(*engine)
@@ -94,15 +94,15 @@ func (b *batch) changes() int {
 	return len(b.items) + len(b.tasks) + len(b.runs) + len(b.queues)
 }
 
-// loop is the engine's goroutine: take what has arrived, make what follows from
-// it durable, and only then let it have effects.
+// loop is the engine's goroutine: apply the events that arrived, commit, and only
+// then carry out the effects.
 func (o *Orchestrator) loop() {
 	defer close(o.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-o.mail.some:
+		case <-o.inbox.some:
 		case <-timer.C:
 		case <-o.life.Done():
 			return
@@ -110,13 +110,13 @@ func (o *Orchestrator) loop() {
 		now := o.cfg.Now().UTC()
 		b := &batch{now: now}
 		o.engine.due(b)
-		for _, ev := range o.mail.take(maxEvents) {
+		for _, ev := range o.inbox.take(maxEvents) {
 			ev.apply(o.engine, b)
 		}
 		o.engine.schedule(b)
 		if err := o.commit(b); err != nil {
 			if o.life.Err() == nil {
-				o.stand(err)
+				o.halt(err)
 			}
 			return
 		}
@@ -126,11 +126,11 @@ func (o *Orchestrator) loop() {
 	}
 }
 
-// stand ends everything until a restart: what is in memory may be more than is
-// true.
-func (o *Orchestrator) stand(err error) {
+// halt stops the engine until a restart, since memory may be ahead of the
+// database.
+func (o *Orchestrator) halt(err error) {
 	o.err.Store(&err)
-	o.cfg.Logger.LogAttrs(o.life, slog.LevelError, "runs stand still until the service is restarted", slog.Any("err", err))
+	o.cfg.Logger.LogAttrs(o.life, slog.LevelError, "the engine has halted until the service is restarted", slog.Any("err", err))
 }
 
 // commit makes a batch durable.
@@ -143,7 +143,7 @@ func (o *Orchestrator) commit(b *batch) error {
 		return nil
 	}
 	failpoint.Hit(failpoint.RunCommit, "")
-	// Cancelled only before it has begun.
+	// The context cancels a commit only before it begins.
 	if err := e.cfg.Ledger.CommitAll(o.life, b.items, func(tx *store.Tx) error { return b.write(tx, e.fence) }); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (b *batch) write(tx *store.Tx, fence uint64) error {
 			return err
 		}
 	}
-	for _, t := range b.holds {
+	for _, t := range b.reserved {
 		if err := dispatch.Reserve(tx, t.run.id, t.run.tasks[t.task].dispatch); err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (b *batch) write(tx *store.Tx, fence uint64) error {
 		}
 	}
 	for _, id := range b.answers {
-		if err := dispatch.ClearAnswerDeadline(tx, id); err != nil { // it expires no more
+		if err := dispatch.ClearAnswerDeadline(tx, id); err != nil {
 			return err
 		}
 	}
@@ -195,7 +195,7 @@ func saveQueue(tx *store.Tx, q *queue) (err error) {
 	return err
 }
 
-// finish lets what is durable now have its effects, and tells of it.
+// finish starts the effects of a durable batch, and notifies the observer.
 func (o *Orchestrator) finish(b *batch) {
 	for _, t := range b.tasks {
 		t.run.tasks[t.task].dirty = false
@@ -208,7 +208,7 @@ func (o *Orchestrator) finish(b *batch) {
 		o.cfg.Observer.TaskSettled(s.state, s.reason)
 	}
 	for _, r := range b.done {
-		o.room.give(r)
+		o.capacity.release(r)
 		o.cfg.Logger.LogAttrs(o.life, slog.LevelInfo, "run settled", slog.String("run", string(r.id)), slog.String("state", string(r.state)))
 		o.cfg.Observer.RunSettled(r.state)
 	}
@@ -220,18 +220,18 @@ func (o *Orchestrator) finish(b *batch) {
 	}
 }
 
-// move takes a task along the one table of transitions.
-func (e *engine) move(r *run, i int32, ev plan.Event) {
+// transition moves a task along the table of transitions in internal/plan.
+func (e *engine) transition(r *run, i int32, ev plan.Event) {
 	t := &r.tasks[i]
 	to, ok := plan.Next(t.state, ev)
 	if !ok {
 		if e.fault == nil {
-			e.fault = fmt.Errorf("run %s task %s: event %q in state %s", r.id, r.plan.Tasks[i].ID, ev, t.state)
+			e.fault = fmt.Errorf("invariant violated: run %s task %s: event %q in state %s", r.id, r.plan.Tasks[i].ID, ev, t.state)
 		}
 		return
 	}
 	switch {
-	case t.asks():
+	case t.asking():
 		r.asking--
 	case t.state == api.TaskWaiting:
 		e.backingOff--
@@ -239,8 +239,8 @@ func (e *engine) move(r *run, i int32, ev plan.Event) {
 	r.set(i, to)
 }
 
-// fact is an entry about a task, or with i -1 about the run.
-func (e *engine) fact(b *batch, kind record.Kind, r *run, i int32, detail record.Detail) {
+// log adds an entry about a task, or with i -1 about the run.
+func (e *engine) log(b *batch, kind record.Kind, r *run, i int32, detail record.Detail) {
 	entry := record.Entry{Kind: kind, Principal: r.principal, Run: string(r.id), Detail: detail}
 	if i >= 0 {
 		t := &r.tasks[i]
@@ -252,7 +252,7 @@ func (e *engine) fact(b *batch, kind record.Kind, r *run, i int32, detail record
 	b.items = append(b.items, audit.Item{Entry: entry})
 }
 
-// moving reports whether something runs, or will by itself.
+// moving reports whether a task runs, or will start without further input.
 func (e *engine) moving() bool {
 	if e.running > 0 {
 		return true
@@ -265,7 +265,7 @@ func (e *engine) moving() bool {
 	return e.backingOff > 0
 }
 
-// next is when something happens by itself.
+// next returns when the next timer or sweep is due.
 func (e *engine) next() time.Time {
 	if len(e.timers) > 0 && e.timers[0].at.Before(e.nextSweep) {
 		return e.timers[0].at
@@ -273,18 +273,18 @@ func (e *engine) next() time.Time {
 	return e.nextSweep
 }
 
-// due applies what has come by the clock.
+// due applies the timers and the sweep that are due.
 func (e *engine) due(b *batch) {
 	for len(e.timers) > 0 && !e.timers[0].at.After(b.now) {
 		d := heap.Pop(&e.timers).(timer) //nolint:forcetypeassert // only timers are pushed
 		r := e.runs[d.run]
 		switch {
-		case r == nil: // it is settled
+		case r == nil: // settled
 		case d.task < 0:
-			e.cancelRun(b, r, r.principal, "its limit of wall time is over")
+			e.cancelRun(b, r, r.principal, "the run exceeded its wall time")
 		case r.tasks[d.task].state == api.TaskWaiting && r.tasks[d.task].notBefore.Equal(d.at):
-			e.move(r, d.task, plan.EventDue)
-			e.queueUp(r, d.task)
+			e.transition(r, d.task, plan.EventDue)
+			e.enqueue(r, d.task)
 		}
 	}
 	if !b.now.Before(e.nextSweep) {
@@ -293,30 +293,30 @@ func (e *engine) due(b *batch) {
 	}
 }
 
-// sweep looks for ends that nobody told of.
+// sweep polls every open dispatch for a missed completion.
 func (e *engine) sweep(b *batch) {
 	for _, r := range e.runs {
 		for i := range r.tasks {
 			if t := &r.tasks[i]; t.open() && !t.inFlight {
-				b.effects = append(b.effects, effect{kind: effectLook, run: r, task: int32(i), fence: t.fence, id: t.dispatch}) //nolint:gosec // G115: bounded by api.MaxPlanTasks
+				b.effects = append(b.effects, effect{kind: effectPoll, run: r, task: int32(i), fence: t.fence, id: t.dispatch}) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 			}
 		}
 	}
 }
 
 // timer is the time of a task's next attempt, or with task -1 the deadline of a
-// run. It names the run: one that is settled need not be kept for it.
+// run. It has the number of the run, so that a settled run can be freed.
 type timer struct {
 	at   time.Time
 	run  int64
 	task int32
 }
 
-func (e *engine) at(when time.Time, run int64, task int32) {
+func (e *engine) addTimer(when time.Time, run int64, task int32) {
 	heap.Push(&e.timers, timer{when, run, task})
 }
 
-// timerHeap is what comes by the clock, soonest first.
+// timerHeap is the timers, soonest first.
 type timerHeap []timer
 
 func (h timerHeap) Len() int           { return len(h) }
@@ -335,31 +335,31 @@ func (h *timerHeap) Pop() any {
 	return d
 }
 
-// effectKind is what has to be done once it is durable that it will be.
+// effectKind is what an effect does.
 type effectKind string
 
 const (
-	effectFire   effectKind = "fire"
+	effectSubmit effectKind = "fire"
 	effectResume effectKind = "resume"
 	effectCancel effectKind = "cancel"
-	effectLook   effectKind = "look"
+	effectPoll   effectKind = "poll"
 )
 
-// effect is one of them. What of the task it depends on stands in it: the
-// engine's memory is the engine's.
+// effect is an action that follows a commit. It has copies of what it needs of the
+// task, because only the engine may read its memory.
 type effect struct {
-	kind   effectKind
-	run    *run
-	task   int32
-	fence  uint64
-	order  dispatch.TaskRequest
-	id     api.DispatchID
-	asked  int32
-	answer answer
-	by     api.Principal
-	why    string
-	pause  time.Duration // before it is tried again
-	caller dispatch.Caller
+	kind       effectKind
+	run        *run
+	task       int32
+	fence      uint64
+	request    dispatch.TaskRequest
+	id         api.DispatchID
+	questionOf int32
+	answer     answer
+	by         api.Principal
+	why        string
+	pause      time.Duration // before the next retry
+	caller     dispatch.Caller
 
-	expected bool // of a look: nobody may have told of anything yet
+	expected bool // of a poll: an end is no missed completion
 }

@@ -293,7 +293,7 @@ func TestWhatIsSaidOfALockNamesNobodyElsesRun(t *testing.T) {
 		}
 		w.desk.end(w.desk.sorted((*job).active)[0], api.EventFinished, "", true)
 		synctest.Wait()
-		if s := blocked(ben, "secret-two"); strings.Contains(s, "second") || !strings.Contains(s, "somebody else") {
+		if s := blocked(ben, "secret-two"); strings.Contains(s, "second") || !strings.Contains(s, "another principal") {
 			t.Errorf("ben is told: %s", s)
 		}
 		w.finishAll()

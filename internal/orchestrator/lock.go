@@ -7,38 +7,36 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// locks are the keys that tasks hold or wait for, in memory. Who holds what is
-// never counted up and down across a restart: it follows from the tasks that
-// are stored as running (R-O3).
+// locks are the keys that tasks hold or wait for, in memory. After a restart the
+// holders are derived from the tasks that are stored as running (R-O3).
 //
-// All of a task's keys are granted together or not at all. Each key has its
-// waiting tasks in the order in which they came, and none passes another that
-// it could not hold the key with: so a task waits only for those that came
-// before it, and there is neither a deadlock nor one that waits for ever.
+// A task's keys are granted all at once or not at all. Each key queues its tasks
+// in order of arrival, and none overtakes another that it cannot share the key
+// with. So a task waits only for earlier ones: there is no deadlock and no
+// starvation.
 type locks struct{ keys map[string]*lockKey }
 
-// lockKey is one key: held by one task, or shared by several, and its queue.
+// lockKey is a key, its holders and its queue.
 type lockKey struct {
 	name        string
-	owner       *lease // holds it alone
+	owner       *lease // holds it exclusively
 	sharers     int
 	first, last *ticket
 	next        *ticket // the first that is not clear
 }
 
-// lease is all that one task asks for. It is the task's from the grant on.
+// lease is all keys of one task: requested until it is granted, then held.
 type lease struct {
 	run     *run
 	task    int32
 	tickets []ticket
 	unclear int // tickets that are not clear
 	held    bool
-	turn    turn // its place in the queue of ready tasks, once it is held
+	turn    turn // its place in the queue for slots, once it is held
 }
 
-// ticket is a place in the queue of one key. It is clear when nothing that came
-// before is in its way; that never changes again until it is granted or given
-// up.
+// ticket is a place in the queue of one key. It is clear when no earlier ticket
+// conflicts with it, and stays clear until it is granted or withdrawn.
 type ticket struct {
 	lease      *lease
 	key        *lockKey
@@ -58,7 +56,7 @@ func (l *locks) key(name string) *lockKey {
 	return k
 }
 
-// newLease returns what a task asks for. It is good for asking once.
+// newLease returns the lease that a task needs, to be requested once.
 func (l *locks) newLease(r *run, task int32) *lease {
 	wanted := r.plan.Tasks[task].Locks
 	w := &lease{run: r, task: task, tickets: make([]ticket, len(wanted))}
@@ -68,8 +66,8 @@ func (l *locks) newLease(r *run, task int32) *lease {
 	return w
 }
 
-// ask queues a lease and appends to granted whatever is granted by that.
-func (l *locks) ask(w *lease, granted []*lease) []*lease {
+// request queues a lease and appends the leases that this grants to granted.
+func (l *locks) request(w *lease, granted []*lease) []*lease {
 	w.unclear = len(w.tickets)
 	if w.unclear == 0 {
 		w.held = true
@@ -95,8 +93,8 @@ func (l *locks) ask(w *lease, granted []*lease) []*lease {
 	return granted
 }
 
-// advance makes clear what has become clear, and grants leases of which
-// everything is.
+// advance marks tickets that have become clear, and grants leases whose tickets
+// are all clear.
 func (l *locks) advance(k *lockKey, granted []*lease) []*lease {
 	for k.next != nil && k.owner == nil {
 		t := k.next
@@ -116,8 +114,8 @@ func (l *locks) advance(k *lockKey, granted []*lease) []*lease {
 	return granted
 }
 
-// grant takes a lease's tickets out of the queues and makes it their holder.
-// Nobody else becomes clear by that.
+// grant takes a lease's tickets out of the queues and makes it their holder. No
+// other ticket becomes clear by that.
 func (l *locks) grant(w *lease) {
 	w.unclear, w.held = 0, true
 	for i := range w.tickets {
@@ -131,9 +129,10 @@ func (l *locks) grant(w *lease) {
 	}
 }
 
-// hold makes a lease the holder at once, before any other asks: its task ran
-// before a restart. It fails where another task did, too, which cannot be.
-func (l *locks) hold(w *lease) error {
+// adopt grants a lease at once, before any is requested: its task was running
+// before a restart. It fails when a conflicting task was running too, which
+// violates an invariant.
+func (l *locks) adopt(w *lease) error {
 	for i := range w.tickets {
 		k := w.tickets[i].key
 		if k.owner != nil || !w.tickets[i].shared && k.sharers > 0 {
@@ -144,8 +143,8 @@ func (l *locks) hold(w *lease) error {
 	return nil
 }
 
-// release gives up what a lease holds or waits for, and returns what is granted
-// by that.
+// release releases or withdraws a lease, and appends the leases that this grants
+// to granted.
 func (l *locks) release(w *lease, granted []*lease) []*lease {
 	held := w.held
 	w.held = false
@@ -170,7 +169,7 @@ func (l *locks) release(w *lease, granted []*lease) []*lease {
 	return granted
 }
 
-// leave takes a ticket out of its queue.
+// leave removes a ticket from its queue.
 func (k *lockKey) leave(t *ticket) {
 	if k.next == t {
 		k.next = t.next
@@ -188,8 +187,8 @@ func (k *lockKey) leave(t *ticket) {
 	t.prev, t.next = nil, nil
 }
 
-// blockedBy says in words what a lease waits for; nothing when it does not. What
-// is another principal's is not named: who asks may not see it.
+// blockedBy describes what a lease waits for; empty when it does not wait. It does
+// not name tasks of another principal, which the reader may not see.
 func (w *lease) blockedBy() string {
 	for i := range w.tickets {
 		t := &w.tickets[i]
@@ -198,11 +197,11 @@ func (w *lease) blockedBy() string {
 		}
 		switch k := t.key; {
 		case k.owner != nil:
-			return fmt.Sprintf("lock %q, which %s holds", k.name, k.owner.namedTo(w))
+			return fmt.Sprintf("lock %q, held by %s", k.name, k.owner.namedTo(w))
 		case k.sharers > 0:
-			return fmt.Sprintf("lock %q, which %d tasks share", k.name, k.sharers)
+			return fmt.Sprintf("lock %q, shared by %d tasks", k.name, k.sharers)
 		default:
-			return fmt.Sprintf("lock %q, for which %s waits before it", k.name, k.first.lease.namedTo(w))
+			return fmt.Sprintf("lock %q, queued behind %s", k.name, k.first.lease.namedTo(w))
 		}
 	}
 	return ""
@@ -210,22 +209,21 @@ func (w *lease) blockedBy() string {
 
 func (w *lease) namedTo(other *lease) string {
 	if w.run.principal != other.run.principal {
-		return "a task of somebody else"
+		return "a task of another principal"
 	}
 	return fmt.Sprintf("task %s of run %s", w.run.plan.Tasks[w.task].ID, w.run.id)
 }
 
-// lockNames are the keys that a task of a plan locks alone, and those that it
-// shares.
-func lockNames(list []api.Lock) (alone, shared []string) {
+// lockNames returns the keys that a task locks exclusively, and those it shares.
+func lockNames(list []api.Lock) (exclusive, shared []string) {
 	for _, k := range list {
 		if k.Shared {
 			shared = append(shared, k.Key)
 		} else {
-			alone = append(alone, k.Key)
+			exclusive = append(exclusive, k.Key)
 		}
 	}
-	slices.Sort(alone)
+	slices.Sort(exclusive)
 	slices.Sort(shared)
-	return alone, shared
+	return exclusive, shared
 }

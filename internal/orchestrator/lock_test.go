@@ -38,7 +38,7 @@ func TestNobodyPassesAnotherThatWaitsForAKeyAlone(t *testing.T) {
 	}
 	ask := func(id string, keys ...api.Lock) (*lease, []*lease) {
 		w := l.newLease(oneTask(id, keys...), 0)
-		return w, l.ask(w, nil)
+		return w, l.request(w, nil)
 	}
 	reader, got := ask("reader", shared("k"))
 	want(got, "reader")
@@ -52,7 +52,7 @@ func TestNobodyPassesAnotherThatWaitsForAKeyAlone(t *testing.T) {
 	want(got, "elsewhere") // disjoint keys fan out
 	behind, got := ask("behind", alone("other"))
 	want(got) // nobody holds it, and the writer came first
-	if why := behind.blockedBy(); why != `lock "other", for which task t of run writer waits before it` {
+	if why := behind.blockedBy(); why != `lock "other", queued behind task t of run writer` {
 		t.Errorf("blocked by %q", why)
 	}
 	want(l.release(reader, nil))
@@ -135,7 +135,7 @@ func TestLocksAreGrantedAsTheRuleSays(t *testing.T) {
 				r := oneTask(fmt.Sprint("r", n), keys...)
 				m.waiting = append(m.waiting, r)
 				leases[r] = l.newLease(r, 0)
-				compare(l.ask(leases[r], nil), m.settle())
+				compare(l.request(leases[r], nil), m.settle())
 				continue
 			}
 			r := rapid.SampledFrom(all).Draw(t, "go")

@@ -14,13 +14,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// run is a run that is not settled, or one that was read to be shown.
+// run is an unsettled run, or a settled one that was read to be described.
 type run struct {
 	seq  int64 // its row
 	id   api.RunID
 	plan *plan.Plan
 	doc  runDoc
-	// What follows is as the last commit left it, or as the next one will.
+	// The rest is the state that the next commit makes durable.
 	principal api.Principal
 	submitted time.Time
 	settled   time.Time
@@ -31,20 +31,20 @@ type run struct {
 	tasks     []task
 	counts    map[api.TaskState]int
 	asking    int // tasks that wait for an answer
-	left      int // tasks that are not settled
+	left      int // unsettled tasks
 	queue     *queue
-	dirty     bool // its row has to be written with the next commit
+	dirty     bool // the next commit writes its row
 }
 
-// runDoc is what a run's row says that never changes.
+// runDoc is the part of a run's row that never changes.
 type runDoc struct {
 	Queue      api.Name          `json:"queue"`
-	Ceiling    api.Tier          `json:"ceiling"` // that the request had bound itself to
+	Ceiling    api.Tier          `json:"ceiling"` // declared by the session of the request
 	Digest     api.Digest        `json:"digest"`  // of the canonical plan
 	Revision   api.Digest        `json:"revision"`
 	Number     uint64            `json:"number"`            // of the revision
-	Commits    map[string]string `json:"commits,omitempty"` // of each source as the plan names it: see sourceKey
-	Nonce      string            `json:"nonce"`             // 128 random bits; nobody can know a task's dispatch id before
+	Commits    map[string]string `json:"commits,omitempty"` // by source: see sourceKey
+	Nonce      string            `json:"nonce"`             // 128 random bits, so that the dispatch ids of tasks cannot be guessed
 	DeadlineAt time.Time         `json:"deadline,omitzero"`
 	RetryOf    api.RunID         `json:"retryOf,omitempty"`
 	Trace      api.Trace         `json:"trace,omitempty"`
@@ -52,52 +52,51 @@ type runDoc struct {
 
 func sourceKey(s *api.SourceRequest) string { return string(s.Name) + "@" + s.Commit }
 
-// task is a task of a run. Its state is ready where it is stored as pending, or
-// as waiting for what has come by now.
+// task is a task of a run. A task in state ready is stored as pending or waiting.
 type task struct {
-	state   api.TaskState
-	deps    int32 // that are not done
-	attempt int32
-	cause   int32 // of a task that is skipped: the one that is not done; -1
-	asked   int32 // attempt of the dispatch whose question waits, or was answered last
-	fence   uint64
+	state      api.TaskState
+	deps       int32 // dependencies that are not done
+	attempt    int32
+	cause      int32 // of a skipped task: the one that did not finish; -1
+	questionOf int32 // attempt of the dispatch that asked the latest question
+	fence      uint64
 
 	dispatch  api.DispatchID // of the latest attempt
 	reason    api.Reason
 	message   string
-	notBefore time.Time // of a task that is tried again
-	answer    *answer   // to be given when it goes on
+	notBefore time.Time // of a task that is retried
+	answer    *answer   // to resume with
 	cancelBy  api.Principal
 	cancelWhy string
 	started   time.Time
 	ended     time.Time
 	takenOver bool
 
-	lease    *lease // while it holds or waits for its locks
-	ending   bool   // the end of its dispatch was asked for
-	inFlight bool   // its dispatch was asked for, and nothing has come back
-	missed   bool   // its dispatch has ended, as the last sweep found, and nobody has told
-	verdict  error  // why it could not go on with an answer; it ends by that when its dispatch has
-	dirty    bool   // its row has to be written with the next commit
+	lease      *lease // while it holds or waits for its locks
+	cancelSent bool   // its dispatch was cancelled
+	inFlight   bool   // an effect on its dispatch is under way
+	missed     bool   // the last sweep saw a completion that the engine was not notified of
+	failure    error  // why it could not resume with an answer; reported once its dispatch has ended
+	dirty      bool   // the next commit writes its row
 }
 
-// answer is what somebody answered.
+// answer is the answer to a question.
 type answer struct {
 	Text   string        `json:"text,omitempty"`
 	Option int           `json:"option,omitempty"`
 	By     api.Principal `json:"by"`
 }
 
-// asks reports whether the task waits for an answer.
-func (t *task) asks() bool { return t.state == api.TaskWaiting && t.notBefore.IsZero() }
+// asking reports whether the task waits for an answer.
+func (t *task) asking() bool { return t.state == api.TaskWaiting && t.notBefore.IsZero() }
 
-// open reports whether there is a dispatch that has not come to its end: one
-// that runs, or that asks something.
+// open reports whether the task has a dispatch that has not ended: one that runs, or
+// waits for an answer.
 func (t *task) open() bool {
-	return t.state == api.TaskRunning || t.asks() || t.state == api.TaskReady && t.answer != nil
+	return t.state == api.TaskRunning || t.asking() || t.state == api.TaskReady && t.answer != nil
 }
 
-// newRun returns a run of which every task is pending.
+// newRun returns a run whose tasks are all pending.
 func newRun(id api.RunID, p *plan.Plan, doc runDoc) *run {
 	r := &run{id: id, plan: p, doc: doc, tasks: make([]task, len(p.Tasks)), left: len(p.Tasks), counts: map[api.TaskState]int{api.TaskPending: len(p.Tasks)}}
 	for i := range r.tasks {
@@ -106,7 +105,7 @@ func newRun(id api.RunID, p *plan.Plan, doc runDoc) *run {
 	return r
 }
 
-// set changes a task's state in memory, and what is counted.
+// set changes a task's state and the counts.
 func (r *run) set(i int32, to api.TaskState) {
 	t := &r.tasks[i]
 	r.counts[t.state]--
@@ -117,7 +116,7 @@ func (r *run) set(i int32, to api.TaskState) {
 	t.state = to
 }
 
-// now is the state of the run as it follows from its tasks.
+// now derives the state of the run from its tasks.
 func (r *run) now() api.RunState {
 	if !r.settled.IsZero() {
 		return r.state
@@ -127,15 +126,15 @@ func (r *run) now() api.RunState {
 	return plan.RunState(paused, blocked)
 }
 
-// dispatchID derives the id of an attempt's dispatch: asking for it again finds
-// what was asked for before, and nobody can take it first.
+// dispatchID derives the id of an attempt's dispatch, so that submitting it again is
+// idempotent, and no other principal can take it first.
 func (r *run) dispatchID(i, attempt int32) api.DispatchID {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", r.doc.Nonce, r.id, r.plan.Tasks[i].ID, attempt))
 	return api.DispatchID("t-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:15])))
 }
 
-// request is what a task asks for, as vetted: its source is at the commit that
-// was pinned.
+// request returns the request of a task as validated: with its source at the pinned
+// commit.
 func (r *run) request(i int32) api.DispatchRequest {
 	req := requestOf(&r.plan.Tasks[i])
 	if req.Source != nil {
@@ -152,12 +151,12 @@ func requestOf(t *api.PlanTask) api.DispatchRequest {
 	}
 }
 
-// order is the task's dispatch with all that it takes over from others.
-func (r *run) order(i int32) dispatch.TaskRequest {
+// taskRequest returns the request of a task with its needs.
+func (r *run) taskRequest(i int32) dispatch.TaskRequest {
 	t := &r.plan.Tasks[i]
 	o := dispatch.TaskRequest{Request: r.request(i), Run: r.id, Task: t.ID, Revision: r.doc.Revision, Fence: r.tasks[i].fence}
 	for name, n := range t.Needs {
-		from, _ := r.plan.Index(n.From) // the plan was checked
+		from, _ := r.plan.Index(n.From) // plan.Parse checked it
 		need := dispatch.Need{Name: name, Task: n.From, Dispatch: r.tasks[from].dispatch, Kind: record.NeedKind(n), Path: n.Output}
 		o.Needs = append(o.Needs, need)
 	}
@@ -170,7 +169,7 @@ func (r *run) order(i int32) dispatch.TaskRequest {
 	return o
 }
 
-// needed reports whether another task takes something over from task i.
+// needed reports whether another task has a need from task i.
 func (r *run) needed(i int32) bool {
 	id := r.plan.Tasks[i].ID
 	for _, d := range r.plan.Dependents(int(i)) {
@@ -183,8 +182,8 @@ func (r *run) needed(i int32) bool {
 	return false
 }
 
-// caller is who asks for the run's dispatches. The token by which it was
-// submitted is not asked about again: the run is the principal's.
+// caller is the caller of the run's dispatches. The token that submitted the run is
+// not checked again: the run belongs to its principal.
 func (r *run) caller() dispatch.Caller {
 	return dispatch.Caller{Principal: r.principal, Ceiling: r.doc.Ceiling}
 }

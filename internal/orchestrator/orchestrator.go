@@ -1,17 +1,16 @@
-// Package orchestrator drives runs: plans of tasks, each of which is a dispatch.
+// Package orchestrator executes runs: plans of tasks, each task a dispatch.
 //
-// One goroutine owns all of it in memory and makes every transition durable
-// before anything comes of it; the state database is the truth, and what is in
-// memory can always be built again from it. Whatever arrives together shares a
-// commit, which holds the rows and the entries of the log. Effects (to fire a
-// dispatch, to resume or to cancel one) follow the commit. They are not kept
-// beside the rows but follow from them: a task that is stored as running has to
-// be fired, and after a restart it is fired again, which changes nothing where
-// it was done, because the dispatch's id is derived from run, task and attempt.
+// One goroutine, the engine, owns the state in memory and makes every transition
+// durable before it has an effect; memory can always be rebuilt from the state
+// database. Events that arrive together share a commit of rows and log entries.
+// Effects (submit, resume or cancel a dispatch) follow the commit. They are not
+// stored but derived from the rows: a task that is stored as running is
+// submitted again after a restart, which is idempotent, because the dispatch's
+// id is derived from run, task and attempt.
 //
-// It decides nothing about a task: whether its dispatch may run is decided by
-// internal/dispatch when it is fired. A commit that fails ends everything until
-// the service is restarted: what is in memory may then be more than is true.
+// The package decides nothing about a task: internal/dispatch does when the task
+// is submitted. After a failed commit the engine halts until the service is
+// restarted, since memory may be ahead of the database.
 //
 // Carries R-O1 to R-O8.
 package orchestrator
@@ -33,48 +32,45 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Dispatcher is what runs are made of: dispatch.Service.
+// Dispatcher runs the dispatches of tasks; see dispatch.Service.
 type Dispatcher interface {
 	Validator
-	// Fire asks for a task's dispatch. It returns the one that is there when it
-	// was asked for before.
 	SubmitTask(ctx context.Context, caller dispatch.Caller, o dispatch.TaskRequest) (api.Dispatch, error)
-	// Resume goes on with a dispatch that asked something.
 	ResumeTask(ctx context.Context, caller dispatch.Caller, id api.DispatchID, req api.AnswerRequest, by api.Principal, fence uint64) (api.Dispatch, error)
-	// Cancel asks for the end of a dispatch.
 	Cancel(ctx context.Context, by api.Principal, id api.DispatchID, reason string) (api.Dispatch, error)
-	// Look returns the record of a dispatch, and whether there is one.
 	Get(ctx context.Context, id api.DispatchID) (api.Dispatch, bool, error)
 }
 
-// Validator says what would become of a request.
+// Validator validates requests and answers without carrying them out.
 type Validator interface {
 	Validate(ctx context.Context, caller dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error)
 	ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) error
 	Engine(ctx context.Context) (*policy.Engine, error)
 }
 
-// Observer is told what has happened, after it is durable. It must not block.
+// Observer is notified of what has happened, after it is durable. It must not
+// block.
 type Observer interface {
 	TaskSettled(state api.TaskState, reason api.Reason)
 	RunSettled(state api.RunState)
 	Committed(transitions int)
-	// Swept: so many ends of dispatches were found by looking for them, of which
-	// nobody had told. Each is a fault of ours.
+	// Swept: polling found completions that the engine was not notified of. Each
+	// is a bug.
 	Swept(found int)
 }
 
-type nobody struct{}
+type noObserver struct{}
 
-func (nobody) TaskSettled(api.TaskState, api.Reason) {}
-func (nobody) RunSettled(api.RunState)               {}
-func (nobody) Committed(int)                         {}
-func (nobody) Swept(int)                             {}
+func (noObserver) TaskSettled(api.TaskState, api.Reason) {}
+func (noObserver) RunSettled(api.RunState)               {}
+func (noObserver) Committed(int)                         {}
+func (noObserver) Swept(int)                             {}
 
-// DefaultSlots is how many tasks of a queue run at once where nobody says.
+// DefaultSlots is how many tasks of the default queue run at once, unless it is
+// configured.
 const DefaultSlots = 8
 
-// Config is what an Orchestrator is made of.
+// Config is what an Orchestrator needs.
 type Config struct {
 	Store    *store.Store
 	Ledger   *audit.Ledger
@@ -83,17 +79,16 @@ type Config struct {
 	Seed     uint64           // of the jitter between attempts
 	Now      func() time.Time
 	Logger   *slog.Logger
-	Observer Observer // nil: nobody is told
+	Observer Observer // may be nil
 
-	// How many tasks the runs that are not settled may have in all, and how many
-	// bytes their canonical plans; a principal's may have half of that. 0:
-	// DefaultOpenTasks, DefaultOpenBytes.
+	// Limits of all unsettled runs together: tasks, and bytes of canonical plans.
+	// A principal may use half of each. 0: DefaultOpenTasks, DefaultOpenBytes.
 	OpenTasks, OpenBytes int
 }
 
 func (c *Config) validate() error {
 	if c.Store == nil || c.Ledger == nil || c.Dispatch == nil || c.Now == nil {
-		return errors.New("orchestrator: a store, a log, dispatches and a clock are needed")
+		return errors.New("orchestrator: Config needs Store, Ledger, Dispatch and Now")
 	}
 	for name, slots := range c.Queues {
 		if slots < 1 {
@@ -105,39 +100,39 @@ func (c *Config) validate() error {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Observer == nil {
-		c.Observer = nobody{}
+		c.Observer = noObserver{}
 	}
 	return nil
 }
 
 // Orchestrator is the open engine. Its methods may be called from any goroutine.
 type Orchestrator struct {
-	cfg    Config
-	mail   mailbox
-	coming coming
-	room   room
-	shown  shown
-	out    effects
+	cfg         Config
+	inbox       inbox
+	submitting  submitting
+	capacity    capacity
+	settledRuns settledRuns
+	out         effects
 
 	life context.Context //nolint:containedctx // the life of the orchestrator, not of a call
 	stop context.CancelFunc
 	work sync.WaitGroup
-	done chan struct{} // closed when the engine has ended
+	done chan struct{} // closed when the engine has stopped
 
-	err  atomic.Pointer[error] // why it stands still
+	err  atomic.Pointer[error] // why the engine has halted
 	busy atomic.Bool
 
 	engine *engine // owned by its goroutine
 }
 
-// Open builds everything up from the database, and repeats every effect that is
+// Open rebuilds the state from the database and repeats every effect that is
 // due.
 func Open(ctx context.Context, cfg Config) (*Orchestrator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	o := &Orchestrator{cfg: cfg, done: make(chan struct{}), room: room{tasks: cfg.OpenTasks, bytes: cfg.OpenBytes}}
-	o.mail.init()
+	o := &Orchestrator{cfg: cfg, done: make(chan struct{}), capacity: capacity{tasks: cfg.OpenTasks, bytes: cfg.OpenBytes}}
+	o.inbox.init()
 	o.out.init()
 	o.life, o.stop = context.WithCancel(context.WithoutCancel(ctx))
 	o.engine = newEngine(cfg)
@@ -150,23 +145,23 @@ func Open(ctx context.Context, cfg Config) (*Orchestrator, error) {
 	return o, nil
 }
 
-// Close ends the orchestrator's own work. Dispatches go on, and the next Open
-// takes them up.
+// Close stops the orchestrator's own work. Dispatches keep running, and the next
+// Open adopts them.
 func (o *Orchestrator) Close() error {
 	o.stop()
 	o.work.Wait()
 	return nil
 }
 
-// Ended tells that a dispatch has come to the end of an attempt. It never
+// Ended notifies the engine that an attempt of a dispatch has ended. It never
 // blocks.
 func (o *Orchestrator) Ended(d api.Dispatch) {
 	if d.Run != "" {
-		o.mail.put(ended{d})
+		o.inbox.put(dispatchEnded{d})
 	}
 }
 
-// Err returns why nothing moves until the service is restarted, or nil.
+// Err returns why the engine has halted until the service is restarted, or nil.
 func (o *Orchestrator) Err() error {
 	if err := o.err.Load(); err != nil {
 		return *err
@@ -174,33 +169,52 @@ func (o *Orchestrator) Err() error {
 	return nil
 }
 
-// Busy reports whether something runs, or will by itself.
+// Busy reports whether a task runs, or will start without further input.
 func (o *Orchestrator) Busy() bool { return o.busy.Load() }
 
-// ask has the engine say something after the next commit, when all that it
-// knows is durable.
-func ask[T any](ctx context.Context, o *Orchestrator, fn func(e *engine) T) (T, error) {
-	var none T
-	said := make(chan T, 1)
-	o.mail.put(question{func(e *engine) { said <- fn(e) }})
+// Tasks counts the tasks of unsettled runs by state.
+func (o *Orchestrator) Tasks(ctx context.Context) (map[api.TaskState]int, error) {
+	return query(ctx, o, func(e *engine) map[api.TaskState]int {
+		all := map[api.TaskState]int{}
+		for _, r := range e.runs {
+			for state, n := range r.counts {
+				if n > 0 {
+					all[state] += n
+				}
+			}
+		}
+		return all
+	})
+}
+
+// query reads the engine's state after the next commit, when all of it is
+// durable.
+func query[T any](ctx context.Context, o *Orchestrator, fn func(e *engine) T) (T, error) {
+	result := make(chan T, 1)
+	o.inbox.put(engineQuery{func(e *engine) { result <- fn(e) }})
+	return await(ctx, o, result)
+}
+
+// await returns what the engine sends, or why it does not.
+func await[T any](ctx context.Context, o *Orchestrator, result <-chan T) (none T, err error) {
 	select {
-	case v := <-said:
+	case v := <-result:
 		return v, nil
 	case <-ctx.Done():
 		return none, ctx.Err()
 	case <-o.done:
 	}
 	select {
-	case v := <-said:
+	case v := <-result:
 		return v, nil
 	default:
-		return none, o.ending()
+		return none, o.unavailable()
 	}
 }
 
-func (o *Orchestrator) ending() error {
+func (o *Orchestrator) unavailable() error {
 	if err := o.Err(); err != nil {
-		return api.Errorf(api.CodeAuditUnavailable, "runs stand still: %w", err).WithHint("check the disk of the state directory, then restart the service")
+		return api.Errorf(api.CodeAuditUnavailable, "the engine has halted: %w", err).WithHint("check the disk of the state directory, then restart the service")
 	}
 	return api.Errorf(api.CodeUnavailable, "the service is stopping")
 }

@@ -9,20 +9,20 @@ import (
 )
 
 // queue is where tasks that hold their locks wait for a free slot. Principals
-// take turns, whatever each of them has in it; among a principal's tasks the one
-// of the highest priority is first, then the one that came first.
+// take turns, however many tasks each has; among the tasks of a principal the
+// highest priority comes first, then the earliest.
 type queue struct {
 	name     api.Name
 	slots    int
 	running  int
-	runs     int // that are not settled
+	runs     int // unsettled
 	ready    int
 	pausedBy api.Principal
 	pausedAt time.Time
 
 	lines map[api.Principal]*line
-	turns []*line // those that have somebody, in the order of their turns
-	next  uint64  // place of the next that comes
+	turns []*line // those that are not empty, in the order of their turns
+	next  uint64  // order of the next task
 }
 
 // line is one principal's part of a queue.
@@ -87,8 +87,8 @@ func (q *queue) push(w *lease) {
 	heap.Push(&l.leases, w)
 }
 
-// pop takes the next one to start, whose principal's next turn is then after
-// everybody else's. It returns nil while there is none or no free slot.
+// pop removes the next lease to start, and puts its principal behind all others.
+// It returns nil when the queue is empty or paused, or has no free slot.
 func (q *queue) pop() *lease {
 	if q.paused() || q.running >= q.slots || len(q.turns) == 0 {
 		return nil
@@ -106,7 +106,7 @@ func (q *queue) pop() *lease {
 	return w
 }
 
-// remove takes one out that will not start now.
+// remove removes a lease that will not start now.
 func (q *queue) remove(w *lease) {
 	l := w.turn.line
 	if l == nil {

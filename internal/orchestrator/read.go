@@ -25,8 +25,8 @@ const (
 	maxPage     = 1000 // tasks, or events
 )
 
-// decide decides whether the caller may act on a run. One that is not there and
-// one of somebody else's give the same answer.
+// decide decides whether the caller may act on a run. A run that does not exist and
+// one of another principal give the same answer.
 func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (d policy.Decision, err error) {
 	rules, err := o.cfg.Dispatch.Engine(ctx)
 	if err != nil {
@@ -57,32 +57,32 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 	return d, nil
 }
 
-// readable refuses who may not see a run.
+// readable refuses a principal who may not see a run.
 func (o *Orchestrator) readable(ctx context.Context, p api.Principal, id api.RunID) error {
 	_, err := o.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
 	return err
 }
 
-// stored returns a run as its rows have it.
+// stored returns a run as it is stored.
 func (o *Orchestrator) stored(ctx context.Context, id api.RunID) (r *run, err error) {
 	err = o.cfg.Store.Read(ctx, func(v *store.View) error {
 		var ok bool
 		if r, ok, err = runByID(v, id); err == nil && !ok {
-			err = api.Errorf(api.CodeNotFound, "there is no run %s", id)
+			err = api.Errorf(api.CodeNotFound, "no such run %s", id)
 		}
 		return err
 	})
 	return r, err
 }
 
-// Describe returns a run with a page of its tasks: those behind the cursor
-// after, at most limit.
+// Describe returns a run with a page of its tasks: those after a cursor, at most
+// limit.
 func (o *Orchestrator) Describe(ctx context.Context, p api.Principal, id api.RunID, after string, limit int) (api.Run, error) {
 	from := 0
 	if after != "" {
 		n, err := strconv.Atoi(after)
 		if err != nil || n < 0 || n > api.MaxPlanTasks {
-			return api.Run{}, api.Errorf(api.CodeInvalid, "after=%.20q: want next of the page before", after)
+			return api.Run{}, api.Errorf(api.CodeInvalid, "after=%.20q: want next of the previous page", after)
 		}
 		from = n
 	}
@@ -97,7 +97,7 @@ func (o *Orchestrator) Describe(ctx context.Context, p api.Principal, id api.Run
 
 // show returns a run as it is durable now.
 func (o *Orchestrator) show(ctx context.Context, id api.RunID, from, limit int) (api.Run, error) {
-	open, err := ask(ctx, o, func(e *engine) *api.Run {
+	open, err := query(ctx, o, func(e *engine) *api.Run {
 		r := e.byID[id]
 		if r == nil {
 			return nil
@@ -108,22 +108,22 @@ func (o *Orchestrator) show(ctx context.Context, id api.RunID, from, limit int) 
 	if err != nil || open != nil {
 		return *cmp.Or(open, &api.Run{}), err
 	}
-	r, err := o.shown.get(id, func() (*run, error) { return o.stored(ctx, id) })
+	r, err := o.settledRuns.get(id, func() (*run, error) { return o.stored(ctx, id) })
 	if err != nil {
 		return api.Run{}, err
 	}
 	return r.view(from, limit), nil
 }
 
-// shown keeps the settled run that was looked at last: it is looked at page by
-// page, and never changes.
-type shown struct {
+// settledRuns caches the settled run that was read last, which is read page by page
+// and never changes.
+type settledRuns struct {
 	mu   sync.Mutex
 	last *run // guarded by mu
 }
 
-// get returns a run that is stored, and reads it unless it is kept.
-func (s *shown) get(id api.RunID, read func() (*run, error)) (*run, error) {
+// get returns a stored run from the cache, or from read.
+func (s *settledRuns) get(id api.RunID, read func() (*run, error)) (*run, error) {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *shown) get(id api.RunID, read func() (*run, error)) (*run, error) {
 	return r, err
 }
 
-// view is what is told of a run.
+// view returns a run with a page of its tasks.
 func (r *run) view(from, limit int) api.Run {
 	v := r.head()
 	to := min(from+limit, len(r.tasks))
@@ -178,7 +178,7 @@ func (r *run) taskView(i int) api.RunTask {
 	t, p := &r.tasks[i], &r.plan.Tasks[i]
 	v := api.RunTask{
 		Task: p.ID, State: t.state, Subagent: p.Subagent, Reason: t.reason, Message: t.message, DispatchID: t.dispatch, Attempt: int(t.attempt),
-		Attempts: plan.Attempts(&r.plan.Tasks[i]), Asks: t.asks() && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
+		Attempts: plan.Attempts(&r.plan.Tasks[i]), Asks: t.asking() && t.cancelBy == "", NotBefore: pointer(t.notBefore), CancelBy: t.cancelBy, //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		StartedAt: pointer(t.started), EndedAt: pointer(t.ended), TakenOver: t.takenOver,
 	}
 	for _, d := range r.plan.Deps(i) {
@@ -193,21 +193,21 @@ func (r *run) taskView(i int) api.RunTask {
 	return v
 }
 
-// blocked says in words what a ready task waits for.
+// blocked describes what a ready task waits for.
 func (r *run) blocked(t *task) string {
 	switch {
 	case t.cancelBy != "":
-		return "its dispatch, which is being cancelled"
+		return "the cancel of its dispatch"
 	case r.pausedBy != "":
-		return "the run, which " + string(r.pausedBy) + " paused"
+		return "the run, paused by " + string(r.pausedBy)
 	case r.queue.paused():
-		return "queue " + string(r.queue.name) + ", which " + string(r.queue.pausedBy) + " paused"
+		return "queue " + string(r.queue.name) + ", paused by " + string(r.queue.pausedBy)
 	case t.lease == nil:
 		return ""
 	case !t.lease.held:
 		return t.lease.blockedBy()
 	case r.queue.slots == 0:
-		return "queue " + string(r.queue.name) + ", which is not configured any more"
+		return "queue " + string(r.queue.name) + ", which is no longer configured"
 	}
 	return "a free slot of queue " + string(r.queue.name)
 }
@@ -249,7 +249,7 @@ func (o *Orchestrator) List(ctx context.Context, p api.Principal, limit int) ([]
 	}); err != nil {
 		return nil, err
 	}
-	open, err := ask(ctx, o, func(e *engine) map[int]api.Run {
+	open, err := query(ctx, o, func(e *engine) map[int]api.Run {
 		open := map[int]api.Run{}
 		for i := range list {
 			if r := e.byID[list[i].RunID]; r != nil {
@@ -278,8 +278,8 @@ func (o *Orchestrator) Plan(ctx context.Context, p api.Principal, id api.RunID) 
 
 // Queues returns every queue, by name.
 func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
-	return ask(ctx, o, func(e *engine) (list []api.Queue) {
-		ready := map[*queue]int{} // also those that are paused, or wait for their locks
+	return query(ctx, o, func(e *engine) (list []api.Queue) {
+		ready := map[*queue]int{} // paused ones, and those that wait for their locks, included
 		for _, r := range e.runs {
 			ready[r.queue] += r.counts[api.TaskReady]
 		}
@@ -290,14 +290,14 @@ func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
 	})
 }
 
-// Events returns what the log says of a run behind a cursor, at most maxPage
-// entries, and waits for the first of them.
+// Events returns the log's entries about a run after a cursor, at most maxPage, and
+// waits for the first of them.
 func (o *Orchestrator) Events(ctx context.Context, p api.Principal, id api.RunID, after string, wait time.Duration) (api.RunEvents, error) {
 	var from uint64
 	if after != "" {
 		n, err := strconv.ParseUint(after, 10, 62)
 		if err != nil {
-			return api.RunEvents{}, api.Errorf(api.CodeInvalid, "after=%.20q: want next of the answer before", after)
+			return api.RunEvents{}, api.Errorf(api.CodeInvalid, "after=%.20q: want next of the previous answer", after)
 		}
 		from = n
 	}
@@ -326,7 +326,7 @@ func (o *Orchestrator) Events(ctx context.Context, p api.Principal, id api.RunID
 
 func (o *Orchestrator) events(ctx context.Context, id api.RunID, from uint64) (api.RunEvents, error) {
 	v := api.RunEvents{Events: []api.RunEvent{}, Next: strconv.FormatUint(from, 10)}
-	var settled bool // before the log is read: whatever there is of the run is there by then
+	var settled bool // read before the log: every entry of a settled run is in it
 	if err := o.cfg.Store.Read(ctx, func(view *store.View) error {
 		return view.Get("SELECT settled IS NOT NULL FROM run WHERE id = ?", store.Args{id}, &settled)
 	}); err != nil {
@@ -345,7 +345,7 @@ func (o *Orchestrator) events(ctx context.Context, id api.RunID, from uint64) (a
 	return v, nil
 }
 
-// eventOf is what is told of an entry.
+// eventOf returns an entry as an event.
 func eventOf(c *audit.Committed) api.RunEvent {
 	e := &c.Entry
 	v := api.RunEvent{Seq: c.Seq, At: e.At, Event: string(e.Kind), Task: api.TaskID(e.Task), DispatchID: e.Dispatch, Attempt: e.Attempt, Text: e.Line(c.Seq)}

@@ -11,8 +11,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// recover builds everything up from what is stored, and finds out which effects
-// are due. It is the only way into memory for what was there before.
+// recover rebuilds the engine from the database, and derives the effects that are
+// due.
 func (o *Orchestrator) recover(ctx context.Context) error {
 	e := o.engine
 	var runs []*run
@@ -32,20 +32,20 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	}
 	failpoint.Hit(failpoint.RunRecover, "")
 	b := &batch{now: o.cfg.Now().UTC()}
-	// First what was held, then what waits.
+	// Leases that were held come before those that are requested again.
 	for _, r := range runs {
-		o.room.keep(r, 1)
-		e.place(r)
-		if err := e.hold(b, r); err != nil {
+		o.capacity.add(r, 1)
+		e.assignQueue(r)
+		if err := e.adoptRunning(b, r); err != nil {
 			return err
 		}
 	}
 	for _, r := range runs {
-		e.take(b, r)
-		e.wait(b, r)
+		e.addRun(b, r)
+		e.restoreWaiting(b, r)
 	}
 	if b.changes() > 0 {
-		e.fault = errors.Join(e.fault, errors.New("what is stored of the runs is not what a commit leaves"))
+		e.fault = errors.Join(e.fault, errors.New("invariant violated: the stored runs are not in a state that a commit leaves"))
 	}
 	if e.fault != nil {
 		return e.fault
@@ -69,54 +69,54 @@ func (e *engine) loadQueues(v store.Reader) error {
 	})
 }
 
-// hold gives the tasks that are stored as running what they had, and has their
-// dispatches asked for again.
-func (e *engine) hold(b *batch, r *run) error {
+// adoptRunning gives the tasks that are stored as running their slots and locks,
+// and submits their dispatches again.
+func (e *engine) adoptRunning(b *batch, r *run) error {
 	for i := range r.tasks {
 		t, i := &r.tasks[i], int32(i) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		if t.state != api.TaskRunning {
 			continue
 		}
 		t.lease = e.locks.newLease(r, i)
-		if err := e.locks.hold(t.lease); err != nil {
-			return fmt.Errorf("%w; what is stored of the runs is damaged", err)
+		if err := e.locks.adopt(t.lease); err != nil {
+			return fmt.Errorf("invariant violated: %w", err)
 		}
 		e.running++
 		r.queue.running++
-		ef := effect{kind: effectFire, run: r, task: i, fence: t.fence, caller: r.caller(), id: t.dispatch}
+		ef := effect{kind: effectSubmit, run: r, task: i, fence: t.fence, caller: r.caller(), id: t.dispatch}
 		switch {
-		case t.cancelBy != "": // never to be begun now
-			ef.kind, ef.expected = effectLook, true
+		case t.cancelBy != "": // must not start any more
+			ef.kind, ef.expected = effectPoll, true
 		case t.answer != nil:
-			ef.kind, ef.asked, ef.answer = effectResume, t.asked, *t.answer
+			ef.kind, ef.questionOf, ef.answer = effectResume, t.questionOf, *t.answer
 		default:
-			ef.order = r.order(i)
+			ef.request = r.taskRequest(i)
 		}
-		t.inFlight = ef.kind != effectLook
+		t.inFlight = ef.kind != effectPoll
 		b.effects = append(b.effects, ef)
 	}
 	return nil
 }
 
-// wait has what is stored as waiting wait again, or go on where what it waited
-// for has come.
-func (e *engine) wait(b *batch, r *run) {
+// restoreWaiting makes tasks that are stored as waiting wait again, or moves those
+// that are due.
+func (e *engine) restoreWaiting(b *batch, r *run) {
 	for i := range r.tasks {
 		t, i := &r.tasks[i], int32(i) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		switch {
 		case t.state != api.TaskWaiting:
 		case !t.notBefore.IsZero() && t.notBefore.After(b.now):
 			e.backingOff++
-			e.at(t.notBefore, r.seq, i)
+			e.addTimer(t.notBefore, r.seq, i)
 		case !t.notBefore.IsZero():
-			e.backingOff++ // and no more with the move
-			e.move(r, i, plan.EventDue)
-			e.queueUp(r, i)
+			e.backingOff++ // the transition decrements it
+			e.transition(r, i, plan.EventDue)
+			e.enqueue(r, i)
 		case t.answer != nil && t.cancelBy == "":
-			e.move(r, i, plan.EventAnswer)
-			e.queueUp(r, i)
+			e.transition(r, i, plan.EventAnswer)
+			e.enqueue(r, i)
 		default:
-			b.effects = append(b.effects, effect{kind: effectLook, run: r, task: i, fence: t.fence, id: t.dispatch, expected: true})
+			b.effects = append(b.effects, effect{kind: effectPoll, run: r, task: i, fence: t.fence, id: t.dispatch, expected: true})
 		}
 	}
 }

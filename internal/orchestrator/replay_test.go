@@ -279,7 +279,7 @@ func (m *replay) pauseQueue(c *audit.Committed) {
 	act, _ := c.Entry.Detail.(record.RunAction)
 	q := m.queues[api.Name(act.Queue)]
 	if q == nil {
-		m.object(c.Seq, "there is no queue %q", act.Queue)
+		m.object(c.Seq, "no such queue %q", act.Queue)
 		return
 	}
 	if q.paused = c.Entry.Kind == record.KindQueuePaused; !q.paused {

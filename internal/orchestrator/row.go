@@ -12,8 +12,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Migration is the schema of this package. A task without a row is pending;
-// that it is ready is never stored.
+// Migration returns the schema of this package. A task without a row is pending;
+// the state ready is never stored.
 func Migration() store.Migration {
 	return store.Migration{Owner: "orchestrator", Steps: []string{`
 CREATE TABLE run (
@@ -85,8 +85,7 @@ func instant(n int64) time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-// insertRun stores a run that was submitted, and those of its tasks that were
-// taken over.
+// insertRun stores a new run, and the tasks that it takes over.
 func insertRun(tx *store.Tx, r *run) error {
 	doc, err := json.Marshal(r.doc)
 	if err != nil {
@@ -110,7 +109,7 @@ func insertRun(tx *store.Tx, r *run) error {
 	return nil
 }
 
-// saveRun stores what changes of a run.
+// saveRun stores what changes in a run.
 func saveRun(tx *store.Tx, r *run) error {
 	var settled any
 	counts := ""
@@ -124,13 +123,13 @@ func saveRun(tx *store.Tx, r *run) error {
 	n, err := tx.Exec("UPDATE run SET settled = ?, state = ?, counts = ?, paused_by = ?, cancel_by = ?, cancel_why = ? WHERE seq = ? AND settled IS NULL",
 		settled, r.state, counts, r.pausedBy, r.cancelBy, r.cancelWhy, r.seq)
 	if err == nil && n != 1 {
-		err = fmt.Errorf("run %s is settled already", r.id)
+		err = fmt.Errorf("run %s is already settled", r.id)
 	}
 	return err
 }
 
-// saveTask stores a task. That it is ready is not stored: it is what it was
-// before, and what made it ready is there.
+// saveTask stores a task. A ready task is stored as what it was before, with what
+// made it ready.
 func saveTask(tx *store.Tx, r *run, i int32) error {
 	t := &r.tasks[i]
 	state, ans := t.state, ""
@@ -147,7 +146,7 @@ func saveTask(tx *store.Tx, r *run, i int32) error {
 		}
 		ans = string(b)
 	}
-	_, err := tx.Exec(upsertTask, r.seq, i, state, t.attempt, int64(t.fence), t.dispatch, t.asked, t.reason, t.message, t.cause, //nolint:gosec // G115: counts up from 1
+	_, err := tx.Exec(upsertTask, r.seq, i, state, t.attempt, int64(t.fence), t.dispatch, t.questionOf, t.reason, t.message, t.cause, //nolint:gosec // G115: counts up from 1
 		nanos(t.notBefore), ans, t.cancelBy, t.cancelWhy, nanos(t.started), nanos(t.ended), t.takenOver)
 	return err
 }
@@ -167,10 +166,10 @@ func loadRun(v store.Reader, where string, args store.Args) (*run, error) {
 	}
 	p, problems := plan.Parse([]byte(text))
 	if len(problems) > 0 {
-		return nil, fmt.Errorf("run %s: its stored plan: %s", head, problems[0])
+		return nil, fmt.Errorf("run %s: stored plan: %s", head, problems[0])
 	}
 	if got := api.DigestOf(p.Canonical()); got != d.Digest {
-		return nil, fmt.Errorf("run %s: its stored plan has the digest %s, and %s was submitted", head, got.Short(), d.Digest.Short())
+		return nil, fmt.Errorf("run %s: the stored plan has digest %s, the submitted one %s", head, got.Short(), d.Digest.Short())
 	}
 	full := newRun(api.RunID(head), p, d)
 	full.seq, full.principal, full.submitted, full.settled = seq, r.principal, instant(submitted), instant(settled)
@@ -184,12 +183,12 @@ func loadTasks(v store.Reader, r *run) error {
 		var t task
 		var notBefore, started, ended, fence int64
 		var ans string
-		if err := scan(&i, &t.state, &t.attempt, &fence, &t.dispatch, &t.asked, &t.reason, &t.message, &t.cause, &notBefore, &ans,
+		if err := scan(&i, &t.state, &t.attempt, &fence, &t.dispatch, &t.questionOf, &t.reason, &t.message, &t.cause, &notBefore, &ans,
 			&t.cancelBy, &t.cancelWhy, &started, &ended, &t.takenOver); err != nil {
 			return err
 		}
 		if i < 0 || i >= len(r.tasks) {
-			return fmt.Errorf("run %s: it has no task %d", r.id, i)
+			return fmt.Errorf("run %s: no task %d in the plan", r.id, i)
 		}
 		if ans != "" {
 			if err := json.Unmarshal([]byte(ans), &t.answer); err != nil {
@@ -200,15 +199,14 @@ func loadTasks(v store.Reader, r *run) error {
 		t.notBefore, t.started, t.ended, t.deps = instant(notBefore), instant(started), instant(ended), r.tasks[i].deps
 		r.set(int32(i), t.state) //nolint:gosec // G115: checked above
 		r.tasks[i] = t
-		if t.asks() {
+		if t.asking() {
 			r.asking++
 		}
 		return nil
 	})
 }
 
-// openRuns reads all runs that are not settled, in the order in which they were
-// submitted.
+// openRuns reads all unsettled runs in the order of submission.
 func openRuns(v store.Reader) (list []*run, err error) {
 	var seqs []int64
 	if err := v.Each("SELECT seq FROM run WHERE settled IS NULL ORDER BY seq", nil, func(scan store.Scan) error {
@@ -229,7 +227,7 @@ func openRuns(v store.Reader) (list []*run, err error) {
 	return list, nil
 }
 
-// runByID reads a run, and whether there is one.
+// runByID reads a run, and reports whether it exists.
 func runByID(v store.Reader, id api.RunID) (*run, bool, error) {
 	r, err := loadRun(v, "WHERE id = ?", store.Args{id})
 	if errors.Is(err, store.ErrNoRow) {

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -13,19 +14,19 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// maxWhy bounds the reason that somebody gives.
-const maxWhy = 4096
+// maxReason bounds the reason of a cancel.
+const maxReason = 4096
 
-// Cancel ends a run, or one task of it and what depends on that. What runs is
-// told to end and captured; it has not ended when this returns. A run that is
-// settled stays as it is.
+// Cancel cancels a run, or one task of it and its dependents. Running tasks are
+// cancelled and captured; they may still run when Cancel returns. A settled run
+// stays as it is.
 func (o *Orchestrator) Cancel(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunCancel) (api.Run, error) {
-	if len(req.Reason) > maxWhy {
-		return api.Run{}, dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, "run.cancel", api.Errorf(api.CodeInvalid, "cancel: a reason of %d bytes, more than %d", len(req.Reason), maxWhy))
+	if len(req.Reason) > maxReason {
+		return api.Run{}, dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, "run.cancel", api.Errorf(api.CodeInvalid, "cancel: reason of %d bytes, the limit is %d", len(req.Reason), maxReason))
 	}
 	return o.steer(ctx, caller, id, policy.ActionRunCancel, steering{
 		kind: record.KindRunCancelled, task: req.Task, detail: record.RunAction{Why: req.Reason},
-		heed: func(e *engine, b *batch, r *run, i int32) error {
+		do: func(e *engine, b *batch, r *run, i int32) error {
 			if i < 0 {
 				e.cancelRun(b, r, caller.Principal, req.Reason)
 			} else {
@@ -36,107 +37,104 @@ func (o *Orchestrator) Cancel(ctx context.Context, caller dispatch.Caller, id ap
 	})
 }
 
-// Pause keeps anything new of a run from starting; what runs goes on.
+// Pause keeps a run from starting further tasks; running ones continue.
 func (o *Orchestrator) Pause(ctx context.Context, caller dispatch.Caller, id api.RunID) (api.Run, error) {
-	return o.steer(ctx, caller, id, policy.ActionRunPause, steering{
-		kind: record.KindRunPaused,
-		heed: func(e *engine, b *batch, r *run, _ int32) error {
-			if r.pausedBy == "" {
-				r.pausedBy = caller.Principal
-				b.run(r)
-				e.park(r)
-			}
-			return nil
-		},
-	})
+	return o.pause(ctx, caller, id, record.KindRunPaused, caller.Principal)
 }
 
-// Resume lets a run that was paused go on.
+// Resume resumes a paused run.
 func (o *Orchestrator) Resume(ctx context.Context, caller dispatch.Caller, id api.RunID) (api.Run, error) {
-	return o.steer(ctx, caller, id, policy.ActionRunPause, steering{
-		kind: record.KindRunResumed,
-		heed: func(e *engine, b *batch, r *run, _ int32) error {
-			if r.pausedBy != "" {
-				r.pausedBy = ""
-				b.run(r)
-				e.unpark(r)
-			}
-			return nil
-		},
-	})
+	return o.pause(ctx, caller, id, record.KindRunResumed, "")
 }
 
-// Answer answers the question that a task waits with. The task goes on as soon
-// as it has its locks and a slot again.
+// pause pauses a run, or resumes it when by is empty.
+func (o *Orchestrator) pause(ctx context.Context, caller dispatch.Caller, id api.RunID, kind record.Kind, by api.Principal) (api.Run, error) {
+	return o.steer(ctx, caller, id, policy.ActionRunPause, steering{kind: kind, do: func(e *engine, b *batch, r *run, _ int32) error {
+		if (r.pausedBy == "") == (by == "") {
+			return nil
+		}
+		r.pausedBy = by
+		b.run(r)
+		if by == "" {
+			e.unpark(r)
+		} else {
+			e.park(r)
+		}
+		return nil
+	}})
+}
+
+// Answer answers the question that a task waits with. The task resumes as soon as
+// it has its locks and a slot again.
 func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunAnswer) (api.Run, error) {
-	var asked int32
-	var of api.DispatchID
+	var attempt int32
+	var asker api.DispatchID
 	return o.steer(ctx, caller, id, policy.ActionRunAnswer, steering{
 		kind: record.KindTaskAnswered, task: req.Task, needsTask: true, detail: record.RunAction{Option: int64(req.Option)},
 		check: func(ctx context.Context, t *task) error {
-			if !t.waitsForAnswer() {
-				return notAsking(id, req.Task, t)
+			if !t.answerable() {
+				return notAskingError(id, req.Task, t)
 			}
-			asked, of = t.asked, t.dispatch
-			if req.DispatchID != "" && req.DispatchID != of {
-				return api.Errorf(api.CodeConflict, "run %s task %s: the question of dispatch %s is not the one that waits, which is of %s", id, req.Task, req.DispatchID, of).
+			attempt, asker = t.questionOf, t.dispatch
+			if req.DispatchID != "" && req.DispatchID != asker {
+				return api.Errorf(api.CodeConflict, "run %s task %s: the open question is of dispatch %s, not of %s", id, req.Task, asker, req.DispatchID).
 					WithHint("see: bailiwick run show %s", id)
 			}
-			if req.Attempt != 0 && req.Attempt != int(asked) {
-				return api.Errorf(api.CodeConflict, "run %s task %s: the question of attempt %d is not the one that waits, which is of attempt %d", id, req.Task, req.Attempt, asked).
+			if req.Attempt != 0 && req.Attempt != int(attempt) {
+				return api.Errorf(api.CodeConflict, "run %s task %s: the open question is of attempt %d, not of attempt %d", id, req.Task, attempt, req.Attempt).
 					WithHint("see: bailiwick run show %s", id)
 			}
-			return o.cfg.Dispatch.ValidateAnswer(ctx, t.dispatch, api.AnswerRequest{Text: req.Text, Option: req.Option, Attempt: int(asked)})
+			return o.cfg.Dispatch.ValidateAnswer(ctx, t.dispatch, api.AnswerRequest{Text: req.Text, Option: req.Option, Attempt: int(attempt)})
 		},
-		heed: func(e *engine, b *batch, r *run, i int32) error {
+		do: func(e *engine, b *batch, r *run, i int32) error {
 			t := &r.tasks[i]
-			if !t.waitsForAnswer() || t.asked != asked || t.dispatch != of {
-				return api.Errorf(api.CodeConflict, "run %s task %s: somebody else answered or cancelled it first", id, req.Task).WithHint("see: bailiwick run show %s", id)
+			if !t.answerable() || t.questionOf != attempt || t.dispatch != asker {
+				return api.Errorf(api.CodeConflict, "run %s task %s was answered or cancelled meanwhile", id, req.Task).WithHint("see: bailiwick run show %s", id)
 			}
 			t.answer = &answer{Text: req.Text, Option: req.Option, By: caller.Principal}
 			b.answers = append(b.answers, t.dispatch)
 			b.task(r, i)
-			e.move(r, i, plan.EventAnswer)
-			e.queueUp(r, i)
+			e.transition(r, i, plan.EventAnswer)
+			e.enqueue(r, i)
 			return nil
 		},
 	})
 }
 
-func (t *task) waitsForAnswer() bool { return t.asks() && t.answer == nil && t.cancelBy == "" }
+// answerable reports whether the task has an open question.
+func (t *task) answerable() bool { return t.asking() && t.answer == nil && t.cancelBy == "" }
 
-func notAsking(id api.RunID, task api.TaskID, t *task) error {
-	is := string(t.state)
+func notAskingError(id api.RunID, task api.TaskID, t *task) error {
+	state := string(t.state)
 	switch {
 	case t.cancelBy != "" && !t.state.Settled():
-		is = "being cancelled"
+		state = "being cancelled"
 	case t.answer != nil:
-		is = "answered already"
+		state = "answered already"
 	}
-	return api.Errorf(api.CodeConflict, "run %s task %s is %s and has no open question", id, task, is).WithHint("see: bailiwick run show %s", id)
+	return api.Errorf(api.CodeConflict, "run %s task %s is %s and has no open question", id, task, state).WithHint("see: bailiwick run show %s", id)
 }
 
-// steering is one thing that somebody does to a run.
+// steering is a change that a principal makes to a run.
 type steering struct {
 	kind      record.Kind
 	task      api.TaskID // empty: the run
 	needsTask bool
 	detail    record.RunAction
-	// check refuses what cannot be, before it is decided for good; nil: nothing.
+	// check refuses a change before it is committed; may be nil.
 	check func(ctx context.Context, t *task) error
-	// heed does it, in the engine, and is asked whether it still can be; task is
-	// -1 for the run.
-	heed func(e *engine, b *batch, r *run, task int32) error
+	// do makes the change in the engine, or refuses it when the run has changed
+	// meanwhile; task is -1 for the run.
+	do func(e *engine, b *batch, r *run, task int32) error
 }
 
 var errSettled = errors.New("the run is settled")
 
-// steer decides, and has the engine heed what was decided: the entry of the
-// decision and all that follows from it are durable in one commit, so nothing
-// comes between them.
+// steer decides about a change and has the engine make it: the entry of the
+// decision and everything that follows from it are durable in one commit.
 func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api.RunID, action policy.Action, s steering) (api.Run, error) {
 	if o.Err() != nil {
-		return api.Run{}, o.ending()
+		return api.Run{}, o.unavailable()
 	}
 	decision, err := o.decide(ctx, caller, action, id)
 	if err != nil {
@@ -144,7 +142,7 @@ func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api
 	}
 	err = o.steerOpen(ctx, id, s, decision)
 	if errors.Is(err, errSettled) {
-		return o.late(ctx, decision, id, s)
+		return o.logLate(ctx, decision, id, s)
 	}
 	if err != nil {
 		if code := api.CodeOf(err); code == api.CodeInvalid || code == api.CodeConflict || code == api.CodeNotFound {
@@ -155,9 +153,9 @@ func (o *Orchestrator) steer(ctx context.Context, caller dispatch.Caller, id api
 	return o.show(ctx, id, 0, defaultPage)
 }
 
-// steerOpen steers a run that is not settled.
+// steerOpen steers an unsettled run.
 func (o *Orchestrator) steerOpen(ctx context.Context, id api.RunID, s steering, decision policy.Decision) error {
-	now, err := o.sight(ctx, id, s.task)
+	now, err := o.lookUp(ctx, id, s.task)
 	switch {
 	case err != nil:
 		return err
@@ -173,99 +171,90 @@ func (o *Orchestrator) steerOpen(ctx context.Context, id api.RunID, s steering, 
 		return err
 	}
 	failpoint.Hit(failpoint.RunSteerCommit, string(id))
-	t := told{answer: make(chan error, 1), heed: func(e *engine, b *batch) error {
+	if err := o.execute(func(e *engine, b *batch) error {
 		r := e.byID[id]
 		if r == nil {
 			return errSettled
 		}
 		at := len(b.items)
 		b.items = append(b.items, audit.Item{Decision: decision, Entry: record.Entry{Kind: s.kind, Run: string(id), Task: string(s.task), Detail: s.detail}})
-		if err := s.heed(e, b, r, now.index); err != nil {
-			b.items = b.items[:at] // and nothing was done
+		if err := s.do(e, b, r, now.index); err != nil {
+			b.items = b.items[:at] // nothing was changed
 			return err
 		}
-		e.close(b, r)
+		e.settleRun(b, r)
 		return nil
-	}}
-	if err := o.have(t); err != nil {
+	}); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RunSteerCommitted, string(id))
 	return nil
 }
 
-// told is what somebody does to a run or a queue.
-type told struct {
-	heed   func(e *engine, b *batch) error
-	answer chan error // has one once it is durable, or refused
+// command is a change to a run or a queue.
+type command struct {
+	do     func(e *engine, b *batch) error
+	result chan<- error // receives once the change is durable, or refused
 }
 
-// apply does it, and says so after the commit.
-func (t told) apply(e *engine, b *batch) {
-	err := t.heed(e, b)
-	b.after = append(b.after, func(*engine) { t.answer <- err })
+// apply makes the change, and sends the result after the commit.
+func (t command) apply(e *engine, b *batch) {
+	err := t.do(e, b)
+	b.after = append(b.after, func(*engine) { t.result <- err })
 }
 
-// have has the engine heed something, and waits until that is durable: who asked
-// may go, but what was asked cannot be taken back.
-func (o *Orchestrator) have(t told) error {
-	o.mail.put(t)
-	select {
-	case err := <-t.answer:
-		return err
-	case <-o.done:
-	}
-	select {
-	case err := <-t.answer:
-		return err
-	default:
-		return o.ending()
-	}
+// execute has the engine make a change, and waits until that is durable. It
+// ignores the caller's context: the change cannot be taken back.
+func (o *Orchestrator) execute(do func(e *engine, b *batch) error) error {
+	result := make(chan error, 1)
+	o.inbox.put(command{do, result})
+	err, stopped := await(context.WithoutCancel(o.life), o, result)
+	return cmp.Or(stopped, err)
 }
 
-// sight is what is known of a run that is not settled, and of one of its tasks.
-type sight struct {
-	index int32 // of the task; -1: there is none of that name
+// taskState is a copy of a task of an unsettled run.
+type taskState struct {
+	index int32 // of the task; -1: no such task
 	task  task
 }
 
-// sight looks at a run. One whose submission has just become durable may not
-// have reached the engine yet, and is waited for.
-func (o *Orchestrator) sight(ctx context.Context, id api.RunID, name api.TaskID) (sight, error) {
+// lookUp returns a task of an unsettled run. It waits for a run whose submission is
+// durable and has not reached the engine yet.
+func (o *Orchestrator) lookUp(ctx context.Context, id api.RunID, name api.TaskID) (taskState, error) {
 	for {
-		coming := o.coming.of(id)
-		found, err := ask(ctx, o, func(e *engine) *sight {
+		submitting := o.submitting.of(id)
+		found, err := query(ctx, o, func(e *engine) *taskState {
 			r := e.byID[id]
 			if r == nil {
 				return nil
 			}
 			i, ok := r.plan.Index(name)
 			if !ok {
-				return &sight{index: -1}
+				return &taskState{index: -1}
 			}
-			return &sight{int32(i), r.tasks[i]} //nolint:gosec // G115: bounded by api.MaxPlanTasks
+			return &taskState{int32(i), r.tasks[i]} //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		})
 		switch {
 		case err != nil:
-			return sight{}, err
+			return taskState{}, err
 		case found != nil:
 			return *found, nil
-		case coming == nil:
-			return sight{}, errSettled
+		case submitting == nil:
+			return taskState{}, errSettled
 		}
 		select {
-		case <-coming:
+		case <-submitting:
 		case <-ctx.Done():
-			return sight{}, ctx.Err()
+			return taskState{}, ctx.Err()
 		case <-o.done:
-			return sight{}, o.ending()
+			return taskState{}, o.unavailable()
 		}
 	}
 }
 
-// late logs what was done to a run that is settled. It changes nothing, and
-// nothing is appended to what is sealed: the entry is not the run's.
-func (o *Orchestrator) late(ctx context.Context, decision policy.Decision, id api.RunID, s steering) (api.Run, error) {
+// logLate logs a change to a settled run, which has no effect. The entry does not
+// belong to the run, whose history is sealed.
+func (o *Orchestrator) logLate(ctx context.Context, decision policy.Decision, id api.RunID, s steering) (api.Run, error) {
 	if _, err := o.cfg.Ledger.Commit(ctx, decision, audit.AccessEntry("", decision.Action()+" "+string(id)+", which is settled"), nil); err != nil {
 		return api.Run{}, err
 	}
@@ -275,19 +264,19 @@ func (o *Orchestrator) late(ctx context.Context, decision policy.Decision, id ap
 	return o.show(ctx, id, 0, defaultPage)
 }
 
-// PauseQueue keeps anything new from starting in a queue.
+// PauseQueue keeps a queue from starting further tasks.
 func (o *Orchestrator) PauseQueue(ctx context.Context, caller dispatch.Caller, name api.Name) (api.Queue, error) {
 	return o.steerQueue(ctx, caller, name, record.KindQueuePaused, caller.Principal)
 }
 
-// ResumeQueue lets a queue that was paused go on.
+// ResumeQueue resumes a paused queue.
 func (o *Orchestrator) ResumeQueue(ctx context.Context, caller dispatch.Caller, name api.Name) (api.Queue, error) {
 	return o.steerQueue(ctx, caller, name, record.KindQueueResumed, "")
 }
 
 func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, name api.Name, kind record.Kind, pausedBy api.Principal) (api.Queue, error) {
 	if o.Err() != nil {
-		return api.Queue{}, o.ending()
+		return api.Queue{}, o.unavailable()
 	}
 	rules, err := o.cfg.Dispatch.Engine(ctx)
 	if err != nil {
@@ -298,20 +287,20 @@ func (o *Orchestrator) steerQueue(ctx context.Context, caller dispatch.Caller, n
 		return api.Queue{}, o.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", d.Action()+" "+string(name)), nil)
 	}
 	if !o.configured(name) {
-		err := api.Errorf(api.CodeNotFound, "there is no queue %q", name).WithHint("see: bailiwick queue list")
+		err := api.Errorf(api.CodeNotFound, "no such queue %q", name).WithHint("see: bailiwick queue list")
 		return api.Queue{}, dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, string(policy.ActionQueuePause), err)
 	}
 	if err := o.cfg.Ledger.Admits(kind); err != nil {
 		return api.Queue{}, err
 	}
 	failpoint.Hit(failpoint.RunSteerCommit, string(name))
-	if err := o.have(told{answer: make(chan error, 1), heed: func(e *engine, b *batch) error {
+	if err := o.execute(func(e *engine, b *batch) error {
 		b.items = append(b.items, audit.Item{Decision: d, Entry: record.Entry{Kind: kind, Detail: record.RunAction{Queue: string(name)}}})
 		if q := e.queues[name]; q.paused() != (pausedBy != "") {
 			e.pauseQueue(b, q, pausedBy)
 		}
 		return nil
-	}}); err != nil {
+	}); err != nil {
 		return api.Queue{}, err
 	}
 	failpoint.Hit(failpoint.RunSteerCommitted, string(name))

@@ -20,15 +20,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// errTaken says that a run of that id was there first.
-var errTaken = errors.New("the run id is in use")
+// errDuplicate says that a run of that id exists.
+var errDuplicate = errors.New("the run id is in use")
 
-// Submit checks a plan as a whole, decides about each of its tasks as if it were
-// asked for now, and makes the run durable. It returns before anything has been
-// started. The same plan under the same id again returns the same run (R-O8).
+// Submit validates a plan as a whole, decides about each of its tasks as if it were
+// submitted now, and makes the run durable. It returns before a task has started.
+// The same plan under the same id again returns the same run (R-O8).
 func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (api.Run, error) {
 	if err := o.Err(); err != nil {
-		return api.Run{}, o.ending()
+		return api.Run{}, o.unavailable()
 	}
 	p, err := o.parse(ctx, caller, req)
 	if err != nil {
@@ -41,17 +41,17 @@ func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req a
 	return o.admit(ctx, caller, r, 0)
 }
 
-// parse reads the plan of a request, which has an id by then.
+// parse reads the plan of a request, and gives it an id.
 func (o *Orchestrator) parse(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (*plan.Plan, error) {
 	if len(req.Plan) > api.MaxPlan {
-		return nil, api.Errorf(api.CodeTooLarge, "a plan of %d bytes, more than %d", len(req.Plan), api.MaxPlan)
+		return nil, api.Errorf(api.CodeTooLarge, "plan of %d bytes, the limit is %d", len(req.Plan), api.MaxPlan)
 	}
 	p, problems := plan.Parse(req.Plan)
 	if len(problems) > 0 {
-		return nil, o.everyProblem(ctx, caller, req, problems)
+		return nil, o.allProblems(ctx, caller, req, problems)
 	}
 	if q := p.Queue; !o.configured(q) {
-		return nil, plan.Error([]api.Problem{{Path: "$.queue", Message: fmt.Sprintf("there is no queue %q; see: bailiwick queue list", q)}})
+		return nil, plan.Error([]api.Problem{{Path: "$.queue", Message: fmt.Sprintf("no such queue %q; see: bailiwick queue list", q)}})
 	}
 	id := req.RunID
 	switch {
@@ -60,14 +60,14 @@ func (o *Orchestrator) parse(ctx context.Context, caller dispatch.Caller, req ap
 	case id == "":
 		return p, nil
 	case p.ID != "" && p.ID != id:
-		return nil, plan.Error([]api.Problem{{Path: "$.id", Message: fmt.Sprintf("%q is not %q, under which it was submitted", p.ID, id)}})
+		return nil, plan.Error([]api.Problem{{Path: "$.id", Message: fmt.Sprintf("%q differs from the run id %q of the request", p.ID, id)}})
 	}
 	return p.WithID(id)
 }
 
-// everyProblem adds to what is wrong with a plan in itself what would be wrong
-// with those of its tasks that can be read, so that all of it is said at once.
-func (o *Orchestrator) everyProblem(ctx context.Context, caller dispatch.Caller, req api.RunRequest, problems []api.Problem) error {
+// allProblems adds to the problems of a plan those of its readable tasks, so that
+// all are reported at once.
+func (o *Orchestrator) allProblems(ctx context.Context, caller dispatch.Caller, req api.RunRequest, problems []api.Problem) error {
 	var reqs []api.DispatchRequest
 	var places []int
 	tasks := plan.Tasks(req.Plan)
@@ -81,11 +81,11 @@ func (o *Orchestrator) everyProblem(ctx context.Context, caller dispatch.Caller,
 	}
 	v, err := o.cfg.Dispatch.Validate(ctx, caller, reqs)
 	if err != nil {
-		return plan.Error(problems) //nolint:nilerr // there is enough to mend
+		return plan.Error(problems) //nolint:nilerr // there is enough to report
 	}
 	own := len(problems)
 	for _, p := range problemsOf(v, places) {
-		// What could not be read is not wrong a second time for being absent.
+		// A member that could not be read is not reported a second time as missing.
 		known := slices.ContainsFunc(problems[:own], func(k api.Problem) bool {
 			return k.Path == p.Path || strings.HasPrefix(k.Path, p.Path+".") || strings.HasPrefix(k.Path, p.Path+"[")
 		})
@@ -99,7 +99,7 @@ func (o *Orchestrator) everyProblem(ctx context.Context, caller dispatch.Caller,
 	return plan.Error(problems)
 }
 
-// configured reports whether there is a queue of that name.
+// configured reports whether a queue exists.
 func (o *Orchestrator) configured(queue api.Name) bool {
 	_, ok := o.cfg.Queues[queue]
 	return ok || queue == api.DefaultQueue
@@ -109,8 +109,8 @@ func (o *Orchestrator) invalid(ctx context.Context, caller dispatch.Caller, err 
 	return dispatch.LogInvalid(ctx, o.cfg.Ledger, caller.Principal, "run.submit", err)
 }
 
-// repeated answers a request that the same caller has made before, and refuses
-// another one under the same id.
+// repeated returns the run of a request that the same caller has made before, and
+// refuses another request under the same id.
 func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *plan.Plan) (api.Run, bool, error) {
 	var r *run
 	var ok bool
@@ -128,10 +128,10 @@ func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *
 	return run, true, err
 }
 
-// admit decides about a run and makes it durable; taken of its tasks are done
+// admit decides about a run and makes it durable; takenOver of its tasks are done
 // already.
-func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run, taken int) (api.Run, error) {
-	decision, err := o.vet(ctx, caller, r)
+func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run, takenOver int) (api.Run, error) {
+	decision, err := o.validate(ctx, caller, r)
 	if err != nil {
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
@@ -142,16 +142,16 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 	if wall := time.Duration(r.plan.Limits.Wall); wall > 0 {
 		d.DeadlineAt = now.Add(wall)
 	}
-	if err := o.room.take(r); err != nil {
+	if err := o.capacity.reserve(r); err != nil {
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
-	o.coming.announce(r.id)
-	defer o.coming.arrived(r.id)
+	o.submitting.begin(r.id)
+	defer o.submitting.done(r.id)
 	failpoint.Hit(failpoint.RunSubmitCommit, string(r.id))
-	_, err = o.cfg.Ledger.Commit(ctx, decision, o.submission(r, taken), func(tx *store.Tx) error {
+	_, err = o.cfg.Ledger.Commit(ctx, decision, o.submitEntry(r, takenOver), func(tx *store.Tx) error {
 		var n int
 		if err := tx.Get("SELECT count(*) FROM run WHERE id = ?", store.Args{r.id}, &n); err != nil || n > 0 {
-			return errors.Join(err, errTaken)
+			return errors.Join(err, errDuplicate)
 		}
 		if err := caller.CheckToken(); err != nil {
 			return err
@@ -159,12 +159,12 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		return insertRun(tx, r)
 	})
 	if err != nil {
-		o.room.give(r)
+		o.capacity.release(r)
 	}
-	if errors.Is(err, errTaken) { // it came twice at once
+	if errors.Is(err, errDuplicate) { // the same request was admitted at the same time
 		run, ok, err := o.repeated(ctx, caller, r.plan)
 		if err == nil && !ok {
-			err = errTaken
+			err = errDuplicate
 		}
 		return run, err
 	}
@@ -172,15 +172,15 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		return api.Run{}, err
 	}
 	failpoint.Hit(failpoint.RunSubmitCommitted, string(r.id))
-	o.mail.put(added{r})
+	o.inbox.put(runAdded{r})
 	return o.show(ctx, r.id, 0, defaultPage)
 }
 
-func (o *Orchestrator) submission(r *run, taken int) record.Entry {
+func (o *Orchestrator) submitEntry(r *run, takenOver int) record.Entry {
 	return record.Entry{
 		Kind: record.KindRunSubmitted, Run: string(r.id), Refs: map[string]api.Digest{record.RefPlan: r.plan.Digest()},
 		Detail: record.RunRequest{
-			Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Taken: int64(taken), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
+			Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Taken: int64(takenOver), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
 		},
 	}
 }
@@ -191,10 +191,10 @@ func nonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// vet asks about every task that is not done, as if it were asked for now, and
-// pins what their names mean. Its error has every problem there is; what policy
-// refuses is in the log by then.
-func (o *Orchestrator) vet(ctx context.Context, caller dispatch.Caller, r *run) (policy.Decision, error) {
+// validate decides about every task that is not done, as if it were submitted now,
+// and pins what their names refer to. Its error has every problem, and a denial
+// is logged.
+func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *run) (policy.Decision, error) {
 	var none policy.Decision
 	var reqs []api.DispatchRequest
 	var tasks []int
@@ -208,15 +208,15 @@ func (o *Orchestrator) vet(ctx context.Context, caller dispatch.Caller, r *run) 
 		return none, err
 	}
 	problems := problemsOf(v, tasks)
-	problems = append(problems, withoutResult(r, v, tasks)...)
+	problems = append(problems, missingResults(r, v, tasks)...)
 	if v.Denied.Valid() {
-		return none, o.deny(ctx, o.submission(r, 0), v.Denied, problems)
+		return none, o.deny(ctx, o.submitEntry(r, 0), v.Denied, problems)
 	}
 	if len(problems) > 0 {
 		return none, plan.Error(problems)
 	}
 	r.doc.Revision, r.doc.Number = v.Revision, v.Number
-	pinned := r.doc.Commits // of the run that this one goes on from
+	pinned := r.doc.Commits // of the run that this one retries
 	r.doc.Commits = map[string]string{}
 	for n := range reqs {
 		if s := reqs[n].Source; s != nil {
@@ -230,7 +230,7 @@ func (o *Orchestrator) vet(ctx context.Context, caller dispatch.Caller, r *run) 
 	return engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionRunSubmit, Resource: string(caller.Principal), Token: caller.TokenValid != nil}), nil
 }
 
-// problemsOf says where in the plan each problem is.
+// problemsOf returns the problems with their paths in the plan.
 func problemsOf(v dispatch.Validation, tasks []int) (list []api.Problem) {
 	for _, p := range v.Problems {
 		path := fmt.Sprintf("$.tasks[%d]", tasks[p.Index])
@@ -242,16 +242,17 @@ func problemsOf(v dispatch.Validation, tasks []int) (list []api.Problem) {
 	return list
 }
 
-// withoutResult refuses to take over what an upstream's subagent does not give.
-func withoutResult(r *run, v dispatch.Validation, tasks []int) (list []api.Problem) {
-	gives := map[int]bool{}
+// missingResults refuses needs of a structured result that the upstream's subagent
+// does not produce.
+func missingResults(r *run, v dispatch.Validation, tasks []int) (list []api.Problem) {
+	hasResult := map[int]bool{}
 	for n, i := range tasks {
-		gives[i] = v.HasResult[n]
+		hasResult[i] = v.HasResult[n]
 	}
 	for _, i := range tasks {
 		for name, need := range r.plan.Tasks[i].Needs {
 			from, _ := r.plan.Index(need.From)
-			if given, known := gives[from]; need.Result && known && !given {
+			if has, known := hasResult[from]; need.Result && known && !has {
 				list = append(list, api.Problem{
 					Path:    fmt.Sprintf("$.tasks[%d].needs.%s.result", i, name),
 					Message: fmt.Sprintf("task %q has no structured result: its subagent %q declares no output schema", need.From, r.plan.Tasks[from].Subagent),
@@ -262,7 +263,7 @@ func withoutResult(r *run, v dispatch.Validation, tasks []int) (list []api.Probl
 	return list
 }
 
-// deny logs that policy refuses a plan, and returns all that is wrong with it.
+// deny logs that policy refuses a plan, and returns every problem.
 func (o *Orchestrator) deny(ctx context.Context, entry record.Entry, d policy.Decision, problems []api.Problem) error {
 	return o.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error {
 		all := plan.Error(problems)
@@ -271,9 +272,8 @@ func (o *Orchestrator) deny(ctx context.Context, entry record.Entry, d policy.De
 	})
 }
 
-// Retry submits the plan of a settled run again under another id. What was done
-// there is taken over with what came of it; everything else runs, from the same
-// commits, so that it fits to that.
+// Retry submits the plan of a settled run again under another id. Tasks that are
+// done are taken over with their results; the others run, from the same commits.
 func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunRetry) (api.Run, error) {
 	if _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
 		return api.Run{}, err
@@ -283,11 +283,11 @@ func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api
 		return api.Run{}, err
 	}
 	if old.principal != caller.Principal {
-		err := api.Errorf(api.CodeDenied, "run %s is %s's: only who submitted it may have it run again", id, old.principal)
+		err := api.Errorf(api.CodeDenied, "run %s belongs to %s: only its owner may retry it", id, old.principal)
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
 	if old.settled.IsZero() {
-		err := api.Errorf(api.CodeConflict, "run %s is not settled", id).WithHint("wait for it, or end it: bailiwick run cancel %s", id)
+		err := api.Errorf(api.CodeConflict, "run %s is not settled", id).WithHint("wait for it, or cancel it: bailiwick run cancel %s", id)
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
 	next := req.RunID
@@ -302,7 +302,7 @@ func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api
 		return run, err
 	}
 	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id, Commits: old.doc.Commits})
-	taken := 0
+	takenOver := 0
 	for i := range old.tasks {
 		if old.tasks[i].state != api.TaskDone {
 			continue
@@ -311,11 +311,11 @@ func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api
 		t.takenOver, t.deps = true, r.tasks[i].deps
 		r.set(int32(i), api.TaskDone) //nolint:gosec // G115: bounded by api.MaxPlanTasks
 		r.tasks[i] = t
-		taken++
+		takenOver++
 	}
 	if r.left == 0 {
 		err := api.Errorf(api.CodeConflict, "every task of run %s is done", id)
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
-	return o.admit(ctx, caller, r, taken)
+	return o.admit(ctx, caller, r, takenOver)
 }

@@ -6,17 +6,16 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// The bounds of all runs together that are not settled: they are in memory, and
-// a service that starts again has to hold them, too. A principal has at most
-// half of each, so that nobody is shut out by another.
+// The default limits of all unsettled runs together, which are kept in memory. A
+// principal may use half of each, so that none can lock out the others.
 const (
 	DefaultOpenTasks = 200_000
 	DefaultOpenBytes = 256 << 20 // of their canonical plans
 )
 
-// room is what open runs may take up, and do.
-type room struct {
-	tasks, bytes int // the bounds
+// capacity counts unsettled runs against the limits.
+type capacity struct {
+	tasks, bytes int // the limits
 
 	mu   sync.Mutex
 	all  size                   // guarded by mu
@@ -31,26 +30,25 @@ func (s size) plus(r *run, sign int) size {
 
 func (s size) within(tasks, bytes int) bool { return s.tasks <= tasks && s.bytes <= bytes }
 
-// take makes room for a run, or says that there is none.
-func (m *room) take(r *run) error {
+// reserve adds a run, or refuses it when a limit would be exceeded.
+func (m *capacity) reserve(r *run) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	own, all := m.each[r.principal].plus(r, 1), m.all.plus(r, 1)
-	whose := "all runs"
+	whose := "all unsettled runs"
 	switch {
 	case !own.within(m.tasks/2, m.bytes/2):
-		whose = "the runs of " + string(r.principal)
+		whose = "the unsettled runs of " + string(r.principal)
 	case all.within(m.tasks, m.bytes):
-		m.keep(r, 1)
+		m.add(r, 1)
 		return nil
 	}
-	return api.Errorf(api.CodeThrottled, "with this plan %s that are not settled would have more tasks, or longer plans, than the service has room for", whose).
-		WithHint("wait until some are settled, or cancel some: bailiwick run list")
+	return api.Errorf(api.CodeThrottled, "this plan would take %s beyond the limit of open tasks or plan bytes", whose).
+		WithHint("wait until some runs are settled, or cancel some: bailiwick run list")
 }
 
-// keep counts a run that is there, whether there is room or not; with -1 it is
-// settled, or did not come to be.
-func (m *room) keep(r *run, sign int) {
+// add counts a run, whatever the limits; with sign -1 it no longer counts.
+func (m *capacity) add(r *run, sign int) {
 	m.all = m.all.plus(r, sign)
 	own := m.each[r.principal].plus(r, sign)
 	if own == (size{}) {
@@ -63,9 +61,9 @@ func (m *room) keep(r *run, sign int) {
 	m.each[r.principal] = own
 }
 
-// give gives back what a run had.
-func (m *room) give(r *run) {
+// release stops counting a run.
+func (m *capacity) release(r *run) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.keep(r, -1)
+	m.add(r, -1)
 }

@@ -1,0 +1,128 @@
+package orchestrator
+
+import (
+	"sync"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// event is an input of the engine. apply changes the state in memory, and adds to
+// the batch what has to be durable before it has an effect.
+type event interface{ apply(e *engine, b *batch) }
+
+// inbox is the queue of events. put never blocks: the number of events is bounded
+// by the running dispatches and the requests under way.
+type inbox struct {
+	mu     sync.Mutex
+	events []event       // guarded by mu
+	some   chan struct{} // signalled when there are events
+}
+
+func (m *inbox) init() { m.some = make(chan struct{}, 1) }
+
+func (m *inbox) put(e event) {
+	m.mu.Lock()
+	m.events = append(m.events, e)
+	m.mu.Unlock()
+	select {
+	case m.some <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the first events, at most most.
+func (m *inbox) take(most int) []event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := m.events
+	if len(list) <= most {
+		m.events = nil
+		return list
+	}
+	m.events = list[most:]
+	select {
+	case m.some <- struct{}{}:
+	default:
+	}
+	return list[:most]
+}
+
+// submitting is the runs whose submission may be durable and has not reached the
+// engine yet.
+type submitting struct {
+	mu   sync.Mutex
+	runs map[api.RunID]*submission // guarded by mu
+}
+
+type submission struct {
+	calls int           // concurrent submissions of the same run
+	done  chan struct{} // closed by the last of them
+}
+
+func (c *submitting) begin(id api.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.runs == nil {
+		c.runs = map[api.RunID]*submission{}
+	}
+	if c.runs[id] == nil {
+		c.runs[id] = &submission{done: make(chan struct{})}
+	}
+	c.runs[id].calls++
+}
+
+func (c *submitting) done(id api.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.runs[id]
+	if s.calls--; s.calls == 0 {
+		close(s.done)
+		delete(c.runs, id)
+	}
+}
+
+// of returns a channel that is closed when the submission of a run is over; nil
+// when there is none.
+func (c *submitting) of(id api.RunID) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.runs[id]; s != nil {
+		return s.done
+	}
+	return nil
+}
+
+// runAdded is a run that was submitted.
+type runAdded struct{ run *run }
+
+// dispatchEnded is the end of an attempt of a dispatch.
+type dispatchEnded struct{ dispatch api.Dispatch }
+
+// submitted is the result of submitting or resuming a task's dispatch.
+type submitted struct {
+	run      *run
+	task     int32
+	fence    uint64 // of the effect
+	dispatch api.Dispatch
+	err      error
+}
+
+// polled is the record of a dispatch.
+type polled struct {
+	run      *run
+	task     int32
+	fence    uint64
+	dispatch api.Dispatch
+	found    bool
+	expected bool // see effect
+}
+
+type (
+	effectFailed struct{ effect effect } // with a transient error
+	effectDue    struct{ effect effect } // its pause is over
+)
+
+// engineQuery runs after the next commit.
+type engineQuery struct{ fn func(*engine) }
+
+func (q engineQuery) apply(_ *engine, b *batch) { b.after = append(b.after, q.fn) }
