@@ -27,7 +27,7 @@ else cp inputs/resume.json answer.json; fi`
 		{"run", "answer", string(id), "--task", "a", "--attempt", "1", "late"},
 		{"dispatch", "answer", dispatch, "--attempt", "1", "one"},
 	} {
-		w.refused(1, []string{"attempt 1 is not the one that waits, which is of attempt 2"}, late...)
+		w.refused(1, []string{"the open question is of attempt 2, not of attempt 1"}, late...)
 	}
 	run := w.run(id)
 	if a := task(t, run, "a"); run.State != api.RunWaiting || !a.Asks || a.Message != "Second?" {

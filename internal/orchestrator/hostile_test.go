@@ -318,7 +318,7 @@ func (s *stubborn) Cancel(ctx context.Context, by api.Principal, id api.Dispatch
 	if n > 500 { // or the test would never end
 		return s.Dispatcher.Cancel(ctx, by, id, why)
 	}
-	return api.Dispatch{}, api.Errorf(api.CodeInvalid, "cancel: a reason of %d bytes", len(why))
+	return api.Dispatch{}, api.Errorf(api.CodeInvalid, "cancel: reason of %d bytes", len(why))
 }
 
 // A cancel that is refused is tried again ever more slowly: each refusal may be
