@@ -10,12 +10,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// maxWall is the longest that a run may be allowed to take.
+// maxWall is the largest wall time limit of a run.
 const maxWall = api.Duration(365 * 24 * time.Hour)
 
-// check finds what the shape of a plan does not show, in a plan that may have
-// problems of shape. What it returns is complete exactly if there are none at
-// all.
+// check finds the problems that the JSON Schema cannot express, also in a plan with
+// problems of shape. The graph is complete only if there are no problems at all.
 func check(d *draft, found *list) *graph {
 	c := &checker{list: found, draft: d, reserved: api.ReservedInputs()}
 	c.limits()
@@ -44,14 +43,14 @@ func task(i int) string { return item("$.tasks", i) }
 
 func (c *checker) limits() {
 	if l := c.plan.Limits.Tasks; l > 0 && l < len(c.plan.Tasks) {
-		c.sense("$.limits.tasks", "%d: the plan itself has %d tasks", l, len(c.plan.Tasks))
+		c.sense("$.limits.tasks", "%d: the plan has %d tasks", l, len(c.plan.Tasks))
 	}
 	if w := c.plan.Limits.Wall; w > maxWall {
 		c.sense("$.limits.wall", "%s: at most %s", time.Duration(w), time.Duration(maxWall))
 	}
 }
 
-// index notes which task an id names: the first that has it.
+// index maps ids to tasks; of duplicates to the first.
 func (c *checker) index() {
 	c.graph.index = make(map[api.TaskID]int, len(c.plan.Tasks))
 	for i, t := range c.plan.Tasks {
@@ -59,7 +58,7 @@ func (c *checker) index() {
 			continue
 		}
 		if first, twice := c.graph.index[t.ID]; twice {
-			c.sense(task(i)+".id", "task %s is there twice, first at %s", clip(string(t.ID)), task(first))
+			c.sense(task(i)+".id", "duplicate task %s, first at %s", clip(string(t.ID)), task(first))
 			continue
 		}
 		c.graph.index[t.ID] = i
@@ -71,14 +70,14 @@ func (c *checker) locks(i int) {
 	seen := make(map[string]bool, len(locks))
 	for k, l := range locks {
 		at := item(task(i)+".locks", k)
-		shared, twice := seen[l.Key]
+		shared, duplicate := seen[l.Key]
 		switch {
 		case l.Key == "":
-			continue // a problem of shape
-		case twice && shared != l.Shared:
-			c.sense(at, "lock %s is there twice, exclusive and shared: keep the exclusive one", clip(l.Key))
-		case twice:
-			c.sense(at, "lock %s is there twice", clip(l.Key))
+			continue // already reported
+		case duplicate && shared != l.Shared:
+			c.sense(at, "duplicate lock %s, exclusive and shared: keep the exclusive one", clip(l.Key))
+		case duplicate:
+			c.sense(at, "duplicate lock %s", clip(l.Key))
 		default:
 			seen[l.Key] = l.Shared
 		}
@@ -94,7 +93,7 @@ func (c *checker) locks(i int) {
 func (c *checker) needs(i int) {
 	for _, n := range c.draft.needs[i] {
 		if slices.Contains(c.reserved, api.Name(n.name)) {
-			c.sense(n.path, "inputs/%s is bailiwick's own; choose another name", n.name)
+			c.sense(n.path, "inputs/%s is reserved; choose another name", n.name)
 		}
 		if n.Output == "" {
 			continue
@@ -102,11 +101,11 @@ func (c *checker) needs(i int) {
 		at := n.path + ".output"
 		switch {
 		case strings.HasPrefix(n.Output, "/"):
-			c.sense(at, "%s is absolute: want a path below outputs/", clip(n.Output))
+			c.sense(at, "%s is absolute: want a path relative to outputs/", clip(n.Output))
 		case n.Output == ".." || strings.HasPrefix(path.Clean(n.Output), "../"):
 			c.sense(at, "%s leads out of outputs/", clip(n.Output))
 		case n.Output == "." || path.Clean(n.Output) != n.Output:
-			c.sense(at, "%s is not clean: want %s", clip(n.Output), clip(path.Clean(n.Output)))
+			c.sense(at, "%s is not a clean path: want %s", clip(n.Output), clip(path.Clean(n.Output)))
 		}
 		if err := strictyaml.CheckText(n.Output); err != nil {
 			c.sense(at, "%s %v", clip(n.Output), err)
@@ -121,11 +120,11 @@ func (c *checker) retry(i int) {
 	}
 }
 
-// edge notes that task i names another at a path. It returns false where that
-// is no edge.
+// edge returns the index of the task that task i names at a path, and false if
+// that is no valid edge.
 func (c *checker) edge(i int, to api.TaskID, at func() string) (int32, bool) {
 	if to == "" {
-		return 0, false // a problem of shape
+		return 0, false // already reported
 	}
 	j, ok := c.graph.index[to]
 	switch {
@@ -134,16 +133,16 @@ func (c *checker) edge(i int, to api.TaskID, at func() string) (int32, bool) {
 		return 0, false
 	case !ok:
 		if _, err := api.ParseTaskID(string(to)); err == nil {
-			c.sense(at(), "there is no task %s%s", clip(string(to)), c.meant(to))
+			c.sense(at(), "no such task %s%s", clip(string(to)), c.suggestion(to))
 		}
 		return 0, false
 	}
 	return int32(j), true //nolint:gosec // G115: below MaxPlanTasks
 }
 
-// meant is a hint at the task that was probably meant. Looking for it is worth
-// the time in plans of a size that people write.
-func (c *checker) meant(id api.TaskID) string {
+// suggestion names the task that was probably meant, in plans small enough to be
+// written by a person.
+func (c *checker) suggestion(id api.TaskID) string {
 	if c.full() || len(c.plan.Tasks) > 500 {
 		return ""
 	}
@@ -157,7 +156,7 @@ func (c *checker) meant(id api.TaskID) string {
 	return ""
 }
 
-// edges draws the graph.
+// edges builds the graph.
 func (c *checker) edges() {
 	n, total := len(c.plan.Tasks), 0
 	g := &c.graph
@@ -182,16 +181,16 @@ func (c *checker) edges() {
 	if total > api.MaxPlanEdges {
 		c.sense("$.tasks", "%d dependencies: at most %d", total, api.MaxPlanEdges)
 	}
-	g.dependents = g.deps.turned()
+	g.dependents = g.deps.reversed()
 }
 
 func (c *checker) cycles() {
 	for _, cycle := range c.graph.cycles() {
-		c.sense(c.where(cycle[0], cycle[1]), "the tasks wait for each other: %s", cycleText(c.plan.Tasks, cycle))
+		c.sense(c.where(cycle[0], cycle[1]), "dependency cycle: %s", cycleText(c.plan.Tasks, cycle))
 	}
 }
 
-// where is the path at which task i names task j.
+// where is the path of task i's dependency on task j.
 func (c *checker) where(i, j int32) string {
 	id := c.plan.Tasks[j].ID
 	if k := slices.Index(c.plan.Tasks[i].DependsOn, id); k >= 0 {
@@ -202,5 +201,5 @@ func (c *checker) where(i, j int32) string {
 			return n.path + ".from"
 		}
 	}
-	return task(int(i)) // not reached: there is an edge
+	return task(int(i)) // not reached
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Layers are the tasks by how many come before them in a row: those of one
-// layer can run at once when those of the layers above are done.
+// Layers are the tasks by their depth: those of one layer can run at once when the
+// layers above are done.
 func (p *Plan) Layers() [][]int32 {
 	depth := make([]int, len(p.Tasks))
 	var layers [][]int32
@@ -30,8 +30,7 @@ func (p *Plan) Layers() [][]int32 {
 	return layers
 }
 
-// Products says in words what task i takes over from another: "(patch as
-// change)".
+// Products describes what task i needs from another: "(patch as change)".
 func (p *Plan) Products(i int, from api.TaskID) []string {
 	var all []string
 	needs := p.Tasks[i].Needs
@@ -51,7 +50,7 @@ func (p *Plan) Products(i int, from api.TaskID) []string {
 	return all
 }
 
-// DOT is the plan as Graphviz draws it.
+// DOT is the plan in Graphviz's language.
 func (p *Plan) DOT() string {
 	var b strings.Builder
 	b.WriteString("digraph plan {\n  rankdir=LR;\n  node [shape=box, style=rounded];\n")
@@ -70,10 +69,10 @@ func (p *Plan) DOT() string {
 	return b.String() + "}\n"
 }
 
-// dotText is a text within quotes.
+// dotText escapes a quoted text.
 func dotText(s string) string { return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) }
 
-// Mermaid is the plan as Mermaid draws it.
+// Mermaid is the plan in Mermaid's language.
 func (p *Plan) Mermaid() string {
 	var b strings.Builder
 	b.WriteString("flowchart LR\n")
@@ -92,8 +91,8 @@ func (p *Plan) Mermaid() string {
 	return b.String()
 }
 
-// mermaidText is a text within quotes: whatever Mermaid, or the page that it
-// draws on, could take for its own is written as a number.
+// mermaidText escapes a quoted text: everything that Mermaid or HTML could
+// interpret is written as a number.
 func mermaidText(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -20,7 +20,7 @@ func (l lists) at(i int) []int32 {
 	return l.all[l.start[i]:l.start[i+1]:l.start[i+1]]
 }
 
-// graph is who comes after whom.
+// graph is the dependencies between tasks, by their indices.
 type graph struct {
 	index      map[api.TaskID]int
 	deps       lists
@@ -28,8 +28,8 @@ type graph struct {
 	order      []int32
 }
 
-// link turns the lists around: who names i.
-func (l lists) turned() lists {
+// reversed returns the lists of the opposite direction.
+func (l lists) reversed() lists {
 	n := len(l.start) - 1
 	t := lists{start: make([]int32, n+1), all: make([]int32, len(l.all))}
 	for _, to := range l.all {
@@ -48,7 +48,7 @@ func (l lists) turned() lists {
 	return t
 }
 
-// ready is a heap of tasks, the first of the plan on top.
+// ready is a heap of tasks, the first in the plan on top.
 type ready []int32
 
 func (r ready) Len() int           { return len(r) }
@@ -62,8 +62,8 @@ func (r *ready) Pop() any {
 	return x
 }
 
-// sort puts the tasks in order. Those that wait for each other, and all that
-// wait for them, are missing from it.
+// sort orders the tasks topologically. Tasks on a cycle, and those that depend on
+// them, are missing from the order.
 func (g *graph) sort() {
 	n := len(g.deps.start) - 1
 	open := make([]int, n)
@@ -86,8 +86,8 @@ func (g *graph) sort() {
 	}
 }
 
-// cycles returns one shortest cycle of every set of tasks that wait for each
-// other, beginning with the set's first task in the plan.
+// cycles returns one shortest cycle of each strongly connected component, beginning
+// with its first task in the plan.
 func (g *graph) cycles() [][]int32 {
 	n := len(g.deps.start) - 1
 	set := g.components()
@@ -104,14 +104,14 @@ func (g *graph) cycles() [][]int32 {
 	for i := range n {
 		if c := set[i]; size[c] > 1 && !done[c] {
 			done[c] = true
-			all = append(all, g.around(int32(i), set, from)) //nolint:gosec // G115: below MaxPlanTasks
+			all = append(all, g.cycleThrough(int32(i), set, from)) //nolint:gosec // G115: below MaxPlanTasks
 		}
 	}
 	return all
 }
 
-// around is the shortest way from a task back to it within its set.
-func (g *graph) around(first int32, set, from []int32) []int32 {
+// cycleThrough is the shortest cycle through a task within its component.
+func (g *graph) cycleThrough(first int32, set, from []int32) []int32 {
 	queue := []int32{first}
 	for len(queue) > 0 {
 		at := queue[0]
@@ -132,11 +132,11 @@ func (g *graph) around(first int32, set, from []int32) []int32 {
 			}
 		}
 	}
-	return nil // not reached: the set is strongly connected
+	return nil // not reached: the component is strongly connected
 }
 
-// components gives every task the number of its strongly connected set, by
-// Tarjan's algorithm with the calls on a stack of its own.
+// components numbers the strongly connected components, by Tarjan's algorithm with
+// an explicit stack.
 func (g *graph) components() []int32 {
 	n := int32(len(g.deps.start) - 1) //nolint:gosec // G115: at most MaxPlanTasks
 	set, low, number, next := make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)
@@ -187,11 +187,10 @@ func (g *graph) components() []int32 {
 	return set
 }
 
-// maxShown is how many tasks of a cycle are shown at each end of one that is
-// too long to read.
+// maxShown is how many tasks are shown at each end of a long cycle.
 const maxShown = 50
 
-// cycleText is a cycle as a person reads it: a -> b -> a, where a waits for b.
+// cycleText writes a cycle as a -> b -> a, where a depends on b.
 func cycleText(tasks []api.PlanTask, cycle []int32) string {
 	ids := make([]string, 0, len(cycle))
 	for _, i := range cycle {

@@ -7,12 +7,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// TestAPlanWithItsIDIsOneThatCanBeReadAgain: what is stored of a run is its plan
-// under the run's id. One that is only as large as it may be without it must
-// not become a run that no service could begin with.
+// A run is stored as its plan with the run's id. A plan that is too large only with
+// the id must not become a run that no service could load.
 //
 // proves R-O6
-func TestAPlanWithItsIDIsOneThatCanBeReadAgain(t *testing.T) {
+func TestPlanWithIDCanBeParsedAgain(t *testing.T) {
 	id := api.RunID(strings.Repeat("x", 64))
 	room := len(`,"queue":"default"`)
 	with := len(`"id":"",`) + len(id)
@@ -46,11 +45,10 @@ func TestAPlanWithItsIDIsOneThatCanBeReadAgain(t *testing.T) {
 	}
 }
 
-// TestADefaultThatIsSpelledOutIsNoOtherPlan: submitting it again is the same
-// run.
+// Submitting a plan that spells out defaults again is the same run.
 //
 // proves R-O8
-func TestADefaultThatIsSpelledOutIsNoOtherPlan(t *testing.T) {
+func TestExplicitDefaultsAreTheSamePlan(t *testing.T) {
 	short := parse(t, "tasks: [{id: a, subagent: s}, {id: b, subagent: s, needs: {x: {from: a, patch: true}}}]")
 	long := parse(t, `
 queue: default

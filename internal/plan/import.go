@@ -12,19 +12,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// Note says what became of a part of a document that was imported.
+// Note says how Import translated a part of a document.
 type Note struct {
 	Path string
 	Text string
-	Lost bool // it is not in the plan
+	Lost bool // it is dropped
 }
 
 func (n Note) String() string { return n.Path + ": " + n.Text }
 
 // Import translates a Pangolin plan: an object whose items have the executor
-// dispatch. Nothing is dropped in silence: what has no translation is a
-// problem, and then there is no plan, unless it is text for readers only, which
-// is noted as lost.
+// dispatch. Nothing is dropped silently: a key without a translation is a problem,
+// unless it is text for readers, which is noted as lost.
 func Import(raw []byte) (*Plan, []Note, []api.Problem) {
 	im := &importer{reader: reader{&list{}}}
 	doc, ok := im.document(raw)
@@ -42,14 +41,13 @@ func Import(raw []byte) (*Plan, []Note, []api.Problem) {
 	}
 	p, problems := Parse(ours)
 	for i, problem := range problems {
-		problems[i].Path = theirs(problem.Path)
+		problems[i].Path = importedPath(problem.Path)
 	}
 	return p, im.notes, problems
 }
 
-// theirs is the path of what became the task at path. The rest of the path is
-// that of the translation.
-func theirs(path string) string {
+// importedPath is the path in the imported document of the task at path.
+func importedPath(path string) string {
 	rest, ok := strings.CutPrefix(path, "$.tasks")
 	if !ok {
 		return path
@@ -65,26 +63,26 @@ type importer struct {
 	notes []Note
 }
 
-// note says what one key became.
+// note notes the translation of a key.
 func (im *importer) note(path, format string, args ...any) {
 	im.notes = append(im.notes, Note{Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
-// prose are the keys that only tell readers something.
+// prose are the keys that are text for readers.
 func prose() []string {
 	return []string{"$schema", "title", "name", "description", "summary", "comment", "notes", "labels"}
 }
 
-// other deals with a key that has no translation.
+// other notes or refuses a key without a translation.
 func (im *importer) other(path, key string, value json.RawMessage) {
 	if slices.Contains(prose(), key) {
-		im.notes = append(im.notes, Note{Path: member(path, key), Text: "left out, it is for readers only: " + clip(string(value)), Lost: true})
+		im.notes = append(im.notes, Note{Path: member(path, key), Text: "dropped, text for readers: " + clip(string(value)), Lost: true})
 		return
 	}
-	im.sense(member(path, key), "%s has no translation; take it out to go without what it says", clip(key))
+	im.sense(member(path, key), "%s has no translation; remove it to import without it", clip(key))
 }
 
-// copied are the keys of a plan of ours that are taken over as they are.
+// copied reports whether key is one of keys, which are copied unchanged.
 func copied(key string, keys ...string) bool { return slices.Contains(keys, key) }
 
 func (im *importer) plan(doc json.RawMessage) {
@@ -100,7 +98,7 @@ func (im *importer) plan(doc json.RawMessage) {
 			im.ours["tasks"] = im.value(tasks)
 		case copied(key, "id", "queue", "source", "limits"):
 			im.ours[key] = members[key]
-			im.note(member("$", key), "taken over")
+			im.note(member("$", key), "copied")
 		default:
 			im.other("$", key, members[key])
 		}
@@ -108,7 +106,7 @@ func (im *importer) plan(doc json.RawMessage) {
 	im.require("$", members, "items")
 }
 
-// value is what was put together from JSON.
+// value encodes v as JSON.
 func (im *importer) value(v any) json.RawMessage {
 	b, err := canon.Marshal(v)
 	if err != nil {
@@ -149,16 +147,16 @@ func (im *importer) item(path string, raw json.RawMessage) json.RawMessage {
 	return im.value(task)
 }
 
-// textOf is a JSON string's text, or "".
+// textOf is the text of a JSON string, or "".
 func textOf(raw json.RawMessage) string {
 	var s string
-	_ = json.Unmarshal(raw, &s) // "" where it is no string
+	_ = json.Unmarshal(raw, &s) // "" unless it is a string
 	return s
 }
 
-// inputs translates the inputs of a dispatch. Where the item itself names the
-// subagent they are its input; otherwise they name it, and what is no argument
-// of a dispatch is its input.
+// inputs translates the inputs of a dispatch. If the item names the subagent, they
+// are its input; otherwise they name it, and the keys that are no arguments of a
+// dispatch are its input.
 func (im *importer) inputs(path string, raw json.RawMessage, item, task object) []string {
 	at := path + ".inputs"
 	members := im.members(at, raw)
@@ -170,9 +168,9 @@ func (im *importer) inputs(path string, raw json.RawMessage, item, task object) 
 	input := object{}
 	var said, rest []string
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		switch _, twice := item[key]; {
-		case copied(key, "subagent", "source", "target", "env", "capabilities", "timeout") && twice:
-			im.sense(member(at, key), "the item has %s itself, too", key)
+		switch _, duplicate := item[key]; {
+		case copied(key, "subagent", "source", "target", "env", "capabilities", "timeout") && duplicate:
+			im.sense(member(at, key), "the item has %s as well", key)
 		case copied(key, "subagent", "source", "target", "env", "capabilities", "timeout"):
 			task[key] = members[key]
 			said = append(said, "inputs."+key+" as "+key)
@@ -188,7 +186,7 @@ func (im *importer) inputs(path string, raw json.RawMessage, item, task object) 
 	case len(rest) == 0:
 		return said
 	case task["input"] != nil:
-		im.sense(at, "has an input and, beside it, %s, which are no arguments of a dispatch", clip(strings.Join(rest, ", ")))
+		im.sense(at, "has an input and also %s, which are no arguments of a dispatch", clip(strings.Join(rest, ", ")))
 		return said
 	}
 	task["input"] = im.value(input)
@@ -217,21 +215,21 @@ func (im *importer) locks(path string, raw json.RawMessage) json.RawMessage {
 	return im.value(all)
 }
 
-// needs translates a list, whose entries name their file, or an object.
+// needs translates a list, whose items name their input, or an object.
 func (im *importer) needs(path string, raw json.RawMessage) json.RawMessage {
 	if raw[0] != '[' {
-		return raw // it is ours already, or Parse says why not
+		return raw // Parse reads it
 	}
 	all := object{}
 	im.items(path, raw, api.MaxTaskNeeds, func(path string, raw json.RawMessage) {
 		if raw[0] == '"' {
-			im.sense(path, "%s does not say which product is needed; put it into depends_on, or say patch, output or result", kind(raw))
+			im.sense(path, "%s names no product; use depends_on, or name patch, output or result", kind(raw))
 			return
 		}
 		members := im.members(path, raw)
 		name := textOf(members["as"])
-		if _, twice := all[name]; name == "" || twice {
-			im.sense(path, `want the key "as", a name below inputs/ that no other need has`)
+		if _, duplicate := all[name]; name == "" || duplicate {
+			im.sense(path, `missing key "as", a name below inputs/ that no other need has`)
 			return
 		}
 		delete(members, "as")

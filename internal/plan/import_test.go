@@ -20,11 +20,10 @@ const pangolin = `{
   ]
 }`
 
-// TestAPangolinPlanIsTranslated into the plan that means the same, and every
-// part of it is said.
+// Import notes every part of the document that it translates.
 //
 // proves R-O2
-func TestAPangolinPlanIsTranslated(t *testing.T) {
+func TestImportTranslatesPangolinPlan(t *testing.T) {
 	p, notes, problems := Import([]byte(pangolin))
 	if problems != nil {
 		t.Fatal(problems)
@@ -59,45 +58,44 @@ tasks:
 			lost++
 		}
 	}
-	wantSaid := `$.id: taken over
-$.items[0].description: left out, it is for readers only: "\"the first half\""
+	wantSaid := `$.id: copied
+$.items[0].description: dropped, text for readers: "\"the first half\""
 $.items[0]: task "edit-alpha": id, inputs.source as source, inputs.subagent as subagent, of inputs file, symbol as input, resourceLocks as locks
 $.items[1]: task "edit-beta": depends_on, id, inputs as input, subagent, timeout
 $.items[2]: task "merge": id, inputs.input as input, inputs.subagent as subagent, inputs.target as target, needs
-$.title: left out, it is for readers only: "\"Rename Foo to Bar\""`
+$.title: dropped, text for readers: "\"Rename Foo to Bar\""`
 	if got := strings.Join(said, "\n"); got != wantSaid || lost != 2 {
 		t.Errorf("%d lost\n%s", lost, got)
 	}
 }
 
-// TestWhatHasNoTranslationIsRefusedByName: a plan that leaves something of
-// meaning out would be another plan.
-func TestWhatHasNoTranslationIsRefusedByName(t *testing.T) {
+// A plan without a meaningful part of its source would be another plan.
+func TestImportRefusesKeysWithoutTranslation(t *testing.T) {
 	item := func(rest string) string {
 		return `{"items":[{"id":"a","executor":"dispatch","inputs":{"subagent":"s"}},{"id":"b",` + rest + `}]}`
 	}
 	ok := `"executor":"dispatch","inputs":{"subagent":"s"}`
 	for in, want := range map[string]string{
 		`[]`:                              "want an object",
-		`{}`:                              `want the key "items"`,
+		`{}`:                              `missing key "items"`,
 		`{"items":[]}`:                    "$.items: is empty",
 		`{"items":[],"budget":3}`:         `$.budget: "budget" has no translation`,
-		item(`"inputs":{"subagent":"s"}`): `$.items[1]: want the key "executor"`,
+		item(`"inputs":{"subagent":"s"}`): `$.items[1]: missing key "executor"`,
 		item(`"executor":"shell","inputs":{"subagent":"s"}`): `$.items[1].executor: the text "shell": only an item of the executor dispatch`,
-		item(`"executor":"dispatch"`):                        `want the key "inputs"`,
-		item(`"executor":"dispatch","inputs":{}`):            `$.items[1].inputs: want the key "subagent"`,
+		item(`"executor":"dispatch"`):                        `missing key "inputs"`,
+		item(`"executor":"dispatch","inputs":{}`):            `$.items[1].inputs: missing key "subagent"`,
 		item(ok + `,"onFailure":"continue"`):                 `$.items[1].onFailure: "onFailure" has no translation`,
 		item(ok + `,"retries":3`):                            `$.items[1].retries: "retries" has no translation`,
-		item(ok + `,"depends_on":["c"]`):                     `$.items[1].depends_on[0]: there is no task "c"`,
-		item(ok + `,"needs":["a"]`):                          `$.items[1].needs[0]: the text "a" does not say which product`,
-		item(ok + `,"needs":[{"from":"a","patch":true}]`):    `$.items[1].needs[0]: want the key "as"`,
-		item(ok + `,"needs":[{"as":"x","from":"a","patch":true},{"as":"x","from":"a","result":true}]`): `$.items[1].needs[1]: want the key "as", a name below inputs/ that no other need has`,
+		item(ok + `,"depends_on":["c"]`):                     `$.items[1].depends_on[0]: no such task "c"`,
+		item(ok + `,"needs":["a"]`):                          `$.items[1].needs[0]: the text "a" names no product`,
+		item(ok + `,"needs":[{"from":"a","patch":true}]`):    `$.items[1].needs[0]: missing key "as"`,
+		item(ok + `,"needs":[{"as":"x","from":"a","patch":true},{"as":"x","from":"a","result":true}]`): `$.items[1].needs[1]: missing key "as", a name below inputs/ that no other need has`,
 		item(ok + `,"needs":[{"as":"x","from":"a","log":true}]`):                                       `$.items[1].needs.x.log: unknown key "log"`,
 		item(ok + `,"resourceLocks":[{"key":"k","mode":"upgradable"}]`):                                `$.items[1].resourceLocks[0].mode: "upgradable": want exclusive or shared`,
 		item(ok + `,"resourceLocks":[{"key":"k","ttl":3}]`):                                            `$.items[1].resourceLocks[0].ttl: unknown key "ttl"`,
 		item(ok + `,"resourceLocks":"k"`):                                                              `$.items[1].resourceLocks: want a list`,
-		item(`"executor":"dispatch","inputs":{"subagent":"s","input":{},"file":"x"}`):                  `$.items[1].inputs: has an input and, beside it, "file"`,
-		item(`"executor":"dispatch","target":"t","inputs":{"subagent":"s","target":"u"}`):              `$.items[1].inputs.target: the item has target itself, too`,
+		item(`"executor":"dispatch","inputs":{"subagent":"s","input":{},"file":"x"}`):                  `$.items[1].inputs: has an input and also "file"`,
+		item(`"executor":"dispatch","target":"t","inputs":{"subagent":"s","target":"u"}`):              `$.items[1].inputs.target: the item has target as well`,
 		`{"items":[{"id":"a b","executor":"dispatch","inputs":{"subagent":"s"}}]}`:                     `$.items[0].id: task id "a b"`,
 		`{"items":[1]}`:           "$.items[0]: want an object",
 		`{"items":[],"items":[]}`: "duplicate member",
@@ -112,8 +110,7 @@ func TestWhatHasNoTranslationIsRefusedByName(t *testing.T) {
 	}
 }
 
-// FuzzImport: whatever is imported, it ends, without a panic, in a plan or in
-// problems.
+// Import returns a plan or problems for any input.
 func FuzzImport(f *testing.F) {
 	f.Add([]byte(pangolin))
 	f.Add([]byte(`{"items":[{"id":"a","executor":"dispatch","inputs":{"subagent":"s"},"needs":[{"as":"x"}],"resourceLocks":[{"key":"k"}]}]}`))

@@ -1,11 +1,10 @@
-// Package plan is the pure model of a plan of tasks: what a well-formed plan
-// is (R-O2), the canonical form whose digest makes submitting idempotent
-// (R-O8), the graph of its tasks, and the one table of a task's states.
+// Package plan is the pure model of a plan of tasks: what a valid plan is (R-O2),
+// the canonical form whose digest makes submission idempotent (R-O8), the graph
+// of its tasks, and the tables of the states of tasks and runs.
 //
-// It knows no clock, disk, network, catalog or grant: whether a task may run
-// is for the service to decide. It never stops at the first problem, never
-// changes a plan that it has read, and takes time linear in the plan's size,
-// so whoever submits one cannot hold up whoever reads it.
+// It knows no clock, disk, network, catalog or grant: whether a task may run is
+// for the service to decide. It reports every problem at once, never changes a
+// plan that it has read, and takes time linear in the plan's size.
 package plan
 
 import (
@@ -18,7 +17,7 @@ import (
 
 // Plan is a plan that can run: its tasks have distinct ids and form a DAG
 // within the bounds of package api. It is normalised: the queue is named, and
-// each task says its source itself, so Plan.Source is nil. Nobody changes it.
+// each task has its own source, so Plan.Source is nil. It must not be changed.
 type Plan struct {
 	api.Plan
 
@@ -29,9 +28,8 @@ type Plan struct {
 	order      []int32
 }
 
-// Parse reads a plan from a JSON object. There is a plan exactly if there are
-// no problems. At most api.MaxProblems are listed; where there are more, the
-// last one listed says how many.
+// Parse reads a plan from a JSON object. It returns either a plan or problems. At
+// most api.MaxProblems are listed; if there are more, the last one says how many.
 func Parse(raw []byte) (*Plan, []api.Problem) {
 	var found list
 	d := read(raw, &found)
@@ -48,15 +46,15 @@ func Parse(raw []byte) (*Plan, []api.Problem) {
 		return nil, found.problems()
 	}
 	if n := len(p.canonical); n > api.MaxPlan {
-		found.sense("$", "%d bytes in its canonical form, with each task's source written out: more than %d", n, api.MaxPlan)
+		found.sense("$", "%d bytes in canonical form, with the source of each task: more than %d", n, api.MaxPlan)
 		return nil, found.problems()
 	}
 	return p, nil
 }
 
-// Tasks returns what can be read of the tasks of a plan, each at its place, also
-// of one that has problems: whoever knows more about them can then say all that
-// is wrong at once.
+// Tasks returns the tasks of a plan as far as they can be read, also if the plan
+// has problems, so that the service can report its own problems with them in the
+// same answer.
 func Tasks(raw []byte) []api.PlanTask {
 	d := read(raw, &list{})
 	if d == nil {
@@ -66,7 +64,7 @@ func Tasks(raw []byte) []api.PlanTask {
 	return d.plan.Tasks
 }
 
-// inherit gives each task the plan's source that has none of its own.
+// inherit gives each task without a source the plan's.
 func inherit(a *api.Plan) {
 	for i := range a.Tasks {
 		if t := &a.Tasks[i]; t.Source == nil && a.Source != nil {
@@ -76,14 +74,14 @@ func inherit(a *api.Plan) {
 	}
 }
 
-// build normalises a plan that has been checked.
+// build normalises a valid plan.
 func build(a api.Plan, g *graph) (*Plan, error) {
 	if a.Queue == "" {
 		a.Queue = api.DefaultQueue
 	}
 	inherit(&a)
 	for i := range a.Tasks {
-		short(&a.Tasks[i])
+		dropDefaults(&a.Tasks[i])
 	}
 	a.Source = nil
 	canonical, err := canon.Marshal(a)
@@ -93,9 +91,9 @@ func build(a api.Plan, g *graph) (*Plan, error) {
 	return &Plan{Plan: a, canonical: canonical, index: g.index, deps: g.deps, dependents: g.dependents, order: g.order}, nil
 }
 
-// short leaves out of a task what it would mean without, so that a plan that
-// spells a default out is the same plan (R-O8).
-func short(t *api.PlanTask) {
+// dropDefaults removes members that have their default value, so that a plan that
+// spells them out is the same plan (R-O8).
+func dropDefaults(t *api.PlanTask) {
 	if string(t.Input) == "{}" {
 		t.Input = nil
 	}
@@ -115,18 +113,18 @@ func short(t *api.PlanTask) {
 	t.DependsOn = slices.DeleteFunc(t.DependsOn, func(id api.TaskID) bool { return needed[id] })
 }
 
-// Canonical is the normalised plan as canonical JSON, which Parse reads to the
-// same plan.
+// Canonical is the normalised plan as canonical JSON. Parse returns the same plan
+// for it.
 func (p *Plan) Canonical() json.RawMessage { return slices.Clone(p.canonical) }
 
-// Size is how many bytes the canonical form has.
+// Size is the length of the canonical form in bytes.
 func (p *Plan) Size() int { return len(p.canonical) }
 
-// Digest names the plan: that of its canonical form.
+// Digest is the digest of the canonical form.
 func (p *Plan) Digest() api.Digest { return api.DigestOf(p.canonical) }
 
-// WithID is the same plan under another run id. It fails where that is too large
-// to be read again: what is stored is the plan with its id.
+// WithID returns the same plan under another run id. It fails if that is larger
+// than api.MaxPlan: the plan is stored with its id.
 func (p *Plan) WithID(id api.RunID) (*Plan, error) {
 	q := *p
 	q.ID = id
@@ -135,27 +133,26 @@ func (p *Plan) WithID(id api.RunID) (*Plan, error) {
 		return nil, err
 	}
 	if n := len(canonical); n > api.MaxPlan {
-		return nil, api.Errorf(api.CodeTooLarge, "the plan has %d bytes in its canonical form under the run id %s, more than %d", n, id, api.MaxPlan)
+		return nil, api.Errorf(api.CodeTooLarge, "the plan with run id %s has %d bytes in canonical form, more than %d", id, n, api.MaxPlan)
 	}
 	q.canonical = canonical
 	return &q, nil
 }
 
-// Deps are the indices of the tasks that task i comes after: those that it
-// depends on and those that it needs something of. They are sorted and
-// distinct. The caller does not change them.
+// Deps are the indices of the tasks that task i depends on or needs something
+// from, sorted and distinct. The caller must not change them.
 func (p *Plan) Deps(i int) []int32 { return p.deps.at(i) }
 
-// Dependents are the indices of the tasks that come after task i, sorted and
-// distinct. The caller does not change them.
+// Dependents are the indices of the tasks that depend on task i, sorted and
+// distinct. The caller must not change them.
 func (p *Plan) Dependents(i int) []int32 { return p.dependents.at(i) }
 
-// Index is where a task stands in Plan.Tasks.
+// Index is the index of a task in Plan.Tasks.
 func (p *Plan) Index(id api.TaskID) (int, bool) {
 	i, ok := p.index[id]
 	return i, ok
 }
 
-// Order is an order in which the tasks can run: of those that may come next,
-// the first in the plan. The caller does not change it.
+// Order is a topological order of the tasks; among several possible next tasks it
+// takes the first in the plan. The caller must not change it.
 func (p *Plan) Order() []int32 { return p.order }

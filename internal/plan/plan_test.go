@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 
@@ -35,7 +36,7 @@ tasks:
 // parse reads a plan that has no problems.
 func parse(t *testing.T, text string) *Plan {
 	t.Helper()
-	raw, problems := ParseYAML([]byte(text))
+	raw, problems := parseYAML([]byte(text))
 	if problems != nil {
 		t.Fatal(problems)
 	}
@@ -46,7 +47,7 @@ func parse(t *testing.T, text string) *Plan {
 	return p
 }
 
-func TestAPlanIsNormalised(t *testing.T) {
+func TestParseNormalises(t *testing.T) {
 	p := parse(t, sample)
 	if p.Queue != api.DefaultQueue || p.Source != nil {
 		t.Errorf("queue %q, source %v", p.Queue, p.Source)
@@ -63,7 +64,7 @@ func TestAPlanIsNormalised(t *testing.T) {
 	}
 }
 
-func TestTheGraphIsOfDependenciesAndNeeds(t *testing.T) {
+func TestGraphHasDependenciesAndNeeds(t *testing.T) {
 	p := parse(t, sample)
 	if d := p.Deps(0); !slices.Equal(d, []int32{1, 2}) {
 		t.Errorf("merge comes after %v", d)
@@ -82,4 +83,14 @@ func TestTheGraphIsOfDependenciesAndNeeds(t *testing.T) {
 	if _, ok := p.Index("nobody"); ok {
 		t.Error("there is a task nobody")
 	}
+}
+
+// parseYAML returns the JSON of a text, or its problems with line and column.
+func parseYAML(text []byte) (json.RawMessage, []api.Problem) {
+	t, places := ReadText(text)
+	var problems []api.Problem
+	for _, p := range places {
+		problems = append(problems, api.Problem{Path: "$", Message: p.String()})
+	}
+	return t.JSON, problems
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// list collects problems. A problem of shape is one that the JSON Schema finds
-// as well; one of sense is not, such as a cycle.
+// list collects problems. A problem of shape is one that the JSON Schema finds as
+// well; one of sense, such as a cycle, is not.
 type list struct {
 	all    []api.Problem
 	count  int
@@ -29,7 +29,7 @@ func (l *list) sense(path, format string, args ...any) {
 	}
 }
 
-// full reports whether what is found from here on is only counted.
+// full reports whether further problems are only counted.
 func (l *list) full() bool { return l.count >= api.MaxProblems }
 
 func (l *list) problems() []api.Problem {
@@ -39,11 +39,10 @@ func (l *list) problems() []api.Problem {
 	return l.all
 }
 
-// moreForm is the last problem listed where there are more.
+// moreForm is the last problem listed if there are more.
 const moreForm = "%d problems in all; the first %d are listed"
 
-// Error is the refusal of a plan with these problems. Its message says how many
-// there are.
+// Error refuses a plan with these problems. Its message says how many there are.
 func Error(problems []api.Problem) *api.Error {
 	n := len(problems)
 	if n == api.MaxProblems {
@@ -54,15 +53,14 @@ func Error(problems []api.Problem) *api.Error {
 	}
 	e := api.Errorf(api.CodeInvalid, "the plan has %d problems", n)
 	if n == 1 {
-		e.Message = "the plan has a problem"
+		e.Message = "the plan has 1 problem"
 	}
 	e.Problems = problems
 	return e
 }
 
-// member is the path of a member of what is at path, as RFC 9535 has it. A
-// name that would make it unreadable is left out: the path of its object says
-// where to look, and the message which it is.
+// member is the path of a member of the object at path, in the notation of RFC
+// 9535. A very long name is left out: the message quotes it.
 func member(path, name string) string {
 	if len(name) > 64 {
 		return path
@@ -87,7 +85,7 @@ func member(path, name string) string {
 	return b.String() + "']"
 }
 
-// plainName reports whether a member can be written after a dot.
+// plainName reports whether a name can follow a dot.
 func plainName(s string) bool {
 	for i, r := range s {
 		if r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (i == 0 || r < '0' || r > '9') {
@@ -99,5 +97,5 @@ func plainName(s string) bool {
 
 func item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// clip is a text as a message quotes it.
+// clip quotes a text for a message, and shortens it.
 func clip(s string) string { return fmt.Sprintf("%q", strictyaml.Clip(s)) }

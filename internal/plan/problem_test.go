@@ -13,7 +13,7 @@ import (
 // problemsOf are those of a plan, as text.
 func problemsOf(t *testing.T, text string) []string {
 	t.Helper()
-	raw, problems := ParseYAML([]byte(text))
+	raw, problems := parseYAML([]byte(text))
 	if problems == nil {
 		var p *Plan
 		if p, problems = Parse(raw); (p == nil) != (problems != nil) {
@@ -63,39 +63,39 @@ tasks:
     locks: {shared: k}
 `
 
-// TestEveryProblemIsFoundAtOnceWithItsPath is one bad plan with every kind of
+// TestParseReportsEveryProblemWithItsPath is one bad plan with every kind of
 // problem.
 //
 // proves R-O2
-func TestEveryProblemIsFoundAtOnceWithItsPath(t *testing.T) {
+func TestParseReportsEveryProblemWithItsPath(t *testing.T) {
 	want := []string{
 		`$.id: run id "Not_An_Id": want 1 to 64 of a-z 0-9 - beginning and ending with a letter or digit`,
-		`$.limits.cost: "cost" is not in this build of bailiwick yet`,
-		`$.limits.tasks: 2: the plan itself has 5 tasks`,
+		`$.limits.cost: "cost" is not supported by this version of bailiwick`,
+		`$.limits.tasks: 2: the plan has 5 tasks`,
 		`$.limits.wall: 400000h0m0s: at most 8760h0m0s`,
 		`$.queue: want text, got the number 7; put it in quotes`,
-		`$.schedule: "schedule" is not in this build of bailiwick yet`,
+		`$.schedule: "schedule" is not supported by this version of bailiwick`,
 		`$.source.nam: unknown key "nam"; did you mean "name"?`,
-		`$.source: want the key "name"`,
+		`$.source: missing key "name"`,
 		`$.tasks[0].depends_on[0]: task "a" depends on itself`,
-		`$.tasks[0].depends_on[1]: there is no task "ghost"`,
-		`$.tasks[0].depends_on[2]: the tasks wait for each other: a -> b -> a`,
-		`$.tasks[0].depends_on[3]: "b" is there twice`,
-		`$.tasks[1]: want the key "subagent"`,
-		`$.tasks[1].needs.Bad.from: there is no task "aa"`,
-		`$.tasks[1].needs.Bad.result: want true, got the truth value false; leave it out otherwise`,
+		`$.tasks[0].depends_on[1]: no such task "ghost"`,
+		`$.tasks[0].depends_on[2]: dependency cycle: a -> b -> a`,
+		`$.tasks[0].depends_on[3]: duplicate "b"`,
+		`$.tasks[1]: missing key "subagent"`,
+		`$.tasks[1].needs.Bad.from: no such task "aa"`,
+		`$.tasks[1].needs.Bad.result: want true, got the boolean false; omit it otherwise`,
 		`$.tasks[1].needs.Bad: need "Bad": want 1 to 64 of a-z 0-9 . _ - beginning and ending with a letter or digit`,
-		`$.tasks[1].needs.dots.output: "a//b" is not clean: want "a/b"`,
+		`$.tasks[1].needs.dots.output: "a//b" is not a clean path: want "a/b"`,
 		`$.tasks[1].needs.up.output: "../x" leads out of outputs/`,
-		`$.tasks[1].needs.x: names 0 products: want exactly one of patch, output and result`,
-		`$.tasks[1].needs.y: names 2 products: want exactly one of patch, output and result`,
-		`$.tasks[1].needs['input.json']: inputs/input.json is bailiwick's own; choose another name`,
-		`$.tasks[1].needs['z.txt'].output: "/etc/passwd" is absolute: want a path below outputs/`,
+		`$.tasks[1].needs.x: 0 products: want exactly one of patch, output and result`,
+		`$.tasks[1].needs.y: 2 products: want exactly one of patch, output and result`,
+		`$.tasks[1].needs['input.json']: inputs/input.json is reserved; choose another name`,
+		`$.tasks[1].needs['z.txt'].output: "/etc/passwd" is absolute: want a path relative to outputs/`,
 		`$.tasks[1].subagnet: unknown key "subagnet"; did you mean "subagent"?`,
-		`$.tasks[2].for_each: "for_each" is not in this build of bailiwick yet`,
-		`$.tasks[2].id: task "b" is there twice, first at $.tasks[1]`,
-		`$.tasks[2].locks[1]: lock "k" is there twice, exclusive and shared: keep the exclusive one`,
-		`$.tasks[2].locks[2]: lock "k" is there twice`,
+		`$.tasks[2].for_each: "for_each" is not supported by this version of bailiwick`,
+		`$.tasks[2].id: duplicate task "b", first at $.tasks[1]`,
+		`$.tasks[2].locks[1]: duplicate lock "k", exclusive and shared: keep the exclusive one`,
+		`$.tasks[2].locks[2]: duplicate lock "k"`,
 		`$.tasks[2].locks[3]: is empty`,
 		`$.tasks[2].locks[4]: lock " k" begins or ends with white space`,
 		`$.tasks[2].locks[5]: "a\tb" contains a control character`,
@@ -105,7 +105,7 @@ func TestEveryProblemIsFoundAtOnceWithItsPath(t *testing.T) {
 		`$.tasks[2].retry.backoff: backoff "2m..2s": want MIN..MAX such as 2s..2m, at most 24h`,
 		`$.tasks[2].retry.on[1]: reason "gone": want one of [denied integrity fetch setup context agent verify output timeout limit lost]`,
 		`$.tasks[2].timeout: duration "1500ms": want whole hours, minutes and seconds such as 90s, 20m or 1h30m`,
-		`$.tasks[3]: want an object of keys and values, got the text "later"`,
+		`$.tasks[3]: want an object, got the text "later"`,
 		`$.tasks[4].depends_on: want a list, got the text "a"`,
 		`$.tasks[4].id: want text, got a list`,
 		`$.tasks[4].input: want an object, got the text "text"`,
@@ -138,18 +138,18 @@ func tasks(list ...string) string {
 	return b.String()
 }
 
-func TestACycleIsPrintedWhole(t *testing.T) {
+func TestCycleIsPrintedWhole(t *testing.T) {
 	for text, want := range map[string][]string{
-		tasks("a:b", "b:a"):                      {"$.tasks[0].depends_on[0]: the tasks wait for each other: a -> b -> a"},
-		tasks("x", "a:x,b", "b:c", "c:a", "y:a"): {"$.tasks[1].depends_on[1]: the tasks wait for each other: a -> b -> c -> a"},
+		tasks("a:b", "b:a"):                      {"$.tasks[0].depends_on[0]: dependency cycle: a -> b -> a"},
+		tasks("x", "a:x,b", "b:c", "c:a", "y:a"): {"$.tasks[1].depends_on[1]: dependency cycle: a -> b -> c -> a"},
 		// Two ways around in one set: the shorter one.
-		tasks("a:b,e", "b:c", "c:a", "e:a"): {"$.tasks[0].depends_on[1]: the tasks wait for each other: a -> e -> a"},
+		tasks("a:b,e", "b:c", "c:a", "e:a"): {"$.tasks[0].depends_on[1]: dependency cycle: a -> e -> a"},
 		tasks("a:b", "b:a", "c:d,a", "d:c"): {
-			"$.tasks[0].depends_on[0]: the tasks wait for each other: a -> b -> a",
-			"$.tasks[2].depends_on[0]: the tasks wait for each other: c -> d -> c",
+			"$.tasks[0].depends_on[0]: dependency cycle: a -> b -> a",
+			"$.tasks[2].depends_on[0]: dependency cycle: c -> d -> c",
 		},
 		"tasks: [{id: a, subagent: s, needs: {p.x: {from: b, patch: true}}}, {id: b, subagent: s, depends_on: [a]}]": {
-			"$.tasks[0].needs['p.x'].from: the tasks wait for each other: a -> b -> a",
+			"$.tasks[0].needs['p.x'].from: dependency cycle: a -> b -> a",
 		},
 		tasks("a", "b:a", "c:a,b"): {}, // the control: no cycle
 	} {
@@ -159,16 +159,16 @@ func TestACycleIsPrintedWhole(t *testing.T) {
 	}
 }
 
-func TestWhatTwoReadersCouldReadDifferentlyIsNoPlan(t *testing.T) {
+func TestParseRefusesAmbiguousJSON(t *testing.T) {
 	ok := `{"tasks":[{"id":"a","subagent":"s"}]}`
 	for name, c := range map[string]struct{ in, want string }{
 		"nothing":                  {``, "not valid JSON: unexpected end of JSON"},
-		"another value":            {`[]`, "want an object of keys and values, got a list"},
-		"a number":                 {`3`, "want an object of keys and values, got the number 3"},
-		"null":                     {`null`, "got nothing"},
-		"no tasks":                 {`{}`, `want the key "tasks"`},
+		"another value":            {`[]`, "want an object, got a list"},
+		"a number":                 {`3`, "want an object, got the number 3"},
+		"null":                     {`null`, "got null"},
+		"no tasks":                 {`{}`, `missing key "tasks"`},
 		"empty tasks":              {`{"tasks":[]}`, "$.tasks: is empty"},
-		"null tasks":               {`{"tasks":null}`, "$.tasks: want a list, got nothing"},
+		"null tasks":               {`{"tasks":null}`, "$.tasks: want a list, got null"},
 		"a key in another case":    {`{"Tasks":[{"id":"a","subagent":"s"}]}`, `unknown key "Tasks"; did you mean "tasks"?`},
 		"a key twice":              {`{"tasks":[],"tasks":[{"id":"a","subagent":"s"}]}`, `duplicate member "tasks"`},
 		"a key twice by escape":    {`{"tasks":[{"id":"a","\u0069d":"b","subagent":"s"}]}`, `duplicate member "id"`},
@@ -201,7 +201,7 @@ func TestManyProblemsAreCountedAndTheFirstListed(t *testing.T) {
 	for i := range 500 {
 		list = append(list, fmt.Sprintf("t%d:ghost%d", i, i))
 	}
-	raw, _ := ParseYAML([]byte(tasks(list...)))
+	raw, _ := parseYAML([]byte(tasks(list...)))
 	_, problems := Parse(raw)
 	if last := problems[len(problems)-1]; len(problems) != api.MaxProblems || last.Message != "500 problems in all; the first 99 are listed" {
 		t.Errorf("%d problems, the last is %s", len(problems), last)
@@ -210,18 +210,18 @@ func TestManyProblemsAreCountedAndTheFirstListed(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 	// The controls: as many as are listed, and one.
-	raw, _ = ParseYAML([]byte(tasks(list[:api.MaxProblems]...)))
+	raw, _ = parseYAML([]byte(tasks(list[:api.MaxProblems]...)))
 	if _, problems = Parse(raw); len(problems) != api.MaxProblems || !strings.Contains(problems[99].Message, "ghost99") {
 		t.Errorf("%d problems, the last is %s", len(problems), problems[len(problems)-1])
 	}
-	if e := Error(problems); e.Message != "the plan has 100 problems" || Error(problems[:1]).Message != "the plan has a problem" {
+	if e := Error(problems); e.Message != "the plan has 100 problems" || Error(problems[:1]).Message != "the plan has 1 problem" {
 		t.Error(e)
 	}
 }
 
-// TestAProblemNeverRepeatsWhatIsTooLongToRead, as its text is sent, logged and
+// TestProblemsShortenLongTexts, as its text is sent, logged and
 // shown.
-func TestAProblemNeverRepeatsWhatIsTooLongToRead(t *testing.T) {
+func TestProblemsShortenLongTexts(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	value := func(v any) string { b, _ := json.Marshal(v); return string(b) }
 	for _, in := range []string{

@@ -89,11 +89,11 @@ func drawLocks(t *rapid.T) any {
 	return locks
 }
 
-// TestTheCanonicalFormIsAFixedPoint: reading it gives the same plan, so its
+// TestCanonicalFormIsAFixedPoint: reading it gives the same plan, so its
 // digest says which plan it is.
 //
 // proves R-O8
-func TestTheCanonicalFormIsAFixedPoint(t *testing.T) {
+func TestCanonicalFormIsAFixedPoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := drawPlan(t)
 		p, problems := Parse(raw)
@@ -117,7 +117,7 @@ func TestTheCanonicalFormIsAFixedPoint(t *testing.T) {
 	})
 }
 
-func TestTheOrderRespectsWhatATaskDependsOn(t *testing.T) {
+func TestOrderRespectsDependencies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, problems := Parse(drawPlan(t))
 		if problems != nil {
@@ -214,7 +214,7 @@ func seq(n int) []int {
 	return all
 }
 
-func TestAPlanWrittenAsYAMLIsTheSamePlan(t *testing.T) {
+func TestYAMLRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, problems := Parse(drawPlan(t))
 		if problems != nil {

@@ -18,9 +18,9 @@ import (
 
 type readers = map[string]func(path string, raw json.RawMessage)
 
-// reader takes values out of a document and notes what has another shape than
-// the JSON Schema says. A value with a problem is read as far as it goes, so
-// that the checks of sense find what else is wrong.
+// reader reads values from a document and reports whatever does not match the JSON
+// Schema. It reads a value with a problem as far as possible, so that the other
+// checks still run.
 type reader struct{ *list }
 
 // document is the root object of raw.
@@ -30,10 +30,10 @@ func (r *reader) document(raw []byte) (json.RawMessage, bool) {
 		r.sense("$", "%d bytes: more than %d", len(raw), api.MaxPlan)
 		return nil, false
 	case bytes.HasPrefix(raw, []byte("\ufeff")):
-		r.sense("$", "not valid JSON: it begins with a byte order mark")
+		r.sense("$", "not valid JSON: begins with a byte order mark")
 		return nil, false
 	case bytes.IndexByte(raw, 0) >= 0:
-		r.sense("$", "not valid JSON: it contains the byte 0")
+		r.sense("$", "not valid JSON: contains the byte 0")
 		return nil, false
 	}
 	doc, err := canon.Canonicalize(raw)
@@ -55,7 +55,7 @@ func (r *reader) object(path string, raw json.RawMessage, readers readers, later
 		case known:
 			read(member(path, name), members[name])
 		case slices.Contains(later, name):
-			r.shape(member(path, name), "%q is not in this build of bailiwick yet", name)
+			r.shape(member(path, name), "%q is not supported by this version of bailiwick", name)
 		default:
 			r.unknown(path, name, readers)
 		}
@@ -63,17 +63,17 @@ func (r *reader) object(path string, raw json.RawMessage, readers readers, later
 	return members
 }
 
-// require notes what an object lacks. What is no object was noted before.
+// require reports the keys that an object lacks; members is nil if it is none.
 func (r *reader) require(path string, members map[string]json.RawMessage, keys ...string) {
 	for _, key := range keys {
-		if _, there := members[key]; members != nil && !there {
-			r.shape(path, "want the key %q", key)
+		if _, ok := members[key]; members != nil && !ok {
+			r.shape(path, "missing key %q", key)
 		}
 	}
 }
 
 func (r *reader) unknown(path, name string, readers readers) {
-	if r.full() { // there may be as many as fit into a plan
+	if r.full() { // a plan may have very many
 		r.shape(path, "unknown key")
 		return
 	}
@@ -84,18 +84,17 @@ func (r *reader) unknown(path, name string, readers readers) {
 	r.shape(member(path, name), "unknown key %s%s", clip(name), hint)
 }
 
-// members are those of an object, whatever their names.
+// members returns the members of an object, whatever their names.
 func (r *reader) members(path string, raw json.RawMessage) map[string]json.RawMessage {
 	var members map[string]json.RawMessage
 	if raw[0] != '{' || json.Unmarshal(raw, &members) != nil {
-		r.shape(path, "want an object of keys and values, got %s", kind(raw))
+		r.shape(path, "want an object, got %s", kind(raw))
 		return nil
 	}
 	return members
 }
 
-// items calls read for each item of a list, and for none of one that is too
-// long: there may be as many as fit into a plan.
+// items calls read for each item of a list, unless the list is too long.
 func (r *reader) items(path string, raw json.RawMessage, most int, read func(path string, raw json.RawMessage)) {
 	var all []json.RawMessage
 	if raw[0] != '[' || json.Unmarshal(raw, &all) != nil {
@@ -131,7 +130,7 @@ func (r *reader) text(path string, raw json.RawMessage, most int) string {
 	return s
 }
 
-// parsed reads a string that a parser of package api knows.
+// parsed reads a string with a parser of package api.
 func parsed[T ~string](r *reader, path string, raw json.RawMessage, parse func(string) (T, error)) T {
 	const most = 64 // of every id and name
 	before := r.count
@@ -151,7 +150,7 @@ func texts[T ~string](r *reader, path string, raw json.RawMessage, most int, par
 	r.items(path, raw, most, func(path string, raw json.RawMessage) {
 		v := parsed(r, path, raw, parse)
 		if v != "" && seen[v] {
-			r.shape(path, "%s is there twice", clip(string(v)))
+			r.shape(path, "duplicate %s", clip(string(v)))
 		}
 		seen[v] = true
 		all = append(all, v)
@@ -178,16 +177,16 @@ func (r *reader) whole(path string, raw json.RawMessage, low, high int) int {
 	return v
 }
 
-// yes reads true. What is not wanted is left out.
+// yes reads true, the only value of an optional flag.
 func (r *reader) yes(path string, raw json.RawMessage) bool {
 	if string(raw) != "true" {
-		r.shape(path, "want true, got %s; leave it out otherwise", kind(raw))
+		r.shape(path, "want true, got %s; omit it otherwise", kind(raw))
 		return false
 	}
 	return true
 }
 
-// kind says what a value is, for a problem.
+// kind describes a value in a problem.
 func kind(raw json.RawMessage) string {
 	switch raw[0] {
 	case '{':
@@ -199,9 +198,9 @@ func kind(raw json.RawMessage) string {
 		_ = json.Unmarshal(raw, &s) // it is canonical
 		return "the text " + clip(s)
 	case 'n':
-		return "nothing"
+		return "null"
 	case 't', 'f':
-		return "the truth value " + string(raw)
+		return "the boolean " + string(raw)
 	}
 	return "the number " + strictyaml.Clip(string(raw))
 }

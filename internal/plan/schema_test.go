@@ -27,7 +27,7 @@ func schema(t *testing.T) *jsonschema.Resolved {
 	return r
 }
 
-func TestThePublishedSchemaIsTheOneThatIsLinked(t *testing.T) {
+func TestPublishedSchemaIsTheLinkedOne(t *testing.T) {
 	b, err := os.ReadFile("../../docs/schema/plan.json")
 	if err != nil || !bytes.Equal(b, api.PlanSchema()) {
 		t.Errorf("docs/schema/plan.json differs from api/plan.schema.json (%v): copy it", err)
@@ -44,7 +44,7 @@ func keysOf(t reflect.Type) map[string]bool {
 	return keys
 }
 
-func TestTheSchemaHasTheFieldsOfTheTypesAndSaysWhatEachIs(t *testing.T) {
+func TestSchemaHasTheFieldsOfTheTypesWithDescriptions(t *testing.T) {
 	var root jsonschema.Schema
 	if err := json.Unmarshal(api.PlanSchema(), &root); err != nil {
 		t.Fatal(err)
@@ -170,10 +170,10 @@ func spoilOne(t *rapid.T, v any) any {
 	return rapid.SampledFrom(oddities()).Draw(t, "other")
 }
 
-// TestTheSchemaAndTheReaderAgree: they are two descriptions of one shape.
+// TestSchemaAndParseAgree: they are two descriptions of one shape.
 //
 // proves R-O2
-func TestTheSchemaAndTheReaderAgree(t *testing.T) {
+func TestSchemaAndParseAgree(t *testing.T) {
 	s := schema(t)
 	valid, invalid := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

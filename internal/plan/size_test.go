@@ -80,11 +80,11 @@ func numbers() []byte {
 	return []byte(`{"tasks":[{"id":"a","subagent":"s","input":{"x":[` + strings.Repeat("0,", api.MaxPlan/2-64) + `0]}}]}`)
 }
 
-// TestPlansAsLargeAsTheyMayBe are read whole: as many tasks, as many
+// TestParseAcceptsTheLargestPlans are read whole: as many tasks, as many
 // dependencies, as long a chain, as many bytes as there may be.
 //
 // proves R-O2
-func TestPlansAsLargeAsTheyMayBe(t *testing.T) {
+func TestParseAcceptsTheLargestPlans(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw          []byte
 		tasks, edges int
@@ -110,7 +110,7 @@ func TestPlansAsLargeAsTheyMayBe(t *testing.T) {
 	}
 }
 
-func TestPlansThatAreTooLargeAreRefused(t *testing.T) {
+func TestParseRefusesTooLargePlans(t *testing.T) {
 	many := func(n int, format string) string {
 		var parts []string
 		for i := range n {
@@ -130,7 +130,7 @@ func TestPlansThatAreTooLargeAreRefused(t *testing.T) {
 		"locks":  {[]byte(`{"tasks":[{"id":"a","subagent":"s","locks":[` + many(65, `"%d"`) + `]}]}`), "$.tasks[0].locks: 65 items: at most 64"},
 		"needs":  {[]byte(`{"tasks":[{"id":"b","subagent":"s"},{"id":"a","subagent":"s","needs":{` + many(65, `"n%d":{"from":"b","patch":true}`) + `}}]}`), "$.tasks[1].needs: 65 needs: at most 64"},
 		"key":    {[]byte(`{"tasks":[{"id":"a","subagent":"s","locks":["` + strings.Repeat("x", 257) + `"]}]}`), "257 characters: at most 256"},
-		"source": {slices.Concat([]byte(`{"source":{"name":"`+commit[:60]+`","commit":"`+commit+`"},`), small[1:]), "with each task's source written out: more than 4194304"},
+		"source": {slices.Concat([]byte(`{"source":{"name":"`+commit[:60]+`","commit":"`+commit+`"},`), small[1:]), "with the source of each task: more than 4194304"},
 	} {
 		p, problems := Parse(c.raw)
 		if p != nil || len(problems) != 1 || !strings.Contains(problems[0].String(), c.want) {
@@ -142,18 +142,18 @@ func TestPlansThatAreTooLargeAreRefused(t *testing.T) {
 	}
 }
 
-func TestALongCycleIsShownByItsEnds(t *testing.T) {
+func TestLongCycleIsAbbreviated(t *testing.T) {
 	_, problems := Parse(ring(api.MaxPlanTasks))
 	if len(problems) != 1 {
 		t.Fatalf("%.500v", problems)
 	}
 	m := problems[0].Message
-	if !strings.HasPrefix(m, "the tasks wait for each other: t0 -> t1 -> ") || !strings.HasSuffix(m, "-> t9998 -> t9999 -> t0") || !strings.Contains(m, "-> t49 -> (9901 more) -> t9951 ->") {
+	if !strings.HasPrefix(m, "dependency cycle: t0 -> t1 -> ") || !strings.HasSuffix(m, "-> t9998 -> t9999 -> t0") || !strings.Contains(m, "-> t49 -> (9901 more) -> t9951 ->") {
 		t.Errorf("%s", m)
 	}
 }
 
-func TestAsManyProblemsAsFitAreCounted(t *testing.T) {
+func TestParseCountsAsManyProblemsAsFit(t *testing.T) {
 	raw := hostile()
 	if len(raw) > api.MaxPlan {
 		t.Fatal(len(raw))
@@ -199,21 +199,21 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzParseYAML: whatever a file says, reading it ends, without a panic, in
+// FuzzReadText: whatever a file says, reading it ends, without a panic, in
 // JSON that means one thing, or in problems.
-func FuzzParseYAML(f *testing.F) {
+func FuzzReadText(f *testing.F) {
 	for _, seed := range []string{sample, bad, "a: [1, 2\n", "a: &b c\n", "{\"a\": 1,}", "{\"a\":\t\"\\ud83d\\ude00\"}", "- 1\n---\n- 2\n", "a: 1e3\nb: 0x10\nc: 2020-01-01\n", "\ufeffa: b"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		raw, problems := ParseYAML(text)
+		raw, problems := parseYAML(text)
 		if (raw == nil) == (len(problems) == 0) {
 			t.Fatalf("JSON %s and %d problems", raw, len(problems))
 		}
 		if raw == nil {
 			return
 		}
-		if again, problems := ParseYAML(raw); problems != nil || !bytes.Equal(again, raw) {
+		if again, problems := parseYAML(raw); problems != nil || !bytes.Equal(again, raw) {
 			t.Fatalf("%s became %s: %v", raw, again, problems)
 		}
 		Parse(raw)

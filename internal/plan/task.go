@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// The bounds that package api does not name.
+// The bounds that package api does not define.
 const (
 	maxNames  = 64   // envs and capabilities of a task
 	maxCommit = 256  // characters
@@ -18,26 +18,25 @@ const (
 	maxTime   = 64   // characters of a duration
 )
 
-// later lists what the design has and this build refuses by name.
-func later() []string {
+// unsupported lists the keys that are reserved for later versions.
+func unsupported() []string {
 	return []string{"for_each", "quorum", "gate", "approval", "append", "schedule"}
 }
 
-// draft is a plan as far as it could be read.
+// draft is a plan as far as it can be read.
 type draft struct {
 	plan  api.Plan
 	needs [][]need // of each task, by name
 }
 
-// need is one of a task's, with where it is.
+// need is a task's need with its name and path.
 type need struct {
 	name string
 	path string
 	api.Need
 }
 
-// read reads a plan without asking what it means. Nil: there is nothing to
-// read.
+// read reads the members of a plan. Nil: raw is no JSON object.
 func read(raw []byte, found *list) *draft {
 	r := &reader{found}
 	doc, ok := r.document(raw)
@@ -53,10 +52,10 @@ func read(raw []byte, found *list) *draft {
 		"tasks": func(path string, raw json.RawMessage) {
 			r.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) { r.task(path, raw, d) })
 			if string(raw) == "[]" {
-				r.shape(path, "is empty: a plan has at least one task")
+				r.shape(path, "is empty: want at least one task")
 			}
 		},
-	}, later()...)
+	}, unsupported()...)
 	r.require("$", members, "tasks")
 	return d
 }
@@ -101,7 +100,7 @@ func (r *reader) task(path string, raw json.RawMessage, d *draft) {
 		"priority": func(path string, raw json.RawMessage) {
 			t.Priority = r.whole(path, raw, -api.MaxPriority, api.MaxPriority)
 		},
-	}, later()...)
+	}, unsupported()...)
 	r.require(path, members, "id", "subagent")
 	if len(needs) > 0 {
 		t.Needs = make(map[api.Name]api.Need, len(needs))
@@ -113,7 +112,7 @@ func (r *reader) task(path string, raw json.RawMessage, d *draft) {
 	d.needs = append(d.needs, needs)
 }
 
-// input keeps an object as it is: its subagent's schema says what it may be.
+// input keeps an object as it is: the subagent's schema validates it.
 func (r *reader) input(path string, raw json.RawMessage) json.RawMessage {
 	if raw[0] != '{' {
 		r.shape(path, "want an object, got %s", kind(raw))
@@ -122,8 +121,7 @@ func (r *reader) input(path string, raw json.RawMessage) json.RawMessage {
 	return slices.Clone(raw)
 }
 
-// durationForm is what a duration looks like. How long it may be is a question
-// of sense.
+// durationForm is the syntax of a duration. Its range is checked later.
 var durationForm = regexp.MustCompile(`^([0-9]{1,9}[hms])+$`)
 
 func (r *reader) duration(path string, raw json.RawMessage) api.Duration {
@@ -171,7 +169,7 @@ func (r *reader) retry(path string, raw json.RawMessage) api.Retry {
 		"on": func(path string, raw json.RawMessage) {
 			v.On = texts(r, path, raw, len(api.Reasons()), parseReason)
 			if string(raw) == "[]" {
-				r.shape(path, "is empty: leave it out for the usual reasons")
+				r.shape(path, "is empty: omit it for the default reasons")
 			}
 		},
 	})
@@ -230,12 +228,12 @@ func (r *reader) need(path string, raw json.RawMessage) api.Need {
 	r.require(path, members, "from")
 	products := 0
 	for _, key := range []string{"patch", "output", "result"} {
-		if _, there := members[key]; there {
+		if _, ok := members[key]; ok {
 			products++
 		}
 	}
 	if members != nil && products != 1 {
-		r.shape(path, "names %d products: want exactly one of patch, output and result", products)
+		r.shape(path, "%d products: want exactly one of patch, output and result", products)
 	}
 	return n
 }

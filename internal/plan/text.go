@@ -17,25 +17,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// Text is a document that a person wrote, YAML or JSON, and where in it each
-// value stands.
+// Text is a document in YAML or JSON with the position of each value.
 type Text struct {
 	JSON json.RawMessage // canonical
 	root *spot
 }
 
-// ParseYAML turns what a person wrote, YAML or JSON, into the JSON that Parse
-// takes. Its problems are those of the text, and say their line and column.
-func ParseYAML(text []byte) (json.RawMessage, []api.Problem) {
-	t, places := ReadText(text)
-	var problems []api.Problem
-	for _, p := range places {
-		problems = append(problems, api.Problem{Path: "$", Message: p.String()})
-	}
-	return t.JSON, problems
-}
-
-// Place is a problem with where it is in a text; line 0 is the whole of it.
+// Place is a problem with its position in a text; line 0 means the whole text.
 type Place struct {
 	api.Problem
 	Line   int `json:"line,omitempty"`
@@ -53,8 +41,7 @@ func (p Place) String() string {
 	return s
 }
 
-// Read reads a plan from YAML or JSON. Everything that is wrong is found at
-// once, each with where it stands.
+// Read reads a plan from YAML or JSON. It reports all problems, with positions.
 func Read(text []byte) (*Plan, []Place) {
 	t, places := ReadText(text)
 	if places != nil {
@@ -64,11 +51,10 @@ func Read(text []byte) (*Plan, []Place) {
 	return p, t.Places(problems)
 }
 
-// ReadText reads YAML or JSON. Where there are problems, they are about the
-// text, and there is no JSON.
+// ReadText reads YAML or JSON. It returns either JSON or problems of syntax.
 func ReadText(text []byte) (Text, []Place) {
 	if bytes.HasPrefix(text, []byte("\ufeff")) {
-		return Text{}, []Place{{api.Problem{Path: "$", Message: "begins with a byte order mark; save it without"}, 1, 1}}
+		return Text{}, []Place{{api.Problem{Path: "$", Message: "begins with a byte order mark; save it without one"}, 1, 1}}
 	}
 	if len(text) <= api.MaxPlan {
 		if doc, err := canon.Canonicalize(text); err == nil {
@@ -90,7 +76,7 @@ func ReadText(text []byte) (Text, []Place) {
 func places(err error) []Place {
 	var found strictyaml.Problems
 	errors.As(err, &found)
-	if last := len(found) - 1; last >= api.MaxProblems { // it says that there are more
+	if last := len(found) - 1; last >= api.MaxProblems { // the one that counts the rest
 		found = append(found[:api.MaxProblems-1:api.MaxProblems-1], found[last])
 	}
 	all := make([]Place, 0, len(found))
@@ -100,8 +86,8 @@ func places(err error) []Place {
 	return all
 }
 
-// Places says where the problems of t.JSON are in the text, in its order, and
-// then those of the whole.
+// Places returns the problems of t.JSON with their positions, in the order of the
+// text, and last those of the whole text.
 func (t Text) Places(problems []api.Problem) []Place {
 	var all []Place
 	for _, p := range problems {
@@ -118,14 +104,14 @@ func (t Text) Places(problems []api.Problem) []Place {
 	return all
 }
 
-// spot is where a value stands: a member's key, or the value itself.
+// spot is the position of a value: of its key, if it has one.
 type spot struct {
 	line, column int
 	members      map[string]*spot
 	items        []*spot
 }
 
-// find returns the spot of a path, as far as it goes.
+// find returns the spot of a path, or of the longest prefix that exists.
 func (s *spot) find(path string) *spot {
 	for _, step := range steps(path) {
 		next := s.members[step]
@@ -140,7 +126,7 @@ func (s *spot) find(path string) *spot {
 	return s
 }
 
-// steps takes a path apart that member and item have put together.
+// steps splits a path made by member and item.
 func steps(path string) []string {
 	var all []string
 	rest := strings.TrimPrefix(path, "$")
@@ -163,7 +149,7 @@ func steps(path string) []string {
 	return all
 }
 
-// quoted reads a name up to the quote that closes it.
+// quoted reads a name up to the closing quote.
 func quoted(s string) (name, rest string) {
 	b := []byte{'"'}
 	for i := 0; i < len(s); i++ {
@@ -186,7 +172,7 @@ func quoted(s string) (name, rest string) {
 	return "", ""
 }
 
-// yamlSpots is the tree of a node, which strictyaml has found to be shallow.
+// yamlSpots returns the spots of a node, whose depth strictyaml has bounded.
 func yamlSpots(n *yaml.Node) *spot {
 	s := &spot{line: n.Line, column: n.Column}
 	if n.Kind == yaml.MappingNode {
@@ -204,7 +190,7 @@ func yamlSpots(n *yaml.Node) *spot {
 	return s
 }
 
-// jsonSpots is the tree of a text that canon has found to be JSON, and shallow.
+// jsonSpots returns the spots of valid JSON, whose depth canon has bounded.
 func jsonSpots(text []byte) *spot {
 	w := &jsonWalk{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1, column: 1}
 	w.dec.UseNumber()
@@ -214,11 +200,11 @@ func jsonSpots(text []byte) *spot {
 type jsonWalk struct {
 	text         []byte
 	dec          *json.Decoder
-	at           int // offset to which line and column belong
+	at           int // offset of line and column
 	line, column int
 }
 
-// next is the spot of the token that comes next.
+// next is the spot of the next token.
 func (w *jsonWalk) next() *spot {
 	to := int(w.dec.InputOffset())
 	for to < len(w.text) && strings.IndexByte(" \t\r\n,:", w.text[to]) >= 0 {

@@ -12,21 +12,21 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// TestAProblemIsFoundInTheTextThatHasIt, YAML or JSON, by its path.
+// TestReadReportsLineAndColumn, YAML or JSON, by its path.
 //
 // proves R-O2
-func TestAProblemIsFoundInTheTextThatHasIt(t *testing.T) {
+func TestReadReportsLineAndColumn(t *testing.T) {
 	for text, want := range map[string][]string{
 		"# a plan\ntasks:\n  - id: a\n    subagent: s\n    needs:\n      x.y: {from: b, patch: true}\n    locks:\n      - k\n      - k\n    env: 3\n": {
-			`6:13: $.tasks[0].needs['x.y'].from: there is no task "b"`, `9:9: $.tasks[0].locks[1]: lock "k" is there twice`, `10:5: $.tasks[0].env: want a list, got the number 3`,
+			`6:13: $.tasks[0].needs['x.y'].from: no such task "b"`, `9:9: $.tasks[0].locks[1]: duplicate lock "k"`, `10:5: $.tasks[0].env: want a list, got the number 3`,
 		},
 		"{\"tasks\": [\n\t{\"id\": \"é\", \"subagent\": \"s\"},\n\t{\"subagent\": \"s\", \"id\" :1,\n \"it's\": {}}\n]}": {
 			`2:3: $.tasks[0].id: task id "é": want 1 to 64 of a-z A-Z 0-9 . _ - beginning and ending with a letter or digit`, `3:20: $.tasks[1].id: want text, got the number 1; put it in quotes`, `4:2: $.tasks[1]['it\'s']: unknown key "it's"`,
 		},
-		`{"é": "ü", "x": 1, "tasks": []}`: {`1:2: $['é']: unknown key "é"`, `1:12: $.x: unknown key "x"`, `1:20: $.tasks: is empty: a plan has at least one task`},
-		"tasks: []\n":                     {`1:1: $.tasks: is empty: a plan has at least one task`},
-		"tasks:\n- id: a\n":               {`2:3: $.tasks[0]: want the key "subagent"`},
-		"{}":                              {`want the key "tasks"`},
+		`{"é": "ü", "x": 1, "tasks": []}`: {`1:2: $['é']: unknown key "é"`, `1:12: $.x: unknown key "x"`, `1:20: $.tasks: is empty: want at least one task`},
+		"tasks: []\n":                     {`1:1: $.tasks: is empty: want at least one task`},
+		"tasks:\n- id: a\n":               {`2:3: $.tasks[0]: missing key "subagent"`},
+		"{}":                              {`missing key "tasks"`},
 	} {
 		_, places := Read([]byte(text))
 		var got []string
@@ -39,7 +39,7 @@ func TestAProblemIsFoundInTheTextThatHasIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithTheTextItselfIsSaidWhereItIs(t *testing.T) {
+func TestReadTextReportsSyntaxWithPosition(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                               "1:1: the file is empty",
 		"tasks: [\n":                     "not valid YAML",
@@ -60,20 +60,20 @@ func TestWhatIsWrongWithTheTextItselfIsSaidWhereItIs(t *testing.T) {
 		strings.Repeat("- ", 5000) + "1": ":",
 		strings.Repeat("#", 4<<20+1):     "larger than 4096 KiB",
 	} {
-		raw, problems := ParseYAML([]byte(text))
+		raw, problems := parseYAML([]byte(text))
 		if raw != nil || !strings.Contains(fmt.Sprint(problems), want) {
 			t.Errorf("%.40q: %s, %v, want %s", text, raw, problems, want)
 		}
 	}
-	if _, problems := ParseYAML([]byte(strings.Repeat("a: 1\n", 500))); len(problems) != api.MaxProblems || !strings.Contains(problems[99].Message, "more problems") {
+	if _, problems := parseYAML([]byte(strings.Repeat("a: 1\n", 500))); len(problems) != api.MaxProblems || !strings.Contains(problems[99].Message, "more problems") {
 		t.Errorf("%d problems: %v", len(problems), problems[len(problems)-1])
 	}
-	if raw, problems := ParseYAML([]byte("a: [1, 2.5, x, true, null]\n")); string(raw) != `{"a":[1,2.5,"x",true,null]}` {
+	if raw, problems := parseYAML([]byte("a: [1, 2.5, x, true, null]\n")); string(raw) != `{"a":[1,2.5,"x",true,null]}` {
 		t.Errorf("positive control: %s, %v", raw, problems)
 	}
 }
 
-func TestThePlanInTheDocumentationIsOne(t *testing.T) {
+func TestDocumentedPlanIsValid(t *testing.T) {
 	b, err := os.ReadFile("../../docs/plan.md")
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +85,8 @@ func TestThePlanInTheDocumentationIsOne(t *testing.T) {
 	}
 }
 
-// TestAPathLeadsToWhatItNames, whatever the names of members are.
-func TestAPathLeadsToWhatItNames(t *testing.T) {
+// TestPathsLeadToTheirValues, whatever the names of members are.
+func TestPathsLeadToTheirValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfN(rapid.OneOf(rapid.StringN(1, 8, 32), rapid.SampledFrom([]string{"'", `\`, `a']['b`, "[0]", ".", "\u0000", "\U0001f600", "\U000e0001", `"`})), 1, 4).Draw(t, "names")
 		path, target := "$", &spot{line: 7}

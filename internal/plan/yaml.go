@@ -10,9 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// YAML is the plan as a person writes it. It is refused where a text of the
-// plan has characters that a reader does not see, which ReadText would not
-// take; JSON says it then.
+// YAML is the plan as a person writes it. It fails if the plan has texts with
+// invisible characters, which ReadText refuses; such a plan can be written as JSON.
 func (p *Plan) YAML() ([]byte, error) {
 	root, err := node(p.canonical, "")
 	if err != nil {
@@ -25,12 +24,12 @@ func (p *Plan) YAML() ([]byte, error) {
 		return nil, err
 	}
 	if again, _ := ReadText(b.Bytes()); !bytes.Equal(again.JSON, p.canonical) {
-		return nil, errors.New("the plan has text that YAML would not give again, such as control characters; it can be written as JSON")
+		return nil, errors.New("the plan has text that cannot be written as YAML, such as control characters; write it as JSON")
 	}
 	return b.Bytes(), nil
 }
 
-// node is a JSON value as YAML. What is small is written on one line.
+// node is a JSON value as YAML. Small values are written on one line.
 func node(raw json.RawMessage, key string) (*yaml.Node, error) {
 	switch raw[0] {
 	case '{':
@@ -62,7 +61,7 @@ func node(raw json.RawMessage, key string) (*yaml.Node, error) {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: string(raw)}, nil
 }
 
-// mapping writes what says which task it is first.
+// mapping writes an object, the keys that identify a task first.
 func mapping(raw json.RawMessage, key string) (*yaml.Node, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil {

@@ -2,7 +2,7 @@ package plan
 
 import "testing"
 
-func TestAPlanIsWrittenAsPeopleWriteIt(t *testing.T) {
+func TestYAMLIsReadable(t *testing.T) {
 	const want = `id: rename-symbol
 queue: default
 limits: {tasks: 200, wall: 4h0m0s}
@@ -33,7 +33,7 @@ tasks:
 	}
 }
 
-func TestAPlanThatYAMLWouldNotGiveAgainIsNotWrittenAsYAML(t *testing.T) {
+func TestYAMLRefusesInvisibleCharacters(t *testing.T) {
 	p, problems := Parse([]byte(`{"tasks":[{"id":"a","subagent":"s","input":{"x":"\u0007"}}]}`))
 	if problems != nil {
 		t.Fatal(problems)

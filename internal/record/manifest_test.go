@@ -22,7 +22,7 @@ func taskManifest() Manifest {
 // names that are those of files of its own.
 //
 // proves R-D2, R-O2
-func TestAManifestThatIsHalfATasksIsRefused(t *testing.T) {
+func TestManifestRefusesPartialTask(t *testing.T) {
 	long := make([]Need, api.MaxTaskNeeds+1)
 	for name, c := range map[string]struct {
 		ok     bool
@@ -63,7 +63,7 @@ func TestAManifestThatIsHalfATasksIsRefused(t *testing.T) {
 // A result is of one attempt under one lease.
 //
 // proves R-O3, R-D5
-func TestAResultCarriesTheNumberOfItsLease(t *testing.T) {
+func TestResultCarriesItsFencingToken(t *testing.T) {
 	d := api.DigestOf([]byte("manifest"))
 	for fence, ok := range map[uint64]bool{0: false, 6: false, 7: true, 8: false} {
 		r := Result{V: 1, ID: "d-1", Attempt: 1, Fence: fence, Manifest: d, Outcome: api.EventFinished}

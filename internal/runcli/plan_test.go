@@ -49,9 +49,9 @@ tasks:
 //
 // proves R-O2
 func TestValidateSaysAllThatIsWrongAndWhere(t *testing.T) {
-	wrong := `FILE:5:18: $.tasks[0].depends_on[0]: the tasks wait for each other: a -> b -> a
+	wrong := `FILE:5:18: $.tasks[0].depends_on[0]: dependency cycle: a -> b -> a
 FILE:6:5: $.tasks[0].neds: unknown key "neds"; did you mean "needs"?
-FILE:9:21: $.tasks[1].depends_on[1]: there is no task "ghost"
+FILE:9:21: $.tasks[1].depends_on[1]: no such task "ghost"
 `
 	status, out, errs := planRun(t, wrongPlan, "run validate FILE")
 	lines := strings.SplitAfter(errs, "\n")
@@ -169,7 +169,7 @@ tasks:
     subagent: edit
     depends_on: [a]
 `
-	wantErrs := `FILE: $.items[0].title: left out, it is for readers only: "\"first\""
+	wantErrs := `FILE: $.items[0].title: dropped, text for readers: "\"first\""
 FILE: $.items[0]: task "a": id, inputs.subagent as subagent, of inputs file as input, resourceLocks as locks
 FILE: $.items[1]: task "b": depends_on, id, inputs.subagent as subagent
 `
