@@ -46,45 +46,29 @@ if there are none.`,
 	return cmd
 }
 
-// envelope is a DSSE envelope.
-type envelope struct {
-	PayloadType string      `json:"payloadType"`
-	Payload     string      `json:"payload"`
-	Signatures  []signature `json:"signatures"`
-}
-
-type signature struct {
-	KeyID string `json:"keyid,omitempty"`
-	Sig   string `json:"sig"`
-}
-
-// sigstoreBundle is a Sigstore bundle, version 0.3, for a verifier that has the
-// key.
-type sigstoreBundle struct {
-	MediaType string   `json:"mediaType"`
-	Material  material `json:"verificationMaterial"`
-	Envelope  envelope `json:"dsseEnvelope"`
-}
-
-type material struct {
-	PublicKey struct {
-		Hint string `json:"hint"`
-	} `json:"publicKey"`
-}
-
-// writeBundle writes a signed statement as a Sigstore bundle. The key id is not
-// signed and becomes the hint, because verifiers compute ids by their own rules.
+// writeBundle writes a signed statement as a Sigstore bundle, version 0.3, for a
+// verifier that has the key. The key id is not signed and becomes the hint,
+// because verifiers compute ids by their own rules.
 func writeBundle(w io.Writer, statement []byte) error {
-	out := sigstoreBundle{MediaType: "application/vnd.dev.sigstore.bundle.v0.3+json"}
-	if err := canon.Decode(statement, &out.Envelope); err != nil {
+	var envelope struct {
+		PayloadType string              `json:"payloadType"`
+		Payload     string              `json:"payload"`
+		Signatures  []map[string]string `json:"signatures"`
+	}
+	if err := canon.Decode(statement, &envelope); err != nil {
 		return fmt.Errorf("statement: %w", err)
 	}
-	if len(out.Envelope.Signatures) != 1 {
-		return fmt.Errorf("statement: %d signatures, want one", len(out.Envelope.Signatures))
+	if len(envelope.Signatures) != 1 {
+		return fmt.Errorf("statement: %d signatures, want one", len(envelope.Signatures))
 	}
-	s := &out.Envelope.Signatures[0]
-	out.Material.PublicKey.Hint, s.KeyID = s.KeyID, ""
-	text, err := canon.Marshal(out)
+	signature := envelope.Signatures[0]
+	hint := signature["keyid"]
+	delete(signature, "keyid")
+	text, err := canon.Marshal(map[string]any{
+		"mediaType":            "application/vnd.dev.sigstore.bundle.v0.3+json",
+		"verificationMaterial": map[string]any{"publicKey": map[string]string{"hint": hint}},
+		"dsseEnvelope":         envelope,
+	})
 	if err == nil {
 		_, err = w.Write(append(text, '\n'))
 	}

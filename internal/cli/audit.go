@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -27,132 +30,111 @@ age such as 90m, 2h or 7d. --since includes its time; --until excludes it, but i
 whole of a day.`
 
 func (t *auditVerbs) listCommand() *cobra.Command {
-	var f logFlags
+	var q api.LogQuery
 	cmd := &cobra.Command{
 		Use: "list", Short: "List log entries in plain words, oldest first", Args: cobra.NoArgs,
 		Long: "List log entries in plain words, one per line, oldest first. An entry is shown if all\nfilters match it.\n\n" + timesHelp,
-		Example: console.Examples("bailiwick audit list --last 20", "bailiwick audit list --decision deny --since 24h", "bailiwick audit list --run RUN --kind task.failed --kind task.denied",
+		Example: console.Examples("bailiwick audit list --last 20", "bailiwick audit list --decision deny --since 24h", "bailiwick audit list --run nightly-7 --kind task.failed --kind task.denied",
 			"bailiwick audit list --principal agent:claude --since 2026-11-20 --until 2026-11-21 -o jsonl"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.Page(func() error { return t.readLog(cmd, &f, false) })
+			return t.Page(func() error { return t.readLog(cmd.Context(), q, false) })
 		},
 	}
-	f.add(cmd)
-	cmd.Flags().IntVar(&f.first, "first", 0, "only this many of the oldest")
+	t.addFilters(cmd, &q)
+	cmd.Flags().Func("first", "only this `number` of the oldest", into(&q.First, parseCount(math.MaxInt)))
 	cmd.MarkFlagsMutuallyExclusive("first", "last")
 	return cmd
 }
 
 func (t *auditVerbs) watchCommand() *cobra.Command {
-	var f logFlags
+	var q api.LogQuery
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Print log entries as they are written", Args: cobra.NoArgs,
 		Long:    "Print log entries as audit list does, and continue with new ones until it is interrupted,\neven if the service restarts. It starts with the oldest entry unless --after, --last or\n--since is given.\n\n" + timesHelp,
 		Example: console.Examples("bailiwick audit watch --last 10", "bailiwick audit watch --since 1m --decision deny"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.readLog(cmd, &f, true) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.readLog(cmd.Context(), q, true) },
 	}
-	f.add(cmd)
+	t.addFilters(cmd, &q)
 	return cmd
 }
 
-func (t *auditVerbs) readLog(cmd *cobra.Command, f *logFlags, follow bool) error {
-	q, err := f.query(cmd, t.Now())
-	if err != nil {
+func (t *auditVerbs) readLog(ctx context.Context, q api.LogQuery, follow bool) error {
+	return t.withOperator(func(o client.Operator) error { return o.Log(ctx, q, follow, t.printLogLine) })
+}
+
+// addFilters adds the flags that select log entries. They are parsed into q. An
+// empty value, as from an unset variable, is an error: it must not mean every
+// entry.
+func (t *auditVerbs) addFilters(cmd *cobra.Command, q *api.LogQuery) {
+	flags := cmd.Flags()
+	flags.Func("after", "only entries after this `number`", into(&q.After, parseEntry))
+	flags.Func("before", "only entries before this `number`", into(&q.Before, parseEntry))
+	flags.Func("last", fmt.Sprintf("only this `number` of the newest, at most %d", api.MaxLogPage), into(&q.Last, parseCount(api.MaxLogPage)))
+	flags.Func("principal", "only entries of this `principal`, such as agent:claude", into(&q.Principal, api.ParsePrincipal))
+	flags.Func("run", "only entries of this `run`, its tasks and their dispatches", into(&q.Run, api.ParseRunID))
+	flags.Func("task", "only entries of tasks of this `name`, and their dispatches", into(&q.Task, api.ParseTaskID))
+	flags.Func("dispatch", "only entries of this dispatch, by its `id`", into(&q.Dispatch, api.ParseDispatchID))
+	flags.Func("role", "only entries of dispatches in this `role`", into(&q.Role, api.ParseName))
+	flags.Func("tool", "only entries of calls of this `tool`", into(&q.Tool, func(s string) (string, error) { return s, api.CheckTool(s) }))
+	flags.StringArrayVar(&q.Kinds, "kind", nil, "only entries of this `kind`, such as dispatch.denied; may be repeated")
+	flags.Func("decision", "only decisions of this `kind`: allow or deny", into(&q.Decision, parseDecision))
+	flags.Func("since", "only entries since this `time`", into(&q.Since, func(s string) (time.Time, error) { return parseTime(s, t.Now(), 0) }))
+	flags.Func("until", "only entries before this `time`", into(&q.Until, func(s string) (time.Time, error) { return parseTime(s, t.Now(), 1) }))
+}
+
+// into parses the value of a flag into to.
+func into[T any](to *T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		v, err := parse(s)
+		if err == nil {
+			*to = v
+		}
 		return err
 	}
-	return t.withOperator(func(o client.Operator) error { return o.Log(cmd.Context(), q, follow, t.printLogLine) })
 }
 
-// logFlags are the filters of log entries.
-type logFlags struct {
-	after, before                                                      int64
-	first, last                                                        int
-	run, task, dispatch, role, tool, principal, decision, since, until string
-	kinds                                                              []string
+func parseEntry(s string) (*uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return nil, errors.New("want the number of an entry")
+	}
+	return &n, nil
 }
 
-func (f *logFlags) add(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.Int64Var(&f.after, "after", 0, "only entries after this number")
-	flags.Int64Var(&f.before, "before", 0, "only entries before this number")
-	flags.IntVar(&f.last, "last", 0, fmt.Sprintf("only this many of the newest, at most %d", api.MaxLogPage))
-	flags.StringVar(&f.principal, "principal", "", "only entries of this principal, such as agent:claude")
-	flags.StringVar(&f.run, "run", "", "only entries of this run, its tasks and their dispatches")
-	flags.StringVar(&f.task, "task", "", "only entries of tasks of this name, and their dispatches")
-	flags.StringVar(&f.dispatch, "dispatch", "", "only entries of this dispatch")
-	flags.StringVar(&f.role, "role", "", "only entries of dispatches in this role")
-	flags.StringVar(&f.tool, "tool", "", "only entries of calls of this tool")
-	flags.StringArrayVar(&f.kinds, "kind", nil, "only entries of this kind, such as dispatch.denied; may be repeated")
-	flags.StringVar(&f.decision, "decision", "", "only decisions that are allow, or deny")
-	flags.StringVar(&f.since, "since", "", "only entries since this time")
-	flags.StringVar(&f.until, "until", "", "only entries before this time")
-}
-
-// query turns the flags that are given into a query. An empty value, as from an
-// unset variable, is refused: it must not mean every entry.
-func (f *logFlags) query(cmd *cobra.Command, now time.Time) (api.LogQuery, error) {
-	q := api.LogQuery{First: f.first, Last: f.last, Kinds: f.kinds, Decision: f.decision}
-	var p console.Args
-	given := func(name string, read func()) {
-		if cmd.Flags().Changed(name) {
-			read()
+func parseCount(most int) func(string) (int, error) {
+	return func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > most {
+			return 0, fmt.Errorf("want a number from 1 to %d", most)
 		}
+		return n, nil
 	}
-	number := func(name string, n *int64, to **uint64) {
-		given(name, func() {
-			if *n < 0 {
-				p.Fail(fmt.Errorf("--%s %d: want the number of an entry", name, *n))
-			}
-			v := uint64(max(*n, 0))
-			*to = &v
-		})
-	}
-	number("after", &f.after, &q.After)
-	number("before", &f.before, &q.Before)
-	for name, n := range map[string]int{"first": f.first, "last": f.last} {
-		given(name, func() {
-			if n < 1 || name == "last" && n > api.MaxLogPage {
-				p.Fail(fmt.Errorf("--%s %d: want at least 1, and for --last at most %d", name, n, api.MaxLogPage))
-			}
-		})
-	}
-	given("run", func() { q.Run = console.Parse(&p, f.run, api.ParseRunID) })
-	given("task", func() { q.Task = console.Parse(&p, f.task, api.ParseTaskID) })
-	given("dispatch", func() { q.Dispatch = console.Parse(&p, f.dispatch, api.ParseDispatchID) })
-	given("principal", func() { q.Principal = console.Parse(&p, f.principal, api.ParsePrincipal) })
-	given("role", func() { q.Role = console.Parse(&p, f.role, api.ParseName) })
-	given("tool", func() { q.Tool = f.tool; p.Fail(api.CheckTool(f.tool)) })
-	given("decision", func() {
-		if f.decision != "allow" && f.decision != "deny" {
-			p.Fail(fmt.Errorf("--decision %q: want allow or deny", f.decision))
-		}
-	})
-	given("since", func() { q.Since = parseTime(&p, "since", f.since, now) })
-	given("until", func() { q.Until = parseTime(&p, "until", f.until, now) })
-	return q, p.Err
 }
 
-// parseTime parses an instant, a day, or an age.
-func parseTime(p *console.Args, flag, text string, now time.Time) time.Time {
+func parseDecision(s string) (string, error) {
+	if s != "allow" && s != "deny" {
+		return "", errors.New("want allow or deny")
+	}
+	return s, nil
+}
+
+// parseTime parses an instant, a day, to which it adds days, or an age.
+func parseTime(text string, now time.Time, days int) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return at
+		return at, nil
 	}
 	if day, err := time.Parse(time.DateOnly, text); err == nil {
-		if flag == "until" {
-			return day.AddDate(0, 0, 1)
-		}
-		return day
+		return day.AddDate(0, 0, days), nil
 	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago)
+	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
+		return now.Add(-age), nil
 	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour)
+	if age, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(age, 10, 16); err == nil {
+			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
 		}
 	}
-	p.Fail(fmt.Errorf("--%s %q: want a time such as 2026-11-21T14:22:11Z, a day such as 2026-11-21, or an age such as 2h or 7d", flag, text))
-	return time.Time{}
+	return time.Time{}, errors.New("want a time such as 2026-11-21T14:22:11Z, a day such as 2026-11-21, or an age such as 2h or 7d")
 }
 
 func (t *auditVerbs) printLogLine(l api.LogLine) error {

@@ -264,15 +264,11 @@ func (x *tileCopy) push(level int, h note.Hash) error {
 // tile writes the current tile of a level.
 func (x *tileCopy) tile(level int) error {
 	hashes := x.levels[level]
-	return x.put(tileName(strconv.Itoa(level), x.counts[level], uint64(len(hashes))), bytes.Join(chunks(hashes), nil))
-}
-
-func chunks(hashes []note.Hash) [][]byte {
-	out := make([][]byte, len(hashes))
-	for i := range hashes {
-		out[i] = hashes[i][:]
+	var content []byte
+	for _, h := range hashes {
+		content = append(content, h[:]...)
 	}
-	return out
+	return x.put(tileName(strconv.Itoa(level), x.counts[level], uint64(len(hashes))), content)
 }
 
 // put creates a file, completely or not at all. An existing file must have the

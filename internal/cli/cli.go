@@ -176,6 +176,21 @@ func (t *tree) withOperator(do func(client.Operator) error) error {
 	return t.withConn(func(c *client.Conn) error { return do(c.Operator()) })
 }
 
+// listVerb is a verb that prints a list of the service.
+func listVerb[T any](t *tree, cmd *cobra.Command, fetch func(context.Context, *client.Conn) ([]T, error), name func(T) string, head string, row func(T) string) *cobra.Command {
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return t.withConn(func(c *client.Conn) error {
+			list, err := fetch(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			return console.List(&t.Output, list, name, head, row)
+		})
+	}
+	return cmd
+}
+
 // trace is the parent span from the environment, or nothing if the variable is
 // not a valid traceparent.
 func (t *tree) trace() api.Trace {
@@ -188,11 +203,8 @@ func (t *tree) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs, Example: console.Examples("bailiwick version", "bailiwick version -o json"),
 		RunE: func(*cobra.Command, []string) error {
-			if t.Format == "json" || t.Format == "jsonl" {
-				return t.JSON(map[string]string{"version": t.Version})
-			}
-			fmt.Fprintf(t.Stdout, "bailiwick %s\n", t.Version)
-			return nil
+			name := "bailiwick " + t.Version
+			return t.Emit(map[string]string{"version": t.Version}, name, func() { fmt.Fprintln(t.Stdout, name) })
 		},
 	}
 }

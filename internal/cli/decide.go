@@ -60,28 +60,21 @@ func (t *operatorVerbs) decide(ctx context.Context, f decideFlags, r api.Operato
 		if err != nil {
 			return err
 		}
-		envelope, err := t.sign(ctx, f.keys, payload)
-		if err != nil {
+		args := []string{"operator", "sign"}
+		for _, k := range f.keys {
+			args = append(args, "--key", k)
+		}
+		var envelope bytes.Buffer
+		if err := t.execute(ctx, deployProgram, args, bytes.NewReader(payload), &envelope); err != nil {
 			return err
 		}
-		receipt, err = o.Record(ctx, envelope)
+		receipt, err = o.Record(ctx, bytes.TrimSuffix(envelope.Bytes(), []byte("\n")))
 		if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
 			return e.WithHint("the decision may or may not be in force; see: bailiwick audit list --kind operator.recorded")
 		}
 		return err
 	})
 	return receipt, err
-}
-
-// sign has bailiwick-deploy sign payload.
-func (t *operatorVerbs) sign(ctx context.Context, keys []string, payload []byte) ([]byte, error) {
-	args := []string{"operator", "sign"}
-	for _, k := range keys {
-		args = append(args, "--key", k)
-	}
-	var envelope bytes.Buffer
-	err := t.execute(ctx, deployProgram, args, bytes.NewReader(payload), &envelope)
-	return bytes.TrimSuffix(envelope.Bytes(), []byte("\n")), err
 }
 
 // local reports whether a principal is an account of this machine, which the

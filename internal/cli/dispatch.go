@@ -130,21 +130,12 @@ func (t *dispatchVerbs) showCommand() *cobra.Command {
 
 func (t *dispatchVerbs) listCommand() *cobra.Command {
 	var last int
-	cmd := &cobra.Command{
-		Use: "list", Short: "List dispatches, newest first", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick dispatch list --last 10", "bailiwick dispatch list -o name"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error {
-				list, err := c.Runtime().List(cmd.Context(), last)
-				if err != nil {
-					return err
-				}
-				return console.List(&t.Output, list, func(d api.Dispatch) string { return string(d.ID) }, "ID\tSTATE\tSUBAGENT\tPRINCIPAL\tACCEPTED", func(d api.Dispatch) string {
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", d.ID, stateText(d), d.Subagent, d.Principal, d.AcceptedAt.Format(console.TimeFormat))
-				})
-			})
-		},
-	}
+	cmd := listVerb(t.tree, &cobra.Command{
+		Use: "list", Short: "List dispatches, newest first", Example: console.Examples("bailiwick dispatch list --last 10", "bailiwick dispatch list -o name"),
+	}, func(ctx context.Context, c *client.Conn) ([]api.Dispatch, error) { return c.Runtime().List(ctx, last) },
+		func(d api.Dispatch) string { return string(d.ID) }, "ID\tSTATE\tSUBAGENT\tPRINCIPAL\tACCEPTED", func(d api.Dispatch) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", d.ID, stateText(d), d.Subagent, d.Principal, d.AcceptedAt.Format(console.TimeFormat))
+		})
 	cmd.Flags().IntVar(&last, "last", 50, "how many")
 	return cmd
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-func newRoot() *cobra.Command { return (&tree{}).root() }
+func newRoot() *cobra.Command {
+	return (&tree{Config: Config{Output: console.Output{Now: time.Now}}}).root()
+}
 
 // commandsOf lists a command and all commands below it.
 func commandsOf(cmd *cobra.Command) []*cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -193,11 +194,8 @@ func (t *mcpVerbs) startCommand(ctx context.Context, tokenFile string) ([]string
 		return command, nil
 	}
 	path, err := filepath.Abs(tokenFile)
-	var info os.FileInfo
-	if err == nil {
-		info, err = os.Lstat(path)
-	}
-	switch {
+	info, statErr := os.Lstat(tokenFile)
+	switch err = errors.Join(err, statErr); {
 	case err != nil:
 		return nil, api.Errorf(api.CodeInvalid, "--principal-token-file: %w", err).WithHint("create one: bailiwick token create PRINCIPAL --out FILE")
 	case !info.Mode().IsRegular(): // the server would refuse it, and the client hide that error

@@ -45,8 +45,7 @@ func TestNoReasonLooksLikeAnotherStop(t *testing.T) {
 	hostile := "ok\ns-2  everything  -  local:ann\x1b[2J\u202e"
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var out bytes.Buffer
-	verbs := &operatorVerbs{&tree{Config: Config{Output: console.Output{Stdout: &out, Format: "text"}}}}
-	err := verbs.printStops([]api.Stop{{ID: "s-1", Scope: api.StopTarget, Name: "local", Reason: hostile, By: "local:ann", At: at}})
+	err := console.List(&console.Output{Stdout: &out, Format: "text"}, []api.Stop{{ID: "s-1", Scope: api.StopTarget, Name: "local", Reason: hostile, By: "local:ann", At: at}}, func(s api.Stop) string { return s.ID }, "ID", stopRow)
 	if err != nil || strings.Count(out.String(), "\n") != 2 || strings.ContainsAny(out.String(), "\x1b\u202e") {
 		t.Errorf("%q, %v", &out, err)
 	}

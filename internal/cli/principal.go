@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -53,19 +54,12 @@ added again, also with another subject.`,
 }
 
 func (t *operatorVerbs) principalListCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List principals that were added or have grants", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick principal list", "bailiwick principal list -o name"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withOperator(func(o client.Operator) error {
-				list, err := o.Principals(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return console.List(&t.Output, list, func(p api.PrincipalInfo) string { return string(p.Principal) }, "PRINCIPAL\tKNOWN\tCEILING\tTOKENS\tGRANTS\tSTOPS", principalRow)
-			})
-		},
-	}
+	return listVerb(t.tree, &cobra.Command{
+		Use: "list", Short: "List principals that were added or have grants", Example: console.Examples("bailiwick principal list", "bailiwick principal list -o name"),
+	}, func(ctx context.Context, c *client.Conn) ([]api.PrincipalInfo, error) {
+		return c.Operator().Principals(ctx)
+	},
+		func(p api.PrincipalInfo) string { return string(p.Principal) }, "PRINCIPAL\tKNOWN\tCEILING\tTOKENS\tGRANTS\tSTOPS", principalRow)
 }
 
 func principalRow(p api.PrincipalInfo) string {

@@ -109,34 +109,22 @@ func scopeText(s api.Stop) string {
 
 func (t *operatorVerbs) stopListCommand() *cobra.Command {
 	var all bool
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the emergency stops in force", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick stop list", "bailiwick stop list --all -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withOperator(func(o client.Operator) error {
-				list, err := o.Stops(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if !all {
-					list = slices.DeleteFunc(list, func(s api.Stop) bool { return s.LiftedAt != nil })
-				}
-				return t.printStops(list)
-			})
-		},
-	}
+	cmd := listVerb(t.tree, &cobra.Command{
+		Use: "list", Short: "List the emergency stops in force", Example: console.Examples("bailiwick stop list", "bailiwick stop list --all -o json"),
+	}, func(ctx context.Context, c *client.Conn) ([]api.Stop, error) {
+		list, err := c.Operator().Stops(ctx)
+		return slices.DeleteFunc(list, func(s api.Stop) bool { return !all && s.LiftedAt != nil }), err
+	}, func(s api.Stop) string { return s.ID }, "ID\tHOLDS\tSINCE\tBY\tLIFTED\tREASON", stopRow)
 	cmd.Flags().BoolVar(&all, "all", false, "include lifted stops")
 	return cmd
 }
 
-func (t *operatorVerbs) printStops(list []api.Stop) error {
-	return console.List(&t.Output, list, func(s api.Stop) string { return s.ID }, "ID\tHOLDS\tSINCE\tBY\tLIFTED\tREASON", func(s api.Stop) string {
-		lifted := "-"
-		if s.LiftedAt != nil {
-			lifted = s.LiftedAt.Format(console.TimeFormat)
-		}
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", s.ID, scopeText(s), s.At.Format(console.TimeFormat), s.By, lifted, console.Cell(s.Reason))
-	})
+func stopRow(s api.Stop) string {
+	lifted := "-"
+	if s.LiftedAt != nil {
+		lifted = s.LiftedAt.Format(console.TimeFormat)
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", s.ID, scopeText(s), s.At.Format(console.TimeFormat), s.By, lifted, console.Cell(s.Reason))
 }
 
 func (t *operatorVerbs) stopLiftCommand() *cobra.Command {

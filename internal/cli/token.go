@@ -73,39 +73,42 @@ that --out names.`,
 
 func (t *operatorVerbs) tokenRotateCommand() *cobra.Command {
 	var f tokenFlags
-	cmd := &cobra.Command{
-		Use: "rotate ID", Short: "Replace a token, which is revoked at once; signed with the operator's key", Args: cobra.ExactArgs(1),
+	cmd := t.tokenVerb(&cobra.Command{
+		Use: "rotate ID", Short: "Replace a token, which is revoked at once; signed with the operator's key",
 		Example: console.Examples("bailiwick token rotate ID --out claude.token", "bailiwick token rotate ID --expires 30d"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(cmd); err != nil {
-				return err
-			}
-			old, err := t.token(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return t.createToken(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbTokenRotate, Principal: old.Principal, Replaces: old.ID})
-		},
-	}
+	}, &f, func(ctx context.Context, old api.TokenInfo) error {
+		return t.createToken(ctx, f, api.OperatorRecord{Verb: api.VerbTokenRotate, Principal: old.Principal, Replaces: old.ID})
+	})
 	f.add(cmd)
 	return cmd
 }
 
 func (t *operatorVerbs) tokenRevokeCommand() *cobra.Command {
-	var f decideFlags
-	cmd := &cobra.Command{
-		Use: "revoke ID", Short: "Revoke a token at once; signed with the operator's key", Args: cobra.ExactArgs(1),
+	var f tokenFlags
+	cmd := t.tokenVerb(&cobra.Command{
+		Use: "revoke ID", Short: "Revoke a token at once; signed with the operator's key",
 		Example: console.Examples("bailiwick token revoke ID", "bailiwick token revoke ID --reason 'laptop lost'"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			old, err := t.token(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			r := api.OperatorRecord{Verb: api.VerbTokenRevoke, Principal: old.Principal, Replaces: old.ID}
-			return t.decided(cmd.Context(), f, r, fmt.Sprintf("token %s of %s is revoked. %s", old.ID, old.Principal, continues(old.Principal)))
-		},
+	}, &f, func(ctx context.Context, old api.TokenInfo) error {
+		r := api.OperatorRecord{Verb: api.VerbTokenRevoke, Principal: old.Principal, Replaces: old.ID}
+		return t.decided(ctx, f.decideFlags, r, fmt.Sprintf("token %s of %s is revoked. %s", old.ID, old.Principal, continues(old.Principal)))
+	})
+	f.decideFlags.add(cmd)
+	return cmd
+}
+
+// tokenVerb is a verb about one token.
+func (t *operatorVerbs) tokenVerb(cmd *cobra.Command, f *tokenFlags, do func(context.Context, api.TokenInfo) error) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := f.check(cmd); err != nil {
+			return err
+		}
+		old, err := t.token(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), old)
 	}
-	f.add(cmd)
 	return cmd
 }
 
@@ -244,25 +247,16 @@ func parseExpires(text string) (time.Duration, error) {
 }
 
 func (t *operatorVerbs) tokenListCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List all tokens ever created, without their secrets", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick token list", "bailiwick token list -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withOperator(func(o client.Operator) error {
-				list, err := o.Tokens(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return console.List(&t.Output, list, func(i api.TokenInfo) string { return string(i.ID) }, "ID\tPRINCIPAL\tSTATE\tCREATED\tENDS", func(i api.TokenInfo) string {
-					ends := i.ExpiresAt
-					if i.EndedAt != nil {
-						ends = *i.EndedAt
-					}
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", i.ID, i.Principal, i.State, i.CreatedAt.Format(console.TimeFormat), ends.Format(console.TimeFormat))
-				})
-			})
-		},
-	}
+	return listVerb(t.tree, &cobra.Command{
+		Use: "list", Short: "List all tokens ever created, without their secrets", Example: console.Examples("bailiwick token list", "bailiwick token list -o json"),
+	}, func(ctx context.Context, c *client.Conn) ([]api.TokenInfo, error) { return c.Operator().Tokens(ctx) },
+		func(i api.TokenInfo) string { return string(i.ID) }, "ID\tPRINCIPAL\tSTATE\tCREATED\tENDS", func(i api.TokenInfo) string {
+			ends := i.ExpiresAt
+			if i.EndedAt != nil {
+				ends = *i.EndedAt
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", i.ID, i.Principal, i.State, i.CreatedAt.Format(console.TimeFormat), ends.Format(console.TimeFormat))
+		})
 }
 
 // tokenText describes the state of a token.

@@ -17,7 +17,7 @@ func hostilePage() *cobra.Command {
 // No text of a page is a request or an escape sequence of roff.
 func TestManPagesEscapeTheirText(t *testing.T) {
 	page := ManPage(hostilePage())
-	for _, line := range strings.Split(page, "\n") {
+	for line := range strings.SplitSeq(page, "\n") {
 		if strings.HasPrefix(line, ".") && !strings.HasPrefix(line, ".TH ") && !strings.HasPrefix(line, ".S") && !strings.HasPrefix(line, ".B") && line != ".TP" && line != ".nf" && line != ".fi" {
 			t.Errorf("%q is a request", line)
 		}
