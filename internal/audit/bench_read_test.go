@@ -11,13 +11,13 @@ import (
 
 var benchEntries = flag.Int("entries", 1_000_000, "how long a log BenchmarkQuery reads")
 
-// BenchmarkQuery reads the first page of 100 of each filter from a long log,
-// oldest first and newest first.
+// BenchmarkQuery reads the first page of 100 entries for each filter from a long
+// log, oldest first and newest first.
 func BenchmarkQuery(b *testing.B) {
 	n := *benchEntries
 	l, _ := clocked(b, func(i int) time.Time { return now().Add(time.Duration(i) * 10 * time.Millisecond) })
 	written(b, l, n, mixed)
-	// What is seldom is at one end, so that the other way round all is gone by.
+	// The rare entries are at one end, so the other direction scans all.
 	written(b, l, 1, func(int) record.Entry {
 		e := stopped()
 		e.Decision = record.NoDecided
@@ -46,7 +46,7 @@ func BenchmarkQuery(b *testing.B) {
 		{"a-minute", Query{Since: middle, Until: middle.Add(time.Minute)}},
 		{"principal-kind-since", Query{Principal: "agent:a1", Kind: record.KindDispatchDenied, Since: middle}},
 		{"often-and-never", Query{Principal: "agent:a1", Kind: record.KindServiceStopped}},
-		{"often-and-often-never-both", Query{Role: "quality", Kind: record.KindDispatchAccepted}}, // the worst there is
+		{"often-and-often-never-both", Query{Role: "quality", Kind: record.KindDispatchAccepted}}, // the worst case
 	} {
 		for order, newest := range map[string]bool{"/oldest": false, "/newest": true} {
 			b.Run(c.name+order, func(b *testing.B) {

@@ -20,8 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// benchDir is on the disk of the temporary directory, which must not be a
-// tmpfs for the numbers to mean anything.
+// benchDir returns a temporary directory, which must not be on a tmpfs.
 func benchDir(b *testing.B) string {
 	b.Helper()
 	return b.TempDir()
@@ -64,10 +63,10 @@ func measure(b *testing.B, writers int, op func(i int64)) float64 {
 	return float64(n) / took.Seconds()
 }
 
-// BenchmarkLedger prints the table of what is aimed at beside the raw disk in the
-// same run: x-raw is to append and fsync by one writer, x-aim is how much of the
-// aim is reached (1 or more: it is met). One writer is to be within 1.5 times a
-// bare commit, 16 are to make 8,000 and 256 20,000 commits a second.
+// BenchmarkLedger compares commits with the raw disk in the same run: x-raw is the
+// ratio to append and fsync by one writer, x-aim the ratio to the aim (met at 1 or
+// more). The aims are: one writer within 1.5 times a bare commit, 8,000 commits a
+// second by 16 writers, 20,000 by 256.
 func BenchmarkLedger(b *testing.B) {
 	var raw, bare float64 // commits a second of the last round
 	beside := func(b *testing.B, rate, aim float64) {
@@ -89,12 +88,12 @@ func BenchmarkLedger(b *testing.B) {
 			}
 			beside(b, benchLedger(b, writers, Migration()), aim)
 		})
-		// The price of reading: the same without the indices of Query.
+		// The cost of Query's indices.
 		b.Run(fmt.Sprintf("writers-%d-unindexed", writers), func(b *testing.B) { beside(b, benchLedger(b, writers, unindexed()), 0) })
 	}
 }
 
-// unindexed is the schema without what only searches need.
+// unindexed is the schema without the parts that only searches need.
 func unindexed() store.Migration {
 	m := Migration()
 	m.Steps[len(m.Steps)-1] = "ALTER TABLE audit_entry ADD COLUMN principal TEXT; ALTER TABLE audit_entry ADD COLUMN task TEXT; ALTER TABLE audit_entry ADD COLUMN role TEXT; ALTER TABLE audit_entry ADD COLUMN tool TEXT;"
@@ -140,8 +139,8 @@ func benchBare(b *testing.B) float64 {
 	})
 }
 
-// benchSameRows commits what one of benchLedger's writers does, by hand: what
-// the rows themselves cost, without savepoints, queue or canonical encoding.
+// benchSameRows commits the rows of one of benchLedger's writers directly, without
+// savepoints, queue or canonical encoding.
 func benchSameRows(b *testing.B) float64 {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(benchDir(b), "same.db")+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")
 	if err != nil {
@@ -181,8 +180,8 @@ func benchSameRows(b *testing.B) float64 {
 
 const benchSchema = "CREATE TABLE dispatch (id TEXT PRIMARY KEY, state TEXT NOT NULL, doc TEXT NOT NULL) STRICT, WITHOUT ROWID"
 
-// benchLedger does what accepting a dispatch does: a state row of 300 bytes
-// and an entry of about 900, admitted.
+// benchLedger commits what accepting a dispatch does: a state row of 300 bytes and
+// an admitting entry of about 900.
 func benchLedger(b *testing.B, writers int, schema store.Migration) float64 {
 	ctx := context.Background()
 	dir := filepath.Join(benchDir(b), "state")

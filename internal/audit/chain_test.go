@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// proves R-A7 (who has the last entry of a run can tell whether one is kept back)
+// proves R-A7 (the last entry of a run reveals whether one is withheld)
 func TestEntriesLinkToThePreviousOneOfTheirRunDispatchAndRules(t *testing.T) {
 	l, _, _ := ledger(t)
 	step := func(run, dispatch string) Item {
@@ -48,7 +48,7 @@ func TestCheckChainsFindsAnUnlinkedEntry(t *testing.T) {
 	if n, err := l.CheckChains(t.Context()); err != nil || n != 3 {
 		t.Fatal(n, err)
 	}
-	// As a service does that has gone bad: everything is right but the link.
+	// As by a compromised service: all is valid but the link.
 	leaf, err := (&record.Entry{Kind: record.KindTaskDone, At: now(), Decision: record.NoDecided, Run: "a", Detail: record.TaskStep{}}).Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +61,6 @@ func TestCheckChainsFindsAnUnlinkedEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.CheckChains(t.Context()); err == nil {
-		t.Error("it was not found")
+		t.Error("CheckChains found nothing")
 	}
 }

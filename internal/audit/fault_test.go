@@ -78,7 +78,7 @@ func TestStateAndEntryAreAtomicAcrossKills(t *testing.T) {
 	}
 	for _, id := range acknowledged {
 		if _, ok := slices.BinarySearch(logged, id); !ok {
-			t.Errorf("%s was acknowledged and is lost", id)
+			t.Errorf("%s was acknowledged and lost", id)
 		}
 	}
 	t.Logf("%d acknowledged, %d durable", len(acknowledged), n)
@@ -93,7 +93,7 @@ func TestAReadOnlyDiskIsRefused(t *testing.T) {
 	withOwnMounts(t, helper(t, "readonly", t.TempDir()))
 }
 
-// withOwnMounts runs cmd in a mount namespace of its own.
+// withOwnMounts runs cmd in a new mount namespace.
 func withOwnMounts(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
@@ -135,13 +135,13 @@ func TestAFlippedBitInAnEntryIsFound(t *testing.T) {
 		_, err = Open(t.Context(), Config{Store: s, Now: now})
 		return err
 	}
-	// Still JSON, still canonical, another subagent. (Pages also hold remains of
-	// what was moved, so the bit is flipped wherever the text is.)
+	// The result is canonical JSON with another subagent. (Pages also contain stale
+	// copies, so the bit is flipped in all of them.)
 	bad := bytes.ReplaceAll(good, []byte(`"subagent":"code-edit"`), []byte(`"subagent":"code-ediu"`))
 	if err := try(bad); err == nil || !strings.Contains(err.Error(), "hash differs") {
 		t.Errorf("a flipped bit: %v", err)
 	}
-	if err := try(good); err != nil { // the control
+	if err := try(good); err != nil { // control
 		t.Error(err)
 	}
 }
@@ -154,7 +154,7 @@ func TestAMissingEntryIsFound(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// What the triggers refuse, one who can write the file does without them.
+		// An attacker with write access to the file can drop the triggers.
 		path := filepath.Join(dir, "state.db")
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -165,8 +165,7 @@ func TestAMissingEntryIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = Open(t.Context(), Config{Store: s, Now: now})
-		// The end of a log can be cut off without a trace in it: that is what
-		// anchors are for.
+		// Truncation leaves no trace in the table; anchors reveal it.
 		if found := err != nil && strings.Contains(err.Error(), fmt.Sprintf("entry #%d is missing", seq)); found != (seq != 19) {
 			t.Errorf("without #%d: %v", seq, err)
 		}
@@ -174,11 +173,11 @@ func TestAMissingEntryIsFound(t *testing.T) {
 	}
 }
 
-// proves R-A2 (order as types): nobody else can make an Admission
+// proves R-A2 (order as types): only a Ledger can make an Admission
 func TestOnlyTheLedgerMintsAdmissions(t *testing.T) {
 	const head = "package probe\n\nimport (\n\t\"context\"\n\n\t\"github.com/bailiwick-dev/bailiwick/internal/audit\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/policy\"\n\t\"github.com/bailiwick-dev/bailiwick/internal/record\"\n)\n\nvar _ = policy.Decision{}\nvar _ record.Entry\nvar _ context.Context\n\n"
 	for body, want := range map[string]string{
-		"var A = audit.Admission{}\nvar D policy.Decision\nfunc f(l *audit.Ledger) (audit.Admission, error) { return l.Commit(context.Background(), D, record.Entry{}, nil) }\n": "", // the control
+		"var A = audit.Admission{}\nvar D policy.Decision\nfunc f(l *audit.Ledger) (audit.Admission, error) { return l.Commit(context.Background(), D, record.Entry{}, nil) }\n": "", // control
 
 		"var A = audit.Admission{seq: 1}\n":                     "cannot refer to unexported field seq",
 		"var A = audit.Admission{1}\n":                          "implicit assignment to unexported field",
@@ -194,8 +193,8 @@ func TestOnlyTheLedgerMintsAdmissions(t *testing.T) {
 	}
 }
 
-// build compiles source as a package of this module and returns what the
-// compiler says against it.
+// build compiles source as a package of this module and returns the compiler's
+// errors.
 func build(t *testing.T, source string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -244,7 +243,7 @@ func helper(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestHelper is the other process of the tests above.
+// TestHelper is the child process of the tests above.
 func TestHelper(t *testing.T) {
 	args := strings.Split(os.Getenv("AUDIT_TEST_HELPER"), "\n")
 	switch args[0] {
@@ -285,7 +284,7 @@ func helpWrite(t *testing.T, dir, round string) {
 	select {}
 }
 
-// tmpfs mounts a small file system that only this process sees.
+// tmpfs mounts a small file system in this process's namespace.
 func tmpfs(t *testing.T, dir, size string) {
 	t.Helper()
 	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -361,11 +360,11 @@ func helpReadOnly(t *testing.T, dir string) {
 	_ = s.Close()
 	remount(t, dir, unix.MS_RDONLY, "")
 	if s, err := store.Open(t.Context(), config(state)); err == nil {
-		t.Error("a state that cannot be written was opened")
+		t.Error("a read-only state was opened")
 		_ = s.Close()
 	}
 	remount(t, dir, 0, "")
-	if s, err = store.Open(t.Context(), config(state)); err != nil { // the control
+	if s, err = store.Open(t.Context(), config(state)); err != nil { // control
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()

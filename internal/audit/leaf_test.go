@@ -10,9 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// proves R-A2 (no degraded mode): while the tree is not kept nothing new is
-// admitted, and the error says so; what is denied or a fact is written, and what
-// only ends something may be done.
+// proves R-A2 (no degraded mode): while the tree is not kept, new work is refused
+// with the reason. Denials and facts are written, and work may be ended.
 func TestNothingNewIsAdmittedWhileTheTreeIsNotKept(t *testing.T) {
 	_, s, _ := ledger(t)
 	var why error
@@ -59,6 +58,6 @@ func TestLeavesReturnsEntriesInOrderWithoutGaps(t *testing.T) {
 		t.Errorf("%d, %v", len(list), err)
 	}
 	if list, err := l.Leaves(t.Context(), 10, 5); err != nil || len(list) != 0 {
-		t.Errorf("behind the end: %d, %v", len(list), err)
+		t.Errorf("after the end: %d, %v", len(list), err)
 	}
 }

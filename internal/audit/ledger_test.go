@@ -122,7 +122,7 @@ func TestAnAdmissionIsValidForOneActionOnce(t *testing.T) {
 		}
 	}
 	copied := a
-	if err := a.Redeem(record.KindDispatchAccepted, "d-one", manifest); err != nil { // the control
+	if err := a.Redeem(record.KindDispatchAccepted, "d-one", manifest); err != nil { // control
 		t.Error(err)
 	}
 	if copied.Redeem(record.KindDispatchAccepted, "d-one", manifest) == nil {
@@ -132,7 +132,7 @@ func TestAnAdmissionIsValidForOneActionOnce(t *testing.T) {
 		t.Errorf("after a restart: %v", err)
 	}
 	if _, err := l.Readmit(t.Context(), record.KindDispatchAccepted, 1); api.CodeOf(err) != api.CodeNotFound {
-		t.Errorf("readmitted what is not in the log: %v", err)
+		t.Errorf("readmitted an entry that does not exist: %v", err)
 	}
 	if _, err := l.Readmit(t.Context(), record.KindCancelRequested, 0); err == nil {
 		t.Error("readmitted as another kind")
@@ -201,7 +201,7 @@ func TestAFailedFunctionLeavesNeitherStateNorEntry(t *testing.T) {
 	mine := errors.New("mine")
 	_, err := l.Commit(t.Context(), decide(t, "local:root"), accepted("d-a"), func(tx *store.Tx) error { _ = pair("a")(tx); return mine })
 	if err != mine { //nolint:errorlint // as it is
-		t.Errorf("%v, want fn's error as it is", err)
+		t.Errorf("%v, want fn's own error", err)
 	}
 	_, err = l.Record(t.Context(), stopped(), func(tx *store.Tx) error { _ = pair("a")(tx); panic("boom") })
 	if _, ok := errors.AsType[*store.PanicError](err); !ok {
@@ -210,12 +210,12 @@ func TestAFailedFunctionLeavesNeitherStateNorEntry(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.Record(gone, stopped(), pair("a")); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that is over: %v", err)
+		t.Errorf("with a canceled context: %v", err)
 	}
 	if n, err := l.Len(t.Context()); err != nil || n != 0 || len(rows(t, s)) != 0 {
 		t.Errorf("%d entries, rows %v, %v", n, rows(t, s), err)
 	}
-	if seq, err := l.Record(t.Context(), stopped(), pair("a")); err != nil || seq != 0 || len(rows(t, s)) != 1 { // the control
+	if seq, err := l.Record(t.Context(), stopped(), pair("a")); err != nil || seq != 0 || len(rows(t, s)) != 1 { // control
 		t.Errorf("#%d, %v", seq, err)
 	}
 }
@@ -241,7 +241,7 @@ func TestSequenceNumbersStayContiguousAfterFailures(t *testing.T) {
 					case 1:
 						panic("no")
 					case 2:
-						return pair(id)(tx) // twice the same key
+						return pair(id)(tx) // duplicate key
 					}
 					return nil
 				})
@@ -278,7 +278,8 @@ func TestSequenceNumbersStayContiguousAfterFailures(t *testing.T) {
 	}
 }
 
-// A guard against mistakes of ours, not against who can write the file.
+// The triggers guard against our own mistakes, not against an attacker with
+// write access to the file.
 func TestTheLogIsAppendOnly(t *testing.T) {
 	l, s, _ := ledger(t)
 	if _, err := l.Record(t.Context(), stopped(), nil); err != nil {
@@ -381,11 +382,11 @@ func TestWatchYieldsEachEntryOnceAndInOrder(t *testing.T) {
 		t.Errorf("the filtered watch got #%d", seq)
 	}
 	wg.Wait()
-	// It ends with its context, and with the store.
+	// The watch ends when its context is done, and when the store closes.
 	ended := make(chan error, 2)
 	go func() {
 		for c, err := range l.Watch(ctx, Query{From: total + 1}) {
-			t.Errorf("an entry that is not there: #%d, %v", c.Seq, err)
+			t.Errorf("an entry that does not exist: #%d, %v", c.Seq, err)
 		}
 		ended <- nil
 	}()

@@ -22,10 +22,10 @@ import (
 
 var errOwn = errors.New("its own error")
 
-// helpCut is the other process: args are the directory, how many commits, and
-// by how many at once. Of every eight one is denied, one is refused by its own
-// function, and one is a fact. It says what it asks for ("try ID") and what it
-// was told ("admitted ID SEQ", "denied ID SEQ", "recorded ID SEQ", "no ID WHY").
+// helpCut is the child process. Its arguments are the directory, the number of
+// commits and of concurrent writers. Of every eight commits one is denied, one
+// fails in its own function, and one is a fact. It prints each attempt ("try ID")
+// and result ("admitted ID SEQ", "denied ID SEQ", "recorded ID SEQ", "no ID WHY").
 func helpCut(t *testing.T, dir, count, width string) {
 	total, err := strconv.Atoi(count)
 	must(t, err)
@@ -116,13 +116,13 @@ func journal(t *testing.T, count, width int, fault func(int, faultdisk.Op) fault
 	return ops
 }
 
-// claims are what the process was told until some moment.
+// claims are the attempts and results of the child up to some moment.
 type claims struct {
 	open     bool
 	tried    map[string]bool
-	at       map[string]uint64 // the entry of what was admitted, denied or recorded
-	verb     map[string]string // "admitted", "denied", "recorded", or why not
-	late     []string          // asked for after somebody was refused for the disk's sake
+	at       map[string]uint64 // number of the entry, if admitted, denied or recorded
+	verb     map[string]string // "admitted", "denied", "recorded", or the error
+	late     []string          // tried after the first failure of the disk
 	refusing bool
 }
 
@@ -155,9 +155,9 @@ func (c *claims) hear(op faultdisk.Op) {
 	}
 }
 
-// hold opens the log as a restarted service would and returns what is wrong,
-// and which dispatches were accepted in it.
-func (c *claims) hold(t *testing.T, dir string) (there []string, err error) {
+// verify opens the log as a restarted service would, compares it with the claims,
+// and returns the accepted dispatches.
+func (c *claims) verify(t *testing.T, dir string) (there []string, err error) {
 	s, err := store.Open(t.Context(), config(dir))
 	if errors.Is(err, store.ErrNotExist) && !c.open {
 		return nil, nil
@@ -209,7 +209,7 @@ func (c *claims) compare(entries []Committed, state []string) (there []string, e
 			facts++
 			continue
 		case !c.tried[id] || c.verb[id] == "own" || c.verb[id] == "poisoned":
-			return nil, fmt.Errorf("entry #%d of %s is there: tried %v, %q", e.Seq, id, c.tried[id], c.verb[id])
+			return nil, fmt.Errorf("unexpected entry #%d of %s: tried %v, %q", e.Seq, id, c.tried[id], c.verb[id])
 		case e.Entry.Decision == record.Allow:
 			there = append(there, id)
 		}
@@ -217,16 +217,16 @@ func (c *claims) compare(entries []Committed, state []string) (there []string, e
 	for id, seq := range c.at {
 		switch {
 		case seq >= uint64(len(entries)):
-			return nil, fmt.Errorf("%s was %s as #%d and the log has %d entries", id, c.verb[id], seq, len(entries))
+			return nil, fmt.Errorf("%s was %s as #%d, but the log has %d entries", id, c.verb[id], seq, len(entries))
 		case c.verb[id] != "recorded" && string(entries[seq].Entry.Dispatch) != id:
-			return nil, fmt.Errorf("%s was %s as #%d, which is another's", id, c.verb[id], seq)
+			return nil, fmt.Errorf("%s was %s as #%d, which belongs to another dispatch", id, c.verb[id], seq)
 		case (c.verb[id] == "admitted") != (entries[seq].Entry.Decision == record.Allow):
-			return nil, fmt.Errorf("%s was %s as #%d, which says %q", id, c.verb[id], seq, entries[seq].Entry.Decision)
+			return nil, fmt.Errorf("%s was %s as #%d, which has decision %q", id, c.verb[id], seq, entries[seq].Entry.Decision)
 		case (c.verb[id] != "denied") != slices.Contains(state, id):
-			return nil, fmt.Errorf("%s was %s and its row is there: %v", id, c.verb[id], slices.Contains(state, id))
+			return nil, fmt.Errorf("%s was %s, row exists: %v", id, c.verb[id], slices.Contains(state, id))
 		}
 	}
-	// Rows and entries are of the same, both or neither.
+	// Each row has its entry and each entry its row.
 	rest := slices.DeleteFunc(slices.Clone(state), func(id string) bool { return slices.Contains(there, id) })
 	if len(rest) != facts || len(state) != len(there)+facts {
 		return nil, fmt.Errorf("%d rows for %d accepted and %d facts", len(state), len(there), facts)
@@ -234,28 +234,28 @@ func (c *claims) compare(entries []Committed, state []string) (there []string, e
 	return there, nil
 }
 
-// cutAt tries the image of ops after they were done so far.
+// cutAt verifies the disk as the given operations leave it.
 func cutAt(t *testing.T, disk *faultdisk.Disk, c *claims, seed uint64, what faultdisk.Survivors) ([]string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	defer os.RemoveAll(dir) //nolint:errcheck // many
 	must(t, disk.Image(dir, rand.New(rand.NewPCG(seed, 1)), what))
-	return c.hold(t, filepath.Join(dir, "state"))
+	return c.verify(t, filepath.Join(dir, "state"))
 }
 
 // proves R-A2 (one transaction; an effect only after its entry is durable): the
-// power goes at any moment. What was admitted is in the log under its number
-// with its state, what was not is nowhere, and the log has no gap.
+// power fails at any moment. Each admitted dispatch is in the log under its
+// number, with its state; no refused one is; and the log has no gap.
 func TestStateAndEntryAreAtomicAcrossPowerCuts(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for _, job := range []struct{ count, width, cuts int }{{24, 1, 120}, {100, 8, 120}, {400, 2, 20}} { // the last folds the log
+	for _, job := range []struct{ count, width, cuts int }{{24, 1, 120}, {100, 8, 120}, {400, 2, 20}} { // the last one checkpoints the write-ahead log
 		ops := journal(t, job.count, job.width, nil)
 		if folds := slices.ContainsFunc(ops[len(ops)/3:len(ops)-40], func(op faultdisk.Op) bool {
 			return op.Kind == faultdisk.Write && filepath.Base(op.Path) == "state.db"
 		}); folds != (job.count == 400) {
-			t.Errorf("%d commits: the log was folded: %v", job.count, folds)
+			t.Errorf("%d commits: the write-ahead log was checkpointed: %v", job.count, folds)
 		}
 		disk, err := faultdisk.Load(t.TempDir())
 		must(t, err)
@@ -278,7 +278,7 @@ func TestStateAndEntryAreAtomicAcrossPowerCuts(t *testing.T) {
 	}
 }
 
-// The control: on a disk that lies the same cuts are noticed.
+// Control: on a disk that lies about syncs, the same cuts are detected.
 func TestALogLostByALyingDiskIsDetected(t *testing.T) {
 	t.Parallel()
 	ops := journal(t, 60, 4, nil)
@@ -296,13 +296,13 @@ func TestALogLostByALyingDiskIsDetected(t *testing.T) {
 		}
 	}
 	if noticed < len(ops)/20/4 {
-		t.Errorf("%d of %d cuts were noticed", noticed, len(ops)/20)
+		t.Errorf("%d of %d cuts were detected", noticed, len(ops)/20)
 	}
 }
 
-// proves R-A2 (if the log cannot be written, nothing is allowed): any one write
-// or sync fails, having been done or not. There is no admission from then on,
-// no answer of any other kind, and what is uncertain is whole or absent.
+// proves R-A2 (if the log cannot be written, nothing is allowed): any write or
+// sync fails, with or without effect. Nothing is admitted or answered otherwise
+// from then on, and each uncertain group is complete or absent.
 func TestNothingIsAdmittedAfterAFailedWriteOrSync(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -341,12 +341,12 @@ func TestNothingIsAdmittedAfterAFailedWriteOrSync(t *testing.T) {
 			}
 			whole := slices.DeleteFunc(slices.Clone(uncertain), func(id string) bool { return slices.Contains(there, id) })
 			if len(whole) > 0 && len(whole) < len(uncertain) {
-				t.Errorf("%s: of one group %v not %v", what, uncertain, whole)
+				t.Errorf("%s: a group is torn: %v, want %v", what, uncertain, whole)
 			}
 		}
 	}
 	if failed < 12/shrink {
-		t.Errorf("%d of %d failures reached anybody", failed, 24/shrink)
+		t.Errorf("%d of %d failures reached a caller", failed, 24/shrink)
 	}
 }
 
@@ -355,7 +355,7 @@ func checkRefusals(t *testing.T, what string, c *claims) (uncertain []string) {
 	t.Helper()
 	for _, id := range c.late {
 		if c.verb[id] != "poisoned" {
-			t.Errorf("%s: %s came after the failure and was told %q", what, id, c.verb[id])
+			t.Errorf("%s: %s was tried after the failure and got %q", what, id, c.verb[id])
 		}
 	}
 	for id, verb := range c.verb {
@@ -368,7 +368,7 @@ func checkRefusals(t *testing.T, what string, c *claims) (uncertain []string) {
 				uncertain = append(uncertain, id)
 			}
 		default:
-			t.Errorf("%s: %s was told %q", what, id, verb)
+			t.Errorf("%s: %s got %q", what, id, verb)
 		}
 	}
 	return uncertain

@@ -17,8 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// mixed returns entry number i of a log in which everything that there is a
-// filter for is there, often or seldom.
+// mixed returns entry number i of a log that has frequent and rare values for
+// every filter.
 func mixed(i int) record.Entry {
 	e := record.Entry{Principal: api.Principal(fmt.Sprintf("agent:a%d", i%7)), Role: "transform", Dispatch: api.DispatchID(fmt.Sprintf("d-%06d", i/5))}
 	switch i % 5 {
@@ -40,7 +40,7 @@ func mixed(i int) record.Entry {
 	return e
 }
 
-// written makes n entries of a log as fast as it can.
+// written writes n entries in large batches.
 func written(t testing.TB, l *Ledger, n int, make func(i int) record.Entry) {
 	t.Helper()
 	for from := 0; from < n; {
@@ -54,7 +54,7 @@ func written(t testing.TB, l *Ledger, n int, make func(i int) record.Entry) {
 	}
 }
 
-// clocked returns a log whose clock is at for entry i.
+// clocked returns a log whose clock shows at(i) for entry i.
 func clocked(t testing.TB, at func(i int) time.Time) (*Ledger, *store.Store) {
 	t.Helper()
 	s, err := store.Create(t.Context(), store.Config{Dir: filepath.Join(t.TempDir(), "state"), Migrations: []store.Migration{Migration()}})
@@ -70,7 +70,7 @@ func clocked(t testing.TB, at func(i int) time.Time) (*Ledger, *store.Store) {
 	return l, s
 }
 
-// matches says what Query says it chooses, of one entry by itself.
+// matches is the definition of Query for a single entry.
 func (q *Query) matches(seq uint64, e *record.Entry) bool {
 	either := func(want, got string) bool { return want == "" || want == got }
 	return seq >= q.From && (q.Before == 0 || seq < q.Before) &&
@@ -80,8 +80,8 @@ func (q *Query) matches(seq uint64, e *record.Entry) bool {
 		(q.Since.IsZero() || !e.At.Before(q.Since)) && (q.Until.IsZero() || e.At.Before(q.Until))
 }
 
-// Whatever filters are joined, and whatever the clock did, a query chooses what
-// it says: nothing is hidden and nothing comes twice.
+// For any combination of filters and any clock a query returns exactly the
+// matching entries, without duplicates.
 //
 // proves R-A8
 func TestQueryMatchesItsFields(t *testing.T) {
@@ -89,9 +89,9 @@ func TestQueryMatchesItsFields(t *testing.T) {
 	at := func(i int) time.Time {
 		s := i
 		switch {
-		case i >= 1500 && i < 1600: // a clock that was an hour ahead, and set back
+		case i >= 1500 && i < 1600: // the clock was an hour ahead, and was set back
 			s += 3600
-		case i >= 2500: // and one that was set back for good
+		case i >= 2500: // the clock was set back permanently
 			s -= 1800
 		}
 		return now().Add(time.Duration(s)*time.Second + time.Duration(i*7919%1000)*time.Microsecond)
@@ -183,8 +183,7 @@ func anyQuery(t *rapid.T, n int, at func(int) time.Time) Query {
 	return q
 }
 
-// However long the log is, what is looked for is found by an index, and what
-// lies outside the times is not looked at.
+// Every query uses an index, and reads no span outside its times.
 //
 // proves R-A8
 func TestEveryFilterHasAnIndex(t *testing.T) {
@@ -218,7 +217,7 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 		"audit_entry_task (task=?":           {Task: "t-1"},
 		"audit_entry_run (run=?":             {Run: "r-0001"},
 		"audit_entry_dispatch (dispatch=?":   {Dispatch: "d-000001", Principal: "agent:a1", Kind: record.KindDispatchAccepted},
-		// The kind is the seldom one: the principal's index would be gone through in vain.
+		// The kind is the rare one: the principal's index would be scanned in vain.
 		"audit_entry_kind (kind=? AND rowid": {Principal: "agent:a1", Kind: record.KindStopEngaged},
 		"INTEGER PRIMARY KEY":                {Since: now()},
 	} {
@@ -229,13 +228,13 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 		}
 	}
 	if got := plan(Query{Decision: record.Deny}); strings.Count(got, "audit_entry_kind") < 4 || strings.Contains(got, "TEMP B-TREE") {
-		t.Errorf("a decision is not found by its kinds: %s", got)
+		t.Errorf("a decision does not use the index of kinds: %s", got)
 	}
 	q := Query{Since: now().Add(2*spanLength*time.Second + time.Second), Until: now().Add(2*spanLength*time.Second + time.Minute)}
 	if err := st.Read(t.Context(), func(v *store.View) error {
 		spans, err := q.spans(v, 5*spanLength)
 		if want := []span{{2 * spanLength, 3 * spanLength}}; err != nil || !slices.Equal(spans, want) {
-			t.Errorf("a minute of the log is looked for in %v, %v; want %v", spans, err, want)
+			t.Errorf("a minute of the log is in spans %v, %v; want %v", spans, err, want)
 		}
 		return nil
 	}); err != nil {
@@ -243,8 +242,8 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 	}
 }
 
-// A log that was begun before there were such columns is found by them too, and
-// stays as it was.
+// The migration fills the search columns of older entries, and changes nothing
+// else.
 //
 // proves R-A8
 func TestMigrationFillsTheSearchColumns(t *testing.T) {
@@ -310,11 +309,11 @@ func TestMigrationFillsTheSearchColumns(t *testing.T) {
 		}
 		for _, c := range list {
 			if c.Hash != hashes[c.Seq] {
-				t.Errorf("%s: entry #%d is another", name, c.Seq)
+				t.Errorf("%s: entry #%d changed", name, c.Seq)
 			}
 		}
 	}
-	// What follows is in the same index, and the older entries are as fixed as ever.
+	// New entries use the same index, and the older ones are still append-only.
 	written(t, l, 10, mixed)
 	for _, q := range []string{"UPDATE audit_entry SET principal = NULL", "DELETE FROM audit_span", "UPDATE audit_span SET low = high"} {
 		if err := s.Update(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec(q); return err }); err == nil || !strings.Contains(err.Error(), "append-only") {
@@ -323,8 +322,8 @@ func TestMigrationFillsTheSearchColumns(t *testing.T) {
 	}
 }
 
-// Who can write the file can take an entry out of an index, but neither unseen
-// by Check nor into a list that it does not belong to.
+// An attacker with write access to the file can remove an entry from an index, but
+// Check detects it, and no list returns an entry that does not match.
 //
 // proves R-A1
 func TestAnEntryWhoseColumnsDifferIsRefused(t *testing.T) {
@@ -353,7 +352,7 @@ func TestAnEntryWhoseColumnsDifferIsRefused(t *testing.T) {
 	}
 }
 
-// proves R-A4 (what a filter is about cannot be forged by content)
+// proves R-A4 (content cannot forge the values of filters)
 func TestHostileContentNeitherBlocksNorHidesAnEntry(t *testing.T) {
 	l, _, _ := ledger(t)
 	texts := []string{
@@ -387,7 +386,7 @@ func TestHostileContentNeitherBlocksNorHidesAnEntry(t *testing.T) {
 	}
 	for name, q := range map[string]Query{"principal": {Principal: "agent:a1"}, "role": {Role: e.Role}, "dispatch": {Dispatch: e.Dispatch}} {
 		if list, err := l.List(t.Context(), q); err != nil || len(list) != 1 || list[0].Seq != n {
-			t.Errorf("%s: %d entries, %v; want that of the true one only", name, len(list), err)
+			t.Errorf("%s: %d entries, %v; want only the genuine one", name, len(list), err)
 		}
 	}
 	if c, err := l.Check(t.Context()); err != nil || c != n+1 {

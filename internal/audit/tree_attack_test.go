@@ -14,8 +14,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// proves R-A1: a state that was set back, and one whose end was cut off, is
-// refused, and both lengths are named. The control is the same without a cut.
+// proves R-A1: an older copy of the state and a truncated table are refused, and
+// the message names both lengths. Control: the unchanged state.
 func TestATableShorterThanItsCheckpointIsRefused(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -71,13 +71,13 @@ func TestATableShorterThanItsCheckpointIsRefused(t *testing.T) {
 	}
 }
 
-// proves R-A1: an entry that was rewritten, with the hash that goes with it, is
-// never signed over: by a start, where the tree is gone, or by Check.
+// proves R-A1: an entry that was rewritten, together with its hash, is never
+// signed: a start refuses it, also without a tree, or Check does.
 func TestARewrittenEntryIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		seq   int
 		wipe  bool
-		check bool // found by Check, not by the start
+		check bool // detected by Check, not by the start
 	}{
 		"a new one":                          {590, false, false},
 		"an old one, without the tree":       {3, true, false},
@@ -102,13 +102,13 @@ func TestARewrittenEntryIsRefused(t *testing.T) {
 				must(t, w.log.Admit())
 				_, err = w.log.Check(t.Context())
 				if !strings.Contains(fmt.Sprint(err), "entries up to #3:") && !strings.Contains(fmt.Sprint(err), "entries up to #255:") {
-					t.Errorf("which one is not said: %v", err)
+					t.Errorf("the error does not name the entry: %v", err)
 				}
 				if admit := w.log.Admit(); !errors.Is(admit, ErrChanged) {
-					t.Errorf("what is new is admitted: %v", admit)
+					t.Errorf("new work is admitted: %v", admit)
 				}
 				if rebuilt := w.log.Rebuild(t.Context()); !errors.Is(rebuilt, ErrChanged) {
-					t.Errorf("it was built over: %v", rebuilt)
+					t.Errorf("the tree was rebuilt: %v", rebuilt)
 				}
 			}
 			if !errors.Is(err, ErrChanged) {
@@ -121,8 +121,7 @@ func TestARewrittenEntryIsRefused(t *testing.T) {
 	}
 }
 
-// A tree that is damaged, in any way, is built again with the same root; what
-// was signed stays.
+// A damaged tree is rebuilt with the same root, and the signed checkpoint stays.
 func TestADamagedTreeIsRebuilt(t *testing.T) {
 	w, c := built(t, 700)
 	keep := t.TempDir()
@@ -145,10 +144,10 @@ func TestADamagedTreeIsRebuilt(t *testing.T) {
 	for name, harm := range map[string]func(*testing.T){
 		"a bit in a tile":          flip("tile/0/001"),
 		"a bit in a tile above":    flip("tile/1/000.p/2"),
-		"a bit at the edge":        flip("tile/0/002.p/188"),
+		"a bit in a partial tile":  flip("tile/0/002.p/188"),
 		"a bit in the last bundle": flip("tile/entries/002.p/188"),
 		"a tile is gone":           remove("tile/0/000"),
-		"an edge is gone":          remove("tile/0/002.p/188"),
+		"a partial tile is gone":   remove("tile/0/002.p/188"),
 		"a torn tile":              write("tile/0/001", strings.Repeat("x", 100)),
 		"an empty tile":            write("tile/0/002.p/188", ""),
 		"an empty last bundle":     write("tile/entries/002.p/188", ""),
@@ -158,20 +157,20 @@ func TestADamagedTreeIsRebuilt(t *testing.T) {
 		"a state of a huge size":   write(".state/treeState", `{"size":18446744073709551615,"root":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`),
 		"no state":                 remove(".state/treeState"),
 		"a bit in an older bundle": flip("tile/entries/000"),
-		"a bundle with more behind it": func(t *testing.T) {
+		"a bundle with trailing data": func(t *testing.T) {
 			b, err := os.ReadFile(w.path("log", "tree", "tile/entries/002.p/188"))
 			must(t, err)
 			write("tile/entries/002.p/188", string(b)+"\x00\x01x")(t)
 		},
-		"a whole bundle for the last": func(t *testing.T) {
+		"a full bundle for the last": func(t *testing.T) {
 			must(t, os.Rename(w.path("log", "tree", "tile/entries/002.p/188"), w.path("log", "tree", "tile/entries/002")))
 		},
 		"an older bundle is gone":      remove("tile/entries/001"),
 		"no tiles":                     func(t *testing.T) { must(t, os.RemoveAll(w.path("log", "tree", "tile"))) },
-		"a tree that was set back":     write(".state/treeState", `{"size":0,"root":"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}`),
+		"an older state":               write(".state/treeState", `{"size":0,"root":"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}`),
 		"a checkpoint that is garbage": func(t *testing.T) { must(t, os.WriteFile(w.path("log", "checkpoint"), []byte("\x00\x00"), 0o600)) },
 		"a checkpoint that is empty":   func(t *testing.T) { must(t, os.WriteFile(w.path("log", "checkpoint"), nil, 0o600)) },
-		"what a kill left behind": func(t *testing.T) {
+		"leftovers of a kill": func(t *testing.T) {
 			write("tile/0/002.p/1881234567", "x")(t)
 			must(t, os.WriteFile(w.path("log", "checkpoint.new"), []byte("x"), 0o600))
 		},
@@ -197,8 +196,8 @@ func TestADamagedTreeIsRebuilt(t *testing.T) {
 	}
 }
 
-// A tree that is built again while the key does not sign proves what was
-// signed before, although the table is longer.
+// A tree that is rebuilt while the signer fails proves entries of the earlier
+// checkpoint, although the table is longer.
 func TestARebuiltTreeProvesTheEarlierCheckpoint(t *testing.T) {
 	w, c := built(t, 700)
 	w.openStore(t)
@@ -217,8 +216,8 @@ func TestARebuiltTreeProvesTheEarlierCheckpoint(t *testing.T) {
 	}
 }
 
-// Damage that Open does not look for is found by Check, which blames the tree
-// and not the table, and mended by Rebuild.
+// Check finds damage that OpenTree does not look for, and blames the tree, not the
+// table. Rebuild repairs it.
 func TestCheckFindsADamagedBundleAndRebuildRepairsIt(t *testing.T) {
 	w, c := built(t, 1000)
 	path := w.path("log", "tree", "tile", "entries", "000")
@@ -237,7 +236,7 @@ func TestCheckFindsADamagedBundleAndRebuildRepairsIt(t *testing.T) {
 	}
 }
 
-// Nothing is proved from a tile that was damaged while the service runs.
+// A tile that is damaged while the service runs yields no proof.
 func TestNoProofComesFromADamagedTile(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -258,8 +257,8 @@ func TestNoProofComesFromADamagedTile(t *testing.T) {
 	}
 }
 
-// proves R-A9: what the key before signed is gone on from; what a stranger
-// signed, or another log's, is not.
+// proves R-A9: a tree signed by an earlier key is extended; one signed by an
+// unknown key, or of another log, is refused.
 func TestATreeOfAnotherLogOrKeyIsRefused(t *testing.T) {
 	w, c := built(t, 300)
 	old := w.key
@@ -289,7 +288,7 @@ func TestATreeOfAnotherLogOrKeyIsRefused(t *testing.T) {
 	}
 }
 
-// Files shows what the layout has, and nothing of what is beside it.
+// Files serves the files of the layout, and no others.
 func TestFilesShowsTheLayoutAndNothingElse(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))

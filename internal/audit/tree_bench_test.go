@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// million is how long a log the figures are of.
+// million is the length of the log that BenchmarkMillion measures.
 const million = 1_000_000
 
 // fill writes entries of about 1 KiB.
@@ -32,9 +32,8 @@ func (w *world) fill(b *testing.B, count int) {
 	}
 }
 
-// BenchmarkMillion prints what a log of a million entries costs: building its
-// tree, opening it, proving one entry, and holding all of it against the table,
-// beside hashing as many bytes with nothing around it.
+// BenchmarkMillion measures a log of a million entries: building, opening and
+// checking its tree and proving an entry, beside plain hashing of as many bytes.
 func BenchmarkMillion(b *testing.B) {
 	w := newWorld(b)
 	w.fill(b, million)
@@ -95,9 +94,8 @@ func BenchmarkMillion(b *testing.B) {
 	})
 }
 
-// BenchmarkCovered is from an entry's commit to its checkpoint, one at a time:
-// at once after the one before, and of a log that nothing was written to for
-// longer than the interval.
+// BenchmarkCovered measures the time from an entry's commit to its checkpoint, one
+// at a time: immediately after another, and after a pause longer than the interval.
 func BenchmarkCovered(b *testing.B) {
 	for _, idle := range []bool{false, true} {
 		b.Run(map[bool]string{false: "at-once", true: "idle"}[idle], func(b *testing.B) {
@@ -128,13 +126,13 @@ func BenchmarkCovered(b *testing.B) {
 	}
 }
 
-// sign is when the tree had a checkpoint of so many entries.
+// sign is the time of a checkpoint.
 type sign struct {
 	size uint64
 	at   time.Time
 }
 
-// signs notes every checkpoint until one covers what comes from the channel.
+// signs records every checkpoint, up to one that covers the size from the channel.
 func (l *Tree) signs(until <-chan uint64) (list []sign) {
 	end := uint64(math.MaxUint64)
 	for {
@@ -155,9 +153,8 @@ func (l *Tree) signs(until <-chan uint64) (list []sign) {
 	}
 }
 
-// BenchmarkLag is from the moment that an entry of about 1 KiB is durable until
-// a signed checkpoint covers it, while so many writers write as fast as they
-// can. Nobody waits for the checkpoint; the aim is a second.
+// BenchmarkLag measures the time from an entry's commit to its checkpoint under
+// full load by several writers of 1 KiB entries. The aim is one second.
 func BenchmarkLag(b *testing.B) {
 	for _, writers := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("writers-%d", writers), func(b *testing.B) {
@@ -178,7 +175,7 @@ func BenchmarkLag(b *testing.B) {
 							b.Error(err)
 							return
 						}
-						durable[seq] = time.Now() // each has its own
+						durable[seq] = time.Now() // each goroutine has its own
 					}
 				})
 			}
@@ -190,8 +187,7 @@ func BenchmarkLag(b *testing.B) {
 	}
 }
 
-// report prints how long entries waited for the first checkpoint that covers
-// them.
+// report prints the times from commit to checkpoint.
 func report(b *testing.B, durable []time.Time, list []sign) {
 	lags, late := make([]time.Duration, len(durable)), 0
 	for i, at := range durable {

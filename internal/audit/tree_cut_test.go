@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// snapshot is every file of the tree's directory at one moment.
+// snapshot is the content of every file of the tree's directory.
 type snapshot map[string][]byte
 
 func (w *world) snapshot(t testing.TB) snapshot {
@@ -24,7 +24,7 @@ func (w *world) snapshot(t testing.TB) snapshot {
 	s := snapshot{}
 	must(t, filepath.WalkDir(w.path("log"), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // what became whole is just removed
+			return nil // a superseded partial tile
 		}
 		if err != nil || d.IsDir() {
 			return err
@@ -43,8 +43,7 @@ func (w *world) snapshot(t testing.TB) snapshot {
 	return s
 }
 
-// history is a log whose directory was looked at after each growth, all of it
-// under one service.
+// history returns a log, and the snapshot and checkpoint after each growth.
 func history(t *testing.T) (w *world, past []snapshot, marks []note.Checkpoint) {
 	t.Helper()
 	w = newWorld(t)
@@ -60,17 +59,17 @@ func history(t *testing.T) (w *world, past []snapshot, marks []note.Checkpoint) 
 	return w, past, marks
 }
 
-// left is what a cut may leave of a directory that had those states, one after
-// the other: of each file, on its own, some version of it, the beginning of
-// one, zeros, nothing, or no file.
-func left(rng *rand.Rand, past []snapshot) snapshot {
+// afterCut returns what a power cut may leave of a directory with these successive
+// states: of each file independently some version, a prefix of one, zeros, an
+// empty file, or none.
+func afterCut(rng *rand.Rand, past []snapshot) snapshot {
 	names := map[string]bool{}
 	for _, s := range past {
 		for name := range s {
 			names[name] = true
 		}
 	}
-	harm := rng.IntN(3) // how much of it: hardly any, some, a lot
+	harm := rng.IntN(3) // little, some, much
 	out := snapshot{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		of := past[len(past)-1]
@@ -111,15 +110,15 @@ func (s snapshot) write(t *testing.T, dir string) {
 	}
 }
 
-// mark is the checkpoint that is in a snapshot, if one is that can be read.
+// mark returns the checkpoint in a snapshot, if it is valid.
 func (s snapshot) mark(w *world) (c note.Checkpoint, ok bool) {
 	c, _, err := note.Open(s[checkpointName], w.config().Origin, public(w.key))
 	return c, err == nil
 }
 
-// A cut leaves any mixture of what the files of the tree were, torn and zeroed
-// too. The next start has the same root over the table, every checkpoint that
-// was signed before is one of it, and everything is proved.
+// A power cut leaves any mixture of versions of the tree's files, also torn and
+// zeroed. The next start computes the same root over the table, contradicts no
+// earlier checkpoint, and proves every entry.
 //
 // proves R-A1
 func TestTheTreeIsRebuiltAfterAnyPowerCut(t *testing.T) {
@@ -129,11 +128,10 @@ func TestTheTreeIsRebuiltAfterAnyPowerCut(t *testing.T) {
 	for n := range 48 / shrink {
 		rng := rand.New(rand.NewPCG(uint64(n), 6))
 		dir := filepath.Join(t.TempDir(), "log")
-		what := left(rng, past)
+		what := afterCut(rng, past)
 		what.write(t, dir)
 		if err := w.open(t, func(c *TreeConfig) { c.Dir = dir }); err != nil {
-			// The one thing that may be wrong with what was torn: who signed it. That
-			// is said, and nothing is signed.
+			// Only a torn checkpoint may be refused, as one by an unknown key.
 			if !errors.Is(err, ErrForeign) || !torn(what[checkpointName], past) {
 				t.Errorf("cut %d: %v", n, err)
 			}
@@ -156,29 +154,29 @@ func TestTheTreeIsRebuiltAfterAnyPowerCut(t *testing.T) {
 		w.log = nil
 	}
 	if built < 36/shrink {
-		t.Errorf("only %d of the trees were built again", built)
+		t.Errorf("only %d of the trees were rebuilt", built)
 	}
 }
 
-// torn says whether a mark is none of those that were signed.
+// torn reports whether a checkpoint is none of those that were signed.
 func torn(mark []byte, past []snapshot) bool {
 	return !slices.ContainsFunc(past, func(s snapshot) bool { return bytes.Equal(s[checkpointName], mark) })
 }
 
-// The same with a table in which an entry was rewritten: where the checkpoint
-// that is left covers it, nothing is ever signed again, whatever else is left.
+// The same with a rewritten entry: if the remaining checkpoint covers it, nothing
+// is signed again, whatever else the cut leaves.
 //
 // proves R-A1
 func TestARewrittenEntryIsNeverSignedAfterAnyPowerCut(t *testing.T) {
 	w, past, _ := history(t)
 	w.close()
-	const seq = 201 // of what is covered from the third state on
+	const seq = 201 // covered from the third state on
 	w.rewrite(t, seq)
 	refused, signed := 0, 0
 	for n := range 48 / shrink {
 		rng := rand.New(rand.NewPCG(uint64(n), 7))
 		dir := filepath.Join(t.TempDir(), "log")
-		what := left(rng, past)
+		what := afterCut(rng, past)
 		what.write(t, dir)
 		mark, ok := what.mark(w)
 		err := w.open(t, func(c *TreeConfig) { c.Dir = dir })
@@ -189,7 +187,7 @@ func TestARewrittenEntryIsNeverSignedAfterAnyPowerCut(t *testing.T) {
 			if !errors.Is(err, ErrChanged) || read != nil || !bytes.Equal(after, what[checkpointName]) {
 				t.Errorf("cut %d, with a checkpoint of %d entries: %v; signed again: %t", n, mark.Size, err, !bytes.Equal(after, what[checkpointName]))
 			}
-		case err == nil: // what was signed is gone: that is for anchors to know
+		case err == nil: // the checkpoint is lost; anchors would detect it
 			signed++
 		}
 		if w.log != nil {
@@ -202,8 +200,8 @@ func TestARewrittenEntryIsNeverSignedAfterAnyPowerCut(t *testing.T) {
 	}
 }
 
-// The newest checkpoint is set back to each that was signed before, or is gone:
-// the tree goes on, and contradicts none of them.
+// The newest checkpoint is replaced by an earlier one, or lost. The tree extends it
+// and contradicts none.
 //
 // proves R-A1
 func TestAnOlderCheckpointIsExtended(t *testing.T) {
@@ -218,7 +216,7 @@ func TestAnOlderCheckpointIsExtended(t *testing.T) {
 		what.write(t, dir)
 		must(t, w.open(t, func(c *TreeConfig) { c.Dir = dir }))
 		if c := w.covered(t); c != marks[len(marks)-1] {
-			t.Errorf("set back to state %d: %+v", i, c)
+			t.Errorf("checkpoint of state %d: %+v", i, c)
 		}
 		must(t, w.log.Close())
 		w.log = nil

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdsOff checks what a fault of the tree does: it is said at once, entries
-// are durable all the same, what is new is refused after the grace and not
-// before; and what comes when it has passed.
-func (w *world) holdsOff(t *testing.T, begin, end func()) {
+// testFault tests a fault of the tree: it is reported at once, entries stay
+// durable, new work is refused after the grace and not before, and the tree
+// recovers when the fault ends.
+func (w *world) testFault(t *testing.T, begin, end func()) {
 	t.Helper()
 	c := w.covered(t)
 	must(t, w.log.Err())
@@ -34,7 +34,7 @@ func (w *world) holdsOff(t *testing.T, begin, end func()) {
 		t.Error("admitted after the grace")
 	}
 	if _, now := w.log.Latest(); now.Size < c.Size {
-		t.Errorf("went back to %d entries", now.Size)
+		t.Errorf("the checkpoint shrank to %d entries", now.Size)
 	}
 	if n, err := w.ledger.Len(t.Context()); err != nil || n != uint64(w.n) {
 		t.Errorf("%d of %d entries are durable: %v", n, w.n, err)
@@ -56,10 +56,10 @@ func TestAFailingSignerRefusesNewWorkAfterTheGrace(t *testing.T) {
 	signer := &brokenSigner{Signer: w.key}
 	must(t, w.open(t, func(c *TreeConfig) { c.Signer = signer }))
 	w.grow(t, 300)
-	w.holdsOff(t, func() { signer.set(errors.New("the key cannot be read")) }, func() { signer.set(nil) })
+	w.testFault(t, func() { signer.set(errors.New("the key cannot be read")) }, func() { signer.set(nil) })
 }
 
-// tmpfs puts a file system of its own where the tree is to be.
+// tmpfs mounts a file system for the tree.
 func (w *world) tmpfs(t *testing.T, options string) {
 	t.Helper()
 	must(t, os.MkdirAll(w.path("log"), 0o700))
@@ -77,7 +77,7 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkAfterTheGrace(t *testing.T) {
 	must(t, w.open(t))
 	w.grow(t, 300)
 	ballast := w.path("log", "ballast")
-	w.holdsOff(t, func() {
+	w.testFault(t, func() {
 		f, err := os.Create(ballast)
 		must(t, err)
 		block := make([]byte, 4096)
@@ -88,15 +88,14 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkAfterTheGrace(t *testing.T) {
 	}, func() { must(t, os.Remove(ballast)) })
 }
 
-// proves R-A2 (no degraded mode): a disk that became read-only is a fault, and
-// not the end of the service, which is what the tree's builder would make of it.
+// proves R-A2 (no degraded mode)
 func TestAReadOnlyDiskUnderTheTreeRefusesNewWorkAfterTheGrace(t *testing.T) {
 	w := newWorld(t)
 	w.tmpfs(t, "size=16m")
 	must(t, w.open(t))
 	w.grow(t, 300)
 	remount := func(flags uintptr) {
-		for i := range 1000 { // a file may be open for writing just now
+		for i := range 1000 { // a file may be open for writing
 			err := unix.Mount("", w.path("log"), "", unix.MS_REMOUNT|flags, "size=16m")
 			if err == nil {
 				return
@@ -106,7 +105,7 @@ func TestAReadOnlyDiskUnderTheTreeRefusesNewWorkAfterTheGrace(t *testing.T) {
 			}
 		}
 	}
-	w.holdsOff(t, func() { remount(unix.MS_RDONLY) }, func() { remount(0) })
+	w.testFault(t, func() { remount(unix.MS_RDONLY) }, func() { remount(0) })
 }
 
 // proves R-A2 (no degraded mode)
@@ -142,7 +141,7 @@ func TestOpenTreeRefusesAnUnusableDirectory(t *testing.T) {
 	}
 }
 
-// A disk that hangs is a fault: callers do not wait for it, and Close returns.
+// A hanging disk is a fault: no caller waits for it, and Close returns.
 func TestAHangingDiskIsAFaultAndDoesNotBlockClose(t *testing.T) {
 	w := newWorld(t)
 	hang := make(chan struct{})
@@ -168,8 +167,8 @@ func TestAHangingDiskIsAFaultAndDoesNotBlockClose(t *testing.T) {
 	must(t, w.log.Close())
 }
 
-// An entry that is rewritten while the service runs is not signed with those
-// that follow it in its bundle.
+// An entry that is rewritten while the service runs is not signed again with later
+// entries of its bundle.
 func TestAnEntryRewrittenAtRunTimeIsRefused(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -186,8 +185,8 @@ func TestAnEntryRewrittenAtRunTimeIsRefused(t *testing.T) {
 	}
 }
 
-// proves R-A1: however often and whenever the service is killed, the next one
-// goes on, and the root is that of the table.
+// proves R-A1: after any number of kills at any moment the next service extends the
+// tree, and its root is that of the table.
 func TestTheTreeMatchesTheTableAcrossKills(t *testing.T) {
 	w := newWorld(t)
 	w.close()
@@ -209,6 +208,6 @@ func TestTheTreeMatchesTheTableAcrossKills(t *testing.T) {
 		w.close()
 	}
 	if last < 300/shrink {
-		t.Errorf("only %d entries came about", last)
+		t.Errorf("only %d entries were written", last)
 	}
 }

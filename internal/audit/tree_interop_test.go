@@ -23,7 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// vkey is all that a stranger has of us.
+// vkey returns the only thing that a foreign reader has of us.
 func (w *world) vkey(t *testing.T) sumnote.Verifier {
 	t.Helper()
 	text, err := note.VerifierKey(seal.LogOrigin(w.key.KeyID()), public(w.key))
@@ -33,9 +33,8 @@ func (w *world) vkey(t *testing.T) sumnote.Verifier {
 	return v
 }
 
-// proves R-A5: Tessera's client, over HTTP and with nothing of ours, reads the
-// checkpoint, the tiles and the bundles, and checks that an entry is in the log
-// and that the log only grew.
+// proves R-A5: Tessera's client reads the checkpoint, tiles and bundles over HTTP,
+// and verifies that an entry is in the log and that the log only grew.
 func TestTesserasClientReadsAndChecksTheLog(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -55,12 +54,12 @@ func TestTesserasClientReadsAndChecksTheLog(t *testing.T) {
 	must(t, err)
 	w.grow(t, 1000)
 	w.covered(t)
-	if _, _, _, err := tracker.Update(ctx); err != nil { // it checks a consistency proof
+	if _, _, _, err := tracker.Update(ctx); err != nil { // verifies a consistency proof
 		t.Fatal(err)
 	}
 	c := tracker.Latest()
 	if c.Size != 1300 {
-		t.Fatalf("it saw %d entries", c.Size)
+		t.Fatalf("the client saw %d entries", c.Size)
 	}
 	prove, err := client.NewProofBuilder(ctx, c.Size, fetch.ReadTile)
 	must(t, err)
@@ -75,7 +74,7 @@ func TestTesserasClientReadsAndChecksTheLog(t *testing.T) {
 			t.Errorf("entry #%d is %s", index, bundle.Entries[index%256])
 		}
 	}
-	// The control: it would notice.
+	// Control: a changed tile is detected.
 	lying := func(ctx context.Context, level, index uint64, p uint8) ([]byte, error) {
 		b, err := fetch.ReadTile(ctx, level, index, p)
 		if len(b) > 0 {
@@ -90,7 +89,7 @@ func TestTesserasClientReadsAndChecksTheLog(t *testing.T) {
 	leaf, err := w.ledger.Get(ctx, 7)
 	must(t, err)
 	if proof.VerifyInclusion(rfc6962.DefaultHasher, 7, c.Size, leaf.Hash[:], p, c.Hash) == nil {
-		t.Error("control: a changed tile was not noticed")
+		t.Error("control: a changed tile was not detected")
 	}
 }
 
@@ -105,8 +104,7 @@ func (r goReader) SaveTiles([]sumtlog.Tile, [][]byte) {}
 func (r goReader) ReadTiles(list []sumtlog.Tile) ([][]byte, error) {
 	var data [][]byte
 	for _, tile := range list {
-		// The path of the checksum database with its height left out, which is the
-		// only difference.
+		// The path of the checksum database without the height.
 		name := strings.Replace(tile.Path(), "tile/8/", "tile/", 1)
 		b, err := fs.ReadFile(r.files, name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -125,7 +123,7 @@ func (r goReader) ReadTiles(list []sumtlog.Tile) ([][]byte, error) {
 	return data, nil
 }
 
-// proves R-A5: so does the client of the Go checksum database.
+// proves R-A5: the client of the Go checksum database verifies the log.
 func TestTheGoChecksumDatabasesReaderChecksTheLog(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -154,6 +152,6 @@ func TestTheGoChecksumDatabasesReaderChecksTheLog(t *testing.T) {
 		must(t, sumtlog.CheckRecord(p, size, hash, index, sumtlog.RecordHash(leaf.Leaf)))
 	}
 	if _, err := sumtlog.ProveRecord(size, 7, sumtlog.TileHashReader(tree, goReader{w.log.Files(), true})); err == nil {
-		t.Error("control: a changed tile was not noticed")
+		t.Error("control: a changed tile was not detected")
 	}
 }

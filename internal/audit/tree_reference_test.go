@@ -59,8 +59,8 @@ func required(size int64) (names []string) {
 	return names
 }
 
-// proves R-A5: our tiles and bundles are, byte for byte, those that Tessera
-// writes for the same entries, at each size.
+// proves R-A5: at each size our files are, byte for byte, those that Tessera writes
+// for the same entries.
 func TestTilesAndBundlesAreThoseOfTessera(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -86,7 +86,7 @@ func TestTilesAndBundlesAreThoseOfTessera(t *testing.T) {
 			must(t, err)
 			want, err := os.ReadFile(filepath.Join(theirs, path))
 			if err != nil || !bytes.Equal(ours, want) {
-				t.Errorf("size %d: %s is not that of Tessera: %v", c.Size, path, err)
+				t.Errorf("size %d: %s differs from Tessera's: %v", c.Size, path, err)
 			}
 			return nil
 		}))

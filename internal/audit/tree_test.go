@@ -12,8 +12,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// proves R-A1, R-A5: whatever is durable is covered by a checkpoint that is
-// signed, and its root is that of the table.
+// proves R-A1, R-A5: a signed checkpoint covers every durable entry, and its root
+// is that of the table.
 func TestEveryEntryIsCoveredByASignedCheckpoint(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -32,7 +32,7 @@ func TestEveryEntryIsCoveredByASignedCheckpoint(t *testing.T) {
 		file, err := os.ReadFile(w.path("log", "checkpoint"))
 		must(t, err)
 		if !bytes.Equal(file, signed) {
-			t.Error("the checkpoint's file is another")
+			t.Error("the checkpoint's file differs")
 		}
 		p, err := w.log.ConsistencyProof(t.Context(), before.Size, c.Size)
 		must(t, err)
@@ -51,8 +51,8 @@ func TestEveryEntryIsCoveredByASignedCheckpoint(t *testing.T) {
 	}
 }
 
-// proves R-A1: of each entry there is a proof, at whatever size a checkpoint
-// covers, and it holds for no other entry.
+// proves R-A1: each entry has a proof at every covered size, and it verifies no
+// other entry.
 func TestEachEntryIsProvedAtEachSize(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.open(t))
@@ -62,7 +62,7 @@ func TestEachEntryIsProvedAtEachSize(t *testing.T) {
 		root, err := w.log.Root(t.Context(), size)
 		must(t, err)
 		if root != w.reference(t, size) {
-			t.Fatalf("root of %d entries is another", size)
+			t.Fatalf("wrong root of %d entries", size)
 		}
 		at := note.Checkpoint{Origin: c.Origin, Size: size, Root: root}
 		list, err := w.ledger.Leaves(t.Context(), 0, int(size))
@@ -72,7 +72,7 @@ func TestEachEntryIsProvedAtEachSize(t *testing.T) {
 			must(t, err)
 			must(t, note.VerifyInclusion(at, list[i].Seq, list[i].Hash, p))
 			if note.VerifyInclusion(at, list[i].Seq, list[(i+1)%len(list)].Hash, p) == nil && size > 1 {
-				t.Errorf("the proof of entry #%d at size %d holds for another", i, size)
+				t.Errorf("the proof of entry #%d at size %d verifies another", i, size)
 			}
 		}
 		p, err := w.log.ConsistencyProof(t.Context(), size, c.Size)
@@ -83,7 +83,7 @@ func TestEachEntryIsProvedAtEachSize(t *testing.T) {
 		"beyond the log":        second(w.log.InclusionProof(t.Context(), 1300, 1300)),
 		"beyond the checkpoint": second(w.log.InclusionProof(t.Context(), 0, 1301)),
 		"backwards":             second(w.log.ConsistencyProof(t.Context(), 5, 4)),
-		"a root to come":        second(w.log.Root(t.Context(), 1301)),
+		"a future root":         second(w.log.Root(t.Context(), 1301)),
 	} {
 		if err == nil {
 			t.Errorf("%s: proved", name)
@@ -93,7 +93,7 @@ func TestEachEntryIsProvedAtEachSize(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// proves R-A1: the tree is derived. Without it a start has the same root.
+// proves R-A1: the tree is derived, so a start without it computes the same root.
 func TestADeletedTreeIsRebuiltWithTheSameRoot(t *testing.T) {
 	w, c := built(t, 2500/shrink)
 	must(t, os.RemoveAll(w.path("log")))
@@ -108,7 +108,7 @@ func TestADeletedTreeIsRebuiltWithTheSameRoot(t *testing.T) {
 	}
 }
 
-// A start without anything new signs nothing and builds nothing.
+// A start without new entries signs nothing and builds nothing.
 func TestARestartSignsAndBuildsNothingAgain(t *testing.T) {
 	w, c := built(t, 700)
 	before, err := os.ReadFile(w.path("log", "checkpoint"))
@@ -163,12 +163,12 @@ func TestLagIsTheAgeOfTheOldestUncoveredEntry(t *testing.T) {
 func TestOpenTreeValidatesItsConfiguration(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(*TreeConfig){
-		"a relative directory": func(c *TreeConfig) { c.Dir = "log" },
-		"no signer":            func(c *TreeConfig) { c.Signer = nil },
-		"no ledger":            func(c *TreeConfig) { c.Ledger = nil },
-		"no clock":             func(c *TreeConfig) { c.Now = nil },
-		"no origin":            func(c *TreeConfig) { c.Origin = "" },
-		"an origin of two":     func(c *TreeConfig) { c.Origin = "two words" },
+		"a relative directory":   func(c *TreeConfig) { c.Dir = "log" },
+		"no signer":              func(c *TreeConfig) { c.Signer = nil },
+		"no ledger":              func(c *TreeConfig) { c.Ledger = nil },
+		"no clock":               func(c *TreeConfig) { c.Now = nil },
+		"no origin":              func(c *TreeConfig) { c.Origin = "" },
+		"an origin of two words": func(c *TreeConfig) { c.Origin = "two words" },
 	} {
 		if err := w.open(t, change); err == nil {
 			t.Errorf("%s: opened", name)

@@ -81,7 +81,7 @@ func (w *world) config() TreeConfig {
 	}
 }
 
-// open opens the state and the tree; changes are to the configuration.
+// open opens the state and the tree with changes to the configuration.
 func (w *world) open(t testing.TB, changes ...func(*TreeConfig)) error {
 	t.Helper()
 	if w.store == nil {
@@ -127,7 +127,7 @@ func (w *world) grow(t testing.TB, count int) {
 	}
 }
 
-// covered waits until a checkpoint covers what was written.
+// covered waits until a checkpoint covers all entries, and returns it.
 func (w *world) covered(t testing.TB) note.Checkpoint {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -137,7 +137,7 @@ func (w *world) covered(t testing.TB) note.Checkpoint {
 	return c
 }
 
-// built is a world of so many entries whose tree was kept, all closed.
+// built returns a closed world with that many entries, and its checkpoint.
 func built(t testing.TB, count int) (*world, note.Checkpoint) {
 	t.Helper()
 	w := newWorld(t)
@@ -148,7 +148,7 @@ func built(t testing.TB, count int) (*world, note.Checkpoint) {
 	return w, c
 }
 
-// edit changes the table behind the service's back.
+// edit changes the table bypassing the service.
 func (w *world) edit(t testing.TB, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+w.path("store", "state.db")+"?_pragma=busy_timeout(5000)")
@@ -160,7 +160,7 @@ func (w *world) edit(t testing.TB, statements ...string) {
 	}
 }
 
-// rewrite gives entry seq another text and the hash that goes with it.
+// rewrite changes the text of entry seq, and its hash accordingly.
 func (w *world) rewrite(t testing.TB, seq int) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+w.path("store", "state.db")+"?_pragma=busy_timeout(5000)")
@@ -178,7 +178,7 @@ func (w *world) rewrite(t testing.TB, seq int) {
 	must(t, err)
 }
 
-// reference is the root over the table, by code of its own.
+// reference returns the root of the first size entries of the table.
 func (w *world) reference(t testing.TB, size uint64) note.Hash {
 	t.Helper()
 	sum := note.NewRange()
@@ -209,7 +209,7 @@ func copyTree(t testing.TB, from, to string) {
 	}))
 }
 
-// brokenSigner signs when it is well.
+// brokenSigner fails while err is set.
 type brokenSigner struct {
 	seal.Signer
 	mu  sync.Mutex
@@ -231,8 +231,8 @@ func (s *brokenSigner) Sign(ctx context.Context, message []byte) ([]byte, error)
 	return s.Signer.Sign(ctx, message)
 }
 
-// kill lets another process write entries and keep the tree, and kills it when
-// it has said so many times that some are durable.
+// kill starts a process that writes entries and keeps the tree, and kills it after
+// that many lines of output.
 func kill(t *testing.T, dir, round string, lines int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestTreeHelper$")
@@ -251,7 +251,7 @@ func kill(t *testing.T, dir, round string, lines int) {
 	_ = cmd.Wait()
 }
 
-// TestTreeHelper is the other process of kill.
+// TestTreeHelper is the child process of kill.
 func TestTreeHelper(t *testing.T) {
 	dir := os.Getenv("TREE_TEST_HELPER")
 	if dir == "" {
@@ -269,7 +269,7 @@ func TestTreeHelper(t *testing.T) {
 
 func public(s seal.Signer) ed25519.PublicKey { return s.Public() }
 
-// until waits for what the feeder does by itself.
+// until waits until holds returns true.
 func until(t testing.TB, what string, l *Tree, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(30 * time.Second)
@@ -284,7 +284,7 @@ func until(t testing.TB, what string, l *Tree, holds func() bool) {
 		select {
 		case <-changed:
 		case <-deadline.C:
-			t.Fatalf("%s: did not come about", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
