@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var flagName = regexp.MustCompile(`--[a-z][a-z-]+`)
+
+// The reference of commands has every verb and flag of the man pages, and no flag
+// that no program has.
+func TestTheReferenceHasEveryVerbAndFlag(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.must("man", w.path("man"))
+	pages, err := filepath.Glob(w.path("man/*.1"))
+	if must(t, err); len(pages) < 50 {
+		t.Fatalf("%d man pages", len(pages))
+	}
+	front, err := os.ReadFile("../docs/cli.md")
+	must(t, err)
+	files, err := filepath.Glob("../docs/cli/*.md")
+	must(t, err)
+	reference := map[string]string{}
+	var known []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		reference[file] = string(text)
+	}
+	for _, program := range []string{"bailiwickd", "bailiwick-verify", "bailiwick-mcp"} {
+		for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"key", "show", "--help"}, {"key", "create", "--help"}} {
+			d := w.exec(filepath.Join(bin, program), args...)
+			known = append(known, strings.Fields(flagDashes.ReplaceAllString(d.stdout+d.stderr, " --"))...)
+		}
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		plain := strings.ReplaceAll(string(text), `\-`, "-")
+		flags := flagName.FindAllString(plain, -1)
+		known = append(known, flags...)
+		_, synopsis, _ := strings.Cut(plain, "\n.B ")
+		synopsis, _, _ = strings.Cut(synopsis, "\n")
+		verb := verbOf(synopsis)
+		if strings.HasPrefix(synopsis, "bailiwickd ") && verb != "" {
+			verb = "bailiwickd " + verb // no front door for these
+		}
+		if verb == "" || strings.Contains(verb, "completion") {
+			continue
+		}
+		_, options, _ := strings.Cut(plain, "\n.SH OPTIONS\n")
+		options, _, _ = strings.Cut(options, "\n.SH ")
+		for _, missing := range lacks(verb, flagName.FindAllString(flagDescriptions.ReplaceAllString(options, "$1"), -1), string(front), reference) {
+			t.Errorf("%s: the reference lacks %s", filepath.Base(page), missing)
+		}
+	}
+	for file, text := range reference {
+		for _, flag := range flagName.FindAllString(blocks.ReplaceAllString(text, ""), -1) {
+			if !slices.Contains(known, flag) {
+				t.Errorf("%s: no program has %s", file, flag)
+			}
+		}
+	}
+	if len(lacks("dispatch run", []string{"--source", "--sauce"}, string(front), reference)) != 1 || len(lacks("dispatch runs", nil, string(front), reference)) != 1 {
+		t.Error("a missing flag, or a missing verb, is not noticed")
+	}
+}
+
+var (
+	blocks           = regexp.MustCompile("(?s)```.*?```")
+	flagDashes       = regexp.MustCompile(`\s--?`)
+	flagDescriptions = regexp.MustCompile(`(?m)^(.{0,40}?--[a-z-]+).*$`) // flags that a description mentions are not this verb's
+)
+
+// verbOf takes a verb, such as "dispatch run", from a synopsis; "" for a noun alone.
+func verbOf(synopsis string) string {
+	words := []string{}
+	for _, word := range strings.Fields(synopsis)[1:] {
+		if word == "[command]" {
+			return ""
+		}
+		if strings.ToLower(word) != word || strings.ContainsAny(word, "[<") {
+			break
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+// lacks lists what no page of the reference has: the verb, or in its page a flag.
+func lacks(verb string, flags []string, front string, reference map[string]string) (missing []string) {
+	named := regexp.MustCompile("`" + verb + "[ `]")
+	for _, text := range reference {
+		if !named.MatchString(text) {
+			continue
+		}
+		for _, flag := range flags {
+			if flag != "--help" && !strings.Contains(text, flag) && !strings.Contains(front, flag) {
+				missing = append(missing, flag)
+			}
+		}
+		return missing
+	}
+	return []string{"`" + verb + "`"}
+}
