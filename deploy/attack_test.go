@@ -22,7 +22,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// attacker can write every file of the store, and knows the format.
+// attacker can write every file of the store and knows the format.
 type attacker struct {
 	*fixture
 	store *blob.Store
@@ -70,7 +70,7 @@ func (a *attacker) setIndex(idx ocispec.Index) {
 	}
 }
 
-// forge publishes a revision by hand, with whatever envelopes it is given.
+// forge publishes a revision by hand with the given envelopes.
 func (a *attacker) forge(doc api.Revision, set *catalog.Set, sign func(doc []byte) [][]byte) {
 	a.t.Helper()
 	b, err := canon.Marshal(doc)
@@ -114,7 +114,7 @@ func by(t *testing.T, pt seal.PayloadType, signers ...Signer) func([]byte) [][]b
 }
 
 // proves R-B5
-func TestARevisionThatTheHumansDidNotSignIsRefusedAndSaysWhy(t *testing.T) {
+func TestForgedRevisionsAreRefusedWithTheirFault(t *testing.T) {
 	stranger, err := seal.NewEphemeral()
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestARevisionThatTheHumansDidNotSignIsRefusedAndSaysWhy(t *testing.T) {
 }
 
 // proves R-B5
-func TestAnOlderOrOtherRevisionThanTheOneSeenIsRefused(t *testing.T) {
+func TestRollbacksAreRefused(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.apply(f.signers[0])
 	old := snapshot(t, f.cfg.Dir)
@@ -205,7 +205,7 @@ func TestAnOlderOrOtherRevisionThanTheOneSeenIsRefused(t *testing.T) {
 			t.Errorf("%s: err = %v", name, err)
 		}
 	}
-	// The whole store is put back to yesterday: every signature in it is good.
+	// Replay of yesterday's store, in which every signature is valid.
 	for path, b := range old {
 		if err := os.WriteFile(path, []byte(b), 0o644); err != nil {
 			t.Fatal(err)
@@ -213,7 +213,7 @@ func TestAnOlderOrOtherRevisionThanTheOneSeenIsRefused(t *testing.T) {
 	}
 	replayed, err := f.current()
 	if err != nil {
-		t.Fatalf("yesterday's store is well signed: %v", err)
+		t.Fatalf("yesterday's store: %v", err)
 	}
 	if err := r.CheckHighWater(t.Context(), second.Mark(), replayed); catalog.FaultOf(err) != catalog.FaultRollback {
 		t.Fatalf("replay: err = %v", err)
@@ -224,7 +224,7 @@ func TestAnOlderOrOtherRevisionThanTheOneSeenIsRefused(t *testing.T) {
 }
 
 // proves R-B5
-func TestAnIndexThatPointsElsewhereResolvesNothing(t *testing.T) {
+func TestAManipulatedIndexResolvesNothing(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.apply(f.signers[0])
 	f.edit("tier: reversible", "tier: stateful")
@@ -264,9 +264,9 @@ func TestAnIndexThatPointsElsewhereResolvesNothing(t *testing.T) {
 		"current has another size": func(idx *ocispec.Index) {
 			retag(&ocispec.Descriptor{Digest: r2.Digest, Size: r2.Size + 1}, "current")(idx)
 		},
-		"current is there twice":    func(idx *ocispec.Index) { idx.Manifests = append(idx.Manifests, *tagged("current")) },
+		"duplicate tag current":     func(idx *ocispec.Index) { idx.Manifests = append(idx.Manifests, *tagged("current")) },
 		"schema of another version": func(idx *ocispec.Index) { idx.SchemaVersion = 3 },
-		"a digest that is none":     retag(&ocispec.Descriptor{Digest: "sha256:../../../etc/passwd", Size: 1}, "current"),
+		"an invalid digest":         retag(&ocispec.Descriptor{Digest: "sha256:../../../etc/passwd", Size: 1}, "current"),
 	}
 	for name, spoil := range cases {
 		idx := a.index()
@@ -300,8 +300,8 @@ func TestMixedRevisionsAndSwappedArtifactsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := newAttacker(f)
-	// The new document with the manifest of the old artifacts: all blobs are
-	// signed ones, the mixture is not.
+	// The new document with the manifest of the old artifacts: each blob is signed,
+	// the combination is not.
 	doc, err := canon.Marshal(second.Document())
 	if err != nil {
 		t.Fatal(err)
@@ -345,7 +345,7 @@ func TestMixedRevisionsAndSwappedArtifactsAreRefused(t *testing.T) {
 		t.Fatalf("swapped: err = %v", err)
 	}
 
-	// A well-signed document that gives one artifact's digest to another name.
+	// A signed document that gives one artifact's digest to another name.
 	h := newFixture(t, 1, 1)
 	h.apply(h.signers[0])
 	r, err = h.current()
@@ -361,12 +361,12 @@ func TestMixedRevisionsAndSwappedArtifactsAreRefused(t *testing.T) {
 	}
 }
 
-// A bit of every third byte of the index, of every byte of the smallest files
-// and of every 61st byte of the others, of a catalog with two revisions, a threshold and a
-// proposal. Verify finds every one, and none changes what resolves.
+// Flips a bit in every third byte of the index, every byte of the smallest files and
+// every 61st byte of the others, of a catalog with two revisions, a threshold and a
+// proposal. Verify detects each, and none changes what resolves.
 //
 // proves R-B5
-func TestNoFlippedBitInTheStoreChangesWhatResolves(t *testing.T) {
+func TestEveryFlippedBitInTheStoreIsDetected(t *testing.T) {
 	f := newFixture(t, 2, 2)
 	f.apply(f.signers...)
 	f.edit("tier: reversible", "tier: stateful")
@@ -386,7 +386,7 @@ func TestNoFlippedBitInTheStoreChangesWhatResolves(t *testing.T) {
 		case strings.HasSuffix(path, "index.json"):
 			step = 3
 		case len(b) > 50:
-			step = 61 // every file, every kind of place; the digest covers the rest alike
+			step = 61 // the digest covers all bytes alike
 		}
 		for i := 0; i < len(b); i += step {
 			flips++
@@ -406,15 +406,15 @@ func TestNoFlippedBitInTheStoreChangesWhatResolves(t *testing.T) {
 	}
 	t.Logf("%d flips", flips)
 	if silent > 0 {
-		t.Errorf("%d of %d flips were not found", silent, flips)
+		t.Errorf("%d of %d flips were not detected", silent, flips)
 	}
 	if f.flipFound(want) {
 		t.Fatal("positive control: the whole catalog does not verify")
 	}
 }
 
-// flipFound reports whether verify finds fault with the store. When it does
-// not, the store must resolve to want.
+// flipFound reports whether verify refuses the store. Otherwise the store must
+// resolve to want.
 func (f *fixture) flipFound(want *Revision) bool {
 	f.t.Helper()
 	c, err := Open(f.cfg)
@@ -427,12 +427,12 @@ func (f *fixture) flipFound(want *Revision) bool {
 	}
 	got, err := c.Reader().Current(f.t.Context())
 	if err != nil || got.Mark() != want.Mark() {
-		f.t.Errorf("verify found nothing and the catalog resolves to %v, err %v", got, err)
+		f.t.Errorf("verify passes and the catalog resolves to %v, err %v", got, err)
 	}
 	return false
 }
 
-// TestMain lets the test binary stand in for an apply that is killed.
+// TestMain lets the test binary run an apply that is killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("DEPLOY_TEST_APPLY"); dir != "" {
 		os.Exit(applyAndHang(dir))
@@ -440,8 +440,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// applyAndHang applies up to the moment before the index is replaced, says
-// so, and waits to be killed.
+// applyAndHang applies until just before the index is replaced, reports it, and
+// waits to be killed.
 func applyAndHang(dir string) int {
 	key, err := seal.OpenSigner(background(), filepath.Join(dir, "key"), nil)
 	if err != nil {
@@ -472,7 +472,7 @@ func applyAndHang(dir string) int {
 	return 0
 }
 
-func TestAnApplyThatIsKilledLeavesTheOldRevisionAndNoLock(t *testing.T) {
+func TestAKilledApplyLeavesTheOldRevisionAndNoLock(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	dir := t.TempDir()
 	key, err := seal.CreateKey(filepath.Join(dir, "key"), seal.NewKey{Unencrypted: true})
@@ -504,10 +504,10 @@ func TestAnApplyThatIsKilledLeavesTheOldRevisionAndNoLock(t *testing.T) {
 	}
 	line := make([]byte, len("written\n"))
 	if _, err := out.Read(line); err != nil || string(line) != "written\n" {
-		t.Fatalf("child said %q, err %v", line, err)
+		t.Fatalf("child wrote %q, err %v", line, err)
 	}
 	if _, err := f.open().Apply(t.Context(), f.plan(Options{}), Approval{Author: "b", Signers: f.signers}); api.CodeOf(err) != api.CodeConflict {
-		t.Fatalf("beside a living writer: err = %v", err)
+		t.Fatalf("beside a running writer: err = %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

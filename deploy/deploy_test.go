@@ -46,7 +46,7 @@ grants:
   - {principal: "agent:claude", subagents: [fixer], envs: [plain], sources: [service], targets: [local], ceiling: reversible}
 `
 
-// fixture is a manifest folder and a catalog with as many keys as wanted.
+// fixture is a directory with a manifest, and a catalog with some keys.
 type fixture struct {
 	t       *testing.T
 	dir     string // of the manifest
@@ -98,7 +98,7 @@ func (f *fixture) write(name, text string) {
 	}
 }
 
-// edit replaces text in the manifest, which must be there.
+// edit replaces text in the manifest, which must exist.
 func (f *fixture) edit(old, now string) {
 	f.t.Helper()
 	p := filepath.Join(f.dir, "bailiwick.yaml")
@@ -148,7 +148,7 @@ func (f *fixture) apply(signers ...Signer) *Applied {
 func (f *fixture) current() (*Revision, error) { return f.open().Reader().Current(f.t.Context()) }
 
 // proves R-C1, R-C2, R-C4, R-C6
-func TestAManifestBecomesOneSignedRevision(t *testing.T) {
+func TestApplyPublishesOneSignedRevision(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	if _, err := f.current(); catalog.FaultOf(err) != catalog.FaultEmpty || api.CodeOf(err) != api.CodeNotFound {
 		t.Fatalf("empty catalog: err = %v", err)
@@ -195,7 +195,7 @@ func TestAManifestBecomesOneSignedRevision(t *testing.T) {
 }
 
 // proves R-C6
-func TestAnUnchangedManifestMakesNoRevision(t *testing.T) {
+func TestAnUnchangedManifestChangesNothing(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.apply(f.signers[0])
 	before := snapshot(t, f.cfg.Dir)
@@ -229,7 +229,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 }
 
 // proves R-C6
-func TestPruneRemovesWhatTheManifestDroppedAndNothingElseDoes(t *testing.T) {
+func TestOnlyPruneRemovesArtifacts(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.apply(f.signers[0])
 	f.edit("  - {name: plain, values: {LOG_LEVEL: info}}\n", "  - {name: other, values: {LOG_LEVEL: info}}\n")
@@ -253,11 +253,11 @@ func TestPruneRemovesWhatTheManifestDroppedAndNothingElseDoes(t *testing.T) {
 		t.Fatalf("revision %v, err %v", r, err)
 	}
 	if _, _, err := r.Env("plain"); err == nil {
-		t.Fatal("env/plain is still there")
+		t.Fatal("env/plain still exists")
 	}
 }
 
-func TestEveryWideningIsSaidAndNarrowingIsNot(t *testing.T) {
+func TestWideningIsReportedAndNarrowingIsNot(t *testing.T) {
 	tests := []struct{ old, now, want string }{
 		{"mode: guarded", "mode: open", "target/local: wider mode: open, was guarded"},
 		{"mode: guarded", "mode: readonly", ""},
@@ -305,7 +305,7 @@ func TestEveryWideningIsSaidAndNarrowingIsNot(t *testing.T) {
 }
 
 // proves R-C6
-func TestAPlanIsAppliedOnlyToTheBaseThatItWasMadeFor(t *testing.T) {
+func TestAPlanAppliesOnlyToItsBase(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	stale := f.plan(Options{})
 	encoded, err := stale.Encode()
@@ -325,7 +325,7 @@ func TestAPlanIsAppliedOnlyToTheBaseThatItWasMadeFor(t *testing.T) {
 	}
 }
 
-func TestAPlanFileCannotBeAlteredNorOutliveItsManifest(t *testing.T) {
+func TestAnAlteredOrStalePlanFileIsRefused(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	encoded, err := f.plan(Options{}).Encode()
 	if err != nil {
@@ -355,7 +355,7 @@ func TestAFileThatChangesBetweenPlanAndApplyIsNotPublished(t *testing.T) {
 }
 
 // proves R-B5
-func TestWithAThresholdOthersMustSignBeforeARevisionCounts(t *testing.T) {
+func TestAProposalNeedsTheThresholdOfSignatures(t *testing.T) {
 	f := newFixture(t, 3, 2)
 	done := f.apply(f.signers[0])
 	if !done.Proposal || done.Needed != 2 || len(done.Signers) != 1 {
@@ -369,14 +369,14 @@ func TestWithAThresholdOthersMustSignBeforeARevisionCounts(t *testing.T) {
 		t.Fatalf("the same key again: err = %v", err)
 	}
 	if _, err := c.Sign(t.Context(), api.DigestOf(nil), f.signers[1]); api.CodeOf(err) != api.CodeConflict {
-		t.Fatalf("another proposal than was shown: err = %v", err)
+		t.Fatalf("a proposal other than the reviewed one: err = %v", err)
 	}
 	stranger, err := seal.NewEphemeral()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Sign(t.Context(), done.Digest, stranger); api.CodeOf(err) != api.CodeDenied {
-		t.Fatalf("a stranger's key: err = %v", err)
+		t.Fatalf("an unlisted key: err = %v", err)
 	}
 	p, err := c.Proposal(t.Context())
 	if err != nil || p.Revision.Digest() != done.Digest || len(p.Widens) == 0 {
@@ -391,18 +391,18 @@ func TestWithAThresholdOthersMustSignBeforeARevisionCounts(t *testing.T) {
 		t.Fatalf("revision %v, err %v", r, err)
 	}
 	if p, err := c.Proposal(t.Context()); p != nil || err != nil {
-		t.Fatalf("the proposal is still there: %v, err %v", p, err)
+		t.Fatalf("the proposal still exists: %v, err %v", p, err)
 	}
 	if _, err := c.Reader().Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f.edit("tier: reversible", "tier: stateful")
 	if done := f.apply(f.signers[1], f.signers[2]); done.Proposal || done.Number != 2 {
-		t.Fatalf("two keys at once: %+v", done)
+		t.Fatalf("two signers: %+v", done)
 	}
 }
 
-func TestAProposalIsNotReplacedInSilence(t *testing.T) {
+func TestReplacingAProposalMustBeExplicit(t *testing.T) {
 	f := newFixture(t, 2, 2)
 	f.apply(f.signers[0])
 	f.edit("tier: reversible", "tier: stateful")
@@ -418,7 +418,7 @@ func TestAProposalIsNotReplacedInSilence(t *testing.T) {
 	}
 }
 
-func TestASignerOutsideTheTrustRootIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+func TestAnUnlistedSignerIsRefusedBeforeAnyWrite(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	stranger, err := seal.NewEphemeral()
 	if err != nil {
@@ -435,7 +435,7 @@ func TestASignerOutsideTheTrustRootIsRefusedBeforeAnythingIsWritten(t *testing.T
 	}
 }
 
-func TestASecondWriterIsKeptOut(t *testing.T) {
+func TestASecondWriterIsRefused(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	p := f.plan(Options{})
 	f.cfg.beforePublish = func() {
@@ -450,7 +450,7 @@ func TestASecondWriterIsKeptOut(t *testing.T) {
 	}
 }
 
-func TestOfManyAppliesAtOnceOneWins(t *testing.T) {
+func TestOneOfManyConcurrentAppliesWins(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	p := f.plan(Options{})
 	results := make(chan error, 6)
@@ -485,7 +485,7 @@ func TestAFailedWriteLeavesTheOldRevision(t *testing.T) {
 	}
 	_, err := c.Apply(t.Context(), p, Approval{Author: "a", Signers: f.signers})
 	if err == nil {
-		t.Fatal("applied into nothing")
+		t.Fatal("applied despite the failure")
 	}
 	if err := errors.Join(os.RemoveAll(blobs), os.Rename(blobs+".gone", blobs)); err != nil {
 		t.Fatal(err)

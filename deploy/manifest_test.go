@@ -15,7 +15,7 @@ import (
 )
 
 // proves R-C6
-func TestABadManifestIsRefusedWithLineAndColumn(t *testing.T) {
+func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 	replace := func(old, now string) string {
 		if !strings.Contains(goodManifest, old) {
 			t.Fatalf("the good manifest has no %q", old)
@@ -115,14 +115,14 @@ func TestABadManifestIsRefusedWithLineAndColumn(t *testing.T) {
 	}
 }
 
-func TestAllProblemsComeAtOnceInTheOrderOfTheirLines(t *testing.T) {
+func TestAllProblemsAreReportedByLine(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.edit("agent: command", "agent: bash")
 	f.edit("mode: guarded", "mode: yolo")
 	f.edit("tier: reversible", "tier: harmless")
 	_, err := f.load()
 	var all Problems
-	if !errors.As(err, &all) || len(all) != 4 { // command without its agent is the fourth
+	if !errors.As(err, &all) || len(all) != 4 { // the fourth is command without its agent
 		t.Fatalf("err = %v", err)
 	}
 	for i := 1; i < len(all); i++ {
@@ -132,7 +132,7 @@ func TestAllProblemsComeAtOnceInTheOrderOfTheirLines(t *testing.T) {
 	}
 }
 
-func TestANameThatLeadsNowhereIsShownWhereItStands(t *testing.T) {
+func TestUnresolvedReferencesAreReportedAtTheirPlace(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.edit("capabilities: [tools]", "capabilities: [tools, missing]")
 	f.edit("subagents: [fixer]", "subagents: [fixer, ghost]")
@@ -154,7 +154,7 @@ func TestANameThatLeadsNowhereIsShownWhereItStands(t *testing.T) {
 }
 
 // proves R-C1
-func TestACapabilityHoldsRegularFilesOnlyAndTheRefusalNamesTheOther(t *testing.T) {
+func TestCapabilitiesAcceptRegularFilesOnly(t *testing.T) {
 	tests := []struct {
 		name  string
 		plant func(dir string) error
@@ -230,7 +230,7 @@ func TestTooManyFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestASystemPromptIsAPlainFileInTheFolder(t *testing.T) {
+func TestASystemPromptIsARegularTextFileInTheDirectory(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	p := filepath.Join(f.dir, "fixer.md")
 	for name, plant := range map[string]func() error{
@@ -248,8 +248,7 @@ func TestASystemPromptIsAPlainFileInTheFolder(t *testing.T) {
 	}
 }
 
-// FuzzManifest: whatever a manifest says, reading it ends, without a panic,
-// in a manifest or in problems.
+// Any text gives a manifest or problems.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(goodManifest))
 	f.Add([]byte("version: 1\nroles: [a, {name: b}]\n"))
@@ -272,7 +271,7 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// FuzzPlanFile: nothing that is not a plan file is taken for one.
+// Only a plan file decodes as one.
 func FuzzPlanFile(f *testing.F) {
 	f.Add([]byte(`{"digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","plan":{},"v":1}`))
 	f.Add([]byte(`{}`))

@@ -21,20 +21,19 @@ import (
 	"testing"
 )
 
-// listed is a package as go list sees it, of the module or not.
+// listed is a package of any module, as go list reports it.
 type listed struct {
 	ImportPath, Dir, Export                          string
 	Standard                                         bool
 	GoFiles, CgoFiles, IgnoredGoFiles, Deps, Imports []string
 }
 
-// world is all that is needed to judge a package: the compiled form of what
-// it may import.
+// world has the export data that type-checking a package needs.
 type world struct {
 	fset *token.FileSet
 	pkgs map[string]listed
 	gc   types.Importer
-	fake map[string]*types.Package // what only another system has
+	fake map[string]*types.Package // packages of other systems
 }
 
 func loadWorld(t *testing.T) *world {
@@ -59,15 +58,15 @@ func loadWorld(t *testing.T) *world {
 	w.gc = importer.ForCompiler(w.fset, "gc", func(path string) (io.ReadCloser, error) {
 		file := w.pkgs[path].Export
 		if file == "" {
-			return nil, fmt.Errorf("no compiled form of %s", path)
+			return nil, fmt.Errorf("no export data of %s", path)
 		}
 		return os.Open(file)
 	})
 	return w
 }
 
-// Import implements types.Importer. A package that this system does not have
-// is empty: what a file takes of it is then known by name.
+// Import implements types.Importer. A package of another system is empty; its
+// members are matched by name.
 func (w *world) Import(path string) (*types.Package, error) {
 	if path == "unsafe" || w.pkgs[path].Export != "" {
 		return w.gc.Import(path)
@@ -79,12 +78,12 @@ func (w *world) Import(path string) (*types.Package, error) {
 	return w.fake[path], nil
 }
 
-// denied maps what dials lists to its name in the policy.
+// denied maps the objects that dials lists to their names in the policy.
 func (w *world) denied() (map[types.Object]string, []string) {
 	found, bad := map[types.Object]string{}, []string{}
 	for path, names := range dials() {
 		if w.pkgs[path].Export == "" {
-			continue // nobody imports it
+			continue // not imported
 		}
 		p, err := w.Import(path)
 		if err != nil {
@@ -106,14 +105,13 @@ func (w *world) denied() (map[types.Object]string, []string) {
 	return found, bad
 }
 
-// finding is a use of something by a package of the module.
+// finding is the use of a denied object by a package of the module.
 type finding struct{ pkg, what, where string }
 
 func (f finding) String() string { return f.where + ": " + f.pkg + " uses " + f.what }
 
-// inspect returns what p uses of denied things. All files count, whatever
-// tags or systems they are for: those that this system leaves out are
-// checked together with the others, and what does not fit is overlooked.
+// inspect returns the denied objects that p uses in any of its files. Files excluded
+// on this system are checked together with the others, ignoring type errors.
 func (w *world) inspect(p listed, denied map[types.Object]string, planted string) (found []finding, bad []string) {
 	name := strings.TrimPrefix(p.ImportPath, module)
 	var here, elsewhere []*ast.File
@@ -139,7 +137,7 @@ func (w *world) inspect(p listed, denied map[types.Object]string, planted string
 		info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
 		cfg := types.Config{Importer: w, FakeImportC: true, Error: func(err error) {
 			if strict {
-				bad = append(bad, name+" cannot be judged: "+err.Error())
+				bad = append(bad, name+" cannot be checked: "+err.Error())
 			}
 		}}
 		_, _ = cfg.Check(p.ImportPath, w.fset, files, info) // errors went to Error
@@ -182,7 +180,7 @@ func (v *visitor) Visit(n ast.Node) ast.Visitor {
 			v.add(n, what)
 		}
 	case *ast.SelectorExpr:
-		// What only another system has is known by name.
+		// Members of another system are matched by name.
 		if x, ok := n.X.(*ast.Ident); ok {
 			if p, ok := v.info.Uses[x].(*types.PkgName); ok && v.w.fake[p.Imported().Path()] != nil && lists(p.Imported().Path(), n.Sel.Name) {
 				v.add(n, p.Imported().Path()+"."+n.Sel.Name)
@@ -202,7 +200,7 @@ func (v *visitor) add(n ast.Node, what string) {
 	v.found = append(v.found, finding{v.pkg, what, v.w.fset.Position(n.Pos()).String()})
 }
 
-// pointed reports whether the type just visited stands behind a star.
+// pointed reports whether the type just visited is the element of a pointer type.
 func (v *visitor) pointed() bool {
 	for i := len(v.stack) - 2; i >= 0; i-- {
 		switch v.stack[i].(type) {
@@ -216,10 +214,10 @@ func (v *visitor) pointed() bool {
 	return false
 }
 
-// made returns what a literal makes whose type is written elsewhere.
+// made returns the type of a composite literal without a type of its own.
 func (v *visitor) made(n *ast.CompositeLit) string {
 	if n.Type != nil {
-		return "" // its name is seen
+		return "" // found by its name
 	}
 	kind := v.info.Types[n].Type
 	if p, ok := kind.(*types.Pointer); ok {
@@ -231,7 +229,7 @@ func (v *visitor) made(n *ast.CompositeLit) string {
 	return ""
 }
 
-// call holds a call of what dials by itself against given.
+// call checks that a call listed in given has its option.
 func (v *visitor) call(n *ast.CallExpr) {
 	option, ok := given()[v.called(n)]
 	if !ok {
@@ -256,7 +254,7 @@ func (v *visitor) called(n *ast.CallExpr) string {
 	return ""
 }
 
-// comments finds directives that reach what another package does not export.
+// comments finds directives that reach unexported members of other packages.
 func (v *visitor) comments(f *ast.File) (found []finding) {
 	for _, group := range f.Comments {
 		for _, c := range group.List {
@@ -268,8 +266,8 @@ func (v *visitor) comments(f *ast.File) (found []finding) {
 	return found
 }
 
-// lists reports whether dials lists a name of a package, or of another system's
-// counterpart of it.
+// lists reports whether dials lists a name of a package or of its counterpart on
+// another system.
 func lists(path, name string) bool {
 	if path == "golang.org/x/sys/windows" || path == "golang.org/x/sys/plan9" {
 		path = "golang.org/x/sys/unix"
@@ -277,8 +275,8 @@ func lists(path, name string) bool {
 	return slices.Contains(dials()[path], name)
 }
 
-// dialling holds packages against the policy. planted is the source of a file
-// that is not there, by package of the module.
+// dialling returns the violations of the dial policy. planted adds the source of one
+// file, by package.
 func dialling(w *world, planted map[string]string) []string {
 	denied, bad := w.denied()
 	used := map[string]bool{}
@@ -316,14 +314,14 @@ func dialling(w *world, planted map[string]string) []string {
 	return slices.Compact(bad)
 }
 
-// others returns the packages of others that reach the network and that p may
-// not import.
+// others returns the third-party packages that reach the network and that p may not
+// import.
 func others(w *world, p listed, name, planted string, used map[string]bool) (bad []string) {
 	all := map[string]bool{}
 	add := func(file string, src any) {
 		f, err := parser.ParseFile(token.NewFileSet(), file, src, parser.ImportsOnly)
 		if err != nil {
-			return // inspect says so
+			return // inspect reports it
 		}
 		for _, spec := range f.Imports {
 			if path, err := strconv.Unquote(spec.Path.Value); err == nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The control of the test before: each of these, planted into a package, is
-// found, also where build tags or another system leave the file out.
+// The positive control: each of these is found when planted into a package, also in
+// a file that build tags or another system exclude.
 //
 // proves R-T7
 func TestAPlantedDialIsFound(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAPlantedDialIsFound(t *testing.T) {
 	}
 }
 
-// What is no dial is not taken for one.
+// Uses that do not dial are not reported.
 func TestWhatOnlySoundsLikeADialIsNone(t *testing.T) {
 	w := loadWorld(t)
 	denied, bad := w.denied()

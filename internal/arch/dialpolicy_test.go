@@ -1,14 +1,13 @@
 package arch
 
-// The policy of R-T7: nobody dials, resolves or makes an HTTP client but
-// through internal/egress. Packages that are only for tests are not held to it.
+// The policy of R-T7: only internal/egress dials, resolves and creates HTTP clients.
+// Packages for tests are exempt.
 
 func dialExempt() []string { return []string{"e2e", "internal/faultdisk"} }
 
-// dials lists what opens an outbound socket, resolves a name, or makes an HTTP
-// client or something that holds one, by package. A method or field is written
-// TYPE.NAME. http.Client may be named where a pointer to one is meant: it is
-// made elsewhere.
+// dials lists, by package, the objects that open an outbound socket, resolve a name,
+// or create an HTTP client. A method or field is TYPE.NAME. *http.Client is allowed:
+// a pointer is created elsewhere.
 func dials() map[string][]string {
 	sockets := []string{"Socket", "Connect", "Sendto", "SYS_SOCKET", "SYS_CONNECT", "SYS_SENDTO", "SYS_SENDMSG"}
 	return map[string][]string{
@@ -29,13 +28,13 @@ func dials() map[string][]string {
 	}
 }
 
-// dialImports lists packages of the standard library that are for dialling.
+// dialImports lists packages of the standard library that dial.
 func dialImports() []string {
 	return []string{"log/syslog", "net/http/httptest", "net/http/httputil", "net/rpc", "net/rpc/jsonrpc", "net/smtp", "runtime/cgo", "C"}
 }
 
-// dialAllowed lists who may use what of dials, and why. What nobody uses any
-// more is an error, as it is with networked.
+// dialAllowed lists the exceptions from dials by package, with reasons. An unused
+// exception is an error, here and in networked.
 func dialAllowed() map[string]map[string]string {
 	return map[string]map[string]string{
 		"internal/egress": {
@@ -53,33 +52,33 @@ func dialAllowed() map[string]map[string]string {
 	}
 }
 
-// networked lists the packages of others that reach the network, by who may
-// import them. Any other is refused: it could dial where nobody sees it.
+// networked lists the third-party packages that reach the network, by the package
+// that may import them, with reasons. Any other is refused.
 func networked() map[string]map[string]string {
 	const flags = "parses addresses given as flags"
 	return map[string]map[string]string{
 		"internal/anchor": {
-			"github.com/minio/minio-go/v7":                 "speaks S3 through the client that it is given; a test sees that it does",
-			"github.com/minio/minio-go/v7/pkg/credentials": "holds two words; of what asks for some, nothing is called",
+			"github.com/minio/minio-go/v7":                 "uses the HTTP client that it gets, as a test checks",
+			"github.com/minio/minio-go/v7/pkg/credentials": "holds static credentials; its providers are not used",
 		},
 		"internal/cli":       {"github.com/spf13/cobra": flags},
 		"internal/console":   {"github.com/spf13/cobra": flags},
 		"internal/daemoncli": {"github.com/spf13/cobra": flags},
 		"internal/deploycli": {"github.com/spf13/cobra": flags},
-		"internal/mcphttp":   {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; what dials of it is among dials"},
+		"internal/mcphttp":   {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},
 		"internal/runcli":    {"github.com/spf13/cobra": flags},
-		"internal/mcpserve":  {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; what dials of it is among dials"},
-		"internal/oauth":     {"github.com/golang-jwt/jwt/v5": "verifies; of the network only the certificates' addresses"},
-		"internal/seal":      {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; of the network only the certificates' addresses"},
+		"internal/mcpserve":  {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},
+		"internal/oauth":     {"github.com/golang-jwt/jwt/v5": "verifies; uses only network types of certificates"},
+		"internal/seal":      {"github.com/secure-systems-lab/go-securesystemslib/dsse": "signs; uses only network types of certificates"},
 		"internal/store": {
-			"modernc.org/sqlite":     "its C library knows sockets; SQLite uses none",
-			"modernc.org/sqlite/lib": "its C library knows sockets; SQLite uses none",
+			"modernc.org/sqlite":     "its C library has sockets; SQLite uses none",
+			"modernc.org/sqlite/lib": "its C library has sockets; SQLite uses none",
 		},
 		"internal/telemetry": {
 			"github.com/prometheus/client_golang/prometheus":                  "serves",
 			"github.com/prometheus/client_golang/prometheus/collectors":       "reads this process",
 			"github.com/prometheus/client_golang/prometheus/promhttp":         "serves",
-			"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp": "exports through the client that it is given: see given",
+			"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp": "exports through the client that it gets: see given",
 			"go.opentelemetry.io/otel/sdk/resource":                           "describes this process; detectors that ask a cloud are packages of their own",
 			"go.opentelemetry.io/otel/sdk/trace":                              "hands spans to the exporter",
 			"golang.org/x/net/netutil":                                        "bounds a listener",
@@ -87,8 +86,8 @@ func networked() map[string]map[string]string {
 	}
 }
 
-// given lists functions of others that dial by themselves unless they are given
-// a client, and the option that gives it: every call has to have it.
+// given lists third-party functions that dial unless they get an HTTP client, with
+// the option that every call must have.
 func given() map[string]string {
 	const otlp = "go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp."
 	return map[string]string{otlp + "New": otlp + "WithHTTPClient", otlp + "NewClient": otlp + "WithHTTPClient"}

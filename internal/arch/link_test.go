@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// linked returns the packages of this module whose code is in a program, as
-// its symbols say.
+// linked returns the packages of this module with symbols in a program.
 func linked(t *testing.T, program string) []string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), filepath.Base(program))
@@ -46,9 +45,8 @@ func linked(t *testing.T, program string) []string {
 	return found
 }
 
-// What the linker put into the program is what counts, whatever imports say.
-// The control: the same look at the daemon and the deploy program finds what
-// the MCP server must not have.
+// The symbols of the linked program are the final evidence. The control: the same
+// check finds the forbidden packages in the daemon and the deploy program.
 //
 // proves R-B4
 func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
@@ -57,12 +55,12 @@ func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 	got := linked(t, "cmd/bailiwick-mcp")
 	for _, name := range got {
 		if !slices.Contains(allowed, name) {
-			t.Errorf("bailiwick-mcp has %s in it", name)
+			t.Errorf("bailiwick-mcp links %s", name)
 		}
 	}
 	for _, name := range []string{"api", "client", "internal/mcphttp", "internal/mcpserve"} {
 		if !slices.Contains(got, name) {
-			t.Errorf("the check does not see %s, which is there: %q", name, got)
+			t.Errorf("the check does not find %s in bailiwick-mcp: %q", name, got)
 		}
 	}
 	for program, powers := range map[string][]string{
@@ -77,10 +75,10 @@ func TestTheMCPServerHasNoPowerLinked(t *testing.T) {
 	}
 }
 
-// What defines and what dispatches are apart in the public packages, too.
+// The public packages for defining and for dispatching are separate, too.
 //
 // proves R-B8
-func TestTheSDKsTwoHalvesDoNotReachEachOther(t *testing.T) {
+func TestTheSDKsTwoHalvesAreSeparate(t *testing.T) {
 	touch(t)
 	pkgs := load(t, nil)
 	for half, other := range map[string]string{"client": "deploy", "deploy": "client"} {
@@ -88,8 +86,8 @@ func TestTheSDKsTwoHalvesDoNotReachEachOther(t *testing.T) {
 			t.Errorf("%s reaches %s", half, other)
 		}
 	}
-	// The control: who uses one of them is seen to.
+	// The control: the check finds the packages that import them.
 	if !slices.Contains(pkgs["internal/mcpserve"].Deps, module+"client") || !slices.Contains(pkgs["internal/deploycli"].Deps, module+"deploy") {
-		t.Error("the check does not see who reaches them")
+		t.Error("the check does not find the packages that import them")
 	}
 }

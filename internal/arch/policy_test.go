@@ -4,8 +4,8 @@ import "slices"
 
 const module = "github.com/bailiwick-dev/bailiwick/"
 
-// floors lists every package, lowest floor first. A package may import only
-// packages on a lower floor, never one beside or above it.
+// floors lists every package, lowest floor first. A package may import only packages
+// on lower floors.
 func floors() [][]string {
 	return [][]string{
 		{"internal/durable", "internal/failpoint", "internal/gitexec"}, // failpoint is empty in what is shipped
@@ -22,18 +22,18 @@ func floors() [][]string {
 	}
 }
 
-// telemetry is what only the service links: it is large, starts slowly, and
-// speaks to the network.
+// telemetry lists packages that only the service links: they are large, slow to
+// start, and use the network.
 func telemetry() []string {
 	return []string{"github.com/prometheus/...", "go.opentelemetry.io/...", "google.golang.org/...", "github.com/minio/..."}
 }
 
-// testOnly is what no program links: tests compare the log's tiles with those
-// of Tessera.
+// testOnly lists packages that no program links: tests compare the log's tiles with
+// those of Tessera.
 func testOnly() []string { return []string{"github.com/transparency-dev/tessera/...", "k8s.io/..."} }
 
-// never lists what must be absent from a package's whole import closure.
-// A name that ends in /... stands for everything below it.
+// never lists packages that must be absent from an import closure. A name that ends
+// in /... includes everything below it.
 func never() map[string][]string {
 	return map[string][]string{
 		"internal/catalog":     {module + "deploy", "database/sql"},
@@ -49,13 +49,13 @@ func never() map[string][]string {
 	}
 }
 
-// closure lists, for the programs and packages that must stay small, all of
-// the module that they may reach. What is not listed is refused.
+// closure lists, for the programs and packages that must stay small, all packages of
+// the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
 		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
 		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
-		// R-A7: an auditor trusts nothing else of ours, so this is all that there is to read.
+		// R-A7: all that an auditor has to read and trust.
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
 		// R-B4: what an AI's client starts.
@@ -65,16 +65,16 @@ func closure() map[string][]string {
 	}
 }
 
-// verifier is what evidence is verified by: formats, hashes, signatures and the
-// rules, and nothing that writes, listens, dials or decides what may run.
+// verifier lists the packages that verify evidence: formats, hashes, signatures and
+// rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
 		"api", "internal/canon", "internal/catalog", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
 	}
 }
 
-// direct lists what a package may not itself import. It is for standard
-// packages such as os that fmt brings into every closure.
+// direct lists packages that a package may not import itself. It is for standard
+// packages such as os, which fmt adds to every closure.
 func direct() map[string][]string {
 	return map[string][]string{
 		"api":                      {"os", "os/*", "net", "syscall", "unsafe"},
@@ -88,19 +88,19 @@ func direct() map[string][]string {
 		"internal/record":          {"os", "os/*", "net", "net/*"},
 		"internal/evidence":        {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/evidence/bundle": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
-		// R-A7: what checks receipts asks nobody.
+		// R-A7: receipts are checked offline.
 		"internal/evidence/receipt": {"os", "os/*", "net", "net/*", "database/*", "syscall", "unsafe"},
 		"internal/catalog":          {"os", "os/*", "syscall", "unsafe"},
 	}
 }
 
-// only lists the packages that may have another in their import closure.
+// only lists, for some packages, the packages that may reach them.
 func only() map[string][]string {
 	return map[string][]string{
 		"deploy":             {"internal/deploycli", "cmd/bailiwick-deploy"},
 		"internal/faultdisk": {}, // tests only
 		"internal/telemetry": {"internal/daemoncli", "cmd/bailiwickd"},
-		// R-O1: one process runs plans, and everybody else asks it.
+		// R-O1: one process runs plans.
 		"internal/orchestrator": {"internal/daemoncli", "cmd/bailiwickd"},
 		"internal/oauth":        {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/anchor":       {"internal/daemoncli", "cmd/bailiwickd"},
@@ -109,5 +109,5 @@ func only() map[string][]string {
 	}
 }
 
-// stdOnly lists the packages that reach nothing but the standard library.
+// stdOnly lists the packages that reach only the standard library.
 func stdOnly() []string { return []string{"api", "internal/egress"} }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// missingTests returns the names of tests, benchmarks and fuzz targets in text
-// that begin no name in declared: -run takes a prefix, and so does a document.
+// missingTests returns the names of tests, benchmarks and fuzz targets in text that
+// are not prefixes of a declared name: -run accepts a prefix, and so do documents.
 func missingTests(text string, declared []string) (missing []string) {
 	for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`).FindAllString(text, -1) {
 		if !slices.ContainsFunc(declared, func(d string) bool { return strings.HasPrefix(d, name) }) {
@@ -20,8 +20,8 @@ func missingTests(text string, declared []string) (missing []string) {
 	return missing
 }
 
-// Documents, scripts and the Makefile name tests as proofs and run them by
-// name: go test -run passes without a word where no test has that name.
+// Documents, scripts and the Makefile name tests as proofs and run them by name: go
+// test -run passes silently if no test matches.
 func TestNamedTestsExist(t *testing.T) {
 	touch(t)
 	var declared []string
@@ -49,7 +49,7 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 	for _, file := range files {
-		if strings.HasPrefix(file, "docs/decisions/") { // immutable: their names are of their day
+		if strings.HasPrefix(file, "docs/decisions/") { // history, with the names of their time
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(root, file))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestCanonicalFormIsTheOneSpelling(t *testing.T) {
+func TestCanonicalizeReturnsTheCanonicalForm(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"b":1, "a":[true,false,null]}`:         `{"a":[true,false,null],"b":1}`,
 		`"\u00e9\u2028\u0000 \ud83d\ude00/"`:     `"\u00e9\u2028\u0000 \ud83d\ude00/"`,
@@ -26,7 +26,7 @@ func TestCanonicalFormIsTheOneSpelling(t *testing.T) {
 }
 
 // proves R-A4
-func TestWhatTwoReadersCouldReadDifferentlyIsRefused(t *testing.T) {
+func TestAmbiguousJSONIsRefused(t *testing.T) {
 	for name, in := range map[string]string{
 		"duplicate member":           `{"a":1,"a":2}`,
 		"duplicate by escape":        `{"a":1,"\u0061":2}`,
@@ -50,7 +50,7 @@ func TestWhatTwoReadersCouldReadDifferentlyIsRefused(t *testing.T) {
 			t.Errorf("%s: %s was accepted as %s", name, in, got)
 		}
 	}
-	// The control: what looks like the above and is not.
+	// The control: similar but valid texts.
 	for _, in := range []string{`"\\ud800"`, `9007199254740991`, strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth)} {
 		if _, err := Canonicalize([]byte(in)); err != nil {
 			t.Errorf("%.40s: %v", in, err)
@@ -83,7 +83,7 @@ func TestUnknownMembersAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestADocumentHasOneSpelling(t *testing.T) {
+func TestDecodeExactAcceptsOnlyTheCanonicalForm(t *testing.T) {
 	type doc struct {
 		A int `json:"a"`
 		B int `json:"b,omitempty"`
@@ -115,7 +115,7 @@ func FuzzCanonicalize(f *testing.F) {
 		}
 		twice, err := Canonicalize(once)
 		if err != nil || !bytes.Equal(once, twice) {
-			t.Fatalf("%q became %q, %v", once, twice, err)
+			t.Fatalf("%q is encoded as %q, %v", once, twice, err)
 		}
 		var a, b any
 		if json.Unmarshal(in, &a) != nil || json.Unmarshal(once, &b) != nil || !reflect.DeepEqual(a, b) {

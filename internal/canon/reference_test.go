@@ -118,7 +118,7 @@ func parseObject(dec *json.Decoder, depth int) (any, error) {
 }
 
 // checkSurrogates refuses \u escapes that are half of a surrogate pair, which
-// encoding/json would replace in silence.
+// encoding/json would silently replace.
 func checkSurrogates(b []byte) error {
 	for i := 0; i < len(b); i++ {
 		if b[i] != '\\' || i+1 >= len(b) {

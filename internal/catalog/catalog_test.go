@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// lyingStore answers with what it was told to, whatever the digest. A real
-// store verifies; the catalog must not depend on it.
+// lyingStore returns content without verifying its digest. The catalog must not
+// depend on the store for that.
 type lyingStore struct {
 	index []byte
 	blobs map[api.Digest][]byte
@@ -40,7 +40,7 @@ func (s lyingStore) put(b []byte) []byte {
 	return b
 }
 
-// smallCatalog is one signed revision that holds one role.
+// smallCatalog returns a catalog with one signed revision that has one role.
 func smallCatalog(t testing.TB) (lyingStore, seal.TrustRoot) {
 	t.Helper()
 	must := func(b []byte, err error) []byte {
@@ -84,14 +84,14 @@ func current(t testing.TB, s lyingStore, root seal.TrustRoot) (*Revision, error)
 }
 
 // proves R-B5
-func TestAStoreThatLiesAboutItsDigestsIsNotBelieved(t *testing.T) {
+func TestContentIsVerifiedWhateverTheStoreReturns(t *testing.T) {
 	s, root := smallCatalog(t)
 	if r, err := current(t, s, root); err != nil || r.Number() != 1 {
 		t.Fatalf("positive control: %v", err)
 	}
 	for d, b := range s.blobs {
 		if string(b) == "{}" {
-			continue // the empty config of the signature: its content is fixed and nobody reads it
+			continue // the empty config of the signature: its content is fixed and never read
 		}
 		s.blobs[d] = append([]byte(" "), b...)
 		if _, err := current(t, s, root); FaultOf(err) != FaultCorrupt {
@@ -105,17 +105,17 @@ func TestAStoreThatLiesAboutItsDigestsIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestACatalogWithoutStoreOrTrustRootIsNotOpened(t *testing.T) {
+func TestOpenRequiresAStoreAndATrustRoot(t *testing.T) {
 	s, root := smallCatalog(t)
 	if _, err := Open(nil, root); err == nil {
-		t.Error("no store")
+		t.Error("accepted without a store")
 	}
 	if _, err := Open(s, seal.TrustRoot{}); FaultOf(err) != FaultMalformed {
-		t.Errorf("no trust root: err = %v", err)
+		t.Errorf("without a trust root: err = %v", err)
 	}
 }
 
-func TestARevisionThatNamesWhatIsNotThereIsRefused(t *testing.T) {
+func TestUnresolvedAndDuplicateReferencesAreProblems(t *testing.T) {
 	set := NewSet()
 	doc, err := canon.Marshal(api.Subagent{Name: "x", Agent: "command", Role: "none", Capabilities: []api.Name{"a", "a"}})
 	if err != nil {
@@ -124,26 +124,26 @@ func TestARevisionThatNamesWhatIsNotThereIsRefused(t *testing.T) {
 	if err := set.Add("subagent/x", doc); err != nil {
 		t.Fatal(err)
 	}
-	if got := set.Problems(); len(got) != 4 { // a twice, each time missing; a repeated; the role
+	if got := set.Problems(); len(got) != 4 { // twice a, which is missing and repeated; the role
 		t.Fatalf("problems %v", got)
 	}
 	if err := set.Add("subagent/x", doc); err == nil {
-		t.Error("the same ref twice")
+		t.Error("a duplicate ref was accepted")
 	}
 	if err := set.Add("subagent/y", doc); err == nil {
-		t.Error("another name than the document's")
+		t.Error("a name other than the document's was accepted")
 	}
 	if err := set.Add("pirate/x", doc); err == nil {
-		t.Error("an unknown kind")
+		t.Error("an unknown kind was accepted")
 	}
 	other := strings.Replace(string(doc), `"agent"`, `"Agent"`, 1)
 	if err := NewSet().Add("subagent/x", []byte(other)); err == nil {
-		t.Error("a member in another case")
+		t.Error("a member in another case was accepted")
 	}
 }
 
 // proves R-C1
-func TestPathsThatLeaveABundleOrSteerTheWorkerAreRefused(t *testing.T) {
+func TestUnsafeBundlePathsAreRefused(t *testing.T) {
 	for _, p := range []string{"a", "a/b.txt", ".claude/skills/x", "ünïcode", "..a", "a..b"} {
 		if err := CheckPath(p); err != nil {
 			t.Errorf("%q: %v", p, err)
@@ -159,7 +159,7 @@ func TestPathsThatLeaveABundleOrSteerTheWorkerAreRefused(t *testing.T) {
 	}
 }
 
-func TestABundleIsCheckedWhenItIsRead(t *testing.T) {
+func TestBundlesAreValidatedWhenRead(t *testing.T) {
 	d := api.DigestOf(nil)
 	good := api.Capability{Name: "x", Setup: "b", Files: []api.File{{Path: "a", Mode: 0o644, Digest: d}, {Path: "b", Mode: 0o755, Digest: d}}}
 	if err := checkBundle(good); err != nil {
@@ -207,7 +207,7 @@ func TestRevisionDocumentsAreReadStrictly(t *testing.T) {
 	}
 }
 
-func TestAnEmptyStoreIsNotAFaultyOne(t *testing.T) {
+func TestAnEmptyStoreIsReportedAsEmpty(t *testing.T) {
 	s, root := smallCatalog(t)
 	s.index = []byte(`{"schemaVersion":2,"manifests":[]}`)
 	_, err := current(t, s, root)
@@ -215,11 +215,11 @@ func TestAnEmptyStoreIsNotAFaultyOne(t *testing.T) {
 		t.Fatalf("err = %v", err)
 	}
 	if FaultOf(errors.New("other")) != "" {
-		t.Fatal("another error is no fault")
+		t.Fatal("another error has a fault")
 	}
 }
 
-// FuzzIndex: whatever the index says, only the signed revision resolves.
+// Only the signed revision resolves, whatever the index.
 func FuzzIndex(f *testing.F) {
 	s, root := smallCatalog(f)
 	want, err := current(f, s, root)
@@ -236,7 +236,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// FuzzArtifact: a document that is accepted has one encoding.
+// An accepted document is in canonical form.
 func FuzzArtifact(f *testing.F) {
 	f.Add("role/quality", []byte(`{"name":"quality"}`))
 	f.Add("capability/x", []byte(`{"files":[],"name":"x"}`))

@@ -13,11 +13,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// What is found going back is what counting forward says, also from where
-// somebody has gone back before.
+// Walking the history back gives the same origins as replaying it forward, also when
+// it stops at known origins.
 //
 // proves R-B6
-func TestContentIsRegisteredWhenItCameLast(t *testing.T) {
+func TestOriginsMatchAForwardReplay(t *testing.T) {
 	signer, err := seal.NewEphemeral()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestContentIsRegisteredWhenItCameLast(t *testing.T) {
 			}
 			for ref := range doc.Artifacts {
 				if !got.Time(ref).Equal(want[ref]) {
-					t.Fatalf("revision %d: %s came at %s, want %s", n, ref, got.Time(ref), want[ref])
+					t.Fatalf("revision %d: %s published at %s, want %s", n, ref, got.Time(ref), want[ref])
 				}
 			}
 			if rapid.Bool().Draw(t, "remember") {

@@ -122,7 +122,7 @@ func (v *verification) chain(ctx context.Context, idx *index, head *Revision) {
 	}
 }
 
-// revision verifies the content of files, of which load checks only the size.
+// revision verifies the content of files; load checks only their size.
 func (v *verification) revision(ctx context.Context, name string, r *Revision) {
 	ok := true
 	for _, f := range r.set.Files() {

@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// site is an HTTPS server for *.example.com at public addresses and on loopback,
-// at one port.
+// site is an HTTPS server for *.example.com on public and loopback addresses, all
+// with one port.
 type site struct {
 	port  string
 	roots *x509.CertPool
-	seen  chan string // by which address, and what was asked for
+	seen  chan string // address and path of each request
 }
 
 func open(t *testing.T, handler http.HandlerFunc) *site {
@@ -47,7 +47,7 @@ func open(t *testing.T, handler http.HandlerFunc) *site {
 
 func (s *site) url(host, path string) string { return "https://" + host + ":" + s.port + path }
 
-// get returns the body, and the error of whatever failed.
+// get returns the body, or the first error.
 func get(t *testing.T, c *http.Client, url string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -73,7 +73,7 @@ func hosts() map[string][][]netip.Addr {
 }
 
 // proves R-T7, R-S3
-func TestARedirectIsJudgedLikeTheFirstRequest(t *testing.T) {
+func TestRedirectsAreCheckedLikeTheFirstRequest(t *testing.T) {
 	if !inside(t) {
 		return
 	}
@@ -96,7 +96,7 @@ func TestARedirectIsJudgedLikeTheFirstRequest(t *testing.T) {
 
 	to = func() string { return s.url("there.example.com", "/to") }
 	if got, err := get(t, c, s.url("here.example.com", "/from")); got != "arrived" {
-		t.Fatalf("control: a redirect to what is public: %q, %v", got, err)
+		t.Fatalf("control: a redirect to a public host: %q, %v", got, err)
 	}
 	if a, b := <-s.seen, <-s.seen; a != "93.184.215.14 /from" || b != "151.101.1.6 /to" {
 		t.Fatal(a, b)
@@ -119,16 +119,16 @@ func TestARedirectIsJudgedLikeTheFirstRequest(t *testing.T) {
 		t.Errorf("a loop: %v", err)
 	}
 	if n := len(s.seen); n != 4 {
-		t.Errorf("%d requests of a loop, want the first and 3", n)
+		t.Errorf("%d requests in a redirect loop, want 4", n)
 	}
 	none := Client(ClientConfig{Dial: d.DialContext, Roots: s.roots})
 	if _, err := get(t, none, s.url("here.example.com", "/loop")); !errors.Is(err, ErrRefused) {
-		t.Errorf("a client that follows none: %v", err)
+		t.Errorf("without redirects: %v", err)
 	}
 }
 
 // proves R-T7
-func TestAClientJudgesEveryConnectionAnew(t *testing.T) {
+func TestEveryConnectionIsChecked(t *testing.T) {
 	if !inside(t) {
 		return
 	}
@@ -136,7 +136,7 @@ func TestAClientJudgesEveryConnectionAnew(t *testing.T) {
 	z := &zone{answers: hosts()}
 	d := Public(Config{Resolver: z.serve(t)})
 	c := Client(ClientConfig{Dial: d.DialContext, Roots: s.roots})
-	for range 3 { // one connection serves them
+	for range 3 { // over one connection
 		if got, err := get(t, c, s.url("rebind.example.com", "/")); got != "arrived" {
 			t.Fatal(got, err)
 		}
@@ -158,7 +158,7 @@ func TestAClientJudgesEveryConnectionAnew(t *testing.T) {
 	}
 }
 
-func TestNoProxyOfTheEnvironmentIsAsked(t *testing.T) {
+func TestProxySettingsAreIgnored(t *testing.T) {
 	const proxy = "93.184.215.14:3128"
 	if !inside(t, "HTTPS_PROXY=http://"+proxy, "HTTP_PROXY=http://"+proxy, "ALL_PROXY=http://"+proxy, "NO_PROXY=") {
 		return
@@ -187,11 +187,11 @@ func TestNoProxyOfTheEnvironmentIsAsked(t *testing.T) {
 		t.Error(got, err)
 	}
 	if len(asked) != 0 {
-		t.Error("the proxy was asked")
+		t.Error("the proxy was used")
 	}
 }
 
-func TestAnAnswerIsReadWithinItsBound(t *testing.T) {
+func TestResponseSizeIsBounded(t *testing.T) {
 	if !inside(t) {
 		return
 	}
@@ -216,11 +216,11 @@ func TestAnAnswerIsReadWithinItsBound(t *testing.T) {
 		t.Error("a header of 100,000 bytes was read")
 	}
 	if _, err := get(t, Client(ClientConfig{Dial: d.DialContext}), s.url("here.example.com", "/1")); err == nil {
-		t.Error("a certificate that nobody vouches for was believed")
+		t.Error("an untrusted certificate was accepted")
 	}
 }
 
-func TestALocalClientFollowsNothing(t *testing.T) {
+func TestALocalClientFollowsNoRedirects(t *testing.T) {
 	srv := httptest.NewServer(http.RedirectHandler("http://8.8.8.8/", http.StatusFound))
 	t.Cleanup(srv.Close)
 	d, err := Only(netip.MustParseAddrPort(srv.Listener.Addr().String()))

@@ -17,7 +17,7 @@ import (
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// said returns what whoever was reached says.
+// said returns the greeting of the server that conn reached.
 func said(t *testing.T, conn net.Conn, err error) string {
 	t.Helper()
 	if err != nil {
@@ -35,18 +35,18 @@ func refused(t *testing.T, what string, conn net.Conn, err error) {
 	t.Helper()
 	if err == nil {
 		_ = conn.Close()
-		t.Errorf("%s was let through", what)
+		t.Errorf("%s was accepted", what)
 	} else if !errors.Is(err, ErrRefused) {
 		t.Errorf("%s: %v, want a refusal", what, err)
 	}
 }
 
-// The name answers with a public address while it is judged, and with loopback
-// ever after. Who judges and then dials the name is led inside (the control);
-// what was judged here is what is dialled.
+// The name resolves to a public address when it is checked, and to loopback
+// afterwards. Checking a name and then dialing it reaches loopback (the control);
+// the dialer connects to the checked address.
 //
 // proves R-T7, R-S3
-func TestANameThatIsReboundReachesWhatWasJudged(t *testing.T) {
+func TestDNSRebindingReachesTheCheckedAddress(t *testing.T) {
 	if !inside(t) {
 		return
 	}
@@ -73,7 +73,7 @@ func TestANameThatIsReboundReachesWhatWasJudged(t *testing.T) {
 		t.Errorf("reached %s", got)
 	}
 	if n := z.count("rebind.example."); n != 1 {
-		t.Errorf("asked %d times for what was to be dialled once", n)
+		t.Errorf("%d lookups, want 1", n)
 	}
 	<-g.met
 	<-g.met
@@ -83,7 +83,7 @@ func TestANameThatIsReboundReachesWhatWasJudged(t *testing.T) {
 }
 
 // proves R-T7, R-S3
-func TestOneBadAnswerSpoilsTheRest(t *testing.T) {
+func TestOneRefusedAddressRefusesTheName(t *testing.T) {
 	if !inside(t) {
 		return
 	}
@@ -91,7 +91,7 @@ func TestOneBadAnswerSpoilsTheRest(t *testing.T) {
 	many := addrs("93.184.215.14", "93.184.215.14", "93.184.215.14", "93.184.215.14", "93.184.215.14", "93.184.215.14", "93.184.215.14", "93.184.215.14", "10.0.0.1")
 	z := &zone{answers: map[string][][]netip.Addr{
 		"good.example.":   {addrs("93.184.215.14", "151.101.1.6")},
-		"dead.example.":   {addrs("93.184.215.15", "93.184.215.14")}, // nobody has the first
+		"dead.example.":   {addrs("93.184.215.15", "93.184.215.14")}, // the first is unreachable
 		"mixed.example.":  {addrs("93.184.215.14", "127.0.0.1")},
 		"last.example.":   {many},
 		"six.example.":    {addrs("93.184.215.14", "::1")},
@@ -123,17 +123,17 @@ func TestOneBadAnswerSpoilsTheRest(t *testing.T) {
 	g.none(t)
 }
 
-// inetAton answers as the C library does: it takes every way in which an
-// address can be spelt, and here they all spell loopback.
+// inetAton resolves every spelling of an address that the C library accepts; in
+// these tests, all of them are loopback.
 type inetAton struct{}
 
 func (inetAton) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
 	return []netip.Addr{loopback}, nil
 }
 
-// A resolver may give an A record's address in its mapped form, and an AAAA
-// record may hold one: both reach the address within, which is judged.
-func TestAMappedAnswerIsWhatItReaches(t *testing.T) {
+// A resolver may return an A record in its mapped form, and an AAAA record may be a
+// mapped address: both connect to the IPv4 address.
+func TestMappedAnswersAreCheckedAsIPv4(t *testing.T) {
 	d := Public(Config{Resolver: fixed{netip.MustParseAddr("::ffff:93.184.215.14")}})
 	if got, err := d.resolve(t.Context(), "example.com"); err != nil || len(got) != 1 || got[0] != here {
 		t.Error(got, err)
@@ -162,7 +162,7 @@ func spelt() []string {
 }
 
 // proves R-T7, R-S3
-func TestNoSpellingOfAnAddressGoesAround(t *testing.T) {
+func TestNoSpellingOfAnAddressBypassesTheFilter(t *testing.T) {
 	g := greet(t, loopback)
 	d := Public(Config{Resolver: inetAton{}})
 	for _, host := range spelt() {
@@ -172,8 +172,8 @@ func TestNoSpellingOfAnAddressGoesAround(t *testing.T) {
 		}
 	}
 	g.none(t)
-	// The controls: who resolves as this resolver does is led inside, and names
-	// and addresses in their usual spelling are taken by their form.
+	// The controls: the resolver alone leads to loopback, and names and addresses in
+	// canonical form pass the form check.
 	for _, host := range []string{"127.0.0.1", "::ffff:127.0.0.1"} {
 		conn, err := net.Dial("tcp", g.at(host))
 		if got := said(t, conn, err); got != loopback.String() {
@@ -187,7 +187,7 @@ func TestNoSpellingOfAnAddressGoesAround(t *testing.T) {
 	}
 }
 
-func TestOnlyTCPAndPortsInDigitsAreDialled(t *testing.T) {
+func TestOnlyTCPAndNumericPortsAreDialled(t *testing.T) {
 	d := Public(Config{Resolver: inetAton{}})
 	for _, network := range []string{"", "udp", "udp4", "ip", "ip4:icmp", "unix", "unixgram", "tcp5"} {
 		conn, err := d.DialContext(t.Context(), network, "8.8.8.8:53")
@@ -199,11 +199,10 @@ func TestOnlyTCPAndPortsInDigitsAreDialled(t *testing.T) {
 	}
 }
 
-// With the judgement before it taken away, the hook alone stands between the
-// socket and the kernel.
+// Without the check before it, the hook alone refuses the address.
 //
 // proves R-T7
-func TestTheHookJudgesWhatTheKernelIsAboutToGet(t *testing.T) {
+func TestTheHookChecksTheAddressBeforeTheKernelConnects(t *testing.T) {
 	g := greet(t, loopback)
 	at := netip.AddrPortFrom(loopback, g.port)
 	conn, err := connect(t.Context(), "tcp", at.String(), time.Minute, pinnedPublic(at))
@@ -222,7 +221,7 @@ func TestTheHookJudgesWhatTheKernelIsAboutToGet(t *testing.T) {
 	}
 }
 
-func TestADialerOfOnePlaceReachesThatAlone(t *testing.T) {
+func TestOnlyConnectsToItsAddressAlone(t *testing.T) {
 	g := greet(t, loopback)
 	d, err := Only(netip.AddrPortFrom(loopback, g.port))
 	if err != nil {
@@ -242,7 +241,7 @@ func TestADialerOfOnePlaceReachesThatAlone(t *testing.T) {
 	}
 }
 
-func TestADialerOfASocketReachesThatAlone(t *testing.T) {
+func TestUnixConnectsToItsSocketAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "socket")
 	l, err := net.Listen("unix", path)
@@ -267,7 +266,7 @@ func TestADialerOfASocketReachesThatAlone(t *testing.T) {
 	conn, err = connect(t.Context(), "unix", path, 0, Unix(filepath.Join(dir, "other")).control)
 	refused(t, "another socket", conn, err)
 	if _, err := Unix(filepath.Join(dir, "other")).DialContext(t.Context(), "unix", path); !errors.Is(err, os.ErrNotExist) {
-		t.Error("a socket that is not there:", err)
+		t.Error("a missing socket:", err)
 	}
 	for _, name := range []string{"@abstract", "\x00abstract", "/a\x00b", ""} {
 		conn, err := Unix(name).DialContext(t.Context(), "unix", name)

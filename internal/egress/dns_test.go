@@ -11,16 +11,15 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// zone is a DNS server on loopback. Each question for a name's addresses of
-// IPv4 takes its next answers; the last ones stay. Questions for IPv6 get what
-// the answers in force hold of it.
+// zone is a DNS server on loopback. Each A query for a name advances to its next
+// answers, up to the last. AAAA queries use the current answers.
 type zone struct {
 	mu      sync.Mutex
 	answers map[string][][]netip.Addr // by absolute name
-	asked   map[string]int            // A questions so far
+	asked   map[string]int            // number of A queries
 }
 
-// serve returns a resolver that asks z and nobody else.
+// serve returns a resolver that queries only z.
 func (z *zone) serve(t *testing.T) *net.Resolver {
 	t.Helper()
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// The ranges are written down here a second time, by what reaches them, so that
-// a row that is lost from the table is missed.
+// The ranges are repeated here as addresses, so that a row missing from the table is
+// detected.
 //
 // proves R-T7, R-S3
-func TestNoAddressOfASpecialRangeIsDialled(t *testing.T) {
+func TestAddressesOfSpecialRangesAreRefused(t *testing.T) {
 	for name, list := range map[string]string{
 		"loopback":         "127.0.0.1 127.255.255.254 127.1.2.3 ::1",
 		"private":          "10.0.0.1 10.255.255.255 172.16.0.1 172.31.255.255 192.168.0.1 192.168.255.255",
@@ -59,12 +59,12 @@ func TestNoAddressOfASpecialRangeIsDialled(t *testing.T) {
 		}
 	}
 	if !errors.Is(Judge(netip.Addr{}), ErrRefused) {
-		t.Error("no address may be dialled")
+		t.Error("the zero address is accepted")
 	}
 }
 
-// The control of the test before: what lies just outside is let through.
-func TestPublicAddressesAreDialled(t *testing.T) {
+// The control of the test before: addresses next to the ranges are accepted.
+func TestPublicAddressesAreAccepted(t *testing.T) {
 	for _, s := range append(publicSamples(), "93.184.215.14", "192.0.3.0", "198.51.99.255", "203.0.114.0", "192.88.98.255", "192.88.100.0", "168.63.129.15", "168.63.129.17",
 		"2001:db7::1", "2001:db9::1", "2001:200::", "2a00:1450:4001::200e", "2620:4f:8001::1", "3fff:1000::1", "2001:470:0:0:300:5efe:7f00:1") {
 		if err := Judge(netip.MustParseAddr(s)); err != nil {
@@ -73,7 +73,7 @@ func TestPublicAddressesAreDialled(t *testing.T) {
 	}
 }
 
-func TestARefusalSaysWhatAnAddressEmbeds(t *testing.T) {
+func TestRefusalsNameTheEmbeddedAddress(t *testing.T) {
 	for text, want := range map[string]string{
 		"::ffff:10.0.0.1":              "10.0.0.1",
 		"64:ff9b::169.254.169.254":     "169.254.169.254",
@@ -92,7 +92,7 @@ func TestARefusalSaysWhatAnAddressEmbeds(t *testing.T) {
 	}
 }
 
-func TestTheTableIsOfPrefixesWithASource(t *testing.T) {
+func TestEveryRangeHasAMaskedPrefixAndASource(t *testing.T) {
 	seen := map[netip.Prefix]bool{}
 	for _, r := range Table() {
 		if r.Prefix != r.Prefix.Masked() || r.Name == "" || r.Source == "" || seen[r.Prefix] {
@@ -102,8 +102,8 @@ func TestTheTableIsOfPrefixesWithASource(t *testing.T) {
 	}
 }
 
-// FuzzJudge holds the judge against what net/netip says of an address, and
-// against what it says itself of the same address otherwise embedded.
+// Judge agrees with net/netip, and with itself on the other embeddings of the same
+// address.
 func FuzzJudge(f *testing.F) {
 	for _, r := range Table() {
 		f.Add(r.Prefix.Addr().AsSlice())
@@ -119,15 +119,15 @@ func FuzzJudge(f *testing.F) {
 		}
 		err := Judge(a)
 		if err != nil && !errors.Is(err, ErrRefused) {
-			t.Fatalf("%s: %v is no refusal", a, err)
+			t.Fatalf("%s: %v is not a refusal", a, err)
 		}
 		inside := a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsInterfaceLocalMulticast() || a.IsUnspecified() || !a.IsGlobalUnicast() || a.Is4In6()
 		if inside && err == nil {
-			t.Fatalf("%s would be dialled", a)
+			t.Fatalf("%s is accepted", a)
 		}
 		again := Judge(netip.MustParseAddr(a.String()))
 		if (again == nil) != (err == nil) {
-			t.Fatalf("%s: %v, and once it was written and read %v", a, err, again)
+			t.Fatalf("%s: %v, but after formatting and parsing: %v", a, err, again)
 		}
 		if a.Is4() {
 			wrapped(t, a, err)
@@ -135,21 +135,21 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// wrapped embeds an address in every way.
+// wrapped checks all embeddings of an address.
 func wrapped(t *testing.T, a netip.Addr, err error) {
 	t.Helper()
 	text := a.String()
 	b := a.As4()
 	for _, s := range []string{"::ffff:" + text, "64:ff9b::" + text, "64:ff9b:1::" + text, "::ffff:0:" + text} {
 		if Judge(netip.MustParseAddr(s)) == nil {
-			t.Errorf("%s would be dialled", s)
+			t.Errorf("%s is accepted", s)
 		}
 	}
 	six := netip.AddrFrom16([16]byte{0x20, 0x02, b[0], b[1], b[2], b[3]})
 	if Judge(six) == nil {
-		t.Errorf("%s would be dialled", six)
+		t.Errorf("%s is accepted", six)
 	}
 	if isatap := netip.MustParseAddr("2606:4700::5efe:" + text); (Judge(isatap) == nil) != (err == nil) {
-		t.Errorf("%s and %s are not judged alike", isatap, a)
+		t.Errorf("%s and %s differ", isatap, a)
 	}
 }

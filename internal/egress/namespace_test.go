@@ -17,15 +17,14 @@ import (
 
 const namespace = "EGRESS_TEST_NAMESPACE"
 
-// Two public addresses that hosts of the tests' network have.
+// Two public addresses of the tests' network.
 var (
 	here  = netip.MustParseAddr("93.184.215.14")
 	there = netip.MustParseAddr("151.101.1.6")
 )
 
-// inside reports whether this is the process in whose network those addresses
-// are this machine's. In the process that was started, it runs the test in one
-// that is inside and returns false.
+// inside reports whether this process is in a network namespace with those
+// addresses. Otherwise it runs the test in such a process and returns false.
 func inside(t *testing.T, env ...string) bool {
 	t.Helper()
 	if os.Getenv(namespace) != "" {
@@ -47,14 +46,14 @@ func inside(t *testing.T, env ...string) bool {
 	return false
 }
 
-// lo brings loopback up and gives it the public addresses too.
+// lo brings up loopback with the public addresses.
 func lo(t *testing.T) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was never connected
+	defer unix.Close(fd) //nolint:errcheck // never connected
 	up, err := unix.NewIfreq("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -77,13 +76,13 @@ func lo(t *testing.T) {
 	}
 }
 
-// greeter listens at an address and says its name to whoever connects.
+// greeter listens on addresses and sends each client the address.
 type greeter struct {
 	port uint16
-	met  chan string // names, one for every connection
+	met  chan string // address of each connection
 }
 
-// greet listens at the same port of every address.
+// greet listens on the same port of every address.
 func greet(t *testing.T, addrs ...netip.Addr) *greeter {
 	t.Helper()
 	g := &greeter{met: make(chan string, 64)}
@@ -113,7 +112,7 @@ func greet(t *testing.T, addrs ...netip.Addr) *greeter {
 
 func (g *greeter) at(host string) string { return net.JoinHostPort(host, strconv.Itoa(int(g.port))) }
 
-// none fails the test if anybody was met.
+// none fails the test if there was a connection.
 func (g *greeter) none(t *testing.T) {
 	t.Helper()
 	select {

@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-func TestNearestFindsWhatWasMeant(t *testing.T) {
+func TestNearestFindsTheIntendedKey(t *testing.T) {
 	keys := []string{"name", "tier", "targets", "subagents", "envs"}
 	for got, want := range map[string]string{"naem": "name", "teir": "tier", "subagent": "subagents", "Targets": "targets", "zebra": "", "x": "", "env": "envs"} {
 		if n := Nearest(got, keys); n != want {
@@ -19,7 +19,7 @@ func TestNearestFindsWhatWasMeant(t *testing.T) {
 	}
 }
 
-// read reads a document with one key, name, that is a line of text.
+// read reads a document with the one key name.
 func read(content string) (string, error) {
 	p := &Parser{List{File: "file.yaml"}}
 	name := ""
@@ -29,7 +29,7 @@ func read(content string) (string, error) {
 	return name, p.Err()
 }
 
-func TestWhatIsNotExactlyKnownIsRefusedWhereItStands(t *testing.T) {
+func TestInvalidYAMLIsRefusedWithItsPlace(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                              "file.yaml:1:1: the file is empty",
 		"name: a\nnaem: b\n":            `file.yaml:2:1: file: unknown key "naem"; did you mean "name"?`,
@@ -57,8 +57,7 @@ func TestWhatIsNotExactlyKnownIsRefusedWhereItStands(t *testing.T) {
 	}
 }
 
-// FuzzParser: whatever a file says, reading it ends, without a panic, in a
-// value or in problems that name the file.
+// Any file gives a value or problems that name the file.
 func FuzzParser(f *testing.F) {
 	for _, seed := range []string{"name: a\n", "name: [a]\n", "a: {b: c}\n", "name: |\n  x\n", "---\n...\n", "? [a]\n: b\n"} {
 		f.Add(seed)
