@@ -185,7 +185,7 @@ func TestARunAndItsRetryVerify(t *testing.T) {
 	if d := w.verifyOffline(file, "--trust", other.path("tmp/trust.json")); d.status != 1 || !strings.Contains(d.stdout, "fail  checkpoint signature") {
 		t.Errorf("with foreign trust: %s", d)
 	}
-	if d := w.verifyOffline(file, "--trust", w.path("tmp/trust.json"), "--require", "tamper-evident"); d.status != 1 || !strings.Contains(d.stderr, "less than tamper-evident") {
+	if d := w.verifyOffline(file, "--trust", w.path("tmp/trust.json"), "--require", "tamper-evident"); d.status != 1 || !strings.Contains(d.stderr, "weaker than tamper-evident") {
 		t.Errorf("a false claim is accepted: %s", d)
 	}
 }
