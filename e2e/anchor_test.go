@@ -64,7 +64,7 @@ func TestARestoredStateDoesNotStart(t *testing.T) {
 	if err := os.Rename(w.path("before"), w.path("state/bailiwick")); err != nil {
 		t.Fatal(err)
 	}
-	d := w.refused(1, []string{"disk", "history", "restored from an older copy", "bring back the newest state"}, "up")
+	d := w.refused(1, []string{"disk", "history", "restored from an older copy", "restore the newest state"}, "up")
 	said := d.stderr + d.stdout
 	if !strings.Contains(said, "holds a checkpoint of ") || !strings.Contains(said, "the log here has "+strconv.FormatUint(localSize(t, said), 10)) {
 		t.Errorf("the refusal does not name both sizes: %s", said)

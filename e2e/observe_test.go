@@ -284,7 +284,7 @@ func TestAConfigurationThatIsNotUnderstoodIsARefusalToStart(t *testing.T) {
 			w.refused(1, []string{"other.yaml"}, "up", "--config", "other.yaml")
 		}
 		w.write(serviceConfig, "version: 1\n", 0o666)
-		w.refused(1, []string{"others can write it", "chmod go-w"}, "up")
+		w.refused(1, []string{"writable by other accounts", "chmod go-w"}, "up")
 		w.write(serviceConfig, "version: 1\n", 0o600)
 		w.up() // positive control
 		if s := w.status(); s.ConfigFile != w.path(serviceConfig) || s.Metrics != "" {

@@ -418,7 +418,7 @@ func TestOneShotServiceLastsAfterUp(t *testing.T) {
 	w := cold(t, 0)
 	pid := w.startIdle("1h")
 	w.refused(1, []string{"one-shot", strconv.Itoa(pid), "bailiwick down"}, "up", "--socket", w.path("other.sock"))
-	d := w.refused(0, []string{"process " + strconv.Itoa(pid), "lasts from now on"}, "up")
+	d := w.refused(0, []string{"process " + strconv.Itoa(pid), "now runs until it is stopped"}, "up")
 	if s := w.status(); s.PID != pid || s.OneShot != nil {
 		t.Errorf("after %s: %+v", d, s)
 	}

@@ -202,12 +202,12 @@ func TestRulesThatKeepEvidenceShorterThanContentAreRefused(t *testing.T) {
 		"{content: {age: 30d}, evidence: {age: 29d}}":   "evidence is kept at least as long as content",
 		"{evidence: {age: 29d}}":                        "content stay for ever",
 		"{content: {count: 3}, evidence: {age: 9999d}}": "content stay for ever",
-		"{content: {age: 0d}}":                          "want a time such as 30d",
-		"{content: {age: -1h}}":                         "want a time such as 30d",
+		"{content: {age: 0d}}":                          "want a duration such as 30d",
+		"{content: {age: -1h}}":                         "want a duration such as 30d",
 		"{content: {size: lots}}":                       "retention.content.size",
 		"{content: {count: 0}}":                         "positive whole number",
 		"{evidence: {count: 3}}":                        `unknown key "count"`,
-		"{every: 1s}":                                   "too often",
+		"{every: 1s}":                                   "too short",
 	} {
 		w.retention(rules)
 		w.refused(1, []string{"service.yaml:2:", want}, "up")

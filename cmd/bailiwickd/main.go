@@ -1,5 +1,5 @@
-// Command bailiwickd is the service: the only owner of the state, and the only
-// program that starts workers. It cannot write the catalog.
+// Command bailiwickd is the service: the only program that owns the state and
+// starts workers. It cannot write the catalog.
 package main
 
 import (
@@ -19,10 +19,10 @@ import (
 )
 
 func main() {
-	jail.Main() // doctor and the start-up check build a jail to see whether they can
+	jail.Main() // for the jails that doctor and the start-up check build
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// Who started the service may be gone when it says that it listens. To be
-	// notified of that, unlike ignoring it, is not passed on to children.
+	// The process that started the service may be gone when it reports that it
+	// listens. Unlike ignoring SIGPIPE, a handler is not inherited by children.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	self, err := os.Executable()
 	if err == nil {
@@ -41,7 +41,7 @@ func main() {
 	os.Exit(status)
 }
 
-// login returns the name of an account.
+// login returns the login name of an account.
 func login(uid uint32) (string, error) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
 	if err != nil {

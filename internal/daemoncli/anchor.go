@@ -23,26 +23,26 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// The bounds of the section, and what holds where it says nothing.
+// Bounds and defaults of the section.
 const (
 	maxAnchors     = 16
-	leastEvery     = time.Second
+	minEvery       = time.Second
 	defaultEvery   = time.Minute
 	defaultRetain  = 365 * 24 * time.Hour
 	defaultBranch  = "bailiwick"
-	exchangeTime   = 20 * time.Second
+	requestTimeout = 20 * time.Second
 	defaultAnchor  = "local"
 	maxCertificate = 64
 )
 
-// anchorsSettings are where checkpoints go. The zero value is what holds
-// without the section: a file beside the state.
+// anchorsSettings is the section anchors. The zero value is the default: a file in
+// the state directory.
 type anchorsSettings struct {
-	Set  bool // the section is there
+	Set  bool // whether the section exists
 	List []anchorSettings
 }
 
-// anchorSettings is one of them: what its kind has, and nothing else.
+// anchorSettings configures one anchor. Only the fields of its kind are set.
 type anchorSettings struct {
 	Name  string
 	Kind  receipt.Kind
@@ -55,7 +55,7 @@ type anchorSettings struct {
 	URL, Roots                                        string        // tsa
 }
 
-// all returns the anchors, with the one that holds where there is no section.
+// all returns the configured anchors, or the default one.
 func (s anchorsSettings) all(state string) []anchorSettings {
 	if s.Set {
 		return s.List
@@ -82,14 +82,14 @@ func (r *settingsReader) anchors(n *yaml.Node) {
 		if !receipt.ValidName(a.Name) {
 			r.At(item, "%s.name: %q: want 1 to 63 of a-z, 0-9 and -", what, strictyaml.Clip(a.Name))
 		} else if seen[a.Name] {
-			r.At(item, "%s.name: %q is there twice", what, a.Name)
+			r.At(item, "%s.name: duplicate name %q", what, a.Name)
 		}
 		seen[a.Name] = true
 		r.s.Anchors.List = append(r.s.Anchors.List, a)
 	})
 }
 
-// anchor reads one. Which keys it may have is said by its kind.
+// anchor reads one anchor. Its kind determines the allowed keys.
 func (r *settingsReader) anchor(n *yaml.Node, what string) (a anchorSettings) {
 	kind := keyOf(n, "kind")
 	if kind == nil {
@@ -113,8 +113,8 @@ func (r *settingsReader) anchor(n *yaml.Node, what string) (a anchorSettings) {
 		"kind": func(*yaml.Node) {},
 		"name": func(n *yaml.Node) { a.Name = r.Line(n, what+".name") },
 		"every": func(n *yaml.Node) {
-			if a.Every = r.age(n, what+".every"); a.Every != 0 && a.Every < leastEvery {
-				r.At(n, "%s.every: %s is too often: at least %s", what, a.Every, leastEvery)
+			if a.Every = r.age(n, what+".every"); a.Every != 0 && a.Every < minEvery {
+				r.At(n, "%s.every: %s is too short: want at least %s", what, a.Every, minEvery)
 			}
 		},
 	}
@@ -162,7 +162,7 @@ func (r *settingsReader) anchor(n *yaml.Node, what string) (a anchorSettings) {
 	return a
 }
 
-// keyOf returns the value of a key; nil where there is none.
+// keyOf returns the value of a key of a mapping, or nil.
 func keyOf(n *yaml.Node, name string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return nil
@@ -175,7 +175,7 @@ func keyOf(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// check refuses what no driver would take. It opens nothing.
+// check refuses settings that the anchor's driver would refuse. It opens nothing.
 func (a anchorSettings) check() error {
 	var err error
 	switch a.Kind {
@@ -196,21 +196,21 @@ func (a anchorSettings) check() error {
 	return err
 }
 
-// plans makes the anchors. Nothing is asked of them yet, but files of theirs
-// that are ours to have must be good.
-func (t *tree) plans(s anchorsSettings, logger *slog.Logger) ([]anchor.Schedule, error) {
-	var plans []anchor.Schedule
+// openSchedules opens the anchors. It connects to none, but their local key and
+// certificate files must be valid.
+func (t *tree) openSchedules(s anchorsSettings, logger *slog.Logger) ([]anchor.Schedule, error) {
+	var list []anchor.Schedule
 	for _, a := range s.all(t.Dirs.State) {
-		one, err := t.plan(a, logger)
+		one, err := t.openAnchor(a, logger)
 		if err != nil {
 			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
 		}
-		plans = append(plans, anchor.Schedule{Anchor: one, Every: a.Every})
+		list = append(list, anchor.Schedule{Anchor: one, Every: a.Every})
 	}
-	return plans, nil
+	return list, nil
 }
 
-func (t *tree) plan(a anchorSettings, logger *slog.Logger) (anchor.Anchor, error) {
+func (t *tree) openAnchor(a anchorSettings, logger *slog.Logger) (anchor.Anchor, error) {
 	switch a.Kind {
 	case receipt.File:
 		return anchor.NewFile(anchor.FileConfig{Name: a.Name, Path: a.Path, Now: t.Now, Logger: logger})
@@ -218,7 +218,7 @@ func (t *tree) plan(a anchorSettings, logger *slog.Logger) (anchor.Anchor, error
 		return anchor.NewGit(anchor.GitConfig{Name: a.Name, Repository: a.Repository, Branch: a.Branch, Scratch: filepath.Join(t.Dirs.State, "anchor", a.Name+".git"), Now: t.Now})
 	case receipt.S3, receipt.TSA:
 	}
-	cfg := egress.ClientConfig{Timeout: exchangeTime}
+	cfg := egress.ClientConfig{Timeout: requestTimeout}
 	var err error
 	if cfg.Dial, err = dialFor(cmp.Or(a.Endpoint, a.URL)); err != nil {
 		return nil, err
@@ -250,7 +250,7 @@ func (t *tree) plan(a anchorSettings, logger *slog.Logger) (anchor.Anchor, error
 	})
 }
 
-// certificates reads a file of certificates in PEM.
+// certificates reads a PEM file of certificates.
 func (t *tree) certificates(path string) (list []*x509.Certificate, err error) {
 	b, err := t.readConfig(path)
 	if err != nil {
@@ -273,15 +273,15 @@ func (t *tree) certificates(path string) (list []*x509.Certificate, err error) {
 	return list, nil
 }
 
-// storeKeys reads the file with the keys of an object store, which nobody but
-// its owner may read. What is wrong in it is not repeated: it is a secret.
+// storeKeys reads the file with the access keys of an object store, which only its
+// owner may read. Its errors never quote the secret content.
 func (t *tree) storeKeys(path string) (anchor.S3Keys, error) {
 	mode, err := modeOf(path)
 	if err != nil {
 		return anchor.S3Keys{}, err
 	}
 	if mode&0o077 != 0 {
-		return anchor.S3Keys{}, fmt.Errorf("%s: other accounts can read it (mode %04o); run: chmod 600 %s", path, mode, path)
+		return anchor.S3Keys{}, fmt.Errorf("%s: readable by other accounts (mode %04o); run: chmod 600 %s", path, mode, path)
 	}
 	b, err := t.readConfig(path)
 	if err != nil {

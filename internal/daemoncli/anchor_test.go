@@ -64,8 +64,8 @@ func TestAWrongAnchorIsRefusedWhereItIsWrong(t *testing.T) {
 		swap(aFile, "/mnt/b/", "/mnt/../b/"):            "want /absolute/path",
 		swap(aFile, "path", "paht"):                     `unknown key "paht"; did you mean "path"?`,
 		aFile + ", bucket: x":                           `unknown key "bucket"`,
-		aFile + ", every: 1ms":                          "too often: at least 1s",
-		aFile + ", every: 0s":                           "want a time such as",
+		aFile + ", every: 1ms":                          "too short: want at least 1s",
+		aFile + ", every: 0s":                           "want a duration such as",
 		swap(aGit, "/srv/a.git", "https://h/a"):         "remote repositories are not supported",
 		swap(aGit, "/srv/a.git", "git@h:a.git"):         "remote repositories are not supported",
 		swap(aGit, "/srv/a.git", "../a.git"):            "want a clean absolute path",
@@ -83,7 +83,7 @@ func TestAWrongAnchorIsRefusedWhereItIsWrong(t *testing.T) {
 		swap(aTSA, "tsa.example.com", "192.168.1.1"):    "192.168.1.1 is private",
 		swap(aTSA, ", roots: /etc/tsa.pem", ""):         `the key "roots" is missing`,
 		aTSA + ", path: /x":                             `unknown key "path"`,
-		aFile + "}\n  - {" + aFile:                      `anchors[1].name: "disk" is there twice`,
+		aFile + "}\n  - {" + aFile:                      `anchors[1].name: duplicate name "disk"`,
 	} {
 		_, err := parseSettings("service.yaml", anchorsOf(content))
 		if err == nil || api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), want) {
@@ -149,7 +149,7 @@ func TestDoctorSaysWhatAnchorsHold(t *testing.T) {
 	dir := t.TempDir()
 	tr := &tree{Config: Config{UID: os.Geteuid(), Now: time.Now, Dirs: api.Dirs{State: dir, Config: dir}}}
 	c := tr.anchorCheck(t.Context(), anchorSettings{Name: "disk", Kind: receipt.File, Path: filepath.Join(dir, "f")})
-	if c.ok || !c.advice || !strings.Contains(c.found, "holds nothing yet; on the disk of the state") {
+	if c.ok || !c.advice || !strings.Contains(c.found, "no checkpoint yet; on the same disk as the state") {
 		t.Errorf("%+v", c)
 	}
 	c = tr.anchorCheck(t.Context(), anchorSettings{Name: "disk", Kind: receipt.File, Path: "/proc/sys/none/f"})

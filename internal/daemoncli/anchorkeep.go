@@ -18,12 +18,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
-// openAnchors holds the log against every anchor and begins to anchor. It
-// stands on the tree.
+// openAnchors compares the log with every anchor and starts to anchor it. It needs
+// the tree.
 func (s *service) openAnchors(ctx context.Context) error {
-	plans, err := s.t.plans(s.set.Anchors, s.logger)
+	schedules, err := s.t.openSchedules(s.set.Anchors, s.logger)
 	if err != nil {
-		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("mend the anchor in %s", s.set.File)
+		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("fix the anchor in %s", s.set.File)
 	}
 	tree := s.log.Load()
 	var known []ed25519.PublicKey
@@ -35,15 +35,15 @@ func (s *service) openAnchors(ctx context.Context) error {
 		return err
 	}
 	s.anchors, err = anchor.Open(ctx, anchor.Config{
-		Store: s.store, Len: s.ledger.Len, Log: tree, Origin: is.Origin, Keys: known, Anchors: plans, Now: s.t.Now, Logger: s.logger,
+		Store: s.store, Len: s.ledger.Len, Log: tree, Origin: is.Origin, Keys: known, Anchors: schedules, Now: s.t.Now, Logger: s.logger,
 	})
 	if _, ok := errors.AsType[*anchor.MismatchError](err); ok {
-		return api.Errorf(api.CodeIntegrity, "%w", err).WithHint("bring back the newest state. If it is lost for good, keep what the anchor holds as evidence, and give the log a new place: another name and place of the anchor, under anchors in %s", s.t.Dirs.ServiceConfig())
+		return api.Errorf(api.CodeIntegrity, "%w", err).WithHint("restore the newest state. If it is lost, keep the anchored checkpoints as evidence and use a new anchor, with another name and place, under anchors in %s", s.t.Dirs.ServiceConfig())
 	}
 	return err
 }
 
-// anchorStatus is what status says of anchors.
+// anchorStatus returns the status of the anchors.
 func (s *service) anchorStatus(ctx context.Context) ([]api.AnchorStatus, error) {
 	if s.anchors == nil {
 		return nil, nil
@@ -67,14 +67,14 @@ func (s *service) anchorStatus(ctx context.Context) ([]api.AnchorStatus, error) 
 	return out, nil
 }
 
-// anchorState is what metrics say of anchors.
+// anchorState returns the state of the anchors for metrics.
 func (s *service) anchorState(ctx context.Context) (list []telemetry.Anchor) {
 	if s.anchors == nil {
 		return nil
 	}
 	all, err := s.anchors.Status(ctx)
 	if err != nil {
-		return nil // it is ending, or the store is poisoned, which is told
+		return nil // shutting down, or the store is poisoned, which has its own metric
 	}
 	for _, a := range all {
 		one := telemetry.Anchor{Name: a.Name, Kind: string(a.Kind), Size: a.Size, Behind: a.Behind, OK: a.Err == nil}
@@ -93,18 +93,18 @@ func (s *service) closeAnchors() error {
 	return s.anchors.Close()
 }
 
-// anchorTime bounds what doctor waits for one anchor.
-const anchorTime = 10 * time.Second
+// anchorTimeout bounds doctor's check of one anchor.
+const anchorTimeout = 10 * time.Second
 
-// anchorChecks asks each anchor what it holds.
+// anchorChecks are doctor's checks of the newest checkpoint of each anchor.
 func (t *tree) anchorChecks(ctx context.Context) (out []check) {
 	s, err := t.settings()
 	if err != nil {
-		return nil // the check of the configuration says so
+		return nil // reported by configCheck
 	}
 	list := s.Anchors.all(t.Dirs.State)
 	if len(list) == 0 {
-		return []check{{name: "anchors", advice: true, found: "none: nobody but this machine would notice that the log was put back to an earlier state", fix: "write anchors in " + t.Dirs.ServiceConfig()}}
+		return []check{{name: "anchors", advice: true, found: "none: a rollback of the log to an earlier state would only be noticed on this machine", fix: "write anchors in " + t.Dirs.ServiceConfig()}}
 	}
 	for _, a := range list {
 		out = append(out, t.anchorCheck(ctx, a))
@@ -114,42 +114,42 @@ func (t *tree) anchorChecks(ctx context.Context) (out []check) {
 
 func (t *tree) anchorCheck(ctx context.Context, a anchorSettings) check {
 	c := check{name: "anchor " + a.Name}
-	one, err := t.plan(a, nil)
+	one, err := t.openAnchor(a, nil)
 	if err != nil {
-		c.found, c.fix = err.Error(), "mend the anchor; the service does not start with it"
+		c.found, c.fix = err.Error(), "fix the anchor; the service does not start with it"
 		return c
 	}
-	ctx, cancel := context.WithTimeout(ctx, anchorTime)
+	ctx, cancel := context.WithTimeout(ctx, anchorTimeout)
 	defer cancel()
 	where := fmt.Sprintf("%s %s", a.Kind, one.ID().Place)
 	signed, err := one.Newest(ctx)
 	if errors.Is(err, fs.ErrNotExist) && a.Kind == receipt.File && filepath.Dir(a.Path) == t.Dirs.State {
-		err = nil // no service has made the state yet
+		err = nil // no service has created the state yet
 	}
 	switch cp, noteErr := note.Peek(signed); {
 	case err != nil:
-		c.found, c.fix, c.advice = where+": "+err.Error(), "the service starts without it, and it falls behind", true
+		c.found, c.fix, c.advice = where+": "+err.Error(), "the service starts without it, and the anchor falls behind", true
 		return c
 	case a.Kind == receipt.TSA:
-		c.found = where + ": is asked when there is something to stamp"
+		c.found = where + ": queried when there is something to stamp"
 	case signed == nil:
-		c.found = where + ": holds nothing yet"
+		c.found = where + ": no checkpoint yet"
 	case noteErr != nil:
-		c.found, c.fix, c.advice = where+": "+noteErr.Error(), "it is not ours; look who wrote there", true
+		c.found, c.fix, c.advice = where+": "+noteErr.Error(), "not written by this service; find out who wrote it", true
 		return c
 	default:
-		c.found = fmt.Sprintf("%s: holds a checkpoint of %d entries", where, cp.Size)
+		c.found = fmt.Sprintf("%s: has a checkpoint of %d entries", where, cp.Size)
 	}
 	c.ok = true
 	if a.Kind == receipt.File && sameDisk(t.Dirs.State, filepath.Dir(a.Path)) {
 		c.ok, c.advice = false, true
-		c.found += "; on the disk of the state"
-		c.fix = "put one on another disk, or elsewhere: anchors in " + t.Dirs.ServiceConfig()
+		c.found += "; on the same disk as the state"
+		c.fix = "add an anchor on another disk or machine: anchors in " + t.Dirs.ServiceConfig()
 	}
 	return c
 }
 
-// sameDisk reports whether two directories are surely on one file system.
+// sameDisk reports whether two directories are on the same file system.
 func sameDisk(a, b string) bool {
 	one, err := os.Stat(a)
 	two, err2 := os.Stat(b)

@@ -20,10 +20,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
-// settings are what the service's configuration file says. The zero value is
-// what holds without one.
+// settings is the content of the service's configuration file. The zero value is
+// the default.
 type settings struct {
-	File      string // "" when there is none
+	File      string // empty without a file
 	Log       logSettings
 	Metrics   metricsSettings
 	Tracing   tracingSettings
@@ -41,15 +41,14 @@ type logSettings struct {
 }
 
 type metricsSettings struct {
-	Listen telemetry.Address // none: not served
+	Listen telemetry.Address // zero: not served
 }
 
 type tracingSettings struct {
-	OTLP telemetry.Address // none: not exported
+	OTLP telemetry.Address // zero: not exported
 }
 
-// sections is where a section of the file is added: a field of settings, and
-// its reader here.
+// sections returns the reader of each section of the file.
 func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 	return map[string]func(*yaml.Node){
 		"version":   r.version,
@@ -65,18 +64,17 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 	}
 }
 
-// settingsReader reads one file. All problems come at once.
+// settingsReader reads one file and collects all its problems.
 type settingsReader struct {
 	strictyaml.Parser
 	versioned bool
 	s         settings
 }
 
-// settings reads the file that was asked for, or the one in the usual place if
-// there is one. Anything that is wrong in it is a refusal to start.
+// settings reads the file of --config, or the default file if it exists.
 func (t *tree) settings() (settings, error) {
-	path, asked := t.config, t.config != ""
-	if !asked {
+	path := t.config
+	if path == "" {
 		path = t.Dirs.ServiceConfig()
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			return settings{}, nil
@@ -89,8 +87,8 @@ func (t *tree) settings() (settings, error) {
 	return parseSettings(path, b)
 }
 
-// readConfig reads a file that says how the service behaves, so it must be its
-// account's or root's and nobody else's to write.
+// readConfig reads a file that configures the service. Only the service's account
+// or root may own and write it.
 func (t *tree) readConfig(path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -101,14 +99,14 @@ func (t *tree) readConfig(path string) ([]byte, error) {
 	case !st.Mode().IsRegular(): // before opening: a fifo would never open
 		return nil, fmt.Errorf("%s: not a regular file", path)
 	case !ok || owner.Uid != 0 && int(owner.Uid) != t.UID:
-		return nil, fmt.Errorf("%s: belongs to another account; it must belong to the service's or to root", path)
+		return nil, fmt.Errorf("%s: owned by another account; it must be owned by the service's account or root", path)
 	case st.Mode().Perm()&0o022 != 0:
-		return nil, fmt.Errorf("%s: others can write it (mode %04o); run: chmod go-w %s", path, st.Mode().Perm(), path)
+		return nil, fmt.Errorf("%s: writable by other accounts (mode %04o); run: chmod go-w %s", path, st.Mode().Perm(), path)
 	}
 	return blob.ReadBounded(path, strictyaml.MaxBytes)
 }
 
-// parseSettings reads the content of the file that is shown as path.
+// parseSettings parses the content of a file; path is for its messages.
 func parseSettings(path string, b []byte) (settings, error) {
 	r := &settingsReader{Parser: strictyaml.Parser{List: strictyaml.List{File: path}}, s: settings{File: path}}
 	if n := r.Document(b); n != nil {
@@ -135,7 +133,7 @@ func (r *settingsReader) log(n *yaml.Node) {
 		"format": func(n *yaml.Node) { r.s.Log.JSON = r.choice(n, "log.format", "text", "json") == "json" },
 		"level": func(n *yaml.Node) {
 			if level := r.choice(n, "log.level", "debug", "info", "warn", "error"); level != "" {
-				_ = r.s.Log.Level.UnmarshalText([]byte(level)) // one of those it knows
+				_ = r.s.Log.Level.UnmarshalText([]byte(level)) // a valid level
 			}
 		},
 	})
@@ -153,7 +151,7 @@ func (r *settingsReader) tracing(n *yaml.Node) {
 	})
 }
 
-// choice reads one of a few words, and returns "" with a problem.
+// choice reads one of a few words. It returns "" after a problem.
 func (r *settingsReader) choice(n *yaml.Node, what string, words ...string) string {
 	before := r.Len()
 	s := r.Line(n, what)
@@ -181,19 +179,19 @@ func (r *settingsReader) address(n *yaml.Node, what string, parse func(string) (
 	return a
 }
 
-// configCheck is what doctor says of the file.
+// configCheck is doctor's check of the configuration file.
 func (t *tree) configCheck() check {
 	s, err := t.settings()
 	switch {
 	case err != nil:
-		return check{name: "configuration", found: err.Error(), fix: "mend the file; the service does not start with it"}
+		return check{name: "configuration", found: err.Error(), fix: "fix the file; the service does not start with it"}
 	case s.File == "":
-		return check{name: "configuration", ok: true, found: "no " + t.Dirs.ServiceConfig() + ": the defaults hold"}
+		return check{name: "configuration", ok: true, found: "no " + t.Dirs.ServiceConfig() + ": using the defaults"}
 	}
 	return check{name: "configuration", ok: true, found: s.File}
 }
 
-// absolute makes --config mean the same for a service that runs elsewhere.
+// absolute makes --config absolute, because the service runs in another directory.
 func (t *tree) absolute() (err error) {
 	if t.config != "" {
 		t.config, err = filepath.Abs(t.config)
@@ -201,8 +199,7 @@ func (t *tree) absolute() (err error) {
 	return err
 }
 
-// logger writes what the file asks for, without secrets or content: callers
-// log names, ids and errors.
+// logger returns the logger that the file configures.
 func (s settings) logger(to io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: s.Log.Level}
 	if s.Log.JSON {

@@ -75,8 +75,8 @@ func TestAWrongConfigurationIsRefusedWhereItIsWrong(t *testing.T) {
 		oauthOf("https://idp.example", "https://[::ffff:127.0.0.1]/jwks"): "not a loopback address",
 		oauthOf("https://idp.example", "https://[fe80::1%25eth0]/jwks"):   "zone",
 		oauthOf("https://idp.example", "https://u:p@idp.example/jwks"):    "want /absolute/path or https://",
-		oauthOf("https://idp.example", "https://idp.example:0/jwks"):      "the port is none",
-		oauthOf("https://idp.example", "https://127.0.0.1:0/jwks"):        "the port is none",
+		oauthOf("https://idp.example", "https://idp.example:0/jwks"):      "invalid port",
+		oauthOf("https://idp.example", "https://127.0.0.1:0/jwks"):        "invalid port",
 		spansTo("http://127.0.0.1@evil.test:80"):                          "not of the form",
 		"version: 1\nkeys: {statement: /k}\n":                             `keys: unknown key "statement"; did you mean "statements"?`,
 		"version: 1\nkeys: {statements: k}\n":                             "want /absolute/path of a key file",
@@ -93,7 +93,7 @@ func TestAWrongConfigurationIsRefusedWhereItIsWrong(t *testing.T) {
 		queuesOf("a: {slots: 10001}"):                                     "orchestrator.queues.a.slots: 10001 is too many: at most 10000",
 		queuesOf("A: {slots: 1}"):                                         `orchestrator.queues: name "A"`,
 		queuesOf("a: {slots: 1}, a: {slots: 2}"):                          "duplicate key",
-		queuesOf(manyQueues(maxQueues + 1)):                               "orchestrator.queues: 65 of them, more than 64",
+		queuesOf(manyQueues(maxQueues + 1)):                               "orchestrator.queues: 65 queues, more than 64",
 	} {
 		_, err := parseSettings("service.yaml", []byte(content))
 		if err == nil || api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), want) {
@@ -197,7 +197,7 @@ func TestOnlyAFileThatOthersCannotWriteIsBelieved(t *testing.T) {
 	if err := os.Chown(path, 64321, 64321); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr.settings(); err == nil || !strings.Contains(err.Error(), "belongs to another account") {
+	if _, err := tr.settings(); err == nil || !strings.Contains(err.Error(), "owned by another account") {
 		t.Errorf("another account's file: %v", err)
 	}
 	tr.config = filepath.Join(dir, "none.yaml")

@@ -1,8 +1,8 @@
-// Package daemoncli is the command tree of bailiwickd: the service itself, its
-// start in the background, and doctor.
+// Package daemoncli is the command tree of bailiwickd: serve, start, doctor and
+// key.
 //
 // The service is the only owner of its state; a second one on the same state
-// refuses to start (R-O1). It links no catalog writer and holds no deploy key.
+// refuses to start (R-O1). It links no catalog writer and has no deploy key.
 package daemoncli
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-// Config is what the command tree needs of the process that it runs in.
+// Config is the environment of the command tree.
 type Config struct {
 	Args    []string // without the program's name
 	Stdout  io.Writer
 	Stderr  io.Writer
 	Dirs    api.Dirs
-	Env     []string // of the process; a worker gets the few variables that say where things are
+	Env     []string // of the process; a worker gets a few of these variables
 	UID     int
 	Login   func(uid uint32) (string, error)
-	Self    string // path of this executable; the others lie beside it
+	Self    string // path of this executable; the other programs are beside it
 	Version string
 	Now     func() time.Time
 }
@@ -36,9 +36,9 @@ type tree struct {
 	Config
 	socket       string
 	config       string
-	idle         time.Duration // end when nobody has been there for so long; 0: last
-	orchestrator bool          // run plans
-	join         bool          // where another service has the state, wait until it answers
+	idle         time.Duration // idle time before shutdown; 0: never
+	orchestrator bool          // run plans, whatever the configuration says
+	join         bool          // if another service owns the state, wait until it answers
 }
 
 // Run executes one command line and returns the exit status.
@@ -66,7 +66,7 @@ func Run(ctx context.Context, cfg Config) int {
 	return api.ExitStatus(err)
 }
 
-// errSilent ends a command whose failure has been shown already.
+// errSilent ends a command whose failure has already been printed.
 type errSilent struct{ status int }
 
 func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", e.status) }

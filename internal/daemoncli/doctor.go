@@ -14,18 +14,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// check is one thing that doctor looks at.
+// check is one line of doctor.
 type check struct {
 	name   string
 	ok     bool
 	found  string
 	fix    string // when not ok
-	advice bool   // not being ok is worth saying and not a failure
+	advice bool   // a note when not ok, not a failure
 }
 
 func (t *tree) doctorCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "Check this machine and say what to mend", Args: cobra.NoArgs,
+		Use: "doctor", Short: "Check this machine and print how to fix problems", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.doctor(cmd.Context()) },
 	}
 }
@@ -74,7 +74,7 @@ func jailChecks(r jail.Report) []check {
 	return out
 }
 
-// active lists the layers that this machine gives, one line each.
+// active lists the isolation layers that this machine supports, one line each.
 func active(r jail.Report) []string {
 	var out []string
 	for _, l := range r.Layers {
@@ -85,7 +85,7 @@ func active(r jail.Report) []string {
 	return out
 }
 
-// missing lists the layers that this machine does not give.
+// missing lists the isolation layers that this machine lacks.
 func missing(r jail.Report) []string {
 	var out []string
 	for _, l := range r.Layers {
@@ -120,26 +120,26 @@ func (t *tree) trustCheck() check {
 	return check{name: "trust root", ok: true, found: fmt.Sprintf("%s: %d of %d deploy keys must sign", t.Dirs.TrustRoot(), root.Threshold, len(root.Keys))}
 }
 
-// modeCheck says what an agent with a shell as this account could reach.
+// modeCheck lists what an agent with a shell as this account could change.
 func (t *tree) modeCheck(ctx context.Context) []check {
-	out := []check{{name: "mode", ok: true, found: mode + ": service, catalog and callers share this account; a program of this account outside a jail can change all of it"}}
+	out := []check{{name: "mode", ok: true, found: mode + ": service, catalog and callers share this account; any program of this account outside a jail can change all of it"}}
 	for _, reach := range []struct{ name, path string }{
 		{"trust root file", t.Dirs.TrustRoot()}, {"catalog", t.Dirs.Catalog()}, {"state", t.Dirs.State}, {"deploy key", t.Dirs.DeployKey()},
 	} {
 		if _, err := os.Stat(reach.path); err != nil {
 			continue
 		}
-		c := check{name: reach.name, advice: true, found: reach.path + " can be changed by every program of this account"}
+		c := check{name: reach.name, advice: true, found: reach.path + " is writable by every program of this account"}
 		if reach.path == t.Dirs.DeployKey() {
-			c = keyCheck(ctx, reach.name, reach.path, "can sign a catalog", "make one with a passphrase: bailiwick key create")
+			c = keyCheck(ctx, reach.name, reach.path, "can sign a catalog", "create one with a passphrase: bailiwick key create")
 		}
 		out = append(out, c)
 	}
 	return append(out, t.reachChecks(ctx)...)
 }
 
-// keyCheck says whether a key can be used by whoever can read its file, and
-// what for.
+// keyCheck reports whether a key is encrypted, and if not, what its power gives to
+// every program that can read it.
 func keyCheck(ctx context.Context, name, path, power, fix string) check {
 	c := check{name: name, advice: true}
 	_, err := seal.OpenSigner(ctx, path, nil)

@@ -19,20 +19,20 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// attestWait is how long evidence about what has just ended waits for the
-// statement about it.
+// attestWait is how long the evidence of a dispatch that has just ended waits for
+// its attestation.
 const attestWait = 10 * time.Second
 
-// evidenceDesk makes evidence, and checks it behind everything else.
-type evidenceDesk struct {
+// evidenceService exports evidence, and checks it in the background.
+type evidenceService struct {
 	exporter *export.Exporter
 	checker  *export.Checker
 	end      context.CancelFunc
 	work     sync.WaitGroup
 }
 
-// openEvidence begins to check what comes to its end after the log had from
-// entries.
+// openEvidence starts to check the evidence of everything that ends from log entry
+// from on.
 func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint64) {
 	cfg := export.Config{
 		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: s.openCatalog, Records: s.registry.Envelopes, Attest: attestWait,
@@ -44,19 +44,19 @@ func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint6
 	for _, envelope := range s.keys.history.Rotations {
 		cfg.Rotations = append(cfg.Rotations, envelope)
 	}
-	d := &evidenceDesk{exporter: export.New(cfg)}
+	d := &evidenceService{exporter: export.New(cfg)}
 	d.checker = export.NewChecker(d.exporter, s.auditorTrust, evidence.AnchorReceipts{}, s.logger)
 	ctx, d.end = context.WithCancel(context.WithoutCancel(ctx))
 	d.work.Go(func() { d.checker.Run(ctx, from) })
 	s.evidence = d
 }
 
-func (d *evidenceDesk) close() {
+func (d *evidenceService) close() {
 	d.end()
 	d.work.Wait()
 }
 
-// auditorTrust is what audit trust prints.
+// auditorTrust returns the trust file that audit trust prints.
 func (s *service) auditorTrust(ctx context.Context) (evidence.Trust, error) {
 	b, err := s.trust(ctx)
 	if err != nil {
@@ -65,8 +65,8 @@ func (s *service) auditorTrust(ctx context.Context) (evidence.Trust, error) {
 	return evidence.ParseTrust(b)
 }
 
-// anchored are of each anchor the first checkpoint that covers the first size
-// entries, which proves the most of when they were there, and the newest.
+// anchored returns two checkpoints of each anchor: the newest, and the first that
+// covers the first size entries, which proves best when they existed.
 func (s *service) anchored(ctx context.Context, size uint64) ([]bundle.Anchored, error) {
 	covering, err := anchor.Covering(ctx, s.store, size)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *service) anchored(ctx context.Context, size uint64) ([]bundle.Anchored,
 	return list, nil
 }
 
-// openCatalog opens the catalog as it is now.
+// openCatalog opens the current catalog.
 func (s *service) openCatalog(context.Context) (export.Catalog, func(), error) {
 	dirs := s.t.Dirs
 	root, err := seal.LoadTrustRoot(dirs.TrustRoot())
@@ -106,16 +106,16 @@ func (s *service) openCatalog(context.Context) (export.Catalog, func(), error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, blobs.Close())
 	}
-	return shelf{c, blobs}, func() { _ = blobs.Close() }, nil // only read
+	return documentCatalog{c, blobs}, func() { _ = blobs.Close() }, nil // only read
 }
 
-// shelf is a catalog with its documents.
-type shelf struct {
+// documentCatalog is a catalog with the documents of its artifacts.
+type documentCatalog struct {
 	*catalog.Catalog
 	blobs *blob.Store
 }
 
 // Artifact returns the document of an artifact.
-func (s shelf) Artifact(ctx context.Context, d api.Digest) ([]byte, error) {
-	return s.blobs.Get(ctx, d, catalog.MaxDocument)
+func (c documentCatalog) Artifact(ctx context.Context, d api.Digest) ([]byte, error) {
+	return c.blobs.Get(ctx, d, catalog.MaxDocument)
 }

@@ -17,39 +17,38 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// Spawn or connect: of many that start a service at once, on a machine where
-// there is none or where one is just ending, the lock of the state lets one
-// through. The others wait here until it answers, and if it ends instead, take
-// its place.
+// Spawn or connect: when several processes start a service at once, the lock of
+// the state admits one. The others wait here until it answers, or take its place
+// if it exits.
 
-// word is what a service that was started in the background says to the
-// program that started it: one line of JSON, with one member.
-type word struct {
-	Listening string     `json:"listening,omitempty"` // at this socket
-	Answers   string     `json:"answers,omitempty"`   // another service has the state, and answers at this socket
+// report is what a service started in the background reports to the process that
+// started it: one line of JSON with one member.
+type report struct {
+	Listening string     `json:"listening,omitempty"` // the service's socket
+	Answers   string     `json:"answers,omitempty"`   // the socket of another service, which owns the state
 	Failed    *api.Error `json:"failed,omitempty"`
 }
 
-// answersError ends a service that another one was faster than.
+// answersError reports that another service owns the state and answers.
 type answersError struct{ socket string }
 
 func (e *answersError) Error() string {
-	return "another service has the state and answers at " + e.socket
+	return "another service owns the state and answers at " + e.socket
 }
 
-// say tells whoever started the service, in words or as JSON.
-func (t *tree) say(w word) {
+// report prints r, as JSON for start and as text for people.
+func (t *tree) report(r report) {
 	if t.join {
-		_ = json.NewEncoder(t.Stdout).Encode(w) // who is gone need not know
-	} else if w.Listening != "" {
-		fmt.Fprintf(t.Stdout, "listening on %s\n", w.Listening)
+		_ = json.NewEncoder(t.Stdout).Encode(r) // the reader may be gone
+	} else if r.Listening != "" {
+		fmt.Fprintf(t.Stdout, "listening on %s\n", r.Listening)
 	}
 }
 
-// ending turns how a service ended into how its process ends.
-func (t *tree) ending(err error) error {
+// finish reports the error of serve and returns that of the command.
+func (t *tree) finish(err error) error {
 	if answers, ok := errors.AsType[*answersError](err); ok {
-		t.say(word{Answers: answers.socket})
+		t.report(report{Answers: answers.socket})
 		return nil
 	}
 	if err != nil {
@@ -57,26 +56,25 @@ func (t *tree) ending(err error) error {
 		if !ok {
 			e = api.Errorf(api.CodeUnavailable, "%w", err)
 		}
-		t.say(word{Failed: e})
+		t.report(report{Failed: e})
 	}
 	return err
 }
 
-// joinTime is how long another service may have the state without answering.
-const joinTime = 30 * time.Second
+// joinTimeout is how long another service may own the state without answering.
+const joinTimeout = 30 * time.Second
 
-// own opens the state, or makes it. Where that is another's, and this service
-// was started to be the one or to find it, it returns answersError when that
-// one answers.
+// own opens or creates the state. If another service owns it and --join is set, it
+// returns answersError when that one answers.
 func (t *tree) own(ctx context.Context, cfg store.Config) (*store.Store, error) {
-	ctx, cancel := context.WithTimeout(ctx, joinTime)
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		st, err := openOrCreate(ctx, cfg)
 		_, owned := errors.AsType[*store.OwnedError](err)
-		// Between looking and making, another may have made it.
+		// Another process may have created it in between.
 		if again := owned || errors.Is(err, store.ErrExist); !t.join || !again {
 			return st, err
 		}
@@ -91,7 +89,7 @@ func (t *tree) own(ctx context.Context, cfg store.Config) (*store.Store, error) 
 	}
 }
 
-// answering returns a socket at which a service of this account listens.
+// answering returns the socket of a running service, or "".
 func (t *tree) answering(ctx context.Context) string {
 	places := t.Dirs.Sockets()
 	if t.socket != "" {
@@ -109,20 +107,19 @@ func (t *tree) answering(ctx context.Context) string {
 	return ""
 }
 
-// address is the file that says where the service of a state listens. It is
-// locked from before the socket is made until after it is removed: so one
-// service cannot remove the socket of the next.
+// address is the file with the socket of a state's service. It is locked from
+// before the socket is created until after it is removed, so that a service cannot
+// remove the socket of its successor.
 type address struct{ f *os.File }
 
-// claimAddress waits until the service before has removed its socket, which
-// is the last thing that it does.
-
+// claimAddress waits until the previous service has removed its socket, the last
+// thing that a service does.
 func claimAddress(ctx context.Context, path string) (*address, error) {
 	f, err := durable.OpenLock(path)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	if err := durable.PollLock(ctx, func() error { return durable.TryLock(f) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
@@ -130,16 +127,16 @@ func claimAddress(ctx context.Context, path string) (*address, error) {
 	return &address{f}, nil
 }
 
-// set says where the service listens. It is for whoever loses the race for the
-// state, so a full disk is no reason not to serve.
+// set writes the socket into the file, for processes that lose the race for the
+// state. It ignores errors: a full disk must not keep the service from serving.
 func (a *address) set(socket string) {
 	if a.f.Truncate(0) == nil {
 		_, _ = a.f.WriteAt([]byte(socket+"\n"), 0)
 	}
 }
 
-// release removes the socket, if it is still the one that was listened on,
-// and lets the next service make its own.
+// release removes the socket if it is still the same file, and unlocks the address
+// for the next service.
 func (a *address) release(socket string, was fs.FileInfo) error {
 	_ = a.f.Truncate(0)
 	var err error

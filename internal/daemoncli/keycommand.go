@@ -19,7 +19,7 @@ import (
 )
 
 func (t *tree) keyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "key", Short: "Show, rotate and make the keys with which the service signs", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "key", Short: "Show, rotate and create the service's signing keys", Args: cobra.NoArgs}
 	cmd.AddCommand(t.keyShowCommand(), t.keyRotateCommand(), t.keyCreateCommand())
 	return cmd
 }
@@ -28,12 +28,12 @@ func (t *tree) keyShowCommand() *cobra.Command {
 	var asJSON bool
 	var asPEM string
 	cmd := &cobra.Command{
-		Use: "show", Short: "Print the public halves of the keys, and for which entries of the log each was in force", Args: cobra.NoArgs,
+		Use: "show", Short: "Print the public keys, and the log entries for which each was in force", Args: cobra.NoArgs,
 		Example: "  bailiwickd key show\n  bailiwickd key show --pem statements > statements.pem",
 		RunE: func(*cobra.Command, []string) error {
 			h, err := seal.LoadHistory(t.Dirs.State)
 			if err != nil {
-				return api.Errorf(api.CodeNotFound, "%w", err).WithHint("the service makes its key when it first starts: bailiwickd start")
+				return api.Errorf(api.CodeNotFound, "%w", err).WithHint("the service creates its key at its first start: bailiwickd start")
 			}
 			switch {
 			case asPEM != "":
@@ -50,7 +50,7 @@ func (t *tree) keyShowCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print all of it as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the key history as JSON")
 	cmd.Flags().StringVar(&asPEM, "pem", "", "print one key as PEM: service, statements, or an id")
 	return cmd
 }
@@ -65,7 +65,7 @@ func (t *tree) showPeriods(use string, list []seal.Period) {
 	}
 }
 
-// showPEM prints the newest key that which names.
+// showPEM prints the newest key of a use, or the key with an id.
 func (t *tree) showPEM(h seal.History, which string) error {
 	list := slices.Concat(h.Keys, h.Statements)
 	switch which {
@@ -77,7 +77,7 @@ func (t *tree) showPEM(h seal.History, which string) error {
 		list = slices.DeleteFunc(list, func(p seal.Period) bool { return string(p.Key.ID) != which })
 	}
 	if len(list) == 0 {
-		return api.Errorf(api.CodeNotFound, "--pem %s: there is no such key", which).WithHint("see: bailiwickd key show")
+		return api.Errorf(api.CodeNotFound, "--pem %s: no such key", which).WithHint("see: bailiwickd key show")
 	}
 	b, err := list[len(list)-1].Key.PEM()
 	if err == nil {
@@ -89,12 +89,12 @@ func (t *tree) showPEM(h seal.History, which string) error {
 func (t *tree) keyCreateCommand() *cobra.Command {
 	var ecdsa bool
 	cmd := &cobra.Command{
-		Use: "create FILE", Short: "Make a key for statements, which keys.statements of the configuration may name", Args: cobra.ExactArgs(1),
-		Long: `Make a key for statements, which keys.statements of the configuration may name.
+		Use: "create FILE", Short: "Create a key for statements, to be named by keys.statements in the configuration", Args: cobra.ExactArgs(1),
+		Long: `Create a key for statements, to be named by keys.statements in the configuration.
 
-The key is not encrypted, since nobody is there to open it when the service
-starts: it protects against everyone but the service's own account. Nothing is
-ever overwritten.`,
+The key is not encrypted, because nobody can enter a passphrase when the service
+starts: it is protected from all accounts but the service's own. An existing file
+is never overwritten.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			how := seal.NewKey{Name: record.UseStatements, Unencrypted: true}
 			if ecdsa {
@@ -107,7 +107,7 @@ ever overwritten.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&ecdsa, "ecdsa", false, "an ECDSA P-256 key (default: ed25519)")
+	cmd.Flags().BoolVar(&ecdsa, "ecdsa", false, "create an ECDSA P-256 key (default: ed25519)")
 	return cmd
 }
 
@@ -116,18 +116,18 @@ func (t *tree) keyRotateCommand() *cobra.Command {
 		Use: "rotate", Short: "Put a new service key in force; the service must be stopped", Args: cobra.NoArgs,
 		Long: `Put a new service key in force; the service must be stopped.
 
-The key that was in force signs the new one, the log says so, and the private
-half of the old one is removed. What it signed still verifies: its public half
-stays in the list of keys, with the entries for which it was in force. Give
-auditors a new trust file afterwards: bailiwick audit trust. If the old key is
-rotated because somebody else may have it, it must be revoked there, too: an
-auditor who only has the old file takes what it signs for the service's.`,
+The old key signs the new one, the log records the rotation, and the old private
+key is removed. Old signatures still verify: the old public key stays in the key
+history, with the entries for which it was in force. Give auditors a new trust
+file afterwards: bailiwick audit trust. If the old key may be compromised, revoke
+it in the trust file too: an auditor with only the old file still accepts what it
+signs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.rotate(cmd.Context()) },
 	}
 }
 
-// rotate puts a new service key in force. The entry in the log is what decides:
-// before it is durable the old key is the one, afterwards the new one is.
+// rotate puts a new service key in force. The log entry decides: the old key is in
+// force until the entry is durable, and the new one from then on.
 func (t *tree) rotate(ctx context.Context) (err error) {
 	dir := t.Dirs.State
 	if err := checkOwn(dir, t.UID); err != nil {
@@ -136,10 +136,10 @@ func (t *tree) rotate(ctx context.Context) (err error) {
 	logger := slog.New(slog.NewTextHandler(t.Stderr, nil))
 	st, err := store.Open(ctx, store.Config{Dir: t.Dirs.Store(), Logger: logger, Migrations: migrations()})
 	if owned, ok := errors.AsType[*store.OwnedError](err); ok {
-		return api.Errorf(api.CodeConflict, "the key cannot change while a service has the state: %w", owned).WithHint("first: bailiwick down")
+		return api.Errorf(api.CodeConflict, "cannot rotate the key while a service is running: %w", owned).WithHint("first run: bailiwick down")
 	}
 	if errors.Is(err, store.ErrNotExist) {
-		return api.Errorf(api.CodeNotFound, "there is no state of a service in %s", t.Dirs.Store())
+		return api.Errorf(api.CodeNotFound, "no service state in %s", t.Dirs.Store())
 	}
 	if err != nil {
 		return err
@@ -158,13 +158,13 @@ func (t *tree) rotate(ctx context.Context) (err error) {
 		return err
 	}
 	fmt.Fprintf(t.Stdout, "%s\n", fresh)
-	fmt.Fprintf(t.Stderr, "key %s is in force, no longer %s; give auditors a new trust file: bailiwick audit trust\n", fresh, old)
+	fmt.Fprintf(t.Stderr, "key %s is in force and replaces %s; give auditors a new trust file: bailiwick audit trust\n", fresh, old)
 	return nil
 }
 
 func (t *tree) replaceKey(ctx context.Context, k keys, ledger *audit.Ledger) (old, fresh seal.KeyID, err error) {
 	dir := t.Dirs.State
-	if err := k.history.Save(dir); err != nil { // one that had no list so far
+	if err := k.history.Save(dir); err != nil { // creates the history if there is none
 		return "", "", err
 	}
 	next, err := seal.CreateNextKey(dir)
@@ -189,13 +189,13 @@ func (t *tree) replaceKey(ctx context.Context, k keys, ledger *audit.Ledger) (ol
 		Detail: record.KeyRotation{Use: record.UseService, Old: string(r.Old), New: string(r.New.ID)},
 	}, nil)
 	if err != nil {
-		return "", "", err // whether it took place, the next start finds in the log
+		return "", "", err // the next start finds in the log whether it happened
 	}
 	if seq != at {
-		return "", "", fmt.Errorf("the entry of the rotation is #%d, and what was signed says #%d", seq, at)
+		return "", "", fmt.Errorf("the rotation was logged as entry #%d but signed for entry #%d", seq, at)
 	}
 	failpoint.Hit(failpoint.RotateLogged, "")
-	if err := takeRotation(dir, envelope); err != nil {
+	if err := finishRotation(dir, envelope); err != nil {
 		return "", "", err
 	}
 	return r.Old, r.New.ID, seal.RemoveNextKey(dir)

@@ -18,9 +18,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// keySettings say what the service signs with beside its own key.
+// keySettings is the section keys.
 type keySettings struct {
-	Statements string // absolute path of a key file; empty: the service's own key
+	Statements string // absolute path of the key for statements; empty: the service's own key
 }
 
 func (r *settingsReader) keys(n *yaml.Node) {
@@ -36,15 +36,15 @@ func (r *settingsReader) keys(n *yaml.Node) {
 	})
 }
 
-// keys are what the service signs with, and has signed with.
+// keys are the service's signing keys with their history.
 type keys struct {
 	service    seal.Signer
 	statements seal.Signer
 	history    seal.History
 }
 
-// openKeys opens the service's key, or makes it, after a rotation that was
-// interrupted is carried out or undone.
+// openKeys finishes or undoes an interrupted rotation, then opens or creates the
+// service's key.
 func openKeys(ctx context.Context, dir string, ledger *audit.Ledger) (k keys, err error) {
 	if err := settleRotation(ctx, dir, ledger); err != nil {
 		return k, err
@@ -65,14 +65,14 @@ func openKeys(ctx context.Context, dir string, ledger *audit.Ledger) (k keys, er
 		return k, err
 	}
 	if current := k.history.Current().ID; current != key.KeyID() {
-		return k, api.Errorf(api.CodeIntegrity, "service key: %s is there, and the list of keys says that %s is in force", key.KeyID(), current).
-			WithHint("restore service.key and service-keys.json of one moment in %s", dir)
+		return k, api.Errorf(api.CodeIntegrity, "service key: the key file has %s, but the key history has %s in force", key.KeyID(), current).
+			WithHint("restore service.key and service-keys.json in %s from the same backup", dir)
 	}
 	return k, checkRotation(ctx, k.history, ledger)
 }
 
-// checkRotation refuses a list of keys whose last rotation the log does not
-// have: it is another's, or the state is an older one.
+// checkRotation refuses a key history whose last rotation is not in the log: it
+// belongs to another service, or the state is older.
 func checkRotation(ctx context.Context, h seal.History, ledger *audit.Ledger) error {
 	if len(h.Rotations) == 0 {
 		return nil
@@ -80,8 +80,8 @@ func checkRotation(ctx context.Context, h seal.History, ledger *audit.Ledger) er
 	last := h.Rotations[len(h.Rotations)-1]
 	ok, err := logged(ctx, last, ledger)
 	if err == nil && !ok {
-		err = api.Errorf(api.CodeIntegrity, "service key: the list of keys has a rotation to %s, and the log has not", h.Current().ID).
-			WithHint("restore the state directory of one moment")
+		err = api.Errorf(api.CodeIntegrity, "service key: the key history has a rotation to %s that is not in the log", h.Current().ID).
+			WithHint("restore the whole state directory from one backup")
 	}
 	return err
 }
@@ -99,8 +99,8 @@ func logged(ctx context.Context, envelope []byte, ledger *audit.Ledger) (bool, e
 	return err == nil && c.Entry.Kind == record.KindKeyRotated && c.Entry.Refs[record.RefRotation] == api.DigestOf(envelope), err
 }
 
-// settleRotation deals with a next key that is there. If the log says that it
-// is in force, what is left to do is done; else there is none.
+// settleRotation finishes an interrupted rotation if the log has its entry, and
+// removes the next key otherwise.
 func settleRotation(ctx context.Context, dir string, ledger *audit.Ledger) error {
 	envelope, err := seal.LoadNextRotation(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +111,7 @@ func settleRotation(ctx context.Context, dir string, ledger *audit.Ledger) error
 	}
 	ok, err := logged(ctx, envelope, ledger)
 	if err == nil && ok {
-		err = takeRotation(dir, envelope)
+		err = finishRotation(dir, envelope)
 	}
 	if err != nil {
 		return fmt.Errorf("service key: a rotation was interrupted: %w", err)
@@ -119,9 +119,9 @@ func settleRotation(ctx context.Context, dir string, ledger *audit.Ledger) error
 	return seal.RemoveNextKey(dir)
 }
 
-// takeRotation puts the next key in force. What was done of it before does no
-// harm.
-func takeRotation(dir string, envelope []byte) error {
+// finishRotation puts the next key in force. It is safe to repeat after an
+// interruption.
+func finishRotation(dir string, envelope []byte) error {
 	r, err := seal.PeekRotation(envelope)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func takeRotation(dir string, envelope []byte) error {
 	return nil
 }
 
-// openStatements opens the key that signs what was made of dispatches.
+// openStatements opens the key that signs statements about dispatches.
 func (k *keys) openStatements(ctx context.Context, set keySettings) error {
 	k.statements = k.service
 	if set.Statements == "" {
@@ -160,7 +160,7 @@ func (k *keys) openStatements(ctx context.Context, set keySettings) error {
 	}
 	key, err := seal.OpenSigner(ctx, set.Statements, nil)
 	if errors.Is(err, seal.ErrPassphrase) {
-		return api.Errorf(api.CodeInvalid, "keys.statements: %s is encrypted, and nobody is there to open it", set.Statements).WithHint("make one for the service: bailiwickd key create FILE")
+		return api.Errorf(api.CodeInvalid, "keys.statements: %s is encrypted, and the service cannot ask for a passphrase", set.Statements).WithHint("create an unencrypted one: bailiwickd key create FILE")
 	}
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "keys.statements: %w", err)
@@ -169,8 +169,8 @@ func (k *keys) openStatements(ctx context.Context, set keySettings) error {
 	return nil
 }
 
-// settleStatements notes which key signs statements, where that is another than
-// before, and stores the list of keys.
+// settleStatements logs a change of the key for statements and saves the key
+// history.
 func (k *keys) settleStatements(ctx context.Context, dir string, ledger *audit.Ledger) error {
 	list, id, from := k.history.Statements, k.statements.KeyID(), uint64(0)
 	if n := len(list); n > 0 {
@@ -192,12 +192,12 @@ func (k *keys) settleStatements(ctx context.Context, dir string, ledger *audit.L
 	return h.Save(dir)
 }
 
-// trust is what an auditor of this installation should be given.
+// trust returns the trust file for auditors of this installation.
 func (s *service) trust(context.Context) ([]byte, error) {
 	dirs := s.t.Dirs
 	deploy, err := seal.LoadTrustRoot(dirs.TrustRoot())
 	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "%w", err).WithHint("an auditor must know whose catalog counts; make one: bailiwick init")
+		return nil, api.Errorf(api.CodeUnavailable, "%w", err).WithHint("auditors need the deploy keys; create a trust root: bailiwick init")
 	}
 	t := evidence.Trust{
 		V: 1, Log: evidence.LogTrust{Origin: s.keys.history.Log, Keys: periods(s.keys.history.Keys)},

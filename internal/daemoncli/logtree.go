@@ -10,8 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 )
 
-// openTree opens the log's tree, over a table that is open, with keys that are.
-// A table that is not what was signed is a refusal to start.
+// openTree opens the log's tree. It needs the open ledger and keys, and fails if
+// the entries differ from what was signed.
 func (s *service) openTree(ctx context.Context) error {
 	origin, err := audit.Origin(ctx, s.store, s.keys.history.First(), s.t.Now())
 	if err != nil {
@@ -28,14 +28,14 @@ func (s *service) openTree(ctx context.Context) error {
 	case errors.Is(err, audit.ErrTruncated), errors.Is(err, audit.ErrChanged), errors.Is(err, audit.ErrForeign):
 		return api.Errorf(api.CodeIntegrity, "%w", err)
 	case err != nil:
-		return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("make %s a directory that this account can write; what is in it can be removed while no service runs, and is made again", s.t.Dirs.Log())
+		return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("make %s a directory that this account can write; its content may be removed while no service runs and is rebuilt", s.t.Dirs.Log())
 	}
 	s.log.Store(tree)
 	return nil
 }
 
-// admit says why nothing new may be admitted. Before the tree is open nobody
-// can ask for anything.
+// admit returns why nothing new may be admitted. Before the tree is open there are
+// no requests.
 func (s *service) admit() error {
 	if tree := s.log.Load(); tree != nil {
 		return tree.Admit()
@@ -43,7 +43,7 @@ func (s *service) admit() error {
 	return nil
 }
 
-// treeStatus is what status says of the tree.
+// treeStatus returns the status of the tree; nil before it is open.
 func (s *service) treeStatus(ctx context.Context) *api.LogTree {
 	tree := s.log.Load()
 	if tree == nil {
@@ -64,8 +64,8 @@ func (s *service) treeStatus(ctx context.Context) *api.LogTree {
 	return to
 }
 
-// treeNeed is whether the tree is kept.
-func (s *service) treeNeed() error {
+// treeError returns why the tree is not up to date.
+func (s *service) treeError() error {
 	tree := s.log.Load()
 	if tree == nil {
 		return nil

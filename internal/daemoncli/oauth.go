@@ -17,7 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// oauthSettings say whose tokens count beside ours. The zero value: nobody's.
+// oauthSettings is the external issuer whose tokens are accepted. The zero value is
+// none.
 type oauthSettings struct {
 	Issuer, Audience string
 	JWKS             string // an absolute path, or an https URL
@@ -52,8 +53,8 @@ func (r *settingsReader) keySet(n *yaml.Node) string {
 	return s
 }
 
-// dialFor returns how the host of an https URL is reached: one on loopback, in
-// numbers, is an exception that somebody configured; all else must be public.
+// dialFor returns the dialer for the host of an https URL, which must be public or
+// a numeric loopback address.
 func dialFor(address string) (egress.DialFunc, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.String() != address {
@@ -61,7 +62,7 @@ func dialFor(address string) (egress.DialFunc, error) {
 	}
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "443"), 10, 16)
 	if err != nil || port == 0 {
-		return nil, errors.New("the port is none")
+		return nil, errors.New("invalid port")
 	}
 	if err := egress.CheckHost(u.Hostname()); err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func dialFor(address string) (egress.DialFunc, error) {
 	a, nameErr := netip.ParseAddr(u.Hostname())
 	switch {
 	case nameErr != nil:
-		return public, nil //nolint:nilerr // a name: what it resolves to is judged when it does
+		return public, nil //nolint:nilerr // a name: its addresses are checked when it is resolved
 	case !a.IsLoopback():
 		return public, egress.Judge(a)
 	}
@@ -81,25 +82,24 @@ func dialFor(address string) (egress.DialFunc, error) {
 	return d.DialContext, nil
 }
 
-// issuerCheck says whose tokens count beside ours, and tries to get the keys.
+// issuerCheck is doctor's check of the external issuer. It fetches its keys.
 func (t *tree) issuerCheck(ctx context.Context) []check {
 	s, err := t.settings()
 	if err != nil || s.OAuth == (oauthSettings{}) {
-		return nil // the check of the configuration says so
+		return nil // reported by configCheck
 	}
 	v, err := t.issuer(ctx, s.OAuth)
 	if err == nil {
 		err = v.Load(ctx)
 	}
 	if err != nil {
-		return []check{{name: "oauth", found: err.Error(), fix: "no token of " + s.OAuth.Issuer + " can be verified; see to oauth.jwks in " + s.File}}
+		return []check{{name: "oauth", found: err.Error(), fix: "no token of " + s.OAuth.Issuer + " can be verified; check oauth.jwks in " + s.File}}
 	}
 	return []check{{name: "oauth", ok: true, found: "tokens of " + s.OAuth.Issuer + " for " + s.OAuth.Audience + ", by the keys at " + s.OAuth.JWKS}}
 }
 
-// issuer returns what verifies the tokens of the issuer that is configured; nil
-// when none is. Keys in a file must be good for the service to start; those of a
-// URL are asked for when they are needed.
+// issuer returns the verifier of the configured issuer's tokens; nil without one.
+// A key file must be valid at the start; keys of a URL are fetched when needed.
 func (t *tree) issuer(ctx context.Context, o oauthSettings) (*oauth.Verifier, error) {
 	if o == (oauthSettings{}) {
 		return nil, nil

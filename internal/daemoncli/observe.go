@@ -14,18 +14,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
-// observe makes what is told of everything that follows.
-func (s *service) observe() (err error) {
+// openTelemetry opens the telemetry that all other parts report to.
+func (s *service) openTelemetry() (err error) {
 	s.telemetry, err = telemetry.New(telemetry.Config{
 		Version: s.t.Version, Collector: s.set.Tracing.OTLP, Routes: api.Calls(), Listen: server.Listen, Now: s.t.Now, Logger: s.logger,
 	})
 	return err
 }
 
-// expose serves metrics and health, if the configuration says where. It is
-// called when the state is this service's, so a second one never takes the
-// place of the first.
-func (s *service) expose() (err error) {
+// serveMetrics serves metrics and health if configured. The service must own its
+// state by then, so that a second service cannot take over the socket.
+func (s *service) serveMetrics() (err error) {
 	if s.set.Metrics.Listen.IsZero() {
 		return nil
 	}
@@ -35,58 +34,58 @@ func (s *service) expose() (err error) {
 	return nil
 }
 
-// flushTime bounds how long the end of the service waits for a collector.
-const flushTime = 2 * time.Second
+// flushTimeout bounds how long the shutdown waits for a collector.
+const flushTimeout = 2 * time.Second
 
-func (s *service) conceal() error {
+func (s *service) closeTelemetry() error {
 	if s.telemetry == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	return s.telemetry.Close(ctx)
 }
 
-// need is something without which the service is not ready.
-type need struct {
+// condition is something that the service needs to be ready.
+type condition struct {
 	name string
-	err  error // nil: it is well
+	err  error // nil: it holds
 }
 
-// needs are what readiness and status say, from one source. A catalog that
-// nobody has applied yet is none: nothing is wrong with it.
-func (s *service) needs(ctx context.Context) (list []need, revision uint64) {
+// conditions returns the conditions of readiness, for status and health. A catalog
+// that was never applied is not an error.
+func (s *service) conditions(ctx context.Context) (list []condition, revision uint64) {
 	revision, err := s.dispatch.Catalog(ctx)
 	worker := s.t.worker()
 	executable := unix.Access(worker, unix.X_OK)
 	if executable != nil {
 		executable = fmt.Errorf("%s: %w", worker, executable)
 	}
-	list = []need{{"store", s.store.Poisoned()}, {"log", s.treeNeed()}, {"catalog", err}, {"worker", executable}}
+	list = []condition{{"store", s.store.Poisoned()}, {"log", s.treeError()}, {"catalog", err}, {"worker", executable}}
 	if s.runs != nil {
-		list = append(list, need{"orchestrator", s.runs.Err()})
+		list = append(list, condition{"orchestrator", s.runs.Err()})
 	}
 	return list, revision
 }
 
-// notReady says what is wrong, in words; empty when nothing is.
-func notReady(list []need) string {
-	var words []string
-	for _, n := range list {
-		if n.err != nil {
-			words = append(words, n.name+": "+n.err.Error())
+// notReady lists the conditions that do not hold, one per line.
+func notReady(list []condition) string {
+	var failed []string
+	for _, c := range list {
+		if c.err != nil {
+			failed = append(failed, c.name+": "+c.err.Error())
 		}
 	}
-	return strings.Join(words, "\n")
+	return strings.Join(failed, "\n")
 }
 
-// state is what metrics and health ask for.
+// state returns the current state for metrics and health.
 func (s *service) state(ctx context.Context) telemetry.State {
 	st := telemetry.State{Running: s.dispatch.Running(), Poisoned: s.store.Poisoned() != nil}
-	list, revision := s.needs(ctx)
+	list, revision := s.conditions(ctx)
 	st.Revision = revision
-	for _, n := range list {
-		st.Checks = append(st.Checks, telemetry.Check{Name: n.name, OK: n.err == nil})
+	for _, c := range list {
+		st.Checks = append(st.Checks, telemetry.Check{Name: c.name, OK: c.err == nil})
 	}
 	st.Queues = s.queueState(ctx)
 	st.Anchors = s.anchorState(ctx)
@@ -100,10 +99,10 @@ func (s *service) state(ctx context.Context) telemetry.State {
 	return st
 }
 
-// worker is the program that supervises one dispatch.
+// worker returns the path of the program that supervises one dispatch.
 func (t *tree) worker() string { return filepath.Join(filepath.Dir(t.Self), "bailiwick-worker") }
 
-// metricsCheck is what doctor says of where metrics would be served.
+// metricsCheck is doctor's check of the address of the metrics.
 func metricsCheck(s settings, err error) []check {
 	if err != nil || s.Metrics.Listen.IsZero() {
 		return nil
@@ -111,8 +110,8 @@ func metricsCheck(s settings, err error) []check {
 	at := s.Metrics.Listen.String()
 	c := check{name: "metrics", ok: true, found: at}
 	if !strings.HasPrefix(at, "unix:") {
-		c.ok, c.advice, c.fix = false, true, "serve them where only this account can read: unix:/absolute/path"
-		c.found = at + " can be read by every account of this machine"
+		c.ok, c.advice, c.fix = false, true, "serve them on a socket of this account only: unix:/absolute/path"
+		c.found = at + " is readable by every account of this machine"
 	}
 	return []check{c}
 }

@@ -19,19 +19,19 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
-// The bounds of the section. Each queue is some series of metrics.
+// Bounds of the section. Each queue has several series of metrics.
 const (
 	maxQueues = 64
 	maxSlots  = 10_000
 )
 
-// orchestratorSettings are whether there is an orchestrator, and its queues.
+// orchestratorSettings is the section orchestrator.
 type orchestratorSettings struct {
-	On     bool             // the section is there
-	Queues map[api.Name]int // slots; orchestrator.DefaultSlots for one that names none
+	On     bool             // whether the section exists
+	Queues map[api.Name]int // slots by queue; orchestrator.DefaultSlots by default
 }
 
-// all returns the queues with the one that always is.
+// all returns the queues, including the default queue.
 func (s orchestratorSettings) all() map[api.Name]int {
 	all := map[api.Name]int{api.DefaultQueue: orchestrator.DefaultSlots}
 	maps.Copy(all, s.Queues)
@@ -54,11 +54,11 @@ func (r *settingsReader) orchestrator(n *yaml.Node) {
 
 func (r *settingsReader) queues(n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
-		r.Fields(n, "orchestrator.queues", nil) // it says what it wants
+		r.Fields(n, "orchestrator.queues", nil) // reports the wrong kind
 		return
 	}
 	if len(n.Content)/2 > maxQueues {
-		r.At(n, "orchestrator.queues: %d of them, more than %d", len(n.Content)/2, maxQueues)
+		r.At(n, "orchestrator.queues: %d queues, more than %d", len(n.Content)/2, maxQueues)
 		return
 	}
 	seen := map[string]*yaml.Node{}
@@ -86,24 +86,24 @@ func (r *settingsReader) queue(n *yaml.Node, what string) int {
 	return slots
 }
 
-// wantsRuns reports whether the service that is started has an orchestrator. One
-// that ends when it is idle never has: runs go on while nobody asks.
+// wantsRuns reports whether the service has an orchestrator. One that shuts down
+// when idle never has: runs continue without requests.
 func (t *tree) wantsRuns(set settings) bool {
 	return t.idle == 0 && (t.orchestrator || set.Orchestrator.On)
 }
 
-// checkRuns refuses what contradicts itself.
+// checkRuns refuses --orchestrator with --idle.
 func (t *tree) checkRuns() error {
 	if t.orchestrator && t.idle != 0 {
-		return api.Errorf(api.CodeInvalid, "--orchestrator and --idle: a service that ends when it is idle runs no plans").WithHint("leave out --idle")
+		return api.Errorf(api.CodeInvalid, "--orchestrator and --idle: a service that shuts down when idle cannot run plans").WithHint("leave out --idle")
 	}
 	return nil
 }
 
-// relay tells of dispatches whoever wants to know. Ends that come before the
-// orchestrator is open are kept for it.
+// relay passes dispatch events to telemetry, and ended dispatches of runs to the
+// orchestrator. It keeps those that end before the orchestrator is open.
 type relay struct {
-	dispatch.Observer
+	dispatch.Observer // telemetry
 
 	mu      sync.Mutex
 	wanted  bool // guarded by mu
@@ -124,7 +124,7 @@ func (r *relay) Ended(d api.Dispatch) {
 	}
 }
 
-// open names the orchestrator, and tells it what has ended meanwhile.
+// open sets the orchestrator and passes on what has ended meanwhile.
 func (r *relay) open(runs *orchestrator.Orchestrator) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,14 +135,13 @@ func (r *relay) open(runs *orchestrator.Orchestrator) {
 	r.waiting = nil
 }
 
-// orchestrate opens the orchestrator, where one is wanted. It stands on the
-// dispatches.
-func (s *service) orchestrate(ctx context.Context) (err error) {
+// openRuns opens the orchestrator if one is configured. It needs the dispatches.
+func (s *service) openRuns(ctx context.Context) (err error) {
 	if !s.t.wantsRuns(s.set) {
 		return nil
 	}
 	var seed [8]byte
-	_, _ = rand.Read(seed[:]) // it never fails
+	_, _ = rand.Read(seed[:]) // never fails
 	s.runs, err = orchestrator.Open(ctx, orchestrator.Config{
 		Store: s.store, Ledger: s.ledger, Dispatch: s.dispatch, Queues: s.set.Orchestrator.all(), Seed: binary.LittleEndian.Uint64(seed[:]),
 		Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
@@ -153,23 +152,23 @@ func (s *service) orchestrate(ctx context.Context) (err error) {
 	return err
 }
 
-// asked is what the API asks about runs; nil where there is none.
-func (s *service) asked() server.Runs {
+// apiRuns returns the orchestrator for the API; a nil interface without one.
+func (s *service) apiRuns() server.Runs {
 	if s.runs == nil {
 		return nil
 	}
 	return s.runs
 }
 
-// runStatus is what status says of runs; nil where there are none.
+// runStatus returns the orchestrator's status; nil without one.
 func (s *service) runStatus(ctx context.Context) (*api.OrchestratorStatus, error) {
 	if s.runs == nil {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // absent in the status
 	}
 	st := &api.OrchestratorStatus{}
 	if err := s.runs.Err(); err != nil {
 		st.Error = err.Error()
-		return st, nil //nolint:nilerr // that is the answer
+		return st, nil //nolint:nilerr // the status reports it
 	}
 	var err error
 	if st.Queues, err = s.runs.Queues(ctx); err != nil {
@@ -182,14 +181,14 @@ func (s *service) runStatus(ctx context.Context) (*api.OrchestratorStatus, error
 	return st, err
 }
 
-// queueState is what metrics say of queues.
+// queueState returns the state of the queues for metrics.
 func (s *service) queueState(ctx context.Context) (list []telemetry.Queue) {
 	if s.runs == nil || s.runs.Err() != nil {
 		return nil
 	}
 	queues, err := s.runs.Queues(ctx)
 	if err != nil {
-		return nil // it is ending
+		return nil // shutting down
 	}
 	for i := range queues {
 		q := &queues[i]
@@ -198,11 +197,11 @@ func (s *service) queueState(ctx context.Context) (list []telemetry.Queue) {
 	return list
 }
 
-// runsCheck is what doctor says of runs.
+// runsCheck is doctor's line about the orchestrator.
 func runsCheck(s settings, err error) []check {
 	switch {
 	case err != nil:
-		return nil // the configuration's own line says it
+		return nil // reported by configCheck
 	case s.Orchestrator.On:
 		return []check{{name: "orchestrator", ok: true, found: "on, with the queues " + s.Orchestrator.String()}}
 	}

@@ -37,7 +37,7 @@ func TestDoctorFindsTokensThatLieAboutAndNeverShowsThem(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	for i, want := range []struct{ path, found, fix string }{
-		{kept, "every program of this account can read it", ""}, {typed, "every program of this account can read it", "token rotate"}, {loose, "other accounts can read it", "chmod 600"},
+		{kept, "every program of this account can read it", ""}, {typed, "every program of this account can read it", "token rotate"}, {loose, "readable by other accounts", "chmod 600"},
 	} {
 		c := got[i]
 		if c.ok || !c.advice || !strings.Contains(c.found, want.path) || !strings.Contains(c.found, want.found) || !strings.Contains(c.fix, want.fix) || strings.Contains(c.found+c.fix, token) {
@@ -59,7 +59,7 @@ func TestDoctorSaysWhoCanSignAnOperatorsDecisions(t *testing.T) {
 	if err := seal.CreateTrustRoot(dirs.OperatorRoot(), seal.RootOf(seal.KeyOf(key, "ann"))); err != nil {
 		t.Fatal(err)
 	}
-	if c := tr.operatorsCheck(); c.ok || !strings.Contains(c.found, "1 of 1 operator keys must sign") || !strings.Contains(c.found, "can list a key of its own") {
+	if c := tr.operatorsCheck(); c.ok || !strings.Contains(c.found, "1 of 1 operator keys must sign") || !strings.Contains(c.found, "can add its own key") {
 		t.Errorf("%+v", c)
 	}
 	if c := tr.operatorsCheck(); strings.Contains(c.found, "deploy key too") {
@@ -85,11 +85,11 @@ func TestDoctorSaysWhoCanSignAnOperatorsDecisions(t *testing.T) {
 		if err := os.WriteFile(file, []byte(scope), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if c := watchCheck(file); c.ok != ok {
+		if c := ptraceCheck(file); c.ok != ok {
 			t.Errorf("%q: %+v", scope, c)
 		}
 	}
-	if c := watchCheck(filepath.Join(t.TempDir(), "none")); c.ok {
+	if c := ptraceCheck(filepath.Join(t.TempDir(), "none")); c.ok {
 		t.Errorf("%+v", c)
 	}
 }

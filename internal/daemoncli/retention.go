@@ -15,15 +15,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 )
 
-// retentionSettings are what may go, and how often the service looks. Content
-// and evidence stay unless the file says otherwise: nobody's results vanish by
-// surprise. Checkouts are a cache and do not.
+// retentionSettings is the section retention: the rules, and how often they are
+// applied. By default only checkouts expire, which are a cache; content and evidence
+// never do.
 type retentionSettings struct {
 	Every time.Duration
 	Rules retain.Rules
 }
 
-// rules returns the settings with what the file does not say.
+// rules returns the settings with their defaults.
 func (s retentionSettings) rules() retentionSettings {
 	if s.Every == 0 {
 		s.Every = time.Hour
@@ -42,7 +42,7 @@ func (r *settingsReader) retention(n *yaml.Node) {
 	r.Fields(n, "retention", map[string]func(*yaml.Node){
 		"every": func(n *yaml.Node) {
 			if to.Every = r.age(n, "retention.every"); to.Every != 0 && to.Every < time.Minute {
-				r.At(n, "retention.every: %s is too often: at least 1m", to.Every)
+				r.At(n, "retention.every: %s is too short: want at least 1m", to.Every)
 			}
 		},
 		"checkouts": func(n *yaml.Node) {
@@ -69,8 +69,7 @@ func (r *settingsReader) retention(n *yaml.Node) {
 	}
 }
 
-// age reads a duration as it is written in Go, or a number of days such as
-// 30d.
+// age reads a duration in Go's format, or a number of days such as 30d.
 func (r *settingsReader) age(n *yaml.Node, what string) time.Duration {
 	var a ageText
 	r.Scalar(n, what, &a)
@@ -85,26 +84,25 @@ func (r *settingsReader) size(n *yaml.Node, what string) int64 {
 
 type ageText time.Duration
 
-// UnmarshalText refuses everything that is not a positive duration of at most
-// a hundred years.
+// UnmarshalText reads a positive duration of at most a hundred years.
 func (a *ageText) UnmarshalText(b []byte) error {
 	text := string(b)
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
 		if err == nil && n > 0 && n <= 36525 && strconv.FormatUint(n, 10) == days {
-			*a = ageText(time.Duration(n) * 24 * time.Hour) //nolint:gosec // G115: it is small
+			*a = ageText(time.Duration(n) * 24 * time.Hour) //nolint:gosec // G115: at most 36525
 			return nil
 		}
 	} else if v, err := time.ParseDuration(text); err == nil && v > 0 && v <= 36525*24*time.Hour {
 		*a = ageText(v)
 		return nil
 	}
-	return fmt.Errorf("%q: want a time such as 30d or 12h, above 0 and at most 36525d", text)
+	return fmt.Errorf("%q: want a duration such as 30d or 12h, at most 36525d", text)
 }
 
-// keep opens what removes by the rules. Nothing writes blobs before the
-// dispatches are open, and those need the blobs: so it is last.
-func (s *service) keep(ctx context.Context) (err error) {
+// openRetention opens the garbage collector. It comes last because it needs the
+// dispatches.
+func (s *service) openRetention(ctx context.Context) (err error) {
 	dirs, set := s.t.Dirs, s.set.Retention.rules()
 	s.retain, err = retain.Open(ctx, retain.Config{
 		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Checkouts: checkout.New(dirs.Checkouts()), Rules: set.Rules, Every: set.Every,

@@ -34,23 +34,23 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
-// mode is what every result says of who is protected against whom. The other
-// mode, system, needs an account of the service's own.
+// mode is the protection mode that every result states. The other mode, system,
+// needs an account of the service's own.
 const mode = "same-user"
 
 func (t *tree) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.ending(t.serve(cmd.Context())) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.finish(t.serve(cmd.Context())) },
 	}
 	t.idleFlag(cmd)
 	t.runsFlag(cmd)
-	cmd.Flags().BoolVar(&t.join, "join", false, "where another service has the state, wait until it answers; speak JSON")
+	cmd.Flags().BoolVar(&t.join, "join", false, "if another service owns the state, wait until it answers; report in JSON")
 	_ = cmd.Flags().MarkHidden("join") // for start
 	return cmd
 }
 
-// service is everything that is open while the service runs.
+// service is the running service with everything it has opened.
 type service struct {
 	t         *tree
 	set       settings
@@ -61,19 +61,19 @@ type service struct {
 	address   *address
 	store     *store.Store
 	ledger    *audit.Ledger
-	log       atomic.Pointer[audit.Tree] // nil until it is open
+	log       atomic.Pointer[audit.Tree] // nil until openTree
 	anchors   *anchor.Keeper
 	blobs     *blob.Store
 	keys      keys
 	registry  *operator.Registry
-	issuer    *oauth.Verifier // nil: only our tokens count
+	issuer    *oauth.Verifier // nil: only the service's own tokens are accepted
 	dispatch  *dispatch.Service
 	relay     *relay
-	runs      *orchestrator.Orchestrator // nil: there is none
-	evidence  *evidenceDesk
+	runs      *orchestrator.Orchestrator // may be nil
+	evidence  *evidenceService
 	retain    *retain.Collector
 	telemetry *telemetry.Telemetry
-	metrics   telemetry.Address // where they are served; none: they are not
+	metrics   telemetry.Address // zero: not served
 	report    jail.Report
 }
 
@@ -107,7 +107,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.asked(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Runs: s.apiRuns(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -115,7 +115,7 @@ func (t *tree) serve(ctx context.Context) error {
 	go func() { failed <- srv.Serve(listener) }()
 	s.address.set(s.socket)
 	failpoint.Hit(failpoint.ServiceListening, s.socket)
-	t.say(word{Listening: s.socket})
+	t.report(report{Listening: s.socket})
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
@@ -123,11 +123,11 @@ func (t *tree) serve(ctx context.Context) error {
 	return errors.Join(err, s.shutdown(srv))
 }
 
-// stopTime is how long requests under way may take to end.
-const stopTime = 5 * time.Second
+// stopTimeout bounds how long open requests may take at shutdown.
+const stopTimeout = 5 * time.Second
 
 func (s *service) shutdown(srv *server.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	running := s.dispatch.Running()
 	failpoint.Hit(failpoint.ServiceStopping, "")
@@ -138,18 +138,18 @@ func (s *service) shutdown(srv *server.Server) error {
 	failpoint.Hit(failpoint.ServiceStopped, "")
 	err = errors.Join(err, logErr, s.close())
 	failpoint.Hit(failpoint.ServiceClosed, "")
-	// Last of all: whoever waits for the end of the service waits for this.
+	// This comes last: awaitEnd waits for it.
 	return errors.Join(err, s.address.release(s.socket, s.listening))
 }
 
-// open opens everything in the order in which one stands on another. Whatever
-// is missing or damaged is a refusal to start.
+// open opens everything in the order of dependencies. Anything missing or damaged
+// refuses the start.
 func (s *service) open(ctx context.Context) (err error) {
 	dirs := s.t.Dirs
 	if s.report = jail.Probe(ctx); !s.report.Full {
 		return api.Errorf(api.CodeUnavailable, "this machine cannot isolate at level full:\n%s", strings.Join(missing(s.report), "\n")).WithHint("see: bailiwick doctor")
 	}
-	if err := s.observe(); err != nil {
+	if err := s.openTelemetry(); err != nil {
 		return err
 	}
 	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
@@ -162,7 +162,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: s.t.Now, Logger: s.logger, Observe: s.telemetry.Entry, Admit: s.admit}); err != nil {
 		return err
 	}
-	if err := s.expose(); err != nil {
+	if err := s.serveMetrics(); err != nil {
 		return err
 	}
 	if s.keys, err = openKeys(ctx, dirs.State, s.ledger); err != nil {
@@ -183,7 +183,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.blobs.RemoveTemp(); err != nil {
 		return err
 	}
-	// Everything that follows may have something to log.
+	// The parts opened from here on may write to the log.
 	if err := s.announce(ctx); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.registry, err = operator.Open(ctx, operator.Config{Root: dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Now: s.t.Now}); err != nil {
 		return err
 	}
-	// What comes to its end from here on is checked.
+	// The evidence of everything that ends from here on is checked.
 	before, err := s.ledger.Len(ctx)
 	if err != nil {
 		return err
@@ -210,14 +210,14 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.orchestrate(ctx); err != nil {
+	if err := s.openRuns(ctx); err != nil {
 		return err
 	}
 	s.openEvidence(ctx, me, before)
-	return s.keep(ctx)
+	return s.openRetention(ctx)
 }
 
-// migrations are the schemas of all that is in the state database.
+// migrations returns the schemas of all packages with tables in the state database.
 func migrations() []store.Migration {
 	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration()}
 }
@@ -239,7 +239,7 @@ func openBlobs(dir string) (*blob.Store, error) {
 	return b, err
 }
 
-// workerEnv keeps the variables that say where things are, and no others.
+// workerEnv keeps the variables that name directories, and no others.
 func workerEnv(env []string) []string {
 	keep := []string{"HOME", "PATH", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "TMPDIR"}
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
@@ -270,7 +270,7 @@ func (s *service) close() error {
 	if s.dispatch != nil {
 		errs = append(errs, s.dispatch.Close())
 	}
-	errs = append(errs, s.closeAnchors(), s.closeTree(), s.conceal())
+	errs = append(errs, s.closeAnchors(), s.closeTree(), s.closeTelemetry())
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
 	}
@@ -287,7 +287,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 		Socket: s.socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
 		ConfigFile: s.set.File, Metrics: s.metrics.String(), Tracing: s.set.Tracing.OTLP.String(),
 	}
-	list, _ := s.needs(ctx)
+	list, _ := s.conditions(ctx)
 	st.NotReady = notReady(list)
 	st.Ready = st.NotReady == ""
 	var err error
@@ -298,7 +298,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	checked := s.evidence.checker.Status()
 	st.Evidence = &checked
 	if s.store.Poisoned() != nil {
-		return st, nil //nolint:nilerr // that is the answer
+		return st, nil //nolint:nilerr // NotReady reports it
 	}
 	if st.Anchors, err = s.anchorStatus(ctx); err != nil {
 		return st, err
@@ -309,7 +309,8 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	return st, s.dispatch.Status(ctx, &st)
 }
 
-// socketPath is the one that was asked for, or the first place that is there.
+// socketPath returns the path of --socket, or the first default whose parent
+// directory exists.
 func (s *service) socketPath() string {
 	if s.t.socket != "" {
 		return s.t.socket
@@ -323,7 +324,7 @@ func (s *service) socketPath() string {
 	return filepath.Join(d.State, "api.sock")
 }
 
-// listen makes the socket, for nobody but its owner.
+// listen creates the service's socket.
 func listen(path string) (*net.UnixListener, error) {
 	l, err := server.Listen(path)
 	if err != nil {

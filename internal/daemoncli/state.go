@@ -13,10 +13,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// ownState refuses a state directory that the service cannot use, or that
-// others can change: its key, its database and what it has stored are only
-// worth something if nobody else can put others in their place. One that is
-// not there yet is made, for this account alone.
+// ownState creates the state directory if it does not exist, and refuses one that
+// the service cannot use or that other accounts can write: they could replace its
+// key and database.
 func (t *tree) ownState() error {
 	dir := t.Dirs.State
 	err := os.MkdirAll(dir, 0o700)
@@ -33,7 +32,7 @@ func (t *tree) ownState() error {
 		WithHint("make %s a directory that this account can write, or set XDG_STATE_HOME; see: bailiwick doctor", dir)
 }
 
-// checkOwn refuses a directory that is not this account's alone to change.
+// checkOwn refuses a directory that this account does not own or others can write.
 func checkOwn(dir string, uid int) error {
 	st, err := os.Stat(dir)
 	if err != nil {
@@ -42,9 +41,9 @@ func checkOwn(dir string, uid int) error {
 	owner, ok := st.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || int(owner.Uid) != uid:
-		return api.Errorf(api.CodeUnavailable, "state directory %s: belongs to another account", dir).WithHint("give it to the account of the service: chown -R %d %s", uid, dir)
+		return api.Errorf(api.CodeUnavailable, "state directory %s: owned by another account", dir).WithHint("give it to the account of the service: chown -R %d %s", uid, dir)
 	case st.Mode().Perm()&0o022 != 0:
-		return api.Errorf(api.CodeUnavailable, "state directory %s: others can write it (mode %04o)", dir, st.Mode().Perm()).WithHint("run: chmod go-w %s", dir)
+		return api.Errorf(api.CodeUnavailable, "state directory %s: writable by other accounts (mode %04o)", dir, st.Mode().Perm()).WithHint("run: chmod go-w %s", dir)
 	}
 	if err := unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
@@ -52,7 +51,7 @@ func checkOwn(dir string, uid int) error {
 	return nil
 }
 
-// stateCheck is what doctor says of the state directory. It makes none.
+// stateCheck is doctor's check of the state directory. It creates nothing.
 func (t *tree) stateCheck() check {
 	dir := t.Dirs.State
 	err := checkOwn(dir, t.UID)
@@ -71,7 +70,7 @@ func (t *tree) stateCheck() check {
 	}
 	fix := "make it a directory that this account can write, or set XDG_STATE_HOME"
 	if errors.Is(err, unix.ENOSPC) {
-		fix = "free some of it; bailiwick gc removes what the rules of retention let go"
+		fix = "free some space; bailiwick gc removes what the retention rules have expired"
 	}
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return check{name: "state directory", found: e.Message, fix: e.Hint}
