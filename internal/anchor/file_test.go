@@ -30,7 +30,7 @@ func openFile(t testing.TB, path string) *File {
 // proves R-A6
 func TestFileKeepsCheckpoints(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "high-water")
-	holds(t, func() Anchor { return openFile(t, path) })
+	testKeeps(t, func() Anchor { return openFile(t, path) })
 	b, err := os.ReadFile(path)
 	must(t, err)
 	list, err := receipt.Checkpoints(b)
@@ -44,7 +44,7 @@ func TestFileKeepsCheckpoints(t *testing.T) {
 	}
 }
 
-// Whatever is between the lines, whoever wrote it, hides none of them.
+// Foreign data between the lines hides no checkpoint.
 func TestFileReturnsTheLargestCheckpoint(t *testing.T) {
 	k := newKey(t)
 	line := func(size uint64) []byte {
@@ -79,7 +79,7 @@ func TestFileReturnsTheLargestCheckpoint(t *testing.T) {
 		if cp, err := note.Peek(signed); err != nil || cp.Size != c.want {
 			t.Errorf("%s: %d, %v", name, cp.Size, err)
 		}
-		// What is put next is on a line of its own.
+		// The next checkpoint starts on its own line.
 		put(t, f, signedAt(t, k, 50, "a"))
 		for _, one := range []*File{f, openFile(t, path)} {
 			if cp, err := note.Peek(newestOf(t, one)); err != nil || cp.Size != 50 {
@@ -101,7 +101,7 @@ func TestFileRefusesOtherFileTypesWithoutBlocking(t *testing.T) {
 			t.Errorf("%s: holds %q", name, signed)
 		}
 		if name == "words" || name == "fifo" {
-			continue // a fifo is asked for what it holds first, and words are no harm
+			continue // the Keeper calls Newest on a fifo first; text is harmless
 		}
 		if r, err := f.Put(t.Context(), signedAt(t, k, 1, "a")); err == nil {
 			t.Errorf("%s: %+v", name, r)
@@ -112,7 +112,7 @@ func TestFileRefusesOtherFileTypesWithoutBlocking(t *testing.T) {
 	}
 }
 
-// An anchor's file may be append-only for the account that writes it.
+// The file may be append-only for the account that writes it.
 func TestAFileIsOnlyEverAppendedTo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	k := newKey(t)
@@ -122,7 +122,7 @@ func TestAFileIsOnlyEverAppendedTo(t *testing.T) {
 	} else {
 		t.Cleanup(func() { must(t, exec.Command("chattr", "-a", path).Run()) })
 		if err := os.Truncate(path, 0); err == nil {
-			t.Fatal("control: the file was cut")
+			t.Fatal("control: the file was truncated")
 		}
 	}
 	before, err := os.ReadFile(path)
@@ -135,7 +135,7 @@ func TestAFileIsOnlyEverAppendedTo(t *testing.T) {
 	}
 }
 
-// A file that is replaced while the service runs is read from its beginning.
+// A file that is replaced while the service runs is read from the start.
 func TestAReplacedFileIsReadAgain(t *testing.T) {
 	path, k := filepath.Join(t.TempDir(), "f"), newKey(t)
 	f := openFile(t, path)
@@ -158,7 +158,7 @@ func TestAReplacedFileIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestHelper is the process whose disk loses its power.
+// TestHelper is the process whose disk loses power.
 func TestHelper(t *testing.T) {
 	path := os.Getenv("ANCHOR_TEST_FILE")
 	if path == "" {
@@ -170,7 +170,7 @@ func TestHelper(t *testing.T) {
 	k := logKey(append(bytes.Repeat([]byte{7}, 32), helperPublic()...))
 	f := openFile(t, path)
 	for size := uint64(1); size <= 6; size++ {
-		for range 2 { // a failed one is tried again, as the Keeper does
+		for range 2 { // retries, as the Keeper does
 			if _, err := f.Newest(context.Background()); err != nil {
 				continue
 			}
@@ -195,7 +195,7 @@ func journal(t *testing.T, fault func(int, faultdisk.Op) faultdisk.Fault) []faul
 	return ops
 }
 
-// afterCut holds what is on the disk against what was said to be put.
+// afterCut compares the file with the checkpoints that have receipts.
 func afterCut(t *testing.T, path, said string) error {
 	want := uint64(0)
 	for line := range strings.Lines(said) {
@@ -212,11 +212,11 @@ func afterCut(t *testing.T, path, said string) error {
 		if want == 0 {
 			return nil //nolint:nilerr // half a line, and nothing was promised
 		}
-		return errors.Join(err, fmt.Errorf("holds nothing, and %d were put", want))
+		return errors.Join(err, fmt.Errorf("holds nothing, want %d", want))
 	}
 	cp, err := note.Peek(signed)
 	if err == nil && cp.Size < want {
-		err = fmt.Errorf("holds %d, and %d were put", cp.Size, want)
+		err = fmt.Errorf("holds %d, want %d", cp.Size, want)
 	}
 	if err != nil {
 		return err
@@ -248,17 +248,17 @@ func cutAll(t *testing.T, ops []faultdisk.Op, lies bool) (wrong int) {
 	return wrong
 }
 
-// proves R-A6: what has a receipt survives a power cut.
+// proves R-A6: a checkpoint with a receipt survives a power cut.
 func TestFileKeepsAcknowledgedCheckpointsAcrossPowerCuts(t *testing.T) {
 	ops := journal(t, nil)
 	cutAll(t, ops, false)
-	if wrong := cutAll(t, ops, true); wrong < len(ops)/4 { // the control
-		t.Errorf("on a disk that lies %d of %d cuts were noticed", wrong, 2*len(ops))
+	if wrong := cutAll(t, ops, true); wrong < len(ops)/4 { // control
+		t.Errorf("on a disk that lies about syncs, %d of %d cuts were detected", wrong, 2*len(ops))
 	}
 }
 
-// A write or a sync fails without having been done, or having been done after
-// all. Nothing has a receipt that is not there, and what follows is well.
+// A write or a sync fails, with or without effect. No missing checkpoint has a
+// receipt, and later ones succeed.
 func TestAFailedWriteOrSyncGivesNoReceipt(t *testing.T) {
 	for _, kind := range []faultdisk.Kind{faultdisk.Sync, faultdisk.Write} {
 		for _, kept := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// repository is a bare repository that refuses to go back.
+// repository returns a bare repository that refuses non-fast-forwards.
 func repository(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "anchors.git")
@@ -53,9 +53,9 @@ func openGit(t *testing.T, repo string) *Git {
 // proves R-A6
 func TestGitKeepsCheckpoints(t *testing.T) {
 	repo := repository(t)
-	holds(t, func() Anchor { return openGit(t, repo) })
+	testKeeps(t, func() Anchor { return openGit(t, repo) })
 	if n := git(t, repo, "rev-list", "--count", "bailiwick"); n != "7" {
-		t.Errorf("%s commits for 7 checkpoints that were each put three times", n)
+		t.Errorf("%s commits for 7 checkpoints, each put three times", n)
 	}
 	if n := git(t, repo, "rev-list", "--count", "--min-parents=2", "bailiwick"); n != "0" {
 		t.Errorf("%s merges", n)
@@ -63,8 +63,8 @@ func TestGitKeepsCheckpoints(t *testing.T) {
 	git(t, repo, "fsck", "--strict")
 }
 
-// The commit that a receipt names is found by whoever has the repository, and
-// stays there: what would replace it is refused.
+// The repository contains the commit that a receipt names, and refuses pushes that
+// would replace it.
 //
 // proves R-A6
 func TestAPushCannotRemoveACheckpoint(t *testing.T) {
@@ -78,7 +78,7 @@ func TestAPushCannotRemoveACheckpoint(t *testing.T) {
 		t.Errorf("the first is %q", got)
 	}
 	git(t, clone, "merge-base", "--is-ancestor", first.Git.ID, last.Git.ID)
-	// Somebody rewrites the history, with a checkpoint that the real key signed.
+	// An attacker with the real key pushes another history.
 	git(t, clone, "reset", "--quiet", "--hard", first.Git.ID)
 	must(t, os.WriteFile(filepath.Join(clone, "checkpoint"), signedAt(t, k, 5, "forged"), 0o600))
 	git(t, clone, "commit", "--quiet", "-am", "forged")
@@ -90,8 +90,8 @@ func TestAPushCannotRemoveACheckpoint(t *testing.T) {
 	if got := newestOf(t, g); string(got) != string(last.Signed) {
 		t.Errorf("the newest is %q", got)
 	}
-	// The control: a repository without the two settings takes it, and is no
-	// anchor.
+	// Control: a repository without the two settings accepts it, and is refused as
+	// an anchor.
 	git(t, repo, "config", "receive.denyNonFastForwards", "false")
 	git(t, clone, "push", "--quiet", "--force", repo, "bailiwick")
 	if _, err := g.Newest(t.Context()); err == nil || !strings.Contains(err.Error(), "git -C "+repo+" config receive.denyNonFastForwards true") {
@@ -102,8 +102,7 @@ func TestAPushCannotRemoveACheckpoint(t *testing.T) {
 	}
 }
 
-// Two services that share a history until somewhere cannot both go on in one
-// repository.
+// Two services with a common history cannot both extend one branch.
 func TestGitRefusesADivergedBranch(t *testing.T) {
 	repo, k := repository(t), newKey(t)
 	one := openGit(t, repo)
@@ -112,9 +111,9 @@ func TestGitRefusesADivergedBranch(t *testing.T) {
 	must(t, err)
 	commit, err := one.commit(t.Context(), signedAt(t, k, 4, "b"), cpAt(4), tip)
 	must(t, err)
-	put(t, openGit(t, repo), signedAt(t, k, 5, "c")) // meanwhile
+	put(t, openGit(t, repo), signedAt(t, k, 5, "c")) // concurrently
 	if _, err := one.run(t.Context(), one.cfg.Scratch, nil, "push", "--quiet", repo, commit+":"+one.ref()); err == nil {
-		t.Error("pushed")
+		t.Error("a diverged commit was pushed")
 	}
 }
 
@@ -127,7 +126,7 @@ func TestGitRefusesUnsafeRepositories(t *testing.T) {
 	if r, err := g.Put(t.Context(), signedAt(t, k, 1, "a")); err == nil {
 		t.Errorf("%+v", r)
 	}
-	// A branch that holds something else is not taken for an empty one.
+	// A branch with other content does not count as empty.
 	repo := repository(t)
 	work := filepath.Join(dir, "work")
 	git(t, "", "init", "--quiet", "-b", "bailiwick", work)
@@ -138,7 +137,7 @@ func TestGitRefusesUnsafeRepositories(t *testing.T) {
 	}
 }
 
-// proves R-T7: git reaches no other place, and hands nothing of this process on.
+// proves R-T7: git reaches no other machine, and inherits nothing of this process.
 func TestGitStaysOnThisMachine(t *testing.T) {
 	for _, place := range []string{"https://example.com/x.git", "ssh://example.com/x", "git@example.com:x.git", "host:/x", "ext::sh -c touch% /tmp/x", "relative", "/a/../b", "file:///x", "/x:y", "-x", ""} {
 		if _, err := NewGit(GitConfig{Repository: place, Branch: "b"}); err == nil {
@@ -162,7 +161,7 @@ func TestGitStaysOnThisMachine(t *testing.T) {
 	}
 }
 
-// A hook that hangs is ended with all that it started.
+// A hook that hangs is killed with its children.
 func TestAHangingGitIsKilled(t *testing.T) {
 	repo, k := repository(t), newKey(t)
 	g := openGit(t, repo)
@@ -181,7 +180,7 @@ func TestAHangingGitIsKilled(t *testing.T) {
 	if r, err := g.Put(ctx, signedAt(t, k, 2, "b")); !errors.Is(err, enough) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	for pid := <-began; alive(pid); { // the kernel ends it in its own time, or the test does not end
+	for pid := <-began; alive(pid); { // the kernel needs a moment; otherwise the test times out
 		runtime.Gosched()
 	}
 	must(t, os.Remove(filepath.Join(repo, "hooks", "pre-receive")))

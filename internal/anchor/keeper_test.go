@@ -38,7 +38,7 @@ type state struct {
 	round chan struct{} // closed after the next round of any anchor; guarded by mu
 }
 
-// sent is the Keeper's hook.
+// sent is called by the Keeper after each round.
 func (s *state) sent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *state) nextRound() <-chan struct{} {
 	return s.round
 }
 
-// lockedBuffer is what the Keeper logs.
+// lockedBuffer is the output of the Keeper's logger.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -113,7 +113,7 @@ func (s *state) close() {
 	s.keeper, s.tree, s.store = nil, nil, nil
 }
 
-// snapshot copies a state that is closed.
+// snapshot copies a closed state.
 func (s *state) snapshot(t testing.TB) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "copy")
@@ -123,7 +123,7 @@ func (s *state) snapshot(t testing.TB) string {
 	return to
 }
 
-// grow writes entries and returns how many there are, all covered.
+// grow writes entries, waits for their checkpoint and returns the size of the log.
 func (s *state) grow(t testing.TB, count int, what string) uint64 {
 	t.Helper()
 	for i := range count {
@@ -136,7 +136,7 @@ func (s *state) grow(t testing.TB, count int, what string) uint64 {
 	return n
 }
 
-// open opens a Keeper whose anchors get something ten times a second at least.
+// open opens a Keeper with an interval of 20 ms.
 func (s *state) open(t testing.TB, anchors ...Anchor) error {
 	t.Helper()
 	cfg := Config{
@@ -153,7 +153,7 @@ func (s *state) open(t testing.TB, anchors ...Anchor) error {
 	return err
 }
 
-// until waits until an anchor's status is as it should be.
+// until waits until is returns true for an anchor's status.
 func (s *state) until(t testing.TB, name, what string, is func(Status) bool) Status {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -170,7 +170,7 @@ func (s *state) until(t testing.TB, name, what string, is func(Status) bool) Sta
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("anchor %s never is %s: %+v\n%s", name, what, list, s.log.String())
+			t.Fatalf("timeout: anchor %s is not %s: %+v\n%s", name, what, list, s.log.String())
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestKeeperSendsCheckpointsAndKeepsReceipts(t *testing.T) {
 			t.Errorf("%s: %+v, %v", r.Name, cp, err)
 		}
 	}
-	// The smallest that covers an entry, of each.
+	// Covering returns the smallest checkpoint of each anchor that covers the entry.
 	covering, err := Covering(t.Context(), s.store, 6)
 	must(t, err)
 	for _, r := range covering {
@@ -215,7 +215,7 @@ func TestKeeperSendsCheckpointsAndKeepsReceipts(t *testing.T) {
 	if none, err := Covering(t.Context(), s.store, 16); err != nil || len(none) != 0 || len(covering) != 4 {
 		t.Errorf("%d and %d, %v", len(covering), len(none), err)
 	}
-	// What is there is known after a restart, and nothing new is given.
+	// After a restart the receipts are known, and nothing is sent again.
 	s.close()
 	s = openState(t, s.dir)
 	must(t, open())
@@ -228,7 +228,7 @@ func TestKeeperSendsCheckpointsAndKeepsReceipts(t *testing.T) {
 	}
 }
 
-// proves R-A6: what is new is given also when the service ends at once.
+// proves R-A6: Close sends the newest checkpoint before the interval is over.
 func TestCloseAnchorsTheLastEntries(t *testing.T) {
 	s, path := newState(t), filepath.Join(t.TempDir(), "f")
 	k := s.config(t, Schedule{openFile(t, path), time.Hour})
@@ -246,8 +246,8 @@ func (s *state) config(t testing.TB, anchors ...Schedule) *Keeper {
 	return k
 }
 
-// A state that was restored, and one that went another way since, are refused
-// by every kind of anchor that keeps checkpoints, whatever keys they have.
+// Every kind of anchor that keeps checkpoints refuses a restored state and a forked
+// one, whatever their keys.
 //
 // proves R-A6
 func TestARestoredOrForkedLogIsRefused(t *testing.T) {
@@ -285,15 +285,14 @@ func TestARestoredOrForkedLogIsRefused(t *testing.T) {
 		restored.close()
 	}
 	forked := openState(t, fork)
-	long := forked.grow(t, 9, "forged") // longer, and signed with the real key
+	long := forked.grow(t, 9, "forged") // longer, signed with the real key
 	for name, open := range kinds {
 		err := forked.open(t, open())
 		if wrong := new(MismatchError); !errors.As(err, &wrong) || wrong.Held != n || wrong.Local != long || !strings.Contains(err.Error(), "two histories") {
 			t.Errorf("%s: a forked log: %v", name, err)
 		}
 	}
-	// One that began before the fork was anchored, and runs while it is: what it
-	// has is not added to what is there.
+	// A Keeper of the forked state that was already running adds nothing.
 	for name, open := range kinds {
 		k := forked.config(t, Schedule{silent{open(), make(chan struct{})}, 10 * time.Millisecond})
 		forked.keeper = k
@@ -306,12 +305,12 @@ func TestARestoredOrForkedLogIsRefused(t *testing.T) {
 			t.Errorf("%s: now holds %d, %v", name, cp.Size, err)
 		}
 	}
-	// The control: what is true still starts.
+	// Control: the genuine state starts.
 	s = openState(t, s.dir)
 	must(t, s.open(t, all...))
 }
 
-// silent cannot be reached when the service starts.
+// silent is unreachable when the service starts.
 type silent struct {
 	Anchor
 	once chan struct{}
@@ -327,7 +326,7 @@ func (s silent) Newest(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Another log, a key that is not known, and a state without its newest key.
+// Another log, an unknown key, and a state without its newest key are refused.
 func TestCheckpointsOfOtherKeysAreRefusedAtStart(t *testing.T) {
 	s := newState(t)
 	n := s.grow(t, 5, "a")
@@ -359,7 +358,7 @@ func TestCheckpointsOfOtherKeysAreRefusedAtStart(t *testing.T) {
 	}
 }
 
-// fake is an anchor that does what a test says.
+// fake is an anchor with behaviour set by a test.
 type fake struct {
 	id     ID
 	put    func(ctx context.Context, signed []byte) (receipt.Receipt, error)
@@ -379,12 +378,12 @@ func (f *fake) Newest(ctx context.Context) ([]byte, error) {
 	return f.newest(ctx)
 }
 
-// However an anchor misbehaves, the log grows, the other anchors get what is
-// new, the start and the end of the service do not wait long, and it is told.
+// While an anchor misbehaves the log grows, other anchors get new checkpoints, start
+// and stop of the service are not delayed much, and the status reports it.
 //
 // proves R-A6
 func TestAMisbehavingAnchorStopsNothingAndProvesNothing(t *testing.T) {
-	never := make(chan struct{}) // nothing ends what ignores its context
+	never := make(chan struct{}) // for calls that ignore their context
 	t.Cleanup(func() { close(never) })
 	id := ID{"bad", receipt.File, "/somewhere"}
 	lie := func(edit func(*receipt.Receipt)) func(context.Context, []byte) (receipt.Receipt, error) {
@@ -425,11 +424,11 @@ func TestAMisbehavingAnchorStopsNothingAndProvesNothing(t *testing.T) {
 			s.anchored(t, "disk", n)
 			n = s.grow(t, 3, "b")
 			s.anchored(t, "disk", n)
-			st := s.until(t, "bad", "told", func(st Status) bool { return st.Err != nil })
+			st := s.until(t, "bad", "reported", func(st Status) bool { return st.Err != nil })
 			if st.Behind == 0 || st.Since.IsZero() {
 				t.Errorf("%+v", st)
 			}
-			if name == "forgets what it had" { // it had lied once, and that is all
+			if name == "forgets what it had" { // it lied only once
 				if !strings.Contains(st.Err.Error(), "has lost it") {
 					t.Errorf("%v", st.Err)
 				}
@@ -443,12 +442,12 @@ func TestAMisbehavingAnchorStopsNothingAndProvesNothing(t *testing.T) {
 					t.Errorf("receipt %+v", r)
 				}
 			}
-			must(t, s.keeper.Close()) // in its time, whatever hangs
+			must(t, s.keeper.Close()) // returns in time, whatever hangs
 		})
 	}
 }
 
-// What was put and not acknowledged is found when it is tried again.
+// A checkpoint that was stored but not acknowledged is found by the retry.
 //
 // proves R-A6
 func TestALostAnswerIsRecovered(t *testing.T) {
@@ -475,7 +474,7 @@ func TestALostAnswerIsRecovered(t *testing.T) {
 				t.Errorf("%s: said %q", real.ID(), got)
 			}
 			s.close()
-			if git, ok := real.(*Git); ok { // the next log has the place to itself
+			if git, ok := real.(*Git); ok { // for the next log
 				must(t, os.RemoveAll(filepath.Join(git.cfg.Repository, "refs/heads/bailiwick")))
 			}
 		}
@@ -488,23 +487,23 @@ func TestALostFileIsNotRecreated(t *testing.T) {
 	s := newState(t)
 	must(t, s.open(t, openFile(t, path)))
 	s.anchored(t, "disk", s.grow(t, 2, "a"))
-	must(t, os.Remove(path)) // or its disk is not mounted
+	must(t, os.Remove(path)) // as if its disk were not mounted
 	s.grow(t, 2, "b")
-	st := s.until(t, "disk", "told", func(st Status) bool { return st.Err != nil })
+	st := s.until(t, "disk", "reported", func(st Status) bool { return st.Err != nil })
 	if !strings.Contains(st.Err.Error(), "has lost it") {
 		t.Error(st.Err)
 	}
 	if _, err := os.Stat(path); err == nil {
-		t.Error("the file was begun again")
+		t.Error("the file was recreated")
 	}
 	s.close()
 	s = openState(t, s.dir)
 	must(t, s.open(t, openFile(t, path))) // a warning
-	s.until(t, "disk", "told", func(st Status) bool { return st.Err != nil })
+	s.until(t, "disk", "reported", func(st Status) bool { return st.Err != nil })
 }
 
-// What is here says itself that there was more: a log that was cut is refused
-// also where nobody else can be asked any more.
+// A truncated log is refused because of its own receipts, also if no anchor can be
+// reached any more.
 //
 // proves R-A6
 func TestALogShorterThanItsReceiptsIsRefused(t *testing.T) {
@@ -517,14 +516,14 @@ func TestALogShorterThanItsReceiptsIsRefused(t *testing.T) {
 	s.close()
 	must(t, os.Remove(path))
 
-	// The control: with all of it this is a warning, which stays while nothing is
-	// to be given to the anchor.
+	// Control: with the complete log this is a warning, which stays while there is
+	// nothing to send.
 	s = openState(t, s.dir)
 	must(t, s.open(t, openFile(t, path)))
 	for range 3 {
 		<-s.nextRound()
 	}
-	if st := s.until(t, "disk", "told", func(Status) bool { return true }); st.Err == nil || !strings.Contains(st.Err.Error(), "has lost it") {
+	if st := s.until(t, "disk", "reported", func(Status) bool { return true }); st.Err == nil || !strings.Contains(st.Err.Error(), "has lost it") {
 		t.Errorf("%+v", st)
 	}
 	s.close()
@@ -556,14 +555,14 @@ func TestOpenValidatesItsConfiguration(t *testing.T) {
 	s := newState(t)
 	f := openFile(t, "/x")
 	if err := s.open(t, f, f); err == nil {
-		t.Error("two of one name")
+		t.Error("duplicate names")
 	}
 	bad, err := NewFile(FileConfig{Name: "No Name", Path: "/x", Now: time.Now})
 	must(t, err)
 	if err := s.open(t, bad); err == nil {
-		t.Error("a name that is none")
+		t.Error("an invalid name")
 	}
 	if _, err := Open(t.Context(), Config{}); err == nil {
-		t.Error("nothing")
+		t.Error("an empty configuration")
 	}
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
-// gatewayProgram is versitygw, a server of S3 with Object Lock, that make setup
-// builds. Where nobody has run that, it is built here.
+// gatewayProgram returns versitygw, an S3 server with Object Lock, and builds it
+// unless make setup has.
 var gatewayProgram = sync.OnceValues(func() (string, error) {
 	path, err := filepath.Abs("../../.cache/tools/versitygw-1.8.0")
 	if err != nil {
@@ -42,12 +42,12 @@ var gatewayProgram = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// gateway is a running versitygw with a bucket under Object Lock.
+// gateway is a running versitygw with a bucket with Object Lock.
 type gateway struct {
 	endpoint string
 	keys     S3Keys
-	client   *http.Client  // as the service makes it
-	admin    *minio.Client // of whoever has the same keys
+	client   *http.Client  // like the service's
+	admin    *minio.Client // with the same keys
 }
 
 const bucket = "anchors"
@@ -89,7 +89,7 @@ func newGateway(t *testing.T) *gateway {
 	return g
 }
 
-// await returns when the gateway answers.
+// await waits until the gateway answers.
 func (g *gateway) await(t *testing.T) {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -132,11 +132,11 @@ func (g *gateway) open(t testing.TB, edits ...func(*S3Config)) *S3 {
 // proves R-A6
 func TestS3KeepsCheckpoints(t *testing.T) {
 	g := newGateway(t)
-	holds(t, func() Anchor { return g.open(t) })
+	testKeeps(t, func() Anchor { return g.open(t) })
 }
 
-// What is there cannot be removed before its time, and a version on top of it,
-// or a marker that hides it, does not count.
+// A checkpoint cannot be removed before its lock expires, and later versions and
+// delete markers do not count.
 //
 // proves R-A6
 func TestNoAccountCanRemoveACheckpointFromS3(t *testing.T) {
@@ -148,12 +148,12 @@ func TestNoAccountCanRemoveACheckpointFromS3(t *testing.T) {
 		t.Fatalf("%+v", r.S3)
 	}
 	ctx, key := t.Context(), r.S3.Key
-	// Whoever has the keys can do this, which is the control: it is done.
+	// Control: an attacker with the keys can add a version and a delete marker.
 	forged := signedAt(t, k, 40, "forged") // signed with the real key
 	up, err := g.admin.PutObject(ctx, bucket, key, bytes.NewReader(forged), int64(len(forged)), minio.PutObjectOptions{SendContentMd5: true})
 	must(t, err)
 	if up.VersionID == r.S3.Version {
-		t.Fatal("control: the forgery is no version of its own")
+		t.Fatal("control: the forgery has no version of its own")
 	}
 	if got := read(t, g, key, ""); got != string(forged) {
 		t.Fatalf("control: the object is %q", got)
@@ -162,7 +162,7 @@ func TestNoAccountCanRemoveACheckpointFromS3(t *testing.T) {
 	if _, err := g.admin.StatObject(ctx, bucket, key, minio.StatObjectOptions{}); err == nil {
 		t.Fatal("control: the marker does not hide the object")
 	}
-	// And this it refuses.
+	// But not remove the object or shorten its lock.
 	for name, opts := range map[string]minio.RemoveObjectOptions{"plainly": {VersionID: r.S3.Version}, "by governance": {VersionID: r.S3.Version, GovernanceBypass: true}} {
 		if err := g.admin.RemoveObject(ctx, bucket, key, opts); err == nil {
 			t.Errorf("removed %s", name)
@@ -170,7 +170,7 @@ func TestNoAccountCanRemoveACheckpointFromS3(t *testing.T) {
 	}
 	sooner, mode := time.Now().Add(time.Minute), minio.Governance
 	if err := g.admin.PutObjectRetention(ctx, bucket, key, minio.PutObjectRetentionOptions{VersionID: r.S3.Version, Mode: &mode, RetainUntilDate: &sooner, GovernanceBypass: true}); err == nil {
-		t.Error("the time was shortened")
+		t.Error("the lock was shortened")
 	}
 	if got := read(t, g, key, r.S3.Version); got != string(signed) {
 		t.Errorf("the version of the receipt is %q", got)
@@ -181,10 +181,10 @@ func TestNoAccountCanRemoveACheckpointFromS3(t *testing.T) {
 		t.Errorf("the newest is %q", got)
 	}
 	if !strings.Contains(log.String(), "later versions") || strings.Contains(log.String(), g.keys.Secret) {
-		t.Errorf("it says %q", log.String())
+		t.Errorf("logged %q", log.String())
 	}
 	if r, err := again.Put(ctx, forged); err == nil {
-		t.Errorf("a forgery has the receipt %+v", r)
+		t.Errorf("the forgery has receipt %+v", r)
 	}
 }
 
@@ -197,7 +197,7 @@ func read(t *testing.T, g *gateway, key, version string) string {
 	return string(b)
 }
 
-// A bucket where objects can be removed is no anchor.
+// A bucket without Object Lock is refused.
 func TestABucketWithoutObjectLockGivesNoReceipt(t *testing.T) {
 	g, k := newGateway(t), newKey(t)
 	must(t, g.admin.MakeBucket(t.Context(), "loose", minio.MakeBucketOptions{}))
@@ -207,8 +207,8 @@ func TestABucketWithoutObjectLockGivesNoReceipt(t *testing.T) {
 	}
 }
 
-// proves R-A6: no secret in what is said, and no connection but by the client
-// that the service made.
+// proves R-A6: errors contain no secret, and connections use only the service's
+// HTTP client.
 func TestS3ErrorsNameThePlaceWithoutSecrets(t *testing.T) {
 	g, k := newGateway(t), newKey(t)
 	wrong := S3Keys{"service", "not-the-secret-that-it-is"}
@@ -221,7 +221,7 @@ func TestS3ErrorsNameThePlaceWithoutSecrets(t *testing.T) {
 		t.Errorf("printed as %s", text)
 	}
 	var asked atomic.Int64
-	refusal := errors.New("nobody is asked here")
+	refusal := errors.New("no connections here")
 	closed := &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { asked.Add(1); return nil, refusal })}
 	s = g.open(t, func(c *S3Config) { c.Client = closed })
 	if _, err := s.Put(t.Context(), signedAt(t, k, 1, "a")); !errors.Is(err, refusal) {
@@ -231,7 +231,7 @@ func TestS3ErrorsNameThePlaceWithoutSecrets(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if asked.Load() == 0 {
-		t.Error("control: it was not asked")
+		t.Error("control: the client was not used")
 	}
 	s = g.open(t, func(c *S3Config) { c.Keys = func() (S3Keys, error) { return S3Keys{}, refusal } })
 	if _, err := s.Newest(t.Context()); !errors.Is(err, refusal) {
@@ -243,7 +243,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Objects of others in the bucket are passed over, but not without end.
+// Other objects in the bucket are skipped, up to a limit.
 func TestS3SkipsOtherObjects(t *testing.T) {
 	g, k := newGateway(t), newKey(t)
 	s := g.open(t)

@@ -23,8 +23,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
-// openssl is a time-stamp authority as Debian's openssl is one, behind a
-// handler.
+// openssl is a time-stamp authority that runs Debian's openssl behind HTTP.
 type opensslTSA struct {
 	dir    string
 	root   string // file
@@ -33,7 +32,7 @@ type opensslTSA struct {
 	client *http.Client
 
 	mu     sync.Mutex
-	change func(request []byte) ([]byte, bool) // what is answered in place of it; guarded by mu
+	change func(request []byte) ([]byte, bool) // replaces the answer; guarded by mu
 }
 
 const opensslConfig = `
@@ -111,7 +110,7 @@ func newTSA(t testing.TB, w tsaWish) *opensslTSA {
 	return o
 }
 
-// ServeHTTP has openssl stamp what is asked for.
+// ServeHTTP answers a request with openssl.
 func (o *opensslTSA) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request, err := io.ReadAll(r.Body)
 	if err != nil || r.Header.Get("Content-Type") != "application/timestamp-query" || r.Method != http.MethodPost {
@@ -154,9 +153,8 @@ func (o *opensslTSA) open(t testing.TB) *TSA {
 	return a
 }
 
-// What openssl stamps is verified by us, by a library that is not ours and by
-// openssl itself; with keys of both algorithms and both attributes that name
-// the certificate.
+// We, another library and openssl itself verify its stamps, for keys of both
+// algorithms and both attributes that name the certificate.
 //
 // proves R-A6
 func TestAnAuthorityStampsCheckpoints(t *testing.T) {
@@ -170,7 +168,7 @@ func TestAnAuthorityStampsCheckpoints(t *testing.T) {
 		}
 		ts, err := timestamp.Parse(r.TSA.Token)
 		if err != nil || !ts.Time.Equal(s.Time) {
-			t.Errorf("%s: by another library: %+v, %v", name, ts, err)
+			t.Errorf("%s: with another library: %+v, %v", name, ts, err)
 		}
 		must(t, os.WriteFile(filepath.Join(o.dir, "note"), signed, 0o600))
 		must(t, os.WriteFile(filepath.Join(o.dir, "token"), r.TSA.Token, 0o600))
@@ -181,14 +179,14 @@ func TestAnAuthorityStampsCheckpoints(t *testing.T) {
 	}
 }
 
-// Each of them lies in one way and gives no receipt; the first lies in none.
+// An authority that lies in any one way yields no receipt. The first is honest.
 //
 // proves R-A6
 func TestAnAuthorityThatLiesGivesNoReceipt(t *testing.T) {
 	k := newKey(t)
 	signed := signedAt(t, k, 12, "a")
 	good := newTSA(t, tsaWish{})
-	put(t, good.open(t), signed) // the control
+	put(t, good.open(t), signed) // control
 	var kept []byte
 	var err error
 	query := func(t *testing.T, b []byte, edit func(*timestamp.Request)) []byte {
@@ -241,6 +239,6 @@ func TestAnAuthorityThatLiesGivesNoReceipt(t *testing.T) {
 		t.Errorf("a foreign authority: %+v", r)
 	}
 	if _, err := NewTSA(TSAConfig{URL: good.url, Client: good.client}); err == nil {
-		t.Error("an authority that nobody vouches for was accepted")
+		t.Error("an authority without roots was accepted")
 	}
 }

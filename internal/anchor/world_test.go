@@ -39,7 +39,7 @@ func newKey(t testing.TB) logKey {
 	return logKey(k)
 }
 
-// signedAt returns a signed checkpoint. What differs has another root.
+// signedAt returns a signed checkpoint whose root depends on what.
 func signedAt(t testing.TB, k logKey, size uint64, what string) []byte {
 	t.Helper()
 	signed, err := note.Sign(t.Context(), note.Checkpoint{Origin: origin, Size: size, Root: note.LeafHash([]byte(what))}, k)
@@ -73,10 +73,9 @@ func newestOf(t testing.TB, a Anchor) []byte {
 	return signed
 }
 
-// holds is what every kind of anchor that keeps checkpoints does: one that it
-// was given is the newest, is there for an instance that knows nothing, and can
-// be given again.
-func holds(t *testing.T, open func() Anchor) {
+// testKeeps tests what every kind of anchor that keeps checkpoints does: Newest
+// returns the last Put, also in another instance, and Put is idempotent.
+func testKeeps(t *testing.T, open func() Anchor) {
 	t.Helper()
 	k, a := newKey(t), open()
 	if got := newestOf(t, a); got != nil {
@@ -85,7 +84,7 @@ func holds(t *testing.T, open func() Anchor) {
 	for size := uint64(1); size < 200; size += 33 {
 		signed := signedAt(t, k, size, "a")
 		put(t, a, signed)
-		put(t, a, signed) // as after an answer that was lost
+		put(t, a, signed) // as after a lost answer
 		for name, one := range map[string]Anchor{"itself": a, "another instance": open()} {
 			if got := newestOf(t, one); string(got) != string(signed) {
 				t.Fatalf("size %d: %s has %q", size, name, got)
@@ -95,7 +94,7 @@ func holds(t *testing.T, open func() Anchor) {
 	}
 }
 
-// identity is a key and a certificate of a server on loopback, as files.
+// identity is the key and certificate of a server on loopback, as files.
 type identity struct {
 	certFile, keyFile string
 	pool              *x509.CertPool
@@ -130,7 +129,7 @@ func cpAt(size uint64) note.Checkpoint { return note.Checkpoint{Origin: origin, 
 
 func mkfifo(path string) error { return syscall.Mkfifo(path, 0o600) }
 
-// alive reports whether a process is there and is more than its exit status.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid string) bool {
 	b, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
 	return err == nil && pid != "" && !bytes.Contains(b, []byte(") Z ")) && !bytes.Contains(b, []byte(") X "))
