@@ -114,18 +114,18 @@ soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/evidence -mutations 100000
 	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000
-	go test -timeout 60m -run TestALineWithoutAnEnd ./e2e -line 10737418240
+	go test -timeout 60m -run TestEndlessLine ./e2e -line 10737418240
 	@$(MAKE) kills mixed model
 	@$(MAKE) fuzz FUZZTIME=5m
 
 KILLS ?= 2000
 SEED ?= 20
 kills: setup $(FOREIGN) ## kill the service and workers KILLS times, at every failpoint and at random from SEED, and check every outcome
-	go test -v -timeout 240m -run 'TestNoPlug' ./e2e -kills $(KILLS) -seed $(SEED)
+	go test -v -timeout 240m -run 'TestKillsNeverChange' ./e2e -kills $(KILLS) -seed $(SEED)
 
 SOAK ?= 30m
 mixed: setup $(FOREIGN) ## run a mixed load for SOAK and check that memory, descriptors, processes, mounts and disk stay flat
-	go test -v -timeout 240m -run 'TestAMixedLoad' ./e2e -soak $(SOAK) -seed $(SEED)
+	go test -v -timeout 240m -run 'TestMixedLoad' ./e2e -soak $(SOAK) -seed $(SEED)
 
 STEPS ?= 1000000
 model: ## compare the run engine with a reference model for STEPS random steps

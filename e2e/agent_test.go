@@ -104,7 +104,7 @@ func agents(t testing.TB) []agent {
 // where they are.
 //
 // proves R-T9, R-B3
-func TestRealAgentsSendAWorkerAndReadItsPatch(t *testing.T) {
+func TestRealAgentsDispatchAndReadThePatch(t *testing.T) {
 	w := newAgentWorld(t)
 	net := newIsland(t)
 	for _, a := range agents(t) {
@@ -119,7 +119,7 @@ func TestRealAgentsSendAWorkerAndReadItsPatch(t *testing.T) {
 // say.
 //
 // proves R-T9, R-B3
-func TestRealAgentsDoTheSameOverHTTP(t *testing.T) {
+func TestRealAgentsWorkOverHTTP(t *testing.T) {
 	w := newAgentWorld(t)
 	net := newIsland(t)
 	for _, a := range agents(t) {

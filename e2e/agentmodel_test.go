@@ -212,7 +212,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // sees one that is missing, one too many and one that is there twice.
 //
 // proves R-B3
-func TestTheScriptedModelSeesATenthTool(t *testing.T) {
+func TestScriptedModelDetectsATenthTool(t *testing.T) {
 	var named []string
 	for _, n := range theNine() {
 		named = append(named, "mcp__bailiwick__"+n)

@@ -14,7 +14,7 @@ import (
 const manifest = "project/bailiwick.yaml"
 
 // proves R-C1, R-C6
-func TestAManifestThatIsWrongIsRefusedInWordsAndPublishesNothing(t *testing.T) {
+func TestApplyRefusesAnInvalidManifest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -81,7 +81,7 @@ func must(t testing.TB, err error) {
 }
 
 // proves R-C6
-func TestAPlanIsNotAppliedToACatalogThatHasMoved(t *testing.T) {
+func TestApplyRefusesAStalePlan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -112,7 +112,7 @@ func TestAPlanIsNotAppliedToACatalogThatHasMoved(t *testing.T) {
 }
 
 // proves R-B7, R-C2
-func TestADispatchThatIsWrongIsRefusedAndRunsNothing(t *testing.T) {
+func TestInvalidDispatchesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -193,7 +193,7 @@ func TestADispatchThatIsWrongIsRefusedAndRunsNothing(t *testing.T) {
 // What is not there and what is not granted cannot be told apart.
 //
 // proves R-B6, R-B7
-func TestWhatIsNotGrantedLooksAsIfItWereNotThere(t *testing.T) {
+func TestUngrantedAndUnknownNamesLookAlike(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -224,7 +224,7 @@ func TestWhatIsNotGrantedLooksAsIfItWereNotThere(t *testing.T) {
 }
 
 // proves R-D2
-func TestTheSameIDIsTheSameDispatchOrAConflict(t *testing.T) {
+func TestDispatchIsIdempotentOnItsID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -152,7 +152,7 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 }
 
 // JSON answers are one value each, whole, whatever they hold.
-func TestJSONAnswersAreJSON(t *testing.T) {
+func TestJSONOutputIsOneValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -188,7 +188,7 @@ func TestJSONAnswersAreJSON(t *testing.T) {
 // watch shows an entry when it is made, and ends when it is interrupted.
 //
 // proves R-O5
-func TestWatchShowsWhatHappensAndEndsWhenInterrupted(t *testing.T) {
+func TestAuditWatchFollowsUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

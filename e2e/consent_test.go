@@ -59,7 +59,7 @@ func (w *world) token(principal string) (text string, id api.TokenID) {
 // lowers that; and what an operator takes back counts at the next request.
 //
 // proves R-T5, R-T4
-func TestAClientGoesAsFarAsAnOperatorConsentedTo(t *testing.T) {
+func TestConsentBoundsAClient(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -144,7 +144,7 @@ func TestAClientGoesAsFarAsAnOperatorConsentedTo(t *testing.T) {
 // operator consented to at that moment and by what the one who answers declared.
 //
 // proves R-T5
-func TestAnAnswerIsBoundByConsentAndByTheSession(t *testing.T) {
+func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
 	w := asking(t, 0)
 	d := w.waits("asks")
 	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{0}})
@@ -169,7 +169,7 @@ func TestAnAnswerIsBoundByConsentAndByTheSession(t *testing.T) {
 // the service runs as, and the deploy key, are not enough.
 //
 // proves R-B9, R-T5
-func TestNeitherTheAccountNorTheDeployKeyDecidesForAnOperator(t *testing.T) {
+func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 	w := newWorld(t, 0)
 	w.catalog(subagent{name: "look", script: "true", tier: "observe"})
 	w.up()
@@ -221,7 +221,7 @@ func TestNeitherTheAccountNorTheDeployKeyDecidesForAnOperator(t *testing.T) {
 // service that has forgotten what was decided.
 //
 // proves R-B9
-func TestAServiceDoesNotStartWithDecisionsThatItCannotVerify(t *testing.T) {
+func TestServiceRefusesUnverifiableDecisions(t *testing.T) {
 	w := newWorld(t, 0)
 	w.catalog(subagent{name: "look", script: "true", tier: "observe"})
 	root := w.path("data/bailiwick/operators.json")
@@ -257,7 +257,7 @@ func TestAServiceDoesNotStartWithDecisionsThatItCannotVerify(t *testing.T) {
 // the log says the same, and the next decision follows.
 //
 // proves R-T5, R-A2, R-O6
-func TestADecisionSurvivesAKillInItsMiddle(t *testing.T) {
+func TestDecisionsSurviveKills(t *testing.T) {
 	for at, want := range map[failpoint.Name]api.Tier{failpoint.DecideCommit: api.Reversible, failpoint.DecideCommitted: api.Observe} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
@@ -298,7 +298,7 @@ func TestADecisionSurvivesAKillInItsMiddle(t *testing.T) {
 // shows nothing more, and who waits gets no answer.
 //
 // proves R-T4
-func TestARevokedTokenFollowsAndAwaitsNothing(t *testing.T) {
+func TestRevocationEndsOpenRequests(t *testing.T) {
 	w := newGated(t, 0, "reversible")
 	w.grants("agent:ann")
 	w.up()

@@ -103,7 +103,7 @@ func (w *world) once(id string, end string) {
 }
 
 // proves R-O6, R-D3
-func TestADispatchSurvivesTheServiceAndEndsOnce(t *testing.T) {
+func TestDispatchSurvivesAServiceKill(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(w *world){
 		"down":    func(w *world) { w.must("down") },
@@ -163,7 +163,7 @@ func awaitGone(t testing.TB, pid int) {
 }
 
 // proves R-D3, R-O6
-func TestAWorkerThatIsKilledIsLostAndItsJailEnds(t *testing.T) {
+func TestKilledWorkerIsLost(t *testing.T) {
 	t.Parallel()
 	for _, both := range []bool{false, true} {
 		name := map[bool]string{false: "the worker", true: "service and worker"}[both]
@@ -206,7 +206,7 @@ func TestAWorkerThatIsKilledIsLostAndItsJailEnds(t *testing.T) {
 // A cancel that was recorded before the service died holds after it.
 //
 // proves R-D4, R-O6
-func TestACancelSurvivesTheService(t *testing.T) {
+func TestCancelSurvivesAServiceKill(t *testing.T) {
 	t.Parallel()
 	w := gated(t, 0)
 	id, j := w.begun()
@@ -226,7 +226,7 @@ func TestACancelSurvivesTheService(t *testing.T) {
 // agent runs and after the end: the record says what happened, once.
 //
 // proves R-D4, R-D3
-func TestACancelAtAnyMomentIsTrue(t *testing.T) {
+func TestCancelAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	w := gated(t, 0)
 	for i := range 24 {
@@ -307,7 +307,7 @@ func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
 }
 
 // proves R-O1
-func TestASecondServiceOnTheSameStateRefuses(t *testing.T) {
+func TestSecondServiceOnTheSameStateIsRefused(t *testing.T) {
 	t.Parallel()
 	w := gated(t, 0)
 	id, _ := w.begun()
@@ -345,7 +345,7 @@ func TestASecondServiceOnTheSameStateRefuses(t *testing.T) {
 	}
 }
 
-func TestASocketThatAnEarlierServiceLeftIsReplaced(t *testing.T) {
+func TestStaleSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := gated(t, 0)
 	socket := w.path("run/bailiwick/api.sock")
@@ -373,7 +373,7 @@ func TestASocketThatAnEarlierServiceLeftIsReplaced(t *testing.T) {
 }
 
 // proves R-A2
-func TestDamagedStateIsARefusalThatNamesTheFile(t *testing.T) {
+func TestDamagedStateIsRefusedByFile(t *testing.T) {
 	t.Parallel()
 	w := gated(t, 0)
 	ended(t, w.dispatch("quick"), api.EventFinished, "")
@@ -462,7 +462,7 @@ func restart(w *world) {
 // nothing.
 //
 // proves R-A2
-func TestAFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
+func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=24m"))

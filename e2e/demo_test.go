@@ -11,7 +11,7 @@ import (
 
 // The demo asserts what it shows. Its pages fit on screens, the log has the
 // whole output, and its directory is removed.
-func TestTheDemoTellsItsStoryOnAFewPages(t *testing.T) {
+func TestDemoPrintsAtMost150Lines(t *testing.T) {
 	t.Parallel()
 	dir, temp := t.TempDir(), t.TempDir()
 	must(t, os.Chmod(filepath.Dir(temp), 0o755)) // so that jails reach what the demo gives them read-only

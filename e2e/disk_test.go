@@ -131,7 +131,7 @@ func (w *world) turns(ready bool) {
 // question waits.
 //
 // proves R-D4
-func TestWhySomebodyCancelsIsKept(t *testing.T) {
+func TestCancelReasonIsRecorded(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0, subagent{name: "sleeps", script: "echo begun; sleep 300"})
 	waits := string(w.waits("asks").ID)

@@ -67,7 +67,7 @@ func (h header) differences(run api.Run) (bad []string) {
 // examples/setup makes, as its README says.
 //
 // proves R-O2, R-O3, R-O4
-func TestEveryExampleDoesWhatItSays(t *testing.T) {
+func TestExamplesRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	must(t, os.Chmod(w.dir, 0o755))

@@ -45,7 +45,7 @@ func sick(t *testing.T, pid int, calls, errno string) (heal func()) {
 // is started anew. Then everything goes on, and the log is whole.
 //
 // proves R-A2, R-A3
-func TestADiskThatFailsUnderAServiceAllowsNothing(t *testing.T) {
+func TestFailingDiskAllowsNothing(t *testing.T) {
 	for name, c := range map[string]struct{ calls, errno string }{
 		"failed fsync": {"fsync,fdatasync", "EIO"},
 		"disk full":    {"pwrite64", "ENOSPC"},
@@ -115,7 +115,7 @@ func (w *world) recovered() {
 // start: nothing runs without a record, and once it is mended all goes on.
 //
 // proves R-A2
-func TestAServiceThatCannotKeepTheLogDoesNotStart(t *testing.T) {
+func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		t.Parallel()
 		w := newWorld(t, uid)
@@ -175,7 +175,7 @@ func TestAServiceThatCannotKeepTheLogDoesNotStart(t *testing.T) {
 // on from there.
 //
 // proves R-A2
-func TestAFullDiskUnderAServiceThatLastsRefusesAndRecovers(t *testing.T) {
+func TestServiceRecoversFromAFullDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=12m,mode=755"))

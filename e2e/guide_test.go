@@ -188,7 +188,7 @@ func guides(t *testing.T) []string {
 
 // Each command of README.md, the guides, the reference and the examples runs and
 // prints what the document shows.
-func TestEveryCommandInTheDocumentsDoesWhatIsShown(t *testing.T) {
+func TestDocumentedCommandsRun(t *testing.T) {
 	t.Parallel()
 	skipped := 0
 	for _, file := range guides(t) {
@@ -337,7 +337,7 @@ func similar(a, b string) float64 {
 
 // The check of documents fails on one that shows something else, and lets pass
 // what differs from run to run.
-func TestTheDocumentCheckFindsWhatIsNotTrue(t *testing.T) {
+func TestDocumentCheckFindsFalseOutput(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, want, got string

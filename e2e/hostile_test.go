@@ -19,7 +19,7 @@ const small = "    limits: {timeout: 30s, memory: 128MiB, processes: 40, disk: 6
 // says why it ended.
 //
 // proves R-S2, R-D3, R-D4
-func TestAnAgentThatAbusesTheMachineIsEndedAndLeavesNothing(t *testing.T) {
+func TestAbusiveAgentsHitTheirLimits(t *testing.T) {
 	t.Parallel()
 	brief := strings.Replace(small, "30s", "2s", 1)
 	abuses := []struct {
@@ -144,7 +144,7 @@ func TestAPoisonedRepositoryRunsNothingOutsideTheJail(t *testing.T) {
 }
 
 // proves R-S4, R-D5
-func TestWhatIsNoPlainFileDoesNotLeaveTheJail(t *testing.T) {
+func TestOnlyPlainFilesLeaveTheJail(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		t.Parallel()
@@ -217,7 +217,7 @@ func holding(t testing.TB, dir, words string) (n int) {
 }
 
 // proves R-D7, R-D3
-func TestTheLogIsBoundedHarmlessAndDecidesNothing(t *testing.T) {
+func TestDispatchLogIsBoundedAndHarmless(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

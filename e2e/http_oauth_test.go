@@ -13,7 +13,7 @@ import (
 // RFC 9728 and the challenges of RFC 6750.
 //
 // proves R-T4, R-T3
-func TestOverHTTPATokenOfTheIssuerIsGoodAndTheMetadataLeadsToIt(t *testing.T) {
+func TestHTTPAcceptsIssuerTokensAndServesMetadata(t *testing.T) {
 	t.Parallel()
 	w, i := &webWorld{world: newWorld(t, ordinaryUID)}, newIDP(t)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -14,7 +14,7 @@ import (
 )
 
 // proves R-B2, R-B3, R-T9
-func TestOverHTTPTooThereAreTheNineToolsAndTheCheckCanFail(t *testing.T) {
+func TestNineToolsOverHTTP(t *testing.T) {
 	t.Parallel()
 	w := newWebWorld(t, ordinaryUID)
 	s := w.http()
@@ -34,7 +34,7 @@ func TestOverHTTPTooThereAreTheNineToolsAndTheCheckCanFail(t *testing.T) {
 // that and is answered.
 //
 // proves R-T3, R-T9
-func TestWhatIsRefusedOverHTTP(t *testing.T) {
+func TestHTTPRefusals(t *testing.T) {
 	t.Parallel()
 	w := newWebWorld(t, ordinaryUID)
 	s := w.http("--rate", "10000", "--allow-host", "mcp.example", "--allow-origin", "https://pages.example")
@@ -101,7 +101,7 @@ func TestWhatIsRefusedOverHTTP(t *testing.T) {
 }
 
 // proves R-T3
-func TestSlownessAndFloodsEndThemselves(t *testing.T) {
+func TestSlowClientsAndFloodsTimeOut(t *testing.T) {
 	t.Parallel()
 	w := newWebWorld(t, ordinaryUID)
 	s := w.http("--rate", "10000")
@@ -241,7 +241,7 @@ func nowhere(t *testing.T, w *webWorld, s *httpServer, tokens ...string) {
 }
 
 // proves R-T3
-func TestThousandsOfBadTokensAreThrottledAndSummedUp(t *testing.T) {
+func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 	t.Parallel()
 	w := newWebWorld(t, ordinaryUID)
 	s := w.http()

@@ -97,7 +97,7 @@ func (i *island) serve(t testing.TB, h http.Handler) string {
 
 // What the real clients are kept in holds: there is one interface and no way to
 // anywhere, while what listens on the island is reached.
-func TestFromAnIslandNothingButTheIslandIsReached(t *testing.T) {
+func TestIslandReachesOnlyItself(t *testing.T) {
 	i := newIsland(t)
 	url := i.serve(t, http.NotFoundHandler())
 	err := i.do(func() error {

@@ -523,7 +523,7 @@ func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills 
 // is one of the log as it is in the end.
 //
 // proves R-O6, R-D3, R-D4, R-A1, R-A2, R-A5
-func TestNoPlugThatIsPulledChangesTheTruth(t *testing.T) {
+func TestKillsNeverChangeAnOutcome(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string

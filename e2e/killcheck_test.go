@@ -34,7 +34,7 @@ func good(t *testing.T) (*trial, *story, []entry) {
 
 // What the kill harness checks of every dispatch objects when one thing of a
 // good story is changed. This is its positive control.
-func TestTheChecksOfTheKillHarnessObjectToWhatIsPlanted(t *testing.T) {
+func TestKillChecksDetectPlantedFaults(t *testing.T) {
 	t.Parallel()
 	_, genuine, log := good(t)
 	find := func(s *story, kind string) *entry {
@@ -108,7 +108,7 @@ func TestTheChecksOfTheKillHarnessObjectToWhatIsPlanted(t *testing.T) {
 }
 
 // What the kill harness looks for on the machine it finds when it is there.
-func TestTheSearchForLeftoversFindsWhatIsPlanted(t *testing.T) {
+func TestLeftoverSearchFindsPlantedLeftovers(t *testing.T) {
 	t.Parallel()
 	k, s, _ := good(t)
 	hits, _ := k.hits(0)
@@ -194,7 +194,7 @@ func heldGroup(t *testing.T, group string) *os.File {
 // that keeps the next one from starting.
 //
 // proves R-O6
-func TestAFirstStartThatIsKilledIsBegunAgain(t *testing.T) {
+func TestKilledFirstStartIsRetried(t *testing.T) {
 	t.Parallel()
 	k := newTrial(t, 0, *seedFlag)
 	kills := map[failpoint.Name]int{}

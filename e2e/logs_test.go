@@ -21,7 +21,7 @@ import (
 // stopped, time after time.
 //
 // proves R-D7, R-O6
-func TestLogsAreFollowedAcrossServices(t *testing.T) {
+func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.downAtEnd()
@@ -115,7 +115,7 @@ func TestLogsAreFollowedAcrossServices(t *testing.T) {
 }
 
 // audit watch goes on across services as well.
-func TestLogsOfDecisionsAreWatchedAcrossServices(t *testing.T) {
+func TestAuditWatchContinuesAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	cmd := w.command(filepath.Join(bin, "bailiwick"), "audit", "watch", "-o", "name")
@@ -142,7 +142,7 @@ func TestLogsOfDecisionsAreWatchedAcrossServices(t *testing.T) {
 // An agent that knows every line that Bailiwick says, and says it itself.
 //
 // proves R-D3, R-D7
-func TestLogsThatForgeOurOwnLinesAreToldFromThem(t *testing.T) {
+func TestForgedLogLinesAreDistinguishable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.downAtEnd()
@@ -235,7 +235,7 @@ func peak(pid int) (kib int) {
 }
 
 // proves R-D7
-func TestLogsOfOneHugeLineTakeLittleMemoryToShow(t *testing.T) {
+func TestHugeLogLineTakesLittleMemory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.downAtEnd()
@@ -304,7 +304,7 @@ func TestLogsOfOneHugeLineTakeLittleMemoryToShow(t *testing.T) {
 // starts.
 //
 // proves R-D7
-func TestLogsAreFollowedAcrossServicesThatSomebodyElseStarts(t *testing.T) {
+func TestLogsAreFollowedAcrossForeignRestarts(t *testing.T) {
 	t.Parallel()
 	w := gated(t, 0)
 	id, _ := w.begun()

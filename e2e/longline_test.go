@@ -16,7 +16,7 @@ var lineFlag = flag.Int64("line", 1<<30, "how many bytes the line without an end
 // what follows.
 //
 // proves R-D7
-func TestALineWithoutAnEndIsSurvived(t *testing.T) {
+func TestEndlessLineIsSurvived(t *testing.T) {
 	t.Parallel()
 	n := *lineFlag
 	w := newWorld(t, 0)

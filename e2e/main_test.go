@@ -68,7 +68,7 @@ cat > outputs/stdin.json`, more: "    verify: {command: [grep, -q, ONE, a.txt]}\
 }
 
 // proves R-D3
-func TestEveryEndIsTrue(t *testing.T) {
+func TestEveryOutcomeIsTrue(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(

@@ -84,7 +84,7 @@ func readable(t *testing.T) string {
 // The built server has exactly the nine tools, in each revision of the protocol.
 //
 // proves R-B2, R-B3, R-T9
-func TestTheBuiltServerHasExactlyTheNineTools(t *testing.T) {
+func TestServerHasExactlyNineTools(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID) // nothing else is there: no keys, no service
 	for _, revision := range mcpRevisions() {
@@ -102,7 +102,7 @@ func TestTheBuiltServerHasExactlyTheNineTools(t *testing.T) {
 // it is called, and on one where a tool has another name.
 //
 // proves R-B3
-func TestTheCheckOfTheToolsFailsOnACopyWithATenth(t *testing.T) {
+func TestToolCheckFailsOnATenthTool(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	const end = "	return b.tools, errors.Join(b.errs...)"
@@ -129,7 +129,7 @@ func TestTheCheckOfTheToolsFailsOnACopyWithATenth(t *testing.T) {
 // each revision, and nothing is advertised but tools.
 //
 // proves R-B2
-func TestThereIsNothingButTools(t *testing.T) {
+func TestServerOffersOnlyTools(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	for _, revision := range mcpRevisions() {
@@ -170,7 +170,7 @@ func TestThereIsNothingButTools(t *testing.T) {
 // with one that is, a request of the newer kind with those that are.
 //
 // proves R-T9
-func TestAnUnknownRevisionIsAnsweredWithThoseThatAreSpoken(t *testing.T) {
+func TestUnknownRevisionListsSupportedOnes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	for _, asked := range []string{"2024-11-05", "2025-03-26", "1999-01-01", "latest", ""} {
@@ -196,7 +196,7 @@ func TestAnUnknownRevisionIsAnsweredWithThoseThatAreSpoken(t *testing.T) {
 // Lists are for the one who asked, and each tool says of itself what it is.
 //
 // proves R-T8
-func TestEachToolSaysWhatItIs(t *testing.T) {
+func TestToolsAreAnnotated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	for _, revision := range mcpRevisions() {
@@ -258,7 +258,7 @@ func TestTheEnvironmentDoesNotChangeTheTools(t *testing.T) {
 // is done: the server itself goes on.
 //
 // proves R-T1
-func TestWithoutAServiceEveryToolSaysWhatToDo(t *testing.T) {
+func TestToolsExplainAMissingService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -11,7 +11,7 @@ import (
 
 // A person sees the tools that a client gets, and what to tell the client; what
 // is printed for it starts a server that works.
-func TestAPersonSeesTheToolsAndSetsAClientUp(t *testing.T) {
+func TestMCPToolsAndConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	if got := strings.Fields(w.must("mcp", "tools", "-o", "name")); !slices.Equal(got, theNine()) {

@@ -17,7 +17,7 @@ import (
 // number, and the session goes on: what comes next is answered.
 //
 // proves R-T9
-func TestWhatIsNoMessageIsRefusedAndTheSessionGoesOn(t *testing.T) {
+func TestInvalidMessagesDoNotEndTheSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	list := func(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/list"}` }
@@ -96,7 +96,7 @@ func TestWhatIsNoMessageIsRefusedAndTheSessionGoesOn(t *testing.T) {
 }
 
 // A greeting at the wrong time is refused, and so is work before it.
-func TestTheGreetingComesOnceAndFirst(t *testing.T) {
+func TestInitializeComesOnceAndFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	s := w.mcpRaw(mcpProgram())
@@ -112,7 +112,7 @@ func TestTheGreetingComesOnceAndFirst(t *testing.T) {
 }
 
 // A flood of calls that wait does not keep the others out, nor grow without end.
-func TestCallsUnderWayAreBounded(t *testing.T) {
+func TestConcurrentCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -143,7 +143,7 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 }
 
 // What is piped in is answered, though the client has closed its side.
-func TestWhatIsPipedInIsAnswered(t *testing.T) {
+func TestPipedRequestsAreAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	cmd := w.command(mcpProgram())
@@ -208,7 +208,7 @@ func TestARequestCarriesNoAuthority(t *testing.T) {
 // tools and in what they name: but for the name and the number of the entry.
 //
 // proves R-B2, R-B6
-func TestUnknownAndForbiddenAreAnsweredAlike(t *testing.T) {
+func TestUnknownAndForbiddenLookAlike(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -354,7 +354,7 @@ func TestRefusedCallsDoNotFillTheLog(t *testing.T) {
 
 // The server ends when it is told to and when its client is gone, whatever is
 // under way.
-func TestTheServerEndsWithItsClient(t *testing.T) {
+func TestServerExitsWithItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -380,7 +380,7 @@ func TestTheServerEndsWithItsClient(t *testing.T) {
 
 // A service that goes away while a call waits does not make the call forget
 // what it has started: who does not hear the id would start it twice.
-func TestAWaitThatBreaksStillNamesItsDispatch(t *testing.T) {
+func TestBrokenWaitNamesItsDispatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

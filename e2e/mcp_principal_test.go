@@ -134,7 +134,7 @@ func TestADeclaredCeilingOnlyLowers(t *testing.T) {
 // refused what the original is, and one that calls a list destructive lists.
 //
 // proves R-T8
-func TestAnnotationsDecideNothing(t *testing.T) {
+func TestAnnotationsEnforceNothing(t *testing.T) {
 	t.Parallel()
 	w := tiers(t, 0)
 	harmless := w.mcpOf(otherServer(t, "tools.go", "hints: hints{destructive: true, openWorld: true},\n\t}, s.dispatch)", "hints: hints{readOnly: true, idempotent: true},\n\t}, s.dispatch)"), mcpNovember, nil)
@@ -158,7 +158,7 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 // through a restart of the service, and ends with the token.
 //
 // proves R-T4, R-T5
-func TestATokenFileSaysWhoCalls(t *testing.T) {
+func TestTokenFileIdentifiesTheCaller(t *testing.T) {
 	t.Parallel()
 	w := tiers(t, 0)
 	w.replace(manifest, "grants:\n", "grants:\n  - {principal: \"agent:claude\", subagents: [looks, edits], sources: [repo], targets: [local], ceiling: reversible}\n")
@@ -207,7 +207,7 @@ func TestATokenFileSaysWhoCalls(t *testing.T) {
 // first message. The control: the same file with mode 0600.
 //
 // proves R-T4
-func TestATokenFileThatOthersReachIsRefused(t *testing.T) {
+func TestExposedTokenFileIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	token := fmt.Sprintf("bwt_%064x\n", 7)

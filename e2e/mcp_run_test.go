@@ -78,7 +78,7 @@ func (s *mcpSession) watches(id api.RunID) (all []api.RunEvent) {
 // and reads how its tasks stand and what they did, in each revision.
 //
 // proves R-O1, R-T8, R-T9
-func TestAClientSubmitsAPlanAndWatchesItToItsEnd(t *testing.T) {
+func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	for _, revision := range mcpRevisions() {
@@ -129,7 +129,7 @@ func TestAClientSubmitsAPlanAndWatchesItToItsEnd(t *testing.T) {
 // what to use instead, and is no other answer than for what is not there.
 //
 // proves R-O2, R-B6
-func TestAModelMendsAPlanByWhatItIsTold(t *testing.T) {
+func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0, subagent{name: "hidden", script: "true"})
 	w.replace(manifest, "checked,hidden]", "checked]")
@@ -171,7 +171,7 @@ func TestAModelMendsAPlanByWhatItIsTold(t *testing.T) {
 // the run.
 //
 // proves R-T4, R-D6
-func TestARunIsNoBusinessOfOthersAndATokenSteersNone(t *testing.T) {
+func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	w.replace(manifest, "grants:\n", "grants:\n  - {principal: \"agent:claude\", subagents: [sh], sources: [repo], targets: [local], ceiling: reversible}\n")
@@ -239,7 +239,7 @@ func TestARunIsNoBusinessOfOthersAndATokenSteersNone(t *testing.T) {
 // of what happened, and nothing is left out.
 //
 // proves R-T8
-func TestALongRunComesInPages(t *testing.T) {
+func TestLongRunsArePaged(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	s := w.mcp(mcpJuly)

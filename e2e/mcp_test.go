@@ -90,7 +90,7 @@ for i in $(seq 1 2000); do echo "Zeile $i ✓ des Protokolls"; done
 // came of it, in each revision; a human sees the same through the front door.
 //
 // proves R-T8, R-T9
-func TestAClientDispatchesAndReadsWhatCameOfIt(t *testing.T) {
+func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -201,7 +201,7 @@ func TestAClientAnswersAQuestion(t *testing.T) {
 }
 
 // A service without an orchestrator says so, and checks no less for it.
-func TestTheOrchestratorsToolsSayThatThereIsNone(t *testing.T) {
+func TestOrchestratorToolsExplainAMissingOrchestrator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -219,7 +219,7 @@ func TestTheOrchestratorsToolsSayThatThereIsNone(t *testing.T) {
 // value. The control: all of that is in the catalog.
 //
 // proves R-B6
-func TestAListIsMetadataOfWhatItsCallerMayUse(t *testing.T) {
+func TestListsShowMetadataOfUsableArtifacts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -314,7 +314,7 @@ grants:
 }
 
 // A long list comes in pages, each name once.
-func TestALongListComesInPages(t *testing.T) {
+func TestLongListsArePaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -350,7 +350,7 @@ func TestALongListComesInPages(t *testing.T) {
 
 // A log that is kept in part is shown with its gap, and one that grows has
 // always a next page.
-func TestALogIsReadAsFarAsItIsKept(t *testing.T) {
+func TestLogsAreReadAsFarAsTheyAreKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -83,7 +83,7 @@ func (w *world) trusts(jwks string) {
 // nobody's.
 //
 // proves R-T4, R-T6
-func TestAnIssuersTokenIsWhoAnOperatorSaidItIs(t *testing.T) {
+func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w, i := newWorld(t, uid), newIDP(t)
 		w.write("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.srv.Certificate().Raw})), 0o644)
@@ -163,7 +163,7 @@ func TestAnIssuersTokenIsWhoAnOperatorSaidItIs(t *testing.T) {
 }
 
 // proves R-T4
-func TestMCPOverHTTPTakesAnIssuersTokens(t *testing.T) {
+func TestMCPOverHTTPAcceptsIssuerTokens(t *testing.T) {
 	w, i := &webWorld{world: newWorld(t, 0)}, newIDP(t)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})
@@ -192,7 +192,7 @@ func TestMCPOverHTTPTakesAnIssuersTokens(t *testing.T) {
 }
 
 // proves R-T4
-func TestKeysThatCannotBeTrustedAreARefusalToStart(t *testing.T) {
+func TestUntrustedKeySetsRefuseTheStart(t *testing.T) {
 	w, i := newWorld(t, 0), newIDP(t)
 	w.catalog(subagent{name: "edit", script: "true"})
 	file := w.path("config/bailiwick/keys.json")

@@ -68,7 +68,7 @@ func (w *world) metrics() map[string]float64 {
 	return all
 }
 
-func TestMetricsSayWhatHappened(t *testing.T) {
+func TestMetricsCountEvents(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
@@ -143,7 +143,7 @@ func TestMetricsSayWhatHappened(t *testing.T) {
 }
 
 // After a restart counters begin anew and what was taken up is counted.
-func TestMetricsSayWhatARestartFound(t *testing.T) {
+func TestMetricsCountRecoveredWork(t *testing.T) {
 	t.Parallel()
 	w := gatedCold(t, 0)
 	w.write(serviceConfig, "version: 1\n"+w.metricsAt(), 0o644)
@@ -168,7 +168,7 @@ func TestMetricsSayWhatARestartFound(t *testing.T) {
 	}
 }
 
-func TestAServiceThatIsNotReadyIsAlive(t *testing.T) {
+func TestUnreadyServiceIsAlive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=24m"))
@@ -218,7 +218,7 @@ func TestAServiceThatIsNotReadyIsAlive(t *testing.T) {
 }
 
 // Whoever may call can make no series.
-func TestCallersCannotMakeTheNumberOfSeriesGrow(t *testing.T) {
+func TestCallersCannotAddMetricSeries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.write(serviceConfig, "version: 1\n"+w.metricsAt(), 0o644)
@@ -259,7 +259,7 @@ func TestCallersCannotMakeTheNumberOfSeriesGrow(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatIsNotUnderstoodIsARefusalToStart(t *testing.T) {
+func TestUnknownConfigurationRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
@@ -317,7 +317,7 @@ func TestTheMetricsSocketIsForTheServicesAccount(t *testing.T) {
 
 // Lines of the log are for machines: each is one JSON object, whatever is in
 // it, and says which dispatch, attempt and trace it is about.
-func TestTheLogOfTheServiceIsJSONWhateverHappens(t *testing.T) {
+func TestServiceLogIsAlwaysJSON(t *testing.T) {
 	t.Parallel()
 	w := configured(t, 0, "log: {format: json, level: debug}\n")
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -46,7 +46,7 @@ func (w *world) services() (pids []int) {
 }
 
 // proves R-D1, R-O1
-func TestOneShotTenAtOnceOnAColdMachineShareOneService(t *testing.T) {
+func TestOneShotCommandsShareOneService(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := cold(t, uid)
@@ -76,7 +76,7 @@ func TestOneShotTenAtOnceOnAColdMachineShareOneService(t *testing.T) {
 }
 
 // proves R-D1
-func TestOneShotServiceEndsWhenNobodyNeedsIt(t *testing.T) {
+func TestOneShotServiceShutsDownWhenIdle(t *testing.T) {
 	t.Parallel()
 	w := gatedCold(t, 0)
 	for _, verb := range []string{"status", "down"} {
@@ -148,7 +148,7 @@ func (w *world) startIdle(idle string) int {
 // is done twice or left out.
 //
 // proves R-D1, R-D3
-func TestOneShotServicesThatEndAllTheTimeLoseNothing(t *testing.T) {
+func TestOneShotRestartsLoseNothing(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	var ids []string
@@ -198,7 +198,7 @@ func (w *world) briefly(id string) {
 }
 
 // proves R-D1, R-O6
-func TestOneShotServiceThatIsKilledIsFollowedByOneThatAdopts(t *testing.T) {
+func TestOneShotServiceAdoptsWorkersOfAKilledOne(t *testing.T) {
 	t.Parallel()
 	for name, verb := range map[string][]string{
 		"show": {"dispatch", "show", "goes-on"}, "list": {"dispatch", "list"}, "another run": {"dispatch", "run", "quick", "-q"},
@@ -231,7 +231,7 @@ func TestOneShotServiceThatIsKilledIsFollowedByOneThatAdopts(t *testing.T) {
 // runs, and when it is closed there is nobody left to write to.
 //
 // proves R-D1
-func TestOneShotServiceAndWorkerOutliveTheCommandAndItsTerminal(t *testing.T) {
+func TestOneShotServiceOutlivesItsTerminal(t *testing.T) {
 	t.Parallel()
 	// Whoever began the tests in the background may have them ignore it, which a
 	// command would inherit.
@@ -270,7 +270,7 @@ func TestOneShotServiceAndWorkerOutliveTheCommandAndItsTerminal(t *testing.T) {
 
 // Commands that are killed at any moment while they start a service leave one
 // that works, or none.
-func TestOneShotCommandThatIsKilledWhileItStartsAServiceHarmsNothing(t *testing.T) {
+func TestOneShotCommandKilledDuringStartHarmsNothing(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	for range 15 {
@@ -289,7 +289,7 @@ func TestOneShotCommandThatIsKilledWhileItStartsAServiceHarmsNothing(t *testing.
 }
 
 // proves R-D1
-func TestOneShotServiceThatCannotStartIsOneClearError(t *testing.T) {
+func TestOneShotStartFailureIsOneError(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
@@ -324,7 +324,7 @@ func TestOneShotServiceThatCannotStartIsOneClearError(t *testing.T) {
 // path of a socket can be.
 //
 // proves R-D1
-func TestAStateWithALongPathHasAService(t *testing.T) {
+func TestLongStatePathWorks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.downAtEnd()
@@ -344,7 +344,7 @@ func TestAStateWithALongPathHasAService(t *testing.T) {
 
 // Only a socket where nobody listens any more gives way. Control: such a one
 // does.
-func TestTheSocketTakesTheWayOfNothingElse(t *testing.T) {
+func TestSocketReplacesNoOtherFile(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	w.write("precious", "content", 0o600)
@@ -394,7 +394,7 @@ func TestWithoutAHomeNothingIsWritten(t *testing.T) {
 }
 
 // proves R-D1
-func TestOneShotServiceIsNotStartedForASocketThatWasNamed(t *testing.T) {
+func TestOneShotStartsNoServiceForANamedSocket(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	for _, line := range []string{"dispatch list", "dispatch run edit", "dispatch logs -f some-id", "audit list", "audit watch"} {
@@ -442,7 +442,7 @@ func TestOneShotServiceLastsAfterUp(t *testing.T) {
 }
 
 // proves R-D1
-func TestOneShotServiceIsTheOneBesideTheCommandAndGetsOnlyWhereThingsAre(t *testing.T) {
+func TestOneShotServiceRunsBesideTheCommandWithAMinimalEnvironment(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	fake := w.path("fake")

@@ -78,7 +78,7 @@ const phrase = "correct horse battery"
 // a person at a terminal.
 //
 // proves R-B9, R-T5
-func TestAProgramWithoutATerminalDecidesNothing(t *testing.T) {
+func TestDecisionsNeedATerminal(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -147,7 +147,7 @@ func TestAProgramWithoutATerminalDecidesNothing(t *testing.T) {
 // counts at once; and all of it outlasts the service.
 //
 // proves R-T5
-func TestEverybodyObservesUntilAnOperatorConsentsToMore(t *testing.T) {
+func TestDefaultCeilingIsObserve(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.must("init", "--insecure-unencrypted", w.path("project"))
@@ -182,7 +182,7 @@ func TestEverybodyObservesUntilAnOperatorConsentsToMore(t *testing.T) {
 // is signed.
 //
 // proves R-T4, R-T5
-func TestARemovedPrincipalIsNobodyAndSlipsAreSaid(t *testing.T) {
+func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})
@@ -246,7 +246,7 @@ func TestARemovedPrincipalIsNobodyAndSlipsAreSaid(t *testing.T) {
 // rotated.
 //
 // proves R-T4
-func TestATokenIsShownOnceAndEndsWhenItIsTakenBack(t *testing.T) {
+func TestTokenIsShownOnceAndRevocable(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "true"})

@@ -16,7 +16,7 @@ import (
 // and the usage, marked as partial where the work was not complete.
 //
 // proves R-D3, R-D5
-func TestEveryOutcomeAndReasonComesAboutForReal(t *testing.T) {
+func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 	t.Parallel()
 	const half = "echo begun; echo half > half.txt; echo out > outputs/out.txt; "
 	w := newWorld(t, 0)

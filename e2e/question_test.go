@@ -53,7 +53,7 @@ func (w *world) waits(name string) api.Dispatch {
 // with the state and the work so far; the patch in the end is of both attempts.
 //
 // proves R-D6, R-D3
-func TestAQuestionIsAnsweredAndTheWorkGoesOn(t *testing.T) {
+func TestAnswerResumesTheWork(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := asking(t, uid)
 		if d := w.try("dispatch", "run", "asks", "--source", "repo"); d.status != 9 || !strings.Contains(d.stdout, "Which colour?") || !strings.Contains(d.stdout, "dispatch answer") {
@@ -124,7 +124,7 @@ func TestAQuestionIsAnsweredAndTheWorkGoesOn(t *testing.T) {
 }
 
 // proves R-D6
-func TestAnAgentMayAskAgainAndAgain(t *testing.T) {
+func TestAgentMayAskRepeatedly(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0, subagent{name: "counts", script: `
 n=$(ls | grep -c '^round' || true)
@@ -150,7 +150,7 @@ echo "$n" > "round$n"
 // is none is a failure that keeps the work; an agent that fails has failed.
 //
 // proves R-D3, R-D6
-func TestWhatIsAndIsNoQuestion(t *testing.T) {
+func TestQuestionFilesAreValidated(t *testing.T) {
 	t.Parallel()
 	const work = "echo half > a.txt\n"
 	ask := func(doc string) string {
@@ -231,7 +231,7 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 // grant is there again. What runs is what was pinned at first.
 //
 // proves R-D6, R-C4, R-B5
-func TestAnAnswerIsDecidedByTodaysPolicy(t *testing.T) {
+func TestAnswersFollowCurrentPolicy(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0)
 	d := w.waits("asks")
@@ -262,7 +262,7 @@ func TestAnAnswerIsDecidedByTodaysPolicy(t *testing.T) {
 }
 
 // proves R-D6, R-B7
-func TestAnAnswerIsForWhoMayAndForWhatIsAsked(t *testing.T) {
+func TestAnswersAreBoundToCallerAndQuestion(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0)
 	d := w.waits("asks")
@@ -295,7 +295,7 @@ func TestAnAnswerIsForWhoMayAndForWhatIsAsked(t *testing.T) {
 // under way. Control: another answer is refused.
 //
 // proves R-D6, R-D2
-func TestTheSameAnswerManyTimesAtOnceIsOneAnswer(t *testing.T) {
+func TestConcurrentAnswersCountOnce(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0)
 	for range 3 {

@@ -55,7 +55,7 @@ const submit = "/v1/runtime/dispatches"
 // anything is decided.
 //
 // proves R-B7, R-A3
-func TestTheSocketTakesNamesAndNothingThatGivesAuthority(t *testing.T) {
+func TestSocketAcceptsNamesNotAuthority(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -142,7 +142,7 @@ func TestTheSocketTakesNamesAndNothingThatGivesAuthority(t *testing.T) {
 }
 
 // proves R-B1
-func TestTheSocketHasNoVerbThatChangesTheCatalog(t *testing.T) {
+func TestSocketCannotChangeTheCatalog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -186,7 +186,7 @@ func TestTheSocketHasNoVerbThatChangesTheCatalog(t *testing.T) {
 // the caller's.
 //
 // proves R-S2, R-A3
-func TestAnotherAccountSeesAndEndsNothing(t *testing.T) {
+func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -255,7 +255,7 @@ func TestAnotherAccountSeesAndEndsNothing(t *testing.T) {
 }
 
 // Whoever connects and says nothing, or half of something, holds nobody up.
-func TestACallerThatStallsDoesNotStopTheService(t *testing.T) {
+func TestStalledCallerDoesNotBlockTheService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.up()

@@ -68,7 +68,7 @@ func (w *world) whole(d api.Dispatch, there bool) {
 	}
 }
 
-func TestContentGoesByRuleAndEverythingSaysSo(t *testing.T) {
+func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -142,7 +142,7 @@ func TestContentGoesByRuleAndEverythingSaysSo(t *testing.T) {
 	})
 }
 
-func TestWithoutRulesNobodysResultsGo(t *testing.T) {
+func TestWithoutRulesResultsStay(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker())
@@ -157,7 +157,7 @@ func TestWithoutRulesNobodysResultsGo(t *testing.T) {
 
 // A question that waits and a dispatch that runs are not touched, whatever the
 // rules; what waited goes on from its content.
-func TestWhatWaitsOrRunsIsNotTouched(t *testing.T) {
+func TestRetentionSparesWaitingAndRunningWork(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker(), subagent{name: "asks", script: `
@@ -218,7 +218,7 @@ func TestRulesThatKeepEvidenceShorterThanContentAreRefused(t *testing.T) {
 
 // Only the operator collects, and nobody takes away a pin of the operator's;
 // who owns a dispatch may pin it.
-func TestOnlyTheOperatorCollects(t *testing.T) {
+func TestOnlyTheServiceAccountCollects(t *testing.T) {
 	w := newWorld(t, ordinaryUID)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker())
@@ -253,7 +253,7 @@ func TestOnlyTheOperatorCollects(t *testing.T) {
 // service, what was not stays, and the log says exactly what is marked.
 //
 // proves R-A2
-func TestAKillWithinARemovalIsTakenUp(t *testing.T) {
+func TestInterruptedRemovalIsCompleted(t *testing.T) {
 	for _, c := range []struct {
 		at     failpoint.Name
 		marked bool
@@ -311,7 +311,7 @@ func TestAKillWithinARemovalIsTakenUp(t *testing.T) {
 
 // Collections go on without a pause while dispatches with content in common
 // run: everything that those which have finished refer to is there.
-func TestNothingThatFinishedIsMissingWhileItCollectsInALoop(t *testing.T) {
+func TestCollectionLosesNoFinishedContent(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(maker())

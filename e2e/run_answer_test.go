@@ -11,7 +11,7 @@ import (
 // refused, although the task asks again. The control is the answer in time.
 //
 // proves R-D7, R-O7
-func TestALateAnswerGoesToNoOtherQuestion(t *testing.T) {
+func TestLateAnswerReachesNoOtherQuestion(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	const twice = `if ! test -f inputs/resume.json; then echo '{"question": "First?"}' > .bailiwick/question.json

@@ -25,7 +25,7 @@ fi`
 // waits waits, what had not begun begins. Nothing is done twice.
 //
 // proves R-O6
-func TestAKilledServiceLosesNothingOfARun(t *testing.T) {
+func TestServiceKillLosesNothingOfARun(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := orchestrated(t, uid)
@@ -85,7 +85,7 @@ func TestAKilledServiceLosesNothingOfARun(t *testing.T) {
 // leaves its workers, and the next one goes on with the run.
 //
 // proves R-O6
-func TestARunGoesOnWithTheNextService(t *testing.T) {
+func TestRunContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("on", doing("a", awaitGate("go")), doing("b", "true", after("a"))))
@@ -110,7 +110,7 @@ func TestARunGoesOnWithTheNextService(t *testing.T) {
 // has its locks again, with its state and its work so far.
 //
 // proves R-D6, R-O3, R-O6
-func TestATaskThatAsksHoldsNobodyUp(t *testing.T) {
+func TestWaitingTaskBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {queues: {default: {slots: 1}}}\n", 0o600)
@@ -159,7 +159,7 @@ func TestATaskThatAsksHoldsNobodyUp(t *testing.T) {
 // a failure, at its time, whether a service ran then or not.
 //
 // proves R-D6, R-O4, R-O6
-func TestAQuestionOfARunThatNobodyAnswers(t *testing.T) {
+func TestUnansweredQuestionOfARunExpires(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	const ask = `echo '{"question": "Which?"}' > .bailiwick/question.json`

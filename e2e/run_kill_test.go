@@ -373,7 +373,7 @@ const minRunKills = 50
 // replays to the states that are told, and nothing of a run follows its end.
 //
 // proves R-O6, R-O3, R-O4, R-O7, R-O8
-func TestNoPlugThatIsPulledChangesARun(t *testing.T) {
+func TestKillsNeverChangeARun(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string

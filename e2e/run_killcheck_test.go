@@ -43,7 +43,7 @@ func goodRun(t *testing.T) ([]*runStory, []entry, []hit) {
 
 // What the kill harness checks of every run objects when one thing of a good
 // log is changed. This is its positive control.
-func TestTheChecksOfRunsObjectToWhatIsPlanted(t *testing.T) {
+func TestRunChecksDetectPlantedFaults(t *testing.T) {
 	t.Parallel()
 	genuine, log, hits := goodRun(t)
 	// at is the n-th entry of a kind about a task.

@@ -37,7 +37,7 @@ func startedIn(events []api.RunEvent) (tasks []api.TaskID) {
 // runs and other queues. Nobody overtakes one who waits for it alone.
 //
 // proves R-O3
-func TestLocksSayWhatRunsTogether(t *testing.T) {
+func TestLocksDecideWhatRunsTogether(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {queues: {default: {slots: 8}, other: {slots: 8}}}\n", 0o600)
@@ -102,7 +102,7 @@ func TestLocksSayWhatRunsTogether(t *testing.T) {
 // other: a task has all of its locks or none. Whoever waits gets its turn.
 //
 // proves R-O3
-func TestLocksAreTakenTogetherAndEverybodyGetsItsTurn(t *testing.T) {
+func TestLocksAreTakenTogetherAndFairly(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	var tasks []api.PlanTask
@@ -120,7 +120,7 @@ func TestLocksAreTakenTogetherAndEverybodyGetsItsTurn(t *testing.T) {
 // A queue has so many slots, and no more of it runs at once.
 //
 // proves R-O3
-func TestAQueueHasItsSlots(t *testing.T) {
+func TestQueueLimitsConcurrency(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {queues: {default: {slots: 2}}}\n", 0o600)

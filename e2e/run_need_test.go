@@ -26,7 +26,7 @@ func (w *world) signed(id api.DispatchID) (m record.Manifest) {
 // bytes are in its jail, and their digests in its signed manifest.
 //
 // proves R-O2, R-D2
-func TestATaskTakesOverWhatOthersMade(t *testing.T) {
+func TestNeedsReceiveUpstreamProducts(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := orchestrated(t, uid)
@@ -88,7 +88,7 @@ echo more >> a.txt`,
 // it is. It takes nothing else's place.
 //
 // proves R-O2, R-O4
-func TestATaskWithoutWhatItNeedsDoesNotRun(t *testing.T) {
+func TestTaskWithoutItsNeedsDoesNotRun(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("lacks",
@@ -115,7 +115,7 @@ func TestATaskWithoutWhatItNeedsDoesNotRun(t *testing.T) {
 // submitted; what its caller may do is asked for again at every task.
 //
 // proves R-C4, R-O2
-func TestWhatIsAppliedMeanwhileChangesNothingInARun(t *testing.T) {
+func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
 	t.Parallel()
 	const does = "%s; mkdir -p outputs; cp a.txt outputs/; echo $COLOUR > outputs/colour"
 	w := orchestrated(t, 0, subagent{name: "does", script: strings.Replace(does, "%s", "echo old > outputs-of", 1)})
@@ -162,7 +162,7 @@ func TestWhatIsAppliedMeanwhileChangesNothingInARun(t *testing.T) {
 // over they hold.
 //
 // proves R-O2, R-D5
-func TestARemovalLeavesWhatAnOpenRunNeeds(t *testing.T) {
+func TestRetentionSparesNeedsOfOpenRuns(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0, maker())
 	w.write("config/bailiwick/service.yaml", "version: 1\nretention: {content: {count: 1}}\norchestrator: {}\n", 0o600)

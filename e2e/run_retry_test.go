@@ -13,7 +13,7 @@ import (
 // skipped and says because of which one; the rest goes on.
 //
 // proves R-O4
-func TestFailuresAreTriedAgainAndTheirDependentsSkipped(t *testing.T) {
+func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("mixed",
@@ -76,7 +76,7 @@ func TestFailuresAreTriedAgainAndTheirDependentsSkipped(t *testing.T) {
 // rest runs, on what was done.
 //
 // proves R-O4, R-O8
-func TestARunThatIsTriedAgainTakesOverWhatWasDone(t *testing.T) {
+func TestRunRetryReusesFinishedTasks(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("once",

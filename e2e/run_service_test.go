@@ -20,7 +20,7 @@ const queuesConfig = "orchestrator: {queues: {default: {slots: 1}, wide: {slots:
 // queues are, and what came of them; the file says how many tasks run at once.
 //
 // proves R-O3
-func TestTheServiceSaysHowRunsAre(t *testing.T) {
+func TestStatusShowsRuns(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.up()
@@ -89,7 +89,7 @@ func TestTheServiceSaysHowRunsAre(t *testing.T) {
 // that carries them out: it stays.
 //
 // proves R-O1
-func TestAServiceThatCarriesOutPlansTakesThePlaceOfOneThatDoesNot(t *testing.T) {
+func TestOrchestratorReplacesAPlainService(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.write("other.yaml", "version: 1\nlog: {format: json}\n", 0o600)
@@ -149,7 +149,7 @@ func TestAServiceThatCarriesOutPlansTakesThePlaceOfOneThatDoesNot(t *testing.T) 
 // and nothing that happened is missing or comes twice.
 //
 // proves R-O1, R-O6
-func TestAWatchOutlivesServices(t *testing.T) {
+func TestRunWatchContinuesAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("", doing("a", awaitGate("go")), doing("b", "true", after("a")), doing("c", "true", after("b"))))
@@ -215,7 +215,7 @@ func TestASettledRunIsSealedByACheckpoint(t *testing.T) {
 // whether the service reads it whole or not.
 //
 // proves R-O2
-func TestAPlanMayBeLong(t *testing.T) {
+func TestLargePlansAreAccepted(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	sized := func(n int) error {
@@ -239,7 +239,7 @@ func TestAPlanMayBeLong(t *testing.T) {
 // and is not ready; the next service does what was due.
 //
 // proves R-O6
-func TestRunsThatStandStillSaySoAndGoOnWithTheNextService(t *testing.T) {
+func TestStalledRunsAreReportedAndContinue(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.mkdir("kept")

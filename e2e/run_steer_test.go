@@ -15,7 +15,7 @@ const family = "sleep 7654 & (setsid sleep 7655 &) ; trap '' TERM; echo half > h
 // nothing else begin; what had been done is kept, and who did it is said.
 //
 // proves R-O7, R-D4
-func TestCancellingARunEndsEverythingOfIt(t *testing.T) {
+func TestRunCancelEndsAllItsTasks(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		w := orchestrated(t, uid)
@@ -82,7 +82,7 @@ func (w *world) mine(left []string) {
 // it is skipped and the rest goes on.
 //
 // proves R-O7, R-O4
-func TestCancellingATaskLeavesTheRest(t *testing.T) {
+func TestTaskCancelLeavesOtherTasks(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("less",
@@ -113,7 +113,7 @@ func TestCancellingATaskLeavesTheRest(t *testing.T) {
 // for all its runs. A pause is still there after a kill.
 //
 // proves R-O7, R-O6
-func TestAPauseLastsUntilItIsEnded(t *testing.T) {
+func TestPauseLastsUntilResume(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	for what, verbs := range map[string][2][]string{"run": {{"run", "pause", "run"}, {"run", "resume", "run"}}, "queue": {{"queue", "pause", "default"}, {"queue", "resume", "default"}}} {
@@ -157,7 +157,7 @@ func TestAPauseLastsUntilItIsEnded(t *testing.T) {
 // run ends, and says so truthfully.
 //
 // proves R-T10, R-O7
-func TestAStopEndsRunsToo(t *testing.T) {
+func TestStopCancelsRuns(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("held",
@@ -192,7 +192,7 @@ func TestAStopEndsRunsToo(t *testing.T) {
 // until the stop is lifted.
 //
 // proves R-T10, R-O7
-func TestAStopOfOneRunLeavesTheOthers(t *testing.T) {
+func TestStopOfOneRunLeavesOthers(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("odd", doing("running", family, retrying(5)), doing("after", "true", after("running"))))

@@ -13,7 +13,7 @@ import (
 // the same tasks, which no stop is about, comes to its end meanwhile.
 //
 // proves R-T10, R-O6, R-O7
-func TestAStopOfARunHoldsOverAKill(t *testing.T) {
+func TestRunStopSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	tasks := []api.PlanTask{
@@ -59,7 +59,7 @@ func TestAStopOfARunHoldsOverAKill(t *testing.T) {
 // settles without ever having had a worker. The control: the run beside it.
 //
 // proves R-T10
-func TestAStopHoldsARunThatHasNotBegun(t *testing.T) {
+func TestStopBlocksAnUnstartedRun(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	w.must("queue", "pause", "default")

@@ -24,7 +24,7 @@ const quickPlan = "tasks:\n  - {id: only, subagent: sh, input: {do: \"true\"}, s
 // way it was started, there is one.
 //
 // proves R-O1
-func TestPlansAreCarriedOutOnlyWhereThatWasAskedFor(t *testing.T) {
+func TestOrchestratorIsOptIn(t *testing.T) {
 	t.Parallel()
 	w := prepared(t, 0)
 	w.write("plan.yaml", quickPlan, 0o644)
@@ -103,7 +103,7 @@ func wrongPlans() map[string]struct {
 // id is as free as before.
 //
 // proves R-O2, R-A3
-func TestEverythingThatIsWrongWithAPlanIsSaidAtOnceAndNothingIsStored(t *testing.T) {
+func TestSubmitReportsAllPlanProblems(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0, subagent{name: "strict", script: "true", more: "    input: {type: object, properties: {n: {type: integer}}}\n"})
 	for name, c := range wrongPlans() {
@@ -162,7 +162,7 @@ func TestEverythingThatIsWrongWithAPlanIsSaidAtOnceAndNothingIsStored(t *testing
 // is submitted, and when it is over; another plan under that id is refused.
 //
 // proves R-O8
-func TestSubmittingAgainIsOneRun(t *testing.T) {
+func TestSubmitIsIdempotent(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	p := planned("again", doing("a", awaitGate("go")))
@@ -247,7 +247,7 @@ func (w *world) replays(runs ...api.RunID) {
 // otherwise not end in the time that settles allows it.
 //
 // proves R-O5
-func TestAWorkerThatEndsIsNoticedAtOnce(t *testing.T) {
+func TestWorkerExitIsNoticedImmediately(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	var chain []api.PlanTask
@@ -354,7 +354,7 @@ func (w *world) settledRemains() []string {
 // A run that takes longer than it may is cancelled, with what runs of it.
 //
 // proves R-O2, R-O7
-func TestARunEndsWhenItsTimeIsOver(t *testing.T) {
+func TestRunEndsAtItsWallTimeLimit(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	p := planned("late", doing("a", awaitGate("never")), doing("b", "true", after("a")), doing("c", "true"))

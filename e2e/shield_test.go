@@ -16,7 +16,7 @@ import (
 // another program of that account, into which they can.
 //
 // proves R-B9
-func TestNobodyLooksIntoTheProgramThatSigns(t *testing.T) {
+func TestSigningProcessIsNotInspectable(t *testing.T) {
 	w := newWorld(t, ordinaryUID)
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	must(t, err)

@@ -224,7 +224,7 @@ func (l *load) note(outcome, bad string) {
 // control groups and disk as they were.
 //
 // proves R-O6, R-D7
-func TestAMixedLoadLeavesTheMachineAsItWas(t *testing.T) {
+func TestMixedLoadLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	k := newTrial(t, 0, *seedFlag+1)
 	k.bin = bin // as they are shipped
@@ -280,7 +280,7 @@ func TestAMixedLoadLeavesTheMachineAsItWas(t *testing.T) {
 }
 
 // The positive control: growth beyond a bound is told, growth within is not.
-func TestGrowthBeyondItsBoundIsTold(t *testing.T) {
+func TestGrowthBeyondItsBoundIsReported(t *testing.T) {
 	t.Parallel()
 	at := func(v float64) []figures {
 		f := figures{}

@@ -24,7 +24,7 @@ func stoppable(t *testing.T, uid int) *world {
 // begin: not after a restart, not after a kill, until an operator lifts it.
 //
 // proves R-T10, R-D4
-func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
+func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := stoppable(t, uid)
 		question := w.waits("asks")
@@ -86,7 +86,7 @@ func TestAStopEndsEverythingAndLastsUntilItIsLifted(t *testing.T) {
 }
 
 // proves R-T10
-func TestAStopHoldsItsScopeAndNothingElse(t *testing.T) {
+func TestStopAppliesOnlyToItsScope(t *testing.T) {
 	w := stoppable(t, 0)
 	quick := func(target string) int { return w.try("dispatch", "run", "quick", "-q", "--target", target).status }
 	w.replace(manifest, "{name: looking, executor: jail, level: full, mode: readonly}", "{name: looking, executor: jail, level: full, mode: open}")
@@ -127,7 +127,7 @@ func TestAStopHoldsItsScopeAndNothingElse(t *testing.T) {
 // its lifting.
 //
 // proves R-T10
-func TestNothingIsAdmittedBehindAStop(t *testing.T) {
+func TestNothingIsAdmittedAfterAStop(t *testing.T) {
 	w := stoppable(t, 0)
 	var questions []string
 	for range 3 {
@@ -189,7 +189,7 @@ func TestNothingIsAdmittedBehindAStop(t *testing.T) {
 // service.
 //
 // proves R-T10, R-O6
-func TestAStopSurvivesAKillInItsMiddle(t *testing.T) {
+func TestStopSurvivesKills(t *testing.T) {
 	for _, at := range []failpoint.Name{failpoint.StopCommit, failpoint.StopCommitted, failpoint.StopDelivered} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
@@ -237,7 +237,7 @@ func TestAStopSurvivesAKillInItsMiddle(t *testing.T) {
 // programs are shipped.
 //
 // proves R-T10, R-T5
-func TestAModeBoundsWhatRunsOnItsTarget(t *testing.T) {
+func TestTargetModeBoundsTiers(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.init()
@@ -270,7 +270,7 @@ func TestAModeBoundsWhatRunsOnItsTarget(t *testing.T) {
 // for. The control is the same socket without it.
 //
 // proves R-T10, R-T4
-func TestNoAgentReachesAStop(t *testing.T) {
+func TestAgentsCannotReachStops(t *testing.T) {
 	w := stoppable(t, 0)
 	w.must("principal", "add", "agent:claude")
 	token := strings.TrimSpace(w.must("token", "create", "agent:claude"))
@@ -297,7 +297,7 @@ func TestNoAgentReachesAStop(t *testing.T) {
 // ever: it has its cancel when it goes on.
 //
 // proves R-T10
-func TestAStopReachesAWorkerThatSleeps(t *testing.T) {
+func TestStopReachesASuspendedWorker(t *testing.T) {
 	w := stoppable(t, 0)
 	id := w.detached("works", "--source", "repo")
 	w.awaitLog(id, "begun")

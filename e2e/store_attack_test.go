@@ -142,7 +142,7 @@ func refusesAll(t *testing.T, w *world, attacks []attack) {
 }
 
 // proves R-B5
-func TestAStoreThatSomebodyElseWritesDispatchesNothing(t *testing.T) {
+func TestForgedStoreDispatchesNothing(t *testing.T) {
 	t.Parallel()
 	w, foreign := newWorld(t, 0), newWorld(t, 0)
 	for _, each := range []*world{w, foreign} {
@@ -252,7 +252,7 @@ func stripSignatures(t testing.TB, store string) {
 // restart: what runs is what was signed, or nothing runs.
 //
 // proves R-B5, R-C4
-func TestAFlippedBitInTheStoreRunsNothingThatWasNotSigned(t *testing.T) {
+func TestFlippedStoreBitsRunNothingUnsigned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})

@@ -145,7 +145,7 @@ func (w *world) leftOf(id string, j jailed) (left []string) {
 // The check that everything else here stands on sees what it must see: while
 // a worker runs it finds its process, its attempt and, as root, its control
 // groups.
-func TestTheCheckForLeftoversSeesARunningWorker(t *testing.T) {
+func TestLeftoverCheckSeesARunningWorker(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
 		t.Parallel()

@@ -201,7 +201,7 @@ func freePort(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-func TestATraceGoesFromTheCallerToTheAgent(t *testing.T) {
+func TestTraceReachesTheAgent(t *testing.T) {
 	t.Parallel()
 	for name, uid := range map[string]int{"root": 0, "user": ordinaryUID} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestATraceGoesFromTheCallerToTheAgent(t *testing.T) {
 
 // An attempt that goes on from an answer is in the trace of the dispatch, with
 // a span of its own, whoever answered.
-func TestATraceGoesOnAfterAnAnswer(t *testing.T) {
+func TestTraceContinuesAfterAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	c := newCollector(t, freePort(t))
@@ -298,7 +298,7 @@ if [ ! -e inputs/resume.json ]; then echo '{"question": "Go on?"}' > .bailiwick/
 
 // A dispatch that a restarted service takes up ends in the trace in which it
 // began.
-func TestATraceGoesOnAfterARestart(t *testing.T) {
+func TestTraceContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := gatedCold(t, 0)
 	c := newCollector(t, "unix:"+w.path("run/otlp.sock"))
@@ -324,7 +324,7 @@ func TestATraceGoesOnAfterARestart(t *testing.T) {
 
 // Where nobody collects, and where something collects that never answers,
 // dispatches are what they are without.
-func TestACollectorInTroubleChangesNoDispatch(t *testing.T) {
+func TestCollectorFailureAffectsNoDispatch(t *testing.T) {
 	t.Parallel()
 	deaf, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody says anything
 	must(t, err)

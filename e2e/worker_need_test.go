@@ -14,7 +14,7 @@ import (
 // half a task's manifest, gets a refusal.
 //
 // proves R-O2, R-D2
-func TestAWorkerTakesOverExactlyWhatTheManifestNames(t *testing.T) {
+func TestWorkerReceivesExactlyTheManifestsNeeds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const patch, output = "diff --git a/a.txt b/a.txt\n", "1,2\n"

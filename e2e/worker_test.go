@@ -148,7 +148,7 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 // reads: what humans did not sign does not run.
 //
 // proves R-B5, R-D2
-func TestAWorkerRefusesByItself(t *testing.T) {
+func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const input = `{"n":"1"}`
@@ -271,7 +271,7 @@ func TestAWorkerRefusesByItself(t *testing.T) {
 // does not run.
 //
 // proves R-D2, R-D6
-func TestAWorkerGoesOnFromExactlyWhatTheManifestNames(t *testing.T) {
+func TestWorkerResumesFromExactlyTheManifest(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const answer = `{"answer":"yes","attempt":1,"question":"go on?"}`
@@ -333,7 +333,7 @@ func mustMarshal(t testing.TB, v any) []byte {
 // Nothing runs before the service has said that the start is durable.
 //
 // proves R-A2, R-D2
-func TestAWorkerThatIsNotToldToProceedRunsNothing(t *testing.T) {
+func TestWorkerWaitsForProceed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	m := b.manifest

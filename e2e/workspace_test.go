@@ -97,7 +97,7 @@ func TestDispatchesStartFromOneCheckoutAndNeverChangeIt(t *testing.T) {
 // that way, which the service's own account alone can write.
 //
 // proves R-S4
-func TestADamagedCheckoutIsNotRunFrom(t *testing.T) {
+func TestDamagedCheckoutIsNotUsed(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n"})
@@ -137,7 +137,7 @@ func TestADamagedCheckoutIsNotRunFrom(t *testing.T) {
 }
 
 // proves R-S1
-func TestWhereOverlayIsRefusedACopyDoes(t *testing.T) {
+func TestCopyReplacesARefusedOverlay(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n", "gone/x.txt": "x\n", "deep/b.txt": "two\n"})
 	w.catalog(subagent{name: "edit", script: "git rev-parse HEAD; echo changed > a.txt; rm -r gone", more: "    verify: {command: [bash, -c, 'cat a.txt; test ! -e gone && cat deep/b.txt']}\n"})
@@ -174,7 +174,7 @@ func TestWhereOverlayIsRefusedACopyDoes(t *testing.T) {
 
 // A capability that requires a work tree finds one, of which every dispatch
 // has its own, and so does the verify command.
-func TestAWorkTreeIsSharedAndNeverChanged(t *testing.T) {
+func TestWorkTreeSourceIsNeverChanged(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -205,7 +205,7 @@ git rev-list --count HEAD`, more: "    verify: {command: [git, log, '--format=%s
 // A worker that is killed holds no lock. Control: it does while it lives.
 //
 // proves R-A2
-func TestAKilledWorkerKeepsNoCheckoutFromBeingRemoved(t *testing.T) {
+func TestKilledWorkerReleasesItsCheckout(t *testing.T) {
 	w := gated(t, 0)
 	id, j := w.begun()
 	list, err := w.checkouts().List()

@@ -85,7 +85,7 @@ func TestStateAndEntryAreAtomicAcrossKills(t *testing.T) {
 }
 
 // proves R-A2 (if the log cannot be written, nothing is allowed)
-func TestAFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
+func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 	withOwnMounts(t, helper(t, "full", t.TempDir()))
 }
 

@@ -468,7 +468,7 @@ func TestAHandleEndsWithItsToken(t *testing.T) {
 // waits.
 //
 // proves R-T4, R-A3
-func TestThousandsOfBadTokensAreThrottledAndSummedUp(t *testing.T) {
+func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 	h := newHouse(t)
 	text, _ := h.token("agent:claude", 24*time.Hour)
 	const n = 2000
