@@ -47,7 +47,7 @@ func Diff(before, after *catalog.Set) []ArtifactChange {
 	}
 	refs := append(before.Refs(), after.Refs()...)
 	slices.SortFunc(refs, byKind)
-	var all []ArtifactChange
+	all := []ArtifactChange{}
 	for _, ref := range slices.Compact(refs) {
 		old, now := before.Document(ref), after.Document(ref)
 		if bytes.Equal(old, now) {

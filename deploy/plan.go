@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -152,17 +151,4 @@ func (p *Plan) note() {
 			}
 		}
 	}
-}
-
-// MarshalJSON writes empty lists, not null.
-func (p *Plan) MarshalJSON() ([]byte, error) {
-	type plain Plan
-	c := plain(*p)
-	if c.Changes == nil {
-		c.Changes = []ArtifactChange{}
-	}
-	if c.Widens == nil {
-		c.Widens = []Widening{}
-	}
-	return json.Marshal(&c)
 }

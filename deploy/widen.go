@@ -23,7 +23,7 @@ func Widenings(before, after *catalog.Set) []Widening {
 	if before == nil {
 		before = catalog.NewSet()
 	}
-	w := &widening{}
+	w := &widening{all: []Widening{}}
 	compare(api.KindCapability, before.Capabilities, after.Capabilities, w.capability)
 	compare(api.KindSubagent, before.Subagents, after.Subagents, w.subagent)
 	compare(api.KindEnv, before.Envs, after.Envs, w.env)

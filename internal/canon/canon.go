@@ -121,14 +121,6 @@ func appendNumber(b []byte, f float64) []byte {
 	return append(b, mantissa+"e"+exp[:1]+strings.TrimLeft(exp[1:], "0")...)
 }
 
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for _, r := range s {
-		b = appendRune(b, r)
-	}
-	return append(b, '"')
-}
-
 func appendRune(b []byte, r rune) []byte {
 	const hex = "0123456789abcdef"
 	switch {

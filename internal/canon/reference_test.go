@@ -173,3 +173,11 @@ func appendValue(b []byte, v any) []byte {
 	}
 	panic(fmt.Sprintf("canon: %T is not a JSON value", v))
 }
+
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for _, r := range s {
+		b = appendRune(b, r)
+	}
+	return append(b, '"')
+}

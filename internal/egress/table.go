@@ -14,9 +14,7 @@ type Range struct {
 // reachable ones, none of which is an ordinary host; ranges that other documents
 // deprecate; multicast; and metadata services of clouds at public addresses. If rows
 // overlap, the longest prefix names the address.
-func Table() []Range { return append(ipv4(), ipv6()...) }
-
-func ipv4() []Range {
+func Table() []Range {
 	return []Range{
 		row("0.0.0.0/8", "of this network", "RFC 791 §3.2"),
 		row("0.0.0.0/32", "the unspecified address", "RFC 1122 §3.2.1.3"),
@@ -50,11 +48,7 @@ func ipv4() []Range {
 		row("224.0.0.0/4", "multicast", "RFC 5771"),
 		row("240.0.0.0/4", "reserved", "RFC 1112 §4"),
 		row("255.255.255.255/32", "broadcast", "RFC 919 §7, RFC 8190"),
-	}
-}
 
-func ipv6() []Range {
-	return []Range{
 		row("::/96", "the IPv4-compatible form", "RFC 4291 §2.5.5.1"),
 		row("::/128", "the unspecified address", "RFC 4291 §2.5.2"),
 		row("::1/128", "loopback", "RFC 4291 §2.5.3"),
