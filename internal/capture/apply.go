@@ -8,10 +8,10 @@ import (
 	"os"
 )
 
-// ApplyPatch applies a patch to a commit or tree (full object name; "" is the
-// empty tree), as Capture made one of an earlier workspace, and returns the
-// name of the tree that comes out. A patch that does not apply, or gives a
-// tree that Checkout would refuse, is an error; an empty one gives the base.
+// ApplyPatch applies a patch of Capture to a commit or tree (full object name; ""
+// is the empty tree), and returns the object name of the resulting tree. A patch
+// that does not apply, or gives a tree that Checkout would refuse, is an error;
+// an empty patch gives the base.
 func (r *Repo) ApplyPatch(ctx context.Context, base string, patch io.Reader) (tree string, err error) {
 	from, err := r.tree(ctx, base)
 	if err != nil {

@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -11,25 +12,25 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Result is what a capture brought out of a workspace.
+// Result is the outcome of a capture.
 type Result struct {
-	// PatchFile holds the patch, in the Repo's directory; "" when nothing
-	// changed. It is what git diff prints, binary-safe, and applies to Base.
+	// PatchFile is the patch, in the Repo's directory; "" when nothing changed. It
+	// is binary-safe git diff output and applies to Base.
 	PatchFile string
 	PatchSize int64
 	Base      string // tree that the patch applies to
-	Tree      string // tree of the base with the patch; Checkout takes it
+	Tree      string // tree of the base with the patch applied
 	Files     []api.FileChange
 	LeftOut   []api.LeftOut
-	// LinksOut are the symbolic links in the patch whose target is absolute
-	// or leaves the tree. They are in the patch; a reader should look twice.
+	// LinksOut are the symbolic links in the patch whose target is absolute or
+	// outside the tree. A reader should review them.
 	LinksOut []string
 }
 
-// Capture compares a workspace, in which nothing runs any more, with its
-// baseline and makes the patch. The patch was proved: applied to the base it
-// gives Tree. The error is a *LimitError when the workspace, or its change,
-// exceeds a bound. The same workspace gives the same bytes.
+// Capture compares a workspace, in which no process runs any more, with its
+// baseline and writes the patch, which is verified: applied to the base it gives
+// Tree. The error is a *LimitError when the workspace or its change exceeds a
+// bound. The same workspace gives the same bytes.
 func (r *Repo) Capture(ctx context.Context, root *os.File, baseline *Snapshot) (Result, error) {
 	r.capture.Lock()
 	defer r.capture.Unlock()
@@ -55,18 +56,18 @@ func (r *Repo) Capture(ctx context.Context, root *os.File, baseline *Snapshot) (
 	return res, nil
 }
 
-// change is what differs between a baseline and now, as far as a patch can
-// carry it.
+// change is the part of the difference between a baseline and now that a patch can
+// carry.
 type change struct {
 	before, now *Snapshot
 	set         []entry         // new or different, bytewise by path
-	deleted     map[string]bool // paths of the base that are gone
+	deleted     map[string]bool // removed paths of the base
 	total       int64
 	out         report
 }
 
 func (c *change) compare() {
-	var unseen []string // left out now: what the base has there stays
+	var unseen []string // left out now: the base's content stays
 	for _, p := range c.now.order {
 		e := c.now.entries[p]
 		old, had := c.before.entries[p]
@@ -97,8 +98,8 @@ func (c *change) compare() {
 	}
 }
 
-// findDeleted marks the paths of the base that were there at the baseline and
-// are gone, unless something that was left out stands in their place.
+// findDeleted marks paths of the base that existed at the baseline and are missing
+// now, unless an entry that was left out is in their place.
 func (c *change) findDeleted(unseen []string) {
 	hidden := func(p string) bool {
 		for q := p; q != ""; q = parent(q) {
@@ -116,11 +117,11 @@ func (c *change) findDeleted(unseen []string) {
 			c.out.add(p, "a capability's file; that the agent deleted it is not taken")
 			continue
 		}
-		gone := []string{p}
+		missing := []string{p}
 		if c.before.entries[p].dir {
-			gone = c.before.base.under(p) // it was left out as a whole at the baseline
+			missing = c.before.base.under(p) // it was left out as a whole at the baseline
 		}
-		for _, q := range gone {
+		for _, q := range missing {
 			if f, ok := c.before.base.byPath[q]; ok && f.mode != modeGitlink && !c.now.cfg.excluded(q) && !c.now.overlay[q] {
 				if _, still := c.now.entries[q]; !still {
 					c.deleted[q] = true
@@ -140,18 +141,12 @@ func (c *change) linksOut() []string {
 	return out
 }
 
-// leaves reports whether a link at p to target points out of the tree, as far
-// as the names say.
+// leaves reports whether a link at p to target points out of the tree, lexically.
 func leaves(p, target string) bool {
 	to := path.Join(parent(p), target)
 	return path.IsAbs(target) || to == ".." || strings.HasPrefix(to, "../")
 }
 
 func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }

@@ -16,40 +16,41 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// CheckedOut says what a checkout put down.
+// CheckedOut describes a checkout.
 type CheckedOut struct {
 	Tree       string        // object name
 	Files      int           // files and symbolic links
-	Submodules []api.LeftOut // submodules: empty directories, nothing was fetched
+	Submodules []api.LeftOut // empty directories; submodules are not fetched
 }
 
 // Checkout writes the files of a commit or tree (full object name; "" is the
 // empty tree) into dir, which exists and is empty. Content is the blobs' exact
-// bytes, each verified against its name: no filter, line ending conversion or
-// keyword of any attribute or configuration applies, and no hook runs. Files
-// are 0644 or 0755, directories 0755, and belong to this process.
-func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, error) {
+// bytes, each verified against its name: no attribute, filter or configuration
+// applies, and no hook runs. Files are 0644 or 0755, directories 0755, and belong
+// to this process.
+func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (done CheckedOut, err error) {
+	defer wrap(&err, "checkout")
 	o, err := r.openObjects(ctx)
 	if err != nil {
-		return CheckedOut{}, fmt.Errorf("checkout: %w", err)
+		return done, err
 	}
 	defer o.close()
 	t, err := o.tree(treeish)
 	if err != nil {
-		return CheckedOut{}, fmt.Errorf("checkout: %w", err)
+		return done, err
 	}
-	done := CheckedOut{Tree: t.id}
+	done.Tree = t.id
 	w, err := newTreeWriter(dir)
 	if err != nil {
-		return done, fmt.Errorf("checkout into %w", err)
+		return done, err
 	}
 	defer w.close()
 	if err := o.writeTree(w, t.files); err != nil {
-		return done, fmt.Errorf("checkout of %s: %w", t.id, err)
+		return done, fmt.Errorf("%s: %w", t.id, err)
 	}
 	for _, p := range t.gitlinks {
 		if err := w.enter(p); err != nil {
-			return done, fmt.Errorf("checkout of %s: %w", Printable(p), err)
+			return done, fmt.Errorf("%s: %w", Printable(p), err)
 		}
 		done.Submodules = append(done.Submodules, submodule(p))
 	}
@@ -57,25 +58,32 @@ func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (CheckedOut, e
 	return done, nil
 }
 
+// wrap prefixes the error of a function with what it does.
+func wrap(err *error, what string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", what, *err)
+	}
+}
+
 func submodule(p string) api.LeftOut {
 	return api.LeftOut{Path: Printable(p), Why: "a submodule; it is not fetched, its directory is empty"}
 }
 
-// writeTree writes files. It is the last thing that is asked of o.
+// writeTree writes files, as the last request to o.
 func (o *objects) writeTree(w *treeWriter, files []treeFile) error {
-	asked := make(chan struct{})
-	go func() { // ends when all is asked for, or close has ended git
-		defer close(asked)
+	requested := make(chan struct{})
+	go func() { // ends when all is requested, or close has killed git
+		defer close(requested)
 		in := bufio.NewWriterSize(o.in, 1<<15)
 		for _, f := range files {
 			if f.mode != modeGitlink {
-				_, _ = in.WriteString("contents " + f.id + "\n") // in keeps its error; what is not asked for is missed below
+				_, _ = in.WriteString("contents " + f.id + "\n") // in keeps its error; missing answers are found below
 			}
 		}
 		_, _ = in.WriteString("flush\n")
 		_ = in.Flush()
 	}()
-	defer func() { o.close(); <-asked }()
+	defer func() { o.close(); <-requested }()
 	for _, f := range files {
 		if f.mode == modeGitlink {
 			continue
@@ -93,7 +101,7 @@ func (o *objects) writeFile(w *treeWriter, f treeFile) error {
 		return err
 	}
 	if id != f.id || kind != "blob" {
-		return fmt.Errorf("object %s: a %s where a file should be", f.id, Printable(kind))
+		return fmt.Errorf("object %s: is a %s, want a blob", f.id, Printable(kind))
 	}
 	if err := w.enter(parent(f.path)); err != nil {
 		return err
@@ -109,7 +117,7 @@ func (o *objects) writeFile(w *treeWriter, f treeFile) error {
 		return err
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != id {
-		return fmt.Errorf("object %s: the repository has other content under this name (%s)", id, got)
+		return fmt.Errorf("object %s: content does not match its name (%s)", id, got)
 	}
 	if _, err := o.out.Discard(1); err != nil {
 		return fmt.Errorf("git cat-file: %w", err)
@@ -124,11 +132,11 @@ func parent(p string) string {
 	return ""
 }
 
-// treeWriter makes files below root, one directory at a time. It creates and
-// never opens what is there, and follows no symbolic link.
+// treeWriter creates files below root, one directory at a time. It never opens an
+// existing file and follows no symbolic link.
 type treeWriter struct {
 	root *os.File
-	dir  int // handle of the directory at, or -1
+	dir  int // descriptor of the directory at, or -1
 	at   string
 	buf  [64 << 10]byte
 }
@@ -140,7 +148,7 @@ func (w *treeWriter) close() {
 	_ = w.root.Close()
 }
 
-// enter makes p the current directory, creating what is missing of it.
+// enter makes p the current directory, creating missing directories.
 func (w *treeWriter) enter(p string) error {
 	if w.dir >= 0 && w.at == p {
 		return nil
@@ -193,29 +201,34 @@ func (w *treeWriter) file(name string, content io.Reader, size int64, perm uint3
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
-	}()
-	for left := size; left > 0; {
-		n, err := io.ReadFull(content, w.buf[:min(left, int64(len(w.buf)))])
-		if err != nil {
-			return fmt.Errorf("git cat-file: %w", err)
-		}
-		for b := w.buf[:n]; len(b) > 0; {
-			m, err := unix.Write(fd, b)
-			if err != nil && !errors.Is(err, unix.EINTR) {
-				return err
-			}
-			b = b[max(m, 0):]
-		}
-		left -= int64(n)
+	f := os.NewFile(uintptr(fd), name)
+	n, err := io.CopyBuffer(struct{ io.Writer }{f}, content, w.buf[:])
+	if err == nil && n != size {
+		err = fmt.Errorf("git cat-file: %w", io.ErrUnexpectedEOF)
 	}
-	if err := unix.Fchmod(fd, perm); err != nil { // whatever the umask
-		return err
+	if err == nil {
+		err = unix.Fchmod(fd, perm) // independent of the umask
 	}
-	err = unix.Close(fd)
-	fd = -1
-	return err
+	return errors.Join(err, f.Close())
+}
+
+// openDir opens a directory of ours.
+func openDir(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// newTreeWriter opens dir, which must exist and be empty.
+func newTreeWriter(dir string) (*treeWriter, error) {
+	root, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	if names, _ := root.Readdirnames(1); len(names) > 0 {
+		return nil, errors.Join(fmt.Errorf("%s: not empty", dir), root.Close())
+	}
+	return &treeWriter{root: root, dir: -1}, nil
 }

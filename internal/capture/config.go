@@ -9,26 +9,24 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Config says what belongs to a workspace and how much of it is taken. Zero
-// bounds mean the defaults that are named beside them.
+// Config bounds a workspace. Zero bounds mean the defaults beside them.
 type Config struct {
-	// Exclude are paths, files or directories, that are never looked at:
-	// what the worker itself put there, such as inputs, outputs, .bailiwick.
+	// Exclude are files or directories to ignore: those of the worker itself, such
+	// as inputs, outputs and .bailiwick.
 	Exclude []string
-	// Overlay are the exact files that capabilities laid over the tree. They
-	// are never in a patch; one that changed is reported.
+	// Overlay are the files that capabilities laid over the tree. They are never in
+	// a patch; changed ones are reported.
 	Overlay []string
-	// Index is of the checkout that the workspace is laid over; files that are
-	// still the checkout's own are not read. Without one everything is read.
+	// Index is that of the checkout under the workspace, whose unchanged files are
+	// not read. If nil, everything is read.
 	Index *Index
-	// Over are the directories that overlayfs lays over that checkout, all of
-	// them, the writable one included. A directory of the workspace that none of
-	// them has is the checkout's own with all that is in it, and is not listed.
-	// Without any, or with a nil one, everything is listed.
+	// Over are all directories that overlayfs lays over that checkout, the writable
+	// one included. A directory that none of them has is unchanged and not listed.
+	// If empty, or if one is nil, everything is listed.
 	Over []*os.File
-	// Resumed is the tree of an earlier attempt, laid over the base before the
-	// baseline was taken; "" when there was none. What it changed counts as
-	// changed since the baseline, so that the patch holds the work of both.
+	// Resumed is the tree of an earlier attempt that was laid over the base before
+	// the baseline, or "". Its changes count as changes since the baseline, so the
+	// patch has the work of both attempts.
 	Resumed string
 
 	MaxEntries int   // files and directories in the workspace: 500,000
@@ -37,8 +35,8 @@ type Config struct {
 	MaxChanged int   // paths that changed: 50,000
 	MaxTotal   int64 // bytes of the files that changed: 512 MiB
 	MaxPatch   int64 // bytes of the patch: 1,000 MiB (git apply takes no more than 1,023)
-	// Beyond the bounds above there is no patch, only a *LimitError: half a
-	// patch would be a wrong one. Beyond those below one path is left out.
+	// Exceeding a bound above is a *LimitError, since a partial patch would be wrong.
+	// Paths beyond a bound below are left out.
 	MaxFile  int64 // bytes of one file: 64 MiB
 	MaxPath  int   // bytes of one path: 3,000 (at most 4,000)
 	MaxDepth int   // directories above a file: 128 (at most 500)
@@ -80,10 +78,10 @@ func below(p, dir string) bool {
 	return strings.HasPrefix(p, dir) && (len(p) == len(dir) || p[len(dir)] == '/')
 }
 
-// LimitError says that a workspace as a whole exceeds a bound, so that no
-// patch, or no set of outputs, could be made of it.
+// LimitError means that a workspace as a whole exceeds a bound, so that there is no
+// patch, or no outputs, of it.
 type LimitError struct {
-	What  string // what there is too much of
+	What  string // what is bounded
 	Limit int64
 }
 
@@ -91,8 +89,8 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("workspace: more than %d %s; have the agent leave less, or raise the limit", e.Limit, e.What)
 }
 
-// maxReported bounds the list of what was left out: a hostile workspace must
-// not make the record large.
+// maxReported bounds the list of what was left out, which becomes part of the
+// record.
 const (
 	maxReported     = 1000
 	maxReportedPath = 512
@@ -119,9 +117,8 @@ func (r *report) done() []api.LeftOut {
 	return append(r.list, api.LeftOut{Path: "…", Why: fmt.Sprintf("and %d more paths", r.more)})
 }
 
-// Printable returns p as it may be shown to a person and put in a record: itself
-// when it is printable text, otherwise quoted and escaped as Go escapes a
-// string, and cut when it is very long.
+// Printable returns p in a form fit for messages and records: p itself if it is
+// printable, else quoted as a Go string, and cut if very long.
 func Printable(p string) string {
 	cut := ""
 	if len(p) > maxReportedPath {

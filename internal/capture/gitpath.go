@@ -14,9 +14,9 @@ const (
 	modeDir     = 0o040000
 )
 
-// pathProblem says why git would not apply a patch with this path, or "".
-// It answers as verify_path in git's read-cache.c does with core.protectHFS
-// and core.protectNTFS on, which the package's fuzz test checks against git.
+// pathProblem returns why git would refuse a patch with this path, or "". It
+// implements verify_path of git's read-cache.c with core.protectHFS and
+// core.protectNTFS, which a fuzz test compares with git.
 func pathProblem(p string, mode uint32) string {
 	switch {
 	case p == "":
@@ -33,10 +33,10 @@ func pathProblem(p string, mode uint32) string {
 			return `the path has a component "` + name + `"`
 		}
 		if isDotGit(name) {
-			return "a component of the path is .git, or is taken for .git on some systems; git applies no such path"
+			return "a component of the path is .git, or is equivalent to .git on some systems; git refuses such a path"
 		}
 		if mode == modeLink && isDotGitmodules(name, rest) {
-			return "a symbolic link in place of .gitmodules; git applies no such path"
+			return "a symbolic link in place of .gitmodules; git refuses such a path"
 		}
 		rest, more = after, found
 	}
@@ -58,8 +58,8 @@ func isDotGit(name string) bool {
 	return false
 }
 
-// isDotGitmodules judges a component and what follows it in the path: on NTFS
-// a stream's colon ends the name, whatever comes after.
+// isDotGitmodules checks a component together with the rest of the path: on NTFS
+// the colon of a stream ends the name.
 func isDotGitmodules(name, rest string) bool {
 	if isHFSName(name, ".gitmodules") {
 		return true
@@ -72,8 +72,8 @@ func isDotGitmodules(name, rest string) bool {
 	return false
 }
 
-// ntfsStarts returns where in a component a name begins for NTFS, to which a
-// backslash is a separator (for git not when it comes first).
+// ntfsStarts returns where names begin in a component on NTFS, where a backslash is
+// a separator (except, for git, as the first character).
 func ntfsStarts(name string) []int {
 	starts := []int{0}
 	for i := 1; i < len(name); i++ {
@@ -84,9 +84,9 @@ func ntfsStarts(name string) []int {
 	return starts
 }
 
-// isNTFSGitmodules knows .gitmodules, its short name gitmod~1 to gitmod~4 and
-// the fall-back short names that begin as its hash does, each followed by
-// nothing but spaces and dots up to the end or a stream's colon.
+// isNTFSGitmodules matches .gitmodules, its short names gitmod~1 to gitmod~4 and
+// the fall-back short names with its hash, each followed only by spaces and dots
+// up to the end or the colon of a stream.
 func isNTFSGitmodules(s string) bool {
 	low := asciiLower(s)
 	if rest, ok := strings.CutPrefix(low, ".gitmodules"); ok {
@@ -111,9 +111,8 @@ func onlySpacesAndDots(s string) bool {
 	return strings.Trim(s, ". ") == ""
 }
 
-// isHFSName reports whether HFS+ takes name for want (ASCII, lower case): it
-// drops some code points and folds case. Malformed UTF-8 ends the name, as it
-// does for git, which errs on the safe side there.
+// isHFSName reports whether HFS+ treats name as want (ASCII, lower case): it drops
+// some code points and folds case. Malformed UTF-8 ends the name, as in git.
 func isHFSName(name, want string) bool {
 	i := 0
 	for len(name) > 0 {

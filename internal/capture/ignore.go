@@ -11,9 +11,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
-// dropIgnored takes the untracked paths that the base's .gitignore files
-// ignore out of list; their content is never read. Git judges the paths
-// in a work tree of ours that holds those files of the base and nothing else.
+// dropIgnored removes the untracked paths that the base's .gitignore files ignore
+// from list; their content is never read. Git matches the paths in a work tree of
+// ours that has only those files of the base.
 func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]entry, map[string]stamp, error) {
 	var rules []treeFile
 	for _, f := range s.base.files {
@@ -25,28 +25,28 @@ func (r *Repo) dropIgnored(ctx context.Context, s *Snapshot, list []entry) ([]en
 		_, tracked := s.base.byPath[e.path]
 		return !tracked && e.mode != 0 && !s.overlay[e.path]
 	}
-	var ask bytes.Buffer
+	var names bytes.Buffer
 	for _, e := range list {
 		if candidate(e) {
-			ask.WriteString("./" + e.path) // a name that begins with a colon would be an expression
-			ask.WriteByte(0)
+			names.WriteString("./" + e.path) // a name that begins with a colon would be an expression
+			names.WriteByte(0)
 		}
 	}
-	if len(rules) == 0 || ask.Len() == 0 {
+	if len(rules) == 0 || names.Len() == 0 {
 		return list, nil, nil
 	}
 	work, err := os.MkdirTemp(r.dir, "ignore-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("ignore rules: %w", err)
 	}
-	defer os.RemoveAll(work) //nolint:errcheck // our own scratch directory, removed with the Repo at the latest
+	defer os.RemoveAll(work) //nolint:errcheck // scratch, removed with the Repo at the latest
 	if err := r.writeRules(ctx, work, rules); err != nil {
 		return nil, nil, fmt.Errorf("ignore rules: %w", err)
 	}
 	git := r.git()
 	var out bytes.Buffer
-	git.WorkTree, git.Stdin, git.Stdout = work, &ask, &out
-	if err := git.Run(ctx, "check-ignore", "--no-index", "-z", "--stdin"); err != nil && !gitexec.Exited(err, 1) { // 1: none is ignored
+	git.WorkTree, git.Stdin, git.Stdout = work, &names, &out
+	if err := git.Run(ctx, "check-ignore", "--no-index", "-z", "--stdin"); err != nil && !gitexec.Exited(err, 1) { // 1: no path is ignored
 		return nil, nil, fmt.Errorf("ignore rules: %w", err)
 	}
 	ignored := map[string]bool{}

@@ -17,58 +17,57 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Index remembers a directory of ours, mostly a checkout, as it was when it
-// was made: everything in it with its content's object name and what the file
-// system says of it. With it a later look needs no reading: a file of which
-// kind, mode, size, inode, time of change and, above all, time of status change
-// are the same is the same. The last of these no program can set; the kernel
-// does, to the present, whenever anything about a file changes.
+// Index records a directory of ours, usually a checkout, as it was when created:
+// every entry with the object name of its content and its metadata. With it,
+// comparing needs no reading: a file with the same type, mode, size, inode, mtime
+// and ctime is unchanged. No program can set the ctime; the kernel sets it to the
+// present whenever a file changes.
 type Index struct {
 	format  string // of object names
 	commit  []byte // the commit object of a checkout; empty for another directory
 	entries []indexed
-	files   map[string]int // of entries, what is not a directory
-	dirs    map[string]int // likewise, what is
-	newest  unix.Timespec  // the latest of all times of status change
+	files   map[string]int // of entries that are not directories
+	dirs    map[string]int // of those that are
+	newest  unix.Timespec  // the latest ctime
 }
 
 type indexed struct {
-	path string // "" is the directory itself; each stands before what is in it, in git's order
+	path string // "" is the root; a directory precedes its entries, in git's order
 	id   string // of a file, a link, or a submodule, which is a directory
 	stamp
 }
 
-// same reports whether two stamps of an inode say the same. The device is left
-// out: an overlay shows another, and a machine may number it anew.
+// same compares two stamps except for the device, which differs in an overlay and
+// may change at a reboot.
 func (s stamp) same(t stamp) bool {
 	s.dev, t.dev = 0, 0
 	return s == t
 }
 
-// IndexCheckout indexes dir, where commit (full object name) was just checked
-// out. It returns when the clock of the file system has moved on, so that a
-// change cannot have the same time.
-func (r *Repo) IndexCheckout(ctx context.Context, commit, dir string) (*Index, error) {
+// IndexCheckout indexes dir, a fresh checkout of commit (full object name). It
+// returns when the clock of the file system has advanced, so that a later change
+// has a later time.
+func (r *Repo) IndexCheckout(ctx context.Context, commit, dir string) (_ *Index, err error) {
+	defer wrap(&err, "index")
 	o, err := r.openObjects(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("index: %w", err)
+		return nil, err
 	}
 	defer o.close()
 	t, err := o.tree(commit)
 	if err != nil {
-		return nil, fmt.Errorf("index: %w", err)
+		return nil, err
 	}
-	x := &Index{format: r.format}
 	_, kind, object, err := o.get(commit)
 	if err == nil && kind != "commit" {
-		err = fmt.Errorf("%s is a %s and no commit", commit, Printable(kind))
+		err = fmt.Errorf("%s is a %s, want a commit", commit, Printable(kind))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("index: %w", err)
+		return nil, err
 	}
-	x.commit = object
+	x := &Index{format: r.format, commit: object}
 	if err := x.walk(dir); err != nil {
-		return nil, fmt.Errorf("index: %w", err)
+		return nil, err
 	}
 	named := 0
 	for i := range x.entries {
@@ -79,37 +78,38 @@ func (r *Repo) IndexCheckout(ctx context.Context, commit, dir string) (*Index, e
 			e.id = f.id
 		}
 		if e.treeMode() != f.mode && (ok || !e.dir) {
-			return nil, fmt.Errorf("index: %s is not what was checked out", Printable(e.path))
+			return nil, fmt.Errorf("%s differs from the commit", Printable(e.path))
 		}
 	}
 	if named != len(t.files) {
-		return nil, fmt.Errorf("index: %d of %d files are there", named, len(t.files))
+		return nil, fmt.Errorf("found %d of %d files", named, len(t.files))
 	}
 	return x, x.settle(ctx, dir)
 }
 
-// IndexDir indexes another directory of ours and reads all of it.
-func (r *Repo) IndexDir(ctx context.Context, dir string) (*Index, error) {
+// IndexDir indexes a directory of ours that is not a checkout, and reads all of it.
+func (r *Repo) IndexDir(ctx context.Context, dir string) (_ *Index, err error) {
+	defer wrap(&err, "index")
 	x := &Index{format: r.format}
 	if err := x.walk(dir); err != nil {
-		return nil, fmt.Errorf("index: %w", err)
+		return nil, err
 	}
-	root, err := os.Open(dir) //nolint:gosec // G304: our own directory
+	root, err := openDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("index: %w", err)
+		return nil, err
 	}
 	defer root.Close() //nolint:errcheck // only read
 	for i := range x.entries {
 		if e := &x.entries[i]; !e.dir {
 			if e.id, err = r.readIndexed(ctx, root, e); err != nil {
-				return nil, fmt.Errorf("index: %w", err)
+				return nil, err
 			}
 		}
 	}
 	return x, x.settle(ctx, dir)
 }
 
-// treeMode is the mode that git has for an entry.
+// treeMode returns the mode of an entry in a git tree.
 func (e *indexed) treeMode() uint32 {
 	switch {
 	case e.dir && e.id != "":
@@ -124,8 +124,7 @@ func (e *indexed) treeMode() uint32 {
 	return modeFile
 }
 
-// walk lists everything in dir, directories before what is in them, in the
-// order in which git has it.
+// walk lists all entries of dir, directories before their entries, in git's order.
 func (x *Index) walk(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -143,7 +142,7 @@ func (x *Index) add(dir, rel string, st *unix.Stat_t) error {
 	case unix.S_IFDIR:
 		x.dirs[rel] = len(x.entries)
 	default:
-		return fmt.Errorf("%s is neither file, directory nor symbolic link", Printable(rel))
+		return fmt.Errorf("%s: want a file, directory or symbolic link", Printable(rel))
 	}
 	x.entries = append(x.entries, e)
 	if later(e.ctime, x.newest) {
@@ -180,17 +179,16 @@ func later(a, b unix.Timespec) bool {
 	return a.Sec > b.Sec || a.Sec == b.Sec && a.Nsec > b.Nsec
 }
 
-// settleTime is how long a clock may take to move on; that of a file system
-// has steps of two seconds at most.
+// settleTime is how long a clock may take to advance: file systems have time
+// stamps of up to two seconds granularity.
 const settleTime = 3 * time.Second
 
-// settle waits until whatever changes from now on has a later time than
-// everything in the index. It asks the file system's own clock, by a file
-// beside dir.
+// settle waits until later changes have a later time than everything in the index,
+// by the file system's own clock, which it reads with a file beside dir.
 func (x *Index) settle(ctx context.Context, dir string) error {
 	f, err := os.CreateTemp(path.Dir(dir), ".clock-")
 	if err != nil {
-		return fmt.Errorf("index: %w", err)
+		return err
 	}
 	defer func() { _ = f.Close(); _ = os.Remove(f.Name()) }()
 	const pause = 2 * time.Millisecond
@@ -199,7 +197,7 @@ func (x *Index) settle(ctx context.Context, dir string) error {
 	for range settleTime / pause {
 		now, err := touch(f.Name())
 		if err != nil {
-			return fmt.Errorf("index: %w", err)
+			return err
 		}
 		if later(now, x.newest) {
 			return nil
@@ -210,11 +208,10 @@ func (x *Index) settle(ctx context.Context, dir string) error {
 		case <-tick.C:
 		}
 	}
-	return errors.New("index: the clock of the file system stands still, or was set back; try again")
+	return errors.New("the clock of the file system does not advance, or was set back; retry")
 }
 
-// touch sets the times of a path of ours to the present and returns it as the
-// file system has it.
+// touch sets the times of a path of ours to the present and returns its new ctime.
 func touch(name string) (unix.Timespec, error) {
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, name, now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -227,8 +224,8 @@ func touch(name string) (unix.Timespec, error) {
 	return st.Ctim, nil
 }
 
-// Touch marks a path of ours as used now. The error is ErrDamaged when the
-// index is from the future: the clock was set back, and times prove nothing.
+// Touch marks a path of ours as used now. The error is ErrDamaged when the index is
+// from the future: the clock was set back, so times prove nothing.
 func (x *Index) Touch(name string) error {
 	now, err := touch(name)
 	if err == nil && !later(now, x.newest) {
@@ -237,8 +234,8 @@ func (x *Index) Touch(name string) error {
 	return err
 }
 
-// Size is about what the directory takes on disk, in bytes: whole blocks, and
-// one for each directory.
+// Size returns the approximate size on disk, in bytes: whole blocks, and one for
+// each directory.
 func (x *Index) Size() int64 {
 	const block = 4096
 	var size int64
@@ -248,7 +245,7 @@ func (x *Index) Size() int64 {
 	return size
 }
 
-// Submodules lists the submodules of a checkout: empty directories.
+// Submodules lists the submodules of a checkout, which are empty directories.
 func (x *Index) Submodules() []api.LeftOut {
 	var list []api.LeftOut
 	for i := range x.entries {
@@ -259,8 +256,8 @@ func (x *Index) Submodules() []api.LeftOut {
 	return list
 }
 
-// unchanged returns the object name of the content that a file in a workspace
-// over this directory still has, or "".
+// unchanged returns the object name of a file in a workspace over this directory if
+// the file is unchanged, or "".
 func (x *Index) unchanged(p string, s stamp) string {
 	if x == nil {
 		return ""
@@ -289,7 +286,7 @@ func (r *Repo) readIndexed(ctx context.Context, root *os.File, e *indexed) (stri
 	h := r.objectHash("blob", e.bytes)
 	n, err := io.Copy(h, io.LimitReader(contextReader{ctx, f}, e.bytes+1))
 	if err == nil && n != e.bytes {
-		err = fmt.Errorf("%s: %d bytes instead of %d", Printable(e.path), n, e.bytes)
+		err = fmt.Errorf("%s: has %d bytes, want %d", Printable(e.path), n, e.bytes)
 	}
 	return hex.EncodeToString(h.Sum(nil)), err
 }

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrDamaged says that a directory is not any more what its index says.
-var ErrDamaged = errors.New("changed since it was made")
+// ErrDamaged means that a directory does not match its index.
+var ErrDamaged = errors.New("changed since it was created")
 
-// Verify compares dir with its index by asking the file system about every
-// entry and reading none. A name that was added shows in its directory's time.
+// Verify compares dir with its index by the metadata of every entry. An added name
+// shows in its directory's time.
 func (x *Index) Verify(ctx context.Context, dir string) error {
 	root, err := openIndexed(dir)
 	if err != nil {
@@ -36,21 +36,21 @@ func (x *Index) Verify(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// checker asks about entries, one directory at a time.
+// checker compares metadata, one directory at a time.
 type checker struct {
 	root int
-	dir  int // handle of the directory at, or -1
+	dir  int // descriptor of the directory at, or -1
 	at   string
 }
 
 func (c *checker) check(ctx context.Context, entries []indexed) error {
-	defer c.enter("") //nolint:errcheck // only to close
+	defer c.enter("") //nolint:errcheck // closes c.dir
 	for i := range entries {
 		e := &entries[i]
 		if i%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		st, err := c.ask(e.path)
+		st, err := c.stat(e.path)
 		if err != nil {
 			return fmt.Errorf("%s: %w: %w", Printable(dot(e.path)), ErrDamaged, err)
 		}
@@ -61,7 +61,7 @@ func (c *checker) check(ctx context.Context, entries []indexed) error {
 	return nil
 }
 
-func (c *checker) ask(p string) (stamp, error) {
+func (c *checker) stat(p string) (stamp, error) {
 	if err := c.enter(parent(p)); err != nil {
 		return stamp{}, err
 	}
@@ -94,15 +94,15 @@ func (c *checker) enter(p string) error {
 }
 
 func openIndexed(dir string) (*os.File, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err := openDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", dir, ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	return os.NewFile(uintptr(fd), dir), nil
+	return f, nil
 }
 
-// VerifyContent compares dir with its index by reading everything. After a crash of
-// the machine a file may have its size and not its content.
+// VerifyContent compares dir with its index by reading everything. After a power
+// cut a file may have its size but not its content.
 func (x *Index) VerifyContent(ctx context.Context, dir string) error {
 	root, err := openIndexed(dir)
 	if err != nil {
@@ -126,31 +126,27 @@ func (x *Index) VerifyContent(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Bind makes sure that an index is of a commit, full object name: the trees
-// that its names and object names make up must have the commit's name, so
-// nothing that an index says of content can be other than what the commit
-// has. From then on no tree of the commit is read from the source any more.
-func (r *Repo) Bind(ctx context.Context, commit string, x *Index) error {
+// Bind verifies that an index is of a commit (full object name): the trees built
+// from its names and object names must have the commit's name, so the index
+// cannot differ from the commit in content. From then on the Repo reads no tree of
+// the commit from the source.
+func (r *Repo) Bind(ctx context.Context, commit string, x *Index) (err error) {
+	defer wrap(&err, "index")
 	if x.format != r.format || r.objectID("commit", x.commit) != commit {
-		return fmt.Errorf("index: %w: it is of another commit than %s", ErrDamaged, Printable(commit))
+		return fmt.Errorf("%w: not of commit %s", ErrDamaged, Printable(commit))
 	}
 	root, err := headerField(x.commit, "tree")
 	if err != nil {
-		return fmt.Errorf("index: %w: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	t := x.tree()
 	b := &binder{repo: r, files: t.files, dirs: map[dirKey][]treeFile{}}
-	id, err := b.hash("", 0)
-	if err != nil {
-		return fmt.Errorf("index: %w: %w", ErrDamaged, err)
+	if t.id, err = b.hash("", 0); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	t.id = id
-	if id != root {
-		// A tree with modes as git does not write them any more has another name.
-		if err := r.sameTree(ctx, commit, t); err != nil {
-			return err
-		}
-		return nil
+	if t.id != root {
+		// The tree may have modes that git no longer writes.
+		return r.sameTree(ctx, commit, t)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,16 +157,16 @@ func (r *Repo) Bind(ctx context.Context, commit string, x *Index) error {
 func (r *Repo) sameTree(ctx context.Context, commit string, got *tree) error {
 	want, err := r.tree(ctx, commit)
 	if err != nil {
-		return fmt.Errorf("index: %w", err)
+		return err
 	}
 	set, changed := difference(want, got)
 	if len(set) > 0 || len(changed) > 0 {
-		return fmt.Errorf("index: %w: it lists other files than commit %s", ErrDamaged, commit)
+		return fmt.Errorf("%w: its files are not those of commit %s", ErrDamaged, commit)
 	}
 	return nil
 }
 
-// tree is what a checkout's index lists.
+// tree returns the listing of a checkout's index.
 func (x *Index) tree() *tree {
 	t := &tree{byPath: make(map[string]treeFile, len(x.files)), files: make([]treeFile, 0, len(x.files))}
 	for i := range x.entries {
@@ -188,10 +184,10 @@ func (x *Index) tree() *tree {
 	return t
 }
 
-// dirKey names one directory of one content at one place.
+// dirKey names a directory by its path and content.
 type dirKey struct{ prefix, id string }
 
-// binder computes the names of the trees that a list of files makes up.
+// binder computes the object names of the trees of a list of files.
 type binder struct {
 	repo  *Repo
 	files []treeFile // in git's order
@@ -199,7 +195,7 @@ type binder struct {
 	dirs  map[dirKey][]treeFile
 }
 
-// hash takes the files below prefix, which are next.
+// hash hashes the directory prefix, whose files are next.
 func (b *binder) hash(prefix string, depth int) (string, error) {
 	if depth > maxTreeDepth {
 		return "", fmt.Errorf("deeper than %d directories", maxTreeDepth)

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The stored form of an index: a line, the object format, the commit object,
-// the entries, and a checksum against accidents (not against people). Numbers
-// have eight bytes, the small end first; texts stand behind their lengths.
+// The encoding of an index: a magic line, the object format, the commit object, the
+// entries, and a checksum against accidents, not attackers. Numbers are eight
+// bytes, little endian; strings follow their lengths.
 const (
 	indexMagic  = "bailiwick index 1\n"
 	indexFields = 9 // numbers of an entry, before its object name and path
 )
 
-// Encode returns the stored form.
+// Encode returns the encoding of x.
 func (x *Index) Encode() []byte {
 	b := []byte(indexMagic)
 	put := func(v uint64) { b = binary.LittleEndian.AppendUint64(b, v) }
@@ -42,8 +42,7 @@ func (x *Index) Encode() []byte {
 	return append(b, sum[:]...)
 }
 
-// DecodeIndex reads the stored form. The error is ErrDamaged when it is not
-// what Encode returned.
+// DecodeIndex decodes an index. The error is ErrDamaged when b is malformed.
 func DecodeIndex(b []byte) (*Index, error) {
 	body := b[:max(0, len(b)-sha256.Size)]
 	if sum := sha256.Sum256(body); !bytes.HasPrefix(body, []byte(indexMagic)) || !bytes.Equal(sum[:], b[len(body):]) {
@@ -61,7 +60,7 @@ func (x *Index) decode(r *indexReader) error {
 	x.commit = []byte(r.text(r.number()))
 	n := r.number()
 	if n > uint64(len(r.rest)/(8*indexFields)) {
-		return errors.New("more entries than it has room for")
+		return errors.New("more entries than bytes")
 	}
 	x.entries, x.files, x.dirs = make([]indexed, 0, n), make(map[string]int, n), map[string]int{}
 	for range n {
@@ -94,23 +93,16 @@ func (x *Index) decode(r *indexReader) error {
 	return nil
 }
 
-// indexReader takes an index apart. It shares what it reads, so that ten
-// thousand paths are not ten thousand copies.
+// indexReader decodes an index. Its strings share memory with the input.
 type indexReader struct {
 	rest  string
-	short bool // something was asked for that is not there
+	short bool // the input ended early
 }
 
 func (r *indexReader) number() uint64 {
-	b := r.text(8)
-	if r.short {
-		return 0
-	}
-	var v uint64
-	for i := range 8 {
-		v |= uint64(b[i]) << (8 * i)
-	}
-	return v
+	var b [8]byte
+	copy(b[:], r.text(8))
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 func (r *indexReader) text(n uint64) string {

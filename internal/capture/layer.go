@@ -4,50 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoWhiteout says that a layer must hide something of its base and that the
-// system does not let this process make the whiteout that does so.
-var ErrNoWhiteout = errors.New("whiteouts cannot be made here")
+// ErrNoWhiteout means that a layer needs a whiteout, to hide a path of its base,
+// and that the system does not let this process create one.
+var ErrNoWhiteout = errors.New("cannot create whiteouts here")
 
-// Layer writes into dir, which exists and is empty, the difference of two
-// trees (full object names; "" is the empty tree): laid with overlayfs over a
-// checkout of base it shows what a checkout of treeish would. It holds the
-// files that differ, whole, and for what is gone a whiteout, which is a
-// character device 0:0. Modes and verification are those of Checkout.
-func (r *Repo) Layer(ctx context.Context, base, treeish, dir string) error {
+// Layer writes into dir, which exists and is empty, the difference of two trees
+// (full object names; "" is the empty tree): mounted with overlayfs over a
+// checkout of base it shows a checkout of treeish. It has the files that differ,
+// whole, and whiteouts, which are character devices 0:0, for removed paths. Modes
+// and verification are those of Checkout.
+func (r *Repo) Layer(ctx context.Context, base, treeish, dir string) (err error) {
+	defer wrap(&err, "layer")
 	o, err := r.openObjects(ctx)
 	if err != nil {
-		return fmt.Errorf("layer: %w", err)
+		return err
 	}
 	defer o.close()
 	from, err := o.tree(base)
 	if err != nil {
-		return fmt.Errorf("layer: base: %w", err)
+		return fmt.Errorf("base: %w", err)
 	}
 	to, err := o.tree(treeish)
 	if err != nil {
-		return fmt.Errorf("layer: %w", err)
+		return err
 	}
 	w, err := newTreeWriter(dir)
 	if err != nil {
-		return fmt.Errorf("layer: %w", err)
+		return err
 	}
 	defer w.close()
-	if err := o.writeLayer(w, from, to); err != nil {
-		return fmt.Errorf("layer of %s over %s: %w", to.id, from.id, err)
-	}
-	return nil
+	return o.writeLayer(w, from, to)
 }
 
 func (o *objects) writeLayer(w *treeWriter, from, to *tree) error {
 	set, _ := difference(from, to)
 	was, is := from.directories(), to.directories()
-	for _, p := range gone(from, to, was, is) {
+	for _, p := range hidden(from, to, was, is) {
 		if err := w.enter(parent(p)); err != nil {
 			return err
 		}
@@ -66,8 +63,8 @@ func (o *objects) writeLayer(w *treeWriter, from, to *tree) error {
 	return o.writeTree(w, set)
 }
 
-// difference returns the files that a tree has other than from, in git's
-// order, and the paths of all that differs, those that are gone included.
+// difference returns the files of to that are new or different from those of from,
+// in git's order, and the paths of all differences, removed files included.
 func difference(from, to *tree) (set []treeFile, changed map[string]bool) {
 	changed = map[string]bool{}
 	for _, f := range to.files {
@@ -83,10 +80,10 @@ func difference(from, to *tree) (set []treeFile, changed map[string]bool) {
 	return set, changed
 }
 
-// gone lists the topmost paths that are hidden: what was there, is not any
-// more, and lies in a directory that is. A file that a directory took the place
-// of, or the other way round, is covered without being hidden.
-func gone(from, to *tree, was, is map[string]bool) []string {
+// hidden lists the topmost paths that need a whiteout: those that are in from and
+// not in to, in a directory that is in both. A file replaced by a directory, or
+// the reverse, is covered without one.
+func hidden(from, to *tree, was, is map[string]bool) []string {
 	var list []string
 	hide := func(p string) {
 		if _, file := to.byPath[p]; !file && !is[p] && is[parent(p)] {
@@ -104,7 +101,7 @@ func gone(from, to *tree, was, is map[string]bool) []string {
 	return list
 }
 
-// directories are all that a checkout of the tree makes; the root is "".
+// directories returns the directories of a checkout of the tree; the root is "".
 func (t *tree) directories() map[string]bool {
 	dirs := map[string]bool{"": true}
 	for _, f := range t.files {
@@ -119,7 +116,7 @@ func (t *tree) directories() map[string]bool {
 	return dirs
 }
 
-// whiteout hides name in whatever the layer is laid over.
+// whiteout hides name of the base.
 func (w *treeWriter) whiteout(name string) error {
 	err := unix.Mknodat(w.dir, name, unix.S_IFCHR, 0)
 	for _, refused := range []error{unix.EPERM, unix.EACCES, unix.EINVAL, unix.ENOSYS, unix.EOPNOTSUPP} {
@@ -128,18 +125,4 @@ func (w *treeWriter) whiteout(name string) error {
 		}
 	}
 	return err
-}
-
-// newTreeWriter opens dir, which must exist and be empty.
-func newTreeWriter(dir string) (*treeWriter, error) {
-	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", dir, err)
-	}
-	w := &treeWriter{root: os.NewFile(uintptr(root), dir), dir: -1}
-	if names, _ := w.root.Readdirnames(1); len(names) > 0 {
-		w.close()
-		return nil, fmt.Errorf("%s: not empty", dir)
-	}
-	return w, nil
 }

@@ -15,12 +15,11 @@ import (
 // maxObject bounds the trees, commits and tags that are read whole.
 const maxObject = 64 << 20
 
-// errMissing is also what a shallow or partial clone answers for what it has
-// not fetched; nothing is ever fetched from here.
+// errMissing is also the answer of a shallow or partial clone for objects that it
+// has not fetched; this package never fetches.
 var errMissing = errors.New("not in the repository")
 
-// objects is one `git cat-file --batch-command`, which answers when it is told
-// to flush.
+// objects is a running `git cat-file --batch-command`, which answers on flush.
 type objects struct {
 	ctx  context.Context
 	repo *Repo
@@ -49,8 +48,7 @@ func (r *Repo) openObjects(ctx context.Context) (*objects, error) {
 	return o, nil
 }
 
-// close ends the process. Its exit status says nothing that the answers did
-// not say.
+// close kills the process. Its exit status adds nothing to its answers.
 func (o *objects) close() {
 	_ = o.in.Close()
 	_ = o.cmd.Process.Kill()
@@ -67,14 +65,14 @@ func (o *objects) next() (id, kind string, size int64, err error) {
 	return parseBatchHeader(strings.TrimSuffix(line, "\n"))
 }
 
-// parseBatchHeader reads "<object> <type> <size>", or that there is none.
+// parseBatchHeader parses "<object> <type> <size>", or "<name> missing".
 func parseBatchHeader(line string) (id, kind string, size int64, err error) {
 	f := strings.Split(line, " ")
 	switch {
 	case len(f) == 2 && f[1] == "missing":
 		return "", "", 0, fmt.Errorf("object %s: %w", Printable(f[0]), errMissing)
 	case len(f) == 2 && f[1] == "ambiguous":
-		return "", "", 0, fmt.Errorf("object %s: ambiguous; write more of it", Printable(f[0]))
+		return "", "", 0, fmt.Errorf("object %s: ambiguous; use more digits", Printable(f[0]))
 	case len(f) != 3 || !fullObject.MatchString(f[0]):
 		return "", "", 0, fmt.Errorf("git cat-file: unexpected answer %s", Printable(line))
 	}
@@ -85,8 +83,7 @@ func parseBatchHeader(line string) (id, kind string, size int64, err error) {
 	return f[0], f[1], size, nil
 }
 
-// get reads one object whole and verifies that it has its name. The name may
-// be abbreviated; it is hexadecimal.
+// get reads and verifies one object. Its hexadecimal name may be abbreviated.
 func (o *objects) get(name string) (id, kind string, content []byte, err error) {
 	if !objectName.MatchString(name) {
 		return "", "", nil, fmt.Errorf("object %s: not an object name", Printable(name))
@@ -99,7 +96,7 @@ func (o *objects) get(name string) (id, kind string, content []byte, err error) 
 		return "", "", nil, err
 	}
 	if size > maxObject {
-		return "", "", nil, fmt.Errorf("object %s: %s of %d bytes, more than %d", id, kind, size, maxObject)
+		return "", "", nil, fmt.Errorf("object %s: %s of %d bytes, over the limit of %d", id, kind, size, maxObject)
 	}
 	content = make([]byte, size+1)
 	if _, err := io.ReadFull(o.out, content); err != nil {
@@ -107,13 +104,13 @@ func (o *objects) get(name string) (id, kind string, content []byte, err error) 
 	}
 	content = content[:size]
 	if got := o.repo.objectID(kind, content); got != id {
-		return "", "", nil, fmt.Errorf("object %s: the repository has other content under this name (%s)", id, got)
+		return "", "", nil, fmt.Errorf("object %s: content does not match its name (%s)", id, got)
 	}
 	return id, kind, content, nil
 }
 
-// peel follows tags to a commit, and a commit to its tree. For the name of a
-// tree there is no commit.
+// peel follows tags to a commit, and a commit to its tree. If name is a tree, commit
+// is "".
 func (r *Repo) peel(ctx context.Context, name string) (commit, root string, err error) {
 	o, err := r.openObjects(ctx)
 	if err != nil {
@@ -141,13 +138,13 @@ func (o *objects) peel(name string) (commit, root string, err error) {
 		case "tag":
 			name, err = headerField(content, "object")
 		default:
-			return "", "", fmt.Errorf("%w: it names a %s", ErrNoCommit, Printable(kind))
+			return "", "", fmt.Errorf("%w: is a %s", ErrNoCommit, Printable(kind))
 		}
 		if err != nil {
 			return "", "", err
 		}
 	}
-	return "", "", errors.New("tags without end")
+	return "", "", errors.New("too many nested tags")
 }
 
 // headerField reads the object name in the first line of a commit or tag.

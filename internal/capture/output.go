@@ -14,11 +14,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// OutputConfig bounds what is taken from outputs/. Zero means the default.
-// What is beyond a bound is left out and reported.
+// OutputConfig bounds the outputs. Zero means the default. Files beyond a bound are
+// left out and reported.
 type OutputConfig struct {
 	Dir      string // directory of the workspace: outputs
-	MaxFiles int    // files taken: 1,000
+	MaxFiles int    // number of files: 1,000
 	MaxFile  int64  // bytes of one file: 256 MiB
 	MaxTotal int64  // bytes of all files: 1 GiB
 }
@@ -27,13 +27,13 @@ type OutputConfig struct {
 type Output struct {
 	Path string // relative, clean, printable text
 	Size int64
-	Exec bool // its owner may execute it
+	Exec bool // executable by its owner
 }
 
-// Outputs hands every regular file below outputs/ to take, in bytewise order
-// of their paths, and lists what it left out. It takes nothing whose name is
-// not printable text, follows no symbolic link and waits for no fifo. take
-// reads exactly Size bytes or returns an error, which ends the call.
+// Outputs calls take for every regular file below outputs/, in bytewise order of
+// their paths, and lists what it left out: names that are not printable text,
+// symbolic links, fifos and so on. take reads exactly Size bytes or returns an
+// error, which ends the call.
 func Outputs(ctx context.Context, root *os.File, cfg OutputConfig, take func(Output, io.Reader) error) ([]api.LeftOut, error) {
 	if cfg.Dir == "" {
 		cfg.Dir = "outputs"
@@ -42,7 +42,7 @@ func Outputs(ctx context.Context, root *os.File, cfg OutputConfig, take func(Out
 	out := report{}
 	switch why, err := outputsProblem(root, cfg.Dir); {
 	case errors.Is(err, unix.ENOENT):
-		return nil, nil // there are none
+		return nil, nil // no outputs
 	case err != nil:
 		return nil, fmt.Errorf("outputs: open: %w", err)
 	case why != "":
@@ -70,7 +70,7 @@ func Outputs(ctx context.Context, root *os.File, cfg OutputConfig, take func(Out
 		case files >= cfg.MaxFiles:
 			e.why = fmt.Sprintf("more than %d files", cfg.MaxFiles)
 		case total+e.size > cfg.MaxTotal:
-			e.why = fmt.Sprintf("more than %d bytes in all", cfg.MaxTotal)
+			e.why = fmt.Sprintf("more than %d bytes in total", cfg.MaxTotal)
 		}
 		if e.why == "" {
 			if e.why, err = takeOutput(ctx, root, cfg.Dir, e, take); err != nil {
@@ -92,7 +92,7 @@ func or[T int | int64](v, def T) T {
 	return v
 }
 
-// outputsProblem says why the directory itself cannot be taken.
+// outputsProblem returns why the directory itself is left out, or "".
 func outputsProblem(root *os.File, dir string) (string, error) {
 	fd, err := openBelow(int(root.Fd()), dir, unix.O_PATH)
 	if err != nil {
@@ -137,7 +137,7 @@ func takeOutput(ctx context.Context, root *os.File, dir string, e *entry, take f
 	return "", nil
 }
 
-// exactReader gives as many bytes as the file had, or an error.
+// exactReader returns exactly as many bytes as the file had, or an error.
 type exactReader struct {
 	r    io.Reader
 	left int64

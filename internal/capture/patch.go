@@ -20,11 +20,11 @@ func (r *Repo) makePatch(ctx context.Context, root *os.File, c *change, res *Res
 		return err
 	}
 	if res.Tree == res.Base {
-		return nil // what changed since the baseline went back to the base
+		return nil // the changes since the baseline restored the base
 	}
 	var files []api.FileChange
 	listed := make(chan error, 1)
-	go func() { // beside the patch, for which git reads the same two trees; ends before this function does
+	go func() { // concurrently with the patch; ends before this function does
 		var err error
 		files, err = r.changedFiles(ctx, res.Base, res.Tree)
 		listed <- err
@@ -37,7 +37,7 @@ func (r *Repo) makePatch(ctx context.Context, root *os.File, c *change, res *Res
 	return nil
 }
 
-// spoolPatch writes the patch to a file and proves it.
+// spoolPatch writes the patch to a file and verifies it.
 func (r *Repo) spoolPatch(ctx context.Context, most int64, res *Result) error {
 	f, err := os.CreateTemp(r.dir, "patch-")
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *Repo) spoolPatch(ctx context.Context, most int64, res *Result) error {
 	}
 	name := f.Name()
 	if err = r.writePatch(ctx, f, res, most); err == nil {
-		err = r.prove(ctx, f, res)
+		err = r.verifyPatch(ctx, f, res)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = os.Remove(name)
@@ -70,9 +70,9 @@ func (r *Repo) writePatch(ctx context.Context, f *os.File, res *Result, most int
 	return errors.Join(err, limit.w.Flush())
 }
 
-// prove applies the patch in f to the base, in an index of its own: the tree
-// that comes out must be the one that was captured.
-func (r *Repo) prove(ctx context.Context, f *os.File, res *Result) error {
+// verifyPatch applies the patch in f to the base, in its own index: the result must
+// be the captured tree.
+func (r *Repo) verifyPatch(ctx context.Context, f *os.File, res *Result) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -80,10 +80,10 @@ func (r *Repo) prove(ctx context.Context, f *os.File, res *Result) error {
 	defer os.Remove(index) //nolint:errcheck // a leftover index is never read
 	got, err := r.apply(ctx, res.Base, f, index)
 	if err != nil {
-		return fmt.Errorf("prove the patch: %w", err)
+		return fmt.Errorf("verify the patch: %w", err)
 	}
 	if got != res.Tree {
-		return fmt.Errorf("prove the patch: applied to the base it gives tree %s, the workspace is tree %s", Printable(got), res.Tree)
+		return fmt.Errorf("verify the patch: applied to the base it gives tree %s, want %s", Printable(got), res.Tree)
 	}
 	return nil
 }
@@ -98,19 +98,19 @@ type limitWriter struct {
 func (l *limitWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > l.left {
 		l.over = true
-		return 0, errors.New("too much")
+		return 0, errors.New("limit exceeded")
 	}
 	l.left -= int64(len(p))
 	return l.w.Write(p)
 }
 
-// writeChange makes the tree of the base with the change and returns its name.
+// writeChange writes the tree of the base with the change and returns its name.
 func (r *Repo) writeChange(ctx context.Context, root *os.File, c *change) (string, error) {
 	git := r.git()
 	in, out := io.Pipe()
 	git.Stdin = in
-	ended, streamed := errors.New("git fast-import ended"), make(chan error, 1)
-	go func() { // ends when all is written, or when its reader is gone
+	ended, streamed := errors.New("git fast-import exited"), make(chan error, 1)
+	go func() { // ends when all is written or the reader is closed
 		err := r.streamChange(ctx, out, root, c)
 		_ = out.CloseWithError(err)
 		streamed <- err
@@ -118,7 +118,7 @@ func (r *Repo) writeChange(ctx context.Context, root *os.File, c *change) (strin
 	answer, err := git.Output(ctx, "fast-import", "--quiet", "--force", "--done", "--date-format=raw")
 	_ = in.CloseWithError(ended)
 	if serr := <-streamed; serr != nil && !errors.Is(serr, ended) {
-		return "", serr // why git saw no end
+		return "", serr // the cause of the early end of git's input
 	}
 	if err != nil {
 		return "", err
@@ -126,7 +126,7 @@ func (r *Repo) writeChange(ctx context.Context, root *os.File, c *change) (strin
 	return parseRootTree(answer)
 }
 
-// parseRootTree reads fast-import's answer to `ls ""`.
+// parseRootTree parses fast-import's answer to `ls ""`.
 func parseRootTree(answer string) (string, error) {
 	f := strings.Fields(answer)
 	if len(f) != 3 || f[0] != "040000" || f[1] != "tree" || !fullObject.MatchString(f[2]) {
@@ -184,7 +184,7 @@ func streamBlob(ctx context.Context, w io.Writer, root *os.File, e *entry) error
 	return err
 }
 
-// changedFiles lists what differs between two trees.
+// changedFiles lists the differences of two trees.
 func (r *Repo) changedFiles(ctx context.Context, from, to string) ([]api.FileChange, error) {
 	out, err := r.git().Output(ctx, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to)
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *Repo) changedFiles(ctx context.Context, from, to string) ([]api.FileCha
 	return parseRaw(out)
 }
 
-// parseRaw reads ":<mode> <mode> <object> <object> <status>\0<path>\0" without end.
+// parseRaw parses ":<mode> <mode> <object> <object> <status>\0<path>\0", repeated.
 func parseRaw(out string) ([]api.FileChange, error) {
 	words := map[string]string{"A": "added", "M": "modified", "D": "deleted", "T": "type"}
 	var list []api.FileChange

@@ -15,23 +15,23 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
-// Repo is a git directory of ours: own configuration, no work tree, objects
-// of its own beside those that it borrows from a source. It is safe for
-// concurrent use, except that captures in one Repo are made one at a time.
+// Repo is a git directory of ours with its own configuration, no work tree, and
+// its own objects beside those borrowed from a source. It is safe for concurrent
+// use; captures in one Repo are serialized.
 type Repo struct {
 	dir    string
 	format string
 
 	mu    sync.Mutex
-	trees map[string]*tree      // listings that were read and verified; guarded by mu
-	dirs  map[dirKey][]treeFile // likewise, of the directories of an index; guarded by mu
+	trees map[string]*tree      // verified listings; guarded by mu
+	dirs  map[dirKey][]treeFile // verified directories of an index; guarded by mu
 
 	capture sync.Mutex // held by a capture: index, ref and scratch files
 }
 
-// CreateRepo makes a Repo at dir, which must not exist. It borrows the objects
-// of the repository at sourceRepo; when that is empty there are none but its
-// own, and a base is the empty tree.
+// CreateRepo creates a Repo at dir, which must not exist. It borrows the objects of
+// the repository at sourceRepo; if that is "", it has only its own objects, and
+// the base is the empty tree.
 func CreateRepo(ctx context.Context, dir, sourceRepo string) (*Repo, error) {
 	s := &Source{format: "sha1"}
 	if sourceRepo != "" {
@@ -104,7 +104,7 @@ func (s *Source) repo(dir string) (*Repo, error) {
 	return &Repo{dir: dir, format: s.format, trees: map[string]*tree{}}, nil
 }
 
-// quotePath quotes p as git does in its streams and files.
+// quotePath quotes p as git does.
 func quotePath(p string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -123,7 +123,7 @@ func quotePath(p string) string {
 	return b.String()
 }
 
-// objectHash starts the name of an object.
+// objectHash returns a hash for the name of an object, fed with its header.
 func (r *Repo) objectHash(kind string, size int64) hash.Hash {
 	var h hash.Hash
 	if r.format == "sha256" {
@@ -131,7 +131,7 @@ func (r *Repo) objectHash(kind string, size int64) hash.Hash {
 	} else {
 		h = sha1.New() //nolint:gosec // G401: git's object format
 	}
-	_, _ = fmt.Fprintf(h, "%s %d\x00", kind, size) // a hash takes everything
+	_, _ = fmt.Fprintf(h, "%s %d\x00", kind, size) // a hash never fails
 	return h
 }
 

@@ -11,49 +11,43 @@ import (
 	"syscall"
 )
 
-// ErrNoCommit says that a source has no commit of that name.
+// ErrNoCommit means that a source has no commit of that name.
 var ErrNoCommit = errors.New("no such commit")
 
-// Resolve returns the full name of the commit that commitish, which is
-// hostile text, means in s: HEAD, a branch, a tag or an object name. A name
-// that is both a branch and a tag is refused. scratch is a directory for what
-// lives as long as the call; empty means the system's.
-func (s *Source) Resolve(ctx context.Context, commitish, scratch string) (string, error) {
+// Resolve returns the full object name of the commit that commitish, which is
+// untrusted text, names in s: HEAD, a branch, a tag or an object name. A name that
+// is both a branch and a tag is refused. scratch is a directory for temporary
+// files; "" means the system's.
+func (s *Source) Resolve(ctx context.Context, commitish, scratch string) (_ string, err error) {
 	if err := checkCommitish(commitish); err != nil {
 		return "", err
 	}
-	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("source %s: commit %s: %w", Printable(s.path), Printable(commitish), err)
-	}
+	defer wrap(&err, fmt.Sprintf("source %s: commit %s", Printable(s.path), Printable(commitish)))
 	id, err := s.lookUp(commitish)
 	if err != nil {
-		return fail(err)
+		return "", err
 	}
-	// Objects are read through a repository of ours that lives as long as
-	// this call.
+	// Objects are read through a temporary repository of ours.
 	dir, err := os.MkdirTemp(scratch, "resolve-")
 	if err != nil {
-		return fail(err)
+		return "", err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // an empty repository is left in a temporary directory
+	defer os.RemoveAll(dir) //nolint:errcheck // at worst an empty repository is left in a temporary directory
 	r, err := s.repo(filepath.Join(dir, "repo"))
 	if err != nil {
-		return fail(err)
+		return "", err
 	}
 	commit, _, err := r.peel(ctx, id)
 	switch {
 	case errors.Is(err, errMissing):
 		err = fmt.Errorf("%w: %w", ErrNoCommit, err)
 	case err == nil && commit == "":
-		err = fmt.Errorf("%w: it names a tree", ErrNoCommit)
+		err = fmt.Errorf("%w: is a tree", ErrNoCommit)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	return commit, nil
+	return commit, err
 }
 
-// lookUp returns the object name, possibly abbreviated, that name stands for.
+// lookUp returns the object name, possibly abbreviated, of a commitish.
 func (s *Source) lookUp(name string) (string, error) {
 	if fullObject.MatchString(name) {
 		return name, nil
@@ -72,7 +66,7 @@ func (s *Source) lookUp(name string) (string, error) {
 	}
 	switch {
 	case len(found) == 2:
-		return "", fmt.Errorf("both a branch and a tag; write refs/heads/%s or refs/tags/%s", name, name)
+		return "", fmt.Errorf("both a branch and a tag; use refs/heads/%s or refs/tags/%s", name, name)
 	case len(found) == 1:
 		return found[0], nil
 	case objectName.MatchString(name):
@@ -81,10 +75,10 @@ func (s *Source) lookUp(name string) (string, error) {
 	return "", ErrNoCommit
 }
 
-// ref reads one ref of the files back end, following symbolic refs.
+// ref reads a ref of the files backend, following symbolic refs.
 func (s *Source) ref(name string, depth int) (string, error) {
 	if depth > 5 {
-		return "", fmt.Errorf("%s: symbolic refs without end", Printable(name))
+		return "", fmt.Errorf("%s: too many nested symbolic refs", Printable(name))
 	}
 	dir := s.common
 	if name == "HEAD" {
@@ -100,18 +94,18 @@ func (s *Source) ref(name string, depth int) (string, error) {
 	if target, ok := strings.CutPrefix(value, "ref:"); ok {
 		target = strings.TrimSpace(target)
 		if err := checkCommitish(target); err != nil || !strings.HasPrefix(target, "refs/") {
-			return "", fmt.Errorf("%s: a symbolic ref to something that is no ref", Printable(name))
+			return "", fmt.Errorf("%s: symbolic ref to an invalid ref", Printable(name))
 		}
 		return s.ref(target, depth+1)
 	}
 	if !fullObject.MatchString(value) {
-		return "", fmt.Errorf("%s: not a ref", Printable(name))
+		return "", fmt.Errorf("%s: invalid ref", Printable(name))
 	}
 	return value, nil
 }
 
-// looseRef reads a ref's file beneath dir: a symbolic link that leaves the
-// repository is not followed.
+// looseRef reads the file of a ref below dir. It does not follow symbolic links out
+// of the repository.
 func (s *Source) looseRef(dir, name string) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -11,8 +12,8 @@ import (
 	"sync/atomic"
 )
 
-// Snapshot is what a workspace was at one time, with what was asked of it.
-// The one taken when the agent is about to start is the baseline of its patch.
+// Snapshot is the state of a workspace. The one taken before the agent starts is
+// the baseline of its patch.
 type Snapshot struct {
 	cfg     Config
 	base    *tree
@@ -22,9 +23,9 @@ type Snapshot struct {
 	overlay map[string]bool  // of cfg
 }
 
-// Snapshot reads a workspace. base is the full name of the commit or tree that
-// the workspace started from, or "" for the empty tree. Nothing may run in the
-// workspace meanwhile. The error is a *LimitError when it exceeds a bound.
+// Snapshot reads a workspace. base is the full object name of the commit or tree
+// that the workspace started from, or "" for the empty tree. No process may run in
+// the workspace meanwhile. The error is a *LimitError when it exceeds a bound.
 func (r *Repo) Snapshot(ctx context.Context, root *os.File, base string, cfg Config) (*Snapshot, error) {
 	t, err := r.tree(ctx, base)
 	if err != nil {
@@ -42,8 +43,8 @@ func (r *Repo) Snapshot(ctx context.Context, root *os.File, base string, cfg Con
 	return s, nil
 }
 
-// forget takes what an earlier attempt had changed out of a baseline: there
-// the baseline is as the base is, and so the change is one since the baseline.
+// forget resets paths that an earlier attempt changed to the base, so that its
+// changes count as changes since the baseline.
 func (s *Snapshot) forget(resumed *tree) {
 	_, changed := difference(s.base, resumed)
 	for p := range changed {
@@ -94,7 +95,7 @@ func (r *Repo) snapshot(ctx context.Context, root *os.File, base *tree, cfg Conf
 	return s, nil
 }
 
-// hashAll gives every entry that is content its object name.
+// hashAll sets the object names of files and links.
 func (r *Repo) hashAll(ctx context.Context, root *os.File, list []entry, cfg Config) error {
 	var total int64
 	for i := range list {
@@ -125,22 +126,15 @@ func (r *Repo) hashAll(ctx context.Context, root *os.File, list []entry, cfg Con
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 func (r *Repo) hashEntry(ctx context.Context, root *os.File, e *entry, buf []byte) error {
 	switch {
-	case e.id != "": // known without reading
+	case e.id != "" || e.mode == 0:
 		return nil
 	case e.mode == modeLink:
 		e.id = r.objectID("blob", []byte(e.link))
-		return nil
-	case e.mode == 0:
 		return nil
 	}
 	f, why, err := openRegular(root, e.path, e)
@@ -155,7 +149,7 @@ func (r *Repo) hashEntry(ctx context.Context, root *os.File, e *entry, buf []byt
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			why = "the file system reports an error for it"
+			why = whyFSError
 		case n != e.size:
 			why = whyChanged
 		default:
@@ -168,7 +162,7 @@ func (r *Repo) hashEntry(ctx context.Context, root *os.File, e *entry, buf []byt
 	return nil
 }
 
-// contextReader stops reading when its context has ended.
+// contextReader stops reading when its context ends.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader

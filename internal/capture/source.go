@@ -15,38 +15,35 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
-// Source is a repository that workspaces start from. Its content belongs to
-// whoever may write to it: its refs are read here as text, its objects by git
-// through a Repo of ours, its configuration only as data.
+// Source is a repository that workspaces start from. It is not trusted: its refs
+// are read here as text, its objects by git through a Repo of ours, and its
+// configuration only as data.
 type Source struct {
-	path    string // as the human named it
+	path    string // as configured
 	gitDir  string // HEAD is here
 	common  string // refs and objects are here; differs in a linked work tree
 	objects string
 	format  string // sha1 or sha256
 }
 
-// OpenSource finds the repository at an absolute path: a work tree, a linked
-// work tree or a bare repository. Every directory that objects would come from
-// must belong to the owner of that path, so that a repository cannot lend out,
-// through us, objects of another that its owner may not read.
-func OpenSource(ctx context.Context, repoPath string) (*Source, error) {
-	s := &Source{path: repoPath}
-	wrap := func(err error) (*Source, error) { return nil, fmt.Errorf("source %s: %w", Printable(repoPath), err) }
+// OpenSource opens the repository at an absolute path: a work tree, a linked work
+// tree or a bare repository. Every directory that provides objects must belong to
+// the owner of that path, so that a repository cannot expose, through us, objects
+// of another that its owner may not read.
+func OpenSource(ctx context.Context, repoPath string) (_ *Source, err error) {
+	defer wrap(&err, "source "+Printable(repoPath))
 	if !filepath.IsAbs(repoPath) {
-		return wrap(errors.New("the path is not absolute"))
+		return nil, errors.New("the path is not absolute")
 	}
+	s := &Source{path: repoPath}
 	if err := s.find(); err != nil {
-		return wrap(err)
+		return nil, err
 	}
 	s.objects = filepath.Join(s.common, "objects")
 	if err := s.checkOwner(); err != nil {
-		return wrap(err)
+		return nil, err
 	}
-	if err := s.readFormat(ctx); err != nil {
-		return wrap(err)
-	}
-	return s, nil
+	return s, s.readFormat(ctx)
 }
 
 func (s *Source) find() error {
@@ -100,8 +97,8 @@ func readLine(path string) (string, error) {
 	return line, err
 }
 
-// checkOwner refuses a repository that is pieced together from directories of
-// several owners, by alternates or symbolic links.
+// checkOwner refuses a repository that combines directories of several owners, by
+// alternates or symbolic links.
 func (s *Source) checkOwner() error {
 	owner, err := ownerOf(s.path)
 	if err != nil {
@@ -119,7 +116,7 @@ func (s *Source) checkOwner() error {
 		}
 		uid, err := ownerOf(dir)
 		if errors.Is(err, fs.ErrNotExist) && i > 2 {
-			continue // git takes no notice of a missing alternate
+			continue // git ignores a missing alternate
 		}
 		if err != nil {
 			return err
@@ -176,7 +173,7 @@ func alternates(objects string) ([]string, error) {
 }
 
 func readSmall(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // G304: a file of the repository that a human named
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // G304: in the configured repository
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +189,8 @@ func readSmall(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// readFormat reads the extensions that the repository declares. Its other
-// configuration is never looked at.
+// readFormat reads the extensions that the repository declares, and nothing else of
+// its configuration.
 func (s *Source) readFormat(ctx context.Context) error {
 	s.format = "sha1"
 	config, err := readSmall(filepath.Join(s.common, "config"))
@@ -201,10 +198,10 @@ func (s *Source) readFormat(ctx context.Context) error {
 		return err
 	}
 	if !bytes.Contains(bytes.ToLower(config), []byte("extensions")) {
-		return nil // the common case, without starting a program
+		return nil // the common case
 	}
 	out, err := gitexec.Git{GitDir: "/"}.Output(ctx, "config", "--file", filepath.Join(s.common, "config"), "--no-includes", "-z", "--get-regexp", `^extensions\.`)
-	if err != nil && !gitexec.Exited(err, 1) { // 1: there are none
+	if err != nil && !gitexec.Exited(err, 1) { // 1: no match
 		return err
 	}
 	for item := range strings.SplitSeq(out, "\x00") {

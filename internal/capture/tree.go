@@ -14,7 +14,7 @@ import (
 // tree is the complete, verified listing of a tree.
 type tree struct {
 	id       string
-	files    []treeFile // in git's order: directories whole
+	files    []treeFile // in git's order
 	byPath   map[string]treeFile
 	gitlinks []string
 }
@@ -31,9 +31,9 @@ const (
 	maxTreeDepth = 500
 )
 
-// tree lists a commit's or tree's files, each directory's object verified. ""
-// is the empty tree. It refuses a tree with a path that git would not check
-// out: that is an attack, not a project.
+// tree lists the files of a commit or tree and verifies the objects of its
+// directories. "" is the empty tree. It refuses a tree with a path that git would
+// refuse to check out, which is an attack.
 func (r *Repo) tree(ctx context.Context, name string) (*tree, error) {
 	if t, err := r.knownTree(name); t != nil || err != nil {
 		return t, err
@@ -46,7 +46,7 @@ func (r *Repo) tree(ctx context.Context, name string) (*tree, error) {
 	return o.tree(name)
 }
 
-// knownTree returns a listing that needs no reading, or nil.
+// knownTree returns a cached listing, or nil.
 func (r *Repo) knownTree(name string) (*tree, error) {
 	if name == "" || name == r.emptyTree() {
 		return &tree{id: r.emptyTree()}, nil
@@ -91,7 +91,7 @@ func (t *tree) read(o *objects, id, prefix string, depth int) error {
 		return err
 	}
 	if kind != "tree" {
-		return fmt.Errorf("object %s: a %s where a tree should be", id, Printable(kind))
+		return fmt.Errorf("object %s: is a %s, want a tree", id, Printable(kind))
 	}
 	entries, err := parseTree(content, len(o.repo.emptyTree())/2)
 	if err != nil {
@@ -127,7 +127,7 @@ func (t *tree) add(f treeFile) {
 	}
 }
 
-// known adds the files of a directory that an index has at the same place.
+// known adds the files of a directory from the index, if it has the same there.
 func (t *tree) known(r *Repo, id, prefix string) bool {
 	r.mu.Lock()
 	files, ok := r.dirs[dirKey{prefix, id}]
@@ -138,9 +138,9 @@ func (t *tree) known(r *Repo, id, prefix string) bool {
 	return ok
 }
 
-// parseTree reads a tree object: "<octal mode> <name>\0<raw object name>"
-// without end. It refuses a name twice, a name with a slash and an unknown
-// mode; modes are as git normalises them.
+// parseTree parses a tree object: "<octal mode> <name>\0<raw object name>",
+// repeated. It refuses duplicate names, names with a slash and unknown modes, and
+// normalizes modes as git does.
 func parseTree(b []byte, rawLen int) ([]treeFile, error) {
 	var list []treeFile
 	seen := map[string]bool{}

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cached reports whether the layers of the workspace are known, so that what
-// nobody touched can be told without looking at it.
+// cached reports whether the layers of the workspace are known, so that unchanged
+// directories need not be listed.
 func (c Config) cached() bool {
 	return c.Index != nil && len(c.Over) > 0 && !slices.Contains(c.Over, nil)
 }
 
-// untouched takes a directory of the workspace from the index, with everything
-// below, when no layer over the checkout has that directory: whatever is made,
-// changed or removed in an overlay leaves its directory in the writable layer.
-// A directory that holds what a walk would leave out is walked.
+// untouched takes a directory with everything below from the index, when no layer
+// over the checkout has that directory: every change in an overlay leaves its
+// directory in the writable layer. Directories with entries that a walk would
+// leave out are walked.
 func (w *walker) untouched(path string, depth int) bool {
 	if !w.cached || w.covered(path) {
 		return false
@@ -36,7 +36,7 @@ func (w *walker) untouched(path string, depth int) bool {
 		names += int64(len(e.path))
 	}
 	if visited > w.cfg.MaxEntries || names > w.cfg.MaxNames {
-		return false // the walk says so, where it gets to the bound
+		return false // the walk reports which bound
 	}
 	w.visited, w.names = visited, names
 	for i := range below {
@@ -47,8 +47,8 @@ func (w *walker) untouched(path string, depth int) bool {
 	return true
 }
 
-// covered reports whether a layer over the checkout has something at path, or
-// may have: anything but a plain no counts as a yes.
+// covered reports whether a layer over the checkout may have something at path. Any
+// error but ENOENT counts as yes.
 func (w *walker) covered(path string) bool {
 	for _, layer := range w.cfg.Over {
 		fd, err := openBelow(int(layer.Fd()), path, unix.O_PATH)
@@ -62,8 +62,7 @@ func (w *walker) covered(path string) bool {
 	return false
 }
 
-// below returns the entries in a directory, or nil when there is no such
-// directory.
+// below returns the entries below a directory, or nil when x has no such directory.
 func (x *Index) below(dir string) []indexed {
 	from, ok := x.dirs[dir]
 	if !ok {

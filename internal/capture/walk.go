@@ -12,16 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why a path is left out, where several places say it.
+// Reasons to leave a path out that are used in several places.
 const (
-	whyUnreadable = "cannot be read with the rights that capture has"
+	whyUnreadable = "not readable for capture"
 	whyMount      = "another file system is mounted there"
 	whyChanged    = "changed while it was read"
 	whySubmodule  = "a submodule; its content is not captured"
+	whyFSError    = "the file system reports an error for it"
 )
 
-// entry is one thing in a workspace: a regular file, a symbolic link, or
-// something that cannot be captured, with the reason.
+// entry is a regular file or symbolic link of a workspace, or something that cannot
+// be captured, with the reason.
 type entry struct {
 	path string
 	mode uint32 // modeFile, modeExec, modeLink; 0 with a reason
@@ -32,8 +33,7 @@ type entry struct {
 	stamp
 }
 
-// stamp tells one state of a file from another without reading it. It is used
-// only where reading is out of the question.
+// stamp is the metadata that tells one state of a file from another.
 type stamp struct {
 	dir   bool
 	dev   uint64
@@ -44,21 +44,20 @@ type stamp struct {
 	ctime unix.Timespec
 }
 
-// walker lists a directory tree that nothing may be believed of. It never
-// follows a symbolic link, opens nothing but directories, and stops at its
-// bounds.
+// walker lists a hostile directory tree. It never follows a symbolic link, opens
+// only directories, and stops at its bounds.
 type walker struct {
 	ctx     context.Context
 	cfg     Config
-	skip    func(path string) bool   // not looked at, not listed
-	refuse  func(path string) string // listed as left out, for this reason
+	skip    func(path string) bool   // ignored
+	refuse  func(path string) string // reason to leave a path out, or ""
 	list    []entry
 	visited int
-	cached  bool // cfg.Index and cfg.Over say what need not be listed
+	cached  bool // unchanged directories are taken from cfg.Index
 	names   int64
 }
 
-// beneath is how every name in a workspace is resolved.
+// beneath is the resolution of every name in a workspace.
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 func openBelow(dir int, name string, flags uint64) (int, error) {
@@ -89,7 +88,7 @@ func (w *walker) walk(root *os.File, name string) ([]entry, error) {
 	return sortedByPath(w.list), nil
 }
 
-// sortedByPath moves each entry once: they are large, and there are many.
+// sortedByPath moves each of the large entries only once.
 func sortedByPath(list []entry) []entry {
 	order := make([]*entry, len(list))
 	for i := range list {
@@ -140,7 +139,7 @@ func (w *walker) visit(dir int, name, path string, depth int) error {
 	}
 	var st unix.Stat_t
 	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		// The directory may be listed and not searched.
+		// The directory may be readable but not searchable.
 		w.list = append(w.list, entry{path: path, why: whyUnreadable})
 		return nil //nolint:nilerr // the reason is in the list
 	}
@@ -170,7 +169,7 @@ func (w *walker) visit(dir int, name, path string, depth int) error {
 	return nil
 }
 
-// judge says what a thing is to git, or why it is left out.
+// judge returns the git mode of an entry, or why it is left out.
 func (w *walker) judge(path string, st *unix.Stat_t, depth int) (mode uint32, why string) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -214,8 +213,8 @@ func stampOf(st *unix.Stat_t) stamp {
 	}
 }
 
-// openProblem says why a path could not be opened when that is the
-// workspace's doing and not ours.
+// openProblem returns why a path cannot be opened, or "" when the workspace is not
+// the cause.
 func openProblem(err error) string {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
@@ -225,7 +224,7 @@ func openProblem(err error) string {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return whyChanged
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.ESTALE), errors.Is(err, unix.EUCLEAN):
-		return "the file system reports an error for it"
+		return whyFSError
 	}
 	return ""
 }
@@ -242,8 +241,8 @@ func readLink(dir int, name string) (target, why string) {
 	return string(buf[:n]), ""
 }
 
-// openRegular opens a file that the walk has listed and makes sure that it is
-// the same regular file, so that no fifo or device is ever read.
+// openRegular opens a file from the listing and makes sure that it is still the same
+// regular file, so that no fifo or device is ever read.
 func openRegular(root *os.File, path string, e *entry) (f *os.File, why string, err error) {
 	fd, err := openBelow(int(root.Fd()), path, unix.O_RDONLY)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
-// worktreeConfig is that of the repository which an agent may use as its own.
+// worktreeConfig is the configuration of the agent's own repository.
 const worktreeConfig = `[core]
 	repositoryFormatVersion = 1
 	bare = false
@@ -21,20 +21,13 @@ const worktreeConfig = `[core]
 	objectFormat = %s
 `
 
-// Worktree makes dir/.git, so that what is checked out in dir, or laid under
-// it, is a git work tree for whoever works there: one commit, full object
-// name, without its history, on the branch "work". It borrows nothing: the
-// repository that the commit came from cannot be reached through it. What
-// becomes of it is never read again.
-func (r *Repo) Worktree(ctx context.Context, commit, dir string) error {
+// Worktree creates dir/.git, which makes the checkout in or under dir a git work
+// tree for the agent: one commit (full object name) without its history, on the
+// branch "work". It borrows no objects, so the source repository is not reachable
+// through it, and nothing ever reads it back.
+func (r *Repo) Worktree(ctx context.Context, commit, dir string) (err error) {
+	defer wrap(&err, "work tree of "+commit)
 	own := filepath.Join(dir, ".git")
-	if err := r.worktree(ctx, commit, own); err != nil {
-		return fmt.Errorf("work tree of %s: %w", commit, err)
-	}
-	return nil
-}
-
-func (r *Repo) worktree(ctx context.Context, commit, own string) error {
 	for _, d := range []string{"", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags", "info"} {
 		if err := os.Mkdir(filepath.Join(own, d), 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it
 			return err
