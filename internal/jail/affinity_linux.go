@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors is how many a jail is confined to where no control group holds its share of time: whole ones, as few as cover
-// the limit; 0 for all.
+// processors returns how many processors a jail is pinned to when no control group limits its CPU time: the limit rounded
+// up, or 0 for all.
 func (j *Jail) processors() int {
 	if j.spec.Limits.CPU == 0 || j.groups.has(cpuGroup) {
 		return 0
@@ -18,8 +18,8 @@ func (j *Jail) processors() int {
 	return int(math.Ceil(j.spec.Limits.CPU))
 }
 
-// pin confines the calling thread, and what it starts, to n of the processors that it may use, drawn at random so that
-// jails spread. The seccomp filter keeps them there.
+// pin confines the calling thread and its children to n of its processors, chosen at random to spread jails. The seccomp
+// filter prevents undoing it.
 func pin(n int) error {
 	var may unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &may); err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// Control groups, version 1, 2 or none. A jail's groups are children of the caller's own. Their owner holds a lock on each
-// directory, which ends with it: directories whose lock is free are what a killed owner left, and the next start removes them.
+// Control groups, version 1, 2 or none. A jail's groups are children of the caller's own. Their owner locks each directory;
+// an unlocked directory was left by a killed owner, and the next start removes it.
 
 type controller string
 
@@ -35,18 +35,18 @@ const (
 
 const groupPrefix = "bailiwick-jail-"
 
-// hierarchy is a mounted cgroup file system with the caller's own place in it.
+// hierarchy is a mounted cgroup file system and the caller's own group in it.
 type hierarchy struct {
 	version     int
 	own         string
 	controllers []controller
 }
 
-// cgroup is the groups of one jail. The zero value is none.
+// cgroup is the groups of one jail. The zero value has no groups.
 type cgroup struct {
 	dirs    []groupDir
 	where   map[controller]groupDir
-	strayed bool // the keeper's thread could not be moved back
+	strayed bool // the keep thread could not be moved back
 }
 
 type groupDir struct {
@@ -68,7 +68,7 @@ func newCgroup(spec Spec) (*cgroup, error) {
 	}
 	for _, h := range hierarchies() {
 		if spec.Limits.CPU == 0 && len(h.controllers) == 1 && h.controllers[0] == cpuGroup {
-			continue // each group costs time to make and to remove
+			continue // each group costs time to create and remove
 		}
 		sweep(h.own)
 		dir := groupDir{hierarchy: h, path: filepath.Join(h.own, groupPrefix+hex.EncodeToString(name))}
@@ -77,7 +77,7 @@ func newCgroup(spec Spec) (*cgroup, error) {
 			return nil, errors.Join(err, g.remove())
 		}
 		if !made {
-			continue // not delegated to us: the fallback is told in Isolation
+			continue // not delegated to us: Isolation reports the fallback
 		}
 		g.dirs = append(g.dirs, dir)
 		for _, c := range h.controllers {
@@ -89,21 +89,20 @@ func newCgroup(spec Spec) (*cgroup, error) {
 	return g, nil
 }
 
-// makeTries bounds how often a group is made again because a sweep took it for one that was left.
+// makeTries bounds how often a group is created again after a concurrent sweep removed it.
 const makeTries = 100
 
-// make makes the group and locks it. Between the two a sweep may take it away, so it is ours when it is locked and still
-// there.
+// make creates and locks the group. In between a sweep may remove it, so it is ours only once it is locked and still exists.
 func (d *groupDir) make() (bool, error) {
 	var err error
 	for range makeTries {
 		failpoint.Hit(failpoint.JailGroup, d.path)
 		if err := os.Mkdir(d.path, 0o755); err != nil { //nolint:gosec // as every control group
-			return false, nil //nolint:nilerr // not ours to make: that is the answer
+			return false, nil //nolint:nilerr // not delegated to us
 		}
 		failpoint.Hit(failpoint.JailGrouped, d.path)
 		if d.lock, err = lockDir(d.path, durable.TryLock); errors.Is(err, durable.ErrLocked) || errors.Is(err, unix.ENOENT) {
-			_ = unix.Rmdir(d.path) // whoever sweeps may have been faster
+			_ = unix.Rmdir(d.path) // a sweep may have removed it
 			continue
 		}
 		if err != nil {
@@ -118,11 +117,10 @@ func (d *groupDir) make() (bool, error) {
 		}
 		_ = d.lock.Close()
 	}
-	return false, fmt.Errorf("control group %s: swept away %d times: %w", d.path, makeTries, err)
+	return false, fmt.Errorf("control group %s: removed by sweeps %d times: %w", d.path, makeTries, err)
 }
 
-// lockDir locks a group: its owner alone, those who look for one without an owner together, so that none of them takes
-// another for the owner.
+// lockDir locks a group: owners exclusively, sweeps shared, so that one sweep does not take another for the owner.
 func lockDir(path string, try func(*os.File) error) (*os.File, error) {
 	f, err := os.Open(path) //nolint:gosec // a control group of ours
 	if err != nil {
@@ -134,8 +132,8 @@ func lockDir(path string, try func(*os.File) error) (*os.File, error) {
 	return f, nil
 }
 
-// Sweep removes the control groups that killed owners of jails left. Their processes die with the owner, which may take a
-// moment: those of which some live yet are waited for, up to two seconds. It returns how many it had to leave.
+// Sweep removes the control groups of killed owners. Their processes die with the owner; Sweep waits for them for up to two
+// seconds and returns how many groups it could not remove.
 func Sweep() int {
 	left := 0
 	for range removeTries {
@@ -151,7 +149,7 @@ func Sweep() int {
 	return left
 }
 
-// sweep removes groups of owners that are dead, and returns how many of them still have processes and so cannot be removed.
+// sweep removes groups of dead owners, and returns how many of them still have processes.
 func sweep(parent string) (left int) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -184,7 +182,7 @@ func (d groupDir) limit(c controller, l Limits) error {
 	case c == processGroup:
 		return d.write("pids.max", tasks)
 	case c == cpuGroup && l.CPU == 0:
-		return errors.New("no limit wanted")
+		return errors.New("no limit set")
 	case c == cpuGroup && d.version == 2:
 		return d.write("cpu.max", quota+" "+strconv.Itoa(cpuPeriod))
 	case c == cpuGroup:
@@ -204,9 +202,8 @@ func (d groupDir) write(name, value string) error {
 	return os.WriteFile(filepath.Join(d.path, name), []byte(value), 0o644) //nolint:gosec // a control file that exists
 }
 
-// startIn starts a command inside the groups. In version 2 the kernel clones into a group; in version 1 this thread, which
-// the caller has locked, enters for the moment of the fork: unlike moving a process, that needs no lock on all the
-// processes of the machine.
+// startIn starts a command inside the groups. In version 2 the kernel clones into a group. In version 1 this thread, which
+// the caller has locked, enters the group during the fork: unlike moving a process, that needs no system-wide lock.
 func (g *cgroup) startIn(cmd *exec.Cmd) error {
 	var back []string
 	var err error
@@ -241,7 +238,7 @@ const (
 	removePause = 10 * time.Millisecond
 )
 
-// remove takes the groups away. The last process has been reaped, but the kernel may need a moment to notice.
+// remove removes the groups. The last process has been reaped, but the kernel may take a moment to notice.
 func (g *cgroup) remove() error {
 	var errs []error
 	for _, d := range g.dirs {
@@ -259,7 +256,7 @@ func (g *cgroup) remove() error {
 	return errors.Join(errs...)
 }
 
-// counters are what the groups have counted so far.
+// counters are the event counts of the groups.
 type counters struct {
 	kills, refusals, peak int64
 }
@@ -290,7 +287,7 @@ func (g *cgroup) counters() counters {
 	return c
 }
 
-// field reads a number from a control file: the one after key, or the only one.
+// field reads a number from a control file: that after key, or the only one if key is empty.
 func (d groupDir) field(name, key string) int64 {
 	text, err := os.ReadFile(filepath.Join(d.path, name)) //nolint:gosec // a control file
 	if err != nil {
@@ -331,10 +328,10 @@ func (g *cgroup) describe(l Limits) []string {
 	return out
 }
 
-// hierarchies finds the cgroup file systems and our place in each that may get children with the controllers we need.
+// hierarchies finds the cgroup file systems in which we can create groups with the controllers we need.
 func hierarchies() []hierarchy {
-	// Between opening and reading the file the goroutine must stay on this thread: another could meanwhile use it to enter a
-	// jail's groups (startIn), and those would be taken for ours.
+	// The goroutine must stay on its thread between opening and reading the file: startIn could otherwise move that thread
+	// into a jail's groups, which would be taken for ours.
 	runtime.LockOSThread()
 	own, err := os.ReadFile("/proc/thread-self/cgroup")
 	runtime.UnlockOSThread()
@@ -355,7 +352,7 @@ func hierarchies() []hierarchy {
 	return found
 }
 
-// parseHierarchy reads a line of mountinfo(5) against the text of cgroup(7)'s /proc/PID/cgroup.
+// parseHierarchy parses a line of mountinfo(5), with own the text of /proc/PID/cgroup.
 func parseHierarchy(mount, own string) (hierarchy, bool) {
 	head, tail, ok := strings.Cut(mount, " - ")
 	before, after := strings.Fields(head), strings.Fields(tail)
@@ -393,8 +390,8 @@ func parseHierarchy(mount, own string) (hierarchy, bool) {
 	return hierarchy{}, false
 }
 
-// delegated is where children may be made. Version 2 lets only groups without processes of their own hand controllers down,
-// so there it is our own group or the one above, whichever already does.
+// delegated returns where we can create groups. In version 2 only groups without processes can delegate controllers, so it
+// is our own group or its parent, whichever does.
 func (h hierarchy) delegated() []hierarchy {
 	if h.version == 1 {
 		return []hierarchy{h}

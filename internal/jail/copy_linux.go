@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The fallback for machines whose kernel refuses the overlay: the owner, who may read the lower directories, streams their
-// merged content, and pid 1 of the jail unpacks it onto the bounded tmpfs before anything of the agent runs.
+// The fallback for kernels that refuse the overlay: the owner streams the merged content of the lower directories, and pid 1
+// of the jail unpacks it onto the bounded tmpfs before the agent runs.
 
 const streamBuffer = 1 << 16
 
@@ -34,9 +35,8 @@ func pack(w io.Writer, lower []string) error {
 	return out.Flush()
 }
 
-// packDir writes what the directories of all layers at rel unite to. A name's topmost entry decides what it is; a
-// directory goes on being merged only as far as the layers below also have a directory there, and a whiteout hides the
-// name in all of them, as in an overlay.
+// packDir writes the merged directory rel of all layers, with the rules of an overlay: the topmost entry of a name wins; a
+// directory is merged with those below it down to the first non-directory; a whiteout hides the name in all layers below.
 func packDir(t *tar.Writer, rel string, layers []string) error {
 	members := map[string][]string{}
 	closed := map[string]bool{}
@@ -59,12 +59,7 @@ func packDir(t *tar.Writer, rel string, layers []string) error {
 			closed[name] = !e.IsDir()
 		}
 	}
-	names := make([]string, 0, len(members))
-	for name := range members {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if err := packEntry(t, path.Join(rel, name), members[name]); err != nil {
 			return err
 		}
@@ -72,7 +67,7 @@ func packDir(t *tar.Writer, rel string, layers []string) error {
 	return nil
 }
 
-// isWhiteout is true for a character device 0:0.
+// isWhiteout reports whether e is a character device 0:0.
 func isWhiteout(e os.DirEntry) (bool, error) {
 	if e.Type()&os.ModeCharDevice == 0 {
 		return false, nil
@@ -107,7 +102,7 @@ func packEntry(t *tar.Writer, rel string, at []string) error {
 	case st.Mode().IsRegular():
 		return packFile(t, header, at[0])
 	default:
-		return fmt.Errorf("%s is neither file, directory nor symbolic link: remove it from the lower directory", at[0])
+		return fmt.Errorf("%s is not a file, directory or symbolic link: remove it from the lower directory", at[0])
 	}
 }
 
@@ -129,7 +124,7 @@ func packFile(t *tar.Writer, header *tar.Header, name string) error {
 	return err
 }
 
-// unpack writes a stream of pack below dir, all of it owned by owner. Every path is resolved beneath dir.
+// unpack writes a stream of pack below dir, owned by owner. Every path is resolved beneath dir.
 func unpack(f *os.File, dir string, owner int) error {
 	defer func() { _ = f.Close() }()
 	root, err := os.OpenRoot(dir)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// etc writes a minimal /etc and shows the few host files without which common programs do not run. Nothing in it says who
-// uses the host, and there is no resolver: names are the broker's business.
+// etc writes a minimal /etc and binds the few host files that common programs need. It identifies no user of the host and
+// has no resolver: the broker resolves names.
 func (b *builder) etc() error {
 	dir := b.root + "/etc"
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // the agent reads it
@@ -92,9 +92,8 @@ func (b *builder) dev() error {
 	return b.bindWritable("shm", "/dev/shm")
 }
 
-// proc mounts the jail's own /proc: other users' processes (pid 1 among them) are invisible, nothing can be written, and
-// what everyone may read of the host's kernel and hardware is covered. The rest of it belongs to the host's root, whom
-// nothing in the jail can become.
+// proc mounts the jail's own /proc: read-only, without other users' processes (pid 1 among them), and with the world-readable
+// files about the host's kernel and hardware masked. The rest is readable by the host's root only.
 func (b *builder) proc() error {
 	dir := b.root + "/proc"
 	if err := os.Mkdir(dir, 0o555); err != nil { //nolint:gosec // as every proc

@@ -9,12 +9,12 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
 
-// initName is argv[0] of pid 1 of a jail. It gives nothing to who forges it: the process would wait for a control socket
-// that is not there and end.
+// initName is argv[0] of pid 1 of a jail. Forging it gains nothing: without a control socket the process exits.
 const (
 	initName  = "bailiwick-jail-init"
 	controlFD = 3
@@ -34,8 +34,8 @@ func Main() {
 	os.Exit(code) //nolint:forbidigo // this process is a program of its own
 }
 
-// serve is the life of pid 1. It ends when the owner's end of the control socket closes, for whatever reason, and the
-// kernel then kills everything in the pid namespace.
+// serve is the main loop of pid 1. It returns when the owner's end of the control socket closes; the kernel then kills
+// everything in the pid namespace.
 func serve() error {
 	if err := unix.CloseRange(controlFD+1, ^uint(0)>>1&0xffffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("close inherited descriptors: %w", err)
@@ -44,8 +44,8 @@ func serve() error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("set parent death signal: %w", err)
 	}
-	// The Go runtime leaves these two ignored if they were, and then they would be ignored in the programs started here. All
-	// others it handles, and exec resets what is handled. Nobody inside may signal pid 1 (see the seccomp rules).
+	// If these two were ignored, the Go runtime keeps them ignored, and so would the programs started here. It handles all
+	// other signals, which exec resets. Nothing inside may signal pid 1 (see the seccomp rules).
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT)
 	unix.Umask(0o022)
 	w := &wire{fd: controlFD}
@@ -77,7 +77,7 @@ func quietEOF(err error) error {
 	return err
 }
 
-// initProcess is pid 1's state. The loop goroutine owns it; runs answer through the wire, which has its own lock.
+// initProcess is the state of pid 1, owned by the loop goroutine. Commands answer through the wire, which has its own lock.
 type initProcess struct {
 	wire    *wire
 	setup   *setup
@@ -85,12 +85,11 @@ type initProcess struct {
 	layers  []string
 	spawner *spawner
 	reaper  *reaper
-	mu      sync.Mutex
-	running bool
+	running atomic.Bool
 }
 
-// start builds the jail and gives up every right that building took. What it returns is a handle of the workspace and, if it
-// is an overlay, one of its writable layer.
+// start builds the jail and drops every right that building needs. It returns a descriptor of the workspace and, if that is
+// an overlay, one of its writable layer.
 func (in *initProcess) start(files []int) ([]int, error) {
 	s := in.setup
 	b := &builder{setup: s, ids: in.ids, stream: -1, upper: -1, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
@@ -156,8 +155,8 @@ func (in *initProcess) confine() error {
 
 const warmCount = 4
 
-// warmThreads makes the runtime create the threads it will want before limits on processes are in force: pid 1 must not
-// die because the agent's fork bomb took the last one.
+// warmThreads makes the runtime create its threads before process limits are in force, so that an agent's fork bomb cannot
+// kill pid 1 by taking the last one.
 func warmThreads() {
 	var ready, done sync.WaitGroup
 	release := make(chan struct{})
@@ -210,29 +209,20 @@ func (in *initProcess) loop() error {
 	}
 }
 
-// run starts one command and answers when nothing of it is left.
+// run starts a command and answers when none of its processes is left.
 func (in *initProcess) run(r *run, files []int) error {
-	in.mu.Lock()
-	busy := in.running
-	in.running = true
-	in.mu.Unlock()
-	if busy {
+	if !in.running.CompareAndSwap(false, true) {
 		return in.wire.send(&message{Kind: kindFail, Error: "another command is running in this jail"})
-	}
-	finish := func() {
-		in.mu.Lock()
-		in.running = false
-		in.mu.Unlock()
 	}
 	in.reaper.reset()
 	pid, err := in.spawner.spawn(r, files)
 	if err != nil {
-		finish()
+		in.running.Store(false)
 		return in.wire.send(&message{Kind: kindFail, Error: err.Error()})
 	}
 	go func() {
 		exit := in.reaper.wait(pid, in.spawner, in.setup)
-		finish()
+		in.running.Store(false)
 		if err := in.wire.send(&message{Kind: kindExit, Exit: exit}); err != nil {
 			fmt.Fprintln(os.Stderr, "report the end of a command:", err)
 		}
@@ -240,7 +230,7 @@ func (in *initProcess) run(r *run, files []int) error {
 	return nil
 }
 
-// missing names the layer that an error of the kernel took away, and what a person changes to have it.
+// missing turns an error of the kernel into a MissingError for the layer, with its fix.
 func missing(layer string, err error) error {
 	var miss *MissingError
 	if errors.As(err, &miss) || isOverlay(err) {

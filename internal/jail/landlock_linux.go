@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Landlock, on one thread. go-landlock restricts every thread of a process, which is right for a program that confines
-// itself; pid 1 of a jail must stay able to serve while only the thread that starts commands is confined, so these are the
-// raw calls.
+// Landlock, on one thread. go-landlock restricts every thread of a process; in pid 1 of a jail only the thread that starts
+// commands may be restricted, hence the raw calls.
 
 const (
 	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
@@ -23,7 +22,7 @@ const (
 	landlockDevices = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 )
 
-// landlockABI is 0 where the kernel has no landlock.
+// landlockABI returns 0 if the kernel has no landlock.
 func landlockABI() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -32,7 +31,7 @@ func landlockABI() int {
 	return int(abi) //nolint:gosec // a small number
 }
 
-// landlockRuleset describes the jail's file system: all of it may be read, few places written.
+// landlockRuleset allows reading all of the jail's file system and writing a few places.
 func landlockRuleset(abi int) (int, error) {
 	write := uint64(landlockWriteFile)
 	change := uint64(landlockChange)
@@ -79,7 +78,7 @@ func landlockRuleset(abi int) (int, error) {
 	return int(set), nil //nolint:gosec // a descriptor
 }
 
-// landlockAttrSize is what a kernel of this ABI knows of the structure; it refuses a longer one only if the rest is not zero.
+// landlockAttrSize is the size of the structure in this ABI; kernels refuse a larger one unless the rest is zero.
 func landlockAttrSize(abi int) uintptr {
 	var attr unix.LandlockRulesetAttr
 	switch {

@@ -6,18 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initThreads is the room that pid 1's own threads take in a count of tasks.
+// initThreads is the allowance for pid 1's own threads in task limits.
 const initThreads = 16
 
-// setLimits puts the agent's rlimits on pid 1, from which commands inherit them: Go offers no way to set them between fork
-// and exec. Pid 1 lives within them: it opens few files, writes none, and has its threads and memory already.
+// setLimits sets the agent's rlimits on pid 1, from which commands inherit them, since Go cannot set them between fork and
+// exec. Pid 1 stays within them: it opens few files, writes none, and already has its threads and memory.
 func setLimits(s *setup) error {
 	l := s.Limits
-	limits := []struct {
+	type limit struct {
 		name     string
 		resource int
 		value    uint64
-	}{
+	}
+	limits := []limit{
 		{"core", unix.RLIMIT_CORE, 0},
 		{"file size", unix.RLIMIT_FSIZE, uint64(l.FileSize)},                //nolint:gosec // validated as positive
 		{"open files", unix.RLIMIT_NOFILE, uint64(l.OpenFiles)},             //nolint:gosec // validated as positive
@@ -29,18 +30,14 @@ func setLimits(s *setup) error {
 		{"real-time priority", unix.RLIMIT_RTPRIO, 0},
 	}
 	if !s.MemoryCgroup {
-		limits = append(limits, struct {
-			name     string
-			resource int
-			value    uint64
-		}{"data", unix.RLIMIT_DATA, uint64(l.Memory)}) //nolint:gosec // validated as positive
+		limits = append(limits, limit{"data", unix.RLIMIT_DATA, uint64(l.Memory)}) //nolint:gosec // validated as positive
 	}
 	for _, one := range limits {
 		var now unix.Rlimit
 		if err := unix.Prlimit(0, one.resource, nil, &now); err != nil {
 			return fmt.Errorf("read limit %s: %w", one.name, err)
 		}
-		value := min(one.value, now.Max) // the host's own hard limit may be lower
+		value := min(one.value, now.Max) // the host's hard limit may be lower
 		if err := unix.Prlimit(0, one.resource, &unix.Rlimit{Cur: value, Max: value}, nil); err != nil {
 			return fmt.Errorf("set limit %s to %d: %w", one.name, value, err)
 		}

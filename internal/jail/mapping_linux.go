@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapping is who the jail is on the host.
+// mapping is the identity of the jail on the host.
 type mapping struct {
 	root     bool
-	uid, gid int // root: of pid 1; the agent has the next one. else: the caller's
+	uid, gid int // as root those of pid 1, and the agent has the next; else the caller's
 }
 
-// Host ids of root-started jails are drawn at random from a range that nothing else uses, two for each jail, so that no two
-// jails share a uid, and with it a process count or a signal.
+// Host ids of jails started as root are drawn at random from an otherwise unused range, two for each jail, so that jails do
+// not share process counts or signals.
 const (
 	firstID = 0x70000000
 	lastID  = 0x7fffffff
@@ -68,10 +68,10 @@ func (m *mapping) attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// lowerTrees are read-only detached mounts of paths on which files of their owners appear as the agent's. What was opened
-// before an error is returned with it.
+// lowerTrees returns read-only detached mounts of paths, with files of their owners mapped to the agent. On error it returns
+// those opened before.
 func (m *mapping) lowerTrees(paths []string) (trees []int, err error) {
-	spaces := map[[2]int]*os.File{} // by owner: making one costs a process, and layers mostly share an owner
+	spaces := map[[2]int]*os.File{} // by owner: each costs a process, and layers mostly share an owner
 	defer func() {
 		for _, ns := range spaces {
 			_ = ns.Close()
@@ -113,8 +113,8 @@ func (m *mapping) lowerTree(path string, spaces map[[2]int]*os.File) (int, error
 	return fd, nil
 }
 
-// namespaceOf is a user namespace that maps one owner to the agent and nothing else, as an idmapped mount needs it. It is
-// made by a child that is stopped at its exec, before any code of it runs, and killed once the namespace is held.
+// namespaceOf returns a user namespace that maps only one owner to the agent, for an idmapped mount. A child creates it that
+// is stopped at its exec, before it runs any code, and killed once the namespace is open.
 func (m *mapping) namespaceOf(uid, gid int) (*os.File, error) {
 	runtime.LockOSThread() // tracing is by thread
 	defer runtime.UnlockOSThread()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small pieces over the kernel's file-descriptor mount calls. A mount is built detached, given its flags, and only then
-// attached, so there is no moment at which it is visible with more rights.
+// Helpers for the kernel's file-descriptor mount calls. A mount is created detached, restricted and then attached, so it is
+// never visible with more rights.
 
 const readOnlyBind = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
@@ -27,7 +27,7 @@ func setAttr(fd int, attr uint64) error {
 	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
 }
 
-// idmap makes the files of a detached mount appear under other owners, as the user namespace userns maps them.
+// idmap maps the owners of a detached mount by the user namespace userns.
 func idmap(fd, userns int) error {
 	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns), //nolint:gosec // a descriptor
@@ -56,7 +56,7 @@ func bind(source, target string, attr uint64) error {
 	return attach(fd, target)
 }
 
-// newFilesystem makes a detached mount of a file system type. Options are key, value pairs; an empty value is a flag.
+// newFilesystem creates a detached mount of a file system type. Options are key, value pairs; an empty value is a flag.
 func newFilesystem(kind string, attr int, options ...string) (int, error) {
 	ctx, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -83,7 +83,7 @@ func newFilesystem(kind string, attr int, options ...string) (int, error) {
 	return fd, nil
 }
 
-// mountPoint makes target ready for a mount of source's kind: a directory, or an empty file.
+// mountPoint creates target as a mount point: a directory, or an empty file.
 func mountPoint(target string, directory bool) error {
 	if directory {
 		return os.MkdirAll(target, 0o755) //nolint:gosec // the agent reads it
@@ -101,7 +101,7 @@ func mountPoint(target string, directory bool) error {
 	return unix.Close(fd)
 }
 
-// isDirectory looks at an open descriptor, so that what is checked is what gets mounted.
+// isDirectory checks an open descriptor, so that what is checked is what gets mounted.
 func isDirectory(fd int) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

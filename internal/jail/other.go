@@ -17,13 +17,13 @@ func elsewhere() *MissingError {
 	return &MissingError{Layer: "Linux", Detail: "jails need Linux namespaces", Fix: "run the worker on Linux"}
 }
 
-// Start refuses.
+// Start returns a MissingError.
 func Start(context.Context, Spec) (*Jail, error) { return nil, elsewhere() }
 
-// Sweep has nothing to remove.
+// Sweep does nothing.
 func Sweep() int { return 0 }
 
-// Probe says that this system has no jail.
+// Probe reports that this system has no jails.
 func Probe(context.Context) Report {
 	e := elsewhere()
 	return Report{Layers: []Layer{{Name: e.Layer, Detail: e.Detail, Fix: e.Fix}}}
@@ -35,10 +35,10 @@ func (*Jail) Workspace() *os.File { return nil }
 // Upper is nil.
 func (*Jail) Upper() *os.File { return nil }
 
-// Run refuses.
+// Run returns a MissingError.
 func (*Jail) Run(context.Context, Command) (Exit, error) { return Exit{}, elsewhere() }
 
-// Isolation is none.
+// Isolation is empty.
 func (*Jail) Isolation() Isolation { return Isolation{} }
 
 // Close does nothing.

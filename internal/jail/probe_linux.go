@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Probe starts a jail and says, layer by layer, what this machine gives. It costs a start.
+// Probe starts a jail and reports each isolation layer of this machine.
 func Probe(ctx context.Context) Report {
 	j, err := Start(ctx, Spec{})
 	if err != nil {

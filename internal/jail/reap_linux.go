@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper collects every process of the jail, as pid 1 must, and adds up what they used.
+// reaper reaps every process of the jail, as pid 1 must, and adds up their resource usage.
 type reaper struct {
 	mu      sync.Mutex
 	wake    *sync.Cond
@@ -28,7 +28,7 @@ func newReaper() *reaper {
 	return r
 }
 
-// reset is called before a command starts, when no process is left.
+// reset is called before a command starts, when no process runs.
 func (r *reaper) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,7 +36,7 @@ func (r *reaper) reset() {
 	r.cpu, r.largest = 0, 0
 }
 
-// collect reaps until there is no child.
+// collect reaps until no child is left.
 func (r *reaper) collect() {
 	for {
 		var status syscall.WaitStatus
@@ -62,7 +62,7 @@ func (r *reaper) collect() {
 
 const sampleEvery = 200 * time.Millisecond
 
-// wait returns when pid has ended and every other process of the jail has been killed and reaped.
+// wait returns when pid has exited and every other process of the jail has been killed and reaped.
 func (r *reaper) wait(pid int, s *spawner, set *setup) *Exit {
 	r.mu.Lock()
 	r.idle = false
@@ -108,8 +108,8 @@ func ending(status syscall.WaitStatus) (int, syscall.Signal) {
 	return status.ExitStatus(), 0
 }
 
-// sample notices, where no cgroup counts refusals, that the limit on processes was reached: the kernel tells only the
-// process that was refused. It looks now and then and once at the end.
+// sample reports whether the process limit was reached if no cgroup counts refusals, of which the kernel otherwise tells
+// only the refused process. It samples at intervals and once at the end.
 func (r *reaper) sample(set *setup, stop <-chan struct{}) bool {
 	if set.ProcessCgroup {
 		<-stop
@@ -141,7 +141,7 @@ func countTasks() int {
 		}
 		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
-			continue // ended meanwhile
+			continue // exited meanwhile
 		}
 		if fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); len(fields) > 17 {
 			n, _ := strconv.Atoi(fields[17])
@@ -151,7 +151,7 @@ func countTasks() int {
 	return total
 }
 
-// diskHits tells which of the tmpfs's hard limits are exhausted now.
+// diskHits returns which limits of the tmpfs are exhausted.
 func diskHits() []string {
 	var st unix.Statfs_t
 	if err := unix.Statfs("/tmp", &st); err != nil {

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The root of a jail, built by its pid 1. All that can be written, ever, lies on one tmpfs with hard sizes:
+// The root of a jail, built by its pid 1. Everything writable is on one tmpfs with hard limits:
 //
 //	STAGE/root    the skeleton, bound read-only as /       STAGE/upper, work   the workspace's copy-on-write layer
 //	STAGE/tmp     /tmp                                     STAGE/home          /home/agent
 //	STAGE/shm     /dev/shm                                 STAGE/lower/N       where the read-only layers are attached
 //
-// The tmpfs itself is reachable only through those binds once the old root is gone.
+// Once the old root is unmounted, the tmpfs is reachable only through those binds.
 
-// ids are the jail's inside uids and gids (equal numbers).
+// ids are the uids, equal to the gids, inside the jail.
 type ids struct{ init, agent int }
 
 const (
@@ -42,12 +42,12 @@ type builder struct {
 	lower  []int // detached mounts
 	extra  []int
 	stream int // tar of the workspace, or -1
-	upper  int // handle of the overlay's writable layer, or -1
+	upper  int // descriptor of the overlay's writable layer, or -1
 	layers []string
 }
 
-// skeletonFiles is how many inodes the build itself takes, on top of what the jail may create; a shown path takes a few
-// directories.
+// skeletonFiles returns the number of inodes that building takes, beyond those the jail may create; each bound path takes a
+// few directories.
 func (s *setup) skeletonFiles() int { return 80 + len(s.Lower) + 8*len(s.ReadOnly) }
 
 func (b *builder) build() error {
@@ -123,7 +123,7 @@ func (b *builder) writable() error {
 	return bind(b.root, b.root, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
-// toolchain shows the system's programs as the host has them: a symbolic link where it has a link, else the directory.
+// toolchain binds the host's program directories, or copies their symbolic links.
 func (b *builder) toolchain() error {
 	for _, path := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		st, err := os.Lstat(path)
@@ -150,7 +150,7 @@ func (b *builder) toolchain() error {
 	return nil
 }
 
-// show binds one host path read-only at the same place.
+// show binds a host path read-only at the same path.
 func (b *builder) show(path string) error {
 	fd, err := cloneTree(path)
 	if err != nil {
@@ -174,7 +174,7 @@ func (b *builder) showTree(fd int, path string) error {
 	return attach(fd, b.root+path)
 }
 
-// covered is true for paths that an earlier read-only bind already provides as a mount point.
+// covered reports whether an earlier read-only bind already provides path.
 func (b *builder) covered(path string) bool {
 	_, err := os.Lstat(b.root + path)
 	return err == nil
@@ -206,8 +206,7 @@ func (b *builder) extraTree(i int, path string) (int, error) {
 	return cloneTree(path)
 }
 
-// tmpMountPoint places a read-only path below /tmp, which becomes a mount of its own: the point is made in what /tmp will
-// be, and that is bound before anything is attached below it.
+// tmpMountPoint binds a read-only path below /tmp, which is a mount of its own and must be bound first.
 func (b *builder) tmpMountPoint(fd int, path string) error {
 	if _, err := os.Lstat(b.root + "/tmp"); errors.Is(err, os.ErrNotExist) {
 		if err := b.bindWritable("tmp", "/tmp"); err != nil {
@@ -225,7 +224,7 @@ func (b *builder) bindWritable(name, target string) error {
 	return bind(filepath.Join(b.stage, name), b.root+target, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
-// finish makes the skeleton read-only, pivots, and drops the host's tree.
+// finish makes the skeleton read-only, pivots, and unmounts the host's root.
 func (b *builder) finish() error {
 	if _, err := os.Lstat(b.root + "/tmp"); errors.Is(err, os.ErrNotExist) {
 		if err := b.bindWritable("tmp", "/tmp"); err != nil {

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputGrace is how long Run waits for the caller's writers after nothing of the command is left to write to them.
+// outputGrace is how long Run waits for the caller's writers after the last process of the command exited.
 const outputGrace = 5 * time.Second
 
-// Run runs one command and returns when nothing of it is left: every process it started, daemonised ones included, has been
-// killed and reaped. When ctx is done everything gets SIGTERM and, after cmd.Grace, SIGKILL; the error is then ctx's.
-// A command that exits with a code or by a signal is no error.
+// Run runs a command and returns when every process it started, daemons included, has been killed and reaped. When ctx is
+// done, all get SIGTERM and, after cmd.Grace, SIGKILL; the error is then that of ctx. A nonzero exit code or a signal is not
+// an error.
 func (j *Jail) Run(ctx context.Context, cmd Command) (Exit, error) {
 	if err := cmd.validate(); err != nil {
 		return Exit{}, err
@@ -46,7 +46,7 @@ func (j *Jail) Run(ctx context.Context, cmd Command) (Exit, error) {
 	after := j.groups.counters()
 	if !ok {
 		exit := Exit{Signal: unix.SIGKILL, Hit: after.hits(before)}
-		return exit, fmt.Errorf("run %q: the jail ended: %w", cmd.Argv[0], j.gone())
+		return exit, fmt.Errorf("run %q: the jail exited: %w", cmd.Argv[0], j.gone())
 	}
 	closeAll(r.files)
 	switch {
@@ -66,7 +66,7 @@ func (j *Jail) Run(ctx context.Context, cmd Command) (Exit, error) {
 	return exit, outErr
 }
 
-// await waits for the answer, and turns the end of ctx into signals.
+// await waits for the answer and, when ctx is done, sends signals.
 func (j *Jail) await(ctx context.Context, grace time.Duration) (reply, bool) {
 	select {
 	case r, ok := <-j.replies:
@@ -86,8 +86,8 @@ func (j *Jail) await(ctx context.Context, grace time.Duration) (reply, bool) {
 	return r, ok
 }
 
-// stdio are pipes: never a file or terminal of the host. Stdout and Stderr that are the same writer share one, so that the
-// writer is never called from two goroutines and order is kept.
+// stdio are pipes, never a file or terminal of the host. If Stdout and Stderr are the same writer they share one, so that the
+// writer is not called concurrently and order is kept.
 type stdio struct {
 	theirs []int
 	in     *os.File // nil without input
@@ -97,14 +97,18 @@ type stdio struct {
 	errs   [2]error
 }
 
-func newStdio(cmd Command) (*stdio, error) {
+func newStdio(cmd Command) (_ *stdio, err error) {
 	s := &stdio{cmd: cmd}
+	defer func() {
+		if err != nil {
+			s.abandon()
+			closeAll(s.theirs)
+		}
+	}()
 	for i := range 3 {
 		if i == 2 && sameWriter(cmd.Stdout, cmd.Stderr) {
 			fd, err := unix.FcntlInt(uintptr(s.theirs[1]), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // a descriptor
 			if err != nil {
-				s.abandon()
-				closeAll(s.theirs)
 				return nil, err
 			}
 			s.theirs = append(s.theirs, fd)
@@ -112,33 +116,24 @@ func newStdio(cmd Command) (*stdio, error) {
 		}
 		r, w, err := os.Pipe()
 		if err != nil {
-			s.abandon()
-			closeAll(s.theirs)
 			return nil, err
 		}
-		mine, other := r, w
+		theirs := w
 		if i == 0 {
-			mine, other = w, r
-		}
-		fd, err := unix.FcntlInt(other.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		_ = other.Close()
-		if i == 0 {
-			s.in = mine
+			s.in, theirs = w, r
 		} else {
-			s.out[i-1] = mine
+			s.out[i-1] = r
 		}
+		fd, err := unix.FcntlInt(theirs.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		_ = theirs.Close()
 		if err != nil {
-			s.abandon()
-			closeAll(s.theirs)
-			return nil, err
-		}
-		// os.Pipe made it non-blocking for this process; the agent's programs expect otherwise.
-		if err := unix.SetNonblock(fd, false); err != nil {
-			s.abandon()
-			closeAll(append(s.theirs, fd))
 			return nil, err
 		}
 		s.theirs = append(s.theirs, fd)
+		// os.Pipe made it non-blocking, which the agent's programs do not expect.
+		if err := unix.SetNonblock(fd, false); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
@@ -157,14 +152,14 @@ func (s *stdio) abandon() {
 	}
 }
 
-// copy starts the goroutines. Input ends with its reader or when the jail's end of the pipe closes; if the caller's reader
-// never returns, that goroutine stays with it, as it would with os/exec. Output ends when the last writer is gone.
+// copy starts the goroutines. Input ends with its reader or when the jail's end of the pipe closes; a caller's reader that
+// never returns leaks that goroutine, as in os/exec. Output ends when the last writer has exited.
 func (s *stdio) copy() {
 	if s.cmd.Stdin == nil {
 		_ = s.in.Close()
 	} else {
 		go func() {
-			_, _ = io.Copy(s.in, s.cmd.Stdin) // an agent that does not read its input is no error
+			_, _ = io.Copy(s.in, s.cmd.Stdin) // not reading the input is no error
 			_ = s.in.Close()
 		}()
 	}
@@ -178,7 +173,7 @@ func (s *stdio) copy() {
 		s.copies.Go(func() {
 			_, err := io.Copy(w, s.out[i])
 			s.errs[i] = err
-			if err != nil { // keep the agent from blocking on a caller that failed
+			if err != nil { // the agent must not block on a failed writer
 				_, _ = io.Copy(io.Discard, s.out[i])
 			}
 		})
@@ -197,6 +192,6 @@ func (s *stdio) finish() error {
 		return errors.Join(s.errs[0], s.errs[1])
 	case <-timer.C:
 		s.abandon()
-		return errors.New("output of the command was not taken by its reader")
+		return errors.New("the writer of the command's output does not return")
 	}
 }

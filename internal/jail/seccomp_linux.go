@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system call filter of everything the agent runs. It lets ordinary programs be and takes away the kernel interfaces
-// that give a way to other processes, other namespaces, the host's devices, or large rarely reviewed parts of the kernel.
-// Calls newer than this list answer ENOSYS, so a new kernel opens nothing by itself.
+// The system call filter of everything the agent runs. It denies the kernel interfaces that lead to other processes, other
+// namespaces, the host's devices, or large, rarely reviewed parts of the kernel. Calls newer than this list return ENOSYS, so
+// a new kernel adds none.
 
 // Offsets in struct seccomp_data.
 const (
@@ -44,7 +44,7 @@ func denied() []uint32 {
 		unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT,
 		unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT, unix.SYS_LISTNS,
 		unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT,
-		// kernel interfaces with a long history of holes
+		// kernel interfaces with many past vulnerabilities
 		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 		unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_NFSSERVCTL, unix.SYS_REMAP_FILE_PAGES,
 		// the machine itself
@@ -79,8 +79,8 @@ func allowOnly(values []uint32, err unix.Errno) []bpf.Instruction {
 
 func allow() bpf.Instruction { return bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW} }
 
-// rules holds what depends on arguments. No call may name pid 1 or a thread of it, whoever it belongs to; those have the
-// numbers up to reserved, which the kernel never hands out again.
+// rules returns the checks of arguments. No call may name pid 1 or one of its threads; those have the numbers up to
+// reserved, which the kernel never reuses.
 func rules(reserved uint32) []rule {
 	seq := func(parts ...[]bpf.Instruction) []bpf.Instruction { return slices.Concat(parts...) }
 	load := func(arg uint32) []bpf.Instruction { return []bpf.Instruction{low(arg)} }
@@ -89,7 +89,7 @@ func rules(reserved uint32) []rule {
 	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD, unix.TIOCCONS, unix.TIOCSCTTY} {
 		ioctl = append(ioctl, denyIf(bpf.JumpEqual, request, unix.EPERM)...)
 	}
-	// Device nodes, and the 0:0 character device that overlay file systems take for a deletion.
+	// Device nodes, among them the overlay whiteout 0:0.
 	device := func(arg uint32) []bpf.Instruction {
 		return seq(load(arg), []bpf.Instruction{bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: unix.S_IFMT}},
 			denyIf(bpf.JumpEqual, unix.S_IFCHR, unix.EPERM), denyIf(bpf.JumpEqual, unix.S_IFBLK, unix.EPERM))
@@ -168,7 +168,7 @@ func filter(reserved uint32) ([]unix.SockFilter, error) {
 	return out, nil
 }
 
-// installFilter confines the calling thread and what it starts; the thread must be locked and have no_new_privs.
+// installFilter confines the calling thread and its children; the thread must be locked and have no_new_privs.
 func installFilter(program []unix.SockFilter) error {
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}                                         //nolint:gosec // a few hundred
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))) //nolint:gosec // audited: an argument of the system call

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawner is one thread of pid 1 that carries all restrictions of the agent and does nothing but start commands and send
-// signals. What it forks inherits its credentials, filter and domain; what it may not do, they may not do.
+// spawner is a thread of pid 1 under all restrictions of the agent, which only starts commands and sends signals. Its
+// children inherit its credentials, seccomp filter and landlock domain.
 type spawner struct {
 	ids        ids
-	processors int         // to be confined to; 0 for all
+	processors int         // to pin to; 0 for all
 	work       chan func() // run on the confined thread, one at a time
 }
 
@@ -26,7 +26,7 @@ func newSpawner(i ids, processors int) *spawner {
 	return &spawner{ids: i, processors: processors, work: make(chan func())}
 }
 
-// start confines the thread and tells what is active on it. The thread lives as long as pid 1.
+// start confines the thread and returns its active layers. The thread lives as long as pid 1.
 func (s *spawner) start() ([]string, error) {
 	type outcome struct {
 		layers []string
@@ -34,7 +34,7 @@ func (s *spawner) start() ([]string, error) {
 	}
 	ready := make(chan outcome)
 	go func() {
-		runtime.LockOSThread() // never unlocked: this thread must not serve anything else
+		runtime.LockOSThread() // never unlocked: this thread must do nothing else
 		layers, err := confineThread(s.ids, s.processors)
 		ready <- outcome{layers, err}
 		if err != nil {
@@ -54,7 +54,7 @@ func (s *spawner) do(f func()) {
 	<-done
 }
 
-// spawn starts a command in a session of its own with files as its standard descriptors and nothing else.
+// spawn starts a command in its own session, with files as its only descriptors.
 func (s *spawner) spawn(r *run, files []int) (int, error) {
 	pid, err := 0, error(nil)
 	s.do(func() {
@@ -66,7 +66,7 @@ func (s *spawner) spawn(r *run, files []int) (int, error) {
 		if path, err = lookPath(r.Argv[0], r.Env); err != nil {
 			return
 		}
-		pid, err = syscall.ForkExec(path, r.Argv, &syscall.ProcAttr{ //nolint:gosec // to run what it is given is its purpose
+		pid, err = syscall.ForkExec(path, r.Argv, &syscall.ProcAttr{ //nolint:gosec // its purpose
 			Dir: dir, Env: r.Env, Sys: &syscall.SysProcAttr{Setsid: true},
 			Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])}, //nolint:gosec // descriptors
 		})
@@ -77,7 +77,7 @@ func (s *spawner) spawn(r *run, files []int) (int, error) {
 	return pid, err
 }
 
-// lookPath resolves a program as the agent would: on PATH of its environment, with its rights.
+// lookPath resolves a program on PATH of its environment, with the rights of the agent.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -90,7 +90,7 @@ func lookPath(name string, env []string) (string, error) {
 	}
 	for dir := range strings.SplitSeq(path, ":") {
 		if !filepath.IsAbs(dir) {
-			continue // the current directory is the agent's to write
+			continue // the agent can write the current directory
 		}
 		candidate := filepath.Join(dir, name)
 		var st unix.Stat_t
@@ -101,8 +101,8 @@ func lookPath(name string, env []string) (string, error) {
 	return "", fmt.Errorf("program %q is not on the jail's PATH %q", name, path)
 }
 
-// confineThread takes everything from the calling thread that an agent must not have. The order matters: rights that a
-// later step needs are dropped after it.
+// confineThread removes everything from the calling thread that an agent must not have. The order matters: rights are
+// dropped after the last step that needs them.
 func confineThread(i ids, processors int) ([]string, error) {
 	if processors > 0 {
 		if err := pin(processors); err != nil {
@@ -145,7 +145,7 @@ func confineThread(i ids, processors int) ([]string, error) {
 	return append(layers, fmt.Sprintf("landlock ABI %d", abi), "seccomp"), nil
 }
 
-// dropThread changes the calling thread only, through raw system calls: the library calls change all threads.
+// dropThread drops the rights of the calling thread only, by raw system calls: the library calls change all threads.
 func dropThread(i ids) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
@@ -182,8 +182,8 @@ const (
 	secureNoAmbient = 1 << 6
 )
 
-// dropProcess takes pid 1's capabilities on all its threads. In a program built with cgo the Go runtime cannot reach every
-// thread, so there only the calling one is stripped, and the layer's name says so.
+// dropProcess drops the capabilities of all threads of pid 1. With cgo the Go runtime cannot reach every thread, so only the
+// calling one drops them, and the layer's name says so.
 func dropProcess() (string, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
@@ -198,8 +198,8 @@ func dropProcess() (string, error) {
 	}
 }
 
-// highestThread is the largest thread id of this process. The kernel numbers threads upwards from 1 in a new pid namespace,
-// and when it wraps around it starts above 300, so these numbers stay pid 1's.
+// highestThread returns the largest thread id of this process. The kernel numbers threads upwards from 1 in a new pid
+// namespace, and wraps around to above 300, so these numbers are never reused.
 func highestThread() (uint32, error) {
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {

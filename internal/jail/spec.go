@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,32 +11,30 @@ import (
 	"time"
 )
 
-// Places every jail has. WorkspaceDir and HomeDir are writable, as are /tmp and /dev/shm.
+// Directories of every jail. WorkspaceDir and HomeDir are writable, as are /tmp and /dev/shm.
 const (
 	WorkspaceDir = "/workspace"
 	HomeDir      = "/home/agent"
-	// LevelFull is the only level this package provides.
+	// LevelFull is the only isolation level.
 	LevelFull = "full"
 )
 
-// Spec says what one jail sees and may use. The zero value is a jail with an empty workspace, the system toolchain and
-// the default limits.
+// Spec configures a jail. The zero value has an empty workspace, the system toolchain and the default limits.
 type Spec struct {
-	// Lower are host directories merged into /workspace, topmost first. They are read, never changed. Each must be owned by
-	// one uid and gid (those of the directory itself): as root only files of that owner become the agent's to rewrite. A
-	// character device 0:0 in one hides that name in those below it.
+	// Lower are host directories merged into /workspace, topmost first. They are never changed. All files of one should have
+	// its owner: as root only those become the agent's to rewrite. A character device 0:0 hides its name in those below.
 	Lower []string
-	// ReadOnly are further host files or directories, seen read-only at the same path. The agent reads them as "other".
+	// ReadOnly are further host files or directories, bound read-only at the same path. The agent reads them as "other".
 	ReadOnly []string
 	Limits   Limits
-	// Copy takes at once the fallback of machines without a usable overlay, for which Start otherwise tries first.
+	// Copy copies Lower instead of trying an overlay first.
 	Copy bool
 
 	// noCgroup forces the fallback to rlimits.
 	noCgroup bool
 }
 
-// Limits bound one jail. A zero field takes the default named beside it; CPU's zero is no limit.
+// Limits bound one jail. A zero field means the default beside it; a zero CPU means no limit.
 type Limits struct {
 	Memory    int64   // bytes, default 4 GiB; with a cgroup this covers processes and the files they wrote, else each process
 	Disk      int64   // bytes of all writable space together, default 2 GiB
@@ -49,24 +48,12 @@ type Limits struct {
 const minMemory = 32 << 20
 
 func (l Limits) withDefaults() Limits {
-	if l.Memory == 0 {
-		l.Memory = 4 << 30
-	}
-	if l.Disk == 0 {
-		l.Disk = 2 << 30
-	}
-	if l.FileSize == 0 {
-		l.FileSize = l.Disk
-	}
-	if l.Processes == 0 {
-		l.Processes = 256
-	}
-	if l.Files == 0 {
-		l.Files = 200_000
-	}
-	if l.OpenFiles == 0 {
-		l.OpenFiles = 4096
-	}
+	l.Memory = cmp.Or(l.Memory, 4<<30)
+	l.Disk = cmp.Or(l.Disk, 2<<30)
+	l.FileSize = cmp.Or(l.FileSize, l.Disk)
+	l.Processes = cmp.Or(l.Processes, 256)
+	l.Files = cmp.Or(l.Files, 200_000)
+	l.OpenFiles = cmp.Or(l.OpenFiles, 4096)
 	return l
 }
 
@@ -146,16 +133,16 @@ const (
 	HitFiles     = "files"
 )
 
-// Exit is how a command ended. When Run returns it, no process of the command is left.
+// Exit is the exit status and resource usage of a command.
 type Exit struct {
-	Code      int            // exit code, 0 when a signal ended it
-	Signal    syscall.Signal // 0 if it exited by itself
-	Hit       []string       // limits that were reached while it ran
-	CPU       time.Duration  // user and system time of everything it started
-	MaxMemory int64          // bytes: of the jail's cgroup, or of the largest process where there is none
+	Code      int            // exit code, 0 if killed by a signal
+	Signal    syscall.Signal // 0 if it exited
+	Hit       []string       // limits reached while it ran
+	CPU       time.Duration  // user and system time of all its processes
+	MaxMemory int64          // bytes, of the jail's cgroup, or without one of the largest process
 }
 
-// Isolation says exactly what was active.
+// Isolation lists what is active.
 type Isolation struct {
 	Level  string
 	Layers []string
@@ -167,16 +154,16 @@ type Layer struct {
 	Name   string
 	Active bool
 	Detail string
-	Fix    string // what to change when it is not active
+	Fix    string // how to make it active
 }
 
-// Report says what this machine gives.
+// Report lists the isolation layers of this machine.
 type Report struct {
 	Layers []Layer
-	Full   bool // Start will work at level full
+	Full   bool // Start works at level full
 }
 
-// MissingError refuses a jail because a layer of level full is not to be had here.
+// MissingError means that this machine lacks a layer of level full.
 type MissingError struct {
 	Layer, Detail, Fix string
 }
@@ -185,5 +172,5 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("isolation layer %q is missing: %s; %s", e.Layer, e.Detail, e.Fix)
 }
 
-// ErrClosed is returned for a jail that was closed or whose init ended.
+// ErrClosed means that a jail was closed or its pid 1 exited.
 var ErrClosed = errors.New("jail is closed")

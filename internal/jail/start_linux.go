@@ -28,7 +28,7 @@ type Jail struct {
 	upper     *os.File      // nil unless the workspace is an overlay
 	replies   chan reply    // from the reader goroutine
 	ended     chan struct{} // closed when pid 1 has been reaped
-	problems  *tail         // what pid 1 said on stderr; set before ended is closed
+	problems  *tail         // stderr of pid 1; complete once ended is closed
 
 	running  sync.Mutex // held by Run
 	close    sync.Once
@@ -40,8 +40,8 @@ type reply struct {
 	files []int
 }
 
-// Start builds a jail and runs nothing of the caller's yet. It fails with a *[MissingError] where a layer of level full is
-// not to be had. The caller must Close the jail.
+// Start builds a jail without running a command. The error is a *[MissingError] when a layer of level full is missing. The
+// caller must Close the jail.
 func Start(ctx context.Context, spec Spec) (*Jail, error) {
 	spec.Limits = spec.Limits.withDefaults()
 	if err := spec.validate(); err != nil {
@@ -49,7 +49,7 @@ func Start(ctx context.Context, spec Spec) (*Jail, error) {
 	}
 	j, err := start(ctx, spec)
 	if isOverlay(err) && !spec.Copy {
-		spec.Copy = true // told in Isolation as "workspace: copy"
+		spec.Copy = true // Isolation reports "workspace: copy"
 		j, err = start(ctx, spec)
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func start(ctx context.Context, spec Spec) (*Jail, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read-only path: %w", err)
 		}
-		if real != path { // the mount point would be somewhere else than the caller thinks
+		if real != path { // the mount point would be elsewhere
 			return nil, fmt.Errorf("read-only path %q goes through a symbolic link: name %q", path, real)
 		}
 	}
@@ -99,7 +99,7 @@ func start(ctx context.Context, spec Spec) (*Jail, error) {
 	return j, nil
 }
 
-// launch starts pid 1. It does nothing before it has been sent its setup.
+// launch starts pid 1, which waits for its setup.
 func (j *Jail) launch(owner *mapping) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -122,11 +122,11 @@ func (j *Jail) launch(owner *mapping) error {
 	return nil
 }
 
-// keep is the goroutine, on a thread of its own, that is the parent of pid 1 until it ends: the parent-death signal is
-// bound to the thread, and so, with version 1 of cgroups, is the way into the jail's groups.
+// keep is the goroutine, on its own thread, that is the parent of pid 1 until that exits: the parent-death signal is bound
+// to the thread, as is, in version 1 of cgroups, membership in the jail's groups.
 func (j *Jail) keep(cmd *exec.Cmd, started chan<- error) {
 	runtime.LockOSThread()
-	if unix.Gettid() == unix.Getpid() { // the whole process's memory is accounted by where its first thread is: use another
+	if unix.Gettid() == unix.Getpid() { // memory of the process is accounted to the groups of its first thread: use another
 		done := make(chan struct{})
 		go func() { defer close(done); j.keep(cmd, started) }()
 		<-done
@@ -139,15 +139,15 @@ func (j *Jail) keep(cmd *exec.Cmd, started chan<- error) {
 	}
 	started <- err
 	if err == nil {
-		_ = cmd.Wait() // how pid 1 ended is told by what it said before
+		_ = cmd.Wait() // the cause is in what pid 1 said before
 		close(j.ended)
 	}
 	if !j.groups.strayed {
-		runtime.UnlockOSThread() // else the thread, still in the jail's groups, ends with this goroutine
+		runtime.UnlockOSThread() // else the thread, still in the jail's groups, exits with this goroutine
 	}
 }
 
-// read hands on what pid 1 says, until its end of the socket closes.
+// read forwards messages of pid 1, until its end of the socket closes.
 func (j *Jail) read() {
 	defer close(j.replies)
 	for {
@@ -222,8 +222,8 @@ func (m *message) failure() error {
 	}
 }
 
-// handOver opens what pid 1 cannot: as root, mounts of paths that its unprivileged uid may not reach, with the lower
-// directories mapped to the agent; and the stream of a copy.
+// handOver opens what pid 1 cannot: as root, mounts of paths that its unprivileged uid may not be able to reach, with the
+// lower directories mapped to the agent; and the stream of a copy.
 func (j *Jail) handOver(owner *mapping, s *setup) (files []int, stream *os.File, err error) {
 	if owner.root && !s.Copy {
 		if files, err = owner.lowerTrees(s.Lower); err != nil {
@@ -255,7 +255,7 @@ func (j *Jail) handOver(owner *mapping, s *setup) (files []int, stream *os.File,
 	return files, nil, nil
 }
 
-// gone explains the end of pid 1.
+// gone returns why pid 1 exited.
 func (j *Jail) gone() error {
 	_ = j.process.Kill()
 	<-j.ended
@@ -269,27 +269,25 @@ func (j *Jail) describe(owner *mapping, layers []string) {
 	j.isolation = Isolation{Level: LevelFull, Layers: append([]string{owner.describe()}, layers...), Limits: j.groups.describe(j.spec.Limits)}
 }
 
-// Isolation says which layers and limits are in force.
+// Isolation returns the active layers and limits.
 func (j *Jail) Isolation() Isolation { return j.isolation }
 
-// Workspace is a directory handle of the merged workspace. It stays usable after the last process of the jail has ended,
-// until Close. It belongs to the jail: do not close it. Open beneath it (openat2). Never hand its /proc/self/fd path to a
-// program that resolves paths itself, as git does with a work tree: the link reads as the place inside the jail, and such a
-// program would go to that place on the host.
+// Workspace returns a descriptor of the merged workspace, usable until Close, also after the last process of the jail exited.
+// Callers must not close it, and must open below it with openat2. Never pass its /proc/self/fd path to a program that
+// resolves paths itself, such as git: the link reads as the path inside the jail, which on the host is another directory.
 func (j *Jail) Workspace() *os.File { return j.workspace }
 
-// Upper is a directory handle of the overlay's writable layer, as long as Workspace is one: what is in no directory of it,
-// by its path in the workspace, nobody has touched. It is good for asking what is there, belongs to the jail, and is nil
-// where the workspace is no overlay.
+// Upper returns a descriptor of the overlay's writable layer, usable until Close: a path of the workspace whose directory
+// does not exist in it is unchanged. It is O_PATH, belongs to the jail, and is nil if the workspace is not an overlay.
 func (j *Jail) Upper() *os.File { return j.upper }
 
-// Close ends everything in the jail and removes what it made on the host. It may be called more than once.
+// Close kills everything in the jail and removes what Start created on the host. It may be called more than once.
 func (j *Jail) Close() error {
 	j.close.Do(func() {
 		failpoint.Hit(failpoint.JailClose, strconv.Itoa(j.process.Pid))
 		_ = j.process.Kill()
 		_ = unix.Shutdown(j.wire.fd, unix.SHUT_RDWR)
-		<-j.ended // pid 1 is reaped only after everything in its namespace is
+		<-j.ended // pid 1 is reaped after everything in its namespace
 		for r := range j.replies {
 			closeAll(r.files)
 		}
@@ -309,7 +307,7 @@ func (j *Jail) Close() error {
 	return j.closeErr
 }
 
-// tail keeps the first words of pid 1's stderr. It is written by one goroutine, and read after that has ended.
+// tail keeps the beginning of pid 1's stderr.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The control socket between the owner of a jail and its pid 1: length-prefixed JSON, descriptors riding on the length.
-// Only those two ends ever hold it; the agent never does.
+// The control socket between the owner of a jail and its pid 1: length-prefixed JSON, with descriptors sent along with the
+// length. The agent never has it.
 
 const (
 	maxMessage = 16 << 20
@@ -26,8 +26,8 @@ const (
 	kindRun   kind = "run"   // owner: start a command; carries its stdin, stdout, stderr
 	kindKill  kind = "kill"  // owner: signal every process
 	kindReady kind = "ready" // init: jail is up; carries the workspace directory, and the writable layer of an overlay
-	kindFail  kind = "fail"  // init: what was asked did not happen
-	kindExit  kind = "exit"  // init: the command ended and nothing of it is left
+	kindFail  kind = "fail"  // init: the request failed
+	kindExit  kind = "exit"  // init: the command and all its processes have exited
 )
 
 type message struct {
@@ -39,18 +39,18 @@ type message struct {
 	Exit    *Exit         `json:",omitempty"`
 	Error   string        `json:",omitempty"`
 	Miss    *MissingError `json:",omitempty"`
-	Overlay bool          `json:",omitempty"` // the failure is the overlay: a copy may do
+	Overlay bool          `json:",omitempty"` // the overlay failed: a copy may work
 }
 
-// setup is what init needs to know. Mounts passed as descriptors come in the order Lower, ReadOnly.
+// setup is the configuration of init. Mounts passed as descriptors come in the order Lower, ReadOnly.
 type setup struct {
-	Root          bool // started by host root: own uids, mounts come as descriptors
+	Root          bool // started as root: own uids, mounts come as descriptors
 	Lower         []string
 	ReadOnly      []string
 	Limits        Limits
 	MemoryCgroup  bool
 	ProcessCgroup bool
-	Processors    int  // that the jail is confined to; 0 for all
+	Processors    int  // to pin the jail to; 0 for all
 	Copy          bool // the workspace arrives as a tar stream on the last descriptor
 }
 
@@ -102,7 +102,7 @@ func (w *wire) send(m *message, files ...int) error {
 	return nil
 }
 
-// receive has one caller at a time. io.EOF means that the other end is gone.
+// receive is not safe for concurrent use. io.EOF means that the other end is closed.
 func (w *wire) receive() (*message, []int, error) {
 	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
 	head := make([]byte, 4)

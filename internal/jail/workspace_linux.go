@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workspace makes /workspace: an overlay over the lower directories, or a copy of them where overlay is refused.
+// workspace creates /workspace: an overlay over the lower directories, or a copy of them if the kernel refuses that.
 func (b *builder) workspace() error {
 	target := b.root + WorkspaceDir
 	if err := os.Mkdir(target, 0o755); err != nil { //nolint:gosec // the agent reads it
@@ -34,7 +34,7 @@ func (b *builder) workspace() error {
 	return nil
 }
 
-// overlayError tells the owner that a second try with a copy may work.
+// overlayError tells the owner to retry with a copy.
 type overlayError struct{ err error }
 
 func (e *overlayError) Error() string { return "overlay: " + e.err.Error() }
@@ -51,7 +51,7 @@ func (b *builder) overlay(target string) error {
 	}
 	layers := make([]string, 0, len(b.setup.Lower))
 	for i, path := range b.setup.Lower {
-		point := b.stage + "/lower/" + strconv.Itoa(i) // our own name: a host path may hold the separators of the option
+		point := b.stage + "/lower/" + strconv.Itoa(i) // our own name: a host path may contain separators of the option
 		if err := os.Mkdir(point, 0o755); err != nil { //nolint:gosec // a mount point
 			return err
 		}
