@@ -26,7 +26,7 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 		words  []string
 	}{
 		{"run validate good.yaml", 0, []string{"2 tasks, 1 dependency", "sha256:"}},
-		{"run validate bad.yaml", 1, []string{"bad.yaml:4:16: $.tasks[0].depends_on[0]: dependency cycle: a -> b -> a", "bad.yaml:5:41: $.tasks[1].gate: \"gate\" is not in this build", "2 problems"}},
+		{"run validate bad.yaml", 1, []string{"bad.yaml:4:16: $.tasks[0].depends_on[0]: dependency cycle: a -> b -> a", "bad.yaml:5:41: $.tasks[1].gate: \"gate\" is not supported", "2 problems"}},
 		{"run validate bad.yaml -o json", 1, []string{`"valid": false`, `"line": 4`, `"path": "$.tasks[1].gate"`}},
 		{"run validate bad.json", 1, []string{"bad.json:1:41: ", `duplicate key "subagent"`}},
 		{"run validate none.yaml", 1, []string{"no such file"}},
@@ -35,7 +35,7 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 		{"run render good.yaml -o dot", 0, []string{"digraph plan {", "n0 -> n1"}},
 		{"run render good.yaml -o mermaid", 0, []string{"flowchart LR"}},
 		{"run schema", 0, []string{"https://json-schema.org/draft/2020-12/schema"}},
-		{"run import pangolin.json", 0, []string{"- id: a", "subagent: s", "$.items[0].title: left out"}},
+		{"run import pangolin.json", 0, []string{"- id: a", "subagent: s", "$.items[0].title: dropped"}},
 		{"run import shell.json", 1, []string{"$.items[0].executor", `"shell"`, "only an item of the executor dispatch"}},
 	} {
 		args := strings.Fields(c.line)

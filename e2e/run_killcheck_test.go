@@ -113,7 +113,7 @@ func TestRunChecksDetectPlantedFaults(t *testing.T) {
 		"a fence that goes back": {func(log []entry, _ *runStory) []entry {
 			log[max(at(log, "task.started", "one", 1), at(log, "task.started", "two", 1))].Detail.Fence = 0
 			return log
-		}, "fencing number 0"},
+		}, "fencing token 0"},
 		"a lock that was not taken": {func(log []entry, _ *runStory) []entry {
 			log[at(log, "task.started", "two", 1)].Detail.Locks = nil
 			return log

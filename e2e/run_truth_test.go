@@ -299,7 +299,7 @@ func (r *replay) started(e *entry, run *replayedRun, t *replayed) {
 				}
 			}
 			if e.Detail.Fence <= r.fences[key] {
-				r.say(e, "UNTRUE: fencing number %d of lock %s follows %d", e.Detail.Fence, key, r.fences[key])
+				r.say(e, "UNTRUE: fencing token %d of lock %s follows %d", e.Detail.Fence, key, r.fences[key])
 			}
 			r.holds[key][who], r.fences[key] = alone, e.Detail.Fence
 		}

@@ -307,15 +307,15 @@ func TestAResultOfAnotherLeaseIsRefused(t *testing.T) {
 		words  string // of the refusal; "": it is taken
 	}{
 		"its own":          {func(*api.Dispatch, *record.Manifest, *record.Result) {}, ""},
-		"a later lease":    {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 8 }, "fencing number 8, its lease has 7"},
-		"an earlier lease": {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 6 }, "fencing number 6, its lease has 7"},
-		"no lease":         {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 0 }, "fencing number 0, its lease has 7"},
+		"a later lease":    {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 8 }, "fencing token 8, its lease has 7"},
+		"an earlier lease": {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 6 }, "fencing token 6, its lease has 7"},
+		"no lease":         {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) { r.Fence = 0 }, "fencing token 0, its lease has 7"},
 		"an earlier attempt's": {func(_ *api.Dispatch, _ *record.Manifest, r *record.Result) {
 			r.Manifest = api.DigestOf([]byte("earlier"))
 		}, "result is of dispatch"},
 		"a lease of no task": {func(d *api.Dispatch, m *record.Manifest, r *record.Result) {
 			d.Run, d.Task, m.Run, m.Task, m.Fence, m.Needs = "", "", "", "", 0, nil
-		}, "fencing number 7, its lease has 0"},
+		}, "fencing token 7, its lease has 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(t)

@@ -212,7 +212,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"a fencing number that goes back": {RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
+		"a fencing token that goes back": {RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
 			a, b := of("a", 5), of("b", 6)
 			if lie {
 				b.fence = 4

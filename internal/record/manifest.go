@@ -9,9 +9,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Manifest is the dispatch manifest: everything that decides what one attempt
-// will run, and nothing that is secret. The service signs it before it starts
-// a worker; the worker runs what it says or nothing (R-D2).
+// Manifest is the dispatch manifest: everything that determines what one attempt
+// runs, without secrets. The service signs it before it starts a worker; the worker
+// runs exactly what it says (R-D2).
 type Manifest struct {
 	V         int            `json:"v"` // 1
 	ID        api.DispatchID `json:"dispatchId"`
@@ -21,9 +21,8 @@ type Manifest struct {
 
 	Revision       uint64     `json:"revision"` // of the catalog
 	RevisionDigest api.Digest `json:"revisionDigest"`
-	// Artifacts are the pinned digests of everything below that has a name, in
-	// the order: subagent, its role, target, capabilities as laid over, envs,
-	// source.
+	// Artifacts are the pinned digests of the artifacts named below, in the order of
+	// Refs.
 	Artifacts []Pin `json:"artifacts"`
 
 	Subagent     api.Name          `json:"subagent"`
@@ -31,40 +30,39 @@ type Manifest struct {
 	Model        string            `json:"model,omitempty"`
 	Role         api.Name          `json:"role"`
 	Tier         api.Tier          `json:"tier"`
-	Ceiling      api.Tier          `json:"ceiling"` // the lowest of the grant's, the consented, the session's and the target's
+	Ceiling      api.Tier          `json:"ceiling"` // the lowest of those of grant, consent, session and target
 	Target       api.Name          `json:"target"`
-	Level        string            `json:"level"` // isolation that must be active
+	Level        string            `json:"level"` // of isolation that must be active
 	Capabilities []api.Name        `json:"capabilities,omitempty"`
 	Envs         []api.Name        `json:"envs,omitempty"`
 	Source       *api.PinnedSource `json:"source,omitempty"`
-	Limits       api.Limits        `json:"limits"` // none is zero
-	Egress       []string          `json:"egress"` // hosts that may be reached; empty: no network
+	Limits       api.Limits        `json:"limits"` // all positive
+	Egress       []string          `json:"egress"` // allowed hosts; empty: no network
 	Input        api.Digest        `json:"input"`  // of the canonical input, a blob
 	Resume       *Resume           `json:"resume,omitempty"`
-	// Of a task's dispatch: whose it is, the fencing number of the lease under
-	// which this attempt runs, and what it takes over from other tasks.
+	// Of a task's dispatch: its run and task, the fencing token of the lease under
+	// which this attempt runs, and its needs.
 	Run   api.RunID  `json:"run,omitempty"`
 	Task  api.TaskID `json:"task,omitempty"`
 	Fence uint64     `json:"fence,omitempty"`
 	Needs []Need     `json:"needs,omitempty"`
-	Trace api.Trace  `json:"trace,omitempty"` // the span of this attempt, for the agent to go on from
+	Trace api.Trace  `json:"trace,omitempty"` // the span of this attempt, parent of the agent's
 
 	NotBefore time.Time `json:"notBefore"`
-	Expires   time.Time `json:"expires"` // a worker that has not started by then must not
+	Expires   time.Time `json:"expires"` // a worker must start before
 	Nonce     string    `json:"nonce"`   // 128 random bits, hexadecimal
 }
 
-// Resume says what an attempt goes on from: the end of an earlier one.
+// Resume is what an attempt resumes from: the end of the previous one.
 type Resume struct {
-	Attempt int        `json:"attempt"`         // the earlier one
+	Attempt int        `json:"attempt"`         // the previous one
 	Answer  api.Digest `json:"answer"`          // of the canonical ResumeInput, a blob
-	Patch   api.Digest `json:"patch,omitempty"` // of the earlier patch, a blob; absent when there was none
+	Patch   api.Digest `json:"patch,omitempty"` // of the previous attempt's patch, a blob; absent without one
 }
 
-// ResumeInput is what the agent of a resumed attempt finds at
-// inputs/resume.json.
+// ResumeInput is inputs/resume.json of a resumed attempt.
 type ResumeInput struct {
-	Attempt  int             `json:"attempt"` // that asked
+	Attempt  int             `json:"attempt"` // that needed input
 	Question string          `json:"question"`
 	Options  []string        `json:"options,omitempty"`
 	Context  json.RawMessage `json:"context,omitempty"`
@@ -73,7 +71,7 @@ type ResumeInput struct {
 	Option   int             `json:"option,omitempty"` // number of the chosen option, from 1
 }
 
-// Pin fixes what a name means.
+// Pin fixes an artifact by digest.
 type Pin struct {
 	Ref    api.Ref    `json:"ref"`
 	Digest api.Digest `json:"digest"`
@@ -123,32 +121,32 @@ func (m *Manifest) StopSubject() api.StopSubject {
 	return api.StopSubject{Principal: m.Principal, Target: m.Target, Run: m.Run, Dispatch: m.ID}
 }
 
-// Check refuses a manifest that is not whole, or not for this moment.
+// Check refuses a manifest that is incomplete, inconsistent or not valid at now.
 func (m *Manifest) Check(now time.Time) error {
 	l := m.Limits
 	switch {
 	case m.V != 1:
-		return fmt.Errorf("manifest format %d is not known to this program", m.V)
+		return fmt.Errorf("unknown manifest format %d", m.V)
 	case m.Attempt < 1, m.Principal == "", m.Subagent == "", m.Target == "", m.Input == "", m.RevisionDigest == "", len(m.Nonce) != 32:
 		return fmt.Errorf("manifest of dispatch %q is incomplete", m.ID)
 	case (m.Attempt == 1) != (m.Resume == nil) || m.Resume != nil && (m.Resume.Attempt != m.Attempt-1 || m.Resume.Answer == ""):
-		return fmt.Errorf("manifest of dispatch %s attempt %d does not go on from the attempt before", m.ID, m.Attempt)
+		return fmt.Errorf("manifest of dispatch %s attempt %d does not resume the previous attempt", m.ID, m.Attempt)
 	case now.Before(m.NotBefore):
 		return fmt.Errorf("manifest of dispatch %s is not valid before %s", m.ID, m.NotBefore.Format(time.RFC3339))
 	case !now.Before(m.Expires):
 		return fmt.Errorf("manifest of dispatch %s expired at %s", m.ID, m.Expires.Format(time.RFC3339))
 	case l.Timeout <= 0 || l.Memory <= 0 || l.Processes <= 0 || l.Disk <= 0 || l.FileSize <= 0 || l.Files <= 0 || l.CPU <= 0 || l.Log <= 0 || l.Answer <= 0:
-		return fmt.Errorf("manifest of dispatch %s has a limit that is not positive", m.ID)
+		return fmt.Errorf("manifest of dispatch %s: limits must be positive", m.ID)
 	case m.Trace.Check() != nil:
 		return fmt.Errorf("manifest of dispatch %s: %w", m.ID, m.Trace.Check())
 	case m.Tier > m.Ceiling:
-		return fmt.Errorf("manifest of dispatch %s has tier %s above its ceiling %s", m.ID, m.Tier, m.Ceiling)
+		return fmt.Errorf("manifest of dispatch %s: tier %s is above its ceiling %s", m.ID, m.Tier, m.Ceiling)
 	}
 	return m.checkTask()
 }
 
-// Result is what a worker says of the attempt that it ran, signed with the key
-// that it made at its start.
+// Result is a worker's report about its attempt, signed with the key that the
+// worker made at its start.
 type Result struct {
 	V         int               `json:"v"` // 1
 	ID        api.DispatchID    `json:"dispatchId"`
@@ -163,22 +161,22 @@ type Result struct {
 	Summary   api.ResultSummary `json:"summary"`
 }
 
-// Check refuses a result that contradicts itself, is not for this attempt, or
-// was made under another lease than fence, the manifest's.
+// Check refuses a result that is inconsistent, of another attempt, or made under
+// another lease than the manifest's fencing token.
 func (r *Result) Check(id api.DispatchID, attempt int, manifest api.Digest, fence uint64) error {
 	switch {
 	case r.V != 1:
-		return fmt.Errorf("result format %d is not known to this program", r.V)
+		return fmt.Errorf("unknown result format %d", r.V)
 	case r.ID != id || r.Attempt != attempt || r.Manifest != manifest:
-		return fmt.Errorf("result is of dispatch %s attempt %d, not of %s attempt %d", r.ID, r.Attempt, id, attempt)
+		return fmt.Errorf("result is of dispatch %s attempt %d, want dispatch %s attempt %d", r.ID, r.Attempt, id, attempt)
 	case r.Fence != fence:
-		return fmt.Errorf("result of dispatch %s attempt %d carries the fencing number %d, its lease has %d", id, attempt, r.Fence, fence)
+		return fmt.Errorf("result of dispatch %s attempt %d has fencing token %d, its lease has %d", id, attempt, r.Fence, fence)
 	case !r.Outcome.Ended():
-		return fmt.Errorf("result of dispatch %s has the outcome %q", id, r.Outcome)
+		return fmt.Errorf("result of dispatch %s has invalid outcome %q", id, r.Outcome)
 	case r.Outcome == api.EventNeedsInput && r.Summary.Question == nil:
 		return fmt.Errorf("result of dispatch %s is %s without a question", id, r.Outcome)
 	case (r.Outcome == api.EventFailed) != (r.Reason != ""):
-		return fmt.Errorf("result of dispatch %s is %s with the reason %q", id, r.Outcome, r.Reason)
+		return fmt.Errorf("result of dispatch %s is %s with reason %q", id, r.Outcome, r.Reason)
 	}
 	return nil
 }

@@ -9,13 +9,13 @@ import (
 
 // The kinds of a Need.
 const (
-	NeedPatch  = "patch"  // as git apply reads it; empty where nothing was changed
+	NeedPatch  = "patch"  // in the format of git apply; empty without changes
 	NeedOutput = "output" // one file
 	NeedResult = "result" // the structured result
 )
 
-// Need is what a task takes over from the dispatch of another: content that the
-// worker puts at inputs/NAME, or it runs nothing.
+// Need is a product of another task's dispatch. The worker puts it at inputs/NAME,
+// or does not run.
 type Need struct {
 	Name     api.Name       `json:"name"`
 	Task     api.TaskID     `json:"task"`
@@ -64,29 +64,29 @@ func Product(sum *api.ResultSummary, kind, path string) (api.Artifact, bool) {
 	return api.Artifact{}, false
 }
 
-// Check refuses a need that no worker could lay out: its name is that of a file.
+// Check refuses a need that a worker cannot place below inputs/.
 func (n *Need) Check() error {
 	if _, err := api.ParseName(string(n.Name)); err != nil {
 		return fmt.Errorf("need: %w", err)
 	}
 	if slices.Contains(api.ReservedInputs(), n.Name) {
-		return fmt.Errorf("need %q: the worker itself puts a file of that name below inputs/", n.Name)
+		return fmt.Errorf("need %q: the name is reserved for the worker's own files below inputs/", n.Name)
 	}
 	switch {
 	case n.Task == "" || n.Dispatch == "" || n.Size < 0:
 		return fmt.Errorf("need %q is incomplete", n.Name)
 	case n.Kind != NeedPatch && n.Kind != NeedOutput && n.Kind != NeedResult:
-		return fmt.Errorf("need %q is of the kind %q, not of %s, %s, %s", n.Name, n.Kind, NeedPatch, NeedOutput, NeedResult)
+		return fmt.Errorf("need %q has kind %q, want %s, %s or %s", n.Name, n.Kind, NeedPatch, NeedOutput, NeedResult)
 	case (n.Kind == NeedOutput) != (n.Path != ""):
-		return fmt.Errorf("need %q: a path belongs to an output, and to nothing else", n.Name)
+		return fmt.Errorf("need %q: an output needs a path, and only an output has one", n.Name)
 	}
 	return nil
 }
 
-// checkTask refuses a manifest that is half a task's.
+// checkTask refuses a manifest that has only some of a task's members.
 func (m *Manifest) checkTask() error {
-	if of := m.Run != ""; of != (m.Task != "") || of != (m.Fence > 0) || !of && len(m.Needs) > 0 {
-		return fmt.Errorf("manifest of dispatch %s is neither a task's nor one of its own: run %q, task %q, fencing number %d, %d needs", m.ID, m.Run, m.Task, m.Fence, len(m.Needs))
+	if ofTask := m.Run != ""; ofTask != (m.Task != "") || ofTask != (m.Fence > 0) || !ofTask && len(m.Needs) > 0 {
+		return fmt.Errorf("manifest of dispatch %s is incomplete for a task: run %q, task %q, fencing token %d, %d needs", m.ID, m.Run, m.Task, m.Fence, len(m.Needs))
 	}
 	if len(m.Needs) > api.MaxTaskNeeds {
 		return fmt.Errorf("manifest of dispatch %s has %d needs, more than %d", m.ID, len(m.Needs), api.MaxTaskNeeds)
@@ -99,7 +99,7 @@ func (m *Manifest) checkTask() error {
 			_, err = api.ParseDigest(string(n.Digest))
 		}
 		if err == nil && seen[n.Name] {
-			err = fmt.Errorf("need %q is there twice", n.Name)
+			err = fmt.Errorf("duplicate need %q", n.Name)
 		}
 		if err != nil {
 			return fmt.Errorf("manifest of dispatch %s: %w", m.ID, err)

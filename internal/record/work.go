@@ -7,42 +7,42 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// The files of a worker's directory, which is the whole truth about one
-// attempt: whoever finds it can tell how far it came.
+// The files of a worker's directory. They are the whole state of an attempt, from
+// which a restarted service recovers it.
 const (
-	WorkManifest = "manifest"     // the signed dispatch manifest, put there by whoever fires the worker
+	WorkManifest = "manifest"     // the signed dispatch manifest, written by the executor
 	WorkInput    = "input"        // the canonical input, likewise
-	WorkResume   = "resume"       // the canonical ResumeInput, likewise, of an attempt that goes on from another
-	WorkPatch    = "resume.patch" // the earlier patch, likewise
-	WorkNeed     = "need."        // with a name after it: the content of that need, likewise, of a task's attempt
-	WorkLock     = "lock"         // held by the worker while it lives
+	WorkResume   = "resume"       // the canonical ResumeInput, likewise, of a resumed attempt
+	WorkPatch    = "resume.patch" // the previous attempt's patch, likewise
+	WorkNeed     = "need."        // followed by a name: the content of that need, likewise
+	WorkLock     = "lock"         // held by the running worker
 	WorkSocket   = "control.sock" // the worker listens; lines of WorkerMessage out, ServiceMessage in
-	WorkLog      = "log"          // folder of what the jail wrote, bounded: see LogFile
+	WorkLog      = "log"          // folder with the jail's output, bounded: see LogFile
 	WorkEvents   = "events.jsonl" // one WorkerMessage a line
 	WorkOut      = "out"          // captured content, each file named by the hexadecimal part of its digest
 	WorkResult   = "result"       // the signed result; appears last, atomically
-	WorkErrors   = "worker.err"   // what the worker itself printed
+	WorkErrors   = "worker.err"   // the worker's own output
 )
 
-// LogFile names the file of a log's folder whose first byte is at offset of
-// all that was written. Names sort as offsets do.
+// LogFile names the file of a log's folder that begins at offset of the output.
+// Names sort like offsets.
 func LogFile(offset int64) string { return fmt.Sprintf("%016d", offset) }
 
-// WorkerMessage is one line that a worker says of its progress. It carries no
-// authority: the outcome is in the signed result only.
+// WorkerMessage is one line of a worker's progress. It has no authority: only the
+// signed result says what the outcome is.
 type WorkerMessage struct {
 	At    time.Time `json:"at"`
 	Event string    `json:"event"`          // ready, step, log, sealed
 	Key   string    `json:"key,omitempty"`  // ready: public half of the worker's key, base64
-	Step  *api.Step `json:"step,omitempty"` // step: one part of the work is over
-	Log   int64     `json:"log,omitempty"`  // log: the jail has written so many bytes
+	Step  *api.Step `json:"step,omitempty"` // step: one part of the work has ended
+	Log   int64     `json:"log,omitempty"`  // log: bytes that the jail has written
 }
 
-// ServiceMessage is one line that the service says to a worker.
+// ServiceMessage is one line from the service to a worker.
 type ServiceMessage struct {
-	// Proceed says that the start is durable in the log. Until then the worker
-	// has no effect outside its directory.
+	// Proceed means that the start is durable in the log. Until then the worker has
+	// no effect outside its directory.
 	Proceed bool `json:"proceed,omitempty"`
-	// Cancel ends the work; what there is will be captured.
+	// Cancel ends the work; the worker captures what exists.
 	Cancel string `json:"cancel,omitempty"`
 }

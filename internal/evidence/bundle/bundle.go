@@ -19,11 +19,11 @@ import (
 type Bundle struct {
 	Case    Case
 	Entries []Entry     // in the order of the log
-	Proof   []note.Hash // that they are in it: see Prove
+	Proof   []note.Hash // of their inclusion: see Prove
 	// Documents are what the entries name, by digest: signed manifests, results
-	// and statements, plans, and what the catalog and the operators signed.
+	// and statements, plans, catalog revisions and operator records.
 	Documents map[api.Digest][]byte
-	Content   []Content // what was taken in and brought back, by digest; where it was asked for
+	Content   []Content // inputs and products, by digest; only if they were requested
 }
 
 // Entry is a leaf of the log with its number.
@@ -32,16 +32,15 @@ type Entry struct {
 	Leaf []byte
 }
 
-// Content is what a digest stands for. Reading a bundle checks it and keeps
-// nothing of it.
+// Content is a blob. Read verifies its digest and does not keep it.
 type Content struct {
 	Digest api.Digest `json:"digest"`
 	Size   int64      `json:"size"`
-	// Open is for Write only.
+	// Open is used by Write only.
 	Open func() (io.ReadCloser, error) `json:"-"`
 }
 
-// Case says what a bundle is about, and where in it things are.
+// Case says what a bundle is about, and where its parts are.
 type Case struct {
 	V int `json:"v"` // 1
 	// Exactly one of these: what the bundle is about.
@@ -51,24 +50,24 @@ type Case struct {
 	Checkpoint []byte     `json:"checkpoint"` // signed note; the entries are in this log
 	Entries    api.Digest `json:"entries"`
 	Proof      api.Digest `json:"proof"`
-	// Anchored are other checkpoints of the same log, with what anchors said.
+	// Anchored are other checkpoints of the same log, with the receipts of anchors.
 	Anchored  []Anchored `json:"anchored"`
-	Rotations [][]byte   `json:"rotations"` // of the service's key, oldest first
+	Rotations [][]byte   `json:"rotations"` // of the service key, oldest first
 	Revisions []Revision `json:"revisions"` // of the catalog, by digest
-	// Records are the envelopes of what operators decided, in their order.
+	// Records are the envelopes of operator records, in order.
 	Records []api.Digest `json:"records"`
 	Content []Content    `json:"content"`
 }
 
-// Anchored is a checkpoint of which somebody else may know.
+// Anchored is a checkpoint that may be known elsewhere.
 type Anchored struct {
 	Checkpoint []byte `json:"checkpoint"` // signed note
-	// Proof is that of the two checkpoints, this one and the bundle's, the longer
-	// log goes on the shorter one: hashes of 32 bytes, one after the other.
+	// Proof is the consistency proof between this checkpoint and the bundle's:
+	// hashes of 32 bytes.
 	Proof   []byte          `json:"proof"`
-	Name    string          `json:"name,omitempty"` // of the anchor; empty: no anchor has it
+	Name    string          `json:"name,omitempty"` // of the anchor; empty if it is from none
 	Kind    AnchorKind      `json:"kind,omitempty"`
-	Receipt json.RawMessage `json:"receipt,omitempty"` // as the anchor's driver made it
+	Receipt json.RawMessage `json:"receipt,omitempty"` // see package receipt
 }
 
 // AnchorKind says what an anchor is.
@@ -82,9 +81,9 @@ const (
 	AnchorTSA  AnchorKind = "tsa"
 )
 
-// Revision is one of the catalog, signed.
+// Revision is a signed catalog revision.
 type Revision struct {
-	Digest    api.Digest   `json:"digest"`    // of the document, which each envelope carries
+	Digest    api.Digest   `json:"digest"`    // of the document in each envelope
 	Envelopes []api.Digest `json:"envelopes"` // DSSE
 }
 
@@ -93,25 +92,25 @@ const (
 	maxRotations = 256
 	maxRevisions = 1000
 	maxRecords   = 100_000
-	// maxValues is more than there are in a case with as many members as are
-	// read. A few bytes of text can be a hundred of memory.
+	// maxValues is more than a valid case has. It bounds memory before parsing: a few
+	// bytes of text can take a hundred of memory.
 	maxValues = 4_000_000
 )
 
 func (c *Case) check() error {
 	switch {
 	case c.V != 1:
-		return fmt.Errorf("format %d is not known to this build, which reads 1", c.V)
+		return fmt.Errorf("unknown format %d, want 1", c.V)
 	case (c.Run == "") == (c.Dispatch == ""):
-		return errors.New("about a run or about a dispatch")
+		return errors.New("want either a run or a dispatch")
 	case len(c.Anchored) > maxAnchored || len(c.Rotations) > maxRotations || len(c.Revisions) > maxRevisions || len(c.Records) > maxRecords:
-		return errors.New("more parts than a bundle has")
+		return errors.New("too many parts")
 	case c.Anchored == nil || c.Rotations == nil || c.Revisions == nil || c.Records == nil || c.Content == nil:
 		return errors.New("a member is missing")
 	}
 	for i, item := range c.Content {
 		if _, err := api.ParseDigest(string(item.Digest)); err != nil || item.Size < 0 || i > 0 && c.Content[i-1].Digest >= item.Digest {
-			return fmt.Errorf("content %d: no digest, no size, or not in order", i+1)
+			return fmt.Errorf("content %d: invalid digest or size, or not in order", i+1)
 		}
 	}
 	return nil
@@ -121,7 +120,7 @@ func decodeCase(b []byte) (Case, error) {
 	var c Case
 	var err error
 	if n := bytes.Count(b, []byte{'{'}) + bytes.Count(b, []byte{'['}) + bytes.Count(b, []byte{','}); n > maxValues {
-		err = errors.New("more parts than a bundle has")
+		err = errors.New("too many parts")
 	}
 	if err == nil {
 		err = canon.DecodeExact(b, &c)
@@ -135,11 +134,11 @@ func decodeCase(b []byte) (Case, error) {
 	return c, nil
 }
 
-// appendEntries writes entries as the bundle has them.
+// appendEntries encodes entries: lines of number, space, leaf.
 func appendEntries(b []byte, list []Entry) ([]byte, error) {
 	for i, e := range list {
 		if i > 0 && list[i-1].Seq >= e.Seq || bytes.IndexByte(e.Leaf, '\n') >= 0 {
-			return nil, fmt.Errorf("evidence: entry #%d is not in the order of the log, or no leaf of one", e.Seq)
+			return nil, fmt.Errorf("evidence: entry #%d is out of order or no leaf", e.Seq)
 		}
 		b = append(append(strconv.AppendUint(b, e.Seq, 10), ' '), e.Leaf...)
 		b = append(b, '\n')
@@ -147,7 +146,7 @@ func appendEntries(b []byte, list []Entry) ([]byte, error) {
 	return b, nil
 }
 
-// parseEntries reads them. The leaves are views of b.
+// parseEntries is the inverse of appendEntries. The leaves are views of b.
 func parseEntries(b []byte, most int) ([]Entry, error) {
 	list := make([]Entry, 0, min(bytes.Count(b, []byte("\n")), most))
 	for n := 1; len(b) > 0; n++ {
@@ -156,9 +155,9 @@ func parseEntries(b []byte, most int) ([]Entry, error) {
 		seq, err := strconv.ParseUint(string(number), 10, 64)
 		switch {
 		case !ended || !spaced || err != nil || seq >= math.MaxInt64 || strconv.FormatUint(seq, 10) != string(number):
-			return nil, fmt.Errorf("evidence: entries: line %d is no number, space and leaf", n)
+			return nil, fmt.Errorf("evidence: entries: line %d: want number, space and leaf", n)
 		case len(list) > 0 && list[len(list)-1].Seq >= seq:
-			return nil, fmt.Errorf("evidence: entries: line %d is not in the order of the log", n)
+			return nil, fmt.Errorf("evidence: entries: line %d is out of order", n)
 		case n > most:
 			return nil, fmt.Errorf("evidence: more than %d entries", most)
 		}
@@ -190,5 +189,5 @@ func ParseHashes(b []byte) ([]note.Hash, error) {
 	return list, nil
 }
 
-// Hashes returns proof as Anchored has it.
+// Hashes encodes a proof for Anchored.
 func Hashes(proof []note.Hash) []byte { return appendHashes([]byte{}, proof) }

@@ -13,7 +13,7 @@ func TestDecodeCaseRefusesTooManyPartsBeforeParsing(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	_, err := decodeCase(b)
 	runtime.ReadMemStats(&after)
-	if err == nil || !strings.Contains(err.Error(), "more parts") || after.TotalAlloc-before.TotalAlloc > 1<<20 {
+	if err == nil || !strings.Contains(err.Error(), "too many parts") || after.TotalAlloc-before.TotalAlloc > 1<<20 {
 		t.Errorf("%v, %d bytes", err, after.TotalAlloc-before.TotalAlloc)
 	}
 }

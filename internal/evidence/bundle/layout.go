@@ -7,7 +7,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// What a bundle is to OCI tools.
+// The media types of a bundle, for OCI tools.
 const (
 	ArtifactType = "application/vnd.bailiwick.evidence.v1"
 
@@ -24,7 +24,7 @@ const (
 
 func blobName(d api.Digest) string { return "blobs/sha256/" + d.Hex() }
 
-// part is a blob as a manifest describes it.
+// part is the descriptor of a blob.
 type part struct {
 	mediaType string
 	digest    api.Digest
@@ -35,8 +35,8 @@ func (p part) append(b []byte) []byte {
 	return fmt.Appendf(b, `{"digest":"%s","mediaType":"%s","size":%d}`, p.digest, p.mediaType, p.size)
 }
 
-// manifestOf is the OCI manifest, in canonical JSON. Its layers are given in
-// the order of the tar.
+// manifestOf is the OCI manifest in canonical JSON. Its layers are in the order of
+// the tar.
 func manifestOf(config part, layers []part) []byte {
 	b := make([]byte, 0, 512+180*len(layers))
 	b = append(b, `{"artifactType":"`+ArtifactType+`","config":`...)
@@ -50,13 +50,13 @@ func manifestOf(config part, layers []part) []byte {
 	return append(b, `],"mediaType":"application/vnd.oci.image.manifest.v1+json","schemaVersion":2}`...)
 }
 
-// indexOf is the OCI index that has one manifest.
+// indexOf is the OCI index with one manifest.
 func indexOf(manifest api.Digest, size int64) []byte {
 	return fmt.Appendf(nil, `{"manifests":[{"artifactType":"%s","digest":"%s","mediaType":"application/vnd.oci.image.manifest.v1+json","size":%d}],`+
 		`"mediaType":"application/vnd.oci.image.index.v1+json","schemaVersion":2}`, ArtifactType, manifest, size)
 }
 
-// parts are the layers of a bundle in their order.
+// parts are the layers of a bundle in order.
 func parts(entries, proof part, documents map[api.Digest][]byte, content []Content) []part {
 	rest := make([]part, 0, len(documents)+len(content))
 	for d, doc := range documents {

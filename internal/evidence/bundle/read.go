@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// Limits bound what reading a bundle may take. Zero values are DefaultLimits'.
+// Limits bound what Read accepts. Zero values mean those of DefaultLimits.
 type Limits struct {
 	Memory  int64 // bytes of everything but content
 	Content int64 // bytes of content, which is read and not kept
@@ -21,8 +21,8 @@ type Limits struct {
 	Members int
 }
 
-// DefaultLimits are enough for a run of as many tasks as a plan can have, tried
-// a few times each.
+// DefaultLimits are enough for a run of the largest plan with a few attempts of
+// each task.
 func DefaultLimits() Limits {
 	return Limits{Memory: 2 << 30, Content: 1 << 40, Entries: 2_000_000, Members: 500_000}
 }
@@ -48,11 +48,11 @@ const (
 	maxIndex    = 4 << 10
 	maxManifest = 256 << 20
 	maxCase     = 256 << 20
-	maxDocument = 64 << 20 // more than an envelope may have
+	maxDocument = 64 << 20 // more than any envelope
 )
 
-// Read reads a bundle. It accepts exactly what Write can have written, and
-// proves nothing but that: Verify does.
+// Read reads a bundle. It accepts exactly what Write can write, and verifies
+// nothing else.
 func Read(r io.Reader, limits Limits) (*Bundle, error) {
 	b, err := read(r, limits.orDefault())
 	if err != nil {
@@ -64,7 +64,7 @@ func Read(r io.Reader, limits Limits) (*Bundle, error) {
 func read(src io.Reader, limits Limits) (*Bundle, error) {
 	r := &reader{r: src, limits: limits}
 	if text, err := r.named(layoutName, int64(len(layoutText))); err != nil {
-		return nil, fmt.Errorf("no evidence, which is an OCI image layout in a tar: %w", err)
+		return nil, fmt.Errorf("not an evidence file, want an OCI image layout in a tar: %w", err)
 	} else if string(text) != layoutText {
 		return nil, errors.New("not an OCI image layout of version 1.0.0")
 	}
@@ -81,7 +81,7 @@ func read(src io.Reader, limits Limits) (*Bundle, error) {
 		return nil, err
 	}
 	if !bytes.Equal(index, indexOf(api.DigestOf(manifest), int64(len(manifest)))) {
-		return nil, errors.New("index.json is not that of the manifest")
+		return nil, errors.New("index.json does not match the manifest")
 	}
 	d, config, err := r.blob(maxCase)
 	if err != nil {
@@ -97,13 +97,13 @@ func read(src io.Reader, limits Limits) (*Bundle, error) {
 		return nil, err
 	}
 	if !bytes.Equal(manifest, manifestOf(part{caseType, d, int64(len(config))}, layers)) {
-		return nil, errors.New("the manifest is not that of what is there")
+		return nil, errors.New("the manifest does not match the blobs")
 	}
 	return b, r.end()
 }
 
-// manifestIn returns which manifest an index names. What else it says is held
-// against the manifest later.
+// manifestIn returns the digest of the manifest that an index names. The rest of
+// the index is compared with the manifest later.
 func manifestIn(index []byte) (api.Digest, error) {
 	var parsed struct {
 		Manifests []struct {
@@ -124,8 +124,7 @@ func manifestIn(index []byte) (api.Digest, error) {
 	return api.ParseDigest(string(parsed.Manifests[0].Digest))
 }
 
-// rest reads what follows the config, and returns how the manifest must
-// describe it.
+// rest reads what follows the config, and returns its descriptors.
 func (r *reader) rest(b *Bundle) ([]part, error) {
 	entries, err := r.named(blobName(b.Case.Entries), r.limits.Memory)
 	if err != nil {
@@ -136,7 +135,7 @@ func (r *reader) rest(b *Bundle) ([]part, error) {
 		return nil, err
 	}
 	if api.DigestOf(entries) != b.Case.Entries || api.DigestOf(proof) != b.Case.Proof {
-		return nil, errors.New("entries or proof are not what their names say")
+		return nil, errors.New("entries or proof do not match their digests")
 	}
 	if b.Entries, err = parseEntries(entries, r.limits.Entries); err != nil {
 		return nil, err
@@ -161,7 +160,7 @@ func (r *reader) rest(b *Bundle) ([]part, error) {
 			return nil, err
 		}
 		if d <= last || d == b.Case.Entries || d == b.Case.Proof {
-			return nil, fmt.Errorf("blob %s is not in order, or there twice", d.Short())
+			return nil, fmt.Errorf("blob %s is out of order or a duplicate", d.Short())
 		}
 		last = d
 		if want, ok := sizes[d]; ok {
@@ -260,7 +259,7 @@ func (r *reader) named(want string, most int64) ([]byte, error) {
 	}
 	b, err := r.take(size, most)
 	if d, bad := digestIn(name); err == nil && bad == nil && api.DigestOf(b) != d {
-		err = fmt.Errorf("blob %s is not what its name says", d.Short())
+		err = fmt.Errorf("blob %s does not match its digest", d.Short())
 	}
 	return b, err
 }
@@ -282,12 +281,12 @@ func (r *reader) blob(most int64) (api.Digest, []byte, error) {
 func (r *reader) body(d api.Digest, size, most int64) ([]byte, error) {
 	b, err := r.take(size, most)
 	if err == nil && api.DigestOf(b) != d {
-		err = fmt.Errorf("blob %s is not what its name says", d.Short())
+		err = fmt.Errorf("blob %s does not match its digest", d.Short())
 	}
 	return b, err
 }
 
-// content reads to the last byte what is not kept.
+// content verifies a blob without keeping it.
 func (r *reader) content(d api.Digest, size, want int64) error {
 	if size != want || size > r.limits.Content-r.read {
 		return fmt.Errorf("content %s has %d bytes, want %d", d.Short(), size, want)
@@ -298,7 +297,7 @@ func (r *reader) content(d api.Digest, size, want int64) error {
 		return fmt.Errorf("tar: %w", noEOF(err))
 	}
 	if api.Digest(fmt.Sprintf("sha256:%x", sum.Sum(nil))) != d {
-		return fmt.Errorf("content %s is not what its name says", d.Short())
+		return fmt.Errorf("content %s does not match its digest", d.Short())
 	}
 	return r.fill(size)
 }
@@ -306,17 +305,17 @@ func (r *reader) content(d api.Digest, size, want int64) error {
 func digestIn(name string) (api.Digest, error) {
 	hex, ok := strings.CutPrefix(name, "blobs/sha256/")
 	if !ok {
-		return "", fmt.Errorf("%.120q is no blob", name)
+		return "", fmt.Errorf("%.120q is not a blob", name)
 	}
 	return api.ParseDigest("sha256:" + hex)
 }
 
-// end refuses anything after the second block of zeroes.
+// end refuses data after the two blocks of zeroes.
 func (r *reader) end() error {
 	var block [blockSize + 1]byte
 	n, err := io.ReadFull(r.r, block[:])
 	if !r.last || n != blockSize || !errors.Is(err, io.ErrUnexpectedEOF) || block != ([blockSize + 1]byte{}) {
-		return errors.New("tar: it does not end as it must")
+		return errors.New("tar: invalid end")
 	}
 	return nil
 }

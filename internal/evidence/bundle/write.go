@@ -14,8 +14,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 )
 
-// Write writes b as one file. What the case says of the entries, the proof and
-// the content is filled in.
+// Write writes b as one file. It fills in what the case says about entries, proof
+// and content.
 func Write(w io.Writer, b *Bundle) error {
 	c := b.Case
 	entries, err := appendEntries(nil, b.Entries)
@@ -28,7 +28,7 @@ func Write(w io.Writer, b *Bundle) error {
 	documents := map[api.Digest][]byte{}
 	for d, doc := range b.Documents {
 		if api.DigestOf(doc) != d {
-			return fmt.Errorf("evidence: document %s has another digest", d.Short())
+			return fmt.Errorf("evidence: document %s does not match its digest", d.Short())
 		}
 		if !taken[d] {
 			documents[d] = doc
@@ -52,7 +52,7 @@ func Write(w io.Writer, b *Bundle) error {
 	return pack(w, config, part{entriesType, c.Entries, int64(len(entries))}, part{proofType, c.Proof, int64(len(proof))}, entries, proof, documents, c.Content)
 }
 
-// pack writes the members in their order.
+// pack writes the members in order.
 func pack(w io.Writer, config []byte, entriesPart, proofPart part, entries, proof []byte, documents map[api.Digest][]byte, content []Content) error {
 	layers := parts(entriesPart, proofPart, documents, content)
 	manifest := manifestOf(part{caseType, api.DigestOf(config), int64(len(config))}, layers)
@@ -78,7 +78,7 @@ func pack(w io.Writer, config []byte, entriesPart, proofPart part, entries, proo
 
 const blockSize = 512
 
-// header is the one header of a member of this name and size.
+// header is the tar header of a member.
 func header(name string, size int64) ([]byte, error) {
 	var b bytes.Buffer
 	err := tar.NewWriter(&b).WriteHeader(&tar.Header{Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644, ModTime: time.Unix(0, 0)})
@@ -88,10 +88,10 @@ func header(name string, size int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// padding is how many bytes follow content of this size, up to a whole block.
+// padding is how many bytes fill the last block of a member.
 func padding(size int64) int64 { return -size & (blockSize - 1) }
 
-// writer writes members until something goes wrong.
+// writer writes members and keeps the first error.
 type writer struct {
 	w   io.Writer
 	err error
@@ -117,7 +117,7 @@ func (w *writer) member(name string, b []byte) {
 	w.write(make([]byte, padding(int64(len(b)))))
 }
 
-// stream writes content, and fails where it is not what its digest says.
+// stream writes content, and fails if it does not match its digest.
 func (w *writer) stream(c Content) {
 	w.begin(blobName(c.Digest), c.Size)
 	if w.err != nil {
@@ -131,7 +131,7 @@ func (w *writer) stream(c Content) {
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(w.w, sum), io.LimitReader(r, c.Size+1))
 	if err == nil && (n != c.Size || api.Digest(fmt.Sprintf("sha256:%x", sum.Sum(nil))) != c.Digest) {
-		err = fmt.Errorf("evidence: content %s is not what its name says", c.Digest.Short())
+		err = fmt.Errorf("evidence: content %s does not match its digest", c.Digest.Short())
 	}
 	w.err = errors.Join(err, r.Close())
 	w.write(make([]byte, padding(c.Size)))

@@ -14,10 +14,9 @@ import (
 	"math/big"
 )
 
-// A TimeStampToken is a CMS SignedData (RFC 5652) over a TSTInfo (RFC 3161).
-// This reads strict DER and the few algorithms that authorities use, and
-// refuses the rest. Libraries for it read BER, take SHA-1 and DSA, and do not
-// look at what the content is said to be.
+// A TimeStampToken is a CMS SignedData (RFC 5652) over a TSTInfo (RFC 3161). This
+// file reads strict DER and the few algorithms that authorities use. Libraries for
+// it accept BER, SHA-1 and DSA, and ignore the content type.
 
 type contentInfo struct {
 	Type    asn1.ObjectIdentifier
@@ -79,7 +78,7 @@ func oidSigningCertV2() asn1.ObjectIdentifier {
 	return asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 47}
 }
 
-// hashOf returns the hash that an OID names, of those that still count.
+// hashOf returns the hash that an OID names, if it is one of SHA-2.
 func hashOf(oid asn1.ObjectIdentifier) (crypto.Hash, error) {
 	switch oid.String() {
 	case "2.16.840.1.101.3.4.2.1":
@@ -89,7 +88,7 @@ func hashOf(oid asn1.ObjectIdentifier) (crypto.Hash, error) {
 	case "2.16.840.1.101.3.4.2.3":
 		return crypto.SHA512, nil
 	}
-	return 0, fmt.Errorf("hash %s is none of SHA-256, SHA-384 and SHA-512", oid)
+	return 0, fmt.Errorf("hash %s, want SHA-256, SHA-384 or SHA-512", oid)
 }
 
 func sum(h crypto.Hash, b []byte) []byte {
@@ -98,8 +97,8 @@ func sum(h crypto.Hash, b []byte) []byte {
 	return w.Sum(nil)
 }
 
-// schemeOf returns how a signature was made, by the algorithm that the signer
-// names and the hash of the attributes.
+// schemeOf returns the signature algorithm for the OID that the signer names and
+// the hash of the attributes.
 func schemeOf(oid asn1.ObjectIdentifier, h crypto.Hash) (x509.SignatureAlgorithm, error) {
 	type pair struct {
 		oid  string
@@ -118,23 +117,22 @@ func schemeOf(oid asn1.ObjectIdentifier, h crypto.Hash) (x509.SignatureAlgorithm
 		{"1.3.101.112", crypto.SHA512}:           x509.PureEd25519,
 	}[pair{oid.String(), h}]
 	if !ok {
-		return 0, fmt.Errorf("signature algorithm %s with %s is not known to this build", oid, h)
+		return 0, fmt.Errorf("unknown signature algorithm %s with %s", oid, h)
 	}
 	return scheme, nil
 }
 
-// exactly reads one value of DER and nothing after it.
+// exactly decodes one DER value and refuses data after it.
 func exactly(b []byte, v any) error {
 	rest, err := asn1.Unmarshal(b, v)
 	if err == nil && len(rest) > 0 {
-		err = errors.New("something follows")
+		err = errors.New("trailing data")
 	}
 	return err
 }
 
-// openCMS returns the TSTInfo of a token whose signature holds for the
-// certificate that it names, with all certificates that it brings. Whether
-// that certificate is anybody's whom the reader trusts is not looked at.
+// openCMS verifies the signature of a token with the certificate that it names, and
+// returns its TSTInfo and certificates. The caller decides whether to trust them.
 func openCMS(token []byte) (content []byte, leaf *x509.Certificate, all []*x509.Certificate, err error) {
 	var outer contentInfo
 	if err := exactly(token, &outer); err != nil || !outer.Type.Equal(oidSignedData()) {
@@ -145,7 +143,7 @@ func openCMS(token []byte) (content []byte, leaf *x509.Certificate, all []*x509.
 		return nil, nil, nil, fmt.Errorf("signed data: %w", err)
 	}
 	if !sd.Content.Type.Equal(oidTSTInfo()) {
-		return nil, nil, nil, fmt.Errorf("holds %s, which is no time-stamp", sd.Content.Type)
+		return nil, nil, nil, fmt.Errorf("contains %s, want a time-stamp", sd.Content.Type)
 	}
 	if err := exactly(sd.Content.Content.Bytes, &content); err != nil {
 		return nil, nil, nil, fmt.Errorf("content: %w", err)
@@ -164,13 +162,13 @@ func openCMS(token []byte) (content []byte, leaf *x509.Certificate, all []*x509.
 		}
 	}
 	if leaf == nil {
-		return nil, nil, nil, errors.New("does not bring the certificate of its signer")
+		return nil, nil, nil, errors.New("no certificate of the signer")
 	}
 	return content, leaf, all, signer.verify(content, leaf)
 }
 
-// verify checks that leaf's key signed the attributes, and that they are those
-// of content and of leaf.
+// verify checks that leaf's key signed the attributes, and that they are about
+// content and leaf.
 func (s signerInfo) verify(content []byte, leaf *x509.Certificate) error {
 	h, err := hashOf(s.Digest.Algorithm)
 	if err != nil {
@@ -183,7 +181,7 @@ func (s signerInfo) verify(content []byte, leaf *x509.Certificate) error {
 	if len(s.Signed.FullBytes) == 0 {
 		return errors.New("no signed attributes")
 	}
-	// What is signed is the set itself, not as the field that it is here.
+	// The signature covers the attributes with the tag of a set.
 	set := append([]byte{asn1.TagSet | 0x20}, s.Signed.FullBytes[1:]...)
 	if err := leaf.CheckSignature(scheme, set, s.Signature); err != nil {
 		return fmt.Errorf("signature: %w", err)
@@ -198,15 +196,15 @@ func (s signerInfo) verify(content []byte, leaf *x509.Certificate) error {
 		return err
 	}
 	if !kind.Equal(oidTSTInfo()) {
-		return fmt.Errorf("was signed as %s", kind)
+		return fmt.Errorf("signed as %s", kind)
 	}
 	if !bytes.Equal(digest, sum(h, content)) {
-		return errors.New("what was signed is another content")
+		return errors.New("signature covers other content")
 	}
 	return signedBy(list, leaf)
 }
 
-// one reads the only value of the only attribute of a type.
+// one decodes the only value of the only attribute of a type.
 func one(list []attribute, oid asn1.ObjectIdentifier, v any) error {
 	found := 0
 	for _, a := range list {
@@ -224,10 +222,10 @@ func one(list []attribute, oid asn1.ObjectIdentifier, v any) error {
 	return nil
 }
 
-// signedBy checks that the signer named this certificate (RFC 2634, RFC 5816),
-// so that nobody puts another of the same key in its place. Of the older
-// attribute only a second preimage of SHA-1 would be of use, which nobody can
-// make; half of the public authorities have it.
+// signedBy checks that the signer named this certificate (RFC 2634, RFC 5816), so
+// that another of the same key cannot replace it. The older attribute uses SHA-1,
+// which is enough: an attack needs a second preimage. Half of the public authorities
+// use it.
 func signedBy(list []attribute, leaf *x509.Certificate) error {
 	var newer struct {
 		Certs    []essCertIDv2
@@ -245,7 +243,7 @@ func signedBy(list []attribute, leaf *x509.Certificate) error {
 			}
 		}
 		if !bytes.Equal(newer.Certs[0].Hash, sum(h, leaf.Raw)) {
-			return errors.New("was signed under another certificate")
+			return errors.New("signed under another certificate")
 		}
 		return nil
 	}
@@ -257,10 +255,10 @@ func signedBy(list []attribute, leaf *x509.Certificate) error {
 		Policies asn1.RawValue `asn1:"optional"`
 	}
 	if err := one(list, oidSigningCert(), &older); err != nil {
-		return fmt.Errorf("does not say under which certificate it was signed: %w", err)
+		return fmt.Errorf("does not name the signing certificate: %w", err)
 	}
 	if len(older.Certs) == 0 || !bytes.Equal(older.Certs[0].Hash, sum(crypto.SHA1, leaf.Raw)) {
-		return errors.New("was signed under another certificate")
+		return errors.New("signed under another certificate")
 	}
 	return nil
 }

@@ -11,14 +11,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// MaxCopy is how long a copy of what an anchor holds may be.
+// MaxCopy bounds a copy of an anchor's content, in bytes.
 const MaxCopy = 256 << 20
 
-// MaxLine is how long a line of an anchor's file may be, its end included.
+// MaxLine bounds a line of an anchor's file with its line feed, in bytes.
 const MaxLine = 2*note.MaxSigned + 3
 
-// Line returns a signed checkpoint as a line of an anchor's file: the note as
-// a JSON string.
+// Line encodes a signed checkpoint as a line of an anchor's file: a JSON string.
 func Line(signed []byte) ([]byte, error) {
 	if _, err := note.Peek(signed); err != nil {
 		return nil, err
@@ -32,7 +31,7 @@ func Line(signed []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ParseLine reads what Line returned, with or without the line feed.
+// ParseLine is the inverse of Line, with or without the line feed.
 func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
 	var text string
 	line = bytes.TrimSuffix(line, []byte("\n"))
@@ -47,29 +46,28 @@ func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
 	}
 	again, err := Line([]byte(text))
 	if err != nil || !bytes.Equal(bytes.TrimSuffix(again, []byte("\n")), line) {
-		return nil, cp, errors.New("line: not in its canonical form")
+		return nil, cp, errors.New("line: not in canonical form")
 	}
 	return []byte(text), cp, nil
 }
 
-// ErrOlder says that a copy ends before the checkpoint of a receipt: it was
-// fetched before, or the place never took it.
+// ErrOlder means that a copy ends before the checkpoint of a receipt: it was
+// fetched earlier, or the place never stored the checkpoint.
 var ErrOlder = errors.New("ends before it")
 
-// Held is what a copy says of a receipt.
+// Held is what a copy contains.
 type Held struct {
-	Checkpoints int             // how many the copy holds
+	Checkpoints int             // how many
 	Newest      note.Checkpoint // the largest of them
 }
 
-// In holds r against a copy that the reader fetched from the place itself: the
-// file of a file anchor, or signed checkpoints as they are, one after another
-// with an empty line between two (the file "checkpoint" of a commit, an object
-// by its version). It is an error if r's checkpoint is not among them (ErrOlder:
-// none is as long), or if the copy says two things of one size of the log.
+// In compares r with a copy fetched from its place: the file of a file anchor, or
+// signed checkpoints with an empty line between two (the file "checkpoint" of a
+// commit, an object by its version). It fails if r's checkpoint is not in the copy
+// (ErrOlder: all are smaller), or if the copy has two roots for one size.
 //
-// Signatures are not looked at: that r's checkpoint is the log's own is known
-// otherwise, and what is held against it has to be equal.
+// In verifies no signatures: the caller has verified r's checkpoint, and the copy
+// must contain the same one.
 func (r Receipt) In(copied []byte) (Held, error) {
 	want, found := r.Checkpoint(), false
 	var held Held
@@ -79,10 +77,10 @@ func (r Receipt) In(copied []byte) (Held, error) {
 	roots := map[uint64]note.Hash{}
 	err := each(copied, func(_ []byte, cp note.Checkpoint) error {
 		if cp.Origin != want.Origin {
-			return fmt.Errorf("holds a checkpoint of another log, %q", cp.Origin)
+			return fmt.Errorf("contains a checkpoint of another log, %q", cp.Origin)
 		}
 		if root, ok := roots[cp.Size]; ok && root != cp.Root {
-			return fmt.Errorf("holds two logs of size %d: one of them is forged", cp.Size)
+			return fmt.Errorf("contains two roots for size %d: one of them is forged", cp.Size)
 		}
 		roots[cp.Size] = cp.Root
 		held.Checkpoints++
@@ -96,17 +94,16 @@ func (r Receipt) In(copied []byte) (Held, error) {
 	case err != nil:
 		return held, fmt.Errorf("copy of %s: %w", r.Name, err)
 	case ok && root != want.Root:
-		return held, fmt.Errorf("copy of %s: holds another log of size %d", r.Name, want.Size)
+		return held, fmt.Errorf("copy of %s: has another root for size %d", r.Name, want.Size)
 	case held.Newest.Size < want.Size:
-		return held, fmt.Errorf("copy of %s: holds nothing beyond size %d: %w", r.Name, held.Newest.Size, ErrOlder)
+		return held, fmt.Errorf("copy of %s: newest checkpoint has size %d: %w", r.Name, held.Newest.Size, ErrOlder)
 	case !found:
-		return held, fmt.Errorf("copy of %s: does not hold the checkpoint of size %d", r.Name, want.Size)
+		return held, fmt.Errorf("copy of %s: no checkpoint of size %d", r.Name, want.Size)
 	}
 	return held, nil
 }
 
-// Checkpoints returns the signed checkpoints of a copy, in its order. Nobody
-// has verified them.
+// Checkpoints returns the signed checkpoints of a copy, in order, unverified.
 func Checkpoints(copied []byte) (list [][]byte, err error) {
 	if len(copied) > MaxCopy {
 		return nil, fmt.Errorf("copy: larger than %d bytes", MaxCopy)
@@ -118,11 +115,11 @@ func Checkpoints(copied []byte) (list [][]byte, err error) {
 	return list, err
 }
 
-// each calls f for every checkpoint of a copy. What a power cut left of a line
-// of a file is passed over; anything else that is no checkpoint is an error.
+// each calls f for every checkpoint of a copy. It skips a line that a power cut
+// truncated; anything else that is no checkpoint is an error.
 func each(copied []byte, f func([]byte, note.Checkpoint) error) error {
 	if len(bytes.TrimSpace(copied)) == 0 {
-		return errors.New("is empty")
+		return errors.New("empty")
 	}
 	if !bytes.Contains(copied, []byte("\n\n\u2014 ")) { // which is in no line
 		for line := range bytes.Lines(copied) {
@@ -144,7 +141,7 @@ func each(copied []byte, f func([]byte, note.Checkpoint) error) error {
 	parts := strings.Split(string(copied), "\n\n")
 	for pair := range slices.Chunk(parts, 2) {
 		if len(pair) != 2 {
-			return errors.New("is neither an anchor's file nor signed checkpoints")
+			return errors.New("neither an anchor's file nor signed checkpoints")
 		}
 		signed := []byte(pair[0] + "\n\n" + strings.TrimSuffix(pair[1], "\n") + "\n")
 		cp, err := note.Peek(signed)

@@ -1,14 +1,12 @@
-// Package receipt is what an anchor gave for a checkpoint, as a value, and
-// what of it can be checked by somebody who has only the bytes.
+// Package receipt is what an anchor returns for a checkpoint, and its offline
+// verification.
 //
-// A receipt of a time-stamp authority proves a time by itself, against roots
-// that the reader trusts. Those of the other kinds say where the checkpoint is
-// to be found, and are a claim of the service's until the reader has looked
-// there: with a copy that he fetched himself they are held against it.
+// The receipt of a time-stamp authority proves a time by itself, against trusted
+// roots. A receipt of another kind says where the checkpoint is stored. That is a
+// claim of the service until an auditor compares it with a copy from there.
 //
-// The package reads bytes. It opens no file and no connection, knows no clock,
-// and links no client of what anchors are. The service and the verifier share
-// it.
+// The package reads bytes. It opens no file and no connection, knows no clock, and
+// links no client of an anchor. The service and the verifier share it.
 //
 // Carries the checking side of R-A6.
 package receipt
@@ -29,33 +27,29 @@ type Kind string
 
 // The kinds of anchor.
 const (
-	File Kind = "file" // a file to which checkpoints are appended
-	Git  Kind = "git"  // a branch of a repository that refuses to go back
-	S3   Kind = "s3"   // objects that cannot be removed before a time
-	TSA  Kind = "tsa"  // a time-stamp authority (RFC 3161); it keeps nothing
+	File Kind = "file" // an append-only file
+	Git  Kind = "git"  // a branch that only moves forward
+	S3   Kind = "s3"   // objects under an object lock
+	TSA  Kind = "tsa"  // a time-stamp authority (RFC 3161), which stores nothing
 )
 
-// Kinds returns all of them.
-func Kinds() []Kind { return []Kind{File, Git, S3, TSA} }
-
 const (
-	// MaxSize is how long an encoded receipt may be.
+	// MaxSize bounds an encoded receipt, in bytes.
 	MaxSize = 2*note.MaxSigned + 2*maxToken
-	// maxToken is far above what authorities give, chains of certificates
-	// included.
+	// maxToken is far above real tokens, certificate chains included.
 	maxToken = 32 << 10
 	maxPlace = 1024
 	maxText  = 1024
 )
 
-// Receipt is what an anchor gave for one checkpoint.
+// Receipt is what an anchor returned for one checkpoint.
 type Receipt struct {
 	V      int       `json:"v"`    // format of this document: 1
 	Name   string    `json:"name"` // of the anchor, in the configuration of the service
 	Kind   Kind      `json:"kind"`
-	Place  string    `json:"place"`  // what the checkpoint was given to; in the words of the trust file
-	At     time.Time `json:"at"`     // when, by the clock of the service
-	Signed []byte    `json:"signed"` // the checkpoint as it was given, with its signature
+	Place  string    `json:"place"`  // where it was stored, as the trust file names it
+	At     time.Time `json:"at"`     // by the service's clock
+	Signed []byte    `json:"signed"` // the signed checkpoint
 
 	// One of these, by kind; File has none.
 	Git *Commit `json:"git,omitempty"`
@@ -63,17 +57,17 @@ type Receipt struct {
 	TSA *Token  `json:"tsa,omitempty"`
 }
 
-// Commit is where a checkpoint is in a repository: the file "checkpoint" of it.
+// Commit names the commit whose file "checkpoint" is the checkpoint.
 type Commit struct {
 	ID string `json:"commit"`
 }
 
-// Object is where a checkpoint is in a bucket, and what was read back of it.
+// Object names a checkpoint in a bucket, as it was read back.
 type Object struct {
 	Key     string    `json:"key"`
-	Version string    `json:"version"` // the first of its key; a later one is not ours
+	Version string    `json:"version"` // the first of its key; the service writes no other
 	ETag    string    `json:"etag"`
-	Until   time.Time `json:"until"` // it is kept in mode COMPLIANCE until then
+	Until   time.Time `json:"until"` // retained in mode COMPLIANCE until then
 }
 
 // Token is a TimeStampToken in DER.
@@ -86,10 +80,10 @@ var (
 	commitPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 )
 
-// ValidName reports whether an anchor may be called so.
+// ValidName reports whether name is a valid name of an anchor.
 func ValidName(name string) bool { return namePattern.MatchString(name) }
 
-// Parse reads what Encode wrote. Nothing is verified but the form.
+// Parse reads exactly what Encode writes. It verifies only the form.
 func Parse(b []byte) (Receipt, error) {
 	if len(b) > MaxSize {
 		return Receipt{}, fmt.Errorf("receipt: larger than %d bytes", MaxSize)
@@ -102,7 +96,7 @@ func Parse(b []byte) (Receipt, error) {
 		return Receipt{}, err
 	}
 	if again, err := r.Encode(); err != nil || !bytes.Equal(again, b) {
-		return Receipt{}, errors.New("receipt: not in its canonical form")
+		return Receipt{}, errors.New("receipt: not in canonical form")
 	}
 	return r, nil
 }
@@ -115,11 +109,11 @@ func (r Receipt) Encode() ([]byte, error) {
 	return canon.Marshal(r)
 }
 
-// Validate refuses a receipt that does not say what one of its kind says.
+// Validate refuses a receipt without the members of its kind.
 func (r Receipt) Validate() error {
 	switch {
 	case r.V != 1:
-		return fmt.Errorf("receipt: format %d is not known to this build, which reads 1", r.V)
+		return fmt.Errorf("receipt: unknown format %d, want 1", r.V)
 	case !ValidName(r.Name):
 		return fmt.Errorf("receipt: anchor %.80q: want 1 to 63 of a-z, 0-9 and -", r.Name)
 	case r.Place == "" || len(r.Place) > maxPlace:
@@ -131,7 +125,7 @@ func (r Receipt) Validate() error {
 		return fmt.Errorf("receipt of %s: %w", r.Name, err)
 	}
 	if (r.Git != nil) != (r.Kind == Git) || (r.S3 != nil) != (r.Kind == S3) || (r.TSA != nil) != (r.Kind == TSA) {
-		return fmt.Errorf("receipt of %s: does not say what one of kind %.40q says", r.Name, r.Kind)
+		return fmt.Errorf("receipt of %s: members do not match kind %.40q", r.Name, r.Kind)
 	}
 	if err := r.validateKind(); err != nil {
 		return fmt.Errorf("receipt of %s: %w", r.Name, err)
@@ -160,13 +154,13 @@ func (r Receipt) validateKind() error {
 			return fmt.Errorf("token of %d bytes, want 1 to %d", n, maxToken)
 		}
 	default:
-		return fmt.Errorf("kind %.40q is not known to this build", r.Kind)
+		return fmt.Errorf("unknown kind %.40q", r.Kind)
 	}
 	return nil
 }
 
-// Checkpoint returns the checkpoint that was given to the anchor. Its
-// signatures are not looked at: note.Open does that.
+// Checkpoint returns the anchored checkpoint without verifying its signatures: use
+// note.Open for that.
 func (r Receipt) Checkpoint() note.Checkpoint {
 	c, err := note.Peek(r.Signed)
 	if err != nil {

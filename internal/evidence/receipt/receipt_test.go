@@ -310,7 +310,7 @@ func sample(t testing.TB, kind Kind) Receipt {
 }
 
 func TestAReceiptIsReadAsItWasWritten(t *testing.T) {
-	for _, kind := range Kinds() {
+	for _, kind := range []Kind{File, Git, S3, TSA} {
 		r := sample(t, kind)
 		b, err := r.Encode()
 		if err != nil {
@@ -398,7 +398,7 @@ func TestAReceiptIsHeldAgainstTheReadersOwnCopy(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, kind := range Kinds() {
+	for _, kind := range []Kind{File, Git, S3, TSA} {
 		b, err := sample(f, kind).Encode()
 		if err != nil {
 			f.Fatal(err)

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// ErrForeign says that a token may be genuine and is of an authority that no
-// root vouches for.
-var ErrForeign = errors.New("of an authority that is not trusted")
+// ErrForeign means that a token may be genuine, but no trusted root covers its
+// authority.
+var ErrForeign = errors.New("authority not trusted")
 
-// Stamp is what a time-stamp authority vouches for.
+// Stamp is a verified time-stamp.
 type Stamp struct {
-	Time     time.Time     // when the checkpoint was there, in UTC
-	Accuracy time.Duration // by how much the authority may be wrong; 0: it does not say
-	By       string        // the authority, by the name in its certificate
+	Time     time.Time     // by which the checkpoint existed, in UTC
+	Accuracy time.Duration // possible error of Time; 0 if unknown
+	By       string        // the authority, by its certificate's subject
 	Serial   *big.Int      // of the stamp
 	nonce    *big.Int
 }
@@ -50,12 +50,12 @@ type accuracy struct {
 	Micros  int64 `asn1:"tag:1,optional"`
 }
 
-// Stamp verifies the token of a receipt of kind TSA: that it is over this
-// signed checkpoint, and by an authority whose certificate was good at that
-// time for one of roots. The authority's certificate may have expired since.
+// Stamp verifies the token of a receipt of kind TSA: that it covers the signed
+// checkpoint, and that the authority's certificate was valid at that time under one
+// of roots. The certificate may have expired since.
 func (r Receipt) Stamp(roots []*x509.Certificate) (Stamp, error) {
 	if r.Kind != TSA || r.TSA == nil {
-		return Stamp{}, fmt.Errorf("receipt of %s: of kind %s, which proves no time", r.Name, r.Kind)
+		return Stamp{}, fmt.Errorf("receipt of %s: kind %s proves no time", r.Name, r.Kind)
 	}
 	s, err := VerifyToken(r.TSA.Token, r.Signed, roots)
 	if err != nil {
@@ -83,11 +83,11 @@ func VerifyToken(token, message []byte, roots []*x509.Certificate) (Stamp, error
 	if h, err := hashOf(info.Imprint.Algorithm.Algorithm); err != nil {
 		return Stamp{}, err
 	} else if string(info.Imprint.Digest) != string(sum(h, message)) {
-		return Stamp{}, errors.New("it is over something else")
+		return Stamp{}, errors.New("covers another message")
 	}
 	for _, e := range info.Extensions {
 		if e.Critical {
-			return Stamp{}, fmt.Errorf("critical extension %s is not known to this build", e.Id)
+			return Stamp{}, fmt.Errorf("unknown critical extension %s", e.Id)
 		}
 	}
 	if err := chain(leaf, all, roots, info.Time); err != nil {
@@ -95,7 +95,7 @@ func VerifyToken(token, message []byte, roots []*x509.Certificate) (Stamp, error
 	}
 	a := info.Accuracy
 	if a.Seconds < 0 || a.Seconds > 1<<32 || a.Millis < 0 || a.Millis > 999 || a.Micros < 0 || a.Micros > 999 {
-		return Stamp{}, errors.New("its accuracy is none")
+		return Stamp{}, errors.New("invalid accuracy")
 	}
 	return Stamp{
 		Time: info.Time.UTC(), By: leaf.Subject.String(), Serial: info.Serial, nonce: info.Nonce,
@@ -103,15 +103,15 @@ func VerifyToken(token, message []byte, roots []*x509.Certificate) (Stamp, error
 	}, nil
 }
 
-// chain checks that leaf was a certificate for time-stamping, and for nothing
-// else, of somebody whom roots vouch for.
+// chain verifies that leaf is a certificate for time-stamping only, valid at that
+// time under one of roots.
 func chain(leaf *x509.Certificate, all, roots []*x509.Certificate, at time.Time) error {
 	if len(leaf.ExtKeyUsage) != 1 || leaf.ExtKeyUsage[0] != x509.ExtKeyUsageTimeStamping || len(leaf.UnknownExtKeyUsage) > 0 {
-		return errors.New("the certificate of its signer is not for time-stamping alone")
+		return errors.New("the signer's certificate is not for time-stamping only")
 	}
 	usage := asn1.ObjectIdentifier{2, 5, 29, 37}
 	if i := slices.IndexFunc(leaf.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(usage) }); i < 0 || !leaf.Extensions[i].Critical {
-		return errors.New("the certificate of its signer does not say critically that it is for time-stamping")
+		return errors.New("the signer's certificate does not have critical extended key usage time-stamping")
 	}
 	trusted, between := x509.NewCertPool(), x509.NewCertPool()
 	for _, c := range roots {
@@ -130,7 +130,7 @@ func chain(leaf *x509.Certificate, all, roots []*x509.Certificate, at time.Time)
 	return err
 }
 
-// Asked is a request to a time-stamp authority.
+// Asked is a request sent to a time-stamp authority.
 type Asked struct {
 	message []byte
 	nonce   *big.Int
@@ -143,12 +143,12 @@ type timeStampReq struct {
 	CertReq bool
 }
 
-// Ask returns a request for a stamp over message, in DER, and what the answer
-// is held against.
+// Ask returns a request for a stamp over message in DER, and what verifies the
+// answer.
 func Ask(message []byte) (request []byte, asked Asked, err error) {
 	var random [16]byte
-	_, _ = rand.Read(random[:]) // it never fails
-	random[0] |= 1              // as long as the others
+	_, _ = rand.Read(random[:]) // never fails
+	random[0] |= 1              // fixed length
 	digest := sha256.Sum256(message)
 	asked = Asked{message: slices.Clone(message), nonce: new(big.Int).SetBytes(random[:])}
 	request, err = asn1.Marshal(timeStampReq{
@@ -167,7 +167,7 @@ type timeStampResp struct {
 	Token asn1.RawValue `asn1:"optional"`
 }
 
-// Answer returns the token of an answer to a, when it is one.
+// Answer returns the token of an answer to a after verifying it.
 func (a Asked) Answer(answer []byte, roots []*x509.Certificate) ([]byte, Stamp, error) {
 	var resp timeStampResp
 	if len(answer) > 2*maxToken {
@@ -177,14 +177,14 @@ func (a Asked) Answer(answer []byte, roots []*x509.Certificate) ([]byte, Stamp, 
 		return nil, Stamp{}, fmt.Errorf("answer: %w", err)
 	}
 	if resp.Status.Status != 0 {
-		return nil, Stamp{}, fmt.Errorf("answer: status %d, and not a stamp as it was asked for", resp.Status.Status)
+		return nil, Stamp{}, fmt.Errorf("answer: status %d, request not granted", resp.Status.Status)
 	}
 	s, err := VerifyToken(resp.Token.FullBytes, a.message, roots)
 	switch {
 	case err != nil:
 		return nil, Stamp{}, fmt.Errorf("time-stamp: %w", err)
 	case s.nonce == nil || s.nonce.Cmp(a.nonce) != 0:
-		return nil, Stamp{}, errors.New("time-stamp: it answers another request")
+		return nil, Stamp{}, errors.New("time-stamp: answers another request")
 	}
 	return resp.Token.FullBytes, s, nil
 }
