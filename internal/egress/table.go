@@ -11,7 +11,7 @@ type Range struct {
 
 // Table lists the addresses that a public dialer refuses: every row of IANA's two
 // registries of special-purpose addresses (as of 2025-10-09), including globally
-// reachable ones, none of which is an ordinary host; ranges that other documents
+// reachable ones, since none is an ordinary host; ranges that other documents
 // deprecate; multicast; and metadata services of clouds at public addresses. If rows
 // overlap, the longest prefix names the address.
 func Table() []Range {
