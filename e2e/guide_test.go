@@ -430,3 +430,33 @@ func headings(text string) (anchors []string) {
 	}
 	return anchors
 }
+
+// Pictures are legible in light and dark, described in words, and run no code.
+func TestPicturesAreForEveryReader(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../docs/*.svg")
+	if must(t, err); len(files) < 5 {
+		t.Fatalf("%d pictures", len(files))
+	}
+	lacking := func(text string) (bad []string) {
+		for _, part := range []string{"<title", "<desc", "prefers-color-scheme: dark"} {
+			if !strings.Contains(text, part) {
+				bad = append(bad, part)
+			}
+		}
+		if strings.Contains(text, "<script") || strings.Contains(text, "href=") {
+			bad = append(bad, "safety: it has a script or a link")
+		}
+		return bad
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		if bad := lacking(string(text)); len(bad) > 0 {
+			t.Errorf("%s lacks %q", file, bad)
+		}
+	}
+	if len(lacking("<svg><script/></svg>")) != 4 {
+		t.Error("a picture without any of it is not noticed")
+	}
+}
