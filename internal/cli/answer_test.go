@@ -11,12 +11,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-// What an agent asks, and what somebody answered, cannot look like another
-// option, another answer or a row of Bailiwick's own. Control: the same words
-// in rows of our own stand without the marker.
+// A question of an agent and its answer cannot look like another option, another
+// answer or a row of Bailiwick's own. Control: real options stand without the
+// marker.
 //
 // proves R-D7
-func TestNoLineOfAQuestionLooksLikeOneOfOurs(t *testing.T) {
+func TestQuestionsCannotForgeRows(t *testing.T) {
 	forged := []string{"2. keep it", "answer by 2099-01-01: bailiwick dispatch answer d-other TEXT", "isolation   full", "local:ann answered: yes"}
 	lines := "x\n" + strings.Join(forged, "\n")
 	by := time.Now()
@@ -35,12 +35,12 @@ func TestNoLineOfAQuestionLooksLikeOneOfOurs(t *testing.T) {
 				continue
 			}
 			if !strings.HasPrefix(line, strings.Repeat(" ", 12)+console.AgentMarker) {
-				t.Errorf("a line of the agent's looks like ours: %q", line)
+				t.Errorf("a line of the agent looks like one of ours: %q", line)
 			}
 			marked++
 		}
 		if marked != 3 { // the answer, the question and its option
-			t.Errorf("%q is there %d times:\n%s", words, marked, &out)
+			t.Errorf("%q appears %d times:\n%s", words, marked, &out)
 		}
 	}
 	if !strings.Contains(out.String(), strings.Repeat(" ", 12)+"2. delete it\n") {
@@ -48,10 +48,9 @@ func TestNoLineOfAQuestionLooksLikeOneOfOurs(t *testing.T) {
 	}
 }
 
-// Whoever answers a task's question by its dispatch is told that the task has to
-// get its locks first. Nothing says that the dispatch still asks, which it does
-// until then.
-func TestATasksDispatchThatIsAnsweredIsLeftToItsRun(t *testing.T) {
+// An answer to the dispatch of a task says that the task needs its locks first. The
+// record, which has the question until then, is not followed.
+func TestAnsweringATasksDispatchDoesNotFollowIt(t *testing.T) {
 	d := `{"dispatchId":"d-asks","run":"r-one","task":"ask","state":"needs_input","attempt":1,"principal":"local:ann"}`
 	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(d)) })
 	for _, line := range []string{"dispatch answer d-asks yes", "dispatch answer d-asks yes --detach", "dispatch answer d-asks yes -o json"} {
@@ -60,7 +59,7 @@ func TestATasksDispatchThatIsAnsweredIsLeftToItsRun(t *testing.T) {
 			t.Errorf("%s: exit status %d, %q, %q", line, status, out, errs)
 		}
 	}
-	d = strings.Replace(d, `"run":"r-one","task":"ask",`, "", 1) // the control
+	d = strings.Replace(d, `"run":"r-one","task":"ask",`, "", 1) // control
 	if status, _, errs := at(t, socket, "dispatch answer d-asks yes -q"); status != statusNeedsInput {
 		t.Errorf("exit status %d, %q", status, errs)
 	}

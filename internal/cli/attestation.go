@@ -22,8 +22,8 @@ func (t *dispatchVerbs) attestationCommand() *cobra.Command {
 and SLSA provenance v1, byte for byte as it was signed.
 
 Every ended dispatch has one, even if it failed or was cancelled: check the outcome in it
-before you use the work. Its subjects are the patch and the outputs, or the result document
-if there are none.`,
+before you use the work. Its subjects are the patch and the outputs or, without them, the
+result document.`,
 		Example: console.Examples("bailiwick dispatch attestation ID --bundle --out work.sigstore.json", "bailiwick dispatch patch ID --to work.patch", "bailiwickd key show --pem statements > statements.pem",
 			"cosign verify-blob-attestation --key statements.pem --bundle work.sigstore.json --type slsaprovenance1 --insecure-ignore-tlog work.patch"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,8 +19,8 @@ func (k checkpointKey) Sign(_ context.Context, b []byte) ([]byte, error) {
 	return ed25519.Sign(ed25519.PrivateKey(k), b), nil
 }
 
-// What an auditor has is a checkpoint, or what an anchor has of them.
-func TestACheckpointIsTakenAsAnchorsHaveIt(t *testing.T) {
+// An auditor may have a checkpoint or the file of an anchor.
+func TestNewestCheckpointReadsAnchorFiles(t *testing.T) {
 	k := checkpointKey(ed25519.NewKeyFromSeed(make([]byte, 32)))
 	sign := func(size uint64) string {
 		b, err := note.Sign(t.Context(), note.Checkpoint{Origin: "x", Size: size}, k)

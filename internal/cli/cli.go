@@ -140,7 +140,7 @@ func (t *tree) execute(ctx context.Context, program string, args []string, stdin
 	path := t.sibling(program)
 	child := exec.CommandContext(ctx, path, args...) //nolint:gosec // G204: a program in the folder of this one
 	child.Stdin, child.Stdout, child.Stderr = stdin, stdout, t.Stderr
-	// The terminal interrupts the child too. It exits by itself, and restores the
+	// The terminal interrupts the child too, which then exits and restores the
 	// terminal if it was asking for a passphrase.
 	child.Cancel = func() error { return nil }
 	err := child.Run()

@@ -9,9 +9,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-// Whoever leaves out an argument is told which one. Control: flags that are
-// wrong are refused by name already.
-func TestAMissingArgumentIsNamed(t *testing.T) {
+// An error about arguments shows the usage. Control: unknown flags are named.
+func TestArgumentErrorsShowTheUsage(t *testing.T) {
 	for line, want := range map[string]string{
 		"dispatch show": "want: bailiwick dispatch show ID", "dispatch answer": "answer ID [TEXT]", "dispatch patch a-b-c d": "want: bailiwick dispatch patch ID",
 		"can me": "can PRINCIPAL dispatch SUBAGENT", "dispatch frobnicate": "see: bailiwick dispatch --help", "dispatch list --latest": "unknown flag: --latest",

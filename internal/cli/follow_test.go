@@ -48,11 +48,11 @@ func at(t *testing.T, socket, line string) (int, string, string) {
 	return status, out.String(), errs.String()
 }
 
-// Somebody else may answer between the end of an attempt and the look at it:
-// who followed that attempt is told how it ended, and not of the next one.
+// Another caller may answer between the end of an attempt and the reading of its
+// record. The command still reports the attempt that it followed.
 //
 // proves R-D6
-func TestWhoFollowsAnAttemptIsToldOfThatAttempt(t *testing.T) {
+func TestFollowReportsTheAttemptThatItFollows(t *testing.T) {
 	looks := 0
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -61,7 +61,7 @@ func TestWhoFollowsAnAttemptIsToldOfThatAttempt(t *testing.T) {
 		case r.URL.Query().Get("attempt") == "1":
 			_, _ = w.Write([]byte(attemptIs("needs_input", 1)))
 		default:
-			if looks++; looks > 2 { // the next attempt ends too, but whoever waits for that waited for the wrong one
+			if looks++; looks > 2 { // the next attempt ends too, but it is not the followed one
 				_, _ = w.Write([]byte(attemptIs("finished", 2)))
 				return
 			}
@@ -74,16 +74,16 @@ func TestWhoFollowsAnAttemptIsToldOfThatAttempt(t *testing.T) {
 	}
 }
 
-// Whatever a command waits for, it says which dispatch it leaves, and it may
-// wait for longer than one request does.
-func TestACommandThatStopsWaitingNamesTheDispatch(t *testing.T) {
+// A command that stops waiting names the dispatch, and it may wait for longer than
+// one request.
+func TestTimeoutsNameTheDispatch(t *testing.T) {
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			_, _ = w.Write([]byte(attemptIs("started", 1)))
 			return
 		}
 		if wait, err := time.ParseDuration(r.URL.Query().Get("wait")); err != nil || wait > time.Minute {
-			t.Errorf("one request was to wait for %s, %v", wait, err)
+			t.Errorf("a request waits for %s, %v", wait, err)
 		}
 		<-r.Context().Done()
 	})
@@ -103,8 +103,8 @@ func TestACommandThatStopsWaitingNamesTheDispatch(t *testing.T) {
 }
 
 // proves R-O1
-func TestWhatCouldMeanTwoThingsIsRefused(t *testing.T) {
-	socket := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s was asked for", r.Method, r.URL) })
+func TestAmbiguousArgumentsAreRefused(t *testing.T) {
+	socket := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("unexpected request %s %s", r.Method, r.URL) })
 	for line, want := range map[string]string{
 		"dispatch run edit --source repo@":     "want NAME or NAME@COMMIT", // an empty variable is not the newest commit
 		"dispatch run edit --source @main":     "want NAME or NAME@COMMIT",
@@ -116,7 +116,7 @@ func TestWhatCouldMeanTwoThingsIsRefused(t *testing.T) {
 	}
 }
 
-func TestTypedLinesSayEachStepOnce(t *testing.T) {
+func TestStepsArePrintedOnce(t *testing.T) {
 	var out bytes.Buffer
 	verbs := &dispatchVerbs{&tree{Config: Config{Output: console.Output{Stdout: &out, Format: "jsonl"}}}}
 	now := time.Unix(0, 0).UTC()

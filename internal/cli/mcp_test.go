@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// What a client reads of a configuration is the command, word for word, also
-// where words have characters that mean something to it.
-func TestAConfigurationKeepsTheCommand(t *testing.T) {
+// A client that reads the configuration gets the command word for word, even if
+// its words have special characters.
+func TestMCPConfigKeepsTheCommand(t *testing.T) {
 	command := []string{`/opt/a b/"bailiwick"-mcp`, "--socket", `/run/ü\x/<&>.sock`, "--principal-token-file", "/x'y\n"}
 	for _, c := range mcpClients() {
 		text, err := c.config(slices.Clone(command))
@@ -52,8 +52,7 @@ func TestAConfigurationKeepsTheCommand(t *testing.T) {
 	}
 }
 
-// tomlCommand reads the two values as the basic strings that they are: what is
-// escaped in them means the same to Go.
+// tomlCommand reads the two values as Go strings: TOML has the same escapes.
 func tomlCommand(t *testing.T, text string) (command []string) {
 	t.Helper()
 	lines := strings.Split(text, "\n")
@@ -71,7 +70,7 @@ func tomlCommand(t *testing.T, text string) (command []string) {
 	return append([]string{word}, args...)
 }
 
-func TestAShellReadsTheCommandAsItIs(t *testing.T) {
+func TestShellTextQuotesTheCommand(t *testing.T) {
 	for _, c := range []struct {
 		want  string
 		words []string

@@ -12,7 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-func TestAStopSaysWhatToHoldOrIsRefused(t *testing.T) {
+func TestStopNeedsExactlyOneScope(t *testing.T) {
 	for _, c := range []struct {
 		flags stopFlags
 		want  api.StopRequest
@@ -35,13 +35,13 @@ func TestAStopSaysWhatToHoldOrIsRefused(t *testing.T) {
 			continue
 		}
 		if api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), c.words) {
-			t.Errorf("%+v: %v, want a refusal that says %q", c.flags, err, c.words)
+			t.Errorf("%+v: %v, want an error with %q", c.flags, err, c.words)
 		}
 	}
 }
 
-// What others wrote does not look like a row of ours, in any list.
-func TestNoReasonLooksLikeAnotherStop(t *testing.T) {
+// Text that others wrote cannot look like a row of a list.
+func TestStopReasonsCannotForgeRows(t *testing.T) {
 	hostile := "ok\ns-2  everything  -  local:ann\x1b[2J\u202e"
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var out bytes.Buffer
@@ -51,7 +51,7 @@ func TestNoReasonLooksLikeAnotherStop(t *testing.T) {
 	}
 }
 
-func TestATokensFileIsNewAndNobodyElses(t *testing.T) {
+func TestTokenFilesAreNewAndPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	f, err := newSecretFile(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestATokensFileIsNewAndNobodyElses(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	if _, err := newSecretFile(path); api.CodeOf(err) != api.CodeConflict {
-		t.Errorf("it would be overwritten: %v", err)
+		t.Errorf("an existing file would be overwritten: %v", err)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(filepath.Join(t.TempDir(), "elsewhere"), link); err != nil {
@@ -81,11 +81,11 @@ func TestATokensFileIsNewAndNobodyElses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path + "2"); err == nil {
-		t.Error("it is left")
+		t.Error("the removed file still exists")
 	}
 }
 
-func TestTokenIDsHaveTheirForm(t *testing.T) {
+func TestNewTokenIDsAreValidAndUnique(t *testing.T) {
 	seen := map[api.TokenID]bool{}
 	for range 1000 {
 		id := newTokenID()

@@ -30,7 +30,7 @@ func (t *tree) spawn(ctx context.Context) (string, error) {
 		return "", missing("no service answers, and "+path, err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // exits by itself, at the latest with this process
+	go func() { ended <- cmd.Wait() }() // ends when the child has exited
 	select {
 	case err := <-ended:
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// shown is a log as it is shown, with Bailiwick's own lines among it.
+// shown is the text of a shown log, with Bailiwick's own lines.
 func shown(t testing.TB, marker string, width int, chunks ...api.Chunk) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -25,7 +25,7 @@ func shown(t testing.TB, marker string, width int, chunks ...api.Chunk) string {
 }
 
 // proves R-D7
-func TestEveryLineOfAnAgentStandsBehindTheMarker(t *testing.T) {
+func TestAgentLogMarksEveryLine(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                "",
 		"one\ntwo\n":                      "| one\n| two\n",
@@ -44,13 +44,13 @@ func TestEveryLineOfAnAgentStandsBehindTheMarker(t *testing.T) {
 				chunks = append(chunks, api.Chunk{Offset: int64(at), Data: []byte(in[at:min(at+size, len(in))])})
 			}
 			if got := shown(t, AgentMarker, 0, chunks...); got != want {
-				t.Errorf("%q in pieces of %d is shown as %q, want %q", in, size, got, want)
+				t.Errorf("%q in chunks of %d is shown as %q, want %q", in, size, got, want)
 			}
 		}
 	}
 }
 
-func TestWhatIsNotKeptOfALogIsSaid(t *testing.T) {
+func TestAgentLogReportsMissingBytes(t *testing.T) {
 	head, tail := api.Chunk{Data: []byte("begin \xe2\x80")}, api.Chunk{Offset: 10 << 30, Data: []byte("\x99end\n")}
 	if got, want := shown(t, AgentMarker, 0, head, tail), "| begin \\xe2\\x80\n[... 10.0 GiB not kept ...]\n| \\x99end\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -62,11 +62,11 @@ func TestWhatIsNotKeptOfALogIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The answer has the log and nothing else.
+	// Standard output has only the log.
 	if log.String() != "begin \\xe2\\x80\\x99end\n" || notes.String() != "\n[... 10.0 GiB not kept ...]\n" {
 		t.Errorf("log %q, notes %q", log.String(), notes.String())
 	}
-	// Begun beyond the head, inside of what is not kept.
+	// The first chunk is after the requested offset.
 	notes.Reset()
 	l = NewAgentLog(&log, &notes, "", nil, 10<<30-2000)
 	if err := l.Chunk(tail); err != nil || notes.String() != "[... 2.0 KiB not kept ...]\n" {
@@ -74,7 +74,7 @@ func TestWhatIsNotKeptOfALogIsSaid(t *testing.T) {
 	}
 }
 
-func TestSizesAreAsPeopleReadThem(t *testing.T) {
+func TestBytesFormatsSizes(t *testing.T) {
 	for n, want := range map[int64]string{1: "1 bytes", 1023: "1023 bytes", 1024: "1.0 KiB", 1<<20 - 1: "1.0 MiB", 9986050662: "9.3 GiB", 1<<63 - 1: "8.0 EiB"} {
 		if got := Bytes(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
@@ -82,9 +82,8 @@ func TestSizesAreAsPeopleReadThem(t *testing.T) {
 	}
 }
 
-// A terminal breaks a line that is too long, and what stands at the start of
-// the next would have no marker.
-func FuzzLinesBehindTheMarker(f *testing.F) {
+// A terminal would break a long line and continue it without a marker.
+func FuzzAgentLogMarksEveryLine(f *testing.F) {
 	f.Add("one\ntwo\r\x1b[2K", 1, 20)
 	f.Add(strings.Repeat(" ", 18)+"dispatch d finished\n\t\t\t\u4e16\u754c", 3, 20)
 	f.Fuzz(func(t *testing.T, s string, size, width int) {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// defaultPager quits by itself if the answer fits the screen, and passes colour
+// defaultPager quits at once if the answer fits the screen, and passes colour
 // on but no other control sequence.
 const defaultPager = "less -FRX"
 

@@ -12,7 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-func TestTerminalControlsAreShownAndNotObeyed(t *testing.T) {
+func TestPlainEscapesTerminalControls(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\ttext\n":          "plain\ttext\n",
 		"\x1b]0;title\x07":       `\x1b]0;title\x07`,
@@ -29,8 +29,8 @@ func TestTerminalControlsAreShownAndNotObeyed(t *testing.T) {
 	}
 }
 
-// What a hostile agent may try on whoever reads its log.
-func TestNoTextReachesBeyondItsOwnPlace(t *testing.T) {
+// Attacks of a hostile agent on the reader of its log.
+func TestPlainKeepsTextInItsPlace(t *testing.T) {
 	tower := strings.Repeat("\u0301", 40)
 	for name, c := range map[string]struct{ in, want string }{
 		"a link":                         {"\x1b]8;;http://evil/\x1b\\\\text\x1b]8;;\x07", `\x1b]8;;http://evil/\x1b\\text\x1b]8;;\x07`},
@@ -51,7 +51,7 @@ func TestNoTextReachesBeyondItsOwnPlace(t *testing.T) {
 	} {
 		got := Plain(c.in)
 		if name == "a tower of marks" {
-			// An escaped mark begins anew; what counts is that no tower is left.
+			// An escaped mark starts a new count; only stacks matter.
 			if strings.Contains(got, strings.Repeat("\u0301", maxMarks+1)) {
 				t.Errorf("%s: %q", name, got)
 			}
@@ -93,7 +93,7 @@ func FuzzPlainWriter(f *testing.F) {
 			t.Fatal(err)
 		}
 		if whole := Plain(s); whole != parts.String() {
-			t.Errorf("in pieces of %d: %q, whole: %q", size, parts.String(), whole)
+			t.Errorf("in chunks of %d: %q, whole: %q", size, parts.String(), whole)
 		}
 		if out := parts.String(); controls(out) {
 			t.Errorf("%q is not harmless", out)
@@ -101,17 +101,17 @@ func FuzzPlainWriter(f *testing.F) {
 	})
 }
 
-// The check finds what it looks for.
-func TestWhatATerminalObeysIsFound(t *testing.T) {
+// Control for the other tests.
+func TestControlsFindsTerminalControls(t *testing.T) {
 	for _, s := range []string{"\x1b", "\r", "\b", "\x7f", "\u009b", "\u202e", "\xff", "\u2028"} {
 		if !controls("a" + s) {
-			t.Errorf("%q is taken for harmless", s)
+			t.Errorf("%q is not found", s)
 		}
 	}
 }
 
-// A line of any length takes the memory of a chunk.
-func TestALineWithoutEndTakesNoMemory(t *testing.T) {
+// A line of any length takes only the memory of a chunk.
+func TestAgentLogUsesConstantMemory(t *testing.T) {
 	l := NewAgentLog(io.Discard, io.Discard, AgentMarker, func() int { return 80 }, 0)
 	chunk := bytes.Repeat([]byte("\u00e9\x1b"), 64<<10/3)
 	write := func(n int) {
@@ -125,11 +125,11 @@ func TestALineWithoutEndTakesNoMemory(t *testing.T) {
 	before := l.plain.out.Cap() + l.lines.out.Cap()
 	write(100)
 	if after := l.plain.out.Cap() + l.lines.out.Cap(); after > 2*before {
-		t.Errorf("%d bytes are held, %d at first", after, before)
+		t.Errorf("%d bytes are buffered, %d at first", after, before)
 	}
 }
 
-func TestAnAnswerThatDoesNotArriveIsAnError(t *testing.T) {
+func TestAnswerWriterKeepsTheFirstError(t *testing.T) {
 	w := &answerWriter{to: failing{}}
 	_, _ = w.Write([]byte("x"))
 	if w.err == nil {

@@ -21,7 +21,7 @@ func (s *screen) Write(p []byte) (int, error) {
 	return s.b.Write(p)
 }
 
-func TestProgressGivesWayToWhatIsWritten(t *testing.T) {
+func TestProgressMakesRoomForWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &screen{}
 		p := (&Output{Stderr: s, Terminal: true, Now: time.Now}).NewProgress("under way")
@@ -33,15 +33,15 @@ func TestProgressGivesWayToWhatIsWritten(t *testing.T) {
 		p.Close()
 		out := s.b.String()
 		if !strings.Contains(out, "under way, 1s"+erase+"half a line") {
-			t.Errorf("%q: the progress does not give way", out)
+			t.Errorf("%q: the progress line stays", out)
 		}
 		if !strings.HasSuffix(out, "half a line\n") {
-			t.Errorf("%q: something was drawn into an unfinished line", out)
+			t.Errorf("%q: the progress line was drawn into an unfinished line", out)
 		}
 	})
 }
 
-func TestWithoutATerminalThereIsNoProgress(t *testing.T) {
+func TestProgressIsSilentWithoutATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &screen{}
 		p := (&Output{Stderr: s, Terminal: false, Now: time.Now}).NewProgress("under way")

@@ -99,7 +99,8 @@ type Group struct {
 }
 
 // Noun makes a command that only has verbs, whose first examples become its own.
-// An unknown verb is an error: cobra by itself prints the help and succeeds.
+// An unknown verb is an error; without Args and RunE cobra would print the help
+// and succeed.
 func Noun(use, short string, groups ...Group) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	AddGroups(cmd, groups...)

@@ -37,7 +37,7 @@ func exampleDecision(verb api.OperatorVerb) api.OperatorRecord {
 	return r
 }
 
-func TestADecisionReadsAsTheGoldenFileSays(t *testing.T) {
+func TestDecisionText(t *testing.T) {
 	var all strings.Builder
 	for _, verb := range api.OperatorVerbs() {
 		r := exampleDecision(verb)
@@ -81,11 +81,11 @@ var hostile = []string{
 	"\ufffd\u3164 hangul filler\u00ad",
 }
 
-// What others wrote cannot look like what this program says: the rows are the
-// same whatever a reason holds. The control is the same text printed bare.
+// Text that others wrote cannot look like text of this program: the rows are the
+// same whatever a reason contains. Control: the same text printed without quotes.
 //
 // proves R-B9
-func TestShownWordsCannotBeForged(t *testing.T) {
+func TestDecisionTextCannotBeForged(t *testing.T) {
 	for _, verb := range api.OperatorVerbs() {
 		good := exampleDecision(verb)
 		want := rows(decision(good))
@@ -128,7 +128,7 @@ func checkShown(t *testing.T, r api.OperatorRecord, want []string) {
 	}
 }
 
-func FuzzShownWordsCannotBeForged(f *testing.F) {
+func FuzzDecisionTextCannotBeForged(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)
 	}
@@ -143,7 +143,7 @@ func FuzzShownWordsCannotBeForged(f *testing.F) {
 	})
 }
 
-func FuzzOnlyOneEncodingOfADecisionIsSigned(f *testing.F) {
+func FuzzOnlyCanonicalRecordsAreSigned(f *testing.F) {
 	now := exampleDecision(api.VerbStopLift).At
 	f.Add([]byte(`{"at":"2026-03-04T05:06:07Z","number":1,"service":"ed25519:5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a","stop":"s-1","v":1,"verb":"stop.lift"}`))
 	f.Add([]byte(`{"at":"2026-03-04T05:06:07Z","number":1,"service":"ed25519:5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a","stop":"s-1","stop":"s-2","v":1,"verb":"stop.lift"}`))

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestMain makes the test binary the program, for the scripts.
+// TestMain lets the scripts run the test binary as the program.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"bailiwick-deploy": func() {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// makeRecord prints the operator record of now that has these members.
+// makeRecord prints an operator record of now with these members.
 func makeRecord(members string) error {
 	r := api.OperatorRecord{V: 1, Service: "ed25519:" + strings.Repeat("5a", 16), Number: 1, At: time.Now().UTC().Truncate(time.Second)}
 	if err := json.Unmarshal([]byte(members), &r); err != nil {
@@ -86,7 +86,7 @@ func examplePlan() *deploy.Plan {
 	}
 }
 
-func TestAPlanReadsAsTheGoldenFilesSay(t *testing.T) {
+func TestPlanText(t *testing.T) {
 	for name, colour := range map[string]bool{"plan.txt": false, "plan-colour.txt": true} {
 		o := &out{colour: colour}
 		o.plan(examplePlan())
@@ -94,7 +94,7 @@ func TestAPlanReadsAsTheGoldenFilesSay(t *testing.T) {
 	}
 }
 
-func TestColourIsNeverTheOnlyCarrier(t *testing.T) {
+func TestColourNeverCarriesMeaningAlone(t *testing.T) {
 	plain, coloured := &out{}, &out{colour: true}
 	plain.plan(examplePlan())
 	coloured.plan(examplePlan())
@@ -103,10 +103,10 @@ func TestColourIsNeverTheOnlyCarrier(t *testing.T) {
 		stripped = string(bytes.ReplaceAll([]byte(stripped), []byte("\x1b["+code+"m"), nil))
 	}
 	if stripped != plain.b.String() {
-		t.Fatalf("without its colours the plan says something else:\n%s", stripped)
+		t.Fatalf("without colours the plan differs:\n%s", stripped)
 	}
 	if bytes.ContainsRune([]byte(plain.b.String()), 0x1b) || bytes.ContainsRune([]byte(plain.b.String()), 0x202e) {
-		t.Fatal("what a plan quotes reaches the terminal raw")
+		t.Fatal("text of the manifest reaches the terminal unescaped")
 	}
 }
 
@@ -123,6 +123,6 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs; run with -update when that is meant. Got:\n%s", name, got)
+		t.Errorf("%s differs; if that is intended, run with -update. Got:\n%s", name, got)
 	}
 }

@@ -90,7 +90,7 @@ func (s *session) echoes() bool {
 }
 
 // proves R-B9
-func TestThePassphraseIsNotEchoed(t *testing.T) {
+func TestPassphraseIsNotEchoed(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "k")
 	s := start(t, "key", "create", "--key", key)
 	if !s.echoes() {
@@ -117,7 +117,7 @@ func TestThePassphraseIsNotEchoed(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedPromptGivesTheTerminalBack(t *testing.T) {
+func TestInterruptedPromptRestoresTheTerminal(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "k")
 	s := start(t, "key", "create", "--key", key)
 	s.await("New passphrase")
@@ -132,6 +132,6 @@ func TestAnInterruptedPromptGivesTheTerminalBack(t *testing.T) {
 		t.Fatal("the terminal no longer echoes")
 	}
 	if _, err := os.Stat(key); err == nil {
-		t.Fatal("a key was made")
+		t.Fatal("a key was created")
 	}
 }

@@ -80,11 +80,13 @@ func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, 
 	if err := m.checkBranch(ctx, f.branch); err != nil {
 		return err
 	}
+	var bases []string
 	for _, p := range patches {
 		if !m.has(ctx, p.dispatch.Source.Commit) {
 			return api.Errorf(api.CodeNotFound, "repository %s has no commit %s, which task %s started from", repo, p.dispatch.Source.Commit, p.task.Task).
 				WithHint("name the repository that is source %s with --repo, or fetch that commit", p.dispatch.Source.Name)
 		}
+		bases = append(bases, p.dispatch.Source.Commit)
 	}
 	rep := mergeReport{
 		Run: run.RunID, Source: patches[0].dispatch.Source.Name, Branch: f.branch, Base: patches[0].dispatch.Source.Commit,
@@ -95,7 +97,7 @@ func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, 
 		return err
 	}
 	if len(rep.Merged) > 0 && (f.keepGoing || len(rep.Conflicts) == 0) {
-		if err := m.publish(ctx, f.branch, s.head, basesOf(patches), t.Now()); err != nil {
+		if err := m.publish(ctx, f.branch, s.head, bases, t.Now()); err != nil {
 			return err
 		}
 		rep.Commit = s.head
@@ -107,16 +109,6 @@ func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, 
 		return console.Exit{Status: 1}
 	}
 	return nil
-}
-
-func basesOf(patches []doneTask) []string {
-	var bases []string
-	for _, p := range patches {
-		if !slices.Contains(bases, p.dispatch.Source.Commit) {
-			bases = append(bases, p.dispatch.Source.Commit)
-		}
-	}
-	return bases
 }
 
 // selectPatches returns the done tasks with a patch for one source, in the order

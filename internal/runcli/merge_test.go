@@ -12,8 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-// workshop is a repository of the user's, and a place where patches for it are
-// made.
+// workshop is a repository of the user, and the place where its patches are made.
 type workshop struct {
 	t    *testing.T
 	dir  string
@@ -63,7 +62,7 @@ func (w *workshop) commit(message string) string {
 	return w.git("rev-parse", "HEAD")
 }
 
-// patch is what change does to the base, and leaves nothing of it behind.
+// patch returns what change does to the base, and undoes it.
 func (w *workshop) patch(change func()) string {
 	w.t.Helper()
 	change()
@@ -77,8 +76,8 @@ func (w *workshop) edit(path, text string) string {
 	return w.patch(func() { w.write(path, text) })
 }
 
-// whole is all that a merge must not touch: what is in the work tree, the index,
-// and every ref.
+// whole is everything that a merge must not touch: the work tree, the index and
+// every ref.
 func (w *workshop) whole() string {
 	w.t.Helper()
 	return w.git("status", "--porcelain", "--ignored") + "\n" + w.git("for-each-ref", "--format=%(refname) %(objectname)") + "\n" + w.git("symbolic-ref", "HEAD") +
@@ -99,11 +98,11 @@ func (w *workshop) merge(s *runService, args ...string) (int, mergeReport, strin
 
 const ten = "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n"
 
-func TestPatchesAreMergedInTheOrderOfTheirTasks(t *testing.T) {
+func TestMergeFollowsTheDependencies(t *testing.T) {
 	w := newWorkshop(t)
 	s := newRunService()
-	// "last" stands first in the plan and depends on both others. It has their
-	// changes in its own, as a task that applied them has.
+	// "last" is first in the plan and depends on both others. Its patch includes
+	// their changes, as that of a task which applied them does.
 	top, bottom := strings.Replace(ten, "a\n", "A\n", 1), strings.Replace(ten, "j\n", "J\n", 1)
 	s.did("last", w.base, w.edit("one.txt", strings.NewReplacer("a\n", "A\n", "j\n", "J\n", "e\n", "E\n").Replace(ten)), "top", "bottom")
 	s.did("top", w.base, w.edit("one.txt", top))
@@ -123,7 +122,7 @@ func TestPatchesAreMergedInTheOrderOfTheirTasks(t *testing.T) {
 	if got := w.git("rev-parse", "night"); got != rep.Commit {
 		t.Errorf("the branch is at %s, the report says %s", got, rep.Commit)
 	}
-	// Every task is a commit on what it started from, and says what it is of.
+	// Every task is a commit on the commit that it started from, and names its run.
 	for _, m := range rep.Merged {
 		if w.git("rev-parse", m.Commit+"^") != w.base {
 			t.Errorf("the commit of %s does not stand on its base", m.Task)
@@ -142,7 +141,7 @@ func TestPatchesAreMergedInTheOrderOfTheirTasks(t *testing.T) {
 	}
 }
 
-func TestWhatConflictsIsSaidByFileAndNothingIsWritten(t *testing.T) {
+func TestMergeReportsConflictsByFileAndWritesNothing(t *testing.T) {
 	w := newWorkshop(t)
 	s := newRunService()
 	s.did("first", w.base, w.edit("one.txt", strings.Replace(ten, "e\n", "first\n", 1)))
@@ -164,7 +163,7 @@ func TestWhatConflictsIsSaidByFileAndNothingIsWritten(t *testing.T) {
 	if status != 1 || !strings.Contains(out, "CONFLICT    task second") || !strings.Contains(out, "one.txt (also changed by first)") || !strings.Contains(out, "nothing was written") {
 		t.Errorf("exit status %d, %s", status, out)
 	}
-	// Asked to go on, it leaves out that one and says so.
+	// With --keep-going it leaves out that one and says so.
 	status, rep, errs = w.merge(s, "night", "--keep-going")
 	if status != 1 || rep.Commit == "" || len(rep.Merged) != 2 || rep.Merged[1].Task != "third" || len(rep.Conflicts) != 1 {
 		t.Fatalf("exit status %d, %+v, %s", status, rep, errs)
@@ -174,7 +173,7 @@ func TestWhatConflictsIsSaidByFileAndNothingIsWritten(t *testing.T) {
 	}
 }
 
-func TestAMergeTakesEveryKindOfChange(t *testing.T) {
+func TestMergeTakesEveryKindOfChange(t *testing.T) {
 	w := newWorkshop(t)
 	s := newRunService()
 	s.did("binary", w.base, w.edit("bin/data", "\x00\xff\x00\xfe"))
@@ -183,7 +182,7 @@ func TestAMergeTakesEveryKindOfChange(t *testing.T) {
 		_ = os.Chmod(filepath.Join(w.dir, "two.txt"), 0o755)
 	}))
 	s.did("link", w.base, w.patch(func() { _ = os.Symlink("one.txt", filepath.Join(w.dir, "link")) }))
-	// One renames the file that another one edits: git finds the rename.
+	// One renames a file that another one edits: git finds the rename.
 	s.did("rename", w.base, w.patch(func() { w.git("mv", "one.txt", "sub.txt") }))
 	s.did("edit", w.base, w.edit("one.txt", strings.Replace(ten, "e\n", "E\n", 1)))
 	status, rep, errs := w.merge(s, "night")
@@ -207,7 +206,7 @@ func TestAMergeTakesEveryKindOfChange(t *testing.T) {
 	}
 }
 
-func TestWhatAMergeCannotDoIsRefused(t *testing.T) {
+func TestMergeRefusesInvalidRequests(t *testing.T) {
 	w, other := newWorkshop(t), newWorkshop(t)
 	other.write("one.txt", "another history\n")
 	elsewhere := other.commit("elsewhere")
@@ -230,7 +229,7 @@ func TestWhatAMergeCannotDoIsRefused(t *testing.T) {
 			t.Errorf("%s: exit status %d, %s%s", words, status, out, errs)
 		}
 	}
-	// Another repository, where what the task started from is not.
+	// A repository without the commit that the task started from.
 	s2 := newRunService()
 	s2.did("edit", elsewhere, w.edit("two.txt", "changed\n"))
 	if status, _, errs := w.merge(s2, "night"); status != 1 || !strings.Contains(errs, "has no commit "+elsewhere+", which task edit started from") {
@@ -240,7 +239,7 @@ func TestWhatAMergeCannotDoIsRefused(t *testing.T) {
 	if status, _, errs := do(t, s.serve(t), "run", "patch", "r-one", "--repo", t.TempDir(), "--merge", "night"); status != 1 || !strings.Contains(errs, "name a git repository with --repo") {
 		t.Errorf("exit status %d, %s", status, errs)
 	}
-	// Several sources, and nobody says which.
+	// Several sources and no --source.
 	s.did("lib", w.base, w.edit("two.txt", "of the other\n"))
 	d := s.dispatches["d-lib"]
 	d.Source = &api.PinnedSource{Name: "library", Commit: w.base}
@@ -256,10 +255,10 @@ func TestWhatAMergeCannotDoIsRefused(t *testing.T) {
 	}
 }
 
-// What an agent puts into a patch, and what stands in the repository, makes git
-// run nothing, write nowhere else and hide no conflict. Controls: git by itself
-// does run the hooks, the driver and the filter, and does hide the conflict.
-func TestAHostilePatchAndAHostileRepositoryDoNothing(t *testing.T) {
+// Neither a hostile patch nor the settings of a hostile repository make git run a
+// program, write elsewhere or hide a conflict. Controls: plain git runs the hooks,
+// the driver and the filter, and hides the conflict.
+func TestMergeIgnoresHostilePatchesAndSettings(t *testing.T) {
 	w := newWorkshop(t)
 	ran := filepath.Join(t.TempDir(), "ran")
 	w.write(".gitattributes", "* merge=evil filter=evil diff=evil\n")
@@ -292,7 +291,7 @@ func TestAHostilePatchAndAHostileRepositoryDoNothing(t *testing.T) {
 	}
 	w.git("update-ref", "refs/heads/control", w.base)
 	if b, _ := os.ReadFile(ran); !strings.Contains(string(b), "reference-transaction") {
-		t.Fatalf("control: git by itself runs no hook: %q", b)
+		t.Fatalf("control: plain git runs no hook: %q", b)
 	}
 	patch := func(from, to string) string {
 		return "diff --git a/one.txt b/one.txt\n--- a/one.txt\n+++ b/one.txt\n@@ -4,3 +4,3 @@\n d\n-" + from + "\n+" + to + "\n f\n"
@@ -304,7 +303,7 @@ func TestAHostilePatchAndAHostileRepositoryDoNothing(t *testing.T) {
 	if err := os.Remove(ran); err != nil {
 		t.Fatal(err)
 	}
-	// What a repository may have, the user's own settings may have too.
+	// The user's own settings may be as hostile as those of a repository.
 	home := t.TempDir()
 	settings, err := os.ReadFile(filepath.Join(w.dir, ".git/config"))
 	if err != nil {
@@ -334,7 +333,7 @@ func TestAHostilePatchAndAHostileRepositoryDoNothing(t *testing.T) {
 	w.git("merge-tree", "--write-tree", a, b) // fails the test where there is a conflict
 }
 
-// commitPatch makes a commit of the base with a patch, as git does it by itself.
+// commitPatch makes a commit of a patch on the base with plain git.
 func (w *workshop) commitPatch(patch string) string {
 	w.t.Helper()
 	file := filepath.Join(w.t.TempDir(), "p")
@@ -348,7 +347,7 @@ func (w *workshop) commitPatch(patch string) string {
 	return c
 }
 
-func TestAPatchThatReachesBeyondTheTreeIsNotTaken(t *testing.T) {
+func TestMergeRefusesPathsOutsideTheTree(t *testing.T) {
 	w := newWorkshop(t)
 	add := func(path string) string {
 		return "diff --git a/" + path + " b/" + path + "\nnew file mode 100644\n--- /dev/null\n+++ b/" + path + "\n@@ -0,0 +1 @@\n+x\n"
@@ -371,7 +370,7 @@ func TestAPatchThatReachesBeyondTheTreeIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestTheCommitsOfAMergeAreTheUsers(t *testing.T) {
+func TestMergeCommitsHaveTheUsersIdentity(t *testing.T) {
 	w := newWorkshop(t)
 	w.git("config", "--unset", "user.name")
 	s := newRunService()
@@ -394,7 +393,7 @@ func TestTheCommitsOfAMergeAreTheUsers(t *testing.T) {
 	}
 }
 
-func TestAnOldGitIsRefused(t *testing.T) {
+func TestMergeRefusesOldGit(t *testing.T) {
 	w := newWorkshop(t)
 	s := newRunService()
 	s.did("edit", w.base, w.edit("two.txt", "changed\n"))
@@ -414,7 +413,7 @@ func TestAnOldGitIsRefused(t *testing.T) {
 	}
 }
 
-func TestAMergeWorksInEveryKindOfRepository(t *testing.T) {
+func TestMergeWorksInEveryKindOfRepository(t *testing.T) {
 	for name, prepare := range map[string]func(w *workshop) string{
 		"sha256":             func(w *workshop) string { return w.dir },
 		"a subfolder":        func(w *workshop) string { return filepath.Join(w.dir, "bin") },

@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 )
 
-// planRun executes a line, whose FILE is a file with the text, and with - the
-// standard input.
+// planRun executes a command line. FILE stands for a file with the text, and - for
+// the text on standard input.
 func planRun(t *testing.T, text, line string) (status int, out, errs string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "plan.yaml")
@@ -45,10 +45,10 @@ tasks:
     depends_on: [a, ghost]
 `
 
-// TestValidateSaysAllThatIsWrongAndWhere with no service anywhere.
+// Validation needs no service.
 //
 // proves R-O2
-func TestValidateSaysAllThatIsWrongAndWhere(t *testing.T) {
+func TestValidateReportsAllProblemsWithTheirPlace(t *testing.T) {
 	wrong := `FILE:5:18: $.tasks[0].depends_on[0]: dependency cycle: a -> b -> a
 FILE:6:5: $.tasks[0].neds: unknown key "neds"; did you mean "needs"?
 FILE:9:21: $.tasks[1].depends_on[1]: no such task "ghost"
@@ -66,14 +66,14 @@ FILE:9:21: $.tasks[1].depends_on[1]: no such task "ghost"
 	if status, _, errs := planRun(t, wrongPlan, "run validate -"); status != 1 || !strings.Contains(errs, "-:6:5: $.tasks[0].neds") {
 		t.Errorf("standard input: status %d, %q", status, errs)
 	}
-	// The control: a plan with nothing wrong.
+	// Control: a valid plan.
 	status, out, errs = planRun(t, drawnPlan, "run validate FILE")
 	if status != 0 || errs != "" || !strings.HasPrefix(out, "FILE: 3 tasks, 2 dependencies, 2 locks, 2 layers\nqueue       default\ndigest      sha256:") {
 		t.Errorf("status %d, %q, %q", status, out, errs)
 	}
 }
 
-func TestValidateTellsProgramsTheSame(t *testing.T) {
+func TestValidateReportsTheSameAsJSON(t *testing.T) {
 	var v struct {
 		Valid    bool
 		Digest   api.Digest
@@ -100,14 +100,14 @@ func TestValidateTellsProgramsTheSame(t *testing.T) {
 	if _, out, _ := planRun(t, drawnPlan, "run validate - -o name"); strings.TrimSpace(out) != string(v.Digest) {
 		t.Errorf("%q, want %s", out, v.Digest)
 	}
-	// The text itself is wrong.
+	// The text is not even YAML.
 	status, out, _ = planRun(t, "tasks: [", "run validate FILE -o json")
 	if err := json.Unmarshal([]byte(out), &v); err != nil || status != 1 || v.Valid || len(v.Problems) != 1 {
 		t.Errorf("status %d, %v, %+v", status, err, v)
 	}
 }
 
-func TestRenderDrawsWhatComesAfterWhat(t *testing.T) {
+func TestRenderDrawsDependencies(t *testing.T) {
 	for line, want := range map[string]string{
 		"run render FILE": `3 tasks, 2 dependencies, 2 locks, 2 layers
     1 left   edit    holds k, shared go.mod; 3 attempts
@@ -148,13 +148,13 @@ func TestRenderDrawsWhatComesAfterWhat(t *testing.T) {
 	}
 }
 
-func TestTheSchemaIsPrintedAsItIs(t *testing.T) {
+func TestSchemaIsPrinted(t *testing.T) {
 	if status, out, _ := planRun(t, "", "run schema"); status != 0 || out != string(api.PlanSchema()) {
 		t.Errorf("status %d, %q", status, out)
 	}
 }
 
-func TestImportWritesAPlanAndSaysWhatItTranslated(t *testing.T) {
+func TestImportReportsTheTranslation(t *testing.T) {
 	theirs := `{"items": [
   {"id": "a", "executor": "dispatch", "title": "first", "inputs": {"subagent": "edit", "file": "x"}, "resourceLocks": ["k"]},
   {"id": "b", "executor": "dispatch", "inputs": {"subagent": "edit"}, "depends_on": ["a"]}]}`
@@ -177,7 +177,7 @@ FILE: $.items[1]: task "b": depends_on, id, inputs.subagent as subagent
 		t.Errorf("status %d\n%s\n%s", status, out, errs)
 	}
 	if status, _, errs := planRun(t, out, "run validate FILE"); status != 0 {
-		t.Errorf("what was written is no plan: %s", errs)
+		t.Errorf("the written plan is invalid: %s", errs)
 	}
 	if status, out, _ := planRun(t, theirs, "run import - -o json"); status != 0 || !strings.HasPrefix(out, `{"queue":"default","tasks":[{"id":"a"`) {
 		t.Errorf("status %d, %s", status, out)
@@ -188,10 +188,10 @@ FILE: $.items[1]: task "b": depends_on, id, inputs.subagent as subagent
 	}
 }
 
-// A plan comes from anywhere, and so does its file's name.
+// Neither a plan nor the name of its file is trusted.
 //
 // proves R-D7
-func TestNothingInAPlanReachesTheTerminal(t *testing.T) {
+func TestPlanTextIsEscaped(t *testing.T) {
 	for _, text := range []string{
 		`{"tasks":[{"id":"\u001b[2J","subagent":"s","\u001b]0;x\u0007":1,"depends_on":["\u202e"],"locks":["\u009b1A"]}]}`,
 		"tasks: [\"\x1b[2J\"",
@@ -206,6 +206,6 @@ func TestNothingInAPlanReachesTheTerminal(t *testing.T) {
 		}
 	}
 	if !controls("\x1b[2J") {
-		t.Error("positive control")
+		t.Error("control: the text of the plan is not shown at all")
 	}
 }

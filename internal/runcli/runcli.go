@@ -1,6 +1,6 @@
 // Package runcli has the verbs of bailiwick about plans and runs: run and queue.
 //
-// It checks and draws plans by itself (R-O2). Everything about a run is a call to
+// It checks and draws plans here (R-O2). Everything about a run is a call to
 // the service, which carries the run out whatever happens to this process; none
 // of these verbs starts a service. The patches of a run are merged beside the
 // user's git repository and never touch its work tree (see mergeRepo).
@@ -38,7 +38,7 @@ func Commands(cfg Config) []*cobra.Command {
 		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand()}})
 	run.Long = `A plan is a file of tasks. Each task is a dispatch, with its dependencies, the results it
 needs from other tasks, its locks and its retries. A run is a submitted plan. The service
-carries it out by itself, even if this command or the service stops meanwhile.
+carries it out, even if this command or the service stops meanwhile.
 
 Runs need a service with an orchestrator: bailiwick up --orchestrator.
 validate, render, schema and import need no service.`

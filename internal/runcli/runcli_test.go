@@ -18,7 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-func TestARunSaysHowEachTaskIsAndWhatToDo(t *testing.T) {
+func TestShowPrintsTaskStatesAndNextSteps(t *testing.T) {
 	later := testStart.Add(3 * time.Second)
 	s := newRunService(
 		api.RunTask{Task: "edit", State: api.TaskDone, Subagent: "code-edit", Attempt: 2, Attempts: 3, DispatchID: "d-edit", StartedAt: &testStart, EndedAt: &later},
@@ -52,9 +52,9 @@ func TestARunSaysHowEachTaskIsAndWhatToDo(t *testing.T) {
 		t.Errorf("%q reaches the terminal", out)
 	}
 	for line := range strings.Lines(out) {
-		// What the agent wrote is behind the marker or within a line of ours.
+		// Text of the agent stands behind the marker or within a line of ours.
 		if strings.Contains(line, "run cancel") && !strings.Contains(line, console.AgentMarker+"next") && !strings.Contains(line, console.AgentMarker+"answer:") && !strings.HasPrefix(line, "bad ") {
-			t.Errorf("a line of the agent's looks like ours: %q", line)
+			t.Errorf("a line of the agent looks like one of ours: %q", line)
 		}
 	}
 	var run api.Run
@@ -69,7 +69,7 @@ func TestARunSaysHowEachTaskIsAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestHowARunEndedIsTheExitStatus(t *testing.T) {
+func TestRunOutcomeIsTheExitStatus(t *testing.T) {
 	for name, c := range map[string]struct {
 		state api.RunState
 		tasks []api.TaskState
@@ -93,7 +93,7 @@ func TestHowARunEndedIsTheExitStatus(t *testing.T) {
 				t.Errorf("%s, %s: exit status %d, %s%s", name, verb, status, out, errs)
 			}
 		}
-		// Typed, it is the events and nothing else.
+		// As JSON lines, it is the events and nothing else.
 		status, out, _ := do(t, socket, "run", "watch", "r-one", "-o", "jsonl")
 		var got []string
 		for line := range strings.Lines(out) {
@@ -109,7 +109,7 @@ func TestHowARunEndedIsTheExitStatus(t *testing.T) {
 	}
 }
 
-func TestWhoStopsWaitingLeavesTheRunAlone(t *testing.T) {
+func TestInterruptingAWaitLeavesTheRunAlone(t *testing.T) {
 	s := newRunService(api.RunTask{Task: "slow", State: api.TaskRunning, Subagent: "edit", StartedAt: &testStart})
 	s.run.State = api.RunRunning
 	asked := make(chan struct{}, 10)
@@ -169,10 +169,10 @@ func writePlan(t *testing.T, text string) string {
 }
 
 // proves R-O2
-func TestABadPlanIsRefusedHereWithAllThatIsWrong(t *testing.T) {
+func TestSubmitChecksThePlanFirst(t *testing.T) {
 	s := newRunService()
 	s.submit = func(api.RunRequest) (any, error) {
-		t.Error("it was submitted")
+		t.Error("the invalid plan was submitted")
 		return s.run, nil
 	}
 	socket := s.serve(t)
@@ -192,7 +192,7 @@ func TestABadPlanIsRefusedHereWithAllThatIsWrong(t *testing.T) {
 }
 
 // proves R-O8
-func TestAPlanIsSubmittedUnderAnIDThatIsChosenHere(t *testing.T) {
+func TestSubmitChoosesTheRunID(t *testing.T) {
 	s := newRunService()
 	var got api.RunRequest
 	s.submit = func(req api.RunRequest) (any, error) {
@@ -223,7 +223,7 @@ func TestAPlanIsSubmittedUnderAnIDThatIsChosenHere(t *testing.T) {
 }
 
 // proves R-O8
-func TestWhoDoesNotKnowWhetherARunWasTakenIsToldItsID(t *testing.T) {
+func TestALostAnswerNamesTheRunID(t *testing.T) {
 	asked := make(chan api.RunID, 1)
 	socket := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		var req api.RunRequest
@@ -239,7 +239,7 @@ func TestWhoDoesNotKnowWhetherARunWasTakenIsToldItsID(t *testing.T) {
 	}
 }
 
-func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
+func TestSteeringVerbsSendTheirRequest(t *testing.T) {
 	s := newRunService(api.RunTask{Task: "ask", State: api.TaskWaiting, Asks: true, Subagent: "edit", DispatchID: "d-asks"})
 	s.run.State = api.RunRunning
 	var verb, body string
@@ -272,7 +272,7 @@ func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
 		verb, body = "", ""
 		status, out, errs := at(t, socket, line)
 		if got := verb + " " + strings.TrimPrefix(body, "null"); status != 0 || got != want {
-			t.Errorf("%s: exit status %d, asked %q, want %q; %s%s", line, status, got, want, out, errs)
+			t.Errorf("%s: exit status %d, requested %q, want %q; %s%s", line, status, got, want, out, errs)
 		}
 	}
 	for line, want := range map[string]string{
@@ -295,20 +295,20 @@ func TestSteeringARunAsksForWhatWasSaid(t *testing.T) {
 	} {
 		verb = ""
 		if status, out, errs := at(t, socket, line); status != 1 || verb != "" || !strings.Contains(errs, want) {
-			t.Errorf("%s: exit status %d, asked %q, %s%s", line, status, verb, out, errs)
+			t.Errorf("%s: exit status %d, requested %q, %s%s", line, status, verb, out, errs)
 		}
 	}
 }
 
-// No service is started for runs: one that ends when it is idle has none.
-func TestARunWithoutAServiceSaysHowToStartOne(t *testing.T) {
+// No service is started for runs: a one-shot service has no orchestrator.
+func TestRunVerbsSayHowToStartAService(t *testing.T) {
 	status, _, errs := do(t, filepath.Join(t.TempDir(), "none"), "run", "list")
 	if status != 1 || !strings.Contains(errs, "hint: run: bailiwick up --orchestrator") {
 		t.Errorf("exit status %d, %s", status, errs)
 	}
 }
 
-func TestEveryTasksLinesStandBehindItsName(t *testing.T) {
+func TestLogsMarkLinesWithTheTask(t *testing.T) {
 	s := newRunService(
 		api.RunTask{Task: "one", State: api.TaskDone, Subagent: "edit", DispatchID: "d-one", Attempt: 2, Attempts: 2},
 		api.RunTask{Task: "longer-name", State: api.TaskDone, Subagent: "edit", DispatchID: "d-two", Attempt: 1, Attempts: 2},
@@ -326,7 +326,7 @@ func TestEveryTasksLinesStandBehindItsName(t *testing.T) {
 	if status != 0 || out != want || errs != "" {
 		t.Errorf("exit status %d\n%s\nwant\n%s%s", status, out, want, errs)
 	}
-	// Followed, every attempt is there, and no two lines are mixed.
+	// With -f, every attempt is there and no two lines are mixed.
 	status, out, errs = do(t, socket, "run", "logs", "r-one", "-f")
 	for _, line := range []string{"one         | before\n", "one         | hello\n", "longer-name | world\n"} {
 		if status != 0 || strings.Count(out, line) != 1 {
@@ -351,7 +351,7 @@ func TestEveryTasksLinesStandBehindItsName(t *testing.T) {
 			t.Errorf("%s: exit status %d, %q, %s", words, status, out, errs)
 		}
 	}
-	// What another run did is shown too, and not waited for.
+	// Work taken over from another run is shown too, and not waited for.
 	s.run.Tasks[1].TakenOver, s.events = true, nil
 	for words, want := range map[string]string{"longer-name -f": "world", "-f": "longer-name | world\n"} {
 		if status, out, errs := do(t, socket, append([]string{"run", "logs", "r-one"}, strings.Fields(words)...)...); status != 0 || out != want {
@@ -372,7 +372,7 @@ func TestEveryTasksLinesStandBehindItsName(t *testing.T) {
 	}
 }
 
-func TestPatchesAreWrittenToNewFilesAndNowhereElse(t *testing.T) {
+func TestPatchesAreOnlyWrittenToNewFiles(t *testing.T) {
 	commit := strings.Repeat("a", 40)
 	s := newRunService()
 	s.did("edit", commit, "patch of edit\n")
@@ -404,7 +404,7 @@ func TestPatchesAreWrittenToNewFilesAndNowhereElse(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "half.patch")); err != nil || string(b) != "half a patch\n" {
 		t.Errorf("%q, %v", b, err)
 	}
-	// Neither a file nor what a link points to is written over.
+	// Neither an existing file nor the target of a link is overwritten.
 	if status, _, errs := do(t, socket, "run", "patch", "r-one", "--all", "--dir", dir); status != 1 || !strings.Contains(errs, "existing files are not overwritten") {
 		t.Errorf("exit status %d, %s", status, errs)
 	}
@@ -417,7 +417,7 @@ func TestPatchesAreWrittenToNewFilesAndNowhereElse(t *testing.T) {
 		t.Errorf("exit status %d, %s", status, errs)
 	}
 	if _, err := os.Stat(outside); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it was written through a link: %v", err)
+		t.Errorf("a file was written through a link: %v", err)
 	}
 }
 

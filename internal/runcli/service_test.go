@@ -22,7 +22,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
-// runService answers about one run as the service does.
+// runService answers requests about one run as the service does.
 type runService struct {
 	run        api.Run
 	dispatches map[api.DispatchID]api.Dispatch
@@ -32,7 +32,7 @@ type runService struct {
 	page       int                                          // tasks in an answer
 	steer      func(verb string, body []byte) (any, error)  // what is asked of the operator's side
 	submit     func(req api.RunRequest) (any, error)        //
-	waits      func(w http.ResponseWriter, r *http.Request) // whoever waits for events that do not come
+	waits      func(w http.ResponseWriter, r *http.Request) // called when a client waits for more events
 }
 
 var testStart = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -44,7 +44,7 @@ func newRunService(tasks ...api.RunTask) *runService {
 	return s
 }
 
-// count derives what follows from the tasks.
+// count derives the counts and the state from the tasks.
 func (s *runService) count() {
 	s.run.Total, s.run.Counts = len(s.run.Tasks), map[api.TaskState]int{}
 	settled := true
@@ -132,7 +132,7 @@ func (s *runService) serve(t *testing.T) string {
 	return serve(t, mux.ServeHTTP)
 }
 
-// did adds a task that is done, with a patch.
+// did adds a done task with a patch.
 func (s *runService) did(task api.TaskID, commit, patch string, after ...api.TaskID) *api.RunTask {
 	id := api.DispatchID("d-" + strings.ToLower(string(task)))
 	d := api.Dispatch{ID: id, State: api.EventFinished, Attempt: 1, Principal: "local:ann", Subagent: "edit", Role: "coder", Tier: api.Reversible, Target: "local", Manifest: api.DigestOf(nil), Result: api.DigestOf([]byte(task)), AcceptedAt: testStart, Outcome: &api.ResultSummary{Captured: true}}

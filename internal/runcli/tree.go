@@ -90,8 +90,8 @@ func (t runTree) draw(run *api.Run, f frame) []string {
 // chain stays on the screen.
 func (t runTree) indent(i int32, width int) int { return min(2*t.depth[i], width/6) }
 
-// fit returns the positions in the order of the tasks that fit into rows, of which
-// every gap between them takes one.
+// fit returns the positions in the order of the tasks that fit into rows; a gap
+// between them takes a row too.
 func (t runTree) fit(tasks []api.RunTask, rows int) []int {
 	places := make([]int, len(t.order))
 	for at := range places {

@@ -19,7 +19,7 @@ func treeOf(tasks ...api.RunTask) *api.Run {
 	return &s.run
 }
 
-// checkFrame holds what was drawn against the screen that it was drawn for.
+// checkFrame checks that what was drawn fits its screen.
 func checkFrame(t *testing.T, name string, lines []string, width, height int) {
 	t.Helper()
 	if len(lines) > height-1 || len(lines) == 0 {
@@ -35,7 +35,7 @@ func checkFrame(t *testing.T, name string, lines []string, width, height int) {
 	}
 }
 
-func TestEachTaskStandsBelowWhatComesLastBeforeIt(t *testing.T) {
+func TestTreePutsTasksBelowTheirLastDependency(t *testing.T) {
 	run := treeOf(
 		api.RunTask{Task: "merge", After: []api.TaskID{"left", "right"}, State: api.TaskPending, Subagent: "merger"},
 		api.RunTask{Task: "left", State: api.TaskDone, Subagent: "edit", Attempt: 1, Attempts: 1},
@@ -55,10 +55,10 @@ func TestEachTaskStandsBelowWhatComesLastBeforeIt(t *testing.T) {
 	}
 }
 
-// What others wrote neither leaves its line nor its columns, on any screen.
+// Text that others wrote leaves neither its line nor its columns, on any screen.
 //
 // proves R-D7
-func TestNothingHostileLeavesItsLine(t *testing.T) {
+func TestTreeKeepsHostileTextOnItsLine(t *testing.T) {
 	hostile := "\x1b[2J\x1b[1A\r\nrun r-one done\u202e\u0301\t\u4e16\u754c" + strings.Repeat("\u4e16", 300)
 	at := testStart.Add(time.Second)
 	var tasks []api.RunTask
@@ -82,16 +82,16 @@ func TestNothingHostileLeavesItsLine(t *testing.T) {
 			}
 		}
 	}
-	// Control: the check sees what gets through.
+	// Control: the check finds what gets through.
 	if !controls(hostile) || !controls(strings.ReplaceAll(hostile, "\u202e", "")) {
 		t.Error("control: the check sees nothing")
 	}
 }
 
-// ours are the colours, the only thing that a terminal is to obey.
+// ours matches the colours, the only control sequences that are allowed.
 var ours = regexp.MustCompile("\x1b\\[[0-9]*m")
 
-func TestOfALargeRunWhatMattersIsShown(t *testing.T) {
+func TestTreeFoldsWhatMattersLeast(t *testing.T) {
 	const n = 10_000
 	tasks := make([]api.RunTask, n)
 	for i := range tasks {
@@ -154,7 +154,7 @@ func total(t *testing.T, lines []string) int {
 	return n
 }
 
-func TestALongChainIsDrawnWithoutLeavingTheScreen(t *testing.T) {
+func TestTreeBoundsTheIndentOfAChain(t *testing.T) {
 	tasks := make([]api.RunTask, api.MaxPlanTasks)
 	for i := range tasks {
 		tasks[i] = api.RunTask{Task: api.TaskID(fmt.Sprintf("t%d", i)), State: api.TaskPending, Subagent: "edit"}
@@ -171,7 +171,7 @@ func TestALongChainIsDrawnWithoutLeavingTheScreen(t *testing.T) {
 	}
 }
 
-func TestAPictureIsDrawnOverTheLastOne(t *testing.T) {
+func TestRedrawnOverwritesTheLastPicture(t *testing.T) {
 	var out strings.Builder
 	s := redrawn{to: &out}
 	s.draw([]string{"one", "two"}, 80, 24)
