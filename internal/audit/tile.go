@@ -141,12 +141,30 @@ func (d tiles) state() (size uint64, root note.Hash, err error) {
 	return s.Size, note.Hash(s.Root), nil
 }
 
-func (d tiles) setState(size uint64, root note.Hash) error {
-	b, err := json.Marshal(treeState{size, root[:]})
+// setState makes the state that of the edge.
+func (d tiles) setState(e *edge) error {
+	root, err := e.sum.Root()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(treeState{e.size(), root[:]})
 	if err != nil {
 		return err
 	}
 	return d.replace(filepath.Join(d.dir, stateName), b)
+}
+
+// verifyState checks that the state is that of the edge.
+func (d tiles) verifyState(e *edge) error {
+	root, err := e.sum.Root()
+	if err != nil {
+		return err
+	}
+	size, stored, err := d.state()
+	if err == nil && (size != e.size() || stored != root) {
+		err = fmt.Errorf("the tree of %d entries was replaced by one of %d: %w", e.size(), size, errDamaged)
+	}
+	return err
 }
 
 // Height implements tlog.TileReader.

@@ -92,11 +92,9 @@ type Tree struct {
 	cfg   TreeConfig
 	tiles tiles
 
-	stop   chan struct{}      // closed to make the feeder exit once it has caught up
-	cancel context.CancelFunc // makes the feeder exit at once
+	cancel context.CancelFunc // stops the feeder
 	done   chan struct{}      // closed when the feeder has exited
-	closed sync.Once
-	wake   chan struct{} // capacity 1: makes an idle feeder look at rebuild
+	wake   chan struct{}      // capacity 1: ends the feeder's sleep
 
 	mu      sync.Mutex
 	latest  published     // guarded by mu
@@ -115,9 +113,8 @@ type published struct {
 
 // fault is why the tree is not kept; the zero value if it is.
 type fault struct {
-	err       error
-	since     time.Time
-	permanent bool
+	err   error
+	since time.Time
 }
 
 // OpenTree opens or creates the tree. It refuses a table that differs from what was
@@ -133,7 +130,7 @@ func OpenTree(ctx context.Context, cfg TreeConfig) (*Tree, error) {
 	}
 	l := &Tree{
 		cfg: cfg, tiles: tiles{filepath.Join(cfg.Dir, treeName), cfg.replace},
-		stop: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	var e *edge
 	var err error
@@ -159,18 +156,22 @@ const (
 // Close lets the feeder catch up with the table for at most closeTime, and stops
 // it. Call it before closing the ledger's store.
 func (l *Tree) Close() error {
-	l.closed.Do(func() {
-		close(l.stop)
-		timer := time.NewTimer(closeTime)
-		defer timer.Stop()
-		select {
-		case <-l.done:
-		case <-timer.C:
-		}
-		l.cancel()
-	})
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	if n, err := l.cfg.Ledger.Len(ctx); err == nil {
+		l.wakeFeeder()
+		_ = l.wait(ctx, func() bool { return l.latest.Size >= n || l.fault.err != nil }) // best effort
+	}
+	l.cancel()
 	<-l.done
 	return nil
+}
+
+func (l *Tree) wakeFeeder() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // about to wake
+	}
 }
 
 // Latest returns the newest checkpoint, signed and as a value. Signed is nil
@@ -201,7 +202,7 @@ func (l *Tree) wait(ctx context.Context, done func() bool) error {
 		switch {
 		case ok:
 			return nil
-		case fault.permanent:
+		case permanent(fault.err):
 			return fault.err
 		}
 		select {
@@ -227,9 +228,9 @@ func (l *Tree) Admit() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch f := l.fault; {
-	case f.err == nil, !f.permanent && l.cfg.Now().Sub(f.since) < l.cfg.Grace:
+	case f.err == nil, !permanent(f.err) && l.cfg.Now().Sub(f.since) < l.cfg.Grace:
 		return nil
-	case f.permanent:
+	case permanent(f.err):
 		return fmt.Errorf("the log's tree is not kept: %w", f.err)
 	default:
 		return fmt.Errorf("the log's tree is not kept since %s: %w", f.since.UTC().Format(time.RFC3339), f.err)
@@ -270,8 +271,11 @@ func (l *Tree) Status(ctx context.Context) (TreeStatus, error) {
 	return s, nil
 }
 
-// notify wakes the callers that wait for a change. mu is held.
-func (l *Tree) notify() {
+// update calls change with mu held, and wakes the callers that wait for one.
+func (l *Tree) update(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
 	close(l.changed)
 	l.changed = make(chan struct{})
 }

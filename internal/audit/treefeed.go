@@ -18,26 +18,20 @@ import (
 // continues.
 func (l *Tree) run(ctx context.Context, e *edge) {
 	defer close(l.done)
-	for {
+	for ctx.Err() == nil {
 		err := l.serve(ctx, e)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		for err != nil {
+		for err != nil && ctx.Err() == nil {
 			if !errors.Is(err, errRebuild) {
 				l.fail(ctx, err)
-				if !l.pause(ctx, err) {
-					return
-				}
+				l.pause(ctx, err)
 			}
 			e, err = l.inspect(ctx)
 		}
 	}
 }
 
-// pause waits before a retry. It returns false when the feeder must exit; after
-// a permanent error it waits for that.
-func (l *Tree) pause(ctx context.Context, err error) bool {
+// pause waits before a retry; after a permanent error, until ctx is done.
+func (l *Tree) pause(ctx context.Context, err error) {
 	var retry <-chan time.Time
 	if !permanent(err) {
 		timer := time.NewTimer(l.cfg.Retry)
@@ -46,11 +40,8 @@ func (l *Tree) pause(ctx context.Context, err error) bool {
 	}
 	select {
 	case <-retry:
-		return true
-	case <-l.stop:
 	case <-ctx.Done():
 	}
-	return false
 }
 
 func permanent(err error) bool {
@@ -60,109 +51,75 @@ func permanent(err error) bool {
 // fail records why the tree is not kept. The grace runs from the first of
 // several failures, and a permanent one stays.
 func (l *Tree) fail(ctx context.Context, err error) {
-	l.mu.Lock()
-	first := l.fault.err == nil
-	if first {
-		l.fault.since = l.cfg.Now()
-	}
-	if !l.fault.permanent {
-		l.fault.err, l.fault.permanent = err, permanent(err)
-	}
-	l.notify()
-	l.mu.Unlock()
 	level := slog.LevelDebug
-	if first || permanent(err) {
-		level = slog.LevelError
-	}
+	l.update(func() {
+		if l.fault.err == nil {
+			l.fault.since = l.cfg.Now()
+		}
+		if l.fault.err == nil || permanent(err) {
+			level = slog.LevelError
+		}
+		if !permanent(l.fault.err) {
+			l.fault.err = err
+		}
+	})
 	l.cfg.Logger.LogAttrs(ctx, level, "the log's tree is not kept", slog.Any("err", err))
 }
 
-// recovered clears a fault that is not permanent, and sets the newest
-// checkpoint unless signed is nil.
-func (l *Tree) recovered(signed *published) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if signed != nil {
-		l.latest = *signed
-	}
-	if !l.fault.permanent {
-		l.fault = fault{}
-	}
-	l.notify()
-}
-
-// permanentFault returns the fault, if it is permanent.
-func (l *Tree) permanentFault() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.fault.permanent {
-		return l.fault.err
-	}
-	return nil
+// recovered clears a fault that is not permanent.
+func (l *Tree) recovered() {
+	l.update(func() {
+		if !permanent(l.fault.err) {
+			l.fault = fault{}
+		}
+	})
 }
 
 // errRebuild makes the feeder inspect the tree at once.
 var errRebuild = errors.New("rebuild requested")
 
-// serve adds entries as they come. It returns nil when the feeder must exit.
+// serve adds entries as they come, until ctx is done or an error.
 func (l *Tree) serve(ctx context.Context, e *edge) error {
 	for {
 		committed := l.cfg.Ledger.Committed()
 		more, err := l.step(ctx, e)
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // canceled
-		case err != nil:
-			return err
-		case more:
-			continue
-		case l.stopping():
-			return nil
+		if err == nil && !more {
+			err = l.sleep(ctx, committed)
 		}
-		if err := l.sleep(ctx, committed); err != nil {
+		if err != nil {
 			return err
 		}
-	}
-}
-
-func (l *Tree) stopping() bool {
-	select {
-	case <-l.stop:
-		return true
-	default:
-		return false
 	}
 }
 
 // sleep waits for the interval, so that entries within it become one batch, and
-// then for a commit.
+// then for a commit. wake ends it.
 func (l *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
 	timer := time.NewTimer(l.cfg.Interval)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-l.stop:
-		return nil
-	case <-ctx.Done():
-		return nil
-	}
-	if l.cfg.idle != nil {
-		l.cfg.idle()
-	}
-	select {
-	case <-committed:
+		if l.cfg.idle != nil {
+			l.cfg.idle()
+		}
+		select {
+		case <-committed:
+		case <-l.wake:
+		case <-ctx.Done():
+		}
 	case <-l.wake:
-		return errRebuild
-	case <-l.stop:
 	case <-ctx.Done():
 	}
-	return nil
+	if l.rebuilding() {
+		return errRebuild
+	}
+	return ctx.Err()
 }
 
 // step adds one batch of durable entries to the tree and signs the result. It
 // reports whether more entries are durable.
 func (l *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
-	if err := l.permanentFault(); err != nil {
+	if err := l.Err(); permanent(err) { // found by Check
 		return false, err
 	}
 	n, err := l.cfg.Ledger.Len(ctx)
@@ -188,16 +145,9 @@ func (l *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
 				return false, err
 			}
 		}
-		l.setSize(to)
+		l.update(func() { l.size = to })
 	}
-	return to < n || to > from && l.stopping(), l.publish(ctx, e, signed)
-}
-
-func (l *Tree) setSize(size uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.size = size
-	l.notify()
+	return to < n, l.publish(ctx, e, signed)
 }
 
 // await runs write and waits for it. Taking longer than cfg.stall is a fault,
@@ -224,7 +174,7 @@ func (l *Tree) await(ctx context.Context, write func() error) error {
 // partial bundle are read from the table again.
 func (l *Tree) extend(ctx context.Context, e *edge, to uint64) error {
 	from := e.size()
-	if err := l.sameState(e); err != nil {
+	if err := l.tiles.verifyState(e); err != nil {
 		return err
 	}
 	err := l.eachBundle(ctx, from-from%width, to, func(list []Committed) error {
@@ -249,28 +199,7 @@ func (l *Tree) extend(ctx context.Context, e *edge, to uint64) error {
 	if err != nil {
 		return err
 	}
-	return l.saveState(e)
-}
-
-// sameState checks that the tree on disk is still that of the edge.
-func (l *Tree) sameState(e *edge) error {
-	root, err := e.sum.Root()
-	if err != nil {
-		return err
-	}
-	size, stored, err := l.tiles.state()
-	if err == nil && (size != e.size() || stored != root) {
-		err = fmt.Errorf("the tree of %d entries was replaced by one of %d: %w", e.size(), size, errDamaged)
-	}
-	return err
-}
-
-func (l *Tree) saveState(e *edge) error {
-	root, err := e.sum.Root()
-	if err != nil {
-		return err
-	}
-	return l.tiles.setState(e.size(), root)
+	return l.tiles.setState(e)
 }
 
 // publish signs the tree, if it is larger than what was signed before.
@@ -278,7 +207,7 @@ func (l *Tree) publish(ctx context.Context, e *edge, before note.Checkpoint) err
 	c := note.Checkpoint{Origin: l.cfg.Origin, Size: e.size()}
 	if c.Size <= before.Size {
 		if c.Size == before.Size {
-			l.recovered(nil)
+			l.recovered()
 		}
 		return nil
 	}
@@ -295,6 +224,7 @@ func (l *Tree) publish(ctx context.Context, e *edge, before note.Checkpoint) err
 		return err
 	}
 	failpoint.Hit(failpoint.LogPublished, "")
-	l.recovered(&published{Checkpoint: c, signed: signed, at: l.cfg.Now()})
+	l.update(func() { l.latest = published{Checkpoint: c, signed: signed, at: l.cfg.Now()} })
+	l.recovered()
 	return nil
 }

@@ -84,13 +84,10 @@ func (l *Tree) inspect(ctx context.Context) (*edge, error) {
 			return nil, err
 		}
 	}
-	if err := l.saveState(e); err != nil { // a tree that cannot be written is refused
+	if err := l.tiles.setState(e); err != nil { // a tree that cannot be written is refused
 		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.size, l.rebuild = e.size(), false
-	l.notify()
+	l.update(func() { l.size, l.rebuild = e.size(), false })
 	return e, nil
 }
 
@@ -113,12 +110,6 @@ func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 		return nil, err
 	}
 	e := newEdge()
-	above := func(t sumtlog.Tile, hashes []byte) error {
-		if t.L == 0 {
-			return nil // the source of the others
-		}
-		return l.tiles.verify(t, hashes)
-	}
 	for index := uint64(0); index*width < size; index++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -128,7 +119,7 @@ func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 			return nil, err
 		}
 		for ; len(tile) > 0; tile = tile[hashSize:] {
-			if err := e.add(note.Hash(tile[:hashSize]), above); err != nil {
+			if err := e.add(note.Hash(tile[:hashSize]), l.verifyAbove); err != nil {
 				return nil, err
 			}
 			if e.size() == signed.Size {
@@ -138,7 +129,7 @@ func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 			}
 		}
 	}
-	if err := e.partial(0, above); err != nil {
+	if err := e.partial(0, l.verifyAbove); err != nil {
 		return nil, err
 	}
 	if got, err := e.sum.Root(); err != nil || got != root {
@@ -149,6 +140,15 @@ func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 	}
 	from := size - min(size, l.cfg.newest)
 	return e, l.eachBundle(ctx, from-from%width, size, l.verifyBundle)
+}
+
+// verifyAbove compares a tile above the lowest level with its hashes. Those of the
+// lowest level are verified otherwise.
+func (l *Tree) verifyAbove(t sumtlog.Tile, hashes []byte) error {
+	if t.L == 0 {
+		return nil
+	}
+	return l.tiles.verify(t, hashes)
 }
 
 // verifyBundle compares the bundle and the lowest tile of some entries with
@@ -227,38 +227,26 @@ func (l *Tree) verifyTable(ctx context.Context, signed note.Checkpoint) error {
 func (l *Tree) Check(ctx context.Context) (uint64, error) {
 	_, signed := l.Latest()
 	e := newEdge()
-	var damage error
 	err := l.eachBundle(ctx, 0, signed.Size, func(list []Committed) error {
-		// After the first damage only the root of the table is of interest.
-		tolerate := func(err error) error {
-			if errors.Is(err, errDamaged) {
-				damage, err = fmt.Errorf("entries up to #%d: %w", list[len(list)-1].Seq, err), nil
-			}
-			return err
-		}
-		above := func(t sumtlog.Tile, hashes []byte) error {
-			if t.L == 0 || damage != nil {
-				return nil
-			}
-			return tolerate(l.tiles.verify(t, hashes))
-		}
-		if damage == nil {
-			if err := tolerate(l.verifyBundle(list)); err != nil {
-				return err
-			}
+		if err := l.verifyBundle(list); err != nil {
+			return fmt.Errorf("entries up to #%d: %w", list[len(list)-1].Seq, err)
 		}
 		for i := range list {
-			if err := e.add(list[i].Hash, above); err != nil {
+			if err := e.add(list[i].Hash, l.verifyAbove); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	if err == nil {
+		err = e.partial(0, l.verifyAbove)
+	}
 	if err == nil && signed.Size > 0 {
 		err = sameRoot(e.sum, signed, ErrChanged)
 	}
-	if err == nil && damage == nil {
-		damage = e.partial(0, l.tiles.verify)
+	var damage error
+	if errors.Is(err, errDamaged) { // of the tree; is the table good?
+		damage, err = err, l.verifyTable(ctx, signed)
 	}
 	if permanent(err) {
 		l.fail(ctx, err)
@@ -272,12 +260,7 @@ func (l *Tree) Check(ctx context.Context) (uint64, error) {
 // Rebuild rebuilds the tree from the table, and returns when it has the size
 // that was signed. The signed checkpoint stays and is compared with it.
 func (l *Tree) Rebuild(ctx context.Context) error {
-	l.mu.Lock()
-	l.rebuild = true
-	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default: // requested already
-	}
+	l.update(func() { l.rebuild = true })
+	l.wakeFeeder()
 	return l.wait(ctx, func() bool { return !l.rebuild && l.size >= l.latest.Size })
 }
