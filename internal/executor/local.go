@@ -1,12 +1,11 @@
-// Package executor places workers: today on this machine, later in containers
-// and clusters.
+// Package executor starts workers as processes of this machine.
 //
-// It starts and finds worker processes and carries the few words that service
-// and worker say to each other. It decides nothing, reads no result, and
-// keeps no record: the worker's directory is the whole truth about an attempt.
+// It starts and attaches to worker processes and carries the messages between
+// service and worker. It decides nothing, reads no result and keeps no record:
+// the worker's directory is the whole truth about an attempt.
 //
 // Carries the process half of R-D4 (cancel reaches the worker) and R-O6 (a
-// worker outlives the service and is found again).
+// worker outlives the service and is adopted).
 package executor
 
 import (
@@ -37,24 +36,23 @@ type Local struct {
 	Logger  *slog.Logger
 }
 
-// Job is one attempt to be worked on.
+// Job is an attempt to start.
 type Job struct {
-	Dir   string             // of the attempt; its parent exists or can be made
-	Files map[string]Content // what the worker finds there, by the names of package record
+	Dir   string             // of the attempt; created if needed
+	Files map[string]Content // to write there, by name; see record.WorkManifest and others
 }
 
 // Content writes the content of one file.
 type Content func(io.Writer) error
 
-// Start makes the attempt's directory and starts its worker. Firing again is
-// refused while a worker has the directory. The worker's life does not end
-// with ctx nor with this process.
+// Start creates the attempt's directory and starts its worker. It fails while a
+// worker holds the directory. The worker outlives ctx and this process.
 func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 	failpoint.Hit(failpoint.ExecutorDir, job.Dir)
 	if err := os.MkdirAll(job.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := take(job.Dir)
+	lock, err := lockDir(job.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -79,27 +77,26 @@ func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 	failpoint.Hit(failpoint.ExecutorStarted, job.Dir)
 	w, err := connect(ctx, job.Dir, cmd, l.Logger)
 	if err != nil {
-		// The worker waits to be told to proceed; without us it has no effect.
+		// The worker waits for a proceed message and has had no effect yet.
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	failpoint.Hit(failpoint.ExecutorConnected, job.Dir)
 	return w, nil
 }
 
-// take locks dir for the worker that is about to have it. The lock comes before
-// the worker and is handed to it: were there a moment at which the worker lives
-// and its directory is free, a service that is killed just then would have a
-// second one started.
-func take(dir string) (*os.File, error) {
+// lockDir locks dir for the worker that is about to start. The lock is taken first
+// and passed to the worker: if the worker locked dir itself, a service that is
+// killed in between would be followed by a second worker.
+func lockDir(dir string) (*os.File, error) {
 	f, err := durable.Lock(filepath.Join(dir, record.WorkLock))
 	if errors.Is(err, durable.ErrLocked) {
-		err = fmt.Errorf("%s: not free for another worker: %w", dir, err)
+		err = fmt.Errorf("%s: another worker holds it: %w", dir, err)
 	}
 	return f, err
 }
 
-// write makes a file. It is not synced: after a crash of the machine the blobs
-// still have what is in it.
+// write writes a file. It does not sync: after a crash of the machine the content
+// is still in the blob store.
 func write(path string, content Content) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: our own directory
 	if err != nil {
@@ -108,23 +105,23 @@ func write(path string, content Content) error {
 	return errors.Join(content(f), f.Close())
 }
 
-// start runs the worker in a session of its own, so that no terminal and no
-// signal to the service's group reaches it.
+// start runs the worker in its own session, so that no terminal and no signal to
+// the service's process group reaches it.
 func (l *Local) start(dir string, listener *net.UnixListener, lock *os.File) (*exec.Cmd, error) {
 	socket, err := listener.File()
 	if err != nil {
 		return nil, err
 	}
-	defer socket.Close()                                                                                        //nolint:errcheck // the worker has its own copy
-	said, err := os.OpenFile(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // G304: our own directory
+	defer socket.Close()                                                                                          //nolint:errcheck // the worker has its own copy
+	output, err := os.OpenFile(filepath.Join(dir, record.WorkErrors), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // G304: our own directory
 	if err != nil {
 		return nil, err
 	}
-	defer said.Close()                               //nolint:errcheck // the worker has its own copy
+	defer output.Close()                             //nolint:errcheck // the worker has its own copy
 	cmd := exec.Command(l.Program, "--attempt", dir) //nolint:gosec,noctx // G204: our own program; it outlives every context here
 	cmd.Env = l.Env
 	cmd.Dir = "/"
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Stdout, cmd.Stderr = output, output
 	cmd.ExtraFiles = []*os.File{socket, lock} // descriptors 3 and 4
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -133,8 +130,8 @@ func (l *Local) start(dir string, listener *net.UnixListener, lock *os.File) (*e
 	return cmd, nil
 }
 
-// Attach connects to the worker that has dir. The error is ErrNoWorker when none
-// has: then what the directory says is final.
+// Attach connects to the worker that holds dir. The error is ErrNoWorker when none
+// does: then the directory is final.
 func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
 	alive, err := locked(dir)
 	if err != nil {
@@ -145,15 +142,15 @@ func (l *Local) Attach(ctx context.Context, dir string) (*Worker, error) {
 	}
 	w, err := connect(ctx, dir, nil, l.Logger)
 	if err != nil {
-		// It is past the point where it listens: only its end is left to wait for.
-		l.Logger.WarnContext(ctx, "a worker does not answer; its end is awaited", attemptOf(dir), slog.Any("err", err))
+		// It no longer listens, so it is about to exit.
+		l.Logger.WarnContext(ctx, "a worker does not respond; waiting for its exit", attemptOf(dir), slog.Any("err", err))
 		return endingWorker(ctx, dir, l.Logger), nil
 	}
 	return w, nil
 }
 
-// ErrNoWorker says that no worker has a directory.
-var ErrNoWorker = errors.New("no worker has this attempt")
+// ErrNoWorker says that no worker holds a directory.
+var ErrNoWorker = errors.New("the attempt has no worker")
 
 // locked reports whether a worker holds dir.
 func locked(dir string) (bool, error) {
@@ -180,7 +177,7 @@ func readLock(dir string, lock func(*os.File) error) error {
 	return lock(f)
 }
 
-// lockPID returns the process that says it holds dir.
+// lockPID returns the process id in the lock file of dir.
 func lockPID(dir string) (int, error) {
 	f, err := os.Open(filepath.Join(dir, record.WorkLock)) //nolint:gosec // G304: our own directory
 	if err != nil {
@@ -204,15 +201,15 @@ func workerHandle(dir string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// The handle is of the holder only if the lock is still held now.
+	// The handle is that of the holder only if the lock is still held now.
 	if alive, err := locked(dir); err != nil || !alive {
 		return -1, errors.Join(err, unix.Close(fd), ErrNoWorker)
 	}
 	return fd, nil
 }
 
-// listen and dial reach the socket through a descriptor of its directory,
-// because the path of a socket may have 107 bytes only.
+// listen listens on the socket of dir. listen and dial use a descriptor of the
+// directory, because the path of a socket is limited to 107 bytes.
 func listen(ctx context.Context, dir string) (*net.UnixListener, error) {
 	var listener *net.UnixListener
 	err := throughDir(dir, func(path string) error {

@@ -17,17 +17,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// Worker is the service's end of one living worker.
+// Worker is the service's connection to a running worker.
 type Worker struct {
 	dir    string
 	conn   net.Conn
 	events chan record.WorkerMessage
-	gone   chan struct{}
+	exited chan struct{}
 
-	mu sync.Mutex // one line at a time
+	mu sync.Mutex // serialises writes
 }
 
-// maxLine bounds what a worker says at once.
+// maxLine bounds a message of a worker.
 const maxLine = 1 << 20
 
 func connect(ctx context.Context, dir string, cmd *exec.Cmd, logger *slog.Logger) (*Worker, error) {
@@ -38,7 +38,7 @@ func connect(ctx context.Context, dir string, cmd *exec.Cmd, logger *slog.Logger
 	return newWorker(ctx, dir, conn, cmd, logger), nil
 }
 
-// endingWorker is a worker that cannot be spoken to any more.
+// endingWorker returns a worker without a connection, which is about to exit.
 func endingWorker(ctx context.Context, dir string, logger *slog.Logger) *Worker {
 	silent, closed := net.Pipe()
 	_ = closed.Close()
@@ -46,19 +46,19 @@ func endingWorker(ctx context.Context, dir string, logger *slog.Logger) *Worker 
 }
 
 func newWorker(ctx context.Context, dir string, conn net.Conn, cmd *exec.Cmd, logger *slog.Logger) *Worker {
-	w := &Worker{dir: dir, conn: conn, events: make(chan record.WorkerMessage), gone: make(chan struct{})}
-	go w.hear(context.WithoutCancel(ctx), cmd, logger)
+	w := &Worker{dir: dir, conn: conn, events: make(chan record.WorkerMessage), exited: make(chan struct{})}
+	go w.receive(context.WithoutCancel(ctx), cmd, logger)
 	return w
 }
 
-// hear passes on what the worker says and then waits for its end.
-func (w *Worker) hear(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger) {
+// receive passes on the messages of the worker and then waits for its exit.
+func (w *Worker) receive(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger) {
 	lines := bufio.NewScanner(w.conn)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		var m record.WorkerMessage
 		if err := canon.Decode(lines.Bytes(), &m); err != nil {
-			logger.ErrorContext(ctx, "a worker said something that is not understood", attemptOf(w.dir), slog.Any("err", err))
+			logger.ErrorContext(ctx, "invalid message from a worker", attemptOf(w.dir), slog.Any("err", err))
 			break
 		}
 		w.events <- m
@@ -66,29 +66,28 @@ func (w *Worker) hear(ctx context.Context, cmd *exec.Cmd, logger *slog.Logger) {
 	close(w.events)
 	_ = w.conn.Close()
 	if cmd != nil {
-		// How it ended does not matter: the result, or its absence, says it.
+		// The exit status does not matter: the result, or its absence, is the outcome.
 		_ = cmd.Wait()
 	}
 	if err := awaitUnlocked(w.dir); err != nil {
-		logger.ErrorContext(ctx, "the end of a worker cannot be awaited", attemptOf(w.dir), slog.Any("err", err))
+		logger.ErrorContext(ctx, "waiting for the exit of a worker failed", attemptOf(w.dir), slog.Any("err", err))
 	}
-	close(w.gone)
+	close(w.exited)
 }
 
-// attemptOf says in a line of the log which attempt it is about: its directory
-// is named after it.
+// attemptOf returns the attempt that a directory is named after, for the log.
 func attemptOf(dir string) slog.Attr {
 	return slog.Group("", slog.String("dispatch", filepath.Base(filepath.Dir(dir))), slog.String("attempt", filepath.Base(dir)))
 }
 
-// Events gives what the worker says, from its start on, and is closed when it
-// says no more. It must be drained.
+// Events returns the messages of the worker, from its start on. The channel must
+// be drained, and is closed after the last one.
 func (w *Worker) Events() <-chan record.WorkerMessage { return w.events }
 
-// Exited is closed when the worker's process has ended: its directory is final.
-func (w *Worker) Exited() <-chan struct{} { return w.gone }
+// Exited is closed when the worker has exited: its directory is final.
+func (w *Worker) Exited() <-chan struct{} { return w.exited }
 
-// PID returns the worker's process as it says it itself; 0 when it has not.
+// PID returns the process id that the worker recorded; 0 when it has not yet.
 func (w *Worker) PID() int {
 	pid, err := lockPID(w.dir)
 	if err != nil {
@@ -98,17 +97,17 @@ func (w *Worker) PID() int {
 }
 
 // Proceed tells the worker that its start is durable in the log.
-func (w *Worker) Proceed() error { return w.say(record.ServiceMessage{Proceed: true}) }
+func (w *Worker) Proceed() error { return w.send(record.ServiceMessage{Proceed: true}) }
 
-// Cancel asks the worker to end the agent and capture what there is.
+// Cancel tells the worker to stop the agent and capture the work so far.
 func (w *Worker) Cancel(reason string) error {
 	if reason == "" {
 		reason = "no reason given"
 	}
-	return w.say(record.ServiceMessage{Cancel: reason})
+	return w.send(record.ServiceMessage{Cancel: reason})
 }
 
-func (w *Worker) say(m record.ServiceMessage) error {
+func (w *Worker) send(m record.ServiceMessage) error {
 	line, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -119,7 +118,7 @@ func (w *Worker) say(m record.ServiceMessage) error {
 	return err
 }
 
-// Kill ends the worker at once, and with it its jail.
+// Kill kills the worker, and with it its jail.
 func (w *Worker) Kill() error {
 	fd, err := workerHandle(w.dir)
 	if errors.Is(err, ErrNoWorker) {
@@ -131,5 +130,5 @@ func (w *Worker) Kill() error {
 	return errors.Join(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0), unix.Close(fd))
 }
 
-// Disconnect gives up the connection; the worker goes on.
+// Disconnect closes the connection; the worker keeps running.
 func (w *Worker) Disconnect() { _ = w.conn.Close() }

@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 )
 
-// checkout finds the source's commit among the checkouts, or makes it there.
-// The worker keeps it until its end, so that nobody removes it meanwhile.
+// checkout gets the source's commit from the cache of checkouts, or adds it. The
+// worker uses it until it exits, so that it is not removed meanwhile.
 func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
 	if ws.repo, err = capture.CreateRepo(ctx, filepath.Join(a.cfg.Dir, "git"), a.plan.source.Repo); err != nil {
 		return err
@@ -32,16 +32,16 @@ func (a *attempt) checkout(ctx context.Context, ws *workspace) (err error) {
 	return nil
 }
 
-// giveBack lets the checkout be removed by others.
-func (a *attempt) giveBack() error {
+// releaseCheckout lets the cache remove the checkout.
+func (a *attempt) releaseCheckout() error {
 	if a.cached == nil {
 		return nil
 	}
 	return a.cached.Close()
 }
 
-// under is what lies under the capabilities in a jail: the directories of
-// lower, topmost first, and the .git that makes them a work tree.
+// under returns the layers below the capabilities in a jail, topmost first: the
+// .git that makes it a work tree, and lower.
 func (ws *workspace) under(lower []string) []string {
 	if ws.git == "" {
 		return lower
@@ -49,10 +49,10 @@ func (ws *workspace) under(lower []string) []string {
 	return slices.Concat([]string{ws.git}, lower)
 }
 
-// knowLayers tells the capture which directories lie over the checkout in the
-// agent's jail, so that what none of them has need not be looked at. Where that
-// is not known, or the checkout is not at the bottom, all is looked at.
-func (a *attempt) knowLayers(ws *workspace, j *jail.Jail) {
+// limitCapture tells the capture which directories lie over the checkout in the
+// agent's jail, so that it skips files that none of them has. Without that, or
+// when the checkout is not the lowest layer, it reads everything.
+func (a *attempt) limitCapture(ws *workspace, j *jail.Jail) {
 	n := len(ws.lower) - 1
 	if n < 0 || ws.lower[n] != ws.base || j.Upper() == nil {
 		return
@@ -63,7 +63,7 @@ func (a *attempt) knowLayers(ws *workspace, j *jail.Jail) {
 		if err != nil {
 			return
 		}
-		over = append(over, f) // open until the worker ends, as the layers are there
+		over = append(over, f) // open until the worker exits, like the layers
 	}
 	ws.config.Over = over
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// control is the worker's side of its socket. Whoever connects hears
-// everything that was said before, so a service that was restarted knows as
-// much as one that was there all the time.
+// control is the worker's side of its socket. Each connection receives every
+// message from the first on, so a restarted service misses none.
 type control struct {
 	listener net.Listener
 	now      func() time.Time
@@ -30,11 +29,11 @@ type control struct {
 
 	mu     sync.Mutex
 	events *os.File               // guarded by mu
-	said   []record.WorkerMessage // guarded by mu
+	sent   []record.WorkerMessage // guarded by mu
 	log    int64                  // bytes of the log; guarded by mu
 	closed bool                   // guarded by mu
 	open   map[net.Conn]bool      // guarded by mu
-	change *sync.Cond             // of said, log and closed
+	change *sync.Cond             // of sent, log and closed
 }
 
 func newControl(cfg Config, cancel func(string)) (*control, error) {
@@ -57,13 +56,13 @@ func (c *control) accept() {
 		c.mu.Lock()
 		c.open[conn] = true
 		c.mu.Unlock()
-		c.conns.Go(func() { c.hear(conn) })
-		c.conns.Go(func() { c.tell(conn) })
+		c.conns.Go(func() { c.receive(conn) })
+		c.conns.Go(func() { c.forward(conn) })
 	}
 }
 
-// hear takes the lines of the service until the connection ends.
-func (c *control) hear(conn net.Conn) {
+// receive handles the messages of the service until the connection ends.
+func (c *control) receive(conn net.Conn) {
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {
 		var m record.ServiceMessage
@@ -84,29 +83,29 @@ func (c *control) hear(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// tellTime is how long a peer may take to read one line.
-const tellTime = 10 * time.Second
+// writeTimeout is how long a peer may take to read one message.
+const writeTimeout = 10 * time.Second
 
-// tell says all that was and will be said, until the connection ends.
-func (c *control) tell(conn net.Conn) {
+// forward sends all messages, past and future, until the connection ends.
+func (c *control) forward(conn net.Conn) {
 	enc := json.NewEncoder(conn)
 	var next int
 	var log int64
 	for {
 		c.mu.Lock()
-		for c.open[conn] && !c.closed && next == len(c.said) && log == c.log {
+		for c.open[conn] && !c.closed && next == len(c.sent) && log == c.log {
 			c.change.Wait()
 		}
-		messages := c.said[next:]
+		messages := c.sent[next:]
 		if c.log != log {
 			messages = append(slices.Clip(messages), record.WorkerMessage{At: c.now().UTC(), Event: "log", Log: c.log})
 		}
-		next, log = len(c.said), c.log
+		next, log = len(c.sent), c.log
 		done := !c.open[conn] || c.closed && len(messages) == 0
 		c.mu.Unlock()
 		for _, m := range messages {
 			// A service that does not read must not keep the worker alive.
-			if conn.SetWriteDeadline(c.now().Add(tellTime)) != nil || enc.Encode(m) != nil {
+			if conn.SetWriteDeadline(c.now().Add(writeTimeout)) != nil || enc.Encode(m) != nil {
 				done = true
 			}
 		}
@@ -117,19 +116,19 @@ func (c *control) tell(conn net.Conn) {
 	}
 }
 
-// say tells everyone m, and keeps it in the worker's directory.
-func (c *control) say(m record.WorkerMessage) {
+// send sends m to every connection, and appends it to a file in the worker's
+// directory.
+func (c *control) send(m record.WorkerMessage) {
 	m.At = c.now().UTC()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.said = append(c.said, m)
-	// The file is for people who look into the directory; the result does not
-	// depend on it.
+	c.sent = append(c.sent, m)
+	// The file is for people; the result does not depend on it.
 	_ = json.NewEncoder(c.events).Encode(m)
 	c.change.Broadcast()
 }
 
-// logged tells everyone how long the log is.
+// logged sends the length of the log to every connection.
 func (c *control) logged(size int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +136,7 @@ func (c *control) logged(size int64) {
 	c.change.Broadcast()
 }
 
-// awaitProceed returns when the service has said that the start is durable.
+// awaitProceed waits until the service confirms that the start is durable.
 func (c *control) awaitProceed(ctx context.Context, most time.Duration) error {
 	t := time.NewTimer(most)
 	defer t.Stop()
@@ -151,7 +150,7 @@ func (c *control) awaitProceed(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// close lets every connection hear the last words and ends them.
+// close sends the last messages and closes every connection.
 func (c *control) close() {
 	c.mu.Lock()
 	c.closed = true

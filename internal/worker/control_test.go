@@ -56,7 +56,7 @@ func next(t *testing.T, s *bufio.Scanner) record.WorkerMessage {
 func TestWhoConnectsLateHearsEverything(t *testing.T) {
 	c, path := testControl(t, func(string) {})
 	_, early := dialControl(t, path)
-	c.say(record.WorkerMessage{Event: "ready", Key: "k"})
+	c.send(record.WorkerMessage{Event: "ready", Key: "k"})
 	c.logged(10)
 	if m := next(t, early); m.Event != "ready" || m.Key != "k" {
 		t.Errorf("first message %+v", m)
@@ -68,7 +68,7 @@ func TestWhoConnectsLateHearsEverything(t *testing.T) {
 	if m := next(t, late); m.Event != "log" || m.Log != 10 {
 		t.Errorf("second message %+v", m)
 	}
-	c.say(record.WorkerMessage{Event: "sealed"})
+	c.send(record.WorkerMessage{Event: "sealed"})
 	c.close()
 	if m := next(t, late); m.Event != "sealed" {
 		t.Errorf("last message %+v", m)

@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// replaceFile is durable.Replace with moments at which tests kill the worker.
+// replaceFile is durable.Replace with fail points.
 func replaceFile(path string, content []byte) error {
 	f, err := durable.NewTemp(nil, path+".new", 0o600)
 	if err != nil {
@@ -23,13 +23,13 @@ func replaceFile(path string, content []byte) error {
 	return f.Replace(path, err)
 }
 
-// attemptDepth is how many folders around an attempt's own were made for it:
+// attemptDepth is how many parent directories may have been created for an attempt:
 // of the dispatch, of all dispatches, and of the state.
 const attemptDepth = 3
 
-// writeResult makes the result appear in an attempt's folder, when all that it
-// speaks of is durable: the content and the log, their names, and the folder's
-// own. What is captured is synced as it is written.
+// writeResult writes the result once everything that it refers to is durable: the
+// log, the directories of content and log, and their parents. Captured content
+// is synced as it is written.
 func writeResult(dir string, envelope []byte) error {
 	logs, err := filepath.Glob(filepath.Join(dir, record.WorkLog, "*"))
 	if err != nil {
@@ -43,7 +43,7 @@ func writeResult(dir string, envelope []byte) error {
 	}
 	for up := range attemptDepth + 1 {
 		if err := durable.Sync(filepath.Join(dir, strings.Repeat("../", up))); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return err // who may not read a directory cannot sync it
+			return err // a directory that cannot be read cannot be synced
 		}
 	}
 	return replaceFile(filepath.Join(dir, record.WorkResult), envelope)

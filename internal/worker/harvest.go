@@ -29,8 +29,8 @@ const resultFile = record.ResultOutput
 // maxValue bounds the structured result, which becomes part of the record.
 const maxValue = 256 << 10
 
-// harvest takes the patch and the outputs from a workspace in which nothing
-// runs any more. It returns the tree of base and patch.
+// harvest captures the patch and the outputs from a workspace without running
+// processes. It returns the tree of base and patch.
 func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tree string, err error) {
 	failpoint.Hit(failpoint.WorkerCapture, a.cfg.Dir)
 	err = a.step("capture", func() error {
@@ -38,7 +38,7 @@ func (a *attempt) harvest(ctx context.Context, ws *workspace, j *jail.Jail) (tre
 			return err
 		}
 		var patchErr error
-		if ws.baseline != nil { // without one the agent has not run
+		if ws.baseline != nil { // nil when the agent has not run
 			tree, patchErr = a.takePatch(ctx, ws, j)
 		}
 		return errors.Join(patchErr, a.takeOutputs(ctx, j))
@@ -71,7 +71,7 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 		return res.Base, os.Remove(res.PatchFile)
 	}
 	for _, link := range res.LinksOut {
-		a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: link, Why: "a symbolic link that leaves the tree; it is in the patch, look twice"})
+		a.summary.LeftOut = append(a.summary.LeftOut, api.LeftOut{Path: link, Why: "a symbolic link that leaves the tree; it is in the patch, review it"})
 	}
 	f, err := os.Open(res.PatchFile)
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
 	return err
 }
 
-// keep stores content below out/ under its digest.
+// keep writes content below out/ under its digest.
 func (a *attempt) keep(r io.Reader) (api.Artifact, error) {
 	dir := filepath.Join(a.cfg.Dir, record.WorkOut)
 	f, err := os.CreateTemp(dir, "new-")
@@ -115,7 +115,7 @@ func (a *attempt) keep(r io.Reader) (api.Artifact, error) {
 	return api.Artifact{Size: n, Digest: api.Digest("sha256:" + name)}, err
 }
 
-// checkOutput holds the structured result against the subagent's output
+// checkOutput validates the structured result against the subagent's output
 // schema.
 func (a *attempt) checkOutput() error {
 	schema := a.plan.subagent.Output
@@ -129,7 +129,7 @@ func (a *attempt) checkOutput() error {
 		}
 	}
 	if found == nil {
-		return fail(api.ReasonOutput, "outputs/%s is missing, and the output schema of subagent %q asks for it", resultFile, a.manifest.Subagent)
+		return fail(api.ReasonOutput, "outputs/%s is missing; the output schema of subagent %q requires it", resultFile, a.manifest.Subagent)
 	}
 	b, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkOut, found.Digest.Hex()), maxValue)
 	if err != nil {
@@ -140,7 +140,7 @@ func (a *attempt) checkOutput() error {
 		return fail(api.ReasonOutput, "outputs/%s: %w", resultFile, err)
 	}
 	if err := validate(schema, value); err != nil {
-		return fail(api.ReasonOutput, "outputs/%s does not fit the output schema: %w", resultFile, err)
+		return fail(api.ReasonOutput, "outputs/%s does not match the output schema: %w", resultFile, err)
 	}
 	a.summary.Value = value
 	return nil

@@ -14,34 +14,33 @@ import (
 
 // boundedLog keeps the beginning and the end of what the jail writes, half of
 // its limit each, and counts the rest. It is written in parts: those of the
-// beginning stay, and of those of the end the oldest gives way to the newest.
-// It never makes the jail wait for anyone but the disk, and never fails it: a
-// log that cannot be written is counted as dropped.
+// beginning stay, and at the end the newest replaces the oldest. It never makes
+// the jail wait for anything but the disk, and never fails: a log that cannot be
+// written is counted as dropped.
 type boundedLog struct {
 	dir  string
 	size int64 // of a part
-	tell func(written int64)
+	grew func(written int64)
 
 	mu      sync.Mutex
 	head    []api.LogPart // complete parts of the beginning; guarded by mu
 	tail    []api.LogPart // complete parts of the end; guarded by mu
-	file    *os.File      // of the part that is being written, or nil; guarded by mu
-	sum     hash.Hash     // of that part; guarded by mu
-	part    api.LogPart   // that part; guarded by mu
+	file    *os.File      // of the current part, or nil; guarded by mu
+	sum     hash.Hash     // of the current part; guarded by mu
+	part    api.LogPart   // the current part; guarded by mu
 	written int64         // guarded by mu
-	broken  bool          // the disk refused: nothing more is kept; guarded by mu
+	broken  bool          // writing failed: nothing more is kept; guarded by mu
 }
 
-// logParts is how many parts the beginning has, and how many the end: with the
-// one that is being written, not more than the limit.
+// logParts is how many parts the beginning has, and the end.
 const logParts = 4
 
-func newBoundedLog(dir string, limit int64, tell func(int64)) (*boundedLog, error) {
+func newBoundedLog(dir string, limit int64, grew func(int64)) (*boundedLog, error) {
 	dir = filepath.Join(dir, record.WorkLog)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return &boundedLog{dir: dir, size: max(1, limit/(2*logParts)), tell: tell}, nil
+	return &boundedLog{dir: dir, size: max(1, limit/(2*logParts)), grew: grew}, nil
 }
 
 func (l *boundedLog) Write(p []byte) (int, error) {
@@ -52,12 +51,12 @@ func (l *boundedLog) Write(p []byte) (int, error) {
 		l.written += int64(n)
 		rest = rest[n:]
 	}
-	l.tell(l.written)
+	l.grew(l.written)
 	return len(p), nil
 }
 
-// keep writes what still goes into the current part of p's beginning and
-// returns how much of p it has dealt with.
+// keep writes as much of p as fits into the current part, and returns how much of p
+// it has handled.
 func (l *boundedLog) keep(p []byte) int {
 	if l.file == nil && !l.broken {
 		l.begin()
@@ -77,7 +76,7 @@ func (l *boundedLog) keep(p []byte) int {
 	return n
 }
 
-// begin starts a part. Beyond the beginning it takes the place of the oldest.
+// begin starts a part. At the end of the log it replaces the oldest.
 func (l *boundedLog) begin() {
 	if len(l.tail) == logParts {
 		if err := os.Remove(filepath.Join(l.dir, record.LogFile(l.tail[0].Offset))); err != nil {
@@ -98,7 +97,7 @@ func (l *boundedLog) end() {
 	if l.file == nil {
 		return
 	}
-	_ = l.file.Close() // what it has is read again, and compared, when it is stored
+	_ = l.file.Close() // the service reads it again and compares the digest
 	l.file = nil
 	l.part.Digest = api.Digest("sha256:" + hex.EncodeToString(l.sum.Sum(nil)))
 	if len(l.head) < logParts {
@@ -108,7 +107,7 @@ func (l *boundedLog) end() {
 	}
 }
 
-// close returns how much was written, and what of it is kept.
+// close returns how much was written, and the parts that are kept.
 func (l *boundedLog) close() (written int64, kept []api.LogPart) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

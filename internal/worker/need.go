@@ -15,9 +15,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// layNeeds puts what the task takes over from others below inputs/ of a layer,
-// before anything of the dispatch runs. What was laid is what was verified: it
-// is read once.
+// layNeeds copies the needs of a task below inputs/ of a layer, before anything of
+// the dispatch runs. Each is read once, so that what is verified is what is
+// copied.
 func (a *attempt) layNeeds(layer *os.Root) error {
 	for i := range a.manifest.Needs {
 		n := &a.manifest.Needs[i]
@@ -29,14 +29,14 @@ func (a *attempt) layNeeds(layer *os.Root) error {
 }
 
 func (a *attempt) layNeed(layer *os.Root, n *record.Need) error {
-	// A fifo must not hold up the worker, and a link leads elsewhere.
+	// A fifo would block the worker, and a link would lead elsewhere.
 	from, err := os.OpenFile(filepath.Join(a.cfg.Dir, record.WorkNeed+string(n.Name)), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fail(api.ReasonIntegrity, "%w", err)
 	}
 	defer from.Close() //nolint:errcheck // only read
 	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() != n.Size {
-		return fail(api.ReasonIntegrity, "not a file of %d bytes, as the manifest says", n.Size)
+		return fail(api.ReasonIntegrity, "not a regular file of %d bytes, the size in the manifest", n.Size)
 	}
 	const mode = 0o644
 	to, err := layer.OpenFile(inputsDir+"/"+string(n.Name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)

@@ -15,7 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// plan is what the signed catalog says of the names in the manifest.
+// plan is the content of the signed catalog for the names in the manifest.
 type plan struct {
 	revision     *catalog.Revision
 	store        *blob.Store // of the catalog
@@ -27,13 +27,12 @@ type plan struct {
 	env          []string // of every process in the jail
 }
 
-// verifyManifest trusts nothing that it has not checked here: the service
-// signed the manifest, humans signed the catalog revision that it names, and
-// every artifact is the one that is pinned.
+// verifyManifest verifies that the service signed the manifest, that humans signed
+// the catalog revision that it names, and that every artifact is the pinned one.
 func (a *attempt) verifyManifest(ctx context.Context) error {
 	return a.step("integrity", func() error {
 		if err := a.verifyIntegrity(ctx); err != nil {
-			return a.ended(ctx, api.ReasonIntegrity, err)
+			return a.explain(ctx, api.ReasonIntegrity, err)
 		}
 		return a.verifyLaunch()
 	})
@@ -47,7 +46,7 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 	if api.DigestOf(envelope) != a.envelope {
 		return fmt.Errorf("manifest changed while it was read")
 	}
-	// A service may have another key by now than when it admitted this.
+	// The service may have rotated its key since it signed the manifest.
 	service, err := seal.LoadHistory(a.cfg.Dirs.State)
 	if err != nil {
 		return err
@@ -59,7 +58,7 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 		return err
 	}
 	if want := a.cfg.Dirs.Dispatch(a.manifest.ID, a.manifest.Attempt); !sameAttempt(want, a.cfg.Dir) {
-		return fmt.Errorf("manifest: of dispatch %s attempt %d, in the directory of another", a.manifest.ID, a.manifest.Attempt)
+		return fmt.Errorf("manifest: dispatch %s attempt %d is in the directory of another", a.manifest.ID, a.manifest.Attempt)
 	}
 	root, err := seal.LoadTrustRoot(a.cfg.Dirs.TrustRoot())
 	if err != nil {
@@ -81,15 +80,15 @@ func (a *attempt) verifyIntegrity(ctx context.Context) error {
 	return a.loadArtifacts()
 }
 
-// sameAttempt reports whether two directories are named after the same attempt
-// of the same dispatch: a manifest runs where it belongs and nowhere else.
+// sameAttempt reports whether two directories are named after the same attempt of
+// the same dispatch.
 func sameAttempt(x, y string) bool {
 	name := func(dir string) string { return filepath.Join(filepath.Base(filepath.Dir(dir)), filepath.Base(dir)) }
 	return name(x) == name(y)
 }
 
-// loadArtifacts reads every artifact that the manifest names and refuses one
-// whose digest is not the pinned one.
+// loadArtifacts reads every artifact that the manifest names, and refuses one that
+// does not have the pinned digest.
 func (a *attempt) loadArtifacts() (err error) {
 	m, p := &a.manifest, &a.plan
 	if p.subagent, err = pinned(m, p.revision.Subagent, api.KindSubagent, m.Subagent); err != nil {
@@ -139,8 +138,8 @@ func pinned[T any](m *record.Manifest, get func(api.Name) (T, api.Digest, error)
 	return v, nil
 }
 
-// checkAgainstSubagent refuses a manifest that gives a worker more than humans
-// defined, even if the service signed it.
+// checkAgainstSubagent refuses a manifest that exceeds what humans defined, even
+// though the service signed it.
 func (a *attempt) checkAgainstSubagent() error {
 	m, s := &a.manifest, &a.plan.subagent
 	ceiling, err := a.plan.target.Mode.Ceiling()
@@ -155,15 +154,14 @@ func (a *attempt) checkAgainstSubagent() error {
 	case m.Level != a.plan.target.Level:
 		return fmt.Errorf("manifest: isolation %s differs from %s of target %q", m.Level, a.plan.target.Level, m.Target)
 	case len(m.Capabilities) < len(s.Capabilities) || !slices.Equal(m.Capabilities[:len(s.Capabilities)], s.Capabilities):
-		return fmt.Errorf("manifest: capabilities are not those of subagent %q and extras", s.Name)
+		return fmt.Errorf("manifest: capabilities do not begin with those of subagent %q", s.Name)
 	case len(m.Egress) > 0:
 		return fmt.Errorf("manifest: egress is not supported by this worker")
 	}
 	return m.Limits.Within(s.Limits.Or(api.DefaultLimits()).Least(a.plan.target.Limits))
 }
 
-// verifyLaunch prepares the agent's start from the input that the manifest
-// names.
+// verifyLaunch verifies the input and prepares the start of the agent.
 func (a *attempt) verifyLaunch() error {
 	input, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkInput), 2<<20)
 	if err != nil {
@@ -178,9 +176,8 @@ func (a *attempt) verifyLaunch() error {
 	return a.loadResume()
 }
 
-// environment is everything that a process in the jail finds in its
-// environment. The values of the envs come last, so that humans can override
-// what is above them.
+// environment is the whole environment of a process in the jail. The values of the
+// envs come last, so that humans can override the defaults.
 func environment(t api.Target, m *record.Manifest, values map[string]string) []string {
 	path := append(slices.Clone(t.Path), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 	all := map[string]string{
@@ -188,7 +185,7 @@ func environment(t api.Target, m *record.Manifest, values map[string]string) []s
 		"BAILIWICK_DISPATCH": string(m.ID),
 	}
 	if m.Trace != "" {
-		all[api.TraceVariable] = string(m.Trace) // where the agent goes on with the trace
+		all[api.TraceVariable] = string(m.Trace) // for the agent to continue the trace
 	}
 	maps.Copy(all, values)
 	var out []string

@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// questionFile is where an agent puts its question, in the workspace.
+	// questionFile is where an agent writes its question, in the workspace.
 	questionFile = ownDir + "/question.json"
-	// maxResume bounds that: escaping makes it longer than what was written.
+	// maxResume bounds the answer document: escaping makes text longer.
 	maxResume = 6*(api.MaxQuestion+api.MaxAnswer) + 4096
 )
 
 // errAsked is the end of an attempt with a question.
 var errAsked = errors.New("the agent asks a question")
 
-// readQuestion returns the question in a workspace in its canonical form, or
-// nil when there is none.
+// readQuestion returns the question in a workspace in canonical form; nil without
+// one.
 func readQuestion(j *jail.Jail) ([]byte, api.Question, error) {
 	var q api.Question
 	b, err := capture.ReadFile(j.Workspace(), questionFile, api.MaxQuestion)
@@ -53,12 +53,12 @@ func readQuestion(j *jail.Jail) ([]byte, api.Question, error) {
 	return doc, q, nil
 }
 
-// watchTime is how often a running agent's question is looked for. A question
-// counts when it is whole and was the same the time before.
+// watchTime is how often a workspace is polled for a question. A question counts
+// when it is valid and the same as at the poll before.
 const watchTime = 500 * time.Millisecond
 
-// watchQuestion calls asked when the agent has asked and goes on running, until
-// the function that it returns is called.
+// watchQuestion calls asked when a running agent has asked a question. The caller
+// calls stop.
 func watchQuestion(j *jail.Jail, asked func()) (stop func()) {
 	done := make(chan struct{})
 	var watch sync.WaitGroup
@@ -83,8 +83,8 @@ func watchQuestion(j *jail.Jail, asked func()) (stop func()) {
 	return func() { close(done); watch.Wait() }
 }
 
-// takeQuestion turns the end of an agent that left a question into that. A
-// question that cannot be put to anyone is a failure: the work so far is kept.
+// takeQuestion returns errAsked for an agent that left a question. An invalid
+// question is a failure; the work so far is kept.
 func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 	if agentErr != nil && !errors.Is(agentErr, errAsked) {
 		return agentErr
@@ -94,7 +94,7 @@ func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 	case err != nil:
 		return fail(api.ReasonOutput, "%w", err)
 	case doc == nil && agentErr != nil:
-		return fail(api.ReasonOutput, "%s: the agent took its question back while it was ended for it", questionFile)
+		return fail(api.ReasonOutput, "%s: the agent removed its question while it was being stopped", questionFile)
 	case doc == nil:
 		return nil
 	}
@@ -106,7 +106,7 @@ func (a *attempt) takeQuestion(j *jail.Jail, agentErr error) error {
 	return errAsked
 }
 
-// brief is the beginning of a question, for lines and lists.
+// brief shortens a question to one line.
 func brief(question string) string {
 	const most = 200
 	line, _, more := strings.Cut(strings.TrimSpace(question), "\n")
@@ -119,7 +119,7 @@ func brief(question string) string {
 	return line
 }
 
-// loadResume hands the agent the answer to the earlier attempt's question.
+// loadResume gives the agent the answer to the question of the attempt before.
 func (a *attempt) loadResume() error {
 	from := a.manifest.Resume
 	if from == nil {
@@ -136,8 +136,7 @@ func (a *attempt) loadResume() error {
 	return nil
 }
 
-// layEarlier puts what the earlier attempt had done under the agent of one that
-// goes on from it.
+// layEarlier lays the work of the attempt before under the agent that resumes it.
 func (a *attempt) layEarlier(ctx context.Context, ws *workspace) error {
 	if a.manifest.Resume == nil || a.manifest.Resume.Patch == "" {
 		return nil
@@ -160,7 +159,7 @@ func (a *attempt) layEarlier(ctx context.Context, ws *workspace) error {
 	return a.layPatch(ctx, ws, f)
 }
 
-// runAsking runs the agent, and ends it when it asks and does not end itself.
+// runAsking runs the agent, and stops it when it asks a question and keeps running.
 func (a *attempt) runAsking(ctx context.Context, j *jail.Jail) error {
 	asking, ask := context.WithCancelCause(ctx)
 	defer ask(nil)

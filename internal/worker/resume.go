@@ -13,13 +13,13 @@ import (
 
 // The scratch directories that hold a tree as it differs from the base.
 const (
-	resumedDir = "resumed" // what an earlier attempt had done, under the agent
+	resumedDir = "resumed" // the work of the attempt before, under the agent
 	checkDir   = "check"   // base and patch, under the verify command
 )
 
-// layPatch puts the patch of an earlier attempt under the agent of this one.
-// What it changes counts as changed by this attempt, so that the patch in the
-// end holds the work of both. It is called before the jail is started.
+// layPatch lays the patch of an earlier attempt under the agent. Its changes count
+// as changes of this attempt, so that the final patch has the work of both. It
+// is called before the jail starts.
 func (a *attempt) layPatch(ctx context.Context, ws *workspace, patch io.Reader) error {
 	tree, err := ws.repo.ApplyPatch(ctx, ws.tree, patch)
 	if err != nil {
@@ -32,9 +32,9 @@ func (a *attempt) layPatch(ctx context.Context, ws *workspace, patch io.Reader) 
 	return nil
 }
 
-// layTree returns directories that together, topmost first, are a checkout of
-// tree: what differs from the base, in the scratch directory name, over the
-// base. Where nothing can be hidden in a layer it is a checkout of its own.
+// layTree returns directories that, topmost first, form a checkout of tree: the
+// difference from the base in the scratch directory name, over the base. Where
+// layers cannot hide files it is a full checkout.
 func (a *attempt) layTree(ctx context.Context, ws *workspace, tree, name string) ([]string, error) {
 	dir := filepath.Join(a.cfg.Dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // G301: the jail's account reads it

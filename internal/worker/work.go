@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// grace is how long a process may take to end after it was asked to.
+	// grace is how long a process may take to exit after SIGTERM.
 	grace = 5 * time.Second
-	// captureTime bounds what follows the agent, so that a worker whose agent
-	// ran out of time still captures what there is.
+	// captureTime bounds the capture, which has its own time, so that the work of
+	// an agent that ran out of time is captured too.
 	captureTime = 5 * time.Minute
-	// defaultVerifyTime is for a verify command that names no timeout.
+	// defaultVerifyTime is for a verify command without a timeout.
 	defaultVerifyTime = 10 * time.Minute
 )
 
 var errTimeout = errors.New("timeout")
 
-// work runs the agent and takes what it made, also after it failed.
+// work runs the agent and captures its work, also after it failed.
 func (a *attempt) work(ctx context.Context) error {
 	var ws *workspace
 	if err := a.step("workspace", func() (err error) {
@@ -46,7 +46,7 @@ func (a *attempt) work(ctx context.Context) error {
 	var j *jail.Jail
 	if err := a.step("jail", func() (err error) {
 		if j, err = a.startJail(ctx, ws.under(ws.lower)); err == nil {
-			a.knowLayers(ws, j)
+			a.limitCapture(ws, j)
 		}
 		return err
 	}); err != nil {
@@ -66,7 +66,7 @@ func (a *attempt) work(ctx context.Context) error {
 		agentErr = a.takeQuestion(j, agentErr)
 		a.summary.Partial = agentErr != nil
 	} else if errors.Is(agentErr, errAsked) {
-		agentErr = nil // without what it did so far it could not go on from there
+		agentErr = nil // without its work so far it could not resume
 	}
 	closeJail(j)
 	if agentErr != nil {
@@ -89,8 +89,8 @@ func (a *attempt) closeLog() {
 	}
 }
 
-// closeJail gives back what a jail holds. Closing twice is harmless; a jail
-// that cannot be closed ends with this process, which owns it.
+// closeJail closes a jail, once or twice. A jail that cannot be closed ends with
+// this process, which owns it.
 func closeJail(j *jail.Jail) { _ = j.Close() }
 
 func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, error) {
@@ -111,13 +111,13 @@ func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, er
 		return nil, fail(api.ReasonSetup, "jail: %w", err)
 	}
 	if got := j.Isolation().Level; got != a.manifest.Level {
-		return nil, errors.Join(fail(api.ReasonSetup, "jail: level %s is active, the manifest wants %s", got, a.manifest.Level), j.Close())
+		return nil, errors.Join(fail(api.ReasonSetup, "jail: level %s is active, the manifest requires %s", got, a.manifest.Level), j.Close())
 	}
 	return j, nil
 }
 
-// runAgent runs setup scripts, checks requirements and runs the agent, all
-// within the agent's time.
+// runAgent runs setup scripts, checks requirements and runs the agent, all within
+// the agent's timeout.
 func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) error {
 	timed, stop := context.WithTimeoutCause(ctx, time.Duration(a.manifest.Limits.Timeout), errTimeout)
 	defer stop()
@@ -126,7 +126,7 @@ func (a *attempt) runAgent(ctx context.Context, ws *workspace, j *jail.Jail) err
 	}
 	if err := a.step("baseline", func() (err error) {
 		ws.baseline, err = ws.repo.Snapshot(timed, j.Workspace(), ws.tree, ws.config)
-		return a.ended(timed, api.ReasonSetup, err)
+		return a.explain(timed, api.ReasonSetup, err)
 	}); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (a *attempt) setup(ctx context.Context, j *jail.Jail) error {
 
 func (a *attempt) require(ctx context.Context, j *jail.Jail, capability api.Name, r api.Requirement) error {
 	if r.Git != "" && a.manifest.Source == nil {
-		return fail(api.ReasonContext, "capability %q requires a git worktree, and the dispatch has no source", capability)
+		return fail(api.ReasonContext, "capability %q requires a git worktree, but the dispatch has no source", capability)
 	}
 	if r.Exec == "" {
 		return nil
@@ -178,7 +178,7 @@ func (a *attempt) require(ctx context.Context, j *jail.Jail, capability api.Name
 }
 
 // command is a program in the jail with the environment of this dispatch and
-// nothing else of anyone's (R-D9).
+// nothing inherited (R-D9).
 func (a *attempt) command(argv []string, stdin []byte) jail.Command {
 	return jail.Command{
 		Argv: argv, Env: a.plan.env, Dir: "/workspace",
@@ -191,48 +191,47 @@ func (a *attempt) count(exit jail.Exit) {
 	a.summary.Usage.MaxMemory = max(a.summary.Usage.MaxMemory, api.Bytes(exit.MaxMemory))
 }
 
-// ended prefers the reason for which ctx ended to err, which came of it.
-func (a *attempt) ended(ctx context.Context, reason api.Reason, err error) error {
+// explain returns why ctx ended rather than err, which is only a consequence.
+func (a *attempt) explain(ctx context.Context, reason api.Reason, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, errTimeout):
-		return fail(api.ReasonTimeout, "the time of %s was over", time.Duration(a.manifest.Limits.Timeout))
+		return fail(api.ReasonTimeout, "timeout of %s exceeded", time.Duration(a.manifest.Limits.Timeout))
 	case cause != nil:
 		return cause
 	case err == nil:
 		return nil
 	}
 	if _, ok := errors.AsType[*failure](err); ok {
-		return err // it knows its reason better
+		return err // with a more precise reason
 	}
 	return fail(reason, "%w", err)
 }
 
-// judge turns how a process ended into the truth about it.
+// judge returns why a process failed, or nil.
 func (a *attempt) judge(ctx context.Context, reason api.Reason, what string, exit jail.Exit, err error) error {
 	ok := err == nil && exit.Code == 0 && exit.Signal == 0
 	if ok && context.Cause(ctx) == nil {
 		return nil
 	}
-	how := fmt.Errorf("%s ended with exit status %d", what, exit.Code)
+	how := fmt.Errorf("%s failed: exit status %d", what, exit.Code)
 	switch {
 	case err != nil:
 		how = fmt.Errorf("%s: %w", what, err)
 	case exit.Signal != 0:
-		how = fmt.Errorf("%s was ended by signal %d (%s)", what, exit.Signal, exit.Signal)
+		how = fmt.Errorf("%s was killed by signal %d (%s)", what, exit.Signal, exit.Signal)
 	}
 	hit := exit.Hit
 	if exit.Signal == syscall.SIGXFSZ || exit.Code == 128+int(syscall.SIGXFSZ) { // itself, or a child of a shell
 		hit = append(hit, "file size")
 	}
 	if len(hit) > 0 && context.Cause(ctx) == nil {
-		return fail(api.ReasonLimit, "%w after it reached its limit of %s", how, strings.Join(hit, " and "))
+		return fail(api.ReasonLimit, "%w after reaching its limit of %s", how, strings.Join(hit, " and "))
 	}
-	return a.ended(ctx, reason, how)
+	return a.explain(ctx, reason, how)
 }
 
-// verifyPatch runs the verify command on base and patch in a jail in which the
-// agent has never been (R-D10).
+// verifyPatch runs the verify command on base and patch in a fresh jail (R-D10).
 func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) error {
 	v := a.plan.subagent.Verify
 	if v == nil {
@@ -241,7 +240,7 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 	return a.step("check", func() error {
 		lower, err := a.layTree(ctx, ws, tree, checkDir)
 		if err != nil {
-			return a.ended(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
+			return a.explain(ctx, api.ReasonVerify, fmt.Errorf("base and patch: %w", err))
 		}
 		j, err := a.startJail(ctx, ws.under(lower))
 		if err != nil {
@@ -264,7 +263,7 @@ func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Veri
 	a.summary.Verify = report
 	if err := a.setup(timed, j); err != nil {
 		report.Message = bounded(err.Error())
-		return a.red(ctx, v, err)
+		return a.verifyFailed(ctx, v, err)
 	}
 	from := a.cfg.Now()
 	exit, err := j.Run(timed, a.command(v.Command, nil))
@@ -272,17 +271,17 @@ func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Veri
 	report.Seconds, report.ExitCode = a.cfg.Now().Sub(from).Seconds(), exit.Code
 	if err := a.judge(timed, api.ReasonVerify, "the verify command", exit, err); err != nil {
 		if errors.Is(context.Cause(timed), errTimeout) {
-			err = fmt.Errorf("the verify command did not end within %s", time.Duration(v.Timeout))
+			err = fmt.Errorf("the verify command exceeded its timeout of %s", time.Duration(v.Timeout))
 		}
 		report.Message = bounded(err.Error())
-		return a.red(ctx, v, err)
+		return a.verifyFailed(ctx, v, err)
 	}
 	report.Passed = true
 	return nil
 }
 
-// red is the end of a dispatch whose verify command did not pass.
-func (a *attempt) red(ctx context.Context, v api.Verify, err error) error {
+// verifyFailed returns the failure of a dispatch whose verify command did not pass.
+func (a *attempt) verifyFailed(ctx context.Context, v api.Verify, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

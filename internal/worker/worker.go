@@ -1,12 +1,12 @@
 // Package worker supervises one attempt of one dispatch, from the signed
-// manifest to the sealed result.
+// manifest to the signed result.
 //
-// It is the parent of the jail. It verifies before it runs, captures from
-// outside what the jail left, and writes the whole truth about the attempt to
-// its directory, so that the service can be killed and started again beside
-// it. It has no access to the state database or to another dispatch, cannot
-// write the catalog, and has no effect outside its directory until the
-// service has said that the start is durable (R-A2, R-D2).
+// It is the parent of the jail. It verifies before it runs, captures the work
+// from outside the jail, and writes everything about the attempt to its
+// directory, so that the service can restart beside it. It has no access to the
+// state database or to another dispatch, cannot write the catalog, and has no
+// effect outside its directory until the service confirms that the start is
+// durable (R-A2, R-D2).
 //
 // Carries R-D3 (truthful outcomes), R-D4 (cancel and deadlines), R-D5 (results,
 // also partial ones), R-D9 (default-deny environment) and R-D10 (verify in a
@@ -39,12 +39,12 @@ type Config struct {
 	Dir      string       // of this attempt
 	Dirs     api.Dirs     // catalog, trust root and public key of the service
 	Listener net.Listener // where the service connects
-	Lock     *os.File     // of Dir, locked by whoever fired this worker before it was there
+	Lock     *os.File     // of Dir, locked by the service before it started this worker
 	Now      func() time.Time
 	Logger   *slog.Logger
 }
 
-// failure is an end for one of the closed reasons.
+// failure is a failure with its api.Reason.
 type failure struct {
 	reason api.Reason
 	err    error
@@ -59,7 +59,7 @@ func fail(reason api.Reason, format string, args ...any) error {
 // errCancelled is the cause of a context that a cancel ended.
 var errCancelled = errors.New("cancelled")
 
-// attempt is the work in progress.
+// attempt is the attempt in progress.
 type attempt struct {
 	cfg      Config
 	key      seal.Signer
@@ -67,21 +67,21 @@ type attempt struct {
 	log      *boundedLog
 	envelope api.Digest // of the manifest's stored bytes
 	manifest record.Manifest
-	plan     plan   // what the catalog says, once verified
-	question string // the beginning of what the agent asks
+	plan     plan   // set once verified
+	question string // the beginning of the agent's question
 	started  time.Time
-	cached   *checkout.Checkout // what the workspace starts from; nil without a source
+	cached   *checkout.Checkout // base of the workspace; nil without a source
 	summary  api.ResultSummary
 }
 
-// Run carries out the attempt in cfg.Dir and seals its result. Its error means
-// that there is no result: the service will find the attempt lost.
+// Run carries out the attempt in cfg.Dir and signs its result. After an error
+// there is no result, and the service records the attempt as lost.
 func Run(ctx context.Context, cfg Config) error {
 	failpoint.Hit(failpoint.WorkerBegin, cfg.Dir)
 	if err := hold(cfg.Lock, cfg.Dir); err != nil {
 		return err
 	}
-	defer cfg.Lock.Close() //nolint:errcheck // it ends with this process at the latest
+	defer cfg.Lock.Close() //nolint:errcheck // released when this process exits at the latest
 	failpoint.Hit(failpoint.WorkerLocked, cfg.Dir)
 	key, err := seal.NewEphemeral()
 	if err != nil {
@@ -96,7 +96,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer a.control.close()
-	a.control.say(record.WorkerMessage{Event: "ready", Key: public})
+	a.control.send(record.WorkerMessage{Event: "ready", Key: public})
 	failpoint.Hit(failpoint.WorkerReady, cfg.Dir)
 
 	err = a.execute(ctx)
@@ -104,13 +104,13 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	failpoint.Hit(failpoint.WorkerSealed, cfg.Dir)
-	a.control.say(record.WorkerMessage{Event: "sealed"})
+	a.control.send(record.WorkerMessage{Event: "sealed"})
 	err = a.removeScratch()
 	failpoint.Hit(failpoint.WorkerEnd, cfg.Dir)
 	return err
 }
 
-// hold marks this process as the one worker of dir, for as long as it lives.
+// hold makes this process the one worker of dir until it exits.
 func hold(lock *os.File, dir string) error {
 	given, err := lock.Stat()
 	if err != nil {
@@ -121,17 +121,16 @@ func hold(lock *os.File, dir string) error {
 		return err
 	}
 	if !os.SameFile(given, there) {
-		return fmt.Errorf("lock of %s: another file was handed over", dir)
+		return fmt.Errorf("lock of %s: descriptor 4 is another file", dir)
 	}
-	// Handed over locked, this changes nothing.
+	// The service has locked it already, so this changes nothing.
 	if err := durable.TryLock(lock); err != nil {
-		return fmt.Errorf("%s: another worker has this attempt: %w", dir, err)
+		return fmt.Errorf("%s: another worker holds it: %w", dir, err)
 	}
 	return durable.SetOwner(lock)
 }
 
-// execute is the normal path, top to bottom. What it has got when it fails is
-// in a.summary.
+// execute is the normal path. When it fails, a.summary has what was done so far.
 func (a *attempt) execute(ctx context.Context) error {
 	if err := a.load(); err != nil {
 		return err
@@ -146,8 +145,8 @@ func (a *attempt) execute(ctx context.Context) error {
 	return a.work(ctx)
 }
 
-// load reads the manifest without trusting it: it says how long to wait for
-// the service, and which dispatch a refusal is about.
+// load reads the manifest without verifying it: it is needed to know how long to
+// wait for the service, and which dispatch a refusal is about.
 func (a *attempt) load() error {
 	b, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkManifest), 1<<20)
 	if err != nil {
@@ -164,17 +163,17 @@ func (a *attempt) load() error {
 	return nil
 }
 
-// step runs do and notes when it began and how long it took.
+// step runs do and records when it began and how long it took.
 func (a *attempt) step(name string, do func() error) error {
 	from := a.cfg.Now()
 	err := do()
 	s := api.Step{Name: name, At: from.UTC(), Seconds: a.cfg.Now().Sub(from).Seconds()}
 	a.summary.Steps = append(a.summary.Steps, s)
-	a.control.say(record.WorkerMessage{Event: "step", Step: &s})
+	a.control.send(record.WorkerMessage{Event: "step", Step: &s})
 	return err
 }
 
-// seal writes the signed result, which says how the attempt ended.
+// seal writes the signed result with the outcome of the attempt.
 func (a *attempt) seal(ctx context.Context, err error) error {
 	failpoint.Hit(failpoint.WorkerSeal, a.cfg.Dir)
 	r := record.Result{
@@ -206,7 +205,7 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 	return writeResult(a.cfg.Dir, envelope)
 }
 
-// bounded keeps a message short enough for a record.
+// bounded shortens a message to what a record may have.
 func bounded(s string) string {
 	const most = 4096
 	if len(s) > most {

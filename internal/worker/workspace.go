@@ -22,50 +22,50 @@ const (
 	gitDir     = ".git" // only where a capability requires a work tree
 )
 
-// workspace is what the jail starts from. The jail sees it copy-on-write.
+// workspace is the initial content of the jail, which sees it copy-on-write.
 type workspace struct {
 	repo     *capture.Repo
-	base     string   // directory of the checkout, which is not ours alone; empty for none
+	base     string   // directory of the checkout, shared with other workers; empty for none
 	git      string   // directory with the .git that is laid over it; empty for none
 	tree     string   // commit of the checkout; empty for none
-	lower    []string // what the agent starts from, below the capabilities: topmost first
+	lower    []string // layers below the capabilities, topmost first
 	config   capture.Config
 	baseline *capture.Snapshot // nil until the agent is about to start
 }
 
 func (a *attempt) overlayDir() string { return filepath.Join(a.cfg.Dir, "overlay") }
 
-// scratch are the directories of which nothing is kept.
+// scratch returns the directories that are not kept.
 func scratch() []string { return []string{"overlay", resumedDir, checkDir, "git"} }
 
 func (a *attempt) removeScratch() error {
-	errs := []error{a.giveBack()}
+	errs := []error{a.releaseCheckout()}
 	for _, d := range scratch() {
 		errs = append(errs, os.RemoveAll(filepath.Join(a.cfg.Dir, d)))
 	}
 	return errors.Join(errs...)
 }
 
-// setupPath is where the setup script of a capability lies in the workspace:
-// each has its own place, so none overwrites another.
+// setupPath is the path of a capability's setup script in the workspace, so that
+// none overwrites another.
 func setupPath(capability api.Name) string { return ownDir + "/setup/" + string(capability) }
 
-// prepare finds the checkout of the source and builds what is laid over it.
+// prepare gets the checkout of the source and builds the layers over it.
 func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	ws := &workspace{config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
 	if err := a.checkout(ctx, ws); err != nil {
-		return nil, a.ended(ctx, api.ReasonFetch, err)
+		return nil, a.explain(ctx, api.ReasonFetch, err)
 	}
 	for _, name := range ws.config.Exclude {
 		if _, err := os.Lstat(filepath.Join(ws.base, name)); ws.base != "" && err == nil {
-			return nil, fail(api.ReasonContext, "source %q has %s at its top, where the worker puts its own", a.manifest.Source.Name, name)
+			return nil, fail(api.ReasonContext, "source %q has %s at its top level, which is reserved for the worker", a.manifest.Source.Name, name)
 		}
 	}
 	if err := a.layEarlier(ctx, ws); err != nil {
-		return nil, a.ended(ctx, api.ReasonIntegrity, err)
+		return nil, a.explain(ctx, api.ReasonIntegrity, err)
 	}
 	if err := a.overlay(ctx, ws); err != nil {
-		return nil, a.ended(ctx, api.ReasonSetup, err)
+		return nil, a.explain(ctx, api.ReasonSetup, err)
 	}
 	if !a.wantsGit() {
 		return ws, nil
@@ -73,7 +73,7 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	ws.config.Exclude = append(ws.config.Exclude, gitDir)
 	var err error
 	if ws.git, err = a.cached.Worktree(ctx, ws.repo); err != nil {
-		return nil, a.ended(ctx, api.ReasonFetch, err)
+		return nil, a.explain(ctx, api.ReasonFetch, err)
 	}
 	return ws, nil
 }
@@ -112,12 +112,12 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 			if path == c.Setup {
 				path = setupPath(c.Name)
 			} else if top, _, _ := strings.Cut(path, "/"); slices.Contains(ws.config.Exclude, top) || strings.EqualFold(top, gitDir) {
-				return fmt.Errorf("capability %q: %s: the worker keeps %s for itself", c.Name, path, top)
+				return fmt.Errorf("capability %q: %s: %s is reserved for the worker", c.Name, path, top)
 			} else {
 				ws.config.Overlay = append(ws.config.Overlay, path)
 			}
 			if other, ok := owner[path]; ok {
-				return fmt.Errorf("capabilities %q and %q both bring %s", other, c.Name, path)
+				return fmt.Errorf("capabilities %q and %q both have %s", other, c.Name, path)
 			}
 			owner[path] = c.Name
 			content, err := a.plan.store.Get(ctx, f.Digest, f.Size)
@@ -137,7 +137,7 @@ func (a *attempt) overlay(ctx context.Context, ws *workspace) error {
 	return a.layNeeds(root)
 }
 
-// layFile writes one file of a layer; the mode holds whatever the umask is.
+// layFile writes a file of a layer, with this mode whatever the umask is.
 func layFile(root *os.Root, path string, content []byte, mode os.FileMode) error {
 	if err := root.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
