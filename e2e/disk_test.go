@@ -147,5 +147,5 @@ func TestCancelReasonIsRecorded(t *testing.T) {
 			t.Errorf("%s: the log says %s", id, log)
 		}
 	}
-	w.refused(1, []string{"more than 4096"}, "dispatch", "cancel", "running", "--reason", strings.Repeat("r", 4097))
+	w.refused(1, []string{"the limit is 4096"}, "dispatch", "cancel", "running", "--reason", strings.Repeat("r", 4097))
 }
