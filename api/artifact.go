@@ -61,24 +61,24 @@ type Revision struct {
 	Number    uint64        `json:"number"`             // 1 for the first
 	Previous  Digest        `json:"previous,omitempty"` // digest of the revision before; absent in the first
 	CreatedAt time.Time     `json:"createdAt"`
-	Author    string        `json:"author"` // who ran apply, as the deploy program saw it; the signatures are what counts
+	Author    string        `json:"author"` // who ran apply, as the deploy program saw it; only the signatures prove anything
 	Reason    string        `json:"reason,omitempty"`
 	Artifacts map[Ref]Entry `json:"artifacts"`
 }
 
-// Entry is what a revision says of one artifact.
+// Entry is what a revision says about one artifact.
 type Entry struct {
 	Digest      Digest `json:"digest"` // of the artifact document's stored bytes
 	Description string `json:"description,omitempty"`
 }
 
-// Duration is a time.Duration written as Go writes it: "30m", "1h30m".
+// Duration is a time.Duration in Go's text format: "30m", "1h30m".
 type Duration time.Duration
 
 // MarshalText writes d as time.Duration does.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// maxDuration leaves room to add one to a time of today, and more to that.
+// maxDuration is small enough to be added to the current time twice.
 const maxDuration = 36525 * 24 * time.Hour
 
 // UnmarshalText reads a positive duration of at most a hundred years.
@@ -129,8 +129,8 @@ func (n Bytes) String() string {
 	return fmt.Sprintf("%d", int64(n))
 }
 
-// Capability is a named bundle of files that is laid over a worker's
-// workspace. Files are listed bytewise by path.
+// Capability is a named bundle of files that is laid over a worker's workspace.
+// Files are sorted by path.
 type Capability struct {
 	Name        Name          `json:"name"`
 	Description string        `json:"description,omitempty"`
@@ -147,8 +147,8 @@ type File struct {
 	Digest Digest `json:"digest"`
 }
 
-// Requirement is one thing that must be so before the agent starts. Exactly
-// one field is set.
+// Requirement is a condition checked before the agent starts. Exactly one field is
+// set.
 type Requirement struct {
 	Exec string `json:"exec,omitempty"` // this program is on the jail's PATH
 	Git  string `json:"git,omitempty"`  // "worktree": the dispatch has a source
@@ -196,7 +196,7 @@ type Limits struct {
 	Answer    Duration `json:"answer,omitempty"`    // how long a question waits before the dispatch fails
 }
 
-// DefaultLimits are what a subagent gets that names none.
+// DefaultLimits are the limits of a subagent that names none.
 func DefaultLimits() Limits {
 	return Limits{
 		Timeout: Duration(30 * time.Minute), Memory: 4 << 30, Processes: 512, Disk: 2 << 30,
@@ -225,7 +225,7 @@ func pick[T comparable](v *T, def T) {
 	}
 }
 
-// Env is a set of plain values. (Secret references join it with the broker.)
+// Env is a set of environment variables with plain values.
 type Env struct {
 	Name        Name              `json:"name"`
 	Description string            `json:"description,omitempty"`
@@ -246,9 +246,9 @@ type Target struct {
 	Executor    string   `json:"executor"`           // jail
 	Level       string   `json:"level"`              // isolation: full
 	Mode        Mode     `json:"mode"`               // readonly, guarded, open
-	ReadOnly    []string `json:"readOnly,omitempty"` // host paths that the jail sees read-only, beside the system toolchain
+	ReadOnly    []string `json:"readOnly,omitempty"` // host paths visible read-only in the jail, besides the system toolchain
 	Path        []string `json:"path,omitempty"`     // directories put in front of the jail's PATH
-	Limits      Limits   `json:"limits,omitzero"`    // upper bounds; a subagent may ask for less
+	Limits      Limits   `json:"limits,omitzero"`    // upper bounds; a subagent may have lower ones
 }
 
 // Role names what a worker is allowed to call.
@@ -257,7 +257,7 @@ type Role struct {
 	Description string `json:"description,omitempty"`
 }
 
-// Grant lets a principal dispatch. What a list does not name is not granted.
+// Grant lets a principal dispatch exactly what its lists name.
 type Grant struct {
 	Name         Name      `json:"name"`
 	Principal    Principal `json:"principal"`
@@ -269,7 +269,7 @@ type Grant struct {
 	Ceiling      Tier      `json:"ceiling"` // observe when absent
 }
 
-// Within refuses limits of which any exceeds that of upper.
+// Within returns an error if any limit exceeds that of upper.
 func (l Limits) Within(upper Limits) error {
 	for _, c := range []struct {
 		what   string

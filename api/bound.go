@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// CheckHostPath refuses what a target cannot show a jail: paths that are not
-// absolute and clean, and those where the jail has something of its own.
+// CheckHostPath refuses host paths that a target cannot show in a jail: those not
+// absolute and clean, and those that the jail provides itself.
 func CheckHostPath(p string) error {
 	if !strings.HasPrefix(p, "/") || path.Clean(p) != p || strings.ContainsAny(p, ":\n\x00") {
 		return fmt.Errorf("path %q: want an absolute, clean path without a colon", p)
@@ -18,13 +18,13 @@ func CheckHostPath(p string) error {
 		}
 	}
 	if p == "/etc" || p == "/tmp" {
-		return fmt.Errorf("path %q: the jail has its own; name what is wanted below it", p)
+		return fmt.Errorf("path %q: the jail has its own; name a path below it", p)
 	}
 	return nil
 }
 
-// Check refuses limits with which no jail starts. Zero means the default and
-// is fine.
+// Check refuses limits that no jail can start with. Zero is valid and means the
+// default.
 func (l Limits) Check() error {
 	switch {
 	case l.Memory != 0 && l.Memory < 32<<20:

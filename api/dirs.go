@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Dirs are the places of one installation, by the XDG base directory
+// Dirs are the directories of one installation, by the XDG base directory
 // specification.
 type Dirs struct {
 	Data    string // catalog and trust root: written by people, read by the service
 	Config  string // deploy key, configuration of the service
-	State   string // the service's own: state database, dispatches, service key
-	Runtime string // sockets; empty when the system has no such place
+	State   string // of the service: state database, dispatches, service key
+	Runtime string // sockets; empty if the system has none
 }
 
-// LocalLogin returns the WHO of local:WHO for an account: its name, or
-// uid:NUMBER when it has none that a principal can carry.
+// LocalLogin returns the WHO of local:WHO for an account: its name, or uid:NUMBER
+// if the name is not valid in a principal.
 func LocalLogin(name string, uid int) string {
 	if _, err := ParsePrincipal("local:" + name); err != nil || strings.ContainsRune(name, ':') {
 		return "uid:" + strconv.Itoa(uid)
@@ -24,7 +24,7 @@ func LocalLogin(name string, uid int) string {
 	return name
 }
 
-// DirsFrom derives the places from the environment, which getenv reads.
+// DirsFrom derives the directories from the environment.
 func DirsFrom(getenv func(string) string, uid int) Dirs {
 	home := getenv("HOME")
 	under := func(variable, fallback string) string {
@@ -47,66 +47,60 @@ func DirsFrom(getenv func(string) string, uid int) Dirs {
 	return d
 }
 
-// Check refuses places that depend on where a program happens to be run, which
-// they do without a home.
+// Check refuses relative directories, the result of an unset HOME.
 func (d Dirs) Check() error {
 	for _, place := range []struct{ variable, dir string }{{"XDG_DATA_HOME", d.Data}, {"XDG_CONFIG_HOME", d.Config}, {"XDG_STATE_HOME", d.State}} {
 		if !filepath.IsAbs(place.dir) {
-			return Errorf(CodeInvalid, "neither HOME nor %s is an absolute path, so there is no place for what belongs there", place.variable).
+			return Errorf(CodeInvalid, "neither HOME nor %s is an absolute path", place.variable).
 				WithHint("set HOME, or all of XDG_DATA_HOME, XDG_CONFIG_HOME and XDG_STATE_HOME")
 		}
 	}
 	return nil
 }
 
-// Catalog is the catalog's folder.
+// Catalog is the directory of the catalog.
 func (d Dirs) Catalog() string { return filepath.Join(d.Data, "catalog") }
 
-// TrustRoot is the file that says which deploy keys sign for this
-// installation.
+// TrustRoot is the file that lists the deploy keys of this installation.
 func (d Dirs) TrustRoot() string { return filepath.Join(d.Data, "trust.json") }
 
-// DeployKey is where the deploy key is kept unless told otherwise.
+// DeployKey is the default path of the deploy key.
 func (d Dirs) DeployKey() string { return filepath.Join(d.Config, "deploy.key") }
 
-// OperatorRoot is the file that says which operator keys sign for this
-// installation.
+// OperatorRoot is the file that lists the operator keys of this installation.
 func (d Dirs) OperatorRoot() string { return filepath.Join(d.Data, "operators.json") }
 
-// OperatorKey is where the operator's key is kept unless told otherwise.
+// OperatorKey is the default path of the operator's key.
 func (d Dirs) OperatorKey() string { return filepath.Join(d.Config, "operator.key") }
 
-// ServiceConfig is where the service's configuration is, if there is one.
+// ServiceConfig is the default path of the service's configuration file.
 func (d Dirs) ServiceConfig() string { return filepath.Join(d.Config, "service.yaml") }
 
-// Blobs is the folder of inputs, manifests, patches, outputs and results.
+// Blobs is the directory of inputs, manifests, patches, outputs and results.
 func (d Dirs) Blobs() string { return filepath.Join(d.State, "blobs") }
 
-// Store is the folder of the state database.
+// Store is the directory of the state database.
 func (d Dirs) Store() string { return filepath.Join(d.State, "store") }
 
-// Log is where the service keeps the tree over its log.
+// Log is the directory of the tree over the log.
 func (d Dirs) Log() string { return filepath.Join(d.State, "log") }
 
-// Address is the file that says where the service of this state listens.
+// Address is the file with the socket of this state's service.
 func (d Dirs) Address() string { return filepath.Join(d.State, "address") }
 
-// Scratch is the folder of what lives as long as one call. The service empties
-// it when it starts.
+// Scratch is the directory of temporary files. The service empties it at its start.
 func (d Dirs) Scratch() string { return filepath.Join(d.State, "scratch") }
 
-// Checkouts is the folder of the read-only checkouts that workspaces start
-// from. All of it can be made again.
+// Checkouts is the directory of the cached read-only checkouts that workspaces
+// start from.
 func (d Dirs) Checkouts() string { return filepath.Join(d.State, "checkouts") }
 
-// Dispatch is the folder of one attempt.
+// Dispatch is the directory of one attempt.
 func (d Dirs) Dispatch(id DispatchID, attempt int) string {
 	return filepath.Join(d.State, "dispatches", string(id), strconv.Itoa(attempt))
 }
 
-// Sockets are the places where a client looks for the service, in order. A
-// service that is not told otherwise listens at the first whose parent's
-// parent exists.
+// Sockets lists the paths where a client looks for the service, in order.
 func (d Dirs) Sockets() []string {
 	var out []string
 	if d.Runtime != "" {

@@ -27,7 +27,7 @@ func Events() []Event {
 	return []Event{EventAccepted, EventStarted, EventFinished, EventNeedsInput, EventFailed, EventCancelled}
 }
 
-// Ended reports whether nothing follows e in the same attempt.
+// Ended reports whether e is the last event of an attempt.
 func (e Event) Ended() bool { return e != EventAccepted && e != EventStarted }
 
 // Reason says why a dispatch failed. The set is closed (R-D3).
@@ -37,14 +37,14 @@ type Reason string
 const (
 	ReasonDenied    Reason = "denied"    // policy refused it
 	ReasonIntegrity Reason = "integrity" // a signature, digest, expiry or revision was wrong
-	ReasonFetch     Reason = "fetch"     // the source could not be had
+	ReasonFetch     Reason = "fetch"     // the source could not be fetched
 	ReasonSetup     Reason = "setup"     // a setup script failed, or the jail could not be built
 	ReasonContext   Reason = "context"   // a requirement was not met
-	ReasonAgent     Reason = "agent"     // the agent ended with an error
-	ReasonVerify    Reason = "verify"    // the verify command was red; the patch is kept
+	ReasonAgent     Reason = "agent"     // the agent failed
+	ReasonVerify    Reason = "verify"    // the verify command failed; the patch is kept
 	ReasonOutput    Reason = "output"    // the result does not fit the output schema, or could not be captured
-	ReasonTimeout   Reason = "timeout"   // the agent's time was over
-	ReasonLimit     Reason = "limit"     // a resource limit ended it
+	ReasonTimeout   Reason = "timeout"   // the agent exceeded its timeout
+	ReasonLimit     Reason = "limit"     // a resource limit stopped it
 	ReasonLost      Reason = "lost"      // the worker died without a result
 )
 
@@ -56,7 +56,7 @@ func Reasons() []Reason {
 	}
 }
 
-// DispatchRequest asks for one execution of a subagent. It names things; it
+// DispatchRequest requests one execution of a subagent. It names artifacts and
 // carries no authority (R-B7). Unknown fields are refused by name.
 type DispatchRequest struct {
 	Subagent       Name            `json:"subagent"`
@@ -83,7 +83,7 @@ type Dispatch struct {
 	Message      string         `json:"message,omitempty"` // the reason in words
 	Attempt      int            `json:"attempt"`
 	Principal    Principal      `json:"principal"`
-	Run          RunID          `json:"run,omitempty"`  // it is a task's of this run
+	Run          RunID          `json:"run,omitempty"`  // set if it belongs to a task of a run
 	Task         TaskID         `json:"task,omitempty"` //
 	Subagent     Name           `json:"subagent"`
 	Role         Name           `json:"role"`
@@ -93,36 +93,35 @@ type Dispatch struct {
 	Revision     uint64         `json:"revision"` // of the catalog
 	Manifest     Digest         `json:"manifest"`
 	Input        Digest         `json:"input,omitempty"`     // of the canonical input
-	Result       Digest         `json:"result,omitempty"`    // of the signed result document, once there is one
-	Statement    Digest         `json:"statement,omitempty"` // of the signed statement about it, soon after it has ended
+	Result       Digest         `json:"result,omitempty"`    // of the signed result document; set once it exists
+	Statement    Digest         `json:"statement,omitempty"` // of the signed statement about it; set soon after the end
 	AcceptedAt   time.Time      `json:"acceptedAt"`
 	StartedAt    *time.Time     `json:"startedAt,omitempty"`
 	EndedAt      *time.Time     `json:"endedAt,omitempty"`
 	CancelBy     Principal      `json:"cancelledBy,omitempty"`
 	CancelReason string         `json:"cancelReason,omitempty"` // in the words of CancelBy
 	Outcome      *ResultSummary `json:"outcome,omitempty"`
-	Mode         string         `json:"mode"`            // same-user or system: who is protected against whom
-	Trace        Trace          `json:"trace,omitempty"` // the span of the request that asked for it
+	Mode         string         `json:"mode"`            // same-user or system
+	Trace        Trace          `json:"trace,omitempty"` // the span of its request
 
-	// Question is what an attempt that ended with needs_input asks. It is there
-	// where one dispatch is described, not in lists.
+	// Question is the question of an attempt that ended with needs_input. Lists omit
+	// it.
 	Question  *Question  `json:"question,omitempty"`
-	ResumedAt *time.Time `json:"resumedAt,omitempty"` // when the current attempt was admitted, if it is not the first
-	AnswerBy  *time.Time `json:"answerBy,omitempty"`  // when a question that waits is given up
-	Answer    *Answer    `json:"answer,omitempty"`    // to the question of this attempt, of an earlier attempt
-	Attempts  []Attempt  `json:"attempts,omitempty"`  // the earlier ones, oldest first; not in lists
+	ResumedAt *time.Time `json:"resumedAt,omitempty"` // when the current attempt was admitted; absent for the first
+	AnswerBy  *time.Time `json:"answerBy,omitempty"`  // when an open question expires and the dispatch fails
+	Answer    *Answer    `json:"answer,omitempty"`    // to the question of this attempt
+	Attempts  []Attempt  `json:"attempts,omitempty"`  // earlier attempts, oldest first; not in lists
 	Pinned    *Pin       `json:"pinned,omitempty"`    // not in lists
-	Removed   []Removal  `json:"removed,omitempty"`   // what is not stored any more; not in lists
+	Removed   []Removal  `json:"removed,omitempty"`   // what retention has removed; not in lists
 }
 
-// Question is what an agent asks, to go on when somebody has answered (R-D6).
-// The agent writes it to .bailiwick/question.json, at most
-// MaxQuestion bytes.
+// Question is a question of an agent, which resumes with the answer (R-D6). The
+// agent writes it to .bailiwick/question.json, at most MaxQuestion bytes.
 type Question struct {
 	Question string          `json:"question"`
-	Options  []string        `json:"options,omitempty"` // to choose from; another answer may be given too
-	Context  json.RawMessage `json:"context,omitempty"` // whatever helps who answers
-	State    json.RawMessage `json:"state,omitempty"`   // whatever the agent wants back with the answer
+	Options  []string        `json:"options,omitempty"` // suggested answers; another one is allowed too
+	Context  json.RawMessage `json:"context,omitempty"` // for the person who answers
+	State    json.RawMessage `json:"state,omitempty"`   // returned to the agent with the answer
 }
 
 // MaxQuestion bounds a question with its context and state, and MaxAnswer an
@@ -132,7 +131,7 @@ const (
 	MaxAnswer   = 64 << 10
 )
 
-// Check refuses a question that cannot be put to anyone.
+// Check refuses a question without text or with invalid options.
 func (q *Question) Check() error {
 	if strings.TrimSpace(q.Question) == "" {
 		return errors.New("question: the member \"question\" is missing or empty")
@@ -142,7 +141,7 @@ func (q *Question) Check() error {
 	}
 	for i, o := range q.Options {
 		if strings.TrimSpace(o) == "" || slices.Contains(q.Options[:i], o) {
-			return fmt.Errorf("question: option %d is empty or there twice", i+1)
+			return fmt.Errorf("question: option %d is empty or a duplicate", i+1)
 		}
 	}
 	return nil
@@ -153,22 +152,21 @@ func (q *Question) Check() error {
 type AnswerRequest struct {
 	Text   string `json:"text,omitempty"`
 	Option int    `json:"option,omitempty"` // number of the option, from 1; 0 for none
-	// Attempt is the one whose question is answered: an answer that comes late
-	// never goes to another question, and the same one again changes nothing.
-	// 0 is the current one.
+	// Attempt is the attempt whose question is answered: a late answer never goes to
+	// another question, and a repeated one has no effect. 0: the current attempt.
 	Attempt int `json:"attempt,omitempty"`
 }
 
-// Answer is an answer that was given.
+// Answer is an answer to a question.
 type Answer struct {
 	Text   string    `json:"text"`
-	Option int       `json:"option,omitempty"` // its number, from 1, where it is one of the options
+	Option int       `json:"option,omitempty"` // its number, from 1, if it is one of the options
 	By     Principal `json:"by"`
 	At     time.Time `json:"at"`
-	Digest Digest    `json:"digest,omitempty"` // of the document that the next attempt was given
+	Digest Digest    `json:"digest,omitempty"` // of the document for the next attempt
 }
 
-// Since is when the current attempt was admitted.
+// Since returns when the current attempt was admitted.
 func (d *Dispatch) Since() time.Time {
 	if d.ResumedAt != nil {
 		return *d.ResumedAt
@@ -176,7 +174,7 @@ func (d *Dispatch) Since() time.Time {
 	return d.AcceptedAt
 }
 
-// Attempt is an earlier attempt of a dispatch in short.
+// Attempt is a summary of an earlier attempt.
 type Attempt struct {
 	Attempt  int        `json:"attempt"`
 	State    Event      `json:"state"`
@@ -193,23 +191,23 @@ type PinnedSource struct {
 	Commit string `json:"commit"` // full object name
 }
 
-// ResultSummary is what a worker brought back.
+// ResultSummary is the result of a worker.
 type ResultSummary struct {
 	Captured  bool            `json:"captured,omitempty"` // the workspace was compared with its baseline
 	Partial   bool            `json:"partial,omitempty"`  // captured before the work was complete
 	Patch     *Artifact       `json:"patch,omitempty"`
 	Files     []FileChange    `json:"files,omitempty"` // what the patch changes, at most 1,000 of them
 	Outputs   []Artifact      `json:"outputs,omitempty"`
-	LeftOut   []LeftOut       `json:"leftOut,omitempty"` // what was in the workspace and is not in patch or outputs, and why
+	LeftOut   []LeftOut       `json:"leftOut,omitempty"` // files of the workspace that are in neither patch nor outputs
 	Verify    *VerifyReport   `json:"verify,omitempty"`
-	Value     json.RawMessage `json:"value,omitempty"` // outputs/result.json where the subagent has an output schema
+	Value     json.RawMessage `json:"value,omitempty"` // outputs/result.json, if the subagent has an output schema
 	Isolation Isolation       `json:"isolation"`
 	Steps     []Step          `json:"steps,omitempty"`
 	ExitCode  *int            `json:"exitCode,omitempty"` // of the agent
-	Question  *Artifact       `json:"question,omitempty"` // what the agent asks, where it ended with a question
-	LogBytes  int64           `json:"logBytes"`           // written by the jail, of which LogKept are stored
+	Question  *Artifact       `json:"question,omitempty"` // of an attempt that ended with a question
+	LogBytes  int64           `json:"logBytes"`           // bytes written by the jail; LogKept of them are stored
 	LogKept   int64           `json:"logKept"`
-	Log       []LogPart       `json:"log,omitempty"` // what is kept, in order: the beginning and the end
+	Log       []LogPart       `json:"log,omitempty"` // the stored parts in order: beginning and end
 	Usage     Usage           `json:"usage"`
 }
 
@@ -220,9 +218,9 @@ type Artifact struct {
 	Digest Digest `json:"digest"`
 }
 
-// LogPart is a piece of the log that is kept.
+// LogPart is a stored part of a log.
 type LogPart struct {
-	Offset int64  `json:"offset"` // of its first byte in all that was written
+	Offset int64  `json:"offset"` // of its first byte in the whole log
 	Size   int64  `json:"size"`
 	Digest Digest `json:"digest"`
 }
@@ -233,29 +231,29 @@ type FileChange struct {
 	Change string `json:"change"` // added, modified, deleted, type
 }
 
-// LeftOut is something that capture refused to take.
+// LeftOut is a file that capture refused.
 type LeftOut struct {
-	Path string `json:"path"` // escaped as Go escapes a string when it is not plain text
+	Path string `json:"path"` // with Go escapes unless plain text
 	Why  string `json:"why"`
 }
 
-// VerifyReport is what the verify command said.
+// VerifyReport is the result of the verify command.
 type VerifyReport struct {
 	Passed     bool    `json:"passed"`
 	ExitCode   int     `json:"exitCode"`
 	Seconds    float64 `json:"seconds"`
 	ReportOnly bool    `json:"reportOnly,omitempty"`
-	Message    string  `json:"message,omitempty"` // why it could not run, or how it ended when not by exit
+	Message    string  `json:"message,omitempty"` // why it could not run or did not exit normally
 }
 
-// Isolation says which layers were active.
+// Isolation lists the active isolation layers.
 type Isolation struct {
 	Level  string   `json:"level"`
 	Layers []string `json:"layers"`
-	Limits []string `json:"limits"` // how each limit was held: "memory: cgroup v1", "processes: rlimit per process"
+	Limits []string `json:"limits"` // how each limit was enforced: "memory: cgroup v1", "processes: rlimit per process"
 }
 
-// Step is one part of the worker's work with its duration.
+// Step is one step of a worker.
 type Step struct {
 	Name    string    `json:"name"`
 	At      time.Time `json:"at,omitzero"` // when it began

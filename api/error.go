@@ -12,28 +12,28 @@ type Code string
 
 // The codes. Table says what each means to HTTP and to a shell.
 const (
-	CodeInvalid          Code = "invalid"             // the request is malformed; mend it
-	CodeDenied           Code = "denied"              // policy said no, or there is no such thing for this caller; retrying is useless
-	CodeNotFound         Code = "not_found"           // no such object among those that the caller may see
+	CodeInvalid          Code = "invalid"             // the request is malformed; fix it
+	CodeDenied           Code = "denied"              // policy denied it; retrying is useless
+	CodeNotFound         Code = "not_found"           // no such object that the caller may see
 	CodeConflict         Code = "conflict"            // the request contradicts what is stored
-	CodeUnauthenticated  Code = "unauthenticated"     // who is calling could not be established
+	CodeUnauthenticated  Code = "unauthenticated"     // the caller could not be established
 	CodeTooLarge         Code = "too_large"           // the request exceeds a bound
 	CodeIntegrity        Code = "integrity"           // a signature, digest or revision is wrong
-	CodeAuditUnavailable Code = "audit_unavailable"   // the decision could not be made durable, so nothing was done
+	CodeAuditUnavailable Code = "audit_unavailable"   // the decision could not be logged, so nothing was done
 	CodeUnavailable      Code = "service_unavailable" // the service is not running or is shutting down
-	CodeNotFinished      Code = "not_finished"        // the time that the caller gave is over and the thing goes on
+	CodeNotFinished      Code = "not_finished"        // the caller's wait ended first; the work continues
 	CodeThrottled        Code = "throttled"           // too many requests; wait
-	CodeNotConfigured    Code = "not_configured"      // this service runs without that part
-	CodeInternal         Code = "internal"            // a fault of ours
+	CodeNotConfigured    Code = "not_configured"      // this service runs without that component
+	CodeInternal         Code = "internal"            // a bug or a fault of the service
 )
 
-// Status is what a code means outside the program.
+// Status is the external status of a code.
 type Status struct {
 	HTTP int // HTTP response status
 	Exit int // exit status of a command
 }
 
-// Table maps every code, and is the only place that does.
+// Table maps every code to its status.
 func Table() map[Code]Status {
 	return map[Code]Status{
 		CodeInvalid:          {http.StatusBadRequest, 1},
@@ -55,23 +55,21 @@ func Table() map[Code]Status {
 // Error is the one shape in which a failure reaches a caller.
 type Error struct {
 	Code    Code   `json:"code"`
-	Message string `json:"message"`        // which object, and what went wrong
+	Message string `json:"message"`        // names the object and what is wrong
 	Hint    string `json:"hint,omitempty"` // what to do about it
-	// AuditEntry is the sequence number of the log entry that recorded the
-	// refusal, where there is one.
+	// AuditEntry is the sequence number of the refusal's log entry, if any.
 	AuditEntry *uint64 `json:"auditEntry,omitempty"`
-	// Problems are all that is wrong with a document, each where it is.
+	// Problems lists everything wrong with a document.
 	Problems []Problem `json:"problems,omitempty"`
 }
 
-// Problem is one thing that is wrong with a document.
+// Problem is one error in a document.
 type Problem struct {
 	Path    string `json:"path"` // where, as a JSONPath (RFC 9535): $.tasks[3].needs.a
 	Message string `json:"message"`
 }
 
-// MaxProblems is how many problems an Error lists at most; its message says
-// how many there are.
+// MaxProblems bounds Error.Problems; the message says how many there are in all.
 const MaxProblems = 100
 
 func (p Problem) String() string { return p.Path + ": " + p.Message }

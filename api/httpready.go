@@ -1,8 +1,8 @@
 package api
 
-// HTTPReady says whether the MCP server may be reached over HTTP, as far as
-// that depends on the service, and in no more detail than that (R-T2).
+// HTTPReady reports whether the service lets the MCP server listen on HTTP, in no
+// more detail than needed (R-T2).
 type HTTPReady struct {
-	Token bool `json:"token"` // a client token is good
-	Audit bool `json:"audit"` // the log can be written: this question is in it
+	Token bool `json:"token"` // at least one client token is active
+	Audit bool `json:"audit"` // the log is writable: this request is logged
 }

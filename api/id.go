@@ -76,9 +76,8 @@ func (n *Name) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Principal is an authenticated caller, as KIND:WHO. The kinds are human,
-// agent, ci and local; local:LOGIN is whoever the operating system says is at
-// the other end of the socket, and is never human:.
+// Principal is an authenticated caller, as KIND:WHO. The kinds are human, agent, ci
+// and local; local:LOGIN is the account of the socket's peer and is never human:.
 type Principal string
 
 var principalPattern = regexp.MustCompile(`^(human|agent|ci|local):[A-Za-z0-9_][A-Za-z0-9_.@:$-]{0,127}$`)
@@ -98,8 +97,8 @@ func (p *Principal) UnmarshalText(b []byte) error {
 	return err
 }
 
-// DispatchID identifies one dispatch. Ids that the service makes sort by the
-// time they were made; a caller may choose its own to make a retry safe.
+// DispatchID identifies one dispatch. Ids made by the service sort by time; a caller
+// may choose its own to make a retry safe.
 type DispatchID string
 
 var dispatchIDPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{2,62}[a-z0-9]$`)

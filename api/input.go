@@ -5,10 +5,10 @@ const (
 	InputFile  = "input.json"  // the input of the dispatch
 	SystemFile = "system.md"   // the system prompt of its subagent
 	PromptFile = "prompt.md"   // the rendered prompt
-	ResumeFile = "resume.json" // the answer that an attempt goes on with
+	ResumeFile = "resume.json" // the answer that an attempt resumes with
 )
 
-// ReservedInputs are the names below inputs/ that no need of a task may have.
+// ReservedInputs lists the names below inputs/ that a task's needs may not use.
 func ReservedInputs() []Name {
 	return []Name{InputFile, SystemFile, PromptFile, ResumeFile}
 }

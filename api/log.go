@@ -6,34 +6,33 @@ import (
 	"time"
 )
 
-// LogQuery selects audit entries: those that all of it is true of. The zero
-// value selects all.
+// LogQuery selects audit entries that match all its fields. The zero value selects
+// all entries.
 type LogQuery struct {
-	After  *uint64 // only entries behind this number
-	Before *uint64 // only entries before this number
-	First  int     // only the oldest so many; 0: all
-	Last   int     // only the newest so many, still in the order of the log; 0: all. At most MaxLogPage
+	After  *uint64 // entries after this number
+	Before *uint64 // entries before this number
+	First  int     // at most this many of the oldest; 0: all
+	Last   int     // at most this many of the newest, in log order; 0: all. At most MaxLogPage
 
-	Run       RunID      // only of this run, its tasks and their dispatches
-	Task      TaskID     // only of tasks of this name, and their dispatches
-	Dispatch  DispatchID // only of this dispatch
-	Role      Name       // only of dispatches in this role
-	Tool      string     // only of calls of this tool; see CheckTool
-	Principal Principal  // only of this principal
-	Kinds     []string   // only of these kinds
-	Decision  string     // only of what was decided so: allow or deny
+	Run       RunID      // of this run, its tasks and their dispatches
+	Task      TaskID     // of tasks with this id, and their dispatches
+	Dispatch  DispatchID // of this dispatch
+	Role      Name       // of dispatches in this role
+	Tool      string     // of calls of this tool; see CheckTool
+	Principal Principal  // of this principal
+	Kinds     []string   // of these kinds
+	Decision  string     // with this decision: allow or deny
 
-	// Since and Until are about the time that an entry bears, in microseconds:
-	// from Since on, and before Until. Zero: any.
+	// Since and Until bound the time of an entry, in microseconds: from Since on and
+	// before Until. Zero: unbounded.
 	Since, Until time.Time
 }
 
-// MaxLogPage is how many of the newest entries can be asked for.
+// MaxLogPage bounds LogQuery.Last.
 const MaxLogPage = 1000
 
-// CheckTool refuses what cannot be the name of a tool in the log: 1 to 255
-// characters of printable ASCII without white space, quotation mark and
-// backslash.
+// CheckTool checks the name of a tool in the log: 1 to 255 characters of printable
+// ASCII without white space, quotation mark and backslash.
 func CheckTool(s string) error {
 	if s == "" || len(s) > 255 || strings.IndexFunc(s, func(r rune) bool { return r < '!' || r > '~' || r == '"' || r == '\\' }) >= 0 {
 		return fmt.Errorf("tool %.80q: want 1 to 255 of printable ASCII without white space, quotation mark and backslash", s)

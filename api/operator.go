@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// OperatorVerb is what an operator decided. The set is closed.
+// OperatorVerb is a kind of operator decision. The set is closed.
 type OperatorVerb string
 
 // The verbs. Each is a request that the operator's key signs (R-B9).
 const (
-	VerbPrincipalAdd    OperatorVerb = "principal.add"    // makes a principal known: Principal, OAuth where it comes with tokens of another issuer
-	VerbPrincipalRemove OperatorVerb = "principal.remove" // Principal: its tokens, those of another issuer too, are worth nothing from then on, and its ceiling is observe
-	VerbTokenCreate     OperatorVerb = "token.create"     // Principal, Token
-	VerbTokenRotate     OperatorVerb = "token.rotate"     // Principal, Token in the place of its token Replaces, which ends
-	VerbTokenRevoke     OperatorVerb = "token.revoke"     // Principal, whose token Replaces ends
-	VerbCeilingSet      OperatorVerb = "ceiling.set"      // Principal, Ceiling
-	VerbStopLift        OperatorVerb = "stop.lift"        // Stop
+	VerbPrincipalAdd    OperatorVerb = "principal.add"    // adds Principal, with OAuth if it uses tokens of another issuer
+	VerbPrincipalRemove OperatorVerb = "principal.remove" // removes Principal: all its tokens end, another issuer's too, and its ceiling is observe
+	VerbTokenCreate     OperatorVerb = "token.create"     // creates Token for Principal
+	VerbTokenRotate     OperatorVerb = "token.rotate"     // creates Token for Principal and ends its token Replaces
+	VerbTokenRevoke     OperatorVerb = "token.revoke"     // ends Principal's token Replaces
+	VerbCeilingSet      OperatorVerb = "ceiling.set"      // sets Principal's Ceiling
+	VerbStopLift        OperatorVerb = "stop.lift"        // lifts Stop
 )
 
 // OperatorVerbs lists them all.
@@ -28,16 +28,16 @@ func OperatorVerbs() []OperatorVerb {
 	return []OperatorVerb{VerbPrincipalAdd, VerbPrincipalRemove, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift}
 }
 
-// OperatorRecord is one decision of an operator, as canonical JSON the payload
-// of a DSSE envelope that the operator's key signed. Number and Previous make
-// the records of one service a chain, so that none can be left out, brought
-// back or used at another service.
+// OperatorRecord is one decision of an operator. Its canonical JSON is the payload
+// of a DSSE envelope signed by the operator's key. Number and Previous chain the
+// records of one service, so that none can be left out, replayed or used at another
+// service.
 type OperatorRecord struct {
 	V         int           `json:"v"`                  // format of this document: 1
-	Service   string        `json:"service"`            // key id of the service that it is for
+	Service   string        `json:"service"`            // key id of its service
 	Number    uint64        `json:"number"`             // its place in the chain, from 1
-	Previous  Digest        `json:"previous,omitempty"` // of the payload before; absent in the first
-	At        time.Time     `json:"at"`                 // when it was signed; the service refuses one that is older than OperatorRecordMaxAge
+	Previous  Digest        `json:"previous,omitempty"` // digest of the previous payload; absent in the first
+	At        time.Time     `json:"at"`                 // when it was signed; the service refuses it after OperatorRecordMaxAge
 	Verb      OperatorVerb  `json:"verb"`
 	Principal Principal     `json:"principal,omitempty"`
 	Ceiling   *Tier         `json:"ceiling,omitempty"`
@@ -48,16 +48,16 @@ type OperatorRecord struct {
 	Reason    string        `json:"reason,omitempty"` // for people
 }
 
-// OperatorRecordMaxAge is how long after it was signed a record may arrive.
+// OperatorRecordMaxAge is how long after signing a record is accepted.
 const OperatorRecordMaxAge = 10 * time.Minute
 
-// TokenID names a token without being worth anything: "t-" and 12 characters
-// of a-z and 2-7.
+// TokenID identifies a token and is not secret: "t-" and 12 characters of a-z and
+// 2-7.
 type TokenID string
 
 var tokenIDPattern = regexp.MustCompile(`^t-[a-z2-7]{12}$`)
 
-// UnmarshalText accepts only the form of an id.
+// UnmarshalText accepts only a valid id.
 func (id *TokenID) UnmarshalText(b []byte) error {
 	if !tokenIDPattern.Match(b) {
 		return fmt.Errorf("token id %.40q: want t- and 12 of a-z 2-7", b)
@@ -66,41 +66,41 @@ func (id *TokenID) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// TokenRecord is what is kept of a token: never the token.
+// TokenRecord is what is stored of a token, never the token itself.
 type TokenRecord struct {
 	ID        TokenID   `json:"id"`
 	Hash      Digest    `json:"hash"` // of the token's text
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// MaxTokenLifetime is how long a token may be good.
+// MaxTokenLifetime bounds the lifetime of a token.
 const MaxTokenLifetime = 2 * 366 * 24 * time.Hour
 
-// OAuthSubject is who another issuer's tokens are about.
+// OAuthSubject is the subject of another issuer's tokens.
 type OAuthSubject struct {
 	Issuer  string `json:"issuer"`
 	Subject string `json:"subject"`
 }
 
-// OperatorHead is what the next record has to name.
+// OperatorHead is the predecessor that the next record has to name.
 type OperatorHead struct {
 	Service string `json:"service"` // key id
-	Number  uint64 `json:"number"`  // of the newest record; 0 when there is none
+	Number  uint64 `json:"number"`  // of the newest record; 0 before the first
 	Digest  Digest `json:"digest,omitempty"`
 }
 
-// OperatorRequest hands in a signed record.
+// OperatorRequest submits a signed record.
 type OperatorRequest struct {
 	Envelope []byte `json:"envelope"` // DSSE, canonical JSON
 }
 
-// OperatorReceipt says that a record is in force.
+// OperatorReceipt confirms that a record is in force.
 type OperatorReceipt struct {
 	Number     uint64 `json:"number"`
 	AuditEntry uint64 `json:"auditEntry"`
 }
 
-// PrincipalInfo is what the service knows of a principal.
+// PrincipalInfo describes a principal.
 type PrincipalInfo struct {
 	Principal Principal     `json:"principal"`
 	Known     bool          `json:"known"`   // an operator added it; others come from the operating system or from grants
@@ -108,10 +108,10 @@ type PrincipalInfo struct {
 	Grants    []Name        `json:"grants"`  // of the catalog's revision in force
 	Tokens    []TokenInfo   `json:"tokens"`
 	OAuth     *OAuthSubject `json:"oauth,omitempty"`
-	Stops     []string      `json:"stops"` // ids of the stops that hold it
+	Stops     []string      `json:"stops"` // ids of the stops that cover it
 }
 
-// TokenState says whether a token is good.
+// TokenState is the state of a token.
 type TokenState string
 
 // The states of a token.
@@ -119,10 +119,10 @@ const (
 	TokenActive  TokenState = "active"
 	TokenExpired TokenState = "expired"
 	TokenRevoked TokenState = "revoked"
-	TokenRotated TokenState = "rotated" // another took its place
+	TokenRotated TokenState = "rotated" // replaced by another
 )
 
-// TokenInfo is what the service knows of a token.
+// TokenInfo describes a token.
 type TokenInfo struct {
 	ID        TokenID    `json:"id"`
 	Principal Principal  `json:"principal"`
@@ -132,7 +132,7 @@ type TokenInfo struct {
 	EndedAt   *time.Time `json:"endedAt,omitempty"` // revoked or rotated
 }
 
-// StopScope says what a stop holds.
+// StopScope is what a stop covers.
 type StopScope string
 
 // The scopes of a stop.
@@ -147,11 +147,11 @@ const (
 // StopRequest engages an emergency stop (R-T10).
 type StopRequest struct {
 	Scope  StopScope `json:"scope"`
-	Name   string    `json:"name,omitempty"` // which principal, target, run or dispatch
+	Name   string    `json:"name,omitempty"` // of the principal, target, run or dispatch
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Check refuses what is no scope, and a name where there must be none.
+// Check validates the scope and its name.
 func (r StopRequest) Check() (err error) {
 	if len(r.Reason) > MaxReason || !utf8.ValidString(r.Reason) {
 		return fmt.Errorf("stop: reason: want text of at most %d bytes", MaxReason)
@@ -175,7 +175,7 @@ func (r StopRequest) Check() (err error) {
 	return err
 }
 
-// Stop is an emergency stop. It holds until an operator lifts it.
+// Stop is an emergency stop. It is in force until an operator lifts it.
 type Stop struct {
 	ID        string     `json:"id"` // s-NUMBER
 	Scope     StopScope  `json:"scope"`
@@ -184,14 +184,14 @@ type Stop struct {
 	By        Principal  `json:"by"`
 	At        time.Time  `json:"at"`
 	LiftedAt  *time.Time `json:"liftedAt,omitempty"`
-	Cancelled int        `json:"cancelled"` // dispatches that were in flight when it was engaged
+	Cancelled int        `json:"cancelled"` // number of dispatches cancelled when it was engaged
 }
 
-// TokenPrefix begins every token. It lets scanners for credentials know a token when they see one.
+// TokenPrefix begins every token, so that secret scanners recognize one.
 const TokenPrefix = "bwt_"
 
 // CheckToken checks the form of a token: the prefix and 64 lower-case hexadecimal
-// digits, 256 random bits. The error never holds the token.
+// digits, 256 random bits. The error never contains the token.
 func CheckToken(s string) error {
 	h, ok := strings.CutPrefix(s, TokenPrefix)
 	if !ok || len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
@@ -200,21 +200,21 @@ func CheckToken(s string) error {
 	return nil
 }
 
-// TokenText returns the text of a token of these 32 bytes.
+// TokenText returns the text of a token.
 func TokenText(random [32]byte) string { return fmt.Sprintf("%s%x", TokenPrefix, random) }
 
 // Known reports whether v is one of the verbs.
 func (v OperatorVerb) Known() bool { return slices.Contains(OperatorVerbs(), v) }
 
-// StopSubject is what a stop may be about.
+// StopSubject is what Stop.Covers checks: one dispatch or request.
 type StopSubject struct {
-	Principal Principal // who asks
+	Principal Principal // the caller
 	Target    Name
-	Run       RunID // empty where it is no task's
+	Run       RunID // empty if it belongs to no run
 	Dispatch  DispatchID
 }
 
-// Covers reports whether s is about w. It does not know whether s was lifted.
+// Covers reports whether s covers w, whether or not s is lifted.
 func (s Stop) Covers(w StopSubject) bool {
 	switch s.Scope {
 	case StopAll:
@@ -228,5 +228,5 @@ func (s Stop) Covers(w StopSubject) bool {
 	case StopDispatch:
 		return s.Name == string(w.Dispatch)
 	}
-	return true // what is not understood holds everything
+	return true // an unknown scope covers everything
 }

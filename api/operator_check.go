@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxReason bounds what people write into a decision or a stop.
+// MaxReason bounds the reason of a decision or a stop, in bytes.
 const MaxReason = 500
 
 var (
@@ -26,9 +26,9 @@ func ParseStopID(s string) (string, error) {
 	return s, nil
 }
 
-// Check refuses a record that is not of the form of its verb: a member that is
-// missing, or one that the verb does not have. What it says about principals,
-// tokens and stops is for the service to know.
+// Check validates the form of a record: all members that its verb needs and no
+// others. Whether the principals, tokens and stops exist is for the service to
+// check.
 func (r OperatorRecord) Check() error {
 	if err := r.checkPlace(); err != nil {
 		return fmt.Errorf("operator record: %w", err)
@@ -42,24 +42,24 @@ func (r OperatorRecord) Check() error {
 func (r OperatorRecord) checkPlace() error {
 	switch {
 	case r.V != 1:
-		return fmt.Errorf("format %d: this program knows 1", r.V)
+		return fmt.Errorf("format %d: this program reads 1", r.V)
 	case !r.Verb.Known():
 		return fmt.Errorf("verb %.40q: want one of %v", string(r.Verb), OperatorVerbs())
 	case !serviceIDPattern.MatchString(r.Service):
-		return fmt.Errorf("service %.80q: want the id of its key", r.Service)
+		return fmt.Errorf("service %.80q: want a key id", r.Service)
 	case r.Number == 0:
-		return errors.New("number: the first is 1")
+		return errors.New("number: want 1 or more")
 	case (r.Number == 1) != (r.Previous == ""):
-		return errors.New("previous: every record but the first names the one before")
+		return errors.New("previous: every record but the first needs it")
 	case r.At.IsZero():
-		return errors.New("at: when it is signed is missing")
+		return errors.New("at: missing")
 	case len(r.Reason) > MaxReason || !utf8.ValidString(r.Reason):
 		return fmt.Errorf("reason: want text of at most %d bytes", MaxReason)
 	}
 	return nil
 }
 
-// checkVerb holds the members against those that the verb has.
+// checkVerb compares the members with those of the verb.
 func (r OperatorRecord) checkVerb() error {
 	var wants string
 	switch r.Verb {
@@ -92,7 +92,7 @@ func (r OperatorRecord) checkVerb() error {
 		fields := strings.Fields(wants)
 		want, may := slices.Contains(fields, m.name), slices.Contains(fields, m.name+"?")
 		if m.there && !want && !may {
-			return fmt.Errorf("%s: this verb has none", m.name)
+			return fmt.Errorf("%s: not allowed with this verb", m.name)
 		}
 		if !m.there && want {
 			return fmt.Errorf("%s: missing", m.name)
@@ -107,7 +107,7 @@ func (r OperatorRecord) checkMembers() error {
 			return err
 		}
 		if r.Verb != VerbCeilingSet && strings.HasPrefix(string(r.Principal), "local:") {
-			return fmt.Errorf("principal %s: who is local: the operating system says; it has no token and need not be added", r.Principal)
+			return fmt.Errorf("principal %s: the operating system authenticates local: accounts; they have no tokens and are not added", r.Principal)
 		}
 	}
 	if r.Stop != "" {
@@ -130,7 +130,7 @@ func (r OperatorRecord) checkMembers() error {
 			return err
 		}
 		if t.ID == r.Replaces {
-			return fmt.Errorf("token %s: it cannot replace itself", t.ID)
+			return fmt.Errorf("token %s: cannot replace itself", t.ID)
 		}
 	}
 	if r.OAuth != nil {
@@ -147,7 +147,7 @@ func (t TokenRecord) check() error {
 		return fmt.Errorf("token %s: hash: %w", t.ID, err)
 	}
 	if t.ExpiresAt.IsZero() {
-		return fmt.Errorf("token %s: expiresAt: every token ends", t.ID)
+		return fmt.Errorf("token %s: expiresAt: missing", t.ID)
 	}
 	return nil
 }

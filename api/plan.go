@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// RunID identifies a run: 1 to 64 of a-z, 0-9 and '-'. The caller may choose
-// it, so that submitting again is safe.
+// RunID identifies a run: 1 to 64 of a-z, 0-9 and '-'. A caller may choose it to
+// make a retry safe.
 type RunID string
 
 var runIDPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$`)
@@ -84,15 +84,15 @@ const DefaultQueue Name = "default"
 type Plan struct {
 	ID     RunID          `json:"id,omitempty"`
 	Queue  Name           `json:"queue,omitempty"`
-	Source *SourceRequest `json:"source,omitempty"` // what every task starts from unless it says otherwise
+	Source *SourceRequest `json:"source,omitempty"` // the default source of its tasks
 	Limits PlanLimits     `json:"limits,omitzero"`
 	Tasks  []PlanTask     `json:"tasks"`
 }
 
-// PlanLimits bound a run. Zero is no bound.
+// PlanLimits bound a run. Zero: unbounded.
 type PlanLimits struct {
-	Wall  Duration `json:"wall,omitempty"`  // a run that is not settled by then is cancelled
-	Tasks int      `json:"tasks,omitempty"` // of the plan, with all that it grows
+	Wall  Duration `json:"wall,omitempty"`  // after this time the run is cancelled
+	Tasks int      `json:"tasks,omitempty"` // number of tasks, including those added by growth
 }
 
 // PlanTask is one task.
@@ -112,8 +112,8 @@ type PlanTask struct {
 	Priority     int             `json:"priority,omitempty"`
 }
 
-// Lock is a key that a task holds while it runs: alone, or with others that
-// share it. It is written KEY or {"shared": KEY}.
+// Lock is a key that a task holds while it runs, exclusively or shared. Its JSON is
+// KEY or {"shared": KEY}.
 type Lock struct {
 	Key    string
 	Shared bool
@@ -145,24 +145,24 @@ func (l *Lock) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Retry says how often a task is tried. The zero value is once.
+// Retry says how often a task is attempted. The zero value is once.
 type Retry struct {
 	Attempts int      `json:"attempts,omitempty"` // in all; 0 is 1
 	Backoff  Backoff  `json:"backoff,omitzero"`
-	On       []Reason `json:"on,omitempty"` // reasons to try again; DefaultRetryReasons when empty
+	On       []Reason `json:"on,omitempty"` // reasons to retry; empty: DefaultRetryReasons
 }
 
-// DefaultRetryReasons are those that can pass by themselves (R-O4).
+// DefaultRetryReasons are the reasons that may be transient (R-O4).
 func DefaultRetryReasons() []Reason {
 	return []Reason{ReasonAgent, ReasonTimeout, ReasonFetch, ReasonLost, ReasonLimit}
 }
 
-// Backoff is how long to wait before the next attempt: between nothing and
-// Min doubled with every attempt, at most Max. It is written MIN..MAX, as in
-// "2s..2m"; the zero value is DefaultBackoff.
+// Backoff is the wait before a retry: a random time up to Min, doubled with every
+// attempt, at most Max. Its text is MIN..MAX, as in "2s..2m"; the zero value means
+// DefaultBackoff.
 type Backoff struct{ Min, Max Duration }
 
-// DefaultBackoff is that of a task that names none.
+// DefaultBackoff is the backoff of a task that names none.
 func DefaultBackoff() Backoff {
 	return Backoff{Duration(2 * time.Second), Duration(2 * time.Minute)}
 }
@@ -181,8 +181,8 @@ func (b *Backoff) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Need is what a task takes over from another, which thereby comes before it.
-// Exactly one of Patch, Output and Result is set.
+// Need is what a task uses of another task, on which it thereby depends. Exactly
+// one of Patch, Output and Result is set.
 type Need struct {
 	From   TaskID `json:"from"`
 	Patch  bool   `json:"patch,omitempty"`  // its patch, as git apply reads it

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// RunRequest submits a plan. Submitting the same plan under the same id again
-// gives the same run.
+// RunRequest submits a plan. Submitting the same plan with the same id again
+// returns the same run.
 type RunRequest struct {
 	Plan  json.RawMessage `json:"plan"`            // a Plan
-	RunID RunID           `json:"runId,omitempty"` // the plan's own, or one that the service makes, when absent
+	RunID RunID           `json:"runId,omitempty"` // default: the plan's id, or a new one
 }
 
-// RunState is where a run is. It follows from its tasks. The set is closed.
+// RunState is the state of a run, derived from its tasks. The set is closed.
 type RunState string
 
 // The states of a run. The last three are final.
 const (
 	RunRunning   RunState = "running"
-	RunWaiting   RunState = "waiting" // nothing moves until somebody answers
-	RunPaused    RunState = "paused"  // it, or its queue: nothing new is started
+	RunWaiting   RunState = "waiting" // for an answer; no task can continue before
+	RunPaused    RunState = "paused"  // the run or its queue: no further task starts
 	RunDone      RunState = "done"    // every task is done
-	RunFailed    RunState = "failed"  // a task is failed, denied, or cancelled by itself
+	RunFailed    RunState = "failed"  // a task failed, was denied, or was cancelled individually
 	RunCancelled RunState = "cancelled"
 )
 
@@ -30,22 +30,22 @@ func RunStates() []RunState {
 	return []RunState{RunRunning, RunWaiting, RunPaused, RunDone, RunFailed, RunCancelled}
 }
 
-// Settled reports whether nothing will ever follow.
+// Settled reports whether s is final.
 func (s RunState) Settled() bool { return s == RunDone || s == RunFailed || s == RunCancelled }
 
-// TaskState is where a task is. The set is closed; internal/plan says what
-// follows what.
+// TaskState is the state of a task. The set is closed; internal/plan has the
+// transitions.
 type TaskState string
 
 // The states of a task. The last five are final.
 const (
-	TaskPending   TaskState = "pending" // what it depends on has not ended
+	TaskPending   TaskState = "pending" // waits for its dependencies
 	TaskReady     TaskState = "ready"   // waits for its locks or a free slot
 	TaskRunning   TaskState = "running"
 	TaskWaiting   TaskState = "waiting" // for an answer, or for the time of its next attempt
 	TaskDone      TaskState = "done"
 	TaskFailed    TaskState = "failed"
-	TaskSkipped   TaskState = "skipped" // something that it depends on is not done
+	TaskSkipped   TaskState = "skipped" // a dependency is not done
 	TaskCancelled TaskState = "cancelled"
 	TaskDenied    TaskState = "denied" // policy refused it
 )
@@ -55,7 +55,7 @@ func TaskStates() []TaskState {
 	return []TaskState{TaskPending, TaskReady, TaskRunning, TaskWaiting, TaskDone, TaskFailed, TaskSkipped, TaskCancelled, TaskDenied}
 }
 
-// Settled reports whether nothing follows.
+// Settled reports whether s is final.
 func (s TaskState) Settled() bool {
 	switch s {
 	case TaskDone, TaskFailed, TaskSkipped, TaskCancelled, TaskDenied:
@@ -65,25 +65,25 @@ func (s TaskState) Settled() bool {
 	return false
 }
 
-// Run is what a plan became.
+// Run is the execution of a plan.
 type Run struct {
 	RunID        RunID             `json:"runId"`
 	State        RunState          `json:"state"`
 	Queue        Name              `json:"queue"`
 	Principal    Principal         `json:"principal"`
 	Plan         Digest            `json:"plan"`     // of its canonical form
-	Revision     uint64            `json:"revision"` // of the catalog; every name means what it meant there
+	Revision     uint64            `json:"revision"` // of the catalog, to which all names are pinned
 	SubmittedAt  time.Time         `json:"submittedAt"`
 	SettledAt    *time.Time        `json:"settledAt,omitempty"`
-	Sealed       bool              `json:"sealed,omitempty"`   // a signed checkpoint of the log covers its end; in none but a run that is asked for by itself
-	Deadline     *time.Time        `json:"deadline,omitempty"` // when it is cancelled, if it is not settled
-	RetryOf      RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it took over
+	Sealed       bool              `json:"sealed,omitempty"`   // a signed checkpoint covers its end; not set in lists
+	Deadline     *time.Time        `json:"deadline,omitempty"` // when an unsettled run is cancelled
+	RetryOf      RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it reuses
 	CancelBy     Principal         `json:"cancelledBy,omitempty"`
 	CancelReason string            `json:"cancelReason,omitempty"`
 	Counts       map[TaskState]int `json:"counts"`
 	Total        int               `json:"total"`
-	Tasks        []RunTask         `json:"tasks"`          // a page of them, in the order of the plan; none in lists
-	Next         string            `json:"next,omitempty"` // cursor of the next page; absent: this was the last
+	Tasks        []RunTask         `json:"tasks"`          // a page, in the order of the plan; not in lists
+	Next         string            `json:"next,omitempty"` // cursor of the next page; absent on the last
 }
 
 // RunTask is a task of a run.
@@ -92,44 +92,43 @@ type RunTask struct {
 	State      TaskState  `json:"state"`
 	Subagent   Name       `json:"subagent"`
 	After      []TaskID   `json:"after,omitempty"`      // what it depends on
-	Reason     Reason     `json:"reason,omitempty"`     // of a failure, also of the last attempt of a task that is tried again
-	Message    string     `json:"message,omitempty"`    // the same in words; of a question: its text
-	Cause      TaskID     `json:"cause,omitempty"`      // of a task that was skipped: the one that is not done
+	Reason     Reason     `json:"reason,omitempty"`     // of a failure, including that of the last attempt before a retry
+	Message    string     `json:"message,omitempty"`    // the reason as text; or the text of a question
+	Cause      TaskID     `json:"cause,omitempty"`      // of a skipped task: the dependency that is not done
 	DispatchID DispatchID `json:"dispatchId,omitempty"` // of the latest attempt
-	Attempt    int        `json:"attempt,omitempty"`    // 0: it was never started
-	Attempts   int        `json:"attempts"`             // how many it has at most
-	Asks       bool       `json:"asks,omitempty"`       // it waits for an answer; bailiwick dispatch show says the question
+	Attempt    int        `json:"attempt,omitempty"`    // 0: never started
+	Attempts   int        `json:"attempts"`             // at most
+	Asks       bool       `json:"asks,omitempty"`       // it waits for an answer; bailiwick dispatch show prints the question
 	NotBefore  *time.Time `json:"notBefore,omitempty"`  // of the next attempt
 	CancelBy   Principal  `json:"cancelledBy,omitempty"`
 	StartedAt  *time.Time `json:"startedAt,omitempty"` // of the latest attempt
 	EndedAt    *time.Time `json:"endedAt,omitempty"`
-	Blocked    string     `json:"blocked,omitempty"`   // of a ready task, in words: what it waits for
-	TakenOver  bool       `json:"takenOver,omitempty"` // done in the run that this one retries
+	Blocked    string     `json:"blocked,omitempty"`   // what a ready task waits for, as text
+	TakenOver  bool       `json:"takenOver,omitempty"` // done by the run that this one retries
 }
 
-// RunEvents are the events of a run behind a cursor.
+// RunEvents are the events of a run after a cursor.
 type RunEvents struct {
 	Events []RunEvent `json:"events"`
-	Next   string     `json:"next"` // cursor: what comes after these
-	Done   bool       `json:"done"` // the run is settled and there are no more
+	Next   string     `json:"next"` // cursor after these events
+	Done   bool       `json:"done"` // the run is settled and these are its last events
 }
 
-// RunEvent is a step in the life of a run, of one of its tasks, or of a task's
-// dispatch. It is an entry of the log.
+// RunEvent is a log entry about a run, one of its tasks, or a task's dispatch.
 type RunEvent struct {
 	Seq        uint64     `json:"seq"` // number of the entry
 	At         time.Time  `json:"at"`
-	Event      string     `json:"event"` // the entry's kind
+	Event      string     `json:"event"` // kind of the entry
 	Task       TaskID     `json:"task,omitempty"`
 	DispatchID DispatchID `json:"dispatchId,omitempty"`
 	Attempt    int        `json:"attempt,omitempty"` // of the task
 	Reason     Reason     `json:"reason,omitempty"`
 	Cause      TaskID     `json:"cause,omitempty"`
 	State      string     `json:"state,omitempty"` // of the run, once it is settled
-	Text       string     `json:"text"`            // the entry in plain words
+	Text       string     `json:"text"`            // the entry as text
 }
 
-// RunCancel ends a run, or one task of it.
+// RunCancel cancels a run, or one of its tasks.
 type RunCancel struct {
 	Task   TaskID `json:"task,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -138,28 +137,27 @@ type RunCancel struct {
 // RunAnswer answers the question that a task waits with.
 type RunAnswer struct {
 	Task TaskID `json:"task"`
-	// DispatchID and Attempt say whose question is answered: an answer that comes
-	// late never goes to another one. A task that is tried again has another
-	// dispatch. Absent, it is the one that waits.
+	// DispatchID and Attempt name the question, so that a late answer never goes to
+	// another one; a retried task has a new dispatch. Absent: the current question.
 	DispatchID DispatchID `json:"dispatchId,omitempty"`
 	Text       string     `json:"text,omitempty"`
 	Option     int        `json:"option,omitempty"` // number of the option, from 1; 0 for none
 	Attempt    int        `json:"attempt,omitempty"`
 }
 
-// RunRetry submits the plan of a settled run again. What was done there is
-// taken over, everything else runs.
+// RunRetry submits the plan of a settled run again. The new run reuses the tasks
+// that are done.
 type RunRetry struct {
 	RunID RunID `json:"runId,omitempty"` // of the new run
 }
 
-// Queue is where runs wait for a free slot.
+// Queue is a queue of runs.
 type Queue struct {
 	Name     Name       `json:"name"`
 	Slots    int        `json:"slots"` // tasks that may run at once
 	Running  int        `json:"running"`
-	Ready    int        `json:"ready"` // tasks that could run but for a lock, a free slot or a pause
-	Runs     int        `json:"runs"`  // that are not settled
+	Ready    int        `json:"ready"` // tasks that wait for a lock, a free slot or the end of a pause
+	Runs     int        `json:"runs"`  // not settled
 	PausedBy Principal  `json:"pausedBy,omitempty"`
 	PausedAt *time.Time `json:"pausedAt,omitempty"`
 }

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// CanRequest asks what policy would say to a dispatch.
+// CanRequest queries the decision about a dispatch without requesting it.
 type CanRequest struct {
 	Principal    Principal `json:"principal"`
 	Subagent     Name      `json:"subagent"`
@@ -12,15 +12,15 @@ type CanRequest struct {
 	Capabilities []Name    `json:"capabilities,omitempty"`
 }
 
-// CanAnswer is a decision that was asked for and not acted on.
+// CanAnswer is the decision about a CanRequest.
 type CanAnswer struct {
 	Allowed  bool     `json:"allowed"`
 	Policies []string `json:"policies,omitempty"` // that decided
-	Reasons  []string `json:"reasons,omitempty"`  // in words: what is missing, or what forbids
+	Reasons  []string `json:"reasons,omitempty"`  // what is missing, or what forbids it, as text
 	Revision uint64   `json:"revision"`
 }
 
-// ServiceStatus is what a running service says of itself.
+// ServiceStatus is the status of a running service.
 type ServiceStatus struct {
 	Version       string          `json:"version"`
 	PID           int             `json:"pid"`
@@ -28,7 +28,7 @@ type ServiceStatus struct {
 	StartedAt     time.Time       `json:"startedAt"`
 	Ready         bool            `json:"ready"`
 	NotReady      string          `json:"notReady,omitempty"`
-	Revision      uint64          `json:"revision"` // 0 when no catalog has been applied
+	Revision      uint64          `json:"revision"` // 0 before the first apply
 	RevisionID    Digest          `json:"revisionDigest,omitempty"`
 	CatalogError  string          `json:"catalogError,omitempty"`
 	LogEntries    uint64          `json:"logEntries"`
@@ -36,77 +36,77 @@ type ServiceStatus struct {
 	Anchors       []AnchorStatus  `json:"anchors,omitempty"`
 	Evidence      *EvidenceStatus `json:"evidence,omitempty"`
 	Dispatches    map[string]int  `json:"dispatches"` // by state
-	Isolation     []string        `json:"isolation"`  // what this machine gives, one line a layer
+	Isolation     []string        `json:"isolation"`  // active isolation layers, one line each
 	Socket        string          `json:"socket"`
 	StateDir      string          `json:"stateDir"`
 	CatalogDir    string          `json:"catalogDir"`
 	TrustRoot     string          `json:"trustRoot"`
 	DeployKeys    []string        `json:"deployKeys"`
 	SignThreshold int             `json:"signThreshold"`
-	ConfigFile    string          `json:"configFile,omitempty"` // that was read; empty: the defaults hold
-	Metrics       string          `json:"metrics,omitempty"`    // where they are served; empty: they are not
-	Tracing       string          `json:"tracing,omitempty"`    // where spans go; empty: they are not exported
-	Disk          *DiskUse        `json:"disk,omitempty"`       // absent until it was measured
-	DiskError     string          `json:"diskError,omitempty"`  // why it could not be
-	OneShot       *OneShot        `json:"oneShot,omitempty"`    // absent when the service lasts until it is stopped
-	Stops         []string        `json:"stops,omitempty"`      // emergency stops that hold
+	ConfigFile    string          `json:"configFile,omitempty"` // empty: defaults only
+	Metrics       string          `json:"metrics,omitempty"`    // address; empty: not served
+	Tracing       string          `json:"tracing,omitempty"`    // collector; empty: not exported
+	Disk          *DiskUse        `json:"disk,omitempty"`       // absent until measured
+	DiskError     string          `json:"diskError,omitempty"`  // why it could not be measured
+	OneShot       *OneShot        `json:"oneShot,omitempty"`    // absent without idle shutdown
+	Stops         []string        `json:"stops,omitempty"`      // ids of the emergency stops in force
 
-	Orchestrator *OrchestratorStatus `json:"orchestrator,omitempty"` // absent when the service runs without one
+	Orchestrator *OrchestratorStatus `json:"orchestrator,omitempty"` // absent without an orchestrator
 }
 
-// OrchestratorStatus is how runs are.
+// OrchestratorStatus is the status of the orchestrator.
 type OrchestratorStatus struct {
 	Queues   []Queue           `json:"queues"`
 	OpenRuns int               `json:"openRuns"`        // that are not settled
-	Tasks    map[TaskState]int `json:"tasks"`           // of those, by state
-	Error    string            `json:"error,omitempty"` // why nothing moves until the service is restarted
+	Tasks    map[TaskState]int `json:"tasks"`           // of open runs, by state
+	Error    string            `json:"error,omitempty"` // why it has stopped until the service is restarted
 }
 
-// LogTree is how the tree over the log is.
+// LogTree is the status of the tree over the log.
 type LogTree struct {
 	Origin       string     `json:"origin"`
 	Size         uint64     `json:"size"`                   // entries in it
-	Checkpoint   uint64     `json:"checkpoint"`             // entries that the newest signed checkpoint covers
-	CheckpointAt *time.Time `json:"checkpointAt,omitempty"` // when that was signed; absent: none was
-	LagSeconds   float64    `json:"lagSeconds"`             // age of the oldest entry that none covers; 0: there is none
-	Error        string     `json:"error,omitempty"`        // why it is not kept
+	Checkpoint   uint64     `json:"checkpoint"`             // entries covered by the newest signed checkpoint
+	CheckpointAt *time.Time `json:"checkpointAt,omitempty"` // when that was signed; absent before the first
+	LagSeconds   float64    `json:"lagSeconds"`             // age of the oldest uncovered entry; 0: all are covered
+	Error        string     `json:"error,omitempty"`        // why it is not up to date
 }
 
-// AnchorStatus is how an anchor of the log is.
+// AnchorStatus is the status of an anchor of the log.
 type AnchorStatus struct {
 	Name         string     `json:"name"`
 	Kind         string     `json:"kind"` // file, git, s3 or tsa
 	Place        string     `json:"place"`
-	Entries      uint64     `json:"entries"`                // of the largest checkpoint that it has given a receipt for
-	At           *time.Time `json:"at,omitempty"`           // when; absent: never
-	Behind       uint64     `json:"behind"`                 // entries of the log beyond that
-	EverySeconds float64    `json:"everySeconds"`           // how often it gets one, if something was logged
-	Error        string     `json:"error,omitempty"`        // why the last try failed
-	FailingSince *time.Time `json:"failingSince,omitempty"` // when the first of several failures was
+	Entries      uint64     `json:"entries"`                // of the largest checkpoint with a receipt
+	At           *time.Time `json:"at,omitempty"`           // when it gave that receipt; absent: never
+	Behind       uint64     `json:"behind"`                 // newer entries of the log
+	EverySeconds float64    `json:"everySeconds"`           // interval between checkpoints
+	Error        string     `json:"error,omitempty"`        // of the last attempt
+	FailingSince *time.Time `json:"failingSince,omitempty"` // start of the current series of failures
 }
 
-// OneShot is how long a service stays that was started for a command.
+// OneShot is the idle shutdown of a service started for a command.
 type OneShot struct {
-	IdleSeconds float64    `json:"idleSeconds"`      // it ends when no request and no worker has been there for so long
-	EndsAt      *time.Time `json:"endsAt,omitempty"` // when that will be; absent while one is there
+	IdleSeconds float64    `json:"idleSeconds"`      // idle time before the shutdown
+	EndsAt      *time.Time `json:"endsAt,omitempty"` // when it shuts down if it stays idle; absent while busy
 }
 
-// LogLine is one audit entry as a reader gets it.
+// LogLine is one audit entry.
 type LogLine struct {
 	Seq  uint64 `json:"seq"`
-	Text string `json:"text"` // one line in plain words
+	Text string `json:"text"` // the entry in one line
 	Leaf []byte `json:"leaf"` // the entry's exact canonical bytes
 }
 
-// Chunk is a piece of a dispatch's log. Where the offset is beyond the end of
-// the chunk before, what is between is not kept.
+// Chunk is a piece of a dispatch's log. If the offset is beyond the end of the
+// previous chunk, the part between was not kept.
 type Chunk struct {
 	Offset int64  `json:"offset"`
 	Data   []byte `json:"data,omitempty"`
-	Ended  bool   `json:"ended,omitempty"` // nothing follows
+	Ended  bool   `json:"ended,omitempty"` // this is the last chunk
 }
 
-// CancelRequest asks for the end of a dispatch.
+// CancelRequest requests the cancellation of a dispatch.
 type CancelRequest struct {
 	Reason string `json:"reason,omitempty"`
 }

@@ -2,9 +2,8 @@ package api
 
 import "time"
 
-// The headers by which a request says more about its caller than the socket
-// does. Both only take away: a handle stands for a token that the service has
-// verified, and a ceiling lowers.
+// The headers of a request about its caller. SessionHeader has the handle of a
+// verified token; CeilingHeader can only lower the caller's ceiling.
 const (
 	SessionHeader = "Bailiwick-Session"
 	CeilingHeader = "Bailiwick-Ceiling"
@@ -16,8 +15,8 @@ type SessionRequest struct {
 	Token string `json:"token"`
 }
 
-// Session is what a token was exchanged for. The handle is good for requests of
-// the process that got it, until it expires or the token ends.
+// Session is the answer to a SessionRequest. The handle is valid for the process
+// that got it, until it expires or the token ends.
 type Session struct {
 	Handle    string    `json:"handle"`
 	Principal Principal `json:"principal"`
@@ -25,21 +24,21 @@ type Session struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// Who is what the service takes a caller for.
+// Who is the caller as the service established it.
 type Who struct {
 	Principal Principal `json:"principal"`
-	Ceiling   Tier      `json:"ceiling"` // consented, lowered by what the request declared
-	Consent   Tier      `json:"consent"` // what an operator consented to
+	Ceiling   Tier      `json:"ceiling"` // the consent, lowered by the ceiling that the request declared
+	Consent   Tier      `json:"consent"` // the highest tier that an operator consented to
 }
 
-// Refused tells the service of a call that was refused before it became a
-// request, so that the log has it (R-A3).
+// Refused reports a call that was refused before it became a request, for the log
+// (R-A3).
 type Refused struct {
-	Operation string `json:"operation"` // what was called
+	Operation string `json:"operation"` // the refused call
 	Message   string `json:"message"`
 }
 
-// RefusedReceipt says where the log has it.
+// RefusedReceipt has the log entry of a refused call.
 type RefusedReceipt struct {
 	AuditEntry uint64 `json:"auditEntry"`
 }

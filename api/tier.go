@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Tier says how far an action's effect reaches. The order is part of the
-// meaning: a ceiling admits its own tier and every lower one.
+// Tier is the reach of an action's effects. Tiers are ordered: a ceiling admits its
+// own tier and all lower ones.
 type Tier int
 
 // The tiers, lowest first.
@@ -27,7 +27,7 @@ func (t Tier) String() string {
 	return fmt.Sprintf("tier(%d)", int(t))
 }
 
-// ParseTier knows the four names and nothing else.
+// ParseTier parses one of the four names.
 func ParseTier(s string) (Tier, error) {
 	i := slices.Index(tierNames(), s)
 	if i < 0 {
@@ -51,7 +51,7 @@ func (t *Tier) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Mode bounds what may run on a target, whatever a grant says.
+// Mode bounds the tiers on a target, whatever the grants allow.
 type Mode string
 
 // The modes of a target.

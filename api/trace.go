@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Trace is a place in a distributed trace: the traceparent of W3C Trace
-// Context, version 00, of a span that is to be the parent of what follows. The
-// empty one is none. It says where work belongs and carries no authority.
+// Trace is a span of a distributed trace, as a traceparent of W3C Trace Context,
+// version 00. It is empty without a trace and carries no authority.
 type Trace string
 
 // TraceVariable is the environment variable that carries a Trace from process
@@ -23,9 +22,9 @@ const (
 
 const traceLength = 55 // 00-TRACEID-PARENTID-FLAGS
 
-// ParseTrace reads a traceparent as the specification says: one of a later
-// version is read as far as version 00 goes, and of the flags only the sampled
-// one is kept. What it refuses is to be treated as if it were not there.
+// ParseTrace parses a traceparent. As the specification says, it reads a later
+// version as version 00 and keeps only the sampled flag. Callers ignore an invalid
+// traceparent.
 func ParseTrace(s string) (Trace, error) {
 	bad := errors.New("not a traceparent of W3C Trace Context")
 	if len(s) < traceLength || s[2] != '-' || s[35] != '-' || s[52] != '-' {
@@ -59,7 +58,7 @@ func traceOf(id, span string, sampled bool) Trace {
 	return Trace("00-" + id + "-" + span + "-" + flags)
 }
 
-// NewTrace begins a trace. Sampled says that its spans are recorded.
+// NewTrace starts a trace. Sampled: its spans are recorded.
 func NewTrace(sampled bool) Trace {
 	var b [24]byte
 	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails
@@ -68,7 +67,7 @@ func NewTrace(sampled bool) Trace {
 	return traceOf(hex.EncodeToString(b[:16]), hex.EncodeToString(b[16:]), sampled)
 }
 
-// Check refuses what ParseTrace would not return; none is fine.
+// Check refuses what ParseTrace would not return. An empty trace is valid.
 func (t Trace) Check() error {
 	if t == "" {
 		return nil
@@ -79,13 +78,13 @@ func (t Trace) Check() error {
 	return nil
 }
 
-// ID is the id of the whole trace, 32 hexadecimal digits; empty for none.
+// ID returns the trace id, 32 hexadecimal digits, or "".
 func (t Trace) ID() string { return t.part(3, 35) }
 
-// Span is the id of the span, 16 hexadecimal digits; empty for none.
+// Span returns the span id, 16 hexadecimal digits, or "".
 func (t Trace) Span() string { return t.part(36, 52) }
 
-// Sampled says that spans of this trace are recorded.
+// Sampled reports whether the spans of this trace are recorded.
 func (t Trace) Sampled() bool { return t.part(53, 55) == "01" }
 
 func (t Trace) part(from, to int) string {
@@ -103,18 +102,17 @@ func (t Trace) Child() Trace {
 	return traceOf(t.ID(), NewTrace(false).Span(), t.Sampled())
 }
 
-// Dispatch is the span of a dispatch that was asked for in span t. Like the
-// spans below it has its id from what it is of and not by chance: a service
-// that takes a dispatch up after a restart goes on with the same spans, and
-// nothing more has to be remembered.
+// Dispatch returns the span of a dispatch requested in span t. Its id, like those of
+// Attempt and Step, is derived, not random, so that a restarted service continues
+// with the same spans without storing them.
 func (t Trace) Dispatch(id DispatchID) Trace { return t.derived("dispatch " + string(id)) }
 
-// Attempt is the span of an attempt of that dispatch.
+// Attempt returns the span of an attempt of that dispatch.
 func (t Trace) Attempt(id DispatchID, attempt int) Trace {
 	return t.derived("attempt " + string(id) + " " + strconv.Itoa(attempt))
 }
 
-// Step is the span of the nth step of that attempt.
+// Step returns the span of the nth step of that attempt.
 func (t Trace) Step(id DispatchID, attempt, n int) Trace {
 	return t.derived("step " + string(id) + " " + strconv.Itoa(attempt) + " " + strconv.Itoa(n))
 }

@@ -1,9 +1,9 @@
 package api
 
-// release is the version of this tree. It changes with the changelog.
+// release is the version of this tree, as in the changelog.
 const release = "0.1.0"
 
-// commit is what the tree was built from, where the build says it.
+// commit is the commit that was built, if the build sets it.
 var commit string //nolint:gochecknoglobals // set by the linker, see the Makefile
 
 // Version returns the version of this build.

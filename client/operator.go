@@ -76,7 +76,7 @@ func (o Operator) Tokens(ctx context.Context) ([]api.TokenInfo, error) {
 }
 
 // Engage engages an emergency stop. When this returns, everything it covers has
-// been told to stop; the records say how each ended. It is never repeated when
+// been cancelled; the records say how each ended. It is never repeated when
 // its effect is unknown: the list of stops tells.
 func (o Operator) Engage(ctx context.Context, req api.StopRequest) (api.Stop, error) {
 	return fetch[api.Stop](ctx, o.c, on(api.CallStopEngage).with(req, false))

@@ -35,7 +35,7 @@ func (r Runtime) Run(ctx context.Context, id api.RunID, after string, limit int)
 }
 
 // RunEvents returns the events of a run after a cursor, which is Next of the
-// previous answer or empty. When there are none yet, it waits at most wait for
+// previous answer or empty. If there are no new events, it waits at most wait for
 // the first.
 func (r Runtime) RunEvents(ctx context.Context, id api.RunID, after string, wait time.Duration) (api.RunEvents, error) {
 	query := cursorQuery(after)

@@ -92,7 +92,7 @@ func (t *tree) keyCreateCommand() *cobra.Command {
 		Use: "create FILE", Short: "Create a key for statements, to be named by keys.statements in the configuration", Args: cobra.ExactArgs(1),
 		Long: `Create a key for statements, to be named by keys.statements in the configuration.
 
-The key is not encrypted, because nobody can enter a passphrase when the service
+The key is not encrypted, because no one can enter a passphrase when the service
 starts: it is protected from all accounts but the service's own. An existing file
 is never overwritten.`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -164,7 +164,7 @@ func (t *tree) rotate(ctx context.Context) (err error) {
 
 func (t *tree) replaceKey(ctx context.Context, k keys, ledger *audit.Ledger) (old, fresh seal.KeyID, err error) {
 	dir := t.Dirs.State
-	if err := k.history.Save(dir); err != nil { // creates the history if there is none
+	if err := k.history.Save(dir); err != nil { // the first rotation creates the history
 		return "", "", err
 	}
 	next, err := seal.CreateNextKey(dir)

@@ -147,7 +147,7 @@ func awaitEnd(ctx context.Context, path string) (err error) {
 			return ctx.Err()
 		}
 	}
-	return api.Errorf(api.CodeNotFinished, "the service was told to stop and is still running: %w", err).WithHint("see service.log in the state directory")
+	return api.Errorf(api.CodeNotFinished, "the service is still running after a stop request: %w", err).WithHint("see service.log in the state directory")
 }
 
 func (t *tree) logPath() string { return filepath.Join(t.Dirs.State, "service.log") }

@@ -215,7 +215,7 @@ func TestADecisionThatMakesNoSenseIsRefused(t *testing.T) {
 		"a rotation of a revoked token":     {api.VerbTokenRotate, "was revoked", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:claude", gone, fresh }},
 		"a rotation into another's hands":   {api.VerbTokenRotate, "belongs to agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:codex", id, fresh }},
 		"lifting a stop that is not there":  {api.VerbStopLift, "stop s-99", func(r *api.OperatorRecord) { r.Stop = "s-99" }},
-		"a member that the verb does not have": {api.VerbTokenRevoke, "has none", func(r *api.OperatorRecord) {
+		"a member that the verb does not have": {api.VerbTokenRevoke, "not allowed with this verb", func(r *api.OperatorRecord) {
 			r.Principal, r.Replaces, r.Ceiling = "agent:claude", id, &tier
 		}},
 	} {

@@ -11,11 +11,11 @@ import (
 )
 
 // gate admits requests. Once closed it admits none, so a request is either
-// served to its end or refused before it has any effect. It can close by itself
+// served to its end or refused before it has any effect. It can close automatically
 // after an idle time (R-D1).
 type gate struct {
 	now  func() time.Time
-	idle time.Duration // 0: it never closes by itself
+	idle time.Duration // 0: it never closes automatically
 
 	// leaving is done when the gate closes. It cancels requests that only read,
 	// because they may last as long as a dispatch.
@@ -28,7 +28,7 @@ type gate struct {
 	used   bool      // there has been a request; guarded by mu
 	lasts  bool      // idle shutdown is off; guarded by mu
 	closed bool      // guarded by mu
-	idled  bool      // it closed by itself; guarded by mu
+	idled  bool      // it closed automatically; guarded by mu
 }
 
 func newGate(now func() time.Time, idle time.Duration) *gate {

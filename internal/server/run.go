@@ -76,7 +76,7 @@ func (c *runCalls) handlers() map[api.Call]handler {
 func (c *runCalls) runs() (Runs, error) {
 	if c.cfg.Runs == nil {
 		return nil, api.Errorf(api.CodeNotConfigured, "this service has no orchestrator, so it has no runs").
-			WithHint("dispatch each subagent by itself, or have a person run: bailiwick up --orchestrator")
+			WithHint("dispatch each subagent separately, or have a person run: bailiwick up --orchestrator")
 	}
 	return c.cfg.Runs, nil
 }

@@ -1,16 +1,14 @@
-// Package telemetry says how the service is: metrics, health and traces.
+// Package telemetry exports metrics, health and traces of the service.
 //
-// It never leaves the machine by itself: metrics are served on a unix socket
-// of the service's account or on a loopback address, and spans go to a
-// collector on this machine. It is never asked whether something may happen,
-// and its failure fails nothing. Every label of a metric is from a set that is
-// written down here, or is a queue that the service's configuration names:
-// nothing that a caller, a catalog or an agent says becomes one, so nobody can
-// make the number of series grow, and no name of a person or of a piece of work
-// can be read from them.
+// Nothing leaves the machine: metrics are served on a unix socket of the service's
+// account or on a loopback address, and spans go to a collector on this machine.
+// Telemetry is in no decision, and its failure fails nothing else. Every label
+// value is from a closed set in this package or is a name from the service's
+// configuration, never from a caller, catalog or agent: the number of series is
+// bounded, and no label identifies a person or a piece of work.
 //
-// It carries no requirement of its own; that it changes nothing of what others
-// promise is what its tests are about.
+// It carries no requirement of its own; its tests show that it changes no behaviour
+// of the parts it observes.
 package telemetry
 
 import (
