@@ -20,7 +20,7 @@ func checkMessage(t *testing.T, message string) (string, bool) {
 	return string(out), err == nil
 }
 
-func TestCommitMessagesHaveAnAreaAndAnImperativeSummary(t *testing.T) {
+func TestCommitMessagesAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{
 		"evidence: refuse a bundle that hides the end of a run",

@@ -13,7 +13,7 @@ var flagName = regexp.MustCompile(`--[a-z][a-z-]+`)
 
 // The reference of commands has every verb and flag of the man pages, and no flag
 // that no program has.
-func TestTheReferenceHasEveryVerbAndFlag(t *testing.T) {
+func TestReferenceHasEveryVerbAndFlag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.must("man", w.path("man"))
