@@ -89,7 +89,6 @@ func (b *bundleReader) walk(dir *os.Root, from, rel string) {
 	names, err := namesIn(dir)
 	if err != nil {
 		b.refuse("%s: %v", path.Join(from, rel), err)
-		return
 	}
 	for _, name := range names {
 		if b.stop = b.stop || b.ctx.Err() != nil; b.stop {
@@ -98,57 +97,57 @@ func (b *bundleReader) walk(dir *os.Root, from, rel string) {
 		p := path.Join(rel, name)
 		if err := catalog.CheckPath(p); err != nil {
 			b.refuse("%q: %v", path.Join(from, p), err)
-			continue
-		}
-		st, err := dir.Lstat(name)
-		switch {
-		case err != nil:
+		} else if err := b.entry(dir, name, from, p); err != nil {
 			b.refuse("%s: %v", path.Join(from, p), err)
-		case st.IsDir():
-			sub, err := descend(dir, name)
-			if err != nil {
-				b.refuse("%s: %v", path.Join(from, p), err)
-				continue
-			}
-			b.walk(sub, from, p)
-			_ = sub.Close() // read only
-		case st.Mode().IsRegular():
-			b.add(dir, name, from, p)
-		default:
-			b.refuse("%s: is %s; a capability may contain regular files only", path.Join(from, p), typeOf(st.Mode()))
 		}
 	}
 }
 
-func (b *bundleReader) add(dir *os.Root, name, from, p string) {
+// entry reads one file or directory.
+func (b *bundleReader) entry(dir *os.Root, name, from, p string) error {
+	st, err := dir.Lstat(name)
+	switch {
+	case err != nil:
+		return err
+	case st.IsDir():
+		sub, err := descend(dir, name)
+		if err == nil {
+			b.walk(sub, from, p)
+			_ = sub.Close() // read only
+		}
+		return err
+	case st.Mode().IsRegular():
+		return b.add(dir, name, p)
+	}
+	return fmt.Errorf("is %s; a capability may contain regular files only", typeOf(st.Mode()))
+}
+
+func (b *bundleReader) add(dir *os.Root, name, p string) error {
 	if len(b.files) == catalog.MaxFiles {
-		b.refuse("%s: more than %d files", path.Join(from, p), catalog.MaxFiles)
 		b.stop = true
-		return
+		return fmt.Errorf("more than %d files", catalog.MaxFiles)
 	}
 	f, err := openRegular(dir, name)
 	if err != nil {
-		b.refuse("%s: %v", path.Join(from, p), err)
-		return
+		return err
 	}
 	sum := sha256.New()
 	// One byte more than the limit detects a larger file.
 	n, err := io.Copy(sum, io.LimitReader(f.File, catalog.MaxBundle-b.total+1))
 	b.total += n
 	if err = errors.Join(err, f.Close()); err != nil {
-		b.refuse("%s: %v", path.Join(from, p), err)
-		return
+		return err
 	}
 	if b.total > catalog.MaxBundle {
-		b.refuse("%s: with this file the capability is larger than %d MiB", path.Join(from, p), catalog.MaxBundle>>20)
 		b.stop = true
-		return
+		return fmt.Errorf("with this file the capability is larger than %d MiB", catalog.MaxBundle>>20)
 	}
 	mode := uint32(0o644)
 	if f.mode&0o100 != 0 {
 		mode = 0o755
 	}
 	b.files = append(b.files, api.File{Path: p, Mode: mode, Size: n, Digest: api.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))})
+	return nil
 }
 
 // openDir opens a directory below root without following links.
@@ -245,8 +244,11 @@ func namesIn(dir *os.Root) ([]string, error) {
 	if err == nil && len(names) > catalog.MaxFiles {
 		err = fmt.Errorf("more than %d files", catalog.MaxFiles)
 	}
+	if err = errors.Join(err, d.Close()); err != nil {
+		return nil, err
+	}
 	slices.Sort(names)
-	return names, errors.Join(err, d.Close())
+	return names, nil
 }
 
 // plainErr drops the name of the system call and the path from an error.

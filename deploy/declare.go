@@ -88,7 +88,7 @@ func (r *reader) verify(n *yaml.Node) *api.Verify {
 	r.Fields(n, "verify", map[string]func(*yaml.Node){
 		"command":    func(n *yaml.Node) { v.Command = r.Texts(n, "verify.command") },
 		"timeout":    func(n *yaml.Node) { r.Scalar(n, "verify.timeout", &v.Timeout) },
-		"reportOnly": func(n *yaml.Node) { v.ReportOnly = r.Truth(n, "verify.reportOnly") },
+		"reportOnly": func(n *yaml.Node) { v.ReportOnly = r.Bool(n, "verify.reportOnly") },
 	})
 	if len(v.Command) == 0 && n.Kind == yaml.MappingNode {
 		r.At(n, "verify: the key \"command\" is missing or empty")

@@ -180,6 +180,10 @@ func (e *edge) serveAuthenticated(w http.ResponseWriter, r *http.Request, id *id
 		return
 	}
 	m, err := mcpserve.ParseMessage(body)
+	var ceiling *api.Tier
+	if err == nil && m.Method == "initialize" {
+		ceiling, err = m.Ceiling()
+	}
 	if err != nil {
 		e.refuseMessage(w, r, id, body, err)
 		return
@@ -190,7 +194,7 @@ func (e *edge) serveAuthenticated(w http.ResponseWriter, r *http.Request, id *id
 		return
 	}
 	if m.Method == "initialize" {
-		w.Header().Set("Mcp-Session-Id", e.sessions.begin(id.owner, m.Ceiling))
+		w.Header().Set("Mcp-Session-Id", e.sessions.begin(id.owner, ceiling))
 	}
 	server := e.auth.serverFor(id, e.sessions.ceiling(id.owner))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(m.Text)), int64(len(m.Text))

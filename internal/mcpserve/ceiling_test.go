@@ -61,7 +61,7 @@ func TestACeilingIsReadOrRefused(t *testing.T) {
 		if strings.HasPrefix(method, "notifications/") {
 			id = ""
 		}
-		_, err := readMessage(fmt.Appendf(nil, `{"jsonrpc":"2.0",%s"method":%q,"params":%s}`, id, method, params))
+		_, err := ParseMessage(fmt.Appendf(nil, `{"jsonrpc":"2.0",%s"method":%q,"params":%s}`, id, method, params))
 		if (err == nil) != accepted {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -69,10 +69,10 @@ func TestACeilingIsReadOrRefused(t *testing.T) {
 			t.Errorf("%s: unexpected message: %v", text, err)
 		}
 	}
-	if _, err := readMessage([]byte(`{"jsonrpc":"2.0","id":1,"method":"ping","consentCeiling":"observe"}`)); err == nil {
+	if _, err := ParseMessage([]byte(`{"jsonrpc":"2.0","id":1,"method":"ping","consentCeiling":"observe"}`)); err == nil {
 		t.Error("beside params: accepted")
 	}
-	if _, err := readMessage([]byte(`{"jsonrpc":"2.0","id":1,"result":{"consentCeiling":"observe"}}`)); err != nil {
+	if _, err := ParseMessage([]byte(`{"jsonrpc":"2.0","id":1,"result":{"consentCeiling":"observe"}}`)); err != nil {
 		t.Errorf("in a response: %v", err)
 	}
 }
@@ -93,7 +93,10 @@ func TestOtherSpellingsDoNotReplaceACeiling(t *testing.T) {
 			func() (*api.Tier, error) { return ceilingOfInitialize(json.RawMessage(text)) },
 			func() (*api.Tier, error) {
 				m, err := ParseMessage([]byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + text + `}`))
-				return m.Ceiling, err
+				if err != nil {
+					return nil, err
+				}
+				return m.Ceiling()
 			},
 		} {
 			if got, err := read(); err != nil || got == nil || *got != api.Observe {

@@ -49,58 +49,45 @@ func envelopeOf(text []byte) (e envelope, err error) {
 	return e, err
 }
 
-// readMessage refuses, before the SDK sees it, ambiguous JSON and anything but a
-// single JSON-RPC message, and returns the message in canonical form. The error is
-// a *jsonrpc.Error, for ErrorResponse.
-func readMessage(raw []byte) ([]byte, error) {
+// Message is a strictly read message.
+type Message struct {
+	Text   []byte // in canonical form
+	Method string // "" for a response
+	params json.RawMessage
+}
+
+// Ceiling returns the ceiling that the parameters of initialize declare; nil: none.
+func (m Message) Ceiling() (*api.Tier, error) {
+	t, err := ceilingOfInitialize(m.params)
+	if err != nil {
+		return nil, refuse(jsonrpc.CodeInvalidParams, "malformed parameters of initialize")
+	}
+	return t, nil
+}
+
+// ParseMessage refuses, before the SDK sees it, ambiguous JSON and anything but a
+// single JSON-RPC message. The error is a *jsonrpc.Error, for ErrorResponse.
+func ParseMessage(raw []byte) (Message, error) {
 	if len(raw) > MaxMessage {
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
+		return Message{}, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
 	}
 	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "batches are not supported: send one message at a time")
+		return Message{}, refuse(jsonrpc.CodeInvalidRequest, "batches are not supported: send one message at a time")
 	}
 	text, err := canon.Canonicalize(raw)
 	if err != nil {
-		return nil, refuse(jsonrpc.CodeParseError, "not strict JSON: "+Truncate(err.Error(), 500))
+		return Message{}, refuse(jsonrpc.CodeParseError, "not strict JSON: "+Truncate(err.Error(), 500))
 	}
 	e, err := envelopeOf(text)
 	if err != nil {
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message: an object whose jsonrpc and method are strings")
+		return Message{}, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message: an object whose jsonrpc and method are strings")
 	}
+	m := Message{Text: text, params: e.params}
 	if err := e.check(); err != nil || e.method == nil {
-		return text, err
+		return m, err
 	}
-	return text, checkCeilings(text, *e.method)
-}
-
-// Message is a strictly read message.
-type Message struct {
-	Text    []byte    // in canonical form
-	Method  string    // "" for a response
-	Ceiling *api.Tier // that initialize declares; nil: none
-}
-
-// ParseMessage reads a message as readMessage does, and what a transport needs to
-// know of it. The error is a *jsonrpc.Error.
-func ParseMessage(raw []byte) (Message, error) {
-	text, err := readMessage(raw)
-	if err != nil {
-		return Message{}, err
-	}
-	m := Message{Text: text}
-	e, err := envelopeOf(text)
-	if err != nil {
-		return m, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")
-	}
-	if e.method != nil {
-		m.Method = *e.method
-	}
-	if m.Method == "initialize" {
-		if m.Ceiling, err = ceilingOfInitialize(e.params); err != nil {
-			return m, refuse(jsonrpc.CodeInvalidParams, "malformed parameters of initialize")
-		}
-	}
-	return m, nil
+	m.Method = *e.method
+	return m, checkCeilings(text, m.Method)
 }
 
 func (e *envelope) check() error {

@@ -19,7 +19,7 @@ import (
 
 // An accepted message is canonical and means the same to the SDK; a refused one is
 // answered with a JSON-RPC error.
-func FuzzReadMessage(f *testing.F) {
+func FuzzParseMessage(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"x","arguments":{}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{}]`, `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`,
@@ -29,7 +29,7 @@ func FuzzReadMessage(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		text, err := readMessage(raw)
+		m, err := ParseMessage(raw)
 		if err != nil {
 			var wire *jsonrpc.Error
 			var answer struct {
@@ -41,6 +41,7 @@ func FuzzReadMessage(f *testing.F) {
 			}
 			return
 		}
+		text := m.Text
 		again, err := canon.Canonicalize(raw)
 		if err != nil || !bytes.Equal(text, again) {
 			t.Fatalf("%q is accepted as %q", raw, text)
@@ -100,7 +101,7 @@ func TestReadLineSplitsAnyChunking(t *testing.T) {
 			case n <= MaxMessage && (err != nil || string(text) != strings.Repeat(string(rune('a'+i)), n)):
 				t.Fatalf("line %d of %d bytes: %d bytes, %v", i, n, len(text), err)
 			case n > MaxMessage && err == nil:
-				if _, err := readMessage(text); err == nil {
+				if _, err := ParseMessage(text); err == nil {
 					t.Fatalf("line %d of %d bytes is accepted", i, n)
 				}
 			}
@@ -125,7 +126,7 @@ func TestIncompleteRequestsAreRefused(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":null}`:                                  0,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`:                                        0,
 	} {
-		_, err := readMessage([]byte(text))
+		_, err := ParseMessage([]byte(text))
 		var wire *jsonrpc.Error
 		if code == 0 && err == nil || errors.As(err, &wire) && wire.Code == code {
 			continue

@@ -140,20 +140,20 @@ func (t *stdio) accept(l line) (jsonrpc.Message, error) {
 	if l.err == nil && len(bytes.TrimSpace(l.text)) == 0 {
 		return nil, nil //nolint:nilnil // an empty line is ignored
 	}
-	text, err := []byte(nil), refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
+	m, err := Message{}, refuse(jsonrpc.CodeInvalidRequest, "the message is larger than 1 MiB")
 	if l.err == nil {
-		text, err = readMessage(l.text)
+		m, err = ParseMessage(l.text)
 	}
 	if err != nil {
 		t.report("message", err)
 		return nil, t.send(ErrorResponse(l.text, err))
 	}
-	msg, err := jsonrpc.DecodeMessage(text)
+	msg, err := jsonrpc.DecodeMessage(m.Text)
 	if err != nil {
-		return nil, t.send(ErrorResponse(text, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")))
+		return nil, t.send(ErrorResponse(m.Text, refuse(jsonrpc.CodeInvalidRequest, "not a JSON-RPC message")))
 	}
 	if req, ok := msg.(*jsonrpc.Request); ok && req.IsCall() && !t.begin(req.ID) {
-		return nil, t.send(ErrorResponse(text, refuse(jsonrpc.CodeInvalidRequest, "the id is in use, or 64 calls are in progress: wait for their answers")))
+		return nil, t.send(ErrorResponse(m.Text, refuse(jsonrpc.CodeInvalidRequest, "the id is in use, or 64 calls are in progress: wait for their answers")))
 	}
 	return msg, nil
 }

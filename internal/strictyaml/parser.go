@@ -45,11 +45,11 @@ func (p *Parser) At(n *yaml.Node, format string, args ...any) {
 // Document returns the root node of the one document in b, or nil.
 func (p *Parser) Document(b []byte) *yaml.Node { return p.DocumentUpTo(b, MaxBytes) }
 
-// DocumentUpTo is Document for a file of at most most bytes.
-func (p *Parser) DocumentUpTo(b []byte, most int) *yaml.Node {
+// DocumentUpTo is Document for a file of at most limit bytes.
+func (p *Parser) DocumentUpTo(b []byte, limit int) *yaml.Node {
 	switch {
-	case len(b) > most:
-		p.Add(0, 0, "larger than %d KiB", most>>10)
+	case len(b) > limit:
+		p.Add(0, 0, "larger than %d KiB", limit>>10)
 		return nil
 	case !utf8.Valid(b):
 		p.Add(0, 0, "not valid UTF-8")
@@ -264,8 +264,8 @@ func (p *Parser) Texts(n *yaml.Node, what string) []string {
 	return all
 }
 
-// Truth reads true or false.
-func (p *Parser) Truth(n *yaml.Node, what string) bool {
+// Bool reads true or false.
+func (p *Parser) Bool(n *yaml.Node, what string) bool {
 	if n.Kind != yaml.ScalarNode || n.Value != "true" && n.Value != "false" || n.ShortTag() != "!!bool" {
 		p.At(n, "%s: want true or false, got %s", what, KindOf(n))
 	}
@@ -344,7 +344,7 @@ func (p *Parser) scalarValue(n *yaml.Node, what string) any {
 	case "!!null":
 		return nil
 	case "!!bool":
-		return p.Truth(n, what)
+		return p.Bool(n, what)
 	case "!!int", "!!float":
 		if !json.Valid([]byte(n.Value)) {
 			p.At(n, "%s: %s is not a JSON number", what, Clip(n.Value))
