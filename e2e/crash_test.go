@@ -334,7 +334,7 @@ func TestSecondServiceOnTheSameStateIsRefused(t *testing.T) {
 				mu.Lock()
 				won++
 				mu.Unlock()
-			} else if !strings.Contains(d.stderr, "has it") {
+			} else if !strings.Contains(d.stderr, "in use by") {
 				t.Errorf("up: %s", d)
 			}
 		})

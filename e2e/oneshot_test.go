@@ -422,7 +422,7 @@ func TestOneShotServiceLastsAfterUp(t *testing.T) {
 	if s := w.status(); s.PID != pid || s.OneShot != nil {
 		t.Errorf("after %s: %+v", d, s)
 	}
-	w.refused(1, []string{"did not start", "process " + strconv.Itoa(pid) + " has it"}, "up")
+	w.refused(1, []string{"did not start", "in use by process " + strconv.Itoa(pid)}, "up")
 	if got := w.must("audit", "list"); !strings.Contains(got, "service.stay") {
 		t.Errorf("the log does not say that it was made to last: %s", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// call is one system call of the process, before the kernel does it.
+// call is a system call of the process, before the kernel executes it.
 type call struct {
 	pid  int
-	root string // what is recorded
+	root string // the recorded directory
 	args [6]uint64
 }
 
-// decoder makes an Op of a call, or reports that it is none of ours, or will
-// fail by itself.
+// decoder turns a call into an Op. ours is false if the call is outside the recorded
+// directory or will fail.
 type decoder func(c *call) (op Op, ours bool, err error)
 
 // calls are the system calls that are watched.
@@ -47,7 +48,7 @@ func calls() map[uint32]decoder {
 // here is AT_FDCWD as an argument.
 func here() uint64 { v := int64(unix.AT_FDCWD); return uint64(v) }
 
-// fdPath returns the path that descriptor fd has, from the root, if it is ours.
+// fdPath returns the path of descriptor fd, relative to the root, if it is below it.
 func (c *call) fdPath(fd uint64) (string, bool) {
 	link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", c.pid, int32(fd)))
 	if err != nil {
@@ -64,7 +65,7 @@ func (c *call) rel(path string) (string, bool) {
 	return rel, err == nil
 }
 
-// path returns the path that a call names, from the root, if it is ours.
+// path returns the path that a call names, relative to the root, if it is below it.
 func (c *call) path(dirFD, addr uint64) (string, bool, error) {
 	name, err := c.text(addr)
 	if err != nil {
@@ -165,13 +166,13 @@ func (c *call) rename(fromFD, from, toFD, to uint64) (Op, bool, error) {
 	}
 	dst, inside, err := c.path(toFD, to)
 	if err == nil && !inside {
-		err = fmt.Errorf("%s was moved out of what is recorded", src)
+		err = fmt.Errorf("%s was moved out of the recorded directory", src)
 	}
 	_, exists := c.kind(src)
 	return Op{Kind: Rename, Path: src, To: dst}, exists, err
 }
 
-// offset returns where write, which has no offset of its own, writes.
+// offset sets the offset of a write, from the file position.
 func (c *call) offset(op *Op) error {
 	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", c.pid, int32(c.args[0])))
 	if err != nil {
@@ -200,7 +201,7 @@ func (c *call) offset(op *Op) error {
 	return nil
 }
 
-// memory copies what the process has at addr.
+// memory copies memory of the process.
 func (c *call) memory(addr, size uint64) ([]byte, error) {
 	b := make([]byte, size)
 	if size == 0 {
@@ -208,7 +209,7 @@ func (c *call) memory(addr, size uint64) ([]byte, error) {
 	}
 	n, err := unix.ProcessVMReadv(c.pid, []unix.Iovec{{Base: &b[0], Len: size}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: int(size)}}, 0)
 	if err == nil && uint64(n) < size {
-		err = errors.New("read a part of it")
+		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return nil, fmt.Errorf("memory of the process: %w", err)
@@ -216,7 +217,7 @@ func (c *call) memory(addr, size uint64) ([]byte, error) {
 	return b, nil
 }
 
-// text reads a path, page by page, since the next page may not be there.
+// text reads a path, page by page, since the next page may not be mapped.
 func (c *call) text(addr uint64) (string, error) {
 	const page = 4096
 	var all []byte
@@ -231,5 +232,5 @@ func (c *call) text(addr uint64) (string, error) {
 		}
 		addr += uint64(len(b))
 	}
-	return "", errors.New("a path without an end")
+	return "", errors.New("unterminated path")
 }

@@ -19,34 +19,34 @@ const (
 	Write    Kind = "write"
 	Truncate Kind = "truncate"
 	Sync     Kind = "sync"      // of a file or a directory
-	SyncLost Kind = "sync-lost" // it failed, and what was pending is lost for good
+	SyncLost Kind = "sync-lost" // it failed; what was pending can no longer be synced
 	Rename   Kind = "rename"
 	Remove   Kind = "remove" // of a file or an empty directory
 	Say      Kind = "say"    // the process wrote to its standard output
 	Read     Kind = "read"
 )
 
-// Op is one thing that a process did. Paths are relative to the directory that
-// is recorded, "." being itself.
+// Op is one operation of a process. Paths are relative to the recorded directory,
+// which is ".".
 type Op struct {
 	Kind   Kind
 	Path   string
 	To     string      // of Rename: the new name
 	Off    int64       // of Write and Read
-	Size   int64       // of Truncate: the new one; of Read: how much
+	Size   int64       // of Truncate and Read
 	Data   []byte      // of Write
 	Mode   fs.FileMode // of Create and Mkdir
 	Text   string      // of Say
-	Failed bool        // it was done, and the process was told that it was not
+	Failed bool        // it was done, but reported as failed
 }
 
-// Disk is what a journal's operations have left, durable and pending.
+// Disk is the durable and pending state after the operations of a journal.
 type Disk struct {
-	// Lies makes the disk say yes to every sync and do nothing.
+	// Lies makes every sync succeed without effect.
 	Lies bool
 
 	root  *node
-	moves []move // pending changes of names, of all directories, in order
+	moves []move // pending changes of names in all directories, in order
 	clock int    // operations so far
 }
 
@@ -55,8 +55,8 @@ type node struct {
 	mode    fs.FileMode
 	durable []byte           // of a file
 	pending []change         // of a file, in order
-	names   map[string]*node // of a directory: what the process sees
-	kept    map[string]*node // of a directory: what is durable
+	names   map[string]*node // of a directory: as the process sees it
+	kept    map[string]*node // of a directory: as durable
 }
 
 // change is a pending write or, where data is nil, truncation.
@@ -66,13 +66,13 @@ type change struct {
 	data []byte
 }
 
-// move is a pending change of names that happens as a whole or not at all.
+// move is a pending atomic change of names.
 type move struct {
 	at    int
 	edits []edit
 }
 
-// edit names n in dir, or nothing where n is nil.
+// edit sets name in dir to n, or removes it if n is nil.
 type edit struct {
 	dir  *node
 	name string
@@ -83,7 +83,7 @@ func newDir(mode fs.FileMode) *node {
 	return &node{mode: mode | fs.ModeDir, names: map[string]*node{}, kept: map[string]*node{}}
 }
 
-// Load returns a disk that holds what is in dir, all of it durable.
+// Load returns a disk with the content of dir, all durable.
 func Load(dir string) (*Disk, error) {
 	root, err := load(dir)
 	return &Disk{root: root}, err
@@ -113,18 +113,18 @@ func load(path string) (*node, error) {
 	return d, nil
 }
 
-// find returns what path names now, or nil.
+// find returns the node at path, or nil.
 func (d *Disk) find(path string) *node {
 	n := d.root
 	for name := range strings.SplitSeq(path, "/") {
 		if n != nil && name != "." {
-			n = n.names[name] // nil of a file's nil map
+			n = n.names[name] // a file has no names
 		}
 	}
 	return n
 }
 
-// Apply does op. What is not under the disk's root, or was removed, is ignored.
+// Apply applies op, unless its path is outside the disk or was removed.
 func (d *Disk) Apply(op Op) {
 	d.clock++
 	n := d.find(op.Path)
@@ -203,7 +203,7 @@ func (d *Disk) sync(n *node) {
 	})
 }
 
-// do returns b with the change made. It may write into b.
+// do applies the change to b and returns it, like append.
 func (c change) do(b []byte) []byte {
 	if c.data == nil {
 		return resize(b, c.off)
@@ -215,12 +215,12 @@ func (c change) do(b []byte) []byte {
 
 func resize(b []byte, size int64) []byte {
 	if size <= int64(len(b)) {
-		return b[:size:size] // so that growing again finds zeros
+		return b[:size:size] // growing again must find zeros
 	}
 	return append(b, make([]byte, size-int64(len(b)))...)
 }
 
-// Pending is how many changes no sync has kept yet.
+// Pending returns the number of pending changes.
 func (d *Disk) Pending() int {
 	seen, count := map[*node]bool{}, len(d.moves)
 	var walk func(n *node)

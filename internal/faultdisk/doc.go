@@ -1,26 +1,22 @@
-// Package faultdisk is a disk that can lose its power and can fail, for tests.
+// Package faultdisk simulates, for tests, a disk that loses power or fails.
 //
-// A process under test runs as it is, on real files; a seccomp filter that it
-// installs (Join) hands each of its system calls that touch files to the test,
-// which writes them down in their order (Run): writes, truncations, syncs,
-// names made, moved and removed, and what the process said on its standard
-// output. That journal is then replayed onto a Disk, which knows for each file
-// and each directory what is durable, because it was synced, and what is
-// pending. At any point of the journal the power can be cut: the image that
-// survives (Disk.Image) is what was durable and a random part of what was
-// pending: none, all, what came first, any of it, half a write, a file's length
-// without its bytes, a name without its directory's other names.
+// A process under test runs unmodified on real files. A seccomp filter that it
+// installs (Join) passes each of its system calls that touch files to the test,
+// which records them in order (Run): writes, truncations, syncs, names created,
+// renamed and removed, and the process's standard output. That journal is
+// replayed onto a Disk, which tracks for each file and directory what is durable,
+// because it was synced, and what is pending. A power cut is possible at any
+// operation: the image that survives (Disk.Image) is the durable state and a
+// random part of the pending one: none, all, a prefix, any subset, torn writes, a
+// file's length without its content, one name of a directory without another.
 //
-// The disk is as unkind as POSIX allows, not as one file system is: to sync a
-// file does not keep its name, to sync a directory does not keep that
-// directory's own name. It is kinder in three things that SQLite and everything
-// else here rely on: a rename happens or does not, a sector of 512 bytes is
-// written or is not, and nothing beside a write is damaged by it.
+// The disk allows everything that POSIX allows: syncing a file does not persist
+// its name, syncing a directory not the directory's own name. It guarantees three
+// things that SQLite and everything else here rely on: renames are atomic,
+// sectors of 512 bytes are atomic, and a write damages nothing beside it.
 //
-// A call can be made to fail too (Fault): without having been done, and having
-// been done after all. A sync that failed without effect takes what it should
-// have kept out of what any later sync can keep, as Linux does.
+// A call can also be made to fail (Fault), with or without having taken effect. A
+// sync that failed without effect makes what was pending unsyncable, as on Linux.
 //
-// No program links this package. It decides nothing about what is right: the
-// tests do.
+// No program links this package. It decides nothing about what is right: tests do.
 package faultdisk

@@ -10,20 +10,20 @@ import (
 
 const sector = 512
 
-// Survivors says how much of what was pending survives the power cut.
+// Survivors selects which pending changes survive the power cut.
 type Survivors int
 
-// The choices. The last three draw lots.
+// The choices. The last three are random.
 const (
 	None   Survivors = iota // only what was synced
 	All                     // everything, as if the process had been killed
-	First                   // what came before some moment
-	Some                    // any of it, writes torn between sectors, lengths without bytes
+	First                   // a prefix
+	Some                    // any subset, torn writes, lengths without content
 	Random                  // one of the above
 )
 
-// Image writes into dir, which must be empty or absent, what the disk holds
-// when the power comes back. The disk stays as it was.
+// Image writes what the disk has after a power cut into dir, which must be empty or
+// missing. It does not change the disk.
 func (d *Disk) Image(dir string, rng *rand.Rand, what Survivors) error {
 	if what == Random {
 		// Some has by far the most outcomes.
@@ -44,7 +44,7 @@ type image struct {
 	rng   *rand.Rand
 	what  Survivors
 	until int                        // of First
-	names map[*node]map[string]*node // of the directories whose names are not just the durable ones
+	names map[*node]map[string]*node // of directories with surviving changes
 }
 
 func (im *image) survives(at int) bool {
@@ -60,7 +60,7 @@ func (im *image) survives(at int) bool {
 	}
 }
 
-// of returns the names of a directory, to be changed.
+// of returns the names of a directory, for changing.
 func (im *image) of(dir *node) map[string]*node {
 	if im.names[dir] == nil {
 		im.names[dir] = maps.Clone(dir.kept)
@@ -79,7 +79,7 @@ func (im *image) write(path string, n *node) error {
 	if im.names[n] != nil {
 		names = im.names[n]
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) { // for the lots to fall the same way again
+	for _, name := range slices.Sorted(maps.Keys(names)) { // in an order that makes a seed reproducible
 		if err := im.write(filepath.Join(path, name), names[name]); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (im *image) content(n *node) []byte {
 	return b
 }
 
-// tear makes the change, or some sectors of it.
+// tear applies the change, or some sectors of it.
 func (im *image) tear(b []byte, c change) []byte {
 	if im.what != Some || c.data == nil || im.rng.IntN(3) > 0 {
 		return c.do(b)
@@ -119,8 +119,7 @@ func (im *image) tear(b []byte, c change) []byte {
 	return b
 }
 
-// lengthen is for a length that was kept without its bytes: there may be
-// zeros, or what was there before in another file.
+// lengthen grows b by zeros or, as stale content of other files, random bytes.
 func (im *image) lengthen(b []byte, size int64) []byte {
 	had := len(b)
 	if size <= int64(had) {

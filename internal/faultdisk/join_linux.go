@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// joinFD is where Run gives the process its end of a socket.
+// joinFD is the descriptor of the socket to Run.
 const joinFD = 3
 
-// Join is the first thing that a process under Run does. From then on each of
-// its calls that touches a file waits until Run has written it down.
+// Join must be the first call of a process under Run. From then on each of its
+// system calls that touches a file waits until Run has recorded it.
 func Join() error {
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the number of the call
 	add := func(calls []uint32, ret uint32) {
@@ -31,22 +31,29 @@ func Join() error {
 	add(refused(), unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS))
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
 
-	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+	listener, err := install(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH)
+	if err != nil {
 		return err
 	}
-	// All threads, and a descriptor that tells of their calls.
-	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
-	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
-	if errno != 0 {
-		return fmt.Errorf("seccomp: %w", errno)
-	}
-	err := unix.Sendmsg(joinFD, []byte{0}, unix.UnixRights(int(listener)), nil, 0)
-	return errors.Join(err, unix.Close(int(listener)), unix.Close(joinFD))
+	err = unix.Sendmsg(joinFD, []byte{0}, unix.UnixRights(listener), nil, 0)
+	return errors.Join(err, unix.Close(listener), unix.Close(joinFD))
 }
 
-// refused are calls that would change a file in a way that is not written
-// down. Go and SQLite do without them.
+// install installs a filter on all threads and returns what the call does.
+func install(filter []unix.SockFilter, flags uintptr) (int, error) {
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return 0, err
+	}
+	result, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC|flags, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return 0, fmt.Errorf("seccomp: %w", errno)
+	}
+	return int(result), nil
+}
+
+// refused are calls that could change a file without being recorded. Go and SQLite
+// work without them.
 func refused() []uint32 {
 	return []uint32{
 		unix.SYS_COPY_FILE_RANGE, unix.SYS_SENDFILE, unix.SYS_SPLICE, unix.SYS_FALLOCATE, unix.SYS_OPENAT2, unix.SYS_IO_URING_SETUP,

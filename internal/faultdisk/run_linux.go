@@ -14,19 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fault says what becomes of a call. The zero value lets it be done.
+// Fault is the outcome of a call. The zero value lets it pass.
 type Fault struct {
-	Errno syscall.Errno // what the process is told; 0 with Empty
-	Kept  bool          // it is done all the same
-	Empty bool          // of Read: told that the file ends here
+	Errno syscall.Errno // returned to the process; 0 with Empty
+	Kept  bool          // it takes effect nevertheless
+	Empty bool          // of Read: report the end of the file
 }
 
-// Run runs cmd, whose process must Join at once, and writes down what it does
-// in dir. Fault is asked about each operation, with its number in the journal
-// (what is refused without having been done gets none), and may be nil.
+// Run runs cmd, whose process must Join at once, and records its operations in dir.
+// fault, if not nil, returns the outcome of each operation; at is its number in the
+// journal, which calls that fail without effect do not enter.
 //
-// Syncs are not passed on to the real disk: that costs time and proves nothing
-// here.
+// Syncs are not passed on to the real disk, to save time.
 func Run(ctx context.Context, cmd *exec.Cmd, dir string, fault func(at int, op Op) Fault) (_ []Op, err error) {
 	root, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -39,11 +38,11 @@ func Run(ctx context.Context, cmd *exec.Cmd, dir string, fault func(at int, op O
 	ours, theirs := os.NewFile(uintptr(pair[0]), "join"), os.NewFile(uintptr(pair[1]), "join")
 	defer func() { err = errors.Join(err, ours.Close()) }()
 	if len(cmd.ExtraFiles) > 0 {
-		return nil, errors.New("the process cannot be given descriptors of its own")
+		return nil, errors.New("cmd must not have extra files")
 	}
 	cmd.ExtraFiles = []*os.File{theirs}
 	var said strings.Builder
-	cmd.Stdout = &said // until it joins; from then on it comes with the calls
+	cmd.Stdout = &said // until it joins; then recorded
 	if err := errors.Join(cmd.Start(), theirs.Close()); err != nil {
 		return nil, err
 	}
@@ -69,7 +68,7 @@ func accept(socket int) (listener int, err error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
 	if err != nil || len(messages) != 1 {
-		return 0, fmt.Errorf("no descriptor came: %w", err)
+		return 0, fmt.Errorf("no descriptor received: %w", err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
@@ -115,7 +114,7 @@ func (r *recorder) serve(ctx context.Context) error {
 		switch {
 		case poll[0].Revents&unix.POLLIN != 0:
 		case poll[0].Revents != 0:
-			return nil // it has ended
+			return nil // it has exited
 		case ctx.Err() != nil:
 			return ctx.Err()
 		default:
@@ -123,7 +122,7 @@ func (r *recorder) serve(ctx context.Context) error {
 		}
 		var n notice
 		if errno := ioctl(r.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); errno != 0 {
-			if errno == unix.ENOENT || errno == unix.EINTR { // the call was interrupted, and comes again
+			if errno == unix.ENOENT || errno == unix.EINTR { // interrupted: it is repeated
 				continue
 			}
 			return fmt.Errorf("seccomp: %w", errno)
@@ -134,8 +133,8 @@ func (r *recorder) serve(ctx context.Context) error {
 	}
 }
 
-// answer decides about one call. It is written down only when the process has
-// the answer: a call that a signal interrupted comes again.
+// answer answers one call. The call is recorded once the process has the answer,
+// since one that a signal interrupts is repeated.
 func (r *recorder) answer(n *notice) error {
 	c := &call{pid: r.pid, root: r.root, args: n.args}
 	op, ours, err := r.calls[n.nr](c)
@@ -144,7 +143,7 @@ func (r *recorder) answer(n *notice) error {
 	}
 	if err != nil {
 		if ioctl(r.listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) != 0 {
-			return nil //nolint:nilerr // it was interrupted, or the process is gone
+			return nil //nolint:nilerr // interrupted, or the process has exited
 		}
 		return err
 	}
@@ -171,7 +170,7 @@ func (r *recorder) answer(n *notice) error {
 	}
 }
 
-// refuse tells the process no. Only writes and syncs can be kept all the same.
+// refuse fails a call. Only writes and syncs can take effect nevertheless.
 func (r *recorder) refuse(c *call, n *notice, op Op, f Fault) error {
 	no := reply{id: n.id, errno: -int32(f.Errno)}
 	op.Failed = true
@@ -203,7 +202,7 @@ func (r *recorder) send(with reply, ops ...Op) error {
 		r.ops = append(r.ops, ops...)
 		return nil
 	case unix.ENOENT:
-		return nil // interrupted: it comes again; or ended
+		return nil // interrupted, or the process has exited
 	default:
 		return fmt.Errorf("seccomp: %w", errno)
 	}

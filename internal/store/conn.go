@@ -13,16 +13,15 @@ import (
 
 const (
 	maxReaders    = 4
-	maxStatements = 512 // prepared statements kept; a caller's SQL is constant text, so this is never reached in earnest
+	maxStatements = 512 // prepared statements; not reached when SQL is constant text
 
-	// quickCheckBytes is the size up to which the whole file is checked at
-	// start. SQLite reads about 300 MB/s here, so a start waits about a second
-	// at most; a larger file is checked on demand by Check, and page by page
-	// as it is used (cell_size_check).
+	// quickCheckBytes is the size up to which the whole file is checked at start,
+	// which takes about a second. A larger file is checked by Check on demand, and
+	// page by page as it is used (cell_size_check).
 	quickCheckBytes = 256 << 20
 )
 
-// dsn spells path so that no character in it can become a parameter.
+// dsn escapes path so that no character in it can become a parameter.
 func dsn(path string, pragmas ...string) string {
 	q := url.Values{"_pragma": pragmas, "_defensive": {"1"}, "_error_rc": {"1"}}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
@@ -53,8 +52,7 @@ func openWriter(ctx context.Context, path string) (_ *writeConn, err error) {
 	if w.conn, err = db.Conn(ctx); err != nil {
 		return nil, err
 	}
-	// A pragma that a file system or build cannot honour is ignored in
-	// silence, so what was asked for is read back.
+	// SQLite silently ignores pragmas that it cannot honour, so they are read back.
 	for pragma, want := range map[string]string{
 		"journal_mode": "wal", "synchronous": "2", "wal_autocheckpoint": "0", "foreign_keys": "1", "recursive_triggers": "1",
 		"locking_mode": "normal", "trusted_schema": "0", "query_only": "0",
@@ -80,8 +78,8 @@ func openReaders(ctx context.Context, path string) (*sql.DB, error) {
 	return db, db.PingContext(ctx)
 }
 
-// check looks for damage that SQLite can see. Flipped bits inside a value are
-// not among it: who stores a value that matters stores its hash beside it.
+// check detects corruption that SQLite can detect, which flipped bits inside a value
+// are not: callers store hashes of the values that matter.
 func (w *writeConn) check(ctx context.Context, path string, log *slog.Logger) error {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -122,7 +120,7 @@ func quickCheck(ctx context.Context, q querier, path string) (err error) {
 	return nil
 }
 
-// stmt prepares query once.
+// stmt returns the prepared statement of query.
 func (w *writeConn) stmt(query string) (*sql.Stmt, error) {
 	if st, ok := w.stmts[query]; ok {
 		return st, nil

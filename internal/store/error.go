@@ -10,34 +10,33 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// What a caller may branch on.
+// Errors that callers branch on.
 var (
-	// ErrNotExist: there is no state here; Create makes it.
+	// ErrNotExist: the directory has no state; Create creates it.
 	ErrNotExist = errors.New("no state here")
-	// ErrExist: there is state here already; Open opens it.
-	ErrExist = errors.New("there is state here already")
-	// ErrClosed: the store is closed, or closing. Nothing was done.
+	// ErrExist: the directory has state; Open opens it.
+	ErrExist = errors.New("state already exists here")
+	// ErrClosed: the store is closed or closing. Nothing was written.
 	ErrClosed = errors.New("the state is closed")
 	// ErrPoisoned: the disk failed earlier; see PoisonedError.
-	ErrPoisoned = errors.New("the state is refused until the service starts again")
-	// ErrUncertain: the commit itself failed, so what the caller wrote may or
-	// may not be there after a restart. Only reading it then can tell. Every
-	// other error means that nothing of the caller's was committed.
+	ErrPoisoned = errors.New("the state is refused until the service restarts")
+	// ErrUncertain: the commit itself failed, so the caller's writes may or may not
+	// exist after a restart. Any other error means that they were not committed.
 	ErrUncertain = errors.New("whether it was stored is known only after a restart")
-	// ErrNoRow: Get found nothing.
+	// ErrNoRow: Get found no row.
 	ErrNoRow = errors.New("no such row")
-	// ErrConstraint: a statement broke a constraint of the schema.
+	// ErrConstraint: a statement violated a constraint of the schema.
 	ErrConstraint = errors.New("constraint")
 )
 
-// PoisonedError is what everything is refused with after the disk failed.
+// PoisonedError is the error of every call after a disk failure.
 type PoisonedError struct {
 	Path  string
 	Cause error
 }
 
 func (e *PoisonedError) Error() string {
-	return fmt.Sprintf("state database %s failed (%v) and is refused until the service starts again: check the disk, then restart", e.Path, e.Cause)
+	return fmt.Sprintf("state database %s failed (%v) and is refused until the service restarts: check the disk, then restart", e.Path, e.Cause)
 }
 
 // Is makes every PoisonedError an ErrPoisoned.
@@ -45,35 +44,35 @@ func (e *PoisonedError) Is(target error) bool { return target == ErrPoisoned }
 
 func (e *PoisonedError) Unwrap() error { return e.Cause }
 
-// OwnedError says who has the state.
+// OwnedError means that another process has the state.
 type OwnedError struct {
 	Dir string
-	PID int // 0 where the owner has not written it yet
+	PID int // 0 if unknown
 }
 
 func (e *OwnedError) Error() string {
 	if e.PID == 0 {
-		return fmt.Sprintf("state directory %s: another process has it: stop that one or use another directory", e.Dir)
+		return fmt.Sprintf("state directory %s: in use by another process: stop it or use another directory", e.Dir)
 	}
-	return fmt.Sprintf("state directory %s: process %d has it: stop that one or use another directory", e.Dir, e.PID)
+	return fmt.Sprintf("state directory %s: in use by process %d: stop it or use another directory", e.Dir, e.PID)
 }
 
-// CorruptError is a file that cannot be trusted.
+// CorruptError means that a file of the state cannot be trusted.
 type CorruptError struct {
 	Path string
 	What string
-	Fix  string // what to do; empty for the usual
+	Fix  string // what to do; empty for the default
 }
 
 func (e *CorruptError) Error() string {
 	fix := e.Fix
 	if fix == "" {
-		fix = "restore the directory from a copy, or move it away and create new state"
+		fix = "restore the directory from a backup, or move it away and create new state"
 	}
 	return fmt.Sprintf("state database %s: %s: %s", e.Path, e.What, fix)
 }
 
-// PanicError is a panic of a caller's function, whose writes were undone.
+// PanicError is a panic of a function, whose writes were undone.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -88,9 +87,9 @@ func sqliteCode(err error) int {
 	return sqlite3.SQLITE_OK
 }
 
-// callers are the errors that a statement of a caller's earns by itself and
-// that leave the transaction as it was.
-func callers(err error) bool {
+// isCallers reports whether an error is the fault of the caller's statement and
+// leaves the transaction intact.
+func isCallers(err error) bool {
 	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
 		return false
 	}
@@ -102,8 +101,8 @@ func callers(err error) bool {
 	return false
 }
 
-// damage words an error of opening, migrating or checking so that it names the
-// file, and is a CorruptError where SQLite says that the file is bad.
+// damage makes an error of opening, migrating or checking name the file, and turns
+// it into a CorruptError if SQLite reports corruption.
 func damage(path string, err error) error {
 	switch sqliteCode(err) {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT:

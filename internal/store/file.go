@@ -22,63 +22,72 @@ const (
 	headerSize    = 100
 )
 
-func makeDir(dir string) error {
+// inDir makes the error of a function name the state directory.
+func inDir(err *error, dir string) {
+	if *err != nil {
+		*err = fmt.Errorf("state directory %s: %w", dir, *err)
+	}
+}
+
+func makeDir(dir string) (err error) {
+	defer inDir(&err, dir)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // G301: the parents hold nothing of ours
-		return fmt.Errorf("state directory %s: %w", dir, err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("state directory %s: %w", dir, err)
-	}
-	if err := checkDir(dir); err != nil {
 		return err
 	}
-	if err := durable.SyncParents(dir); err != nil {
-		return fmt.Errorf("state directory %s: %w", dir, err)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	return nil
+	if err := dirProblem(dir); err != nil {
+		return err
+	}
+	return durable.SyncParents(dir)
 }
 
-func checkDir(dir string) error {
+func checkDir(dir string) (err error) {
+	defer inDir(&err, dir)
+	return dirProblem(dir)
+}
+
+func dirProblem(dir string) error {
 	fi, err := os.Lstat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("state directory %s: %w", dir, ErrNotExist)
-	}
-	if err != nil {
-		return fmt.Errorf("state directory %s: %w", dir, err)
-	}
-	if !fi.IsDir() {
-		return fmt.Errorf("state directory %s: not a directory", dir)
-	}
-	if fi.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("state directory %s: others may enter it (mode %#o): chmod 0700 it", dir, fi.Mode().Perm())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ErrNotExist
+	case err != nil:
+		return err
+	case !fi.IsDir():
+		return errors.New("not a directory")
+	case fi.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("accessible to others (mode %#o): chmod 0700 it", fi.Mode().Perm())
 	}
 	return nil
 }
 
-// createFile builds the database under another name, so that the real name
-// never stands for something half made. Migrations come when it is opened.
-func createFile(ctx context.Context, dir string) error {
+// createFile builds the database under a temporary name, so that a crash leaves no
+// incomplete one. It is migrated when opened.
+func createFile(ctx context.Context, dir string) (err error) {
+	defer inDir(&err, dir)
 	path, tmp := filepath.Join(dir, fileName), filepath.Join(dir, fileName+".new")
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("state directory %s: %w", dir, ErrExist)
+		return ErrExist
 	}
 	for _, leftover := range []string{tmp, tmp + "-journal", path + "-wal", path + "-shm"} {
 		if err := os.Remove(leftover); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("state directory %s: %w", dir, err)
+			return err
 		}
 	}
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // G304: the directory is ours
+	if err == nil {
+		err = f.Close()
+	}
+	if err == nil {
+		err = initFile(ctx, tmp)
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
 	if err != nil {
-		return fmt.Errorf("state directory %s: %w", dir, err)
-	}
-	if err := f.Close(); err != nil {
 		return err
-	}
-	if err := initFile(ctx, tmp); err != nil {
-		return fmt.Errorf("state database %s: %w", path, err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return fmt.Errorf("state directory %s: %w", dir, err)
 	}
 	return durable.Sync(dir)
 }
@@ -101,9 +110,9 @@ func initFile(ctx context.Context, path string) (err error) {
 	return nil
 }
 
-// checkFiles looks at the files before SQLite does. It must not run while the
-// database is open in this process: closing any descriptor of the file would
-// drop SQLite's locks on it.
+// checkFiles checks the files before SQLite opens them. It must not run while the
+// database is open in this process: closing any descriptor of the file drops
+// SQLite's locks on it.
 func checkFiles(dir string) error {
 	path := filepath.Join(dir, fileName)
 	for _, p := range []string{path, path + "-wal", path + "-shm"} {
@@ -121,10 +130,9 @@ func checkFiles(dir string) error {
 			return &CorruptError{Path: p, What: "is not a regular file"}
 		}
 		if fi.Mode().Perm()&0o077 != 0 {
-			return &CorruptError{Path: p, What: fmt.Sprintf("others may read or write it (mode %#o)", fi.Mode().Perm()), Fix: "find out who did, then chmod 0600 it"}
+			return &CorruptError{Path: p, What: fmt.Sprintf("is accessible to others (mode %#o)", fi.Mode().Perm()), Fix: "find out why, then chmod 0600 it"}
 		}
-		// SQLite would find out later, and leave files behind that are as little
-		// to be written as this one.
+		// SQLite would notice later, and leave other files that cannot be written.
 		f, err := os.OpenFile(p, os.O_RDWR|unix.O_NOFOLLOW, 0) //nolint:gosec // G304: the directory is ours
 		if err == nil {
 			err = f.Close()
@@ -136,8 +144,8 @@ func checkFiles(dir string) error {
 	return checkHeader(path)
 }
 
-// checkHeader tells what is no database of ours before SQLite, which would
-// take an empty file for a new database.
+// checkHeader refuses foreign files before SQLite, which would take an empty file
+// for a new database.
 func checkHeader(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0) //nolint:gosec // G304: the directory is ours
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"regexp"
 )
 
-// Migration is the schema of one package, as steps that are applied once each,
-// in order. A step that was released is never edited, only followed.
+// Migration is the schema of one package, as steps that are applied once, in order.
+// A released step is never edited.
 type Migration struct {
 	Owner string   // the package: a-z and _
 	Steps []string // SQL; step 1 is the first
@@ -35,8 +35,8 @@ func stepDigest(step string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// migrate brings the schema up to date in one transaction. What it finds that
-// this program does not know was written by a newer one and is refused.
+// migrate brings the schema up to date in one transaction. It refuses steps that
+// this program does not know, which a newer one applied.
 func (w *writeConn) migrate(ctx context.Context, path string, all []Migration) (err error) {
 	applied, err := w.applied(ctx)
 	if err != nil {

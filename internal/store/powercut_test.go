@@ -117,7 +117,7 @@ func helpCut(t *testing.T, args []string) {
 			t.Fatal(err)
 		}
 	}
-	s.foldPages, s.foldJobs = int64(fold), 1
+	s.checkpointPages, s.checkpointJobs = int64(fold), 1
 	var wg sync.WaitGroup
 	for w := range width {
 		wg.Go(func() {

@@ -3,22 +3,19 @@
 //
 // What a caller may rely on:
 //
-//   - A nil error from Update means that everything its function wrote is on
-//     the disk, synced. Functions that arrive together share one transaction
-//     and one fsync; each runs in its own savepoint, so what one of them does
-//     wrong undoes nothing of another's.
+//   - A nil error from Update means that the writes of its function are durable.
+//     Concurrent functions share one transaction and one fsync; each runs in its
+//     own savepoint, so the failure of one undoes nothing of another's.
 //   - Any failure of the disk (an I/O error, a full disk, a failed commit, sync
-//     or checkpoint, a page that is not what it should be) poisons the store:
-//     everything is refused until the process starts again, and nothing is
-//     tried twice, because after a failed fsync the kernel may have dropped
-//     the pages and will say yes the second time. A full disk is no exception:
-//     one rule is easier to rely on, and a start after space was made always
-//     works.
-//   - Readers see a consistent snapshot of what is durable and never wait for
-//     the writer.
+//     or checkpoint, a corrupt page) poisons the store: it refuses everything
+//     until the process restarts, and retries nothing, because after a failed
+//     fsync the kernel may have dropped the pages and report success the second
+//     time. A full disk is no exception; a restart works once there is space.
+//   - Readers see a consistent snapshot of durable state and never wait for the
+//     writer.
 //
-// The package knows no domain words: those who use it bring their own schema
-// as numbered migrations. It never opens a file outside its directory.
+// The package knows nothing of the domain: its users bring their schemas as
+// numbered migrations. It never opens a file outside its directory.
 //
 // Carries R-A2 (one transaction, no degraded mode) and the lock of R-O1 (a
 // second owner is refused).
@@ -37,14 +34,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// Config says where the state is and what is in it.
+// Config configures a store.
 type Config struct {
-	Dir        string       // directory of the database; mode 0700, of nobody but the owner
-	Migrations []Migration  // the schema of each package that keeps state; all of them, always
+	Dir        string       // directory of the database, mode 0700
+	Migrations []Migration  // the schemas of all packages that keep state
 	Logger     *slog.Logger // nil discards
-	// Observe is told on the writer's goroutine that a transaction of so many
-	// functions begins; what it returns is called when it has ended. Nil: nobody
-	// is told.
+	// Observe, if not nil, is called on the writer's goroutine before a transaction
+	// of that many functions, and its result after it.
 	Observe func(functions int) (ended func())
 }
 
@@ -61,8 +57,7 @@ func (c *Config) validate() error {
 	return validateMigrations(c.Migrations)
 }
 
-// Store is an open state database. All methods may be called from any
-// goroutine.
+// Store is an open state database, safe for concurrent use.
 type Store struct {
 	path  string
 	log   *slog.Logger
@@ -72,22 +67,22 @@ type Store struct {
 
 	observe func(int) func()
 	queue   chan *job
-	stopped chan struct{} // closed when the writer goroutine has ended
+	stopped chan struct{} // closed when the writer goroutine returns
 	poison  atomic.Pointer[PoisonedError]
 
 	mu     sync.RWMutex // held for reading while a job enters the queue
 	closed bool         // guarded by mu
 
-	committed notice
+	committed event
 
-	// When the write-ahead log is folded into the file: see writer.go. Tests
-	// fold more often; owned by the writer goroutine.
-	foldPages int64
-	foldJobs  int
+	// See defaultCheckpointPages and -Jobs; tests lower them. Owned by the
+	// writer goroutine.
+	checkpointPages int64
+	checkpointJobs  int
 }
 
-// Create makes the state in an empty or absent directory and opens it. A crash
-// during Create leaves no database behind.
+// Create creates the state in an empty or missing directory and opens it. A crash
+// during Create leaves no database.
 func Create(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -105,9 +100,9 @@ func Create(ctx context.Context, cfg Config) (*Store, error) {
 	return openLocked(ctx, cfg, l)
 }
 
-// Open opens existing state. It refuses with ErrNotExist where there is none,
-// with OwnedError where another process has it, and with CorruptError where
-// the file is damaged, foreign or newer than this program.
+// Open opens existing state. The error is ErrNotExist when there is no state, an
+// OwnedError when another process has it, and a CorruptError when the file is
+// damaged, foreign or newer than this program.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -126,7 +121,7 @@ func openLocked(ctx context.Context, cfg Config, l *lock) (_ *Store, err error) 
 	s := &Store{
 		path: filepath.Join(cfg.Dir, fileName), log: cfg.Logger, lock: l, observe: cfg.Observe,
 		queue: make(chan *job, maxGroup), stopped: make(chan struct{}),
-		foldPages: checkpointPages, foldJobs: checkpointJobs,
+		checkpointPages: defaultCheckpointPages, checkpointJobs: defaultCheckpointJobs,
 	}
 	defer func() {
 		if err != nil {
@@ -142,8 +137,8 @@ func openLocked(ctx context.Context, cfg Config, l *lock) (_ *Store, err error) 
 	if err := s.write.check(ctx, s.path, cfg.Logger); err != nil {
 		return nil, err
 	}
-	// SQLite syncs the name of the log that it made, and ignores a failure of
-	// that. So it is done before, and nothing is acknowledged without it.
+	// SQLite ignores a failure to sync the name of its write-ahead log, so it is
+	// synced here, before anything is acknowledged.
 	if err := durable.Sync(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", cfg.Dir, err)
 	}
@@ -157,7 +152,7 @@ func openLocked(ctx context.Context, cfg Config, l *lock) (_ *Store, err error) 
 	return s, nil
 }
 
-// Close refuses new work, lets what was queued finish, and gives the state up.
+// Close refuses new work, finishes what is queued, and releases the state.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -169,14 +164,13 @@ func (s *Store) Close() error {
 	close(s.queue)
 	s.mu.Unlock()
 	<-s.stopped
-	s.committed.tell() // there will be no next one
+	s.committed.broadcast() // no further commit will come
 	return s.release()
 }
 
-// release closes what is open, in an order that lets the last connection
-// fold the write-ahead log into the file while the lock is still held. After a
-// failure of the disk that would be trying again what failed, on top of what
-// nobody knows: the last one is then a reader, which cannot.
+// release closes everything in an order that lets the last connection checkpoint
+// the write-ahead log under the lock. After a disk failure that would retry what
+// failed, on unknown state: then the last connection is a reader, which cannot.
 func (s *Store) release() error {
 	var errs []error
 	if s.read != nil && s.write != nil && s.Poisoned() != nil {
@@ -197,7 +191,7 @@ func (s *Store) closeWriteFirst() error {
 	ctx := context.Background()
 	conn, err := s.read.Conn(ctx)
 	if err != nil {
-		return err // and the writer ends with the process
+		return err // the writer stays open until the process exits
 	}
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -211,12 +205,12 @@ func (s *Store) closeWriteFirst() error {
 	return errors.Join(s.write.close(), tx.Rollback(), conn.Close())
 }
 
-// Committed returns a channel that is closed after the next commit, and when
-// there will be none. Take it, then read, then wait: nothing is missed and
-// nothing is polled.
+// Committed returns a channel that is closed after the next commit, or when no
+// further commit can come. Callers get it before they read, and then wait on it,
+// so they miss no commit.
 func (s *Store) Committed() <-chan struct{} { return s.committed.next() }
 
-// Poisoned returns the error that the store refuses everything with, or nil.
+// Poisoned returns the error with which a poisoned store refuses everything, or nil.
 func (s *Store) Poisoned() error {
 	if p := s.poison.Load(); p != nil {
 		return p
@@ -224,13 +218,13 @@ func (s *Store) Poisoned() error {
 	return nil
 }
 
-// notice tells any number of waiters that something happened.
-type notice struct {
+// event wakes any number of waiters.
+type event struct {
 	mu sync.Mutex
-	ch chan struct{} // nil while nobody waits; guarded by mu
+	ch chan struct{} // nil without waiters; guarded by mu
 }
 
-func (n *notice) next() <-chan struct{} {
+func (n *event) next() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ch == nil {
@@ -239,7 +233,7 @@ func (n *notice) next() <-chan struct{} {
 	return n.ch
 }
 
-func (n *notice) tell() {
+func (n *event) broadcast() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ch != nil {

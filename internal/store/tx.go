@@ -10,7 +10,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Reader is what a Tx and a View have in common.
+// Reader is the common interface of Tx and View.
 type Reader interface {
 	// Get scans the first row of query into dest, or returns ErrNoRow.
 	Get(query string, args Args, dest ...any) error
@@ -24,15 +24,15 @@ type Args []any
 // Scan copies the columns of the current row into dest, as sql.Rows.Scan does.
 type Scan func(dest ...any) error
 
-// Tx is a transaction under way. It belongs to the function that it was given
-// to, on that function's goroutine, until the function returns.
+// Tx is a running transaction. It is valid only in the function that it is passed
+// to, on that function's goroutine.
 type Tx struct {
 	w      *writeConn
-	save   bool  // a savepoint must be set before the first write
-	saved  bool  // it is set
-	wrote  bool  // a statement that may write has run
+	save   bool  // set a savepoint before the first write
+	saved  bool  // the savepoint is set
+	wrote  bool  // a statement ran that may write
 	over   bool  // the function has returned
-	broken error // the disk failed; SQLite may have undone the transaction, so nothing may follow
+	broken error // a disk failure; SQLite may have rolled back, so nothing may follow
 }
 
 // Exec runs one INSERT, UPDATE or DELETE and returns how many rows it changed.
@@ -87,8 +87,7 @@ func (tx *Tx) prepare(query string, write bool) (*sql.Stmt, error) {
 			return nil, tx.note(err)
 		}
 	}
-	// A query may write too (INSERT … RETURNING), so both set the savepoint
-	// unless it is plainly a SELECT.
+	// A query may write too (INSERT … RETURNING), unless it is a SELECT.
 	if write || !strings.HasPrefix(query, "SELECT") {
 		tx.wrote = true
 		if tx.save && !tx.saved {
@@ -121,8 +120,8 @@ func permitted(query string) error {
 // note sorts what went wrong: the caller's own mistakes go back to it, the
 // disk's end the group.
 func (tx *Tx) note(err error) error {
-	if err == nil || callers(err) {
-		return word(err)
+	if err == nil || isCallers(err) {
+		return classify(err)
 	}
 	return tx.fail(err)
 }
@@ -134,9 +133,9 @@ func (tx *Tx) fail(err error) error {
 	return tx.broken
 }
 
-// View is a consistent snapshot of what is durable.
+// View is a consistent snapshot of durable state.
 type View struct {
-	ctx context.Context //nolint:containedctx // the view lives inside the call that brought it
+	ctx context.Context //nolint:containedctx // the view lives within one call
 	tx  *sql.Tx
 }
 
@@ -172,7 +171,7 @@ func (s *Store) Read(ctx context.Context, fn func(*View) error) (err error) {
 	return s.readError(fn(&View{ctx, tx}))
 }
 
-// Check looks at every page of the file. It takes seconds per gigabyte.
+// Check verifies every page of the file. It takes seconds per gigabyte.
 func (s *Store) Check(ctx context.Context) error {
 	return s.Read(ctx, func(v *View) error { return quickCheck(ctx, v.tx, s.path) })
 }
@@ -184,7 +183,7 @@ func (s *Store) readError(err error) error {
 	return damage(s.path, err)
 }
 
-// refusal is non-nil when nothing is done any more.
+// refusal returns why the store refuses calls, or nil.
 func (s *Store) refusal() error {
 	if err := s.Poisoned(); err != nil {
 		return err
@@ -216,8 +215,8 @@ func each(rows *sql.Rows, row func(Scan) error) error {
 	return err
 }
 
-// word makes a broken constraint something that callers can branch on.
-func word(err error) error {
+// classify makes a constraint violation an ErrConstraint.
+func classify(err error) error {
 	if sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT {
 		return fmt.Errorf("%w: %w", ErrConstraint, err)
 	}

@@ -14,19 +14,18 @@ import (
 const (
 	maxGroup = 512 // functions in one transaction
 
-	// The write-ahead log is folded into the file when it has grown by this
-	// many pages (4 MiB), and again after each such growth while a reader
-	// holds it. It is reused from its start, never truncated: overwriting a
-	// file that has its size already is what makes the sync cheap.
-	checkpointPages = 1024
+	// The write-ahead log is checkpointed when it has grown by this many pages
+	// (4 MiB), and after each such growth while a reader blocks it. It is reused
+	// from its start and never truncated: syncs are cheap when a file does not grow.
+	defaultCheckpointPages = 1024
 
-	// Asking how long it is costs as much as a statement, so that is done once
-	// in so many functions; each dirties a handful of pages.
-	checkpointJobs = 64
+	// Reading its length costs as much as a statement, so it is read once per this
+	// many functions, each of which dirties a few pages.
+	defaultCheckpointJobs = 64
 )
 
-// job is one caller's function. Exactly one of the caller (by withdrawing) and
-// the writer (by starting it) gets to move it on from waiting.
+// job is the function of one caller. It is claimed either by the caller, to withdraw
+// it, or by the writer, to run it.
 type job struct {
 	fn      func(*Tx) error
 	claimed atomic.Bool
@@ -34,17 +33,16 @@ type job struct {
 	err     error      // of fn; owned by the writer
 }
 
-// Update runs fn in a transaction on the writer's goroutine and returns when
-// the outcome is durable: nil only if it is.
+// Update runs fn in a transaction on the writer's goroutine and returns when the
+// outcome is durable.
 //
-// The error of fn undoes what fn wrote and comes back as it is; so does a
-// panic, as a PanicError. fn must not wait for anything, least of all for the
-// store, since every writer waits for it.
+// An error of fn undoes its writes and is returned as is; so does a panic, as a
+// PanicError. fn must not block, least of all on the store, since every writer
+// waits for it.
 //
-// Cancelling ctx withdraws fn as long as it has not begun: the error is then
-// ctx's and fn never runs. Once it has begun, Update waits for the outcome
-// whatever ctx says, so that a caller is never told no about something that
-// was stored. The one answer that is neither is ErrUncertain.
+// Cancelling ctx before fn starts withdraws fn, and Update returns the error of
+// ctx. Once fn has started, Update waits for the outcome regardless of ctx, so an
+// error means that nothing was stored, except for ErrUncertain.
 func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -81,8 +79,8 @@ func (s *Store) enqueue(ctx context.Context, j *job) error {
 	}
 }
 
-// run is the writer goroutine. It ends when Close has closed the queue and
-// everything in it is answered.
+// run is the writer goroutine. It returns when Close has closed the queue and every
+// job is answered.
 func (s *Store) run() {
 	group := make([]*job, 0, maxGroup)
 	ended := false
@@ -91,27 +89,27 @@ func (s *Store) run() {
 			close(s.stopped)
 			return
 		}
-		// A function called runtime.Goexit and takes this goroutine with it.
-		// The next one refuses everything, so no caller waits for ever.
-		s.refuse(group, errors.New("a transaction's function ended the writer"), false)
+		// A function called runtime.Goexit. The next goroutine refuses everything, so
+		// no caller waits for ever.
+		s.fail(group, errors.New("a transaction's function called runtime.Goexit"), false)
 		go s.run()
 	}()
-	var folded int64 // pages of the write-ahead log when it was last folded
-	jobs := 0        // since it was asked how many they are
+	var length int64 // pages of the write-ahead log at the last checkpoint
+	jobs := 0        // since its length was read
 	for j := range s.queue {
 		group = s.gather(append(group[:0], j))
 		if s.commit(group) {
 			jobs += len(group)
 		}
-		if jobs >= s.foldJobs {
-			folded, jobs = s.checkpoint(folded), 0
+		if jobs >= s.checkpointJobs {
+			length, jobs = s.checkpoint(length), 0
 		}
 		clear(group)
 	}
 	ended = true
 }
 
-// gather adds what else has arrived.
+// gather adds the jobs that are queued.
 func (s *Store) gather(group []*job) []*job {
 	for len(group) < maxGroup {
 		select {
@@ -127,8 +125,8 @@ func (s *Store) gather(group []*job) []*job {
 	return group
 }
 
-// commit runs the group in one transaction and answers everyone in it. It
-// reports whether something was committed.
+// commit runs the group in one transaction and answers its jobs. It reports whether
+// anything was committed.
 func (s *Store) commit(group []*job) bool {
 	live := group[:0]
 	for _, j := range group {
@@ -145,18 +143,18 @@ func (s *Store) commit(group []*job) bool {
 	}
 	defer s.observe(len(live))()
 	if err := s.write.exec("BEGIN IMMEDIATE"); err != nil {
-		s.refuse(live, err, false)
+		s.fail(live, err, false)
 		return false
 	}
 	wrote, err := s.apply(live)
 	if err != nil {
-		_ = s.write.exec("ROLLBACK") // SQLite may have done it by itself, and nothing follows anyway
-		s.refuse(live, err, false)
+		_ = s.write.exec("ROLLBACK") // SQLite may have rolled back already
+		s.fail(live, err, false)
 		return false
 	}
 	failpoint.Hit(failpoint.StoreCommit, s.path)
-	if err := s.write.exec(ending(wrote)); err != nil {
-		s.refuse(live, err, wrote)
+	if err := s.write.exec(endStatement(wrote)); err != nil {
+		s.fail(live, err, wrote)
 		return false
 	}
 	failpoint.Hit(failpoint.StoreCommitted, s.path)
@@ -164,22 +162,22 @@ func (s *Store) commit(group []*job) bool {
 		j.answer <- j.err
 	}
 	if wrote {
-		s.committed.tell()
+		s.committed.broadcast()
 	}
 	return wrote
 }
 
-func ending(wrote bool) string {
+func endStatement(wrote bool) string {
 	if wrote {
 		return "COMMIT"
 	}
 	return "ROLLBACK"
 }
 
-// apply runs each function in its own savepoint. Its error is the disk's; the
-// functions' own are in their jobs.
+// apply runs each function in its own savepoint. It returns a disk failure; errors of
+// the functions are in their jobs.
 func (s *Store) apply(live []*job) (wrote bool, err error) {
-	// A function that is alone needs no savepoint: the transaction is its own.
+	// A single function needs no savepoint.
 	alone := len(live) == 1
 	for _, j := range live {
 		tx := &Tx{w: s.write, save: !alone}
@@ -213,12 +211,12 @@ func call(tx *Tx, fn func(*Tx) error) (err error) {
 	return fn(tx)
 }
 
-// refuse poisons the store and tells the group. Uncertain is for a commit that
-// was tried: its frames may have reached the disk and count after a restart.
-func (s *Store) refuse(group []*job, cause error, uncertain bool) {
+// fail poisons the store and answers the group. uncertain means that a commit was
+// tried: its frames may have reached the disk and count after a restart.
+func (s *Store) fail(group []*job, cause error, uncertain bool) {
 	p := &PoisonedError{Path: s.path, Cause: cause}
 	if s.poison.CompareAndSwap(nil, p) {
-		s.log.LogAttrs(context.Background(), slog.LevelError, "state database failed; everything is refused until a restart",
+		s.log.LogAttrs(context.Background(), slog.LevelError, "state database failed; refusing everything until a restart",
 			slog.String("path", s.path), slog.Any("error", cause))
 	}
 	var err error = s.poison.Load()
@@ -226,11 +224,10 @@ func (s *Store) refuse(group []*job, cause error, uncertain bool) {
 		err = fmt.Errorf("%w: %w", ErrUncertain, err)
 	}
 	answerAll(group, err)
-	s.committed.tell() // those who wait for the next commit learn that there is none
+	s.committed.broadcast() // no further commit will come
 }
 
-// answerAll may meet a job twice where a group was cut short; its first answer
-// counts.
+// answerAll answers the jobs that have no answer yet.
 func answerAll(group []*job, err error) {
 	for _, j := range group {
 		select {
@@ -240,21 +237,21 @@ func answerAll(group []*job, err error) {
 	}
 }
 
-// checkpoint folds the write-ahead log into the file when it has grown enough
-// since it was folded pages long, and returns how long it is now if it did.
-// SQLite's own automatic checkpoint would do it too, but hides its errors.
-func (s *Store) checkpoint(folded int64) int64 {
+// checkpoint checkpoints the write-ahead log when it has grown enough since it was
+// length pages long, and returns its length at the last checkpoint. SQLite's
+// automatic checkpoints hide their errors.
+func (s *Store) checkpoint(length int64) int64 {
 	size, err := s.walPages("PRAGMA wal_checkpoint(NOOP)")
-	if err == nil && size < folded {
-		folded = 0 // the log was reused from its start
+	if err == nil && size < length {
+		length = 0 // the log was reused from its start
 	}
-	if err == nil && size-folded >= s.foldPages {
-		folded, err = s.walPages("PRAGMA wal_checkpoint(PASSIVE)")
+	if err == nil && size-length >= s.checkpointPages {
+		length, err = s.walPages("PRAGMA wal_checkpoint(PASSIVE)")
 	}
 	if err != nil {
-		s.refuse(nil, fmt.Errorf("checkpoint: %w", err), false)
+		s.fail(nil, fmt.Errorf("checkpoint: %w", err), false)
 	}
-	return folded
+	return length
 }
 
 func (s *Store) walPages(pragma string) (size int64, err error) {

@@ -244,13 +244,13 @@ func TestGoexitInAFunctionPoisonsTheStore(t *testing.T) {
 func TestTheWriteAheadLogIsCheckpointedAndReused(t *testing.T) {
 	s, dir := create(t)
 	big := strings.Repeat("x", 64<<10)
-	for range 4 * checkpointPages / 16 { // four times what is kept
+	for range 4 * defaultCheckpointPages / 16 { // four times what is kept
 		if err := s.Update(t.Context(), insert(big)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	fi, err := os.Stat(filepath.Join(dir, fileName+"-wal"))
-	if limit := int64(checkpointPages+checkpointJobs*20) * 4200; err != nil || fi.Size() > limit {
+	if limit := int64(defaultCheckpointPages+defaultCheckpointJobs*20) * 4200; err != nil || fi.Size() > limit {
 		t.Errorf("the write-ahead log has %d bytes, %v; want at most %d", fi.Size(), err, limit)
 	}
 }
