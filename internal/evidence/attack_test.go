@@ -15,15 +15,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// receipts are those of a test.
+// receipts is a Receipts that a test provides.
 type receipts func(bundle.Anchored, note.Checkpoint) (Earned, error)
 
 func (f receipts) Check(a bundle.Anchored, c note.Checkpoint, _ Trust, _ []note.Checkpoint) (Earned, error) {
 	return f(a, c)
 }
 
-// lie is something that is not as it should be: told before, while or after
-// the story is.
+// lie is a change before, during or after the story is written.
 type lie struct {
 	before  func(s *story)
 	after   func(s *story)
@@ -31,11 +30,11 @@ type lie struct {
 	options func(s *story, b *bundle.Bundle, o *Options)
 }
 
-// judge tells a dispatch and a run with a lie, and verifies the one or the other.
+// judge writes a dispatch and a run with a lie, and verifies the case.
 func judge(t *testing.T, c bundle.Case, l lie) (*story, Report) {
 	t.Helper()
 	s := newStory(t)
-	s.whole("d-00") // somebody else's
+	s.whole("d-00") // an unrelated dispatch
 	if l.before != nil {
 		l.before(s)
 	}
@@ -60,7 +59,7 @@ func judge(t *testing.T, c bundle.Case, l lie) (*story, Report) {
 	return s, Verify(reread(t, b), s.trust(), o)
 }
 
-// reprove exports what is left of the entries, as whoever has the log can.
+// reprove proves the remaining entries again, as an exporter can.
 func reprove(s *story, b *bundle.Bundle) {
 	var seqs []uint64
 	for _, e := range b.Entries {
@@ -91,8 +90,8 @@ func foreignRevision(s *story, b *bundle.Bundle) {
 	}
 }
 
-// proves R-A7 (each row finds what it is for, and no other does)
-func TestOfEachLieExactlyTheRowThatIsForItFails(t *testing.T) {
+// proves R-A7 (each row detects exactly what it is for)
+func TestEachLieFailsExactlyItsRow(t *testing.T) {
 	early := func(s *story) time.Time { return s.at.Add(-time.Hour) }
 	anchor := func(s *story, b *bundle.Bundle) {
 		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: bundle.AnchorTSA, Receipt: []byte("{}")})
@@ -150,8 +149,8 @@ func TestOfEachLieExactlyTheRowThatIsForItFails(t *testing.T) {
 	}
 }
 
-// proves R-A7, R-A1, R-A6 (what is done to the log, to its keys and to a bundle is seen)
-func TestAttacksAreSeen(t *testing.T) {
+// proves R-A7, R-A1, R-A6 (changes of the log, its keys and a bundle are detected)
+func TestAttacksAreDetected(t *testing.T) {
 	held := func(size func(s *story) int) func(s *story, b *bundle.Bundle, o *Options) {
 		return func(s *story, _ *bundle.Bundle, o *Options) { o.Held = [][]byte{s.signCheckpoint(s.service, size(s))} }
 	}
@@ -206,7 +205,7 @@ func TestAttacksAreSeen(t *testing.T) {
 			keep(s)
 			rewrite(s, len(s.leaves)-1)
 		}, options: give}},
-		"a snapshot is restored and goes on": {RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
+		"a snapshot is restored and continued": {RowConsistency, bundle.Case{Dispatch: "d-01"}, lie{after: func(s *story) {
 			keep(s)
 			cut := len(s.leaves) - 2
 			s.entries, s.leaves = s.entries[:cut], s.leaves[:cut]
@@ -247,14 +246,14 @@ func TestAttacksAreSeen(t *testing.T) {
 				}
 			}
 		}}},
-		"an answer is to a question that nobody asked": {RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		"an answer is to a question that was not asked": {RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindDispatchAnswered {
 					e.Refs[record.RefQuestion] = api.DigestOf([]byte("never asked"))
 				}
 			}
 		}}},
-		"a patch of another attempt is gone on with": {RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		"an attempt resumes with another attempt's patch": {RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editManifest = func(m *record.Manifest) {
 				if m.Resume != nil {
 					m.Resume.Patch = api.DigestOf([]byte("from nowhere"))
@@ -279,7 +278,7 @@ func TestAttacksAreSeen(t *testing.T) {
 		"a stop held": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			s.write(record.Entry{Kind: record.KindStopEngaged, Detail: record.StopEngaged{Stop: "s-1", Scope: "all"}})
 		}}},
-		"a record of an operator is somebody else's": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
+		"an operator record is forged": {RowAuthorisation, bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) {
 			real := s.operator
 			s.operator = newSigner(s.t)
 			s.consent("local:bob", api.Irreversible)
@@ -300,7 +299,7 @@ func TestAttacksAreSeen(t *testing.T) {
 			}
 		})
 	}
-	t.Run("whoever keeps a checkpoint and is told the truth is content", func(t *testing.T) {
+	t.Run("a kept checkpoint that matches passes", func(t *testing.T) {
 		_, r := judge(t, bundle.Case{Run: "r1"}, lie{options: held(func(s *story) int { return len(s.leaves) })})
 		if !r.Good(ClaimTamperDetecting) {
 			t.Error(r.Text())
@@ -314,7 +313,7 @@ func TestAttacksAreSeen(t *testing.T) {
 	})
 }
 
-func TestABundleOfAnotherLogIsRefused(t *testing.T) {
+func TestBundleOfAnotherLogIsRefused(t *testing.T) {
 	s, other := newStory(t), newStory(t)
 	s.whole("d-01")
 	b := s.bundle(bundle.Case{Dispatch: "d-01"})
@@ -331,8 +330,8 @@ func TestABundleOfAnotherLogIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever exports may leave out how it ended. Nothing exports what is not over.
-func TestWhatIsNotOverIsNoEvidence(t *testing.T) {
+// An exporter could leave out the end. Nothing is exported before it.
+func TestUnfinishedWorkIsRefused(t *testing.T) {
 	s := newStory(t)
 	w := &work{id: "d-01"}
 	s.admit(w)
@@ -342,7 +341,7 @@ func TestWhatIsNotOverIsNoEvidence(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsRevokedVouchesForNothingAlone(t *testing.T) {
+func TestRevokedKeyAloneProvesNothing(t *testing.T) {
 	s := newStory(t)
 	s.whole("d-01")
 	trust, revoked := s.trust(), uint64(len(s.leaves))
@@ -380,7 +379,7 @@ func TestEvidenceFromBeforeARotationVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := Verify(b, trust, Options{}); r.Row(RowSignature).Status != Fail {
-		t.Errorf("by a key that nobody signed in:\n%s", r.Text())
+		t.Errorf("by a key without a rotation:\n%s", r.Text())
 	}
 	b.Case.Rotations = [][]byte{envelope}
 	if r := Verify(reread(t, b), trust, Options{}); r.Failed() {
@@ -388,7 +387,7 @@ func TestEvidenceFromBeforeARotationVerifies(t *testing.T) {
 	}
 }
 
-func TestTheReportIsOneJSONDocument(t *testing.T) {
+func TestReportIsOneJSONDocument(t *testing.T) {
 	_, r := judge(t, bundle.Case{Dispatch: "d-01"}, lie{})
 	b, err := r.JSON()
 	if err != nil {

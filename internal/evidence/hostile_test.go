@@ -14,19 +14,19 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// back has the service go by an older revision again, which the deploy keys did
-// sign: who has the service's key can write that.
+// back puts an older, validly signed revision in force again, as the holder of the
+// service key can.
 func (s *story) back(d api.Digest, number int64) {
 	s.write(record.Entry{
 		Kind: record.KindCatalogRevision, Refs: map[string]api.Digest{record.RefRevision: d}, Detail: record.RevisionSeen{Number: number, Threshold: 1},
 	})
 }
 
-// A grant that was taken away stays away, and so does a subagent that was
-// mended: an older revision is as genuine as ever, and not in force.
+// A revoked grant stays revoked, and a fixed subagent fixed: an older revision has
+// valid signatures, but is not in force.
 //
 // proves R-A7
-func TestTheCatalogIsNotPutBack(t *testing.T) {
+func TestCatalogRollbackIsRefused(t *testing.T) {
 	publish := func(s *story, who ...api.Principal) {
 		s.publish(who...)
 		s.at = s.at.Add(time.Hour)
@@ -69,7 +69,7 @@ func TestTheCatalogIsNotPutBack(t *testing.T) {
 			}
 		}
 	}
-	// The same, where the catalog goes on.
+	// The control: the catalog only moves forward.
 	for _, gap := range []time.Duration{0, 59 * time.Second, time.Hour} {
 		for _, c := range []bundle.Case{{Dispatch: "d-01"}, {Run: "r1"}} {
 			_, r := judge(t, c, lie{before: func(s *story) {
@@ -80,7 +80,7 @@ func TestTheCatalogIsNotPutBack(t *testing.T) {
 			if r.Failed() {
 				t.Error(r.Text())
 			}
-			_, r = judge(t, c, lie{before: func(s *story) { // pinned by the one before, which was replaced meanwhile
+			_, r = judge(t, c, lie{before: func(s *story) { // pinned in the revision before, replaced meanwhile
 				first, doc := s.revisionDigest, s.revision
 				s.publish("local:ann")
 				s.revision, s.revisionDigest = doc, first
@@ -92,8 +92,8 @@ func TestTheCatalogIsNotPutBack(t *testing.T) {
 	}
 }
 
-// proves R-A7 (a row that nothing stands behind is none that passes)
-func TestWhatSaysNothingAboutTheseEntriesIsNoPass(t *testing.T) {
+// proves R-A7 (no row passes without evidence)
+func TestRowsPassOnlyWithIndependentEvidence(t *testing.T) {
 	stamped := func(size func(s *story) int) lie {
 		return lie{bundle: func(s *story, b *bundle.Bundle) {
 			b.Case.Anchored = nil
@@ -151,11 +151,11 @@ func TestWhatSaysNothingAboutTheseEntriesIsNoPass(t *testing.T) {
 	}
 }
 
-// What the auditor has fetched from an anchor is held against a bundle that
-// says nothing of that anchor, or that is from before the key was another.
+// A copy fetched from an anchor is compared with the bundle, even if the bundle does
+// not name that anchor, or is from before a key rotation.
 //
 // proves R-A6, R-A7
-func TestWhatTheAuditorHasIsHeldAgainstTheBundleWhateverThatSays(t *testing.T) {
+func TestAuditorsCheckpointsAreComparedWithTheBundle(t *testing.T) {
 	verify := func(s *story, b *bundle.Bundle, args ...string) (int, string) {
 		trust, err := s.trust().Encode()
 		s.must(err)
@@ -181,7 +181,7 @@ func TestWhatTheAuditorHasIsHeldAgainstTheBundleWhateverThatSays(t *testing.T) {
 	s.whole("d-01")
 	honestly := string(s.signCheckpoint(s.service, len(s.leaves)))
 	b := s.bundle(bundle.Case{Dispatch: "d-01"})
-	later := string(s.signCheckpoint(newSigner(t), len(s.leaves))) // by whom the trust file does not know
+	later := string(s.signCheckpoint(newSigner(t), len(s.leaves))) // by a key that is not in the trust file
 	for range 3 {
 		s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{Mode: "same-user"}})
 	}
@@ -207,8 +207,8 @@ func TestWhatTheAuditorHasIsHeldAgainstTheBundleWhateverThatSays(t *testing.T) {
 	}
 }
 
-// proves R-A9 (a trust file of before a rotation is good for all that the service signs)
-func TestWhoSignsStatementsFollowsTheServicesKey(t *testing.T) {
+// proves R-A9 (a trust file from before a rotation is enough for all that the service signs)
+func TestStatementKeysFollowTheServiceKey(t *testing.T) {
 	a, b, c, other := signer(t), signer(t), signer(t), signer(t)
 	log := LogTrust{Origin: "x", Keys: []LogKey{logKey(a, 0)}}
 	followed, err := log.Follow([][]byte{rotate(t, "x", a, b, 9), rotate(t, "x", b, c, 19)})

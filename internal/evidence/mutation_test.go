@@ -18,8 +18,8 @@ import (
 
 var mutations = flag.Int("mutations", 2000/shrink, "how many changed bundles are verified") //nolint:gochecknoglobals // a flag
 
-// sample is an honest bundle of a run with all that a bundle can have, and what
-// the auditor has beside it.
+// sample is an honest bundle of a run with everything that a bundle can have, and
+// the auditor's trust file.
 type sample struct {
 	file    []byte
 	trust   Trust
@@ -43,8 +43,7 @@ func newSample(t testing.TB) sample {
 	return out
 }
 
-// accepted reports whether a changed bundle is taken for as good as the honest
-// one.
+// accepted reports whether a changed bundle verifies.
 func (s *sample) accepted(in []byte) bool {
 	if bytes.Equal(in, s.file) {
 		return false // nothing was changed
@@ -75,7 +74,7 @@ func TestNoChangedBundleVerifies(t *testing.T) {
 	}
 }
 
-// scramble changes bytes, whatever they are.
+// scramble changes random bytes.
 func scramble(r *rand.Rand, in []byte) []byte {
 	out := bytes.Clone(in)
 	for range 1 + r.IntN(3) {
@@ -101,8 +100,7 @@ func scramble(r *rand.Rand, in []byte) []byte {
 	return out
 }
 
-// edit changes what a bundle says and writes it anew, so that every digest of
-// the file is right.
+// edit changes a bundle and encodes it again, so that every digest matches.
 func edit(t testing.TB, r *rand.Rand, in []byte) ([]byte, string) {
 	b, err := bundle.Read(bytes.NewReader(in), bundle.Limits{})
 	if err != nil {
@@ -118,7 +116,7 @@ func edit(t testing.TB, r *rand.Rand, in []byte) ([]byte, string) {
 	return out.Bytes(), name
 }
 
-// edits are those that change something, whatever the dice say.
+// edits are those that always change something.
 func edits() map[string]func(r *rand.Rand, b *bundle.Bundle) {
 	entry := func(r *rand.Rand, b *bundle.Bundle) *bundle.Entry { return &b.Entries[r.IntN(len(b.Entries))] }
 	document := func(r *rand.Rand, b *bundle.Bundle) api.Digest {
@@ -238,7 +236,7 @@ func edits() map[string]func(r *rand.Rand, b *bundle.Bundle) {
 	}
 }
 
-func TestEachEditOfABundleIsFoundByItself(t *testing.T) {
+func TestEachEditOfABundleIsDetected(t *testing.T) {
 	s := newSample(t)
 	r := rand.New(rand.NewPCG(2, 2)) //nolint:gosec // G404: reproducible on purpose
 	for name, f := range edits() {

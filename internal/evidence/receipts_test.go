@@ -10,11 +10,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// Where a checkpoint is is the service's word until the auditor has looked
-// there, and what he has is held against it.
+// Where a checkpoint is stored is the service's claim until the auditor has fetched
+// a copy, which is compared with it.
 //
 // proves R-A6, R-A7
-func TestAReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
+func TestReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
 	s := signer(t)
 	cp := note.Checkpoint{Origin: "bailiwick.dev/log/x", Size: 9, Root: note.LeafHash([]byte("here"))}
 	sign := func(c note.Checkpoint) []byte {
@@ -63,7 +63,7 @@ func TestAReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
 			"looked at":                         {there, trust, signed, nil, want, false},
 			"had otherwise":                     {there, trust, nil, []note.Checkpoint{cp}, map[bool]Claim{true: "", false: want}[kind == receipt.S3], false},
 			"not looked at":                     {there, trust, nil, nil, "", false},
-			"a place that nobody trusts":        {there, Trust{}, signed, nil, "", false},
+			"a place that is not trusted":       {there, Trust{}, signed, nil, "", false},
 			"another place":                     {anchored(kind, "elsewhere"), trust, signed, nil, "", false},
 			"a place that has something else":   {there, trust, sign(other), nil, "", true},
 			"the same, and nobody trusts it":    {there, Trust{}, sign(other), nil, "", true},
@@ -85,7 +85,7 @@ func TestAReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
 			}
 		}
 	}
-	// A token that is none is not one that nobody vouches for.
+	// An invalid token is an error, not an untrusted authority.
 	if e, err := (AnchorReceipts{}).Check(anchored(receipt.TSA, "x"), cp, Trust{TSA: []string{certificate(t)}}, nil); err == nil {
 		t.Errorf("%+v", e)
 	}

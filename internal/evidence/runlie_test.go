@@ -14,8 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// planned writes a plan of run r1: each task is its id and what more is said of
-// it.
+// planned writes a plan of run r1: each task is its id and further members.
 func plannedAs(more string, tasks ...string) string {
 	for i, t := range tasks {
 		id, rest, _ := strings.Cut(t, " ")
@@ -29,7 +28,7 @@ func of(task api.TaskID, fence uint64) *work {
 	return &work{id: api.DispatchID("t-" + string(task) + "1"), run: "r1", task: task, fence: fence}
 }
 
-// holding starts a task that holds locks.
+// holding starts a task with locks.
 func (s *story) holding(w *work, locks ...string) {
 	s.step(record.KindTaskStarted, w, 1, record.TaskStart{Fence: int64(w.fence), Locks: locks}) //nolint:gosec // G115: small
 	s.admit(w)
@@ -46,25 +45,25 @@ func (s *story) failed(w *work, attempt int, reason string) {
 	s.step(record.KindTaskFailed, w, attempt, record.TaskStep{Reason: reason})
 }
 
-// act is what somebody does to the run, or to a task of it.
+// act is a caller's action on the run, or on a task of it.
 func (s *story) act(kind record.Kind, who api.Principal, task string, d record.RunAction) {
 	s.write(record.Entry{Kind: kind, Principal: who, Action: "run", Resource: "r1", Policies: []string{"owner"}, Run: "r1", Task: task, Detail: d})
 }
 
-// asks has an attempt end with a question.
+// asks ends an attempt with a question.
 func (s *story) asks(w *work) {
 	s.finish(w, api.EventNeedsInput, "")
 	s.step(record.KindTaskWaiting, w, 1, record.TaskStep{Message: "which?"})
 }
 
-// resumes starts what goes on with an answer.
+// resumes starts an attempt that resumes with an answer.
 func (s *story) resumes(w *work, fence uint64) *work {
 	next := &work{id: w.id, run: w.run, task: w.task, fence: fence, attempt: w.attempt + 1, answer: "this"}
 	s.step(record.KindTaskStarted, w, 1, record.TaskStart{Fence: int64(fence)}) //nolint:gosec // G115: small
 	return next
 }
 
-// tale is a run that is told twice: as it was, and with a lie in it.
+// tale is a run that is written twice: honestly, and with a lie.
 type tale struct {
 	row  RowName
 	plan string
@@ -91,7 +90,7 @@ func tales() map[string]tale {
 			}
 			s.settle("r1", end)
 		}},
-		"a task that is done and of which the end says something else": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"a task that is done, but whose dispatch failed": {RowCompleteness, one(""), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
 			if lie {
@@ -150,7 +149,7 @@ func tales() map[string]tale {
 		"a task that is given up before its last attempt": {RowCompleteness, plannedAs("", `a ,"retry":{"attempts":2}`), func(s *story, lie bool) {
 			a := of("a", 1)
 			s.fire(a, 1)
-			if !lie { // the honest one had asked for its end
+			if !lie { // the honest run requested its cancellation
 				s.act(record.KindRunCancelled, "local:ann", "a", record.RunAction{})
 			}
 			s.failed(a, 1, "lost")
@@ -233,7 +232,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"a start after somebody asked for its end": {RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
+		"a start after its cancellation was requested": {RowCompleteness, plannedAs("", "a", "b"), func(s *story, lie bool) {
 			a, b := of("a", 1), of("b", 2)
 			s.fire(a, 1)
 			s.act(record.KindRunCancelled, "local:ann", "", record.RunAction{})
@@ -247,7 +246,7 @@ func tales() map[string]tale {
 			s.done(a, 1) // too late for it
 			s.settle("r1", record.RunEnd{State: "cancelled", Done: 1, Cancelled: 1})
 		}},
-		"a cancel that nobody asked for": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
+		"a cancellation without a request": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
 			end := record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000} // by its limit of time
 			if lie {
 				end.Millis, end.State = 500_000, "failed"
@@ -255,7 +254,7 @@ func tales() map[string]tale {
 			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: "local:ann"})
 			s.settle("r1", end)
 		}},
-		"an answer that nobody gave": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"an answer that was not given": {RowCompleteness, one(""), func(s *story, lie bool) {
 			a := asking(s)
 			if !lie {
 				s.act(record.KindTaskAnswered, "local:ann", "a", record.RunAction{})
@@ -266,7 +265,7 @@ func tales() map[string]tale {
 			s.done(a, 1)
 			s.settle("r1", done(1))
 		}},
-		"an answer that somebody else gave": {RowCompleteness, one(""), func(s *story, lie bool) {
+		"an answer that another principal gave": {RowCompleteness, one(""), func(s *story, lie bool) {
 			a := asking(s)
 			who := api.Principal("local:ann")
 			if lie {
@@ -394,7 +393,7 @@ func tales() map[string]tale {
 			s.done(b, 1)
 			s.settle("r1", done(2))
 		}},
-		"a capability that nobody asked for": {RowProvenance, strings.ReplaceAll(one(""), `,"capabilities":["tools"]`, ``), func(s *story, lie bool) {
+		"a capability that was not requested": {RowProvenance, strings.ReplaceAll(one(""), `,"capabilities":["tools"]`, ``), func(s *story, lie bool) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if ask, ok := e.Detail.(record.DispatchRequest); ok {
 					ask.Capabilities = nil
@@ -448,8 +447,8 @@ func (s *story) after(kind record.Kind) []record.Entry {
 	return nil
 }
 
-// told verifies the newest run of a story.
-func told(t *testing.T, x tale, lie bool) Report {
+// verifyRun verifies the newest run of a story.
+func verifyRun(t *testing.T, x tale, lie bool) Report {
 	t.Helper()
 	s := newStory(t)
 	s.submit(x.plan, "", 0)
@@ -458,18 +457,17 @@ func told(t *testing.T, x tale, lie bool) Report {
 	return Verify(reread(t, s.bundle(c)), s.trust(), Options{})
 }
 
-// Each is told with one lie in it, which only whoever has the service's key can
-// tell, and without: the one fails in exactly the row that is for it, the other
-// in none.
+// Each run is written with one lie, which needs the service key, and without: the
+// first fails in exactly the row for it, the second in none.
 //
 // proves R-A7
-func TestOfEachLieAboutARunExactlyTheRowThatIsForItFails(t *testing.T) {
+func TestEachLieAboutARunFailsExactlyItsRow(t *testing.T) {
 	for name, x := range tales() {
 		t.Run(name, func(t *testing.T) {
-			if r := told(t, x, false); r.Failed() || r.Row(x.row).Status != Pass {
+			if r := verifyRun(t, x, false); r.Failed() || r.Row(x.row).Status != Pass {
 				t.Errorf("without the lie:\n%s", r.Text())
 			}
-			r := told(t, x, true)
+			r := verifyRun(t, x, true)
 			for _, row := range r.Rows {
 				if (row.Status == Fail) != (row.Row == x.row) {
 					t.Errorf("%s is %s: %s", row.Row, row.Status, row.Why)
@@ -479,10 +477,10 @@ func TestOfEachLieAboutARunExactlyTheRowThatIsForItFails(t *testing.T) {
 	}
 }
 
-// What whoever exports can do to the bundle about a run.
+// What an exporter can do to the bundle of a run.
 //
 // proves R-A7
-func TestOfEachForgeryOfARunsBundleExactlyTheRowThatIsForItFails(t *testing.T) {
+func TestEachForgedRunBundleFailsExactlyItsRow(t *testing.T) {
 	stamped := func(b *bundle.Bundle) {
 		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: bundle.AnchorTSA, Receipt: []byte("{}")})
 	}
@@ -511,8 +509,8 @@ func TestOfEachForgeryOfARunsBundleExactlyTheRowThatIsForItFails(t *testing.T) {
 			o.Receipts = early(s, errors.New("of another checkpoint"))
 		}}},
 		{"the catalog is a stranger's", RowCatalog, lie{bundle: foreignRevision}},
-		{"the entry of a task is kept back", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
-		{"the entry that asks for a cancel is kept back", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunCancelled) }}},
+		{"the entry of a task is left out", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
+		{"the entry that requests a cancellation is left out", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunCancelled) }}},
 		{"the stamp is older than the run", RowTime, lie{bundle: func(_ *story, b *bundle.Bundle) { stamped(b) }, options: func(s *story, _ *bundle.Bundle, o *Options) { o.Receipts = early(s, nil) }}},
 	} {
 		t.Run(f.name, func(t *testing.T) {

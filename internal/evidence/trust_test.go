@@ -68,7 +68,7 @@ func sampleTrust(t testing.TB) Trust {
 }
 
 // proves R-A9
-func TestATrustFileIsReadStrictly(t *testing.T) {
+func TestParseTrustIsStrict(t *testing.T) {
 	good, err := sampleTrust(t).Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestATrustFileIsReadStrictly(t *testing.T) {
 }
 
 // proves R-A9
-func TestTrustThatSaysSomethingElseThanItSeemsToIsRefused(t *testing.T) {
+func TestMisleadingTrustIsRefused(t *testing.T) {
 	good := sampleTrust(t)
 	if err := good.Validate(); err != nil {
 		t.Fatalf("positive control: %v", err)
@@ -147,7 +147,7 @@ func TestTrustThatSaysSomethingElseThanItSeemsToIsRefused(t *testing.T) {
 }
 
 // proves R-A9
-func TestAKeyIsGoodForItsPartOfTheLog(t *testing.T) {
+func TestKeyIsValidForItsPartOfTheLog(t *testing.T) {
 	k := logKey(signer(t), 10, 20)
 	revokedAt := uint64(15)
 	revoked := k
@@ -177,7 +177,7 @@ func TestAKeyIsGoodForItsPartOfTheLog(t *testing.T) {
 	}
 }
 
-func TestAnOlderDeployRootCountsForItsRevisions(t *testing.T) {
+func TestOlderDeployRootIsValidForItsRevisions(t *testing.T) {
 	d := sampleTrust(t).Deploy
 	if got := d.For(3); len(got) != 2 || got[1].Keys[0].ID != d.Older[0].Root.Keys[0].ID {
 		t.Errorf("revision 3: %v", got)
@@ -198,7 +198,7 @@ func rotate(t *testing.T, log string, old, fresh seal.Signer, entry uint64) []by
 }
 
 // proves R-A9
-func TestAKeyFollowsOneThatIsTrustedByItsSignature(t *testing.T) {
+func TestRotationNeedsTheSignatureOfATrustedKey(t *testing.T) {
 	a, b, c, eve := signer(t), signer(t), signer(t), signer(t)
 	const log = "bailiwick.dev/log/x"
 	l := LogTrust{Origin: log, Keys: []LogKey{logKey(a, 0)}}
@@ -217,7 +217,7 @@ func TestAKeyFollowsOneThatIsTrustedByItsSignature(t *testing.T) {
 		trust LogTrust
 		chain [][]byte
 	}{
-		"by a key that nobody knows":       {l, [][]byte{rotate(t, log, eve, b, 40)}},
+		"by an unknown key":                {l, [][]byte{rotate(t, log, eve, b, 40)}},
 		"of another log":                   {l, [][]byte{rotate(t, log+"y", a, b, 40)}},
 		"a link is missing":                {l, [][]byte{rotate(t, log, b, c, 90)}},
 		"out of order":                     {l, [][]byte{rotate(t, log, b, c, 90), rotate(t, log, a, b, 40)}},
@@ -248,8 +248,7 @@ func TestAKeyFollowsOneThatIsTrustedByItsSignature(t *testing.T) {
 	}
 }
 
-// FuzzParseTrust: what is accepted is valid, and stays what it is when it is
-// written and read again.
+// An accepted trust file is valid, and round-trips.
 func FuzzParseTrust(f *testing.F) {
 	good, err := sampleTrust(f).Encode()
 	if err != nil {

@@ -14,8 +14,8 @@ const planDoc = `{"id":"r1","source":{"name":"app"},"tasks":[
 {"id":"c","subagent":"code","env":["plain"],"capabilities":["tools"]},
 {"id":"d","subagent":"code","env":["plain"],"capabilities":["tools"],"depends_on":["c"]}]}`
 
-// tell is a run in which much happens: an attempt that fails, a question, a
-// task that is cancelled, and one that is skipped for it.
+// tell writes a run with a failed attempt, a question, a cancelled task and one
+// skipped because of it.
 func tell(s *story) {
 	s.submit(planDoc, "", 0)
 	a := &work{id: "t-a1", run: "r1", task: "a", fence: 1}
@@ -56,7 +56,7 @@ func rows(r Report) map[RowName]Status {
 	return out
 }
 
-// honest is what every row of a bundle without anchors says.
+// honest is the status of every row of an honest bundle without anchors.
 func honest(t testing.TB, r Report) {
 	t.Helper()
 	for name, status := range rows(r) {
@@ -75,7 +75,7 @@ func honest(t testing.TB, r Report) {
 }
 
 // proves R-A7
-func TestWhatHappenedHonestlyVerifies(t *testing.T) {
+func TestHonestEvidenceVerifies(t *testing.T) {
 	s := newStory(t)
 	s.whole("d-01")
 	tell(s)

@@ -21,8 +21,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// story is a service with its keys and its log, as far as evidence knows of
-// them: what it tells is what the real one would, unless a test says otherwise.
+// story is a simulated service with its keys and its log. It writes what the real
+// service would, unless a test changes that.
 type story struct {
 	t                          testing.TB
 	deploy, service, operator  seal.Signer
@@ -134,7 +134,7 @@ func (s *story) write(e record.Entry) uint64 {
 	return seq
 }
 
-// publish makes a revision of the catalog in which only who has grants.
+// publish makes a catalog revision with grants for who only.
 func (s *story) publish(who ...api.Principal) {
 	docs := map[api.Ref]any{
 		"target/local":     api.Target{Name: "local", Mode: api.Guarded, Level: "direct"},
@@ -179,7 +179,7 @@ func (s *story) consent(p api.Principal, t api.Tier) {
 	s.decide(api.OperatorRecord{Verb: api.VerbCeilingSet, Principal: p, Ceiling: &t})
 }
 
-// work is a dispatch that a story is told about.
+// work is a dispatch of a story.
 type work struct {
 	id      api.DispatchID
 	run     api.RunID
@@ -188,7 +188,7 @@ type work struct {
 	attempt int // of the dispatch
 	input   string
 	needs   []record.Need
-	answer  string // that it goes on with
+	answer  string // that it resumes with
 }
 
 func (w *work) key() string { return fmt.Sprintf("%s/%d", w.id, w.attempt) }
@@ -312,7 +312,7 @@ func (s *story) attest(w *work, outcome api.Event, reason api.Reason, by string)
 	s.write(e)
 }
 
-// whole tells one dispatch from the beginning to the end.
+// whole writes one dispatch from its first entry to its last.
 func (s *story) whole(id api.DispatchID) *work {
 	w := &work{id: id}
 	s.admit(w)
@@ -338,7 +338,7 @@ func (s *story) step(kind record.Kind, w *work, attempt int, d record.Detail) {
 	s.write(record.Entry{Kind: kind, Principal: "local:ann", Resource: "code", Run: string(w.run), Task: string(w.task), Dispatch: w.id, Attempt: attempt, Detail: d})
 }
 
-// fire starts an attempt of a task, and its dispatch.
+// fire starts an attempt of a task and its dispatch.
 func (s *story) fire(w *work, attempt int) {
 	s.step(record.KindTaskStarted, w, attempt, record.TaskStart{Fence: int64(w.fence)}) //nolint:gosec // G115: small
 	s.admit(w)
@@ -349,7 +349,7 @@ func (s *story) settle(run api.RunID, d record.RunEnd) {
 	s.write(record.Entry{Kind: record.KindRunSettled, Principal: "local:ann", Run: string(run), Detail: d})
 }
 
-// tree is the log as it is.
+// tree is the tree of the log.
 func (s *story) hashes() []note.Hash {
 	out := make([]note.Hash, len(s.leaves))
 	for i, l := range s.leaves {
@@ -382,7 +382,7 @@ func (s *story) signCheckpoint(k seal.Signer, size int) []byte {
 	return b
 }
 
-// treeProof computes a proof from all hashes: of one entry, or that a log goes on another.
+// treeProof computes a proof from all hashes: of inclusion, or of consistency.
 func path(leaves []note.Hash, index uint64) []note.Hash {
 	var walk func(lo, hi uint64) (note.Hash, []note.Hash)
 	root := func(lo, hi uint64) note.Hash {
@@ -431,7 +431,7 @@ func consistency(t testing.TB, leaves []note.Hash, from, to int) []note.Hash {
 	return sub(from, leaves[:to], true)
 }
 
-// bundle exports what a case is about: all of the log that it concerns.
+// bundle exports a case: all entries that it concerns.
 func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 	s.t.Helper()
 	b := &bundle.Bundle{Case: c, Documents: map[api.Digest][]byte{}}

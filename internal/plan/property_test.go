@@ -137,7 +137,7 @@ func TestOrderRespectsDependencies(t *testing.T) {
 				}
 			}
 			if done[i] {
-				t.Fatalf("%d is there twice", i)
+				t.Fatalf("duplicate %d", i)
 			}
 			done[i] = true
 		}

@@ -11,8 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// manifold is a plan of n tasks, the i-th with the dependencies that deps
-// says.
+// manifold is a plan of n tasks, the i-th with the dependencies deps(i).
 func manifold(n int, deps func(i int) []int) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"tasks":[`)
@@ -33,8 +32,8 @@ func manifold(n int, deps func(i int) []int) []byte {
 	return b.Bytes()
 }
 
-// chain is a plan in which each task waits for the next, so that a reader that
-// calls itself would be as deep as it is long.
+// chain is a plan in which each task depends on the next: a recursive reader would
+// need a stack as deep as the plan is long.
 func chain(n int) []byte {
 	return manifold(n, func(i int) []int {
 		if i == n-1 {
@@ -46,7 +45,7 @@ func chain(n int) []byte {
 
 func ring(n int) []byte { return manifold(n, func(i int) []int { return []int{(i + 1) % n} }) }
 
-// edges is a plan of n tasks of which each waits for the k before it.
+// edges is a plan of n tasks, each of which depends on the k before it.
 func edges(n, k int) []byte {
 	return manifold(n, func(i int) []int {
 		var deps []int
@@ -63,7 +62,7 @@ func bulk(size int) []byte {
 	return []byte(head + strings.Repeat("x", size-len(head)-len(tail)) + tail)
 }
 
-// hostile is a plan as large as one may be, of as many problems as fit.
+// hostile is a plan of the maximum size with as many problems as fit.
 func hostile() []byte {
 	key := func(i int) string { return fmt.Sprintf(`"%07d":0,`, i) }
 	var b bytes.Buffer
@@ -75,13 +74,12 @@ func hostile() []byte {
 	return b.Bytes()
 }
 
-// numbers is a plan as large as one may be, of as many values as fit.
+// numbers is a plan of the maximum size with as many values as fit.
 func numbers() []byte {
 	return []byte(`{"tasks":[{"id":"a","subagent":"s","input":{"x":[` + strings.Repeat("0,", api.MaxPlan/2-64) + `0]}}]}`)
 }
 
-// TestParseAcceptsTheLargestPlans are read whole: as many tasks, as many
-// dependencies, as long a chain, as many bytes as there may be.
+// Plans with the maximum of tasks, of dependencies, of depth and of bytes.
 //
 // proves R-O2
 func TestParseAcceptsTheLargestPlans(t *testing.T) {
@@ -164,8 +162,8 @@ func TestParseCountsAsManyProblemsAsFit(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is submitted, reading it ends, without a panic, in a plan
-// that its canonical form gives again, or in problems.
+// Parse returns a plan whose canonical form parses to the same plan, or problems,
+// for any input.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{"tasks":[{"id":"a","subagent":"s"}]}`, string(ring(3)), string(chain(3)), `{"id":"x","queue":"q","source":{"name":"s","commit":"HEAD"},"limits":{"wall":"4h","tasks":2},"tasks":[]}`,
@@ -199,8 +197,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzReadText: whatever a file says, reading it ends, without a panic, in
-// JSON that means one thing, or in problems.
+// ReadText returns unambiguous JSON or problems for any input.
 func FuzzReadText(f *testing.F) {
 	for _, seed := range []string{sample, bad, "a: [1, 2\n", "a: &b c\n", "{\"a\": 1,}", "{\"a\":\t\"\\ud83d\\ude00\"}", "- 1\n---\n- 2\n", "a: 1e3\nb: 0x10\nc: 2020-01-01\n", "\ufeffa: b"} {
 		f.Add([]byte(seed))

@@ -47,8 +47,8 @@ func signedAt(t testing.TB, size uint64, what string) []byte {
 	return signed
 }
 
-// authority is a time-stamp authority in memory. Its tokens are made by a
-// library that is not ours.
+// authority is a time-stamp authority in memory. A third-party library makes its
+// tokens.
 type authority struct {
 	key  crypto.Signer
 	cert *x509.Certificate
@@ -156,7 +156,7 @@ func (a authority) answer(t testing.TB, request []byte, edit func(*timestamp.Tim
 
 func (a authority) roots() []*x509.Certificate { return []*x509.Certificate{a.root} }
 
-// stamp has message stamped.
+// stamp requests a stamp over message.
 func (a authority) stamp(t testing.TB, message []byte, edit func(*timestamp.Timestamp)) ([]byte, Stamp, error) {
 	t.Helper()
 	request, asked, err := Ask(message)
@@ -166,8 +166,8 @@ func (a authority) stamp(t testing.TB, message []byte, edit func(*timestamp.Time
 	return asked.Answer(a.answer(t, request, edit), a.roots())
 }
 
-// proves R-A6: what time an authority vouches for, and for what.
-func TestATokenProvesTheTimeOfItsCheckpoint(t *testing.T) {
+// proves R-A6
+func TestTokenProvesTheTimeOfItsCheckpoint(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -188,10 +188,10 @@ func TestATokenProvesTheTimeOfItsCheckpoint(t *testing.T) {
 	}
 }
 
-// Each is refused, and the same without that one thing is not.
+// Each is refused; without the one fault it is accepted.
 //
 // proves R-A6
-func TestATokenThatProvesNothingIsRefused(t *testing.T) {
+func TestInvalidTokensAreRefused(t *testing.T) {
 	good, signed := newAuthority(t, wish{}), signedAt(t, 9, "here")
 	token, _, err := good.stamp(t, signed, nil)
 	if err != nil {
@@ -222,7 +222,7 @@ func TestATokenThatProvesNothingIsRefused(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: %+v", name, s)
 		}
-		// What is of somebody else is told from what is wrong.
+		// An untrusted authority is another error than an invalid token.
 		if foreign := name == "vouched for by somebody" || name == "trust in nobody's authority"; errors.Is(err, ErrForeign) != foreign {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -233,7 +233,7 @@ func TestATokenThatProvesNothingIsRefused(t *testing.T) {
 	}{
 		"over another checkpoint":           {token, signedAt(t, 10, "here"), good.roots()},
 		"over another of the same size":     {token, signedAt(t, 9, "there"), good.roots()},
-		"nobody is trusted":                 {token, signed, nil},
+		"no trusted root":                   {token, signed, nil},
 		"a foreign authority":               {token, signed, newAuthority(t, wish{}).roots()},
 		"something follows":                 {append(bytes.Clone(token), 0), signed, good.roots()},
 		"half of it":                        {token[:len(token)/2], signed, good.roots()},
@@ -247,16 +247,15 @@ func TestATokenThatProvesNothingIsRefused(t *testing.T) {
 	}
 }
 
-// An expired certificate is one that was so at the time of the stamp: what was
-// stamped before stays proved.
-func TestATokenOutlivesItsCertificate(t *testing.T) {
+// A certificate must be valid at the time of the stamp, not now.
+func TestTokenOutlivesItsCertificate(t *testing.T) {
 	a, signed := newAuthority(t, wish{expiry: when("2026-06-02")}), signedAt(t, 9, "here")
 	if _, _, err := a.stamp(t, signed, nil); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestARefusalOfAnAuthorityIsNoToken(t *testing.T) {
+func TestRefusalOfAnAuthorityIsNoToken(t *testing.T) {
 	_, asked, err := Ask([]byte("x"))
 	if err != nil {
 		t.Fatal(err)
@@ -270,9 +269,9 @@ func TestARefusalOfAnAuthorityIsNoToken(t *testing.T) {
 	}
 }
 
-// Some bytes of a token are not signed and say nothing. Whatever byte is
-// changed, nothing else is ever proved.
-func TestAChangedTokenNeverProvesSomethingElse(t *testing.T) {
+// Some bytes of a token are not signed and mean nothing. Changing any byte never
+// proves anything else.
+func TestChangedTokenNeverProvesSomethingElse(t *testing.T) {
 	a, signed := newAuthority(t, wish{}), signedAt(t, 9, "here")
 	token, want, err := a.stamp(t, signed, nil)
 	if err != nil {
@@ -309,7 +308,7 @@ func sample(t testing.TB, kind Kind) Receipt {
 	return r
 }
 
-func TestAReceiptIsReadAsItWasWritten(t *testing.T) {
+func TestReceiptRoundTrips(t *testing.T) {
 	for _, kind := range []Kind{File, Git, S3, TSA} {
 		r := sample(t, kind)
 		b, err := r.Encode()
@@ -342,8 +341,8 @@ func TestAReceiptIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// proves R-A6: a receipt of a place is worth what is there.
-func TestAReceiptIsHeldAgainstTheReadersOwnCopy(t *testing.T) {
+// proves R-A6
+func TestReceiptIsComparedWithTheAuditorsCopy(t *testing.T) {
 	r := sample(t, File)
 	line := func(size uint64, what string) []byte {
 		b, err := Line(signedAt(t, size, what))
@@ -460,9 +459,8 @@ func FuzzCopy(f *testing.F) {
 	})
 }
 
-// The digest that is asked for is that of the whole signed note, signature
-// included.
-func TestTheNoteItselfIsStamped(t *testing.T) {
+// The stamp covers the digest of the whole signed note, with its signature.
+func TestStampCoversTheWholeSignedNote(t *testing.T) {
 	signed := signedAt(t, 9, "here")
 	request, _, err := Ask(signed)
 	if err != nil {
@@ -477,7 +475,7 @@ func TestTheNoteItselfIsStamped(t *testing.T) {
 	}
 }
 
-func TestOldHashesDoNotCount(t *testing.T) {
+func TestOldHashesAreRefused(t *testing.T) {
 	for oid, ok := range map[string]bool{"1.3.14.3.2.26": false, "1.2.840.113549.2.5": false, "2.16.840.1.101.3.4.2.4": false, "2.16.840.1.101.3.4.2.1": true} {
 		var id asn1.ObjectIdentifier
 		for part := range strings.SplitSeq(oid, ".") {
