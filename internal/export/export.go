@@ -140,7 +140,7 @@ func (g *gathering) gather(ctx context.Context) error {
 			return err
 		}
 		for _, id := range slices.Sorted(maps.Keys(g.dispatches)) {
-			if err := g.dispatchEntries(ctx, id); err != nil {
+			if _, err := g.dispatchEntries(ctx, id); err != nil {
 				return err
 			}
 		}
@@ -182,27 +182,29 @@ func (g *gathering) runEntries(ctx context.Context, id api.RunID) error {
 	return nil
 }
 
-// dispatchEntries collects the entries of a dispatch, and waits for its attestation.
-func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) error {
+// dispatchEntries collects and returns the entries of a dispatch. If it has ended,
+// it waits for its attestation.
+func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) (list []record.Entry, err error) {
 	g.dispatches[id] = true
 	deadline := time.NewTimer(g.x.cfg.Attest)
 	defer deadline.Stop()
 	for {
 		changed := g.x.cfg.Ledger.Committed()
-		over, attested := false, false
+		ended, attested := false, false
+		list = nil
 		if err := g.each(ctx, audit.Query{Dispatch: id}, func(c audit.Committed) {
-			g.entries[c.Seq] = c
-			over = over || record.EndsDispatch(c.Entry.Kind)
+			g.entries[c.Seq], list = c, append(list, c.Entry)
+			ended = ended || record.EndsDispatch(c.Entry.Kind)
 			attested = attested || c.Entry.Kind == record.KindDispatchAttested
-		}); err != nil || !over || attested {
-			return err
+		}); err != nil || !ended || attested {
+			return list, err
 		}
 		select {
 		case <-changed:
 		case <-deadline.C:
-			return nil
+			return list, nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -210,38 +212,35 @@ func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) erro
 // dispatchAndNeeds collects the entries of a dispatch and, transitively, of those
 // whose products it used.
 func (g *gathering) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error {
-	todo := []api.DispatchID{id}
-	for len(todo) > 0 {
-		next := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if g.dispatches[next] {
-			continue
+	if g.dispatches[id] {
+		return nil
+	}
+	list, err := g.dispatchEntries(ctx, id)
+	if err != nil {
+		return err
+	}
+	var needs []record.Need
+	accepted, ended := false, false
+	for i := range list {
+		ended = ended || record.EndsDispatch(list[i].Kind)
+		if list[i].Kind == record.KindDispatchAccepted {
+			accepted = true
+			var m record.Manifest
+			if err := g.document(ctx, &list[i], record.RefManifest, seal.Manifest, &m); err != nil {
+				return err
+			}
+			needs = append(needs, m.Needs...)
 		}
-		if err := g.dispatchEntries(ctx, next); err != nil {
+	}
+	switch {
+	case !accepted:
+		return api.Errorf(api.CodeNotFound, "the log has no dispatch %s", id)
+	case !ended:
+		return api.Errorf(api.CodeConflict, "dispatch %s has not ended, so there is no final evidence yet", id).WithHint("wait for it: bailiwick dispatch logs -f %s", id)
+	}
+	for _, n := range needs {
+		if err := g.dispatchAndNeeds(ctx, n.Dispatch); err != nil {
 			return err
-		}
-		accepted, over := false, false
-		for _, c := range g.entries {
-			if c.Entry.Dispatch != next {
-				continue
-			}
-			accepted = accepted || c.Entry.Kind == record.KindDispatchAccepted
-			over = over || record.EndsDispatch(c.Entry.Kind)
-			if c.Entry.Kind == record.KindDispatchAccepted {
-				m, _, err := g.manifest(ctx, c.Entry.Refs[record.RefManifest])
-				if err != nil {
-					return err
-				}
-				for _, n := range m.Needs {
-					todo = append(todo, n.Dispatch)
-				}
-			}
-		}
-		switch {
-		case !accepted:
-			return api.Errorf(api.CodeNotFound, "the log has no dispatch %s", next)
-		case !over:
-			return api.Errorf(api.CodeConflict, "dispatch %s has not ended, so there is no final evidence yet", next).WithHint("wait for it: bailiwick dispatch logs -f %s", next)
 		}
 	}
 	return nil
@@ -273,27 +272,27 @@ func (g *gathering) rules(ctx context.Context) error {
 	return nil
 }
 
-// stored returns a document. The error names a likely reason if it is missing.
-func (g *gathering) stored(ctx context.Context, d api.Digest, what string) ([]byte, error) {
-	b, err := g.x.cfg.Blobs.Get(ctx, d, seal.MaxEnvelope)
+// document adds the signed document that e names as ref, and decodes it into doc
+// unless that is nil.
+func (g *gathering) document(ctx context.Context, e *record.Entry, ref string, t seal.PayloadType, doc any) error {
+	d := e.Refs[ref]
+	envelope, err := g.x.cfg.Blobs.Get(ctx, d, seal.MaxEnvelope)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, api.Errorf(api.CodeNotFound, "%s %s is no longer stored, so its evidence cannot be built", what, d.Short()).
+		return api.Errorf(api.CodeNotFound, "%s %s is no longer stored, so its evidence cannot be built", ref, d.Short()).
 			WithHint("a retention rule may have removed it; see: bailiwick audit list --kind %s", record.KindRetentionRemoved)
 	}
-	return b, err
-}
-
-func (g *gathering) manifest(ctx context.Context, d api.Digest) (record.Manifest, []byte, error) {
-	var m record.Manifest
-	envelope, err := g.stored(ctx, d, "manifest")
 	if err != nil {
-		return m, nil, err
+		return err
 	}
-	payload, err := seal.Payload(envelope, seal.Manifest)
-	if err == nil {
-		err = canon.DecodeExact(payload, &m)
+	g.b.Documents[d] = envelope
+	if doc == nil {
+		return nil
 	}
-	return m, envelope, err
+	payload, err := seal.Payload(envelope, t)
+	if err != nil {
+		return err
+	}
+	return canon.DecodeExact(payload, doc)
 }
 
 // documents adds the documents that the entries name.
@@ -310,32 +309,26 @@ func (g *gathering) documents(ctx context.Context) error {
 func (g *gathering) named(ctx context.Context, e *record.Entry) error {
 	switch e.Kind { //nolint:exhaustive // the others name no document, or one that other steps add
 	case record.KindDispatchAccepted, record.KindDispatchAnswered:
-		d := e.Refs[record.RefManifest]
-		m, envelope, err := g.manifest(ctx, d)
-		if err != nil {
+		var m record.Manifest
+		if err := g.document(ctx, e, record.RefManifest, seal.Manifest, &m); err != nil {
 			return err
 		}
-		g.b.Documents[d], g.manifests = envelope, append(g.manifests, m)
+		g.manifests = append(g.manifests, m)
 		g.content[m.Input] = true
 		if m.Resume != nil {
 			g.content[m.Resume.Answer] = true
 		}
 	case record.KindDispatchFinished, record.KindDispatchNeedsInput, record.KindDispatchFailed, record.KindDispatchCancelled:
-		if d := e.Refs[record.RefResult]; d != "" {
-			envelope, err := g.stored(ctx, d, "result")
-			if err != nil {
-				return err
-			}
-			g.b.Documents[d] = envelope
-			return g.products(envelope)
+		if e.Refs[record.RefResult] == "" {
+			return nil
 		}
-	case record.KindDispatchAttested:
-		d := e.Refs[record.RefStatement]
-		envelope, err := g.stored(ctx, d, "statement")
-		if err != nil {
+		var r record.Result
+		if err := g.document(ctx, e, record.RefResult, seal.Result, &r); err != nil {
 			return err
 		}
-		g.b.Documents[d] = envelope
+		g.products(&r.Summary)
+	case record.KindDispatchAttested:
+		return g.document(ctx, e, record.RefStatement, "", nil)
 	case record.KindRunSubmitted:
 		if !g.runs[api.RunID(e.Run)] {
 			return nil
@@ -353,27 +346,18 @@ func (g *gathering) named(ctx context.Context, e *record.Entry) error {
 }
 
 // products records the content that a result names.
-func (g *gathering) products(envelope []byte) error {
-	payload, err := seal.Payload(envelope, seal.Result)
-	if err != nil {
-		return err
-	}
-	var r record.Result
-	if err := canon.DecodeExact(payload, &r); err != nil {
-		return err
-	}
-	for _, a := range []*api.Artifact{r.Summary.Patch, r.Summary.Question} {
+func (g *gathering) products(sum *api.ResultSummary) {
+	for _, a := range []*api.Artifact{sum.Patch, sum.Question} {
 		if a != nil {
 			g.content[a.Digest] = true
 		}
 	}
-	for _, o := range r.Summary.Outputs {
+	for _, o := range sum.Outputs {
 		g.content[o.Digest] = true
 	}
-	for _, l := range r.Summary.Log {
+	for _, l := range sum.Log {
 		g.content[l.Digest] = true
 	}
-	return nil
 }
 
 // prove waits for a checkpoint that covers the entries, and proves inclusion.
