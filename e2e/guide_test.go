@@ -461,3 +461,19 @@ func TestPicturesAreReadableEverywhere(t *testing.T) {
 		t.Error("a picture without any of it is not noticed")
 	}
 }
+
+// A reader of README.md sees the tour on two screens.
+func TestReadmeTourIsShort(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../README.md")
+	must(t, err)
+	steps, _, err := parseGuide(strings.Split(string(text), "\n"))
+	must(t, err)
+	n := 0
+	for _, s := range steps {
+		n += len(s.want)
+	}
+	if n < 20 || n > 60 {
+		t.Errorf("the tour shows %d lines of output, want 20 to 60", n)
+	}
+}
