@@ -117,24 +117,9 @@ func (e *engine) settleTask(b *batch, r *run, i int32, ev plan.Event, step recor
 	t := &r.tasks[i]
 	t.ended, t.answer, t.failure = b.now, nil, nil
 	t.reason, t.message = api.Reason(step.Reason), step.Message
-	e.log(b, settledKind(t.state), r, i, step)
+	e.log(b, record.Kind("task."+string(t.state)), r, i, step) // kinds are named after the states
 	b.task(r, i)
 	b.settled = append(b.settled, settledTask{t.state, t.reason})
-}
-
-func settledKind(s api.TaskState) record.Kind {
-	switch s {
-	case api.TaskDone:
-		return record.KindTaskDone
-	case api.TaskSkipped:
-		return record.KindTaskSkipped
-	case api.TaskCancelled:
-		return record.KindTaskCancelled
-	case api.TaskDenied:
-		return record.KindTaskDenied
-	case api.TaskFailed, api.TaskPending, api.TaskReady, api.TaskRunning, api.TaskWaiting:
-	}
-	return record.KindTaskFailed
 }
 
 // readyDependents makes ready the tasks whose last dependency is done.
