@@ -101,7 +101,7 @@ func (g gate) admission(t *testing.T, r row) audit.Admission {
 // admission for exactly this dispatch and manifest.
 //
 // proves R-A2
-func TestAWorkerIsStartedByItsOwnAdmissionOnly(t *testing.T) {
+func TestWorkerStartsOnlyWithItsAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		starts bool
 		use    func(g gate, r row) (audit.Admission, row)
@@ -133,7 +133,7 @@ func TestAWorkerIsStartedByItsOwnAdmissionOnly(t *testing.T) {
 // repeated.
 //
 // proves R-O6
-func TestWhatWasAdmittedAndNeverBegunIsBegunAfterARestart(t *testing.T) {
+func TestRestartStartsAdmittedDispatches(t *testing.T) {
 	for name, c := range map[string]struct {
 		begins bool
 		change func(*row, *record.Manifest)
@@ -178,7 +178,7 @@ func TestWhatWasAdmittedAndNeverBegunIsBegunAfterARestart(t *testing.T) {
 // A worker that says nothing and leaves nothing is lost, not finished.
 //
 // proves R-D3
-func TestAWorkerThatLeavesNoResultIsLost(t *testing.T) {
+func TestWorkerWithoutResultIsLost(t *testing.T) {
 	g := newGate(t)
 	r := testRow("dispatch-1")
 	g.start(g.admission(t, r), r, executor.Job{Dir: g.attemptDir(r)})

@@ -38,7 +38,7 @@ func (g gate) attested(t *testing.T) []audit.Committed {
 // nothing of it is removed; the statement is evidence like the rest.
 //
 // proves R-A8
-func TestAnEndIsOwedItsStatementUntilItHasOne(t *testing.T) {
+func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	g := newGate(t)
 	id := g.over(t)
 	item := g.items(t)[id]
@@ -110,7 +110,7 @@ func TestAnEndIsOwedItsStatementUntilItHasOne(t *testing.T) {
 // One that cannot be stated is said, and stays owed.
 //
 // proves R-A8, R-A2
-func TestAStatementThatCannotBeMadeStaysOwed(t *testing.T) {
+func TestFailedAttestationIsRetried(t *testing.T) {
 	g := newGate(t)
 	id := g.over(t)
 	r, _, err := g.row(t.Context(), id)
@@ -135,7 +135,7 @@ func TestAStatementThatCannotBeMadeStaysOwed(t *testing.T) {
 // a key of before.
 //
 // proves R-A9
-func TestStatementsHaveAKeyOfTheirOwn(t *testing.T) {
+func TestStatementsHaveTheirOwnKey(t *testing.T) {
 	g := newGate(t)
 	id := g.over(t)
 	fresh, err := seal.NewEphemeral()

@@ -64,7 +64,7 @@ func (g gate) ends(t *testing.T) (all []record.Kind) {
 // A cancel that was taken is in the record, whatever moment it came at.
 //
 // proves R-D4
-func TestACancelThatComesWhileAnEndIsWrittenIsInTheEnd(t *testing.T) {
+func TestCancelDuringCollectIsInTheOutcome(t *testing.T) {
 	g := newGate(t)
 	r := testRow("dispatch-1")
 	g.admission(t, r)
@@ -87,7 +87,7 @@ func TestACancelThatComesWhileAnEndIsWrittenIsInTheEnd(t *testing.T) {
 // A question of a dispatch that was cancelled waits for nobody.
 //
 // proves R-D4, R-D6
-func TestAQuestionOfWhatWasCancelledDoesNotWait(t *testing.T) {
+func TestQuestionOfCancelledDispatchDoesNotWait(t *testing.T) {
 	for name, cancel := range map[string]func(gate, *testing.T, api.DispatchID){
 		"before the end is read":    gate.cancelled,
 		"before the end is written": gate.cancelAtTheEnd,

@@ -58,7 +58,7 @@ func (g gate) operators(t *testing.T) (set func(api.Principal, api.Tier)) {
 // durable counts: no entry that admits stands behind a record that forbids it.
 //
 // proves R-T5, R-A2
-func TestConsentThatIsTakenBackWhileARequestIsAdmittedCounts(t *testing.T) {
+func TestConsentLoweredDuringAdmissionCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		whose api.Principal
 		tier  api.Tier
@@ -104,7 +104,7 @@ func TestConsentThatIsTakenBackWhileARequestIsAdmittedCounts(t *testing.T) {
 // A request that does not say how far it goes goes nowhere.
 //
 // proves R-T5
-func TestACallerWithoutACeilingMayOnlyObserve(t *testing.T) {
+func TestCallerWithoutCeilingMayOnlyObserve(t *testing.T) {
 	g := newCatalogGate(t, consentManifest)
 	g.operators(t)("local:ann", api.Irreversible)
 	if _, err := g.Submit(t.Context(), Caller{Principal: "local:ann"}, api.DispatchRequest{Subagent: "edit"}); api.CodeOf(err) != api.CodeDenied {
@@ -119,7 +119,7 @@ func TestACallerWithoutACeilingMayOnlyObserve(t *testing.T) {
 // takes the request with it, as consent that is taken back does.
 //
 // proves R-T4
-func TestATokenThatEndsWhileItsRequestIsAdmittedCounts(t *testing.T) {
+func TestTokenRevokedDuringAdmissionCounts(t *testing.T) {
 	for name, ends := range map[string]bool{"ends": true, "positive control": false} {
 		t.Run(name, func(t *testing.T) {
 			g := newCatalogGate(t, consentManifest)
@@ -143,7 +143,7 @@ func TestATokenThatEndsWhileItsRequestIsAdmittedCounts(t *testing.T) {
 }
 
 // proves R-T4
-func TestATokenThatEndsWhileItsAnswerIsAdmittedCounts(t *testing.T) {
+func TestTokenRevokedDuringAnswerCounts(t *testing.T) {
 	g := newStopGate(t)
 	r := g.asked(t)
 	good := true

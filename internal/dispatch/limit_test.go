@@ -10,7 +10,7 @@ import (
 
 // A request can shorten the limit of a subagent and nothing else, whatever
 // number it gives: in nanoseconds a large one is a negative one.
-func TestNoNumberOfSecondsLengthensALimitOrEndsIt(t *testing.T) {
+func TestTimeoutNeverRaisesALimit(t *testing.T) {
 	target := api.Target{Limits: api.Limits{Timeout: api.Duration(10 * time.Minute)}}
 	for seconds, want := range map[int]time.Duration{
 		0: 10 * time.Minute, 1: time.Second, 60: time.Minute, 600: 10 * time.Minute, 601: 10 * time.Minute,

@@ -36,7 +36,7 @@ var that = api.AnswerRequest{Option: 2, Attempt: 1}
 // that it has then. The same answer again, as after a crash, changes nothing.
 //
 // proves R-D6, R-O3, R-O6
-func TestATaskGoesOnUnderItsNewLease(t *testing.T) {
+func TestTaskResumesUnderItsNewLease(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	for range 2 {
@@ -80,7 +80,7 @@ func TestATaskGoesOnUnderItsNewLease(t *testing.T) {
 // A lease that was given away cannot be gone on under.
 //
 // proves R-O3
-func TestATaskDoesNotGoOnUnderAnOlderLease(t *testing.T) {
+func TestTaskDoesNotResumeUnderOlderLease(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	for _, fence := range []uint64{0, 1, 6} {
@@ -100,7 +100,7 @@ func TestATaskDoesNotGoOnUnderAnOlderLease(t *testing.T) {
 // locks to go on with. The control is a dispatch of its own.
 //
 // proves R-D6
-func TestTheQuestionOfATaskIsAnsweredAtItsRun(t *testing.T) {
+func TestTaskQuestionIsAnsweredThroughItsRun(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	_, err := g.Answer(t.Context(), ann, r.record.ID, that)
@@ -126,7 +126,7 @@ func TestTheQuestionOfATaskIsAnsweredAtItsRun(t *testing.T) {
 // principal whose run it is still dispatch it.
 //
 // proves R-D6, R-T10
-func TestATaskGoesOnByTodaysPolicy(t *testing.T) {
+func TestTaskResumesByTodaysPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*testing.T, gate)
 		by     api.Principal
@@ -167,7 +167,7 @@ func TestATaskGoesOnByTodaysPolicy(t *testing.T) {
 // Whether an answer would be taken is said before anything is done.
 //
 // proves R-D6
-func TestAnAnswerIsCheckedWithoutBeingTaken(t *testing.T) {
+func TestValidateAnswerChangesNothing(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	before := len(g.kinds(t))
@@ -209,7 +209,7 @@ func TestAnAnswerIsCheckedWithoutBeingTaken(t *testing.T) {
 // A question of a task that nobody answers is given up as any other.
 //
 // proves R-D6
-func TestTheQuestionOfATaskExpires(t *testing.T) {
+func TestTaskQuestionExpires(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	g.cfg.Now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
@@ -236,7 +236,7 @@ func TestTheQuestionOfATaskExpires(t *testing.T) {
 // The control is one that nobody has answered.
 //
 // proves R-D6
-func TestWhatWasAnsweredInTimeDoesNotExpire(t *testing.T) {
+func TestAnsweredQuestionDoesNotExpire(t *testing.T) {
 	for name, answered := range map[string]bool{"answered": true, "not answered": false} {
 		t.Run(name, func(t *testing.T) {
 			g := newRunGate(t)
@@ -280,7 +280,7 @@ func TestWhatWasAnsweredInTimeDoesNotExpire(t *testing.T) {
 // attempt.
 //
 // proves R-O6
-func TestTheSameAnswerManyTimesAtOnceIsOneAttempt(t *testing.T) {
+func TestConcurrentSameAnswersAreOneAttempt(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	var all sync.WaitGroup
@@ -301,7 +301,7 @@ func TestTheSameAnswerManyTimesAtOnceIsOneAttempt(t *testing.T) {
 // lease. The control is one that is right in all of it.
 //
 // proves R-O3, R-D5
-func TestAResultOfAnotherLeaseIsRefused(t *testing.T) {
+func TestResultOfAnotherLeaseIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*api.Dispatch, *record.Manifest, *record.Result)
 		words  string // of the refusal; "": it is taken
@@ -344,7 +344,7 @@ func TestAResultOfAnotherLeaseIsRefused(t *testing.T) {
 // the disk, does not count, and its dispatch does not stand open for ever.
 //
 // proves R-B5, R-D3
-func TestAResultWithoutItsManifestIsRefused(t *testing.T) {
+func TestResultWithoutManifestIsRefused(t *testing.T) {
 	g := newGate(t)
 	r := g.asks(t, ofTask)
 	g.overwrite(t, r.record.Manifest, "{}")
@@ -360,7 +360,7 @@ func TestAResultWithoutItsManifestIsRefused(t *testing.T) {
 // that goes on may still need. The controls are the same when that is over.
 //
 // proves R-O2
-func TestWhatARunMayStillNeedIsKept(t *testing.T) {
+func TestReservedDispatchesAreNotRemoved(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	up := g.upstream(t, "d-up", "up", record.NeedOutput, "x", "content\n")

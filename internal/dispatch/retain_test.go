@@ -46,7 +46,7 @@ func fillDigests(v reflect.Value) (all []api.Digest) {
 }
 
 // Whatever a record can refer to is found, also what will be added to it.
-func TestEveryDigestOfARecordIsReferredTo(t *testing.T) {
+func TestEveryDigestOfARecordIsReferenced(t *testing.T) {
 	var d api.Dispatch
 	want := fillDigests(reflect.ValueOf(&d).Elem())
 	if len(want) < 12 {
@@ -70,7 +70,7 @@ func TestEveryDigestOfARecordIsReferredTo(t *testing.T) {
 
 // What is marked is final, ended and not pinned; a mark and a pin outlive
 // whatever else is written of the dispatch.
-func TestOnlyWhatMayGoIsMarked(t *testing.T) {
+func TestOnlyRemovableDispatchesAreMarkedRemoved(t *testing.T) {
 	g := newGate(t)
 	ended := time.Now()
 	add := func(id api.DispatchID, state api.Event, pinned bool) row {
@@ -149,7 +149,7 @@ func BenchmarkItems(b *testing.B) {
 	}
 }
 
-func TestTheOperatorsPinIsForTheOperatorToTakeAway(t *testing.T) {
+func TestOnlyTheOperatorRemovesTheOperatorsPin(t *testing.T) {
 	g := newGate(t)
 	g.cfg.Operator, g.cfg.Dirs.Data = "local:op", t.TempDir()
 	var err error

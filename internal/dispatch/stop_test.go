@@ -135,7 +135,7 @@ var ann = Caller{Principal: "local:ann", Ceiling: api.Irreversible}
 // that is about something else, and none.
 //
 // proves R-T10
-func TestAStopThatOvertakesARequestWins(t *testing.T) {
+func TestStopWinsOverConcurrentRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		stop   *api.StopRequest
 		denied bool
@@ -195,7 +195,7 @@ func (g gate) asked(t *testing.T, change ...func(*api.Dispatch, *record.Manifest
 }
 
 // proves R-T10
-func TestAStopThatOvertakesAnAnswerWins(t *testing.T) {
+func TestStopWinsOverConcurrentAnswer(t *testing.T) {
 	g := newStopGate(t)
 	r := g.asked(t)
 	g.overtake(func() {
@@ -229,7 +229,7 @@ func TestAStopThatOvertakesAnAnswerWins(t *testing.T) {
 // what the stop is not about.
 //
 // proves R-T10
-func TestAStopThatWasCutOffIsCarriedOutByTheNextService(t *testing.T) {
+func TestRestartCarriesOutInterruptedStop(t *testing.T) {
 	g := newStopGate(t)
 	waits := g.asked(t)
 	var open []row
@@ -288,7 +288,7 @@ func TestAStopThatWasCutOffIsCarriedOutByTheNextService(t *testing.T) {
 // would hold nothing. The controls are the same names without the slip.
 //
 // proves R-T10
-func TestAStopWithASlipInItsNameIsRefused(t *testing.T) {
+func TestStopWithUnknownNameIsRefused(t *testing.T) {
 	g := newStopGate(t)
 	r := testRow("dispatch-1")
 	r.record.Principal, r.record.Target = "agent:gone", "removed"
@@ -318,7 +318,7 @@ func TestAStopWithASlipInItsNameIsRefused(t *testing.T) {
 // where a ceiling is all that is in the way, and a grant where one is.
 //
 // proves R-T5
-func TestADenialSaysExactlyWhatWouldMendIt(t *testing.T) {
+func TestDenialHintNamesTheObstacle(t *testing.T) {
 	g := newStopGate(t)
 	for subagent, want := range map[api.Name]string{
 		"change": "an operator can consent to it: bailiwick ceiling set local:ann reversible",
@@ -340,7 +340,7 @@ func TestADenialSaysExactlyWhatWouldMendIt(t *testing.T) {
 // that it was cancelled. The control is the same worker that nobody cancels.
 //
 // proves R-T10, R-D4
-func TestAWorkerThatDoesNotHeedItsCancelIsEnded(t *testing.T) {
+func TestWorkerThatIgnoresCancelIsKilled(t *testing.T) {
 	g := newStopGate(t)
 	g.cancelTime = time.Millisecond
 	if err := os.WriteFile(g.cfg.Executor.Program, []byte("#!/bin/sh\necho $$ > \"$2/"+record.WorkLock+"\"\nexec sleep 1000\n"), 0o700); err != nil {

@@ -85,7 +85,7 @@ func (g gate) fire(t *testing.T, o TaskRequest) api.Dispatch {
 // says nothing of it.
 //
 // proves R-O2, R-A3
-func TestADispatchOfATaskSaysWhoseItIs(t *testing.T) {
+func TestTaskDispatchNamesItsRun(t *testing.T) {
 	g := newRunGate(t)
 	d := g.fire(t, g.order(t, "d-task"))
 	m := g.manifestOf(t, d)
@@ -130,7 +130,7 @@ func TestADispatchOfATaskSaysWhoseItIs(t *testing.T) {
 // differs is a conflict.
 //
 // proves R-O6
-func TestTheSameOrderAgainIsTheSameDispatch(t *testing.T) {
+func TestSameTaskRequestIsSameDispatch(t *testing.T) {
 	g := newRunGate(t)
 	o := g.order(t, "d-task")
 	first := g.fire(t, o)
@@ -162,7 +162,7 @@ func TestTheSameOrderAgainIsTheSameDispatch(t *testing.T) {
 // of the other's.
 //
 // proves R-O6, R-B6
-func TestAnIDThatIsTakenIsAConflictAndTellsNothing(t *testing.T) {
+func TestUsedDispatchIDIsAConflictAndRevealsNothing(t *testing.T) {
 	g := newRunGate(t)
 	bob := Caller{Principal: "local:bob", Ceiling: api.Irreversible}
 	if _, err := g.Submit(t.Context(), bob, api.DispatchRequest{Subagent: "edit", DispatchID: "d-other"}); err != nil {
@@ -196,7 +196,7 @@ func TestAnIDThatIsTakenIsAConflictAndTellsNothing(t *testing.T) {
 // applied since; what is asked for by itself goes by what is in force.
 //
 // proves R-C4
-func TestAPinnedRevisionGoesOnAfterALaterApply(t *testing.T) {
+func TestPinnedRevisionOutlivesLaterApply(t *testing.T) {
 	g := newRunGate(t)
 	o := g.order(t, "d-old")
 	g.apply(t, fmt.Sprintf(runManifest, "second", "edit, change"))
@@ -229,7 +229,7 @@ func TestAPinnedRevisionGoesOnAfterALaterApply(t *testing.T) {
 // not. The control is the same order before.
 //
 // proves R-C4, R-B5
-func TestAPinnedRevisionThatNoLongerVerifiesIsRefused(t *testing.T) {
+func TestPinnedRevisionMustStillVerify(t *testing.T) {
 	g := newRunGate(t)
 	o := g.order(t, "d-before")
 	second, err := seal.NewEphemeral()
@@ -275,7 +275,7 @@ func TestAPinnedRevisionThatNoLongerVerifiesIsRefused(t *testing.T) {
 // what is granted, consented to and stopped at that moment.
 //
 // proves R-O2, R-T5, R-T10
-func TestAnOrderIsDecidedByTodaysPolicy(t *testing.T) {
+func TestTaskRequestIsDecidedByTodaysPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*testing.T, gate, func(api.Principal, api.Tier))
 		code   api.Code
@@ -332,7 +332,7 @@ func TestAnOrderIsDecidedByTodaysPolicy(t *testing.T) {
 // A session that bound itself lower stays so bound in what its run brings about.
 //
 // proves R-T5
-func TestAnOrderGoesNoFurtherThanTheSessionThatSubmittedIt(t *testing.T) {
+func TestTaskRequestKeepsTheSessionCeiling(t *testing.T) {
 	g := newRunGate(t)
 	g.operators(t)("local:ann", api.Irreversible)
 	o := g.order(t, "d-task")
@@ -343,7 +343,7 @@ func TestAnOrderGoesNoFurtherThanTheSessionThatSubmittedIt(t *testing.T) {
 	g.fire(t, o) // the control
 }
 
-func TestAnOrderThatLeavesSomethingOpenIsRefused(t *testing.T) {
+func TestIncompleteTaskRequestIsRefused(t *testing.T) {
 	g := newRunGate(t)
 	patch := Need{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}
 	for name, change := range map[string]func(*TaskRequest){
@@ -381,7 +381,7 @@ func TestAnOrderThatLeavesSomethingOpenIsRefused(t *testing.T) {
 // says nothing of runs, leases and needs. The control is one without them.
 //
 // proves R-B7
-func TestARequestCannotSayThatItIsATasks(t *testing.T) {
+func TestRequestCannotClaimToBeATask(t *testing.T) {
 	for name := range reflect.TypeFor[api.DispatchRequest]().Fields() {
 		for _, word := range []string{"run", "task", "fence", "need", "revision"} {
 			if strings.Contains(strings.ToLower(name.Name), word) {
@@ -408,7 +408,7 @@ func TestARequestCannotSayThatItIsATasks(t *testing.T) {
 // worker begins it at its next start, with everything that it takes over.
 //
 // proves R-O6
-func TestAnOrderThatWasNeverBegunIsBegunAfterARestart(t *testing.T) {
+func TestRestartStartsAdmittedTasks(t *testing.T) {
 	g := newRunGate(t)
 	o := g.order(t, "d-task")
 	o.Needs = []Need{g.upstream(t, "d-up", "up", record.NeedOutput, "x.txt", "content\n")}

@@ -69,7 +69,7 @@ func newVetGate(t *testing.T) (g gate, commit string) {
 // nothing happens: nothing is logged, stored or started.
 //
 // proves R-O2
-func TestVettingSaysAllThatIsWrongAndDoesNothing(t *testing.T) {
+func TestValidateReportsEveryProblemAndChangesNothing(t *testing.T) {
 	g, commit := newVetGate(t)
 	before := len(g.kinds(t))
 	repo := &api.SourceRequest{Name: "repo"}
@@ -120,7 +120,7 @@ func TestVettingSaysAllThatIsWrongAndDoesNothing(t *testing.T) {
 // Who vets learns no name that it may not use.
 //
 // proves R-B6
-func TestVettingAnswersAlikeForWhatIsForbiddenAndWhatIsAbsent(t *testing.T) {
+func TestValidateTreatsForbiddenAndUnknownAlike(t *testing.T) {
 	g, _ := newVetGate(t)
 	bad := []byte(`{"n":"one"}`) // nothing is said of an input either
 	v, err := g.Validate(t.Context(), ann, []api.DispatchRequest{{Subagent: "hidden", Input: bad}, {Subagent: "absent", Input: bad}})
@@ -181,7 +181,7 @@ func TestEqualRequestsAreDecidedOnce(t *testing.T) {
 // without looking for each.
 //
 // proves R-O2
-func TestVettingLooksForSoManyCommitsAndNoMore(t *testing.T) {
+func TestValidateBoundsTheCommits(t *testing.T) {
 	g, commit := newVetGate(t)
 	var reqs []api.DispatchRequest
 	for i := range maxCommits + 5 {
@@ -202,9 +202,9 @@ func TestVettingLooksForSoManyCommitsAndNoMore(t *testing.T) {
 	}
 }
 
-// BenchmarkVetDenied is what 10,000 tasks cost of which each names something
+// BenchmarkValidateDenied is what 10,000 tasks cost of which each names something
 // else that is not there.
-func BenchmarkVetDenied(b *testing.B) {
+func BenchmarkValidateDenied(b *testing.B) {
 	g := newCatalogGate(b, fmt.Sprintf(vetManifest, b.TempDir(), b.TempDir()))
 	reqs := make([]api.DispatchRequest, 10_000)
 	for i := range reqs {
@@ -217,9 +217,9 @@ func BenchmarkVetDenied(b *testing.B) {
 	}
 }
 
-// BenchmarkVet is what a plan of 10,000 tasks costs to vet, each with an input
+// BenchmarkValidate is what a plan of 10,000 tasks costs to vet, each with an input
 // of its own.
-func BenchmarkVet(b *testing.B) {
+func BenchmarkValidate(b *testing.B) {
 	g := newCatalogGate(b, strings.ReplaceAll(fmt.Sprintf(vetManifest, b.TempDir(), b.TempDir()), "required: [n]", "required: [n, file]"))
 	reqs := make([]api.DispatchRequest, 10_000)
 	for i := range reqs {

@@ -93,7 +93,7 @@ const many = api.MaxPlanTasks / size
 // and however far away that is.
 //
 // proves R-O4
-func TestTenThousandAreSkippedInOneCommit(t *testing.T) {
+func TestTenThousandTasksAreSkippedInOneCommit(t *testing.T) {
 	for name, shape := range map[string]func(api.RunID, int) api.Plan{"beside each other": star, "in a row": chain} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, scratch(t), orchestrator.Config{})
@@ -117,7 +117,7 @@ func TestTenThousandAreSkippedInOneCommit(t *testing.T) {
 }
 
 // proves R-O7
-func TestTenThousandAreCancelledInOneCommitAndWhatRunsIsTold(t *testing.T) {
+func TestTenThousandTasksAreCancelledInOneCommit(t *testing.T) {
 	w := newWorld(t, scratch(t), orchestrator.Config{})
 	defer func() { w.must(w.stop()) }()
 	_, err := w.offer(as(ann), fan("large", many))
@@ -144,7 +144,7 @@ func TestTenThousandAreCancelledInOneCommitAndWhatRunsIsTold(t *testing.T) {
 
 // What one end costs does not depend on how many tasks there are: neither what
 // is written nor, within a half, what is allocated.
-func TestTheCostOfAnEndDoesNotDependOnTheSizeOfThePlan(t *testing.T) {
+func TestCostOfACompletionDoesNotDependOnPlanSize(t *testing.T) {
 	const ends = 100
 	type cost struct{ rows, mallocs int64 }
 	measure := func(p api.Plan, others int) cost {

@@ -17,7 +17,7 @@ import (
 // The reference objects when one thing of a good log is changed, and so does the
 // desk when it is asked for what no engine should ask: they are what the random
 // steps are judged by, and this is their control.
-func TestTheReferenceObjectsToWhatIsPlanted(t *testing.T) {
+func TestReferenceModelFindsPlantedFaults(t *testing.T) {
 	var log []audit.Committed
 	var offered map[api.Digest]api.Plan
 	var began time.Time

@@ -21,7 +21,7 @@ import (
 // lock, and the log is whole.
 //
 // proves R-O3, R-O5, R-O6, R-O7
-func TestACrowdIsServedWhileTheServiceComesAndGoes(t *testing.T) {
+func TestManyClientsAcrossRestarts(t *testing.T) {
 	w := newWorld(t, scratch(t), orchestrator.Config{Queues: map[api.Name]int{api.DefaultQueue: 16, narrow: 2}})
 	defer func() { w.must(w.stop()) }()
 	w.log.crowd = true

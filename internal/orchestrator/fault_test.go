@@ -43,7 +43,7 @@ type legacy struct {
 // the disk.
 //
 // proves R-O6, R-A2
-func TestNothingFollowsFromACommitThatFailed(t *testing.T) {
+func TestFailedCommitHasNoEffects(t *testing.T) {
 	t.Parallel()
 	for _, flavour := range []string{"fsync", "write"} {
 		for _, moment := range []string{"end", "fail", "submit", "cancel"} {

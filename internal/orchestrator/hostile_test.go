@@ -34,7 +34,7 @@ func (w *world) entries(from uint64) (list []audit.Committed) {
 // behind it, however many are on their way at that moment.
 //
 // proves R-O7
-func TestNothingStartsBehindThePauseInTheLog(t *testing.T) {
+func TestNothingStartsAfterAPauseInTheLog(t *testing.T) {
 	for name, act := range map[string]struct {
 		kind record.Kind
 		do   func(w *world, id api.RunID) error
@@ -133,7 +133,7 @@ func (w *world) behind(wrap func(orchestrator.Dispatcher) orchestrator.Dispatche
 // like any other: nobody has to restart the service for it.
 //
 // proves R-O7
-func TestACancelEndsWhatCannotBeReached(t *testing.T) {
+func TestCancelEndsUnreachableTasks(t *testing.T) {
 	for name, do := range map[string]func(w *world) error{
 		"the run": func(w *world) error {
 			_, err := w.o.Cancel(context.Background(), as(ann), "r", api.RunCancel{})
@@ -179,7 +179,7 @@ func TestACancelEndsWhatCannotBeReached(t *testing.T) {
 
 // A question may be given up in the very moment of its answer. Who cancels the
 // task then, while it waits for its locks, ends it all the same.
-func TestACancelEndsATaskWhoseQuestionWasGivenUpBehindItsAnswer(t *testing.T) {
+func TestCancelEndsTaskWhoseQuestionExpired(t *testing.T) {
 	for name, before := range map[string]bool{"cancelled, then heard of": true, "heard of, then cancelled": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, orchestrator.Config{}, func(w *world) {
@@ -220,7 +220,7 @@ func TestACancelEndsATaskWhoseQuestionWasGivenUpBehindItsAnswer(t *testing.T) {
 // that is refused, and does not become a run that no service can begin with.
 //
 // proves R-O6
-func TestAPlanThatGrowsByItsIDIsRefused(t *testing.T) {
+func TestPlanTooLargeWithItsIDIsRefused(t *testing.T) {
 	w := newWorld(t, scratch(t), orchestrator.Config{})
 	defer func() { w.must(w.stop()) }()
 	p := fan("", 1)
@@ -238,7 +238,7 @@ func TestAPlanThatGrowsByItsIDIsRefused(t *testing.T) {
 }
 
 // Nothing will happen by itself once what waited for its next attempt is over.
-func TestNothingIsBusyWithWhatIsCancelled(t *testing.T) {
+func TestCancelledTasksDoNotKeepTheEngineBusy(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		p := fan("r", 1)
 		p.Tasks[0].Retry = api.Retry{Attempts: 9, Backoff: api.Backoff{Min: api.Duration(time.Hour), Max: api.Duration(24 * time.Hour)}}
@@ -266,7 +266,7 @@ func TestNothingIsBusyWithWhatIsCancelled(t *testing.T) {
 }
 
 // What holds a lock is named to who may see it: another's run is not.
-func TestWhatIsSaidOfALockNamesNobodyElsesRun(t *testing.T) {
+func TestBlockedNamesNoOtherPrincipalsRun(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		offer := func(by api.Principal, id api.RunID, shared bool) {
 			p := fan(id, 1)
@@ -323,7 +323,7 @@ func (s *stubborn) Cancel(ctx context.Context, by api.Principal, id api.Dispatch
 
 // A cancel that is refused is tried again ever more slowly: each refusal may be
 // an entry of the log.
-func TestACancelThatIsRefusedIsNotRepeatedAtOnce(t *testing.T) {
+func TestRefusedCancelIsRetriedWithBackoff(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		s := &stubborn{}
 		w.behind(func(d orchestrator.Dispatcher) orchestrator.Dispatcher { s.Dispatcher = d; return s })
@@ -348,7 +348,7 @@ func TestACancelThatIsRefusedIsNotRepeatedAtOnce(t *testing.T) {
 
 // Why a run was cancelled is said once, and not again with each of its tasks,
 // which may be ten thousand.
-func TestTheReasonOfACancelIsNotRepeatedWithEachTask(t *testing.T) {
+func TestLongCancelReasonIsNotRepeatedPerTask(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		_, err := w.offer(as(ann), fan("r", 100))
 		w.must(err)
@@ -386,7 +386,7 @@ func TestTheReasonOfACancelIsNotRepeatedWithEachTask(t *testing.T) {
 // another attempt of it, is not answered by it.
 //
 // proves R-D7
-func TestAnAnswerToAnotherDispatchIsRefused(t *testing.T) {
+func TestAnswerToAnotherDispatchIsRefused(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		ctx := context.Background()
 		p := fan("r", 1)
@@ -416,7 +416,7 @@ func TestAnAnswerToAnotherDispatchIsRefused(t *testing.T) {
 }
 
 // A queue says how many tasks it keeps waiting, also while it is paused.
-func TestAQueueCountsWhatItKeepsWaiting(t *testing.T) {
+func TestQueueCountsBlockedTasks(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		ctx := context.Background()
 		p := fan("r", 20)

@@ -51,7 +51,7 @@ func ours() (list []string) {
 
 // However it is closed, and whatever is under way then: nothing is left when
 // Close returns, everybody who waited is answered, and the next Open goes on.
-func TestNothingIsLeftWhenItIsClosed(t *testing.T) {
+func TestCloseLeavesNoGoroutines(t *testing.T) {
 	bubble(t, orchestrator.Config{Queues: map[api.Name]int{narrow: 1}}, func(w *world) {
 		synctest.Wait()
 		if len(ours()) == 0 { // the control
@@ -135,7 +135,7 @@ func (w *world) finishAll() {
 // The time between attempts follows from the seed and nothing else.
 //
 // proves R-O4
-func TestTheSameSeedWaitsTheSame(t *testing.T) {
+func TestBackoffIsAFunctionOfTheSeed(t *testing.T) {
 	delays := func(seed, random uint64) (list []time.Duration) {
 		cryptotest.SetGlobalRandom(t, random)
 		bubble(t, orchestrator.Config{Seed: seed}, func(w *world) {
@@ -178,7 +178,7 @@ func TestTheSameSeedWaitsTheSame(t *testing.T) {
 // given it back, and principals take turns at slots.
 //
 // proves R-O3
-func TestNobodyStarves(t *testing.T) {
+func TestNoTaskStarves(t *testing.T) {
 	bubble(t, orchestrator.Config{Queues: map[api.Name]int{narrow: 1, "wide": 100}}, func(w *world) {
 		offer := func(by api.Principal, id string, queue api.Name, shared bool) {
 			p := fan(api.RunID(id), 1)
@@ -235,7 +235,7 @@ func TestNobodyStarves(t *testing.T) {
 // A token may submit and read, and steer nothing.
 //
 // proves R-O7
-func TestWhoCallsByATokenSteersNothing(t *testing.T) {
+func TestTokenCallersCannotSteerRuns(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		ctx := context.Background()
 		caller := dispatch.Caller{Principal: ann, Ceiling: api.Irreversible, TokenValid: func() bool { return true }}
@@ -273,7 +273,7 @@ func TestWhoCallsByATokenSteersNothing(t *testing.T) {
 // moment at which the run is durable, although the engine has not heard of it.
 //
 // proves R-O7
-func TestACancelInTheMomentOfTheSubmissionIsHeeded(t *testing.T) {
+func TestCancelDuringSubmissionCounts(t *testing.T) {
 	for name, want := range map[string]api.RunState{"cancel": api.RunCancelled, "pause": api.RunPaused} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, orchestrator.Config{}, func(w *world) {

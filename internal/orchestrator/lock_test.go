@@ -28,7 +28,7 @@ func ids(list []*lease) (out []string) {
 }
 
 // proves R-O3
-func TestNobodyPassesAnotherThatWaitsForAKeyAlone(t *testing.T) {
+func TestNoTaskOvertakesAnExclusiveRequest(t *testing.T) {
 	l := newLocks()
 	want := func(got []*lease, names ...string) {
 		t.Helper()
@@ -102,7 +102,7 @@ func (m *refLocks) settle() (granted []*run) {
 // What is granted, and when, is what the rule says, whatever comes and goes.
 //
 // proves R-O3
-func TestLocksAreGrantedAsTheRuleSays(t *testing.T) {
+func TestLocksMatchTheReferenceModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, m := newLocks(), &refLocks{}
 		leases := map[*run]*lease{}

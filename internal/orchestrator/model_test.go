@@ -22,7 +22,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-var stepsFlag = flag.Int("steps", 5000/size, "how many steps TestTheEngineDoesWhatTheReferenceSays takes at least")
+var stepsFlag = flag.Int("steps", 5000/size, "how many steps TestEngineMatchesTheReferenceModel takes at least")
 
 // lifeSteps is how many steps a world has on average.
 const lifeSteps = 80
@@ -33,7 +33,7 @@ const lifeSteps = 80
 // seed that brings it back.
 //
 // proves R-O2, R-O3, R-O4, R-O5, R-O6, R-O7, R-O8
-func TestTheEngineDoesWhatTheReferenceSays(t *testing.T) {
+func TestEngineMatchesTheReferenceModel(t *testing.T) {
 	seen := map[string]int{}
 	setFlag(t, "rapid.steps", fmt.Sprint(lifeSteps))
 	setFlag(t, "rapid.checks", "5")

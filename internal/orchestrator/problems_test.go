@@ -17,7 +17,7 @@ import (
 // is stored.
 //
 // proves R-O2
-func TestAllThatIsWrongWithAPlanIsSaidAtOnce(t *testing.T) {
+func TestAllProblemsOfAPlanAreReportedAtOnce(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		submit := func(plan string) *api.Error {
 			_, err := w.o.Submit(context.Background(), as(ann), api.RunRequest{RunID: "r", Plan: json.RawMessage(plan)})

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 
 // What humans may sign is what a jail starts with: a catalog that is accepted
 // and can never run would be found out by the first dispatch only.
-func TestWhatACatalogMaySayIsWhatAJailTakes(t *testing.T) {
+func TestCatalogAndJailBoundsAgree(t *testing.T) {
 	start := func(spec jail.Spec) error {
 		j, err := jail.Start(t.Context(), spec)
 		if err == nil {

@@ -53,7 +53,7 @@ func next(t *testing.T, s *bufio.Scanner) record.WorkerMessage {
 // A service that was restarted knows as much as one that was there all along.
 //
 // proves R-O6
-func TestWhoConnectsLateHearsEverything(t *testing.T) {
+func TestLateConnectionReceivesEveryMessage(t *testing.T) {
 	c, path := testControl(t, func(string) {})
 	_, early := dialControl(t, path)
 	c.send(record.WorkerMessage{Event: "ready", Key: "k"})
@@ -79,7 +79,7 @@ func TestWhoConnectsLateHearsEverything(t *testing.T) {
 }
 
 // proves R-A2
-func TestNothingProceedsUntilTheStartIsDurable(t *testing.T) {
+func TestWorkerWaitsForADurableStart(t *testing.T) {
 	cancelled := make(chan string, 1)
 	c, path := testControl(t, func(reason string) { cancelled <- reason })
 	defer c.close()
@@ -106,7 +106,7 @@ func TestNothingProceedsUntilTheStartIsDurable(t *testing.T) {
 	}
 }
 
-func TestALineThatIsNotUnderstoodEndsTheConnection(t *testing.T) {
+func TestInvalidMessageEndsTheConnection(t *testing.T) {
 	c, path := testControl(t, func(string) { t.Error("cancelled") })
 	defer c.close()
 	for _, line := range []string{"{\"proceed\":true,\"proceed\":true}", "{\"Proceed\":true}", "{\"else\":1}", "nonsense"} {

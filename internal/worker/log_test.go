@@ -17,7 +17,7 @@ import (
 // between is counted. A full log never fails or stops the jail.
 //
 // proves R-D7
-func TestTheLogKeepsItsBeginningAndItsEnd(t *testing.T) {
+func TestLogKeepsItsBeginningAndEnd(t *testing.T) {
 	parent, n := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
@@ -70,7 +70,7 @@ func TestTheLogKeepsItsBeginningAndItsEnd(t *testing.T) {
 	})
 }
 
-func TestOneWorkerHasADirectory(t *testing.T) {
+func TestOneWorkerHoldsADirectory(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name string) *os.File {
 		t.Helper()

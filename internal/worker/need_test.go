@@ -16,7 +16,7 @@ import (
 // worker ends before anything of the dispatch runs. The first is the control.
 //
 // proves R-O2, R-D2
-func TestANeedIsLaidAsTheManifestSaysOrNotAtAll(t *testing.T) {
+func TestNeedIsCopiedOnlyAsTheManifestSays(t *testing.T) {
 	const content = "what another task has left\n"
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, file string)
@@ -76,7 +76,7 @@ func TestANeedIsLaidAsTheManifestSaysOrNotAtAll(t *testing.T) {
 
 // A need takes no place that something has. What it is called is checked with
 // the manifest.
-func TestANeedTakesNoPlaceButItsOwn(t *testing.T) {
+func TestNeedCannotReplaceAnotherFile(t *testing.T) {
 	for name, want := range map[api.Name]bool{"a": true, "taken": false} {
 		a, layer := needing(t, record.Need{Name: name, Task: "up", Kind: record.NeedPatch, Digest: api.DigestOf(nil)})
 		check(t, layer.WriteFile("inputs/taken", []byte("the worker's own"), 0o600))

@@ -54,7 +54,7 @@ func attemptOf(i int) string { return fmt.Sprintf("state/dispatches/d-%d/1", i) 
 // proves R-D5 (a sealed result is there after a crash): a cut at any operation,
 // and with each sync failing in both flavours, leaves the result that was
 // written last or the one that was being written, whole.
-func TestAResultIsThereWholeAfterACutAtAnyOperation(t *testing.T) {
+func TestResultIsDurableAfterAnyPowerCut(t *testing.T) {
 	t.Parallel()
 	run := func(fault func(int, faultdisk.Op) faultdisk.Fault, lies bool) (wrong, cuts int) {
 		root := t.TempDir()

@@ -11,7 +11,7 @@ import (
 
 // Every page of a run that is settled is of that run, and as its rows have it,
 // whichever was looked at before and however often the service starts again.
-func TestThePagesOfASettledRunAreItsOwn(t *testing.T) {
+func TestSettledRunsAreCachedSeparately(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		ctx := context.Background()
 		ids := []api.RunID{"r0", "r1"}

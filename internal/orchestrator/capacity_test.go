@@ -16,7 +16,7 @@ import (
 // settled, and what was refused, takes up nothing.
 //
 // proves R-O6
-func TestOpenRunsAreBoundedAndNobodyIsShutOut(t *testing.T) {
+func TestOpenRunsAreBoundedPerPrincipal(t *testing.T) {
 	for name, config := range map[string]orchestrator.Config{
 		"tasks": {OpenTasks: 40},
 		"bytes": {OpenBytes: 40_000},

@@ -16,7 +16,7 @@ import (
 // and pinned by digest and size in what the service signs.
 //
 // proves R-O2, R-D2
-func TestNeedsArePinnedFromTheRecords(t *testing.T) {
+func TestNeedsArePinnedFromRecords(t *testing.T) {
 	g := newRunGate(t)
 	o := g.order(t, "d-down")
 	patch := g.upstream(t, "d-patch", "patch", record.NeedPatch, "", "diff --git a/x b/x\n")
@@ -49,7 +49,7 @@ func TestNeedsArePinnedFromTheRecords(t *testing.T) {
 // A finished task that changed nothing has a patch that changes nothing.
 //
 // proves R-O2
-func TestAFinishedTaskWithoutAPatchGivesAnEmptyOne(t *testing.T) {
+func TestTaskWithoutChangesProvidesEmptyPatch(t *testing.T) {
 	g := newRunGate(t)
 	r := testRow("d-up").record
 	r.State, r.Run, r.Task, r.Outcome = api.EventFinished, "r-1", "up", &api.ResultSummary{Captured: true}
@@ -76,7 +76,7 @@ func TestAFinishedTaskWithoutAPatchGivesAnEmptyOne(t *testing.T) {
 // is started.
 //
 // proves R-O2
-func TestAProductThatIsNotThereIsNamed(t *testing.T) {
+func TestMissingProductIsNamed(t *testing.T) {
 	g := newRunGate(t)
 	there := g.upstream(t, "d-up", "split", record.NeedOutput, "parts/x.csv", "1,2\n")
 	for name, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestAProductThatIsNotThereIsNamed(t *testing.T) {
 // is the same dispatch as one's own.
 //
 // proves R-O2, R-B7
-func TestANeedReadsNobodyElsesDispatch(t *testing.T) {
+func TestNeedCannotReadAnotherPrincipalsDispatch(t *testing.T) {
 	g := newRunGate(t)
 	mine := g.upstream(t, "d-mine", "up", record.NeedOutput, "x", "mine\n")
 	other := g.upstream(t, "d-other", "up", record.NeedOutput, "x", "theirs\n")
@@ -173,7 +173,7 @@ func (g gate) alter(t *testing.T, id api.DispatchID, change func(*api.Dispatch))
 // went by a rule, or somebody changed it on the disk.
 //
 // proves R-O2, R-B5
-func TestContentThatIsGoneOrChangedIsNotTakenOver(t *testing.T) {
+func TestNeedRefusesMissingOrChangedContent(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil  func(*testing.T, gate, api.Digest)
 		code   api.Code   // of a refusal
