@@ -129,7 +129,7 @@ mixed: setup $(FOREIGN) ## run a mixed load for SOAK and check that memory, desc
 
 STEPS ?= 1000000
 model: ## compare the run engine with a reference model for STEPS random steps
-	go test -v -timeout 240m -run TestTheEngineDoesWhatTheReferenceSays ./internal/orchestrator -steps $(STEPS)
+	go test -v -timeout 240m -run TestEngineMatchesTheReferenceModel ./internal/orchestrator -steps $(STEPS)
 
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME
