@@ -86,7 +86,7 @@ func (s *service) anchored(ctx context.Context, size uint64) ([]bundle.Anchored,
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, bundle.Anchored{Checkpoint: r.Signed, Name: r.Name, Kind: bundle.AnchorKind(r.Kind), Receipt: b})
+		list = append(list, bundle.Anchored{Checkpoint: r.Signed, Name: r.Name, Kind: string(r.Kind), Receipt: b})
 	}
 	return list, nil
 }

@@ -94,7 +94,7 @@ func foreignRevision(s *story, b *bundle.Bundle) {
 func TestEachLieFailsExactlyItsRow(t *testing.T) {
 	early := func(s *story) time.Time { return s.at.Add(-time.Hour) }
 	anchor := func(s *story, b *bundle.Bundle) {
-		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: bundle.AnchorTSA, Receipt: []byte("{}")})
+		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: "tsa", Receipt: []byte("{}")})
 	}
 	for name, l := range map[RowName]struct {
 		c bundle.Case

@@ -99,7 +99,7 @@ func TestRowsPassOnlyWithIndependentEvidence(t *testing.T) {
 			b.Case.Anchored = nil
 			raw := s.anchored(b, size(s))
 			a := &b.Case.Anchored[0]
-			a.Checkpoint, a.Name, a.Kind, a.Receipt = raw, "x", bundle.AnchorTSA, []byte("{}")
+			a.Checkpoint, a.Name, a.Kind, a.Receipt = raw, "x", "tsa", []byte("{}")
 		}, options: func(s *story, _ *bundle.Bundle, o *Options) {
 			at := s.at.Add(time.Hour)
 			o.Receipts = receipts(func(bundle.Anchored, note.Checkpoint) (Earned, error) {

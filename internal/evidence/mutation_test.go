@@ -231,7 +231,7 @@ func edits() map[string]func(r *rand.Rand, b *bundle.Bundle) {
 		"drop a record":    func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Records = []api.Digest{} },
 		"a record twice":   func(_ *rand.Rand, b *bundle.Bundle) { b.Case.Records = append(b.Case.Records, b.Case.Records[0]) },
 		"name an anchor": func(_ *rand.Rand, b *bundle.Bundle) {
-			b.Case.Anchored[0].Kind, b.Case.Anchored[0].Proof = bundle.AnchorS3, []byte(strings.Repeat("x", 32))
+			b.Case.Anchored[0].Kind, b.Case.Anchored[0].Proof = "s3", []byte(strings.Repeat("x", 32))
 		},
 	}
 }

@@ -26,13 +26,13 @@ func (a AnchorReceipts) Check(of bundle.Anchored, c note.Checkpoint, t Trust, he
 	if err != nil {
 		return Earned{}, err
 	}
-	if r.Name != of.Name || string(r.Kind) != string(of.Kind) || !bytes.Equal(r.Signed, of.Checkpoint) || r.Checkpoint() != c {
+	if r.Name != of.Name || string(r.Kind) != of.Kind || !bytes.Equal(r.Signed, of.Checkpoint) || r.Checkpoint() != c {
 		return Earned{}, errors.New("the receipt is for another checkpoint")
 	}
 	if r.Kind == receipt.TSA {
 		return stampOf(r, t)
 	}
-	trusted := slices.ContainsFunc(t.Anchors, func(at AnchorTrust) bool { return string(at.Kind) == string(r.Kind) && at.Place == r.Place })
+	trusted := slices.ContainsFunc(t.Anchors, func(at AnchorTrust) bool { return at.Kind == r.Kind && at.Place == r.Place })
 	copied, fetched := a.Copies[r.Name]
 	if fetched {
 		// Also if the trust file does not name the place: a copy must not contradict.

@@ -43,10 +43,10 @@ func TestReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return bundle.Anchored{Checkpoint: signed, Name: "a", Kind: bundle.AnchorKind(kind), Receipt: b}
+		return bundle.Anchored{Checkpoint: signed, Name: "a", Kind: string(kind), Receipt: b}
 	}
 	for _, kind := range []receipt.Kind{receipt.File, receipt.Git, receipt.S3} {
-		trust := Trust{Anchors: []AnchorTrust{{Name: "a", Kind: bundle.AnchorKind(kind), Place: "there"}}}
+		trust := Trust{Anchors: []AnchorTrust{{Name: "a", Kind: kind, Place: "there"}}}
 		want := ClaimTamperDetecting
 		if kind == receipt.S3 {
 			want = ClaimTamperEvident
@@ -69,7 +69,7 @@ func TestReceiptEarnsOnlyWhatTheAuditorCanCheck(t *testing.T) {
 			"the same, and nobody trusts it":    {there, Trust{}, sign(other), nil, "", true},
 			"a copy of before":                  {there, trust, sign(note.Checkpoint{Origin: cp.Origin, Size: 8}), nil, "", false},
 			"a copy without it":                 {there, trust, sign(note.Checkpoint{Origin: cp.Origin, Size: cp.Size + 1}), nil, "", true},
-			"a receipt of another kind":         {bundle.Anchored{Checkpoint: signed, Name: "a", Kind: bundle.AnchorTSA, Receipt: there.Receipt}, trust, signed, nil, "", true},
+			"a receipt of another kind":         {bundle.Anchored{Checkpoint: signed, Name: "a", Kind: "tsa", Receipt: there.Receipt}, trust, signed, nil, "", true},
 			"a receipt of another anchor":       {bundle.Anchored{Checkpoint: signed, Name: "b", Kind: there.Kind, Receipt: there.Receipt}, trust, signed, nil, "", true},
 			"a receipt of another checkpoint":   {bundle.Anchored{Checkpoint: sign(other), Name: "a", Kind: there.Kind, Receipt: there.Receipt}, trust, signed, nil, "", true},
 			"a receipt that says too much":      {bundle.Anchored{Checkpoint: signed, Name: "a", Kind: there.Kind, Receipt: bytes.Replace(there.Receipt, []byte(`{`), []byte(`{"held":true,`), 1)}, trust, signed, nil, "", true},

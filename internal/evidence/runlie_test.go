@@ -482,7 +482,7 @@ func TestEachLieAboutARunFailsExactlyItsRow(t *testing.T) {
 // proves R-A7
 func TestEachForgedRunBundleFailsExactlyItsRow(t *testing.T) {
 	stamped := func(b *bundle.Bundle) {
-		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: bundle.AnchorTSA, Receipt: []byte("{}")})
+		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: "tsa", Receipt: []byte("{}")})
 	}
 	early := func(s *story, err error) receipts {
 		return func(bundle.Anchored, note.Checkpoint) (Earned, error) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -78,9 +78,9 @@ type OlderRoot struct {
 
 // AnchorTrust names a place that the auditor trusts.
 type AnchorTrust struct {
-	Name  string            `json:"name"`
-	Kind  bundle.AnchorKind `json:"kind"`
-	Place string            `json:"place"` // a path, a URL, or bucket and prefix, as in the receipt
+	Name  string       `json:"name"`
+	Kind  receipt.Kind `json:"kind"`
+	Place string       `json:"place"` // a path, a URL, or bucket and prefix, as in the receipt
 }
 
 // ParseTrust reads strict JSON: it refuses unknown, duplicate and missing members.
@@ -264,17 +264,15 @@ func (t Trust) TSARoots() ([]*x509.Certificate, error) {
 	return roots, nil
 }
 
-var anchorName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
 func (t Trust) validateAnchors() error {
 	seen := map[string]bool{}
 	for i, a := range t.Anchors {
 		switch {
-		case !anchorName.MatchString(a.Name):
+		case !receipt.ValidName(a.Name):
 			return fmt.Errorf("trust file: anchor %d: name %.80q: want 1 to 63 of a-z, 0-9 and -", i+1, a.Name)
 		case seen[a.Name]:
 			return fmt.Errorf("trust file: duplicate anchor %q", a.Name)
-		case !slices.Contains([]bundle.AnchorKind{bundle.AnchorFile, bundle.AnchorGit, bundle.AnchorS3, bundle.AnchorTSA}, a.Kind):
+		case !slices.Contains(receipt.Kinds(), a.Kind):
 			return fmt.Errorf("trust file: anchor %q: unknown kind %.40q", a.Name, a.Kind)
 		case a.Place == "" || len(a.Place) > maxPlace:
 			return fmt.Errorf("trust file: anchor %q: place of %d bytes, want 1 to %d", a.Name, len(a.Place), maxPlace)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -63,7 +63,7 @@ func sampleTrust(t testing.TB) Trust {
 		Operators:  &operators,
 		Statements: []LogKey{logKey(statements, 0)},
 		TSA:        []string{certificate(t)},
-		Anchors:    []AnchorTrust{{Name: "disk", Kind: bundle.AnchorFile, Place: "/mnt/a"}},
+		Anchors:    []AnchorTrust{{Name: "disk", Kind: receipt.File, Place: "/mnt/a"}},
 	}
 }
 

@@ -65,21 +65,10 @@ type Anchored struct {
 	// Proof is the consistency proof between this checkpoint and the bundle's:
 	// hashes of 32 bytes.
 	Proof   []byte          `json:"proof"`
-	Name    string          `json:"name,omitempty"` // of the anchor; empty if it is from none
-	Kind    AnchorKind      `json:"kind,omitempty"`
+	Name    string          `json:"name,omitempty"`    // of the anchor; empty if it is from none
+	Kind    string          `json:"kind,omitempty"`    // of the anchor, a receipt.Kind
 	Receipt json.RawMessage `json:"receipt,omitempty"` // see package receipt
 }
-
-// AnchorKind says what an anchor is.
-type AnchorKind string
-
-// The kinds of anchor.
-const (
-	AnchorFile AnchorKind = "file"
-	AnchorGit  AnchorKind = "git"
-	AnchorS3   AnchorKind = "s3"
-	AnchorTSA  AnchorKind = "tsa"
-)
 
 // Revision is a signed catalog revision.
 type Revision struct {

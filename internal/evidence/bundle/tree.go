@@ -4,19 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/transparency-dev/merkle/rfc6962"
 
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// Prove returns what is needed beside entries to compute the root of the first
-// size entries of a log: the roots of the largest subtrees that hold none of
-// them, from the first to the last. Entries are numbers in ascending order.
-// Path returns the inclusion proof of one (RFC 6962, section 2.1.1).
+// Prove returns one proof that all entries are in the log of size entries: the roots
+// of the largest subtrees without any of them, from first to last. entries are
+// numbers in ascending order; path returns the inclusion proof of one (RFC 6962,
+// section 2.1.1).
 func Prove(entries []uint64, size uint64, path func(index uint64) ([]note.Hash, error)) ([]note.Hash, error) {
 	if len(entries) == 0 || entries[len(entries)-1] >= size {
-		return nil, fmt.Errorf("evidence: no entries, or one beyond the log of size %d", size)
+		return nil, fmt.Errorf("evidence: no entries, or one beyond the log of %d entries", size)
 	}
 	p := prover{path: path}
 	err := p.walk(entries, 0, size, 0)
@@ -25,13 +26,13 @@ func Prove(entries []uint64, size uint64, path func(index uint64) ([]note.Hash, 
 
 type prover struct {
 	path  func(uint64) ([]note.Hash, error)
-	index uint64      // whose path
-	have  []note.Hash // is this; nil: none yet
+	index uint64      // of the entry whose path is have
+	have  []note.Hash // nil at first
 	out   []note.Hash
 }
 
-// walk adds what is needed of the subtree over lo to hi, which holds some of
-// the entries.
+// walk adds the roots within the subtree over lo to hi, which has some of the
+// entries.
 func (p *prover) walk(entries []uint64, lo, hi uint64, depth int) error {
 	if hi-lo == 1 {
 		return nil
@@ -51,7 +52,7 @@ func (p *prover) walk(entries []uint64, lo, hi uint64, depth int) error {
 	return p.walk(right, mid, hi, depth+1)
 }
 
-// sibling adds the root of the subtree beside that of an entry.
+// sibling adds the root of the sibling subtree of an entry.
 func (p *prover) sibling(index uint64, depth int) error {
 	if p.have == nil || p.index != index {
 		have, err := p.path(index)
@@ -60,7 +61,7 @@ func (p *prover) sibling(index uint64, depth int) error {
 		}
 		p.index, p.have = index, have
 	}
-	at := len(p.have) - 1 - depth // a path begins beside the entry
+	at := len(p.have) - 1 - depth // a path begins at the entry's sibling
 	if at < 0 {
 		return fmt.Errorf("evidence: the inclusion proof of entry #%d is too short", index)
 	}
@@ -68,9 +69,9 @@ func (p *prover) sibling(index uint64, depth int) error {
 	return nil
 }
 
-// Root computes the root of the first size entries of a log from some of them,
-// whose leaf hashes are given, and what Prove returned for them. It does not
-// read more of proof than it needs, and nothing may be left.
+// Root computes the root of a log of size entries from the leaf hashes of some of
+// them and the proof that Prove returned for these. It refuses a proof with too few
+// or too many hashes.
 func Root(entries []uint64, leaves []note.Hash, size uint64, proof []note.Hash) (note.Hash, error) {
 	if len(entries) == 0 || len(entries) != len(leaves) || entries[len(entries)-1] >= size {
 		return note.Hash{}, errors.New("no entries, or one beyond the log")
@@ -117,15 +118,8 @@ func (r *rooter) walk(entries []uint64, leaves []note.Hash, lo, hi uint64) (note
 // split is the largest power of two below n, which is more than 1.
 func split(n uint64) uint64 { return 1 << (bits.Len64(n-1) - 1) }
 
-// cut parts entries at mid.
+// cut splits entries at mid.
 func cut(entries []uint64, mid uint64) (left, right []uint64) {
-	lo, hi := 0, len(entries)
-	for lo < hi {
-		if m := (lo + hi) / 2; entries[m] < mid {
-			lo = m + 1
-		} else {
-			hi = m
-		}
-	}
-	return entries[:lo], entries[lo:]
+	i, _ := slices.BinarySearch(entries, mid)
+	return entries[:i], entries[i:]
 }

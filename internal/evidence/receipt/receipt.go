@@ -33,6 +33,9 @@ const (
 	TSA  Kind = "tsa"  // a time-stamp authority (RFC 3161), which stores nothing
 )
 
+// Kinds lists them all.
+func Kinds() []Kind { return []Kind{File, Git, S3, TSA} }
+
 const (
 	// MaxSize bounds an encoded receipt, in bytes.
 	MaxSize = 2*note.MaxSigned + 2*maxToken
