@@ -10,10 +10,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// header is what the first lines of an example say of it.
+// header is the expected end of an example, from the comment at its top.
 type header struct {
-	expect map[string]string // state, and reason or cause; of the run under "run"
-	answer map[api.TaskID]int
+	expect map[string]string  // by task, and "run": the state, with a reason or cause
+	answer map[api.TaskID]int // the option to choose
 }
 
 func readHeader(t testing.TB, text string) header {
@@ -38,8 +38,8 @@ func readHeader(t testing.TB, text string) header {
 	return h
 }
 
-// found is how a run ended, in the words of a header.
-func foundIn(run api.Run) map[string]string {
+// outcomes describes how a run ended, in the form of a header.
+func outcomes(run api.Run) map[string]string {
 	found := map[string]string{"run": string(run.State)}
 	for _, o := range run.Tasks {
 		found[string(o.Task)] = strings.TrimSpace(string(o.State) + " " + string(o.Reason) + string(o.Cause))
@@ -47,9 +47,9 @@ func foundIn(run api.Run) map[string]string {
 	return found
 }
 
-// differences are where a run did not end as its header says.
+// differences lists where a run did not end as its header says.
 func (h header) differences(run api.Run) (bad []string) {
-	found := foundIn(run)
+	found := outcomes(run)
 	for name, want := range h.expect {
 		if found[name] != want {
 			bad = append(bad, name+" is "+found[name]+", expected "+want)
@@ -63,8 +63,8 @@ func (h header) differences(run api.Run) (bad []string) {
 	return bad
 }
 
-// Every plan among the examples does what it says at its top, on what
-// examples/setup makes, as its README says.
+// Every example plan ends as its header says, in the repository that
+// examples/setup makes.
 //
 // proves R-O2, R-O3, R-O4
 func TestExamplesRun(t *testing.T) {
@@ -82,7 +82,7 @@ func TestExamplesRun(t *testing.T) {
 	w.downAtEnd()
 	files, err := filepath.Glob("../examples/*plan*.yaml")
 	if must(t, err); len(files) < 3 {
-		t.Fatalf("there are %d examples: %q", len(files), files)
+		t.Fatalf("%d examples: %q", len(files), files)
 	}
 	for _, name := range files {
 		file, err := filepath.Abs(name)
@@ -101,13 +101,13 @@ func TestExamplesRun(t *testing.T) {
 			t.Errorf("%s: %s", filepath.Base(name), bad)
 		}
 		w.replays(id)
-		// The control: a header that says something else is noticed.
+		// The control: a wrong header is detected.
 		first := string(run.Tasks[0].Task)
 		for _, planted := range []func(map[string]string){func(e map[string]string) { e[first] = "denied" }, func(e map[string]string) { delete(e, first) }, func(e map[string]string) { e["run"] = "waiting" }} {
 			h := readHeader(t, string(text))
 			planted(h.expect)
 			if len(h.differences(run)) != 1 {
-				t.Errorf("%s: another header is not noticed", filepath.Base(name))
+				t.Errorf("%s: a wrong header is not detected", filepath.Base(name))
 			}
 		}
 	}

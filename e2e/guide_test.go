@@ -33,9 +33,9 @@ import (
 var updateGuides = flag.Bool("update", false, "write the output of a real run into the documents")
 
 // maxNotExecuted is how many blocks of all documents may be left out.
-const maxNotExecuted = 25
+const maxNotExecuted = 3
 
-// guideStep is one thing that a document has a reader do.
+// guideStep is one command or file of a document.
 type guideStep struct {
 	line    int    // of the command, from 0
 	script  string // for the shell
@@ -112,7 +112,7 @@ func consoleSteps(body []string, first int) (steps []guideStep, err error) {
 	return steps, nil
 }
 
-// shell runs the steps in one shell and returns what each printed.
+// shell runs the steps in one shell and returns the output of each.
 func (w *world) shell(steps []guideStep) (outputs [][]string) {
 	w.t.Helper()
 	var script strings.Builder
@@ -143,7 +143,7 @@ func (w *world) shell(steps []guideStep) (outputs [][]string) {
 	return outputs
 }
 
-// outputLines splits output and writes the places of this world as a reader has them.
+// outputLines splits output and replaces the directories of this world by those of a reader.
 func (w *world) outputLines(text string) []string {
 	text = strings.ReplaceAll(text, w.path("home"), "~")
 	text = strings.ReplaceAll(text, bin, "~/bailiwick/bin")
@@ -157,7 +157,7 @@ func (w *world) outputLines(text string) []string {
 	return lines
 }
 
-// newGuideWorld is a world as a reader has it: one home directory, no variables.
+// newGuideWorld makes a world like a reader's: one home directory, no variables.
 func newGuideWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, 0)
@@ -226,7 +226,7 @@ func TestDocumentedCommandsRun(t *testing.T) {
 	}
 }
 
-// alike are parts of lines that differ from run to run.
+// alike has the parts of lines that differ from run to run.
 var alike = []struct {
 	part *regexp.Regexp
 	as   string
@@ -264,7 +264,7 @@ func outputMatches(want, got []string) bool {
 	return len(got) > 0 && lineMatches(want[0], got[0]) && outputMatches(want[1:], got[1:])
 }
 
-// exitStatus reports whether a line tells of a failure: "…" does not stand for it.
+// exitStatus reports whether a line shows a failure, which "…" never stands for.
 func exitStatus(line string) bool { return strings.HasPrefix(line, "(exit status ") }
 
 func lineMatches(want, got string) bool {
@@ -281,9 +281,9 @@ func lineMatches(want, got string) bool {
 	return len(parts) > 1 && strings.TrimSpace(parts[len(parts)-1]) == "" || strings.TrimSpace(got) == ""
 }
 
-// refresh makes of output what a document shows of it: of what it shows now, each
-// line becomes the output's most similar one, in order, and what lies between
-// stays left out. The line "<all>" becomes the whole output.
+// refresh returns the part of output that a document shows: each line shown now
+// becomes the most similar line of the output, in order, and the lines between
+// stay left out. The line "<all>" becomes the whole output.
 func refresh(want, got []string) (shown []string) {
 	if slices.Contains(want, "<all>") {
 		return got
@@ -336,8 +336,8 @@ func similar(a, b string) float64 {
 	return float64(2*common) / float64(len(x)+common+len(y))
 }
 
-// The check of documents fails on one that shows something else, and lets pass
-// what differs from run to run.
+// The check of documents fails on different output, and accepts what differs from
+// run to run.
 func TestDocumentCheckFindsFalseOutput(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
