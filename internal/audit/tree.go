@@ -128,21 +128,21 @@ func OpenTree(ctx context.Context, cfg TreeConfig) (*Tree, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("log tree: %w", err)
 	}
-	l := &Tree{
+	t := &Tree{
 		cfg: cfg, tiles: tiles{filepath.Join(cfg.Dir, treeName), cfg.replace},
 		done: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	var e *edge
 	var err error
-	if l.latest, err = l.readCheckpoint(ctx); err == nil {
-		e, err = l.inspect(ctx)
+	if t.latest, err = t.readCheckpoint(ctx); err == nil {
+		e, err = t.inspect(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log tree %s: %w", cfg.Dir, err)
 	}
-	ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	go l.run(ctx, e)
-	return l, nil
+	ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go t.run(ctx, e)
+	return t, nil
 }
 
 // closeTime bounds how long Close waits for the feeder to catch up.
@@ -155,38 +155,38 @@ const (
 
 // Close lets the feeder catch up with the table for at most closeTime, and stops
 // it. Call it before closing the ledger's store.
-func (l *Tree) Close() error {
+func (t *Tree) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	if n, err := l.cfg.Ledger.Len(ctx); err == nil {
-		l.wakeFeeder()
-		_ = l.wait(ctx, func() bool { return l.latest.Size >= n || l.fault.err != nil }) // best effort
+	if n, err := t.cfg.Ledger.Len(ctx); err == nil {
+		t.wakeFeeder()
+		_ = t.wait(ctx, func() bool { return t.latest.Size >= n || t.fault.err != nil }) // best effort
 	}
-	l.cancel()
-	<-l.done
+	t.cancel()
+	<-t.done
 	return nil
 }
 
-func (l *Tree) wakeFeeder() {
+func (t *Tree) wakeFeeder() {
 	select {
-	case l.wake <- struct{}{}:
+	case t.wake <- struct{}{}:
 	default: // about to wake
 	}
 }
 
 // Latest returns the newest checkpoint, signed and as a value. Signed is nil
 // before the first.
-func (l *Tree) Latest() (signed []byte, c note.Checkpoint) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.latest.signed, l.latest.Checkpoint
+func (t *Tree) Latest() (signed []byte, c note.Checkpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.latest.signed, t.latest.Checkpoint
 }
 
 // Wait waits until a checkpoint covers the first size entries and the tree
 // contains all that it covers. It fails when ctx is done, after Close, and on a
 // permanent fault.
-func (l *Tree) Wait(ctx context.Context, size uint64) error {
-	err := l.wait(ctx, func() bool { return l.latest.Size >= size && l.size >= l.latest.Size })
+func (t *Tree) Wait(ctx context.Context, size uint64) error {
+	err := t.wait(ctx, func() bool { return t.latest.Size >= size && t.size >= t.latest.Size })
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("log tree: no checkpoint covers %d entries yet: %w", size, err)
 	}
@@ -194,11 +194,11 @@ func (l *Tree) Wait(ctx context.Context, size uint64) error {
 }
 
 // wait waits until done, which is called with mu held.
-func (l *Tree) wait(ctx context.Context, done func() bool) error {
+func (t *Tree) wait(ctx context.Context, done func() bool) error {
 	for {
-		l.mu.Lock()
-		fault, changed, ok := l.fault, l.changed, done()
-		l.mu.Unlock()
+		t.mu.Lock()
+		fault, changed, ok := t.fault, t.changed, done()
+		t.mu.Unlock()
 		switch {
 		case ok:
 			return nil
@@ -207,7 +207,7 @@ func (l *Tree) wait(ctx context.Context, done func() bool) error {
 		}
 		select {
 		case <-changed:
-		case <-l.done:
+		case <-t.done:
 			return errors.New("log tree: closed")
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), fault.err)
@@ -216,19 +216,19 @@ func (l *Tree) wait(ctx context.Context, done func() bool) error {
 }
 
 // Err returns why the tree is not kept, or nil.
-func (l *Tree) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fault.err
+func (t *Tree) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fault.err
 }
 
 // Admit returns why new work must be refused, or nil: the tree has not been
 // kept for longer than the grace, or the fault is permanent.
-func (l *Tree) Admit() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch f := l.fault; {
-	case f.err == nil, !permanent(f.err) && l.cfg.Now().Sub(f.since) < l.cfg.Grace:
+func (t *Tree) Admit() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch f := t.fault; {
+	case f.err == nil, !permanent(f.err) && t.cfg.Now().Sub(f.since) < t.cfg.Grace:
 		return nil
 	case permanent(f.err):
 		return fmt.Errorf("the log's tree is not kept: %w", f.err)
@@ -249,13 +249,13 @@ type TreeStatus struct {
 }
 
 // Status returns the state of the tree.
-func (l *Tree) Status(ctx context.Context) (TreeStatus, error) {
-	l.mu.Lock()
+func (t *Tree) Status(ctx context.Context) (TreeStatus, error) {
+	t.mu.Lock()
 	s := TreeStatus{
-		Origin: l.cfg.Origin, TreeSize: l.size, CheckpointSize: l.latest.Size, CheckpointAt: l.latest.at, Err: l.fault.err,
+		Origin: t.cfg.Origin, TreeSize: t.size, CheckpointSize: t.latest.Size, CheckpointAt: t.latest.at, Err: t.fault.err,
 	}
-	l.mu.Unlock()
-	n, err := l.cfg.Ledger.Len(ctx)
+	t.mu.Unlock()
+	n, err := t.cfg.Ledger.Len(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -263,19 +263,19 @@ func (l *Tree) Status(ctx context.Context) (TreeStatus, error) {
 	if n <= s.CheckpointSize {
 		return s, nil
 	}
-	oldest, err := l.cfg.Ledger.Get(ctx, s.CheckpointSize)
+	oldest, err := t.cfg.Ledger.Get(ctx, s.CheckpointSize)
 	if err != nil {
 		return s, err
 	}
-	s.Lag = max(0, l.cfg.Now().Sub(oldest.Entry.At))
+	s.Lag = max(0, t.cfg.Now().Sub(oldest.Entry.At))
 	return s, nil
 }
 
 // update calls change with mu held, and wakes the callers that wait for one.
-func (l *Tree) update(change func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *Tree) update(change func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	change()
-	close(l.changed)
-	l.changed = make(chan struct{})
+	close(t.changed)
+	t.changed = make(chan struct{})
 }

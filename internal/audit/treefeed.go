@@ -16,25 +16,25 @@ import (
 
 // run is the feeder. After a failure it inspects the tree as OpenTree does, and
 // continues.
-func (l *Tree) run(ctx context.Context, e *edge) {
-	defer close(l.done)
+func (t *Tree) run(ctx context.Context, e *edge) {
+	defer close(t.done)
 	for ctx.Err() == nil {
-		err := l.serve(ctx, e)
+		err := t.serve(ctx, e)
 		for err != nil && ctx.Err() == nil {
 			if !errors.Is(err, errRebuild) {
-				l.fail(ctx, err)
-				l.pause(ctx, err)
+				t.fail(ctx, err)
+				t.pause(ctx, err)
 			}
-			e, err = l.inspect(ctx)
+			e, err = t.inspect(ctx)
 		}
 	}
 }
 
 // pause waits before a retry; after a permanent error, until ctx is done.
-func (l *Tree) pause(ctx context.Context, err error) {
+func (t *Tree) pause(ctx context.Context, err error) {
 	var retry <-chan time.Time
 	if !permanent(err) {
-		timer := time.NewTimer(l.cfg.Retry)
+		timer := time.NewTimer(t.cfg.Retry)
 		defer timer.Stop()
 		retry = timer.C
 	}
@@ -50,27 +50,27 @@ func permanent(err error) bool {
 
 // fail records why the tree is not kept. The grace runs from the first of
 // several failures, and a permanent one stays.
-func (l *Tree) fail(ctx context.Context, err error) {
+func (t *Tree) fail(ctx context.Context, err error) {
 	level := slog.LevelDebug
-	l.update(func() {
-		if l.fault.err == nil {
-			l.fault.since = l.cfg.Now()
+	t.update(func() {
+		if t.fault.err == nil {
+			t.fault.since = t.cfg.Now()
 		}
-		if l.fault.err == nil || permanent(err) {
+		if t.fault.err == nil || permanent(err) {
 			level = slog.LevelError
 		}
-		if !permanent(l.fault.err) {
-			l.fault.err = err
+		if !permanent(t.fault.err) {
+			t.fault.err = err
 		}
 	})
-	l.cfg.Logger.LogAttrs(ctx, level, "the log's tree is not kept", slog.Any("err", err))
+	t.cfg.Logger.LogAttrs(ctx, level, "the log's tree is not kept", slog.Any("err", err))
 }
 
 // recovered clears a fault that is not permanent.
-func (l *Tree) recovered() {
-	l.update(func() {
-		if !permanent(l.fault.err) {
-			l.fault = fault{}
+func (t *Tree) recovered() {
+	t.update(func() {
+		if !permanent(t.fault.err) {
+			t.fault = fault{}
 		}
 	})
 }
@@ -79,12 +79,12 @@ func (l *Tree) recovered() {
 var errRebuild = errors.New("rebuild requested")
 
 // serve adds entries as they come, until ctx is done or an error.
-func (l *Tree) serve(ctx context.Context, e *edge) error {
+func (t *Tree) serve(ctx context.Context, e *edge) error {
 	for {
-		committed := l.cfg.Ledger.Committed()
-		more, err := l.step(ctx, e)
+		committed := t.cfg.Ledger.Committed()
+		more, err := t.step(ctx, e)
 		if err == nil && !more {
-			err = l.sleep(ctx, committed)
+			err = t.sleep(ctx, committed)
 		}
 		if err != nil {
 			return err
@@ -94,23 +94,23 @@ func (l *Tree) serve(ctx context.Context, e *edge) error {
 
 // sleep waits for the interval, so that entries within it become one batch, and
 // then for a commit. wake ends it.
-func (l *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
-	timer := time.NewTimer(l.cfg.Interval)
+func (t *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
+	timer := time.NewTimer(t.cfg.Interval)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		if l.cfg.idle != nil {
-			l.cfg.idle()
+		if t.cfg.idle != nil {
+			t.cfg.idle()
 		}
 		select {
 		case <-committed:
-		case <-l.wake:
+		case <-t.wake:
 		case <-ctx.Done():
 		}
-	case <-l.wake:
+	case <-t.wake:
 	case <-ctx.Done():
 	}
-	if l.rebuilding() {
+	if t.rebuilding() {
 		return errRebuild
 	}
 	return ctx.Err()
@@ -118,11 +118,11 @@ func (l *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
 
 // step adds one batch of durable entries to the tree and signs the result. It
 // reports whether more entries are durable.
-func (l *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
-	if err := l.Err(); permanent(err) { // found by Check
+func (t *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
+	if err := t.Err(); permanent(err) { // found by Check
 		return false, err
 	}
-	n, err := l.cfg.Ledger.Len(ctx)
+	n, err := t.cfg.Ledger.Len(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -130,13 +130,13 @@ func (l *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
 	to := min(n, from-from%width+LeafBatch)
 	// A rebuild stops at the size that was signed: proofs to that checkpoint need
 	// the partial tiles of that size.
-	_, signed := l.Latest()
+	_, signed := t.Latest()
 	if from < signed.Size {
 		to = min(to, signed.Size)
 	}
 	if to > from {
 		failpoint.Hit(failpoint.LogFeed, "")
-		if err := l.await(ctx, func() error { return l.extend(ctx, e, to) }); err != nil {
+		if err := t.await(ctx, func() error { return t.extend(ctx, e, to) }); err != nil {
 			return false, err
 		}
 		failpoint.Hit(failpoint.LogFed, "")
@@ -145,24 +145,24 @@ func (l *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
 				return false, err
 			}
 		}
-		l.update(func() { l.size = to })
+		t.update(func() { t.size = to })
 	}
-	return to < n, l.publish(ctx, e, signed)
+	return to < n, t.publish(ctx, e, signed)
 }
 
 // await runs write and waits for it. Taking longer than cfg.stall is a fault,
 // but does not end the wait: a second write would race with one that hangs.
-func (l *Tree) await(ctx context.Context, write func() error) error {
+func (t *Tree) await(ctx context.Context, write func() error) error {
 	result := make(chan error, 1)
 	go func() { result <- write() }()
-	timer := time.NewTimer(l.cfg.stall)
+	timer := time.NewTimer(t.cfg.stall)
 	defer timer.Stop()
 	for {
 		select {
 		case err := <-result:
 			return err
 		case <-timer.C:
-			l.fail(ctx, fmt.Errorf("writing the tree has taken longer than %s: check the disk of %s", l.cfg.stall, l.tiles.dir))
+			t.fail(ctx, fmt.Errorf("writing the tree has taken longer than %s: check the disk of %s", t.cfg.stall, t.tiles.dir))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -172,19 +172,19 @@ func (l *Tree) await(ctx context.Context, write func() error) error {
 // extend adds the entries from the edge to number to-1: first the bundles and
 // tiles, then the state that says that they are complete. The entries of the
 // partial bundle are read from the table again.
-func (l *Tree) extend(ctx context.Context, e *edge, to uint64) error {
+func (t *Tree) extend(ctx context.Context, e *edge, to uint64) error {
 	from := e.size()
-	if err := l.tiles.verifyState(e); err != nil {
+	if err := t.tiles.verifyState(e); err != nil {
 		return err
 	}
-	err := l.eachBundle(ctx, from-from%width, to, func(list []Committed) error {
-		if err := l.tiles.put(bundle(list)); err != nil {
+	err := t.eachBundle(ctx, from-from%width, to, func(list []Committed) error {
+		if err := t.tiles.put(bundle(list)); err != nil {
 			return err
 		}
 		for i := range list {
 			seq, hash := list[i].Seq, list[i].Hash
 			if seq >= from {
-				if err := e.add(hash, l.tiles.put); err != nil {
+				if err := e.add(hash, t.tiles.put); err != nil {
 					return err
 				}
 			} else if at := seq % width * hashSize; !bytes.Equal(hash[:], e.levels[0][at:at+hashSize]) {
@@ -194,20 +194,20 @@ func (l *Tree) extend(ctx context.Context, e *edge, to uint64) error {
 		return nil
 	})
 	if err == nil {
-		err = e.partial(from, l.tiles.put)
+		err = e.partial(from, t.tiles.put)
 	}
 	if err != nil {
 		return err
 	}
-	return l.tiles.setState(e)
+	return t.tiles.setState(e)
 }
 
 // publish signs the tree, if it is larger than what was signed before.
-func (l *Tree) publish(ctx context.Context, e *edge, before note.Checkpoint) error {
-	c := note.Checkpoint{Origin: l.cfg.Origin, Size: e.size()}
+func (t *Tree) publish(ctx context.Context, e *edge, before note.Checkpoint) error {
+	c := note.Checkpoint{Origin: t.cfg.Origin, Size: e.size()}
 	if c.Size <= before.Size {
 		if c.Size == before.Size {
-			l.recovered()
+			t.recovered()
 		}
 		return nil
 	}
@@ -215,16 +215,16 @@ func (l *Tree) publish(ctx context.Context, e *edge, before note.Checkpoint) err
 	if c.Root, err = e.sum.Root(); err != nil {
 		return err
 	}
-	signed, err := note.Sign(ctx, c, l.cfg.Signer)
+	signed, err := note.Sign(ctx, c, t.cfg.Signer)
 	if err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.LogSigned, "")
-	if err := durable.Replace(filepath.Join(l.cfg.Dir, checkpointName), signed, 0o600); err != nil {
+	if err := durable.Replace(filepath.Join(t.cfg.Dir, checkpointName), signed, 0o600); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.LogPublished, "")
-	l.update(func() { l.latest = published{Checkpoint: c, signed: signed, at: l.cfg.Now()} })
-	l.recovered()
+	t.update(func() { t.latest = published{Checkpoint: c, signed: signed, at: t.cfg.Now()} })
+	t.recovered()
 	return nil
 }

@@ -15,25 +15,25 @@ import (
 
 // reader returns the hashes of the tree of the newest checkpoint. It verifies
 // each tile that it reads against the root, so a damaged one proves nothing.
-func (l *Tree) reader(ctx context.Context, size uint64) (sumtlog.HashReader, error) {
+func (t *Tree) reader(ctx context.Context, size uint64) (sumtlog.HashReader, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	c, has := l.latest.Checkpoint, l.size
-	l.mu.Unlock()
+	t.mu.Lock()
+	c, has := t.latest.Checkpoint, t.size
+	t.mu.Unlock()
 	if has < c.Size {
 		return nil, fmt.Errorf("log tree: being rebuilt, %d of %d entries so far", has, c.Size)
 	}
 	if size > c.Size {
 		return nil, fmt.Errorf("log tree: no checkpoint covers %d entries yet: the newest covers %d", size, c.Size)
 	}
-	return sumtlog.TileHashReader(sumtlog.Tree{N: int64(c.Size), Hash: sumtlog.Hash(c.Root)}, l.tiles), nil //nolint:gosec // G115: a log does not reach 2^63 entries
+	return sumtlog.TileHashReader(sumtlog.Tree{N: int64(c.Size), Hash: sumtlog.Hash(c.Root)}, t.tiles), nil //nolint:gosec // G115: a log does not reach 2^63 entries
 }
 
 // Root returns the root of the first size entries. A checkpoint must cover them.
-func (l *Tree) Root(ctx context.Context, size uint64) (note.Hash, error) {
-	r, err := l.reader(ctx, size)
+func (t *Tree) Root(ctx context.Context, size uint64) (note.Hash, error) {
+	r, err := t.reader(ctx, size)
 	if err != nil || size == 0 {
 		return note.EmptyRoot(), err
 	}
@@ -46,11 +46,11 @@ func (l *Tree) Root(ctx context.Context, size uint64) (note.Hash, error) {
 
 // InclusionProof returns the proof that entry number index is among the first
 // size entries. A checkpoint must cover them.
-func (l *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error) {
+func (t *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]note.Hash, error) {
 	if index >= size {
 		return nil, fmt.Errorf("log tree: entry #%d is not among the first %d", index, size)
 	}
-	r, err := l.reader(ctx, size)
+	r, err := t.reader(ctx, size)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +63,11 @@ func (l *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]note.H
 
 // ConsistencyProof returns the proof that the log of to entries extends that of
 // from. A checkpoint must cover both.
-func (l *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error) {
+func (t *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error) {
 	if from > to {
 		return nil, fmt.Errorf("log tree: a log of %d entries does not extend one of %d", to, from)
 	}
-	r, err := l.reader(ctx, to)
+	r, err := t.reader(ctx, to)
 	if err != nil || from == 0 || from == to {
 		return []note.Hash{}, err
 	}
@@ -89,9 +89,9 @@ func hashes(list []sumtlog.Hash) []note.Hash {
 // Files returns the log in the layout of C2SP tlog-tiles: checkpoint, tile/L/N
 // and tile/entries/N, to be opened by name. It contains nothing else and cannot
 // be written.
-func (l *Tree) Files() fs.FS { return files{l} }
+func (t *Tree) Files() fs.FS { return files{t} }
 
-type files struct{ l *Tree }
+type files struct{ t *Tree }
 
 // tileNames matches the paths of the layout: a level of at most 63, groups of three
 // digits, and for a partial tile a width of 1 to 255.
@@ -104,9 +104,9 @@ func (f files) Open(name string) (fs.File, error) {
 	case !fs.ValidPath(name):
 		return refuse(fs.ErrInvalid)
 	case name == checkpointName:
-		return os.Open(path.Join(f.l.cfg.Dir, checkpointName))
+		return os.Open(path.Join(f.t.cfg.Dir, checkpointName))
 	case !tileNames.MatchString(name):
 		return refuse(fs.ErrNotExist)
 	}
-	return os.Open(path.Join(f.l.tiles.dir, name)) //nolint:gosec // G304: a name of the layout
+	return os.Open(path.Join(f.t.tiles.dir, name)) //nolint:gosec // G304: a name of the layout
 }

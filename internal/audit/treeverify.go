@@ -22,9 +22,9 @@ const newestVerified = 10_000
 // readCheckpoint reads the newest signed checkpoint. One that is malformed
 // counts as missing: a party that can damage it can remove it, and anchors
 // remember what was signed.
-func (l *Tree) readCheckpoint(ctx context.Context) (published, error) {
-	none := published{Checkpoint: note.Checkpoint{Origin: l.cfg.Origin, Root: note.EmptyRoot()}}
-	path := filepath.Join(l.cfg.Dir, checkpointName)
+func (t *Tree) readCheckpoint(ctx context.Context) (published, error) {
+	none := published{Checkpoint: note.Checkpoint{Origin: t.cfg.Origin, Root: note.EmptyRoot()}}
+	path := filepath.Join(t.cfg.Dir, checkpointName)
 	b, err := os.ReadFile(path) //nolint:gosec // G304: our own
 	if errors.Is(err, fs.ErrNotExist) {
 		return none, nil
@@ -32,14 +32,14 @@ func (l *Tree) readCheckpoint(ctx context.Context) (published, error) {
 	if err != nil {
 		return none, err
 	}
-	c, _, err := note.Open(b, l.cfg.Origin, l.cfg.Keys...)
+	c, _, err := note.Open(b, t.cfg.Origin, t.cfg.Keys...)
 	switch {
 	case errors.Is(err, note.ErrOrigin):
 		return none, fmt.Errorf("%w: %s: %w: move the directory away, or restore the state that belongs to it", ErrForeign, path, err)
 	case errors.Is(err, note.ErrUnsigned):
 		return none, fmt.Errorf("%w: %s: %w: restore the service's key and service-keys.json", ErrForeign, path, err)
 	case err != nil:
-		l.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the newest checkpoint is malformed and will be replaced", slog.String("path", path), slog.Any("err", err))
+		t.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the newest checkpoint is malformed and will be replaced", slog.String("path", path), slog.Any("err", err))
 		return none, nil
 	}
 	st, err := os.Stat(path)
@@ -52,42 +52,42 @@ func (l *Tree) readCheckpoint(ctx context.Context) (published, error) {
 // inspect verifies the tree on disk against the newest checkpoint and the
 // table, and returns its edge. A damaged tree is removed, and the edge is that
 // of an empty one. A table that differs from what was signed is refused.
-func (l *Tree) inspect(ctx context.Context) (*edge, error) {
-	n, err := l.cfg.Ledger.Len(ctx)
+func (t *Tree) inspect(ctx context.Context) (*edge, error) {
+	n, err := t.cfg.Ledger.Len(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_, signed := l.Latest()
+	_, signed := t.Latest()
 	if signed.Size > n {
 		return nil, truncated("a checkpoint of %d entries was signed", signed.Size, n)
 	}
-	e, err := l.verifyTree(ctx, signed, n)
-	if l.rebuilding() {
+	e, err := t.verifyTree(ctx, signed, n)
+	if t.rebuilding() {
 		err = fmt.Errorf("%w: %w", errRebuild, errDamaged)
 	}
 	switch damaged := errors.Is(err, errDamaged); {
 	case err != nil && !damaged:
 		return nil, err
 	case damaged:
-		l.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "rebuilding the log's tree from the table", slog.Any("reason", err))
-		if err := l.verifyTable(ctx, signed); err != nil {
+		t.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "rebuilding the log's tree from the table", slog.Any("reason", err))
+		if err := t.verifyTable(ctx, signed); err != nil {
 			return nil, err
 		}
 		e = newEdge()
 		failpoint.Hit(failpoint.LogWipe, "")
-		if err := os.RemoveAll(l.tiles.dir); err != nil {
+		if err := os.RemoveAll(t.tiles.dir); err != nil {
 			return nil, err
 		}
 		failpoint.Hit(failpoint.LogWiped, "")
 	case e.size() < signed.Size:
-		if err := l.verifyTable(ctx, signed); err != nil {
+		if err := t.verifyTable(ctx, signed); err != nil {
 			return nil, err
 		}
 	}
-	if err := l.tiles.setState(e); err != nil { // a tree that cannot be written is refused
+	if err := t.tiles.setState(e); err != nil { // a tree that cannot be written is refused
 		return nil, err
 	}
-	l.update(func() { l.size, l.rebuild = e.size(), false })
+	t.update(func() { t.size, t.rebuild = e.size(), false })
 	return e, nil
 }
 
@@ -96,16 +96,16 @@ func truncated(what string, size, n uint64) error {
 	return fmt.Errorf("%w: "+what+", and the table has %d: restore the state database, this one is an older copy", ErrTruncated, size, n)
 }
 
-func (l *Tree) rebuilding() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.rebuild
+func (t *Tree) rebuilding() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rebuild
 }
 
 // verifyTree verifies the tiles against each other, the signed checkpoint and
 // the newest of the n entries of the table.
-func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64) (*edge, error) {
-	size, root, err := l.tiles.state()
+func (t *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64) (*edge, error) {
+	size, root, err := t.tiles.state()
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +114,12 @@ func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		tile, err := l.tiles.hashes(coord(0, index, int(min(width, size-index*width)))) //nolint:gosec // G115: at most 256
+		tile, err := t.tiles.hashes(coord(0, index, int(min(width, size-index*width)))) //nolint:gosec // G115: at most 256
 		if err != nil {
 			return nil, err
 		}
 		for ; len(tile) > 0; tile = tile[hashSize:] {
-			if err := e.add(note.Hash(tile[:hashSize]), l.verifyAbove); err != nil {
+			if err := e.add(note.Hash(tile[:hashSize]), t.verifyAbove); err != nil {
 				return nil, err
 			}
 			if e.size() == signed.Size {
@@ -129,7 +129,7 @@ func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 			}
 		}
 	}
-	if err := e.partial(0, l.verifyAbove); err != nil {
+	if err := e.partial(0, t.verifyAbove); err != nil {
 		return nil, err
 	}
 	if got, err := e.sum.Root(); err != nil || got != root {
@@ -138,40 +138,40 @@ func (l *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 	if size > n {
 		return nil, truncated("the tree has %d entries", size, n)
 	}
-	from := size - min(size, l.cfg.newest)
-	return e, l.eachBundle(ctx, from-from%width, size, l.verifyBundle)
+	from := size - min(size, t.cfg.newest)
+	return e, t.eachBundle(ctx, from-from%width, size, t.verifyBundle)
 }
 
 // verifyAbove compares a tile above the lowest level with its hashes. Those of the
 // lowest level are verified otherwise.
-func (l *Tree) verifyAbove(t sumtlog.Tile, hashes []byte) error {
-	if t.L == 0 {
+func (t *Tree) verifyAbove(tile sumtlog.Tile, hashes []byte) error {
+	if tile.L == 0 {
 		return nil
 	}
-	return l.tiles.verify(t, hashes)
+	return t.tiles.verify(tile, hashes)
 }
 
 // verifyBundle compares the bundle and the lowest tile of some entries with
 // them.
-func (l *Tree) verifyBundle(list []Committed) error {
-	t, content := bundle(list)
-	if err := l.tiles.verify(t, content); err != nil {
+func (t *Tree) verifyBundle(list []Committed) error {
+	tile, content := bundle(list)
+	if err := t.tiles.verify(tile, content); err != nil {
 		return err
 	}
 	hashes := make([]byte, 0, len(list)*hashSize)
 	for i := range list {
 		hashes = append(hashes, list[i].Hash[:]...)
 	}
-	t.L = 0
-	return l.tiles.verify(t, hashes)
+	tile.L = 0
+	return t.tiles.verify(tile, hashes)
 }
 
 // eachBundle calls fn with the entries from..to-1 of the table, in slices of
 // one bundle. from is a multiple of width.
-func (l *Tree) eachBundle(ctx context.Context, from, to uint64, fn func([]Committed) error) error {
+func (t *Tree) eachBundle(ctx context.Context, from, to uint64, fn func([]Committed) error) error {
 	var part []Committed
 	for from < to {
-		list, err := l.cfg.Ledger.Leaves(ctx, from, int(min(to-from, LeafBatch))) //nolint:gosec // G115: at most LeafBatch
+		list, err := t.cfg.Ledger.Leaves(ctx, from, int(min(to-from, LeafBatch))) //nolint:gosec // G115: at most LeafBatch
 		if err != nil {
 			return err
 		}
@@ -204,9 +204,9 @@ func sameRoot(sum *note.Range, signed note.Checkpoint, otherwise error) error {
 // verifyTable compares the table with the signed checkpoint, which takes a few
 // seconds for a million entries. It is needed where the tree cannot vouch for
 // the table.
-func (l *Tree) verifyTable(ctx context.Context, signed note.Checkpoint) error {
+func (t *Tree) verifyTable(ctx context.Context, signed note.Checkpoint) error {
 	sum := note.NewRange()
-	err := l.eachBundle(ctx, 0, signed.Size, func(list []Committed) error {
+	err := t.eachBundle(ctx, 0, signed.Size, func(list []Committed) error {
 		for i := range list {
 			if err := sum.Add(list[i].Hash); err != nil {
 				return err
@@ -224,32 +224,32 @@ func (l *Tree) verifyTable(ctx context.Context, signed note.Checkpoint) error {
 // own hash, the tiles, the bundles and the checkpoint, and returns how many are
 // good. A table that differs from what was signed is a permanent fault from then
 // on; for a damaged tree there is Rebuild.
-func (l *Tree) Check(ctx context.Context) (uint64, error) {
-	_, signed := l.Latest()
+func (t *Tree) Check(ctx context.Context) (uint64, error) {
+	_, signed := t.Latest()
 	e := newEdge()
-	err := l.eachBundle(ctx, 0, signed.Size, func(list []Committed) error {
-		if err := l.verifyBundle(list); err != nil {
+	err := t.eachBundle(ctx, 0, signed.Size, func(list []Committed) error {
+		if err := t.verifyBundle(list); err != nil {
 			return fmt.Errorf("entries up to #%d: %w", list[len(list)-1].Seq, err)
 		}
 		for i := range list {
-			if err := e.add(list[i].Hash, l.verifyAbove); err != nil {
+			if err := e.add(list[i].Hash, t.verifyAbove); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err == nil {
-		err = e.partial(0, l.verifyAbove)
+		err = e.partial(0, t.verifyAbove)
 	}
 	if err == nil && signed.Size > 0 {
 		err = sameRoot(e.sum, signed, ErrChanged)
 	}
 	var damage error
 	if errors.Is(err, errDamaged) { // of the tree; is the table good?
-		damage, err = err, l.verifyTable(ctx, signed)
+		damage, err = err, t.verifyTable(ctx, signed)
 	}
 	if permanent(err) {
-		l.fail(ctx, err)
+		t.fail(ctx, err)
 	}
 	if err = errors.Join(err, damage); err != nil {
 		return e.size(), fmt.Errorf("log tree: %w", err)
@@ -259,8 +259,8 @@ func (l *Tree) Check(ctx context.Context) (uint64, error) {
 
 // Rebuild rebuilds the tree from the table, and returns when it has the size
 // that was signed. The signed checkpoint stays and is compared with it.
-func (l *Tree) Rebuild(ctx context.Context) error {
-	l.update(func() { l.rebuild = true })
-	l.wakeFeeder()
-	return l.wait(ctx, func() bool { return !l.rebuild && l.size >= l.latest.Size })
+func (t *Tree) Rebuild(ctx context.Context) error {
+	t.update(func() { t.rebuild = true })
+	t.wakeFeeder()
+	return t.wait(ctx, func() bool { return !t.rebuild && t.size >= t.latest.Size })
 }
