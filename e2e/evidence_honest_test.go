@@ -21,7 +21,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 )
 
-var honestFlag = flag.Int("honest", 50, "how many runs and dispatches TestHonest… makes, of each of which the evidence must verify")
+var honestFlag = flag.Int("honest", 50, "number of runs and dispatches in TestHonestRunsAndDispatchesVerifyOffline")
 
 // honestRound is the number of subjects between two rotations of the key.
 const honestRound = 25
@@ -459,15 +459,15 @@ func (h *honest) happened() {
 		h.seen[e.Kind]++
 		switch d := e.Detail; {
 		case d.Until != "":
-			h.seen["tried again"]++
+			h.seen["retried"]++
 		case d.RetryOf != "":
-			h.seen["goes on from another run"]++
+			h.seen["retry of a run"]++
 		case d.Reason != "" && strings.HasPrefix(e.Kind, "dispatch."):
 			h.seen["dispatch: "+d.Reason]++
 		}
 	}
 	for _, kind := range []string{
-		"tried again", "goes on from another run", "dispatch: timeout", "dispatch.found", "dispatch.answered", "dispatch.cancelled", "dispatch.cancel_requested",
+		"retried", "retry of a run", "dispatch: timeout", "dispatch.found", "dispatch.answered", "dispatch.cancelled", "dispatch.cancel_requested",
 		"task.answered", "task.skipped", "task.cancelled", "task.failed", "run.cancel_requested", "run.paused", "run.resumed", "stop.engaged", "operator.recorded", "service.key_rotated",
 	} {
 		if h.seen[kind] == 0 && *honestFlag >= 2*honestRound {

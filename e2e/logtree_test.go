@@ -326,7 +326,7 @@ func unattested(log []entry) (bad []string) {
 	}
 	for id := range over {
 		if stated[id] != 1 {
-			bad = append(bad, fmt.Sprintf("LOST or DOUBLED: dispatch %s is over and has %d statements", id, stated[id]))
+			bad = append(bad, fmt.Sprintf("LOST or DOUBLED: dispatch %s ended with %d attestations", id, stated[id]))
 		}
 	}
 	for id := range stated {

@@ -228,7 +228,7 @@ func TestKeeperSendsCheckpointsAndKeepsReceipts(t *testing.T) {
 	}
 }
 
-// proves R-A6: Close sends the newest checkpoint before the interval is over.
+// proves R-A6: Close sends the newest checkpoint before the interval ends.
 func TestCloseAnchorsTheLastEntries(t *testing.T) {
 	s, path := newState(t), filepath.Join(t.TempDir(), "f")
 	k := s.config(t, Schedule{openFile(t, path), time.Hour})

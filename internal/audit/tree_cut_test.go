@@ -158,7 +158,7 @@ func TestTheTreeIsRebuiltAfterAnyPowerCut(t *testing.T) {
 	}
 }
 
-// torn reports whether a checkpoint is none of those that were signed.
+// torn reports whether a checkpoint was never signed.
 func torn(mark []byte, past []snapshot) bool {
 	return !slices.ContainsFunc(past, func(s snapshot) bool { return bytes.Equal(s[checkpointName], mark) })
 }
