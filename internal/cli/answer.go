@@ -18,7 +18,7 @@ type answerFlags struct {
 
 func (t *dispatchVerbs) answerCommand() *cobra.Command {
 	var f answerFlags
-	cmd := &cobra.Command{
+	cmd := t.verb(&cobra.Command{
 		Use: "answer ID [TEXT]", Short: "Answer the question of a dispatch, and follow its next attempt", Args: cobra.RangeArgs(1, 2),
 		Long: `Answer the question of a dispatch that needs input. The dispatch resumes with a new attempt
 that has the answer, the state that the agent kept and the patch so far. The dispatch of a
@@ -26,12 +26,9 @@ task of a run resumes when the task has its locks again; this command does not w
 
 TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 		Example: console.Examples("bailiwick dispatch show ID", `bailiwick dispatch answer ID "use the second one"`, "bailiwick dispatch answer ID --option 2 --detach"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				return t.answer(cmd.Context(), r, id, args[1:], f)
-			})
-		},
-	}
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
+		return t.answer(ctx, r, id, args[1:], f)
+	})
 	cmd.Flags().IntVar(&f.option, "option", 0, "answer with this option of the question, counted from 1")
 	cmd.Flags().IntVar(&f.attempt, "attempt", 0, "answer only the question of this attempt (default: the current one)")
 	f.add(cmd)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 
@@ -16,7 +17,7 @@ import (
 func (t *dispatchVerbs) attestationCommand() *cobra.Command {
 	var file string
 	var bundle bool
-	cmd := &cobra.Command{
+	cmd := t.verb(&cobra.Command{
 		Use: "attestation ID", Short: "Print the attestation of a dispatch's outcome, for other tools to verify", Args: cobra.ExactArgs(1),
 		Long: `Print the attestation of a dispatch's outcome: a DSSE envelope with an in-toto Statement v1
 and SLSA provenance v1, byte for byte as it was signed.
@@ -26,21 +27,18 @@ before you use the work. Its subjects are the patch and the outputs or, without 
 result document.`,
 		Example: console.Examples("bailiwick dispatch attestation ID --bundle --out work.sigstore.json", "bailiwick dispatch patch ID --to work.patch", "bailiwickd key show --pem statements > statements.pem",
 			"cosign verify-blob-attestation --key statements.pem --bundle work.sigstore.json --type slsaprovenance1 --insecure-ignore-tlog work.patch"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				return t.writeTo(file, func(w io.Writer) error {
-					if !bundle {
-						return r.Statement(cmd.Context(), id, w)
-					}
-					var b bytes.Buffer
-					if err := r.Statement(cmd.Context(), id, &b); err != nil {
-						return err
-					}
-					return writeBundle(w, b.Bytes())
-				})
-			})
-		},
-	}
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+		return t.writeTo(file, func(w io.Writer) error {
+			if !bundle {
+				return r.Statement(ctx, id, w)
+			}
+			var b bytes.Buffer
+			if err := r.Statement(ctx, id, &b); err != nil {
+				return err
+			}
+			return writeBundle(w, b.Bytes())
+		})
+	})
 	cmd.Flags().BoolVar(&bundle, "bundle", false, "wrap it as a Sigstore bundle, for cosign --bundle")
 	cmd.Flags().StringVar(&file, "out", "", "write it to this new file")
 	return cmd

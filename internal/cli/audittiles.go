@@ -23,7 +23,7 @@ import (
 
 func (t *auditVerbs) tilesCommand() *cobra.Command {
 	var dir string
-	cmd := &cobra.Command{
+	cmd := t.operatorVerb(&cobra.Command{
 		Use: "tiles --to DIR", Short: "Copy the whole log as files, for other tools to read and verify", Args: cobra.NoArgs,
 		Long: `Copy the whole log to a folder in the layout of C2SP tlog-tiles: checkpoint, tile/L/N and
 tile/entries/N. Only the entries are fetched; the tree over them is built here, and the copy
@@ -31,22 +31,19 @@ gets its checkpoint once it has the signed root. Run it again to continue, or to
 entries: the log must then extend the checkpoint in the folder, which is the only file that
 is overwritten.`,
 		Example: console.Examples("bailiwick audit tiles --to log", "bailiwick audit tiles --to /mnt/audit/log -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
-				return api.Errorf(api.CodeInvalid, "--to: want the folder to write to")
-			}
-			return t.withOperator(func(o client.Operator) error {
-				x := tileCopy{dir: dir, o: o, sum: note.NewRange()}
-				if err := x.run(cmd.Context()); err != nil {
-					return err
-				}
-				return t.Emit(tilesAnswer{x.to.Origin, x.to.Size, fmt.Sprintf("%x", x.to.Root), x.keys, x.written}, "", func() {
-					t.Row("checkpoint", "%d entries of %s\nroot %x\nsigned by %s", x.to.Size, x.to.Origin, x.to.Root, strings.Join(x.keys, ", "))
-					t.Row("folder", "%s: %d new files", dir, x.written)
-				})
-			})
-		},
-	}
+	}, func(ctx context.Context, o client.Operator, _ []string) error {
+		if dir == "" {
+			return api.Errorf(api.CodeInvalid, "--to: want the folder to write to")
+		}
+		x := tileCopy{dir: dir, o: o, sum: note.NewRange()}
+		if err := x.run(ctx); err != nil {
+			return err
+		}
+		return t.Emit(tilesAnswer{x.to.Origin, x.to.Size, fmt.Sprintf("%x", x.to.Root), x.keys, x.written}, "", func() {
+			t.Row("checkpoint", "%d entries of %s\nroot %x\nsigned by %s", x.to.Size, x.to.Origin, x.to.Root, strings.Join(x.keys, ", "))
+			t.Row("folder", "%s: %d new files", dir, x.written)
+		})
+	})
 	cmd.Flags().StringVar(&dir, "to", "", "folder to write to; created if missing")
 	return cmd
 }

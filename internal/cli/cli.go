@@ -176,6 +176,14 @@ func (t *tree) withOperator(do func(client.Operator) error) error {
 	return t.withConn(func(c *client.Conn) error { return do(c.Operator()) })
 }
 
+// operatorVerb is a verb that calls the operator's part of the API.
+func (t *tree) operatorVerb(cmd *cobra.Command, do func(ctx context.Context, o client.Operator, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return t.withOperator(func(o client.Operator) error { return do(cmd.Context(), o, args) })
+	}
+	return cmd
+}
+
 // listVerb is a verb that prints a list of the service.
 func listVerb[T any](t *tree, cmd *cobra.Command, fetch func(context.Context, *client.Conn) ([]T, error), name func(T) string, head string, row func(T) string) *cobra.Command {
 	cmd.Args = cobra.NoArgs

@@ -26,13 +26,16 @@ func (t *dispatchVerbs) noun() *cobra.Command {
 		}})
 }
 
-// withDispatch calls do with the dispatch that an argument names.
-func (t *dispatchVerbs) withDispatch(arg string, do func(client.Runtime, api.DispatchID) error) error {
-	id, err := api.ParseDispatchID(arg)
-	if err != nil {
-		return api.Errorf(api.CodeInvalid, "%w", err)
+// verb is a verb about the dispatch that its first argument names.
+func (t *dispatchVerbs) verb(cmd *cobra.Command, do func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := api.ParseDispatchID(args[0])
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err)
+		}
+		return t.withConn(func(c *client.Conn) error { return do(cmd.Context(), c.Runtime(), id, args) })
 	}
-	return t.withConn(func(c *client.Conn) error { return do(c.Runtime(), id) })
+	return cmd
 }
 
 // attemptFlag selects an earlier attempt.
@@ -115,15 +118,12 @@ func (f *runFlags) request(subagent string, t *tree) (api.DispatchRequest, error
 
 func (t *dispatchVerbs) showCommand() *cobra.Command {
 	var attempt int
-	cmd := &cobra.Command{
+	cmd := t.verb(&cobra.Command{
 		Use: "show ID", Short: "Show the record of a dispatch, with its question", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick dispatch show ID", "bailiwick dispatch show ID --attempt 1 -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				return t.printed(r.Attempt(cmd.Context(), id, attempt))
-			})
-		},
-	}
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+		return t.printed(r.Attempt(ctx, id, attempt))
+	})
 	attemptFlag(cmd, &attempt)
 	return cmd
 }
@@ -143,21 +143,18 @@ func (t *dispatchVerbs) listCommand() *cobra.Command {
 func (t *dispatchVerbs) logsCommand() *cobra.Command {
 	var follow bool
 	var from client.LogFrom
-	cmd := &cobra.Command{
+	cmd := t.verb(&cobra.Command{
 		Use: "logs ID", Short: "Print the log of a dispatch, escaped for a terminal", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick dispatch logs ID -f", "bailiwick dispatch logs ID --attempt 1 --offset 4096"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if from.Offset < 0 || from.Attempt < 0 {
-				return api.Errorf(api.CodeInvalid, "--offset %d, --attempt %d: want no negative number", from.Offset, from.Attempt)
-			}
-			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				if follow {
-					return t.printLog(cmd.Context(), id, from, r.Follow)
-				}
-				return t.Page(func() error { return t.printLog(cmd.Context(), id, from, r.Log) })
-			})
-		},
-	}
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+		if from.Offset < 0 || from.Attempt < 0 {
+			return api.Errorf(api.CodeInvalid, "--offset %d, --attempt %d: want no negative number", from.Offset, from.Attempt)
+		}
+		if follow {
+			return t.printLog(ctx, id, from, r.Follow)
+		}
+		return t.Page(func() error { return t.printLog(ctx, id, from, r.Log) })
+	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the dispatch has ended, and reconnect if the service restarts")
 	cmd.Flags().Int64Var(&from.Offset, "offset", 0, "start at this byte")
 	attemptFlag(cmd, &from.Attempt)
@@ -175,23 +172,20 @@ func (t *dispatchVerbs) printLog(ctx context.Context, id api.DispatchID, from cl
 func (t *dispatchVerbs) cancelCommand() *cobra.Command {
 	var reason string
 	var wait time.Duration
-	cmd := &cobra.Command{
+	cmd := t.verb(&cobra.Command{
 		Use: "cancel ID", Short: "Cancel a dispatch; work done so far is kept", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick dispatch cancel ID --reason 'wrong branch'", "bailiwick dispatch cancel ID --wait 0"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			if a.Wait("--wait", wait); a.Err != nil {
-				return a.Err
-			}
-			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				d, err := r.Cancel(cmd.Context(), id, reason)
-				if err == nil && !d.State.Ended() && wait > 0 {
-					d, err = awaitCancelled(cmd.Context(), r, d, wait)
-				}
-				return t.printed(d, err)
-			})
-		},
-	}
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+		var a console.Args
+		if a.Wait("--wait", wait); a.Err != nil {
+			return a.Err
+		}
+		d, err := r.Cancel(ctx, id, reason)
+		if err == nil && !d.State.Ended() && wait > 0 {
+			d, err = awaitCancelled(ctx, r, d, wait)
+		}
+		return t.printed(d, err)
+	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for the end; 0 returns at once")
 	return cmd
@@ -210,11 +204,10 @@ func awaitCancelled(ctx context.Context, r client.Runtime, d api.Dispatch, wait 
 }
 
 func (t *dispatchVerbs) pinCommand(verb, short string, on bool) *cobra.Command {
-	return &cobra.Command{
+	return t.verb(&cobra.Command{
 		Use: verb + " ID", Short: short, Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick dispatch "+verb+" ID", "bailiwick dispatch "+verb+" ID -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error { return t.printed(r.Pin(cmd.Context(), id, on)) })
-		},
-	}
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+		return t.printed(r.Pin(ctx, id, on))
+	})
 }

@@ -22,30 +22,27 @@ func (t *auditVerbs) exportCommand() *cobra.Command {
 	var dispatch bool
 	var req api.EvidenceRequest
 	var checkpoints []string
-	cmd := &cobra.Command{
+	cmd := t.operatorVerb(&cobra.Command{
 		Use: "export ID -o FILE", Short: "Write the evidence of a settled run or an ended dispatch, for an auditor", Args: cobra.ExactArgs(1),
 		Long: `Write the evidence of a settled run or an ended dispatch: one file from which
 bailiwick-verify recomputes what ran, who decided it and whether anything is missing. It
 has the digests of inputs and results; it has their content only with --with-blobs.`,
 		Example: console.Examples("bailiwick audit export nightly-17 -o nightly-17.evidence", "bailiwick audit export ID --dispatch --with-blobs -o work.evidence"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, name := range checkpoints {
-				b, err := newestCheckpoint(name)
-				if err != nil {
-					return api.Errorf(api.CodeInvalid, "--checkpoint %s: %w", name, err)
-				}
-				req.Checkpoints = append(req.Checkpoints, b)
+	}, func(ctx context.Context, o client.Operator, args []string) error {
+		for _, name := range checkpoints {
+			b, err := newestCheckpoint(name)
+			if err != nil {
+				return api.Errorf(api.CodeInvalid, "--checkpoint %s: %w", name, err)
 			}
-			if out == "" {
-				return api.Errorf(api.CodeInvalid, "name the file to write: -o FILE")
-			}
-			return t.withOperator(func(o client.Operator) error {
-				return exportEvidence(args[0], req, !dispatch, func(req api.EvidenceRequest) error {
-					return console.WriteFile(out, func(w io.Writer) error { return o.Evidence(cmd.Context(), req, w) })
-				})
-			})
-		},
-	}
+			req.Checkpoints = append(req.Checkpoints, b)
+		}
+		if out == "" {
+			return api.Errorf(api.CodeInvalid, "name the file to write: -o FILE")
+		}
+		return exportEvidence(args[0], req, !dispatch, func(req api.EvidenceRequest) error {
+			return console.WriteFile(out, func(w io.Writer) error { return o.Evidence(ctx, req, w) })
+		})
+	})
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the new file to write")
 	cmd.Flags().BoolVar(&req.Blobs, "with-blobs", false, "include inputs, patches, outputs and logs")
 	cmd.Flags().BoolVar(&dispatch, "dispatch", false, "ID is a dispatch, even if a run has the same id")
@@ -159,21 +156,18 @@ func (t *auditVerbs) verifyLog(ctx context.Context, o client.Operator) error {
 }
 
 func (t *auditVerbs) trustCommand() *cobra.Command {
-	return &cobra.Command{
+	return t.operatorVerb(&cobra.Command{
 		Use: "trust", Short: "Print the trust file for an auditor of this installation", Args: cobra.NoArgs,
 		Long: `Print the trust file for an auditor of this installation.
 
 It has the keys whose signatures count. Evidence is only worth something to an auditor who
 got this file through another channel than the evidence, from a person they trust.`,
 		Example: console.Examples("bailiwick audit trust", "bailiwick audit trust > trust.json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withOperator(func(o client.Operator) error {
-				if err := o.Trust(cmd.Context(), t.Stdout); err != nil {
-					return err
-				}
-				fmt.Fprintln(t.Stderr, "send this to auditors through another channel than the evidence; a copy that came with the evidence proves nothing")
-				return nil
-			})
-		},
-	}
+	}, func(ctx context.Context, o client.Operator, _ []string) error {
+		if err := o.Trust(ctx, t.Stdout); err != nil {
+			return err
+		}
+		fmt.Fprintln(t.Stderr, "send this to auditors through another channel than the evidence; a copy that came with the evidence proves nothing")
+		return nil
+	})
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,23 +15,20 @@ import (
 
 func (t *serviceVerbs) gcCommand() *cobra.Command {
 	var dryRun bool
-	cmd := &cobra.Command{
+	cmd := t.operatorVerb(&cobra.Command{
 		Use: "gc", Short: "Remove what has expired by the retention rules", Args: cobra.NoArgs,
 		Long: `Remove what has expired by the retention rules of the service's configuration: content
 and evidence of ended dispatches, cached checkouts, and unreferenced files. Records and
 the log are never removed. Without a rule, content and evidence are kept. Pinned, running
 and waiting dispatches are not touched.`,
 		Example: console.Examples("bailiwick gc --dry-run", "bailiwick gc -o json"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withOperator(func(o client.Operator) error {
-				report, err := o.GC(cmd.Context(), dryRun)
-				if err != nil {
-					return err
-				}
-				return t.printGC(report)
-			})
-		},
-	}
+	}, func(ctx context.Context, o client.Operator, _ []string) error {
+		report, err := o.GC(ctx, dryRun)
+		if err != nil {
+			return err
+		}
+		return t.printGC(report)
+	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be removed, and why")
 	return cmd
 }

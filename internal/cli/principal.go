@@ -80,24 +80,21 @@ func principalRow(p api.PrincipalInfo) string {
 }
 
 func (t *operatorVerbs) principalShowCommand() *cobra.Command {
-	return &cobra.Command{
+	return t.operatorVerb(&cobra.Command{
 		Use: "show PRINCIPAL", Short: "Show the ceiling, grants, tokens and stops of a principal", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick principal show agent:claude", "bailiwick principal show local:ann -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			principal := console.Parse(&a, args[0], api.ParsePrincipal)
-			if a.Err != nil {
-				return a.Err
-			}
-			return t.withOperator(func(o client.Operator) error {
-				info, err := o.Principal(cmd.Context(), principal)
-				if err != nil {
-					return err
-				}
-				return t.Emit(info, string(info.Principal), func() { t.printPrincipal(info) })
-			})
-		},
-	}
+	}, func(ctx context.Context, o client.Operator, args []string) error {
+		var a console.Args
+		principal := console.Parse(&a, args[0], api.ParsePrincipal)
+		if a.Err != nil {
+			return a.Err
+		}
+		info, err := o.Principal(ctx, principal)
+		if err != nil {
+			return err
+		}
+		return t.Emit(info, string(info.Principal), func() { t.printPrincipal(info) })
+	})
 }
 
 func (t *operatorVerbs) printPrincipal(p api.PrincipalInfo) {

@@ -130,18 +130,15 @@ func (t *dispatchVerbs) printOutcome(o api.ResultSummary) {
 func (t *dispatchVerbs) patchCommand() *cobra.Command {
 	var file string
 	var attempt int
-	cmd := &cobra.Command{
+	cmd := t.verb(&cobra.Command{
 		Use: "patch ID", Short: "Print the patch of a dispatch, for git apply", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick dispatch patch ID | git apply", "bailiwick dispatch patch ID --to work.patch"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				if file == "" {
-					return t.Page(func() error { return r.Patch(cmd.Context(), id, attempt, t.Stdout) })
-				}
-				return console.WriteFile(file, func(w io.Writer) error { return r.Patch(cmd.Context(), id, attempt, w) })
-			})
-		},
-	}
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
+		if file == "" {
+			return t.Page(func() error { return r.Patch(ctx, id, attempt, t.Stdout) })
+		}
+		return console.WriteFile(file, func(w io.Writer) error { return r.Patch(ctx, id, attempt, w) })
+	})
 	cmd.Flags().StringVar(&file, "to", "", "write it to this new file")
 	attemptFlag(cmd, &attempt)
 	return cmd
@@ -150,30 +147,27 @@ func (t *dispatchVerbs) patchCommand() *cobra.Command {
 func (t *dispatchVerbs) outputsCommand() *cobra.Command {
 	var dir string
 	var attempt int
-	cmd := &cobra.Command{
+	cmd := t.verb(&cobra.Command{
 		Use: "outputs ID [PATH]", Short: "List the outputs of a dispatch, print one, or write all to a folder", Args: cobra.RangeArgs(1, 2),
 		Example: console.Examples("bailiwick dispatch outputs ID report.md", "bailiwick dispatch outputs ID --dir results"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withDispatch(args[0], func(r client.Runtime, id api.DispatchID) error {
-				if len(args) == 2 && dir != "" {
-					return api.Errorf(api.CodeInvalid, "%s, --dir %s: PATH prints one output, --dir writes all of them; want one of the two", args[1], dir)
-				}
-				if len(args) == 2 {
-					return r.Output(cmd.Context(), id, attempt, args[1], t.Stdout)
-				}
-				d, err := r.Attempt(cmd.Context(), id, attempt)
-				switch {
-				case err != nil:
-					return err
-				case d.Outcome == nil:
-					return api.Errorf(api.CodeNotFinished, "dispatch %s has not ended", id)
-				case dir != "":
-					return t.writeOutputs(cmd.Context(), r, d, dir)
-				}
-				return t.listOutputs(d.Outcome.Outputs)
-			})
-		},
-	}
+	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, args []string) error {
+		if len(args) == 2 && dir != "" {
+			return api.Errorf(api.CodeInvalid, "%s, --dir %s: PATH prints one output, --dir writes all of them; want one of the two", args[1], dir)
+		}
+		if len(args) == 2 {
+			return r.Output(ctx, id, attempt, args[1], t.Stdout)
+		}
+		d, err := r.Attempt(ctx, id, attempt)
+		switch {
+		case err != nil:
+			return err
+		case d.Outcome == nil:
+			return api.Errorf(api.CodeNotFinished, "dispatch %s has not ended", id)
+		case dir != "":
+			return t.writeOutputs(ctx, r, d, dir)
+		}
+		return t.listOutputs(d.Outcome.Outputs)
+	})
 	cmd.Flags().StringVar(&dir, "dir", "", "write all outputs below this folder; created if missing")
 	attemptFlag(cmd, &attempt)
 	return cmd

@@ -22,38 +22,35 @@ type logFlags struct {
 
 func (t *commands) logsCommand() *cobra.Command {
 	var f logFlags
-	cmd := &cobra.Command{
+	cmd := t.runVerb(&cobra.Command{
 		Use: "logs RUN [TASK]", Short: "Print the logs of tasks, escaped for a terminal", Args: cobra.RangeArgs(1, 2),
 		Long: `Print the log of a task's latest attempt; without TASK, those of all tasks, every line
 behind the name of its task. With -f print all attempts while they write, until the task
 or the run has ended.`,
 		Example: console.Examples("bailiwick run logs RUN TASK --attempt 1", "bailiwick run logs RUN -f"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			var task api.TaskID
-			if len(args) == 2 {
-				task = console.Parse(&a, args[1], api.ParseTaskID)
-			}
-			switch {
-			case f.attempt < 0:
-				a.Fail(fmt.Errorf("--attempt %d: want no negative number", f.attempt))
-			case f.attempt > 0 && task == "":
-				a.Fail(errors.New("--attempt needs a task: name the task"))
-			case f.attempt > 0 && f.follow:
-				a.Fail(errors.New("--attempt shows one attempt, -f all of them; want one of the two"))
-			}
-			if a.Err != nil {
-				return a.Err
-			}
-			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
-				show := func() error { return t.logs(cmd.Context(), c.Runtime(), id, task, f) }
-				if f.follow {
-					return show()
-				}
-				return t.Page(show)
-			})
-		},
-	}
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+		var a console.Args
+		var task api.TaskID
+		if len(args) == 2 {
+			task = console.Parse(&a, args[1], api.ParseTaskID)
+		}
+		switch {
+		case f.attempt < 0:
+			a.Fail(fmt.Errorf("--attempt %d: want no negative number", f.attempt))
+		case f.attempt > 0 && task == "":
+			a.Fail(errors.New("--attempt needs a task: name the task"))
+		case f.attempt > 0 && f.follow:
+			a.Fail(errors.New("--attempt shows one attempt, -f all of them; want one of the two"))
+		}
+		if a.Err != nil {
+			return a.Err
+		}
+		show := func() error { return t.logs(ctx, c.Runtime(), id, task, f) }
+		if f.follow {
+			return show()
+		}
+		return t.Page(show)
+	})
 	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "print all attempts until the end, and reconnect if the service restarts")
 	cmd.Flags().IntVar(&f.attempt, "attempt", 0, "this attempt of the task (default: the latest)")
 	return cmd

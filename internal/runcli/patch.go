@@ -18,7 +18,8 @@ func (t *commands) patchCommand() *cobra.Command {
 	var all bool
 	var dir string
 	var f mergeFlags
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = t.runVerb(&cobra.Command{
 		Use: "patch RUN [TASK]", Short: "Print a task's patch, write all patches, or merge them to a new branch", Args: cobra.RangeArgs(1, 2),
 		Long: `Print the patch of a task, for git apply; without TASK, list the tasks that have one. With
 --all write every patch to DIR/TASK.patch. With --merge put the patches of all done tasks
@@ -27,28 +28,25 @@ its task started from, and these are merged in the order of their dependencies. 
 tree and no existing branch is touched. If patches conflict nothing is written, unless
 --keep-going leaves out those that do; the exit status is 1 either way.`,
 		Example: console.Examples("bailiwick run patch RUN TASK | git apply", "bailiwick run patch RUN --all --dir patches", "bailiwick run patch RUN --merge night-work --repo ~/service"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			merge := cmd.Flags().Changed("merge")
-			task, err := patchArgs(args, all, merge, cmd.Flags().Changed("dir"), f)
-			if err != nil {
-				return err
-			}
-			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
-				run, err := wholeRun(cmd.Context(), c.Runtime(), id)
-				switch {
-				case err != nil:
-					return err
-				case all:
-					return t.writePatches(cmd.Context(), c.Runtime(), &run, dir)
-				case merge:
-					return t.mergeRun(cmd.Context(), c.Runtime(), run, f)
-				case task == "":
-					return t.listPatches(cmd.Context(), c.Runtime(), &run)
-				}
-				return t.Page(func() error { return t.printPatch(cmd.Context(), c.Runtime(), &run, task) })
-			})
-		},
-	}
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+		merge := cmd.Flags().Changed("merge")
+		task, err := patchArgs(args, all, merge, cmd.Flags().Changed("dir"), f)
+		if err != nil {
+			return err
+		}
+		run, err := wholeRun(ctx, c.Runtime(), id)
+		switch {
+		case err != nil:
+			return err
+		case all:
+			return t.writePatches(ctx, c.Runtime(), &run, dir)
+		case merge:
+			return t.mergeRun(ctx, c.Runtime(), run, f)
+		case task == "":
+			return t.listPatches(ctx, c.Runtime(), &run)
+		}
+		return t.Page(func() error { return t.printPatch(ctx, c.Runtime(), &run, task) })
+	})
 	fl := cmd.Flags()
 	fl.BoolVar(&all, "all", false, "write every task's patch to a new file")
 	fl.StringVar(&dir, "dir", ".", "folder for --all; created if missing")

@@ -60,13 +60,16 @@ func (t *commands) withConn(do func(*client.Conn) error) error {
 	return err
 }
 
-// withRun calls do with a connection and the run that an argument names.
-func (t *commands) withRun(arg string, do func(*client.Conn, api.RunID) error) error {
-	id, err := api.ParseRunID(arg)
-	if err != nil {
-		return api.Errorf(api.CodeInvalid, "%w", err)
+// runVerb is a verb about the run that its first argument names.
+func (t *commands) runVerb(cmd *cobra.Command, do func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := api.ParseRunID(args[0])
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "%w", err)
+		}
+		return t.withConn(func(c *client.Conn) error { return do(cmd.Context(), c, id, args) })
 	}
-	return t.withConn(func(c *client.Conn) error { return do(c, id) })
+	return cmd
 }
 
 // taskID parses the id of a task; it may be empty.

@@ -14,19 +14,16 @@ import (
 )
 
 func (t *commands) showCommand() *cobra.Command {
-	return &cobra.Command{
+	return t.runVerb(&cobra.Command{
 		Use: "show RUN", Short: "Show the state of a run and of its tasks, and what to do next", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick run show RUN", "bailiwick run show RUN -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
-				run, err := wholeRun(cmd.Context(), c.Runtime(), id)
-				if err != nil {
-					return err
-				}
-				return t.Page(func() error { return t.printRun(cmd.Context(), c.Runtime(), &run, true) })
-			})
-		},
-	}
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		run, err := wholeRun(ctx, c.Runtime(), id)
+		if err != nil {
+			return err
+		}
+		return t.Page(func() error { return t.printRun(ctx, c.Runtime(), &run, true) })
+	})
 }
 
 // printRun prints a run; as text, with a line per task if tasks is set.

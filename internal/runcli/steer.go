@@ -15,34 +15,31 @@ import (
 func (t *commands) cancelCommand() *cobra.Command {
 	var task, reason string
 	var wait time.Duration
-	cmd := &cobra.Command{
+	cmd := t.runVerb(&cobra.Command{
 		Use: "cancel RUN", Short: "Cancel a run or one of its tasks; work done so far is kept", Args: cobra.ExactArgs(1),
 		Long: `Cancel a run: running tasks are stopped and their work is kept as partial, the others never
 start. With --task only that task is cancelled; tasks that depend on it are skipped.`,
 		Example: console.Examples("bailiwick run cancel RUN --reason 'wrong branch'", "bailiwick run cancel RUN --task TASK --wait 0"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			req := api.RunCancel{Task: taskID(&a, task), Reason: reason}
-			if a.Wait("--wait", wait); a.Err != nil {
-				return a.Err
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		var a console.Args
+		req := api.RunCancel{Task: taskID(&a, task), Reason: reason}
+		if a.Wait("--wait", wait); a.Err != nil {
+			return a.Err
+		}
+		if _, err := c.Operator().CancelRun(ctx, id, req); err != nil {
+			return err
+		}
+		if wait > 0 {
+			err := awaitCancelled(ctx, c.Runtime(), id, req.Task, wait)
+			if api.CodeOf(err) == api.CodeNotFinished {
+				return api.Errorf(api.CodeNotFinished, "run %s was cancelled but has not ended within %s", id, wait).WithHint("see: bailiwick run show %s", id)
 			}
-			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
-				if _, err := c.Operator().CancelRun(cmd.Context(), id, req); err != nil {
-					return err
-				}
-				if wait > 0 {
-					err := awaitCancelled(cmd.Context(), c.Runtime(), id, req.Task, wait)
-					if api.CodeOf(err) == api.CodeNotFinished {
-						return api.Errorf(api.CodeNotFinished, "run %s was cancelled but has not ended within %s", id, wait).WithHint("see: bailiwick run show %s", id)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return t.printSteered(cmd.Context(), c.Runtime(), id, "is being cancelled")
-			})
-		},
-	}
+			if err != nil {
+				return err
+			}
+		}
+		return t.printSteered(ctx, c.Runtime(), id, "is being cancelled")
+	})
 	cmd.Flags().StringVar(&task, "task", "", "only this task")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for the end; 0 returns at once")
@@ -71,18 +68,15 @@ func (t *commands) resumeCommand() *cobra.Command {
 }
 
 func (t *commands) steerVerb(verb, short, done string, do func(client.Operator, context.Context, api.RunID) (api.Run, error)) *cobra.Command {
-	return &cobra.Command{
+	return t.runVerb(&cobra.Command{
 		Use: verb + " RUN", Short: short, Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick run "+verb+" RUN", "bailiwick run "+verb+" RUN -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
-				if _, err := do(c.Operator(), cmd.Context(), id); err != nil {
-					return err
-				}
-				return t.printSteered(cmd.Context(), c.Runtime(), id, done)
-			})
-		},
-	}
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		if _, err := do(c.Operator(), ctx, id); err != nil {
+			return err
+		}
+		return t.printSteered(ctx, c.Runtime(), id, done)
+	})
 }
 
 // printSteered prints a run after a verb that changed it, and as text what was
@@ -104,61 +98,55 @@ func (t *commands) printSteered(ctx context.Context, r client.Runtime, id api.Ru
 }
 
 func (t *commands) retryCommand() *cobra.Command {
-	var id string
-	cmd := &cobra.Command{
+	var newID string
+	cmd := t.runVerb(&cobra.Command{
 		Use: "retry RUN", Short: "Submit the plan of a settled run again and take over its done tasks", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick run retry RUN", "bailiwick run retry nightly-7 --id nightly-7b"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			req := api.RunRetry{RunID: t.newRunID(&a, id)}
-			if a.Err != nil {
-				return a.Err
-			}
-			return t.withRun(args[0], func(c *client.Conn, old api.RunID) error {
-				run, err := c.Operator().RetryRun(cmd.Context(), old, req)
-				if err != nil {
-					return retryHint(err, req.RunID, "bailiwick run retry %s --id %s", old, req.RunID)
-				}
-				return t.printSubmitted(&run)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&id, "id", "", "id of the new run; repeating the request with it returns the same run")
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		var a console.Args
+		req := api.RunRetry{RunID: t.newRunID(&a, newID)}
+		if a.Err != nil {
+			return a.Err
+		}
+		run, err := c.Operator().RetryRun(ctx, id, req)
+		if err != nil {
+			return retryHint(err, req.RunID, "bailiwick run retry %s --id %s", id, req.RunID)
+		}
+		return t.printSubmitted(&run)
+	})
+	cmd.Flags().StringVar(&newID, "id", "", "id of the new run; repeating the request with it returns the same run")
 	return cmd
 }
 
 func (t *commands) answerCommand() *cobra.Command {
 	var task string
 	var option, attempt int
-	cmd := &cobra.Command{
+	cmd := t.runVerb(&cobra.Command{
 		Use: "answer RUN [TEXT]", Short: "Answer the question of a waiting task", Args: cobra.RangeArgs(1, 2),
 		Long: `Answer the question of a waiting task. The task resumes as soon as it has its locks again.
 
 TEXT is the answer; @FILE reads it from a file and - from standard input.`,
 		Example: console.Examples("bailiwick run show RUN", "bailiwick run answer RUN --task TASK 'use the second one'", "bailiwick run answer RUN --task TASK --option 2"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			req := api.RunAnswer{Task: taskID(&a, task), Option: option, Attempt: attempt}
-			if a.Err != nil {
-				return a.Err
-			}
-			see := "bailiwick run show " + console.Line(args[0])
-			if req.Task == "" {
-				return api.Errorf(api.CodeInvalid, "answer: name the task with --task").WithHint("see the questions: %s", see)
-			}
-			var err error
-			if req.Text, err = console.ReadAnswer(args[1:], option, t.Stdin, see); err != nil {
-				return err
-			}
-			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
-				pinQuestion(cmd.Context(), c.Runtime(), id, &req)
-				if _, err := c.Operator().AnswerRun(cmd.Context(), id, req); err != nil {
-					return err
-				}
-				return t.printSteered(cmd.Context(), c.Runtime(), id, "has its answer")
-			})
-		},
-	}
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
+		var a console.Args
+		req := api.RunAnswer{Task: taskID(&a, task), Option: option, Attempt: attempt}
+		if a.Err != nil {
+			return a.Err
+		}
+		see := "bailiwick run show " + console.Line(args[0])
+		if req.Task == "" {
+			return api.Errorf(api.CodeInvalid, "answer: name the task with --task").WithHint("see the questions: %s", see)
+		}
+		var err error
+		if req.Text, err = console.ReadAnswer(args[1:], option, t.Stdin, see); err != nil {
+			return err
+		}
+		pinQuestion(ctx, c.Runtime(), id, &req)
+		if _, err := c.Operator().AnswerRun(ctx, id, req); err != nil {
+			return err
+		}
+		return t.printSteered(ctx, c.Runtime(), id, "has its answer")
+	})
 	cmd.Flags().StringVar(&task, "task", "", "the task with the question")
 	cmd.Flags().IntVar(&option, "option", 0, "answer with this option of the question, counted from 1")
 	cmd.Flags().IntVar(&attempt, "attempt", 0, "answer only the question of this attempt of the task's dispatch (default: the current one)")

@@ -16,18 +16,15 @@ import (
 )
 
 func (t *commands) watchCommand() *cobra.Command {
-	return &cobra.Command{
+	return t.runVerb(&cobra.Command{
 		Use: "watch RUN", Short: "Watch a run until it is settled", Args: cobra.ExactArgs(1),
 		Long: `Watch a run until every task has ended: on a terminal as a tree that is redrawn, elsewhere
 as a line per event; with -o jsonl every line is an event object. The exit status is 0 if
 all tasks are done, 3 if one was denied, else 1. Interrupting it does not stop the run.`,
 		Example: console.Examples("bailiwick run watch RUN", "bailiwick run watch RUN -o jsonl"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
-				return t.watch(cmd.Context(), c.Runtime(), id, false)
-			})
-		},
-	}
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		return t.watch(ctx, c.Runtime(), id, false)
+	})
 }
 
 // watch shows the events of a run until it is settled, prints the run, and
@@ -181,21 +178,18 @@ func (s *redrawn) draw(lines []string, width, height int) {
 
 func (t *commands) waitCommand() *cobra.Command {
 	var timeout time.Duration
-	cmd := &cobra.Command{
+	cmd := t.runVerb(&cobra.Command{
 		Use: "wait RUN", Short: "Wait until a run is settled", Args: cobra.ExactArgs(1),
 		Long: `Wait until every task of a run has ended, and print the run. The exit status is 0 if all
 tasks are done, 3 if one was denied, 8 if --timeout expires first, else 1.`,
 		Example: console.Examples("bailiwick run wait RUN --timeout 10m", "bailiwick run wait RUN -o json"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var a console.Args
-			if a.Wait("--timeout", timeout); a.Err != nil {
-				return a.Err
-			}
-			return t.withRun(args[0], func(c *client.Conn, id api.RunID) error {
-				return t.wait(cmd.Context(), c.Runtime(), id, timeout)
-			})
-		},
-	}
+	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		var a console.Args
+		if a.Wait("--timeout", timeout); a.Err != nil {
+			return a.Err
+		}
+		return t.wait(ctx, c.Runtime(), id, timeout)
+	})
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this time with exit status 8; the run continues")
 	return cmd
 }
