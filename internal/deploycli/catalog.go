@@ -84,11 +84,7 @@ func (p *program) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*de
 }
 
 func (p *program) showPlan(plan *deploy.Plan) error {
-	return p.answer(plan, func(o *out) { o.plan(plan) }, func(o *out) {
-		for _, c := range plan.Changes {
-			o.line(string(c.Ref))
-		}
-	})
+	return p.answer(plan, func(o *out) { o.plan(plan) }, each(plan.Changes, func(c deploy.ArtifactChange) string { return string(c.Ref) })...)
 }
 
 func (p *program) writePlan(plan *deploy.Plan, path string) error {
@@ -187,7 +183,7 @@ func (p *program) applied(a *deploy.Applied) error {
 		default:
 			o.linef("Applied revision %d (%s), signed by %d of %d.", a.Number, a.Digest.Short(), len(a.Signers), a.Needed)
 		}
-	}, func(o *out) { o.line(string(a.Digest)) })
+	}, string(a.Digest))
 }
 
 func (p *program) signCommand() *cobra.Command {

@@ -89,11 +89,7 @@ func (p *program) init(ctx context.Context, dir string, unencrypted bool) error 
 			}
 			o.linef("%s  %-14s %s", word, m.What, visible(m.Path))
 		}
-	}, func(o *out) {
-		for _, m := range all {
-			o.line(m.Path)
-		}
-	})
+	}, each(all, func(m made) string { return m.Path })...)
 	p.print("Next: read %s, then run: bailiwick catalog plan -f %s", filepath.Join(dir, manifestName), filepath.Join(dir, manifestName))
 	if p.Beside != "" {
 		p.print("For other AI clients: bailiwick mcp config --client codex|opencode|gemini|cursor. For Claude Code:\n  claude mcp add bailiwick -- %s", visible(filepath.Join(p.Beside, "bailiwick-mcp")))

@@ -63,11 +63,7 @@ func (p *program) listCommand() *cobra.Command {
 					rows = append(rows, []string{string(a.Ref), a.Digest.Short(), a.Description})
 				}
 				o.table([]string{"ARTIFACT", "DIGEST", "DESCRIPTION"}, rows)
-			}, func(o *out) {
-				for _, a := range all {
-					o.line(string(a.Ref))
-				}
-			})
+			}, each(all, func(a listed) string { return string(a.Ref) })...)
 		})
 }
 
@@ -118,7 +114,7 @@ func (p *program) showRevision(r *deploy.Revision) error {
 		}
 		o.row("signed by", strings.Join(s.Signers, ", "))
 		o.row("artifacts", strconv.Itoa(len(s.Revision.Artifacts)))
-	}, func(o *out) { o.line(string(r.Digest())) })
+	}, string(r.Digest()))
 }
 
 type shownArtifact struct {
@@ -147,7 +143,7 @@ func (p *program) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name)
 	for _, c := range deploy.Diff(nil, one) {
 		fields = c.Fields
 	}
-	return p.answer(shownArtifact{ref, e.Digest, doc}, func(o *out) { o.artifact(ref, e, fields) }, func(o *out) { o.line(string(ref)) })
+	return p.answer(shownArtifact{ref, e.Digest, doc}, func(o *out) { o.artifact(ref, e, fields) }, string(ref))
 }
 
 func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, kind api.Kind, name api.Name, file string) error {
@@ -174,6 +170,12 @@ func (p *program) verifyCommand() *cobra.Command {
 	return p.inspect("verify", "Verify every signature and digest of the catalog", cobra.NoArgs, []string{"bailiwick catalog verify", "bailiwick catalog verify -o json"},
 		func(ctx context.Context, c *deploy.Catalog, _ []string) error {
 			rows, failed := c.Reader().Verify(ctx)
+			var failures []string
+			for _, r := range rows {
+				if !r.OK {
+					failures = append(failures, r.Check)
+				}
+			}
 			err := p.answer(rows, func(o *out) {
 				for _, r := range rows {
 					word, code := "ok  ", "32"
@@ -182,13 +184,7 @@ func (p *program) verifyCommand() *cobra.Command {
 					}
 					o.linef("%s  %-12s  %s", o.paint(code, word), r.Check, visible(r.Detail))
 				}
-			}, func(o *out) {
-				for _, r := range rows {
-					if !r.OK {
-						o.line(r.Check)
-					}
-				}
-			})
+			}, failures...)
 			if err != nil {
 				return err
 			}
@@ -219,11 +215,7 @@ func (p *program) historyCommand() *cobra.Command {
 					})
 				}
 				o.table([]string{"REVISION", "DIGEST", "CREATED", "AUTHOR", "ARTIFACTS", "REASON"}, rows)
-			}, func(o *out) {
-				for _, h := range all {
-					o.line(string(h.Digest))
-				}
-			})
+			}, each(all, func(h catalog.Past) string { return string(h.Digest) })...)
 		})
 	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "show at most this many")
 	return cmd
@@ -260,10 +252,6 @@ func (p *program) diffCommand() *cobra.Command {
 				o.changes(d.Changes)
 				o.widens(d.Widens)
 				o.line(fmt.Sprintf("%d artifacts differ. %s.", len(d.Changes), widenCount(len(d.Widens))))
-			}, func(o *out) {
-				for _, c := range d.Changes {
-					o.line(string(c.Ref))
-				}
-			})
+			}, each(d.Changes, func(c deploy.ArtifactChange) string { return string(c.Ref) })...)
 		})
 }

@@ -161,7 +161,7 @@ func (p *program) showKey(k seal.Key, path string) error {
 		o.row("name", k.Name)
 		o.row("public", base64.StdEncoding.EncodeToString(k.Public))
 		o.row("file", path)
-	}, func(o *out) { o.line(string(k.ID)) })
+	}, string(k.ID))
 }
 
 // signers opens every key to sign with. shown is printed before the first use of

@@ -19,13 +19,15 @@ func (p *program) formatFlag(cmd *cobra.Command) {
 }
 
 // answer writes the answer of a command in the requested format.
-func (p *program) answer(value any, text, name func(*out)) error {
+func (p *program) answer(value any, text func(*out), names ...string) error {
 	o := &out{colour: p.Colour}
 	switch p.format {
 	case "", "text":
 		text(o)
 	case "name":
-		name(o)
+		for _, name := range names {
+			o.line(name)
+		}
 	case "json":
 		b, err := json.MarshalIndent(value, "", "  ")
 		if err != nil {
@@ -37,6 +39,15 @@ func (p *program) answer(value any, text, name func(*out)) error {
 	}
 	_, err := io.WriteString(p.Stdout, o.b.String())
 	return err
+}
+
+// each returns the name of each item of a list.
+func each[T any](list []T, name func(T) string) []string {
+	names := make([]string, len(list))
+	for i, item := range list {
+		names[i] = name(item)
+	}
+	return names
 }
 
 // out builds an answer as text.
