@@ -31,7 +31,7 @@ func goodRecord(verb OperatorVerb) OperatorRecord {
 
 // A record says what its verb says and nothing besides: what nobody is shown
 // must not be signed.
-func TestARecordHasTheMembersOfItsVerbAndNoOthers(t *testing.T) {
+func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 	observe, beyond := Observe, Tier(9)
 	for _, verb := range OperatorVerbs() {
 		good := goodRecord(verb)
@@ -77,14 +77,14 @@ func TestARecordHasTheMembersOfItsVerbAndNoOthers(t *testing.T) {
 				member == "stop" && before.Stop != "" {
 				continue
 			}
-			if err := r.Check(); err == nil || !strings.Contains(err.Error(), member+": this verb has none") {
+			if err := r.Check(); err == nil || !strings.Contains(err.Error(), member+": not allowed with this verb") {
 				t.Errorf("%s with %s: %v", verb, member, err)
 			}
 		}
 	}
 }
 
-func TestNobodyHandsATokenToAnAccountOfTheMachine(t *testing.T) {
+func TestNoTokenIsCreatedForALocalAccount(t *testing.T) {
 	for _, verb := range OperatorVerbs() {
 		r := goodRecord(verb)
 		if r.Principal == "" {
@@ -97,7 +97,7 @@ func TestNobodyHandsATokenToAnAccountOfTheMachine(t *testing.T) {
 	}
 }
 
-func TestAStopNamesWhatItsScopeHasANameFor(t *testing.T) {
+func TestAStopHasANameUnlessItsScopeIsAll(t *testing.T) {
 	for _, c := range []struct {
 		r  StopRequest
 		ok bool

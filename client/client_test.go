@@ -84,7 +84,7 @@ func accept(w http.ResponseWriter, r *http.Request) {
 }
 
 // proves R-D1
-func TestARequestIsMadeAgainOnlyWhereThatCannotDoHarm(t *testing.T) {
+func TestACallIsRetriedOnlyIfThatIsSafe(t *testing.T) {
 	named, unnamed := api.DispatchRequest{DispatchID: "d-one"}, api.DispatchRequest{}
 	for name, c := range map[string]struct {
 		services []http.HandlerFunc
@@ -122,7 +122,7 @@ func once(first, rest http.HandlerFunc) http.HandlerFunc {
 // that is missing or comes twice, whatever the next service begins with.
 //
 // proves R-D7
-func TestAFollowedLogIsWholeWhereverItBreaks(t *testing.T) {
+func TestFollowLosesNothingWhereverTheStreamBreaks(t *testing.T) {
 	const text = "0123456789abcdefghij"
 	var stream strings.Builder
 	for i := 0; i < len(text); i += 4 {
@@ -165,7 +165,7 @@ func TestAFollowedLogIsWholeWhereverItBreaks(t *testing.T) {
 	}
 }
 
-func TestWhoTakesALogEndsItWithHisOwnError(t *testing.T) {
+func TestFollowReturnsTheConsumersError(t *testing.T) {
 	_, conn := newStage(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"offset":0,"data":"eA=="}`+"\n")
 	})

@@ -40,7 +40,7 @@ func take(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"
 // says so or just breaks off: nothing is missing and nothing comes twice.
 //
 // proves R-O1
-func TestAWatchedRunIsSeenWholeWhereverTheServiceEnds(t *testing.T) {
+func TestWatchRunLosesNothingWhereverTheServiceEnds(t *testing.T) {
 	const all = 7
 	want := []uint64{1, 2, 3, 4, 5, 6, 7}
 	for cut := range all + 1 {
@@ -65,7 +65,7 @@ func TestAWatchedRunIsSeenWholeWhereverTheServiceEnds(t *testing.T) {
 	}
 }
 
-func TestWhoWatchesARunEndsItWithHisOwnError(t *testing.T) {
+func TestWatchRunReturnsTheConsumersError(t *testing.T) {
 	_, conn := newStage(t, watched(1, settled))
 	full := errors.New("the disk is full")
 	if err := conn.Runtime().WatchRun(t.Context(), "r-one", "", func(api.RunEvent) error { return full }); !errors.Is(err, full) {
@@ -74,7 +74,7 @@ func TestWhoWatchesARunEndsItWithHisOwnError(t *testing.T) {
 }
 
 // proves R-O8
-func TestAPlanIsSubmittedAgainOnlyWhereItHasAnID(t *testing.T) {
+func TestSubmitIsRetriedOnlyWithARunID(t *testing.T) {
 	for name, c := range map[string]struct {
 		id api.RunID
 		ok bool
@@ -89,7 +89,7 @@ func TestAPlanIsSubmittedAgainOnlyWhereItHasAnID(t *testing.T) {
 
 // A plan that is within its bound arrives as it is: what JSON for web pages
 // escapes would make it six times as long.
-func TestAPlanDoesNotGrowOnTheWay(t *testing.T) {
+func TestSubmitSendsThePlanUnescaped(t *testing.T) {
 	plan := json.RawMessage(`{"id":"` + strings.Repeat("<", 1000) + `"}`)
 	var size int64
 	_, conn := newStage(t, func(w http.ResponseWriter, r *http.Request) {

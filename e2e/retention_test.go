@@ -199,9 +199,9 @@ func TestRulesThatKeepEvidenceShorterThanContentAreRefused(t *testing.T) {
 	w := newWorld(t, 0)
 	w.catalog(maker())
 	for rules, want := range map[string]string{
-		"{content: {age: 30d}, evidence: {age: 29d}}":   "evidence is kept at least as long as content",
-		"{evidence: {age: 29d}}":                        "content stay for ever",
-		"{content: {count: 3}, evidence: {age: 9999d}}": "content stay for ever",
+		"{content: {age: 30d}, evidence: {age: 29d}}":   "keep evidence at least as long as content",
+		"{evidence: {age: 29d}}":                        "content kept for ever",
+		"{content: {count: 3}, evidence: {age: 9999d}}": "content kept for ever",
 		"{content: {age: 0d}}":                          "want a duration such as 30d",
 		"{content: {age: -1h}}":                         "want a duration such as 30d",
 		"{content: {size: lots}}":                       "retention.content.size",

@@ -46,7 +46,7 @@ func TestAnchorsAreReadWhole(t *testing.T) {
 }
 
 // proves R-A6: what is not known is a refusal to start.
-func TestAWrongAnchorIsRefusedWhereItIsWrong(t *testing.T) {
+func TestAnInvalidAnchorIsReportedWithItsPosition(t *testing.T) {
 	swap := func(s, old, fresh string) string {
 		if !strings.Contains(s, old) {
 			t.Fatalf("%q is not in %q", old, s)
@@ -103,7 +103,7 @@ func TestAWrongAnchorIsRefusedWhereItIsWrong(t *testing.T) {
 }
 
 // proves R-A6: the secret is its owner's alone, and in no message.
-func TestTheKeysOfAnObjectStoreAreNobodyElses(t *testing.T) {
+func TestObjectStoreKeysMustBePrivate(t *testing.T) {
 	dir := t.TempDir()
 	tr := &tree{Config: Config{UID: os.Geteuid()}}
 	path := filepath.Join(dir, "s3.json")
@@ -145,7 +145,7 @@ func TestTheKeysOfAnObjectStoreAreNobodyElses(t *testing.T) {
 	}
 }
 
-func TestDoctorSaysWhatAnchorsHold(t *testing.T) {
+func TestDoctorReportsAnchors(t *testing.T) {
 	dir := t.TempDir()
 	tr := &tree{Config: Config{UID: os.Geteuid(), Now: time.Now, Dirs: api.Dirs{State: dir, Config: dir}}}
 	c := tr.anchorCheck(t.Context(), anchorSettings{Name: "disk", Kind: receipt.File, Path: filepath.Join(dir, "f")})

@@ -30,7 +30,7 @@ tracing: {otlp: "http://127.0.0.1:4318"}
 	}
 }
 
-func TestAWrongConfigurationIsRefusedWhereItIsWrong(t *testing.T) {
+func TestAnInvalidConfigurationIsReportedWithItsPosition(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                                                                "service.yaml:1:1: the file is empty",
 		"log: {}\n":                                                       `the key "version" is missing`,
@@ -169,7 +169,7 @@ func TestKeysMayBeInAFileOrAtAPublicURLOrAtOneLoopbackPort(t *testing.T) {
 func metricsAt(s string) string { return "version: 1\nmetrics: {listen: \"" + s + "\"}\n" }
 func spansTo(s string) string   { return "version: 1\ntracing: {otlp: \"" + s + "\"}\n" }
 
-func TestOnlyAFileThatOthersCannotWriteIsBelieved(t *testing.T) {
+func TestAConfigurationWritableByOthersIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "service.yaml")
 	tr := &tree{Config: Config{UID: os.Getuid(), Dirs: api.Dirs{Config: dir}}}

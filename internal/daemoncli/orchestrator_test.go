@@ -13,7 +13,7 @@ import (
 // where there is none; dispatches that are no task's never are.
 //
 // proves R-O6
-func TestEndsThatComeBeforeTheOrchestratorAreKeptForIt(t *testing.T) {
+func TestEarlyEndsAreKeptForTheOrchestrator(t *testing.T) {
 	observer, err := telemetry.New(telemetry.Config{Now: time.Now})
 	if err != nil {
 		t.Fatal(err)

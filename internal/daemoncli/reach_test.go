@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-func TestDoctorFindsTokensThatLieAboutAndNeverShowsThem(t *testing.T) {
+func TestDoctorFindsStrayTokensAndNeverPrintsThem(t *testing.T) {
 	home, config := t.TempDir(), t.TempDir()
 	token := api.TokenText([32]byte{1, 2, 3})
 	write := func(path, content string, mode os.FileMode) string {
@@ -46,7 +46,7 @@ func TestDoctorFindsTokensThatLieAboutAndNeverShowsThem(t *testing.T) {
 	}
 }
 
-func TestDoctorSaysWhoCanSignAnOperatorsDecisions(t *testing.T) {
+func TestDoctorReportsWhoCanSignOperatorDecisions(t *testing.T) {
 	dirs := api.Dirs{Config: t.TempDir(), Data: t.TempDir()}
 	tr := &tree{Config: Config{Dirs: dirs}}
 	if c := tr.operatorsCheck(); c.ok || !strings.Contains(c.fix, "bailiwick init") {

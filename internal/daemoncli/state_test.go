@@ -11,7 +11,7 @@ import (
 
 // A state directory that others can change, or that this account cannot use,
 // is refused with what to do about it, by the service and by doctor alike.
-func TestOnlyAStateThatNobodyElseCanChangeIsUsed(t *testing.T) {
+func TestAStateDirectoryWritableByOthersIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(dir string) error
 		want string // empty: it is taken

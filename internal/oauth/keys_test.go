@@ -18,7 +18,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/egress"
 )
 
-func TestKeysThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
+func TestInvalidKeySetsAreRefused(t *testing.T) {
 	i := newIssuer(t)
 	r, ec, ed := public(t, "rsa", i.keys["rsa"]), public(t, "ec", i.keys["ec"]), public(t, "ed", i.keys["ed"])
 	change := func(k map[string]any, name string, value any) map[string]any {
@@ -95,7 +95,7 @@ func FuzzParseKeys(f *testing.F) {
 }
 
 // proves R-T4
-func TestKeysAreAskedForWhenTheyAreNeededAndNotMore(t *testing.T) {
+func TestKeysAreFetchedOnlyWhenNeeded(t *testing.T) {
 	i := newIssuer(t)
 	v := i.verifier()
 	take := func(what string, token string, want api.Code, asked int) {
@@ -139,7 +139,7 @@ func TestKeysAreAskedForWhenTheyAreNeededAndNotMore(t *testing.T) {
 }
 
 // An issuer that hangs holds up nobody whose key is there.
-func TestWhoHasAKnownKeyNeverWaits(t *testing.T) {
+func TestATokenWithACachedKeyNeverWaits(t *testing.T) {
 	i := newIssuer(t)
 	v := i.verifier()
 	if err := v.Load(t.Context()); err != nil {

@@ -26,7 +26,7 @@ func (i *issuer) json(claims jwt.MapClaims) string {
 // The controls of all that is refused below.
 //
 // proves R-T4
-func TestATokenOfTheIssuerForThisServiceIsTaken(t *testing.T) {
+func TestAValidTokenIsAccepted(t *testing.T) {
 	i := newIssuer(t)
 	v := i.verifier()
 	now := i.time()
@@ -55,7 +55,7 @@ func TestATokenOfTheIssuerForThisServiceIsTaken(t *testing.T) {
 }
 
 // proves R-T4
-func TestNoOtherTokenIsTaken(t *testing.T) {
+func TestAllOtherTokensAreRefused(t *testing.T) {
 	i := newIssuer(t)
 	v := i.verifier()
 	now := i.time()
@@ -165,7 +165,7 @@ func TestATokenForAnotherScopeIsDenied(t *testing.T) {
 	}
 }
 
-func TestAnIssuerAndAnAudienceAreURLsThatMeanOneThing(t *testing.T) {
+func TestIssuerAndAudienceMustBeUnambiguousURLs(t *testing.T) {
 	for _, s := range []string{"", "idp.example", "http://idp.example", "https://", "https://u:p@idp.example", "https://idp.example?x", "https://idp.example/?", "https://idp.example#x", "HTTPS://idp.example", "ftp://idp.example", "https://idp.example/ a", "https://" + strings.Repeat("a", 500)} {
 		if (Config{Issuer: s, Audience: resource}).Check() == nil || (Config{Issuer: issuerURL, Audience: s}).Check() == nil {
 			t.Errorf("%q is taken", s)

@@ -36,7 +36,7 @@ func (o *office) replaceRoot(root seal.TrustRoot) {
 // it ought to be.
 //
 // proves R-B9
-func TestOnlyTheNextRecordOfAnOperatorIsTaken(t *testing.T) {
+func TestOnlyTheNextSignedRecordIsAccepted(t *testing.T) {
 	raise := func(r *api.OperatorRecord) {
 		tier := api.Irreversible
 		r.Principal, r.Ceiling = "agent:claude", &tier
@@ -174,7 +174,7 @@ func edit(t testing.TB, envelope []byte, change func(map[string]any)) []byte {
 // was. The controls are in the tests that put each verb in force.
 //
 // proves R-T4
-func TestADecisionThatMakesNoSenseIsRefused(t *testing.T) {
+func TestAnInapplicableDecisionIsRefused(t *testing.T) {
 	o := newOffice(t)
 	o.known("agent:claude")
 	o.known("agent:codex")
@@ -281,7 +281,7 @@ func quoted(envelope []byte) string {
 // that names the record.
 //
 // proves R-B9, R-T5
-func TestAChainThatWasTamperedWithIsARefusalToStart(t *testing.T) {
+func TestATamperedChainRefusesTheStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		words  string
 		tamper func(o *office)
@@ -400,7 +400,7 @@ func (o *office) sibling(key seal.Signer) []byte {
 // grow.
 //
 // proves R-B9
-func TestKeysThatChangeWhileTheServiceRunsCountAtOnce(t *testing.T) {
+func TestChangedOperatorKeysTakeEffectAtOnce(t *testing.T) {
 	o := newOffice(t)
 	first, second := o.operator, newSigner(t)
 	o.known("agent:a")

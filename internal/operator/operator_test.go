@@ -182,7 +182,7 @@ func (o *office) refused(text string, id api.TokenID, words string) {
 }
 
 // proves R-T4
-func TestATokenIsItsPrincipalsUntilItExpiresIsRevokedOrRotated(t *testing.T) {
+func TestATokenIsValidUntilItExpiresIsRevokedOrRotated(t *testing.T) {
 	o := newOffice(t)
 	o.known("agent:claude")
 	text, id := o.token("agent:claude", time.Hour)
@@ -419,7 +419,7 @@ func TestEveryRecordIsAnEntry(t *testing.T) {
 
 // Two records for the same place: one is in force, the other is told that it
 // came second.
-func TestOfRecordsThatComeAtOnceOneIsInForce(t *testing.T) {
+func TestOfConcurrentRecordsOneIsAccepted(t *testing.T) {
 	o := newOffice(t)
 	const n = 8
 	errs := make(chan error, n)

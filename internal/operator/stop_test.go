@@ -50,7 +50,7 @@ func (o *office) lift(id string) error {
 }
 
 // proves R-T10
-func TestAStopHoldsWhatItIsAboutUntilItIsLifted(t *testing.T) {
+func TestAStopCoversItsScopeUntilItIsLifted(t *testing.T) {
 	o := newOffice(t)
 	o.holds("agent:a", "local", "d-aaaa")
 	o.engage(api.StopPrincipal, "agent:a")
@@ -134,7 +134,7 @@ func TestOnlyAnOperatorLiftsAStop(t *testing.T) {
 // without the marks on what it holds.
 //
 // proves R-T10, R-A2
-func TestAStopThatCannotBeWrittenHoldsNothing(t *testing.T) {
+func TestAStopThatCannotBeWrittenIsNotInForce(t *testing.T) {
 	o := newOffice(t)
 	broken := errors.New("no marks")
 	if _, err := o.registry.Engage(t.Context(), "local:ann", api.StopRequest{Scope: api.StopAll}, func(*store.Tx, api.Stop) (int, error) { return 0, broken }); !errors.Is(err, broken) {
@@ -165,7 +165,7 @@ func TestAStopThatCannotBeWrittenHoldsNothing(t *testing.T) {
 	}
 }
 
-func TestStopsThatComeAtOnceAllHold(t *testing.T) {
+func TestConcurrentStopsAreAllInForce(t *testing.T) {
 	o := newOffice(t)
 	const many = 20
 	var wait sync.WaitGroup
@@ -186,7 +186,7 @@ func TestStopsThatComeAtOnceAllHold(t *testing.T) {
 // is the state as it was.
 //
 // proves R-T10
-func TestAStopThatWasTamperedWithIsARefusalToStart(t *testing.T) {
+func TestATamperedStopRefusesTheStart(t *testing.T) {
 	unguarded := []string{"DROP TRIGGER operator_stop_update", "DROP TRIGGER operator_stop_delete"}
 	for name, c := range map[string]struct {
 		words string // of the refusal; empty: there is none

@@ -58,7 +58,7 @@ func TestTheLowestBoundDecidesAndSaysSo(t *testing.T) {
 // Whoever forgets to say what bounds a request gets the least.
 //
 // proves R-T5
-func TestARequestThatSaysNothingOfItsBoundsIsBoundToObserve(t *testing.T) {
+func TestARequestWithoutBoundsIsBoundToObserve(t *testing.T) {
 	e, r := testEngine(t), allowedRequest()
 	if !e.Decide(r).Allowed() {
 		t.Fatal("positive control: the request is denied anyway")
@@ -81,7 +81,7 @@ func TestARequestThatSaysNothingOfItsBoundsIsBoundToObserve(t *testing.T) {
 }
 
 // A denial says what a person may do about it.
-func TestADenialForWantOfConsentSaysHowToRaiseIt(t *testing.T) {
+func TestADenialWithoutConsentNamesTheCommandToRaiseIt(t *testing.T) {
 	e, r := testEngine(t), allowedRequest()
 	r.Consent, r.Session = api.Observe, api.Observe
 	said := strings.Join(e.Decide(r).Reasons(), "\n")
@@ -106,7 +106,7 @@ func TestADenialForWantOfConsentSaysHowToRaiseIt(t *testing.T) {
 // whom its tier, its target or a stop would keep from it.
 //
 // proves R-B6
-func TestBoundsDoNotTellWhatIsThere(t *testing.T) {
+func TestBoundsDoNotRevealWhatExists(t *testing.T) {
 	e := testEngine(t)
 	answer := func(r Request) string {
 		r.Principal, r.Action = "agent:codex", ActionDispatch
@@ -125,7 +125,7 @@ func TestBoundsDoNotTellWhatIsThere(t *testing.T) {
 }
 
 // proves R-T4
-func TestNobodyHasAnOperatorsVerbByToken(t *testing.T) {
+func TestOperatorActionsAreDeniedByToken(t *testing.T) {
 	e := testEngine(t)
 	for _, a := range operatorActions() {
 		r := Request{Principal: "local:ann", Action: a, Resource: "service", Token: true}

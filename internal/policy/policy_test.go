@@ -85,7 +85,7 @@ func TestATargetModeForbidsWhatAGrantPermits(t *testing.T) {
 }
 
 // proves R-B6
-func TestAbsentAndForbiddenNamesReadAlike(t *testing.T) {
+func TestMissingAndUngrantedNamesGiveTheSameReason(t *testing.T) {
 	e := testEngine(t)
 	answer := func(subagent string, tier api.Tier, target api.Name) string {
 		d := e.Decide(Request{Principal: "agent:codex", Action: ActionDispatch, Resource: subagent, Tier: tier, Target: target})
@@ -125,13 +125,13 @@ func TestOwnersAndTheOperatorReadAndCancel(t *testing.T) {
 	}
 }
 
-func TestTheZeroDecisionIsNoDecision(t *testing.T) {
+func TestTheZeroDecisionIsInvalid(t *testing.T) {
 	if d := (Decision{}); d.Valid() || d.Allowed() {
 		t.Error("the zero value counts as a decision")
 	}
 }
 
-func TestRulesThatDoNotCompileMakeNoEngine(t *testing.T) {
+func TestInvalidRulesMakeNoEngine(t *testing.T) {
 	for name, rules := range map[string]Rules{
 		"unknown mode": {Targets: []api.Target{{Name: "x", Mode: "gaurded"}}},
 		"grant twice":  {Grants: []api.Grant{{Name: "a"}, {Name: "a"}}},

@@ -12,7 +12,7 @@ import (
 // may lift it. The control is the same request without it.
 //
 // proves R-T10
-func TestAStopForbidsWhateverElseAllows(t *testing.T) {
+func TestAStopOverridesEveryPermission(t *testing.T) {
 	e := testEngine(t)
 	r := allowedRequest()
 	if d := e.Decide(r); !d.Allowed() {
@@ -39,7 +39,7 @@ func TestAStopForbidsWhateverElseAllows(t *testing.T) {
 // What is not granted reads as if it were not there, held or not.
 //
 // proves R-B6
-func TestAStopTellsNothingOfWhatIsNotGranted(t *testing.T) {
+func TestAStopRevealsNothingUngranted(t *testing.T) {
 	e := testEngine(t)
 	there, absent := allowedRequest(), allowedRequest()
 	there.Resource, there.Target, there.Stops = "hidden", "local", []string{"s-1"}
@@ -57,7 +57,7 @@ func TestAStopTellsNothingOfWhatIsNotGranted(t *testing.T) {
 // token does, whoever that is. The control is the same person without one.
 //
 // proves R-T10
-func TestNobodyEngagesAStopByAToken(t *testing.T) {
+func TestAStopIsNeverEngagedByToken(t *testing.T) {
 	e := testEngine(t)
 	for _, c := range []struct {
 		who   api.Principal

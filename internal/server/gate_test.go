@@ -7,7 +7,7 @@ import (
 )
 
 // proves R-D1
-func TestAServiceEndsOnlyWhenNobodyHasBeenThereForTheWholeTime(t *testing.T) {
+func TestIdleShutdownComesAfterTheWholeIdleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = 30 * time.Second
 		g := newGate(time.Now, idle)
@@ -53,7 +53,7 @@ func TestAServiceEndsOnlyWhenNobodyHasBeenThereForTheWholeTime(t *testing.T) {
 }
 
 // proves R-D1
-func TestAServiceWaitsForWhoeverHadItStarted(t *testing.T) {
+func TestIdleShutdownWaitsForTheFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Now, time.Millisecond)
 		time.Sleep(firstTime - 1) // the bubble's clock
@@ -73,7 +73,7 @@ func TestAServiceWaitsForWhoeverHadItStarted(t *testing.T) {
 	})
 }
 
-func TestAServiceThatIsToldToStayStays(t *testing.T) {
+func TestStayTurnsOffIdleShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Now, time.Second)
 		if !g.stay() || g.oneShot(false) != nil {
@@ -92,7 +92,7 @@ func TestAServiceThatIsToldToStayStays(t *testing.T) {
 
 // A one-shot service whose store refuses everything would stay as long as
 // commands ask it, and none of them could be served.
-func TestAServiceThatCannotServeEndsAtOnce(t *testing.T) {
+func TestABrokenIdleServiceShutsDownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Now, time.Hour)
 		if !g.enter() || g.closeIfIdle(false, true) {

@@ -59,7 +59,7 @@ func TestHandlesAreBoundedForEachToken(t *testing.T) {
 }
 
 // A clock that is set back gives nobody more than it would have had.
-func TestRefusalsHaveAnEntryEachWithinTheirRate(t *testing.T) {
+func TestRefusalsAreLoggedWithinTheirQuota(t *testing.T) {
 	now := time.Unix(1000, 0)
 	f := newQuota[struct{}](func() time.Time { return now }, refusalRate, refusalBurst)
 	taken := func(n int) (had int) {

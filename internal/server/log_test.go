@@ -19,7 +19,7 @@ import (
 // it is refused, and that is logged.
 //
 // proves R-A8, R-A3
-func TestAQueryOfTheLogIsReadStrictly(t *testing.T) {
+func TestALogQueryIsParsedStrictly(t *testing.T) {
 	h := newHouse(t)
 	for _, good := range []string{
 		"", "follow=false", "after=0", "after=9007199254740991", "before=1", "first=1", "last=1000", "run=r-1", "task=Build.1", "dispatch=d-0001", "role=quality",
@@ -95,7 +95,7 @@ func (h *house) write(e record.Entry) {
 // else.
 //
 // proves R-A4, R-A8
-func TestHostileContentReachesNoReaderAsAnythingElse(t *testing.T) {
+func TestHostileContentCannotForgeLogLines(t *testing.T) {
 	h := newHouse(t)
 	h.write(record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: "the first"}})
 	start := must[uint64](t)(h.ledger.Len(t.Context()))
@@ -162,7 +162,7 @@ func TestHostileContentReachesNoReaderAsAnythingElse(t *testing.T) {
 // Pages from either end are the whole log.
 //
 // proves R-A8
-func TestPagesOfTheLogAreAllOfIt(t *testing.T) {
+func TestPagesCoverTheWholeLog(t *testing.T) {
 	h := newHouse(t)
 	for range 2500 {
 		h.write(record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: "x"}})

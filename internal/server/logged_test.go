@@ -14,7 +14,7 @@ import (
 // the account itself asks for was by none.
 //
 // proves R-T4
-func TestTheLogSaysByWhichToken(t *testing.T) {
+func TestLogEntriesNameTheToken(t *testing.T) {
 	h := newHouse(t)
 	first, firstID := h.token("agent:claude", time.Hour)
 	second, secondID := h.token("agent:claude", time.Hour)

@@ -88,7 +88,7 @@ func TestTheHandlesOfARemovedPrincipalEndAtOnce(t *testing.T) {
 }
 
 // proves R-T4, R-A3
-func TestTokensOfAnIssuerThatAreNotGoodAreThrottledAndLogged(t *testing.T) {
+func TestInvalidIssuerTokensAreThrottledAndLogged(t *testing.T) {
 	h, token := issued(t)
 	good := token("s-1", time.Hour, oauth.Scope)
 	h.unauthenticated("a subject that nobody named", h.exchange(token("root", time.Hour, oauth.Scope)), "no principal has its subject", "root")

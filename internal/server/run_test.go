@@ -29,7 +29,7 @@ func steering() map[string]string {
 // and the log says that it was tried; the account itself is told how things are.
 //
 // proves R-T4
-func TestWhoCallsByATokenSteersNoRun(t *testing.T) {
+func TestACallerByTokenCannotSteerRuns(t *testing.T) {
 	for _, h := range []*house{newHouse(t), newHouse(t, withRuns)} {
 		steeredByToken(t, h)
 	}
@@ -145,7 +145,7 @@ func TestCallsAboutRunsReachTheOrchestrator(t *testing.T) {
 }
 
 // Only a plan may be as long as a plan.
-func TestOnlyAPlanIsAsLongAsAPlan(t *testing.T) {
+func TestOnlyASubmittedPlanMayBeLarge(t *testing.T) {
 	h := newHouse(t)
 	long := func(n int) string { return `{"plan":{"id":"` + strings.Repeat("x", n) + `"}}` }
 	for _, c := range []struct {

@@ -401,7 +401,7 @@ func TestAHandleEndsWithItsProcess(t *testing.T) {
 // A request with a handle is never taken for one of the account.
 //
 // proves R-T4
-func TestABadHandleIsNobody(t *testing.T) {
+func TestAnInvalidHandleIsRefused(t *testing.T) {
 	h := newHouse(t)
 	text, _ := h.token("agent:claude", time.Hour)
 	s := h.session(text)
@@ -530,7 +530,7 @@ func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 // refused, whether or not it is good, and never logged.
 //
 // proves R-T4, R-T6
-func TestATokenAnywhereElseIsRefused(t *testing.T) {
+func TestATokenOutsideItsRequestIsRefused(t *testing.T) {
 	h := newHouse(t)
 	text, _ := h.token("agent:claude", time.Hour)
 	escaped := "%62" + text[1:]
@@ -624,7 +624,7 @@ func TestAHeaderOnlyLowersTheCeiling(t *testing.T) {
 // Operator verbs are for the operator's account, whatever a token says.
 //
 // proves R-T4, R-B9
-func TestNoOperatorVerbIsReachedByToken(t *testing.T) {
+func TestOperatorCallsAreDeniedByToken(t *testing.T) {
 	h := newHouse(t)
 	text, _ := h.token("human:root", time.Hour)
 	handle := h.session(text).Handle

@@ -84,7 +84,7 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	}
 }
 
-func TestWhatHappenedIsWhatIsCounted(t *testing.T) {
+func TestMetricsCountEvents(t *testing.T) {
 	tel := newTelemetry(t, Address{})
 	tel.Watch(well)
 	for range 2 {
@@ -141,7 +141,7 @@ bailiwick_ready 1
 
 // Whatever is said, the number of series stays what it is; the positive
 // control makes one that does grow.
-func TestNobodyMakesTheNumberOfSeriesGrow(t *testing.T) {
+func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 	tel := newTelemetry(t, Address{})
 	tel.Watch(well)
 	hostile := func(i int) string { return fmt.Sprintf("x%d\n# HELP evil\"} 1", i) }
@@ -206,7 +206,7 @@ func listenAt(t *testing.T, s string) Address {
 	return a
 }
 
-func TestHealthTellsAliveFromReady(t *testing.T) {
+func TestHealthDistinguishesLiveFromReady(t *testing.T) {
 	tel := newTelemetry(t, Address{})
 	a, err := tel.Serve(listenAt(t, "127.0.0.1:0"))
 	if err != nil {
@@ -243,7 +243,7 @@ func TestHealthTellsAliveFromReady(t *testing.T) {
 
 // A page of somebody else's that a browser shows cannot read metrics by giving
 // a loopback address a name.
-func TestALoopbackAddressUnderAnotherNameIsRefused(t *testing.T) {
+func TestAForeignHostHeaderIsRefused(t *testing.T) {
 	tel := newTelemetry(t, Address{})
 	a, err := tel.Serve(listenAt(t, "127.0.0.1:0"))
 	if err != nil {
@@ -309,7 +309,7 @@ func collector(t *testing.T, h http.HandlerFunc) Address {
 	return a
 }
 
-func TestACollectorThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
+func TestASlowCollectorDelaysNothing(t *testing.T) {
 	release := make(chan struct{})
 	a := collector(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -342,7 +342,7 @@ func TestACollectorThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	}
 }
 
-func TestSpansGoNowhereButToTheCollector(t *testing.T) {
+func TestSpansAreSentOnlyToTheCollector(t *testing.T) {
 	elsewhere := 0
 	other := collector(t, func(http.ResponseWriter, *http.Request) { elsewhere++ })
 	got := 0
