@@ -10,7 +10,7 @@ import (
 )
 
 // proves R-D5
-func TestThePatchHoldsWhatChangedSinceTheBaselineAsADifferenceFromTheBase(t *testing.T) {
+func TestThePatchHasTheChangesSinceTheBaselineRelativeToTheBase(t *testing.T) {
 	s := newScene(t, "sha1", func(d string) {
 		small(d)
 		for _, p := range []string{"setup-only", "both", "restored", "setup-deletes", "setup-then-agent-deletes", "agent-deletes"} {
@@ -31,7 +31,7 @@ func TestThePatchHoldsWhatChangedSinceTheBaselineAsADifferenceFromTheBase(t *tes
 	s.cfg.Overlay = []string{"skills/overlay.md", "skills/second.md"}
 	s.snapshot()
 	if res := s.capture(); res.PatchFile != "" || len(res.LeftOut) != 0 || res.Tree != res.Base {
-		t.Fatalf("nothing changed and there is %+v", res)
+		t.Fatalf("result without changes: %+v", res)
 	}
 	write(t, s.work+"/both", "agent\n")
 	write(t, s.work+"/restored", "base\n")
@@ -57,13 +57,12 @@ func TestThePatchHoldsWhatChangedSinceTheBaselineAsADifferenceFromTheBase(t *tes
 		t.Errorf("left out:\n%s", got)
 	}
 	verify := t.TempDir()
-	_, err := s.repo.Checkout(t.Context(), res.Tree, verify)
+	err := s.repo.Checkout(t.Context(), res.Tree, verify)
 	must(t, err)
 	sameTrees(t, dir, verify)
 }
 
-// The rules are the base commit's; what the agent writes into a .gitignore has
-// no say.
+// A .gitignore of the agent has no effect.
 func TestUntrackedFilesThatTheBaseIgnoresAreLeftOutAndCounted(t *testing.T) {
 	s := newScene(t, "sha1", func(d string) {
 		small(d)
@@ -101,7 +100,7 @@ func TestWithoutASourceTheBaseIsTheEmptyTree(t *testing.T) {
 	r, err := CreateRepo(t.Context(), filepath.Join(t.TempDir(), "repo"), "")
 	must(t, err)
 	s := &scene{t: t, repo: r, work: t.TempDir()}
-	if _, err := r.Checkout(t.Context(), "", s.work); err != nil {
+	if err := r.Checkout(t.Context(), "", s.work); err != nil {
 		t.Fatal(err)
 	}
 	s.snapshot()
@@ -143,7 +142,7 @@ func TestALargeTextAndALargeBinaryRoundTrip(t *testing.T) {
 	sameTrees(t, s.work, dir)
 }
 
-func TestAnAgentThatDeletesEverythingGivesThePatchThatDoesSo(t *testing.T) {
+func TestAPatchCanDeleteEverything(t *testing.T) {
 	s := newScene(t, "sha1", small).snapshot()
 	must(t, os.RemoveAll(s.work+"/dir"))
 	must(t, os.Remove(s.work+"/a.txt"))
@@ -152,13 +151,12 @@ func TestAnAgentThatDeletesEverythingGivesThePatchThatDoesSo(t *testing.T) {
 	if got := changes(res.Files); got != "d a.txt\nd dir/b.txt\n" {
 		t.Errorf("files:\n%s", got)
 	}
-	if _, err := s.repo.Checkout(t.Context(), res.Tree, t.TempDir()); err != nil {
+	if err := s.repo.Checkout(t.Context(), res.Tree, t.TempDir()); err != nil {
 		t.Error(err)
 	}
 }
 
-// A jail may hand over a handle that allows nothing but to start from it.
-func TestAHandleWithoutReadRightIsEnough(t *testing.T) {
+func TestCaptureWorksThroughAnOPathDescriptor(t *testing.T) {
 	s := newScene(t, "sha1", small).snapshot()
 	write(t, s.work+"/a.txt", "changed\n")
 	fd, err := unix.Open(s.work, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

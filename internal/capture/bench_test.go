@@ -46,7 +46,7 @@ func BenchmarkSmall(b *testing.B) {
 			r, err := CreateRepo(b.Context(), dir+"/repo", small.src)
 			must(b, err)
 			must(b, os.Mkdir(dir+"/work", 0o755))
-			_, err = r.Checkout(b.Context(), commit, dir+"/work")
+			err = r.Checkout(b.Context(), commit, dir+"/work")
 			must(b, err)
 			f, err := os.Open(dir + "/work")
 			must(b, err)
@@ -64,7 +64,7 @@ func BenchmarkCapture(b *testing.B) {
 	b.Run("checkout", func(b *testing.B) {
 		for b.Loop() {
 			dir := b.TempDir()
-			if _, err := s.repo.Checkout(b.Context(), s.commit, dir); err != nil {
+			if err := s.repo.Checkout(b.Context(), s.commit, dir); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -83,7 +83,7 @@ func (s *scene) checkout() *scene {
 	var err error
 	s.repo, err = CreateRepo(context.Background(), filepath.Join(s.t.TempDir(), "repo"), s.src)
 	must(s.t, err)
-	_, err = s.repo.Checkout(context.Background(), s.commit, s.work)
+	err = s.repo.Checkout(context.Background(), s.commit, s.work)
 	must(s.t, err)
 	s.cfg.Exclude = []string{"outputs", "inputs", ".bailiwick"}
 	return s
@@ -125,7 +125,7 @@ func (s *scene) applied(res Result) string {
 		git(s.t, dir, "apply", "--index", "--whitespace=nowarn", res.PatchFile)
 	}
 	if got := git(s.t, dir, "write-tree"); got != res.Tree {
-		s.t.Fatalf("the clone with the patch is tree %s, the result says %s", got, res.Tree)
+		s.t.Fatalf("the clone with the patch is tree %s, want %s", got, res.Tree)
 	}
 	return dir
 }
@@ -222,7 +222,7 @@ func sameTrees(t testing.TB, a, b string) {
 	}
 	for p := range lb {
 		if _, ok := la[p]; !ok {
-			t.Errorf("%q: not in the workspace, with the patch it is", p)
+			t.Errorf("%q: added by the patch, not in the workspace", p)
 		}
 	}
 }
@@ -261,10 +261,10 @@ func describe(t testing.TB, dir string) map[string]string {
 	return m
 }
 
-// Control: the same proof passes on the patch as it is.
+// The control is the correct patch.
 //
 // proves R-D5
-func TestAPatchThatDoesNotGiveTheCapturedTreeIsRefused(t *testing.T) {
+func TestAPatchThatDoesNotReproduceTheTreeIsRefused(t *testing.T) {
 	s := newScene(t, "sha1", func(d string) { write(t, d+"/a.txt", "a\n") }).snapshot()
 	write(t, s.work+"/a.txt", "changed\n")
 	res := s.capture()

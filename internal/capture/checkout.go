@@ -16,46 +16,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// CheckedOut describes a checkout.
-type CheckedOut struct {
-	Tree       string        // object name
-	Files      int           // files and symbolic links
-	Submodules []api.LeftOut // empty directories; submodules are not fetched
-}
-
 // Checkout writes the files of a commit or tree (full object name; "" is the
 // empty tree) into dir, which exists and is empty. Content is the blobs' exact
 // bytes, each verified against its name: no attribute, filter or configuration
-// applies, and no hook runs. Files are 0644 or 0755, directories 0755, and belong
-// to this process.
-func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (done CheckedOut, err error) {
-	defer wrap(&err, "checkout")
-	o, err := r.openObjects(ctx)
-	if err != nil {
-		return done, err
-	}
-	defer o.close()
-	t, err := o.tree(treeish)
-	if err != nil {
-		return done, err
-	}
-	done.Tree = t.id
-	w, err := newTreeWriter(dir)
-	if err != nil {
-		return done, err
-	}
-	defer w.close()
-	if err := o.writeTree(w, t.files); err != nil {
-		return done, fmt.Errorf("%s: %w", t.id, err)
-	}
-	for _, p := range t.gitlinks {
-		if err := w.enter(p); err != nil {
-			return done, fmt.Errorf("%s: %w", Printable(p), err)
-		}
-		done.Submodules = append(done.Submodules, submodule(p))
-	}
-	done.Files = len(t.files) - len(t.gitlinks)
-	return done, nil
+// applies, and no hook runs. Submodules are empty directories. Files are 0644 or
+// 0755, directories 0755, and belong to this process.
+func (r *Repo) Checkout(ctx context.Context, treeish, dir string) (err error) {
+	defer wrap(&err, "checkout of "+treeish)
+	return r.layer(ctx, "", treeish, dir)
 }
 
 // wrap prefixes the error of a function with what it does.

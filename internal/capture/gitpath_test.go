@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
-// gitAccepts asks git itself which of these paths may be in an index. Each is
-// put below a directory of its own, so that none gets in the way of another.
+// gitAccepts returns which paths git accepts in an index. Each is below its own
+// directory, so that they do not conflict.
 func gitAccepts(t testing.TB, repo string, paths, modes []string) []bool {
 	t.Helper()
 	index := filepath.Join(repo, "index")
@@ -38,8 +38,9 @@ func gitAccepts(t testing.TB, repo string, paths, modes []string) []bool {
 	return verdicts
 }
 
-// judgedAsGitJudges returns how many of the paths git refuses.
-func judgedAsGitJudges(t *testing.T, repo string, paths []string) (refused int) {
+// compareWithGit fails on paths that pathProblem and git treat differently, and
+// returns how many git refuses.
+func compareWithGit(t *testing.T, repo string, paths []string) (refused int) {
 	t.Helper()
 	both := slices.Concat(paths, paths)
 	modes := slices.Concat(slices.Repeat([]string{"100644"}, len(paths)), slices.Repeat([]string{"120000"}, len(paths)))
@@ -52,7 +53,7 @@ func judgedAsGitJudges(t *testing.T, repo string, paths []string) (refused int) 
 			refused++
 		}
 		if got := pathProblem(both[i], mode) == ""; got != want {
-			t.Errorf("path %q mode %s: we accept %v, git %v", both[i], modes[i], got, want)
+			t.Errorf("path %q mode %s: accepted %v, by git %v", both[i], modes[i], got, want)
 		}
 	}
 	return refused
@@ -74,19 +75,19 @@ var pathSeeds = []string{
 	".git\uFFFE", ".git\uFFFF", ".git\xed\xa0\x80", "\u200c", "a/\u200c/b", ".git\u200c\u200d ", "git~10", "git~1 .", "git~1x", ".git./.", "gitmod~4:", "gitmod~5",
 }
 
-// The control is git: it must refuse some of the paths and accept others.
+// The control: git must refuse some of the paths and accept others.
 //
 // proves R-S4
-func TestThePathsWeRefuseAreThoseThatGitRefuses(t *testing.T) {
-	if n := judgedAsGitJudges(t, strictRepo(t), pathSeeds); n < 60 || n > 2*len(pathSeeds)-20 {
-		t.Errorf("git refused %d of %d: the control controls nothing", n, 2*len(pathSeeds))
+func TestPathProblemAgreesWithGit(t *testing.T) {
+	if n := compareWithGit(t, strictRepo(t), pathSeeds); n < 60 || n > 2*len(pathSeeds)-20 {
+		t.Errorf("git refused %d of %d: the control is void", n, 2*len(pathSeeds))
 	}
 }
 
-// Random paths out of what the rules turn on find more than random bytes.
+// Paths are composed of the pieces that the rules depend on.
 //
 // proves R-S4
-func TestRandomPathsFromHostilePiecesAreJudgedAsGitJudges(t *testing.T) {
+func TestPathProblemAgreesWithGitOnRandomPaths(t *testing.T) {
 	pieces := []string{
 		".", "..", ".git", "git", "GIT", "g", "i", "t", "~", "1", "2", "modules", ".gitmodules", "gitmod", "gi7eba", "gi7e", "/", "/", "\\",
 		":", " ", "x", "\u200c", "\u206f", "\ufeff", "\xff", "\xe2\x80", "~1", "\n", "-", "\U0010ffff", "\xf5", "\xc0\xae", "\uffff",
@@ -98,8 +99,8 @@ func TestRandomPathsFromHostilePiecesAreJudgedAsGitJudges(t *testing.T) {
 			paths[i] += pieces[rng.IntN(len(pieces))]
 		}
 	}
-	if n := judgedAsGitJudges(t, strictRepo(t), paths); n < 4000 || n > 36_000 {
-		t.Errorf("git refused %d of %d: the control controls nothing", n, 2*len(paths))
+	if n := compareWithGit(t, strictRepo(t), paths); n < 4000 || n > 36_000 {
+		t.Errorf("git refused %d of %d: the control is void", n, 2*len(paths))
 	}
 }
 
@@ -110,7 +111,7 @@ func FuzzPathProblem(f *testing.F) {
 	repo := strictRepo(f)
 	f.Fuzz(func(t *testing.T, p string) {
 		if !strings.ContainsRune(p, 0) && len(p) < 300 {
-			judgedAsGitJudges(t, repo, []string{p})
+			compareWithGit(t, repo, []string{p})
 		}
 	})
 }

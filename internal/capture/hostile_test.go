@@ -21,8 +21,8 @@ func small(d string) {
 	write(t, d+"/dir/b.txt", "b\n")
 }
 
-// poison makes a git directory in which looking at a file runs a program that
-// leaves a marker.
+// poison creates a git directory whose configuration runs a program, which leaves a
+// marker, when git reads a file.
 func poison(t testing.TB, dir, marker string) {
 	t.Helper()
 	script := filepath.Join(dir, ".git", "evil.sh")
@@ -51,8 +51,8 @@ func poison(t testing.TB, dir, marker string) {
 	}
 }
 
-// Control: git itself, in the same workspace, with hardened flags, runs what
-// was planted.
+// The control is git with hardened flags in the same workspace, which runs the
+// planted program.
 //
 // proves R-S4
 func TestNothingPlantedInAWorkspaceRuns(t *testing.T) {
@@ -83,14 +83,14 @@ func TestNothingPlantedInAWorkspaceRuns(t *testing.T) {
 
 	out, err := tryGit(s.work, "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never", "-c", "core.pager=cat", "add", "-A")
 	if _, statErr := os.Stat(marker); statErr != nil {
-		t.Errorf("control: git add ran nothing (%v, %s); the check controls nothing", err, out)
+		t.Errorf("control: git add ran nothing (%v, %s); the control is void", err, out)
 	}
 }
 
-// Control: with the same .GIT/x, git's own way of making a patch has nothing.
+// The control is git add, which fails beside .GIT/x.
 //
 // proves R-S4
-func TestPathsThatGitRefusesDoNotSpoilTheRest(t *testing.T) {
+func TestPathsThatGitRefusesAreLeftOutAlone(t *testing.T) {
 	s := newScene(t, "sha1", small).snapshot()
 	write(t, s.work+"/a.txt", "changed\n")
 	bad := []string{".GIT/x", "dir/.git /x", "git~1", ".git\u200c", ".git::$INDEX_ALLOCATION/x", "deep/er/.Git", `x\.git`, "sub/.git./config"}
@@ -119,7 +119,7 @@ func TestPathsThatGitRefusesDoNotSpoilTheRest(t *testing.T) {
 }
 
 // proves R-S4
-func TestWhatIsNoContentIsLeftOutAndNothingBlocks(t *testing.T) {
+func TestSpecialFilesAreLeftOutWithoutBlocking(t *testing.T) {
 	s := newScene(t, "sha1", func(d string) {
 		small(d)
 		write(t, d+"/was-file", "x\n")
@@ -204,7 +204,7 @@ func TestADirectoryChainBeyondPathMaxIsBounded(t *testing.T) {
 }
 
 // proves R-S4
-func TestALimitOfTheWholeGivesNoPatchAndAnErrorThatSaysWhich(t *testing.T) {
+func TestExceedingAWorkspaceLimitGivesALimitErrorAndNoPatch(t *testing.T) {
 	s := newScene(t, "sha1", small)
 	s.cfg.MaxChanged, s.cfg.MaxEntries, s.cfg.MaxTotal = 100, 1000, 10_000
 	s.snapshot()
@@ -246,10 +246,10 @@ func TestAHundredThousandFilesAreBounded(t *testing.T) {
 	}
 }
 
-// The ordinary user owns the files; mode 000 is then out of reach.
+// The ordinary user owns the files, so that mode 000 makes them unreadable.
 //
 // proves R-S4
-func TestAnOrdinaryUserReportsWhatItCannotReadAndGoesOn(t *testing.T) {
+func TestUnreadableFilesAreLeftOutForAnOrdinaryUser(t *testing.T) {
 	const uid = 65530
 	if os.Getuid() == 0 {
 		dir := t.TempDir()

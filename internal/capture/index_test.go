@@ -32,7 +32,7 @@ func agentMain() {
 	os.Exit(0)
 }
 
-// disguises are the names of files that disguise changes, each by its own way.
+// disguises are the ways to hide a change, by the name of the changed file.
 func disguises() map[string]func(p string, st *unix.Stat_t) error {
 	other := func(st *unix.Stat_t) []byte { return bytes.Repeat([]byte("B"), int(st.Size)) }
 	return map[string]func(p string, st *unix.Stat_t) error{
@@ -75,8 +75,8 @@ func disguises() map[string]func(p string, st *unix.Stat_t) error {
 	}
 }
 
-// disguise changes the content of a file for every way there is, and then puts
-// back all that a program can.
+// disguise changes the content of a file in each way and then restores everything
+// that a program can.
 func disguise(dir string) error {
 	for name, change := range disguises() {
 		p := filepath.Join(dir, name, "deep", "file")
@@ -99,7 +99,7 @@ func disguise(dir string) error {
 	return nil
 }
 
-// scramble makes random changes of all kinds, few of them.
+// scramble makes a few random changes of all kinds.
 func scramble(dir string, seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 1))
 	name := func() string {
@@ -178,8 +178,8 @@ func (s *inside) run(what string) {
 	}
 }
 
-// config of the ways to know what is unchanged: by reading, by the index, and
-// without listing.
+// config returns the configurations that detect changes by reading, by the index,
+// and without listing.
 func (s *inside) config(way string) Config {
 	cfg := Config{Exclude: []string{".bailiwick"}}
 	if way != "read" {
@@ -196,11 +196,10 @@ func (s *inside) config(way string) Config {
 
 func ways() []string { return []string{"read", "index", "layers"} }
 
-// Control: by everything that a program can set, each disguised file is the
-// one that it was.
+// The control compares what a program can set, by which no disguised file changed.
 //
 // proves R-D5, R-S4
-func TestAChangeThatIsDisguisedIsCaptured(t *testing.T) {
+func TestADisguisedChangeIsCaptured(t *testing.T) {
 	for _, forced := range []bool{false, true} {
 		t.Run(fmt.Sprintf("copy %v", forced), func(t *testing.T) {
 			s := newInside(t, forced, func(d string) {
@@ -235,11 +234,11 @@ func TestAChangeThatIsDisguisedIsCaptured(t *testing.T) {
 				must(t, unix.Fstatat(int(s.jail.Workspace().Fd()), p, &st, 0))
 				now, was := stampOf(&st), s.index.entries[s.index.files[p]].stamp
 				if s.index.unchanged(p, now) != "" {
-					t.Errorf("%s passes for unchanged", name)
+					t.Errorf("%s counts as unchanged", name)
 				}
 				now.ctime, now.ino = was.ctime, was.ino
 				if s.index.unchanged(p, now) == "" {
-					t.Errorf("control: %s differs in more than what no program can set", name)
+					t.Errorf("control: %s differs in metadata that a program can set", name)
 				}
 			}
 		})
@@ -248,7 +247,7 @@ func TestAChangeThatIsDisguisedIsCaptured(t *testing.T) {
 }
 
 // proves R-D5
-func TestWhatIsNotReadAndNotListedMakesNoDifference(t *testing.T) {
+func TestSkippingReadsAndListingsGivesTheSameResult(t *testing.T) {
 	s := newInside(t, false, func(d string) { must(t, scramble(d, 0)); small(d); must(t, fillMany(d)) })
 	changed := 0
 	for seed := uint64(1); seed <= 8; seed++ {
@@ -276,7 +275,7 @@ func TestWhatIsNotReadAndNotListedMakesNoDifference(t *testing.T) {
 		if results["read"].PatchFile != "" {
 			changed++
 		}
-		if seed%3 == 0 { // else the next one goes on from here
+		if seed%3 == 0 { // else the next round continues from here
 			must(t, s.jail.Close())
 			s.start(false)
 		}
@@ -296,9 +295,8 @@ func fillMany(d string) error {
 	return errors.Join(os.Symlink("a", d+"/a/link"), os.Symlink("../d", d+"/b/c/link"))
 }
 
-// A directory that nothing lies over is not listed, so that the size of a
-// repository does not count: it would show files that are not in the index.
-func TestWhatNobodyTouchedIsNotListed(t *testing.T) {
+// A listing would show files that are not in the index.
+func TestUntouchedDirectoriesAreNotListed(t *testing.T) {
 	s := newInside(t, false, func(d string) { must(t, fillMany(d)) })
 	write(t, s.work+"/a/b/planted", "beside the index\n")
 	for way, want := range map[string]bool{"layers": false, "index": true} {
@@ -310,8 +308,8 @@ func TestWhatNobodyTouchedIsNotListed(t *testing.T) {
 	}
 }
 
-// Control: the index as it was made.
-func TestAnIndexOfSomethingElseIsNotBelieved(t *testing.T) {
+// The control is the unchanged index.
+func TestBindRefusesAnIndexOfAnotherCommit(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		s := newScene(t, format, func(d string) {
 			must(t, fillMany(d))
@@ -362,9 +360,9 @@ func TestAnIndexOfSomethingElseIsNotBelieved(t *testing.T) {
 	}
 }
 
-// A tree of before git wrote modes as it does now has a name that its listing
-// does not give; it is compared with the repository then.
-func TestAnOldTreeWithOddModesIsBoundByComparison(t *testing.T) {
+// The object name of a tree with obsolete modes cannot be computed from its
+// listing, so Bind compares it with the repository.
+func TestBindComparesATreeWithOldModes(t *testing.T) {
 	s := newScene(t, "sha1", small)
 	blob := git(t, s.src, "rev-parse", "HEAD:a.txt")
 	raw := []byte("100664 a.txt\x00")
@@ -403,8 +401,8 @@ func FuzzDecodeIndex(f *testing.F) {
 	})
 }
 
-// Control: the same index before its newest time was put ahead.
-func TestAnIndexFromTheFutureIsNotBelieved(t *testing.T) {
+// The control is the index before its newest time is set ahead.
+func TestTouchRefusesAnIndexFromTheFuture(t *testing.T) {
 	s := newScene(t, "sha1", small)
 	x, err := s.repo.IndexCheckout(t.Context(), s.commit, s.work)
 	must(t, err)

@@ -20,6 +20,10 @@ var ErrNoWhiteout = errors.New("cannot create whiteouts here")
 // and verification are those of Checkout.
 func (r *Repo) Layer(ctx context.Context, base, treeish, dir string) (err error) {
 	defer wrap(&err, "layer")
+	return r.layer(ctx, base, treeish, dir)
+}
+
+func (r *Repo) layer(ctx context.Context, base, treeish, dir string) error {
 	o, err := r.openObjects(ctx)
 	if err != nil {
 		return err

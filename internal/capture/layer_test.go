@@ -19,8 +19,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 )
 
-// whole describes everything below dir: kinds, permissions, content, and
-// directories too.
+// whole describes everything below dir: types, permissions and content.
 func whole(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	m := map[string]string{}
@@ -53,7 +52,7 @@ func whole(t testing.TB, dir string) map[string]string {
 	return m
 }
 
-// differs says how two descriptions differ; "" when they do not.
+// differs returns the difference of two descriptions.
 func differs(got, want map[string]string) string {
 	var out strings.Builder
 	for p, v := range want {
@@ -69,7 +68,7 @@ func differs(got, want map[string]string) string {
 	return out.String()
 }
 
-// inJail is what a jail shows of directories that are laid over each other.
+// inJail describes the merged lower directories in a jail.
 func inJail(t testing.TB, forced bool, lower ...string) map[string]string {
 	t.Helper()
 	j, err := jail.Start(t.Context(), jail.Spec{Lower: lower, Copy: forced})
@@ -79,7 +78,7 @@ func inJail(t testing.TB, forced bool, lower ...string) map[string]string {
 }
 
 // proves R-D10
-func TestALayerOverItsBaseIsACheckout(t *testing.T) {
+func TestALayerOverItsBaseShowsTheCheckout(t *testing.T) {
 	tmp := t.TempDir()
 	n, hidden := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -108,16 +107,16 @@ func TestALayerOverItsBaseIsACheckout(t *testing.T) {
 		base, top := commit("before"), commit("after")
 		r, err := CreateRepo(t.Context(), dir+"/repo", src)
 		must(t, err)
-		_, err = r.Checkout(t.Context(), base, dir+"/base")
+		err = r.Checkout(t.Context(), base, dir+"/base")
 		must(t, err)
-		_, err = r.Checkout(t.Context(), top, dir+"/plain")
+		err = r.Checkout(t.Context(), top, dir+"/plain")
 		must(t, err)
 		must(t, r.Layer(t.Context(), base, top, dir+"/layer"))
 		for p, v := range whole(t, dir+"/layer") {
 			if strings.HasPrefix(v, "Dc") {
 				hidden++
 				if _, err := os.Lstat(dir + "/base/" + p); err != nil {
-					rt.Errorf("%q is hidden and was never there", p)
+					rt.Errorf("%q has a whiteout, but is not in the base", p)
 				}
 			}
 		}
@@ -129,14 +128,12 @@ func TestALayerOverItsBaseIsACheckout(t *testing.T) {
 		}
 	})
 	if hidden == 0 {
-		t.Error("nothing was ever hidden, so nothing was tried")
+		t.Error("no layer had a whiteout")
 	}
 	asOrdinaryUser(t)
 }
 
-// A directory of which nothing is left goes with one whiteout, however much
-// was in it.
-func TestADirectoryThatIsGoneIsHiddenAsAWhole(t *testing.T) {
+func TestARemovedDirectoryNeedsOneWhiteout(t *testing.T) {
 	s := newScene(t, "sha1", func(d string) {
 		write(t, d+"/keep/x", "x\n")
 		for i := range 20 {
@@ -152,8 +149,8 @@ func TestADirectoryThatIsGoneIsHiddenAsAWhole(t *testing.T) {
 	}
 }
 
-// Control: the same layer before whiteouts are refused.
-func TestWhereNothingCanBeHiddenALayerSaysSo(t *testing.T) {
+// The control is the same layer while whiteouts are allowed.
+func TestLayerReturnsErrNoWhiteout(t *testing.T) {
 	s := newScene(t, "sha1", small)
 	git(t, s.src, "rm", "-q", "a.txt")
 	git(t, s.src, "commit", "-qm", "less")
@@ -190,7 +187,7 @@ func forbidDevices() error {
 	return nil
 }
 
-func TestAnEarlierPatchAppliesToItsBaseOrNotAtAll(t *testing.T) {
+func TestApplyPatchIsExact(t *testing.T) {
 	s := newScene(t, "sha1", small).snapshot()
 	write(t, s.work+"/a.txt", "changed\n")
 	must(t, os.RemoveAll(s.work+"/dir"))
@@ -238,10 +235,8 @@ func TestAnEarlierPatchAppliesToItsBaseOrNotAtAll(t *testing.T) {
 	}
 }
 
-// The patch of an attempt that goes on from another holds the work of both.
-//
 // proves R-D6
-func TestTheWorkOfAnEarlierAttemptIsInThePatchOfTheNext(t *testing.T) {
+func TestAResumedAttemptsPatchHasTheEarlierWork(t *testing.T) {
 	s := newScene(t, "sha1", func(d string) {
 		for _, p := range []string{"untouched", "kept", "again", "reverted", "gone", "back", "file-to-dir", "dir-to-file/x", "setup"} {
 			write(t, d+"/"+p, "base\n")
@@ -259,7 +254,7 @@ func TestTheWorkOfAnEarlierAttemptIsInThePatchOfTheNext(t *testing.T) {
 	first := s.capture()
 
 	s.work = t.TempDir()
-	_, err := s.repo.Checkout(t.Context(), first.Tree, s.work)
+	err := s.repo.Checkout(t.Context(), first.Tree, s.work)
 	must(t, err)
 	write(t, s.work+"/setup", "setup\n")
 	s.cfg.Resumed = first.Tree

@@ -18,8 +18,7 @@ func TestMain(m *testing.M) {
 
 const ordinaryEnv = "CAPTURE_TEST_ORDINARY"
 
-// asOrdinaryUser runs the calling test again as a user without any right, and
-// fails unless it passes there.
+// asOrdinaryUser runs the calling test again as an unprivileged user.
 func asOrdinaryUser(t *testing.T) {
 	t.Helper()
 	if os.Getenv(ordinaryEnv) != "" || os.Geteuid() != 0 {

@@ -40,10 +40,10 @@ func takeAll(t *testing.T, dir string, cfg OutputConfig) (map[string]string, []a
 	}
 }
 
-// Control: reading the same name with os.ReadFile does reach the file outside.
+// The control is os.ReadFile, which does read the file outside.
 //
 // proves R-S4
-func TestOutputsAreRegularFilesBelowOutputsOnly(t *testing.T) {
+func TestOutputsAreOnlyRegularFiles(t *testing.T) {
 	w, outside := t.TempDir(), t.TempDir()
 	write(t, outside+"/shadow", "SECRET")
 	write(t, w+"/outputs/ok/result.json", "{}")
@@ -73,7 +73,7 @@ func TestOutputsAreRegularFilesBelowOutputsOnly(t *testing.T) {
 }
 
 // proves R-S4
-func TestOutputsItselfMayNotBeALink(t *testing.T) {
+func TestOutputsRefusesALinkInPlaceOfTheDirectory(t *testing.T) {
 	w, outside := t.TempDir(), t.TempDir()
 	write(t, outside+"/shadow", "SECRET")
 	must(t, os.Symlink(outside, w+"/outputs"))
@@ -93,7 +93,7 @@ func TestOutputsItselfMayNotBeALink(t *testing.T) {
 	}
 }
 
-func TestOutputsAreBoundedOneByOne(t *testing.T) {
+func TestOutputsBeyondABoundAreLeftOut(t *testing.T) {
 	w := t.TempDir()
 	for _, n := range []string{"a", "b", "c", "d"} {
 		write(t, w+"/outputs/"+n, "12345")

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 const captureRef = "refs/heads/capture"
@@ -152,10 +153,10 @@ func (r *Repo) streamChange(ctx context.Context, out io.Writer, root *os.File, c
 		put("M 040000 %s \"\"\n", c.now.base.id)
 	}
 	for _, p := range sortedKeys(c.deleted) {
-		put("D %s\n", quotePath(p))
+		put("D %s\n", gitexec.Quote(p))
 	}
 	for _, e := range c.set {
-		put("M %o %s %s\n", e.mode, e.id, quotePath(e.path))
+		put("M %o %s %s\n", e.mode, e.id, gitexec.Quote(e.path))
 	}
 	put("ls \"\"\ndone\n")
 	return w.Flush()

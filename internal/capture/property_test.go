@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// edit makes one random change at a random place: few names, so that files,
-// directories and links take each other's place again and again.
+// edit makes a random change at a random path of few names, so that files,
+// directories and links often replace each other.
 func edit(rt *rapid.T, dir string) {
 	name := rapid.SampledFrom([]string{"a", "b", "c d", "e\tf", "g\"h", "\xff", "-i", ".j", ":k", "ü", "l\\", "*"})
 	p := dir
@@ -68,7 +68,7 @@ func edit(rt *rapid.T, dir string) {
 }
 
 // proves R-D5
-func TestAnyChangeAppliedToACloneGivesTheWorkspace(t *testing.T) {
+func TestAnyPatchAppliedToACloneGivesTheWorkspace(t *testing.T) {
 	tmp := t.TempDir()
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -9,7 +9,6 @@ import (
 	"hash"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
@@ -91,7 +90,7 @@ func (s *Source) repo(dir string) (*Repo, error) {
 	}
 	files := map[string]string{"HEAD": "ref: refs/heads/none\n", "config": fmt.Sprintf(repoConfig, s.format)}
 	if s.objects != "" {
-		files["objects/info/alternates"] = quotePath(s.objects) + "\n"
+		files["objects/info/alternates"] = gitexec.Quote(s.objects) + "\n"
 	}
 	for name, content := range files {
 		if err == nil {
@@ -102,25 +101,6 @@ func (s *Source) repo(dir string) (*Repo, error) {
 		return nil, fmt.Errorf("git directory: %w", err)
 	}
 	return &Repo{dir: dir, format: s.format, trees: map[string]*tree{}}, nil
-}
-
-// quotePath quotes p as git does.
-func quotePath(p string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for i := range len(p) {
-		switch c := p[i]; {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c < 0x20 || c >= 0x7f:
-			fmt.Fprintf(&b, `\%03o`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }
 
 // objectHash returns a hash for the name of an object, fed with its header.

@@ -11,7 +11,7 @@ import (
 )
 
 // proves R-B7
-func TestACommitIsNamedByBranchTagHeadOrObjectOnly(t *testing.T) {
+func TestResolveAcceptsOnlyBranchesTagsHeadAndObjects(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		s := newScene(t, format, small)
 		git(t, s.src, "tag", "-a", "v1", "-m", "one")
@@ -64,15 +64,15 @@ func FuzzCheckCommitish(f *testing.F) {
 		}
 		// What we accept git takes for a well-formed ref.
 		if err := (gitexec.Git{GitDir: repo}).Run(t.Context(), "check-ref-format", "refs/heads/"+s); err != nil {
-			t.Errorf("%q: accepted, and git refuses it: %v", s, err)
+			t.Errorf("%q: accepted, but git refuses it: %v", s, err)
 		}
 	})
 }
 
-// Control: git run in the source itself does run what is planted there.
+// The control is git in the source itself, which runs the planted program.
 //
 // proves R-S4
-func TestNothingPlantedInASourceRunsOrCounts(t *testing.T) {
+func TestNothingPlantedInASourceTakesEffect(t *testing.T) {
 	s := newScene(t, "sha1", func(d string) {
 		small(d)
 		write(t, d+"/crlf.txt", "a\r\n$Id$\n")
@@ -115,7 +115,7 @@ func TestNothingPlantedInASourceRunsOrCounts(t *testing.T) {
 		t.Logf("status: %v", err)
 	}
 	if _, err := os.Stat(marker); err != nil {
-		t.Error("control: git status in the source ran nothing; the check controls nothing")
+		t.Error("control: git status in the source ran nothing; the control is void")
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *scene) blob(p string) string {
 }
 
 // proves R-S4
-func TestASourceThatLiesAboutItsObjectsIsRefused(t *testing.T) {
+func TestObjectsThatDoNotMatchTheirNamesAreRefused(t *testing.T) {
 	s := newScene(t, "sha1", small)
 	id := git(t, s.src, "rev-parse", "HEAD:a.txt")
 	other := git(t, s.src, "rev-parse", "HEAD:dir/b.txt")
@@ -141,15 +141,13 @@ func TestASourceThatLiesAboutItsObjectsIsRefused(t *testing.T) {
 	must(t, err)
 	must(t, os.Chmod(file(id), 0o644))
 	must(t, os.WriteFile(file(id), b, 0o644))
-	if _, err := s.repo.Checkout(t.Context(), s.commit, t.TempDir()); err == nil {
+	if err := s.repo.Checkout(t.Context(), s.commit, t.TempDir()); err == nil {
 		t.Error("content of another object was checked out")
 	}
 }
 
-// A tree made by hand may hold what git would never add.
-//
 // proves R-S4
-func TestATreeWithHostilePathsIsNotCheckedOut(t *testing.T) {
+func TestCheckoutRefusesHostilePaths(t *testing.T) {
 	s := newScene(t, "sha1", small)
 	blob := git(t, s.src, "rev-parse", "HEAD:a.txt")
 	for _, entry := range []string{"100644 blob %s\t.git", "100644 blob %s\tgit~1", "100644 blob %s\t..", "120000 blob %s\t.gitmodules", "100644 blob %s\t.g\u200cit"} {
@@ -159,11 +157,11 @@ func TestATreeWithHostilePathsIsNotCheckedOut(t *testing.T) {
 		id, err := run.Output(t.Context(), "mktree")
 		must(t, err)
 		dir := t.TempDir()
-		if _, err := s.repo.Checkout(t.Context(), id, dir); err == nil || len(describe(t, dir)) != 0 {
+		if err := s.repo.Checkout(t.Context(), id, dir); err == nil || len(describe(t, dir)) != 0 {
 			t.Errorf("tree with %q: %v", spec, err)
 		}
 	}
-	if _, err := s.repo.Checkout(t.Context(), s.commit, s.work); err == nil {
+	if err := s.repo.Checkout(t.Context(), s.commit, s.work); err == nil {
 		t.Error("checked out into a directory that is not empty")
 	}
 }
@@ -187,7 +185,7 @@ func TestASourceOfSeveralOwnersIsRefused(t *testing.T) {
 	}
 }
 
-func TestASubmoduleIsAnEmptyDirectoryAndWhatIsPutThereIsReported(t *testing.T) {
+func TestContentInASubmoduleIsReported(t *testing.T) {
 	s := newScene(t, "sha1", small)
 	git(t, s.src, "update-index", "--add", "--cacheinfo", "160000,"+s.commit+",lib/sub")
 	git(t, s.src, "commit", "-q", "-m", "sub")

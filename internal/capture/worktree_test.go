@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAWorktreeIsOneCommitAndBorrowsNothing(t *testing.T) {
+func TestAWorktreeHasOneCommitAndNoAlternates(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		t.Run(format, func(t *testing.T) {
 			source, work := t.TempDir(), t.TempDir()
@@ -23,7 +23,7 @@ func TestAWorktreeIsOneCommitAndBorrowsNothing(t *testing.T) {
 
 			r, err := CreateRepo(t.Context(), filepath.Join(t.TempDir(), "git"), source)
 			must(t, err)
-			_, err = r.Checkout(t.Context(), commit, work)
+			err = r.Checkout(t.Context(), commit, work)
 			must(t, err)
 			must(t, r.Worktree(t.Context(), commit, work))
 			must(t, os.RemoveAll(source))

@@ -80,7 +80,7 @@ func (s *Store) Acquire(ctx context.Context, repo *capture.Repo, source, commit 
 	c := &Checkout{Tree: filepath.Join(s.path(key), treeDir), store: s, key: key, commit: commit}
 	about := about{Source: source, Commit: commit}
 	c.Index, err = c.acquire(ctx, s.path(key), about, func(tree string) (*capture.Index, error) {
-		if _, err := repo.Checkout(ctx, commit, tree); err != nil {
+		if err := repo.Checkout(ctx, commit, tree); err != nil {
 			return nil, err
 		}
 		return repo.IndexCheckout(ctx, commit, tree)

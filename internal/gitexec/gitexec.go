@@ -223,3 +223,22 @@ func (p *prefix) Write(b []byte) (int, error) {
 	p.b, p.cut = append(p.b, b[:n]...), p.cut || n < len(b)
 	return len(b), nil
 }
+
+// Quote quotes a path as git does in its files and streams.
+func Quote(p string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(p) {
+		switch c := p[i]; {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < 0x20 || c >= 0x7f:
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loadPrograms use up what they can. They report how far they came.
+// loadPrograms exhaust a resource and report how much they got.
 func loadPrograms() map[string]func(facts) error {
 	return map[string]func(facts) error{
 		"load fork bomb": func(facts) error {
@@ -32,7 +32,7 @@ func loadPrograms() map[string]func(facts) error {
 				}
 			}
 		},
-		"load endless forks": func(facts) error { // a bomb whose parts go on and whose first process ends
+		"load endless forks": func(facts) error { // a bomb whose children keep forking after the first process exits
 			return exec.Command("/bin/sh", "-c", `f() { f | f & }; f; f; f; sleep 0.3`).Run()
 		},
 		"load memory bomb": func(facts) error {

@@ -26,7 +26,7 @@ import (
 
 const attackName = "bailiwick-attack"
 
-// facts is what the attacker is told about the host, generously.
+// facts is what the attacker knows about the host.
 type facts struct {
 	Secret   string // a file outside
 	HostDir  string // a directory outside

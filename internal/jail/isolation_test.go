@@ -92,7 +92,7 @@ func encode(t *testing.T, f facts) string {
 }
 
 // proves R-S1, R-S2, R-S3
-func TestNoAttackPassesInsideAndEachPassesOutside(t *testing.T) {
+func TestAttacksFailInsideAndSucceedOutside(t *testing.T) {
 	f := host(t)
 	j := mustStart(t, Spec{Lower: []string{attackDir(t)}})
 	outside := f
@@ -157,10 +157,10 @@ func underTerminal(cmd *exec.Cmd) error {
 	return cmd.Run()
 }
 
-// TestEverythingHoldsForAnOrdinaryUser runs all tests of this package again, as a user without any right.
+// TestAllTestsPassAsAnOrdinaryUser runs all tests of this package again, as a user without any right.
 //
 // proves R-S1, R-S2
-func TestEverythingHoldsForAnOrdinaryUser(t *testing.T) {
+func TestAllTestsPassAsAnOrdinaryUser(t *testing.T) {
 	if os.Getenv(ordinaryEnv) != "" || os.Geteuid() != 0 {
 		return // this is that run
 	}

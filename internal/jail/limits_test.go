@@ -67,7 +67,7 @@ func TestTheMemoryLimitStopsAMemoryBomb(t *testing.T) {
 }
 
 // proves R-S2
-func TestTheDiskLimitHoldsForAllWritableSpaceTogether(t *testing.T) {
+func TestTheDiskLimitCoversAllWritableSpace(t *testing.T) {
 	out, exit, j := load(t, "load disk filler", Limits{Disk: 64 << 20})
 	if exit.Code != 10 || !strings.Contains(out, "no space left") || !slices.Contains(exit.Hit, HitDisk) {
 		t.Errorf("%+v %s", exit, out)
@@ -116,7 +116,7 @@ func TestTheCPULimitSlowsDown(t *testing.T) {
 }
 
 // proves R-D9
-func TestTheEnvironmentIsOnlyWhatWasGiven(t *testing.T) {
+func TestTheEnvironmentIsNotInherited(t *testing.T) {
 	t.Setenv("BAILIWICK_TEST_SECRET", marker)
 	j := mustStart(t, Spec{})
 	var out bytes.Buffer
@@ -166,7 +166,7 @@ func TestACancelledCommandEndsEvenIfItIgnoresSIGTERM(t *testing.T) {
 	usable(t, j)
 }
 
-func TestACancelledCommandMayEndByItselfWithinItsGrace(t *testing.T) {
+func TestACancelledCommandMayExitWithinItsGrace(t *testing.T) {
 	j := mustStart(t, Spec{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -182,7 +182,7 @@ func TestACancelledCommandMayEndByItselfWithinItsGrace(t *testing.T) {
 }
 
 // proves R-S2
-func TestWithoutACgroupAJailIsConfinedToWholeProcessors(t *testing.T) {
+func TestAJailWithoutACgroupIsPinnedToProcessors(t *testing.T) {
 	processors := func(spec Spec) string {
 		j := mustStart(t, spec)
 		out, _ := shell(t, j, "nproc; taskset -p 3 $$ >/dev/null 2>&1; nproc")
@@ -209,7 +209,7 @@ func TestADaemonisedGrandchildDoesNotOutliveTheCommand(t *testing.T) {
 	}
 }
 
-func TestHugeOutputAndUnreadInputAreNoTrouble(t *testing.T) {
+func TestHugeOutputAndUnreadInputDoNotBlock(t *testing.T) {
 	j := mustStart(t, Spec{Lower: []string{attackDir(t)}})
 	var out bytes.Buffer
 	reader, writer, err := os.Pipe()

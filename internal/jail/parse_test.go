@@ -78,7 +78,7 @@ func FuzzTheWorkspaceStreamStaysBeneathItsDirectory(f *testing.F) {
 }
 
 // The filter is also checked here as a program, on calls that a test cannot make for real.
-func TestTheFilterAnswersForeignAndUnknownCalls(t *testing.T) {
+func TestTheFilterDeniesForeignAndUnknownCalls(t *testing.T) {
 	raw, err := filter(9)
 	if err != nil {
 		t.Fatal(err)

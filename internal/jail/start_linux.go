@@ -307,23 +307,15 @@ func (j *Jail) Close() error {
 	return j.closeErr
 }
 
-// tail keeps the beginning of pid 1's stderr.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
+// tail keeps the beginning of pid 1's stderr. It is read only after the process has
+// been waited for.
+type tail []byte
 
 const tailSize = 2048
 
 func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p[:min(len(p), tailSize-len(t.buf))]...)
+	*t = append(*t, p[:min(len(p), tailSize-len(*t))]...)
 	return len(p), nil
 }
 
-func (t *tail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.buf))
-}
+func (t *tail) text() string { return strings.TrimSpace(string(*t)) }

@@ -64,7 +64,7 @@ func lowerDir(t testing.TB, files map[string]string) string {
 }
 
 // proves R-S1
-func TestAJailStartsRunsAndSaysWhatIsActive(t *testing.T) {
+func TestAJailReportsItsActiveLayers(t *testing.T) {
 	j := mustStart(t, Spec{Lower: []string{lowerDir(t, map[string]string{"a/b.txt": "one\n"})}})
 	isolation := j.Isolation()
 	t.Log(strings.Join(append(isolation.Layers, isolation.Limits...), "\n"))

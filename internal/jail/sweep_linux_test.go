@@ -8,11 +8,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
-// Whoever looks for groups that are left takes one that another is looking at,
-// and never one that has an owner.
+// A sweep removes a group that another sweep has locked.
 //
 // proves R-D4 (nothing is left of a killed worker)
-func TestASweepTakesWhatHasNoOwnerAndNothingElse(t *testing.T) {
+func TestSweepRemovesOnlyGroupsWithoutAnOwner(t *testing.T) {
 	for _, h := range hierarchies() {
 		for _, stays := range []bool{false, true} {
 			try := durable.TryRLock

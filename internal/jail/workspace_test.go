@@ -110,7 +110,7 @@ func TestTheLowerDirectoriesAreMergedAndNeverChanged(t *testing.T) {
 	}
 }
 
-func TestACopyRefusesWhatIsNoFile(t *testing.T) {
+func TestACopyRefusesSpecialFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestCommonToolsRunInside(t *testing.T) {
 	}
 }
 
-func TestReadOnlyPathsAreSeenAtTheirPlaceAndCannotBeWritten(t *testing.T) {
+func TestReadOnlyPathsAreBoundReadOnlyInPlace(t *testing.T) {
 	dir := lowerDir(t, map[string]string{"shown/file": "visible", "hidden": marker})
 	for d := dir; d != os.TempDir() && len(d) > 1; d = filepath.Dir(d) {
 		_ = os.Chmod(d, 0o755)
@@ -144,7 +144,7 @@ func TestReadOnlyPathsAreSeenAtTheirPlaceAndCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestTwentyJailsRunAtOnceAndSeeNothingOfEachOther(t *testing.T) {
+func TestTwentyConcurrentJailsAreIsolated(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
@@ -215,7 +215,7 @@ func TestAKilledOwnerLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestCloseLeavesNoGroupAndMayBeRepeated(t *testing.T) {
+func TestCloseRemovesGroupsAndIsIdempotent(t *testing.T) {
 	j, err := Start(t.Context(), Spec{})
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestCloseLeavesNoGroupAndMayBeRepeated(t *testing.T) {
 }
 
 // proves R-S1
-func TestAMissingLayerIsARefusalThatNamesItsFix(t *testing.T) {
+func TestAMissingLayerIsAnErrorWithItsFix(t *testing.T) {
 	cmd := exec.Command("/usr/bin/unshare", "-Ur", "sh", "-c", "echo 0 > /proc/sys/user/max_user_namespaces && exec /proc/self/fd/3 "+attackName+" 'start refused'")
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -253,7 +253,7 @@ func TestAMissingLayerIsARefusalThatNamesItsFix(t *testing.T) {
 }
 
 // proves R-S1
-func TestProbeSaysWhatThisMachineGives(t *testing.T) {
+func TestProbeReportsTheLayersOfThisMachine(t *testing.T) {
 	report := Probe(t.Context())
 	if !report.Full || len(report.Layers) < 10 {
 		t.Errorf("%+v", report)
@@ -264,7 +264,7 @@ func TestProbeSaysWhatThisMachineGives(t *testing.T) {
 }
 
 // proves R-S2
-func TestRootStartedJailsHaveHostUidsOfTheirOwn(t *testing.T) {
+func TestJailsOfRootHaveSeparateHostUids(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // an ordinary user has one uid to give
 	}
@@ -290,7 +290,7 @@ func TestRootStartedJailsHaveHostUidsOfTheirOwn(t *testing.T) {
 }
 
 // proves R-S2
-func TestWithoutControlGroupsTheLimitsHoldPerProcess(t *testing.T) {
+func TestLimitsApplyPerProcessWithoutControlGroups(t *testing.T) {
 	j := mustStart(t, Spec{Lower: []string{attackDir(t)}, Limits: Limits{Memory: 512 << 20, Processes: 60}, noCgroup: true})
 	if limits := strings.Join(j.Isolation().Limits, "\n"); !strings.Contains(limits, "memory: rlimit per process") {
 		t.Errorf("limits say %s", limits)
@@ -304,7 +304,7 @@ func TestWithoutControlGroupsTheLimitsHoldPerProcess(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeStartedIsAnError(t *testing.T) {
+func TestACommandThatCannotStartIsAnError(t *testing.T) {
 	j := mustStart(t, Spec{})
 	for _, c := range []Command{
 		{},

@@ -96,7 +96,7 @@ func (m *mergeRepo) create(objects string) (err error) {
 		"HEAD":                    []byte("ref: refs/heads/none\n"),
 		"config":                  fmt.Appendf(nil, mergeConfig, os.DevNull, m.format),
 		"info/attributes":         []byte(mergeAttributes),
-		"objects/info/alternates": []byte(gitQuote(objects) + "\n"),
+		"objects/info/alternates": []byte(gitexec.Quote(objects) + "\n"),
 	}
 	// The boundary of a shallow clone is not among its objects.
 	if b, err := os.ReadFile(filepath.Join(m.user, "shallow")); err == nil { //nolint:gosec // G304: in the user's own repository
@@ -109,25 +109,6 @@ func (m *mergeRepo) create(objects string) (err error) {
 		return errors.Join(err, m.Close())
 	}
 	return nil
-}
-
-// gitQuote quotes a path as git reads it in its files.
-func gitQuote(p string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for i := range len(p) {
-		switch c := p[i]; {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c < 0x20 || c >= 0x7f:
-			fmt.Fprintf(&b, `\%03o`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }
 
 // Close removes the scratch repository.

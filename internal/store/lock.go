@@ -15,11 +15,9 @@ import (
 
 const lockName = "lock"
 
-// lock is the lock of the state directory. Child processes do not inherit it, so
-// a worker that outlives its service does not keep the state locked.
-type lock struct{ f *os.File }
-
-func acquire(ctx context.Context, dir string) (*lock, error) {
+// acquire locks the state directory until the file is closed. Child processes do not
+// inherit the lock, so a worker that outlives its service does not keep it.
+func acquire(ctx context.Context, dir string) (*os.File, error) {
 	f, err := durable.OpenLock(filepath.Join(dir, lockName))
 	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", dir, err)
@@ -33,7 +31,7 @@ func acquire(ctx context.Context, dir string) (*lock, error) {
 		return nil, err
 	}
 	_ = durable.SetOwner(f) // for people only: a full disk must not keep the service from starting
-	return &lock{f}, nil
+	return f, nil
 }
 
 // deadOwnerTimeout is how long a child that a killed owner was just starting
@@ -54,5 +52,3 @@ func awaitDeadOwner(ctx context.Context, f *os.File) error {
 		return err
 	})
 }
-
-func (l *lock) release() error { return l.f.Close() }

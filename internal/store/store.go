@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -61,7 +62,7 @@ func (c *Config) validate() error {
 type Store struct {
 	path  string
 	log   *slog.Logger
-	lock  *lock
+	lock  *os.File
 	read  *sql.DB
 	write *writeConn // owned by the writer goroutine once it runs
 
@@ -95,7 +96,7 @@ func Create(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if err := createFile(ctx, cfg.Dir); err != nil {
-		return nil, errors.Join(err, l.release())
+		return nil, errors.Join(err, l.Close())
 	}
 	return openLocked(ctx, cfg, l)
 }
@@ -117,7 +118,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return openLocked(ctx, cfg, l)
 }
 
-func openLocked(ctx context.Context, cfg Config, l *lock) (_ *Store, err error) {
+func openLocked(ctx context.Context, cfg Config, l *os.File) (_ *Store, err error) {
 	s := &Store{
 		path: filepath.Join(cfg.Dir, fileName), log: cfg.Logger, lock: l, observe: cfg.Observe,
 		queue: make(chan *job, maxGroup), stopped: make(chan struct{}),
@@ -183,7 +184,7 @@ func (s *Store) release() error {
 	if s.write != nil {
 		errs = append(errs, s.write.close())
 	}
-	return errors.Join(append(errs, s.lock.release())...)
+	return errors.Join(append(errs, s.lock.Close())...)
 }
 
 // closeWriteFirst closes the writer beside a reader that has the log open.

@@ -50,6 +50,6 @@ func (a *attempt) layTree(ctx context.Context, ws *workspace, tree, name string)
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil { //nolint:gosec // G301: as above
 		return nil, err
 	}
-	_, err = ws.repo.Checkout(ctx, tree, dir)
+	err = ws.repo.Checkout(ctx, tree, dir)
 	return []string{dir}, err
 }
