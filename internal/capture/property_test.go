@@ -104,7 +104,10 @@ func TestAnyPatchAppliedToACloneGivesTheWorkspace(t *testing.T) {
 		clone := dir + "/clone"
 		git(t, dir, "clone", "-q", "src", "clone")
 		if res.PatchFile != "" {
-			git(t, clone, "apply", "--whitespace=nowarn", res.PatchFile)
+			if out, err := tryGit(clone, "apply", "--whitespace=nowarn", res.PatchFile); err != nil {
+				_, cachedErr := tryGit(clone, "apply", "--cached", "--whitespace=nowarn", res.PatchFile)
+				rt.Fatalf("apply: %v %s; with --cached: %v; base:\n%s\npatched:\n%s", err, out, cachedErr, git(t, s.src, "ls-tree", "-r", "HEAD"), changes(res.Files))
+			}
 		}
 		want, got := describe(t, s.work), describe(t, clone)
 		if len(want) != len(got) {
