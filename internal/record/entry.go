@@ -242,54 +242,26 @@ func DecodeEntry(leaf []byte) (Entry, error) {
 	if len(leaf) > MaxEntry {
 		return Entry{}, fmt.Errorf("entry of %d bytes: more than %d", len(leaf), MaxEntry)
 	}
-	if e, ok := decodeFast(leaf); ok {
-		return e, nil
-	}
-	var head struct {
-		Kind Kind `json:"kind"`
-	}
-	if err := json.Unmarshal(leaf, &head); err != nil {
+	canonical, err := canon.Canonicalize(leaf)
+	if err != nil {
 		return Entry{}, fmt.Errorf("entry: %w", err)
 	}
-	detail, ok := head.Kind.newDetail()
-	if !ok {
-		return Entry{}, unknownKind(head.Kind)
-	}
-	w := wire{Detail: detail.Interface()}
-	if err := canon.DecodeExact(leaf, &w); err != nil {
-		return Entry{}, fmt.Errorf("entry %q: %w", head.Kind, err)
-	}
-	return w.exact(leaf, head.Kind, detail)
-}
-
-// decodeFast decodes what Encode wrote in half the time. If it returns false,
-// the leaf may still be valid or have a better error.
-func decodeFast(leaf []byte) (Entry, bool) {
-	_, rest, _ := bytes.Cut(leaf, []byte(`,"kind":"`)) // a guess; exact refuses a wrong one
+	// The first such member is the entry's, or exact refuses the leaf.
+	_, rest, _ := bytes.Cut(leaf, []byte(`,"kind":"`))
 	name, _, _ := bytes.Cut(rest, []byte(`"`))
 	kind := Kind(name)
-	detail, ok := kind.newDetail()
-	if !ok {
-		return Entry{}, false
+	if kind.Detail() == nil {
+		return Entry{}, unknownKind(kind)
 	}
+	detail := reflect.New(reflect.TypeOf(kind.Detail()))
 	w := wire{Detail: detail.Interface()}
-	if json.Unmarshal(leaf, &w) != nil {
-		return Entry{}, false
+	if err := json.Unmarshal(leaf, &w); err != nil {
+		return Entry{}, fmt.Errorf("entry %q: %w", kind, err)
 	}
-	if canonical, err := canon.Canonicalize(leaf); err != nil || !bytes.Equal(canonical, leaf) {
-		return Entry{}, false
+	if !bytes.Equal(canonical, leaf) {
+		return Entry{}, fmt.Errorf("entry %q: not in canonical form", kind)
 	}
-	e, err := w.exact(leaf, kind, detail)
-	return e, err == nil
-}
-
-// newDetail returns a pointer to an empty detail of k, and false for an unknown
-// kind.
-func (k Kind) newDetail() (reflect.Value, bool) {
-	if d := k.Detail(); d != nil {
-		return reflect.New(reflect.TypeOf(d)), true
-	}
-	return reflect.Value{}, false
+	return w.exact(leaf, kind, detail)
 }
 
 // exact returns the entry of w, which leaf was decoded into, if Encode returns
