@@ -123,7 +123,7 @@ func TestFailedAttestationIsRetried(t *testing.T) {
 	}
 	g.overwrite(t, r.record.Manifest, "not what was signed")
 	if err := g.attestPending(t.Context()); err == nil || len(g.attested(t)) != 0 {
-		t.Errorf("it was stated by a manifest that nobody signed: %v", err)
+		t.Errorf("attested with an unsigned manifest: %v", err)
 	}
 	g.overwrite(t, r.record.Manifest, string(good))
 	if err := g.attestPending(t.Context()); err != nil || len(g.attested(t)) != 1 {

@@ -62,8 +62,8 @@ func (s *records) reload(ctx context.Context, id api.DispatchID, err error) (api
 	return r.record, err
 }
 
-// markCancelled records who cancels a dispatch that has not ended, unless
-// somebody has cancelled it before, and returns its row.
+// markCancelled records who cancels a dispatch that has not ended, unless it is
+// cancelled already, and returns its row.
 func markCancelled(tx *store.Tx, r row, by api.Principal, reason string) (row, error) {
 	if r.record.CancelBy != "" {
 		return r, nil

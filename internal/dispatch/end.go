@@ -17,7 +17,7 @@ type outcome struct {
 	event      api.Event
 	reason     api.Reason
 	message    string
-	digest     api.Digest // of the signed result; empty when there is none
+	digest     api.Digest // of the signed result; empty without one
 	summary    *api.ResultSummary
 	cancelBy   api.Principal
 	answerTime time.Duration // of a question: how long it waits for an answer

@@ -82,8 +82,7 @@ func (l *lifecycle) resolve(ctx context.Context, r row) error {
 	if err != nil {
 		return err
 	}
-	// Without a bound key no worker was told to proceed, so nothing can have
-	// happened yet.
+	// Until a key is bound no worker proceeds, so nothing can have happened yet.
 	if r.key != "" || r.record.CancelBy != "" || m.Check(l.cfg.Now()) != nil {
 		if err := l.logRecovered(ctx, r, "ended"); err != nil {
 			return err
@@ -103,8 +102,7 @@ func (l *lifecycle) resolve(ctx context.Context, r row) error {
 		return err
 	}
 	failpoint.Hit(failpoint.RecoverRefire, string(r.record.ID))
-	// A worker that was never told to proceed may have left files that are not
-	// the next one's.
+	// A worker that never proceeded may have left files.
 	if err := os.RemoveAll(l.attemptDir(r)); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (g gate) askedTask(t *testing.T) row {
 
 var that = api.AnswerRequest{Option: 2, Attempt: 1}
 
-// A task that asked goes on when it has its locks again, and under the lease
+// A task that asked a question resumes when it has its locks again, under the lease
 // that it has then. The same answer again, as after a crash, changes nothing.
 //
 // proves R-D6, R-O3, R-O6
@@ -77,7 +77,7 @@ func TestTaskResumesUnderItsNewLease(t *testing.T) {
 	}
 }
 
-// A lease that was given away cannot be gone on under.
+// A task cannot resume under a lease that was granted to another.
 //
 // proves R-O3
 func TestTaskDoesNotResumeUnderOlderLease(t *testing.T) {
@@ -85,7 +85,7 @@ func TestTaskDoesNotResumeUnderOlderLease(t *testing.T) {
 	r := g.askedTask(t)
 	for _, fence := range []uint64{0, 1, 6} {
 		if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", fence); err == nil {
-			t.Errorf("it went on under lease %d", fence)
+			t.Errorf("it resumed under lease %d", fence)
 		}
 	}
 	if g.started(t) {
@@ -97,7 +97,7 @@ func TestTaskDoesNotResumeUnderOlderLease(t *testing.T) {
 }
 
 // The question of a task is answered at its run, which knows when there are
-// locks to go on with. The control is a dispatch of its own.
+// locks to resume. The control is a dispatch of its own.
 //
 // proves R-D6
 func TestTaskQuestionIsAnsweredThroughItsRun(t *testing.T) {
@@ -122,7 +122,7 @@ func TestTaskQuestionIsAnsweredThroughItsRun(t *testing.T) {
 	}
 }
 
-// Going on is decided anew: may whoever answered answer still, and may the
+// Resuming is decided by today's policy: may the answering principal still answer, and may the
 // principal whose run it is still dispatch it.
 //
 // proves R-D6, R-T10
@@ -156,7 +156,7 @@ func TestTaskResumesByTodaysPolicy(t *testing.T) {
 			}
 		})
 	}
-	// Another principal's run cannot go on with it at all.
+	// Another principal's run cannot resume it.
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	if _, err := g.ResumeTask(t.Context(), Caller{Principal: "local:bob", Ceiling: api.Irreversible}, r.record.ID, that, "local:ann", 9); err == nil || g.started(t) {
@@ -206,7 +206,7 @@ func TestValidateAnswerChangesNothing(t *testing.T) {
 	}
 }
 
-// A question of a task that nobody answers is given up as any other.
+// An unanswered question of a task expires like any other.
 //
 // proves R-D6
 func TestTaskQuestionExpires(t *testing.T) {
@@ -233,7 +233,7 @@ func TestTaskQuestionExpires(t *testing.T) {
 }
 
 // An answer that came in time counts, however long its task waits for its locks.
-// The control is one that nobody has answered.
+// The control is an unanswered one.
 //
 // proves R-D6
 func TestAnsweredQuestionDoesNotExpire(t *testing.T) {
@@ -340,7 +340,7 @@ func TestResultOfAnotherLeaseIsRefused(t *testing.T) {
 	}
 }
 
-// A result that cannot be held against its manifest, because that was changed on
+// A result that cannot be verified against its manifest, because that was changed on
 // the disk, does not count, and its dispatch does not stand open for ever.
 //
 // proves R-B5, R-D3
@@ -357,7 +357,7 @@ func TestResultWithoutManifestIsRefused(t *testing.T) {
 }
 
 // What only the manifest of an attempt under way names is kept, and what a run
-// that goes on may still need. The controls are the same when that is over.
+// that resumes may still need. The controls are the same after it has ended.
 //
 // proves R-O2
 func TestReservedDispatchesAreNotRemoved(t *testing.T) {
@@ -392,7 +392,7 @@ func TestReservedDispatchesAreNotRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// An attempt that goes on refers to it itself, and when it has ended none does.
+	// A resumed attempt refers to it, and after its end nothing does.
 	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +402,7 @@ func TestReservedDispatchesAreNotRemoved(t *testing.T) {
 	if err := mark(up.Dispatch); err != nil {
 		t.Error(err)
 	}
-	g.work.Wait()                                                           // it ends by itself: its worker does nothing
+	g.work.Wait()                                                           // its worker exits at once
 	g.alter(t, r.record.ID, func(d *api.Dispatch) { d.Input = d.Manifest }) // as every record of a request has it
 	if slices.Contains(g.items(t)[r.record.ID].Content, api.DigestOf([]byte("patch"))) {
 		t.Error("what has ended still takes something over")

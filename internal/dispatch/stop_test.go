@@ -140,12 +140,12 @@ func TestStopWinsOverConcurrentRequest(t *testing.T) {
 		stop   *api.StopRequest
 		denied bool
 	}{
-		"none":                 {nil, false},
-		"another target":       {&api.StopRequest{Scope: api.StopTarget, Name: "other"}, false},
-		"another principal":    {&api.StopRequest{Scope: api.StopPrincipal, Name: "local:bob"}, false},
-		"everything":           {&api.StopRequest{Scope: api.StopAll}, true},
-		"its default target":   {&api.StopRequest{Scope: api.StopTarget, Name: "local"}, true},
-		"whoever asked for it": {&api.StopRequest{Scope: api.StopPrincipal, Name: "local:ann"}, true},
+		"none":               {nil, false},
+		"another target":     {&api.StopRequest{Scope: api.StopTarget, Name: "other"}, false},
+		"another principal":  {&api.StopRequest{Scope: api.StopPrincipal, Name: "local:bob"}, false},
+		"everything":         {&api.StopRequest{Scope: api.StopAll}, true},
+		"its default target": {&api.StopRequest{Scope: api.StopTarget, Name: "local"}, true},
+		"its principal":      {&api.StopRequest{Scope: api.StopPrincipal, Name: "local:ann"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newStopGate(t)
@@ -336,8 +336,8 @@ func TestDenialHintNamesTheObstacle(t *testing.T) {
 	}
 }
 
-// A worker that was told to end and does not is ended, and the record says
-// that it was cancelled. The control is the same worker that nobody cancels.
+// A worker that ignores its cancel is killed, and the record says that it was
+// cancelled. The control is the same worker without a cancel.
 //
 // proves R-T10, R-D4
 func TestWorkerThatIgnoresCancelIsKilled(t *testing.T) {
@@ -364,7 +364,7 @@ func TestWorkerThatIgnoresCancelIsKilled(t *testing.T) {
 	}
 	select {
 	case <-deaf[1].ended:
-		t.Error("a worker that nobody cancelled was ended")
+		t.Error("a worker was killed without a cancel")
 	default:
 	}
 }

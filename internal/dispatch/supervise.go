@@ -108,7 +108,7 @@ func (l *lifecycle) start(adm audit.Admission, r row, job executor.Job) {
 	}
 	w, err := l.cfg.Executor.Start(l.life, job)
 	if err != nil && l.life.Err() != nil {
-		return // it was never told to proceed: the next service starts it
+		return // it has not proceeded: the next service starts it
 	}
 	if err == nil {
 		l.supervise(r, w)
@@ -184,7 +184,7 @@ func (l *lifecycle) follow(a *active) bool {
 	}
 }
 
-// killTimer fires when a worker is so late that it will not exit by itself.
+// killTimer fires when a worker is so late that it has to be killed.
 func (l *lifecycle) killTimer(r row) *time.Timer {
 	agent := time.Duration(api.DefaultLimits().Timeout)
 	if m, err := l.manifest(l.life, r.record.Manifest); err == nil {

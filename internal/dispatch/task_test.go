@@ -38,7 +38,7 @@ func newRunGate(t *testing.T) gate {
 	return newCatalogGate(t, fmt.Sprintf(runManifest, "first", "edit, change"))
 }
 
-// root trusts these keys, either of which is enough.
+// rootOf trusts these keys with a threshold of one.
 func rootOf(keys ...seal.Signer) seal.TrustRoot {
 	var list []seal.Key
 	for _, k := range keys {
@@ -52,7 +52,7 @@ func (g gate) apply(t *testing.T, manifest string) {
 	g.publish(t, rootOf(g.deployKey), g.deployKey, manifest)
 }
 
-// order is one of a task of run r-1, over the revision in force.
+// order returns the request of a task of run r-1, with the revision in force.
 func (g gate) order(t *testing.T, id api.DispatchID) TaskRequest {
 	t.Helper()
 	p, err := g.snapshots.Current(t.Context())
@@ -157,7 +157,7 @@ func TestSameTaskRequestIsSameDispatch(t *testing.T) {
 	}
 }
 
-// Whoever learns the id of a dispatch that a run is about to ask for gains
+// A caller who learns the id of a dispatch that a run is about to submit gains
 // nothing by taking it: the task fails, and neither of the two learns anything
 // of the other's.
 //
@@ -192,8 +192,8 @@ func TestUsedDispatchIDIsAConflictAndRevealsNothing(t *testing.T) {
 	}
 }
 
-// A run goes on with what its names meant when it was submitted, whatever was
-// applied since; what is asked for by itself goes by what is in force.
+// The names of a run mean what they meant when it was submitted, whatever was
+// applied since; a dispatch outside a run uses the revision in force.
 //
 // proves R-C4
 func TestPinnedRevisionOutlivesLaterApply(t *testing.T) {
@@ -264,7 +264,7 @@ func TestPinnedRevisionMustStillVerify(t *testing.T) {
 	if _, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit"}); err != nil {
 		t.Error(err)
 	}
-	// And one that nobody ever signed does not.
+	// An unsigned revision is refused.
 	o.Revision = api.DigestOf([]byte("planted"))
 	if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeIntegrity {
 		t.Errorf("%v", err)
@@ -377,7 +377,7 @@ func TestIncompleteTaskRequestIsRefused(t *testing.T) {
 	}
 }
 
-// A request has no member for what makes an order: who asks through the API
+// A request has no member of a task request: a caller of the API
 // says nothing of runs, leases and needs. The control is one without them.
 //
 // proves R-B7

@@ -63,7 +63,7 @@ func TestTaskWithoutChangesProvidesEmptyPatch(t *testing.T) {
 	if b, err := g.cfg.Blobs.Get(t.Context(), m.Needs[0].Digest, 1); err != nil || len(b) != 0 {
 		t.Errorf("%q, %v", b, err)
 	}
-	// The control: where nobody looked for changes there is no such claim.
+	// The control: a dispatch that was not captured provides no patch.
 	r.ID, r.Outcome = "d-blind", &api.ResultSummary{}
 	g.put(t, r)
 	o.Request.DispatchID, o.Needs[0].Dispatch = "d-down-2", "d-blind"
@@ -111,7 +111,7 @@ func TestMissingProductIsNamed(t *testing.T) {
 	g.fire(t, o) // the control
 }
 
-// A need reads what the principal of the run has left, and nobody else: of
+// A need reads only dispatches of the principal of the run: of
 // another's dispatch it says what it says of one that is not there. The control
 // is the same dispatch as one's own.
 //

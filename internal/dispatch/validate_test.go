@@ -108,7 +108,7 @@ func TestValidateReportsEveryProblemAndChangesNothing(t *testing.T) {
 		t.Errorf("%d entries were written", after-before)
 	}
 	// The control: what is right has no problems, and what is denied is logged
-	// when it is really asked for.
+	// when it is really submitted.
 	if v, err := g.Validate(t.Context(), ann, reqs[:1]); err != nil || len(v.Problems) > 0 || v.Denied.Valid() {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -149,7 +149,7 @@ func (c *counted) StopsFor(w api.StopSubject) []string {
 }
 
 // A plan of many equal tasks is decided once, and so is its source; each input
-// is still held against its schema.
+// is still validated against its schema.
 //
 // proves R-O2
 func TestEqualRequestsAreDecidedOnce(t *testing.T) {
@@ -171,13 +171,13 @@ func TestEqualRequestsAreDecidedOnce(t *testing.T) {
 	if c.n != 1 {
 		t.Errorf("decided %d times", c.n)
 	}
-	reqs[0].Envs = []api.Name{"red"} // the control: another one is decided by itself
+	reqs[0].Envs = []api.Name{"red"} // the control: another one is decided separately
 	if c.n = 0; func() error { _, err := g.Validate(t.Context(), ann, reqs); return err }() != nil || c.n != 2 {
 		t.Errorf("decided %d times", c.n)
 	}
 }
 
-// A plan that names many commits, or many names that nobody has, is answered
+// A plan that names many commits, or many unknown names, is answered
 // without looking for each.
 //
 // proves R-O2
@@ -202,7 +202,7 @@ func TestValidateBoundsTheCommits(t *testing.T) {
 	}
 }
 
-// BenchmarkValidateDenied is what 10,000 tasks cost of which each names something
+// BenchmarkValidateDenied is the cost of 10,000 tasks, each naming something
 // else that is not there.
 func BenchmarkValidateDenied(b *testing.B) {
 	g := newCatalogGate(b, fmt.Sprintf(vetManifest, b.TempDir(), b.TempDir()))

@@ -124,7 +124,7 @@ func (l *bareLoop) wide(n, atOnce int) {
 	wg.Wait()
 }
 
-// chain stores n steps, each of which starts in the commit that ends the one
+// chain stores n steps; each starts in the commit that ends the one
 // before it.
 func (l *bareLoop) chain(n int) {
 	id := l.next.Add(int64(n)+1) * 2

@@ -13,7 +13,7 @@ import (
 
 // However many plans somebody submits, what the service has to hold in memory is
 // bounded, also when it starts again, and others are not shut out. What is
-// settled, and what was refused, takes up nothing.
+// settled or refused uses none.
 //
 // proves R-O6
 func TestOpenRunsAreBoundedPerPrincipal(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// unheard is how long an end may be there of which nobody has told: two sweeps,
+// unheard is how long a completion may stay unnoticed: two sweeps,
 // after whatever was told of that dispatch last.
 const unheard = 61 * time.Second
 
@@ -92,7 +92,7 @@ func (w *world) running() (wrong []string) {
 				object("task %s is cancelled, cannot be reached and runs", t.name())
 			}
 			if !w.desk.delayed(t) {
-				object("task %s runs by the log, and nobody was asked for its dispatch", t.name())
+				object("task %s is started in the log and its dispatch was not submitted", t.name())
 			}
 		case t.state == api.TaskRunning && j.active() && j.fence != t.fence && !w.desk.delayed(t):
 			object("task %s has fence %d and its worker %d", t.name(), t.fence, j.fence)
@@ -159,7 +159,7 @@ func (w *world) idle() (wrong []string) {
 	}
 	for t := range w.log.each {
 		if (t.run.ending(now) || t.stopAsk) && t.run.settled == nil && !t.state.Settled() && t.state != api.TaskRunning && !t.asks {
-			wrong = append(wrong, fmt.Sprintf("run %s is over and task %s is %s", t.run.id, t.name(), t.state))
+			wrong = append(wrong, fmt.Sprintf("run %s is settled and task %s is %s", t.run.id, t.name(), t.state))
 		}
 	}
 	return wrong

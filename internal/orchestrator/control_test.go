@@ -15,7 +15,7 @@ import (
 )
 
 // The reference objects when one thing of a good log is changed, and so does the
-// desk when it is asked for what no engine should ask: they are what the random
+// desk when an effect is wrong: they are what the random
 // steps are judged by, and this is their control.
 func TestReferenceModelFindsPlantedFaults(t *testing.T) {
 	var log []audit.Committed
@@ -108,30 +108,30 @@ func TestReferenceModelFindsPlantedFaults(t *testing.T) {
 		plant func(entries) entries
 		want  string
 	}{
-		"a gap":                         {func(l entries) entries { return slices.Delete(l, 2, 3) }, "comes after"},
-		"two submissions":               {again(record.KindRunSubmitted, ""), "submitted twice"},
-		"a plan of nobody's":            {with(record.KindRunSubmitted, "", func(e *record.Entry) { e.Refs = nil }), "nobody handed in"},
-		"two starts":                    {again(record.KindTaskStarted, "a"), "task r/a is started and is running"},
-		"a start before its time":       {moved(record.KindTaskStarted, "c", record.KindTaskStarted, "a"), "task r/c is started and is pending"},
-		"two holders":                   {moved(record.KindTaskStarted, "b", record.KindTaskWaiting, "a"), `while r/a holds "k"`},
-		"a lock that is not asked for":  {with(record.KindTaskStarted, "a", start(func(d *record.TaskStart) { d.Locks = nil })), "is started with locks"},
-		"a fence of before":             {with(record.KindTaskStarted, "b", start(func(d *record.TaskStart) { d.Fence = 1 })), "has fence 1 after 1"},
-		"another attempt's dispatch":    {with(record.KindTaskStarted, "b", func(e *record.Entry) { e.Dispatch = "t-other" }), "names dispatch"},
-		"an attempt too many":           {with(record.KindTaskStarted, "b", func(e *record.Entry) { e.Attempt = 2 }), "attempt 2 of task r/b"},
-		"a wait too long":               {with(record.KindTaskWaiting, "a", step(func(d *record.TaskStep) { d.Until = "2001-01-01T00:00:00Z" })), "is tried again after"},
-		"a retry for nothing":           {with(record.KindTaskWaiting, "a", step(func(d *record.TaskStep) { d.Reason = "output" })), "is tried again after attempt 1"},
-		"a skip that is missing":        {without(record.KindTaskSkipped, "d"), "task r/d is pending in a commit"},
-		"a skip without its cause":      {with(record.KindTaskSkipped, "d", step(func(d *record.TaskStep) { d.Cause = "a" })), "which it does not depend on"},
-		"a skip for what is not over":   {moved(record.KindTaskSkipped, "d", record.KindTaskFailed, "b"), "because of task b, which is running"},
-		"a task that ends twice":        {again(record.KindTaskDone, "a"), "task.done of task r/a, which is done"},
-		"a run that is never settled":   {without(record.KindRunSettled, ""), "does not settle it"},
-		"a run that is settled twice":   {again(record.KindRunSettled, ""), "follows after run r was settled"},
-		"a run that is settled early":   {moved(record.KindRunSettled, "", record.KindTaskDone, "c"), "is settled and task c is"},
-		"a run that is settled as done": {with(record.KindRunSettled, "", func(e *record.Entry) { d := e.Detail.(record.RunEnd); d.State = "done"; e.Detail = d }), "is settled as done, want failed"},
-		"counts that are wrong":         {with(record.KindRunSettled, "", func(e *record.Entry) { d := e.Detail.(record.RunEnd); d.Skipped = 7; e.Detail = d }), "is settled with 7 tasks skipped"},
-		"a cancel that nobody asked for": {with(record.KindTaskSkipped, "d", func(e *record.Entry) {
+		"a gap":                           {func(l entries) entries { return slices.Delete(l, 2, 3) }, "comes after"},
+		"two submissions":                 {again(record.KindRunSubmitted, ""), "submitted twice"},
+		"a plan that was not submitted":   {with(record.KindRunSubmitted, "", func(e *record.Entry) { e.Refs = nil }), "was not submitted"},
+		"two starts":                      {again(record.KindTaskStarted, "a"), "task r/a is started and is running"},
+		"a start before its time":         {moved(record.KindTaskStarted, "c", record.KindTaskStarted, "a"), "task r/c is started and is pending"},
+		"two holders":                     {moved(record.KindTaskStarted, "b", record.KindTaskWaiting, "a"), `while r/a holds "k"`},
+		"a lock that is not in the plan":  {with(record.KindTaskStarted, "a", start(func(d *record.TaskStart) { d.Locks = nil })), "is started with locks"},
+		"a fence of before":               {with(record.KindTaskStarted, "b", start(func(d *record.TaskStart) { d.Fence = 1 })), "has fence 1 after 1"},
+		"another attempt's dispatch":      {with(record.KindTaskStarted, "b", func(e *record.Entry) { e.Dispatch = "t-other" }), "names dispatch"},
+		"an attempt too many":             {with(record.KindTaskStarted, "b", func(e *record.Entry) { e.Attempt = 2 }), "attempt 2 of task r/b"},
+		"a wait too long":                 {with(record.KindTaskWaiting, "a", step(func(d *record.TaskStep) { d.Until = "2001-01-01T00:00:00Z" })), "is tried again after"},
+		"a retry for nothing":             {with(record.KindTaskWaiting, "a", step(func(d *record.TaskStep) { d.Reason = "output" })), "is tried again after attempt 1"},
+		"a skip that is missing":          {without(record.KindTaskSkipped, "d"), "task r/d is pending in a commit"},
+		"a skip without its cause":        {with(record.KindTaskSkipped, "d", step(func(d *record.TaskStep) { d.Cause = "a" })), "which it does not depend on"},
+		"a skip because of a running one": {moved(record.KindTaskSkipped, "d", record.KindTaskFailed, "b"), "because of task b, which is running"},
+		"a task that ends twice":          {again(record.KindTaskDone, "a"), "task.done of task r/a, which is done"},
+		"a run that is never settled":     {without(record.KindRunSettled, ""), "does not settle it"},
+		"a run that is settled twice":     {again(record.KindRunSettled, ""), "follows after run r was settled"},
+		"a run that is settled early":     {moved(record.KindRunSettled, "", record.KindTaskDone, "c"), "is settled and task c is"},
+		"a run that is settled as done":   {with(record.KindRunSettled, "", func(e *record.Entry) { d := e.Detail.(record.RunEnd); d.State = "done"; e.Detail = d }), "is settled as done, want failed"},
+		"counts that are wrong":           {with(record.KindRunSettled, "", func(e *record.Entry) { d := e.Detail.(record.RunEnd); d.Skipped = 7; e.Detail = d }), "is settled with 7 tasks skipped"},
+		"a cancel that was not requested": {with(record.KindTaskSkipped, "d", func(e *record.Entry) {
 			e.Kind, e.Detail = record.KindTaskCancelled, record.TaskStep{}
-		}), "nobody asked for it"},
+		}), "was not requested"},
 	} {
 		if wrong := strings.Join(judge(c.plant(slices.Clone(log))), "\n"); !strings.Contains(wrong, c.want) {
 			t.Errorf("%s: want an objection with %q, got\n%s", name, c.want, wrong)

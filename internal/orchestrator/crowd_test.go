@@ -114,7 +114,7 @@ func (w *world) finishCrowd() {
 		queues, err := w.o.Queues(context.Background())
 		w.must(err)
 		if len(running) == 0 && !slices.ContainsFunc(queues, func(q api.Queue) bool { return q.Running > 0 }) {
-			<-changed // the time of an attempt comes by itself
+			<-changed // the backoff of an attempt elapses
 		}
 	}
 }
@@ -166,7 +166,7 @@ func (w *world) person(t *testing.T, o *atomic.Pointer[orchestrator.Orchestrator
 }
 
 // endAny ends one of those that run, or waits for one, and tells of it if there
-// is somebody to tell. False: it is over.
+// is an engine to notify. False: the test has ended.
 func (k *desk) endAny(r *rand.Rand) bool {
 	k.mu.Lock()
 	var found *job
@@ -177,7 +177,7 @@ func (k *desk) endAny(r *rand.Rand) bool {
 			}
 		}
 		if found == nil {
-			k.moved.Wait() // for something to be asked for
+			k.moved.Wait() // for an effect
 		}
 	}
 	if k.over {

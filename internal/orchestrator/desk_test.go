@@ -30,11 +30,11 @@ const (
 	after  api.Name = "after"  // the service is killed when it is fired, and nobody hears of it
 	busy   api.Name = "busy"   // cannot be reached the first two times
 	stuck  api.Name = "stuck"  // cannot be reached until the test lets it
-	fickle api.Name = "fickle" // may not go on with an answer
+	fickle api.Name = "fickle" // may not resume with an answer
 	secret api.Name = "secret" // is granted to nobody
 )
 
-// desk stands in for dispatch.Service and everything below it. It keeps its
+// desk is a fake of dispatch.Service and everything below it. It keeps its
 // dispatches when the engine is killed, as the rows of the real one do, and
 // takes down whatever no engine should ever have asked of it.
 type desk struct {
@@ -45,7 +45,7 @@ type desk struct {
 
 	mu    sync.Mutex
 	gen   int                // the engine that lives; calls of earlier ones come to nothing
-	tell  func(api.Dispatch) // tells that engine of an end; nil while there is none
+	tell  func(api.Dispatch) // notifies the engine of an end; nil without one
 	early []api.Dispatch     // ends while an engine was being opened
 	jobs  map[api.DispatchID]*job
 	gates map[string]chan struct{} // of slow tasks, by run and task: closed when Fire may return
@@ -55,8 +55,8 @@ type desk struct {
 	calls map[string]int
 	wrong []string
 	last  uint64    // the highest fence that was ever used
-	moved sync.Cond // something was asked for
-	over  bool      // nothing ends by itself any more
+	moved sync.Cond // signalled by every call
+	over  bool      // dispatches no longer end
 }
 
 // job is a dispatch.
@@ -67,7 +67,7 @@ type job struct {
 	fence   uint64                    // of the current attempt
 	answers map[int]api.AnswerRequest // by the attempt that asked
 	history []api.Dispatch            // ends of attempts
-	untold  time.Time                 // since when nobody has told of its end; zero: it was told
+	untold  time.Time                 // since when its end is not notified; zero: it was
 	heard   time.Time                 // when an older end of it was told of, late
 }
 
@@ -423,7 +423,7 @@ func (s *seat) ResumeTask(_ context.Context, caller dispatch.Caller, id api.Disp
 		return api.Dispatch{}, api.Errorf(api.CodeDenied, "%s may not dispatch it any more", caller.Principal)
 	}
 	if fence <= j.fence {
-		s.object("dispatch %s goes on with fence %d after %d", id, fence, j.fence)
+		s.object("dispatch %s resumes with fence %d after %d", id, fence, j.fence)
 	}
 	j.answers[req.Attempt] = req
 	at := s.now()
@@ -479,7 +479,7 @@ func (k *desk) finish(j *job, state api.Event, reason api.Reason, message string
 }
 
 // end is the test's way to end an attempt. Untold, nobody hears of it. A
-// question of what was cancelled before it was asked is over at once.
+// question of a dispatch that was cancelled before ends at once.
 func (k *desk) end(j *job, state api.Event, reason api.Reason, told bool) {
 	k.mu.Lock()
 	stopped := state == api.EventNeedsInput && j.d.CancelBy != ""
@@ -575,7 +575,7 @@ func (k *desk) gated() int {
 	return len(k.gates) + len(k.tries)
 }
 
-// count is how often something was asked for.
+// count is how often an operation was called.
 func (k *desk) count(what string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -596,7 +596,7 @@ func (k *desk) delayed(t *replayTask) bool {
 	}
 }
 
-// await waits until ok, which is asked again whenever the engine has asked for
+// await waits until ok, which is evaluated again whenever the engine has called
 // something.
 func (k *desk) await(ok func() bool) {
 	k.mu.Lock()

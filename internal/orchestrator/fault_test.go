@@ -138,7 +138,7 @@ SELECT json_extract(plan, '$.tasks[' || task || '].id') || ' ' || t.state FROM r
 	return words
 }
 
-// finish has every attempt of a run end well, or as it was told to, until the
+// finish ends every attempt of a run, well or as cancelled, until the
 // run is settled. It waits for nothing but the engine.
 func (w *world) finish(id api.RunID) {
 	w.t.Helper()
@@ -215,7 +215,7 @@ func helpFault(t *testing.T, args []string) {
 	}
 	w.standsStill(t)
 	if n := w.desk.count("fire"); n != 2 {
-		t.Errorf("%d dispatches were asked for, want the 2 of before", n)
+		t.Errorf("%d dispatches were submitted, want the 2 from before", n)
 	}
 	if n := w.desk.count("cancel"); n != 0 {
 		t.Errorf("%d dispatches were cancelled", n)

@@ -97,7 +97,7 @@ func TestNothingStartsAfterAPauseInTheLog(t *testing.T) {
 }
 
 // broken cannot be reached for one task, whatever it is asked: a fault that
-// lasts, and of which nobody can say whether it will pass.
+// lasts, and may or may not be transient.
 type broken struct {
 	orchestrator.Dispatcher
 	task api.TaskID
@@ -130,7 +130,7 @@ func (w *world) behind(wrap func(orchestrator.Dispatcher) orchestrator.Dispatche
 }
 
 // A task whose dispatch cannot be had is tried again for ever, and is cancelled
-// like any other: nobody has to restart the service for it.
+// like any other, without a restart of the service.
 //
 // proves R-O7
 func TestCancelEndsUnreachableTasks(t *testing.T) {
@@ -166,7 +166,7 @@ func TestCancelEndsUnreachableTasks(t *testing.T) {
 				synctest.Wait()
 				r, err := w.o.Describe(context.Background(), ann, "r", "", 0)
 				want := api.RunCancelled
-				if name == "the task" { // cancelled by itself
+				if name == "the task" { // cancelled alone
 					want = api.RunFailed
 				}
 				if err != nil || r.State != want || r.Counts[api.TaskCancelled] != 1 {
@@ -237,7 +237,7 @@ func TestPlanTooLargeWithItsIDIsRefused(t *testing.T) {
 	w.restart()
 }
 
-// Nothing will happen by itself once what waited for its next attempt is over.
+// The engine is idle once a task that waited for its next attempt has ended.
 func TestCancelledTasksDoNotKeepTheEngineBusy(t *testing.T) {
 	bubble(t, orchestrator.Config{}, func(w *world) {
 		p := fan("r", 1)

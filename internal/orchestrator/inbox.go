@@ -81,8 +81,8 @@ func (c *submitting) done(id api.RunID) {
 	}
 }
 
-// of returns a channel that is closed when the submission of a run is over; nil
-// when there is none.
+// of returns a channel that is closed when the submission of a run has ended; nil
+// when the run is not being submitted.
 func (c *submitting) of(id api.RunID) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,7 @@ type polled struct {
 
 type (
 	effectFailed struct{ effect effect } // with a transient error
-	effectDue    struct{ effect effect } // its pause is over
+	effectDue    struct{ effect effect } // its pause has elapsed
 )
 
 // engineQuery runs after the next commit.

@@ -50,7 +50,7 @@ func ours() (list []string) {
 }
 
 // However it is closed, and whatever is under way then: nothing is left when
-// Close returns, everybody who waited is answered, and the next Open goes on.
+// Close returns, every waiting call is answered, and the next Open continues.
 func TestCloseLeavesNoGoroutines(t *testing.T) {
 	bubble(t, orchestrator.Config{Queues: map[api.Name]int{narrow: 1}}, func(w *world) {
 		synctest.Wait()
@@ -99,7 +99,7 @@ func TestCloseLeavesNoGoroutines(t *testing.T) {
 			if err := o.Err(); err != nil {
 				w.t.Fatalf("closed in good order: %v", err)
 			}
-			o.Ended(api.Dispatch{Run: p.ID}) // nobody listens, and nobody waits
+			o.Ended(api.Dispatch{Run: p.ID}) // has no effect and does not block
 			w.desk.freeze()
 			w.open()
 		}
@@ -269,7 +269,7 @@ func TestTokenCallersCannotSteerRuns(t *testing.T) {
 	})
 }
 
-// Whoever cancels or pauses a run by an id that they know is heeded from the
+// A cancel or pause of a run by its id takes effect from the
 // moment at which the run is durable, although the engine has not heard of it.
 //
 // proves R-O7

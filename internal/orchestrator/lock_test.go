@@ -60,7 +60,7 @@ func TestNoTaskOvertakesAnExclusiveRequest(t *testing.T) {
 	if second.sharers != 1 {
 		t.Fatalf("%d share", second.sharers)
 	}
-	// A writer that gives up lets those behind it go on.
+	// A writer that is withdrawn lets those behind it proceed.
 	want(l.release(writer, nil), "late-reader", "behind")
 }
 
@@ -81,7 +81,7 @@ func conflict(a, b *run) bool {
 	return false
 }
 
-// settle grants whoever is in nobody's way that came before.
+// settle grants every request that conflicts with no earlier one.
 func (m *refLocks) settle() (granted []*run) {
 	for again := true; again; {
 		again = false

@@ -210,7 +210,7 @@ func (m *machine) submit(rt *rapid.T) {
 }
 
 // expect is heeded in the step's check, if the service was not killed meanwhile:
-// then nobody has heard the answer.
+// then the answer was lost.
 func (m *machine) expect(fn func() []string) { m.calls = append(m.calls, fn) }
 
 // submitAgain hands in what is there: the same plan by the same principal is the
@@ -411,7 +411,7 @@ func (m *machine) answer(rt *rapid.T) {
 	})
 }
 
-// giveUp ends a question that nobody answered, or that must not be.
+// giveUp expires a question, or cancels it.
 func (m *machine) giveUp(rt *rapid.T) {
 	list := m.desk.sorted((*job).asks)
 	if len(list) == 0 {
@@ -523,7 +523,7 @@ func (m *machine) killNow(*rapid.T) {
 }
 
 // killLater has the service killed at one of the next commits, which is durable
-// and of which nobody hears.
+// without a notification.
 func (m *machine) killLater(rt *rapid.T) {
 	m.mu.Lock()
 	armed := m.killIn > 0
@@ -560,10 +560,10 @@ func (m *machine) fail(rt *rapid.T) {
 	m.desk.end(j, api.EventFinished, "", true)
 	synctest.Wait()
 	if m.o.Err() == nil {
-		rt.Fatalf("the engine goes on after its commit failed")
+		rt.Fatalf("the engine continues after its commit failed")
 	}
 	if n := m.desk.count("fire"); n != fires {
-		rt.Fatalf("%d dispatches were asked for after the commit failed", n-fires)
+		rt.Fatalf("%d dispatches were submitted after the commit failed", n-fires)
 	}
 	_, err := m.o.Submit(context.Background(), as(ann), api.RunRequest{Plan: m.remember(api.Plan{ID: "late", Tasks: []api.PlanTask{{ID: "t", Subagent: work}}})})
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 
 // replay is the reference: what is so by what the log says, in maps and slices,
 // with everything that follows from something else worked out anew each time it
-// is asked for. It objects to an entry that should not be there.
+// is submitted. It reports an entry that should not exist.
 type replay struct {
 	offered map[api.Digest]api.Plan // every plan that was ever handed in, by its digest
 	runs    map[api.RunID]*replayRun
@@ -85,7 +85,7 @@ func (m *replay) object(seq uint64, format string, args ...any) {
 	m.wrong = append(m.wrong, fmt.Sprintf("#%d: ", seq)+fmt.Sprintf(format, args...))
 }
 
-// step begins a step of the test: whatever was asked for before is heeded.
+// step begins a step of the test: everything submitted before is handled.
 func (m *replay) step() {
 	for _, r := range m.runs {
 		r.wasPaused, r.cancelWas = r.paused, r.cancelled
@@ -144,7 +144,7 @@ func (t *replayTask) shown(now time.Time) api.TaskState {
 	return t.state
 }
 
-// since is when a ready task could have been started had there been nobody else.
+// since is when a ready task could have started without competition.
 func (t *replayTask) since(m *replay) time.Time {
 	at := t.freed
 	for _, other := range []time.Time{t.until, t.run.resumed, m.queues[t.run.queue].since, m.began} {
@@ -249,7 +249,7 @@ func (m *replay) submitted(c *audit.Committed) {
 	id := api.RunID(e.Run)
 	switch {
 	case !ok:
-		m.object(c.Seq, "run %s has a plan that nobody handed in", id)
+		m.object(c.Seq, "run %s has a plan that was not submitted", id)
 		return
 	case m.runs[id] != nil:
 		m.object(c.Seq, "run %s is submitted twice", id)
@@ -365,7 +365,7 @@ func (m *replay) task(c *audit.Committed, t *replayTask) {
 	case record.KindTaskCancelled:
 		t.state, t.by = api.TaskCancelled, api.Principal(step.By)
 		if !t.run.ending(e.At) && !t.stopAsk && t.attempt == 0 {
-			m.object(c.Seq, "task %s is cancelled and nobody asked for it", t.name())
+			m.object(c.Seq, "task %s is cancelled and that was not requested", t.name())
 		}
 	case record.KindTaskSkipped:
 		t.state, t.cause = api.TaskSkipped, api.TaskID(step.Cause)
@@ -397,7 +397,7 @@ func (m *replay) start(c *audit.Committed, t *replayTask) {
 	}
 	switch {
 	case resumes && (e.Dispatch != t.dispatch || e.Attempt != t.attempt):
-		m.object(c.Seq, "task %s goes on as dispatch %s, attempt %d, and asked as %s, %d", t.name(), e.Dispatch, e.Attempt, t.dispatch, t.attempt)
+		m.object(c.Seq, "task %s resumes as dispatch %s, attempt %d, and asked as %s, %d", t.name(), e.Dispatch, e.Attempt, t.dispatch, t.attempt)
 	case !resumes && e.Attempt != t.attempt+1:
 		m.object(c.Seq, "attempt %d of task %s follows on %d", e.Attempt, t.name(), t.attempt)
 	case e.Attempt > max(1, t.plan.Retry.Attempts):

@@ -28,7 +28,7 @@ func TestSettledRunsAreCachedSeparately(t *testing.T) {
 						r, err := w.o.Describe(ctx, ann, id, after, 2)
 						w.must(err)
 						if r.RunID != id || r.Total != 3+n {
-							t.Errorf("asked for %s, got %s of %d tasks", id, r.RunID, r.Total)
+							t.Errorf("got run %[2]s of %[3]d tasks, want %[1]s", id, r.RunID, r.Total)
 						}
 						for _, task := range r.Tasks {
 							if task.State.Settled() != r.State.Settled() {

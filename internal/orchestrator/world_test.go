@@ -43,7 +43,7 @@ type world struct {
 	desk   *desk
 	log    *replay
 
-	heard  func(record.Kind) // told of each durable entry, before whoever made it goes on; nil: nobody
+	heard  func(record.Kind) // called with each durable entry, before its writer proceeds; may be nil
 	store  *store.Store
 	ledger *audit.Ledger
 	o      *orchestrator.Orchestrator
@@ -70,7 +70,7 @@ func migrations() []store.Migration {
 	return []store.Migration{audit.Migration(), operator.Migration(), dispatch.Migration(), orchestrator.Migration()}
 }
 
-// newWorld begins a service on new state. Whoever calls it ends it.
+// newWorld starts a service on new state. The caller closes it.
 func newWorld(t tester, root string, config orchestrator.Config) *world {
 	t.Helper()
 	if config.Now == nil {
@@ -250,7 +250,7 @@ func (w *world) restart() {
 	w.start()
 }
 
-// read takes up what the log says since the last time.
+// read reads the entries since the last call.
 func (w *world) read() {
 	w.t.Helper()
 	w.mu.Lock()

@@ -76,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Highest returns the highest revision ever accepted; zero when there was none.
+// Highest returns the highest revision ever accepted; zero when none was.
 func (r *Reader) Highest() catalog.Mark {
 	r.mu.Lock()
 	defer r.mu.Unlock()

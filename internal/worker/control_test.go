@@ -85,7 +85,7 @@ func TestWorkerWaitsForADurableStart(t *testing.T) {
 	defer c.close()
 	conn, _ := dialControl(t, path)
 
-	// The control: without the word, and after the time is over, it is refused.
+	// The control: without the message, and after the timeout, it is refused.
 	var f *failure
 	if err := c.awaitProceed(t.Context(), time.Millisecond); !errors.As(err, &f) {
 		t.Errorf("err = %v, want a refusal", err)

@@ -122,7 +122,7 @@ func TestResultIsDurableAfterAnyPowerCut(t *testing.T) {
 }
 
 // whole looks at every attempt: up to the one that was written last, each has
-// its result; and whoever has a result has all that it speaks of.
+// its result; and a result refers only to durable content.
 func whole(root string, done, begun int) error {
 	for i := range 3 {
 		dir := filepath.Join(root, attemptOf(i))
