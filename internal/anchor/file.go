@@ -31,9 +31,9 @@ type FileConfig struct {
 // a line.
 type File struct {
 	cfg FileConfig
-	// How far the file with that inode was read, so that a long one is read once.
+	// How far the file seen was read, so that a long one is read once.
 	read   int64
-	inode  uint64
+	seen   fs.FileInfo
 	newest []byte
 	// Owned by Put: the last append succeeded, and the file's name is durable.
 	appended, named bool
@@ -127,11 +127,8 @@ func (f *File) Newest(ctx context.Context) ([]byte, error) {
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file", f.cfg.Path)
 	}
-	if id, ok := st.Sys().(*syscall.Stat_t); !ok || id.Ino != f.inode || st.Size() < f.read {
-		f.read, f.newest, f.inode = 0, nil, 0 // another file, or a shorter one: read it all
-		if ok {
-			f.inode = id.Ino
-		}
+	if !os.SameFile(f.seen, st) || st.Size() < f.read {
+		f.read, f.newest, f.seen = 0, nil, st // another file, or a shorter one: read it all
 	}
 	if _, err := file.Seek(f.read, io.SeekStart); err != nil {
 		return nil, err
