@@ -133,12 +133,12 @@ type sign struct {
 }
 
 // signs records every checkpoint, up to one that covers the size from the channel.
-func (l *Tree) signs(until <-chan uint64) (list []sign) {
+func (t *Tree) signs(until <-chan uint64) (list []sign) {
 	end := uint64(math.MaxUint64)
 	for {
-		l.mu.Lock()
-		have, changed := l.latest.Size, l.changed
-		l.mu.Unlock()
+		t.mu.Lock()
+		have, changed := t.latest.Size, t.changed
+		t.mu.Unlock()
 		if len(list) == 0 || list[len(list)-1].size < have {
 			list = append(list, sign{have, time.Now()})
 		}
