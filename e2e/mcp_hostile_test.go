@@ -402,8 +402,8 @@ func TestBrokenWaitNamesItsDispatch(t *testing.T) {
 	}
 	w.must("up")
 	s.ok("bailiwick_dispatch_cancel", members{"dispatchId": d.DispatchID}, &d)
-	// And what may have arrived can be asked for again.
+	// A request that may have arrived can be repeated.
 	w.must("dispatch", "logs", "-f", d.DispatchID)
 	w.must("down")
-	s.refused(api.CodeUnavailable, []string{"again with dispatchId d-"}, "bailiwick_dispatch", members{"subagent": "sleeps"})
+	s.refused(api.CodeUnavailable, []string{"repeat the call with dispatchId d-"}, "bailiwick_dispatch", members{"subagent": "sleeps"})
 }

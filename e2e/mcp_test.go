@@ -122,12 +122,12 @@ func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 		var c mcpStanding
 		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "wait": 1}, &c, members{"_meta": members{"progressToken": 7}})
 		if c.Ended || c.State != api.EventAccepted && c.State != api.EventStarted {
-			t.Errorf("%s: what goes on is %+v", revision, c)
+			t.Errorf("%s: the dispatch that still runs is %+v", revision, c)
 		}
-		// It says how to go on waiting, and that is so.
+		// The advice says how to keep waiting, and following it works.
 		var on mcpStanding
 		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "dispatchId": c.DispatchID, "wait": 1}, &on)
-		if on.DispatchID != c.DispatchID || on.Ended || !strings.Contains(c.Advice, "again with dispatchId "+c.DispatchID+" and wait") {
+		if on.DispatchID != c.DispatchID || on.Ended || !strings.Contains(c.Advice, "repeat this call with dispatchId "+c.DispatchID+" and wait") {
 			t.Errorf("%s: it says %q, and then %+v", revision, c.Advice, on)
 		}
 		if n := len(s.notes); n == 0 || s.notes[n-1].Method != "notifications/progress" || !strings.Contains(string(s.notes[n-1].Params), `"progressToken":7`) {

@@ -252,7 +252,7 @@ func TestTokenIsShownOnceAndRevocable(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "true"})
 	w.up()
 	w.refused(1, []string{"unknown principal agent:claude", "bailiwick principal add agent:claude"}, "token", "create", "agent:claude")
-	w.refused(1, []string{"the operating system says"}, "token", "create", w.me())
+	w.refused(1, []string{"the operating system authenticates"}, "token", "create", w.me())
 	w.must("principal", "add", "agent:claude")
 	w.refused(1, []string{"already exists"}, "principal", "add", "agent:claude")
 

@@ -45,7 +45,7 @@ func run(args []string, grace time.Duration, out io.Writer) (int, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, fmt.Errorf("become the reaper of orphans: %w", err)
 	}
-	root, err := os.MkdirTemp("", "bailiwick-suite-")
+	root, err := os.MkdirTemp("", "bw-") // short: sockets of tests have at most 107 bytes of path
 	if err != nil {
 		return 1, err
 	}
