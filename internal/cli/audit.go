@@ -41,7 +41,7 @@ func (t *auditVerbs) listCommand() *cobra.Command {
 		},
 	}
 	t.addFilters(cmd, &q)
-	cmd.Flags().Func("first", "only this `number` of the oldest", into(&q.First, parseCount(math.MaxInt)))
+	cmd.Flags().Func("first", "only the `number` oldest entries", into(&q.First, parseCount(math.MaxInt)))
 	cmd.MarkFlagsMutuallyExclusive("first", "last")
 	return cmd
 }
@@ -69,7 +69,7 @@ func (t *auditVerbs) addFilters(cmd *cobra.Command, q *api.LogQuery) {
 	flags := cmd.Flags()
 	flags.Func("after", "only entries after this `number`", into(&q.After, parseEntry))
 	flags.Func("before", "only entries before this `number`", into(&q.Before, parseEntry))
-	flags.Func("last", fmt.Sprintf("only this `number` of the newest, at most %d", api.MaxLogPage), into(&q.Last, parseCount(api.MaxLogPage)))
+	flags.Func("last", fmt.Sprintf("only the `number` newest entries, at most %d", api.MaxLogPage), into(&q.Last, parseCount(api.MaxLogPage)))
 	flags.Func("principal", "only entries of this `principal`, such as agent:claude", into(&q.Principal, api.ParsePrincipal))
 	flags.Func("run", "only entries of this `run`, its tasks and their dispatches", into(&q.Run, api.ParseRunID))
 	flags.Func("task", "only entries of tasks of this `name`, and their dispatches", into(&q.Task, api.ParseTaskID))
@@ -77,7 +77,7 @@ func (t *auditVerbs) addFilters(cmd *cobra.Command, q *api.LogQuery) {
 	flags.Func("role", "only entries of dispatches in this `role`", into(&q.Role, api.ParseName))
 	flags.Func("tool", "only entries of calls of this `tool`", into(&q.Tool, func(s string) (string, error) { return s, api.CheckTool(s) }))
 	flags.StringArrayVar(&q.Kinds, "kind", nil, "only entries of this `kind`, such as dispatch.denied; may be repeated")
-	flags.Func("decision", "only decisions of this `kind`: allow or deny", into(&q.Decision, parseDecision))
+	flags.Func("decision", "only entries with this `decision`: allow or deny", into(&q.Decision, parseDecision))
 	flags.Func("since", "only entries since this `time`", into(&q.Since, func(s string) (time.Time, error) { return parseTime(s, t.Now(), 0) }))
 	flags.Func("until", "only entries before this `time`", into(&q.Until, func(s string) (time.Time, error) { return parseTime(s, t.Now(), 1) }))
 }

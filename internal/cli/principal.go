@@ -24,7 +24,7 @@ func (t *operatorVerbs) principalAddCommand() *cobra.Command {
 		Use: "add PRINCIPAL", Short: "Add a principal; signed with the operator's key",
 		Long: `Add a principal: agent:NAME, ci:NAME or human:NAME. This gives it no token and no rights:
 see bailiwick token create, the grants of bailiwick.yaml, and bailiwick ceiling set.
-Principals called local: are the accounts of the operating system and are not added.`,
+Principals named local:NAME are the accounts of the operating system and are not added.`,
 		Example: console.Examples("bailiwick principal add agent:claude", "bailiwick principal add agent:nightly --oauth-issuer https://idp.example --oauth-subject 0a1b2c"),
 	}
 	t.principalVerb(cmd, 1, func(p api.Principal, _ []string) (api.OperatorRecord, string, error) {

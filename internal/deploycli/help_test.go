@@ -1,0 +1,56 @@
+package deploycli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+var shellWord = regexp.MustCompile(`'[^']*'|[^' ]+`)
+
+// checkExample parses an example as this program would. It runs behind the front
+// door, whose name the examples have.
+func checkExample(line string) error {
+	line, _, _ = strings.Cut(line, " <")
+	line, _, _ = strings.Cut(line, " &&")
+	cmd, rest, err := (&program{}).root().Find(shellWord.FindAllString(line, -1)[1:])
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err == nil {
+		err = cmd.ValidateArgs(cmd.Flags().Args())
+	}
+	return err
+}
+
+func TestEveryCommandHasAShortAndExamplesThatParse(t *testing.T) {
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			check(c)
+		}
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: short help %q", cmd.CommandPath(), cmd.Short)
+		}
+		lines := strings.Split(cmd.Example, "\n")
+		if cmd.Runnable() && len(lines) < 2 {
+			t.Errorf("%s: %d examples, want at least 2", cmd.CommandPath(), len(lines))
+		}
+		for _, line := range lines {
+			if line = strings.TrimSpace(line); line == "" {
+				continue
+			}
+			if err := checkExample(line); err != nil {
+				t.Errorf("%s: example %q: %v", cmd.CommandPath(), line, err)
+			}
+		}
+	}
+	check((&program{}).root())
+	for _, line := range []string{"bailiwick frobnicate", "bailiwick catalog diff", "bailiwick key show --frob"} {
+		if checkExample(line) == nil {
+			t.Errorf("control: example %q is accepted", line)
+		}
+	}
+}
