@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -206,23 +207,48 @@ func DefaultLimits() Limits {
 
 // Or returns l with each zero field taken from def.
 func (l Limits) Or(def Limits) Limits {
-	pick(&l.Timeout, def.Timeout)
-	pick(&l.Memory, def.Memory)
-	pick(&l.Processes, def.Processes)
-	pick(&l.Disk, def.Disk)
-	pick(&l.FileSize, def.FileSize)
-	pick(&l.Files, def.Files)
-	pick(&l.CPU, def.CPU)
-	pick(&l.Log, def.Log)
-	pick(&l.Answer, def.Answer)
+	l.each(def, func(_ string, v, d reflect.Value) {
+		if v.IsZero() {
+			v.Set(d)
+		}
+	})
 	return l
 }
 
-func pick[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
+// Within returns an error if any limit exceeds that of upper.
+func (l Limits) Within(upper Limits) (err error) {
+	l.each(upper, func(name string, v, u reflect.Value) {
+		if err == nil && exceeds(v, u) {
+			err = fmt.Errorf("limit %s exceeds its upper bound", name)
+		}
+	})
+	return err
+}
+
+// Least returns the smaller of each limit; zero means no bound.
+func (l Limits) Least(other Limits) Limits {
+	l.each(other, func(_ string, v, o reflect.Value) {
+		if !o.IsZero() && (v.IsZero() || exceeds(v, o)) {
+			v.Set(o)
+		}
+	})
+	return l
+}
+
+// each calls f with every limit of l and other, by the name of its JSON member.
+func (l *Limits) each(other Limits, f func(name string, v, o reflect.Value)) {
+	v, o := reflect.ValueOf(l).Elem(), reflect.ValueOf(other)
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		f(name, v.Field(i), o.Field(i))
 	}
+}
+
+func exceeds(v, bound reflect.Value) bool {
+	if v.CanFloat() {
+		return v.Float() > bound.Float()
+	}
+	return v.Int() > bound.Int()
 }
 
 // Env is a set of environment variables with plain values.
@@ -267,47 +293,4 @@ type Grant struct {
 	Capabilities []Name    `json:"capabilities,omitempty"` // extras that a request may name
 	Targets      []Name    `json:"targets,omitempty"`
 	Ceiling      Tier      `json:"ceiling"` // observe when absent
-}
-
-// Within returns an error if any limit exceeds that of upper.
-func (l Limits) Within(upper Limits) error {
-	for _, c := range []struct {
-		what   string
-		exceed bool
-	}{
-		{"timeout", l.Timeout > upper.Timeout},
-		{"memory", l.Memory > upper.Memory},
-		{"processes", l.Processes > upper.Processes},
-		{"disk", l.Disk > upper.Disk},
-		{"fileSize", l.FileSize > upper.FileSize},
-		{"files", l.Files > upper.Files},
-		{"cpu", l.CPU > upper.CPU},
-		{"log", l.Log > upper.Log},
-		{"answer", l.Answer > upper.Answer},
-	} {
-		if c.exceed {
-			return fmt.Errorf("limit %s exceeds its upper bound", c.what)
-		}
-	}
-	return nil
-}
-
-// Least returns the smaller of each limit; zero means no bound.
-func (l Limits) Least(other Limits) Limits {
-	least(&l.Timeout, other.Timeout)
-	least(&l.Memory, other.Memory)
-	least(&l.Processes, other.Processes)
-	least(&l.Disk, other.Disk)
-	least(&l.FileSize, other.FileSize)
-	least(&l.Files, other.Files)
-	least(&l.CPU, other.CPU)
-	least(&l.Log, other.Log)
-	least(&l.Answer, other.Answer)
-	return l
-}
-
-func least[T int | int64 | float64 | Duration | Bytes](v *T, other T) {
-	if other != 0 && (*v == 0 || other < *v) {
-		*v = other
-	}
 }

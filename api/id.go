@@ -46,11 +46,7 @@ func (d Digest) Hex() string { return strings.TrimPrefix(string(d), digestPrefix
 func (d Digest) Short() string { return digestPrefix + d.Hex()[:min(12, len(d.Hex()))] }
 
 // UnmarshalText refuses everything that ParseDigest refuses.
-func (d *Digest) UnmarshalText(b []byte) error {
-	v, err := ParseDigest(string(b))
-	*d = v
-	return err
-}
+func (d *Digest) UnmarshalText(b []byte) error { return unmarshal(d, b, ParseDigest) }
 
 // Name is the name of an artifact: 1 to 64 characters of a-z, 0-9, '.', '_'
 // and '-', beginning and ending with a letter or digit.
@@ -70,11 +66,7 @@ func ParseName(s string) (Name, error) {
 }
 
 // UnmarshalText refuses everything that ParseName refuses.
-func (n *Name) UnmarshalText(b []byte) error {
-	v, err := ParseName(string(b))
-	*n = v
-	return err
-}
+func (n *Name) UnmarshalText(b []byte) error { return unmarshal(n, b, ParseName) }
 
 // Principal is an authenticated caller, as KIND:WHO. The kinds are human, agent, ci
 // and local; local:LOGIN is the account of the socket's peer and is never human:.
@@ -91,11 +83,7 @@ func ParsePrincipal(s string) (Principal, error) {
 }
 
 // UnmarshalText refuses everything that ParsePrincipal refuses.
-func (p *Principal) UnmarshalText(b []byte) error {
-	v, err := ParsePrincipal(string(b))
-	*p = v
-	return err
-}
+func (p *Principal) UnmarshalText(b []byte) error { return unmarshal(p, b, ParsePrincipal) }
 
 // DispatchID identifies one dispatch. Ids made by the service sort by time; a caller
 // may choose its own to make a retry safe.
@@ -115,11 +103,7 @@ func ParseDispatchID(s string) (DispatchID, error) {
 }
 
 // UnmarshalText refuses everything that ParseDispatchID refuses.
-func (id *DispatchID) UnmarshalText(b []byte) error {
-	v, err := ParseDispatchID(string(b))
-	*id = v
-	return err
-}
+func (id *DispatchID) UnmarshalText(b []byte) error { return unmarshal(id, b, ParseDispatchID) }
 
 // NewDispatchID returns an unused id whose text sorts by now.
 func NewDispatchID(now time.Time) DispatchID {
@@ -128,4 +112,11 @@ func NewDispatchID(now time.Time) DispatchID {
 	_, _ = rand.Read(b[6:])                                        // crypto/rand.Read never fails
 	enc := base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 	return DispatchID("d-" + enc.EncodeToString(b[:]))
+}
+
+// unmarshal sets to to what parse makes of b.
+func unmarshal[T any](to *T, b []byte, parse func(string) (T, error)) error {
+	v, err := parse(string(b))
+	*to = v
+	return err
 }

@@ -29,11 +29,7 @@ func ParseRunID(s string) (RunID, error) {
 }
 
 // UnmarshalText refuses everything that ParseRunID refuses.
-func (id *RunID) UnmarshalText(b []byte) error {
-	v, err := ParseRunID(string(b))
-	*id = v
-	return err
-}
+func (id *RunID) UnmarshalText(b []byte) error { return unmarshal(id, b, ParseRunID) }
 
 // NewRunID returns an unused id whose text sorts by now.
 func NewRunID(now time.Time) RunID {
@@ -46,9 +42,6 @@ type TaskID string
 
 var taskIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$`)
 
-// TaskIDPattern is the form of an id, as a regular expression.
-func TaskIDPattern() string { return taskIDPattern.String() }
-
 // ParseTaskID checks the form of an id.
 func ParseTaskID(s string) (TaskID, error) {
 	if !taskIDPattern.MatchString(s) {
@@ -58,11 +51,7 @@ func ParseTaskID(s string) (TaskID, error) {
 }
 
 // UnmarshalText refuses everything that ParseTaskID refuses.
-func (id *TaskID) UnmarshalText(b []byte) error {
-	v, err := ParseTaskID(string(b))
-	*id = v
-	return err
-}
+func (id *TaskID) UnmarshalText(b []byte) error { return unmarshal(id, b, ParseTaskID) }
 
 // The bounds of a plan. One that exceeds any is refused as a whole.
 const (

@@ -45,11 +45,7 @@ func (t Tier) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText reads the name of a tier.
-func (t *Tier) UnmarshalText(b []byte) error {
-	v, err := ParseTier(string(b))
-	*t = v
-	return err
-}
+func (t *Tier) UnmarshalText(b []byte) error { return unmarshal(t, b, ParseTier) }
 
 // Mode bounds the tiers on a target, whatever the grants allow.
 type Mode string
