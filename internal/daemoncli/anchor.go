@@ -102,12 +102,7 @@ func (r *settingsReader) anchor(n *yaml.Node, what string) (a anchorSettings) {
 		return name, func(n *yaml.Node) { *to = r.Line(n, what+"."+name) }
 	}
 	path := func(name string, to *string) (string, func(*yaml.Node)) {
-		return name, func(n *yaml.Node) {
-			before := r.Len()
-			if *to = r.Line(n, what+"."+name); r.Len() == before && (!filepath.IsAbs(*to) || filepath.Clean(*to) != *to) {
-				r.At(n, "%s.%s: %q: want /absolute/path", what, name, strictyaml.Clip(*to))
-			}
-		}
+		return name, func(n *yaml.Node) { *to = r.path(n, what+"."+name) }
 	}
 	readers := map[string]func(*yaml.Node){
 		"kind": func(*yaml.Node) {},

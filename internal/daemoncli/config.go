@@ -166,6 +166,16 @@ func (r *settingsReader) choice(n *yaml.Node, what string, words ...string) stri
 	return s
 }
 
+// path reads an absolute, clean path.
+func (r *settingsReader) path(n *yaml.Node, what string) string {
+	before := r.Len()
+	s := r.Line(n, what)
+	if r.Len() == before && (!filepath.IsAbs(s) || filepath.Clean(s) != s) {
+		r.At(n, "%s: %q: want /absolute/path", what, strictyaml.Clip(s))
+	}
+	return s
+}
+
 func (r *settingsReader) address(n *yaml.Node, what string, parse func(string) (telemetry.Address, error)) telemetry.Address {
 	before := r.Len()
 	s := r.Line(n, what)

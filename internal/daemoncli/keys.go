@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"go.yaml.in/yaml/v4"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // keySettings is the section keys.
@@ -25,14 +23,7 @@ type keySettings struct {
 
 func (r *settingsReader) keys(n *yaml.Node) {
 	r.Fields(n, "keys", map[string]func(*yaml.Node){
-		"statements": func(n *yaml.Node) {
-			before := r.Len()
-			s := r.Line(n, "keys.statements")
-			if r.Len() == before && (!filepath.IsAbs(s) || filepath.Clean(s) != s) {
-				r.At(n, "keys.statements: %q: want /absolute/path of a key file", strictyaml.Clip(s))
-			}
-			r.s.Keys.Statements = s
-		},
+		"statements": func(n *yaml.Node) { r.s.Keys.Statements = r.path(n, "keys.statements") },
 	})
 }
 

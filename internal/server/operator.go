@@ -2,14 +2,13 @@ package server
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // decide decides about an operator call.
@@ -21,23 +20,16 @@ func (cfg *Config) decide(ctx context.Context, who caller, action string) (polic
 	return engine.Decide(policy.Request{Principal: who.Principal, Action: policy.Action(action), Resource: "service", Token: who.byToken}), nil
 }
 
-// refuseSteering logs and returns the denial of a steering call by token. It
-// denies whatever the policies say.
+// refuseSteering logs and returns the denial of a steering call by token.
 func (cfg *Config) refuseSteering(ctx context.Context, who caller, spec api.CallSpec) error {
 	engine, err := cfg.Dispatch.Engine(ctx)
 	if err != nil {
 		return err
 	}
 	d := engine.Decide(policy.Request{Principal: who.Principal, Owner: who.Principal, Action: policy.Action(spec.Action), Resource: "run", Token: true})
-	_, err = cfg.Ledger.Commit(ctx, d, record.Entry{Kind: record.KindAccessAllowed, Detail: record.Access{Operation: spec.Operation}}, nil)
-	if err == nil {
-		err = api.Errorf(api.CodeDenied, "%s is for people, never for a caller by token", spec.Operation)
-	}
-	var denied *api.Error
-	if errors.As(err, &denied) && denied.Code == api.CodeDenied {
-		err = denied.WithHint("only people steer runs: bailiwick run --help, from the account of the service")
-	}
-	return err
+	return cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", spec.Operation), func(denied *api.Error) *api.Error {
+		return denied.WithHint("only people steer runs: bailiwick run --help, from the account of the service")
+	})
 }
 
 // operatorCalls answers the calls about the service, its principals, tokens and
