@@ -228,12 +228,6 @@ func (s *Store) List(ctx context.Context, fn func(api.Digest) error) error {
 	return nil
 }
 
-// OCI returns the store as oras sees it, with its graph of manifests. Only what
-// is fetched through oras' own functions is verified.
-func (s *Store) OCI(ctx context.Context) (*oci.ReadOnlyStore, error) {
-	return oci.NewFromFS(ctx, regularFS{s.root})
-}
-
 // writeNew writes a file of the layout.
 func (s *Store) writeNew(name string, b []byte) error {
 	temp := name + "." + rand.Text() + tempEnd

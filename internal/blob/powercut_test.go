@@ -21,7 +21,7 @@ func cutContent(i int) []byte {
 	return []byte(strings.Repeat(fmt.Sprintf("blob %d;", i%17), 1+i%17*90))
 }
 
-// TestHelper is the process whose disk loses its power.
+// TestHelper is the process whose disk loses power.
 func TestHelper(t *testing.T) {
 	dir := os.Getenv("BLOB_TEST_DIR")
 	if dir == "" {
@@ -76,7 +76,7 @@ func afterCut(t *testing.T, dir string, said string) (err error) {
 	for line := range strings.Lines(said) {
 		if d, ok := strings.CutPrefix(strings.TrimSpace(line), "put "); ok {
 			if _, err := s.Get(t.Context(), api.Digest(d), MaxSize); err != nil {
-				return fmt.Errorf("it was put: %w", err)
+				return fmt.Errorf("a blob that was put: %w", err)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func afterCut(t *testing.T, dir string, said string) (err error) {
 	return err
 }
 
-// cutAll cuts ops everywhere and counts what was wrong.
+// cutAll cuts at every operation and counts the failures.
 func cutAll(t *testing.T, ops []faultdisk.Op, lies bool) (wrong int) {
 	t.Helper()
 	disk, err := faultdisk.Load(t.TempDir())
@@ -126,7 +126,7 @@ func TestPutSurvivesAPowerCutWhole(t *testing.T) {
 	ops := journal(t, nil)
 	cutAll(t, ops, false)
 	if wrong := cutAll(t, ops, true); wrong < len(ops)/4 { // the control
-		t.Errorf("on a disk that lies %d of %d cuts were noticed", wrong, 2*len(ops))
+		t.Errorf("control: on a disk that ignores syncs %d of %d cuts were detected", wrong, 2*len(ops))
 	}
 }
 

@@ -147,11 +147,11 @@ func TestTwoProtectionsOfOneBlobCountTwice(t *testing.T) {
 // The control is a store that is never swept.
 func TestASweptStoreRefusesAnUnprotectedPut(t *testing.T) {
 	s, other := newSwept(t, true), newSwept(t, true)
-	over, release := s.Protect(t.Context())
+	released, release := s.Protect(t.Context())
 	release()
 	elsewhere, releaseElsewhere := other.Protect(t.Context())
 	defer releaseElsewhere()
-	for name, ctx := range map[string]context.Context{"no hold": t.Context(), "a hold that is over": over, "a hold of another store": elsewhere} {
+	for name, ctx := range map[string]context.Context{"unprotected": t.Context(), "released": released, "protected in another store": elsewhere} {
 		if _, err := s.Put(ctx, []byte("x")); !errors.Is(err, errUnprotected) {
 			t.Errorf("%s: Put: %v", name, err)
 		}

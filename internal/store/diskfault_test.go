@@ -14,14 +14,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
 )
 
-// nth makes the n-th operation that matches fail, and says which one it was.
+// nth makes the n-th matching operation fail, and records which one it was.
 type nth struct {
 	n     int
 	match func(opened bool, op faultdisk.Op) bool
 	with  faultdisk.Fault
 
 	opened bool
-	hit    string // the operation; empty where there was none
+	hit    string // the operation; empty: none matched
 	at     int    // in the journal
 }
 
@@ -46,11 +46,11 @@ func flavours() map[string]faultdisk.Fault {
 	}
 }
 
-// heard is what the callers were told.
+// heard is what the callers got as answers.
 type heard struct {
 	by    map[string][]int // updates, by the kind of answer
 	order []string         // the kinds, in the order they were told
-	late  []int            // updates that were asked for after somebody was refused
+	late  []int            // updates requested after a refusal
 	other []string         // what else the process said
 }
 
@@ -87,39 +87,39 @@ func (h *heard) line(line string) {
 	h.order = append(h.order, kind)
 }
 
-// refusal is where in the order somebody is refused for the disk's sake, or -1.
+// refusal returns the index of the first answer that reports a disk failure, or -1.
 func (h *heard) refusal() int {
 	return slices.IndexFunc(h.order, func(kind string) bool { return kind != "yes" && kind != "own" })
 }
 
-// afterFault checks what a fault after opening does, in whatever it hit, and
-// what a restart finds: on what is durable, on everything, and on some of it.
+// afterFault checks the answers after a fault, and what a restart finds with none,
+// all and some of the pending writes.
 func afterFault(t *testing.T, base string, ops []faultdisk.Op, f *nth) error {
 	t.Helper()
 	return afterFaultOf(t, base, newTold(), ops, f)
 }
 
-// afterFaultOf is afterFault for a state that has something already.
+// afterFaultOf is afterFault for a state with content.
 func afterFaultOf(t *testing.T, base string, before *told, ops []faultdisk.Op, f *nth) error {
 	t.Helper()
 	h := hear(ops)
 	for kind := range h.by {
 		if !slices.Contains([]string{"yes", "own", "uncertain", "poisoned"}, kind) {
-			return fmt.Errorf("somebody was told %q", kind)
+			return fmt.Errorf("an answer was %q", kind)
 		}
 	}
 	if h.refusal() >= 0 {
 		for _, k := range h.late {
 			if !slices.Contains(h.by["poisoned"], k) {
-				return fmt.Errorf("update %d came after the failure and was not refused", k)
+				return fmt.Errorf("update %d after the failure was not refused", k)
 			}
 		}
 		if !slices.Contains(h.other, "read poisoned") {
-			return errors.New("reading went on after the failure")
+			return errors.New("a read succeeded after the failure")
 		}
 		for _, op := range ops[f.at+1:] {
 			if op.Kind != faultdisk.Say && strings.HasPrefix(filepath.Base(op.Path), fileName) && !strings.HasSuffix(op.Path, "-shm") {
-				return fmt.Errorf("after the failure there is a %s of %s", op.Kind, op.Path)
+				return fmt.Errorf("%s of %s after the failure", op.Kind, op.Path)
 			}
 		}
 	}
@@ -133,21 +133,21 @@ func afterFaultOf(t *testing.T, base string, before *told, ops []faultdisk.Op, f
 		}
 		for _, k := range h.by["poisoned"] {
 			if slices.Contains(has, k) {
-				return fmt.Errorf("update %d was refused for certain and is there", k)
+				return fmt.Errorf("update %d was refused, but is stored", k)
 			}
 		}
 		uncertain := slices.DeleteFunc(slices.Clone(h.by["uncertain"]), refuses)
 		there := slices.DeleteFunc(slices.Clone(uncertain), func(k int) bool { return !slices.Contains(has, k) })
 		if len(there) > 0 && len(there) < len(uncertain) {
-			return fmt.Errorf("of one group %v only %v is there", uncertain, there)
+			return fmt.Errorf("of the group %v only %v is stored", uncertain, there)
 		}
 	}
 	return nil
 }
 
-// proves R-A2 (no degraded mode): in both flavours, the caller is told that it
-// is uncertain, everything after it is refused, nothing is tried again (not
-// even by closing), and a restart finds each group whole or not at all.
+// proves R-A2 (no degraded mode): whether the failed call took effect or not, the
+// caller gets ErrUncertain, later calls are refused, nothing is retried (not even
+// by Close), and a restart finds each group whole or not at all.
 func TestAFailedWriteOrSyncIsFinal(t *testing.T) {
 	t.Parallel()
 	file := func(kind faultdisk.Kind, name string) func(bool, faultdisk.Op) bool {
@@ -188,9 +188,9 @@ func TestAFailedWriteOrSyncIsFinal(t *testing.T) {
 	}
 }
 
-// proves R-A2 (acknowledged means durable): a name that was not kept takes the
-// file with it, whatever was synced in it. SQLite ignores it when the directory
-// that it made its log in cannot be synced; the store does not.
+// proves R-A2 (acknowledged means durable): a file whose name is not durable is lost
+// with its synced content. SQLite ignores a failure to sync the directory of its
+// log; the store does not.
 func TestADirectoryThatCannotBeSyncedLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	refused := 0
@@ -211,7 +211,7 @@ func TestADirectoryThatCannotBeSyncedLosesNothingAcknowledged(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("no failure was noticed")
+		t.Error("no failure was detected")
 	}
 	// A clean end removes the log, so the next service makes another.
 	root, before := t.TempDir(), newTold()
@@ -229,8 +229,8 @@ func TestADirectoryThatCannotBeSyncedLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// proves R-A2 (no degraded mode): any one operation fails, from the first of
-// Create to the last of Close, reads among them.
+// proves R-A2 (no degraded mode): any single operation fails, from the first of
+// Create to the last of Close, reads included.
 func TestAnySingleOperationMayFail(t *testing.T) {
 	t.Parallel()
 	rng, seed := lots()
@@ -254,10 +254,10 @@ func TestAnySingleOperationMayFail(t *testing.T) {
 	}
 }
 
-// A log that is damaged ends where the damage is: SQLite takes it for one that
-// a power cut tore. What came before is there and whole, and a start works or
-// is refused. What was acknowledged after it is gone without a trace in this
-// file, which is why the audit log has anchors elsewhere.
+// SQLite takes a damaged write-ahead log for one torn by a power cut, which ends at
+// the damage. Earlier commits are intact, and a start works or is refused. Later
+// commits are lost without a trace in this file, which is why the audit log has
+// anchors elsewhere.
 func TestAFlippedBitInTheLogLosesOnlyLaterCommits(t *testing.T) {
 	t.Parallel()
 	rng, seed := lots()
@@ -289,11 +289,11 @@ func TestAFlippedBitInTheLogLosesOnlyLaterCommits(t *testing.T) {
 		}
 	}
 	if shorter == 0 {
-		t.Error("no flip did anything")
+		t.Error("no flip had an effect")
 	}
 }
 
-// proves R-A2 (no degraded mode): a file that ends where it did not is damage.
+// proves R-A2 (no degraded mode): a shortened file is corruption.
 func TestAShortReadIsNotTakenForAnEmptyPage(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -318,6 +318,6 @@ func TestAShortReadIsNotTakenForAnEmptyPage(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("no short read was noticed")
+		t.Error("no short read was detected")
 	}
 }

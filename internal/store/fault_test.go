@@ -14,9 +14,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
 )
 
-// A failed sync means that the kernel may have dropped the pages. What was
-// written may or may not be there, the caller is told so, and nobody is told
-// yes afterwards, although the next sync would succeed.
+// After a failed sync the kernel may have dropped the pages. The caller gets
+// ErrUncertain, and no later call succeeds, although the next sync would.
 //
 // proves R-A2 (no degraded mode)
 func TestAFailedSyncPoisonsAndIsNotRetried(t *testing.T) {
@@ -32,7 +31,7 @@ func TestAFailedSyncPoisonsAndIsNotRetried(t *testing.T) {
 		}
 		s, err := Open(t.Context(), config(dir))
 		if err != nil {
-			t.Fatalf("%s: a start after the fault: %v", fault, err)
+			t.Fatalf("%s: open after the fault: %v", fault, err)
 		}
 		if got := values(t, s); got != "before" && got != "before uncertain" {
 			t.Errorf("%s: stored: %q", fault, got)
@@ -92,7 +91,7 @@ func closedState(t *testing.T) (*Store, string) {
 	return s, dir
 }
 
-// TestHelper is the other process of the tests above.
+// TestHelper is the child process of the tests above.
 func TestHelper(t *testing.T) {
 	args := strings.Split(os.Getenv("STORE_TEST_HELPER"), "\n")
 	switch args[0] {
@@ -130,7 +129,7 @@ func TestHelper(t *testing.T) {
 		}
 		err := s.Update(t.Context(), insert("uncertain"))
 		if !errors.Is(err, ErrUncertain) || !errors.Is(err, ErrPoisoned) {
-			t.Errorf("the commit that failed: %v", err)
+			t.Errorf("the failed commit: %v", err)
 		}
 		if err := s.Update(t.Context(), insert("refused")); !errors.Is(err, ErrPoisoned) || errors.Is(err, ErrUncertain) {
 			t.Errorf("after it: %v", err)

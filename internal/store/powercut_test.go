@@ -17,10 +17,10 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/faultdisk"
 )
 
-// The work: update k makes a number of rows, all from k, and takes the next
-// number of a sequence. Every fifth fails by its own error after it wrote, and
-// every seventeenth panics. What became of it is said in lines: "try k", then
-// "yes k", or "no k" and what the error was.
+// The workload: update k inserts a number of rows derived from k and takes the next
+// number of a sequence. Every fifth fails after it wrote, every seventeenth
+// panics. It prints its outcome in lines: "try k", then "yes k", or "no k" and the
+// error.
 const (
 	lineTry, lineYes, lineNo = "try ", "yes ", "no "
 	parts                    = 3
@@ -37,7 +37,7 @@ func cutConfig(dir string) Config {
 
 func refuses(k int) bool { return k%5 == 4 || k%17 == 16 }
 
-// value is what part n of update k holds: mostly small, at times many pages.
+// value is part n of update k: usually small, sometimes many pages.
 func value(k, n int) []byte {
 	size := 20 + k*37%400
 	if k%11 == 10 {
@@ -66,7 +66,7 @@ func cutUpdate(k int) func(*Tx) error {
 	}
 }
 
-// do runs update k and says what became of it.
+// do runs update k and prints its outcome.
 func do(s *Store, k int) {
 	say("%s%d", lineTry, k)
 	if err := s.Update(context.Background(), cutUpdate(k)); err != nil {
@@ -95,9 +95,9 @@ func kindOf(err error) string {
 
 func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format+"\n", args...) }
 
-// helpCut is the other process: args are the directory, the first k, how many
-// of them, by how many at once, how many pages are folded, and whether it
-// creates the state, leaves it open, or asks the disk for no syncs.
+// helpCut is the child process: args are the directory, the first k, the number of
+// updates, the concurrency, the checkpoint size in pages, and whether it creates
+// the state, leaves it open, or does not sync.
 func helpCut(t *testing.T, args []string) {
 	num := func(i int) int { n, err := strconv.Atoi(args[i]); must(t, err); return n }
 	dir, from, count, width, fold, how := args[0], num(1), num(2), num(3), num(4), args[5]
@@ -142,14 +142,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// job of the other process.
+// job of the child process.
 type cutJob struct {
 	from, count, width, fold int
 	how                      string
 	fault                    func(at int, op faultdisk.Op) faultdisk.Fault
 }
 
-// record runs it on the state in root/state and returns what it did.
+// record runs it on the state in root/state and returns its operations.
 func (c cutJob) record(t *testing.T, root string) []faultdisk.Op {
 	t.Helper()
 	cmd := helper(t, "cut", filepath.Join(root, "var/state"), strconv.Itoa(c.from), strconv.Itoa(c.count), strconv.Itoa(c.width), strconv.Itoa(c.fold), c.how)
@@ -160,7 +160,7 @@ func (c cutJob) record(t *testing.T, root string) []faultdisk.Op {
 	return ops
 }
 
-// told is what the process had been told, and had said, at some point.
+// told is the output of the process at some point.
 type told struct {
 	open       bool
 	tried, yes map[int]bool
@@ -186,13 +186,13 @@ func (w *told) hear(op faultdisk.Op) {
 	}
 }
 
-// holds opens the image as a restarted service would and returns what is wrong
-// with it, and which updates it has.
+// holds opens the image as a restarted service would and returns the updates that it
+// has, or what is wrong with it.
 func (w *told) holds(t *testing.T, dir string) (has []int, err error) {
 	s, err := Open(t.Context(), cutConfig(dir))
 	if errors.Is(err, ErrNotExist) && !w.open {
 		if s, err = Create(t.Context(), cutConfig(dir)); err != nil {
-			return nil, fmt.Errorf("create over what a cut left: %w", err)
+			return nil, fmt.Errorf("create over the remains of a cut: %w", err)
 		}
 	}
 	if err != nil {
@@ -204,7 +204,7 @@ func (w *told) holds(t *testing.T, dir string) (has []int, err error) {
 	}
 	const next = 1_000_000_000 // one that is not refused
 	if err := s.Update(t.Context(), cutUpdate(next)); err != nil {
-		return nil, fmt.Errorf("an update after it: %w", err)
+		return nil, fmt.Errorf("update: %w", err)
 	}
 	return has, errors.Join(integrity(t.Context(), s), s.Check(t.Context()))
 }
@@ -232,7 +232,7 @@ func (w *told) content(ctx context.Context, s *Store) (has []int, err error) {
 	}
 	for _, k := range has {
 		if !w.tried[k] || refuses(k) {
-			return nil, fmt.Errorf("update %d is there: tried %v, refused by its own error %v", k, w.tried[k], refuses(k))
+			return nil, fmt.Errorf("update %d is stored: tried %v, failed by itself %v", k, w.tried[k], refuses(k))
 		}
 	}
 	for k := range w.yes {
@@ -252,7 +252,7 @@ func wholeParts(v *View, has []int) error {
 			return err
 		}
 		if n != found[k] || !bytes.Equal(b, value(k, n)) {
-			return fmt.Errorf("part %d of update %d is not what was written", n, k)
+			return fmt.Errorf("part %d of update %d has other content", n, k)
 		}
 		found[k]++
 		return nil
@@ -284,7 +284,7 @@ func integrity(ctx context.Context, s *Store) error {
 	})
 }
 
-// tail words the operations before a cut.
+// tail describes the operations before a cut.
 func tail(ops []faultdisk.Op, at int) string {
 	var b strings.Builder
 	for i := max(0, at-40); i < at; i++ {
@@ -317,7 +317,7 @@ func (c *cutter) to(at int) {
 	}
 }
 
-// cut makes an image of the moment and returns what is wrong with it.
+// cut creates an image at this point and returns what is wrong with it.
 func (c *cutter) cut(t *testing.T, seed uint64, what faultdisk.Survivors) (has []int, err error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -331,8 +331,8 @@ func (c *cutter) cut(t *testing.T, seed uint64, what faultdisk.Survivors) (has [
 	return has, err
 }
 
-// proves R-A2 (acknowledged means durable, one transaction): the power goes at
-// every single operation of a short life, from nothing to a clean close.
+// proves R-A2 (acknowledged means durable, one transaction): a power cut at every
+// operation from Create to a clean Close.
 func TestAPowerCutAtAnyOperationLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -350,14 +350,13 @@ func TestAPowerCutAtAnyOperationLosesNothingAcknowledged(t *testing.T) {
 		}
 	}
 	if len(c.told.yes) < 8 {
-		t.Errorf("%d were acknowledged; the workload did not run", len(c.told.yes))
+		t.Errorf("only %d updates were acknowledged", len(c.told.yes))
 	}
 	t.Logf("%d operations, %d cuts", len(ops), c.cuts)
 }
 
-// proves R-A2 (acknowledged means durable, one transaction): many writers at
-// once, the log folded all the time, the power cut at random, and again while
-// the service recovers from the cut before.
+// proves R-A2 (acknowledged means durable, one transaction): concurrent writers,
+// constant checkpoints, and random power cuts, also during recovery from one.
 func TestRandomPowerCutsLoseNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	rng, seed := lots()
@@ -411,7 +410,7 @@ func copyOf(t *testing.T, base string) string {
 	return dir
 }
 
-// keep takes what a restarted service has seen: it must not be lost later.
+// keep records what a restarted service has read, which must not be lost later.
 func (w *told) keep(has []int) {
 	for _, k := range has {
 		w.tried[k], w.yes[k] = true, true
@@ -425,8 +424,8 @@ func (w *told) have(before *told) {
 	}
 }
 
-// The control: on a disk that lies about its syncs, and with a store that asks
-// for none, the same cuts must lose what was acknowledged and be noticed.
+// The control: on a disk that ignores syncs, and with a store that does not sync,
+// the same cuts must be detected to lose acknowledged updates.
 func TestPowerCutsWithoutSyncsAreNoticed(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]string{"the disk lies": "create stay", "the store does not sync": "create unsynced stay"} {
@@ -445,7 +444,7 @@ func TestPowerCutsWithoutSyncsAreNoticed(t *testing.T) {
 			}
 		}
 		if len(c.told.yes) == 0 || lost+other < cuts/4 || name == "the store does not sync" && lost == 0 {
-			t.Errorf("%s: of %d cuts %d were noticed to lose what was acknowledged and %d to do other harm", name, cuts, lost, other)
+			t.Errorf("%s: of %d cuts %d lost acknowledged updates and %d did other damage", name, cuts, lost, other)
 		}
 		t.Logf("%s: of %d cuts %d lost what was acknowledged, %d did other harm", name, cuts, lost, other)
 	}

@@ -99,7 +99,7 @@ func TestCreateIsNotOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), config(dir)); !errors.Is(err, ErrNotExist) {
-		t.Errorf("Open of something half made: %v, want ErrNotExist", err)
+		t.Errorf("Open of unfinished state: %v, want ErrNotExist", err)
 	}
 	if s, err = Create(t.Context(), config(dir)); err != nil {
 		t.Errorf("Create after a killed Create: %v", err)
@@ -166,7 +166,7 @@ func TestReadersSeeASnapshotAndCannotWrite(t *testing.T) {
 			return err
 		}
 		if before != 1 || after != 1 {
-			t.Errorf("the snapshot moved from %d to %d rows", before, after)
+			t.Errorf("the snapshot changed from %d to %d rows", before, after)
 		}
 		if err := v.Get("INSERT INTO pair (v) VALUES ('c') RETURNING id", nil, &after); err == nil {
 			t.Error("a reader wrote")
@@ -221,8 +221,8 @@ func TestASecondOwnerIsRefusedWithThePIDOfTheFirst(t *testing.T) {
 	_ = s.Close()
 }
 
-// A killed owner may have been about to start a process, which has the lock
-// until its exec. The next owner waits for that, and for nothing longer.
+// A process that a killed owner was starting has the lock until its exec. The next
+// owner waits for that, but no longer.
 func TestOpenWaitsForTheLockOfAKilledOwner(t *testing.T) {
 	s, dir := create(t)
 	if err := s.Close(); err != nil {
@@ -262,7 +262,7 @@ func TestOpenWaitsForTheLockOfAKilledOwner(t *testing.T) {
 	}()
 	select {
 	case err := <-opened:
-		t.Errorf("opened while the child has the lock: %v", err)
+		t.Errorf("opened while the child holds the lock: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	if _, err := stdin.Write([]byte("go\n")); err != nil {
@@ -343,10 +343,10 @@ func TestMigrationsAreAppliedOnceAndOnlyForwards(t *testing.T) {
 	two := Migration{"pair", append(pairs()[0].Steps, "ALTER TABLE pair ADD COLUMN w TEXT")}
 	broken := Migration{"pair", append(two.Steps, "CREATE TABLE more (x INTEGER)", "CREATE TABLE pair (x INTEGER)")}
 	if err := try(broken); err == nil || !strings.Contains(err.Error(), `step 4 of "pair"`) {
-		t.Errorf("a step that fails: %v", err)
+		t.Errorf("a failing step: %v", err)
 	}
 	if err := try(pairs()[0]); err != nil {
-		t.Errorf("after a migration that failed, nothing of it stays: %v", err)
+		t.Errorf("a failed migration was not rolled back: %v", err)
 	}
 	if err := try(two, Migration{"other", []string{"CREATE TABLE other (x INTEGER)"}}); err != nil {
 		t.Errorf("a newer program: %v", err)
@@ -355,7 +355,7 @@ func TestMigrationsAreAppliedOnceAndOnlyForwards(t *testing.T) {
 		t.Errorf("an older program: %v, want a refusal that says to use a newer one", err)
 	}
 	if err := try(two); err == nil || !strings.Contains(err.Error(), `"other"`) {
-		t.Errorf("a program without a schema that is there: %v", err)
+		t.Errorf("a program without an existing schema: %v", err)
 	}
 	edited := Migration{"pair", []string{two.Steps[0] + " ", two.Steps[1]}}
 	if err := try(edited, Migration{"other", []string{"CREATE TABLE other (x INTEGER)"}}); err == nil || !strings.Contains(err.Error(), "step 1") {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// together runs fns in one group: the writer is held until all are queued.
+// together runs fns in one group: the writer is blocked until all are queued.
 func together(t *testing.T, s *Store, fns ...func(*Tx) error) []error {
 	t.Helper()
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -36,7 +36,7 @@ func together(t *testing.T, s *Store, fns ...func(*Tx) error) []error {
 	return errs
 }
 
-// proves R-A2 (one transaction): a failure undoes its own writes and no other's
+// proves R-A2 (one transaction): a failure undoes only its own writes
 func TestAFailedFunctionUndoesOnlyItsOwnWrites(t *testing.T) {
 	s, dir := create(t)
 	mine := errors.New("mine")
@@ -65,8 +65,8 @@ func TestAFailedFunctionUndoesOnlyItsOwnWrites(t *testing.T) {
 	}
 }
 
-// The control: without a savepoint of its own, what a failed function wrote
-// stays, because the others' commit takes it along.
+// The control: without a savepoint the commit of the others includes the writes of
+// a failed function.
 func TestWithoutASavepointAFailedFunctionsWritesWouldStay(t *testing.T) {
 	for _, save := range []bool{true, false} {
 		s, dir := create(t)
@@ -94,7 +94,7 @@ func TestWithoutASavepointAFailedFunctionsWritesWouldStay(t *testing.T) {
 		}
 		n := 0
 		if err := (&Tx{w: w}).Get("SELECT count(*) FROM pair", nil, &n); err != nil || (n == 0) != save {
-			t.Errorf("savepoint %v: %d rows stayed, %v", save, n, err)
+			t.Errorf("savepoint %v: %d rows remain, %v", save, n, err)
 		}
 		_ = w.close()
 	}
@@ -145,7 +145,7 @@ func TestACancelledCallerIsNeverRefusedAfterACommit(t *testing.T) {
 		t.Errorf("cancelled after it began: %v, want nil", err)
 	}
 	if err := s.Update(begun, insert("late")); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that is over: %v", err)
+		t.Errorf("with a cancelled context: %v", err)
 	}
 	if err := s.Update(t.Context(), insert("last")); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestAFunctionCannotReachBeyondItsSavepoint(t *testing.T) {
 			"INSERT INTO pair (v) VALUES ('x'); COMMIT", "INSERT OR ROLLBACK INTO pair (v) VALUES ('x')", "",
 		} {
 			if _, err := tx.Exec(q); err == nil {
-				t.Errorf("%q was run", q)
+				t.Errorf("%q ran", q)
 			}
 		}
 		return insert("a")(tx) // the control
@@ -216,7 +216,7 @@ func TestAFunctionCannotReachBeyondItsSavepoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := insert("late")(kept); err == nil {
-		t.Error("a transaction was used after it was over")
+		t.Error("a transaction was used after its end")
 	}
 	if got := values(t, s); got != "a" {
 		t.Errorf("stored: %q", got)
