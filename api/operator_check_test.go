@@ -29,8 +29,8 @@ func goodRecord(verb OperatorVerb) OperatorRecord {
 	return r
 }
 
-// A record says what its verb says and nothing besides: what nobody is shown
-// must not be signed.
+// A record has the members of its verb and no others: people must not sign members
+// that they are not shown.
 func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 	observe, beyond := Observe, Tier(9)
 	for _, verb := range OperatorVerbs() {

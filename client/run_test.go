@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// watched answers as a run that has so many events, two at a time. Whoever waits
-// for a further one gets what follows instead.
+// watched answers as a run with n events, two at a time. further answers requests
+// for later events.
 func watched(n int, further http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		after, _ := strconv.Atoi(r.URL.Query().Get("after"))

@@ -40,7 +40,7 @@ func phrases() []phrase {
 		{`\b[Ss]omebody else\b`, "another principal, another process", "The lease is somebody else's."},
 		{`\bis known of\b`, "is recorded, is persisted", "So that it is known of in time."},
 		{`\bwith(?:out)? a word\b`, "silently", "It passes without a word."},
-		{`\bsomething that cannot be\b`, "an invariant was violated", "It logs something that cannot be."},
+		{`\bsomething that cannot be(?:[.,;:]| (?:has )?happen)`, "an invariant was violated", "It logs something that cannot be."},
 		{`\bwas faster\b`, "conflict: already exists with different content", "Another request was faster."},
 		{`\btime is over\b`, "expired, timed out", "A token whose time is over."},
 	}
@@ -50,18 +50,25 @@ func phrases() []phrase {
 type language struct {
 	phrases  []phrase
 	patterns []*regexp.Regexp
+	any      *regexp.Regexp // matches if one of patterns does
 }
 
 func newLanguage() language {
 	l := language{phrases: phrases()}
+	var all []string
 	for _, p := range l.phrases {
 		l.patterns = append(l.patterns, regexp.MustCompile(p.pattern))
+		all = append(all, p.pattern)
 	}
+	l.any = regexp.MustCompile(strings.Join(all, "|"))
 	return l
 }
 
 // find returns the phrases in a text, each with FILE:LINE and what to say instead.
 func (l language) find(name, text string) (findings []string) {
+	if !l.any.MatchString(text) {
+		return nil
+	}
 	for i, pattern := range l.patterns {
 		for _, at := range pattern.FindAllStringIndex(text, -1) {
 			line := 1 + strings.Count(text[:at[0]], "\n")
@@ -88,12 +95,7 @@ func inPlainWords(name string) bool {
 
 // pending lists the folders that are still being rewritten. It must end up empty.
 func pending() []string {
-	return []string{
-		"api", "client", "docs", "e2e", "internal/audit", "internal/capture", "internal/cli", "internal/console",
-		"internal/daemoncli", "internal/dispatch", "internal/durable", "internal/evidence", "internal/evidence/bundle", "internal/evidence/receipt", "internal/executor", "internal/faultdisk",
-		"internal/jail", "internal/oauth", "internal/operator", "internal/orchestrator", "internal/plan", "internal/policy", "internal/record", "internal/runcli",
-		"internal/seal", "internal/server", "internal/snapshot", "internal/store", "internal/telemetry", "internal/worker", "scripts",
-	}
+	return []string{"e2e", "internal/daemoncli", "internal/operator", "internal/server"}
 }
 
 func TestTheProjectIsWrittenInPlainWords(t *testing.T) {

@@ -9,7 +9,7 @@
 // directory of ours (Repo) with its own configuration, index and object store
 // and no work tree, so no configuration, hook, filter, attribute, fsmonitor,
 // replace ref or graft of a workspace or a source applies. A source provides
-// refs, read here as text, and objects, each of which is hashed again.
+// refs, read here as text, and objects, which are all hashed again.
 //
 // A patch has, for every path that changed since the baseline (Snapshot), the
 // difference between the base commit and the workspace. LeftOut lists what the

@@ -9,8 +9,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
-// What has ended before the orchestrator is open is kept for it, and for nobody
-// where there is none; dispatches that are no task's never are.
+// Completions before the orchestrator is open are kept for it, but not if it is not
+// configured, and not of dispatches outside runs.
 //
 // proves R-O6
 func TestEarlyEndsAreKeptForTheOrchestrator(t *testing.T) {

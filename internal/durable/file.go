@@ -11,8 +11,8 @@ import (
 )
 
 // Temp is a file under a temporary name. Its writer ends with Replace, Rename
-// or Create, each of which also closes the file, or removes it when passed the
-// error of a failed write.
+// or Create. They also close the file, or remove it when passed the error of a
+// failed write.
 type Temp struct {
 	*os.File
 

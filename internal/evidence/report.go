@@ -55,7 +55,7 @@ type Row struct {
 // Claim is what the evidence proves about its log.
 type Claim string
 
-// The claims, each of which implies those before it.
+// The claims. Each implies those before it.
 const (
 	ClaimNone            Claim = "none"
 	ClaimTamperDetecting Claim = "tamper-detecting" // a checkpoint was kept elsewhere: a later change of the log contradicts it

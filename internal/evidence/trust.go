@@ -21,7 +21,7 @@ const (
 	maxPlace     = 1024
 )
 
-// Trust is what an auditor trusts: which keys, for which part of which log. It must
+// Trust is what an auditor trusts: logs, and keys for parts of each log. It must
 // reach the auditor by another way than the evidence. The auditor may edit it, to
 // revoke a key.
 type Trust struct {

@@ -108,8 +108,8 @@ func ending(status syscall.WaitStatus) (int, syscall.Signal) {
 	return status.ExitStatus(), 0
 }
 
-// sample reports whether the process limit was reached if no cgroup counts refusals, of which the kernel otherwise tells
-// only the refused process. It samples at intervals and once at the end.
+// sample reports whether the process limit was reached if no cgroup counts refusals: the kernel then reports them only to
+// the refused process. It samples at intervals and once at the end.
 func (r *reaper) sample(set *setup, stop <-chan struct{}) bool {
 	if set.ProcessCgroup {
 		<-stop

@@ -76,7 +76,7 @@ func TestAllOtherTokensAreRefused(t *testing.T) {
 	cut := i.json(i.claims())
 
 	for name, token := range map[string]string{
-		// what is signed by nobody, or by somebody else
+		// unsigned, or signed by another key
 		"none":                            i.sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "ec", i.claims(), nil),
 		"none in other letters":           enc([]byte(`{"alg":"nOnE","kid":"ec"}`)) + "." + parts[1] + ".",
 		"no algorithm":                    i.raw(`{"kid":"ec"}`, cut),
@@ -203,7 +203,7 @@ func FuzzVerify(f *testing.F) {
 		return err == nil && token.Valid
 	}
 	if !genuine(good) {
-		f.Fatal("control: a good token is none")
+		f.Fatal("control: a good token is refused")
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		got, err := v.Verify(t.Context(), s)

@@ -63,7 +63,7 @@ func (r *reader) object(path string, raw json.RawMessage, readers readers, later
 	return members
 }
 
-// require reports the keys that an object lacks; members is nil if it is none.
+// require reports the keys that an object lacks; members is nil if it is not an object.
 func (r *reader) require(path string, members map[string]json.RawMessage, keys ...string) {
 	for _, key := range keys {
 		if _, ok := members[key]; members != nil && !ok {

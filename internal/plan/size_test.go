@@ -45,7 +45,7 @@ func chain(n int) []byte {
 
 func ring(n int) []byte { return manifold(n, func(i int) []int { return []int{(i + 1) % n} }) }
 
-// edges is a plan of n tasks, each of which depends on the k before it.
+// edges returns a plan of n tasks. Each depends on the k before it.
 func edges(n, k int) []byte {
 	return manifold(n, func(i int) []int {
 		var deps []int

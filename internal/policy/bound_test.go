@@ -55,7 +55,7 @@ func TestTheLowestBoundDecidesAndSaysSo(t *testing.T) {
 	}
 }
 
-// Whoever forgets to say what bounds a request gets the least.
+// A request without bounds gets the lowest ceiling.
 //
 // proves R-T5
 func TestARequestWithoutBoundsIsBoundToObserve(t *testing.T) {

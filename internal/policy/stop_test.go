@@ -53,8 +53,8 @@ func TestAStopRevealsNothingUngranted(t *testing.T) {
 	}
 }
 
-// Only people at the account of the service engage one: nobody who calls by a
-// token does, whoever that is. The control is the same person without one.
+// Only people at the account of the service engage a stop, never a caller with a
+// token. The control is the same person without a token.
 //
 // proves R-T10
 func TestAStopIsNeverEngagedByToken(t *testing.T) {

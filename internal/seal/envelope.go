@@ -67,7 +67,7 @@ func Verify(envelope []byte, t PayloadType, root TrustRoot) ([]byte, []KeyID, er
 }
 
 // VerifyDetached is Verify for a known payload whose signatures are spread over
-// several envelopes, each of which must carry exactly this payload.
+// several envelopes. Each must carry exactly this payload.
 func VerifyDetached(payload []byte, envelopes [][]byte, t PayloadType, root TrustRoot) ([]KeyID, error) {
 	if err := root.Validate(); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ const (
 	defaultCheckpointPages = 1024
 
 	// Reading its length costs as much as a statement, so it is read once per this
-	// many functions, each of which dirties a few pages.
+	// many functions. Each dirties a few pages.
 	defaultCheckpointJobs = 64
 )
 

@@ -241,8 +241,7 @@ func TestHealthDistinguishesLiveFromReady(t *testing.T) {
 	}
 }
 
-// A page of somebody else's that a browser shows cannot read metrics by giving
-// a loopback address a name.
+// A foreign web page cannot read metrics by DNS rebinding to a loopback address.
 func TestAForeignHostHeaderIsRefused(t *testing.T) {
 	tel := newTelemetry(t, Address{})
 	a, err := tel.Serve(listenAt(t, "127.0.0.1:0"))
