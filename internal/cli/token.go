@@ -72,43 +72,40 @@ that --out names.`,
 }
 
 func (t *operatorVerbs) tokenRotateCommand() *cobra.Command {
-	var f tokenFlags
-	cmd := t.tokenVerb(&cobra.Command{
-		Use: "rotate ID", Short: "Replace a token, which is revoked at once; signed with the operator's key",
-		Example: console.Examples("bailiwick token rotate ID --out claude.token", "bailiwick token rotate ID --expires 30d"),
-	}, &f, func(ctx context.Context, old api.TokenInfo) error {
-		return t.createToken(ctx, f, api.OperatorRecord{Verb: api.VerbTokenRotate, Principal: old.Principal, Replaces: old.ID})
-	})
-	f.add(cmd)
-	return cmd
+	rotate := func(ctx context.Context, f tokenFlags, r api.OperatorRecord) error {
+		r.Verb = api.VerbTokenRotate
+		return t.createToken(ctx, f, r)
+	}
+	return t.tokenVerb("rotate ID", "Replace a token, which is revoked at once; signed with the operator's key", (*tokenFlags).add, rotate,
+		"bailiwick token rotate ID --out claude.token", "bailiwick token rotate ID --expires 30d")
 }
 
 func (t *operatorVerbs) tokenRevokeCommand() *cobra.Command {
-	var f tokenFlags
-	cmd := t.tokenVerb(&cobra.Command{
-		Use: "revoke ID", Short: "Revoke a token at once; signed with the operator's key",
-		Example: console.Examples("bailiwick token revoke ID", "bailiwick token revoke ID --reason 'laptop lost'"),
-	}, &f, func(ctx context.Context, old api.TokenInfo) error {
-		r := api.OperatorRecord{Verb: api.VerbTokenRevoke, Principal: old.Principal, Replaces: old.ID}
-		return t.decided(ctx, f.decideFlags, r, fmt.Sprintf("token %s of %s is revoked. %s", old.ID, old.Principal, continues(old.Principal)))
-	})
-	f.decideFlags.add(cmd)
-	return cmd
+	revoke := func(ctx context.Context, f tokenFlags, r api.OperatorRecord) error {
+		r.Verb = api.VerbTokenRevoke
+		return t.decided(ctx, f.decideFlags, r, fmt.Sprintf("token %s of %s is revoked. %s", r.Replaces, r.Principal, continues(r.Principal)))
+	}
+	addFlags := func(f *tokenFlags, cmd *cobra.Command) { f.decideFlags.add(cmd) }
+	return t.tokenVerb("revoke ID", "Revoke a token at once; signed with the operator's key", addFlags, revoke, "bailiwick token revoke ID", "bailiwick token revoke ID --reason 'laptop lost'")
 }
 
-// tokenVerb is a verb about one token.
-func (t *operatorVerbs) tokenVerb(cmd *cobra.Command, f *tokenFlags, do func(context.Context, api.TokenInfo) error) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := f.check(cmd); err != nil {
-			return err
-		}
-		old, err := t.token(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		return do(cmd.Context(), old)
+// tokenVerb is a verb that ends a token. do gets a record that names it.
+func (t *operatorVerbs) tokenVerb(use, short string, addFlags func(*tokenFlags, *cobra.Command), do func(context.Context, tokenFlags, api.OperatorRecord) error, examples ...string) *cobra.Command {
+	var f tokenFlags
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1), Example: console.Examples(examples...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			old, err := t.token(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return do(cmd.Context(), f, api.OperatorRecord{Principal: old.Principal, Replaces: old.ID})
+		},
 	}
+	addFlags(&f, cmd)
 	return cmd
 }
 
