@@ -34,6 +34,10 @@ func clientFile(t testing.TB, path ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The inspector does nothing if it is started by a path with a symbolic link.
+	if modules, err = filepath.EvalSymlinks(modules); err != nil {
+		t.Fatal(err)
+	}
 	return filepath.Join(append([]string{modules}, path...)...)
 }
 
