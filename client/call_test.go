@@ -59,8 +59,7 @@ func (r *recorder) take(t *testing.T) []api.Call {
 // of the arguments that choose between calls.
 func invokeAll(ctx context.Context, face any) {
 	v := reflect.ValueOf(face)
-	for i := range v.NumMethod() {
-		m := v.Method(i)
+	for _, m := range v.Methods() {
 		if m.Type().NumIn() == 0 || m.Type().In(0) != reflect.TypeFor[context.Context]() {
 			continue
 		}

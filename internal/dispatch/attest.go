@@ -59,7 +59,7 @@ func (a *attester) attestAll() {
 		var retry <-chan time.Time
 		if err := a.attestPending(a.lifetime); err != nil && a.lifetime.Err() == nil {
 			a.cfg.Logger.ErrorContext(a.lifetime, "attesting dispatches failed and is retried", slog.Any("err", err))
-			retry = time.After(attestRetry)
+			retry = time.NewTimer(attestRetry).C
 		}
 		select {
 		case <-a.wake:
@@ -184,7 +184,7 @@ func dequeue(tx *store.Tx, id api.DispatchID) error {
 // awaitStatement returns the record of a dispatch that has ended, with its
 // statement if it is made within attestWait.
 func (a *attester) awaitStatement(ctx context.Context, id api.DispatchID) (api.Dispatch, error) {
-	timeout := time.After(attestWait)
+	timeout := time.NewTimer(attestWait).C
 	for {
 		changed := a.cfg.Store.Committed()
 		var r row

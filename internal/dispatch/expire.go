@@ -20,7 +20,7 @@ func (l *lifecycle) expireQuestions() {
 			wait = time.Minute
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.NewTimer(wait).C:
 		case <-l.questions:
 		case <-l.life.Done():
 			return

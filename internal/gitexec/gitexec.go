@@ -176,7 +176,7 @@ func (g Git) Run(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	return c.Wrap(c.Cmd.Run())
+	return c.Wrap(c.Run())
 }
 
 // Output runs `git args` and returns what it printed, without the last newline,

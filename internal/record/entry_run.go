@@ -3,6 +3,7 @@ package record
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // RunRequest is the detail of KindRunSubmitted and KindRunDenied; RefPlan names
@@ -75,16 +76,17 @@ type RunEnd struct {
 }
 
 func (d RunEnd) describe(e *Entry) string {
-	s := fmt.Sprintf("run %s settled as %s%s: %d done", Word(e.Run), Word(d.State), after(d.Millis), d.Done)
+	var s strings.Builder
+	fmt.Fprintf(&s, "run %s settled as %s%s: %d done", Word(e.Run), Word(d.State), after(d.Millis), d.Done)
 	for _, c := range []struct {
 		n    int64
 		what string
 	}{{d.Failed, "failed"}, {d.Denied, "denied"}, {d.Cancelled, "cancelled"}, {d.Skipped, "skipped"}} {
 		if c.n > 0 {
-			s += fmt.Sprintf(", %d %s", c.n, c.what)
+			fmt.Fprintf(&s, ", %d %s", c.n, c.what)
 		}
 	}
-	return s
+	return s.String()
 }
 
 // TaskStart is the detail of KindTaskStarted: the attempt's dispatch is

@@ -26,8 +26,8 @@ type bounds struct {
 func (b *bounds) detail(d Detail) Detail {
 	v := reflect.New(reflect.TypeOf(d)).Elem()
 	v.Set(reflect.ValueOf(d))
-	for i := range v.NumField() {
-		switch f := v.Field(i).Addr().Interface().(type) {
+	for _, field := range v.Fields() {
+		switch f := field.Addr().Interface().(type) {
 		case *string:
 			*f = b.cut(*f)
 		case *[]string:
