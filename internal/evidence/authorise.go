@@ -79,7 +79,7 @@ type admission struct {
 
 func (s *timeline) step(e *entry) {
 	if e.Prev.Rule != s.last {
-		s.row.fail("entry #%d names %s as the last change of the rules, which %s: the rules then in force are unknown", e.seq, entryName(e.Prev.Rule), mismatch(s.last))
+		s.row.fail("entry #%d names %s as the last change of the rules, but the bundle has %s: the rules then in force are unknown", e.seq, entryName(e.Prev.Rule), entryName(s.last))
 	}
 	if e.Kind.Admits() {
 		s.admitted = append(s.admitted, admission{e, s.now})

@@ -125,13 +125,13 @@ func (v *verification) chains() {
 		}
 		if v.replayed[api.RunID(e.Run)] != nil && e.Run != "" {
 			if want := runs[e.Run]; e.Prev.Run != want {
-				row.fail("run %s: entry #%d follows %s, which %s", e.Run, e.seq, entryName(e.Prev.Run), mismatch(want))
+				row.fail("run %s: entry #%d names %s as the previous one, but the bundle has %s: an entry is missing or added", e.Run, e.seq, entryName(e.Prev.Run), entryName(want))
 			}
 			runs[e.Run] = e.seq + 1
 		}
 		if e.Dispatch != "" {
 			if want := dispatches[e.Dispatch]; e.Prev.Dispatch != want {
-				row.fail("dispatch %.80q: entry #%d follows %s, which %s", e.Dispatch, e.seq, entryName(e.Prev.Dispatch), mismatch(want))
+				row.fail("dispatch %.80q: entry #%d names %s as the previous one, but the bundle has %s: an entry is missing or added", e.Dispatch, e.seq, entryName(e.Prev.Dispatch), entryName(want))
 			}
 			dispatches[e.Dispatch] = e.seq + 1
 		}
@@ -141,18 +141,9 @@ func (v *verification) chains() {
 // entryName names an entry by a member of record.Prev.
 func entryName(n uint64) string {
 	if n == 0 {
-		return "no entry"
+		return "none"
 	}
 	return fmt.Sprintf("entry #%d", n-1)
-}
-
-// mismatch completes a message about an entry that names another previous entry
-// than the one in the bundle.
-func mismatch(have uint64) string {
-	if have == 0 {
-		return "is missing"
-	}
-	return fmt.Sprintf("is not the previous entry in the bundle, #%d: an entry is missing or added", have-1)
 }
 
 // refuseUnrelated refuses entries that do not belong to the case.

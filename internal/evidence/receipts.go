@@ -36,7 +36,7 @@ func (a AnchorReceipts) Check(of bundle.Anchored, c note.Checkpoint, t Trust, he
 	copied, fetched := a.Copies[r.Name]
 	if fetched {
 		// Also if the trust file does not name the place: a copy must not contradict.
-		switch _, err := r.In(copied); {
+		switch err := r.In(copied); {
 		case errors.Is(err, receipt.ErrOlder):
 			return Earned{Why: fmt.Sprintf("anchor %q: %v; fetch it again", r.Name, err)}, nil
 		case err != nil:

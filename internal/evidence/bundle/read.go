@@ -180,17 +180,17 @@ func (r *reader) rest(b *Bundle) ([]part, error) {
 	return parts(part{entriesType, b.Case.Entries, int64(len(entries))}, part{proofType, b.Case.Proof, int64(len(proof))}, b.Documents, b.Content), nil
 }
 
-// reader takes a tar apart, member by member.
+// reader reads a tar, member by member.
 type reader struct {
 	r       io.Reader
 	limits  Limits
 	members int
 	memory  int64
 	read    int64 // of content
-	last    bool  // the block of zeroes that ends it was read
+	last    bool  // the final block of zeroes was read
 }
 
-// next reads a header. io.EOF: the archive says that it ends.
+// next reads a header. It returns io.EOF at the end of the archive.
 func (r *reader) next() (string, int64, error) {
 	var block [blockSize]byte
 	if _, err := io.ReadFull(r.r, block[:]); err != nil {
@@ -206,19 +206,19 @@ func (r *reader) next() (string, int64, error) {
 	name, _, _ := strings.Cut(string(block[:100]), "\x00")
 	size, err := strconv.ParseInt(strings.TrimRight(string(block[124:136]), "\x00 "), 8, 64)
 	if err != nil || size < 0 || name == "" {
-		return "", 0, errors.New("tar: a header of another kind than ours")
+		return "", 0, errors.New("tar: unexpected header")
 	}
 	want, err := header(name, size)
 	if err != nil || !bytes.Equal(want, block[:]) {
-		return "", 0, fmt.Errorf("tar: the header of %.120q is not the one that it has here", name)
+		return "", 0, fmt.Errorf("tar: unexpected header of %.120q", name)
 	}
 	return name, size, nil
 }
 
-// take reads the content of a member, and what fills its last block.
+// take reads a member with its padding.
 func (r *reader) take(size, most int64) ([]byte, error) {
 	if size > most || size > r.limits.Memory-r.memory {
-		return nil, fmt.Errorf("a member of %d bytes is more than is read", size)
+		return nil, fmt.Errorf("a member of %d bytes is too large", size)
 	}
 	r.memory += size
 	if size <= 1<<20 {
@@ -228,7 +228,7 @@ func (r *reader) take(size, most int64) ([]byte, error) {
 		}
 		return b, r.fill(size)
 	}
-	var b bytes.Buffer // grows with what is there, whatever the header claims
+	var b bytes.Buffer // grows with the data, whatever the header claims
 	b.Grow(1 << 20)
 	if _, err := io.CopyN(&b, r.r, size); err != nil {
 		return nil, fmt.Errorf("tar: %w", noEOF(err))
@@ -243,19 +243,19 @@ func (r *reader) fill(size int64) error {
 		return fmt.Errorf("tar: %w", noEOF(err))
 	}
 	if rest != ([blockSize]byte{}) {
-		return errors.New("tar: a member is followed by something else than zeroes")
+		return errors.New("tar: padding is not zero")
 	}
 	return nil
 }
 
-// named reads the next member, which must have this name.
+// named reads the next member, whose name must be want.
 func (r *reader) named(want string, most int64) ([]byte, error) {
 	name, size, err := r.next()
 	if err != nil {
 		return nil, noEOF(err)
 	}
 	if name != want {
-		return nil, fmt.Errorf("%.120q stands where %s must", name, want)
+		return nil, fmt.Errorf("member %.120q, want %s", name, want)
 	}
 	b, err := r.take(size, most)
 	if d, bad := digestIn(name); err == nil && bad == nil && api.DigestOf(b) != d {

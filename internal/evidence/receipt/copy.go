@@ -55,12 +55,6 @@ func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
 // fetched earlier, or the place never stored the checkpoint.
 var ErrOlder = errors.New("ends before it")
 
-// Held is what a copy contains.
-type Held struct {
-	Checkpoints int             // how many
-	Newest      note.Checkpoint // the largest of them
-}
-
 // In compares r with a copy fetched from its place: the file of a file anchor, or
 // signed checkpoints with an empty line between two (the file "checkpoint" of a
 // commit, an object by its version). It fails if r's checkpoint is not in the copy
@@ -68,12 +62,11 @@ type Held struct {
 //
 // In verifies no signatures: the caller has verified r's checkpoint, and the copy
 // must contain the same one.
-func (r Receipt) In(copied []byte) (Held, error) {
-	want, found := r.Checkpoint(), false
-	var held Held
+func (r Receipt) In(copied []byte) error {
 	if len(copied) > MaxCopy {
-		return held, fmt.Errorf("copy of %s: larger than %d bytes", r.Name, MaxCopy)
+		return fmt.Errorf("copy of %s: larger than %d bytes", r.Name, MaxCopy)
 	}
+	want, newest := r.Checkpoint(), uint64(0)
 	roots := map[uint64]note.Hash{}
 	err := each(copied, func(_ []byte, cp note.Checkpoint) error {
 		if cp.Origin != want.Origin {
@@ -82,25 +75,20 @@ func (r Receipt) In(copied []byte) (Held, error) {
 		if root, ok := roots[cp.Size]; ok && root != cp.Root {
 			return fmt.Errorf("contains two roots for size %d: one of them is forged", cp.Size)
 		}
-		roots[cp.Size] = cp.Root
-		held.Checkpoints++
-		if cp.Size >= held.Newest.Size {
-			held.Newest = cp
-		}
-		found = found || cp == want
+		roots[cp.Size], newest = cp.Root, max(newest, cp.Size)
 		return nil
 	})
 	switch root, ok := roots[want.Size]; {
 	case err != nil:
-		return held, fmt.Errorf("copy of %s: %w", r.Name, err)
+		return fmt.Errorf("copy of %s: %w", r.Name, err)
 	case ok && root != want.Root:
-		return held, fmt.Errorf("copy of %s: has another root for size %d", r.Name, want.Size)
-	case held.Newest.Size < want.Size:
-		return held, fmt.Errorf("copy of %s: newest checkpoint has size %d: %w", r.Name, held.Newest.Size, ErrOlder)
-	case !found:
-		return held, fmt.Errorf("copy of %s: no checkpoint of size %d", r.Name, want.Size)
+		return fmt.Errorf("copy of %s: has another root for size %d", r.Name, want.Size)
+	case !ok && newest < want.Size:
+		return fmt.Errorf("copy of %s: newest checkpoint has size %d: %w", r.Name, newest, ErrOlder)
+	case !ok:
+		return fmt.Errorf("copy of %s: no checkpoint of size %d", r.Name, want.Size)
 	}
-	return held, nil
+	return nil
 }
 
 // Checkpoints returns the signed checkpoints of a copy, in order, unverified.

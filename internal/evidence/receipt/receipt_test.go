@@ -362,8 +362,8 @@ func TestReceiptIsComparedWithTheAuditorsCopy(t *testing.T) {
 		"the note itself":              signedAt(t, 9, "here"),
 		"two notes":                    join(signedAt(t, 9, "here"), []byte("\n"), signedAt(t, 12, "b")),
 	} {
-		if held, err := r.In(c); err != nil || held.Newest.Size < 9 {
-			t.Errorf("%s: %+v, %v", name, held, err)
+		if err := r.In(c); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 		if list, err := Checkpoints(c); err != nil || !bytes.Contains(bytes.Join(list, nil), r.Signed) {
 			t.Errorf("%s: %q, %v", name, list, err)
@@ -390,8 +390,8 @@ func TestReceiptIsComparedWithTheAuditorsCopy(t *testing.T) {
 		"larger than a copy may be":    {r, make([]byte, MaxCopy+1)},
 		"a receipt without checkpoint": {Receipt{}, line(9, "here")},
 	} {
-		if held, err := c.r.In(c.b); err == nil {
-			t.Errorf("%s: %+v", name, held)
+		if c.r.In(c.b) == nil {
+			t.Errorf("%s: accepted", name)
 		}
 	}
 }
@@ -446,9 +446,8 @@ func FuzzCopy(f *testing.F) {
 	f.Add(line)
 	f.Add(r.Signed)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		held, err := r.In(b)
-		if err == nil && !bytes.Contains(b, r.Checkpoint().Text()[:len(origin)]) {
-			t.Errorf("%+v in %q", held, b)
+		if r.In(b) == nil && !bytes.Contains(b, r.Checkpoint().Text()[:len(origin)]) {
+			t.Errorf("found in %q", b)
 		}
 		if signed, cp, err := ParseLine(b); err == nil {
 			again, err := Line(signed)
