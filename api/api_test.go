@@ -164,8 +164,8 @@ func TestSizesAreReadAndShown(t *testing.T) {
 	}
 }
 
-// A time that one is added to stays one that can be stored, compared and
-// waited for. Control: what is within the bound.
+// A maximal duration can be added to the current time and still be stored and
+// compared. The control is a duration within the bound.
 func TestADurationIsPositiveAndAtMostAHundredYears(t *testing.T) {
 	for text, ok := range map[string]bool{"1ns": true, "876600h": true, "876600h1ns": false, "2562047h": false, "0s": false, "-1s": false, "1": false, "": false} {
 		var d Duration

@@ -63,7 +63,7 @@ func TestSpansOfADispatchAreTheSameAfterARestart(t *testing.T) {
 	}
 }
 
-// FuzzParseTrace: what is taken is in the one form that is passed on.
+// FuzzParseTrace: an accepted traceparent is in the one form that is passed on.
 func FuzzParseTrace(f *testing.F) {
 	f.Add("00-" + traceID + "-" + spanID + "-01")
 	f.Add("cc-" + traceID + "-" + spanID + "-01-x")

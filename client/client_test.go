@@ -17,8 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// serve answers on a unix socket with one handler after the other, a service
-// for each, and returns a way to start the next and how often that was done.
+// stage serves one handler after the other on a unix socket, each as a service of
+// its own, and starts the next one on demand.
 type stage struct {
 	t        *testing.T
 	socket   string
@@ -107,7 +107,7 @@ func TestACallIsRetriedOnlyIfThatIsSafe(t *testing.T) {
 	}
 }
 
-// once is a handler for the first request and one for all others.
+// once returns first for the first request and rest for all others.
 func once(first, rest http.HandlerFunc) http.HandlerFunc {
 	var n atomic.Int32
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -118,8 +118,8 @@ func once(first, rest http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// A log that breaks anywhere, also within a chunk, is followed without a byte
-// that is missing or comes twice, whatever the next service begins with.
+// A log that breaks anywhere, even within a chunk, is followed without lost or
+// repeated bytes, whatever offset the next service starts with.
 //
 // proves R-D7
 func TestFollowLosesNothingWhereverTheStreamBreaks(t *testing.T) {
@@ -139,7 +139,7 @@ func TestFollowLosesNothingWhereverTheStreamBreaks(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			leave(w, r)
 		}
-		// The next one repeats all of it, as none of ours does.
+		// The next service repeats the whole log, which ours never does.
 		goesOn := func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, stream.String()+`{"offset":20,"ended":true}`+"\n")
 		}

@@ -36,8 +36,8 @@ func settled(w http.ResponseWriter, r *http.Request) {
 
 func take(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"runId":"r-one"}`) }
 
-// A run that is watched is seen whole wherever the service ends, whether that
-// says so or just breaks off: nothing is missing and nothing comes twice.
+// A watched run loses and repeats no event, whether the service refuses or breaks
+// off.
 //
 // proves R-O1
 func TestWatchRunLosesNothingWhereverTheServiceEnds(t *testing.T) {
@@ -54,7 +54,7 @@ func TestWatchRunLosesNothingWhereverTheServiceEnds(t *testing.T) {
 			t.Errorf("the service ends after %d events: %v, %v", cut, got, err)
 		}
 	}
-	// It is the cursor that does it: behind one, only what follows is seen.
+	// The cursor selects: only the events after it are passed.
 	_, conn := newStage(t, watched(all, settled))
 	var got []uint64
 	if err := conn.Runtime().WatchRun(t.Context(), "r-one", "5", func(e api.RunEvent) error {
@@ -87,8 +87,7 @@ func TestSubmitIsRetriedOnlyWithARunID(t *testing.T) {
 	}
 }
 
-// A plan that is within its bound arrives as it is: what JSON for web pages
-// escapes would make it six times as long.
+// HTML escaping would make a plan up to six times as long.
 func TestSubmitSendsThePlanUnescaped(t *testing.T) {
 	plan := json.RawMessage(`{"id":"` + strings.Repeat("<", 1000) + `"}`)
 	var size int64

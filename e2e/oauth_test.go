@@ -109,7 +109,7 @@ func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
 			}
 		}
 
-		refuse("a subject that nobody named", i.token("s-1", nil), api.CodeUnauthenticated, "no principal has its subject", "bailiwick principal add")
+		refuse("an unknown subject", i.token("s-1", nil), api.CodeUnauthenticated, "no principal has its subject", "bailiwick principal add")
 		w.must("principal", "add", "agent:remote", "--oauth-issuer", idpURL, "--oauth-subject", "s-1")
 		w.must("ceiling", "set", "agent:remote", "reversible")
 		remote := w.runtime(i.token("s-1", nil), nil)

@@ -35,8 +35,8 @@ func TestAnchorsAreReadWhole(t *testing.T) {
 	if s, err = parseSettings("service.yaml", anchorsOf(`name: a, kind: git, repository: "file:///srv/a.git"`)); err != nil || s.Anchors.List[0].Repository != "/srv/a.git" {
 		t.Errorf("%+v, %v", s.Anchors, err)
 	}
-	// Without the section there is a file beside the state; with an empty one
-	// there is nothing.
+	// Without the section the default is a file in the state directory; an empty section
+	// means no anchors.
 	if s, err = parseSettings("service.yaml", []byte("version: 1\n")); err != nil || len(s.Anchors.all("/state")) != 1 || s.Anchors.all("/state")[0].Path != "/state/high-water" {
 		t.Errorf("%+v, %v", s.Anchors, err)
 	}
@@ -45,7 +45,7 @@ func TestAnchorsAreReadWhole(t *testing.T) {
 	}
 }
 
-// proves R-A6: what is not known is a refusal to start.
+// proves R-A6: an unknown key refuses the start.
 func TestAnInvalidAnchorIsReportedWithItsPosition(t *testing.T) {
 	swap := func(s, old, fresh string) string {
 		if !strings.Contains(s, old) {

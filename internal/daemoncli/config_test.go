@@ -112,8 +112,8 @@ func manyQueues(n int) string {
 	return strings.Join(all, ", ")
 }
 
-// The section is what turns runs on, but for a service that ends when it is
-// idle, and says how many tasks of a queue run at once. There is always one.
+// The section turns the orchestrator on, except with --idle, and sets the slots of each
+// queue. The default queue always exists.
 //
 // proves R-O3
 func TestTheSectionTurnsRunsOn(t *testing.T) {
@@ -202,7 +202,7 @@ func TestAConfigurationWritableByOthersIsRefused(t *testing.T) {
 	}
 	tr.config = filepath.Join(dir, "none.yaml")
 	if _, err := tr.settings(); err == nil {
-		t.Error("a file that was asked for and is not there was passed over")
+		t.Error("a missing --config file was ignored")
 	}
 	tr.config = ""
 	if err := os.Remove(path); err != nil {
@@ -216,8 +216,8 @@ func TestAConfigurationWritableByOthersIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzSettings: whatever a file says, reading it ends, without a panic, in
-// settings or in problems, and never in an address that is not of this machine.
+// FuzzSettings: every file gives settings or problems, without a panic, and never an
+// address outside this machine.
 func FuzzSettings(f *testing.F) {
 	f.Add("version: 1\nlog: {format: json, level: warn}\n")
 	f.Add(metricsAt("127.0.0.1:0"))

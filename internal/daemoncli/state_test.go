@@ -9,8 +9,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A state directory that others can change, or that this account cannot use,
-// is refused with what to do about it, by the service and by doctor alike.
+// A state directory that others can write, or that this account cannot use, is refused
+// with a fix, by the service and by doctor.
 func TestAStateDirectoryWritableByOthersIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(dir string) error
@@ -45,8 +45,8 @@ func TestAStateDirectoryWritableByOthersIsRefused(t *testing.T) {
 	}
 }
 
-// made makes a directory and returns its path.
+// made creates a directory and returns its path.
 func made(dir string) string {
-	_ = os.Mkdir(dir, 0o700) // whoever uses it finds out
+	_ = os.Mkdir(dir, 0o700) // an error shows in its use
 	return dir
 }

@@ -26,7 +26,7 @@ const (
 	subject   = "0a1b2c"
 )
 
-// issuer makes tokens, and has the keys by which they are verified.
+// issuer mints tokens and serves their keys.
 type issuer struct {
 	t    testing.TB
 	keys map[string]crypto.Signer
@@ -76,7 +76,7 @@ func (i *issuer) add(kid string, k crypto.Signer) {
 	i.set = append(i.set, public(i.t, kid, k))
 }
 
-// replace makes the set one of these keys.
+// replace reduces the key set to these keys.
 func (i *issuer) replace(kids ...string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -149,7 +149,7 @@ func public(t testing.TB, kid string, k crypto.Signer) map[string]any {
 	return nil
 }
 
-// claims are those of a good token.
+// claims returns the claims of a valid token.
 func (i *issuer) claims() jwt.MapClaims {
 	now := i.time()
 	return jwt.MapClaims{
@@ -158,8 +158,7 @@ func (i *issuer) claims() jwt.MapClaims {
 	}
 }
 
-// with returns the claims of a good token with others in their place; nil takes
-// one away.
+// with returns the claims of a valid token with changes; nil removes one.
 func (i *issuer) with(change jwt.MapClaims) jwt.MapClaims {
 	c := i.claims()
 	maps.Copy(c, change)
@@ -167,7 +166,7 @@ func (i *issuer) with(change jwt.MapClaims) jwt.MapClaims {
 	return c
 }
 
-// mint signs claims by one of its keys; header is added.
+// mint signs claims with one of the keys, and adds header.
 func (i *issuer) mint(kid string, claims jwt.Claims, header map[string]any) string {
 	i.t.Helper()
 	method := map[string]jwt.SigningMethod{"rsa": jwt.SigningMethodRS256, "ed": jwt.SigningMethodEdDSA}[kid]
@@ -190,7 +189,7 @@ func (i *issuer) sign(method jwt.SigningMethod, k any, kid string, claims jwt.Cl
 	return s
 }
 
-// raw signs these bytes by the EC key, whatever they are.
+// raw signs arbitrary bytes with the EC key.
 func (i *issuer) raw(header, claims string) string {
 	i.t.Helper()
 	text := enc([]byte(header)) + "." + enc([]byte(claims))

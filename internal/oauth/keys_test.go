@@ -67,8 +67,7 @@ func TestInvalidKeySetsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want it to say %q", name, err, c.want)
 		}
 	}
-	// The control: beside keys that are for something else, those that are for
-	// this are there.
+	// The control: beside keys for other uses, the usable keys are found.
 	keys, err := parseKeys([]byte(set(r, ec, ed, change(ec, "kid", nil), change(ec, "use", "enc"), change(ed, "crv", "X25519"), map[string]any{"kty": "oct", "k": "c2VjcmV0", "kid": "hmac"}, map[string]any{"kty": "new", "kid": "new"},
 		change(change(ed, "kid", "named"), "alg", "Ed25519"), change(change(ec, "kid", "ops"), "key_ops", []string{"verify"}), change(change(ec, "kid", "sign"), "key_ops", []string{"sign"}))))
 	if err != nil || len(keys) != 5 || keys["rsa"].alg != "RS256" || keys["ec"].alg != "ES256" || keys["ed"].alg != "EdDSA" || keys["named"].alg != "EdDSA" || keys["ops"].alg != "ES256" {
@@ -138,7 +137,7 @@ func TestKeysAreFetchedOnlyWhenNeeded(t *testing.T) {
 	take("a key when the issuer is up again", fresh("new"), "", 7)
 }
 
-// An issuer that hangs holds up nobody whose key is there.
+// An issuer that hangs delays no token whose key is cached.
 func TestATokenWithACachedKeyNeverWaits(t *testing.T) {
 	i := newIssuer(t)
 	v := i.verifier()
@@ -202,7 +201,7 @@ func TestKeysComeOverTheEgressFilter(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	// Where nobody configured that very place, loopback is refused.
+	// A loopback address that is not configured is refused.
 	v, err := New(Config{Issuer: issuerURL, Audience: resource, Now: i.time, Keys: FromURL(egress.Client(egress.ClientConfig{Roots: roots}), srv.URL+"/jwks")})
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func (i *issuer) json(claims jwt.MapClaims) string {
 	return string(b)
 }
 
-// The controls of all that is refused below.
+// The positive controls of the refusals below.
 //
 // proves R-T4
 func TestAValidTokenIsAccepted(t *testing.T) {
@@ -95,11 +95,11 @@ func TestAllOtherTokensAreRefused(t *testing.T) {
 		"another's claims":                parts[0] + "." + enc([]byte(other)) + "." + parts[2],
 		"another header":                  enc([]byte(`{"alg":"ES256","kid":"ec"}`)) + "." + parts[1] + "." + parts[2],
 
-		// a key that is not named
+		// unknown keys
 		"an unknown kid": head("kid", "nobody"), "no kid": head("kid", nil), "an empty kid": head("kid", ""), "a kid that is a number": head("kid", 1),
 		"a kid that is a path": head("kid", "../../dev/null"), "a huge kid": head("kid", strings.Repeat("a", 300)),
 
-		// what is not for this service, from this issuer, for now
+		// for another service, from another issuer, or at another time
 		"no aud": claim("aud", nil), "another aud": claim("aud", "https://other.example/mcp"), "an aud with more behind it": claim("aud", resource+"/"), "an aud with less": claim("aud", "https://mcp.example"),
 		"an aud in other letters": claim("aud", "https://MCP.example/mcp"), "two audiences": claim("aud", []string{resource, "https://other.example"}), "no audience": claim("aud", []string{}), "an aud of numbers": claim("aud", []any{resource, 1}), "an aud twice": claim("aud", []string{resource, resource}),
 		"no iss": claim("iss", nil), "another iss": claim("iss", "https://evil.example/realm"), "an iss with more behind it": claim("iss", issuerURL+"/"), "a list of iss": claim("iss", []string{issuerURL}),
@@ -109,10 +109,10 @@ func TestAllOtherTokensAreRefused(t *testing.T) {
 		"no sub": claim("sub", nil), "an empty sub": claim("sub", ""), "a sub that is a number": claim("sub", 7), "a huge sub": claim("sub", strings.Repeat("a", 256)),
 		"bound to a key": claim("cnf", map[string]any{"jkt": "x"}),
 
-		// another kind of token
+		// another type of token
 		"a crit": head("crit", []string{"exp"}), "an empty crit": head("crit", []string{}), "a logout token": head("typ", "logout+jwt"), "a proof": head("typ", "dpop+jwt"), "a typ that is a number": head("typ", 1), "an empty typ": head("typ", ""),
 
-		// what two readers read differently
+		// ambiguous encodings
 		"sub twice":              i.raw(goodHeader, strings.Replace(cut, `"sub"`, `"sub":"root","sub"`, 1)),
 		"aud twice":              i.raw(goodHeader, strings.Replace(cut, `"aud"`, `"aud":"https://other.example","aud"`, 1)),
 		"sub twice, once hidden": i.raw(goodHeader, strings.Replace(cut, `"sub"`, `"s\u0075b":"root","sub"`, 1)),
@@ -127,7 +127,7 @@ func TestAllOtherTokensAreRefused(t *testing.T) {
 		"deep claims":            i.raw(goodHeader, strings.Replace(cut, `{`, `{"x":`+strings.Repeat("[", 100)+strings.Repeat("]", 100)+`,`, 1)),
 		"space around":           i.raw(goodHeader, " "+cut),
 
-		// what is no token
+		// not tokens
 		"empty": "", "a dot": ".", "dots": "..", "two parts": parts[0] + "." + parts[1], "four parts": good + ".", "five parts": good + "..",
 		"padded": parts[0] + "." + parts[1] + "==." + parts[2], "a line break": good + "\n", "a line break within": parts[0] + "." + parts[1][:9] + "\r\n" + parts[1][9:] + "." + parts[2], "a space": " " + good, "one of ours": api.TokenText([32]byte{}),
 		"huge": i.mint("ec", i.with(jwt.MapClaims{"x": strings.Repeat("a", maxToken)}), nil), "a mebibyte of dots": strings.Repeat(".", 1<<20), "huge and nothing": strings.Repeat("a", 1<<20),
@@ -159,7 +159,7 @@ func TestATokenForAnotherScopeIsDenied(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	// Who is not authenticated is told nothing of scopes.
+	// An unauthenticated caller learns nothing about scopes.
 	if _, err := v.Verify(t.Context(), i.mint("ec", i.with(jwt.MapClaims{"scope": nil, "aud": "x"}), nil)); api.CodeOf(err) != api.CodeUnauthenticated {
 		t.Error(err)
 	}
@@ -184,7 +184,7 @@ func TestIssuerAndAudienceMustBeUnambiguousURLs(t *testing.T) {
 	}
 }
 
-// FuzzVerify: whatever is sent, what is taken was signed by one of the keys.
+// FuzzVerify: every accepted token was signed by one of the keys.
 func FuzzVerify(f *testing.F) {
 	i := newIssuer(f)
 	v := i.verifier()

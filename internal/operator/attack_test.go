@@ -20,7 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// replaceRoot changes which keys are operators', as whoever owns the file can.
+// replaceRoot changes the operators' trust root.
 func (o *office) replaceRoot(root seal.TrustRoot) {
 	o.t.Helper()
 	if err := os.RemoveAll(o.rootPath()); err != nil {
@@ -31,9 +31,8 @@ func (o *office) replaceRoot(root seal.TrustRoot) {
 	}
 }
 
-// Whatever is not the next decision, signed by an operator for this service
-// just now, is refused and changes nothing. The control is the same record as
-// it ought to be.
+// Anything but the next decision, just signed by an operator for this service, is
+// refused and changes nothing. The control is the same record unchanged.
 //
 // proves R-B9
 func TestOnlyTheNextSignedRecordIsAccepted(t *testing.T) {
@@ -50,7 +49,7 @@ func TestOnlyTheNextSignedRecordIsAccepted(t *testing.T) {
 		"with a signature of a stranger beside the operator's": {"", "", func(o *office, rec api.OperatorRecord) []byte {
 			return o.sign(rec, seal.Operator, o.operator, newSigner(o.t))
 		}},
-		"signed just before its time is over": {"", "", func(o *office, rec api.OperatorRecord) []byte {
+		"signed just before it expires": {"", "", func(o *office, rec api.OperatorRecord) []byte {
 			rec.At = o.now.Add(-api.OperatorRecordMaxAge)
 			return o.sign(rec, seal.Operator)
 		}},
@@ -75,7 +74,7 @@ func TestOnlyTheNextSignedRecordIsAccepted(t *testing.T) {
 			bad, _ := canon.Marshal(rec)
 			return edit(o.t, o.sign(mild, seal.Operator), func(e map[string]any) { e["payload"] = base64.StdEncoding.EncodeToString(bad) })
 		}},
-		"handed in before": {api.CodeConflict, "does not follow", func(o *office, _ api.OperatorRecord) []byte { return o.stored(1) }},
+		"submitted before": {api.CodeConflict, "does not follow", func(o *office, _ api.OperatorRecord) []byte { return o.stored(1) }},
 		"for another service": {api.CodeIntegrity, "the record is for service", func(o *office, rec api.OperatorRecord) []byte {
 			rec.Service = string(newSigner(o.t).KeyID())
 			return o.sign(rec, seal.Operator)
@@ -105,7 +104,7 @@ func TestOnlyTheNextSignedRecordIsAccepted(t *testing.T) {
 			rec.V = 2
 			return o.sign(rec, seal.Operator)
 		}},
-		"with a member that nobody was shown": {api.CodeIntegrity, "shell", func(o *office, rec api.OperatorRecord) []byte {
+		"with an unknown member": {api.CodeIntegrity, "shell", func(o *office, rec api.OperatorRecord) []byte {
 			payload, _ := canon.Marshal(rec)
 			return o.signBytes([]byte(strings.Replace(string(payload), `"verb"`, `"shell":"x","verb"`, 1)))
 		}},
@@ -155,7 +154,7 @@ func (o *office) signBytes(payload []byte) []byte {
 	return envelope
 }
 
-// edit changes an envelope and leaves it in canonical form.
+// edit changes an envelope and keeps it in canonical form.
 func edit(t testing.TB, envelope []byte, change func(map[string]any)) []byte {
 	t.Helper()
 	var e map[string]any
@@ -170,8 +169,8 @@ func edit(t testing.TB, envelope []byte, change func(map[string]any)) []byte {
 	return b
 }
 
-// A decision that makes no sense is refused, and what it is about stays as it
-// was. The controls are in the tests that put each verb in force.
+// An inapplicable decision is refused and changes nothing. The controls are the tests
+// of each verb.
 //
 // proves R-T4
 func TestAnInapplicableDecisionIsRefused(t *testing.T) {
@@ -200,21 +199,21 @@ func TestAnInapplicableDecisionIsRefused(t *testing.T) {
 		"one subject for two principals": {api.VerbPrincipalAdd, "is already that of principal agent:remote", func(r *api.OperatorRecord) {
 			r.Principal, r.OAuth = "agent:other", &oauth
 		}},
-		"an account as a principal":         {api.VerbPrincipalAdd, "operating system", func(r *api.OperatorRecord) { r.Principal = "local:root" }},
-		"a token for an account":            {api.VerbTokenCreate, "operating system", func(r *api.OperatorRecord) { r.Principal, r.Token = "local:root", fresh }},
-		"a token for nobody who is known":   {api.VerbTokenCreate, "unknown principal", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:cluade", fresh }},
-		"a ceiling for nobody who is known": {api.VerbCeilingSet, "unknown principal", func(r *api.OperatorRecord) { r.Principal, r.Ceiling = "agent:cluade", &tier }},
-		"a token's id again":                {api.VerbTokenCreate, "duplicate token id", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &used }},
-		"a token that has expired":          {api.VerbTokenCreate, "want a time after", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &dead }},
-		"a token for ever":                  {api.VerbTokenCreate, "at most", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &eternal }},
-		"the removal of nobody":             {api.VerbPrincipalRemove, "unknown principal", func(r *api.OperatorRecord) { r.Principal = "agent:cluade" }},
-		"the removal of an account":         {api.VerbPrincipalRemove, "operating system", func(r *api.OperatorRecord) { r.Principal = "local:root" }},
-		"an end of no token":                {api.VerbTokenRevoke, "no such token", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", "t-aaaaaaaaaaaa" }},
-		"an end of another's token":         {api.VerbTokenRevoke, "belongs to agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:codex", id }},
-		"an end of a token that has ended":  {api.VerbTokenRevoke, "was revoked", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", gone }},
-		"a rotation of a revoked token":     {api.VerbTokenRotate, "was revoked", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:claude", gone, fresh }},
-		"a rotation into another's hands":   {api.VerbTokenRotate, "belongs to agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:codex", id, fresh }},
-		"lifting a stop that is not there":  {api.VerbStopLift, "stop s-99", func(r *api.OperatorRecord) { r.Stop = "s-99" }},
+		"an account as a principal":           {api.VerbPrincipalAdd, "operating system", func(r *api.OperatorRecord) { r.Principal = "local:root" }},
+		"a token for an account":              {api.VerbTokenCreate, "operating system", func(r *api.OperatorRecord) { r.Principal, r.Token = "local:root", fresh }},
+		"a token for an unknown principal":    {api.VerbTokenCreate, "unknown principal", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:cluade", fresh }},
+		"a ceiling for an unknown principal":  {api.VerbCeilingSet, "unknown principal", func(r *api.OperatorRecord) { r.Principal, r.Ceiling = "agent:cluade", &tier }},
+		"a token's id again":                  {api.VerbTokenCreate, "duplicate token id", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &used }},
+		"a token that has expired":            {api.VerbTokenCreate, "want a time after", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &dead }},
+		"a token for ever":                    {api.VerbTokenCreate, "at most", func(r *api.OperatorRecord) { r.Principal, r.Token = "agent:claude", &eternal }},
+		"the removal of an unknown principal": {api.VerbPrincipalRemove, "unknown principal", func(r *api.OperatorRecord) { r.Principal = "agent:cluade" }},
+		"the removal of an account":           {api.VerbPrincipalRemove, "operating system", func(r *api.OperatorRecord) { r.Principal = "local:root" }},
+		"the end of an unknown token":         {api.VerbTokenRevoke, "no such token", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", "t-aaaaaaaaaaaa" }},
+		"an end of another's token":           {api.VerbTokenRevoke, "belongs to agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:codex", id }},
+		"an end of a token that has ended":    {api.VerbTokenRevoke, "was revoked", func(r *api.OperatorRecord) { r.Principal, r.Replaces = "agent:claude", gone }},
+		"a rotation of a revoked token":       {api.VerbTokenRotate, "was revoked", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:claude", gone, fresh }},
+		"a rotation into another's hands":     {api.VerbTokenRotate, "belongs to agent:claude", func(r *api.OperatorRecord) { r.Principal, r.Replaces, r.Token = "agent:codex", id, fresh }},
+		"lifting a stop that is not there":    {api.VerbStopLift, "stop s-99", func(r *api.OperatorRecord) { r.Stop = "s-99" }},
 		"a member that the verb does not have": {api.VerbTokenRevoke, "not allowed with this verb", func(r *api.OperatorRecord) {
 			r.Principal, r.Replaces, r.Ceiling = "agent:claude", id, &tier
 		}},
@@ -233,8 +232,8 @@ func TestAnInapplicableDecisionIsRefused(t *testing.T) {
 	}
 }
 
-// write changes the state as somebody can who has the file, with the service
-// stopped: the database's own guards are taken away first.
+// write changes the state database as an attacker can while the service is stopped:
+// it removes the triggers first.
 func (o *office) write(statements ...string) {
 	o.t.Helper()
 	if err := o.store.Close(); err != nil {
@@ -277,8 +276,8 @@ func quoted(envelope []byte) string {
 	return "'" + strings.ReplaceAll(string(envelope), "'", "''") + "'"
 }
 
-// A chain that is not whole, or not the one of the log, is a refusal to start
-// that names the record.
+// A chain with a gap, or one that differs from the log, refuses the start with an
+// error that names the record.
 //
 // proves R-B9, R-T5
 func TestATamperedChainRefusesTheStart(t *testing.T) {
@@ -305,7 +304,7 @@ func TestATamperedChainRefusesTheStart(t *testing.T) {
 		"the newest replaced by a stranger's": {"record 4", func(o *office) {
 			o.write(fmt.Sprintf("UPDATE operator_record SET envelope = %s WHERE number = 4", quoted(o.sibling(newSigner(o.t)))))
 		}},
-		"one added that nobody handed in": {"record 5 has no log entry", func(o *office) {
+		"one added without a log entry": {"record 5 has no log entry", func(o *office) {
 			envelope := o.sign(o.draft(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal = "agent:sneaky" }), seal.Operator)
 			o.write(fmt.Sprintf("INSERT INTO operator_record VALUES (5, %s)", quoted(envelope)))
 		}},
@@ -317,7 +316,7 @@ func TestATamperedChainRefusesTheStart(t *testing.T) {
 			})
 			o.write(fmt.Sprintf("UPDATE operator_record SET envelope = %s WHERE number = 3", quoted(bad)))
 		}},
-		"an envelope that is none": {"record 3", func(o *office) { o.write("UPDATE operator_record SET envelope = '' WHERE number = 3") }},
+		"an empty envelope": {"record 3", func(o *office) { o.write("UPDATE operator_record SET envelope = '' WHERE number = 3") }},
 		"the operator's key exchanged": {"record 1", func(o *office) {
 			o.write()
 			o.root(newSigner(o.t))
@@ -334,7 +333,7 @@ func TestATamperedChainRefusesTheStart(t *testing.T) {
 				o.t.Fatal(err)
 			}
 		}},
-		"keys that are none": {"trust root", func(o *office) {
+		"invalid keys": {"trust root", func(o *office) {
 			o.write()
 			if err := os.WriteFile(o.rootPath(), []byte("{}"), 0o644); err != nil {
 				o.t.Fatal(err)
@@ -379,7 +378,7 @@ func TestATamperedChainRefusesTheStart(t *testing.T) {
 	}
 }
 
-// sibling is another record for the place of the newest, signed by a key.
+// sibling returns another record with the number of the newest, signed by a key.
 func (o *office) sibling(key seal.Signer) []byte {
 	o.t.Helper()
 	payload, err := seal.Payload(o.stored(4), seal.Operator)
@@ -395,9 +394,8 @@ func (o *office) sibling(key seal.Signer) []byte {
 	return o.sign(rec, seal.Operator, key)
 }
 
-// The keys are read anew for every record, so that one that was taken out
-// signs nothing more; and a chain that the new keys do not verify does not
-// grow.
+// The keys are read again for every record: a removed key signs nothing more, and a
+// chain that the new keys do not verify does not grow.
 //
 // proves R-B9
 func TestChangedOperatorKeysTakeEffectAtOnce(t *testing.T) {
@@ -451,8 +449,7 @@ func TestAThresholdNeedsSeveralOperators(t *testing.T) {
 	}
 }
 
-// FuzzAdd: nothing that is not signed gets in, whatever it looks like, and
-// nothing makes the reader fail otherwise than by a refusal.
+// FuzzAdd: nothing unsigned is accepted, and every failure is a refusal.
 func FuzzAdd(f *testing.F) {
 	f.Add([]byte(`{"payload":"e30=","payloadType":"application/vnd.bailiwick.operator.v1+json","signatures":[]}`))
 	f.Add([]byte(`{"v":1}`))
@@ -465,7 +462,7 @@ func FuzzAdd(f *testing.F) {
 		if _, err := r.verify(envelope, seal.RootOf(seal.KeyOf(signer, ""))); err == nil {
 			t.Errorf("%q was taken", envelope)
 		}
-		// What an operator signed is read, whatever it is.
+		// An envelope that an operator signed is parsed.
 		signed, err := seal.Sign(t.Context(), seal.Operator, envelope, signer)
 		if err != nil {
 			return

@@ -7,7 +7,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// What a start of the service takes with a thousand decisions.
+// BenchmarkOpenWithAThousandRecords measures a start with a thousand decisions.
 func BenchmarkOpenWithAThousandRecords(b *testing.B) {
 	o := newOffice(b)
 	for i := range 1000 {
@@ -20,7 +20,7 @@ func BenchmarkOpenWithAThousandRecords(b *testing.B) {
 	}
 }
 
-// What a request by token takes, before anything is decided.
+// BenchmarkAuthenticate measures the authentication of a token.
 func BenchmarkAuthenticate(b *testing.B) {
 	o := newOffice(b)
 	o.known("agent:claude")

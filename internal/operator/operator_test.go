@@ -17,8 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// office is a service's registry with an operator who has a key, and a clock
-// that stands still.
+// office is a registry with an operator's key and a fixed clock.
 type office struct {
 	t        testing.TB
 	dir      string
@@ -60,7 +59,7 @@ func (o *office) config() store.Config {
 
 func (o *office) rootPath() string { return filepath.Join(o.dir, "operators.json") }
 
-// root makes these the operators.
+// root makes these signers the operators.
 func (o *office) root(keys ...seal.Signer) {
 	o.t.Helper()
 	var list []seal.Key
@@ -80,7 +79,7 @@ func (o *office) open() (err error) {
 
 func (o *office) clock() time.Time { return o.now }
 
-// restart closes the state and opens it again.
+// restart closes and reopens the state.
 func (o *office) restart() error {
 	o.t.Helper()
 	if err := o.store.Close(); err != nil {
@@ -93,7 +92,7 @@ func (o *office) restart() error {
 	return o.open()
 }
 
-// draft is the record that comes next.
+// draft returns the next record.
 func (o *office) draft(verb api.OperatorVerb, fill func(*api.OperatorRecord)) api.OperatorRecord {
 	head := o.registry.Head()
 	rec := api.OperatorRecord{V: 1, Service: head.Service, Number: head.Number + 1, Previous: head.Digest, At: o.now.UTC(), Verb: verb}
@@ -125,7 +124,7 @@ func (o *office) add(rec api.OperatorRecord) error {
 	return err
 }
 
-// must puts a decision in force.
+// must adds a decision.
 func (o *office) must(verb api.OperatorVerb, fill func(*api.OperatorRecord)) {
 	o.t.Helper()
 	if err := o.add(o.draft(verb, fill)); err != nil {
@@ -143,7 +142,7 @@ func (o *office) ceiling(p api.Principal, tier api.Tier) {
 	o.must(api.VerbCeilingSet, func(r *api.OperatorRecord) { r.Principal, r.Ceiling = p, &tier })
 }
 
-// newToken makes a token as the front door does.
+// newToken creates a token like the front door.
 func newToken(expires time.Time) (text string, rec *api.TokenRecord) {
 	var b, id [32]byte
 	_, _ = rand.Read(b[:])
@@ -153,7 +152,7 @@ func newToken(expires time.Time) (text string, rec *api.TokenRecord) {
 	return text, &api.TokenRecord{ID: api.TokenID(name), Hash: api.DigestOf([]byte(text)), ExpiresAt: expires}
 }
 
-// token puts a token of p in force.
+// token adds a token of p.
 func (o *office) token(p api.Principal, good time.Duration) (string, api.TokenID) {
 	o.t.Helper()
 	text, tok := newToken(o.now.Add(good))
@@ -161,7 +160,7 @@ func (o *office) token(p api.Principal, good time.Duration) (string, api.TokenID
 	return text, tok.ID
 }
 
-// authentic fails the test unless a token is p's.
+// authentic fails the test unless a token authenticates p.
 func (o *office) authentic(text string, p api.Principal) {
 	o.t.Helper()
 	if got, _, err := o.registry.Authenticate(text); err != nil || got != p {
@@ -169,7 +168,7 @@ func (o *office) authentic(text string, p api.Principal) {
 	}
 }
 
-// refused fails the test unless a token is refused with these words, and named.
+// refused fails the test unless a token is refused with these words and this id.
 func (o *office) refused(text string, id api.TokenID, words string) {
 	o.t.Helper()
 	who, got, err := o.registry.Authenticate(text)
@@ -192,7 +191,7 @@ func TestATokenIsValidUntilItExpiresIsRevokedOrRotated(t *testing.T) {
 		t.Error("a token is not active, or one that does not exist is")
 	}
 
-	// Rotated: the new one begins at the moment at which the old one ends.
+	// Rotated: the new token is valid at the moment when the old one ends.
 	next, nextRec := newToken(o.now.Add(time.Hour))
 	o.must(api.VerbTokenRotate, func(r *api.OperatorRecord) { r.Principal, r.Token, r.Replaces = "agent:claude", nextRec, id })
 	o.refused(text, id, "rotated")
@@ -214,7 +213,7 @@ func TestATokenIsValidUntilItExpiresIsRevokedOrRotated(t *testing.T) {
 		t.Error("an expired token is active")
 	}
 
-	// What is no token, and what is one of nobody's.
+	// Malformed and unknown tokens.
 	stranger, _ := newToken(o.now.Add(time.Hour))
 	o.refused(stranger, "", "no such token")
 	for _, bad := range []string{"", "bwt_", next + "0", next[:len(next)-1], strings.ToUpper(next), " " + next, next + "\n", "Bearer " + next, string(nextRec.Hash)} {
@@ -229,8 +228,8 @@ func TestATokenIsValidUntilItExpiresIsRevokedOrRotated(t *testing.T) {
 	}
 }
 
-// Nothing of a principal that was removed counts, whether or not the service
-// was started since and whoever has its name later.
+// Nothing of a removed principal stays valid, across a restart and after another
+// principal gets its name.
 //
 // proves R-T4, R-T5
 func TestARemovedPrincipalHasNothingLeft(t *testing.T) {
@@ -258,7 +257,7 @@ func TestARemovedPrincipalHasNothingLeft(t *testing.T) {
 		}
 		o.authentic(other, "agent:codex")
 		if !o.registry.Active(otherID) || o.registry.Consent("agent:codex") != api.Stateful {
-			t.Errorf("%s: somebody else lost something", when)
+			t.Errorf("%s: another principal lost something", when)
 		}
 	}
 	for range 2 {
@@ -276,7 +275,7 @@ func TestARemovedPrincipalHasNothingLeft(t *testing.T) {
 	if got := o.registry.Principal("agent:claude"); got.Known || got.OAuth != nil || len(got.Tokens) != 2 || got.Tokens[0].EndedAt == nil {
 		t.Errorf("it is %+v", got)
 	}
-	// Who is added under its name inherits nothing, and its subject is free.
+	// A principal added with the same name inherits nothing, and the subject is free.
 	o.known("agent:claude")
 	check("added again")
 	o.must(api.VerbPrincipalAdd, func(r *api.OperatorRecord) { r.Principal, r.OAuth = "agent:remote", &oauth })
@@ -285,7 +284,7 @@ func TestARemovedPrincipalHasNothingLeft(t *testing.T) {
 	}
 }
 
-// The state holds what a token is checked by, and never the token.
+// The state holds the hash of a token, never the token.
 //
 // proves R-T4
 func TestNoTokenIsStored(t *testing.T) {
@@ -383,11 +382,11 @@ func TestARestartKeepsEverything(t *testing.T) {
 	if got := o.registry.Principals(); len(got) != len(principals) || got[0].Principal != "agent:claude" || !got[0].Known || got[0].Ceiling != api.Stateful || len(got[0].Tokens) != 2 {
 		t.Errorf("the principals are %+v, were %+v", got, principals)
 	}
-	o.known("agent:later") // and the chain goes on
+	o.known("agent:later") // the chain continues
 }
 
-// A record and its entry are together or not at all, and the entry says in
-// words what was decided, by whose key.
+// A record and its log entry are durable together, and the entry names the decision
+// and the key.
 //
 // proves R-A3
 func TestEveryRecordIsAnEntry(t *testing.T) {
@@ -417,8 +416,7 @@ func TestEveryRecordIsAnEntry(t *testing.T) {
 	}
 }
 
-// Two records for the same place: one is in force, the other is told that it
-// came second.
+// Of two records with the same number one is accepted; the other is a conflict.
 func TestOfConcurrentRecordsOneIsAccepted(t *testing.T) {
 	o := newOffice(t)
 	const n = 8
@@ -447,7 +445,7 @@ func TestOfConcurrentRecordsOneIsAccepted(t *testing.T) {
 	}
 }
 
-// A disk that fails leaves what was decided as it was.
+// A failing disk leaves the decisions unchanged.
 func TestARecordThatCannotBeWrittenIsNotInForce(t *testing.T) {
 	o := newOffice(t)
 	o.known("agent:claude")
@@ -469,8 +467,8 @@ func TestARecordThatCannotBeWrittenIsNotInForce(t *testing.T) {
 	}
 }
 
-// In a transaction consent is what the records before it say, also in the
-// moment between a record's commit and the end of Add.
+// In a transaction, consent includes every durable record, even between a record's
+// commit and the end of Add.
 //
 // proves R-T5
 func TestConsentInATransactionIsThatOfTheRecordsBeforeIt(t *testing.T) {

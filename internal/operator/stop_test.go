@@ -27,7 +27,7 @@ func (o *office) engage(scope api.StopScope, name string) api.Stop {
 	return s
 }
 
-// holds fails the test unless exactly these stops hold, outside and inside a
+// holds fails the test unless exactly these stops are in force, outside and inside a
 // transaction.
 func (o *office) holds(p api.Principal, target api.Name, id api.DispatchID, want ...string) {
 	o.t.Helper()
@@ -93,7 +93,7 @@ func TestAStopCoversItsScopeUntilItIsLifted(t *testing.T) {
 	}
 }
 
-// Lifting wants the operator's key, for this very stop, and only once.
+// Lifting needs the operator's key, for this stop, once.
 //
 // proves R-T10, R-B9
 func TestOnlyAnOperatorLiftsAStop(t *testing.T) {
@@ -130,8 +130,7 @@ func TestOnlyAnOperatorLiftsAStop(t *testing.T) {
 	o.holds("agent:a", "local", "", "s-2") // what was signed for s-1 is worth nothing for it
 }
 
-// The stop and its entry are one: neither is there without the other, nor
-// without the marks on what it holds.
+// A stop, its log entry and the marks on its dispatches are durable together.
 //
 // proves R-T10, R-A2
 func TestAStopThatCannotBeWrittenIsNotInForce(t *testing.T) {
@@ -181,15 +180,14 @@ func TestConcurrentStopsAreAllInForce(t *testing.T) {
 	}
 }
 
-// Whoever writes into the state cannot take a stop away unseen: the log says
-// that it was engaged, and only a signed record that it was lifted. The control
-// is the state as it was.
+// Writing to the state removes no stop unnoticed: the log says that it was engaged, and
+// only a signed record lifts it. The control is the unchanged state.
 //
 // proves R-T10
 func TestATamperedStopRefusesTheStart(t *testing.T) {
 	unguarded := []string{"DROP TRIGGER operator_stop_update", "DROP TRIGGER operator_stop_delete"}
 	for name, c := range map[string]struct {
-		words string // of the refusal; empty: there is none
+		words string // of the refusal; empty: accepted
 		sql   string
 	}{
 		"untouched":      {"", "SELECT 1"},

@@ -9,8 +9,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// The tier of a dispatch is at most the grant's, the consented, the session's
-// and the target's, whichever is lowest; and each says that it was the one.
+// The tier of a dispatch is at most the lowest of grant, consent, session and target
+// mode, and the denial names the one that decided.
 //
 // proves R-T5
 func TestTheLowestBoundDecidesAndSaysSo(t *testing.T) {
@@ -80,7 +80,7 @@ func TestARequestWithoutBoundsIsBoundToObserve(t *testing.T) {
 	}
 }
 
-// A denial says what a person may do about it.
+// A denial names the command that a person can run.
 func TestADenialWithoutConsentNamesTheCommandToRaiseIt(t *testing.T) {
 	e, r := testEngine(t), allowedRequest()
 	r.Consent, r.Session = api.Observe, api.Observe
@@ -90,7 +90,7 @@ func TestADenialWithoutConsentNamesTheCommandToRaiseIt(t *testing.T) {
 			t.Errorf("%q does not say %q", said, want)
 		}
 	}
-	// A second grant that would not do is not the reason.
+	// A second grant that does not cover it is not the reason.
 	rules := testRules()
 	rules.Grants = append(rules.Grants, api.Grant{Name: "narrow", Principal: "agent:claude", Subagents: []api.Name{"edit"}})
 	e, err := New(rules)
@@ -102,8 +102,8 @@ func TestADenialWithoutConsentNamesTheCommandToRaiseIt(t *testing.T) {
 	}
 }
 
-// What no grant names reads alike whether or not it is there, also for a caller
-// whom its tier, its target or a stop would keep from it.
+// A name without a grant gives the same reason whether or not it exists, also if tier,
+// target or a stop would forbid it.
 //
 // proves R-B6
 func TestBoundsDoNotRevealWhatExists(t *testing.T) {

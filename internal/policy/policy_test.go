@@ -48,7 +48,7 @@ func allowedRequest() Request {
 // proves R-B7
 func TestADispatchNeedsAGrantForEveryPart(t *testing.T) {
 	e := testEngine(t)
-	// The control: the whole request is covered, and the answer names the grant.
+	// The control: the grant covers the whole request and is named.
 	if d := e.Decide(allowedRequest()); !d.Allowed() || !slices.Equal(d.Policies(), []string{"grant:claude"}) {
 		t.Fatalf("allowed = %v by %v, want the grant to allow it: %v", d.Allowed(), d.Policies(), d.Reasons())
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// What a list shows may be named and what it does not show may not, as Decide
-// says.
+// A listing shows exactly the names that Decide allows.
 //
 // proves R-B6
 func TestAListShowsWhatDecideAllows(t *testing.T) {

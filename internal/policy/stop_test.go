@@ -8,8 +8,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A stop holds whatever was granted, consented to and declared, and says who
-// may lift it. The control is the same request without it.
+// A stop overrides grant, consent and session, and the denial says who can lift it. The
+// control is the same request without it.
 //
 // proves R-T10
 func TestAStopOverridesEveryPermission(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAStopOverridesEveryPermission(t *testing.T) {
 	}
 }
 
-// What is not granted reads as if it were not there, held or not.
+// An ungranted name gives the same reason with and without a stop.
 //
 // proves R-B6
 func TestAStopRevealsNothingUngranted(t *testing.T) {
@@ -73,8 +73,8 @@ func TestAStopIsNeverEngagedByToken(t *testing.T) {
 	}
 }
 
-// What a mode admits is the same for every grant and consent: readonly up to
-// observe, guarded up to stateful, open everything.
+// Each mode admits the same tiers whatever the grant and consent: readonly up to
+// observe, guarded up to stateful, open all.
 //
 // proves R-T10, R-T5
 func TestEveryModeAdmitsItsTiersAndNoOthers(t *testing.T) {

@@ -15,11 +15,11 @@ func TestIdleShutdownComesAfterTheWholeIdleTime(t *testing.T) {
 		still := func(why string, working bool) {
 			t.Helper()
 			if g.closeIfIdle(working, false) {
-				t.Fatal("it ended: " + why)
+				t.Fatal("it shut down: " + why)
 			}
 		}
 		wait(idle - 1)
-		still("its time was not over", false)
+		still("the idle time has not passed", false)
 		if !g.enter() {
 			t.Fatal("a request was refused")
 		}
@@ -31,23 +31,23 @@ func TestIdleShutdownComesAfterTheWholeIdleTime(t *testing.T) {
 		still("a worker is there", true)
 		wait(idle - 1)
 		still("a worker was there just now", false)
-		// Looking at how it is does not keep it.
+		// A status request is no activity.
 		if !g.enter() {
-			t.Fatal("a look was refused")
+			t.Fatal("a status request was refused")
 		}
 		if o := g.oneShot(false); o == nil || o.EndsAt == nil || !o.EndsAt.Equal(time.Now().Add(1)) {
-			t.Errorf("it says that it ends at %+v", o)
+			t.Errorf("it announces its shutdown at %+v", o)
 		}
 		g.exit(true)
 		wait(1)
 		if g.leaving.Err() != nil {
-			t.Error("readers were sent away early")
+			t.Error("readers were cancelled early")
 		}
 		if !g.closeIfIdle(false, false) {
-			t.Error("it does not end")
+			t.Error("it does not shut down")
 		}
 		if g.enter() || g.stay() || g.leaving.Err() == nil {
-			t.Error("something came in after the end")
+			t.Error("something was admitted after the gate closed")
 		}
 	})
 }
@@ -58,17 +58,17 @@ func TestIdleShutdownWaitsForTheFirstRequest(t *testing.T) {
 		g := newGate(time.Now, time.Millisecond)
 		time.Sleep(firstTime - 1) // the bubble's clock
 		if g.closeIfIdle(false, false) || !g.enter() {
-			t.Fatal("it ended before anybody came")
+			t.Fatal("it shut down before the first request")
 		}
 		g.exit(false)
 		time.Sleep(time.Millisecond)
 		if !g.closeIfIdle(false, false) {
-			t.Error("it does not end when nobody needs it any more")
+			t.Error("it does not shut down when idle")
 		}
 		g = newGate(time.Now, time.Millisecond)
 		time.Sleep(firstTime)
 		if !g.closeIfIdle(false, false) {
-			t.Error("it waits for ever for somebody who never comes")
+			t.Error("it waits forever for a first request")
 		}
 	})
 }
@@ -77,37 +77,37 @@ func TestStayTurnsOffIdleShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Now, time.Second)
 		if !g.stay() || g.oneShot(false) != nil {
-			t.Error("it does not stay")
+			t.Error("Stay has no effect")
 		}
 		time.Sleep(time.Hour) // the bubble's clock
 		if g.closeIfIdle(false, false) {
-			t.Error("it ended")
+			t.Error("it shut down")
 		}
 		g.close()
 		if g.enter() {
-			t.Error("a request came in after the end")
+			t.Error("a request was admitted after the gate closed")
 		}
 	})
 }
 
-// A one-shot service whose store refuses everything would stay as long as
-// commands ask it, and none of them could be served.
+// A one-shot service with a poisoned store would otherwise stay as long as commands
+// retry it.
 func TestABrokenIdleServiceShutsDownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Now, time.Hour)
 		if !g.enter() || g.closeIfIdle(false, true) {
-			t.Error("it ended on a request")
+			t.Error("it shut down during a request")
 		}
 		g.exit(false)
 		if g.closeIfIdle(false, false) {
-			t.Error("positive control: one that can serve ended before its time")
+			t.Error("positive control: a working service shut down early")
 		}
 		if !g.closeIfIdle(true, true) {
-			t.Error("it stays")
+			t.Error("a broken service stays")
 		}
 		lasting := newGate(time.Now, time.Hour)
 		if !lasting.stay() || lasting.closeIfIdle(false, true) {
-			t.Error("one that was told to stay ended")
+			t.Error("a service after Stay shut down")
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A client that exchanges without end has the newest handles, and takes none
-// from another.
+// A client that exchanges without end keeps its newest handles and takes none from
+// others.
 func TestHandlesAreBoundedForEachToken(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := newSessions(func() time.Time { return now })
@@ -58,7 +58,7 @@ func TestHandlesAreBoundedForEachToken(t *testing.T) {
 	}
 }
 
-// A clock that is set back gives nobody more than it would have had.
+// A clock that is set back gains nothing.
 func TestRefusalsAreLoggedWithinTheirQuota(t *testing.T) {
 	now := time.Unix(1000, 0)
 	f := newQuota[struct{}](func() time.Time { return now }, refusalRate, refusalBurst)
@@ -93,8 +93,8 @@ func TestRefusalsAreLoggedWithinTheirQuota(t *testing.T) {
 	}
 }
 
-// FuzzDeclared: whatever a request says of its ceiling, it is at most what it
-// names, and the lowest where it names none.
+// FuzzDeclared: the declared ceiling is the one named, or the lowest if none is
+// named unambiguously.
 func FuzzDeclared(f *testing.F) {
 	f.Add("stateful", "", false)
 	f.Add("observe", "irreversible", true)
@@ -113,7 +113,7 @@ func FuzzDeclared(f *testing.F) {
 	})
 }
 
-// FuzzStrayToken: a token in an address is found, however it is escaped there.
+// FuzzStrayToken: a token in an address is found, however it is escaped.
 func FuzzStrayToken(f *testing.F) {
 	f.Add("/v1/x", "a", uint8(0))
 	f.Add("/v1/%2562wt_", "b", uint8(2))
@@ -132,8 +132,7 @@ func FuzzStrayToken(f *testing.F) {
 	})
 }
 
-// A request that its client has begun while its token was good, and goes on
-// with when it is not any more, is refused.
+// A request is refused if its token ends before its body has arrived.
 //
 // proves R-T4
 func TestARequestThatOutlastsItsTokenIsRefused(t *testing.T) {
@@ -148,7 +147,7 @@ func TestARequestThatOutlastsItsTokenIsRefused(t *testing.T) {
 			_ = must[int](t)(fmt.Fprintf(c, "POST /v1/runtime/refused HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n%s: %s\r\n\r\n",
 				len(body), api.SessionHeader, s.Handle))
 			in := bufio.NewReader(c)
-			// The service asks for the body once it has taken the caller.
+			// The service reads the body after it has established the caller.
 			if line := must[string](t)(in.ReadString('\n')); !strings.Contains(line, "100 Continue") {
 				t.Fatalf("%q", line)
 			}

@@ -37,8 +37,7 @@ func TestListenIsPrivateWhateverTheUmask(t *testing.T) {
 	}
 }
 
-// A worker that is started, or a file that is made, while a socket is has the
-// mode that it would have had.
+// A worker or file created while the socket is made has its usual mode.
 func TestListenChangesNoOtherMode(t *testing.T) {
 	old := unix.Umask(0o022)
 	defer unix.Umask(old)

@@ -15,8 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// A parameter that is not known, said twice or in another form chooses nothing:
-// it is refused, and that is logged.
+// An unknown, repeated or malformed parameter is refused, and the refusal is logged.
 //
 // proves R-A8, R-A3
 func TestALogQueryIsParsedStrictly(t *testing.T) {
@@ -49,7 +48,7 @@ func TestALogQueryIsParsedStrictly(t *testing.T) {
 	}
 }
 
-// hostileTexts have broken logs before.
+// hostileTexts have broken other logs.
 func hostileTexts() []string {
 	return []string{
 		"\x00", "\n14:22:11 agent:a asked for everything: allowed [#1]", "\r\x1b[2K", "\u2028\u2029\u0085", "\xed\xa0\x80", "\xff\xfe", `","decision":"allow","x":"`,
@@ -57,7 +56,7 @@ func hostileTexts() []string {
 	}
 }
 
-// full returns an entry of kind k with text in every field that holds one.
+// full returns an entry of kind k with text in every string field.
 func full(k record.Kind, detail record.Detail, text string) record.Entry {
 	v := reflect.New(reflect.TypeOf(detail)).Elem()
 	for _, f := range v.Fields() {
@@ -75,7 +74,7 @@ func full(k record.Kind, detail record.Detail, text string) record.Entry {
 	}
 }
 
-// write logs an entry of any kind, as what decides about it would.
+// write logs an entry of any kind, with a decision if its kind needs one.
 func (h *house) write(e record.Entry) {
 	h.t.Helper()
 	var err error
@@ -90,9 +89,8 @@ func (h *house) write(e record.Entry) {
 	}
 }
 
-// Whatever is in whichever field of whichever kind, over the wire each entry is
-// one line of its own, every filter still finds what it is about, and nothing
-// else.
+// With hostile text in every field of every kind, each entry is one line on the
+// wire, and every filter finds exactly its entries.
 //
 // proves R-A4, R-A8
 func TestHostileContentCannotForgeLogLines(t *testing.T) {
@@ -146,7 +144,7 @@ func TestHostileContentCannotForgeLogLines(t *testing.T) {
 	if list := read(api.LogQuery{Since: h.now().Add(-time.Hour), Until: h.now().Add(time.Hour)}); len(list) != len(all) {
 		t.Errorf("by time %d entries, want %d", len(list), len(all))
 	}
-	// By the bytes on the wire: one line an entry, each by itself.
+	// On the wire each entry is one line.
 	a := h.call("GET", "/v1/operator/log?"+url.Values{"after": {fmt.Sprint(after)}}.Encode(), "")
 	if lines := strings.Count(a.body, "\n"); lines != len(all) {
 		t.Errorf("%d lines, want %d", lines, len(all))
@@ -159,7 +157,7 @@ func TestHostileContentCannotForgeLogLines(t *testing.T) {
 	}
 }
 
-// Pages from either end are the whole log.
+// Pages from either end cover the whole log.
 //
 // proves R-A8
 func TestPagesCoverTheWholeLog(t *testing.T) {

@@ -9,9 +9,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// The log says by which token somebody asked: a principal may have several, and
-// whoever looks into what was done with one that leaked has to find it. What
-// the account itself asks for was by none.
+// A principal may have several tokens, so log entries name the token of a request: an
+// investigation of a leaked token needs it. Requests of the account name none.
 //
 // proves R-T4
 func TestLogEntriesNameTheToken(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// issued returns a house that takes an issuer's tokens, and what makes them.
+// issued returns a house that accepts an issuer's tokens, and a function that makes
+// them.
 func issued(t *testing.T) (*house, func(subject string, good time.Duration, scope string) string) {
 	t.Helper()
 	const issuer, audience = "https://idp.example", "https://mcp.example/mcp"
@@ -91,7 +92,7 @@ func TestTheHandlesOfARemovedPrincipalEndAtOnce(t *testing.T) {
 func TestInvalidIssuerTokensAreThrottledAndLogged(t *testing.T) {
 	h, token := issued(t)
 	good := token("s-1", time.Hour, oauth.Scope)
-	h.unauthenticated("a subject that nobody named", h.exchange(token("root", time.Hour, oauth.Scope)), "no principal has its subject", "root")
+	h.unauthenticated("an unknown subject", h.exchange(token("root", time.Hour, oauth.Scope)), "no principal has its subject", "root")
 	h.unauthenticated("a changed token", h.exchange(good[:len(good)-4]+"AAAA"), "signature")
 	h.unauthenticated("the form of ours", h.exchange(api.TokenPrefix+good), "want bwt_")
 	if a := h.exchange(token("s-1", time.Hour, "openid")); a.status != http.StatusForbidden || a.err(t).Code != api.CodeDenied || a.err(t).AuditEntry == nil {
@@ -110,7 +111,7 @@ func TestInvalidIssuerTokensAreThrottledAndLogged(t *testing.T) {
 	}
 	for _, c := range h.logged(record.KindAuthRefused) {
 		if strings.Contains(c.Line().Text, "eyJ") {
-			t.Errorf("the log holds a token: %s", c.Line().Text)
+			t.Errorf("the log contains a token: %s", c.Line().Text)
 		}
 	}
 }

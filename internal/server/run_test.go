@@ -13,7 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// steering is every call that steers runs or queues, with a body that is right.
+// steering returns every steering call with a valid body.
 func steering() map[string]string {
 	return map[string]string{
 		"/v1/operator/runs/r-1/cancel":      `{}`,
@@ -25,8 +25,8 @@ func steering() map[string]string {
 	}
 }
 
-// Whoever calls by a token steers nothing, also where there is nothing to steer,
-// and the log says that it was tried; the account itself is told how things are.
+// A caller by token steers nothing, even without an orchestrator, and the log has
+// the attempt. The control is the account itself.
 //
 // proves R-T4
 func TestACallerByTokenCannotSteerRuns(t *testing.T) {
@@ -56,8 +56,7 @@ func steeredByToken(t *testing.T, h *house) {
 	}
 }
 
-// A service without an orchestrator says so of every call about runs, and
-// checks no less for it.
+// Without an orchestrator every call about runs says so, after the same checks.
 //
 // proves R-O1
 func TestAServiceWithoutAnOrchestratorSaysSo(t *testing.T) {
@@ -82,8 +81,7 @@ func TestAServiceWithoutAnOrchestratorSaysSo(t *testing.T) {
 	}
 }
 
-// withRuns gives the house an orchestrator. It has no catalog, so that there is
-// nothing to run.
+// withRuns gives the house an orchestrator without a catalog.
 func withRuns(h *house, cfg *Config) {
 	runs, err := orchestrator.Open(h.t.Context(), orchestrator.Config{Store: h.store, Ledger: h.ledger, Dispatch: cfg.Dispatch, Now: h.now, Queues: map[api.Name]int{"wide": 20}})
 	if err != nil {
@@ -93,7 +91,7 @@ func withRuns(h *house, cfg *Config) {
 	cfg.Runs = runs
 }
 
-// Each call reaches what it names, and nothing that the log has not.
+// Each call reaches the orchestrator, and its refusals are logged.
 //
 // proves R-O1
 func TestCallsAboutRunsReachTheOrchestrator(t *testing.T) {
@@ -106,7 +104,7 @@ func TestCallsAboutRunsReachTheOrchestrator(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(call, " ")
 		if a := h.call(method, path, body); a.status != http.StatusNotFound || a.err(t).Code != api.CodeNotFound {
-			t.Errorf("%s of what is not there: %+v", call, a)
+			t.Errorf("%s about a missing object: %+v", call, a)
 		}
 	}
 	for call, body := range map[string]string{
@@ -135,7 +133,7 @@ func TestCallsAboutRunsReachTheOrchestrator(t *testing.T) {
 	if len(h.logged(record.KindQueuePaused)) != 1 || len(h.logged(record.KindQueueResumed)) != 1 {
 		t.Error("who paused a queue is not in the log")
 	}
-	// Another account sees its own runs, and the queues are not its to stop.
+	// Another account may not steer queues.
 	for _, call := range []string{"GET /v1/operator/queues", "POST /v1/operator/queues/wide/pause"} {
 		method, path, _ := strings.Cut(call, " ")
 		if a := h.elsewhere(64321, method, path, ""); a.status != http.StatusForbidden || a.err(t).AuditEntry == nil {
@@ -144,7 +142,7 @@ func TestCallsAboutRunsReachTheOrchestrator(t *testing.T) {
 	}
 }
 
-// Only a plan may be as long as a plan.
+// Only the submission of a plan may be as large as a plan.
 func TestOnlyASubmittedPlanMayBeLarge(t *testing.T) {
 	h := newHouse(t)
 	long := func(n int) string { return `{"plan":{"id":"` + strings.Repeat("x", n) + `"}}` }
@@ -163,7 +161,7 @@ func TestOnlyASubmittedPlanMayBeLarge(t *testing.T) {
 	}
 }
 
-// However much is wrong with a plan, an answer lists so much of it and no more.
+// A response lists a bounded number of problems.
 func TestAnAnswerListsABoundedNumberOfProblems(t *testing.T) {
 	s := &Server{gate: newGate(time.Now, 0)}
 	all := make([]api.Problem, 3*api.MaxProblems)

@@ -37,8 +37,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// TestMain is also another process that calls: SOCKET METHOD PATH BODY and
-// headers, each NAME: VALUE.
+// TestMain also runs as another process that makes a call: SOCKET METHOD PATH BODY
+// and headers as NAME: VALUE.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 || os.Args[1] != "call" {
 		os.Exit(m.Run())
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 	fmt.Printf("%d %s", a.status, a.body)
 }
 
-// reply is what a service answered.
+// reply is a response of the service.
 type reply struct {
 	status int
 	body   string
@@ -94,7 +94,7 @@ func call(socket, method, path, body string, header http.Header) (reply, error) 
 	return reply{resp.StatusCode, string(b)}, err
 }
 
-// house is a service with a registry, on a socket, whose clock goes on when it is told to.
+// house is a service with a registry on a socket and a clock that the test advances.
 type house struct {
 	t        *testing.T
 	dir      string
@@ -179,7 +179,7 @@ func newHouse(t *testing.T, change ...func(*house, *Config)) *house {
 	return h
 }
 
-// decide puts a decision of the operator in force, through the API.
+// decide adds an operator's decision through the API.
 func (h *house) decide(verb api.OperatorVerb, fill func(*api.OperatorRecord)) reply {
 	h.t.Helper()
 	h.adding.Lock()
@@ -210,12 +210,12 @@ func (h *house) call(method, path, body string, headers ...string) reply {
 	return a
 }
 
-// elsewhere makes a call from another process, of another account where uid is
-// not 0.
+// elsewhere makes a call from another process, and from another account unless uid
+// is 0.
 func (h *house) elsewhere(uid int, method, path, body string, headers ...string) reply {
 	h.t.Helper()
 	exe := must[string](h.t)(os.Executable())
-	// A copy that every account may run.
+	// A copy that every account may execute.
 	program := filepath.Join(h.dir, "caller")
 	if _, err := os.Stat(program); err != nil {
 		if err := os.WriteFile(program, must[[]byte](h.t)(os.ReadFile(exe)), 0o755); err != nil { //nolint:gosec // G306: see above
@@ -238,7 +238,7 @@ func (h *house) elsewhere(uid int, method, path, body string, headers ...string)
 	return reply{must[int](h.t)(strconv.Atoi(status)), said}
 }
 
-// token puts a token of p in force, whom it makes known.
+// token creates a token of p, and adds p first if needed.
 func (h *house) token(p api.Principal, good time.Duration) (string, api.TokenID) {
 	h.t.Helper()
 	if !h.registry.Principal(p).Known {
@@ -259,7 +259,7 @@ func (h *house) exchange(token string) reply {
 	return h.call("POST", "/v1/session", `{"token":"`+token+`"}`)
 }
 
-// session exchanges a good token.
+// session exchanges a valid token.
 func (h *house) session(token string) (s api.Session) {
 	h.t.Helper()
 	a := h.exchange(token)
@@ -269,7 +269,7 @@ func (h *house) session(token string) (s api.Session) {
 	return s
 }
 
-// who is what the service takes a request with these headers for.
+// who returns the caller that the service establishes for these headers.
 func (h *house) who(headers ...string) (w api.Who, a reply) {
 	h.t.Helper()
 	a = h.call("GET", "/v1/runtime/who", "", headers...)
@@ -283,7 +283,7 @@ func (h *house) logged(kind record.Kind) []audit.Committed {
 	return must[[]audit.Committed](h.t)(h.ledger.List(h.t.Context(), audit.Query{Kind: kind, Limit: 1000}))
 }
 
-// unauthenticated fails the test unless a was refused so, and the log has it.
+// unauthenticated fails the test unless a is a logged refusal with these words.
 func (h *house) unauthenticated(what string, a reply, words ...string) {
 	h.t.Helper()
 	e := a.err(h.t)
@@ -318,7 +318,7 @@ func TestATokenGivesItsPrincipalAndAHandleIsGoodForItsProcessOnly(t *testing.T) 
 	if w, _ := h.who(); w.Principal != "local:root" {
 		t.Errorf("a request without a handle is of %+v", w)
 	}
-	// The control is that the other process is somebody without the handle.
+	// The control: the other process is accepted without the handle.
 	if a := h.elsewhere(0, "GET", "/v1/runtime/who", ""); a.status != http.StatusOK || !strings.Contains(a.body, "local:root") {
 		t.Errorf("positive control: another process is refused anyway: %+v", a)
 	}
@@ -327,7 +327,7 @@ func TestATokenGivesItsPrincipalAndAHandleIsGoodForItsProcessOnly(t *testing.T) 
 	if w, a := h.who(api.SessionHeader, s.Handle); w.Principal != "agent:claude" {
 		t.Errorf("after others tried it, the handle is not good any more: %+v", a)
 	}
-	// It ends.
+	// The handle expires.
 	h.pass(10*time.Minute - 1 - 2*time.Second)
 	if w, a := h.who(api.SessionHeader, s.Handle); w.Principal != "agent:claude" {
 		t.Errorf("just before its end: %+v", a)
@@ -341,8 +341,7 @@ func TestATokenGivesItsPrincipalAndAHandleIsGoodForItsProcessOnly(t *testing.T) 
 	}
 }
 
-// A handle ends with its process: one that gets the same number later is
-// another.
+// A handle ends with its process; another process with the same pid cannot use it.
 //
 // proves R-T4
 func TestAHandleEndsWithItsProcess(t *testing.T) {
@@ -354,7 +353,7 @@ func TestAHandleEndsWithItsProcess(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.body), &s); err != nil || a.status != http.StatusOK {
 		t.Fatalf("%+v", a)
 	}
-	// As if its number were ours by now.
+	// Pretend that its pid is ours now.
 	here := peer{uid: 0, pid: int32(os.Getpid())} //nolint:gosec // G115: a process
 	find := func(handle string) *api.Error {
 		hash := sha256.Sum256([]byte(handle))
@@ -398,7 +397,7 @@ func TestAHandleEndsWithItsProcess(t *testing.T) {
 	}
 }
 
-// A request with a handle is never taken for one of the account.
+// A request with an invalid handle never falls back to the account.
 //
 // proves R-T4
 func TestAnInvalidHandleIsRefused(t *testing.T) {
@@ -429,7 +428,7 @@ func TestAnInvalidHandleIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever ends a token ends at once what it was exchanged for.
+// Whatever ends a token ends its handles at once.
 //
 // proves R-T4
 func TestAHandleEndsWithItsToken(t *testing.T) {
@@ -464,8 +463,7 @@ func TestAHandleEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// Whoever guesses has to wait and fills no log; whoever has a good token never
-// waits.
+// Guessing tokens is throttled and does not fill the log; a valid token never waits.
 //
 // proves R-T4, R-A3
 func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
@@ -497,7 +495,7 @@ func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 	if single != 10 || throttled != n-10 {
 		t.Errorf("%d were answered and %d throttled", single, throttled)
 	}
-	// A second later there is room for one.
+	// A second later one more refusal is logged.
 	h.pass(time.Second)
 	guess(n)
 	guess(n + 1)
@@ -514,7 +512,7 @@ func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 	if err := h.server.summarize(t.Context()); err != nil || len(h.logged(record.KindAuthRefused)) != 12 {
 		t.Errorf("nothing is summed up: %v", err)
 	}
-	// What has not been summed up at the end of the service is then.
+	// Shutdown logs the summary of the rest.
 	for i := range 20 {
 		guess(2*n + i)
 	}
@@ -526,8 +524,8 @@ func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 	}
 }
 
-// A token is in the body of the one request that takes it. Elsewhere it is
-// refused, whether or not it is good, and never logged.
+// A token outside the body of its one request is refused, valid or not, and never
+// logged.
 //
 // proves R-T4, R-T6
 func TestATokenOutsideItsRequestIsRefused(t *testing.T) {
@@ -552,7 +550,7 @@ func TestATokenOutsideItsRequestIsRefused(t *testing.T) {
 	} {
 		h.unauthenticated(name, a(), "looks like a token")
 	}
-	// In a body where it does not belong, or in the wrong shape, it is not logged.
+	// In another body or shape it is not logged.
 	for _, body := range []string{
 		`{"token":"` + text + `","ceiling":"irreversible"}`, `{"token":"` + text + `","token":"` + text + `"}`, `{"` + text + `":1}`, `"` + text + `"`, text, `{"token":["` + text + `"]}`, ``,
 	} {
@@ -582,8 +580,7 @@ func TestATokenOutsideItsRequestIsRefused(t *testing.T) {
 	}
 }
 
-// What a request declares only lowers, and what cannot be understood is the
-// lowest.
+// A declared ceiling only lowers; an invalid one is the lowest.
 //
 // proves R-T5
 func TestAHeaderOnlyLowersTheCeiling(t *testing.T) {
@@ -617,11 +614,11 @@ func TestAHeaderOnlyLowersTheCeiling(t *testing.T) {
 		}
 	}
 	if w, _ := h.who(api.CeilingHeader, "irreversible"); w.Principal != "local:root" || w.Ceiling != api.Observe {
-		t.Errorf("an account that nobody consented to is %+v", w)
+		t.Errorf("an account without consent is %+v", w)
 	}
 }
 
-// Operator verbs are for the operator's account, whatever a token says.
+// Operator calls are for the operator's account, whatever the token.
 //
 // proves R-T4, R-B9
 func TestOperatorCallsAreDeniedByToken(t *testing.T) {
@@ -653,7 +650,7 @@ func TestOperatorCallsAreDeniedByToken(t *testing.T) {
 	}
 }
 
-// A record that is refused is in the log, and says why to its caller.
+// A refused record is logged, and the caller learns why.
 //
 // proves R-A3
 func TestARecordThatIsRefusedIsLogged(t *testing.T) {
@@ -671,7 +668,7 @@ func TestARecordThatIsRefusedIsLogged(t *testing.T) {
 	}
 }
 
-// The typed client does it all.
+// The typed client makes all of these calls.
 func TestTheClientExchangesATokenAndDeclaresACeiling(t *testing.T) {
 	h := newHouse(t)
 	text, _ := h.token("agent:claude", time.Hour)

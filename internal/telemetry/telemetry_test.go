@@ -51,7 +51,7 @@ func series(t *testing.T, tel *Telemetry) int {
 	return n
 }
 
-// ended is a dispatch that came to an end.
+// ended returns an ended dispatch.
 func ended(id string, state api.Event, reason api.Reason) api.Dispatch {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	started, end := at.Add(20*time.Millisecond), at.Add(3*time.Second)
@@ -139,8 +139,7 @@ bailiwick_ready 1
 	}
 }
 
-// Whatever is said, the number of series stays what it is; the positive
-// control makes one that does grow.
+// Hostile labels do not add series. The positive control is a series that does.
 func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 	tel := newTelemetry(t, Address{})
 	tel.Watch(well)
@@ -174,7 +173,7 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 	}
 }
 
-// get asks for a page over a socket.
+// get requests a page over a socket.
 func get(t *testing.T, a Address, path, host string) (int, string) {
 	t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -295,8 +294,7 @@ func listenUnix(path string) (*net.UnixListener, error) {
 	return l, err
 }
 
-// collector is a receiver that answers as it is told. The real one is in the
-// e2e tests.
+// collector is a receiver with a handler of the test. e2e uses the real one.
 func collector(t *testing.T, h http.HandlerFunc) Address {
 	t.Helper()
 	s := httptest.NewServer(h)
