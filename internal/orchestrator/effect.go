@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -19,64 +18,23 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-// effects is the queue of effects. Each is idempotent.
-type effects struct {
-	mu   sync.Mutex
-	list []effect      // guarded by mu
-	some chan struct{} // signalled when the list is not empty
-}
-
-func (x *effects) init() { x.some = make(chan struct{}, 1) }
-
-func (x *effects) start(o *Orchestrator) {
+// startEffects starts the workers that carry out effects. Each effect is
+// idempotent.
+func (o *Orchestrator) startEffects() {
 	for range effectWorkers {
 		o.work.Go(func() {
 			for {
 				select {
-				case <-x.some:
+				case <-o.effects.ready:
 				case <-o.life.Done():
 					return
 				}
-				for e, ok := x.take(); ok && o.life.Err() == nil; e, ok = x.take() {
-					o.do(e)
+				for x := o.effects.take(1); len(x) > 0 && o.life.Err() == nil; x = o.effects.take(1) {
+					o.do(x[0])
 				}
 			}
 		})
 	}
-	x.wake()
-}
-
-func (x *effects) put(list []effect) {
-	if len(list) == 0 {
-		return
-	}
-	x.mu.Lock()
-	x.list = append(x.list, list...)
-	x.mu.Unlock()
-	x.wake()
-}
-
-func (x *effects) wake() {
-	select {
-	case x.some <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the next effect, and wakes another worker when there are more.
-func (x *effects) take() (effect, bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if len(x.list) == 0 {
-		return effect{}, false
-	}
-	e := x.list[0]
-	x.list[0] = effect{}
-	x.list = x.list[1:]
-	if len(x.list) > 0 {
-		x.wake()
-	}
-	return e, true
 }
 
 // do carries out an effect and sends the result to the engine. After a transient

@@ -102,7 +102,7 @@ func (o *Orchestrator) loop() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-o.inbox.some:
+		case <-o.inbox.ready:
 		case <-timer.C:
 		case <-o.life.Done():
 			return
@@ -203,7 +203,7 @@ func (o *Orchestrator) finish(b *batch) {
 	for _, r := range b.runs {
 		r.dirty = false
 	}
-	o.out.put(b.effects)
+	o.effects.put(b.effects...)
 	for _, s := range b.settled {
 		o.cfg.Observer.TaskSettled(s.state, s.reason)
 	}

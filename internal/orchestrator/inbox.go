@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -10,41 +11,46 @@ import (
 // the batch what has to be durable before it has an effect.
 type event interface{ apply(e *engine, b *batch) }
 
-// inbox is the queue of events. put never blocks: the number of events is bounded
-// by the running dispatches and the requests under way.
-type inbox struct {
-	mu     sync.Mutex
-	events []event       // guarded by mu
-	some   chan struct{} // signalled when there are events
+// fifo is a queue between goroutines. put never blocks: the number of items is
+// bounded by the running dispatches and the requests under way.
+type fifo[T any] struct {
+	ready chan struct{} // signalled while the queue is not empty
+
+	mu    sync.Mutex
+	items []T // guarded by mu
 }
 
-func (m *inbox) init() { m.some = make(chan struct{}, 1) }
+func newFIFO[T any]() *fifo[T] { return &fifo[T]{ready: make(chan struct{}, 1)} }
 
-func (m *inbox) put(e event) {
-	m.mu.Lock()
-	m.events = append(m.events, e)
-	m.mu.Unlock()
-	select {
-	case m.some <- struct{}{}:
-	default:
-	}
+func (q *fifo[T]) put(items ...T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.items = append(q.items, items...)
+	q.signal()
 }
 
-// take returns the first events, at most most.
-func (m *inbox) take(most int) []event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := m.events
-	if len(list) <= most {
-		m.events = nil
-		return list
+// take returns the first items, at most most.
+func (q *fifo[T]) take(most int) []T {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(most, len(q.items))
+	taken := slices.Clone(q.items[:n])
+	clear(q.items[:n])
+	q.items = q.items[n:]
+	q.signal()
+	return taken
+}
+
+// signal wakes a receiver of ready; mu is held.
+func (q *fifo[T]) signal() {
+	if len(q.items) == 0 {
+		q.items = nil
+		return
 	}
-	m.events = list[most:]
 	select {
-	case m.some <- struct{}{}:
+	case q.ready <- struct{}{}:
 	default:
 	}
-	return list[:most]
 }
 
 // submitting is the runs whose submission may be durable and has not reached the

@@ -108,11 +108,11 @@ func (c *Config) validate() error {
 // Orchestrator is the open engine. Its methods may be called from any goroutine.
 type Orchestrator struct {
 	cfg         Config
-	inbox       inbox
+	inbox       *fifo[event]
 	submitting  submitting
 	capacity    capacity
 	settledRuns settledRuns
-	out         effects
+	effects     *fifo[effect]
 
 	life context.Context //nolint:containedctx // the life of the orchestrator, not of a call
 	stop context.CancelFunc
@@ -131,16 +131,14 @@ func Open(ctx context.Context, cfg Config) (*Orchestrator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	o := &Orchestrator{cfg: cfg, done: make(chan struct{}), capacity: capacity{tasks: cfg.OpenTasks, bytes: cfg.OpenBytes}}
-	o.inbox.init()
-	o.out.init()
+	o := &Orchestrator{cfg: cfg, done: make(chan struct{}), inbox: newFIFO[event](), effects: newFIFO[effect](), capacity: capacity{tasks: cfg.OpenTasks, bytes: cfg.OpenBytes}}
 	o.life, o.stop = context.WithCancel(context.WithoutCancel(ctx))
 	o.engine = newEngine(cfg)
 	if err := o.recover(ctx); err != nil {
 		o.stop()
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
-	o.out.start(o)
+	o.startEffects()
 	o.work.Go(o.loop)
 	return o, nil
 }

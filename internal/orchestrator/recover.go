@@ -50,7 +50,7 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 	if e.fault != nil {
 		return e.fault
 	}
-	o.out.list = b.effects
+	o.effects.put(b.effects...)
 	return nil
 }
 
