@@ -30,9 +30,9 @@ func run() error {
 	dir := flag.String("attempt", "", "directory of the attempt")
 	flag.Parse()
 	if *dir == "" || flag.NArg() > 0 {
-		return fmt.Errorf("bailiwickd starts this program; there is no use of it by hand")
+		return fmt.Errorf("bailiwickd starts this program; do not run it by hand")
 	}
-	// Nothing that this process starts may have them.
+	// Child processes must not inherit them.
 	syscall.CloseOnExec(3)
 	syscall.CloseOnExec(4)
 	listener, err := net.FileListener(os.NewFile(3, "control"))

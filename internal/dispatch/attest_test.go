@@ -34,8 +34,8 @@ func (g gate) attested(t *testing.T) []audit.Committed {
 	return list
 }
 
-// What has ended is owed a statement, gets one, and no second one. Until then
-// nothing of it is removed; the statement is evidence like the rest.
+// Every outcome is attested exactly once. Until then retention keeps the
+// dispatch.
 //
 // proves R-A8
 func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
@@ -107,7 +107,7 @@ func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	}
 }
 
-// One that cannot be stated is said, and stays owed.
+// A failed attestation is logged and stays queued.
 //
 // proves R-A8, R-A2
 func TestFailedAttestationIsRetried(t *testing.T) {

@@ -84,7 +84,7 @@ func TestCancelDuringCollectIsInTheOutcome(t *testing.T) {
 	}
 }
 
-// A question of a dispatch that was cancelled waits for nobody.
+// A question of a cancelled dispatch does not wait for an answer.
 //
 // proves R-D4, R-D6
 func TestQuestionOfCancelledDispatchDoesNotWait(t *testing.T) {
@@ -119,7 +119,7 @@ func TestQuestionOfCancelledDispatchDoesNotWait(t *testing.T) {
 	}
 }
 
-// asks admits a dispatch whose worker has sealed a question and gone.
+// asks admits a dispatch whose worker has sealed a question and exited.
 func (g gate) asks(t *testing.T, change ...func(*api.Dispatch, *record.Manifest, *record.Result)) row {
 	t.Helper()
 	must := func(err error) {

@@ -54,8 +54,8 @@ func (g gate) operators(t *testing.T) (set func(api.Principal, api.Tier)) {
 	}
 }
 
-// Consent that is taken back after a request was allowed and before that is
-// durable counts: no entry that admits stands behind a record that forbids it.
+// Consent that is lowered after a request was allowed and before that is
+// durable counts.
 //
 // proves R-T5, R-A2
 func TestConsentLoweredDuringAdmissionCounts(t *testing.T) {
@@ -115,8 +115,8 @@ func TestCallerWithoutCeilingMayOnlyObserve(t *testing.T) {
 	}
 }
 
-// A token that ends after its request was allowed and before that is durable
-// takes the request with it, as consent that is taken back does.
+// A token that is revoked after its request was allowed and before that is
+// durable counts.
 //
 // proves R-T4
 func TestTokenRevokedDuringAdmissionCounts(t *testing.T) {

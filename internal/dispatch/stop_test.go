@@ -130,9 +130,8 @@ func (g gate) mustStop(t *testing.T, req api.StopRequest) api.Stop {
 
 var ann = Caller{Principal: "local:ann", Ceiling: api.Irreversible}
 
-// A stop that comes after a request was allowed and before that is durable
-// wins: the request is decided again and denied by it. The controls are a stop
-// that is about something else, and none.
+// A stop that is engaged after a request was allowed and before that is durable
+// wins. The controls are a stop of another scope, and no stop.
 //
 // proves R-T10
 func TestStopWinsOverConcurrentRequest(t *testing.T) {
@@ -225,7 +224,7 @@ func TestStopWinsOverConcurrentAnswer(t *testing.T) {
 }
 
 // What a service was killed over, in the middle of a stop, is held by the next
-// one: nothing that is marked is begun, and what waits is ended. The control is
+// one: nothing that is marked is started, and what waits is ended. The control is
 // what the stop is not about.
 //
 // proves R-T10
@@ -276,7 +275,7 @@ func TestRestartCarriesOutInterruptedStop(t *testing.T) {
 		}
 	}
 	if d := ends[open[1].record.ID]; d.State == api.EventCancelled || !g.started(t) {
-		t.Errorf("what the stop is not about was not begun: %+v", d)
+		t.Errorf("what the stop is not about was not started: %+v", d)
 	}
 	found, err := g.cfg.Ledger.List(t.Context(), audit.Query{Kind: record.KindDispatchRecovered, Dispatch: open[0].record.ID})
 	if err != nil || len(found) != 1 || strings.Contains(found[0].Line().Text, "absent") {
@@ -284,8 +283,8 @@ func TestRestartCarriesOutInterruptedStop(t *testing.T) {
 	}
 }
 
-// A name that stands for nothing here is refused: a stop with a slip in it
-// would hold nothing. The controls are the same names without the slip.
+// A stop with an unknown name is refused, since it would stop nothing. The
+// controls are the same stops with the right names.
 //
 // proves R-T10
 func TestStopWithUnknownNameIsRefused(t *testing.T) {
@@ -314,8 +313,8 @@ func TestStopWithUnknownNameIsRefused(t *testing.T) {
 	}
 }
 
-// Who is denied is told what a person may do about it: exactly the command
-// where a ceiling is all that is in the way, and a grant where one is.
+// A denial hints at what a person can do about it: exactly the command that
+// removes the obstacle.
 //
 // proves R-T5
 func TestDenialHintNamesTheObstacle(t *testing.T) {

@@ -52,8 +52,8 @@ func (g gate) apply(t *testing.T, manifest string) {
 	g.publish(t, rootOf(g.deployKey), g.deployKey, manifest)
 }
 
-// order returns the request of a task of run r-1, with the revision in force.
-func (g gate) order(t *testing.T, id api.DispatchID) TaskRequest {
+// taskRequest returns the request of a task of run r-1, with the revision in force.
+func (g gate) taskRequest(t *testing.T, id api.DispatchID) TaskRequest {
 	t.Helper()
 	p, err := g.snapshots.Current(t.Context())
 	if err != nil {
@@ -71,7 +71,7 @@ func (g gate) manifestOf(t *testing.T, d api.Dispatch) record.Manifest {
 	return m
 }
 
-func (g gate) fire(t *testing.T, o TaskRequest) api.Dispatch {
+func (g gate) submitTask(t *testing.T, o TaskRequest) api.Dispatch {
 	t.Helper()
 	d, err := g.SubmitTask(t.Context(), ann, o)
 	if err != nil {
@@ -80,14 +80,13 @@ func (g gate) fire(t *testing.T, o TaskRequest) api.Dispatch {
 	return d
 }
 
-// An order is a dispatch like any other that says whose it is: in its manifest,
-// in its record and in every entry of its life. The control is a request, which
-// says nothing of it.
+// The dispatch of a task is like any other, and names its run in its manifest,
+// its record and its entries.
 //
 // proves R-O2, R-A3
 func TestTaskDispatchNamesItsRun(t *testing.T) {
 	g := newRunGate(t)
-	d := g.fire(t, g.order(t, "d-task"))
+	d := g.submitTask(t, g.taskRequest(t, "d-task"))
 	m := g.manifestOf(t, d)
 	if d.Run != "r-1" || d.Task != "t-1" || m.Run != "r-1" || m.Task != "t-1" || m.Fence != 7 || m.Attempt != 1 || d.Principal != "local:ann" {
 		t.Errorf("record %+v, manifest %+v", d, m)
@@ -126,16 +125,16 @@ func TestTaskDispatchNamesItsRun(t *testing.T) {
 	}
 }
 
-// The same order again, as after a crash, is the same dispatch; whatever
-// differs is a conflict.
+// The same task request again, as after a crash, is the same dispatch, whatever
+// its state. Another request under its id is a conflict.
 //
 // proves R-O6
 func TestSameTaskRequestIsSameDispatch(t *testing.T) {
 	g := newRunGate(t)
-	o := g.order(t, "d-task")
-	first := g.fire(t, o)
+	o := g.taskRequest(t, "d-task")
+	first := g.submitTask(t, o)
 	g.started(t)
-	again := g.fire(t, o)
+	again := g.submitTask(t, o)
 	if again.Manifest != first.Manifest || again.State != api.EventFailed {
 		t.Errorf("%+v", again)
 	}
@@ -173,12 +172,12 @@ func TestUsedDispatchIDIsAConflictAndRevealsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []api.DispatchID{"d-other", "d-own"} {
-		d, err := g.SubmitTask(t.Context(), ann, g.order(t, id))
+		d, err := g.SubmitTask(t.Context(), ann, g.taskRequest(t, id))
 		if api.CodeOf(err) != api.CodeConflict || d.ID != "" || strings.Contains(err.Error(), "bob") {
 			t.Errorf("%s: %+v, %v", id, d, err)
 		}
 	}
-	g.fire(t, g.order(t, "d-task"))
+	g.submitTask(t, g.taskRequest(t, "d-task"))
 	for _, who := range []Caller{ann, bob} {
 		d, err := g.Submit(t.Context(), who, api.DispatchRequest{Subagent: "edit", DispatchID: "d-task"})
 		if api.CodeOf(err) != api.CodeConflict || d.ID != "" || strings.Contains(err.Error(), "r-1") {
@@ -198,14 +197,14 @@ func TestUsedDispatchIDIsAConflictAndRevealsNothing(t *testing.T) {
 // proves R-C4
 func TestPinnedRevisionOutlivesLaterApply(t *testing.T) {
 	g := newRunGate(t)
-	o := g.order(t, "d-old")
+	o := g.taskRequest(t, "d-old")
 	g.apply(t, fmt.Sprintf(runManifest, "second", "edit, change"))
 	fresh, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: "edit", DispatchID: "d-new"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // read, and remembered
-		old := g.manifestOf(t, g.fire(t, o))
+		old := g.manifestOf(t, g.submitTask(t, o))
 		current := g.manifestOf(t, fresh)
 		if old.Revision != 1 || old.RevisionDigest != o.Revision || current.Revision != 2 || current.RevisionDigest == o.Revision {
 			t.Fatalf("pinned: %d, in force: %d", old.Revision, current.Revision)
@@ -226,12 +225,12 @@ func TestPinnedRevisionOutlivesLaterApply(t *testing.T) {
 
 // A pinned revision is verified by the trust root as it is: when the humans
 // take back the key that signed it, nothing runs by it any more, remembered or
-// not. The control is the same order before.
+// not. The control is the same request before.
 //
 // proves R-C4, R-B5
 func TestPinnedRevisionMustStillVerify(t *testing.T) {
 	g := newRunGate(t)
-	o := g.order(t, "d-before")
+	o := g.taskRequest(t, "d-before")
 	second, err := seal.NewEphemeral()
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +248,7 @@ func TestPinnedRevisionMustStillVerify(t *testing.T) {
 	both := rootOf(g.deployKey, second)
 	trust(both)
 	g.publish(t, both, second, fmt.Sprintf(runManifest, "second", "edit, change"))
-	if m := g.manifestOf(t, g.fire(t, o)); m.Revision != 1 {
+	if m := g.manifestOf(t, g.submitTask(t, o)); m.Revision != 1 {
 		t.Fatalf("revision %d", m.Revision)
 	}
 	trust(rootOf(second))
@@ -271,8 +270,8 @@ func TestPinnedRevisionMustStillVerify(t *testing.T) {
 	}
 }
 
-// A pin fixes what names mean, not what is allowed: each order is decided by
-// what is granted, consented to and stopped at that moment.
+// A pinned revision fixes what names mean, not what is allowed: each task request
+// is decided by the grants, consent and stops of that moment.
 //
 // proves R-O2, R-T5, R-T10
 func TestTaskRequestIsDecidedByTodaysPolicy(t *testing.T) {
@@ -302,7 +301,7 @@ func TestTaskRequestIsDecidedByTodaysPolicy(t *testing.T) {
 			g := newRunGate(t)
 			set := g.operators(t)
 			set("local:ann", api.Stateful)
-			o := g.order(t, "d-task")
+			o := g.taskRequest(t, "d-task")
 			o.Request.Subagent = "change"
 			c.change(t, g, set)
 			d, err := g.SubmitTask(t.Context(), ann, o)
@@ -316,7 +315,7 @@ func TestTaskRequestIsDecidedByTodaysPolicy(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if c.code == api.CodeUnavailable {
-				if d := g.fire(t, o); g.manifestOf(t, d).Ceiling != api.Reversible {
+				if d := g.submitTask(t, o); g.manifestOf(t, d).Ceiling != api.Reversible {
 					t.Errorf("%+v", d)
 				}
 				return
@@ -335,12 +334,12 @@ func TestTaskRequestIsDecidedByTodaysPolicy(t *testing.T) {
 func TestTaskRequestKeepsTheSessionCeiling(t *testing.T) {
 	g := newRunGate(t)
 	g.operators(t)("local:ann", api.Irreversible)
-	o := g.order(t, "d-task")
+	o := g.taskRequest(t, "d-task")
 	o.Request.Subagent = "change"
 	if _, err := g.SubmitTask(t.Context(), Caller{Principal: "local:ann", Ceiling: api.Observe}, o); api.CodeOf(err) != api.CodeDenied {
 		t.Errorf("%v", err)
 	}
-	g.fire(t, o) // the control
+	g.submitTask(t, o) // the control
 }
 
 func TestIncompleteTaskRequestIsRefused(t *testing.T) {
@@ -369,7 +368,7 @@ func TestIncompleteTaskRequestIsRefused(t *testing.T) {
 			o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch, Path: "x"}}
 		},
 	} {
-		o := g.order(t, "d-task")
+		o := g.taskRequest(t, "d-task")
 		change(&o)
 		if _, err := g.SubmitTask(t.Context(), ann, o); api.CodeOf(err) != api.CodeInvalid {
 			t.Errorf("%s: %v", name, err)
@@ -404,20 +403,20 @@ func TestRequestCannotClaimToBeATask(t *testing.T) {
 	}
 }
 
-// A service that was killed between the entry that admits an order and its
-// worker begins it at its next start, with everything that it takes over.
+// A service that was killed between the entry that admits a task and the start of
+// its worker starts the worker when it restarts, with all its needs.
 //
 // proves R-O6
 func TestRestartStartsAdmittedTasks(t *testing.T) {
 	g := newRunGate(t)
-	o := g.order(t, "d-task")
+	o := g.taskRequest(t, "d-task")
 	o.Needs = []Need{g.upstream(t, "d-up", "up", record.NeedOutput, "x.txt", "content\n")}
 	whole := g.cfg
 	g.cfg.Executor = &executor.Local{Program: filepath.Join(t.TempDir(), "none"), Logger: g.cfg.Logger}
-	g.stop() // nothing is begun from here on, as when the service is killed
-	d := g.fire(t, o)
+	g.stop() // nothing is started from here on, as when the service is killed
+	d := g.submitTask(t, o)
 	if g.started(t) {
-		t.Fatal("it was begun")
+		t.Fatal("it was started")
 	}
 	next := newService(t.Context(), whole)
 	t.Cleanup(func() { _ = next.Close() })
@@ -434,7 +433,7 @@ func TestRestartStartsAdmittedTasks(t *testing.T) {
 	}
 	next.work.Wait()
 	if !g.started(t) {
-		t.Error("it was not begun")
+		t.Error("it was not started")
 	}
 	kinds := g.kinds(t)
 	if n := len(slices.DeleteFunc(kinds, func(k record.Kind) bool { return k != record.KindDispatchAccepted })); n != 1 {

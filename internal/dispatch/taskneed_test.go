@@ -18,13 +18,13 @@ import (
 // proves R-O2, R-D2
 func TestNeedsArePinnedFromRecords(t *testing.T) {
 	g := newRunGate(t)
-	o := g.order(t, "d-down")
+	o := g.taskRequest(t, "d-down")
 	patch := g.upstream(t, "d-patch", "patch", record.NeedPatch, "", "diff --git a/x b/x\n")
 	output := g.upstream(t, "d-output", "output", record.NeedOutput, "parts/x.csv", "1,2\n")
 	result := g.upstream(t, "d-result", "result", record.NeedResult, "", `{"n":1}`)
 	patch.Name, output.Name, result.Name, result.Path = "p", "o", "r", ""
 	o.Needs = []Need{patch, output, result}
-	m := g.manifestOf(t, g.fire(t, o))
+	m := g.manifestOf(t, g.submitTask(t, o))
 	if err := m.Check(time.Now()); err != nil || len(m.Needs) != 3 {
 		t.Fatalf("%+v, %v", m.Needs, err)
 	}
@@ -36,7 +36,7 @@ func TestNeedsArePinnedFromRecords(t *testing.T) {
 	}
 	// Their order is nobody's choice.
 	o.Needs = []Need{result, patch, output}
-	if again := g.fire(t, o); again.Attempt != 1 || g.manifestOf(t, again).Nonce != m.Nonce {
+	if again := g.submitTask(t, o); again.Attempt != 1 || g.manifestOf(t, again).Nonce != m.Nonce {
 		t.Errorf("%+v", again)
 	}
 	// To take over less under the same id is another order.
@@ -54,9 +54,9 @@ func TestTaskWithoutChangesProvidesEmptyPatch(t *testing.T) {
 	r := testRow("d-up").record
 	r.State, r.Run, r.Task, r.Outcome = api.EventFinished, "r-1", "up", &api.ResultSummary{Captured: true}
 	g.put(t, r)
-	o := g.order(t, "d-down")
+	o := g.taskRequest(t, "d-down")
 	o.Needs = []Need{{Name: "a", Task: "up", Dispatch: "d-up", Kind: record.NeedPatch}}
-	m := g.manifestOf(t, g.fire(t, o))
+	m := g.manifestOf(t, g.submitTask(t, o))
 	if n := m.Needs[0]; n.Size != 0 || n.Digest != api.DigestOf(nil) {
 		t.Errorf("%+v", n)
 	}
@@ -88,7 +88,7 @@ func TestMissingProductIsNamed(t *testing.T) {
 		"another task":   {func(n *Need) { n.Task = "other" }, []string{"task other", "d-up"}},
 		"no dispatch":    {func(n *Need) { n.Dispatch = "d-none" }, []string{"task split", "d-none"}},
 	} {
-		o := g.order(t, "d-down")
+		o := g.taskRequest(t, "d-down")
 		n := there
 		c.change(&n)
 		o.Needs = []Need{n}
@@ -106,9 +106,9 @@ func TestMissingProductIsNamed(t *testing.T) {
 	if g.started(t) {
 		t.Error("a worker was started")
 	}
-	o := g.order(t, "d-down")
+	o := g.taskRequest(t, "d-down")
 	o.Needs = []Need{there}
-	g.fire(t, o) // the control
+	g.submitTask(t, o) // the control
 }
 
 // A need reads only dispatches of the principal of the run: of
@@ -133,7 +133,7 @@ func TestNeedCannotReadAnotherPrincipalsDispatch(t *testing.T) {
 	absent := mine
 	absent.Dispatch = "d-absent"
 	for _, n := range []Need{other, own, open, absent} {
-		o := g.order(t, "d-down")
+		o := g.taskRequest(t, "d-down")
 		o.Needs = []Need{n}
 		_, err := g.SubmitTask(t.Context(), ann, o)
 		if api.CodeOf(err) != api.CodeNotFound || strings.Contains(err.Error(), "bob") {
@@ -144,9 +144,9 @@ func TestNeedCannotReadAnotherPrincipalsDispatch(t *testing.T) {
 	if len(messages) != 1 {
 		t.Errorf("they can be told apart: %v", messages)
 	}
-	o := g.order(t, "d-down")
+	o := g.taskRequest(t, "d-down")
 	o.Needs = []Need{mine}
-	g.fire(t, o)
+	g.submitTask(t, o)
 }
 
 // alter changes a record behind the back of the service.
@@ -169,8 +169,8 @@ func (g gate) alter(t *testing.T, id api.DispatchID, change func(*api.Dispatch))
 	}
 }
 
-// Content that is gone, or is not what its digest says, is no need: whether it
-// went by a rule, or somebody changed it on the disk.
+// Missing or changed content is not taken over, whether a rule removed it or
+// something changed it on the disk.
 //
 // proves R-O2, R-B5
 func TestNeedRefusesMissingOrChangedContent(t *testing.T) {
@@ -199,7 +199,7 @@ func TestNeedRefusesMissingOrChangedContent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRunGate(t)
-			o := g.order(t, "d-down")
+			o := g.taskRequest(t, "d-down")
 			o.Needs = []Need{g.upstream(t, "d-up", "up", record.NeedOutput, "x", "content\n")}
 			c.spoil(t, g, api.DigestOf([]byte("content\n")))
 			_, err := g.SubmitTask(t.Context(), ann, o)
