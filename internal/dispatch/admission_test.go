@@ -138,7 +138,7 @@ func TestRestartStartsAdmittedDispatches(t *testing.T) {
 		begins bool
 		change func(*row, *record.Manifest)
 	}{
-		"never started":     {true, func(*row, *record.Manifest) {}},
+		"never started":   {true, func(*row, *record.Manifest) {}},
 		"maybe begun":     {false, func(r *row, _ *record.Manifest) { r.key = "a2V5" }},
 		"cancelled":       {false, func(r *row, _ *record.Manifest) { r.record.CancelBy = "local:ann" }},
 		"expired by then": {false, func(_ *row, m *record.Manifest) { m.Expires = time.Now().Add(-time.Minute) }},
