@@ -1,5 +1,5 @@
-// Command bailiwick-deploy makes keys, signs and publishes the catalog, and
-// signs an operator's decisions. It cannot dispatch: nothing that could is linked into it.
+// Command bailiwick-deploy creates keys, signs and publishes the catalog, and signs
+// an operator's decisions. It links nothing that can dispatch.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Command bailiwick-verify recomputes, from one file and a trust file, what ran
 // in a run or a dispatch, who decided it and whether anything is missing. It
-// reads the files that it is given and asks nobody: it works on a machine that
-// has no network, and for people who have nothing else of Bailiwick.
+// reads only the files that it is given, and needs neither a network nor any
+// other part of Bailiwick.
 package main
 
 import (
