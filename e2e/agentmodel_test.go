@@ -44,7 +44,7 @@ type scripted struct {
 	said     string     // its last words
 }
 
-// next goes on with the story.
+// next continues with the story.
 func (s *scripted) next(t turn) step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +209,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // What the model says of the tools that a client offers can be relied on: it
-// sees one that is missing, one too many and one that is there twice.
+// sees one that is missing, one too many and one that is a duplicate.
 //
 // proves R-B3
 func TestScriptedModelDetectsATenthTool(t *testing.T) {

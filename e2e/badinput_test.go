@@ -32,7 +32,7 @@ func TestApplyRefusesAnInvalidManifest(t *testing.T) {
 		{"an unknown key", edit("    role: transform", "    rôle: transform\n    role: transform"), []string{"bailiwick.yaml:", "rôle", "unknown"}},
 		{"a misspelt key", edit("    capabilities: [edit]", "    capabilites: [edit]"), []string{"bailiwick.yaml:10:5", `"capabilites"`, `"capabilities"`}}, //nolint:misspell // that is what is tried
 		{"a misspelt key at the top", edit("grants:", "grant:"), []string{"bailiwick.yaml:", `"grant"`, `"grants"`}},
-		{"a key that is there twice", edit("    tier: reversible\n", "    tier: reversible\n    tier: stateful\n"), []string{"bailiwick.yaml:", "tier"}},
+		{"a key that is a duplicate", edit("    tier: reversible\n", "    tier: reversible\n    tier: stateful\n"), []string{"bailiwick.yaml:", "tier"}},
 		{"a missing capability", edit("    capabilities: [edit]", "    capabilities: [edit, edti]"), []string{"bailiwick.yaml:", `"edti"`, "edit"}},
 		{"a grant of a missing subagent", edit("subagents: [edit]", "subagents: [nobody]"), []string{"bailiwick.yaml:", `"nobody"`}},
 		{"a version of the future", edit("version: 1", "version: 2"), []string{"bailiwick.yaml:1", "version"}},
@@ -89,7 +89,7 @@ func TestApplyRefusesAStalePlan(t *testing.T) {
 	script := "project/capabilities/edit/edit.sh"
 	w.replace(script, "two", "three")
 	w.must("catalog", "plan", "-f", w.path(manifest), "-o", w.path("plan.json"))
-	// Somebody else applies something in between.
+	// Another apply comes in between.
 	w.replace(script, "three", "four")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.replace(script, "four", "three")
@@ -137,15 +137,15 @@ func TestInvalidDispatchesAreRefused(t *testing.T) {
 		{"a text that is too long", run("--input", `{"file":"0123456789"}`), []string{"file", "8"}},
 		{"an unknown member", run("--input", `{"file":"a","colour":"red"}`), []string{"colour"}},
 		{"no object", run("--input", `[1]`), []string{"JSON object"}},
-		{"a member that is there twice", run("--input", `{"file":"a","file":"b"}`), []string{"file"}},
+		{"a member that is a duplicate", run("--input", `{"file":"a","file":"b"}`), []string{"file"}},
 		{"no JSON", run("--input", `{"file":`), []string{"input"}},
 		{"an input file that is not there", run("--input", "@"+w.path("gone.json")), []string{"gone.json"}},
 		{"an unknown commit", []string{"dispatch", "run", "edit", "--input", good, "--source", "repo@v9"}, []string{`"repo"`, "v9", "no such commit"}},
 		{"an object that is not there", []string{"dispatch", "run", "edit", "--input", good, "--source", "repo@" + strings.Repeat("ab", 20)}, []string{`"repo"`, "no such commit"}},
 		{"a tree", []string{"dispatch", "run", "edit", "--input", good, "--source", "repo@" + tree}, []string{`"repo"`, "no such commit"}},
 		{"a timeout that is no time", run("--input", good, "--timeout", "10ms"), []string{"--timeout"}},
-		{"an id that is none", run("--input", good, "--id", "../../etc"), []string{"dispatch id"}},
-		{"a name that is none", []string{"dispatch", "run", "../edit"}, []string{"subagent"}},
+		{"an invalid id", run("--input", good, "--id", "../../etc"), []string{"dispatch id"}},
+		{"an invalid name", []string{"dispatch", "run", "../edit"}, []string{"subagent"}},
 	} {
 		d := w.refused(1, c.words, c.args...)
 		if d.stdout != "" {

@@ -133,7 +133,7 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 			}
 		}
 		if c.status != 0 && c.status != 3 && got.stderr == "" && got.stdout == "" {
-			t.Errorf("bailiwick %s fails without a word", c.line)
+			t.Errorf("bailiwick %s fails silently", c.line)
 		}
 	}
 	if got := w.read("taken/sub/x.txt"); got != "x\n" {

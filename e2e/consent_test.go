@@ -40,7 +40,7 @@ func (w *world) runtime(token string, ceiling *api.Tier) client.Runtime {
 	return c.Runtime().With(s.Handle, ceiling)
 }
 
-// token makes a token of a principal that nobody knows yet.
+// token makes a token of a new principal.
 func (w *world) token(principal string) (text string, id api.TokenID) {
 	w.t.Helper()
 	w.must("principal", "add", principal)

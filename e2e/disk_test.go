@@ -57,9 +57,9 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	}
 }
 
-// A disk of its own under the tree is full, and stays so: entries go on being
+// A disk of its own under the tree is full, and stays so: entries continue being
 // durable, so what is under way is not lost; after a while nothing new begins,
-// and the service says why. With room again it goes on by itself, and the log
+// and the service says why. With room again it continues by itself, and the log
 // is whole.
 //
 // proves R-A2 (no degraded mode), R-A5
@@ -87,7 +87,7 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	if s.Log == nil || !strings.Contains(s.Log.Error, "no space left") {
 		t.Errorf("status: %+v", s.Log)
 	}
-	// It goes on for a while, in which what begins is covered later.
+	// It continues for a while, in which what begins is covered later.
 	var d done
 	n := 0
 	for deadline := time.Now().Add(2 * time.Minute); d.status == 0; n++ {

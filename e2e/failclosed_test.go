@@ -42,7 +42,7 @@ func sick(t *testing.T, pid int, calls, errno string) (heal func()) {
 // A disk that fails under a running service: from the first write that cannot
 // be made durable nothing is allowed, the error says so and what to do, no
 // worker starts, and a disk that works again changes nothing until the service
-// is started anew. Then everything goes on, and the log is whole.
+// is started anew. Then everything continues, and the log is whole.
 //
 // proves R-A2, R-A3
 func TestFailingDiskAllowsNothing(t *testing.T) {
@@ -88,7 +88,7 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 	}
 }
 
-// recovered fails the test unless work goes on, nothing that was refused has
+// recovered fails the test unless work continues, nothing that was refused has
 // happened, and the log is without a gap and proved to its end.
 func (w *world) recovered() {
 	t := w.t
@@ -112,7 +112,7 @@ func (w *world) recovered() {
 }
 
 // A state that cannot be written, or a key that cannot be read, is a refusal to
-// start: nothing runs without a record, and once it is mended all goes on.
+// start: nothing runs without a record, and once it is mended all continues.
 //
 // proves R-A2
 func TestServiceWithoutALogDoesNotStart(t *testing.T) {
@@ -132,7 +132,7 @@ func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 			damage, mend func()
 		}
 		faults := map[string]fault{
-			"a key that is none":     {[]string{"service.key"}, func() { w.write(state+"service.key", "nothing\n", 0o600) }, func() { w.write(state+"service.key", string(key), 0o600) }},
+			"an invalid key":         {[]string{"service.key"}, func() { w.write(state+"service.key", "nothing\n", 0o600) }, func() { w.write(state+"service.key", string(key), 0o600) }},
 			"a key that others read": {[]string{"service.key"}, func() { must(t, os.Chmod(w.path(state+"service.key"), 0o644)) }, func() { must(t, os.Chmod(w.path(state+"service.key"), 0o600)) }},
 		}
 		if uid == 0 {

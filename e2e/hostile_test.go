@@ -74,7 +74,7 @@ func TestAbusiveAgentsHitTheirLimits(t *testing.T) {
 }
 
 // poison makes a git repository in the working directory that runs a command
-// for whoever uses git on it. MARKER is replaced.
+// for a user of git on it. MARKER is replaced.
 const poison = `
 git init -q . 2>/dev/null || true
 mkdir -p .git/hooks .git/info
@@ -132,7 +132,7 @@ func TestAPoisonedRepositoryRunsNothingOutsideTheJail(t *testing.T) {
 		if _, err := os.Lstat(marker); err == nil {
 			t.Error("the agent's git configuration ran a command outside the jail")
 		}
-		// The control: the same poison works on whoever uses git carelessly.
+		// The control: the same poison works on a careless use of git.
 		w.mkdir("victim")
 		cmd := w.command("bash", "-c", script+"\nsed -i '/include/,$d' .git/config\ngit status; git add -A")
 		cmd.Dir = w.path("victim")

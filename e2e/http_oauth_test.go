@@ -51,7 +51,7 @@ func TestHTTPAcceptsIssuerTokensAndServesMetadata(t *testing.T) {
 			t.Errorf("%s: %s, another: %s", name, got, unknown)
 		}
 	}
-	// A token that was renewed goes on with the session; one of another subject does not.
+	// A token that was renewed continues with the session; one of another subject does not.
 	session := s.open(i.token("s-1", nil), mcpNovember, "")
 	listing := oldAsk(mcpNovember, session, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	listing.token = i.token("s-1", jwt.MapClaims{"jti": "another"})

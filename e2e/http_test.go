@@ -368,7 +368,7 @@ func TestHTTPStartsOnlyWhereItMay(t *testing.T) {
 	}
 }
 
-// Where the log cannot be written HTTP is not served, and does not go on.
+// Where the log cannot be written HTTP is not served, and does not continue.
 //
 // proves R-T2
 func TestHTTPIsNotServedWithoutAnAuditLog(t *testing.T) {

@@ -447,7 +447,7 @@ func (a *assault) isWorker(pid int) (is bool) {
 	return is
 }
 
-// blind kills at an instant that nobody chose.
+// blind kills at a random instant.
 func (a *assault) blind() {
 	if a.p.who != "service" {
 		n := 0

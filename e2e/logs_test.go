@@ -17,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A follower goes on where it was when the service under it is killed or
+// A follower continues where it was when the service under it is killed or
 // stopped, time after time.
 //
 // proves R-D7, R-O6
@@ -114,7 +114,7 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 	w.refused(1, []string{"--offset -1"}, "dispatch", "logs", "tells", "--offset", "-1")
 }
 
-// audit watch goes on across services as well.
+// audit watch continues across services as well.
 func TestAuditWatchContinuesAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
@@ -300,8 +300,8 @@ func TestHugeLogLineTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// A follower that may start no service waits for the one that somebody else
-// starts.
+// A follower that may not start a service waits for one started by another
+// process.
 //
 // proves R-D7
 func TestLogsAreFollowedAcrossForeignRestarts(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // BenchmarkToolsCall is one tools/call after the other, in the newest revision,
 // by a client that does no more than it must. The peer is the least that the
 // SDK makes a server of: a tool that answers what it was given. Ours reads a
-// list from the service, which establishes who calls and what he may see; over
+// list from the service, which establishes the caller and what it may see; over
 // HTTP it establishes whose token it is each time.
 func BenchmarkToolsCall(b *testing.B) {
 	echo := filepath.Join(readableB(b), "echo")

@@ -110,9 +110,9 @@ func TestToolCheckFailsOnATenthTool(t *testing.T) {
 		return `	add(&b, toolInfo{name: "` + name + `", title: "x", description: "x"}, s.envs)` + "\n" + end
 	}
 	for what, c := range map[string]struct{ old, fresh, says string }{
-		"a tenth tool that is called like a power":  {end, tenth("bailiwick_catalog_apply"), "*_apply"},
-		"a tenth tool that is called harmlessly":    {end, tenth("bailiwick_help"), "exactly the nine"},
-		"nine tools, one of which has another name": {`"bailiwick_envs_list"`, `"bailiwick_env_serve"`, "*_serve"},
+		"a tenth tool that is called like a power": {end, tenth("bailiwick_catalog_apply"), "*_apply"},
+		"a tenth tool that is called harmlessly":   {end, tenth("bailiwick_help"), "exactly the nine"},
+		"nine tools, one with another name":        {`"bailiwick_envs_list"`, `"bailiwick_env_serve"`, "*_serve"},
 	} {
 		program := otherServer(t, "tools.go", c.old, c.fresh)
 		for _, revision := range mcpRevisions() {
@@ -255,7 +255,7 @@ func TestTheEnvironmentDoesNotChangeTheTools(t *testing.T) {
 }
 
 // Without a service every tool says what a person has to do, and works once it
-// is done: the server itself goes on.
+// is done: the server itself continues.
 //
 // proves R-T1
 func TestToolsExplainAMissingService(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever a client sends that is no single strict message is refused by its
-// number, and the session goes on: what comes next is answered.
+// number, and the session continues: what comes next is answered.
 //
 // proves R-T9
 func TestInvalidMessagesDoNotEndTheSession(t *testing.T) {
@@ -79,7 +79,7 @@ func TestInvalidMessagesDoNotEndTheSession(t *testing.T) {
 			"a pair of surrogates":           {`{"jsonrpc":"2.0","id":6,"method":"ping","params":{"_meta":{"x":"\ud83d\ude00"}}}`, "6"},
 			"spaces around":                  {"  \t" + list("7") + "  \r", "7"},
 			"params that are null":           {`{"jsonrpc":"2.0","id":8,"method":"ping","params":null}`, "8"},
-			"members that nobody knows":      {`{"jsonrpc":"2.0","id":9,"method":"ping","extra":1}`, "9"},
+			"unknown members":                {`{"jsonrpc":"2.0","id":9,"method":"ping","extra":1}`, "9"},
 			"one that comes after an answer": {`{"jsonrpc":"2.0","id":77,"result":{}}` + "\n" + list("10"), "10"},
 			"one that comes after a notice":  {`{"jsonrpc":"2.0","method":"notifications/unheard-of"}` + "\n\n" + list("11"), "11"},
 		} {
@@ -182,7 +182,7 @@ func TestARequestCarriesNoAuthority(t *testing.T) {
 			"envs": []string{"colours"}, "Subagent": "edit", "limits": members{}, "mode": "open", "approved": true,
 		} {
 			e := s.refused(api.CodeInvalid, []string{`"` + field + `"`}, "bailiwick_dispatch", members{"subagent": "edit", "source": source, field: value})
-			// Of a caller that goes on so the log has the beginning and the sum.
+			// Of a caller that continues so the log has the beginning and the sum.
 			if revision == mcpJune && e.AuditEntry == nil {
 				t.Errorf("%s is not in the log", field)
 			}
@@ -298,7 +298,7 @@ func TestOnStdioNothingListens(t *testing.T) {
 	s := w.mcp(mcpNovember)
 	s.ok("bailiwick_subagents_list", members{}, new(any))
 	if open, listening := sockets(t, s.cmd.Process.Pid); listening != 0 || open > 1 {
-		t.Errorf("the server has %d sockets, of which %d listen; want at most the one to the service", open, listening)
+		t.Errorf("the server has %d sockets, %d of them listening; want at most the one to the service", open, listening)
 	}
 	var st api.ServiceStatus
 	decode(t, w.must("status", "-o", "json"), &st)
@@ -323,7 +323,7 @@ func TestOnStdioNothingListens(t *testing.T) {
 	}
 }
 
-// A caller that goes on being refused does not fill the log: it has the
+// A caller that continues being refused does not fill the log: it has the
 // beginning, and the sum when the service ends.
 func TestRefusedCallsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()

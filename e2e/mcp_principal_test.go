@@ -112,7 +112,7 @@ func TestADeclaredCeilingOnlyLowers(t *testing.T) {
 	}
 	greeting := members{"protocolVersion": mcpNovember, "capabilities": members{}, "clientInfo": members{"name": "x", "version": "1"}, "consentCeiling": "observe"}
 	if m := w.mcpRaw(mcpProgram()).request("initialize", greeting); m.Error == nil || !strings.Contains(m.Error.Message, key) {
-		t.Errorf("a ceiling that nobody would read: %+v", m)
+		t.Errorf("a ceiling that is not read: %+v", m)
 	}
 	// What an operator consents to counts at once, for a client that runs.
 	s := w.mcp(mcpNovember)
@@ -154,7 +154,7 @@ func TestAnnotationsEnforceNothing(t *testing.T) {
 	terrible.ok("bailiwick_subagents_list", members{}, new(any), members{"_meta": members{"io.bailiwick/consentCeiling": "observe"}})
 }
 
-// A token file says who calls; nothing else that a client says does. It goes
+// A token file establishes the caller; nothing else that a client says does. It goes
 // through a restart of the service, and ends with the token.
 //
 // proves R-T4, R-T5
@@ -174,13 +174,13 @@ func TestTokenFileIdentifiesTheCaller(t *testing.T) {
 		t.Fatalf("the principal is %+v", d.Record)
 	}
 	if got := reaches(s); got != "looks" {
-		t.Errorf("a client that nobody consented to reaches %q", got)
+		t.Errorf("a client without consent reaches %q", got)
 	}
 	w.consent("agent:claude", "reversible")
 	if got := reaches(s); got != "looks edits" {
 		t.Errorf("after the consent it reaches %q", got)
 	}
-	// Another's dispatch is none of its business.
+	// It cannot reach another's dispatch.
 	own := w.dispatch("looks")
 	s.refused(api.CodeNotFound, nil, "bailiwick_dispatch_describe", members{"dispatchId": string(own.ID)})
 	s.refused(api.CodeNotFound, nil, "bailiwick_dispatch_cancel", members{"dispatchId": string(own.ID)})
@@ -243,7 +243,7 @@ func TestExposedTokenFileIsRefused(t *testing.T) {
 			t.Errorf("%s: want a refusal that says %q, got %s", name, word, d)
 		}
 	}
-	// A variable that is not set must not make the caller somebody else.
+	// A variable that is not set must not change the caller.
 	if d := starts(""); d.status == 0 || !strings.Contains(d.stdout, "is empty") {
 		t.Errorf("no name: %s", d)
 	}

@@ -208,7 +208,7 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	if e := agent.refused(api.CodeDenied, []string{"useless", "only people steer runs"}, "bailiwick_dispatch_cancel", members{"dispatchId": run.Tasks[0].DispatchID}); e.AuditEntry == nil {
 		t.Error("that a token steers is not in the log")
 	}
-	// At the account itself it is the person's answer, and the run goes on.
+	// At the account itself it is the person's answer, and the run continues.
 	own.ok("bailiwick_orchestrator_status", members{"runId": "of-root"}, &run)
 	asks := run.Tasks[0].DispatchID
 	agent.refused(api.CodeNotFound, nil, "bailiwick_dispatch_cancel", members{"dispatchId": asks})

@@ -381,7 +381,7 @@ func TestLogsAreReadAsFarAsTheyAreKept(t *testing.T) {
 		var m mcpStanding
 		s.ok("bailiwick_dispatch_describe", in, &m)
 		if m.Ended || m.Next == "" {
-			t.Fatalf("what goes on is %+v", m)
+			t.Fatalf("what continues is %+v", m)
 		}
 		got.Write(m.Log.bytes(t))
 		in["cursor"] = m.Next

@@ -183,7 +183,7 @@ func TestMCPOverHTTPAcceptsIssuerTokens(t *testing.T) {
 	} {
 		s.want(name, ask{token: token}, 401, `error="invalid_token"`, challenge)
 	}
-	// A session of one client's is not another's, whoever issued the tokens.
+	// A session of one client's is not another's, whatever the issuer of the tokens.
 	session := s.open(i.token("s-1", nil), "2025-11-25", "")
 	theirs := oldAsk("2025-11-25", session, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	s.want("ann in the session of another", theirs, 404)

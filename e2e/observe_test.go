@@ -217,7 +217,7 @@ func TestUnreadyServiceIsAlive(t *testing.T) {
 	health(http.StatusOK, "ok store\n")
 }
 
-// Whoever may call can make no series.
+// Callers cannot create series.
 func TestCallersCannotAddMetricSeries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)

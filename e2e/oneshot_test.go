@@ -233,7 +233,7 @@ func TestOneShotServiceAdoptsWorkersOfAKilledOne(t *testing.T) {
 // proves R-D1
 func TestOneShotServiceOutlivesItsTerminal(t *testing.T) {
 	t.Parallel()
-	// Whoever began the tests in the background may have them ignore it, which a
+	// A shell that runs the tests in the background may have them ignore it, which a
 	// command would inherit.
 	hangups := make(chan os.Signal, 1)
 	ossignal.Notify(hangups, syscall.SIGHUP)
@@ -279,7 +279,7 @@ func TestOneShotCommandKilledDuringStartHarmsNothing(t *testing.T) {
 		must(t, cmd.Start())
 		for len(w.services()) == 0 && cmd.ProcessState == nil {
 			if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid)); err != nil || strings.Contains(string(state), ") Z ") {
-				break // it was faster
+				break // it finished first
 			}
 		}
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -342,7 +342,7 @@ func TestLongStatePathWorks(t *testing.T) {
 	w.refused(1, []string{"none can be started", long, "shorter"}, "dispatch", "list")
 }
 
-// Only a socket where nobody listens any more gives way. Control: such a one
+// Only a socket without a listener gives way. Control: such a one
 // does.
 func TestSocketReplacesNoOtherFile(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// asks is an agent that works, asks, and goes on from where it was.
+// asks is an agent that works, asks, and continues from where it was.
 const asks = `
 set -e
 if [ -f inputs/resume.json ]; then
@@ -49,7 +49,7 @@ func (w *world) waits(name string) api.Dispatch {
 	return w.show(string(d.ID))
 }
 
-// A question is shown whole, waits through a restart, and its answer goes on
+// A question is shown whole, waits through a restart, and its answer continues
 // with the state and the work so far; the patch in the end is of both attempts.
 //
 // proves R-D6, R-D3
@@ -130,7 +130,7 @@ func TestAgentMayAskRepeatedly(t *testing.T) {
 n=$(ls | grep -c '^round' || true)
 [ "$n" = 0 ] || grep -q "answer $n" inputs/resume.json || exit 5
 echo "$n" > "round$n"
-[ "$n" = 3 ] || echo "{\"question\": \"go on from $n?\"}" > .bailiwick/question.json`})
+[ "$n" = 3 ] || echo "{\"question\": \"continue from $n?\"}" > .bailiwick/question.json`})
 	d := w.waits("counts")
 	for _, n := range []string{"1", "2", "3"} {
 		w.try("dispatch", "answer", string(d.ID), "answer "+n, "-q")
@@ -146,8 +146,8 @@ echo "$n" > "round$n"
 	}
 }
 
-// A worker ends an agent that asks and does not end by itself; a question that
-// is none is a failure that keeps the work; an agent that fails has failed.
+// A worker ends an agent that asks and does not exit; an invalid question is a
+// failure that keeps the work; an agent that fails has failed.
 //
 // proves R-D3, R-D6
 func TestQuestionFilesAreValidated(t *testing.T) {
@@ -186,7 +186,7 @@ func TestQuestionFilesAreValidated(t *testing.T) {
 	}
 }
 
-// A question that nobody answers is given up, one that is cancelled ends, and
+// An unanswered question is given up, one that is cancelled ends, and
 // neither can be answered then. What had been done stays.
 //
 // proves R-D6, R-D3, R-D4
@@ -226,7 +226,7 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	w.once(id, "dispatch.cancelled")
 }
 
-// Whether a dispatch may go on is decided when it is answered: what was granted
+// Whether a dispatch may continue is decided when it is answered: what was granted
 // may have been taken back. It stays as it was, and can be answered when the
 // grant is there again. What runs is what was pinned at first.
 //

@@ -51,7 +51,7 @@ func (w *world) refusal(path, contentType string, body io.Reader) (int, api.Erro
 
 const submit = "/v1/runtime/dispatches"
 
-// What a request may not say is refused by its name, whoever sends it, before
+// What a request may not say is refused by its name, for any sender, before
 // anything is decided.
 //
 // proves R-B7, R-A3
@@ -254,7 +254,7 @@ func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 	ended(t, w.show(id), api.EventCancelled, "")
 }
 
-// Whoever connects and says nothing, or half of something, holds nobody up.
+// A client that connects and sends nothing, or half a request, blocks no others.
 func TestStalledCallerDoesNotBlockTheService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)

@@ -156,7 +156,7 @@ func TestWithoutRulesResultsStay(t *testing.T) {
 }
 
 // A question that waits and a dispatch that runs are not touched, whatever the
-// rules; what waited goes on from its content.
+// rules; what waited continues from its content.
 func TestRetentionSparesWaitingAndRunningWork(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -183,7 +183,7 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 		t.Errorf("the earlier patch or the answer was not there: %s", patch)
 	}
 	w.must("gc")
-	after := w.show(string(d.ID)) // of which nothing but the record is left
+	after := w.show(string(d.ID)) // only the record is left
 	if len(after.Removed) != 2 || len(after.Attempts) != 1 || after.Outcome.Patch.Digest != done.Outcome.Patch.Digest {
 		t.Errorf("%+v", after)
 	}
@@ -309,7 +309,7 @@ func TestInterruptedRemovalIsCompleted(t *testing.T) {
 	}
 }
 
-// Collections go on without a pause while dispatches with content in common
+// Collections continue without a pause while dispatches with content in common
 // run: everything that those which have finished refer to is there.
 func TestCollectionLosesNoFinishedContent(t *testing.T) {
 	w := newWorld(t, 0)

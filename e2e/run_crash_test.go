@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// inquiry is an agent that works, asks, and goes on from where it was.
+// inquiry is an agent that works, asks, and continues from where it was.
 const inquiry = `
 if [ -e inputs/resume.json ]; then
 	grep -q half half.txt && grep -q '"step": *3' inputs/resume.json
@@ -20,7 +20,7 @@ else
 	echo '{"question": "Which colour?", "options": ["red", "blue"], "state": {"step": 3}}' > .bailiwick/question.json
 fi`
 
-// A service that is killed loses nothing of a run: what runs goes on and is
+// A service that is killed loses nothing of a run: what runs continues and is
 // taken over, what ended meanwhile is collected, what died is an attempt, what
 // waits waits, what had not begun begins. Nothing is done twice.
 //
@@ -82,7 +82,7 @@ func TestServiceKillLosesNothingOfARun(t *testing.T) {
 }
 
 // A service that is ended in an orderly way, also while nobody else is there,
-// leaves its workers, and the next one goes on with the run.
+// leaves its workers, and the next one continues with the run.
 //
 // proves R-O6
 func TestRunContinuesAfterARestart(t *testing.T) {
@@ -106,7 +106,7 @@ func TestRunContinuesAfterARestart(t *testing.T) {
 }
 
 // A task that asks gives back its slot and its locks while it waits. Its answer
-// is kept from when it was given, also through a kill; the task goes on when it
+// is kept from when it was given, also through a kill; the task continues when it
 // has its locks again, with its state and its work so far.
 //
 // proves R-D6, R-O3, R-O6
@@ -155,8 +155,8 @@ func TestWaitingTaskBlocksNoOther(t *testing.T) {
 	w.replays(id)
 }
 
-// Where everything waits for an answer the run says so. One that nobody gives is
-// a failure, at its time, whether a service ran then or not.
+// A run reports that all its tasks wait for an answer. A missing answer is a
+// failure at its deadline, whether a service ran then or not.
 //
 // proves R-D6, R-O4, R-O6
 func TestUnansweredQuestionOfARunExpires(t *testing.T) {

@@ -99,7 +99,7 @@ func TestLocksDecideWhatRunsTogether(t *testing.T) {
 }
 
 // Two tasks that want the same two locks, in either order, never wait for each
-// other: a task has all of its locks or none. Whoever waits gets its turn.
+// other: a task has all of its locks or none. Each waiting task gets its turn.
 //
 // proves R-O3
 func TestLocksAreTakenTogetherAndFairly(t *testing.T) {

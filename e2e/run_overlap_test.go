@@ -71,7 +71,7 @@ func dispatchOf(subject string) string {
 	return parts[len(parts)-2]
 }
 
-// runStory gathers what is known of a run.
+// runStory gathers the records of a run.
 func (k *trial) runStory(id string) *runStory {
 	k.t.Helper()
 	s := &runStory{id: id}

@@ -10,7 +10,7 @@ import (
 
 // A failure that can pass is tried again until it passes or the attempts are
 // used up; one that cannot is not. What depends on a task that is not done is
-// skipped and says because of which one; the rest goes on.
+// skipped and names it as the cause; the rest continues.
 //
 // proves R-O4
 func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {

@@ -145,7 +145,7 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 	}
 }
 
-// A watch goes on over services, one of which carries out no plans for a while,
+// A watch continues over services, also one that runs no plans for a while,
 // and nothing that happened is missing or comes twice.
 //
 // proves R-O1, R-O6
@@ -194,9 +194,9 @@ func TestASettledRunIsSealedByACheckpoint(t *testing.T) {
 	w := orchestrated(t, 0)
 	id := w.submit(planned("", doing("a", awaitGate("go"))))
 	w.begunTask(id, "a")
-	_ = w.checkpoint() // the log is covered; the run goes on
+	_ = w.checkpoint() // the log is covered; the run continues
 	if w.run(id).Sealed {
-		t.Error("a run that goes on is sealed")
+		t.Error("a run that continues is sealed")
 	}
 	w.open("go")
 	end := w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "run.settled" }).Seq
@@ -271,14 +271,14 @@ func TestStalledRunsAreReportedAndContinue(t *testing.T) {
 	if d.status != 1 || !strings.Contains(d.stderr, "check the disk") {
 		t.Fatalf("on a full disk: %s", d)
 	}
-	// The run's time is over, which cannot be written down.
+	// The run has expired, but this cannot be logged.
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		d = w.try("status")
 		if strings.Contains(d.stdout, "STOPPED until the service is restarted") {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the run's time is over and the service says %s", d)
+			t.Fatalf("the run has expired and the service says %s", d)
 		}
 	}
 	if d.status != 1 || !strings.Contains(d.stdout, "NOT READY") || !strings.Contains(d.stdout, "orchestrator: ") {

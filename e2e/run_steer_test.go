@@ -8,7 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// family is an agent with children, some of which left it, that never ends.
+// family is an agent with children, some orphaned, that never ends.
 const family = "sleep 7654 & (setsid sleep 7655 &) ; trap '' TERM; echo half > half.txt; echo begun; while :; do sleep 1; done"
 
 // Cancelling a run ends what runs of it, whole trees of processes, and lets
@@ -79,7 +79,7 @@ func (w *world) mine(left []string) {
 }
 
 // One task of a run can be cancelled, while it runs or before; what depends on
-// it is skipped and the rest goes on.
+// it is skipped and the rest continues.
 //
 // proves R-O7, R-O4
 func TestTaskCancelLeavesOtherTasks(t *testing.T) {
@@ -109,7 +109,7 @@ func TestTaskCancelLeavesOtherTasks(t *testing.T) {
 	w.replays(id)
 }
 
-// A paused run starts nothing new, and what runs goes on; the same of a queue,
+// A paused run starts nothing new, and what runs continues; the same of a queue,
 // for all its runs. A pause is still there after a kill.
 //
 // proves R-O7, R-O6
@@ -128,7 +128,7 @@ func TestPauseLastsUntilResume(t *testing.T) {
 		var behind api.RunID
 		if what == "queue" {
 			behind = w.submit(planned("behind", doing("a", "true")))
-		} else { // the other runs of its queue go on
+		} else { // the other runs of its queue continue
 			states(t, w.settles(w.submit(planned("beside", doing("a", "true")))), "done; a done")
 		}
 		kill(t, w.status().PID)

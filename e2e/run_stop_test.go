@@ -9,8 +9,8 @@ import (
 )
 
 // What a stop of one run has ended stays ended, whatever becomes of the service:
-// nothing of it is begun, answered or gone on with. The control: another run of
-// the same tasks, which no stop is about, comes to its end meanwhile.
+// nothing of it is begun, answered or continued. The control: another run of
+// the same tasks, which no stop is about, ends meanwhile.
 //
 // proves R-T10, R-O6, R-O7
 func TestRunStopSurvivesAKill(t *testing.T) {
@@ -55,7 +55,7 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 	w.replays(held, free, "again")
 }
 
-// A stop of a run of which nothing has been dispatched yet holds it, too: it
+// A stop also applies to a run without a dispatch so far: it
 // settles without ever having had a worker. The control: the run beside it.
 //
 // proves R-T10

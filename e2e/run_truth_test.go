@@ -9,12 +9,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// runStory is everything that is known of one run when it is over. Like story
+// runStory is everything recorded about one run when it has ended. Like story
 // it can be made bad, so that one sees the checks object.
 type runStory struct {
 	id       string
 	answered bool     // its caller was told that it was submitted
-	run      *api.Run // with all its tasks; nil when there is none
+	run      *api.Run // with all its tasks; may be nil
 	plan     api.Plan
 	seen     []uint64 // the entries that a caller who followed it was told of; nil for nobody
 }
@@ -62,7 +62,7 @@ func (r *replay) say(e *entry, format string, args ...any) {
 }
 
 // wrongRuns replays the log and says what is not as it must be in it, and in
-// what else is known of the runs. An entry of a run that is not among them is
+// what else is recorded about the runs. An entry of a run that is not among them is
 // left alone.
 func wrongRuns(log []entry, stories []*runStory) []string {
 	r := &replay{runs: map[string]*replayedRun{}, holds: map[string]map[string]bool{}, fences: map[string]int64{}, paused: map[string]bool{}}
@@ -340,7 +340,7 @@ func (r *replay) whole(e *entry, run *replayedRun) {
 	}
 }
 
-// atEnd holds what the log says of a run against the rest.
+// atEnd compares the log of a run with the rest.
 func (r *replay) atEnd(run *replayedRun) {
 	s := run.story
 	say := func(format string, args ...any) {

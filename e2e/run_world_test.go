@@ -65,7 +65,7 @@ func (w *world) upRuns() {
 	w.must("up", "--orchestrator")
 }
 
-// open opens a gate: agents that wait for the file of that name go on.
+// open opens a gate: agents that wait for the file of that name continue.
 func (w *world) open(gate string) { w.t.Helper(); w.write("gate/"+gate, "", 0o644) }
 
 // awaitGate is what an agent does that waits for a gate.
@@ -85,8 +85,8 @@ func (w *world) conn() *client.Conn {
 	return c
 }
 
-// forwarded is a socket of the test's own account behind which whoever comes is
-// the world's account to the service.
+// forwarded returns a socket of the test's own account whose clients are the
+// world's account to the service.
 func (w *world) forwarded(socket string) string {
 	w.t.Helper()
 	at := filepath.Join(w.t.TempDir(), "s")

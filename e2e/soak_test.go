@@ -190,7 +190,7 @@ func (l *load) caller(seed uint64) {
 	}
 }
 
-// look holds the end of a dispatch against what its kind must end with. No
+// look compares the end of a dispatch with what its kind must end with. No
 // worker is killed here.
 func (l *load) look(j *job) {
 	d, err := l.k.describe(j.id)

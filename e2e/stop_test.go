@@ -266,7 +266,7 @@ func TestTargetModeBoundsTiers(t *testing.T) {
 	}
 }
 
-// Whoever calls by a token engages no stop and lifts none, whatever it stands
+// A caller with a token engages and lifts no stop, whatever it stands
 // for. The control is the same socket without it.
 //
 // proves R-T10, R-T4
@@ -294,7 +294,7 @@ func TestAgentsCannotReachStops(t *testing.T) {
 }
 
 // A worker that is stopped by the kernel's means does not outlast a stop for
-// ever: it has its cancel when it goes on.
+// ever: it has its cancel when it continues.
 //
 // proves R-T10
 func TestStopReachesASuspendedWorker(t *testing.T) {

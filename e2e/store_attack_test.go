@@ -20,8 +20,8 @@ func copyTree(t testing.TB, from, to string) {
 }
 
 // substitute puts content in the place of a blob, and everything that names
-// the blob in the place of what named it, up to the index: what whoever can
-// write to the store, and cannot sign, can do at most.
+// the blob in the place of what named it, up to the index: the most that an
+// attacker can do who can write to the store but not sign.
 func substitute(t testing.TB, store string, old api.Digest, content []byte) {
 	t.Helper()
 	fresh := api.DigestOf(content)
@@ -108,7 +108,7 @@ type attack struct {
 }
 
 // refusesAll carries out each attack on a running service, which must refuse
-// to dispatch, say so once in its log, and go on when the store is genuine
+// to dispatch, say so once in its log, and continue when the store is genuine
 // again.
 func refusesAll(t *testing.T, w *world, attacks []attack) {
 	t.Helper()
@@ -225,7 +225,7 @@ func TestForgedStoreDispatchesNothing(t *testing.T) {
 	})
 }
 
-// stripSignatures leaves every revision with envelopes that nobody signed.
+// stripSignatures leaves every revision with unsigned envelopes.
 func stripSignatures(t testing.TB, store string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(store, "blobs/sha256/*"))

@@ -192,7 +192,7 @@ func only(t *testing.T, spans map[string][]span, name string) span {
 	return spans[name][0]
 }
 
-// freePort is an address that nobody listens at.
+// freePort returns an address without a listener.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -243,7 +243,7 @@ func TestTraceReachesTheAgent(t *testing.T) {
 				t.Errorf("the trace is not shown: %s", out)
 			}
 
-			// A header that is none begins a trace of the service's own.
+			// An invalid header begins a trace of the service's own.
 			w.env = append(plain, "TRACEPARENT=00-"+strings.ToUpper(callersTrace)+"-"+callersSpan+"-01")
 			d = w.dispatch("fails")
 			ended(t, d, api.EventFailed, api.ReasonAgent)
@@ -265,8 +265,8 @@ func TestTraceReachesTheAgent(t *testing.T) {
 	}
 }
 
-// An attempt that goes on from an answer is in the trace of the dispatch, with
-// a span of its own, whoever answered.
+// An attempt that continues from an answer is in the trace of the dispatch, with
+// a span of its own, whatever the answering principal.
 func TestTraceContinuesAfterAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)

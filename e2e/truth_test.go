@@ -57,14 +57,14 @@ func kinds() []kind {
 	}
 }
 
-// story is everything that is known of one dispatch when it is over, from its
+// story is everything recorded about one dispatch when it has ended, from its
 // record, from the log and from who watched it. The checks look at nothing
 // else, so that one can see them object to a story that is bad.
 type story struct {
 	id       string
 	kind     kind
 	answered bool          // its caller was told that it was admitted
-	record   *api.Dispatch // nil when there is none
+	record   *api.Dispatch // may be nil
 	entries  []entry       // of this dispatch
 	hits     []hit         // of its attempts
 	killed   map[int]bool  // processes that were killed, and were its workers
@@ -259,7 +259,7 @@ func changed(earlier, now []entry) (bad []string) {
 	return nil
 }
 
-// story gathers what is known of a dispatch that is over.
+// story gathers the records of a dispatch that has ended.
 func (k *trial) story(j *job, log []entry, hits []hit, killed, blindly map[int]bool) *story {
 	k.t.Helper()
 	s := &story{id: j.id, kind: j.kind, answered: j.answered, stopped: j.stopped, killed: map[int]bool{}, blindly: map[int]bool{}}

@@ -10,7 +10,7 @@ import (
 )
 
 // A task's worker hands its agent exactly what the signed manifest names, or
-// runs nothing: whoever changes what lies in its directory, or fires it with
+// runs nothing: an attacker who changes its directory, or fires it with
 // half a task's manifest, gets a refusal.
 //
 // proves R-O2, R-D2

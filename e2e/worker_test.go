@@ -58,7 +58,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// sign is what a service, or whoever has taken it over, makes of a manifest.
+// sign signs a manifest as the service, or its attacker, does.
 func (b *bench) sign(m record.Manifest, key seal.Signer) []byte {
 	b.w.t.Helper()
 	doc, err := canon.Marshal(m)
@@ -238,7 +238,7 @@ func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 		refuses(c.name, altered(c.change), input, nil, c.words)
 	}
 
-	// The store: a script that nobody signed, under the name of one that was.
+	// The store: an unsigned script under the name of a signed one.
 	store := b.w.path("data/bailiwick/catalog")
 	kept := t.TempDir()
 	copyTree(t, store, kept)
@@ -267,14 +267,14 @@ func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 	genuine()
 }
 
-// An attempt that goes on from another restores what its manifest names, or
+// An attempt that continues from another restores what its manifest names, or
 // does not run.
 //
 // proves R-D2, R-D6
 func TestWorkerResumesFromExactlyTheManifest(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	const answer = `{"answer":"yes","attempt":1,"question":"go on?"}`
+	const answer = `{"answer":"yes","attempt":1,"question":"continue?"}`
 	const patch = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+half\n"
 	try := func(answer, patch string, change func(m *record.Manifest, files map[string]executor.Content)) (ending, string) {
 		t.Helper()
@@ -304,8 +304,8 @@ func TestWorkerResumesFromExactlyTheManifest(t *testing.T) {
 			f[record.WorkPatch] = content([]byte(strings.Replace(patch, "half", "evil", 1)))
 		},
 		"no patch":                 func(_ *record.Manifest, f map[string]executor.Content) { delete(f, record.WorkPatch) },
-		"goes on from itself":      func(m *record.Manifest, _ map[string]executor.Content) { m.Resume.Attempt = 2 },
-		"goes on from nothing":     func(m *record.Manifest, _ map[string]executor.Content) { m.Resume = nil },
+		"continues from itself":    func(m *record.Manifest, _ map[string]executor.Content) { m.Resume.Attempt = 2 },
+		"continues from nothing":   func(m *record.Manifest, _ map[string]executor.Content) { m.Resume = nil },
 		"the first one that does":  func(m *record.Manifest, _ map[string]executor.Content) { m.Attempt = 1 },
 		"an answer without a name": func(m *record.Manifest, _ map[string]executor.Content) { m.Resume.Answer = "" },
 	} {

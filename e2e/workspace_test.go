@@ -172,7 +172,7 @@ func TestCopyReplacesARefusedOverlay(t *testing.T) {
 	}
 }
 
-// A capability that requires a work tree finds one, of which every dispatch
+// A capability that requires a work tree finds one, and every dispatch
 // has its own, and so does the verify command.
 func TestWorkTreeSourceIsNeverChanged(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {

@@ -207,7 +207,7 @@ func (w *world) refused(status int, words []string, args ...string) done {
 	return d
 }
 
-// me is the principal of whoever the programs run as.
+// me is the principal of the account that runs the programs.
 func (w *world) me() string {
 	if w.uid == 0 {
 		return "local:root"

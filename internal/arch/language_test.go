@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -93,11 +92,6 @@ func inPlainWords(name string) bool {
 		strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "scripts/")
 }
 
-// pending lists the folders that are still being rewritten. It must end up empty.
-func pending() []string {
-	return []string{"e2e", "internal/daemoncli", "internal/operator", "internal/server"}
-}
-
 func TestTheProjectIsWrittenInPlainWords(t *testing.T) {
 	words, checked := newLanguage(), 0
 	if err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -113,10 +107,6 @@ func TestTheProjectIsWrittenInPlainWords(t *testing.T) {
 		b, err := os.ReadFile(file)
 		checked++
 		for _, f := range words.find(name, string(b)) {
-			if slices.Contains(pending(), path.Dir(name)) {
-				t.Log(f)
-				continue
-			}
 			t.Error(f)
 		}
 		return err

@@ -39,7 +39,7 @@ type handler func(w http.ResponseWriter, r *request) error
 type none struct{}
 
 // handle returns the handler of a call that takes a Req and answers with a Resp,
-// both as JSON. Req is none for a call without a body.
+// both as JSON. Req is the type none for a call without a body.
 func handle[Req, Resp any](act func(ctx context.Context, r *request, req Req) (Resp, error)) handler {
 	return func(w http.ResponseWriter, r *request) error {
 		var req Req
