@@ -3,8 +3,8 @@
 //
 // Puts are durable and reads are verified: a file that does not match its name
 // is an integrity error that names both. The package never follows a link out
-// of the store, removes only what a Sweep is told to remove and nothing
-// protects, and does not interpret content. It creates index.json with the
+// of the store, removes blobs only on Sweep.Remove, and then only unprotected
+// ones, and does not interpret content. It creates index.json with the
 // layout and only reads it afterwards.
 //
 // It carries the storage side of R-C4 (content-addressed artifacts) and R-D5

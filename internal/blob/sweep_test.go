@@ -329,7 +329,7 @@ func TestAClaimedBlobIsKept(t *testing.T) {
 	if w, err = s.Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := w.Remove(claimed); err != nil || !gone { // nobody holds it any more
+	if gone, err := w.Remove(claimed); err != nil || !gone { // no longer protected
 		t.Errorf("%v, %v", gone, err)
 	}
 	if _, err := s.Claim(t.Context(), loose); err == nil {

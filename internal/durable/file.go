@@ -145,7 +145,7 @@ func write(root *os.Root, temp string, content []byte, mode fs.FileMode, finish 
 // WriteNew creates the file name below root, or the path name where root is
 // nil, and removes it when fill fails. The error is fs.ErrExist when name
 // exists, even as a dangling link. Nothing is synced: it is for files that a
-// person asked for, on file systems of any kind.
+// person requested, on any file system.
 func WriteNew(root *os.Root, name string, mode fs.FileMode, fill func(io.Writer) error) error {
 	f, err := in(root).OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

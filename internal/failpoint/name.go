@@ -35,7 +35,7 @@ const (
 	ExecutorConnected Name = "executor.connected" // the service is connected to it
 	StartCommit       Name = "start.commit"       // before the worker's key is bound
 	StartCommitted    Name = "start.committed"
-	StartProceed      Name = "start.proceed" // the worker was told to proceed
+	StartProceed      Name = "start.proceed" // "proceed" was sent to the worker
 )
 
 // Points of a worker, in order.
@@ -43,7 +43,7 @@ const (
 	WorkerBegin        Name = "worker.begin"
 	WorkerLocked       Name = "worker.locked"
 	WorkerReady        Name = "worker.ready"
-	WorkerProceed      Name = "worker.proceed" // it was told to proceed
+	WorkerProceed      Name = "worker.proceed" // it received "proceed"
 	WorkerWorkspace    Name = "worker.workspace"
 	WorkerJail         Name = "worker.jail" // before a jail is started
 	WorkerJailed       Name = "worker.jailed"

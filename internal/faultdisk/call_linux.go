@@ -78,7 +78,7 @@ func (c *call) path(dirFD, addr uint64) (string, bool, error) {
 		}
 		base, err := os.Readlink(dir)
 		if err != nil {
-			return "", false, nil //nolint:nilerr // the call fails by itself
+			return "", false, nil //nolint:nilerr // the call will fail
 		}
 		name = filepath.Join(base, name)
 	}

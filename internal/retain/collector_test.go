@@ -399,7 +399,7 @@ func TestDiskUseDoesNotWaitForASlowMeasurement(t *testing.T) {
 	w.mu.Lock()
 	w.took = quick + 1
 	w.mu.Unlock()
-	if err := w.enter(t.Context()); err != nil { // as if somebody measured or collected for long
+	if err := w.enter(t.Context()); err != nil { // as a long collection would
 		t.Fatal(err)
 	}
 	u, err := w.DiskUse(t.Context())

@@ -36,7 +36,7 @@ func TestTheScheduleKeepsItsInterval(t *testing.T) {
 		schedule
 		want []time.Duration
 	}{
-		"never asked for":                    {schedule{}, nil},
+		"no interval":                        {schedule{}, nil},
 		"never was":                          {schedule{every: time.Hour}, []time.Duration{0, time.Hour, 2 * time.Hour}},
 		"an earlier service did":             {schedule{every: time.Hour, last: noon.Add(-20 * time.Minute)}, []time.Duration{40 * time.Minute, 100 * time.Minute}},
 		"long ago":                           {schedule{every: time.Hour, last: noon.Add(-100 * time.Hour)}, []time.Duration{0, time.Hour, 2 * time.Hour}},
