@@ -171,8 +171,8 @@ func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 }
 
 // A state directory that is full under a service that lasts: what fits is
-// recorded, what does not is refused, and with room again the next service goes
-// on from there.
+// recorded, what does not is refused, and with room again the next service
+// continues.
 //
 // proves R-A2
 func TestServiceRecoversFromAFullDisk(t *testing.T) {

@@ -165,8 +165,8 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 	}
 }
 
-// A run is its principal's: another sees neither it nor whether there is one. Who
-// calls by a token may see its own and steers none: a question of a task is
+// A run is visible to its principal only. A caller with a token may see its own and
+// steers none: a question of a task is
 // for people, and so is it at the account's own client, where an answer reaches
 // the run.
 //

@@ -20,8 +20,8 @@ type phrase struct {
 }
 
 // phrases lists the wordings that a reader has to translate back into the terms of
-// the field. A pattern matches within one line, in prose, messages and identifiers
-// alike, and must not match ordinary English.
+// the field. A space in a pattern matches across the lines of a comment, too. A
+// pattern must not match ordinary English.
 func phrases() []phrase {
 	return []phrase{
 		{`\b(?:goes|go|gone|went) on\b`, "continues, resumes, proceeds", "The run goes on after a restart."},
@@ -36,7 +36,7 @@ func phrases() []phrase {
 		{`\b(?:is|are) none\b`, "is not a X, is invalid; are missing", "An error if the plan is none."},
 		{`\bthere twice\b`, "duplicate", "The key is there twice."},
 		{`\b(?:that|which|where|as|what) nobody\b`, "say who may not, or use the passive", "A token that nobody knows."},
-		{`\b[Ss]omebody else\b`, "another principal, another process", "The lease is somebody else's."},
+		{`\b[Ss]omebody (?:else|has|is|was)\b`, "another principal, another process", "The lease is somebody else's."},
 		{`\bis known of\b`, "is recorded, is persisted", "So that it is known of in time."},
 		{`\bwith(?:out)? a word\b`, "silently", "It passes without a word."},
 		{`\bsomething that cannot be(?:[.,;:]| (?:has )?happen)`, "an invariant was violated", "It logs something that cannot be."},
@@ -56,8 +56,9 @@ func newLanguage() language {
 	l := language{phrases: phrases()}
 	var all []string
 	for _, p := range l.phrases {
-		l.patterns = append(l.patterns, regexp.MustCompile(p.pattern))
-		all = append(all, p.pattern)
+		pattern := strings.ReplaceAll(p.pattern, " ", `(?:[ \t]+|[ \t]*\n[ \t]*(?://|#)?[ \t]*)`)
+		l.patterns = append(l.patterns, regexp.MustCompile(pattern))
+		all = append(all, pattern)
 	}
 	l.any = regexp.MustCompile(strings.Join(all, "|"))
 	return l
@@ -131,6 +132,9 @@ func TestPlantedPhrasesAreFound(t *testing.T) {
 	words := newLanguage()
 	if got := words.find("clean.go", clean); len(got) > 0 {
 		t.Errorf("findings in a clean text: %q", got)
+	}
+	if got := words.find("split.go", "// The run goes\n\t// on after a restart.\n"); len(got) != 1 || !strings.HasPrefix(got[0], "split.go:1: ") {
+		t.Errorf("across two lines of a comment the check finds %q", got)
 	}
 	for _, p := range phrases() {
 		got := words.find("planted.go", clean+"// "+p.planted+"\n")

@@ -17,8 +17,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
-// oauthSettings is the external issuer whose tokens are accepted. The zero value is
-// none.
+// oauthSettings is the external issuer whose tokens are accepted. The zero value
+// means that no issuer is configured.
 type oauthSettings struct {
 	Issuer, Audience string
 	JWKS             string // an absolute path, or an https URL

@@ -185,8 +185,8 @@ func (q *query) after() string {
 	return after
 }
 
-// Bounds of reading content in pieces: of a piece, and of the whole, all of
-// which is read and verified for any piece of it.
+// Limits of reading content in pieces: of a piece, and of the whole, which is read
+// and verified for each piece.
 const (
 	maxPart   = 1 << 20
 	maxParted = 64 << 20

@@ -1,6 +1,5 @@
-// Command echo is the least that an MCP server can be with the SDK: one tool
-// that answers what it was given, nobody asked who calls. Benchmarks measure it
-// beside ours.
+// Command echo is a minimal MCP server with the SDK: one tool that returns its
+// arguments, without authentication. Benchmarks compare it with bailiwick-mcp.
 package main
 
 import (
