@@ -184,7 +184,8 @@ func dequeue(tx *store.Tx, id api.DispatchID) error {
 // awaitStatement returns the record of a dispatch that has ended, with its
 // statement if it is made within attestWait.
 func (a *attester) awaitStatement(ctx context.Context, id api.DispatchID) (api.Dispatch, error) {
-	timeout := time.NewTimer(attestWait).C
+	timer := time.NewTimer(attestWait)
+	defer timer.Stop()
 	for {
 		changed := a.cfg.Store.Committed()
 		var r row
@@ -199,7 +200,7 @@ func (a *attester) awaitStatement(ctx context.Context, id api.DispatchID) (api.D
 		}
 		select {
 		case <-changed:
-		case <-timeout:
+		case <-timer.C:
 			return r.record, nil
 		case <-ctx.Done():
 			return r.record, ctx.Err()

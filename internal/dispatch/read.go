@@ -188,7 +188,8 @@ func (s *reader) Attempt(ctx context.Context, principal api.Principal, id api.Di
 func ending(d *api.Dispatch) bool { return d.State == api.EventNeedsInput && d.CancelBy != "" }
 
 func (s *reader) await(ctx context.Context, id api.DispatchID, wait time.Duration) (api.Dispatch, error) {
-	timeout := time.After(wait)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for {
 		// Every end is a commit, so a read after this call misses none.
 		changed := s.cfg.Store.Committed()
@@ -201,7 +202,7 @@ func (s *reader) await(ctx context.Context, id api.DispatchID, wait time.Duratio
 		}
 		select {
 		case <-changed:
-		case <-timeout:
+		case <-timer.C:
 			return r.record, nil
 		case <-ctx.Done():
 			return api.Dispatch{}, ctx.Err()
