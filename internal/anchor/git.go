@@ -143,8 +143,10 @@ func (g *Git) receipt(signed []byte, commit string) (receipt.Receipt, error) {
 
 // commit creates a commit on top of tip in the scratch repository.
 func (g *Git) commit(ctx context.Context, signed []byte, cp note.Checkpoint, tip string) (string, error) {
-	if _, err := os.Stat(filepath.Join(g.cfg.Scratch, "HEAD")); err != nil {
-		if err := os.MkdirAll(g.cfg.Scratch, 0o700); err != nil {
+	// git init is not atomic: after a kill in its middle the directory is no
+	// repository, and it holds nothing that cannot be made again.
+	if _, err := g.run(ctx, g.cfg.Scratch, nil, "rev-parse", "--git-dir"); err != nil {
+		if err := errors.Join(os.RemoveAll(g.cfg.Scratch), os.MkdirAll(g.cfg.Scratch, 0o700)); err != nil {
 			return "", err
 		}
 		if _, err := g.run(ctx, "", nil, "init", "--quiet", "--bare", "--template=", g.cfg.Scratch); err != nil {

@@ -63,6 +63,22 @@ func TestGitKeepsCheckpoints(t *testing.T) {
 	git(t, repo, "fsck", "--strict")
 }
 
+// A kill within the creation of the scratch repository leaves part of one.
+func TestGitRecreatesAnIncompleteScratchRepository(t *testing.T) {
+	for name, damage := range map[string]func(scratch string) error{
+		"without objects": func(scratch string) error { return os.RemoveAll(filepath.Join(scratch, "objects")) },
+		"empty HEAD":      func(scratch string) error { return os.WriteFile(filepath.Join(scratch, "HEAD"), nil, 0o600) },
+		"without HEAD":    func(scratch string) error { return os.Remove(filepath.Join(scratch, "HEAD")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, k := openGit(t, repository(t)), newKey(t)
+			put(t, g, signedAt(t, k, 3, "a"))
+			must(t, damage(g.cfg.Scratch))
+			put(t, g, signedAt(t, k, 5, "b"))
+		})
+	}
+}
+
 // The repository contains the commit that a receipt names, and refuses pushes that
 // would replace it.
 //
