@@ -20,7 +20,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// httpServer is the built server on HTTP, beside a real service.
+// httpServer is the built MCP server on HTTP, connected to a real service.
 type httpServer struct {
 	t    testing.TB
 	w    *webWorld
@@ -29,7 +29,7 @@ type httpServer struct {
 	url  *url.URL
 }
 
-// lockedBuffer is written and read at once.
+// lockedBuffer may be written and read concurrently.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -47,8 +47,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// webWorld has a service, and two principals with a token each who may do what
-// the world's account may.
+// webWorld has a service, and two principals with a token each and the grants
+// of the world's account.
 type webWorld struct {
 	*world
 	ann, ben string // tokens
@@ -89,10 +89,10 @@ func (w *webWorld) httpOf(program string, args ...string) *httpServer {
 	must(w.t, s.cmd.Start())
 	r := bufio.NewReader(io.TeeReader(out, s.errs))
 	w.t.Cleanup(func() {
-		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
 		_ = s.cmd.Wait()
 		if w.t.Failed() {
-			w.t.Logf("the server for HTTP said:\n%s", s.errs)
+			w.t.Logf("log of the HTTP server:\n%s", s.errs)
 		}
 	})
 	line, err := r.ReadString('\n')
@@ -102,28 +102,29 @@ func (w *webWorld) httpOf(program string, args ...string) *httpServer {
 	}
 	s.url, err = url.Parse(at)
 	must(w.t, err)
-	go io.Copy(io.Discard, r) //nolint:errcheck // until it ends
+	go io.Copy(io.Discard, r) //nolint:errcheck // until the server exits
 	return s
 }
 
-// ask is a request over a raw socket. What a test leaves out is that of one
-// that succeeds: tools/list of the newest revision, with ann's token.
+// ask is a request over a raw socket. Zero fields default to a request that
+// succeeds: tools/list of the newest revision, with ann's token.
 type ask struct {
 	method, path, host, token, body string
-	header                          []string // further lines, in the place of those of the same name
+	header                          []string // additional lines, which replace those of the same name
 	without                         string   // names of headers to leave out
 }
 
 const listTools = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
 
-// callOf is a call of a tool in the newest revision, with more in _meta.
+// callOf returns a call of a tool in the newest revision, with meta added to
+// _meta.
 func callOf(tool, arguments, meta string) ask {
 	body := strings.Replace(listTools, "tools/list", "tools/call", 1)
 	body = strings.Replace(body, `"_meta":{`, `"name":"`+tool+`","arguments":`+arguments+`,"_meta":{`+meta, 1)
 	return ask{body: body, header: []string{"Mcp-Method: tools/call", "Mcp-Name: " + tool}}
 }
 
-// oldAsk is a request of a revision that has sessions.
+// oldAsk returns a request of a revision that has sessions.
 func oldAsk(revision, session, body string) ask {
 	a := ask{body: body, header: []string{"Mcp-Protocol-Version: " + revision}, without: "Mcp-Method"}
 	if session != "" {
@@ -152,7 +153,7 @@ func (s *httpServer) text(a ask) string {
 	return orElse(a.method, "POST") + " " + orElse(a.path, "/mcp") + " HTTP/1.1\r\n" + strings.Join(append(lines, a.header...), "\r\n") + "\r\n\r\n" + body
 }
 
-// answer is what came back; status 0 is a connection that ended without one.
+// answer is a response; status 0 means the connection was closed without one.
 type answer struct {
 	status int
 	header http.Header
@@ -161,7 +162,7 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %v %.400s", a.status, a.header, a.body) }
 
-// message is the JSON-RPC message of an answer, which may be an event.
+// message is the JSON-RPC message of a response, which may be an event.
 func (a answer) message(t testing.TB) (m mcpMessage) {
 	t.Helper()
 	text := a.body
@@ -194,7 +195,7 @@ func readAnswer(r *bufio.Reader) answer {
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 
-// raw sends bytes on a connection of their own.
+// raw sends bytes on a new connection.
 func (s *httpServer) raw(text string) answer {
 	s.t.Helper()
 	c := s.dial()
@@ -210,7 +211,8 @@ func (s *httpServer) send(a ask) answer {
 	return s.raw(s.text(a))
 }
 
-// want fails the test unless a request is answered with a status and words.
+// want fails the test unless the response to a request has the status and
+// contains every one of words.
 func (s *httpServer) want(name string, a ask, status int, words ...string) answer {
 	s.t.Helper()
 	got := s.send(a)
@@ -219,13 +221,13 @@ func (s *httpServer) want(name string, a ask, status int, words ...string) answe
 	}
 	for _, word := range words {
 		if !strings.Contains(fmt.Sprint(got.header, got.body), word) {
-			s.t.Errorf("%s does not say %q: %s", name, word, got)
+			s.t.Errorf("%s: the response lacks %q: %s", name, word, got)
 		}
 	}
 	return got
 }
 
-// open initialises a session and returns its id.
+// open initializes a session and returns its ID.
 func (s *httpServer) open(token, revision, more string) string {
 	s.t.Helper()
 	a := oldAsk(revision, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+revision+`","clientInfo":{"name":"t","version":"1"}`+more+`}}`)
@@ -233,7 +235,7 @@ func (s *httpServer) open(token, revision, more string) string {
 	return s.want("initialize", a, 200, `"protocolVersion":"`+revision+`"`).header.Get("Mcp-Session-Id")
 }
 
-// tools lists them in a revision.
+// tools lists the tools in a revision.
 func (s *httpServer) tools(revision string) []string {
 	s.t.Helper()
 	a := ask{}
@@ -245,7 +247,8 @@ func (s *httpServer) tools(revision string) []string {
 	return names(list.Tools)
 }
 
-// refuses starts the server, which must not serve but end with a line.
+// refuses starts the server, which must exit with one line of error, and
+// returns that line.
 func (w *world) refuses(env []string, args ...string) string {
 	w.t.Helper()
 	cmd := w.command(mcpProgram(), args...)
@@ -260,7 +263,7 @@ func (w *world) endsWithALine(cmd *exec.Cmd) string {
 		w.t.Fatalf("%q: %v: %s", cmd.Args, err, out)
 	}
 	if n := strings.Count(string(out), "\n"); n != 1 {
-		w.t.Errorf("%q ends with %d lines: %s", cmd.Args, n, out)
+		w.t.Errorf("%q exits with %d lines: %s", cmd.Args, n, out)
 	}
 	return string(out)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// good is a trial after one dispatch that nothing happened to, with its story
-// and the whole log.
+// good returns a trial after one undisturbed dispatch, with its story and the
+// whole log.
 func good(t *testing.T) (*trial, *story, []entry) {
 	t.Helper()
 	k := newTrial(t, 0, *seedFlag)
@@ -27,13 +27,13 @@ func good(t *testing.T) (*trial, *story, []entry) {
 	log := k.log(-1)
 	s := k.story(j, log, hits, nil, nil)
 	if bad := slices.Concat(s.wrong(), gaps(log)); len(bad) > 0 {
-		t.Fatalf("a dispatch that nothing happened to: %q", bad)
+		t.Fatalf("an undisturbed dispatch: %q", bad)
 	}
 	return k, s, log
 }
 
-// What the kill harness checks of every dispatch objects when one thing of a
-// good story is changed. This is its positive control.
+// The positive control of the kill harness: its checks report each single fault
+// planted in a good story.
 func TestKillChecksDetectPlantedFaults(t *testing.T) {
 	t.Parallel()
 	_, genuine, log := good(t)
@@ -53,13 +53,13 @@ func TestKillChecksDetectPlantedFaults(t *testing.T) {
 		plant func(s *story)
 		want  string
 	}{
-		"no record":               {func(s *story) { s.record = nil }, "LOST: it was accepted"},
-		"no entry that admits it": {func(s *story) { find(s, "dispatch.accepted").Kind = "x" }, "accepted 0 times"},
-		"admitted twice":          {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.accepted")) }, "accepted 2 times"},
-		"started twice":           {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.started")) }, "was started 2 times"},
-		"ended twice":             {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.finished")) }, "ended 2 times"},
-		"ended never":             {func(s *story) { find(s, "dispatch.finished").Kind = "x" }, "ended 0 times"},
-		"an agent that ran twice": {func(s *story) {
+		"no record":         {func(s *story) { s.record = nil }, "LOST: it was accepted"},
+		"no accepted entry": {func(s *story) { find(s, "dispatch.accepted").Kind = "x" }, "accepted 0 times"},
+		"accepted twice":    {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.accepted")) }, "accepted 2 times"},
+		"started twice":     {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.started")) }, "was started 2 times"},
+		"ended twice":       {func(s *story) { s.entries = append(s.entries, *find(s, "dispatch.finished")) }, "ended 2 times"},
+		"never ended":       {func(s *story) { find(s, "dispatch.finished").Kind = "x" }, "ended 0 times"},
+		"agent ran twice": {func(s *story) {
 			s.hits = append(s.hits, s.hits[slices.IndexFunc(s.hits, func(h hit) bool { return h.name == failpoint.WorkerAgent })])
 		}, "agent of attempt 1 was started 2 times"},
 		"lost and not killed": {func(s *story) {
@@ -72,15 +72,15 @@ func TestKillChecksDetectPlantedFaults(t *testing.T) {
 			without(s, failpoint.WorkerResultPlaced)
 			s.killed = map[int]bool{s.did(1, failpoint.WorkerBegin)[0]: true}
 		}, "it must be one of [failed lost]"},
-		"a record that the log denies":  {func(s *story) { s.record.State, s.record.Reason = api.EventFailed, api.ReasonAgent }, "UNTRUE: its record says"},
-		"another patch":                 {func(s *story) { s.patch[3] ^= 1 }, "LOST: its patch has the digest"},
-		"no patch":                      {func(s *story) { s.record.Outcome.Patch = nil }, "LOST: there is no patch"},
-		"a patch that does not apply":   {func(s *story) { s.applied = "error" }, "UNTRUE: its patch: error"},
-		"another patch in the log":      {func(s *story) { find(s, "dispatch.finished").Refs["patch"] = api.DigestOf(nil) }, "UNTRUE: the record has the patch"},
-		"another result in the log":     {func(s *story) { delete(find(s, "dispatch.finished").Refs, "result") }, "UNTRUE: the record has the result"},
-		"half of the log":               {func(s *story) { s.log = "begun\n" }, "LOST: its log is"},
-		"cancelled by nobody":           {func(s *story) { s.record.State = api.EventCancelled }, "UNTRUE: cancelled by nobody"},
-		"a result that was not brought": {func(s *story) { s.record.Result = "" }, "LOST: its worker sealed a result"},
+		"record contradicts the log":  {func(s *story) { s.record.State, s.record.Reason = api.EventFailed, api.ReasonAgent }, "UNTRUE: its record says"},
+		"different patch":             {func(s *story) { s.patch[3] ^= 1 }, "LOST: its patch has the digest"},
+		"no patch":                    {func(s *story) { s.record.Outcome.Patch = nil }, "LOST: it has no patch"},
+		"patch does not apply":        {func(s *story) { s.applied = "error" }, "UNTRUE: its patch: error"},
+		"different patch in the log":  {func(s *story) { find(s, "dispatch.finished").Refs["patch"] = api.DigestOf(nil) }, "UNTRUE: the record has the patch"},
+		"no result in the log":        {func(s *story) { delete(find(s, "dispatch.finished").Refs, "result") }, "UNTRUE: the record has the result"},
+		"half of the log":             {func(s *story) { s.log = "begun\n" }, "LOST: its log is"},
+		"cancelled without a caller":  {func(s *story) { s.record.State = api.EventCancelled }, "UNTRUE: cancelled without a caller"},
+		"sealed result not collected": {func(s *story) { s.record.Result = "" }, "LOST: its worker sealed a result"},
 	} {
 		record, outcome := *genuine.record, *genuine.record.Outcome
 		record.Outcome = &outcome
@@ -95,19 +95,19 @@ func TestKillChecksDetectPlantedFaults(t *testing.T) {
 		}
 	}
 	if len(gaps(slices.Delete(slices.Clone(log), 2, 3))) == 0 || len(gaps(log[1:])) == 0 {
-		t.Error("a missing entry is not noticed")
+		t.Error("a missing entry is not reported")
 	}
 	other := slices.Clone(log)
 	other[1].leaf += " "
 	if len(changed(log, other)) == 0 || len(changed(log, log[:len(log)-1])) == 0 || len(changed(log, log)) != 0 {
-		t.Error("a changed or cut log is not noticed")
+		t.Error("a changed or truncated log is not reported")
 	}
 	if bad := genuine.wrong(); len(bad) > 0 {
-		t.Errorf("the story was changed by what was planted in copies of it: %q", bad)
+		t.Errorf("faults planted in copies changed the story itself: %q", bad)
 	}
 }
 
-// What the kill harness looks for on the machine it finds when it is there.
+// The positive control of the leftover check: it finds each planted leftover.
 func TestLeftoverSearchFindsPlantedLeftovers(t *testing.T) {
 	t.Parallel()
 	k, s, _ := good(t)
@@ -164,9 +164,9 @@ func TestLeftoverSearchFindsPlantedLeftovers(t *testing.T) {
 	clean("at last")
 }
 
-// heldGroup is the lock of a control group that was just made. Without it the
-// jails of the tests beside this one take the group for one that was left; one
-// that they took before it was locked is made again.
+// heldGroup creates a control group and returns it locked. Without the lock the
+// jails of parallel tests would remove the group as a leftover; one that they
+// removed before it was locked is created again.
 func heldGroup(t *testing.T, group string) *os.File {
 	t.Helper()
 	for range 100 {
@@ -186,7 +186,7 @@ func heldGroup(t *testing.T, group string) *os.File {
 		}
 		must(t, f.Close())
 	}
-	t.Fatalf("control group %s: taken away each time", group)
+	t.Fatalf("control group %s: removed by other jails each time", group)
 	return nil
 }
 
@@ -203,7 +203,7 @@ func TestKilledFirstStartIsRetried(t *testing.T) {
 		failpoint.StoreCommit, failpoint.StoreCommitted, failpoint.RecoverBegin, failpoint.ServiceOpened, failpoint.ServiceListening,
 	} {
 		for n := 1; ; n++ {
-			for _, old := range []string{"state/bailiwick", "disk", "anchors.git"} { // another log wants anchors of its own
+			for _, old := range []string{"state/bailiwick", "disk", "anchors.git"} { // a new log needs its own anchors
 				must(t, os.RemoveAll(k.path(old)))
 			}
 			k.configure("")
@@ -213,7 +213,7 @@ func TestKilledFirstStartIsRetried(t *testing.T) {
 			k.arm()
 			if killed == 0 {
 				k.stopAll()
-				break // it is not passed so often
+				break // it is passed fewer times
 			}
 			kills[name]++
 			hits, _ := k.hits(from)
@@ -233,7 +233,7 @@ func TestKilledFirstStartIsRetried(t *testing.T) {
 	t.Logf("kills: %v", kills)
 	for _, name := range []failpoint.Name{failpoint.BlobWritten, failpoint.BlobPlaced, failpoint.StoreCommit, failpoint.StoreCommitted} {
 		if kills[name] == 0 {
-			t.Errorf("nobody was killed at %s", name)
+			t.Errorf("no process was killed at %s", name)
 		}
 	}
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// The revisions of the protocol, oldest first. From the last one on there is no
-// initialize: each request says what initialize did.
+// The revisions of the protocol, oldest first. The newest one has no
+// initialize: each request carries what initialize did.
 const (
 	mcpJune, mcpNovember, mcpJuly = "2025-06-18", "2025-11-25", "2026-07-28"
 )
 
 func mcpRevisions() []string { return []string{mcpJune, mcpNovember, mcpJuly} }
 
-// mcpSession is a client of bailiwick-mcp on stdio that does what the protocol
-// says and nothing for the server's good.
+// mcpSession is a minimal client of bailiwick-mcp on stdio that follows the
+// protocol.
 type mcpSession struct {
 	t        testing.TB
 	cmd      *exec.Cmd
@@ -41,7 +41,7 @@ type mcpSession struct {
 	schemas  map[string]*jsonschema.Resolved // of the outputs, by tool; see tools
 }
 
-// mcpMessage is what a server says.
+// mcpMessage is a message from a server.
 type mcpMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -59,13 +59,15 @@ type mcpError struct {
 // mcpProgram is the built server.
 func mcpProgram() string { return filepath.Join(bin, "bailiwick-mcp") }
 
-// mcp starts the server and greets it in a revision of the protocol.
+// mcp starts the server and initializes a session in a revision of the
+// protocol.
 func (w *world) mcp(revision string, args ...string) *mcpSession {
 	w.t.Helper()
 	return w.mcpOf(mcpProgram(), revision, nil, args...)
 }
 
-// mcpOf starts a program as mcp does. initialize gets these members, too.
+// mcpOf starts a program as mcp does and adds the members of more to
+// initialize.
 func (w *world) mcpOf(program, revision string, more map[string]any, args ...string) *mcpSession {
 	w.t.Helper()
 	s := w.mcpRaw(program, args...)
@@ -83,13 +85,13 @@ func (w *world) mcpOf(program, revision string, more map[string]any, args ...str
 	var got struct{ ProtocolVersion string }
 	decode(w.t, string(s.must("initialize", params)), &got)
 	if got.ProtocolVersion != revision {
-		w.t.Errorf("%s was asked for, %s is spoken", revision, got.ProtocolVersion)
+		w.t.Errorf("requested revision %s, the server chose %s", revision, got.ProtocolVersion)
 	}
 	s.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return s
 }
 
-// mcpRaw starts a program and says nothing to it.
+// mcpRaw starts a program and sends it nothing.
 func (w *world) mcpRaw(program string, args ...string) *mcpSession {
 	w.t.Helper()
 	s := &mcpSession{t: w.t, cmd: w.command(program, args...), errs: new(bytes.Buffer)}
@@ -102,31 +104,31 @@ func (w *world) mcpRaw(program string, args ...string) *mcpSession {
 	s.cmd.Stderr = s.errs
 	must(w.t, s.cmd.Start())
 	w.t.Cleanup(func() {
-		_ = s.in.Close() // it may have ended
+		_ = s.in.Close() // it may have exited
 		_, _ = io.Copy(io.Discard, s.lines)
 		_ = s.cmd.Wait()
 		if w.t.Failed() && s.errs.Len() > 0 {
-			w.t.Logf("the MCP server said:\n%s", s.errs)
+			w.t.Logf("log of the MCP server:\n%s", s.errs)
 		}
 	})
 	return s
 }
 
-// send writes one line, whatever it is.
+// send writes one line, valid or not.
 func (s *mcpSession) send(line string) {
 	s.t.Helper()
 	if _, err := io.WriteString(s.in, line+"\n"); err != nil {
-		s.t.Fatalf("%v; the server said: %s", err, s.errs)
+		s.t.Fatalf("%v; standard error of the server: %s", err, s.errs)
 	}
 }
 
-// read returns the next message that is no notification.
+// read returns the next message that is not a notification.
 func (s *mcpSession) read() (m mcpMessage) {
 	s.t.Helper()
 	for {
 		line, err := s.lines.ReadString('\n')
 		if err != nil {
-			s.t.Fatalf("the server is gone: %v; it said: %s", err, s.errs)
+			s.t.Fatalf("the server has exited: %v; standard error: %s", err, s.errs)
 		}
 		m = mcpMessage{}
 		decode(s.t, line, &m)
@@ -137,7 +139,7 @@ func (s *mcpSession) read() (m mcpMessage) {
 	}
 }
 
-// request sends a request and returns its answer.
+// request sends a request and returns its response.
 func (s *mcpSession) request(method string, params map[string]any) mcpMessage {
 	s.t.Helper()
 	s.next++
@@ -155,12 +157,12 @@ func (s *mcpSession) request(method string, params map[string]any) mcpMessage {
 	s.send(string(b))
 	m := s.read()
 	if string(m.ID) != fmt.Sprint(s.next) {
-		s.t.Fatalf("%s: the answer has the id %s, want %d: %+v", method, m.ID, s.next, m)
+		s.t.Fatalf("%s: the response has the id %s, want %d: %+v", method, m.ID, s.next, m)
 	}
 	return m
 }
 
-// must is a request that succeeds.
+// must sends a request that must succeed.
 func (s *mcpSession) must(method string, params map[string]any) json.RawMessage {
 	s.t.Helper()
 	m := s.request(method, params)
@@ -180,7 +182,7 @@ type mcpTool struct {
 	Annotations  map[string]any  `json:"annotations"`
 }
 
-// tools lists the tools, all pages of them.
+// tools lists the tools, from all pages.
 func (s *mcpSession) tools() []mcpTool {
 	s.t.Helper()
 	var all []mcpTool
@@ -213,7 +215,7 @@ type mcpResult struct {
 	IsError bool
 }
 
-// text is the result as a client shows it that reads no structured content.
+// text is the result as shown by a client that ignores structured content.
 func (r mcpResult) text() string {
 	var all strings.Builder
 	for _, c := range r.Content {
@@ -229,7 +231,8 @@ func (r mcpResult) failure() api.Error {
 	return v.Error
 }
 
-// call calls a tool. Whatever comes back fits the schema that the tool has.
+// call calls a tool and checks its result against the output schema of the
+// tool.
 func (s *mcpSession) call(name string, arguments any, more ...map[string]any) mcpResult {
 	s.t.Helper()
 	params := map[string]any{"name": name, "arguments": arguments}
@@ -251,15 +254,15 @@ func (s *mcpSession) call(name string, arguments any, more ...map[string]any) mc
 	var v any
 	decode(s.t, string(r.Value), &v)
 	if err := s.schemas[name].Validate(v); err != nil {
-		s.t.Errorf("%s answers what does not fit its schema: %v: %s", name, err, r.Value)
+		s.t.Errorf("%s: the result does not match the output schema: %v: %s", name, err, r.Value)
 	}
 	if len(r.Content) != 1 || r.Content[0].Type != "text" || r.Content[0].Text == "" {
-		s.t.Errorf("%s answers without text: %+v", name, r.Content)
+		s.t.Errorf("%s: the result has no text: %+v", name, r.Content)
 	}
 	return r
 }
 
-// ok is a call that succeeds; v gets its structured content.
+// ok makes a call that must succeed; v receives its structured content.
 func (s *mcpSession) ok(name string, arguments, v any, more ...map[string]any) {
 	s.t.Helper()
 	r := s.call(name, arguments, more...)
@@ -269,7 +272,8 @@ func (s *mcpSession) ok(name string, arguments, v any, more ...map[string]any) {
 	decode(s.t, string(r.Value), v)
 }
 
-// refused is a call that fails with a code and says every one of words.
+// refused makes a call that must fail with a code and contain every one of
+// words.
 func (s *mcpSession) refused(code api.Code, words []string, name string, arguments any, more ...map[string]any) api.Error {
 	s.t.Helper()
 	r := s.call(name, arguments, more...)
@@ -279,14 +283,14 @@ func (s *mcpSession) refused(code api.Code, words []string, name string, argumen
 	}
 	for _, word := range append(words, string(code), e.Message, e.Hint) {
 		if !strings.Contains(r.text(), word) {
-			s.t.Errorf("%s %v does not say %q: %s", name, arguments, word, r.text())
+			s.t.Errorf("%s %v: the error lacks %q: %s", name, arguments, word, r.text())
 		}
 	}
 	return e
 }
 
-// members is short for what JSON calls so.
+// members is a JSON object.
 type members = map[string]any
 
-// sorted is for comparing sets.
+// sorted returns a sorted copy, for comparing sets.
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }

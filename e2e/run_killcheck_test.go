@@ -11,8 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// goodRun is a trial after runs that nothing happened to, with their stories and
-// the whole log.
+// goodRun returns the stories of undisturbed runs, with the whole log.
 func goodRun(t *testing.T) ([]*runStory, []entry, []hit) {
 	t.Helper()
 	k := newTrial(t, 0, *seedFlag)
@@ -36,13 +35,13 @@ func goodRun(t *testing.T) ([]*runStory, []entry, []hit) {
 	hits, _ := k.hits(0)
 	log := k.log(-1)
 	if bad := slices.Concat(wrongRuns(log, stories), overlaps(log, hits), gaps(log)); len(bad) > 0 {
-		t.Fatalf("a run that nothing happened to: %q", bad)
+		t.Fatalf("an undisturbed run: %q", bad)
 	}
 	return stories, log, hits
 }
 
-// What the kill harness checks of every run objects when one thing of a good
-// log is changed. This is its positive control.
+// The positive control of the kill harness for runs: its checks report each
+// single fault planted in a good log.
 func TestRunChecksDetectPlantedFaults(t *testing.T) {
 	t.Parallel()
 	genuine, log, hits := goodRun(t)
@@ -85,48 +84,48 @@ func TestRunChecksDetectPlantedFaults(t *testing.T) {
 		plant func([]entry, *runStory) []entry
 		want  string
 	}{
-		"no run":                       {story(func(s *runStory) { s.run = nil }), "LOST: it was submitted"},
-		"submitted twice":              {twice("run.submitted", "", 1), "DOUBLED: it is submitted 2 times"},
-		"settled twice":                {twice("run.settled", "", 1), "the run is settled before it"},
-		"never settled":                {without("run.settled", "", 1), "LOST: settled in the log: false"},
-		"a task that is started twice": {twice("task.started", "one", 1), "DOUBLED or UNTRUE: it was running"},
-		"a dispatch admitted twice":    {twice("dispatch.accepted", "one", 1), "is admitted 2 times"},
-		"a task that is done twice":    {twice("task.done", "one", 1), "it is done already"},
-		"a task that is not done":      {without("task.done", "two", 1), "LOST: task two is running"},
-		"done without an end":          {without("dispatch.finished", "two", 1), "its dispatch ended with"},
-		"tried again without a reason": {without("task.waiting", "four", 1), "DOUBLED or UNTRUE: it was running"},
-		"not tried again": {func(log []entry, _ *runStory) []entry {
+		"no run":                        {story(func(s *runStory) { s.run = nil }), "LOST: it was submitted"},
+		"submitted twice":               {twice("run.submitted", "", 1), "DOUBLED: it is submitted 2 times"},
+		"settled twice":                 {twice("run.settled", "", 1), "the run has settled before it"},
+		"never settled":                 {without("run.settled", "", 1), "LOST: settled in the log: false"},
+		"a task started twice":          {twice("task.started", "one", 1), "DOUBLED or UNTRUE: it was running"},
+		"a dispatch accepted twice":     {twice("dispatch.accepted", "one", 1), "is accepted 2 times"},
+		"a task done twice":             {twice("task.done", "one", 1), "it is done already"},
+		"a done task without its entry": {without("task.done", "two", 1), "LOST: task two is running"},
+		"done without an end":           {without("dispatch.finished", "two", 1), "its dispatch ended with"},
+		"restarted without a reason":    {without("task.waiting", "four", 1), "DOUBLED or UNTRUE: it was running"},
+		"not retried": {func(log []entry, _ *runStory) []entry {
 			i := at(log, "task.waiting", "four", 1)
 			log[i].Kind = "task.failed"
 			return log
-		}, "it was not tried again"},
-		"a dependent that is left":      {without("task.skipped", "five", 1), "LOST: task five is"},
-		"a dependent that begins early": {moved("task.started", "asks.3", "run.submitted", ""), "it comes after one, which is not done"},
-		"an answer twice":               {twice("task.answered", "asks.3", 1), "answered 2 times"},
-		"no answer":                     {without("task.answered", "asks.3", 1), "0 answers"},
-		"a lock of two": {func(log []entry, _ *runStory) []entry {
+		}, "it was not retried"},
+		"a dependent not skipped":   {without("task.skipped", "five", 1), "LOST: task five is"},
+		"a dependent started early": {moved("task.started", "asks.3", "run.submitted", ""), "it depends on one, which is not done"},
+		"a duplicate answer":        {twice("task.answered", "asks.3", 1), "answered 2 times"},
+		"no answer":                 {without("task.answered", "asks.3", 1), "0 answers"},
+		"a lock with two holders": {func(log []entry, _ *runStory) []entry {
 			first, second := at(log, "task.started", "one", 1), at(log, "task.started", "two", 1)
 			e := log[max(first, second)]
 			log = slices.Delete(log, max(first, second), max(first, second)+1)
 			return slices.Insert(log, min(first, second)+1, e)
 		}, "DOUBLED: lock k is held by"},
-		"a fence that goes back": {func(log []entry, _ *runStory) []entry {
+		"a fencing token that decreases": {func(log []entry, _ *runStory) []entry {
 			log[max(at(log, "task.started", "one", 1), at(log, "task.started", "two", 1))].Detail.Fence = 0
 			return log
 		}, "fencing token 0"},
-		"a lock that was not taken": {func(log []entry, _ *runStory) []entry {
+		"a lock not taken": {func(log []entry, _ *runStory) []entry {
 			log[at(log, "task.started", "two", 1)].Detail.Locks = nil
 			return log
 		}, "the plan says"},
-		"another cause": {func(log []entry, _ *runStory) []entry {
+		"a different cause": {func(log []entry, _ *runStory) []entry {
 			log[at(log, "task.skipped", "five", 1)].Detail.Cause = "one"
 			return log
 		}, `skipped because of "one"`},
-		"another state":  {story(func(s *runStory) { s.run.Tasks[0].State = api.TaskFailed }), "UNTRUE: task one is failed"},
-		"another run":    {story(func(s *runStory) { s.run.State = api.RunDone }), "UNTRUE: it is done"},
-		"another count":  {story(func(s *runStory) { s.run.Counts = map[api.TaskState]int{api.TaskDone: 1} }), "UNTRUE: it counts 1 done"},
-		"a task is gone": {story(func(s *runStory) { s.run.Tasks = s.run.Tasks[1:] }), "LOST: it has 4 tasks"},
-		"an event short": {story(func(s *runStory) { s.seen = s.seen[1:] }), "who followed it"},
+		"a different state":   {story(func(s *runStory) { s.run.Tasks[0].State = api.TaskFailed }), "UNTRUE: task one is failed"},
+		"a different outcome": {story(func(s *runStory) { s.run.State = api.RunDone }), "UNTRUE: it is done"},
+		"a different count":   {story(func(s *runStory) { s.run.Counts = map[api.TaskState]int{api.TaskDone: 1} }), "UNTRUE: it counts 1 done"},
+		"a missing task":      {story(func(s *runStory) { s.run.Tasks = s.run.Tasks[1:] }), "LOST: it has 4 tasks"},
+		"a missing event":     {story(func(s *runStory) { s.seen = s.seen[1:] }), "its follower"},
 	} {
 		s := *genuine[0]
 		run := *s.run
@@ -147,9 +146,9 @@ func TestRunChecksDetectPlantedFaults(t *testing.T) {
 		}
 	}
 	if bad := strings.Join(overlaps(log, together), "\n"); !strings.Contains(bad, "both need lock k") {
-		t.Errorf("two holders at the same time are not noticed: %q", bad)
+		t.Errorf("two holders at the same time are not reported: %q", bad)
 	}
 	if bad := wrongRuns(log, genuine); len(bad) > 0 {
-		t.Errorf("the story was changed by what was planted in copies of it: %q", bad)
+		t.Errorf("faults planted in copies changed the story itself: %q", bad)
 	}
 }

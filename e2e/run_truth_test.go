@@ -9,39 +9,39 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// runStory is everything recorded about one run when it has ended. Like story
-// it can be made bad, so that one sees the checks object.
+// runStory is everything recorded about one run that has settled. Like a story
+// it can be altered to show that the checks fail.
 type runStory struct {
 	id       string
-	answered bool     // its caller was told that it was submitted
-	run      *api.Run // with all its tasks; may be nil
+	answered bool     // its caller got a response that it was submitted
+	run      *api.Run // with all its tasks; nil if not found
 	plan     api.Plan
-	seen     []uint64 // the entries that a caller who followed it was told of; nil for nobody
+	seen     []uint64 // the entries that a follower received; nil without a follower
 }
 
-// replayed is a task as the log tells it.
+// replayed is the state of a task as replayed from the log.
 type replayed struct {
 	plan     api.PlanTask
 	after    []api.TaskID
 	state    api.TaskState // ready is not in the log: such a task is pending, or waiting
 	attempt  int
 	dispatch string
-	accepted int  // times that the dispatch was admitted
-	end      *end // how the dispatch ended last
+	accepted int  // how often the dispatch was accepted
+	end      *end // the latest end of the dispatch
 	ends     int
-	asked    bool // its dispatch ended with a question, whatever followed
+	asked    bool // its dispatch ended with a question, even if another end followed
 	asks     bool // it waits for an answer
-	answers  int  // to the question that it waits with
+	answers  int  // to the question that it waits for
 	reason   string
 	cause    string
-	barred   bool // it was asked to end
+	barred   bool // its cancel was requested
 }
 
-// replay is the log read entry by entry, with what it says of runs.
+// replay reads the log entry by entry and tracks the state of its runs.
 type replay struct {
 	bad    []string
 	runs   map[string]*replayedRun
-	holds  map[string]map[string]bool // lock, then who holds it: RUN/TASK, true for alone
+	holds  map[string]map[string]bool // by lock, then by holder RUN/TASK; true if exclusive
 	fences map[string]int64           // of the latest holder of a lock
 	paused map[string]bool            // queues
 }
@@ -52,7 +52,7 @@ type replayedRun struct {
 	queue     string
 	submitted int
 	paused    bool
-	barred    bool // it was asked to end
+	barred    bool // its cancel was requested
 	settled   bool
 	entries   []uint64
 }
@@ -61,9 +61,8 @@ func (r *replay) say(e *entry, format string, args ...any) {
 	r.bad = append(r.bad, fmt.Sprintf("%s/%s at entry %d, %s: ", e.Run, e.Task, e.Seq, e.Kind)+fmt.Sprintf(format, args...))
 }
 
-// wrongRuns replays the log and says what is not as it must be in it, and in
-// what else is recorded about the runs. An entry of a run that is not among them is
-// left alone.
+// wrongRuns replays the log and lists violations in it and in stories. It
+// ignores entries of other runs.
 func wrongRuns(log []entry, stories []*runStory) []string {
 	r := &replay{runs: map[string]*replayedRun{}, holds: map[string]map[string]bool{}, fences: map[string]int64{}, paused: map[string]bool{}}
 	for _, s := range stories {
@@ -96,7 +95,7 @@ func wrongRuns(log []entry, stories []*runStory) []string {
 	return r.bad
 }
 
-// entry takes one entry.
+// entry replays one entry.
 func (r *replay) entry(e *entry) {
 	if e.Kind == "queue.paused" || e.Kind == "queue.resumed" {
 		r.paused[e.Detail.Queue] = e.Kind == "queue.paused"
@@ -108,7 +107,7 @@ func (r *replay) entry(e *entry) {
 	}
 	run.entries = append(run.entries, e.Seq)
 	if run.settled {
-		r.say(e, "UNTRUE: the run is settled before it")
+		r.say(e, "UNTRUE: the run has settled before it")
 	}
 	if run.submitted == 0 && e.Kind != "run.submitted" && e.Kind != "run.denied" {
 		r.say(e, "UNTRUE: the run is not submitted before it")
@@ -144,7 +143,7 @@ func (r *replay) entry(e *entry) {
 	t := run.tasks[api.TaskID(e.Task)]
 	if t == nil {
 		if e.Kind != "run.cancel_requested" {
-			r.say(e, "UNTRUE: there is no such task")
+			r.say(e, "UNTRUE: no such task")
 		}
 		return
 	}
@@ -155,7 +154,7 @@ func (r *replay) entry(e *entry) {
 	r.task(e, run, t)
 }
 
-// dispatch takes an entry of a task's dispatch.
+// dispatch replays an entry of a task's dispatch.
 func (r *replay) dispatch(e *entry, t *replayed) {
 	if e.Dispatch != t.dispatch {
 		r.say(e, "UNTRUE: it is about dispatch %s, the task's is %q", e.Dispatch, t.dispatch)
@@ -163,7 +162,7 @@ func (r *replay) dispatch(e *entry, t *replayed) {
 	}
 	if e.Kind == "dispatch.accepted" {
 		if t.accepted++; t.accepted > 1 {
-			r.say(e, "DOUBLED: dispatch %s is admitted %d times", e.Dispatch, t.accepted)
+			r.say(e, "DOUBLED: dispatch %s is accepted %d times", e.Dispatch, t.accepted)
 		}
 	}
 	if t.state != api.TaskRunning && (e.Kind == "dispatch.accepted" || e.Kind == "dispatch.started" || e.Kind == "dispatch.answered") {
@@ -176,12 +175,12 @@ func (r *replay) dispatch(e *entry, t *replayed) {
 	}
 }
 
-// task takes an entry of a task.
+// task replays an entry of a task.
 func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 	if e.Kind != "task.skipped" {
 		r.whole(e, run)
 	}
-	if e.Kind == "run.cancel_requested" { // it may come a second time, or too late
+	if e.Kind == "run.cancel_requested" { // it may repeat or come too late
 		t.barred = true
 		return
 	}
@@ -213,12 +212,12 @@ func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 			r.say(e, "UNTRUE: it was %s, its dispatch ended with %v", was, t.end)
 		}
 		if was == api.TaskRunning && !run.barred && !t.barred && t.again(e.Detail.Reason) && t.attempt < max(1, t.plan.Retry.Attempts) {
-			r.say(e, "UNTRUE: it was not tried again after attempt %d", t.attempt)
+			r.say(e, "UNTRUE: it was not retried after attempt %d", t.attempt)
 		}
 	case "task.cancelled":
 		t.state = api.TaskCancelled
 		if e.Detail.By == "" {
-			r.say(e, "UNTRUE: by nobody")
+			r.say(e, "UNTRUE: it names no caller")
 		}
 	case "task.denied":
 		t.state = api.TaskDenied
@@ -229,14 +228,14 @@ func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 		t.state, t.cause = api.TaskSkipped, e.Detail.Cause
 		r.skipped(e, run, t, was)
 	default:
-		r.say(e, "UNTRUE: nobody knows what that is")
+		r.say(e, "UNTRUE: unknown kind of entry")
 	}
 	for key := range r.holds {
 		delete(r.holds[key], e.Run+"/"+e.Task)
 	}
 }
 
-// again reports whether a failure for reason is tried again.
+// again reports whether a failure for reason is retried.
 func (t *replayed) again(reason string) bool {
 	on := t.plan.Retry.On
 	if len(on) == 0 {
@@ -266,7 +265,7 @@ func (r *replay) started(e *entry, run *replayedRun, t *replayed) {
 	case t.state == api.TaskPending && t.attempt == 0 && e.Attempt == 1:
 		for _, dep := range t.after {
 			if d := run.tasks[dep]; d == nil || d.state != api.TaskDone {
-				r.say(e, "UNTRUE: it comes after %s, which is not done", dep)
+				r.say(e, "UNTRUE: it depends on %s, which is not done", dep)
 			}
 		}
 	case t.state == api.TaskWaiting && t.asks && t.answers == 1 && e.Attempt == t.attempt && e.Dispatch == t.dispatch:
@@ -275,7 +274,7 @@ func (r *replay) started(e *entry, run *replayedRun, t *replayed) {
 		r.say(e, "DOUBLED or UNTRUE: it was %s (asks: %v, %d answers) with attempt %d, dispatch %q", t.state, t.asks, t.answers, t.attempt, t.dispatch)
 	}
 	if run.paused || r.paused[run.queue] || run.barred || t.barred {
-		r.say(e, "UNTRUE: paused %v, its queue %v; to end %v, the task %v", run.paused, r.paused[run.queue], run.barred, t.barred)
+		r.say(e, "UNTRUE: run paused %v, queue paused %v; cancel of the run requested %v, of the task %v", run.paused, r.paused[run.queue], run.barred, t.barred)
 	}
 	if e.Dispatch != t.dispatch {
 		t.accepted, t.ends, t.end = 0, 0, nil
@@ -309,7 +308,8 @@ func (r *replay) started(e *entry, run *replayedRun, t *replayed) {
 	}
 }
 
-// skipped checks that what a task is skipped for is before it and not done.
+// skipped checks that the cause of a skipped task is one of its dependencies,
+// and settled without being done.
 func (r *replay) skipped(e *entry, run *replayedRun, t *replayed, was api.TaskState) {
 	before := map[api.TaskID]bool{}
 	var climb func(ids []api.TaskID)
@@ -328,8 +328,8 @@ func (r *replay) skipped(e *entry, run *replayedRun, t *replayed, was api.TaskSt
 	}
 }
 
-// whole checks that no task waits for one that will not be done: they are
-// skipped in the same commit, so before anything else.
+// whole checks that no task waits for one that failed: dependents are skipped
+// in the same commit, so before any other entry.
 func (r *replay) whole(e *entry, run *replayedRun) {
 	for id, t := range run.tasks {
 		for _, dep := range t.after {
@@ -340,7 +340,7 @@ func (r *replay) whole(e *entry, run *replayedRun) {
 	}
 }
 
-// atEnd compares the log of a run with the rest.
+// atEnd compares the replayed state of a run with its story.
 func (r *replay) atEnd(run *replayedRun) {
 	s := run.story
 	say := func(format string, args ...any) {
@@ -348,7 +348,7 @@ func (r *replay) atEnd(run *replayedRun) {
 	}
 	if s.run == nil {
 		if s.answered || run.submitted > 0 {
-			say("LOST: it was submitted (answered: %v, in the log: %d) and there is no run", s.answered, run.submitted)
+			say("LOST: it was submitted (answered: %v, in the log: %d) but the run was not found", s.answered, run.submitted)
 		}
 		return
 	}
@@ -375,7 +375,7 @@ func (r *replay) atEnd(run *replayedRun) {
 	}
 	for state, n := range s.run.Counts {
 		if counts[state] != n {
-			say("UNTRUE: it counts %d %s, there are %d", n, state, counts[state])
+			say("UNTRUE: it counts %d %s, want %d", n, state, counts[state])
 		}
 	}
 	late := s.run.Deadline != nil && s.run.SettledAt != nil && s.run.SettledAt.After(*s.run.Deadline)
@@ -383,12 +383,12 @@ func (r *replay) atEnd(run *replayedRun) {
 		say("UNTRUE: it is %s, its tasks %v make it %s", s.run.State, counts, want)
 	}
 	if s.seen != nil && !slices.Equal(s.seen, run.entries) {
-		say("LOST or DOUBLED: who followed it was told of the entries %v, the log has %v", s.seen, run.entries)
+		say("LOST or DOUBLED: its follower received the entries %v, the log has %v", s.seen, run.entries)
 	}
 }
 
-// derived is the state of a settled run with such tasks. Being asked to end
-// makes it cancelled only if that ended a task.
+// derived is the state of a settled run with these task counts. A requested
+// cancel makes it cancelled only if that cancelled a task.
 func derived(counts map[api.TaskState]int, total int, toEnd bool) api.RunState {
 	switch {
 	case counts[api.TaskDone] == total:

@@ -19,11 +19,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// orchestrated makes a world whose service carries out plans. Beside more it
-// has subagents that do what their input says, in shell: "sh"; "typed", which
-// must leave a result; "brief", whose questions wait for a second; "checked",
-// whose patch must have the file good. In what they do, GATE is a folder of
-// the world that jails see read-only.
+// orchestrated creates a world whose service has an orchestrator. In addition
+// to more it has subagents that run their input in shell: "sh"; "typed", which
+// must leave a result; "brief", whose questions expire after a second;
+// "checked", whose patch must contain the file good. In these scripts GATE is a
+// directory of the world that jails can only read.
 func orchestrated(t testing.TB, uid int, more ...subagent) *world {
 	t.Helper()
 	w := prepared(t, uid, more...)
@@ -59,7 +59,7 @@ func (w *world) runManifest(more ...subagent) {
 	w.replace(manifest, "{name: local, executor: jail, level: full, mode: guarded}", "{name: local, executor: jail, level: full, mode: guarded, readOnly: ["+w.path("gate")+"]}")
 }
 
-// upRuns starts a service that carries out plans, or sees that there is one.
+// upRuns starts a service with an orchestrator unless one is running.
 func (w *world) upRuns() {
 	w.t.Helper()
 	w.must("up", "--orchestrator")
@@ -68,12 +68,12 @@ func (w *world) upRuns() {
 // open opens a gate: agents that wait for the file of that name continue.
 func (w *world) open(gate string) { w.t.Helper(); w.write("gate/"+gate, "", 0o644) }
 
-// awaitGate is what an agent does that waits for a gate.
+// awaitGate is the script of an agent that waits for a gate.
 func awaitGate(gate string) string {
 	return "echo begun; until [ -e $GATE/" + gate + " ]; do sleep 0.05; done\n"
 }
 
-// conn speaks to the service as the world's account does.
+// conn connects to the service as the world's account.
 func (w *world) conn() *client.Conn {
 	w.t.Helper()
 	socket := w.path("run/bailiwick/api.sock")
@@ -85,8 +85,8 @@ func (w *world) conn() *client.Conn {
 	return c
 }
 
-// forwarded returns a socket of the test's own account whose clients are the
-// world's account to the service.
+// forwarded returns a socket of the test's own account that forwards every
+// connection to socket as the world's account.
 func (w *world) forwarded(socket string) string {
 	w.t.Helper()
 	at := filepath.Join(w.t.TempDir(), "s")
@@ -122,17 +122,17 @@ func (w *world) forwarded(socket string) string {
 	return at
 }
 
-// doing is a task that does something in shell, on the repository.
+// doing returns a task that runs a shell script on the repository.
 func doing(id api.TaskID, do string, more ...func(*api.PlanTask)) api.PlanTask {
 	t := api.PlanTask{ID: id, Subagent: "sh"}
-	t.Input, _ = json.Marshal(map[string]string{"do": do}) // a map of strings always has a form
+	t.Input, _ = json.Marshal(map[string]string{"do": do}) // a map of strings always encodes
 	for _, m := range more {
 		m(&t)
 	}
 	return t
 }
 
-// What follows says more of a task.
+// Options of a task.
 
 func as(name api.Name) func(*api.PlanTask) { return func(t *api.PlanTask) { t.Subagent = name } }
 
@@ -168,12 +168,12 @@ func needing(name api.Name, n api.Need) func(*api.PlanTask) {
 	}
 }
 
-// planned is a plan of tasks on the repository.
+// planned returns a plan of tasks on the repository.
 func planned(id api.RunID, tasks ...api.PlanTask) api.Plan {
 	return api.Plan{ID: id, Source: &api.SourceRequest{Name: "repo"}, Tasks: tasks}
 }
 
-// request is what submits a plan.
+// request returns the request that submits a plan.
 func request(t testing.TB, p api.Plan) api.RunRequest {
 	t.Helper()
 	raw, err := json.Marshal(p)
@@ -191,7 +191,7 @@ func (w *world) submit(p api.Plan) api.RunID {
 	return run.RunID
 }
 
-// problems are those that an error lists, as PATH: MESSAGE.
+// problems lists the problems of an error, as PATH: MESSAGE.
 func problems(err error) (list []string) {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		for _, p := range e.Problems {
@@ -201,7 +201,8 @@ func problems(err error) (list []string) {
 	return list
 }
 
-// coded fails the test unless err has the code and says every one of words.
+// coded fails the test unless err has the code and its text contains every one
+// of words.
 func coded(t testing.TB, what string, err error, code api.Code, words ...string) {
 	t.Helper()
 	var e *api.Error
@@ -212,12 +213,12 @@ func coded(t testing.TB, what string, err error, code api.Code, words ...string)
 	text := e.Message + "\n" + e.Hint + "\n" + strings.Join(problems(err), "\n")
 	for _, word := range words {
 		if !strings.Contains(text, word) {
-			t.Errorf("%s does not say %q: %s", what, word, text)
+			t.Errorf("%s: the error lacks %q: %s", what, word, text)
 		}
 	}
 }
 
-// run is a run with all its tasks.
+// run fetches a run with all its tasks.
 func (w *world) run(id api.RunID) api.Run {
 	w.t.Helper()
 	face := w.conn().Runtime()
@@ -231,15 +232,15 @@ func (w *world) run(id api.RunID) api.Run {
 	return run
 }
 
-// settles waits for the end of a run.
+// settles waits until a run has settled.
 func (w *world) settles(id api.RunID) api.Run {
 	w.t.Helper()
 	w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "run.settled" })
 	return w.run(id)
 }
 
-// awaitEvent follows a run until it has an event that is wanted, and returns
-// that. It fails when the run is over before.
+// awaitEvent follows a run until want accepts an event, and returns it. It
+// fails the test if the run settles before.
 func (w *world) awaitEvent(id api.RunID, want func(api.RunEvent) bool) api.RunEvent {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
@@ -256,18 +257,18 @@ func (w *world) awaitEvent(id api.RunID, want func(api.RunEvent) bool) api.RunEv
 			}
 		}
 		if page.Done {
-			w.t.Fatalf("run %s is settled without the event: %+v", id, w.run(id))
+			w.t.Fatalf("run %s settled without the event: %+v", id, w.run(id))
 		}
 		after = page.Next
 	}
 }
 
-// event is an event of a task.
+// event matches an event of a task.
 func event(kind string, task api.TaskID) func(api.RunEvent) bool {
 	return func(e api.RunEvent) bool { return e.Event == kind && e.Task == task }
 }
 
-// history is every event of a run so far.
+// history fetches every event of a run so far.
 func (w *world) history(id api.RunID) (all []api.RunEvent) {
 	w.t.Helper()
 	face := w.conn().Runtime()
@@ -282,7 +283,7 @@ func (w *world) history(id api.RunID) (all []api.RunEvent) {
 	}
 }
 
-// task is a task of a run.
+// task finds a task of a run.
 func task(t testing.TB, run api.Run, id api.TaskID) api.RunTask {
 	t.Helper()
 	i := slices.IndexFunc(run.Tasks, func(o api.RunTask) bool { return o.Task == id })
@@ -292,8 +293,8 @@ func task(t testing.TB, run api.Run, id api.TaskID) api.RunTask {
 	return run.Tasks[i]
 }
 
-// states fails the test unless a run and its tasks are as wanted, which is
-// written "STATE; TASK STATE [REASON]; …" with all tasks.
+// states fails the test unless a run and its tasks are in the wanted states,
+// written as "STATE; TASK STATE [REASON]; …" with all tasks.
 func states(t testing.TB, run api.Run, want string) {
 	t.Helper()
 	got := string(run.State)
@@ -314,7 +315,7 @@ func (w *world) begunTask(id api.RunID, task api.TaskID) string {
 	return string(e.DispatchID)
 }
 
-// output is a file that a task left.
+// output fetches an output file of a task.
 func (w *world) output(run api.Run, id api.TaskID, path string) string {
 	w.t.Helper()
 	return w.must("dispatch", "outputs", string(task(w.t, run, id).DispatchID), path)

@@ -41,31 +41,31 @@ var trialBin = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// trial is a world whose service and workers pass failpoints. The test is the
-// parent of the service, so it knows when that has ended.
+// trial is a world whose service and workers have failpoints. The test is the
+// parent of the service, so it notices when the service exits.
 type trial struct {
 	*world
-	rng    *rand.Rand // of the goroutine that drives the trial
-	prefix string     // of the ids of its dispatches
+	rng    *rand.Rand // used only by the goroutine that drives the trial
+	prefix string     // of its dispatch IDs
 	bin    string
-	flags  []string // of its services
+	flags  []string // of the service
 
 	mu      sync.Mutex
 	service *process // the current one; guarded by mu
 	starts  int      // guarded by mu
 
-	signed map[uint64][]byte // every checkpoint that was seen, by its size; of the goroutine that drives the trial
-	forked []string          // what was wrong with one when it was seen
+	signed map[uint64][]byte // every checkpoint seen, by size; used only by the goroutine that drives the trial
+	forked []string          // problems found when a checkpoint was seen
 }
 
-// process is a service.
+// process is a running bailiwickd.
 type process struct {
 	pid       int
-	ended     chan struct{} // closed when it has
-	listening chan bool     // one value: whether it came up
+	ended     chan struct{} // closed when it has exited
+	listening chan bool     // receives one value: whether it came up
 }
 
-// newTrial makes a world with the subagents of kinds and one repository.
+// newTrial creates a world with the subagents of kinds and one repository.
 func newTrial(t testing.TB, uid int, seed uint64) *trial {
 	dir, err := trialBin()
 	if err != nil {
@@ -78,8 +78,8 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 		subs = append(subs, kind.subagent)
 	}
 	k.catalog(subs...)
-	// Few enough that a trial passes what removes the rest, and more than one
-	// round has.
+	// Low enough that a trial exceeds it, so that older content is removed;
+	// higher than what one round produces.
 	k.configure("retention:\n  content: {count: 20}\n")
 	k.mkdir("state/" + failpoint.Folder)
 	k.write("state/"+failpoint.Folder+"/"+failpoint.Record, "", 0o600)
@@ -87,13 +87,13 @@ func newTrial(t testing.TB, uid int, seed uint64) *trial {
 		k.stopAll()
 		if t.Failed() {
 			log, _ := os.ReadFile(k.path("service.out"))
-			t.Logf("the services said:\n%s", log[max(0, len(log)-20_000):])
+			t.Logf("log of the services:\n%s", log[max(0, len(log)-20_000):])
 		}
 	})
 	return k
 }
 
-// stopAll ends whatever of the trial is still there.
+// stopAll kills the service and all workers of the trial.
 func (k *trial) stopAll() {
 	k.mu.Lock()
 	s := k.service
@@ -108,8 +108,8 @@ func (k *trial) stopAll() {
 	}
 }
 
-// start starts a service and returns whether it came up: an armed failpoint
-// may end it before. Meanwhile it calls look again and again.
+// start starts a service and returns whether it came up: an armed failpoint may
+// kill it before. It calls look repeatedly while it waits.
 func (k *trial) start(look func()) bool {
 	k.t.Helper()
 	cmd := k.command(filepath.Join(k.bin, "bailiwickd"), append([]string{"serve"}, k.flags...)...)
@@ -153,8 +153,8 @@ func (k *trial) start(look func()) bool {
 		}
 	}
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.pid))
-	_ = syscall.Kill(s.pid, syscall.SIGQUIT) // it says where
-	k.t.Fatalf("the service does not come up; it hangs as process %d: %s", s.pid, stat)
+	_ = syscall.Kill(s.pid, syscall.SIGQUIT) // dumps its goroutines
+	k.t.Fatalf("the service does not come up; process %d hangs: %s", s.pid, stat)
 	return false
 }
 
@@ -165,7 +165,7 @@ func (k *trial) up(look func()) (killed int) {
 	for ; !k.start(look); killed++ {
 		if killed == 5 {
 			log, _ := os.ReadFile(k.path("service.out"))
-			k.t.Fatalf("no service comes up any more:\n%s", log[max(0, len(log)-4000):])
+			k.t.Fatalf("no service comes up:\n%s", log[max(0, len(log)-4000):])
 		}
 	}
 	return killed
@@ -177,15 +177,15 @@ func (k *trial) current() *process {
 	return k.service
 }
 
-// killService ends the service at once and returns when it is gone.
+// killService kills the service and returns when it has exited.
 func (k *trial) killService() {
 	s := k.current()
-	_ = syscall.Kill(s.pid, syscall.SIGKILL) // still ours: nobody has waited for it yet, or it is gone already
+	_ = syscall.Kill(s.pid, syscall.SIGKILL) // still our child, not yet waited for; or it has exited
 	<-s.ended
 }
 
-// killWorker ends the worker that has attempt, and reports whether it was
-// there. The handle makes sure that it is no other process.
+// killWorker kills the worker that runs attempt, and reports whether it was
+// running. The pidfd guarantees that it is no other process.
 func (k *trial) killWorker(pid int, attempt string) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -199,7 +199,7 @@ func (k *trial) killWorker(pid int, attempt string) bool {
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
-// arm replaces what is armed.
+// arm replaces the armed failpoints.
 func (k *trial) arm(lines ...string) {
 	k.t.Helper()
 	name := "state/" + failpoint.Folder + "/" + failpoint.Armed
@@ -213,11 +213,11 @@ func (k *trial) arm(lines ...string) {
 type hit struct {
 	name    failpoint.Name
 	pid     int
-	action  failpoint.Action // of an armed one
+	action  failpoint.Action // of an armed failpoint
 	subject string
 }
 
-// hits reads the record from an offset on, and returns where it ends.
+// hits reads the record from an offset on, and returns the offset of its end.
 func (k *trial) hits(from int64) ([]hit, int64) {
 	k.t.Helper()
 	b, err := os.ReadFile(k.path("state", failpoint.Folder, failpoint.Record))
@@ -243,8 +243,8 @@ func (k *trial) hits(from int64) ([]hit, int64) {
 	return list, from + int64(len(b))
 }
 
-// caller speaks to the service as the world's account does, without a program
-// of its own in between.
+// caller connects to the service as the world's account, from within the test
+// process.
 func (k *trial) caller() *http.Client {
 	socket := k.path("run/bailiwick/api.sock")
 	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
@@ -259,9 +259,9 @@ func (k *trial) caller() *http.Client {
 	}}
 }
 
-// asUser does something on a thread that has another account meanwhile: the
-// service asks the kernel who has connected. A connection to a unix socket is
-// made on the calling thread.
+// asUser calls do on a thread that runs as another account: the service asks
+// the kernel which account has connected. A connection to a unix socket is made
+// on the calling thread.
 func asUser(uid int, do func()) {
 	if uid == 0 {
 		do()
@@ -279,7 +279,7 @@ func asUser(uid int, do func()) {
 	runtime.UnlockOSThread()
 }
 
-// errRefused is an answer of the service that is no success.
+// errRefused is an error response of the service.
 type errRefused struct {
 	status int
 	body   string
@@ -287,7 +287,8 @@ type errRefused struct {
 
 func (e *errRefused) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
 
-// ask calls the service once. Without an answer the error is no errRefused.
+// ask calls the service once. Without a response the error is not an
+// errRefused.
 func (k *trial) ask(method, path string, body, answer any) error {
 	var payload io.Reader
 	if body != nil {
@@ -328,7 +329,7 @@ func (k *trial) ask(method, path string, body, answer any) error {
 	return json.Unmarshal(b, answer)
 }
 
-// insist calls the service until it answers, as a client does that may repeat
+// insist calls the service until it responds, as a client does that may repeat
 // its request.
 func (k *trial) insist(method, path string, body, answer any) error {
 	var err error
@@ -347,7 +348,7 @@ func (k *trial) describe(id string) (d api.Dispatch, err error) {
 	return d, k.insist(http.MethodGet, runtimePath+"/"+id, nil, &d)
 }
 
-// entry is what the checks want of an audit entry.
+// entry holds the parts of an audit entry that the checks need.
 type entry struct {
 	Seq      uint64                `json:"-"`
 	At       time.Time             `json:"at"`
@@ -370,7 +371,7 @@ type entry struct {
 	leaf string
 }
 
-// entries reads the whole log, or what follows an entry.
+// log reads the whole log, or the entries after the given one.
 func (k *trial) log(after int) []entry {
 	k.t.Helper()
 	path := "/v1/operator/log"
@@ -399,7 +400,7 @@ func (k *trial) log(after int) []entry {
 	}
 }
 
-// descriptors is how many files the service has open.
+// descriptors counts the open files of the service.
 func (k *trial) descriptors() int {
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", k.current().pid))
 	if err != nil {
@@ -408,8 +409,8 @@ func (k *trial) descriptors() int {
 	return len(list)
 }
 
-// settled looks at something again until it is as it should be, and returns
-// what is wrong with it otherwise.
+// settled calls look until it reports no problems, and returns the remaining
+// ones when time runs out.
 func settled(look func() []string) (wrong []string) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if wrong = look(); len(wrong) == 0 || time.Now().After(end) {
@@ -418,9 +419,9 @@ func settled(look func() []string) (wrong []string) {
 	}
 }
 
-// remains is everything that a world without a dispatch under way must not
-// have: processes, control groups, mounts and files. Groups are those that the
-// record says were made.
+// remains lists everything that a world without a running dispatch must not
+// have: processes, control groups, mounts and files. The control groups are
+// those that the record says were created.
 func (k *trial) remains(hits []hit) (left []string) {
 	left = append(left, k.remainingProcesses(hits)...)
 	for _, h := range hits {
@@ -462,8 +463,9 @@ func (k *trial) remains(hits []hit) (left []string) {
 	return left
 }
 
-// remainingProcesses are those that name the world, those that say they are of
-// a dispatch of the trial, and first processes of jails that have no owner.
+// remainingProcesses lists processes that name the world, processes whose
+// environment names a dispatch of the trial, and first processes of jails
+// without an owner.
 func (k *trial) remainingProcesses(hits []hit) (left []string) {
 	service := k.current().pid
 	ours := regexp.MustCompile("BAILIWICK_DISPATCH=" + k.prefix)
@@ -480,7 +482,7 @@ func (k *trial) remainingProcesses(hits []hit) (left []string) {
 		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
 		switch {
 		case bytes.Contains(cmd, []byte(k.dir)), bytes.Contains(env, []byte(k.dir)), ours.Match(env):
-			if parent(dir) != service || !bytes.Contains(env, []byte("GIT_DIR=")) { // its own git, for a request
+			if parent(dir) != service || !bytes.Contains(env, []byte("GIT_DIR=")) { // the service's own git, for a request
 				left = append(left, fmt.Sprintf("process %d %q", pid, cmd))
 			}
 		case bytes.HasPrefix(cmd, []byte("bailiwick-jail-init")):
@@ -493,8 +495,8 @@ func (k *trial) remainingProcesses(hits []hit) (left []string) {
 	return left
 }
 
-// dispatchesOf are those whose workers the record names, of runs too: their ids
-// are not ours to choose.
+// dispatchesOf lists the dispatches whose workers the record names. It includes
+// those of runs, whose IDs the test cannot choose.
 func (k *trial) dispatchesOf(hits []hit) (ids []string) {
 	for _, h := range hits {
 		if id := dispatchOf(h.subject); h.name == failpoint.WorkerBegin && id != "" && !slices.Contains(ids, id) {
@@ -504,7 +506,7 @@ func (k *trial) dispatchesOf(hits []hit) (ids []string) {
 	return ids
 }
 
-// parent is the process that a process in /proc has as its parent.
+// parent is the parent process of the process with this directory in /proc.
 func parent(dir string) int {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
@@ -519,7 +521,7 @@ func parent(dir string) int {
 	return ppid
 }
 
-// text is what the service hands out of the log of a dispatch.
+// text is what the service returns of the log of a dispatch.
 func (k *trial) text(id string) string {
 	var raw []byte
 	if err := k.insist(http.MethodGet, runtimePath+"/"+id+"/log?offset=0&follow=false", nil, &raw); err != nil {

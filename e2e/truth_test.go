@@ -12,8 +12,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// kind is a sort of dispatch of a trial: what its worker does, and how every
-// attempt of it must end when nobody kills its worker.
+// kind is a kind of dispatch in a trial: what its worker does, and how every
+// attempt must end when its worker is not killed.
 type kind struct {
 	subagent
 	want   []end
@@ -35,7 +35,7 @@ func endsWith(state api.Event, reason api.Reason) []end { return []end{{state, r
 
 const half = "echo begun; echo half > half.txt; mkdir -p outputs; "
 
-// kinds lists them all.
+// kinds lists all kinds.
 func kinds() []kind {
 	return []kind{
 		{subagent: subagent{name: "edits", script: half + "echo two > a.txt; echo out > outputs/x.txt; echo done"}, want: endsWith(api.EventFinished, ""), patch: true, log: "begun\ndone\n"},
@@ -57,26 +57,26 @@ func kinds() []kind {
 	}
 }
 
-// story is everything recorded about one dispatch when it has ended, from its
-// record, from the log and from who watched it. The checks look at nothing
-// else, so that one can see them object to a story that is bad.
+// story is everything recorded about one dispatch that has ended: its record,
+// the log, and what its caller saw. The checks read nothing else, so a planted
+// fault in a story must make them fail.
 type story struct {
 	id       string
 	kind     kind
-	answered bool          // its caller was told that it was admitted
-	record   *api.Dispatch // may be nil
+	answered bool          // its caller got a response that it was accepted
+	record   *api.Dispatch // nil if not found
 	entries  []entry       // of this dispatch
 	hits     []hit         // of its attempts
-	killed   map[int]bool  // processes that were killed, and were its workers
-	blindly  map[int]bool  // those of them that were killed at no failpoint
-	patch    []byte        // as the service hands it out
-	applied  string        // what is wrong with the tree that the patch gives
+	killed   map[int]bool  // its workers that were killed
+	blindly  map[int]bool  // its workers that were killed outside a failpoint
+	patch    []byte        // as the service returns it
+	applied  string        // what is wrong with the tree after applying the patch; empty if nothing
 	log      string
-	stopped  bool // its caller was told that its cancel was taken
+	stopped  bool // its caller got a response that the cancel was accepted
 }
 
-// attemptOf is the number of the attempt that a failpoint's subject names, if
-// it is one of the dispatch.
+// attemptOf is the number of the attempt that a failpoint's subject names; 0 if
+// it belongs to another dispatch.
 func attemptOf(id, subject string) int {
 	dir, number := filepath.Split(subject)
 	if filepath.Base(dir) != id {
@@ -101,7 +101,8 @@ func endEvent(kind string) (api.Event, bool) {
 	return api.Event(e), ok && api.Event(e).Ended() && slices.Contains(api.Events(), api.Event(e))
 }
 
-// wrong is what is not as it must be.
+// wrong lists the violations: a dispatch lost or duplicated, or an outcome that
+// is not true.
 func (s *story) wrong() (bad []string) {
 	say := func(format string, args ...any) {
 		bad = append(bad, fmt.Sprintf("%s (%s): ", s.id, s.kind.name)+fmt.Sprintf(format, args...))
@@ -124,7 +125,7 @@ func (s *story) wrong() (bad []string) {
 	}
 	if s.record == nil {
 		if s.answered || len(s.entries) > 0 {
-			say("LOST: it was accepted (answered: %v, entries: %d) and there is no record", s.answered, len(s.entries))
+			say("LOST: it was accepted (answered: %v, entries: %d) but has no record", s.answered, len(s.entries))
 		}
 		return bad
 	}
@@ -135,7 +136,7 @@ func (s *story) wrong() (bad []string) {
 		s.wrongAttempt(attempt, last, cancelled, count, ends[attempt], say)
 	}
 	if r := s.record; len(ends[last]) == 0 || r.State != ends[last][len(ends[last])-1].state || r.Reason != ends[last][len(ends[last])-1].reason || r.Attempt != last {
-		say("UNTRUE: its record says attempt %d is %s %s, the log that attempt %d is %v", r.Attempt, r.State, r.Reason, last, ends[last])
+		say("UNTRUE: its record says attempt %d is %s %s, the log says attempt %d is %v", r.Attempt, r.State, r.Reason, last, ends[last])
 	}
 	s.wrongContent(endRefs, say)
 	return bad
@@ -156,7 +157,7 @@ func (s *story) wrongAttempt(attempt, last int, cancelled bool, count map[string
 	if len(pids) == 0 && len(ends) > 0 && (ends[0].state == api.EventFinished || ends[0].state == api.EventNeedsInput) {
 		say("UNTRUE: attempt %d ended with %s, and its agent was never started", attempt, ends[0])
 	}
-	// A question is an end that another may follow, when nobody answers it.
+	// A question is an end that another end may follow if it is not answered.
 	if len(ends) > 1 && ends[0].state == api.EventNeedsInput {
 		if e := ends[1]; (!cancelled || e.state != api.EventCancelled) && e != (end{api.EventFailed, api.ReasonTimeout}) || attempt != last {
 			say("UNTRUE: the question of attempt %d ended with %s", attempt, e)
@@ -168,15 +169,15 @@ func (s *story) wrongAttempt(attempt, last int, cancelled bool, count map[string
 		return
 	}
 	if allowed := s.allowed(attempt, cancelled); !slices.Contains(allowed, ends[0]) {
-		say("UNTRUE: attempt %d ended with %s, it must be one of %v (killed %v, of those blindly %v)", attempt, ends[0], allowed, s.killed, s.blindly)
+		say("UNTRUE: attempt %d ended with %s, it must be one of %v (killed %v, blindly %v)", attempt, ends[0], allowed, s.killed, s.blindly)
 	}
 }
 
-// allowed is how an attempt may have ended, given what its workers did and
-// which were killed. That the service was killed is no reason for anything.
+// allowed lists how an attempt may have ended, given what its workers did and
+// which were killed. A kill of the service excuses no other end.
 func (s *story) allowed(attempt int, cancelled bool) []end {
 	want := []end{s.kind.want[min(attempt, len(s.kind.want))-1]}
-	if cancelled && !s.kind.cancel { // it may have ended by itself before it heard
+	if cancelled && !s.kind.cancel { // it may have ended before the cancel arrived
 		want = append(want, end{api.EventCancelled, ""})
 	}
 	if len(s.did(attempt, failpoint.WorkerResultPlaced)) > 0 {
@@ -193,7 +194,7 @@ func (s *story) allowed(attempt int, cancelled bool) []end {
 		}
 	}
 	for _, pid := range s.did(attempt, failpoint.WorkerResultFile) {
-		if s.blindly[pid] { // its last step may be done and not noted
+		if s.blindly[pid] { // its last step may be done but not recorded
 			allowed = append(allowed, want...)
 		}
 	}
@@ -203,12 +204,12 @@ func (s *story) allowed(attempt int, cancelled bool) []end {
 	return allowed
 }
 
-// wrongContent checks that what the end promises is there.
+// wrongContent checks that the content that the end promises exists.
 func (s *story) wrongContent(endRefs map[string]api.Digest, say func(string, ...any)) {
 	r := s.record
 	sealed := len(s.did(r.Attempt, failpoint.WorkerResultPlaced)) > 0
 	if s.stopped && r.CancelBy == "" && r.State == api.EventCancelled || r.State == api.EventCancelled && r.CancelBy == "" {
-		say("UNTRUE: cancelled by nobody")
+		say("UNTRUE: cancelled without a caller")
 	}
 	if (r.Result != "") != sealed && len(s.blindly) == 0 {
 		say("LOST: its worker sealed a result (%v), the record has %q", sealed, r.Result)
@@ -231,7 +232,7 @@ func (s *story) wrongContent(endRefs map[string]api.Digest, say func(string, ...
 	}
 	if sealed && s.kind.patch && r.State != api.EventCancelled {
 		if patch == "" {
-			say("LOST: there is no patch")
+			say("LOST: it has no patch")
 		}
 		if s.log != s.kind.log {
 			say("LOST: its log is %q, want %q", s.log, s.kind.log)
@@ -239,32 +240,32 @@ func (s *story) wrongContent(endRefs map[string]api.Digest, say func(string, ...
 	}
 }
 
-// gaps is what is wrong with the order of the whole log.
+// gaps reports a gap in the sequence numbers of the whole log.
 func gaps(log []entry) (bad []string) {
 	for i, e := range log {
 		if e.Seq != uint64(i) {
-			return []string{fmt.Sprintf("LOST: entry %d of the log has the number %d", i, e.Seq)}
+			return []string{fmt.Sprintf("LOST: entry %d of the log has the sequence number %d", i, e.Seq)}
 		}
 	}
 	return nil
 }
 
-// changed is what a longer log lost of an earlier reading.
+// changed reports an entry that was changed or lost since an earlier reading.
 func changed(earlier, now []entry) (bad []string) {
 	for i, e := range earlier {
 		if i >= len(now) || now[i].leaf != e.leaf {
-			return []string{fmt.Sprintf("LOST: entry %d of the log is not what it was", i)}
+			return []string{fmt.Sprintf("LOST: entry %d of the log changed", i)}
 		}
 	}
 	return nil
 }
 
-// story gathers the records of a dispatch that has ended.
+// story gathers everything recorded about a dispatch that has ended.
 func (k *trial) story(j *job, log []entry, hits []hit, killed, blindly map[int]bool) *story {
 	k.t.Helper()
 	s := &story{id: j.id, kind: j.kind, answered: j.answered, stopped: j.stopped, killed: map[int]bool{}, blindly: map[int]bool{}}
 	for _, e := range log {
-		if e.Dispatch == j.id && strings.HasPrefix(e.Kind, "dispatch.") { // what a run says of it counts its own attempts
+		if e.Dispatch == j.id && strings.HasPrefix(e.Kind, "dispatch.") { // task entries count the attempts of the task
 			s.entries = append(s.entries, e)
 		}
 	}
@@ -295,11 +296,11 @@ func (k *trial) story(j *job, log []entry, hits []hit, killed, blindly map[int]b
 	return s
 }
 
-// apply applies a patch to a fresh checkout with git itself, and says what is
-// wrong with what comes of it.
+// apply applies a patch to a fresh checkout with git itself, and returns what
+// is wrong with the result.
 func (k *trial) apply(id string, patch []byte, whole bool) string {
 	dir := "applied-" + id
-	defer os.RemoveAll(k.path(dir)) //nolint:errcheck // the world goes too
+	defer os.RemoveAll(k.path(dir)) //nolint:errcheck // the world is removed too
 	k.write(dir+"/p.patch", string(patch), 0o644)
 	if d := k.exec("git", "clone", "-q", "-s", k.path("repo"), k.path(dir, "tree")); d.status != 0 {
 		return d.String()

@@ -1,4 +1,4 @@
-// Package e2e tries the built programs together, the way people use them: real
+// Package e2e tests the built programs together, the way people use them: real
 // repositories, real workers in real jails, as root and as an ordinary user.
 package e2e
 
@@ -52,8 +52,8 @@ func testMain(m *testing.M) int {
 }
 
 // readSources stats every file of the module. go test caches a pass by what the
-// test binary itself reads, and the programs are built by a child process: a
-// change to any source must be a change that it sees.
+// test binary itself reads, but a child process builds the programs: the stat
+// makes a change to any source invalidate the cache.
 func readSources() error {
 	return filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -70,15 +70,16 @@ func readSources() error {
 // ordinaryUID is an account that has no name and owns nothing.
 const ordinaryUID = 64321
 
-// world is one installation: its own places, a git repository and a manifest.
+// world is one installation: its own directories, a git repository and a
+// manifest.
 type world struct {
 	t   testing.TB
-	uid int // who runs the programs
+	uid int // account that runs the programs
 	dir string
 	env []string
 }
 
-// newWorld makes the places. The programs run as uid.
+// newWorld creates the directories. The programs run as uid.
 func newWorld(t testing.TB, uid int) *world {
 	t.Helper()
 	// Not t.TempDir: its parents are closed to other accounts.
@@ -122,7 +123,7 @@ func (w *world) mkdir(name string) {
 	w.own(name)
 }
 
-// write makes a file that belongs to the world's account.
+// write creates a file that the world's account owns.
 func (w *world) write(name, content string, mode os.FileMode) {
 	w.t.Helper()
 	w.mkdir(filepath.Dir(name))
@@ -142,7 +143,7 @@ func writeFile(path string, content []byte, mode os.FileMode) error {
 	return os.WriteFile(path, content, mode)
 }
 
-// done is how a command ended.
+// done is the result of a command.
 type done struct {
 	status         int
 	stdout, stderr string
@@ -152,7 +153,8 @@ func (d done) String() string {
 	return fmt.Sprintf("exit status %d\nstdout: %s\nstderr: %s", d.status, d.stdout, d.stderr)
 }
 
-// command prepares a program as the world's account, in its environment.
+// command prepares a program that runs as the world's account, in its
+// environment.
 func (w *world) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Env = w.dir, w.env
@@ -191,8 +193,8 @@ func (w *world) must(args ...string) string {
 	return d.stdout
 }
 
-// refused runs bailiwick and fails the test unless it ends with status and
-// says every one of words.
+// refused runs bailiwick and fails the test unless it exits with status and its
+// output contains every one of words.
 func (w *world) refused(status int, words []string, args ...string) done {
 	w.t.Helper()
 	d := w.try(args...)
@@ -201,13 +203,13 @@ func (w *world) refused(status int, words []string, args ...string) done {
 	}
 	for _, word := range words {
 		if !strings.Contains(d.stdout+d.stderr, word) {
-			w.t.Errorf("bailiwick %s does not say %q: %s", strings.Join(args, " "), word, d)
+			w.t.Errorf("bailiwick %s: output lacks %q: %s", strings.Join(args, " "), word, d)
 		}
 	}
 	return d
 }
 
-// me is the principal of the account that runs the programs.
+// me is the principal of the account that the programs run as.
 func (w *world) me() string {
 	if w.uid == 0 {
 		return "local:root"
@@ -215,7 +217,8 @@ func (w *world) me() string {
 	return fmt.Sprintf("local:uid:%d", w.uid)
 }
 
-// repository makes a git repository of the world's account with one commit.
+// repository creates a git repository with one commit, owned by the world's
+// account.
 func (w *world) repository(name string, files map[string]string) {
 	w.t.Helper()
 	w.mkdir(name)
@@ -244,10 +247,10 @@ func (w *world) commit(repo, message string) {
 
 // subagent is one worker of a test's manifest: a shell script.
 type subagent struct {
-	name, script, role, tier, more string // more: further lines of the manifest, indented by four
+	name, script, role, tier, more string // more: additional manifest lines, indented by four
 }
 
-// catalog makes keys and a catalog with the given subagents, all granted to
+// catalog creates keys and a catalog with the given subagents, all granted to
 // the world's account up to reversible on the source repo and target local.
 func (w *world) catalog(subagents ...subagent) {
 	w.t.Helper()
@@ -256,28 +259,27 @@ func (w *world) catalog(subagents ...subagent) {
 	w.must("catalog", "apply", "-f", w.path("project/bailiwick.yaml"))
 }
 
-// init makes the keys, and the operator's consent to the world's account acting
-// up to reversible: without it nothing but what observes would be allowed.
+// init creates the keys and sets the ceiling of the world's account to
+// reversible. Without that consent only observing is allowed.
 func (w *world) init() {
 	w.t.Helper()
 	w.coldInit()
 	w.consent(w.me(), "reversible")
 }
 
-// coldInit is init on a machine where no service has run: nobody has consented
-// to anything.
+// coldInit is init without the consent, on a machine where no service has run.
 func (w *world) coldInit() {
 	w.t.Helper()
 	w.must("init", "--insecure-unencrypted", w.path("project"))
 }
 
-// consent sets a ceiling as an operator does, and leaves no service that was
-// not there.
+// consent sets a ceiling as an operator does. It stops the service that this
+// starts, if none was running before.
 func (w *world) consent(principal, tier string) {
 	w.t.Helper()
-	there := w.try("status", "-o", "json").status == 0
+	running := w.try("status", "-o", "json").status == 0
 	w.must("ceiling", "set", principal, tier)
-	if !there {
+	if !running {
 		w.must("down")
 		// A test may have moved the state elsewhere.
 		if err := os.Remove(w.path("state/bailiwick/service.log")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -317,14 +319,14 @@ grants:
 `, caps.String(), subs.String(), w.path("repo"), w.me(), strings.TrimSuffix(names.String(), ",")), 0o644)
 }
 
-// up starts a service that ends with the test.
+// up starts a service that stops when the test ends.
 func (w *world) up() {
 	w.t.Helper()
 	w.must("up")
 	w.downAtEnd()
 }
 
-// downAtEnd ends with the test whatever service runs then.
+// downAtEnd stops the service, if one is running, when the test ends.
 func (w *world) downAtEnd() {
 	w.t.Helper()
 	w.t.Cleanup(func() {
@@ -334,12 +336,12 @@ func (w *world) downAtEnd() {
 		}
 		if w.t.Failed() {
 			log, _ := os.ReadFile(w.path("state/bailiwick/service.log"))
-			w.t.Logf("the service said:\n%s", log)
+			w.t.Logf("service log:\n%s", log)
 		}
 	})
 }
 
-// dispatch runs a subagent to its end and returns its record.
+// dispatch runs a subagent until it ends and returns its record.
 func (w *world) dispatch(args ...string) api.Dispatch {
 	w.t.Helper()
 	d := w.try(append([]string{"dispatch", "run", "-o", "json", "-q"}, args...)...)
@@ -366,7 +368,7 @@ func asBoth(t *testing.T, test func(t *testing.T, uid int)) {
 	t.Run("user", func(t *testing.T) { test(t, ordinaryUID) })
 }
 
-// ended fails the test unless a dispatch ended in that way.
+// ended fails the test unless a dispatch ended with state and reason.
 func ended(t testing.TB, d api.Dispatch, state api.Event, reason api.Reason) {
 	t.Helper()
 	if d.State != state || d.Reason != reason {
