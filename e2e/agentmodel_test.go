@@ -13,44 +13,44 @@ import (
 	"testing"
 )
 
-// turn is what a client asks its model, whatever the wire format: the tools,
-// as the client names them, and what the calls so far gave.
+// turn is a client's request to its model, independent of the wire format: the
+// tools, by the client's names, and the results of the calls so far.
 type turn struct {
 	tools   []string
 	results []toolResult
 }
 
-// toolResult is a result as the client hands it to its model.
+// toolResult is a result as the client passes it to its model.
 type toolResult struct{ tool, text string }
 
-// step is what the model answers: a call, or words when it calls nothing.
+// step is the model's response: a tool call, or text.
 type step struct {
-	tool string // our name of it; from next on the client's
+	tool string // our name of the tool; next translates it to the client's
 	args map[string]any
 	say  string
 }
 
-// scripted is a model that knows one story: look which workers there are, try
-// one that is not there, send one that is, look how it stands, wait for it, read
-// its patch page by page, say the patch. It keeps nothing between turns, so all that it says has come through
-// the client.
+// scripted is a model with a fixed script: list the workers, try one that does
+// not exist, dispatch one that does, check its state, wait for it, read its
+// patch page by page, and repeat the patch as text. It keeps no state between
+// turns, so everything that it says has come through the client.
 type scripted struct {
-	dispatch map[string]any // arguments of the dispatch, with a dispatchId
+	dispatch map[string]any // arguments of the dispatch, including a dispatchId
 
-	mu       sync.Mutex // guards what is below
+	mu       sync.Mutex // guards the fields below
 	done     []string   // the calls, by our names
-	offered  []string   // our tools that the client offered last, by our names, sorted
-	problems []string   // what was not as it should be
-	said     string     // its last words
+	offered  []string   // our tools in the latest request, by our names, sorted
+	problems []string   // violations found
+	said     string     // its final text
 }
 
-// next continues with the story.
+// next returns the next step of the script.
 func (s *scripted) next(t turn) step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wire := s.ours(t.tools)
 	if len(wire) == 0 {
-		return step{say: "a side question"} // a title, say: clients ask more than what they are told to
+		return step{say: "a side question"} // clients also ask for other things, such as a title
 	}
 	st, err := s.story(t.results)
 	if err == nil && st.tool != "" && wire[st.tool] == "" {
@@ -69,13 +69,13 @@ func (s *scripted) next(t turn) step {
 	return st
 }
 
-// ours maps our names of the tools to what the client calls them, and notes
-// what else it offers under our name.
+// ours maps our names of the tools to the client's, and records any other tool
+// with our prefix.
 func (s *scripted) ours(tools []string) map[string]string {
 	wire := map[string]string{}
 	for _, tool := range tools {
 		if !strings.Contains(tool, "bailiwick") {
-			continue // the client's own
+			continue // the client's own tools
 		}
 		i := slices.IndexFunc(theNine(), func(n string) bool { return strings.HasSuffix(tool, n) })
 		if i < 0 || wire[theNine()[i]] != "" {
@@ -94,7 +94,7 @@ func (s *scripted) ours(tools []string) map[string]string {
 	return wire
 }
 
-// story says what follows on the results so far.
+// story returns the step that follows the results so far.
 func (s *scripted) story(results []toolResult) (step, error) {
 	if len(results) == 0 {
 		return step{tool: "bailiwick_subagents_list", args: map[string]any{}}, nil
@@ -104,10 +104,10 @@ func (s *scripted) story(results []toolResult) (step, error) {
 	case 1:
 		return step{tool: "bailiwick_dispatch", args: map[string]any{"subagent": "nobody"}}, s.listed(last)
 	case 2:
-		// What to do instead reaches the model, however its client shows errors.
+		// The hint reaches the model, however its client shows errors.
 		for _, word := range []string{"denied", "retrying is useless", "bailiwick_subagents_list"} {
 			if !strings.Contains(last.text, word) {
-				return step{}, fmt.Errorf("the refusal of a subagent that there is not does not say %q: %s", word, last.text)
+				return step{}, fmt.Errorf("the refusal of an unknown subagent lacks %q: %s", word, last.text)
 			}
 		}
 		return step{tool: "bailiwick_dispatch", args: s.dispatch}, nil
@@ -115,7 +115,7 @@ func (s *scripted) story(results []toolResult) (step, error) {
 	return s.follow(len(results), last, results)
 }
 
-// listed holds that the subagent is in the list.
+// listed checks that the list contains the subagent.
 func (s *scripted) listed(r toolResult) error {
 	var list struct{ Items []struct{ Name string } }
 	if err := firstObject(r.text, &list); err != nil {
@@ -129,7 +129,7 @@ func (s *scripted) listed(r toolResult) error {
 	return fmt.Errorf("subagent %s is not in the list: %s", s.dispatch["subagent"], r.text)
 }
 
-// follow watches the dispatch, and reads its patch when it has ended.
+// follow waits for the dispatch, and reads its patch when it has ended.
 func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, error) {
 	var answer struct {
 		ID    string `json:"dispatchId"`
@@ -146,12 +146,12 @@ func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, e
 		return step{}, fmt.Errorf("%s: want dispatch %s, got %s", last.tool, s.dispatch["dispatchId"], last.text)
 	case n == 3:
 		return step{tool: "bailiwick_dispatch_describe", args: describe}, nil
-	case n == 4: // the same dispatch again does not start it twice, and waits
+	case n == 4: // repeating the dispatch starts nothing and waits
 		again := map[string]any{"wait": 50}
 		maps.Copy(again, s.dispatch)
 		return step{tool: "bailiwick_dispatch", args: again}, nil
 	case n == 5 && answer.State != "finished":
-		return step{}, fmt.Errorf("after the wait it has not finished: %s", last.text)
+		return step{}, fmt.Errorf("it has not finished after the wait: %s", last.text)
 	case answer.Patch != nil && answer.Next == "":
 		return step{say: s.patch(results)}, nil
 	}
@@ -162,7 +162,7 @@ func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, e
 	return step{tool: "bailiwick_dispatch_describe", args: describe}, nil
 }
 
-// patch puts the pages of the patch together.
+// patch joins the pages of the patch.
 func (s *scripted) patch(results []toolResult) string {
 	var whole strings.Builder
 	for _, r := range results {
@@ -174,7 +174,8 @@ func (s *scripted) patch(results []toolResult) string {
 	return whole.String()
 }
 
-// firstObject decodes the first JSON object in what a client made of a result.
+// firstObject decodes the first JSON object in a client's rendering of a
+// result.
 func firstObject(text string, v any) error {
 	i := strings.IndexByte(text, '{')
 	if i < 0 {
@@ -183,7 +184,7 @@ func firstObject(text string, v any) error {
 	return json.NewDecoder(strings.NewReader(text[i:])).Decode(v)
 }
 
-// ServeHTTP speaks the formats of the four clients.
+// ServeHTTP implements the wire formats of the four clients.
 func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(io.LimitReader(r.Body, 16<<20))
 	if err == nil {
@@ -197,7 +198,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case strings.HasPrefix(p, "/v1beta/models/"):
 			err = s.generate(w, raw, p[strings.LastIndexByte(p, ':')+1:])
 		default:
-			http.NotFound(w, r) // lists of models and the like, which they do without
+			http.NotFound(w, r) // lists of models and similar, which are optional
 		}
 	}
 	if err != nil {
@@ -208,8 +209,8 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// What the model says of the tools that a client offers can be relied on: it
-// sees one that is missing, one too many and one that is a duplicate.
+// The positive control of the scripted model: it detects a missing tool, an
+// extra tool and a duplicate tool.
 //
 // proves R-B3
 func TestScriptedModelDetectsATenthTool(t *testing.T) {

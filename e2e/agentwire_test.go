@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// What of the four wire formats the scripted model needs: which tools are
-// offered, what calls gave, and the answer of one call or one text.
+// The parts of the four wire formats that the scripted model needs: tools
+// offered, results of calls, and a response of one call or one text.
 
 type object = map[string]any
 
-// whole answers with one document.
+// whole responds with one document.
 func whole(w http.ResponseWriter, v object) error {
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(v)
 }
 
-// stream answers with server-sent events, named by their member "type" where
-// they have one.
+// stream responds with server-sent events, named by their member "type" if they
+// have one.
 func stream(w http.ResponseWriter, events ...object) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range events {
@@ -39,7 +39,8 @@ func stream(w http.ResponseWriter, events ...object) error {
 	return nil
 }
 
-// encoded is the arguments of a call as text, which three of the formats want.
+// encoded encodes the arguments of a call as text, which three of the formats
+// use.
 func encoded(args map[string]any) string {
 	text, err := json.Marshal(args)
 	if err != nil {
@@ -68,7 +69,7 @@ func textOf(raw json.RawMessage) string {
 	return b.String()
 }
 
-// messages is Anthropic's Messages API, as claude-code speaks it.
+// messages implements Anthropic's Messages API as claude-code uses it.
 func (s *scripted) messages(w http.ResponseWriter, raw []byte) error {
 	var req struct {
 		Stream   bool
@@ -90,7 +91,7 @@ func (s *scripted) messages(w http.ResponseWriter, raw []byte) error {
 			Content        json.RawMessage
 		}
 		if json.Unmarshal(m.Content, &blocks) != nil {
-			continue // a text
+			continue // a plain text
 		}
 		for _, b := range blocks {
 			switch b.Type {
@@ -130,8 +131,8 @@ func anthropic(w http.ResponseWriter, streamed bool, id string, st step) error {
 	)
 }
 
-// responses is OpenAI's Responses API, as codex speaks it: the tools of an MCP
-// server are a namespace there.
+// responses implements OpenAI's Responses API as codex uses it: it puts the
+// tools of an MCP server in a namespace.
 func (s *scripted) responses(w http.ResponseWriter, raw []byte) error {
 	var req struct {
 		Input []struct {
@@ -184,8 +185,8 @@ func (s *scripted) responses(w http.ResponseWriter, raw []byte) error {
 	)
 }
 
-// completions is OpenAI's chat completions API, as opencode speaks it with a
-// provider of one's own.
+// completions implements OpenAI's chat completions API as opencode uses it with
+// a custom provider.
 func (s *scripted) completions(w http.ResponseWriter, raw []byte) error {
 	type function struct {
 		ID       string
@@ -240,7 +241,7 @@ func (s *scripted) completions(w http.ResponseWriter, raw []byte) error {
 	return err
 }
 
-// generate is Google's Gemini API, as gemini-cli speaks it.
+// generate implements Google's Gemini API as gemini-cli uses it.
 func (s *scripted) generate(w http.ResponseWriter, raw []byte, verb string) error {
 	var req struct {
 		Contents []struct {

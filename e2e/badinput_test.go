@@ -30,9 +30,9 @@ func TestApplyRefusesAnInvalidManifest(t *testing.T) {
 		words []string
 	}{
 		{"an unknown key", edit("    role: transform", "    rôle: transform\n    role: transform"), []string{"bailiwick.yaml:", "rôle", "unknown"}},
-		{"a misspelt key", edit("    capabilities: [edit]", "    capabilites: [edit]"), []string{"bailiwick.yaml:10:5", `"capabilites"`, `"capabilities"`}}, //nolint:misspell // that is what is tried
+		{"a misspelt key", edit("    capabilities: [edit]", "    capabilites: [edit]"), []string{"bailiwick.yaml:10:5", `"capabilites"`, `"capabilities"`}}, //nolint:misspell // the case itself is invalid YAML
 		{"a misspelt key at the top", edit("grants:", "grant:"), []string{"bailiwick.yaml:", `"grant"`, `"grants"`}},
-		{"a key that is a duplicate", edit("    tier: reversible\n", "    tier: reversible\n    tier: stateful\n"), []string{"bailiwick.yaml:", "tier"}},
+		{"a duplicate key", edit("    tier: reversible\n", "    tier: reversible\n    tier: stateful\n"), []string{"bailiwick.yaml:", "tier"}},
 		{"a missing capability", edit("    capabilities: [edit]", "    capabilities: [edit, edti]"), []string{"bailiwick.yaml:", `"edti"`, "edit"}},
 		{"a grant of a missing subagent", edit("subagents: [edit]", "subagents: [nobody]"), []string{"bailiwick.yaml:", `"nobody"`}},
 		{"a version of the future", edit("version: 1", "version: 2"), []string{"bailiwick.yaml:1", "version"}},
@@ -61,7 +61,7 @@ func TestApplyRefusesAnInvalidManifest(t *testing.T) {
 		must(t, os.RemoveAll(plant))
 		w.write(manifest, genuine, 0o644)
 	}
-	// The same commands on what is right do their work.
+	// The control: the same commands accept a valid manifest.
 	w.replace("project/capabilities/edit/edit.sh", "two", "three")
 	if out := w.must("catalog", "apply", "-f", w.path(manifest)); !strings.Contains(out, "revision 2") {
 		t.Errorf("apply says %q", out)
@@ -89,7 +89,7 @@ func TestApplyRefusesAStalePlan(t *testing.T) {
 	script := "project/capabilities/edit/edit.sh"
 	w.replace(script, "two", "three")
 	w.must("catalog", "plan", "-f", w.path(manifest), "-o", w.path("plan.json"))
-	// Another apply comes in between.
+	// Another apply happens in between.
 	w.replace(script, "three", "four")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.replace(script, "four", "three")
@@ -137,7 +137,7 @@ func TestInvalidDispatchesAreRefused(t *testing.T) {
 		{"a text that is too long", run("--input", `{"file":"0123456789"}`), []string{"file", "8"}},
 		{"an unknown member", run("--input", `{"file":"a","colour":"red"}`), []string{"colour"}},
 		{"no object", run("--input", `[1]`), []string{"JSON object"}},
-		{"a member that is a duplicate", run("--input", `{"file":"a","file":"b"}`), []string{"file"}},
+		{"a duplicate member", run("--input", `{"file":"a","file":"b"}`), []string{"file"}},
 		{"no JSON", run("--input", `{"file":`), []string{"input"}},
 		{"an input file that is not there", run("--input", "@"+w.path("gone.json")), []string{"gone.json"}},
 		{"an unknown commit", []string{"dispatch", "run", "edit", "--input", good, "--source", "repo@v9"}, []string{`"repo"`, "v9", "no such commit"}},
@@ -152,18 +152,19 @@ func TestInvalidDispatchesAreRefused(t *testing.T) {
 			t.Errorf("%s: standard output has %q", c.name, d.stdout)
 		}
 	}
-	// Commit names that are options, expressions, paths or commands to git.
+	// Commit names that git would read as options, expressions, paths or
+	// commands.
 	for _, hostile := range []string{
 		"--upload-pack=touch " + marker, "-h", "--all", "--output=" + marker, "HEAD^", "HEAD~0", "HEAD:a.txt", ":/first", "@{u}", "@", "HEAD@{0}",
 		"HEAD^{/first}", "../../etc/passwd", "refs/../../config", "$(touch " + marker + ")", "; touch " + marker, "v1\nrefs/heads/main", "v1..HEAD", " v1", "v1 ",
 		"ext::sh -c touch% " + marker, strings.Repeat("a", 100_000), "\x1b[2J", head[:3] + "\x00",
 	} {
 		if strings.Contains(hostile, "\x00") {
-			continue // the operating system takes no argument with it; the socket's test does
+			continue // the operating system allows no such argument; the test of the socket covers it
 		}
 		d := w.refused(1, []string{`"repo"`}, "dispatch", "run", "edit", "--input", good, "--source", "repo@"+hostile)
 		if strings.ContainsAny(d.stderr, "\x1b\x07") {
-			t.Errorf("the refusal of %.40q carries terminal commands: %q", hostile, d.stderr)
+			t.Errorf("the refusal of %.40q contains terminal control sequences: %q", hostile, d.stderr)
 		}
 		if len(d.stderr) > 4096 {
 			t.Errorf("the refusal of %.40q has %d bytes", hostile, len(d.stderr))
@@ -173,7 +174,7 @@ func TestInvalidDispatchesAreRefused(t *testing.T) {
 		t.Error("a commit name was run as a command")
 	}
 	if list := w.list(); len(list) != 0 {
-		t.Errorf("there are dispatches: %+v", list)
+		t.Errorf("dispatches were made: %+v", list)
 	}
 	if n := len(w.entries("--kind", "dispatch.accepted")); n != 0 {
 		t.Errorf("%d dispatches were accepted", n)
@@ -184,13 +185,13 @@ func TestInvalidDispatchesAreRefused(t *testing.T) {
 	if left := w.settledRemains(); left != nil {
 		t.Errorf("left behind: %v", left)
 	}
-	// What is right is taken in every form.
+	// The control: valid requests are accepted in every form.
 	for _, commit := range []string{"", "@v1", "@" + head, "@" + head[:8], "@HEAD", "@refs/tags/v1"} {
 		ended(t, w.dispatch("edit", "--source", "repo"+commit, "--input", good), api.EventFinished, "")
 	}
 }
 
-// What is not there and what is not granted cannot be told apart.
+// A caller cannot tell an unknown name from one without a grant.
 //
 // proves R-B6, R-B7
 func TestUngrantedAndUnknownNamesLookAlike(t *testing.T) {
@@ -213,7 +214,7 @@ func TestUngrantedAndUnknownNamesLookAlike(t *testing.T) {
 		}
 		there, absent := answer("hidden"), answer("absent")
 		if there != absent {
-			t.Errorf("%v: hidden and absent answer differently:\n%s%s", flags, there, absent)
+			t.Errorf("%v: the responses for hidden and absent differ:\n%s%s", flags, there, absent)
 		}
 	}
 	w.refused(3, nil, "dispatch", "run", "strong") // granted, but above the grant's ceiling
@@ -233,7 +234,7 @@ func TestDispatchIsIdempotentOnItsID(t *testing.T) {
 	first := w.dispatch("edit", "--id", "my-own-id", "--set", "n=1")
 	ended(t, first, api.EventFinished, "")
 	if again := w.dispatch("edit", "--id", "my-own-id", "--input", `{ "n" : "1" }`); again.Manifest != first.Manifest {
-		t.Errorf("the same request again made another dispatch: %s, %s", first.Manifest, again.Manifest)
+		t.Errorf("repeating the request made another dispatch: %s, %s", first.Manifest, again.Manifest)
 	}
 	for _, other := range [][]string{{"edit", "--set", "n=2"}, {"other", "--set", "n=1"}, {"edit", "--set", "n=1", "--source", "repo"}, {"edit", "--set", "n=1", "--env", "colours"}, {"edit", "--set", "n=1", "--timeout", "9s"}} {
 		w.refused(1, []string{"my-own-id", "in use for another request", "log entry: #"}, append(append([]string{"dispatch", "run"}, other...), "--id", "my-own-id")...)
@@ -241,7 +242,7 @@ func TestDispatchIsIdempotentOnItsID(t *testing.T) {
 	if n, m := len(w.list()), len(w.entries("--kind", "dispatch.accepted")); n != 1 || m != 1 {
 		t.Errorf("%d dispatches, %d accepted", n, m)
 	}
-	// Many at once are one as well.
+	// Concurrent repeats make one dispatch as well.
 	var running []*exec.Cmd
 	for range 8 {
 		cmd := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "edit", "--id", "at-once", "-q")
@@ -250,7 +251,7 @@ func TestDispatchIsIdempotentOnItsID(t *testing.T) {
 	}
 	for _, cmd := range running {
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("one of many at once: %v", err)
+			t.Errorf("a concurrent repeat: %v", err)
 		}
 	}
 	if n := len(w.list()); n != 2 {

@@ -14,9 +14,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// BenchmarkDispatch is the overhead of one dispatch, end to end: a request on
-// the socket, a worker, a jail, an agent that does nothing, and the durable
-// end, on a repository of three files.
+// BenchmarkDispatch measures the overhead of one dispatch, end to end: a
+// request on the socket, a worker, a jail, an agent that does nothing, and the
+// durable end, on a repository of three files.
 func BenchmarkDispatch(b *testing.B) {
 	w := newWorld(b, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n", "b.txt": "two\n", "c/d.txt": "three\n"})
@@ -66,9 +66,9 @@ func BenchmarkDispatch(b *testing.B) {
 	}
 }
 
-// BenchmarkDispatchesAtOnce is the overhead of many no-op dispatches that are
-// asked for at the same moment: until all have ended, for each of them, and
-// how many end in a second.
+// BenchmarkDispatchesAtOnce measures the overhead of many no-op dispatches
+// requested at the same moment: in total, per dispatch, and as a rate per
+// second.
 func BenchmarkDispatchesAtOnce(b *testing.B) {
 	w := newWorld(b, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n", "b.txt": "two\n", "c/d.txt": "three\n"})

@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Every verb, with its exit status and what it says: the answer on standard
-// output, everything else on standard error.
+// Every verb, with its exit status and output: the answer on standard output,
+// everything else on standard error.
 func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -32,8 +32,8 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		line   string
 		status int
-		out    []string // on standard output; nil: it is empty
-		errs   []string // on standard error; nil: whatever
+		out    []string // on standard output; nil means empty
+		errs   []string // on standard error; nil means any
 	}{
 		{"help", 0, []string{"dispatch", "audit", "catalog", "Usage:"}, nil},
 		{"--help", 0, []string{"Usage:"}, nil},
@@ -133,14 +133,14 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 			}
 		}
 		if c.status != 0 && c.status != 3 && got.stderr == "" && got.stdout == "" {
-			t.Errorf("bailiwick %s fails silently", c.line)
+			t.Errorf("bailiwick %s fails without a message", c.line)
 		}
 	}
 	if got := w.read("taken/sub/x.txt"); got != "x\n" {
 		t.Errorf("the output that was written is %q", got)
 	}
 	if _, err := os.Lstat(w.path("none.patch")); err == nil {
-		t.Error("a patch that could not be had left a file")
+		t.Error("a failed patch command left a file")
 	}
 	w.must("down")
 	for _, line := range []string{"dispatch list", "dispatch run edit", "audit list", "audit watch", "can local:root dispatch edit", "dispatch logs -f the-dispatch"} {
@@ -151,7 +151,7 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 	}
 }
 
-// JSON answers are one value each, whole, whatever they hold.
+// Each JSON answer is one complete value, whatever strings it contains.
 func TestJSONOutputIsOneValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -174,7 +174,7 @@ func TestJSONOutputIsOneValue(t *testing.T) {
 			t.Errorf("bailiwick %s -o json: %v: %s", strings.Join(args, " "), err, out)
 		}
 		if strings.Contains(out, "\x1b") {
-			t.Errorf("bailiwick %s -o json has a terminal command", strings.Join(args, " "))
+			t.Errorf("bailiwick %s -o json prints terminal control sequences", strings.Join(args, " "))
 		}
 	}
 	for line := range strings.Lines(w.must("audit", "list", "-o", "jsonl")) {
@@ -185,7 +185,7 @@ func TestJSONOutputIsOneValue(t *testing.T) {
 	}
 }
 
-// watch shows an entry when it is made, and ends when it is interrupted.
+// watch shows an entry when it is appended, and exits when it is interrupted.
 //
 // proves R-O5
 func TestAuditWatchFollowsUntilInterrupted(t *testing.T) {
@@ -208,7 +208,7 @@ func TestAuditWatchFollowsUntilInterrupted(t *testing.T) {
 	must(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
-		t.Errorf("an interrupted watch ends with %d", code)
+		t.Errorf("an interrupted watch exits with %d", code)
 	}
 
 	// An interrupted run leaves the dispatch running, and says so.
@@ -225,7 +225,7 @@ func TestAuditWatchFollowsUntilInterrupted(t *testing.T) {
 	}
 	_ = run.Wait()
 	if code := run.ProcessState.ExitCode(); code != 130 || !strings.Contains(text.String(), "bailiwick dispatch cancel sleeps-on") {
-		t.Errorf("an interrupted run ends with %d: %s", code, text.String())
+		t.Errorf("an interrupted run exits with %d: %s", code, text.String())
 	}
 	if d := w.show("sleeps-on"); d.State != api.EventStarted {
 		t.Errorf("the dispatch is %s", d.State)

@@ -35,9 +35,9 @@ func suites() []suite {
 	}
 }
 
-// The public conformance suites find nothing wrong with the built server on
-// HTTP but what e2e/agents/conformance.txt says a server of nine tools rightly
-// has not; and each line there is still needed.
+// The public conformance suites pass against the built server on HTTP, except
+// for the checks in e2e/agents/conformance.txt that a server with nine tools
+// rightly fails. Each line there must still be needed.
 //
 // proves R-T9
 func TestThePublicConformanceSuitesPass(t *testing.T) {
@@ -53,7 +53,8 @@ func TestThePublicConformanceSuitesPass(t *testing.T) {
 	p.to(t, net, w.serveMCP(net, "--allow-host", strings.TrimPrefix(p.url, "http://"), "--allow-origin", p.url))
 
 	t.Run("control", func(t *testing.T) {
-		// The same without a token: a suite that passes then would pass anything.
+		// The same without a token: a suite that passed then would prove
+		// nothing.
 		wrong := w.in(t).conform(net, suite{"control", "conformance-2026", []string{"--scenario", "tools-list", "--spec-version", "2025-11-25"}}, p.url)
 		if message := wrong["tools-list tools-list"]; !strings.Contains(message, "missing or invalid bearer token") {
 			t.Errorf("want the refusal of a request without a token, got %q of %q", message, wrong)
@@ -78,8 +79,8 @@ func TestThePublicConformanceSuitesPass(t *testing.T) {
 	}
 }
 
-// expectedFailures reads which checks fail in which suite, and what the suite
-// says then.
+// expectedFailures reads which checks fail in which suite, with the suite's
+// message.
 func expectedFailures(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	all := map[string]map[string]string{}
@@ -103,12 +104,12 @@ func expectedFailures(t *testing.T) map[string]map[string]string {
 }
 
 // conform runs a suite and returns the checks that did not pass, as "SCENARIO
-// CHECK", with what was wrong.
+// CHECK", with the reason.
 func (w *world) conform(net *island, s suite, server string) map[string]string {
 	w.t.Helper()
 	dir := w.path("conformance-" + s.name)
 	args := append([]string{clientFile(w.t, s.program, "dist", "index.js"), "server", "--url", server + "/mcp", "-o", dir}, s.args...)
-	out, errs, _ := w.runNode(net, args...) // its exit status says that something failed; what, is in the files
+	out, errs, _ := w.runNode(net, args...) // the files say which checks failed
 	results, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
 	if err != nil {
 		w.t.Fatal(err)
@@ -139,13 +140,15 @@ func (w *world) conform(net *island, s suite, server string) map[string]string {
 	return wrong
 }
 
-// scenarioOf is the scenario whose results a file holds: server-NAME-TIME/checks.json.
+// scenarioOf is the scenario of a file of results:
+// server-NAME-TIME/checks.json.
 func scenarioOf(file string) string {
 	name := strings.TrimPrefix(filepath.Base(filepath.Dir(file)), "server-")
 	return regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`).ReplaceAllString(name, "")
 }
 
-// serveMCP starts bailiwick-mcp on HTTP until the test ends and returns where.
+// serveMCP starts bailiwick-mcp on HTTP until the test ends and returns its
+// URL.
 func (w *world) serveMCP(net *island, flags ...string) string {
 	w.t.Helper()
 	cmd := w.command(filepath.Join(bin, "bailiwick-mcp"), append([]string{"--http", "127.0.0.1:0", "--rate", "100000"}, flags...)...)
@@ -166,16 +169,16 @@ func (w *world) serveMCP(net *island, flags ...string) string {
 	if err != nil || !ok {
 		w.t.Fatalf("bailiwick-mcp --http: %v: %s", err, line)
 	}
-	go io.Copy(io.Discard, r) //nolint:errcheck // until it ends
+	go io.Copy(io.Discard, r) //nolint:errcheck // until the server exits
 	return strings.TrimSuffix(where, "/mcp")
 }
 
-// passing passes requests on as they are, with the Host and the Origin that
-// they came with.
+// passing is a proxy that forwards requests unchanged, including Host and
+// Origin.
 type passing struct {
 	url    string
-	token  atomic.Value // string, once there is one: passed on with each request
-	record string       // file for the bodies of what is passed on, a line each; empty: nowhere
+	token  atomic.Value // string: session ID added to each request once known
+	record string       // file that records the request bodies, one per line; empty for no record
 	httputil.ReverseProxy
 }
 
@@ -197,7 +200,7 @@ func (p *passing) to(t *testing.T, net *island, server string) {
 	}
 }
 
-// note writes down the body of a request.
+// note records the body of a request.
 func (p *passing) note(r *http.Request) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

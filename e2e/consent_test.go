@@ -16,7 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// grants adds a grant of everything that the world's account has to others.
+// grants gives others everything that the world's account is granted.
 func (w *world) grants(principals ...string) {
 	w.t.Helper()
 	path := w.path("project/bailiwick.yaml")
@@ -30,7 +30,7 @@ func (w *world) grants(principals ...string) {
 	w.must("catalog", "apply", "-f", path)
 }
 
-// runtime is a client that stands for a token.
+// runtime returns a client that authenticates with a token.
 func (w *world) runtime(token string, ceiling *api.Tier) client.Runtime {
 	w.t.Helper()
 	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
@@ -40,7 +40,7 @@ func (w *world) runtime(token string, ceiling *api.Tier) client.Runtime {
 	return c.Runtime().With(s.Handle, ceiling)
 }
 
-// token makes a token of a new principal.
+// token creates a token for a new principal.
 func (w *world) token(principal string) (text string, id api.TokenID) {
 	w.t.Helper()
 	w.must("principal", "add", principal)
@@ -54,9 +54,9 @@ func (w *world) token(principal string) (text string, id api.TokenID) {
 	return strings.TrimSpace(string(b)), made.ID
 }
 
-// A client may do what it was granted only as far as an operator consented to
-// it, which is nothing but observing at first; what its session declares only
-// lowers that; and what an operator takes back counts at the next request.
+// A client may use its grants only up to the ceiling an operator consented to,
+// at first observe. A session can only lower that, and a change by an operator
+// applies to the next request.
 //
 // proves R-T5, R-T4
 func TestConsentBoundsAClient(t *testing.T) {
@@ -78,7 +78,7 @@ func TestConsentBoundsAClient(t *testing.T) {
 			}
 			for _, word := range append(words, "log entry: #") {
 				if !strings.Contains(err.Error(), word) {
-					t.Errorf("%s: %v does not say %q", when, err, word)
+					t.Errorf("%s: %v lacks %q", when, err, word)
 				}
 			}
 		}
@@ -94,13 +94,14 @@ func TestConsentBoundsAClient(t *testing.T) {
 			}
 		}
 
-		// Nobody consented: it may look, and what it may not says how to change that.
+		// Without consent it may observe, and the denial says how to change
+		// that.
 		denied("at first", claude, "consented to tier observe", "bailiwick ceiling set agent:claude reversible")
 		if d, err := claude.Dispatch(t.Context(), api.DispatchRequest{Subagent: "look"}); err != nil || d.Principal != "agent:claude" {
 			t.Errorf("observing: %+v, %v", d, err)
 		}
 		w.refused(3, []string{"ceiling set agent:claude reversible"}, "can", "agent:claude", "dispatch", "edit", "--source", "repo")
-		w.must("can", w.me(), "dispatch", "edit", "--source", "repo") // whom the harness consented to: the question is about who is named
+		w.must("can", w.me(), "dispatch", "edit", "--source", "repo") // the harness consented to this account: the principal named decides
 		if out := w.must("audit", "list", "--kind", "dispatch.denied"); !strings.Contains(out, `agent:claude requested edit`) || !strings.Contains(out, `denied by policy "consent"`) {
 			t.Errorf("the log says %q", out)
 		}
@@ -108,9 +109,9 @@ func TestConsentBoundsAClient(t *testing.T) {
 		w.consent("agent:claude", "irreversible")
 		allowed("with consent", claude)
 		w.must("can", "agent:claude", "dispatch", "edit", "--source", "repo")
-		w.refused(3, nil, "can", "agent:codex", "dispatch", "edit", "--source", "repo") // another one's consent is another one's
+		w.refused(3, nil, "can", "agent:codex", "dispatch", "edit", "--source", "repo") // a consent applies to no other principal
 
-		// What a session declares only lowers.
+		// A session can only lower its ceiling.
 		observe, irreversible := api.Observe, api.Irreversible
 		denied("a session that declared observe", claude.With("", &observe), "declared the ceiling observe")
 		denied("one that then declares more", claude.With("", &observe).With("", &irreversible), "declared the ceiling observe")
@@ -119,17 +120,17 @@ func TestConsentBoundsAClient(t *testing.T) {
 		denied("taken back", claude, "consented to tier observe")
 		denied("taken back, whatever it declares", claude.With("", &irreversible), "consented to tier observe")
 
-		// All of it is there after a restart, but for the handle.
+		// Everything but the handle survives a restart.
 		w.consent("agent:claude", "reversible")
 		w.must("down")
 		w.must("up")
 		if _, err := claude.Who(t.Context()); api.CodeOf(err) != api.CodeUnauthenticated || !strings.Contains(err.Error(), "present the token again") {
-			t.Errorf("a handle of before the restart: %v", err)
+			t.Errorf("a handle from before the restart: %v", err)
 		}
 		again := w.runtime(token, nil)
 		allowed("after a restart", again)
 
-		// And it ends with the token.
+		// A revoked token ends its sessions.
 		w.must("token", "revoke", string(id))
 		if _, err := again.Dispatch(t.Context(), ask); api.CodeOf(err) != api.CodeUnauthenticated {
 			t.Errorf("after the token was revoked: %v", err)
@@ -140,8 +141,9 @@ func TestConsentBoundsAClient(t *testing.T) {
 	})
 }
 
-// An answer begins an attempt, so it is bound like any dispatch: by what the
-// operator consented to at that moment and by what the one who answers declared.
+// An answer starts an attempt, so it is bound like any dispatch: by the
+// operator's consent at that moment and by the ceiling that the answering
+// session declared.
 //
 // proves R-T5
 func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
@@ -165,8 +167,8 @@ func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
 	w.atEnd(string(d.ID))
 }
 
-// What a decision needs is a signature of an operator's key. The account that
-// the service runs as, and the deploy key, are not enough.
+// A decision needs a signature by an operator's key. Neither the service's
+// account nor the deploy key suffices.
 //
 // proves R-B9, R-T5
 func TestOnlyTheOperatorKeyDecides(t *testing.T) {
@@ -206,7 +208,7 @@ func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 			t.Errorf("%s: %d %+v", name, status, e)
 		}
 		if out := w.must("principal", "show", "local:root"); strings.Contains(out, "irreversible") {
-			t.Errorf("%s decided: %s", name, out)
+			t.Errorf("%s changed a decision: %s", name, out)
 		}
 	}
 	if status, e := hand(operator, seal.Operator); status != http.StatusOK {
@@ -217,8 +219,8 @@ func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 	}
 }
 
-// Who took the operator's key out of operators.json, or exchanged it, gets no
-// service that has forgotten what was decided.
+// Removing or replacing the operator's key in operators.json cannot make a
+// service forget earlier decisions: it refuses to start.
 //
 // proves R-B9
 func TestServiceRefusesUnverifiableDecisions(t *testing.T) {
@@ -253,8 +255,8 @@ func TestServiceRefusesUnverifiableDecisions(t *testing.T) {
 	}
 }
 
-// A service that is killed while it takes a decision has taken it or has not,
-// the log says the same, and the next decision follows.
+// A service killed while it records a decision has either recorded it or not,
+// the log agrees, and the next decision succeeds.
 //
 // proves R-T5, R-A2, R-O6
 func TestDecisionsSurviveKills(t *testing.T) {
@@ -284,18 +286,18 @@ func TestDecisionsSurviveKills(t *testing.T) {
 			k.up(func() {})
 			tier, number := state()
 			if made := number - before; tier != want || made != uint64(len(k.entries("--kind", "operator.recorded")))-before || (made == 1) != (want == api.Observe) {
-				t.Errorf("after the kill it is %s by %d records, was %d", tier, number, before)
+				t.Errorf("after the kill it is %s by %d records, before %d", tier, number, before)
 			}
 			k.must("ceiling", "set", k.me(), "irreversible")
 			if tier, after := state(); tier != api.Irreversible || after != number+1 {
-				t.Errorf("then it is %s by %d records", tier, after)
+				t.Errorf("after the next decision it is %s by %d records", tier, after)
 			}
 		})
 	}
 }
 
-// A token that is revoked ends what was begun with it: a log that is followed
-// shows nothing more, and who waits gets no answer.
+// Revoking a token ends its open requests: a followed log shows nothing more,
+// and a waiting request fails.
 //
 // proves R-T4
 func TestRevocationEndsOpenRequests(t *testing.T) {
@@ -345,6 +347,6 @@ func TestRevocationEndsOpenRequests(t *testing.T) {
 		t.Errorf("after the token was revoked: %+v", s)
 	}
 	if err := <-waited; api.CodeOf(err) != api.CodeUnauthenticated {
-		t.Errorf("who waited got an answer: %v", err)
+		t.Errorf("the waiting request succeeded: %v", err)
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// gate is a folder that the jail sees read-only: an agent waits at it until
-// the test opens it.
+// gate is a directory that the jail can only read: an agent waits until the
+// test creates a file there.
 const waitAtGate = "echo half > half.txt; echo begun; until [ -e GATE/open ]; do sleep 0.05; done; echo through; echo whole > whole.txt"
 
-// gated makes a world with one subagent, edit, that waits at a gate, and
+// gated creates a world with one subagent, edit, that waits at a gate, and
 // starts a service.
 func gated(t *testing.T, uid int) *world {
 	w := newGated(t, uid, "reversible")
@@ -29,8 +29,8 @@ func gated(t *testing.T, uid int) *world {
 	return w
 }
 
-// gatedCold is gated on a machine where there has been no service yet, so that
-// what runs only observes.
+// gatedCold is gated on a machine where no service has run, so edit only
+// observes.
 func gatedCold(t *testing.T, uid int) *world { return newGated(t, uid, "observe") }
 
 func newGated(t *testing.T, uid int, tier string) *world {
@@ -48,8 +48,8 @@ func newGated(t *testing.T, uid int, tier string) *world {
 
 func (w *world) openGate() { w.write("gate/open", "", 0o644) }
 
-// begun starts edit and returns its id once its agent waits, with what it has
-// taken of the machine.
+// begun starts edit and returns its ID once its agent waits, with the processes
+// and control groups it uses.
 func (w *world) begun() (string, jailed) {
 	w.t.Helper()
 	id := w.detached("edit", "--source", "repo")
@@ -59,7 +59,7 @@ func (w *world) begun() (string, jailed) {
 	return id, j
 }
 
-// kill ends a process of ours at once and returns when it is gone.
+// kill kills a process of this test and returns when it has exited.
 func kill(t testing.TB, pid int) {
 	t.Helper()
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -90,14 +90,14 @@ func (w *world) once(id string, end string) {
 	}
 	for _, kind := range []string{"dispatch.finished", "dispatch.failed", "dispatch.cancelled"} {
 		if n := len(w.entries("--dispatch", id, "--kind", kind)); kind != end && n != 0 {
-			w.t.Errorf("the log says %s of %s as well", kind, id)
+			w.t.Errorf("the log also says %s of %s", kind, id)
 		}
 	}
-	// The numbers are without a gap, so nothing earlier is lost.
+	// The sequence numbers have no gap, so no earlier entry is lost.
 	all := w.entries()
 	for i, n := range all {
 		if n != strconv.Itoa(i) {
-			w.t.Fatalf("entry %d of the log has the number %s", i, n)
+			w.t.Fatalf("entry %d of the log has the sequence number %s", i, n)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestDispatchSurvivesAServiceKill(t *testing.T) {
 					}
 					w.once(id, "dispatch.finished")
 					if n := len(w.entries("--dispatch", id, "--kind", "dispatch.found")); n != 1 {
-						t.Errorf("the log says %d times that it was found", n)
+						t.Errorf("the log says %d times that it was recovered", n)
 					}
 					w.nothingLeft(id, j)
 				})
@@ -157,7 +157,7 @@ func awaitGone(t testing.TB, pid int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("process %d does not end", pid)
+			t.Fatalf("process %d does not exit", pid)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func TestKilledWorkerIsLost(t *testing.T) {
 	}
 }
 
-// A cancel that was recorded before the service died holds after it.
+// A cancel recorded before the service is killed still applies after it.
 //
 // proves R-D4, R-O6
 func TestCancelSurvivesAServiceKill(t *testing.T) {
@@ -222,8 +222,8 @@ func TestCancelSurvivesAServiceKill(t *testing.T) {
 	w.nothingLeft(id, j)
 }
 
-// A cancel may come before the worker is there, while it prepares, while the
-// agent runs and after the end: the record says what happened, once.
+// A cancel may arrive before the worker exists, while it prepares, while the
+// agent runs and after the end: the record states once what happened.
 //
 // proves R-D4, R-D3
 func TestCancelAtAnyMoment(t *testing.T) {
@@ -231,7 +231,7 @@ func TestCancelAtAnyMoment(t *testing.T) {
 	w := gated(t, 0)
 	for i := range 24 {
 		id := w.detached("edit", "--source", "repo", "--id", "moment-"+strconv.Itoa(i))
-		time.Sleep(time.Duration(i*8) * time.Millisecond) // where the cancel falls is what varies
+		time.Sleep(time.Duration(i*8) * time.Millisecond) // varies the moment of the cancel
 		w.must("dispatch", "cancel", id)
 		d := w.show(id)
 		ended(t, d, api.EventCancelled, "")
@@ -254,7 +254,7 @@ func TestCancelAtAnyMoment(t *testing.T) {
 	}
 }
 
-// Many kills at moments of no choice: no dispatch is lost, and none ends twice.
+// Many kills at arbitrary moments: no dispatch is lost, and none ends twice.
 //
 // proves R-O6, R-A2
 func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
@@ -279,7 +279,7 @@ func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(20+17*round) * time.Millisecond) // where the kill falls is what varies
+		time.Sleep(time.Duration(20+17*round) * time.Millisecond) // varies the moment of the kill
 		kill(t, pid)
 		wg.Wait()
 		w.must("up")
@@ -317,13 +317,13 @@ func TestSecondServiceOnTheSameStateIsRefused(t *testing.T) {
 	if d := w.exec(filepath.Join(bin, "bailiwickd"), "serve"); d.status != 1 || !strings.Contains(d.stderr, "process "+strconv.Itoa(pid)) {
 		t.Errorf("bailiwickd serve: %s", d)
 	}
-	// The first is as it was, its socket too.
+	// The first service keeps running, and so does its socket.
 	if s := w.status(); s.PID != pid || !s.Ready {
 		t.Errorf("status %+v", s)
 	}
 	w.openGate()
 	ended(t, w.atEnd(id), api.EventFinished, "")
-	// Of many that start at once one wins.
+	// Of many concurrent starts one wins.
 	w.must("down")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -360,8 +360,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there after down: %v", err)
 	}
-	// Something else that listens there, as a stranger's trap would, is not
-	// taken for the service.
+	// The client does not accept another program that listens there.
 	l, err := net.Listen("unix", socket)
 	must(t, err)
 	defer l.Close()
@@ -421,7 +420,7 @@ func TestDamagedStateIsRefusedByFile(t *testing.T) {
 		}
 		for _, word := range c.words {
 			if !strings.Contains(d.stderr, word) {
-				t.Errorf("%s: up does not say %q: %s", c.name, word, d)
+				t.Errorf("%s: up lacks %q: %s", c.name, word, d)
 			}
 		}
 		after := snapshot(t, w.path("state/bailiwick/store"))
@@ -435,7 +434,7 @@ func TestDamagedStateIsRefusedByFile(t *testing.T) {
 		}
 		must(t, os.Chmod(w.path("state/bailiwick/store"), 0o700))
 	}
-	// What was put back works, with every entry there was.
+	// The restored files work, with every earlier entry.
 	w.must("up")
 	if now := w.must("audit", "list", "-o", "jsonl"); !strings.HasPrefix(now, entries) {
 		t.Errorf("entries are lost: had %d bytes, have %d", len(entries), len(now))
@@ -443,14 +442,14 @@ func TestDamagedStateIsRefusedByFile(t *testing.T) {
 	ended(t, w.dispatch("quick"), api.EventFinished, "")
 }
 
-// restart ends a service as an operator does, whether or not it can still write
-// down that it was asked to, and starts the next.
+// restart stops a service as an operator does, even if it can no longer record
+// the request, and starts the next one.
 func restart(w *world) {
 	w.t.Helper()
 	pid := w.status().PID
 	if d := w.try("down"); d.status != 0 {
 		if !strings.Contains(d.stderr, "kill "+strconv.Itoa(pid)) {
-			w.t.Errorf("down does not say how to end it: %s", d)
+			w.t.Errorf("down does not say how to stop it: %s", d)
 		}
 		must(w.t, syscall.Kill(pid, syscall.SIGTERM))
 		awaitGone(w.t, pid)
@@ -458,8 +457,7 @@ func restart(w *world) {
 	w.must("up")
 }
 
-// A disk that is full stops everything that needs a decision, and loses
-// nothing.
+// A full disk stops everything that needs a decision, and loses nothing.
 //
 // proves R-A2
 func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
@@ -480,8 +478,8 @@ func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 		_, err = filler.Write(block)
 	}
 	must(t, filler.Close())
-	// The files that are there have a little room left in what they have
-	// reserved, so the first may still be taken; then it ends.
+	// The existing files have some reserved room left, so the first dispatch
+	// may still be accepted; then it ends.
 	refused := false
 	for range 50 {
 		d := w.try("dispatch", "run", "edit", "--source", "repo", "-q", "-o", "json")
@@ -495,7 +493,7 @@ func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 	if !refused {
 		t.Fatal("a full disk refuses nothing")
 	}
-	// A decision that needs nothing but its entry is not made either.
+	// A decision that needs only an entry is refused as well.
 	var unavailable api.Error
 	for range 5000 {
 		status, e := w.refusal(submit, "application/json", strings.NewReader(`{"subagent":"nobody"}`))

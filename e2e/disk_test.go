@@ -12,9 +12,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A one-shot service whose state refuses everything after the disk was full
-// gives way: once there is room again commands work, without anybody ending
-// anything. Until then they say what is wrong.
+// A one-shot service whose store refuses everything since the disk was full
+// shuts down. Commands work again as soon as there is room, without an operator
+// stopping anything. Until then they report the problem.
 //
 // proves R-D1
 func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
@@ -30,8 +30,8 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 		_, err = f.Write(make([]byte, 4096))
 	}
 	must(t, f.Close())
-	// A denial is an entry and nothing else: sooner or later there is no room
-	// for one, and from then on the store refuses everything.
+	// A denial writes only an entry. Eventually there is no room for one, and
+	// from then on the store refuses everything.
 	var d done
 	for n := 0; d.status != 1 && n < 100; n++ {
 		d = w.try("dispatch", "run", "nobody")
@@ -39,10 +39,10 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	if d.status != 1 || !strings.Contains(d.stderr, "check the disk") {
 		t.Fatalf("on a full disk: %s", d)
 	}
-	// Nothing else asks for it, and it does not wait for its idle time.
+	// It has no other client, and it does not wait for its idle time.
 	for deadline := time.Now().Add(20 * time.Second); len(w.services()) > 0; {
 		if time.Now().After(deadline) {
-			t.Fatal("the service that can serve nothing stays")
+			t.Fatal("the unusable service does not shut down")
 		}
 	}
 	w.refused(1, []string{"check the disk"}, "dispatch", "run", "edit", "-q", "--id", "during")
@@ -53,14 +53,14 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	}
 	ended(t, w.show("before"), api.EventFinished, "")
 	if list := w.must("dispatch", "list", "-o", "name"); strings.Contains(list, "during") {
-		t.Errorf("what was refused is listed: %s", list)
+		t.Errorf("a refused dispatch is listed: %s", list)
 	}
 }
 
-// A disk of its own under the tree is full, and stays so: entries continue being
-// durable, so what is under way is not lost; after a while nothing new begins,
-// and the service says why. With room again it continues by itself, and the log
-// is whole.
+// A separate disk under the tree is full and stays full. Entries remain
+// durable, so running work is not lost; after a grace period the service
+// refuses new work and reports why. When there is room again it recovers
+// without a restart, and the log is complete.
 //
 // proves R-A2 (no degraded mode), R-A5
 func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
@@ -70,7 +70,7 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
 	w.up()
 	w.must("down")
-	must(t, syscall.Mount("tmpfs", w.path("state/bailiwick/log"), "tmpfs", 0, "size=2m,mode=700")) // which takes the tree away
+	must(t, syscall.Mount("tmpfs", w.path("state/bailiwick/log"), "tmpfs", 0, "size=2m,mode=700")) // takes the tree away
 	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state/bailiwick/log"), syscall.MNT_DETACH)) })
 	w.must("up")
 	ended(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
@@ -87,12 +87,13 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	if s.Log == nil || !strings.Contains(s.Log.Error, "no space left") {
 		t.Errorf("status: %+v", s.Log)
 	}
-	// It continues for a while, in which what begins is covered later.
+	// New work is accepted for the grace period, and covered by a checkpoint
+	// later.
 	var d done
 	n := 0
 	for deadline := time.Now().Add(2 * time.Minute); d.status == 0; n++ {
 		if time.Now().After(deadline) {
-			t.Fatal("what is new is never refused")
+			t.Fatal("new work is never refused")
 		}
 		d = w.try("dispatch", "run", "edit", "-q", "--id", fmt.Sprintf("during-%d", n))
 	}
@@ -106,7 +107,7 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	w.turns(true)
 	ended(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
 	if list := w.must("dispatch", "list", "-o", "name"); slices.Contains(strings.Fields(list), last) {
-		t.Errorf("what was refused is listed: %s", list)
+		t.Errorf("a refused dispatch is listed: %s", list)
 	}
 	if now := w.checkpoint(); now.Size <= covered.Size {
 		t.Errorf("the checkpoint covers %d entries, and %d before", now.Size, covered.Size)
@@ -117,7 +118,7 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	w.must("audit", "verify", "--log")
 }
 
-// turns waits until the service is ready, or is not.
+// turns waits until the service is ready, or not ready.
 func (w *world) turns(ready bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); w.status().Ready != ready; {
@@ -127,8 +128,8 @@ func (w *world) turns(ready bool) {
 	}
 }
 
-// Why somebody cancels is kept, whether a worker is there to hear it or a
-// question waits.
+// The reason of a cancel is recorded, whether a worker is running or a question
+// is pending.
 //
 // proves R-D4
 func TestCancelReasonIsRecorded(t *testing.T) {

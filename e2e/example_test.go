@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// header is the expected end of an example, from the comment at its top.
+// header is the expected outcome of an example, from the comment at its top.
 type header struct {
 	expect map[string]string  // by task, and "run": the state, with a reason or cause
 	answer map[api.TaskID]int // the option to choose
@@ -38,7 +38,7 @@ func readHeader(t testing.TB, text string) header {
 	return h
 }
 
-// outcomes describes how a run ended, in the form of a header.
+// outcomes describes the outcome of a run, in the form of a header.
 func outcomes(run api.Run) map[string]string {
 	found := map[string]string{"run": string(run.State)}
 	for _, o := range run.Tasks {
@@ -47,7 +47,7 @@ func outcomes(run api.Run) map[string]string {
 	return found
 }
 
-// differences lists where a run did not end as its header says.
+// differences lists where the outcome of a run differs from its header.
 func (h header) differences(run api.Run) (bad []string) {
 	found := outcomes(run)
 	for name, want := range h.expect {
@@ -64,7 +64,7 @@ func (h header) differences(run api.Run) (bad []string) {
 }
 
 // Every example plan ends as its header says, in the repository that
-// examples/setup makes.
+// examples/setup creates.
 //
 // proves R-O2, R-O3, R-O4
 func TestExamplesRun(t *testing.T) {

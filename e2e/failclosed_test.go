@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// sick makes system calls of a running process fail, until the function that it
-// returns is called. Which calls is in the words of strace.
+// sick makes system calls of a running process fail until heal is called. calls
+// is in the syntax of strace.
 func sick(t *testing.T, pid int, calls, errno string) (heal func()) {
 	t.Helper()
 	cmd := exec.Command("strace", "-f", "-o", "/dev/null", "-e", "trace="+calls, "-e", "inject="+calls+":error="+errno, "-p", strconv.Itoa(pid))
@@ -22,13 +22,13 @@ func sick(t *testing.T, pid int, calls, errno string) (heal func()) {
 	must(t, err)
 	must(t, cmd.Start())
 	lines := bufio.NewScanner(said)
-	for lines.Scan() && !strings.Contains(lines.Text(), "attached") { //nolint:revive // the line is what is waited for
+	for lines.Scan() && !strings.Contains(lines.Text(), "attached") { //nolint:revive // waits for the line that confirms the attach
 	}
 	if !strings.Contains(lines.Text(), "attached") {
 		t.Fatal("strace could not attach")
 	}
-	go func() { // ends with the process
-		for lines.Scan() { //nolint:revive // so that it is never held up
+	go func() { // exits with the process
+		for lines.Scan() { //nolint:revive // so that it never blocks
 		}
 	}()
 	heal = func() {
@@ -39,10 +39,10 @@ func sick(t *testing.T, pid int, calls, errno string) (heal func()) {
 	return heal
 }
 
-// A disk that fails under a running service: from the first write that cannot
-// be made durable nothing is allowed, the error says so and what to do, no
-// worker starts, and a disk that works again changes nothing until the service
-// is started anew. Then everything continues, and the log is whole.
+// A disk that fails under a running service: from the first failed write on,
+// everything is refused, the error says why and what to do, and no worker
+// starts. A disk that works again changes nothing until the service is
+// restarted. Then everything works, and the log is complete.
 //
 // proves R-A2, R-A3
 func TestFailingDiskAllowsNothing(t *testing.T) {
@@ -61,11 +61,11 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 			w.must("audit", "prove", "0") // the control: it works
 			pid := w.status().PID
 			heal := sick(t, pid, c.calls, c.errno)
-			// A denial is an entry and nothing else.
+			// A denial writes only an entry.
 			w.refused(1, []string{"the log cannot be written, so nothing is allowed", "check the disk"}, "dispatch", "run", "nobody")
 			w.refused(1, []string{"nothing is allowed", "check the disk"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
 			if s := w.try("status"); s.status == 0 && strings.HasPrefix(s.stdout, "service     ready") {
-				t.Errorf("it looks ready: %s", s)
+				t.Errorf("it claims to be ready: %s", s)
 			}
 			for _, verb := range [][]string{{"dispatch", "run", "edit", "-q", "--id", "during-2"}, {"dispatch", "cancel", "before"}, {"stop", "--all"}, {"audit", "list"}} {
 				if d := w.try(verb...); d.status != 1 || !strings.Contains(d.stderr, "nothing is allowed") {
@@ -77,7 +77,7 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 			if entries, err := os.ReadDir(w.path("state/bailiwick/dispatches")); err == nil {
 				for _, e := range entries {
 					if strings.HasPrefix(e.Name(), "during") || strings.HasPrefix(e.Name(), "healed") {
-						t.Errorf("an attempt was laid out: %s", e.Name())
+						t.Errorf("an attempt directory was created: %s", e.Name())
 					}
 				}
 			}
@@ -88,8 +88,8 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 	}
 }
 
-// recovered fails the test unless work continues, nothing that was refused has
-// happened, and the log is without a gap and proved to its end.
+// recovered fails the test unless new work succeeds, no refused dispatch has
+// happened, and the log has no gap and verifies.
 func (w *world) recovered() {
 	t := w.t
 	t.Helper()
@@ -103,16 +103,16 @@ func (w *world) recovered() {
 	w.must("audit", "prove", strconv.Itoa(len(all)-1))
 	for _, id := range []string{"during", "during-2", "healed"} {
 		for _, s := range w.audited("--dispatch", id) {
-			t.Errorf("%s was refused, and the log says %s", id, s.Entry)
+			t.Errorf("%s was refused, but the log says %s", id, s.Entry)
 		}
 		if list := w.must("dispatch", "list", "-o", "name"); strings.Contains(list+"\n", id+"\n") {
-			t.Errorf("%s was refused, and is listed", id)
+			t.Errorf("%s was refused, but is listed", id)
 		}
 	}
 }
 
-// A state that cannot be written, or a key that cannot be read, is a refusal to
-// start: nothing runs without a record, and once it is mended all continues.
+// A service refuses to start if its state cannot be written or a key cannot be
+// read, so nothing runs without a record. Once the fault is repaired it starts.
 //
 // proves R-A2
 func TestServiceWithoutALogDoesNotStart(t *testing.T) {
@@ -157,7 +157,7 @@ func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 			}
 			for _, word := range f.words {
 				if !strings.Contains(d.stderr, word) {
-					t.Errorf("%s: it does not say %q: %s", name, word, d)
+					t.Errorf("%s: the error lacks %q: %s", name, word, d)
 				}
 			}
 			if d := w.try("dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during"); d.status == 0 {
@@ -170,9 +170,9 @@ func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 	})
 }
 
-// A state directory that is full under a service that lasts: what fits is
-// recorded, what does not is refused, and with room again the next service
-// continues.
+// A state directory that fills up under a long-running service: what fits is
+// recorded, the rest is refused, and once there is room the next service
+// continues from there.
 //
 // proves R-A2
 func TestServiceRecoversFromAFullDisk(t *testing.T) {
@@ -193,7 +193,7 @@ func TestServiceRecoversFromAFullDisk(t *testing.T) {
 	must(t, f.Close())
 	var d done
 	refused := 0
-	for n := 0; d.status != 1 && n < 500; n++ { // denials, each an entry
+	for n := 0; d.status != 1 && n < 500; n++ { // denials, one entry each
 		d = w.try("dispatch", "run", fmt.Sprintf("nobody-%d", n))
 		if d.status == 3 {
 			refused++
@@ -209,6 +209,6 @@ func TestServiceRecoversFromAFullDisk(t *testing.T) {
 	w.must("up")
 	w.recovered()
 	if list := w.audited("--kind", "dispatch.denied"); len(list) != refused {
-		t.Errorf("%d denials were answered as such, and %d are in the log", refused, len(list))
+		t.Errorf("%d requests were denied, %d denials are in the log", refused, len(list))
 	}
 }
