@@ -12,11 +12,11 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// small are limits that an abuse reaches at once.
+// small holds limits that an abusive agent reaches quickly.
 const small = "    limits: {timeout: 30s, memory: 128MiB, processes: 40, disk: 64MiB, fileSize: 32MiB, files: 2000, log: 1MiB}\n"
 
-// Whatever an agent does to the machine ends with the dispatch, and the record
-// says why it ended.
+// The effects of an abusive agent end with its dispatch, and the record says
+// why it ended.
 //
 // proves R-S2, R-D3, R-D4
 func TestAbusiveAgentsHitTheirLimits(t *testing.T) {
@@ -61,10 +61,10 @@ func TestAbusiveAgentsHitTheirLimits(t *testing.T) {
 				continue
 			}
 			if a.words == "disk" || a.words == "files" || a.words == "file size" {
-				continue // what is captured of a full disk is another test's matter
+				continue // another test covers capture on a full disk
 			}
 			if d.Outcome.Patch == nil || !strings.Contains(w.must("dispatch", "patch", string(d.ID)), "+half") {
-				t.Errorf("%s: the work so far is not kept: %+v", a.name, d.Outcome)
+				t.Errorf("%s: the partial work is not kept: %+v", a.name, d.Outcome)
 			}
 		}
 		if s := w.status(); !s.Ready {
@@ -73,8 +73,8 @@ func TestAbusiveAgentsHitTheirLimits(t *testing.T) {
 	})
 }
 
-// poison makes a git repository in the working directory that runs a command
-// for a user of git on it. MARKER is replaced.
+// poison is a script that creates a git repository in the working directory
+// which runs a command in any unguarded git that reads it. MARKER is replaced.
 const poison = `
 git init -q . 2>/dev/null || true
 mkdir -p .git/hooks .git/info
@@ -132,13 +132,13 @@ func TestAPoisonedRepositoryRunsNothingOutsideTheJail(t *testing.T) {
 		if _, err := os.Lstat(marker); err == nil {
 			t.Error("the agent's git configuration ran a command outside the jail")
 		}
-		// The control: the same poison works on a careless use of git.
+		// The control: the same poison takes effect in an unguarded git.
 		w.mkdir("victim")
 		cmd := w.command("bash", "-c", script+"\nsed -i '/include/,$d' .git/config\ngit status; git add -A")
 		cmd.Dir = w.path("victim")
 		out, _ := cmd.CombinedOutput()
 		if _, err := os.Lstat(marker); err != nil {
-			t.Errorf("the poison has no effect anywhere, so this test shows nothing: %s", out)
+			t.Errorf("the control: the poison has no effect in an unguarded git: %s", out)
 		}
 	})
 }
@@ -176,7 +176,7 @@ echo two > a.txt`, "SECRET", w.path("secret"))})
 		}
 		for _, want := range []string{"outputs/fifo", "outputs/shadow", "outputs/secret", "outputs/climb", "outputs/etc", "outputs/environ"} {
 			if left[want] == "" && left[strings.TrimPrefix(want, "outputs/")] == "" {
-				t.Errorf("%s is not said to be left out: %v", want, left)
+				t.Errorf("%s is not reported as left out: %v", want, left)
 			}
 		}
 		if got := w.must("dispatch", "outputs", string(d.ID), "dir/plain.txt"); got != "plain\n" {
@@ -184,7 +184,7 @@ echo two > a.txt`, "SECRET", w.path("secret"))})
 		}
 		text := w.must("dispatch", "outputs", string(d.ID)) + w.must("dispatch", "show", string(d.ID))
 		if strings.Contains(text, "\x1b") {
-			t.Errorf("a name commands the terminal: %q", text)
+			t.Errorf("a name contains terminal control sequences: %q", text)
 		}
 		w.refused(1, []string{"no output"}, "dispatch", "outputs", string(d.ID), "shadow")
 		w.refused(1, []string{"no output"}, "dispatch", "outputs", string(d.ID), "../../../../service.key")
@@ -192,8 +192,8 @@ echo two > a.txt`, "SECRET", w.path("secret"))})
 		if got := w.read("taken/dir/plain.txt"); got != "plain\n" {
 			t.Errorf("the output that was written is %q", got)
 		}
-		// The words are nowhere in what the service keeps. They are where
-		// they belong, so looking for them finds them.
+		// The secret appears nowhere in the service's files. The search itself
+		// finds it where it belongs.
 		if n := holding(t, w.path("state"), "THE SECRET OF THE HOST"); n != 0 {
 			t.Errorf("%d files of the state hold the secret", n)
 		}
@@ -203,7 +203,7 @@ echo two > a.txt`, "SECRET", w.path("secret"))})
 	})
 }
 
-// holding counts the files below dir that hold words.
+// holding counts the files below dir that contain words.
 func holding(t testing.TB, dir, words string) (n int) {
 	t.Helper()
 	for path := range snapshot(t, dir) {
@@ -264,7 +264,7 @@ exit 3`},
 
 	forged := w.traced("forges", "--source", "repo")
 	ended(t, forged, api.EventFailed, api.ReasonAgent)
-	w.must("dispatch", "attestation", string(forged.ID)) // it is stated a moment after its end
+	w.must("dispatch", "attestation", string(forged.ID)) // the attestation follows shortly after the end
 	if n := len(w.entries("--dispatch", string(forged.ID))); n != 4 {
 		t.Errorf("the log has %d entries about the dispatch, want accepted, started, failed, attested", n)
 	}

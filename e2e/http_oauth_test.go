@@ -8,9 +8,9 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// A client that has no token is told where to get one, and one of the issuer's
-// is as good as ours for what it was issued for: over HTTP, by the metadata of
-// RFC 9728 and the challenges of RFC 6750.
+// A client without a token learns where to get one, and an issuer's token for
+// this server is accepted like a local one: over HTTP, by the metadata of RFC
+// 9728 and the challenges of RFC 6750.
 //
 // proves R-T4, R-T3
 func TestHTTPAcceptsIssuerTokensAndServesMetadata(t *testing.T) {
@@ -51,7 +51,8 @@ func TestHTTPAcceptsIssuerTokensAndServesMetadata(t *testing.T) {
 			t.Errorf("%s: %s, another: %s", name, got, unknown)
 		}
 	}
-	// A token that was renewed continues with the session; one of another subject does not.
+	// A renewed token continues the session; a token of another subject does
+	// not.
 	session := s.open(i.token("s-1", nil), mcpNovember, "")
 	listing := oldAsk(mcpNovember, session, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	listing.token = i.token("s-1", jwt.MapClaims{"jti": "another"})

@@ -25,13 +25,12 @@ func TestNineToolsOverHTTP(t *testing.T) {
 			t.Errorf("%s: %v", revision, err)
 		}
 		if err := checkTools(tenth.tools(revision)); err == nil || !strings.Contains(err.Error(), "exactly the nine") {
-			t.Errorf("%s: of a server with a tenth tool the check says %v", revision, err)
+			t.Errorf("%s: for a server with a tenth tool the check returns %v", revision, err)
 		}
 	}
 }
 
-// What is refused, each beside the request that differs from it in nothing but
-// that and is answered.
+// Each refused request has a control that differs in nothing else and succeeds.
 //
 // proves R-T3, R-T9
 func TestHTTPRefusals(t *testing.T) {
@@ -93,7 +92,7 @@ func TestHTTPRefusals(t *testing.T) {
 		s.want("a token in the query and one where it belongs", ask{path: "/mcp" + query}, 400)
 	}
 	if strings.Contains(s.errs.String(), token) {
-		t.Errorf("the token is on standard error: %s", s.errs)
+		t.Errorf("standard error contains the token: %s", s.errs)
 	}
 	if log := w.must("audit", "list", "--principal", "agent:ann", "--kind", "request.invalid"); !strings.Contains(log, "batch") {
 		t.Errorf("a batch is not in the log: %s", log)
@@ -135,10 +134,10 @@ func TestSlowClientsAndFloodsTimeOut(t *testing.T) {
 	}
 	t.Run("slow", func(t *testing.T) {
 		slowly("nothing", "", "", 0)
-		slowly("a slow header", header, strings.Repeat("\r\nX: a", 1000), 0, 400) // as net/http answers a line that is cut
+		slowly("a slow header", header, strings.Repeat("\r\nX: a", 1000), 0, 400) // net/http's response to a truncated line
 		long, _, _ := strings.Cut(s.text(ask{body: listTools + strings.Repeat(" ", 1000)}), "\r\n\r\n")
 		slowly("a slow body", long+"\r\n\r\n", listTools+strings.Repeat(" ", 1000), 408)
-		t.Run("a good one beside them", func(t *testing.T) {
+		t.Run("a valid request meanwhile", func(t *testing.T) {
 			t.Parallel()
 			s.want("control", ask{}, 200)
 		})
@@ -211,7 +210,7 @@ func TestTokensOverHTTP(t *testing.T) {
 	nowhere(t, w, s, ann, ben, second, brief)
 }
 
-// another makes one more token of ann's.
+// another creates an additional token for ann.
 func (w *webWorld) another(name, expires string) (text, id string) {
 	w.t.Helper()
 	var made struct{ ID string }
@@ -221,8 +220,8 @@ func (w *webWorld) another(name, expires string) (text, id string) {
 	return strings.TrimSpace(string(b)), made.ID
 }
 
-// nowhere sweeps what the service and the server wrote for tokens; the control
-// finds one where it is.
+// nowhere fails the test if the files and logs of the service and the server
+// contain a token. The control finds a token in its own file.
 func nowhere(t *testing.T, w *webWorld, s *httpServer, tokens ...string) {
 	t.Helper()
 	s.t.Helper()
@@ -232,11 +231,11 @@ func nowhere(t *testing.T, w *webWorld, s *httpServer, tokens ...string) {
 	}
 	for _, token := range tokens {
 		if find(token, places...) || strings.Contains(s.errs.String(), token) {
-			t.Errorf("a token is kept: %.12s…", token)
+			t.Errorf("a token is stored: %.12s…", token)
 		}
 	}
 	if !find(tokens[0], append(places, w.path("home"))...) {
-		t.Error("the control does not hold: the sweep does not find a token in its file")
+		t.Error("the control: the search does not find a token in its file")
 	}
 }
 
@@ -246,7 +245,7 @@ func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 	w := newWebWorld(t, ordinaryUID)
 	s := w.http()
 	counts := make(chan int, 2000)
-	for worker := range 100 { // an answer to one takes a second
+	for worker := range 100 { // each response takes a second
 		go func() {
 			c := s.dial()
 			r := bufio.NewReader(c)
@@ -273,20 +272,20 @@ func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 		}
 	}
 	if by[401] < 1 || by[401] > 300 || by[429] < 1500 {
-		t.Errorf("of 2000 bad tokens: %v", by)
+		t.Errorf("responses to 2000 bad tokens: %v", by)
 	}
-	w.must("down") // what was not logged one by one is summed up at the latest now
+	w.must("down") // writes the summary of the throttled entries
 	w.must("up")
 	if n := len(w.entries("--kind", "auth.refused")); n > 300 {
 		t.Errorf("2000 bad tokens made %d entries", n)
 	}
 	if log := w.must("audit", "list", "--kind", "auth.refused"); !strings.Contains(log, "more, too many to log each") {
-		t.Errorf("they are not summed up: %.500s", log)
+		t.Errorf("the log has no summary: %.500s", log)
 	}
 	s.want("after a restart of the service", ask{}, 200)
 }
 
-// A client lowers how far it goes, and by nothing that it says raises it again.
+// A client can lower its ceiling, and nothing that it sends raises it again.
 //
 // proves R-T5
 func TestACeilingOverHTTPIsNeverRaised(t *testing.T) {
@@ -319,7 +318,7 @@ func TestACeilingOverHTTPIsNeverRaised(t *testing.T) {
 	other := callOf("bailiwick_dispatch", dispatch, "")
 	other.token = w.ben
 	says("control: another client", other, `"finished"`)
-	// Beyond what the operator consented to nothing goes, whatever is declared.
+	// No declared ceiling exceeds the operator's consent.
 	w.must("ceiling", "set", "agent:ben", "observe")
 	other = callOf("bailiwick_dispatch", dispatch, `"io.bailiwick/consentCeiling":"irreversible",`)
 	other.token = w.ben
@@ -335,7 +334,7 @@ func TestHTTPStartsOnlyWhereItMay(t *testing.T) {
 		t.Helper()
 		for _, word := range words {
 			if !strings.Contains(out, word) {
-				t.Errorf("it does not say %q: %s", word, out)
+				t.Errorf("the output lacks %q: %s", word, out)
 			}
 		}
 	}
@@ -364,11 +363,12 @@ func TestHTTPStartsOnlyWhereItMay(t *testing.T) {
 		t.Errorf("SIGTERM: %v", err)
 	}
 	if log := w.must("audit", "list", "--kind", "http.asked"); !strings.Contains(log, "over HTTP") {
-		t.Errorf("that it was served over HTTP is not in the log: %s", log)
+		t.Errorf("the log does not say that it served over HTTP: %s", log)
 	}
 }
 
-// Where the log cannot be written HTTP is not served, and does not continue.
+// Without a writable log the server neither starts nor continues to serve over
+// HTTP.
 //
 // proves R-T2
 func TestHTTPIsNotServedWithoutAnAuditLog(t *testing.T) {
@@ -388,8 +388,8 @@ func TestHTTPIsNotServedWithoutAnAuditLog(t *testing.T) {
 		_, err = f.Write(make([]byte, 4096))
 	}
 	must(t, f.Close())
-	// A denial is an entry and nothing else: sooner or later there is no room
-	// for one, and from then on the store refuses everything.
+	// A denial writes only an entry. Eventually there is no room for one, and
+	// from then on the store refuses everything.
 	service := w.status().PID
 	var d done
 	for n := 0; d.status != 1 && n < 100; n++ {
@@ -398,5 +398,5 @@ func TestHTTPIsNotServedWithoutAnAuditLog(t *testing.T) {
 	if out := w.refuses(nil, "--http", "127.0.0.1:0"); !strings.Contains(out, "the audit log cannot be written") || !strings.Contains(out, "bailiwick doctor") {
 		t.Errorf("on a full disk: %s", out)
 	}
-	must(t, syscall.Kill(service, syscall.SIGKILL)) // it can do nothing any more, not even end itself
+	must(t, syscall.Kill(service, syscall.SIGKILL)) // its store refuses even its own shutdown
 }

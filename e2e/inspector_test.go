@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// runNode runs a program in JavaScript on an island.
+// runNode runs a JavaScript program on an island.
 func (w *world) runNode(net *island, args ...string) (stdout, stderr string, status int) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Minute) // for one that hangs
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Minute) // in case it hangs
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node(w.t), args...)
 	cmd.Dir, cmd.Env = w.dir, w.env
@@ -23,13 +23,13 @@ func (w *world) runNode(net *island, args ...string) (stdout, stderr string, sta
 	if err := net.start(cmd); err != nil {
 		w.t.Fatal(err)
 	}
-	_ = cmd.Wait() // its status is returned
+	_ = cmd.Wait() // the status is returned
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// The MCP inspector finds the nine tools in their order on both transports and
-// in both eras of the protocol, nothing in their schemas that some client may
-// not understand, and gets what a call returns.
+// The MCP inspector finds the nine tools in order, on both transports and in
+// both eras of the protocol, with no schema feature that some clients lack, and
+// gets the result of a call.
 //
 // proves R-B3, R-T8, R-T9
 func TestTheInspectorFindsTheNineTools(t *testing.T) {
@@ -66,7 +66,7 @@ func (w *world) inspect(net *island, server []string, era string) {
 		}
 		for line := range strings.Lines(errs) {
 			if _, path, ok := strings.Cut(strings.TrimSpace(line), "Path: "); ok && !slices.ContainsFunc(anything(), func(name string) bool { return strings.HasSuffix(path, name) }) {
-				w.t.Errorf("the inspector warns of %s: %s", path, errs)
+				w.t.Errorf("the inspector warns about %s: %s", path, errs)
 			}
 		}
 		decode(w.t, out, &struct{ Result any }{result})
@@ -89,8 +89,8 @@ func (w *world) inspect(net *island, server []string, era string) {
 	}
 }
 
-// anything is what in results may be any JSON, so that its schema can say
-// nothing: what workers wrote, and the schemas of their input.
+// anything lists the members of results whose schema allows any JSON: output of
+// workers, and the schemas of their input.
 func anything() []string {
 	return []string{".outcome.properties.value", ".question.properties.context", ".question.properties.state", ".items.items.properties.input"}
 }

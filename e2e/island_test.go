@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// island is a network of its own in which there is nothing but loopback: what
-// runs there reaches what listens there, and whatever else it tries stays there.
+// island is a network namespace with only a loopback interface: programs in it
+// reach only each other.
 type island struct {
 	calls chan func()
 }
 
-// newIsland makes one that is there until the test ends.
+// newIsland creates an island that exists until the test ends.
 func newIsland(t testing.TB) *island {
 	t.Helper()
 	i := &island{make(chan func())}
 	made := make(chan error)
 	go func() {
-		// Only this thread is there. It is never given back, so it ends with
-		// the goroutine.
+		// Only this thread is in the namespace. It is never unlocked, so it
+		// exits with the goroutine.
 		runtime.LockOSThread()
 		made <- isolate()
 		for call := range i.calls {
@@ -36,7 +36,7 @@ func newIsland(t testing.TB) *island {
 	}()
 	t.Cleanup(func() { close(i.calls) })
 	if err := <-made; err != nil {
-		t.Fatalf("a network of its own: %v", err)
+		t.Fatalf("new network namespace: %v", err)
 	}
 	return i
 }
@@ -58,7 +58,8 @@ func isolate() error {
 	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo)
 }
 
-// do calls f on the island. What it opens and starts belongs there.
+// do calls f on the island. The sockets it opens and the programs it starts
+// belong to the island.
 func (i *island) do(f func() error) error {
 	err := make(chan error)
 	i.calls <- func() { err <- f() }
@@ -68,7 +69,7 @@ func (i *island) do(f func() error) error {
 // start starts a program on the island.
 func (i *island) start(cmd *exec.Cmd) error { return i.do(cmd.Start) }
 
-// transport reaches what listens on the island, from here.
+// transport connects from the test to listeners on the island.
 func (i *island) transport() *http.Transport {
 	return &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		return c, i.do(func() error {
@@ -79,7 +80,7 @@ func (i *island) transport() *http.Transport {
 }
 
 // serve answers HTTP on a free loopback port of the island until the test ends,
-// and says where.
+// and returns its URL.
 func (i *island) serve(t testing.TB, h http.Handler) string {
 	t.Helper()
 	var l net.Listener
@@ -90,13 +91,13 @@ func (i *island) serve(t testing.TB, h http.Handler) string {
 		t.Fatal(err)
 	}
 	srv := &http.Server{Handler: h}
-	go srv.Serve(l) //nolint:errcheck // it ends when it is closed
+	go srv.Serve(l) //nolint:errcheck // returns when closed
 	t.Cleanup(func() { _ = srv.Close() })
 	return fmt.Sprintf("http://%s", l.Addr())
 }
 
-// What the real clients are kept in holds: there is one interface and no way to
-// anywhere, while what listens on the island is reached.
+// The isolation of the real clients works: the island has one interface and no
+// route elsewhere, while its own listeners are reachable.
 func TestIslandReachesOnlyItself(t *testing.T) {
 	i := newIsland(t)
 	url := i.serve(t, http.NotFoundHandler())
@@ -107,10 +108,10 @@ func TestIslandReachesOnlyItself(t *testing.T) {
 		}
 		for _, elsewhere := range []string{"192.0.2.1:443", "10.0.0.1:53", "[2001:db8::1]:443"} {
 			if c, err := net.Dial("tcp", elsewhere); !errors.Is(err, syscall.ENETUNREACH) {
-				return fmt.Errorf("%s: want no way there, got %v, %w", elsewhere, c, err)
+				return fmt.Errorf("%s: want no route, got %v, %w", elsewhere, c, err)
 			}
 		}
-		// The control: the same call succeeds where somebody listens.
+		// The control: the same call succeeds for a listener on the island.
 		c, err := net.Dial("tcp", url[len("http://"):])
 		if err != nil {
 			return err
@@ -120,8 +121,8 @@ func TestIslandReachesOnlyItself(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	// And what is on the island is not here.
+	// A listener on the island is not reachable from outside it.
 	if c, err := net.Dial("tcp", url[len("http://"):]); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("want nobody there, got %v, %v", c, err)
+		t.Errorf("want no connection, got %v, %v", c, err)
 	}
 }

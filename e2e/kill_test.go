@@ -25,13 +25,13 @@ var (
 type job struct {
 	id       string
 	kind     kind
-	answered bool // it was told that it was admitted
-	stopped  bool // it was told that its cancel was taken
+	answered bool // it got a response that it was accepted
+	stopped  bool // it got a response that the cancel was accepted
 	err      error
 }
 
-// run is the caller: it asks until it is answered, cancels or answers where its
-// kind wants that, and waits for the end.
+// run acts as the caller: it repeats its request until it gets a response,
+// cancels or answers if its kind says so, and waits for the end.
 func (k *trial) run(j *job, pause time.Duration) {
 	req := api.DispatchRequest{Subagent: api.Name(j.kind.name), Source: &api.SourceRequest{Name: "repo"}, DispatchID: api.DispatchID(j.id)}
 	var d api.Dispatch
@@ -40,7 +40,7 @@ func (k *trial) run(j *job, pause time.Duration) {
 	}
 	j.answered = true
 	if j.kind.cancel {
-		time.Sleep(pause) // where the cancel falls is what varies
+		time.Sleep(pause) // varies the moment of the cancel
 		if j.err = k.insist(http.MethodPost, runtimePath+"/"+j.id+"/cancel", api.CancelRequest{}, &d); j.err != nil {
 			return
 		}
@@ -66,15 +66,15 @@ func (k *trial) run(j *job, pause time.Duration) {
 	}
 }
 
-// plan is one round: where whom to kill, and what is asked for meanwhile.
+// plan is one round: which process to kill and where, and the load meanwhile.
 type plan struct {
-	who    string         // service, worker, both; asleep: the service, while a worker sleeps until the next service is there
-	at     failpoint.Name // empty: at a random instant
+	who    string         // service, worker, both; asleep: the service, while a worker is suspended until the next service is up
+	at     failpoint.Name // empty for a random instant
 	armed  []string
-	blind  time.Duration   // of a random instant: how long after the round began
-	again  []time.Duration // further random instants, at which the service is killed
-	stop   time.Duration   // when the service is asked to stop; 0 for not
-	gc     bool            // the service is asked to remove what its rules let go
+	blind  time.Duration   // for a random instant: time since the start of the round
+	again  []time.Duration // more random instants at which to kill the service
+	stop   time.Duration   // when to stop the service by a signal; 0 for never
+	gc     bool            // the round includes a garbage collection
 	kinds  []kind
 	pauses []time.Duration
 }
@@ -91,7 +91,7 @@ func (p plan) String() string {
 	return fmt.Sprintf("%s %s, armed %q, %s", p.who, where, p.armed, strings.Join(names, " "))
 }
 
-// needs says which kind must be there for a failpoint to be passed.
+// needs names the kind of dispatch that passes a failpoint.
 func needs(name failpoint.Name) string {
 	switch name {
 	case failpoint.WorkerCheck:
@@ -107,7 +107,7 @@ func needs(name failpoint.Name) string {
 	}
 }
 
-// before is what is armed besides, so that a restart passes name.
+// before lists what else to arm so that a restart passes name.
 func before(name failpoint.Name) []string {
 	switch name {
 	case failpoint.RecoverRefire:
@@ -120,7 +120,7 @@ func before(name failpoint.Name) []string {
 	}
 }
 
-// planAt is a round that kills at a failpoint.
+// planAt returns a round that kills at a failpoint.
 func (k *trial) planAt(name failpoint.Name, who string) plan {
 	p := plan{who: who, at: name}
 	count := 1
@@ -136,21 +136,21 @@ func (k *trial) planAt(name failpoint.Name, who string) plan {
 	p.gc = strings.HasPrefix(string(name), "retain.")
 	action := failpoint.Kill
 	if who == "both" || who == "asleep" {
-		action = failpoint.Stop // until the other has been killed
+		action = failpoint.Stop // until the other process has been killed
 	}
 	p.armed = append(before(name), fmt.Sprintf("%s %d %s", name, count, action))
 	k.load(&p, needs(name))
 	return p
 }
 
-// planBlind is a round that kills at a random instant.
+// planBlind returns a round that kills at a random instant.
 func (k *trial) planBlind() plan {
 	p := plan{who: []string{"service", "worker", "both"}[k.rng.IntN(3)], blind: time.Duration(k.rng.IntN(400_000)) * time.Microsecond}
 	k.load(&p, "edits")
 	return p
 }
 
-// load chooses what is asked for in a round.
+// load chooses the dispatches of a round.
 func (k *trial) load(p *plan, must string) {
 	all := kinds()
 	p.kinds = append(p.kinds, all[slices.IndexFunc(all, func(o kind) bool { return o.name == must })])
@@ -166,17 +166,17 @@ func (k *trial) load(p *plan, must string) {
 	}
 }
 
-// tally is what a campaign has done.
+// tally is the result of a campaign.
 type tally struct {
-	kills    map[string]int // by whom and where
+	kills    map[string]int // by process and place
 	restarts int
 	outcomes map[string]int
 	total    int // dispatches
 	runs     int
 	bad      []string
-	reached  map[failpoint.Name]bool // killed there
+	reached  map[failpoint.Name]bool // where a process was killed
 	files    int                     // descriptors of the first service
-	seen     []entry                 // the log as it was read so far
+	seen     []entry                 // the log as read so far
 	rounds   int
 }
 
@@ -225,12 +225,11 @@ func (s *tally) String() string {
 		s.count(), lines[0], len(s.reached), len(failpoint.Names()), s.restarts, runs, s.total, lines[1], len(s.seen), lost, doubled, untrue, left)
 }
 
-// round carries out a plan and checks everything that is to be checked when it
-// is over.
+// round executes a plan and then runs all checks.
 func (k *trial) round(n int, p plan, sum *tally) {
 	k.t.Helper()
 	if len(sum.bad) > 20 {
-		k.t.Fatalf("too much is wrong:\n%s", strings.Join(sum.bad, "\n"))
+		k.t.Fatalf("too many violations:\n%s", strings.Join(sum.bad, "\n"))
 	}
 	_, from := k.hits(0)
 	k.arm(p.armed...)
@@ -277,7 +276,7 @@ func (k *trial) round(n int, p plan, sum *tally) {
 	sum.rounds++
 }
 
-// settle waits until nothing of a round's work is left.
+// settle waits until the round's work has left nothing behind.
 func (k *trial) settle(n int, p plan, sum *tally, from int64) []hit {
 	k.t.Helper()
 	k.arm()
@@ -301,18 +300,18 @@ func (k *trial) settle(n int, p plan, sum *tally, from int64) []hit {
 	return hits
 }
 
-// assault kills what a plan says while a round is under way, and starts
-// services again.
+// assault kills processes as planned while a round runs, and restarts the
+// service.
 type assault struct {
 	k    *trial
 	p    plan
 	sum  *tally
-	from int64 // in the record
+	from int64 // offset in the record
 	next int64
 	done bool // the planned kill has happened
 
-	killed  map[int]bool // workers, and services
-	blindly map[int]bool // those that were killed at no failpoint
+	killed  map[int]bool // workers and services
+	blindly map[int]bool // killed outside a failpoint
 }
 
 func (a *assault) until(over <-chan struct{}) {
@@ -322,7 +321,7 @@ func (a *assault) until(over <-chan struct{}) {
 	for tick := time.NewTicker(2 * time.Millisecond); ; {
 		select {
 		case <-over:
-			a.watch() // the last lines
+			a.watch() // reads the last lines
 			tick.Stop()
 			a.orElse()
 			return
@@ -335,7 +334,7 @@ func (a *assault) until(over <-chan struct{}) {
 				a.blind()
 			}
 			if len(a.p.again) > 0 && time.Since(began) >= a.p.again[0] {
-				a.p.again = a.p.again[1:] // of the round's plan nobody else reads it
+				a.p.again = a.p.again[1:] // only this goroutine uses the plan's instants
 				a.k.killService()
 				a.noteKill("service blindly", a.k.current().pid, true)
 			}
@@ -347,16 +346,16 @@ func (a *assault) until(over <-chan struct{}) {
 	}
 }
 
-// restart takes the place of a service that has ended.
+// restart replaces a service that has exited.
 func (a *assault) restart() {
 	a.sum.restarts += 1 + a.k.up(a.watch)
 	a.watch()
 }
 
-// orElse kills the idle service where the planned moment did not come.
+// orElse kills the idle service if the planned moment did not occur.
 func (a *assault) orElse() {
 	select {
-	case <-a.k.current().ended: // its kill was the last that happened
+	case <-a.k.current().ended: // its kill was the last event of the round
 		a.restart()
 	default:
 	}
@@ -377,8 +376,8 @@ func (a *assault) noteKill(what string, pid int, blindly bool) {
 	a.done = true
 }
 
-// watch reads what has happened at failpoints since, and kills the other one
-// where a process has stopped itself for that.
+// watch reads new hits of failpoints. If a process has suspended itself at one,
+// watch kills the other process as planned.
 func (a *assault) watch() {
 	a.k.noteCheckpoint()
 	hits, next := a.k.hits(a.next)
@@ -404,17 +403,17 @@ func (a *assault) watch() {
 	}
 }
 
-// asleep kills the service while a worker has stopped itself, and wakes that
-// up when the next service has found it.
+// asleep kills the service while a worker is suspended, and wakes the worker
+// when the next service has adopted it.
 func (a *assault) asleep(h hit) {
 	a.k.killService()
 	a.noteKill("service "+string(h.name), a.k.current().pid, false)
 	a.restart()
-	_ = syscall.Kill(h.pid, syscall.SIGCONT) // it has stopped, so it is still this process
+	_ = syscall.Kill(h.pid, syscall.SIGCONT) // it is suspended, so the number is still its own
 }
 
-// both kills a process that stopped itself together with its other half. A
-// service that stopped itself goes with every worker that lives.
+// both kills a suspended process together with its counterpart: a service with
+// all running workers, a worker with the service.
 func (a *assault) both(h hit, who string) {
 	if who == "service" {
 		a.eachWorker(func(pid int, attempt string) {
@@ -428,11 +427,11 @@ func (a *assault) both(h hit, who string) {
 	}
 	a.k.killService()
 	a.noteKill("both "+string(h.name), a.k.current().pid, true)
-	_ = syscall.Kill(h.pid, syscall.SIGKILL) // it has stopped, so it is still this process
+	_ = syscall.Kill(h.pid, syscall.SIGKILL) // it is suspended, so the number is still its own
 	a.noteKill("both "+string(h.name), h.pid, false)
 }
 
-// eachWorker calls do for every worker of the round that began.
+// eachWorker calls do for every worker that started in the round.
 func (a *assault) eachWorker(do func(pid int, attempt string)) {
 	hits, _ := a.k.hits(a.from)
 	for _, h := range hits {
@@ -458,15 +457,16 @@ func (a *assault) blind() {
 			}
 		})
 		if a.p.who == "worker" {
-			return // if none was there yet, the next look finds one
+			return // if no worker runs yet, the next tick retries
 		}
 	}
 	a.k.killService()
 	a.noteKill(a.p.who+" blindly", a.k.current().pid, true)
 }
 
-// campaign kills at every one of names, alone and with the other half, and
-// then at random instants until there were so many kills.
+// campaign kills at every failpoint in names, a process alone or together with
+// its counterpart, and then at random instants until the number of kills is
+// reached.
 func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills int) *tally {
 	t.Helper()
 	k := newTrial(t, uid, seed)
@@ -484,8 +484,8 @@ func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills 
 		case who == "worker" && i%2 == 0:
 			who = "asleep"
 		}
-		// Where several moments are armed, or a count is, the work may be over
-		// before.
+		// A kill may not happen if the work ends first: several failpoints are
+		// armed, or the armed count is high.
 		for try := 0; try < 3 && !sum.reached[name]; try++ {
 			k.round(n, k.planAt(name, who), sum)
 			n++
@@ -518,9 +518,9 @@ func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills 
 }
 
 // A kill of the service, of a worker or of both, at every failpoint and at
-// random instants: no dispatch is lost or doubled, every outcome is true, every
-// entry is there and nothing is left behind. Every checkpoint that anybody saw
-// is one of the log as it is in the end.
+// random instants: no dispatch is lost or duplicated, every outcome is true,
+// every entry is present and nothing is left behind. The final log contains
+// every checkpoint that was seen.
 //
 // proves R-O6, R-D3, R-D4, R-A1, R-A2, R-A5
 func TestKillsNeverChangeAnOutcome(t *testing.T) {
@@ -528,8 +528,8 @@ func TestKillsNeverChangeAnOutcome(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		uid  int
-		step int // of the failpoints
-		part int // of the kills, in fifths
+		step int // every step-th failpoint
+		part int // share of the kills, in fifths
 	}{{"root", 0, 1, 4}, {"user", ordinaryUID, 4, 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -546,7 +546,7 @@ func TestKillsNeverChangeAnOutcome(t *testing.T) {
 			fmt.Printf("kills as %s, seed %d: %s, in %s\n", c.name, *seedFlag, sum, time.Since(began).Round(time.Second))
 			for _, name := range slices.Concat(names, betweenPoints()) {
 				if !sum.reached[name] {
-					t.Errorf("nobody was killed at %s", name)
+					t.Errorf("no process was killed at %s", name)
 				}
 			}
 		})

@@ -17,8 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A follower continues where it was when the service under it is killed or
-// stopped, time after time.
+// A follower resumes at its offset each time the service is killed or stopped.
 //
 // proves R-D7, R-O6
 func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
@@ -27,15 +26,15 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 	w.downAtEnd()
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	const lines = 1200
-	// Odd lengths and characters of several bytes, so that a byte too few or too
-	// many is seen.
+	// Odd lengths and multi-byte characters make a missing or extra byte
+	// visible.
 	w.catalog(subagent{name: "tells", script: fmt.Sprintf(`for i in $(seq 1 %d); do echo "line $i é✓"; [ $((i %% 60)) = 0 ] && sleep 0.1; done; exit 0`, lines)})
 	w.must("dispatch", "run", "tells", "--source", "repo", "--id", "tells", "-d")
 	var want strings.Builder
 	for i := 1; i <= lines; i++ {
 		fmt.Fprintf(&want, "line %d é✓\n", i)
 	}
-	const from = 1000 // between the bytes of a line
+	const from = 1000 // pause within a line
 	follow := func(args ...string) (*bufio.Scanner, func() error) {
 		cmd := w.command(filepath.Join(bin, "bailiwick"), append([]string{"dispatch", "logs", "-f", "tells"}, args...)...)
 		out, err := cmd.StdoutPipe()
@@ -69,7 +68,7 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 		}
 		later <- got.String()
 	}()
-	// What is shown says when to strike.
+	// The output decides when to kill.
 	strikes := map[string]func(){
 		"line 100 é✓": func() { kill(t, w.status().PID) },
 		"line 400 é✓": func() { w.must("down") },
@@ -84,18 +83,18 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 		}
 	}
 	if err := textEnd(); err != nil || got.String() != want.String() {
-		t.Errorf("the follower ends with %v and has %d bytes of %d", err, got.Len(), want.Len())
+		t.Errorf("the follower exits with %v and has %d bytes of %d", err, got.Len(), want.Len())
 	}
 	rest := <-later
 	if err := typedEnd(); err != nil || rest != want.String()[from:] {
-		t.Errorf("the later follower ends with %v and has %d bytes of %d: %.200s", err, len(rest), want.Len()-from, rest)
+		t.Errorf("the later follower exits with %v and has %d bytes of %d: %.200s", err, len(rest), want.Len()-from, rest)
 	}
 	if n := len(w.entries("--kind", "service.started")); n < 5 {
-		t.Errorf("only %d services were there", n)
+		t.Errorf("only %d services ran", n)
 	}
 	w.once("tells", "dispatch.finished")
 
-	// After the end, from any point, with and without following.
+	// After the end, from every offset, with and without following.
 	for _, offset := range []int{0, 1, from, want.Len() - 1, want.Len(), want.Len() + 10} {
 		tail := want.String()[min(offset, want.Len()):]
 		for _, more := range [][]string{nil, {"-f"}} {
@@ -114,7 +113,7 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 	w.refused(1, []string{"--offset -1"}, "dispatch", "logs", "tells", "--offset", "-1")
 }
 
-// audit watch continues across services as well.
+// audit watch also resumes when services change.
 func TestAuditWatchContinuesAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
@@ -139,7 +138,7 @@ func TestAuditWatchContinuesAcrossRestarts(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// An agent that knows every line that Bailiwick says, and says it itself.
+// An agent that knows every line Bailiwick prints, and prints the same.
 //
 // proves R-D3, R-D7
 func TestForgedLogLinesAreDistinguishable(t *testing.T) {
@@ -147,7 +146,7 @@ func TestForgedLogLinesAreDistinguishable(t *testing.T) {
 	w := newWorld(t, 0)
 	w.downAtEnd()
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
-	// What an honest run says is what is forged.
+	// The forgery copies the output of an honest run.
 	w.catalog(subagent{name: "edit", script: "true"})
 	honest := w.try("dispatch", "run", "edit", "--source", "repo", "--id", "the-run")
 	typed := w.must("dispatch", "run", "edit", "--source", "repo", "--id", "the-run", "-o", "jsonl")
@@ -172,11 +171,11 @@ func TestForgedLogLinesAreDistinguishable(t *testing.T) {
 		}
 	}
 	if strings.Join(ours, "") != "dispatch the-lie accepted\n" || marked != strings.Count(lies, "\n")+1 {
-		t.Errorf("our own lines are %q, and %d are the agent's, want %d", ours, marked, strings.Count(lies, "\n")+1)
+		t.Errorf("our own lines are %q, the agent's %d, want %d", ours, marked, strings.Count(lies, "\n")+1)
 	}
 	for line := range strings.Lines(d.stdout) {
 		if strings.HasPrefix(line, "| ") || strings.Contains(line, "finished") {
-			t.Errorf("the record has a line of the agent's: %q", line)
+			t.Errorf("the record has a line of the agent: %q", line)
 		}
 	}
 
@@ -225,7 +224,7 @@ func TestForgedLogLinesAreDistinguishable(t *testing.T) {
 	}
 }
 
-// peak is the most memory that a process has had, in KiB.
+// peak is the peak memory of a process, in KiB.
 func peak(pid int) (kib int) {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(status)) {
@@ -269,7 +268,7 @@ func TestHugeLogLineTakesLittleMemory(t *testing.T) {
 		}
 		must(t, cmd.Wait())
 		if held == 0 || held > 48<<10 {
-			t.Errorf("bailiwick %s took %d KiB of memory", strings.Join(args, " "), held)
+			t.Errorf("bailiwick %s used %d KiB of memory", strings.Join(args, " "), held)
 		}
 		return string(tail), read
 	}
@@ -281,7 +280,8 @@ func TestHugeLogLineTakesLittleMemory(t *testing.T) {
 	if n < limit/2 || n > limit || !strings.HasSuffix(out, "xxx\nend\n") {
 		t.Errorf("logs shows %d bytes that end in %.100q", n, out[max(0, len(out)-100):])
 	}
-	// What is not kept is said, and its size is what is missing.
+	// The output reports the gap, and the gap's size is the number of missing
+	// bytes.
 	d := w.try("dispatch", "logs", "floods")
 	if !strings.HasPrefix(d.stderr, "\n[... ") || !strings.HasSuffix(d.stderr, " MiB not kept ...]\n") || strings.Count(d.stderr, "not kept") != 1 {
 		t.Errorf("logs says %q", d.stderr)
@@ -300,8 +300,8 @@ func TestHugeLogLineTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// A follower that may not start a service waits for one started by another
-// process.
+// A follower that may not start a service waits until another process starts
+// one.
 //
 // proves R-D7
 func TestLogsAreFollowedAcrossForeignRestarts(t *testing.T) {
@@ -324,7 +324,7 @@ func TestLogsAreFollowedAcrossForeignRestarts(t *testing.T) {
 	}
 	w.openGate()
 	if !lines.Scan() || lines.Text() != "through" || lines.Scan() {
-		t.Errorf("then came %q", lines.Text())
+		t.Errorf("then it printed %q", lines.Text())
 	}
 	must(t, cmd.Wait())
 }

@@ -11,9 +11,9 @@ import (
 
 var lineFlag = flag.Int64("line", 1<<30, "how many bytes the line without an end has")
 
-// A line without an end is kept at its beginning and its end, and counted in
-// between. It blocks no reader; one that reads from a discarded offset gets the
-// bytes after it.
+// A line without an end is kept at its beginning and its end, counted in
+// between, and blocks no reader. A read from within the gap returns what
+// follows it.
 //
 // proves R-D7
 func TestEndlessLineIsSurvived(t *testing.T) {

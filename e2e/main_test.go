@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// The main job: a worker changes real code, its verify command judges the
+// The main use: a worker changes real code, its verify command checks the
 // patch, and the patch applies to a fresh clone.
 //
 // proves R-D2, R-D5, R-D10, R-S1
@@ -134,7 +134,7 @@ while :; do sleep 1; done`})
 	})
 }
 
-// awaitLog follows the log of a dispatch until it says words.
+// awaitLog follows the log of a dispatch until it contains words.
 func (w *world) awaitLog(id, words string) {
 	w.t.Helper()
 	cmd := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "logs", "-f", id)
@@ -159,7 +159,7 @@ func (w *world) awaitLog(id, words string) {
 	_ = cmd.Wait()
 }
 
-// processes lists the command lines on this machine that hold words.
+// processes lists the command lines on this machine that contain words.
 func processes(t *testing.T, words string) (found []string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// BenchmarkToolsCall is one tools/call after the other, in the newest revision,
-// by a client that does no more than it must. The peer is the least that the
-// SDK makes a server of: a tool that answers what it was given. Ours reads a
-// list from the service, which establishes the caller and what it may see; over
-// HTTP it establishes whose token it is each time.
+// BenchmarkToolsCall measures sequential tools/call requests in the newest
+// revision, by a minimal client. The baseline is a minimal server of the SDK: a
+// tool that returns its input. Ours reads a list from the service, which
+// authenticates the caller and filters by its grants; over HTTP it checks the
+// token each time.
 func BenchmarkToolsCall(b *testing.B) {
 	echo := filepath.Join(readableB(b), "echo")
 	build := exec.Command("go", "build", "-trimpath", "-o", echo, "./testdata/echo")
@@ -44,7 +44,7 @@ func BenchmarkToolsCall(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			pid, call := c.over(b, c.ask, c.args...)
-			for range 50 { // what is made once is made
+			for range 50 { // excludes one-time work
 				call()
 			}
 			var took []time.Duration
@@ -67,13 +67,13 @@ func BenchmarkToolsCall(b *testing.B) {
 
 func readableB(b *testing.B) string {
 	b.Helper()
-	dir, err := os.MkdirTemp("", "bailiwick-echo-") //nolint:usetesting // as readable
+	dir, err := os.MkdirTemp("", "bailiwick-echo-") //nolint:usetesting // as in readable
 	must(b, err)
 	b.Cleanup(func() { must(b, os.RemoveAll(dir)) })
 	return dir
 }
 
-// overStdio starts a server and returns how to call it.
+// overStdio starts a server on stdio and returns how to call it.
 func (w *webWorld) overStdio(b *testing.B, a ask, command ...string) (pid int, call func()) {
 	b.Helper()
 	cmd := w.command(command[0], command[1:]...)
@@ -89,7 +89,7 @@ func (w *webWorld) overStdio(b *testing.B, a ask, command ...string) (pid int, c
 	r := bufio.NewReaderSize(out, 1<<20)
 	n := 0
 	return cmd.Process.Pid, func() {
-		n++ // an id is used once
+		n++ // an ID is used once
 		if _, err := io.WriteString(in, strings.Replace(a.body, `"id":1`, `"id":`+strconv.Itoa(n), 1)+"\n"); err != nil {
 			b.Fatal(err)
 		}
@@ -100,7 +100,8 @@ func (w *webWorld) overStdio(b *testing.B, a ask, command ...string) (pid int, c
 	}
 }
 
-// overHTTP does so over one connection.
+// overHTTP starts a server on HTTP and returns how to call it over one
+// connection.
 func (w *webWorld) overHTTP(b *testing.B, a ask, command ...string) (pid int, call func()) {
 	b.Helper()
 	cmd := w.command(command[0], command[1:]...)
@@ -131,8 +132,8 @@ func (w *webWorld) overHTTP(b *testing.B, a ask, command ...string) (pid int, ca
 	}
 }
 
-// cpuOf is the processor time of a process so far, by the kernel's ticks of
-// 10 ms: of one call it says nothing, of thousands enough.
+// cpuOf is the processor time of a process so far, in kernel ticks of 10 ms:
+// too coarse for one call, precise enough for thousands.
 func cpuOf(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

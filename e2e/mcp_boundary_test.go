@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// theNine is the frozen list, written down a second time on purpose.
+// theNine is the frozen list, deliberately written down a second time.
 func theNine() []string {
 	return []string{
 		"bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch_cancel",
@@ -23,8 +23,8 @@ func theNine() []string {
 	}
 }
 
-// checkTools is the check of R-B3: exactly the nine, and none that is called
-// like a power whatever it is meant for.
+// checkTools is the check of R-B3: exactly the nine tools, and no name that
+// suggests a human's power, whatever the tool does.
 func checkTools(got []string) error {
 	for _, name := range got {
 		for _, power := range []string{"*_register", "*_assign", "*_apply", "*_approve", "*_audit", "*_serve"} {
@@ -39,14 +39,13 @@ func checkTools(got []string) error {
 	return nil
 }
 
-// toolsOf asks a built server for its tools, in a revision.
+// toolsOf lists the tools of a built server in a revision.
 func toolsOf(w *world, program, revision string) []string {
 	w.t.Helper()
 	return names(w.mcpOf(program, revision, nil).tools())
 }
 
-// otherServer builds the server with one of its files changed: a copy of what is
-// shipped but for that.
+// otherServer builds a copy of the shipped server with one file changed.
 func otherServer(t *testing.T, file, old, fresh string) string {
 	t.Helper()
 	where, err := filepath.Abs(filepath.Join("../internal/mcpserve", file))
@@ -74,19 +73,19 @@ func otherServer(t *testing.T, file, old, fresh string) string {
 // readable is a temporary directory that other accounts may enter.
 func readable(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bailiwick-other-") //nolint:usetesting // the parents of t.TempDir are closed to other accounts
+	dir, err := os.MkdirTemp("", "bailiwick-other-") //nolint:usetesting // other accounts cannot enter the parents of t.TempDir
 	must(t, err)
 	must(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	return dir
 }
 
-// The built server has exactly the nine tools, in each revision of the protocol.
+// The built server has exactly the nine tools in each revision of the protocol.
 //
 // proves R-B2, R-B3, R-T9
 func TestServerHasExactlyNineTools(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ordinaryUID) // nothing else is there: no keys, no service
+	w := newWorld(t, ordinaryUID) // no keys and no service
 	for _, revision := range mcpRevisions() {
 		got := toolsOf(w, mcpProgram(), revision)
 		if err := checkTools(got); err != nil {
@@ -98,8 +97,8 @@ func TestServerHasExactlyNineTools(t *testing.T) {
 	}
 }
 
-// The check can fail: on a copy of the server that has a tenth tool, whatever
-// it is called, and on one where a tool has another name.
+// The control: the check fails for a copy of the server with a tenth tool,
+// whatever its name, and for one with a renamed tool.
 //
 // proves R-B3
 func TestToolCheckFailsOnATenthTool(t *testing.T) {
@@ -118,15 +117,15 @@ func TestToolCheckFailsOnATenthTool(t *testing.T) {
 		for _, revision := range mcpRevisions() {
 			err := checkTools(toolsOf(w, program, revision))
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s, in %s: the check says %v, want it to say %q", what, revision, err, c.says)
+				t.Errorf("%s, in %s: the check returns %v, want %q", what, revision, err, c.says)
 			}
-			t.Logf("%s, in %s: the check fails, as it must (%.90v...)", what, revision, err)
+			t.Logf("%s, in %s: the check fails as expected (%.90v...)", what, revision, err)
 		}
 	}
 }
 
-// There is nothing but tools: every other method that MCP has is not found, in
-// each revision, and nothing is advertised but tools.
+// The server offers only tools: every other MCP method is not found, in each
+// revision, and only tools are advertised.
 //
 // proves R-B2
 func TestServerOffersOnlyTools(t *testing.T) {
@@ -145,7 +144,7 @@ func TestServerOffersOnlyTools(t *testing.T) {
 				t.Errorf("%s %s: %+v %s", revision, method, m.Error, m.Result)
 			}
 		}
-		// The control: what is there is found.
+		// The control: existing methods are found.
 		s.must("tools/list", members{})
 		if revision == mcpJuly {
 			var d struct {
@@ -154,7 +153,7 @@ func TestServerOffersOnlyTools(t *testing.T) {
 			}
 			decode(t, string(s.must("server/discover", members{})), &d)
 			if len(d.Capabilities) != 1 || d.Capabilities["tools"] == nil || !slices.Equal(sorted(d.SupportedVersions), mcpRevisions()) {
-				t.Errorf("server/discover says %+v", d)
+				t.Errorf("server/discover returns %+v", d)
 			}
 		}
 	}
@@ -166,8 +165,8 @@ func TestServerOffersOnlyTools(t *testing.T) {
 	}
 }
 
-// A revision that is not spoken is answered as the protocol says: initialize
-// with one that is, a request of the newer kind with those that are.
+// An unsupported revision is handled as the protocol says: initialize proposes
+// a supported one, a request of the newer kind gets the list of supported ones.
 //
 // proves R-T9
 func TestUnknownRevisionListsSupportedOnes(t *testing.T) {
@@ -177,7 +176,7 @@ func TestUnknownRevisionListsSupportedOnes(t *testing.T) {
 		var got struct{ ProtocolVersion string }
 		decode(t, string(w.mcpRaw(mcpProgram()).must("initialize", members{"protocolVersion": asked, "capabilities": members{}, "clientInfo": members{"name": "x", "version": "1"}})), &got)
 		if got.ProtocolVersion != mcpNovember {
-			t.Errorf("asked for %q it speaks %q", asked, got.ProtocolVersion)
+			t.Errorf("requested revision %q, the server chose %q", asked, got.ProtocolVersion)
 		}
 	}
 	s := w.mcp(mcpJuly)
@@ -185,15 +184,15 @@ func TestUnknownRevisionListsSupportedOnes(t *testing.T) {
 	m := s.request("tools/list", members{})
 	var data struct{ Supported []string }
 	if m.Error == nil || m.Error.Code != -32022 {
-		t.Fatalf("a revision of the future: %+v %s", m.Error, m.Result)
+		t.Fatalf("an unknown revision: %+v %s", m.Error, m.Result)
 	}
 	decode(t, string(m.Error.Data), &data)
 	if !slices.Equal(sorted(data.Supported), mcpRevisions()) {
-		t.Errorf("it says that it speaks %q", data.Supported)
+		t.Errorf("the supported revisions are %q", data.Supported)
 	}
 }
 
-// Lists are for the one who asked, and each tool says of itself what it is.
+// Lists are cacheable only per caller, and each tool is annotated.
 //
 // proves R-T8
 func TestToolsAreAnnotated(t *testing.T) {
@@ -204,20 +203,20 @@ func TestToolsAreAnnotated(t *testing.T) {
 		var list struct{ CacheScope string }
 		decode(t, string(s.must("tools/list", members{})), &list)
 		if list.CacheScope != "private" {
-			t.Errorf("%s: the list may be kept by %q", revision, list.CacheScope)
+			t.Errorf("%s: the list may be cached by %q", revision, list.CacheScope)
 		}
 		for _, tool := range s.tools() {
 			hint := func(name string) bool {
 				v, ok := tool.Annotations[name].(bool)
 				if !ok {
-					t.Errorf("%s %s does not say %s", revision, tool.Name, name)
+					t.Errorf("%s %s lacks the annotation %s", revision, tool.Name, name)
 				}
 				return v
 			}
 			reads := strings.HasSuffix(tool.Name, "_list") || strings.HasSuffix(tool.Name, "_describe") || strings.HasSuffix(tool.Name, "_status") || strings.HasSuffix(tool.Name, "_watch")
 			starts := tool.Name == "bailiwick_dispatch" || tool.Name == "bailiwick_orchestrator_submit"
 			if hint("readOnlyHint") != reads || hint("destructiveHint") == reads || hint("openWorldHint") != starts || hint("idempotentHint") == starts {
-				t.Errorf("%s %s says %v", revision, tool.Name, tool.Annotations)
+				t.Errorf("%s %s has the annotations %v", revision, tool.Name, tool.Annotations)
 			}
 			if tool.Title == "" || tool.Annotations["title"] != tool.Title || tool.Description == "" {
 				t.Errorf("%s %s has no title or description", revision, tool.Name)
@@ -229,14 +228,14 @@ func TestToolsAreAnnotated(t *testing.T) {
 				}
 				decode(t, string(schema), &v)
 				if v.Type != "object" || v.Additional != false {
-					t.Errorf("%s %s: the %s schema is of %q and takes %v besides", revision, tool.Name, what, v.Type, v.Additional)
+					t.Errorf("%s %s: the %s schema has type %q and additional properties %v", revision, tool.Name, what, v.Type, v.Additional)
 				}
 			}
 		}
 	}
 }
 
-// The environment changes nothing of what the server checks and says.
+// Environment variables change neither the server's checks nor its output.
 func TestTheEnvironmentDoesNotChangeTheTools(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
@@ -246,16 +245,17 @@ func TestTheEnvironmentDoesNotChangeTheTools(t *testing.T) {
 	plain := list(mcpProgram())
 	w.env = append(w.env, "MCPGODEBUG=hintomitempty=1", "JSONSCHEMAGODEBUG=typeschemasnull=1")
 	if got := list(mcpProgram()); got != plain {
-		t.Errorf("with it the tools are %.300s", got)
+		t.Errorf("with the variable the tools are %.300s", got)
 	}
-	// The control: a copy of the server that does not clear it is changed by it.
+	// The control: a copy of the server that does not clear the variable is
+	// affected.
 	if got := list(otherServer(t, "../../cmd/bailiwick-mcp/main.go", "	return strings.HasPrefix(", "	return false && strings.HasPrefix(")); got == plain {
-		t.Error("the control does not hold: a server that does not clear it says the same")
+		t.Error("the control: a server that does not clear the variable returns the same")
 	}
 }
 
-// Without a service every tool says what a person has to do, and works once it
-// is done: the server itself continues.
+// Without a service every tool says what a person has to do, and works once
+// that is done, without a restart of the server.
 //
 // proves R-T1
 func TestToolsExplainAMissingService(t *testing.T) {
@@ -273,7 +273,7 @@ func TestToolsExplainAMissingService(t *testing.T) {
 			in = members{}
 		}
 		if r := s.call(name, in); !r.IsError || !strings.HasPrefix(r.text(), "service_unavailable: run bailiwick up") || r.failure().Code != api.CodeUnavailable {
-			t.Errorf("%s says %s", name, r.text())
+			t.Errorf("%s returns %s", name, r.text())
 		}
 	}
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
@@ -281,6 +281,6 @@ func TestToolsExplainAMissingService(t *testing.T) {
 	var list struct{ Items []api.Listing }
 	s.ok("bailiwick_subagents_list", members{}, &list)
 	if len(list.Items) != 1 || list.Items[0].Name != "edit" {
-		t.Errorf("once there is a service it lists %+v", list)
+		t.Errorf("with a service it lists %+v", list)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A person sees the tools that a client gets, and what to tell the client; what
-// is printed for it starts a server that works.
+// A person can list the tools that a client gets and print a client's
+// configuration, and the printed configuration starts a working server.
 func TestMCPToolsAndConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
@@ -27,13 +27,13 @@ func TestMCPToolsAndConfig(t *testing.T) {
 	}
 	d := w.try("init", "--insecure-unencrypted", w.path("project"))
 	if last := lastLine(d.stderr); d.status != 0 || last != "  claude mcp add bailiwick -- "+mcpProgram() {
-		t.Errorf("init ends with %q: %s", last, d)
+		t.Errorf("the last line of init is %q: %s", last, d)
 	}
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.consent(w.me(), "reversible")
 	w.manifest(subagent{name: "edit", script: "echo two > a.txt"})
 	w.must("catalog", "apply", "-f", w.path(manifest))
-	// Before there is a service it is where one will be.
+	// Without a service the configuration names the future socket.
 	before := w.must("mcp", "config", "--client", "cursor")
 	w.up()
 	for _, client := range []string{"claude-code", "codex", "opencode", "gemini", "cursor"} {
@@ -46,9 +46,9 @@ func TestMCPToolsAndConfig(t *testing.T) {
 			t.Errorf("%s: %+v", client, c)
 		}
 		if client == "cursor" && c.Config != before {
-			t.Errorf("with a service the configuration is %s, before it was %s", c.Config, before)
+			t.Errorf("with a service the configuration is %s, without one %s", c.Config, before)
 		}
-		// A client hands on next to nothing of its environment.
+		// A client passes on almost none of its environment.
 		other := *w
 		other.env = []string{"HOME=" + w.path("home"), "PATH=/usr/bin:/bin"}
 		s := other.mcpOf(c.Command[0], mcpNovember, nil, c.Command[1:]...)
@@ -57,7 +57,8 @@ func TestMCPToolsAndConfig(t *testing.T) {
 	w.refused(1, []string{"claude-code", "codex"}, "mcp", "config", "--client", "word")
 	w.refused(1, []string{"token create"}, "mcp", "config", "--client", "codex", "--principal-token-file", w.path("gone"))
 	w.refused(1, []string{"is empty"}, "mcp", "config", "--client", "codex", "--principal-token-file", "")
-	// Without the server beside it nothing is printed that a client would fail with.
+	// Without the server program, no configuration is printed, since a client
+	// would fail with it.
 	alone := w.path("alone")
 	front, err := os.ReadFile(filepath.Join(filepath.Dir(mcpProgram()), "bailiwick"))
 	must(t, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Whatever a client sends that is no single strict message is refused by its
-// number, and the session continues: what comes next is answered.
+// Any input that is not a single strict message is refused with its error code,
+// and the session continues: the next request is answered.
 //
 // proves R-T9
 func TestInvalidMessagesDoNotEndTheSession(t *testing.T) {
@@ -26,7 +26,7 @@ func TestInvalidMessagesDoNotEndTheSession(t *testing.T) {
 		for _, c := range []struct {
 			what, line string
 			code       int
-			id         string // of the answer
+			id         string // of the response
 		}{
 			{"a duplicate key", `{"jsonrpc":"2.0","id":"a","method":"ping","method":"tools/list"}`, -32700, `"a"`},
 			{"a duplicate key deep inside", `{"jsonrpc":"2.0","id":"b","method":"tools/call","params":{"name":"x","arguments":{"a":{"b":1,"b":2}}}}`, -32700, `"b"`},
@@ -67,7 +67,7 @@ func TestInvalidMessagesDoNotEndTheSession(t *testing.T) {
 				t.Errorf("%s %s: %+v with the id %s, want %d with %s", revision, c.what, m.Error, m.ID, c.code, c.id)
 			}
 		}
-		// The controls: what looks like these and is a message.
+		// The controls: valid messages that resemble these.
 		for what, c := range map[string][2]string{
 			"an id that is text":             {list(`"é\u2028 ✓"`), `"é\u2028 ✓"`},
 			"an id that is empty text":       {list(`""`), `""`},
@@ -95,7 +95,8 @@ func TestInvalidMessagesDoNotEndTheSession(t *testing.T) {
 	}
 }
 
-// A greeting at the wrong time is refused, and so is work before it.
+// initialize is refused a second time, and other requests are refused before
+// it.
 func TestInitializeComesOnceAndFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
@@ -111,7 +112,7 @@ func TestInitializeComesOnceAndFirst(t *testing.T) {
 	s.must("tools/list", nil)
 }
 
-// A flood of calls that wait does not keep the others out, nor grow without end.
+// A flood of waiting calls neither blocks other calls nor grows without bound.
 func TestConcurrentCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -127,7 +128,7 @@ func TestConcurrentCallsAreBounded(t *testing.T) {
 	for range 6 {
 		m := s.read()
 		if m.Error == nil || m.Error.Code != -32600 || refused[string(m.ID)] {
-			t.Fatalf("the first answers are %+v", m)
+			t.Fatalf("the first responses are %+v", m)
 		}
 		refused[string(m.ID)] = true
 	}
@@ -136,13 +137,13 @@ func TestConcurrentCallsAreBounded(t *testing.T) {
 	}
 	for range 64 {
 		if m := s.read(); m.Error == nil {
-			t.Errorf("a call that was cancelled is answered by %s", m.Result)
+			t.Errorf("a cancelled call got the response %s", m.Result)
 		}
 	}
 	s.ok("bailiwick_dispatch_cancel", members{"dispatchId": "long"}, new(mcpStanding))
 }
 
-// What is piped in is answered, though the client has closed its side.
+// Piped requests are answered after the client has closed its side.
 func TestPipedRequestsAreAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
@@ -155,14 +156,14 @@ func TestPipedRequestsAreAnswered(t *testing.T) {
 	must(t, err)
 	for _, id := range []string{`"id":1`, `"id":2`, `"id":3`} {
 		if !strings.Contains(string(out), id) {
-			t.Errorf("there is no answer with %s: %s", id, out)
+			t.Errorf("no response with %s: %s", id, out)
 		}
 	}
 }
 
-// A dispatch names things. What would be authority is refused by name, before
-// and behind the MCP server, and it is in the log. The control: the same
-// without it is done.
+// A dispatch request only names things. Members that would carry authority are
+// refused by name, in front of and behind the MCP server, and the refusal is
+// logged. The control: the same request without them succeeds.
 //
 // proves R-B7
 func TestARequestCarriesNoAuthority(t *testing.T) {
@@ -182,13 +183,14 @@ func TestARequestCarriesNoAuthority(t *testing.T) {
 			"envs": []string{"colours"}, "Subagent": "edit", "limits": members{}, "mode": "open", "approved": true,
 		} {
 			e := s.refused(api.CodeInvalid, []string{`"` + field + `"`}, "bailiwick_dispatch", members{"subagent": "edit", "source": source, field: value})
-			// Of a caller that continues so the log has the beginning and the sum.
+			// The log has the first refusals of a persistent caller, and a
+			// summary.
 			if revision == mcpJune && e.AuditEntry == nil {
 				t.Errorf("%s is not in the log", field)
 			}
 		}
 		if log := w.must("audit", "list", "--kind", "request.invalid"); !strings.Contains(log, "callback") || !strings.Contains(log, w.me()) {
-			t.Errorf("the log does not have it: %s", log)
+			t.Errorf("the log has no summary: %s", log)
 		}
 		s.refused(api.CodeInvalid, []string{`"repo"`}, "bailiwick_dispatch", members{"subagent": "edit", "source": members{"name": "repo", "repo": "https://example.invalid/x"}})
 		s.refused(api.CodeDenied, []string{"useless", "bailiwick_subagents_list"}, "bailiwick_dispatch", members{"subagent": "edit", "source": source, "capabilities": []string{"hidden"}})
@@ -199,13 +201,13 @@ func TestARequestCarriesNoAuthority(t *testing.T) {
 		var d mcpStanding
 		s.ok("bailiwick_dispatch", members{"subagent": "edit", "source": source, "wait": 50}, &d)
 		if d.State != api.EventFinished {
-			t.Errorf("%s: the control does not hold: %+v", revision, d)
+			t.Errorf("%s: the control: %+v", revision, d)
 		}
 	}
 }
 
-// What there is not and what the caller may not have are answered alike, in the
-// tools and in what they name: but for the name and the number of the entry.
+// Unknown and forbidden names get the same response, for tools and for the
+// names in their arguments, except for the name and the number of the entry.
 //
 // proves R-B2, R-B6
 func TestUnknownAndForbiddenLookAlike(t *testing.T) {
@@ -234,7 +236,7 @@ func TestUnknownAndForbiddenLookAlike(t *testing.T) {
 			answers[plain(fmt.Sprintf("%s %s", m.Error.Message, m.Error.Data), tool)] = true
 		}
 		if len(answers) != 1 {
-			t.Errorf("%s: tools that there are not are told apart: %v", revision, answers)
+			t.Errorf("%s: the responses for unknown tools differ: %v", revision, answers)
 		}
 		for what, pair := range map[string][2]members{
 			"a subagent": {{"subagent": "hidden"}, {"subagent": "nobody"}},
@@ -246,15 +248,15 @@ func TestUnknownAndForbiddenLookAlike(t *testing.T) {
 			one := s.refused(api.CodeDenied, nil, "bailiwick_dispatch", pair[0])
 			two := s.refused(api.CodeDenied, nil, "bailiwick_dispatch", pair[1])
 			if a, b := plain(one.Error(), "hidden"), plain(two.Error(), "nobody"); a != b || one.AuditEntry == nil || two.AuditEntry == nil {
-				t.Errorf("%s: %s that is forbidden and one that is not there are told apart:\n%s\n%s", revision, what, a, b)
+				t.Errorf("%s: %s: the responses for a forbidden and an unknown one differ:\n%s\n%s", revision, what, a, b)
 			}
 		}
 		s.refused(api.CodeNotFound, []string{"useless"}, "bailiwick_dispatch_describe", members{"dispatchId": "d-nobody"})
 	}
 }
 
-// sockets counts the sockets of a process by what the system says of them, and
-// how many of those listen.
+// sockets counts the sockets of a process, and how many of them listen, as the
+// kernel reports them.
 func sockets(t *testing.T, pid int) (open, listening int) {
 	t.Helper()
 	own := map[string]bool{}
@@ -272,7 +274,7 @@ func sockets(t *testing.T, pid int) (open, listening int) {
 			fields := strings.Fields(line)
 			switch {
 			case table == "unix" && len(fields) >= 7 && own[fields[6]]:
-				if fields[3] == "00010000" { // the flags of one that accepts
+				if fields[3] == "00010000" { // the flags of a listening socket
 					listening++
 				}
 			case table != "unix" && len(fields) >= 10 && own[fields[9]]:
@@ -285,8 +287,8 @@ func sockets(t *testing.T, pid int) (open, listening int) {
 	return len(own), listening
 }
 
-// On stdio nothing listens, in no family of addresses. The controls: the same
-// count finds the service's socket, and that of a server for HTTP.
+// On stdio nothing listens, in any address family. The controls: the same count
+// finds the service's socket and the one of an HTTP server.
 //
 // proves R-T1
 func TestOnStdioNothingListens(t *testing.T) {
@@ -303,7 +305,7 @@ func TestOnStdioNothingListens(t *testing.T) {
 	var st api.ServiceStatus
 	decode(t, w.must("status", "-o", "json"), &st)
 	if _, listening := sockets(t, st.PID); listening == 0 {
-		t.Error("the control does not hold: the count does not find the service's socket")
+		t.Error("the control: the count does not find the service's socket")
 	}
 	w.must("principal", "add", "agent:web")
 	w.must("token", "create", "agent:web", "--out", w.path("web.token"))
@@ -312,19 +314,19 @@ func TestOnStdioNothingListens(t *testing.T) {
 	must(t, err)
 	must(t, web.Start())
 	t.Cleanup(func() {
-		_ = web.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = web.Process.Signal(syscall.SIGTERM) // it may have exited
 		_ = web.Wait()
 	})
 	said := make([]byte, 200)
 	n, err := io.ReadAtLeast(errs, said, 20)
 	must(t, err)
 	if _, listening := sockets(t, web.Process.Pid); listening != 1 {
-		t.Errorf("the control does not hold: of the server for HTTP, which says %s, %d sockets listen", said[:n], listening)
+		t.Errorf("the control: an HTTP server that prints %s has %d listening sockets", said[:n], listening)
 	}
 }
 
-// A caller that continues being refused does not fill the log: it has the
-// beginning, and the sum when the service ends.
+// A persistently refused caller does not fill the log: it has the first
+// refusals, and the summary when the service stops.
 func TestRefusedCallsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -344,16 +346,16 @@ func TestRefusedCallsDoNotFillTheLog(t *testing.T) {
 		}
 	}
 	if n := len(w.entries("--kind", "request.invalid")); n != logged || logged < 20 || logged > calls/4 {
-		t.Errorf("%d of %d are in the log, and %d were told so", n, calls, logged)
+		t.Errorf("%d of %d refusals are in the log, %d responses named an entry", n, calls, logged)
 	}
 	w.must("down")
 	if log := w.must("audit", "list", "--kind", "request.invalid"); !strings.Contains(log, fmt.Sprintf("and %d more", calls-logged)) {
-		t.Errorf("the sum of the others is not in the log: %s", lastLine(log))
+		t.Errorf("the log has no summary of the others: %s", lastLine(log))
 	}
 }
 
-// The server ends when it is told to and when its client is gone, whatever is
-// under way.
+// The server exits on a signal and when its client has exited, even with a call
+// in progress.
 func TestServerExitsWithItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -368,7 +370,7 @@ func TestServerExitsWithItsClient(t *testing.T) {
 		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "dispatchId": "long"}, new(mcpStanding))
 		s.send(`{"jsonrpc":"2.0","id":"w","method":"tools/call","params":{"name":"bailiwick_dispatch","arguments":{"subagent":"sleeps","source":{"name":"repo"},"dispatchId":"long","wait":50}}}`)
 		end(s)
-		if _, err := io.Copy(io.Discard, s.lines); err != nil { // until it is gone: the test's own time bounds it
+		if _, err := io.Copy(io.Discard, s.lines); err != nil { // until it exits; the test's timeout bounds this
 			t.Errorf("%s: %v", what, err)
 		}
 		if err := s.cmd.Wait(); err != nil {
@@ -378,8 +380,8 @@ func TestServerExitsWithItsClient(t *testing.T) {
 	w.must("dispatch", "cancel", "long")
 }
 
-// A service that goes away while a call waits does not make the call forget
-// what it has started: who does not hear the id would start it twice.
+// If the service stops while a call waits, the error names the dispatch that
+// the call started: a client without the ID would start it again.
 func TestBrokenWaitNamesItsDispatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -398,7 +400,7 @@ func TestBrokenWaitNamesItsDispatch(t *testing.T) {
 	var d mcpStanding
 	decode(t, string(r.Value), &d)
 	if r.IsError || d.DispatchID == "" || !strings.Contains(d.Advice, "check it with") {
-		t.Fatalf("it says %s", m.Result)
+		t.Fatalf("it returns %s", m.Result)
 	}
 	w.must("up")
 	s.ok("bailiwick_dispatch_cancel", members{"dispatchId": d.DispatchID}, &d)

@@ -10,8 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// tiers is a world whose account is granted subagents of three tiers up to
-// stateful, and consented to up to reversible.
+// tiers creates a world whose account is granted subagents of three tiers up to
+// stateful, with consent up to reversible.
 func tiers(t *testing.T, uid int) *world {
 	t.Helper()
 	w := newWorld(t, uid)
@@ -27,7 +27,7 @@ func tiers(t *testing.T, uid int) *world {
 	return w
 }
 
-// reaches returns the subagents that a client may dispatch, told by trying.
+// reaches tries each subagent and returns those that a client may dispatch.
 func reaches(s *mcpSession, more ...map[string]any) string {
 	s.t.Helper()
 	var done []string
@@ -43,10 +43,9 @@ func reaches(s *mcpSession, more ...map[string]any) string {
 	return strings.Join(done, " ")
 }
 
-// What a session or a request declares of its consent only lowers: the lowest
-// that was declared anywhere holds, what is no tier is the lowest, and nothing
-// gets above what an operator consented to. The control is a client that
-// declares nothing.
+// A session or a request can only lower the ceiling: the lowest declared value
+// applies, an invalid tier counts as the lowest, and nothing exceeds the
+// operator's consent. The control is a client that declares nothing.
 //
 // proves R-T5
 func TestADeclaredCeilingOnlyLowers(t *testing.T) {
@@ -95,7 +94,8 @@ func TestADeclaredCeilingOnlyLowers(t *testing.T) {
 				if got := reaches(s); got != c.want {
 					t.Errorf("%s: initialize that declares %v in %s reaches %q, want %q", revision, c.value, where, got, c.want)
 				}
-				// Nothing that a request declares takes that back, nor another greeting.
+				// Neither a later request nor another initialize raises it
+				// again.
 				if got := reaches(s, members{"_meta": members{key: "irreversible"}}); got != c.want {
 					t.Errorf("%s: after %v in %s a request for more reaches %q, want %q", revision, c.value, where, got, c.want)
 				}
@@ -105,24 +105,24 @@ func TestADeclaredCeilingOnlyLowers(t *testing.T) {
 				}
 			}
 		}
-		// A misspelt key is not passed over, and neither is one in the wrong place.
+		// A misspelt key is refused, and so is one in the wrong place.
 		if got := reaches(w.mcp(revision), members{"_meta": members{"io.bailiwick/consentceiling": "irreversible"}}); got != "looks" {
 			t.Errorf("%s: a misspelt ceiling reaches %q", revision, got)
 		}
 	}
 	greeting := members{"protocolVersion": mcpNovember, "capabilities": members{}, "clientInfo": members{"name": "x", "version": "1"}, "consentCeiling": "observe"}
 	if m := w.mcpRaw(mcpProgram()).request("initialize", greeting); m.Error == nil || !strings.Contains(m.Error.Message, key) {
-		t.Errorf("a ceiling that is not read: %+v", m)
+		t.Errorf("a ceiling in the wrong place: %+v", m)
 	}
-	// What an operator consents to counts at once, for a client that runs.
+	// A change of consent applies at once, also to a running client.
 	s := w.mcp(mcpNovember)
 	w.consent(w.me(), "stateful")
 	if got := reaches(s); got != "looks edits applies" {
-		t.Errorf("after more was consented to it reaches %q", got)
+		t.Errorf("with a raised consent it reaches %q", got)
 	}
 	w.consent(w.me(), "observe")
 	if got := reaches(s); got != "looks" {
-		t.Errorf("after less was consented to it reaches %q", got)
+		t.Errorf("with a lowered consent it reaches %q", got)
 	}
 	e := s.refused(api.CodeDenied, []string{"useless", "ceiling set"}, "bailiwick_dispatch", members{"subagent": "edits"})
 	if e.AuditEntry == nil {
@@ -130,8 +130,9 @@ func TestADeclaredCeilingOnlyLowers(t *testing.T) {
 	}
 }
 
-// Annotations describe: a copy of the server that calls a dispatch harmless is
-// refused what the original is, and one that calls a list destructive lists.
+// Annotations only describe: a copy of the server that annotates dispatch as
+// read-only is refused the same dispatches, and one that annotates a list as
+// destructive can list.
 //
 // proves R-T8
 func TestAnnotationsEnforceNothing(t *testing.T) {
@@ -139,23 +140,23 @@ func TestAnnotationsEnforceNothing(t *testing.T) {
 	w := tiers(t, 0)
 	harmless := w.mcpOf(otherServer(t, "tools.go", "hints: hints{destructive: true, openWorld: true},\n\t}, s.dispatch)", "hints: hints{readOnly: true, idempotent: true},\n\t}, s.dispatch)"), mcpNovember, nil)
 	if tool := harmless.tools()[0]; tool.Annotations["readOnlyHint"] != true {
-		t.Fatalf("the control does not hold: the copy says %v", tool.Annotations)
+		t.Fatalf("the control: the copy has the annotations %v", tool.Annotations)
 	}
 	if got := reaches(harmless); got != "looks edits" {
-		t.Errorf("a server that calls its dispatch read-only reaches %q", got)
+		t.Errorf("a server that annotates dispatch as read-only reaches %q", got)
 	}
 	if got := reaches(harmless, members{"_meta": members{"io.bailiwick/consentCeiling": "observe"}}); got != "looks" {
-		t.Errorf("in a session that observes it reaches %q", got)
+		t.Errorf("in a session with ceiling observe it reaches %q", got)
 	}
 	terrible := w.mcpOf(otherServer(t, "tools.go", "hints{readOnly: true},\n\t}, s.subagents)", "hints{destructive: true, openWorld: true},\n\t}, s.subagents)"), mcpNovember, nil)
 	if tool := terrible.tools()[4]; tool.Annotations["destructiveHint"] != true {
-		t.Fatalf("the control does not hold: the copy says %v", tool.Annotations)
+		t.Fatalf("the control: the copy has the annotations %v", tool.Annotations)
 	}
 	terrible.ok("bailiwick_subagents_list", members{}, new(any), members{"_meta": members{"io.bailiwick/consentCeiling": "observe"}})
 }
 
-// A token file establishes the caller; nothing else that a client says does. It goes
-// through a restart of the service, and ends with the token.
+// The token file alone identifies the caller. The identity survives a restart
+// of the service, and ends with the token.
 //
 // proves R-T4, R-T5
 func TestTokenFileIdentifiesTheCaller(t *testing.T) {
@@ -180,7 +181,7 @@ func TestTokenFileIdentifiesTheCaller(t *testing.T) {
 	if got := reaches(s); got != "looks edits" {
 		t.Errorf("after the consent it reaches %q", got)
 	}
-	// It cannot reach another's dispatch.
+	// A dispatch of another principal is not found.
 	own := w.dispatch("looks")
 	s.refused(api.CodeNotFound, nil, "bailiwick_dispatch_describe", members{"dispatchId": string(own.ID)})
 	s.refused(api.CodeNotFound, nil, "bailiwick_dispatch_cancel", members{"dispatchId": string(own.ID)})
@@ -203,8 +204,8 @@ func TestTokenFileIdentifiesTheCaller(t *testing.T) {
 	}
 }
 
-// A token file that others could have read or written is refused before the
-// first message. The control: the same file with mode 0600.
+// A token file that other accounts could have read or written is refused before
+// the first message. The control: the same file with mode 0600.
 //
 // proves R-T4
 func TestExposedTokenFileIsRefused(t *testing.T) {
@@ -225,7 +226,7 @@ func TestExposedTokenFileIsRefused(t *testing.T) {
 	}
 	w.write("good", token, 0o600)
 	if d := starts(w.path("good")); d.status != 0 || !strings.Contains(d.stdout, `"id":1`) {
-		t.Fatalf("the control does not hold: %s", d)
+		t.Fatalf("the control: %s", d)
 	}
 	w.write("group", token, 0o640)
 	w.write("world", token, 0o604)
@@ -243,7 +244,7 @@ func TestExposedTokenFileIsRefused(t *testing.T) {
 			t.Errorf("%s: want a refusal that says %q, got %s", name, word, d)
 		}
 	}
-	// A variable that is not set must not change the caller.
+	// An unset variable does not change the caller's identity.
 	if d := starts(""); d.status == 0 || !strings.Contains(d.stdout, "is empty") {
 		t.Errorf("no name: %s", d)
 	}
