@@ -10,7 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// mcpRun is what the tools say of a run.
+// mcpRun is a run as the tools return it.
 type mcpRun struct {
 	RunID   api.RunID
 	State   api.RunState
@@ -38,7 +38,7 @@ func (r *mcpRun) states() string {
 	return strings.Join(all, "; ")
 }
 
-// asPlan is a plan as a client hands it in.
+// asPlan encodes a plan as a client submits it.
 func asPlan(t testing.TB, p api.Plan) (plan members) {
 	t.Helper()
 	b, err := json.Marshal(p)
@@ -47,7 +47,7 @@ func asPlan(t testing.TB, p api.Plan) (plan members) {
 	return plan
 }
 
-// watches follows a run to its end, and returns its events.
+// watches follows a run until it settles, and returns its events.
 func (s *mcpSession) watches(id api.RunID) (all []api.RunEvent) {
 	s.t.Helper()
 	for after := ""; ; {
@@ -68,14 +68,14 @@ func (s *mcpSession) watches(id api.RunID) (all []api.RunEvent) {
 			return all
 		}
 		if page.Next == after {
-			s.t.Fatalf("watch of %s stands still at %q", id, after)
+			s.t.Fatalf("watch of %s does not advance beyond %q", id, after)
 		}
 		after = page.Next
 	}
 }
 
-// An AI client submits a plan, watches it to its end without missing anything,
-// and reads how its tasks stand and what they did, in each revision.
+// An AI client submits a plan, watches it to the end without missing an event,
+// and reads the state and results of its tasks, in each revision.
 //
 // proves R-O1, R-T8, R-T9
 func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
@@ -91,27 +91,27 @@ func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
 		var run mcpRun
 		s.ok("bailiwick_orchestrator_submit", members{"plan": plan, "runId": id}, &run)
 		if run.RunID != id || run.Total != 4 || len(run.Tasks) != 4 || run.Settled || !strings.Contains(run.Advice, "bailiwick_orchestrator_watch") {
-			t.Fatalf("%s: submitted it is %+v", revision, run)
+			t.Fatalf("%s: after submission it is %+v", revision, run)
 		}
 		s.ok("bailiwick_orchestrator_submit", members{"plan": plan, "runId": id}, &run)
 		s.refused(api.CodeConflict, []string{"bailiwick_orchestrator_status"}, "bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("other", "true"))), "runId": id})
 		events := s.watches(id)
 		if want := w.history(id); !slices.EqualFunc(events, want, func(a, b api.RunEvent) bool { return a.Seq == b.Seq && a.Event == b.Event }) {
-			t.Errorf("%s: it saw %d events, there are %d: %+v", revision, len(events), len(want), events)
+			t.Errorf("%s: it saw %d events, want %d: %+v", revision, len(events), len(want), events)
 		}
 		if last := events[len(events)-1]; last.Event != "run.settled" || last.State != "done" {
 			t.Errorf("%s: the last event is %+v", revision, last)
 		}
 		s.ok("bailiwick_orchestrator_status", members{"runId": id}, &run)
 		if got := run.states(); run.State != api.RunDone || !run.Settled || got != "first done; left done; right done; last done" || run.Next != "" {
-			t.Errorf("%s: in the end it is %s: %s", revision, run.State, got)
+			t.Errorf("%s: it settled as %s: %s", revision, run.State, got)
 		}
 		var d mcpStanding
 		s.ok("bailiwick_dispatch_describe", members{"dispatchId": run.Tasks[0].DispatchID, "include": "patch"}, &d)
 		if d.Patch == nil || !strings.Contains(d.Patch.Text, "+ONE") {
-			t.Errorf("%s: the patch of the first is %+v", revision, d.Patch)
+			t.Errorf("%s: the patch of the first task is %+v", revision, d.Patch)
 		}
-		// Without an id it gets one, and is another run.
+		// Without an ID it is a new run with a generated one.
 		var other mcpRun
 		s.ok("bailiwick_orchestrator_submit", members{"plan": plan}, &other)
 		if other.RunID == id || other.RunID == "" {
@@ -124,9 +124,9 @@ func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
 	}
 }
 
-// A model learns all problems of its plan at once, fixes them, and submits
-// it under the same id. What it may not dispatch refuses the whole plan, says
-// what to use instead, and is no other answer than for what is not there.
+// A model learns all problems of its plan at once, fixes them, and submits it
+// under the same ID. A name that it may not dispatch refuses the whole plan,
+// suggests an alternative, and gets the same response as an unknown name.
 //
 // proves R-O2, R-B6
 func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
@@ -143,7 +143,7 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 	if len(e.Problems) < 4 {
 		t.Errorf("the problems are %+v", e.Problems)
 	}
-	// It fixes exactly those.
+	// It fixes exactly those problems.
 	delete(wrong, "colour")
 	wrong["tasks"] = []any{
 		members{"id": "a", "subagent": "sh", "input": members{"do": "true"}},
@@ -157,7 +157,7 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 	}
 	hidden, nothing := denied("hidden"), denied("nothing")
 	if hidden.AuditEntry == nil || len(hidden.Problems) != 1 || strings.ReplaceAll(fmt.Sprint(hidden.Problems), "hidden", "nothing") != fmt.Sprint(nothing.Problems) {
-		t.Errorf("what is not granted is told from what is not there: %+v, %+v", hidden, nothing)
+		t.Errorf("the responses for ungranted and unknown names differ: %+v, %+v", hidden, nothing)
 	}
 	s.refused(api.CodeNotFound, nil, "bailiwick_orchestrator_status", members{"runId": "denied"})
 	if n := len(w.entries("--kind", "run.denied")); n != 2 {
@@ -165,10 +165,10 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 	}
 }
 
-// A run is visible to its principal only. A caller with a token may see its own and
-// steers none: a question of a task is
-// for people, and so is it at the account's own client, where an answer reaches
-// the run.
+// A run is private to its principal: another sees neither it nor whether it
+// exists. A caller with a token can read its own runs but not steer them: a
+// person answers a task's question, and so does the account's own client, whose
+// answer reaches the run.
 //
 // proves R-T4, R-D6
 func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
@@ -190,14 +190,14 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	for _, tool := range []string{"bailiwick_orchestrator_status", "bailiwick_orchestrator_watch"} {
 		there, none := agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-root"}), agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-none"})
 		if strings.ReplaceAll(there.Message, "of-root", "of-none") != none.Message {
-			t.Errorf("%s tells another's run from none: %q, %q", tool, there.Message, none.Message)
+			t.Errorf("%s: the responses for another's run and an unknown one differ: %q, %q", tool, there.Message, none.Message)
 		}
 		agent.ok(tool, members{"runId": "of-claude"}, new(any)) // the control
 	}
 	var run mcpRun
 	agent.ok("bailiwick_orchestrator_status", members{"runId": "of-claude"}, &run)
 	if run.State != api.RunWaiting || !run.Tasks[0].Asks || !strings.Contains(run.Advice, "bailiwick run answer of-claude --task a") {
-		t.Fatalf("a run that asks is %+v", run)
+		t.Fatalf("the asking run is %+v", run)
 	}
 	var d mcpStanding
 	agent.ok("bailiwick_dispatch_describe", members{"dispatchId": run.Tasks[0].DispatchID, "include": "question"}, &d)
@@ -206,9 +206,10 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	}
 	agent.refused(api.CodeConflict, []string{"bailiwick run answer"}, "bailiwick_dispatch", members{"resume": run.Tasks[0].DispatchID, "answer": members{"option": 1}})
 	if e := agent.refused(api.CodeDenied, []string{"useless", "only people steer runs"}, "bailiwick_dispatch_cancel", members{"dispatchId": run.Tasks[0].DispatchID}); e.AuditEntry == nil {
-		t.Error("that a token steers is not in the log")
+		t.Error("the log lacks the token's attempt to steer")
 	}
-	// At the account itself it is the person's answer, and the run continues.
+	// At the account's own client the answer counts as the person's, and the
+	// run continues.
 	own.ok("bailiwick_orchestrator_status", members{"runId": "of-root"}, &run)
 	asks := run.Tasks[0].DispatchID
 	agent.refused(api.CodeNotFound, nil, "bailiwick_dispatch_cancel", members{"dispatchId": asks})
@@ -220,7 +221,8 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	if got := run.states(); got != "a done; b done" {
 		t.Errorf("after the answer: %s", got)
 	}
-	// The control: what is no task's a token may cancel, and a task's its person.
+	// The control: a token may cancel a dispatch without a task; only its
+	// person may cancel a task's dispatch.
 	agent.ok("bailiwick_dispatch", members{"subagent": "sh", "input": members{"do": "sleep 300"}}, &d)
 	agent.ok("bailiwick_dispatch_cancel", members{"dispatchId": d.DispatchID}, &d)
 	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("a", awaitGate("never")))), "runId": "ended"}, new(mcpRun))
@@ -235,8 +237,8 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	}
 }
 
-// A run of many tasks comes in pages that a model can be shown, of its tasks as
-// of what happened, and nothing is left out.
+// The tasks and events of a large run come in pages that fit a model's context,
+// and nothing is left out.
 //
 // proves R-T8
 func TestLongRunsArePaged(t *testing.T) {
@@ -257,7 +259,7 @@ func TestLongRunsArePaged(t *testing.T) {
 	var run mcpRun
 	s.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("many", tasks...))}, &run)
 	if run.RunID != "many" || run.Total != many+1 || run.Next == "" {
-		t.Fatalf("submitted it is %d tasks, next %q", run.Total, run.Next)
+		t.Fatalf("after submission it has %d tasks, next %q", run.Total, run.Next)
 	}
 	events := s.watches("many")
 	skipped := 0
@@ -270,7 +272,7 @@ func TestLongRunsArePaged(t *testing.T) {
 		}
 	}
 	if skipped != many || events[len(events)-1].Event != "run.settled" || len(events) != len(w.history("many")) {
-		t.Errorf("of %d events %d are of skipped tasks", len(events), skipped)
+		t.Errorf("%d events, %d of them about skipped tasks", len(events), skipped)
 	}
 	var seen []api.TaskID
 	pages := 0
@@ -286,7 +288,7 @@ func TestLongRunsArePaged(t *testing.T) {
 				t.Errorf("%s is %s because of %q", o.Task, o.State, o.Cause)
 			}
 			if n := len(o.After) + o.MoreAfter; o.Task != "first" && n != len(tasks[len(seen)-1].DependsOn) {
-				t.Errorf("%s comes after %d", o.Task, n)
+				t.Errorf("%s follows %d", o.Task, n)
 			}
 		}
 		if page.Next == "" {

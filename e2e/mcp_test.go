@@ -12,7 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// mcpStanding is what the tools say of a dispatch.
+// mcpStanding is a dispatch as the tools return it.
 type mcpStanding struct {
 	DispatchID string
 	State      api.Event
@@ -36,7 +36,7 @@ type mcpStanding struct {
 	Next     string
 }
 
-// mcpContent is a piece of what a worker left.
+// mcpContent is a part of a worker's content.
 type mcpContent struct {
 	Path, Text, Base64 string
 	Offset, Size       int64
@@ -52,8 +52,8 @@ func (c *mcpContent) bytes(t testing.TB) []byte {
 	return b
 }
 
-// pages reads all pages of a view of a dispatch. No answer is longer than what
-// a client can be expected to show to a model.
+// pages reads all pages of a view of a dispatch. Each response must be short
+// enough for a client to show to a model.
 func (s *mcpSession) pages(id, view string, each func(mcpStanding)) (n int) {
 	s.t.Helper()
 	for in := (members{"dispatchId": id, "include": view}); ; n++ {
@@ -74,8 +74,8 @@ func (s *mcpSession) pages(id, view string, each func(mcpStanding)) (n int) {
 	}
 }
 
-// works is an agent that leaves some of everything: a patch of several pages,
-// outputs of text and of other bytes, a log.
+// works is an agent that leaves some of each kind of content: a patch of
+// several pages, text and binary outputs, and a log.
 const works = `
 set -e
 for i in $(seq 1 3000); do echo "zeile $i für é✓"; done > a.txt
@@ -86,8 +86,8 @@ head -c 60000 /dev/zero | tr '\0' 'z' > outputs/long.txt
 for i in $(seq 1 2000); do echo "Zeile $i ✓ des Protokolls"; done
 `
 
-// An AI client lists what it may use, dispatches, waits, and reads all that
-// came of it, in each revision; a human sees the same through the front door.
+// An AI client lists what it may use, dispatches, waits, and reads the whole
+// result, in each revision; a person sees the same on the command line.
 //
 // proves R-T8, R-T9
 func TestClientDispatchesAndReadsTheResult(t *testing.T) {
@@ -108,12 +108,12 @@ func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 		ask := members{"subagent": "works", "source": members{"name": "repo"}, "dispatchId": id, "env": []string{"colours"}, "input": members{"n": 1}}
 		s.ok("bailiwick_dispatch", ask, &d)
 		if d.DispatchID != id || d.Record != nil || d.Advice == "" {
-			t.Errorf("%s: at once it says %+v", revision, d)
+			t.Errorf("%s: without waiting it returns %+v", revision, d)
 		}
 		ask["wait"] = 50
 		s.ok("bailiwick_dispatch", ask, &d, members{"_meta": members{"progressToken": "p"}})
 		if d.State != api.EventFinished || !d.Ended || d.Record == nil || string(d.Record.Principal) != w.me() || len(d.Record.Outcome.Outputs) != 4 {
-			t.Fatalf("%s: the same again, waiting, says %+v", revision, d)
+			t.Fatalf("%s: repeated with a wait it returns %+v", revision, d)
 		}
 		if n := len(w.entries("--dispatch", id, "--kind", "dispatch.accepted")); n != 1 {
 			t.Errorf("%s: it was accepted %d times", revision, n)
@@ -122,22 +122,22 @@ func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 		var c mcpStanding
 		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "wait": 1}, &c, members{"_meta": members{"progressToken": 7}})
 		if c.Ended || c.State != api.EventAccepted && c.State != api.EventStarted {
-			t.Errorf("%s: the dispatch that still runs is %+v", revision, c)
+			t.Errorf("%s: the running dispatch is %+v", revision, c)
 		}
 		// The advice says how to keep waiting, and following it works.
 		var on mcpStanding
 		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "dispatchId": c.DispatchID, "wait": 1}, &on)
 		if on.DispatchID != c.DispatchID || on.Ended || !strings.Contains(c.Advice, "repeat this call with dispatchId "+c.DispatchID+" and wait") {
-			t.Errorf("%s: it says %q, and then %+v", revision, c.Advice, on)
+			t.Errorf("%s: the advice is %q, following it returns %+v", revision, c.Advice, on)
 		}
 		if n := len(s.notes); n == 0 || s.notes[n-1].Method != "notifications/progress" || !strings.Contains(string(s.notes[n-1].Params), `"progressToken":7`) {
-			t.Errorf("%s: who asked to be told while it waits was told %+v", revision, s.notes)
+			t.Errorf("%s: the progress notifications are %+v", revision, s.notes)
 		}
 		s.ok("bailiwick_dispatch_cancel", members{"dispatchId": c.DispatchID, "reason": "enough"}, &c)
 		w.must("dispatch", "logs", "-f", c.DispatchID) // until it has ended
 		s.ok("bailiwick_dispatch_describe", members{"dispatchId": c.DispatchID}, &c)
 		if c.State != api.EventCancelled {
-			t.Errorf("%s: what was cancelled is %+v", revision, c)
+			t.Errorf("%s: the cancelled dispatch is %+v", revision, c)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func sameAsFrontDoor(t *testing.T, w *world, s *mcpSession, id string) {
 	var patch, log []byte
 	outputs := map[string][]byte{}
 	if n := s.pages(id, "patch", func(d mcpStanding) { patch = append(patch, d.Patch.bytes(t)...) }); n < 2 {
-		t.Errorf("the patch is %d page", n)
+		t.Errorf("the patch has %d page", n)
 	}
 	s.pages(id, "logs", func(d mcpStanding) { log = append(log, d.Log.bytes(t)...) })
 	s.pages(id, "outputs", func(d mcpStanding) {
@@ -156,10 +156,10 @@ func sameAsFrontDoor(t *testing.T, w *world, s *mcpSession, id string) {
 		}
 	})
 	if want := w.must("dispatch", "patch", id); string(patch) != want {
-		t.Errorf("the patch has %d bytes, through the front door %d", len(patch), len(want))
+		t.Errorf("the patch has %d bytes, through the command line %d", len(patch), len(want))
 	}
 	if want := w.must("dispatch", "logs", id); string(log) != want {
-		t.Errorf("the log has %d bytes, through the front door %d", len(log), len(want))
+		t.Errorf("the log has %d bytes, through the command line %d", len(log), len(want))
 	}
 	for name, want := range map[string]string{"raw.bin": "x\x00\xffy", "note.txt": "done", "empty": "", "long.txt": strings.Repeat("z", 60000)} {
 		if got, ok := outputs[name]; !ok || string(got) != want {
@@ -170,8 +170,8 @@ func sameAsFrontDoor(t *testing.T, w *world, s *mcpSession, id string) {
 	w.git("repo", "apply", "--check", w.path("p.patch"))
 }
 
-// What asks is answered by a dispatch that resumes it, and an answer for an
-// earlier question goes to no later one.
+// A question is answered by a dispatch that resumes it, and an answer to an
+// earlier question never reaches a later one.
 //
 // proves R-D6
 func TestAClientAnswersAQuestion(t *testing.T) {
@@ -181,7 +181,7 @@ func TestAClientAnswersAQuestion(t *testing.T) {
 	var d mcpStanding
 	s.ok("bailiwick_dispatch", members{"subagent": "asks", "source": members{"name": "repo"}, "wait": 50}, &d)
 	if d.State != api.EventNeedsInput || !strings.Contains(d.Advice, "question") {
-		t.Fatalf("it stands so: %+v", d)
+		t.Fatalf("its state is %+v", d)
 	}
 	s.ok("bailiwick_dispatch_describe", members{"dispatchId": d.DispatchID, "include": "question"}, &d)
 	if d.Question == nil || len(d.Question.Options) != 2 || len(d.Question.Context) == 0 {
@@ -200,7 +200,8 @@ func TestAClientAnswersAQuestion(t *testing.T) {
 	}
 }
 
-// A service without an orchestrator says so, and checks no less for it.
+// Without an orchestrator the tools of runs say so, and validate their
+// arguments all the same.
 func TestOrchestratorToolsExplainAMissingOrchestrator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -215,8 +216,8 @@ func TestOrchestratorToolsExplainAMissingOrchestrator(t *testing.T) {
 	s.refused(api.CodeInvalid, []string{"timeoutSeconds"}, "bailiwick_orchestrator_watch", members{"runId": "r-1", "timeoutSeconds": 51})
 }
 
-// A list shows what its caller may use, as metadata: never a prompt, a file, a
-// value. The control: all of that is in the catalog.
+// A list shows what its caller may use, as metadata: never a prompt, a file or
+// a value. The control: the catalog contains all of them.
 //
 // proves R-B6
 func TestListsShowMetadataOfUsableArtifacts(t *testing.T) {
@@ -259,18 +260,18 @@ grants:
   - {principal: "agent:other", subagents: [notmine], envs: [others], sources: [repo], targets: [elsewhere], capabilities: [hidden], ceiling: stateful}
 `, w.path("repo"), w.me()), 0o644)
 	w.must("catalog", "apply", "-f", w.path(manifest))
-	// Times in the catalog are in whole seconds.
+	// Times in the catalog have a resolution of a second.
 	for first := time.Now().Unix(); time.Now().Unix() == first; {
 		time.Sleep(20 * time.Millisecond)
 	}
 	w.replace(manifest, "does what it should", "does what it shall")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.up()
-	// What must not be seen is there to be seen.
+	// The control: the catalog contains the markers that lists must not show.
 	held := w.must("catalog", "show", "subagent/seen") + w.must("catalog", "show", "env/colours") + w.must("catalog", "show", "capability/hidden") + w.must("catalog", "list")
 	for _, marker := range []string{"marker-prompt", "marker-argv", "marker-value", "notmine", "hidden", "others"} {
 		if !strings.Contains(held, marker) {
-			t.Errorf("the control does not hold: the catalog does not have %s", marker)
+			t.Errorf("the control: the catalog lacks %s", marker)
 		}
 	}
 	for _, revision := range mcpRevisions() {
@@ -303,10 +304,11 @@ grants:
 		}
 		for _, item := range []api.Listing{seen, capabilities[0], envs[0]} {
 			if item.Revision != 2 || item.Digest == "" || item.RegisteredAt.IsZero() || item.Description == "" {
-				t.Errorf("%s: %+v lacks something", revision, item)
+				t.Errorf("%s: %+v lacks a member", revision, item)
 			}
 		}
-		// The env is as it was in revision 1, the subagent came with revision 2.
+		// The env is unchanged since revision 1, the subagent came with
+		// revision 2.
 		if !envs[0].RegisteredAt.Before(seen.RegisteredAt) {
 			t.Errorf("%s: the env was registered at %s, the subagent at %s", revision, envs[0].RegisteredAt, seen.RegisteredAt)
 		}
@@ -348,8 +350,8 @@ func TestLongListsArePaged(t *testing.T) {
 	s.refused(api.CodeInvalid, []string{"cursor"}, "bailiwick_dispatch_describe", members{"dispatchId": "d-1234", "cursor": "AAAA"})
 }
 
-// A log that is kept in part is shown with its gap, and one that grows has
-// always a next page.
+// A log that is kept in part is shown with its gap, and a growing log always
+// has a next page.
 func TestLogsAreReadAsFarAsTheyAreKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -372,7 +374,7 @@ func TestLogsAreReadAsFarAsTheyAreKept(t *testing.T) {
 		log.Write(b)
 	})
 	if want := w.must("dispatch", "logs", string(d.ID)); log.String() != want || gaps != 1 || end != d.Outcome.LogBytes {
-		t.Errorf("it has %d bytes up to %d with %d gaps; through the front door %d up to %d", log.Len(), end, gaps, len(want), d.Outcome.LogBytes)
+		t.Errorf("it has %d bytes up to %d with %d gaps; through the command line %d up to %d", log.Len(), end, gaps, len(want), d.Outcome.LogBytes)
 	}
 	w.must("dispatch", "run", "waits", "--source", "repo", "--id", "long", "-d")
 	in := members{"dispatchId": "long", "include": "logs"}
@@ -381,13 +383,13 @@ func TestLogsAreReadAsFarAsTheyAreKept(t *testing.T) {
 		var m mcpStanding
 		s.ok("bailiwick_dispatch_describe", in, &m)
 		if m.Ended || m.Next == "" {
-			t.Fatalf("what continues is %+v", m)
+			t.Fatalf("the running dispatch is %+v", m)
 		}
 		got.Write(m.Log.bytes(t))
 		in["cursor"] = m.Next
 	}
 	if got.String() != "begun\n" {
-		t.Errorf("so far it is %q", got.String())
+		t.Errorf("the log so far is %q", got.String())
 	}
 	w.must("dispatch", "cancel", "long")
 }

@@ -27,7 +27,7 @@ const (
 	resource = "https://mcp.example/mcp"
 )
 
-// idp is an issuer of tokens, which serves its keys on loopback.
+// idp is an issuer of tokens that serves its keys on loopback.
 type idp struct {
 	t     *testing.T
 	key   *ecdsa.PrivateKey
@@ -58,7 +58,7 @@ func (i *idp) keySet() []byte {
 	return b
 }
 
-// token is a good one about a subject, but for what is changed.
+// token returns a valid token for a subject, with the given claims changed.
 func (i *idp) token(subject string, change jwt.MapClaims) string {
 	i.t.Helper()
 	now := time.Now()
@@ -71,16 +71,16 @@ func (i *idp) token(subject string, change jwt.MapClaims) string {
 	return s
 }
 
-// trusts has the world's service take this issuer's tokens, whose keys are at a
-// path or URL.
+// trusts configures the world's service to accept this issuer's tokens, with
+// its keys at a path or URL.
 func (w *world) trusts(jwks string) {
 	w.t.Helper()
 	w.write("config/bailiwick/service.yaml", "version: 1\noauth: {issuer: \""+idpURL+"\", audience: \""+resource+"\", jwks: \""+jwks+"\"}\n", 0o644)
 }
 
-// A client with a token of the configured issuer is who an operator said that
-// its subject is, and no more than that; a token that is anything else is
-// nobody's.
+// A client with a token of the configured issuer acts as the principal that an
+// operator mapped its subject to, with no further authority. Any other token
+// identifies no principal.
 //
 // proves R-T4, R-T6
 func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
@@ -104,7 +104,7 @@ func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
 			}
 			for _, word := range words {
 				if !strings.Contains(err.Error(), word) {
-					t.Errorf("%s: %v does not say %q", what, err, word)
+					t.Errorf("%s: %v lacks %q", what, err, word)
 				}
 			}
 		}
@@ -135,26 +135,27 @@ func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
 		refuse("without the scope", i.token("s-1", jwt.MapClaims{"scope": "openid"}), api.CodeDenied, "insufficient_scope")
 		refuse("a subject in other letters", i.token("S-1", nil), api.CodeUnauthenticated, "no principal has its subject")
 		if n := i.asked.Load(); n != 1 {
-			t.Errorf("the issuer was asked %d times", n)
+			t.Errorf("the issuer's keys were fetched %d times", n)
 		}
 		ours, _ := w.token("agent:local")
 		if who, err := w.runtime(ours, nil).Who(t.Context()); err != nil || who.Principal != "agent:local" {
-			t.Errorf("a token of ours beside it: %+v, %v", who, err)
+			t.Errorf("a local token meanwhile: %+v, %v", who, err)
 		}
 		if out := w.must("audit", "list", "--kind", "auth.refused"); strings.Contains(out, "eyJ") || !strings.Contains(out, "no principal has its subject") {
 			t.Errorf("the log says %q", out)
 		}
 
-		// An operator holds it like any other principal, at once.
+		// An emergency stop applies to it at once, like to any other principal.
 		w.must("stop", "--principal", "agent:remote", "--reason", "its keys leaked")
 		if _, err := remote.Dispatch(t.Context(), ask); api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "emergency stop") {
-			t.Errorf("a principal that is held: %v", err)
+			t.Errorf("a stopped principal: %v", err)
 		}
 		if _, err := w.runtime(i.token("s-1", nil), nil).Dispatch(t.Context(), ask); api.CodeOf(err) != api.CodeDenied {
-			t.Errorf("another token of a principal that is held: %v", err)
+			t.Errorf("another token of a stopped principal: %v", err)
 		}
 
-		// A service that was not told of the issuer takes none of its tokens.
+		// A service without the issuer in its configuration accepts none of its
+		// tokens.
 		w.write("config/bailiwick/service.yaml", "version: 1\n", 0o644)
 		w.must("down")
 		w.must("up")
@@ -183,7 +184,8 @@ func TestMCPOverHTTPAcceptsIssuerTokens(t *testing.T) {
 	} {
 		s.want(name, ask{token: token}, 401, `error="invalid_token"`, challenge)
 	}
-	// A session of one client's is not another's, whatever the issuer of the tokens.
+	// A session belongs to one client, also when the same issuer issued both
+	// tokens.
 	session := s.open(i.token("s-1", nil), "2025-11-25", "")
 	theirs := oldAsk("2025-11-25", session, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	s.want("ann in the session of another", theirs, 404)

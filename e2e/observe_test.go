@@ -20,7 +20,7 @@ import (
 
 const serviceConfig = "config/bailiwick/service.yaml"
 
-// configured makes a world whose service reads this configuration.
+// configured creates a world with this service configuration.
 func configured(t *testing.T, uid int, more string) *world {
 	w := newWorld(t, uid)
 	w.write(serviceConfig, "version: 1\n"+more, 0o644)
@@ -31,7 +31,7 @@ func (w *world) metricsAt() string {
 	return "metrics: {listen: \"unix:" + w.path("run/m.sock") + "\"}\n"
 }
 
-// page reads a page of the metrics socket.
+// page fetches a page from the metrics socket.
 func (w *world) page(path string) (int, string) {
 	w.t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -48,7 +48,7 @@ func (w *world) page(path string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// metrics are all series with their values.
+// metrics returns all series with their values.
 func (w *world) metrics() map[string]float64 {
 	w.t.Helper()
 	status, text := w.page("/metrics")
@@ -125,7 +125,7 @@ func TestMetricsCountEvents(t *testing.T) {
 			`bailiwick_catalog_revision`:                                                    0,
 		} {
 			if _, ok := before[series]; !ok {
-				t.Errorf("%s is not there before anything happened", series)
+				t.Errorf("%s is missing at the start", series)
 			}
 			if got := after[series] - before[series]; got != want {
 				t.Errorf("%s rose by %v, want %v", series, got, want)
@@ -136,13 +136,13 @@ func TestMetricsCountEvents(t *testing.T) {
 		}
 		for series := range after {
 			if strings.Contains(series, "edit") || strings.Contains(series, string(talks.ID)) || strings.Contains(series, w.me()) || strings.Contains(series, w.dir) {
-				t.Errorf("%s names what happened", series)
+				t.Errorf("%s has labels with request data", series)
 			}
 		}
 	})
 }
 
-// After a restart counters begin anew and what was taken up is counted.
+// After a restart counters start at zero and recovered dispatches are counted.
 func TestMetricsCountRecoveredWork(t *testing.T) {
 	t.Parallel()
 	w := gatedCold(t, 0)
@@ -186,7 +186,7 @@ func TestUnreadyServiceIsAlive(t *testing.T) {
 			t.Errorf("not alive: %d %q", status, text)
 		}
 		if m := w.metrics(); m["bailiwick_ready"] != map[bool]float64{true: 1}[want == http.StatusOK] {
-			t.Errorf("the metric says %v", m["bailiwick_ready"])
+			t.Errorf("bailiwick_ready is %v", m["bailiwick_ready"])
 		}
 	}
 	health(http.StatusOK, "ok catalog\n")
@@ -210,14 +210,14 @@ func TestUnreadyServiceIsAlive(t *testing.T) {
 	}
 	health(http.StatusServiceUnavailable, "NOT READY store\n")
 	if w.metrics()["bailiwick_store_poisoned"] != 1 {
-		t.Error("the metric does not say that the store is poisoned")
+		t.Error("the metric does not report the poisoned store")
 	}
 	must(t, os.Remove(w.path("state/filler")))
 	restart(w)
 	health(http.StatusOK, "ok store\n")
 }
 
-// Callers cannot create series.
+// Callers cannot add series.
 func TestCallersCannotAddMetricSeries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -225,7 +225,7 @@ func TestCallersCannotAddMetricSeries(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "true"})
 	w.up()
 	w.dispatch("edit")
-	// One of each, since the runtime's own collectors have series that begin
+	// One request of each kind first, since some series of the Go runtime start
 	// with the first event.
 	names := func(m map[string]float64) (n int) {
 		for series := range m {
@@ -255,7 +255,7 @@ func TestCallersCannotAddMetricSeries(t *testing.T) {
 		t.Errorf("%d series before, %d after", before, names(after))
 	}
 	if after[`bailiwick_api_requests_total{class="4xx",route="other"}`] < 400 || after[`bailiwick_audit_entries_total{kind="dispatch.denied"}`] < 200 {
-		t.Error("positive control: the requests are not counted at all")
+		t.Error("positive control: the requests are not counted")
 	}
 }
 
@@ -293,18 +293,18 @@ func TestUnknownConfigurationRefusesTheStart(t *testing.T) {
 	})
 }
 
-// Metrics are for the service's account.
+// Only the service's account can read metrics.
 func TestTheMetricsSocketIsForTheServicesAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.write(serviceConfig, "version: 1\n"+w.metricsAt(), 0o644)
 	w.catalog(subagent{name: "edit", script: "true"})
 	w.up()
-	// The command speaks another protocol than what is there, so that whom it
-	// reaches says that there is no such page.
+	// The command uses another protocol, so if it can connect the service
+	// responds that the page is not found.
 	asks := []string{"status", "--socket", w.path("run/m.sock")}
 	w.refused(1, []string{"404"}, asks...)
-	// Only the mode of the socket itself is in the way.
+	// Only the mode of the socket itself denies access.
 	must(t, os.Chmod(w.dir, 0o755))
 	must(t, os.Chmod(w.path("run"), 0o755))
 	w.uid = ordinaryUID
@@ -315,8 +315,8 @@ func TestTheMetricsSocketIsForTheServicesAccount(t *testing.T) {
 	}
 }
 
-// Lines of the log are for machines: each is one JSON object, whatever is in
-// it, and says which dispatch, attempt and trace it is about.
+// Log lines are machine-readable: each is one JSON object, whatever text it
+// contains, and names its dispatch, attempt and trace.
 func TestServiceLogIsAlwaysJSON(t *testing.T) {
 	t.Parallel()
 	w := configured(t, 0, "log: {format: json, level: debug}\n")
@@ -349,17 +349,17 @@ func TestServiceLogIsAlwaysJSON(t *testing.T) {
 	for line := range strings.Lines(log) {
 		var m map[string]any
 		if err := json.Unmarshal([]byte(line), &m); err != nil || m["msg"] == nil || m["level"] == nil {
-			t.Errorf("not a line of the log: %q (%v)", line, err)
+			t.Errorf("not a JSON line: %q (%v)", line, err)
 			continue
 		}
 		words, _ := m["msg"].(string)
 		seen[words] = true
 		if about, ok := m["dispatch"]; ok {
 			if _, ok := m["attempt"]; !ok || about == "forged" {
-				t.Errorf("without its attempt: %s", line)
+				t.Errorf("a line without its attempt: %s", line)
 			}
 			if about == string(d.ID) && m["trace"] != d.Trace.ID() {
-				t.Errorf("without its trace: %s", line)
+				t.Errorf("a line without its trace: %s", line)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// cold makes a world with a catalog where there has been no service yet.
+// cold creates a world with a catalog where no service has run.
 func cold(t *testing.T, uid int) *world {
 	w := newWorld(t, uid)
 	w.downAtEnd()
@@ -51,7 +51,7 @@ func TestOneShotCommandsShareOneService(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := cold(t, uid)
 		if _, err := os.Lstat(w.path("state/bailiwick")); err == nil {
-			t.Fatal("there is a state already")
+			t.Fatal("the state directory already exists")
 		}
 		var all sync.WaitGroup
 		for i := range 10 {
@@ -64,7 +64,7 @@ func TestOneShotCommandsShareOneService(t *testing.T) {
 		}
 		all.Wait()
 		if pids := w.services(); len(pids) != 1 || pids[0] != w.status().PID {
-			t.Errorf("services %v, and %d answers", pids, w.status().PID)
+			t.Errorf("services %v, but process %d answers", pids, w.status().PID)
 		}
 		if n := len(w.entries("--kind", "service.started")); n != 1 {
 			t.Errorf("the log says %d times that a service started", n)
@@ -83,14 +83,14 @@ func TestOneShotServiceShutsDownWhenIdle(t *testing.T) {
 		w.refused(1, []string{"no service answers", "bailiwick up"}, verb)
 	}
 	if _, err := os.Lstat(w.path("state/bailiwick")); err == nil {
-		t.Error("a verb about the service made its state")
+		t.Error("a verb about the service created its state")
 	}
-	// While a worker is there the service is, though nobody asks it anything.
+	// A running worker keeps the service up, even without a client.
 	w.must("--idle", "200ms", "dispatch", "run", "edit", "--source", "repo", "--id", "waits", "-d")
 	w.awaitLog("waits", "begun")
 	s := w.status()
 	if s.OneShot == nil || s.OneShot.IdleSeconds != 0.2 || s.OneShot.EndsAt != nil {
-		t.Errorf("while a worker runs it says of itself %+v", s.OneShot)
+		t.Errorf("while a worker runs its status is %+v", s.OneShot)
 	}
 	if got := w.must("status"); !strings.Contains(got, "one-shot: shuts down after 200ms without a request or a worker") {
 		t.Errorf("status: %s", got)
@@ -101,20 +101,20 @@ func TestOneShotServiceShutsDownWhenIdle(t *testing.T) {
 	must(t, follower.Wait())
 	awaitGone(t, s.PID)
 	if _, err := os.Lstat(s.Socket); err == nil {
-		t.Error("its socket is left")
+		t.Error("its socket is left behind")
 	}
 	w.refused(1, []string{"no service answers"}, "status")
-	// The next one has all of it, and it was recorded by the one that ended.
+	// The next service has all state, recorded by the one that shut down.
 	w.once("waits", "dispatch.finished")
 	if got := w.must("audit", "list", "--kind", "service.stopped"); !strings.Contains(got, "idle for 200ms") {
-		t.Errorf("the log says of its end: %s", got)
+		t.Errorf("its shutdown is logged as %s", got)
 	}
 	if n := len(w.entries("--kind", "dispatch.found")); n != 0 {
-		t.Errorf("%d dispatches were found by a later service", n)
+		t.Errorf("%d dispatches were recovered by a later service", n)
 	}
 }
 
-// A question may wait for days; the service does not wait with it.
+// An answer may take days; a one-shot service shuts down meanwhile.
 //
 // proves R-D1
 func TestOneShotServiceDoesNotWaitForAnAnswer(t *testing.T) {
@@ -144,8 +144,8 @@ func (w *world) startIdle(idle string) int {
 	return pids[0]
 }
 
-// Services that end all the time are no failure of any command, and nothing
-// is done twice or left out.
+// Frequent idle shutdowns make no command fail, and no work is repeated or
+// skipped.
 //
 // proves R-D1, R-D3
 func TestOneShotRestartsLoseNothing(t *testing.T) {
@@ -155,8 +155,8 @@ func TestOneShotRestartsLoseNothing(t *testing.T) {
 	services := func() int {
 		return strings.Count(w.must("--idle", "1ms", "audit", "list", "-o", "name", "--kind", "service.started"), "\n")
 	}
-	// How often one ends between two commands depends on the machine: until
-	// there were some.
+	// How often a service shuts down between two commands depends on the
+	// machine: repeat until there were enough.
 	for round := 0; round < 3 || services() < 4 && round < 30; round++ {
 		var all sync.WaitGroup
 		for lane := range 2 {
@@ -175,15 +175,15 @@ func TestOneShotRestartsLoseNothing(t *testing.T) {
 	}
 	w.must("up")
 	if n := services(); n < 4 {
-		t.Errorf("only %d services were there: this tried nothing", n)
+		t.Errorf("only %d services ran: the test proves nothing", n)
 	}
 	for _, id := range ids {
 		w.once(id, "dispatch.finished")
 	}
 }
 
-// briefly dispatches edit and looks at it, each time with a service that ends
-// at once.
+// briefly dispatches edit and reads the result, each time with a service that
+// shuts down at once.
 func (w *world) briefly(id string) {
 	w.t.Helper()
 	if d := w.try("--idle", "1ms", "dispatch", "run", "edit", "--source", "repo", "--id", id, "-d"); d.status != 0 {
@@ -227,13 +227,13 @@ func TestOneShotServiceAdoptsWorkersOfAKilledOne(t *testing.T) {
 	}
 }
 
-// The terminal sends its signals to the whole group of the command that it
-// runs, and when it is closed there is nobody left to write to.
+// A terminal signals the whole process group of its command, and after it is
+// closed writes to it fail.
 //
 // proves R-D1
 func TestOneShotServiceOutlivesItsTerminal(t *testing.T) {
 	t.Parallel()
-	// A shell that runs the tests in the background may have them ignore it, which a
+	// If the tests run in the background they may ignore the signal, which a
 	// command would inherit.
 	hangups := make(chan os.Signal, 1)
 	ossignal.Notify(hangups, syscall.SIGHUP)
@@ -253,7 +253,7 @@ func TestOneShotServiceOutlivesItsTerminal(t *testing.T) {
 			must(t, syscall.Kill(-cmd.Process.Pid, signal))
 			_ = cmd.Wait()
 			if cmd.ProcessState.Success() {
-				t.Errorf("the command ended with %s", cmd.ProcessState)
+				t.Errorf("the command exited with %s", cmd.ProcessState)
 			}
 			if now := w.status().PID; now != pid {
 				t.Errorf("process %d answers, not %d", now, pid)
@@ -268,8 +268,8 @@ func TestOneShotServiceOutlivesItsTerminal(t *testing.T) {
 	}
 }
 
-// Commands that are killed at any moment while they start a service leave one
-// that works, or none.
+// Commands killed at any moment while they start a service leave a working
+// service, or no service.
 func TestOneShotCommandKilledDuringStartHarmsNothing(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
@@ -279,7 +279,7 @@ func TestOneShotCommandKilledDuringStartHarmsNothing(t *testing.T) {
 		must(t, cmd.Start())
 		for len(w.services()) == 0 && cmd.ProcessState == nil {
 			if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid)); err != nil || strings.Contains(string(state), ") Z ") {
-				break // it finished first
+				break // the command has exited already
 			}
 		}
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -305,13 +305,13 @@ func TestOneShotStartFailureIsOneError(t *testing.T) {
 	w.write("state/bailiwick/service.key", key, 0o600)
 	w.must("dispatch", "list")
 	w.must("down")
-	// No jail: in an account where no namespace can be made.
+	// No jail: an account that cannot create namespaces.
 	bailiwick := filepath.Join(bin, "bailiwick")
 	d := w.exec("unshare", "-Ur", "sh", "-c", "echo 0 > /proc/sys/user/max_user_namespaces && exec "+bailiwick+" dispatch list")
 	if d.status != 1 || !strings.Contains(d.stderr, "cannot isolate") || !strings.Contains(d.stderr, "bailiwick doctor") {
 		t.Errorf("without a jail: %s", d)
 	}
-	// Not a whole installation.
+	// An incomplete installation.
 	alone := w.path("alone")
 	must(t, os.Mkdir(alone, 0o755))
 	must(t, exec.Command("cp", bailiwick, alone).Run())
@@ -320,8 +320,8 @@ func TestOneShotStartFailureIsOneError(t *testing.T) {
 	}
 }
 
-// The service listens at the first place, so the last may be longer than the
-// path of a socket can be.
+// The service listens in the first directory of the list, so the last one may
+// be longer than a socket path can be.
 //
 // proves R-D1
 func TestLongStatePathWorks(t *testing.T) {
@@ -336,14 +336,13 @@ func TestLongStatePathWorks(t *testing.T) {
 	w.must("down")
 	d := w.refused(1, []string{"no service answers", long}, "status")
 	if strings.Contains(d.stderr, "none can be started") {
-		t.Errorf("control: status starts none: %s", d)
+		t.Errorf("control: status starts no service: %s", d)
 	}
 	w.env = append(w.env, "XDG_RUNTIME_DIR="+long)
 	w.refused(1, []string{"none can be started", long, "shorter"}, "dispatch", "list")
 }
 
-// Only a socket without a listener gives way. Control: such a one
-// does.
+// Only a stale socket is replaced. The control: a stale socket is.
 func TestSocketReplacesNoOtherFile(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
@@ -357,7 +356,7 @@ func TestSocketReplacesNoOtherFile(t *testing.T) {
 	must(t, err)
 	w.refused(1, []string{"another program listens on it", "--socket"}, "up", "--socket", w.path("taken.sock"))
 	if conn, err := net.Dial("unix", w.path("taken.sock")); err != nil {
-		t.Errorf("it was taken away: %v", err)
+		t.Errorf("it was removed: %v", err)
 	} else {
 		must(t, conn.Close())
 	}
@@ -367,7 +366,7 @@ func TestSocketReplacesNoOtherFile(t *testing.T) {
 	w.must("--socket", w.path("taken.sock"), "down")
 }
 
-// Control: with a home there is a place for everything.
+// The control: with a home directory every file has a place.
 func TestWithoutAHomeNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -386,10 +385,10 @@ func TestWithoutAHomeNothingIsWritten(t *testing.T) {
 		}
 	}
 	if list, err := os.ReadDir(w.path("here")); err != nil || len(list) > 0 {
-		t.Errorf("there is now %v, %v", list, err)
+		t.Errorf("after it: %v, %v", list, err)
 	}
 	if _, err := os.Lstat("/.local/state/bailiwick"); err == nil {
-		t.Error("there is a state in the root directory")
+		t.Error("the root directory contains a state")
 	}
 }
 
@@ -403,7 +402,7 @@ func TestOneShotStartsNoServiceForANamedSocket(t *testing.T) {
 	if pids := w.services(); len(pids) != 0 {
 		t.Errorf("services %v", pids)
 	}
-	// One that listens elsewhere is found all the same by who names nothing.
+	// A service that listens elsewhere is found by a command without the flag.
 	w.must("up", "--socket", w.path("elsewhere.sock"))
 	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	if pids := w.services(); len(pids) != 1 {
@@ -424,11 +423,11 @@ func TestOneShotServiceLastsAfterUp(t *testing.T) {
 	}
 	w.refused(1, []string{"did not start", "in use by process " + strconv.Itoa(pid)}, "up")
 	if got := w.must("audit", "list"); !strings.Contains(got, "service.stay") {
-		t.Errorf("the log does not say that it was made to last: %s", got)
+		t.Errorf("the log does not say that it became permanent: %s", got)
 	}
 	w.must("down")
-	// Where services come and go at the same moment, up still leaves one that
-	// lasts.
+	// up leaves a permanent service even while one-shot services start and
+	// stop.
 	for range 5 {
 		var both sync.WaitGroup
 		both.Go(func() { w.must("--idle", "1ms", "dispatch", "list") })
@@ -459,21 +458,22 @@ func TestOneShotServiceRunsBesideTheCommandWithAMinimalEnvironment(t *testing.T)
 	}
 	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	if _, err := os.Lstat(w.path("caught")); err == nil {
-		t.Error("a program was taken from PATH")
+		t.Error("a program was run from PATH")
 	}
 	if has() {
-		t.Error("the service has a variable of the command that started it")
+		t.Error("the service inherited a variable of the command that started it")
 	}
-	// The same look finds it where somebody hands over all there is.
+	// The control: the same search finds the variable in a process that
+	// inherited it.
 	w.must("down")
 	w.must("up")
 	if !has() {
-		t.Error("the look does not find what is there")
+		t.Error("control: the search does not find the variable")
 	}
 	if out, _ := w.command("sh", "-c", "bailiwickd").CombinedOutput(); len(out) > 0 {
-		t.Errorf("the other program said %s", out)
+		t.Errorf("the other program printed %s", out)
 	}
 	if _, err := os.Lstat(w.path("caught")); err != nil {
-		t.Error("the other program is not what PATH finds")
+		t.Error("control: PATH does not find the other program")
 	}
 }

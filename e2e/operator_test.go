@@ -20,13 +20,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// terminal runs bailiwick on a terminal of its own, types what is asked for,
-// and returns how it ended and what the terminal showed.
+// terminal runs bailiwick on a pseudo-terminal, types the answers to its
+// prompts, and returns its result and the terminal's output.
 func (w *world) terminal(types string, args ...string) (done, string) {
 	w.t.Helper()
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	must(w.t, err)
-	defer control.Close() //nolint:errcheck // the test's
+	defer control.Close() //nolint:errcheck // the test's side of the terminal
 	must(w.t, unix.IoctlSetPointerInt(int(control.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(control.Fd()), unix.TIOCGPTN)
 	must(w.t, err)
@@ -41,7 +41,7 @@ func (w *world) terminal(types string, args ...string) (done, string) {
 	}
 	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty, cmd.SysProcAttr.Ctty = true, true, 3
 	must(w.t, cmd.Start())
-	must(w.t, tty.Close()) // it ends with its last process
+	must(w.t, tty.Close()) // it ends when its last process exits
 	var seen bytes.Buffer
 	buf := make([]byte, 4096)
 	for prompts := 0; ; {
@@ -49,12 +49,12 @@ func (w *world) terminal(types string, args ...string) (done, string) {
 		seen.Write(buf[:n])
 		if asked := strings.Count(seen.String(), "assphrase"); asked > prompts && strings.HasSuffix(seen.String(), ": ") {
 			prompts = asked
-			for echoes(w.t, control) { // the prompt comes before the switch
+			for echoes(w.t, control) { // the prompt is printed before echo is switched off
 			}
 			_, err := control.WriteString(types + "\n")
 			must(w.t, err)
 		}
-		if err != nil { // EIO: nobody has it open any more
+		if err != nil { // EIO: no process has it open
 			break
 		}
 	}
@@ -73,9 +73,9 @@ func echoes(t testing.TB, control *os.File) bool {
 
 const phrase = "correct horse battery"
 
-// A program without a terminal decides nothing, whatever it has in its
-// environment and on its standard input, and however it calls. The control is
-// a person at a terminal.
+// A program without a terminal cannot make a decision, whatever its
+// environment, standard input or method of calling. The control is a person at
+// a terminal.
 //
 // proves R-B9, R-T5
 func TestDecisionsNeedATerminal(t *testing.T) {
@@ -109,11 +109,11 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 			if cmd.SysProcAttr == nil {
 				cmd.SysProcAttr = &syscall.SysProcAttr{}
 			}
-			cmd.SysProcAttr.Setsid = true // whatever terminal the tests have
+			cmd.SysProcAttr.Setsid = true // without the tests' own terminal
 			_ = cmd.Run()
 			return done{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 		}
-		w.must("stop", "--principal", w.me()) // needs none
+		w.must("stop", "--principal", w.me()) // a stop needs no terminal
 		for _, args := range [][]string{
 			{"ceiling", "set", w.me(), "irreversible"}, {"principal", "add", "agent:claude"}, {"stop", "lift", "s-1"},
 		} {
@@ -143,8 +143,8 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 	})
 }
 
-// What is not raised by hand stays at observe, for everybody; what was lowered
-// counts at once; and all of it outlasts the service.
+// Every principal starts at observe until an operator raises it; lowering
+// applies at once; both survive a restart.
 //
 // proves R-T5
 func TestDefaultCeilingIsObserve(t *testing.T) {
@@ -177,9 +177,8 @@ func TestDefaultCeilingIsObserve(t *testing.T) {
 	w.refused(1, []string{"unknown principal agent:nobody", "bailiwick principal add agent:nobody"}, "ceiling", "set", "agent:nobody", "observe")
 }
 
-// A principal that is removed is nobody from then on; and what a slip or a
-// variable that is not set would have done is refused, or said, before anything
-// is signed.
+// A removed principal has no identity from then on. A typo or an unset variable
+// that would have removed one is refused or reported before anything is signed.
 //
 // proves R-T4, R-T5
 func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
@@ -226,10 +225,10 @@ func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
 	for range 2 {
 		c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
 		if _, err := c.Exchange(t.Context(), text); api.CodeOf(err) != api.CodeUnauthenticated || !strings.Contains(err.Error(), "revoked") {
-			t.Errorf("the token is still good: %v", err)
+			t.Errorf("the token is still valid: %v", err)
 		}
 		c.Close()
-		w.must("principal", "add", "agent:claude") // which brings nothing back
+		w.must("principal", "add", "agent:claude") // does not restore the principal's tokens
 		var info api.PrincipalInfo
 		decode(t, w.must("principal", "show", "agent:claude", "-o", "json"), &info)
 		if info.Ceiling != api.Observe || len(info.Tokens) != 1 || info.Tokens[0].State != api.TokenRevoked {
@@ -242,7 +241,7 @@ func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
 	}
 }
 
-// A token is shown once and kept nowhere; it ends when it is revoked or
+// A token is shown once and never stored; it is invalid once revoked or
 // rotated.
 //
 // proves R-T4
@@ -282,7 +281,7 @@ func TestTokenIsShownOnceAndRevocable(t *testing.T) {
 	w.refused(1, []string{"want --out", "--out"}[1:], "token", "create", "agent:claude", "-o", "name")
 	w.refused(1, []string{"--expires"}, "token", "create", "agent:claude", "--expires", "1s")
 	if _, err := os.Stat(w.path("third.token")); w.try("token", "create", "agent:nobody", "--out", w.path("third.token")).status != 1 || !errors.Is(err, fs.ErrNotExist) {
-		t.Error("a file is left where no token came of it")
+		t.Error("a failed command left a token file")
 	}
 	for _, dir := range []string{"state", "data", "config", "run", "home", "tmp"} {
 		must(t, filepath.WalkDir(w.path(dir), func(path string, e fs.DirEntry, err error) error {
@@ -291,13 +290,13 @@ func TestTokenIsShownOnceAndRevocable(t *testing.T) {
 			}
 			b, err := os.ReadFile(path)
 			if err == nil && (bytes.Contains(b, []byte(text)) || bytes.Contains(b, bytes.TrimSpace(second))) {
-				t.Errorf("a token is in %s", path)
+				t.Errorf("%s contains a token", path)
 			}
 			return err
 		}))
 	}
 	if out := w.must("token", "list"); strings.Contains(out, "bwt_") || strings.Count(out, "active") != 2 {
-		t.Errorf("the list says %q", out)
+		t.Errorf("the list is %q", out)
 	}
 
 	first, _, _ := strings.Cut(strings.TrimPrefix(d.stderr[strings.Index(d.stderr, "token t-"):], "token "), " ")
@@ -317,7 +316,7 @@ func TestTokenIsShownOnceAndRevocable(t *testing.T) {
 	w.refused(1, []string{"was revoked at"}, "token", "revoke", string(made.ID))
 	w.refused(1, []string{"no such token t-aaaaaaaaaaaa"}, "token", "rotate", "t-aaaaaaaaaaaa")
 	if d := w.refused(1, []string{"this is a token, which is secret", "bailiwick token list"}, "token", "revoke", rotated); strings.Contains(d.stderr, rotated[:20]) {
-		t.Errorf("the refusal shows it: %s", d)
+		t.Errorf("the refusal shows the token: %s", d)
 	}
 	if out := w.must("principal", "show", "agent:claude"); !strings.Contains(out, "added by an operator") || !strings.Contains(out, "revoked at") {
 		t.Errorf("shown as %q", out)

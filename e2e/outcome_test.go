@@ -11,9 +11,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Every event and every reason there is comes about for real, is told in the
-// log, and what had been done by then is kept: the patch, the outputs, the log
-// and the usage, marked as partial where the work was not complete.
+// Every event and every reason occurs in practice and is logged. The content
+// produced until then is kept: patch, outputs, log and usage, marked as partial
+// if the work was not complete.
 //
 // proves R-D3, R-D5
 func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
@@ -50,7 +50,7 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 		reasons = append(reasons, d.Reason)
 		o := d.Outcome
 		if o == nil || kept != (o.Patch != nil && len(o.Outputs) > 0 && o.LogKept > 0 && o.Usage.CPUSeconds > 0 && o.Usage.WallSeconds > 0) {
-			t.Errorf("%s %s: kept %+v", state, reason, o)
+			t.Errorf("%s %s: outcome %+v", state, reason, o)
 		}
 		complete := state == api.EventFinished || reason == api.ReasonVerify
 		if o != nil && kept && o.Partial == complete {
@@ -93,14 +93,15 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 		t.Errorf("the log of the lost one is %q", got)
 	}
 
-	// A refusal has no record: who may not dispatch cannot fill the list either.
+	// A refusal creates no record, so a caller who may not dispatch cannot fill
+	// the list.
 	w.refused(3, []string{"stranger", "grant"}, "dispatch", "run", "stranger", "--source", "repo", "--id", "d-refused")
 	if n := len(w.entries("--dispatch", "d-refused", "--kind", "dispatch.denied")); n != 1 {
 		t.Errorf("%d entries say that it was denied", n)
 	}
 	reasons = append(reasons, api.ReasonDenied)
 
-	// What a commit names is gone from the repository.
+	// The commit that the source names no longer exists in the repository.
 	w.write("repo/new.txt", "new\n", 0o644)
 	w.commit("repo", "second")
 	blob := w.git("repo", "rev-parse", "HEAD:new.txt")
@@ -108,7 +109,7 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 	run("finishes", api.EventFailed, api.ReasonFetch, false)
 	w.git("repo", "reset", "-q", "--hard", "HEAD~1")
 
-	// What was signed is not what is stored.
+	// The stored file differs from the signed one.
 	files, err := filepath.Glob(w.path("data/bailiwick/catalog/blobs/sha256/*"))
 	must(t, err)
 	spoilt := 0
@@ -121,7 +122,7 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 		}
 	}
 	if spoilt == 0 {
-		t.Fatal("no file of a capability is found in the catalog's store")
+		t.Fatal("the catalog's store contains no file of a capability")
 	}
 	run("finishes", api.EventFailed, api.ReasonIntegrity, false)
 
@@ -134,7 +135,7 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 		return out
 	}
 	if m := missing(texts(api.Events()), texts(events)); len(m) > 0 {
-		t.Errorf("no dispatch came to %v", m)
+		t.Errorf("no dispatch ended with %v", m)
 	}
 	if m := missing(texts(api.Reasons()), texts(reasons)); len(m) > 0 {
 		t.Errorf("no dispatch failed with %v", m)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPlansAreCheckedWithoutAService: by the built program, in a world that has
-// no service, no catalog and no key, and that is afterwards as it was.
+// The built program checks plans in a world without a service, a catalog or a
+// key, and changes no file there.
 //
 // proves R-O2
 func TestPlansAreCheckedWithoutAService(t *testing.T) {
@@ -47,17 +47,17 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 		w.refused(c.status, c.words, args...)
 	}
 	if after := w.everything(); after != before {
-		t.Errorf("a verb about a text left something behind: before\n%s\nafter\n%s", before, after)
+		t.Errorf("a verb that only reads a file changed the world: before\n%s\nafter\n%s", before, after)
 	}
-	// The control: a verb that wants a service leaves its traces.
+	// The control: a verb that needs a service changes files.
 	w.try("dispatch", "list")
 	if w.everything() == before {
-		t.Error("nothing would have been noticed")
+		t.Error("control: the check reports no change")
 	}
 	w.try("down")
 }
 
-// everything is a list of all files of the world.
+// everything lists all files of the world.
 func (w *world) everything() string {
 	w.t.Helper()
 	var b strings.Builder

@@ -14,7 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// asks is an agent that works, asks, and continues from where it was.
+// asks is an agent that works, asks a question, and resumes where it stopped.
 const asks = `
 set -e
 if [ -f inputs/resume.json ]; then
@@ -41,7 +41,7 @@ func asking(t *testing.T, uid int, more ...subagent) *world {
 	return w
 }
 
-// waits dispatches name, which ends with a question.
+// waits dispatches name, which must end with a question.
 func (w *world) waits(name string) api.Dispatch {
 	w.t.Helper()
 	d := w.dispatch(name, "--source", "repo")
@@ -49,8 +49,9 @@ func (w *world) waits(name string) api.Dispatch {
 	return w.show(string(d.ID))
 }
 
-// A question is shown whole, waits through a restart, and its answer continues
-// with the state and the work so far; the patch in the end is of both attempts.
+// A question is shown whole and survives a restart. Its answer resumes the
+// dispatch with its state and work so far; the final patch contains both
+// attempts.
 //
 // proves R-D6, R-D3
 func TestAnswerResumesTheWork(t *testing.T) {
@@ -87,15 +88,15 @@ func TestAnswerResumesTheWork(t *testing.T) {
 			State  json.RawMessage
 		}
 		if err := json.Unmarshal([]byte(w.must("dispatch", "outputs", id, "resume.json")), &got); err != nil || got.Answer != "blue" || got.Option != 2 || string(got.State) != `{"note":"\u00e9","step":3}` {
-			t.Errorf("the agent was told %+v, %v", got, err)
+			t.Errorf("the agent received %+v, %v", got, err)
 		}
 		w.must("dispatch", "patch", id, "--to", w.path("p.patch"))
 		w.git(".", "clone", "-q", w.path("repo"), w.path("clone"))
 		w.git("clone", "apply", w.path("p.patch"))
 		if status := w.git("clone", "status", "--porcelain", "-uall"); status != "M a.txt\n D gone.txt\n?? answer.txt\n?? made/new.txt" {
-			t.Errorf("the patch of both attempts makes %q", status)
+			t.Errorf("the patch of both attempts results in %q", status)
 		}
-		// Everything of the first attempt is there still.
+		// The content of the first attempt is still available.
 		if first := w.must("dispatch", "patch", id, "--attempt", "1"); !strings.Contains(first, "+half") || strings.Contains(first, "whole") {
 			t.Errorf("the first patch is %s", first)
 		}
@@ -111,7 +112,7 @@ func TestAnswerResumesTheWork(t *testing.T) {
 				t.Errorf("the log lacks %q:\n%s", want, log)
 			}
 		}
-		// The same again changes nothing, another one is refused.
+		// The same answer again changes nothing, a different one is refused.
 		if again := w.must("dispatch", "answer", id, "--option", "2", "--attempt", "1", "-d"); !strings.Contains(again, id) {
 			t.Errorf("the same answer again: %s", again)
 		}
@@ -138,16 +139,16 @@ echo "$n" > "round$n"
 	}
 	ended(t, d, api.EventFinished, "")
 	if d.Attempt != 4 || len(d.Attempts) != 3 || len(d.Outcome.Files) != 4 {
-		t.Errorf("in the end: %+v", d)
+		t.Errorf("the dispatch ended as %+v", d)
 	}
-	// None of its directories is left.
+	// No directory of an attempt is left.
 	if left, err := os.ReadDir(w.path("state/bailiwick/dispatches")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 }
 
 // A worker ends an agent that asks and does not exit; an invalid question is a
-// failure that keeps the work; an agent that fails has failed.
+// failure that keeps the work; a failing agent fails even with a question.
 //
 // proves R-D3, R-D6
 func TestQuestionFilesAreValidated(t *testing.T) {
@@ -181,13 +182,13 @@ func TestQuestionFilesAreValidated(t *testing.T) {
 			t.Errorf("%s: message %q", name, d.Message)
 		}
 		if d.Outcome == nil || d.Outcome.Patch == nil || !d.Outcome.Partial {
-			t.Errorf("%s: the work is not kept: %+v", name, d.Outcome)
+			t.Errorf("%s: the partial work is not kept: %+v", name, d.Outcome)
 		}
 	}
 }
 
-// An unanswered question is given up, one that is cancelled ends, and
-// neither can be answered then. What had been done stays.
+// An unanswered question expires, a cancelled one ends, and neither can be
+// answered afterwards. The work so far is kept.
 //
 // proves R-D6, R-D3, R-D4
 func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
@@ -203,7 +204,8 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	}
 	w.refused(1, []string{"no open question"}, "dispatch", "answer", id, "late")
 
-	// One whose time was over while no service ran is not answered by the next.
+	// A question that expired while no service ran is not answered by the next
+	// service.
 	d = w.dispatch("short", "--source", "repo")
 	id = string(d.ID)
 	w.must("down")
@@ -226,9 +228,10 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	w.once(id, "dispatch.cancelled")
 }
 
-// Whether a dispatch may continue is decided when it is answered: what was granted
-// may have been taken back. It stays as it was, and can be answered when the
-// grant is there again. What runs is what was pinned at first.
+// The policy at the time of the answer decides whether a dispatch may resume: a
+// grant may have been revoked. The dispatch keeps waiting, and can be answered
+// once the grant is restored. The resumed attempt runs what was pinned at
+// first.
 //
 // proves R-D6, R-C4, R-B5
 func TestAnswersFollowCurrentPolicy(t *testing.T) {
@@ -243,7 +246,7 @@ func TestAnswersFollowCurrentPolicy(t *testing.T) {
 	lost = strings.ReplaceAll(lost, "subagents: [none, asks]", "subagents: [none]")
 	lost = strings.Replace(lost, "subagents:\n", "subagents:\n  - {name: none, agent: command, command: [\"true\"], role: transform, tier: reversible}\n", 1)
 	if lost == string(manifest) || strings.Contains(lost, "none, asks") {
-		t.Fatalf("the manifest is not as this test takes it: %s", manifest)
+		t.Fatalf("the manifest is not as this test expects: %s", manifest)
 	}
 	w.write("project/bailiwick.yaml", lost, 0o644)
 	w.write("project/capabilities/asks/asks.sh", "#!/bin/sh\nexit 99\n", 0o755)
@@ -257,7 +260,7 @@ func TestAnswersFollowCurrentPolicy(t *testing.T) {
 	w.must("catalog", "apply", "-f", w.path("project/bailiwick.yaml"))
 	w.must("dispatch", "answer", id, "red", "-q")
 	if d = w.show(id); d.State != api.EventFinished || d.Revision != 1 {
-		t.Errorf("in the end it is %+v", d)
+		t.Errorf("it ended as %+v", d)
 	}
 }
 
@@ -279,7 +282,8 @@ func TestAnswersAreBoundToCallerAndQuestion(t *testing.T) {
 	if now := w.show(string(d.ID)); now.State != api.EventNeedsInput || now.Attempt != 1 {
 		t.Errorf("it is %+v", now)
 	}
-	// What is no attempt is not taken for the current one. Control: 1 is.
+	// An invalid attempt number is not replaced by the current one. The
+	// control: 1 is valid.
 	for _, line := range []string{"show", "patch", "outputs", "logs", "answer --detach --option 1"} {
 		for _, attempt := range []string{"-1", "2"} {
 			d := w.try(append([]string{"dispatch"}, append(strings.Fields(line), string(d.ID), "--attempt", attempt)...)...)
@@ -291,8 +295,8 @@ func TestAnswersAreBoundToCallerAndQuestion(t *testing.T) {
 	}
 }
 
-// A caller that heard no reply asks again, also while the first request is
-// under way. Control: another answer is refused.
+// A caller that got no response repeats its answer, even while the first
+// request is in progress. The control: a different answer is refused.
 //
 // proves R-D6, R-D2
 func TestConcurrentAnswersCountOnce(t *testing.T) {
@@ -314,12 +318,13 @@ func TestConcurrentAnswersCountOnce(t *testing.T) {
 		w.refused(1, []string{"already has another answer"}, "dispatch", "answer", id, "blue", "--attempt", "1", "--detach")
 		w.must("dispatch", "logs", "-f", id)
 		if out := w.must("audit", "list", "--dispatch", id, "--kind", "dispatch.answered", "-o", "jsonl"); strings.Count(out, "\n") != 1 {
-			t.Errorf("the log has not one answer:\n%s", out)
+			t.Errorf("the log has not exactly one answer:\n%s", out)
 		}
 	}
 }
 
-// awaitEntry follows the log until it has an entry of kind about a dispatch.
+// awaitEntry follows the log until it contains an entry of kind about a
+// dispatch.
 func (w *world) awaitEntry(id, kind string) {
 	w.t.Helper()
 	cmd := w.command(filepath.Join(bin, "bailiwick"), "audit", "watch", "--dispatch", id, "--kind", kind)

@@ -11,8 +11,8 @@ import (
 
 var flagName = regexp.MustCompile(`--[a-z][a-z-]+`)
 
-// The reference of commands has every verb and flag of the man pages, and no flag
-// that no program has.
+// The command reference covers every verb and flag of the man pages, and names
+// no flag that does not exist.
 func TestReferenceHasEveryVerbAndFlag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -48,7 +48,7 @@ func TestReferenceHasEveryVerbAndFlag(t *testing.T) {
 		synopsis, _, _ = strings.Cut(synopsis, "\n")
 		verb := verbOf(synopsis)
 		if strings.HasPrefix(synopsis, "bailiwickd ") && verb != "" {
-			verb = "bailiwickd " + verb // no front door for these
+			verb = "bailiwickd " + verb // bailiwick has no verb for these
 		}
 		if verb == "" || strings.Contains(verb, "completion") {
 			continue
@@ -62,22 +62,23 @@ func TestReferenceHasEveryVerbAndFlag(t *testing.T) {
 	for file, text := range reference {
 		for _, flag := range flagName.FindAllString(blocks.ReplaceAllString(text, ""), -1) {
 			if !slices.Contains(known, flag) {
-				t.Errorf("%s: no program has %s", file, flag)
+				t.Errorf("%s: no program has the flag %s", file, flag)
 			}
 		}
 	}
 	if len(lacks("dispatch run", []string{"--source", "--sauce"}, string(front), reference)) != 1 || len(lacks("dispatch runs", nil, string(front), reference)) != 1 {
-		t.Error("a missing flag, or a missing verb, is not noticed")
+		t.Error("a missing flag, or a missing verb, is not reported")
 	}
 }
 
 var (
 	blocks           = regexp.MustCompile("(?s)```.*?```")
 	flagDashes       = regexp.MustCompile(`\s--?`)
-	flagDescriptions = regexp.MustCompile(`(?m)^(.{0,40}?--[a-z-]+).*$`) // flags that a description mentions are not this verb's
+	flagDescriptions = regexp.MustCompile(`(?m)^(.{0,40}?--[a-z-]+).*$`) // descriptions may mention flags of other verbs
 )
 
-// verbOf takes a verb, such as "dispatch run", from a synopsis; "" for a noun alone.
+// verbOf extracts a verb, such as "dispatch run", from a synopsis; "" for a
+// noun alone.
 func verbOf(synopsis string) string {
 	words := []string{}
 	for _, word := range strings.Fields(synopsis)[1:] {
@@ -92,7 +93,7 @@ func verbOf(synopsis string) string {
 	return strings.Join(words, " ")
 }
 
-// lacks lists what no page of the reference has: the verb, or in its page a flag.
+// lacks lists what the reference omits: the verb, or flags on the verb's page.
 func lacks(verb string, flags []string, front string, reference map[string]string) (missing []string) {
 	named := regexp.MustCompile("`" + verb + "[ `]")
 	for _, text := range reference {

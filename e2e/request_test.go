@@ -16,8 +16,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// call speaks to the service's socket as the test itself (root), with nothing
-// of ours between.
+// call sends a request to the service's socket as root, without the project's
+// client.
 func (w *world) call(method, path, contentType string, body io.Reader) (int, []byte) {
 	w.t.Helper()
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -38,7 +38,7 @@ func (w *world) call(method, path, contentType string, body io.Reader) (int, []b
 	return resp.StatusCode, b
 }
 
-// refusal calls and returns the error that the service answers with.
+// refusal sends a request and returns the service's error.
 func (w *world) refusal(path, contentType string, body io.Reader) (int, api.Error) {
 	w.t.Helper()
 	status, b := w.call(http.MethodPost, path, contentType, body)
@@ -51,8 +51,8 @@ func (w *world) refusal(path, contentType string, body io.Reader) (int, api.Erro
 
 const submit = "/v1/runtime/dispatches"
 
-// What a request may not say is refused by its name, for any sender, before
-// anything is decided.
+// A request with a member that would carry authority is refused by the member's
+// name, for every caller, before any decision.
 //
 // proves R-B7, R-A3
 func TestSocketAcceptsNamesNotAuthority(t *testing.T) {
@@ -122,7 +122,7 @@ func TestSocketAcceptsNamesNotAuthority(t *testing.T) {
 			t.Errorf("%.120s: entry %d is not the newest one about an invalid request: %s", c.body, *e.AuditEntry, line)
 		}
 	}
-	// Names of things that a grant does not list are a denial.
+	// A name without a grant is denied.
 	for _, body := range []string{member(`"capabilities":["edit"],"source":{"name":"nope"}`), member(`"capabilities":["nope"]`), member(`"env":["nope"]`), member(`"target":"nope"`)} {
 		if status, e := w.refusal(submit, "application/json", strings.NewReader(body)); status != http.StatusForbidden || e.Code != api.CodeDenied || e.AuditEntry == nil {
 			t.Errorf("%s: status %d, %+v", body, status, e)
@@ -137,7 +137,7 @@ func TestSocketAcceptsNamesNotAuthority(t *testing.T) {
 	}
 	status, b := w.call(http.MethodPost, submit, "application/json", strings.NewReader(`{"subagent":"edit","input":{}}`))
 	if status != http.StatusAccepted {
-		t.Errorf("what is right is answered with %d: %s", status, b)
+		t.Errorf("a valid request is answered with %d: %s", status, b)
 	}
 }
 
@@ -182,8 +182,8 @@ func TestSocketCannotChangeTheCatalog(t *testing.T) {
 }
 
 // The socket belongs to one account. A client of another account refuses the
-// server, the file refuses the client, and the service refuses what it is not
-// the caller's.
+// server, the file mode refuses the client, and the service refuses access to
+// other callers' dispatches.
 //
 // proves R-S2, R-A3
 func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
@@ -203,7 +203,7 @@ func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 		other.uid = uid
 		return &other
 	}
-	// Root may open the file, but its client does not trust a server of
+	// Root may open the socket file, but its client does not trust a server of
 	// another account.
 	as(0).refused(4, []string{socket, "another account", "--socket"}, "--socket", socket, "dispatch", "show", id)
 	// Another ordinary user cannot even connect.
@@ -211,14 +211,14 @@ func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 	must(t, os.Chmod(w.dir, 0o755))
 	as(ordinaryUID+1).refused(1, []string{socket, "permission denied"}, "--socket", socket, "dispatch", "show", id)
 	// Without the client's check root is a caller like any other: local:root,
-	// to whom nothing here is granted.
+	// without grants.
 	absent := "d-" + strings.Repeat("0", 24)
 	for _, path := range []string{"", "/log", "/patch", "/output?path=x"} {
 		status, b := w.call("GET", submit+"/"+id+path, "", nil)
 		other, c := w.call("GET", submit+"/"+absent+path, "", nil)
 		number := func(b []byte) string { head, _, _ := strings.Cut(string(b), `"auditEntry"`); return head }
 		if status != http.StatusNotFound || other != status || strings.ReplaceAll(number(b), id, "ID") != strings.ReplaceAll(number(c), absent, "ID") {
-			t.Errorf("GET %s: %d %s; of one that is not there: %d %s", path, status, b, other, c)
+			t.Errorf("GET %s: %d %s; of an unknown one: %d %s", path, status, b, other, c)
 		}
 	}
 	if status, e := w.refusal(submit+"/"+id+"/cancel", "application/json", strings.NewReader(`{}`)); status != http.StatusNotFound || e.AuditEntry == nil {
@@ -234,7 +234,7 @@ func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 		t.Errorf("another account dispatches: %d %+v", status, e)
 	}
 	if status, e := w.refusal(submit, "application/json", strings.NewReader(`{"subagent":"edit","dispatchId":"`+id+`"}`)); status != http.StatusForbidden && strings.Contains(e.Message, "another request") {
-		t.Errorf("the id of another account's dispatch is told: %d %+v", status, e)
+		t.Errorf("a refusal reveals the ID of another account's dispatch: %d %+v", status, e)
 	}
 	for _, op := range []string{"status", "log"} {
 		if status, b := w.call("GET", "/v1/operator/"+op, "", nil); status != http.StatusForbidden {
@@ -254,7 +254,8 @@ func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 	ended(t, w.show(id), api.EventCancelled, "")
 }
 
-// A client that connects and sends nothing, or half a request, blocks no others.
+// A client that connects and sends nothing, or half a request, blocks no other
+// client.
 func TestStalledCallerDoesNotBlockTheService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)

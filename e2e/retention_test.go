@@ -16,14 +16,14 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// retention writes the rules of the service's configuration.
+// retention sets the retention rules in the service's configuration.
 func (w *world) retention(rules string) {
 	w.t.Helper()
 	w.write("config/bailiwick/service.yaml", "version: 1\nretention: "+rules+"\n", 0o600)
 }
 
-// upCollected starts a service that has an hour until it collects by itself: one
-// that never has does so within its first minute.
+// upCollected starts a service whose next automatic collection is an hour away;
+// a service that has never collected does so within its first minute.
 func (w *world) upCollected() {
 	w.t.Helper()
 	w.up()
@@ -32,7 +32,7 @@ func (w *world) upCollected() {
 	w.up()
 }
 
-// maker is a subagent whose content differs from dispatch to dispatch.
+// maker is a subagent whose content differs between dispatches.
 func maker() subagent {
 	return subagent{name: "makes", script: `set -e
 mkdir -p outputs
@@ -41,7 +41,7 @@ cat inputs/input.json > outputs/out.json
 echo "log of $(cat inputs/input.json)"`}
 }
 
-// hasBlob reports whether the content is in the service's store.
+// hasBlob reports whether the service's store has the content.
 func (w *world) hasBlob(d api.Digest) bool {
 	w.t.Helper()
 	_, err := os.Stat(w.path("state/bailiwick/blobs/blobs/sha256", d.Hex()))
@@ -51,8 +51,8 @@ func (w *world) hasBlob(d api.Digest) bool {
 	return err == nil
 }
 
-// whole fails the test unless everything that a record names is there, or none
-// of its content is.
+// whole fails the test unless the store has all content that a record names, or
+// none of it, and all evidence.
 func (w *world) whole(d api.Dispatch, there bool) {
 	w.t.Helper()
 	content := []api.Digest{d.Input, d.Outcome.Patch.Digest, d.Outcome.Outputs[0].Digest, d.Outcome.Log[0].Digest}
@@ -91,14 +91,14 @@ func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 			}
 		}
 		if w.must("audit", "list", "-o", "name") != entries {
-			t.Error("a dry run is in the log")
+			t.Error("the log has an entry for a dry run")
 		}
 		for _, d := range made {
 			w.whole(d, true)
 		}
 		said := w.must("gc")
 		if !strings.Contains(said, "removed those of 2 dispatches") {
-			t.Errorf("gc says:\n%s", said)
+			t.Errorf("gc prints:\n%s", said)
 		}
 		for i, d := range made {
 			w.whole(d, i == 0 || i == 3)
@@ -115,14 +115,14 @@ func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 		}
 		kept, err := os.ReadFile(w.path("copy.patch"))
 		if err != nil || api.DigestOf(kept) != shown.Outcome.Patch.Digest {
-			t.Errorf("a copy that was kept does not fit the record: %v", err)
+			t.Errorf("a saved copy does not match the record: %v", err)
 		}
 		if text := w.must("dispatch", "show", gone); !strings.Contains(text, "content at") || !strings.Contains(text, "rule content.count 1") {
-			t.Errorf("show says:\n%s", text)
+			t.Errorf("show prints:\n%s", text)
 		}
 		log := w.must("audit", "list", "--kind", "retention.removed")
 		if !strings.Contains(log, `removes content of 2 dispatches`) || !strings.Contains(log, gone) || strings.Contains(log, string(made[0].ID)) {
-			t.Errorf("the log says:\n%s", log)
+			t.Errorf("the log is:\n%s", log)
 		}
 		w.must("dispatch", "unpin", string(made[0].ID))
 		w.must("gc")
@@ -150,13 +150,13 @@ func TestWithoutRulesResultsStay(t *testing.T) {
 	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
 	said := w.must("gc")
 	if strings.Count(said, "kept: no retention rule") != 2 {
-		t.Errorf("gc says:\n%s", said)
+		t.Errorf("gc prints:\n%s", said)
 	}
 	w.whole(d, true)
 }
 
-// A question that waits and a dispatch that runs are not touched, whatever the
-// rules; what waited continues from its content.
+// Waiting and running dispatches are not collected, whatever the rules; a
+// waiting one resumes from its content.
 func TestRetentionSparesWaitingAndRunningWork(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -180,7 +180,7 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 	}
 	ended(t, done, api.EventFinished, "")
 	if patch := w.must("dispatch", "patch", string(d.ID)); !strings.Contains(patch, "half.txt") || !strings.Contains(patch, "resumed.txt") {
-		t.Errorf("the earlier patch or the answer was not there: %s", patch)
+		t.Errorf("the resumed attempt lacked the earlier patch or the answer: %s", patch)
 	}
 	w.must("gc")
 	after := w.show(string(d.ID)) // only the record is left
@@ -188,10 +188,10 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 		t.Errorf("%+v", after)
 	}
 	w.refused(1, []string{"was removed at"}, "dispatch", "patch", string(d.ID))
-	// The manifests of attempts that are over are not there to be read any more.
+	// The manifests of ended attempts can no longer be read.
 	w.must("gc")
 	if said := w.must("status"); !strings.Contains(said, "evidence 0 bytes") {
-		t.Errorf("status says:\n%s", said)
+		t.Errorf("status prints:\n%s", said)
 	}
 }
 
@@ -216,8 +216,8 @@ func TestRulesThatKeepEvidenceShorterThanContentAreRefused(t *testing.T) {
 	w.up()
 }
 
-// Only the operator collects, and nobody takes away a pin of the operator's;
-// who owns a dispatch may pin it.
+// Only the operator collects, and only the operator removes the operator's
+// pins; the owner of a dispatch may pin it.
 func TestOnlyTheServiceAccountCollects(t *testing.T) {
 	w := newWorld(t, ordinaryUID)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -225,7 +225,8 @@ func TestOnlyTheServiceAccountCollects(t *testing.T) {
 	w.retention("{content: {age: 1ns}}")
 	w.upCollected()
 	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
-	// The test is root, who may open every socket and is not the operator.
+	// The test runs as root, which can open every socket but is not the
+	// operator.
 	for _, c := range []struct{ method, path string }{
 		{http.MethodPost, "/v1/operator/gc"},
 		{http.MethodGet, "/v1/operator/gc"},
@@ -249,8 +250,8 @@ func TestOnlyTheServiceAccountCollects(t *testing.T) {
 	w.whole(d, false)
 }
 
-// A kill at each moment of a removal: what was marked is removed by the next
-// service, what was not stays, and the log says exactly what is marked.
+// A service killed at each step of a removal: the next service removes what was
+// marked and keeps the rest, and the log names exactly what is marked.
 //
 // proves R-A2
 func TestInterruptedRemovalIsCompleted(t *testing.T) {
@@ -262,14 +263,14 @@ func TestInterruptedRemovalIsCompleted(t *testing.T) {
 			k := newTrial(t, 0, 7)
 			k.retention("{content: {count: 1}}")
 			k.up(func() {})
-			// A first collection, so that the next one by itself is an hour away and
-			// the one below passes what is armed.
+			// A first collection, so that the next automatic one is an hour
+			// away and the one below passes the armed failpoint.
 			must(t, k.ask(http.MethodPost, "/v1/operator/gc", nil, nil))
 			k.killService()
 			k.up(func() {})
 			edits, fails := kinds()[0], kinds()[1]
 			var made []api.Dispatch
-			for i, kind := range []kind{fails, edits} { // whose patches differ
+			for i, kind := range []kind{fails, edits} { // patches differ
 				j := &job{id: fmt.Sprintf("gone-%d", i), kind: kind}
 				k.run(j, 0)
 				d, err := k.describe(j.id)
@@ -309,8 +310,8 @@ func TestInterruptedRemovalIsCompleted(t *testing.T) {
 	}
 }
 
-// Collections continue without a pause while dispatches with content in common
-// run: everything that those which have finished refer to is there.
+// Continuous collections while dispatches that share content run: finished
+// dispatches keep all content that they refer to.
 func TestCollectionLosesNoFinishedContent(t *testing.T) {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -352,12 +353,11 @@ func TestCollectionLosesNoFinishedContent(t *testing.T) {
 	}
 }
 
-// dispatched are the moments that a dispatch passes. Those of a removal have a
-// trial of their own above, those of what operators do have theirs, and those
-// of runs that of runs.
+// dispatched lists the failpoints that a dispatch passes. Removals, operator
+// decisions and runs have their own trials.
 func dispatched() []failpoint.Name {
 	return slices.DeleteFunc(failpoint.Names(), func(n failpoint.Name) bool {
-		if n == failpoint.LogWipe || n == failpoint.LogWiped { // only of a damaged tree
+		if n == failpoint.LogWipe || n == failpoint.LogWiped { // passed only with a damaged tree
 			return true
 		}
 		kind, _, _ := strings.Cut(string(n), ".")

@@ -6,9 +6,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A task's question may be answered by its run or by its dispatch, and whichever
-// way, an answer goes to the question that it is to: one that comes late is
-// refused, although the task asks again. The control is the answer in time.
+// A task's question may be answered through its run or its dispatch. Either way
+// an answer applies only to its question: a late one is refused, even if the
+// task asks again. The control is an answer in time.
 //
 // proves R-D7, R-O7
 func TestLateAnswerReachesNoOtherQuestion(t *testing.T) {
@@ -20,7 +20,7 @@ else cp inputs/resume.json answer.json; fi`
 	id := w.submit(planned("asks", doing("a", twice)))
 	first := w.awaitEvent(id, event("task.waiting", "a"))
 	dispatch := string(first.DispatchID)
-	w.must("dispatch", "answer", dispatch, "one") // ends with 0: nothing asks any more, as far as it knows
+	w.must("dispatch", "answer", dispatch, "one") // exits with 0: no task asks according to its list
 	w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "task.waiting" && e.Seq > first.Seq })
 	for _, late := range [][]string{
 		{"dispatch", "answer", dispatch, "--attempt", "1", "late"},

@@ -10,10 +10,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// BenchmarkRunOfJailedNoOps is what the orchestrator costs where the work is
-// real: 200 jailed dispatches that do nothing, as one run of 200 tasks, and the
-// same 200 asked for one by one without it, so many at once as the run has
-// slots.
+// BenchmarkRunOfJailedNoOps measures the overhead of the orchestrator with real
+// workers: 200 jailed no-op dispatches as one run of 200 tasks, and the same
+// 200 requested individually, as many at once as the run has slots.
 func BenchmarkRunOfJailedNoOps(b *testing.B) {
 	const tasks = 200
 	slots := 2 * runtime.NumCPU()

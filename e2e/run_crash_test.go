@@ -10,7 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// inquiry is an agent that works, asks, and continues from where it was.
+// inquiry is an agent that works, asks a question, and resumes where it
+// stopped.
 const inquiry = `
 if [ -e inputs/resume.json ]; then
 	grep -q half half.txt && grep -q '"step": *3' inputs/resume.json
@@ -20,9 +21,9 @@ else
 	echo '{"question": "Which colour?", "options": ["red", "blue"], "state": {"step": 3}}' > .bailiwick/question.json
 fi`
 
-// A service that is killed loses nothing of a run: what runs continues and is
-// taken over, what ended meanwhile is collected, what died is an attempt, what
-// waits waits, what had not begun begins. Nothing is done twice.
+// A killed service loses nothing of a run: running workers are adopted, ended
+// ones are collected, a dead worker ends its attempt, questions keep waiting,
+// and pending tasks start. Nothing is done twice.
 //
 // proves R-O6
 func TestServiceKillLosesNothingOfARun(t *testing.T) {
@@ -68,7 +69,7 @@ func TestServiceKillLosesNothingOfARun(t *testing.T) {
 		run := w.settles(id)
 		states(t, run, "failed; done done; goes-on done; ends done; dies done; asks done; behind done; later done; fails failed agent; skipped skipped")
 		if d := task(t, run, "dies"); d.Attempt != 2 || string(d.DispatchID) == dies {
-			t.Errorf("what died: %+v", d)
+			t.Errorf("the killed attempt: %+v", d)
 		}
 		ended(t, w.show(dies), api.EventFailed, api.ReasonLost)
 		for _, d := range []string{ends, goesOn} {
@@ -81,8 +82,8 @@ func TestServiceKillLosesNothingOfARun(t *testing.T) {
 	})
 }
 
-// A service that is ended in an orderly way, also while nobody else is there,
-// leaves its workers, and the next one continues with the run.
+// An orderly shutdown, also by an idle timeout, leaves the workers running, and
+// the next service continues the run.
 //
 // proves R-O6
 func TestRunContinuesAfterARestart(t *testing.T) {
@@ -95,7 +96,8 @@ func TestRunContinuesAfterARestart(t *testing.T) {
 	for _, pid := range w.workers() {
 		awaitGone(t, pid)
 	}
-	// A service without an orchestrator collects the worker, and leaves the run.
+	// A service without an orchestrator collects the worker, and leaves the run
+	// unchanged.
 	if d := w.atEnd(dispatch); d.State != api.EventFinished {
 		t.Errorf("%+v", d)
 	}
@@ -105,9 +107,9 @@ func TestRunContinuesAfterARestart(t *testing.T) {
 	w.replays(id)
 }
 
-// A task that asks gives back its slot and its locks while it waits. Its answer
-// is kept from when it was given, also through a kill; the task continues when it
-// has its locks again, with its state and its work so far.
+// A waiting task releases its slot and its locks. Its answer is durable once
+// given, also across a kill; the task resumes when it has its locks again, with
+// its state and work so far.
 //
 // proves R-D6, R-O3, R-O6
 func TestWaitingTaskBlocksNoOther(t *testing.T) {
@@ -137,7 +139,7 @@ func TestWaitingTaskBlocksNoOther(t *testing.T) {
 	w.must("run", "answer", string(id), "--task", "asks", "--option", "2")
 	w.awaitEvent(id, event("task.answered", "asks"))
 	if asks := task(t, w.run(id), "asks"); asks.State != api.TaskReady || asks.Asks || asks.Blocked == "" {
-		t.Errorf("with its answer, and without its lock: %+v", asks)
+		t.Errorf("answered, but without its lock: %+v", asks)
 	}
 	w.refused(1, []string{"asks"}, "run", "answer", string(id), "--task", "asks", "red")
 	kill(t, w.status().PID)
@@ -150,13 +152,13 @@ func TestWaitingTaskBlocksNoOther(t *testing.T) {
 		t.Errorf("the task had attempt %d, its dispatch is %+v", asks.Attempt, d)
 	}
 	if patch := w.output(run, "last", "change"); !strings.Contains(patch, "+half") || !strings.Contains(patch, "+blue") {
-		t.Errorf("what both attempts made is %s", patch)
+		t.Errorf("the patch of both attempts is %s", patch)
 	}
 	w.replays(id)
 }
 
-// A run reports that all its tasks wait for an answer. A missing answer is a
-// failure at its deadline, whether a service ran then or not.
+// A run whose tasks all wait for answers reports that. An unanswered question
+// fails at its deadline, also if no service ran then.
 //
 // proves R-D6, R-O4, R-O6
 func TestUnansweredQuestionOfARunExpires(t *testing.T) {
@@ -182,7 +184,7 @@ func TestUnansweredQuestionOfARunExpires(t *testing.T) {
 	}
 	w.upRuns()
 	states(t, w.settles(id), "failed; brief failed timeout")
-	// The dispatch's own verb answers a task too.
+	// The verb of a dispatch also answers a task.
 	w.must("dispatch", "answer", string(task(t, w.run(patient), "asks").DispatchID), "--option", "1", "--detach")
 	states(t, w.settles(patient), "done; asks done")
 	w.replays(id, patient)

@@ -16,12 +16,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// runKinds are the kinds of dispatches that the tasks of a trial are.
+// runKinds lists the kinds of dispatches of a trial's tasks.
 func runKinds() []kind {
 	return append(kinds(),
 		kind{
-			// Whether an attempt fails depends on its dispatch, so that one can tell
-			// afterwards how it must have ended.
+			// Whether an attempt fails is a function of its dispatch ID, so the
+			// expected end can be derived afterwards.
 			subagent: subagent{name: "flaky", script: half + `case $(printf %s "$BAILIWICK_DISPATCH" | sha256sum) in [0-7]*) exit 3;; esac`},
 			want:     endsWith(api.EventFinished, ""), patch: true, log: "begun\n",
 		},
@@ -31,8 +31,7 @@ func runKinds() []kind {
 		})
 }
 
-// runKind is the kind that a subagent's dispatch is of, with what it must end
-// with.
+// runKind is the kind of a subagent's dispatch, with its expected end.
 func runKind(name api.Name, dispatch string) kind {
 	all := runKinds()
 	k := all[slices.IndexFunc(all, func(o kind) bool { return o.name == string(name) })]
@@ -46,15 +45,15 @@ func runKind(name api.Name, dispatch string) kind {
 type runJob struct {
 	id       string
 	plan     api.Plan
-	answered bool     // it was told that it was submitted
-	seen     []uint64 // entries that it was told of
+	answered bool     // it got a response that it was submitted
+	seen     []uint64 // entries it received
 	cancel   time.Duration
 	pause    time.Duration
-	stop     time.Duration // of tasks that do not end by themselves
+	stop     time.Duration // of tasks that end only by a cancel
 	err      error
 }
 
-// someTask is a task of a random plan.
+// someTask adds a task with random options to a plan.
 func (k *trial) someTask(p *api.Plan, kind string) *api.PlanTask {
 	t := api.PlanTask{ID: api.TaskID(fmt.Sprintf("%s.%d", kind, len(p.Tasks))), Subagent: api.Name(kind)}
 	for _, key := range []string{"k1", "k2", "k3"} {
@@ -80,7 +79,7 @@ func (k *trial) someTask(p *api.Plan, kind string) *api.PlanTask {
 	return &p.Tasks[len(p.Tasks)-1]
 }
 
-// somePlan is a random plan that has the kinds that must be in it.
+// somePlan returns a random plan that includes the given kinds.
 func (k *trial) somePlan(id string, kinds ...string) api.Plan {
 	p := api.Plan{ID: api.RunID(id), Source: &api.SourceRequest{Name: "repo"}}
 	for _, kind := range kinds {
@@ -100,8 +99,9 @@ func (k *trial) somePlan(id string, kinds ...string) api.Plan {
 	return p
 }
 
-// carryOut is the caller of a run: it submits it, follows it to its end,
-// answers what asks, ends what does not end by itself, and steers it.
+// carryOut acts as the caller of a run: it submits the run, follows it to the
+// end, answers its questions, cancels tasks that end only by a cancel, and
+// steers it.
 func (k *trial) carryOut(j *runJob) {
 	var run api.Run
 	req := request(k.t, j.plan)
@@ -127,18 +127,18 @@ func (k *trial) carryOut(j *runJob) {
 		}
 		if time.Since(began) > 2*time.Minute {
 			s := k.runStory(j.id)
-			j.err = fmt.Errorf("it does not end: %+v", s.run)
+			j.err = fmt.Errorf("the run does not end: %+v", s.run)
 			return
 		}
 	}
 }
 
-// steer does what is due of what its caller does to a run.
+// steer sends the requests to a run that are due.
 func (k *trial) steer(j *runJob, at time.Duration) error {
 	act := func(verb string, body any) error {
 		err := k.insist(http.MethodPost, "/v1/operator/runs/"+j.id+"/"+verb, body, nil)
 		if refused := (*errRefused)(nil); errors.As(err, &refused) && refused.status == http.StatusConflict {
-			return nil // it was over before, or done by the first of two requests
+			return nil // it had ended already, or an earlier attempt succeeded
 		}
 		return err
 	}
@@ -175,7 +175,7 @@ func (k *trial) steer(j *runJob, at time.Duration) error {
 	return nil
 }
 
-// someRuns are the runs of a round.
+// someRuns returns the runs of a round.
 func (k *trial) someRuns(n int, kinds ...string) (jobs []*runJob) {
 	at := func() time.Duration { return time.Duration(1+k.rng.IntN(500)) * time.Millisecond }
 	for i := range 2 {
@@ -193,12 +193,12 @@ func (k *trial) someRuns(n int, kinds ...string) (jobs []*runJob) {
 	return jobs
 }
 
-// runRound carries out two runs while it kills, and checks everything when they
-// are over. The plan's kinds are what the first of them must have.
+// runRound carries out two runs while it kills, and then runs all checks. The
+// first run includes the kinds of the plan.
 func (k *trial) runRound(n int, p plan, sum *tally) {
 	k.t.Helper()
 	if len(sum.bad) > 20 {
-		k.t.Fatalf("too much is wrong:\n%s", strings.Join(sum.bad, "\n"))
+		k.t.Fatalf("too many violations:\n%s", strings.Join(sum.bad, "\n"))
 	}
 	_, from := k.hits(0)
 	k.arm(p.armed...)
@@ -233,7 +233,7 @@ func (k *trial) runRound(n int, p plan, sum *tally) {
 	sum.rounds++
 }
 
-// brief is a log in few words.
+// brief is a short form of a log.
 func brief(log []entry) string {
 	var text strings.Builder
 	for _, e := range log {
@@ -242,8 +242,7 @@ func brief(log []entry) string {
 	return text.String()
 }
 
-// wrongJobs is what is wrong with the runs of a round, and with each dispatch of
-// theirs.
+// wrongJobs lists the violations of a round's runs and of their dispatches.
 func (k *trial) wrongJobs(jobs []*runJob, log []entry, hits []hit, a *assault, sum *tally) (bad []string) {
 	var stories []*runStory
 	for _, j := range jobs {
@@ -286,12 +285,13 @@ func (k *trial) wrongJobs(jobs []*runJob, log []entry, hits []hit, a *assault, s
 	return bad
 }
 
-// ofRuns are the moments that only a run passes.
+// ofRuns lists the failpoints that only a run passes.
 func ofRuns() []failpoint.Name {
 	return slices.DeleteFunc(failpoint.Names(), func(n failpoint.Name) bool { return !strings.HasPrefix(string(n), "run.") })
 }
 
-// runPlanAt is a round of runs that kills at a failpoint, and then some more.
+// runPlanAt returns a round of runs that kills at a failpoint, and then at more
+// instants.
 func (k *trial) runPlanAt(name failpoint.Name, who string) plan {
 	p := plan{who: who, at: name}
 	count := 1
@@ -320,7 +320,7 @@ func (k *trial) runPlanAt(name failpoint.Name, who string) plan {
 	return p
 }
 
-// runPlanBlind is a round of runs that kills at random instants.
+// runPlanBlind returns a round of runs that kills at random instants.
 func (k *trial) runPlanBlind() plan {
 	at := func() time.Duration { return time.Duration(k.rng.IntN(1_500_000)) * time.Microsecond }
 	p := plan{who: []string{"service", "worker", "both"}[k.rng.IntN(3)], blind: at(), again: []time.Duration{at(), at()}}
@@ -363,14 +363,14 @@ func runCampaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kil
 	return sum
 }
 
-// minRunKills is how many kills of runs there are at least.
+// minRunKills is the minimum number of kills of runs.
 const minRunKills = 50
 
 // A kill of the service, or of it and its workers, at every failpoint of a run
 // and at random instants, while plans with locks, retries, questions, needs and
 // cancels are carried out: every task is accounted for exactly once, nothing
-// runs twice or under a lock that another has, no output is lost, the log
-// replays to the states that are told, and nothing of a run follows its end.
+// runs twice or without its locks, no output is lost, the log replays to the
+// reported states, and no entry of a run follows its end.
 //
 // proves R-O6, R-O3, R-O4, R-O7, R-O8
 func TestKillsNeverChangeARun(t *testing.T) {
@@ -378,8 +378,8 @@ func TestKillsNeverChangeARun(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		uid  int
-		step int // of the failpoints
-		part int // of the kills, in fifths
+		step int // every step-th failpoint
+		part int // share of the kills, in fifths
 	}{{"root", 0, 1, 4}, {"user", ordinaryUID, 4, 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -390,7 +390,7 @@ func TestKillsNeverChangeARun(t *testing.T) {
 				}
 			}
 			if len(names) == 0 {
-				t.Fatal("there is no moment of a run to kill at")
+				t.Fatal("runs have no failpoints")
 			}
 			began := time.Now()
 			sum := runCampaign(t, c.uid, *seedFlag, names, max(minRunKills, *killsFlag/2)*c.part/5)
@@ -398,7 +398,7 @@ func TestKillsNeverChangeARun(t *testing.T) {
 			fmt.Printf("kills of runs as %s, seed %d: %s, in %s\n", c.name, *seedFlag, sum, time.Since(began).Round(time.Second))
 			for _, name := range names {
 				if !sum.reached[name] {
-					t.Errorf("nobody was killed at %s", name)
+					t.Errorf("no process was killed at %s", name)
 				}
 			}
 		})

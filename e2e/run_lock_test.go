@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// agentTime is when the agent of a task ran, as its worker measured it.
+// agentTime is when the agent of a task ran, as measured by its worker.
 func (w *world) agentTime(run api.Run, id api.TaskID) (from, to time.Time) {
 	w.t.Helper()
 	d := w.show(string(task(w.t, run, id).DispatchID))
@@ -22,7 +22,7 @@ func (w *world) agentTime(run api.Run, id api.TaskID) (from, to time.Time) {
 	return from, to
 }
 
-// started is the order in which tasks were started.
+// startedIn lists tasks in the order in which they started.
 func startedIn(events []api.RunEvent) (tasks []api.TaskID) {
 	for _, e := range events {
 		if e.Event == "task.started" {
@@ -32,9 +32,9 @@ func startedIn(events []api.RunEvent) (tasks []api.TaskID) {
 	return tasks
 }
 
-// Tasks with nothing in common run together, and so do those that share a lock;
-// where one is held alone the others wait, each in its turn, also those of other
-// runs and other queues. Nobody overtakes one who waits for it alone.
+// Independent tasks run concurrently, and so do tasks that share a lock. An
+// exclusive lock makes the others wait in order, also across runs and queues. A
+// task waiting for an exclusive lock is never overtaken.
 //
 // proves R-O3
 func TestLocksDecideWhatRunsTogether(t *testing.T) {
@@ -43,13 +43,14 @@ func TestLocksDecideWhatRunsTogether(t *testing.T) {
 	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {queues: {default: {slots: 8}, other: {slots: 8}}}\n", 0o600)
 	w.upRuns()
 	w.downAtEnd()
-	// Together: two that share k, one that has something else.
+	// Concurrent: two that share k, one with a different lock.
 	first := w.submit(planned("first", doing("reader", awaitGate("one"), locking("shared k")), doing("reader2", awaitGate("one"), locking("shared k", "own/1")), doing("apart", awaitGate("one"), locking("own/2"))))
 	for _, id := range []api.TaskID{"reader", "reader2", "apart"} {
 		w.begunTask(first, id)
 	}
-	// In other runs and another queue: one that wants it alone, then one that
-	// would share it, then another alone, each behind the one before.
+	// In other runs and another queue: one that wants k exclusively, then one
+	// that would share it, then another exclusive one, each behind the one
+	// before.
 	var runs []api.RunID
 	for i, lock := range []string{"k", "shared k", "k"} {
 		p := planned(api.RunID(fmt.Sprintf("later%d", i)), doing("a", "sleep 0.2", locking(lock)), doing("free", "true"))
@@ -57,9 +58,9 @@ func TestLocksDecideWhatRunsTogether(t *testing.T) {
 			p.Queue = "other"
 		}
 		runs = append(runs, w.submit(p))
-		w.awaitEvent(runs[i], event("task.done", "free")) // what needs no lock is not held up
+		w.awaitEvent(runs[i], event("task.done", "free")) // a task without locks is not blocked
 		if a := task(t, w.run(runs[i]), "a"); a.State != api.TaskReady || a.Blocked == "" {
-			t.Errorf("%s waits as %+v", runs[i], a)
+			t.Errorf("the waiting run %s is %+v", runs[i], a)
 		}
 	}
 	w.open("one")
@@ -79,27 +80,27 @@ func TestLocksDecideWhatRunsTogether(t *testing.T) {
 		}
 	}
 	if want := []string{"task.started a", "task.done a", "task.started a", "task.done a", "task.started a", "task.done a"}; !slices.Equal(order, want) {
-		t.Errorf("in the log they come as %q", order)
+		t.Errorf("the log has them in the order %q", order)
 	}
-	// What the workers measured says the same.
+	// The times measured by the workers agree.
 	var last time.Time
 	for _, id := range runs {
 		from, to := w.agentTime(w.run(id), "a")
 		if from.Before(last) {
-			t.Errorf("the agent of %s began at %s, the one before ended at %s", id, from, last)
+			t.Errorf("the agent of %s started at %s, the previous one ended at %s", id, from, last)
 		}
 		last = to
 	}
 	oneFrom, oneTo := w.agentTime(w.run(first), "reader")
 	twoFrom, twoTo := w.agentTime(w.run(first), "reader2")
 	if oneTo.Before(twoFrom) || twoTo.Before(oneFrom) {
-		t.Error("those that share a lock did not run together")
+		t.Error("tasks that share a lock did not run concurrently")
 	}
 	w.replays(append(runs, first)...)
 }
 
-// Two tasks that want the same two locks, in either order, never wait for each
-// other: a task has all of its locks or none. Each waiting task gets its turn.
+// Two tasks that want the same two locks in opposite order never deadlock: a
+// task acquires all of its locks or none. Every waiting task gets its turn.
 //
 // proves R-O3
 func TestLocksAreTakenTogetherAndFairly(t *testing.T) {
@@ -117,7 +118,7 @@ func TestLocksAreTakenTogetherAndFairly(t *testing.T) {
 	w.replays(id)
 }
 
-// A queue has so many slots, and no more of it runs at once.
+// A queue never runs more tasks than it has slots.
 //
 // proves R-O3
 func TestQueueLimitsConcurrency(t *testing.T) {
@@ -143,7 +144,7 @@ func TestQueueLimitsConcurrency(t *testing.T) {
 		t.Errorf("%+v", run)
 	}
 	if got, want := startedIn(w.history(id)), []api.TaskID{"a", "b", "c", "d"}; !slices.Equal(got, want) {
-		t.Errorf("started as %q, want %q", got, want)
+		t.Errorf("started in the order %q, want %q", got, want)
 	}
 	w.replays(id)
 }

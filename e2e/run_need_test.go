@@ -11,7 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// signed is the manifest that a dispatch ran by.
+// signed is the signed manifest of a dispatch.
 func (w *world) signed(id api.DispatchID) (m record.Manifest) {
 	w.t.Helper()
 	envelope, err := os.ReadFile(w.path("state/bailiwick/blobs/blobs/sha256", w.show(string(id)).Manifest.Hex()))
@@ -22,7 +22,7 @@ func (w *world) signed(id api.DispatchID) (m record.Manifest) {
 	return m
 }
 
-// A task takes over a patch, a file and a result of tasks before it: the very
+// A task receives a patch, a file and a result of earlier tasks: the exact
 // bytes are in its jail, and their digests in its signed manifest.
 //
 // proves R-O2, R-D2
@@ -61,7 +61,7 @@ echo more >> a.txt`,
 		}
 		m := w.signed(task(t, run, "merge").DispatchID)
 		if m.Run != id || m.Task != "merge" || m.Fence == 0 || len(m.Needs) != len(want) {
-			t.Errorf("the manifest is of run %q, task %q, fence %d, %+v", m.Run, m.Task, m.Fence, m.Needs)
+			t.Errorf("the manifest has run %q, task %q, fence %d, %+v", m.Run, m.Task, m.Fence, m.Needs)
 		}
 		for _, n := range m.Needs {
 			text, ok := want[string(n.Name)]
@@ -72,11 +72,13 @@ echo more >> a.txt`,
 				t.Errorf("%s is of dispatch %s, the task's is %s", n.Name, n.Dispatch, from)
 			}
 		}
-		// What was taken over is no work of the task's own, except as it used it.
+		// The received patch is not part of the task's own patch, unless the
+		// task changes it.
 		if patch := w.must("dispatch", "patch", string(task(t, run, "merge").DispatchID)); strings.Contains(patch, "inputs/") || !strings.Contains(patch, "+more") || !strings.Contains(patch, "new.bin") {
 			t.Errorf("the patch is %s", patch)
 		}
-		// The positive control of the manifest: one of no task has none of it.
+		// The control: the manifest of a dispatch without a task has none of
+		// these.
 		if m := w.signed(w.dispatch("sh", "--source", "repo", "--set", "do=true").ID); m.Run != "" || m.Fence != 0 || len(m.Needs) != 0 {
 			t.Errorf("the manifest of a dispatch of its own is %+v", m)
 		}
@@ -84,8 +86,8 @@ echo more >> a.txt`,
 	})
 }
 
-// A task whose need is not there does not run, and names what it lacks and whose
-// it is. It takes nothing else's place.
+// A task with a missing need does not run, and names the need and its producer.
+// Nothing is substituted.
 //
 // proves R-O2, R-O4
 func TestTaskWithoutItsNeedsDoesNotRun(t *testing.T) {
@@ -106,13 +108,13 @@ func TestTaskWithoutItsNeedsDoesNotRun(t *testing.T) {
 		t.Errorf("%+v", run.Tasks)
 	}
 	if n := len(w.list()); n != 2 {
-		t.Errorf("there are %d dispatches", n)
+		t.Errorf("%d dispatches were made", n)
 	}
 	w.replays(id)
 }
 
-// A run goes by the catalog, the sources and the needs as they were when it was
-// submitted; what its caller may do is asked for again at every task.
+// A run uses the catalog, the sources and the needs as of its submission; the
+// caller's authority is checked again for each task.
 //
 // proves R-C4, R-O2
 func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
@@ -137,7 +139,7 @@ func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
 	if first, second := w.show(string(task(t, run, "gate").DispatchID)), w.show(string(old.DispatchID)); first.Source.Commit != second.Source.Commit || first.Revision != second.Revision || run.Revision != first.Revision {
 		t.Errorf("they ran on %+v and %+v, revisions %d and %d", first.Source, second.Source, first.Revision, second.Revision)
 	}
-	// The control: a run that is submitted now goes by what is there now.
+	// The control: a run submitted now uses the current versions.
 	p.ID = "fresh"
 	fresh := w.settles(w.submit(p))
 	if a, colour, patch := w.output(fresh, "does", "a.txt"), w.output(fresh, "does", "colour"), w.must("dispatch", "patch", string(task(t, fresh, "does").DispatchID)); a != "changed\n" || colour != "red\n" || !strings.Contains(patch, "+new") {
@@ -145,7 +147,7 @@ func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
 	}
 	w.replays(id, "fresh")
 
-	// A grant that is taken away meanwhile holds at once.
+	// Revoking a grant applies at once.
 	id = w.submit(planned("revoked", doing("gate", awaitGate("revoked")), api.PlanTask{ID: "does", Subagent: "does", DependsOn: []api.TaskID{"gate"}, Retry: api.Retry{Attempts: 3}}, doing("below", "true", after("does"))))
 	w.begunTask(id, "gate")
 	w.replace(manifest, "subagents: [sh,typed,brief,checked,does]", "subagents: [sh,typed,brief,checked]")
@@ -158,8 +160,8 @@ func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
 	w.replays(id)
 }
 
-// What an open run may still need is kept whatever the rules say; when it is
-// over they hold.
+// Content that an open run may still need is retained whatever the rules; they
+// apply once the run has settled.
 //
 // proves R-O2, R-D5
 func TestRetentionSparesNeedsOfOpenRuns(t *testing.T) {
@@ -174,16 +176,16 @@ func TestRetentionSparesNeedsOfOpenRuns(t *testing.T) {
 	))
 	w.begunTask(id, "gate")
 	up := w.show(string(task(t, w.run(id), "up").DispatchID))
-	apart := w.dispatch("makes", "--set", "n=0") // of no run: the control
+	apart := w.dispatch("makes", "--set", "n=0") // not part of a run: the control
 	for _, n := range []string{"1", "2", "3"} {
 		w.dispatch("makes", "--set", "n="+n)
 	}
 	w.must("gc")
 	if len(w.show(string(apart.ID)).Removed) == 0 {
-		t.Error("what no run needs is kept")
+		t.Error("content that no run needs is retained")
 	}
 	if !w.hasBlob(up.Outcome.Patch.Digest) || len(w.show(string(up.ID)).Removed) > 0 {
-		t.Error("what the run needs is gone")
+		t.Error("content that the run needs was removed")
 	}
 	kill(t, w.status().PID)
 	w.upRuns()
@@ -192,7 +194,7 @@ func TestRetentionSparesNeedsOfOpenRuns(t *testing.T) {
 	run := w.settles(id)
 	states(t, run, "done; up done; gate done; down done")
 	if got := w.output(run, "down", "file"); got != "kept\n" {
-		t.Errorf("it took over %q", got)
+		t.Errorf("it received %q", got)
 	}
 	w.replays(id)
 	for _, n := range []string{"4", "5"} {
@@ -200,7 +202,7 @@ func TestRetentionSparesNeedsOfOpenRuns(t *testing.T) {
 	}
 	w.must("gc")
 	if len(w.show(string(up.ID)).Removed) == 0 {
-		t.Error("when the run is over its content is kept against the rules")
+		t.Error("after the run its content is retained against the rules")
 	}
 	if left := w.settledRemains(); left != nil {
 		t.Errorf("left behind: %v", left)

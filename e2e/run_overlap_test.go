@@ -9,12 +9,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// overlaps is what ran at the same time though a lock is between it: what the
-// workers themselves noted, in the order in which they did.
+// overlaps reports agents that ran at the same time although a lock excludes
+// it, in the order that the workers recorded.
 func overlaps(log []entry, hits []hit) (bad []string) {
 	type holder struct {
 		who   string
-		locks map[string]bool // true for alone
+		locks map[string]bool // true if exclusive
 	}
 	holders := map[string]*holder{} // by dispatch
 	for _, e := range log {
@@ -30,7 +30,7 @@ func overlaps(log []entry, hits []hit) (bad []string) {
 		}
 		holders[e.Dispatch] = h
 	}
-	ended := map[string]bool{} // attempts whose agent's end was noted
+	ended := map[string]bool{} // attempts with a recorded end of the agent
 	for _, h := range hits {
 		ended[h.subject] = ended[h.subject] || h.name == failpoint.WorkerAgentEnded
 	}
@@ -54,15 +54,15 @@ func overlaps(log []entry, hits []hit) (bad []string) {
 				}
 			}
 		}
-		if ended[h.subject] { // of one that was killed nobody noted the end
+		if ended[h.subject] { // a killed worker records no end
 			active[h.subject] = me
 		}
 	}
 	return bad
 }
 
-// dispatchOf is the dispatch that a failpoint's subject names, if it is the
-// folder of an attempt.
+// dispatchOf is the dispatch whose attempt directory a failpoint's subject
+// names; otherwise empty.
 func dispatchOf(subject string) string {
 	parts := strings.Split(subject, "/")
 	if len(parts) < 2 {
@@ -71,7 +71,7 @@ func dispatchOf(subject string) string {
 	return parts[len(parts)-2]
 }
 
-// runStory gathers the records of a run.
+// runStory gathers everything recorded about a run.
 func (k *trial) runStory(id string) *runStory {
 	k.t.Helper()
 	s := &runStory{id: id}

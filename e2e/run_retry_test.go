@@ -8,9 +8,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// A failure that can pass is tried again until it passes or the attempts are
-// used up; one that cannot is not. What depends on a task that is not done is
-// skipped and names it as the cause; the rest continues.
+// A retryable failure is retried until it succeeds or the attempts are used up;
+// any other is not. Dependents of a task that is not done are skipped and name
+// that task; other tasks continue.
 //
 // proves R-O4
 func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {
@@ -47,7 +47,7 @@ func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {
 	if text := task(t, run, "hopeless").Message; !strings.Contains(text, "exit status 4") {
 		t.Errorf("hopeless says %q", text)
 	}
-	// Each attempt is a dispatch of its own, with an outcome of its own.
+	// Each attempt is a separate dispatch with its own outcome.
 	seen := map[api.DispatchID]bool{}
 	for _, e := range w.history(id) {
 		if e.Event == "task.started" && e.Task == "hopeless" {
@@ -58,13 +58,13 @@ func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {
 	if len(seen) != 2 {
 		t.Errorf("the attempts of hopeless are %v", seen)
 	}
-	// The skips stand right behind the failure, before anything else of the run.
+	// The skips follow the failure directly, before any other entry of the run.
 	events := w.history(id)
 	for i, e := range events {
 		if e.Event == "task.failed" && e.Task == "hopeless" {
 			for _, next := range events[i+1 : i+3] {
 				if next.Event != "task.skipped" || next.Seq > e.Seq+2 {
-					t.Errorf("behind the failure comes %+v", next)
+					t.Errorf("the failure is followed by %+v", next)
 				}
 			}
 		}
@@ -72,8 +72,8 @@ func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {
 	w.replays(id)
 }
 
-// A run that failed is submitted again, and takes over what was done: only the
-// rest runs, on what was done.
+// A failed run is submitted again and reuses its finished tasks: only the
+// others run, on the earlier results.
 //
 // proves R-O4, R-O8
 func TestRunRetryReusesFinishedTasks(t *testing.T) {
@@ -89,7 +89,7 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 	first := w.settles(id)
 	states(t, first, "failed; good done; bad failed agent; last skipped")
 	w.write("repo/later.txt", "after the first run\n", 0o644)
-	w.commit("repo", "moved on") // what runs again fits to what is taken over
+	w.commit("repo", "moved on") // rerun tasks match the reused ones
 	w.open("mended")
 	again, err := w.conn().Operator().RetryRun(t.Context(), id, api.RunRetry{RunID: "twice"})
 	if must(t, err); again.RunID != "twice" || again.RetryOf != id {
@@ -105,10 +105,10 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 		t.Errorf("%d tasks were started", n)
 	}
 	if got := w.output(run, "last", "o"); got != "out\n" {
-		t.Errorf("the output of the earlier run came as %q", got)
+		t.Errorf("the output received from the earlier run is %q", got)
 	}
 	if got := w.output(run, "last", "change"); !strings.Contains(got, "+good") {
-		t.Errorf("the patch of the earlier run came as %q", got)
+		t.Errorf("the patch received from the earlier run is %q", got)
 	}
 	base := func(task api.RunTask) string {
 		d, err := w.conn().Runtime().Describe(t.Context(), task.DispatchID, 0)
@@ -116,10 +116,10 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 		return d.Source.Commit
 	}
 	if was, is := base(task(t, first, "good")), base(task(t, run, "last")); is != was || is == w.git("repo", "rev-parse", "HEAD") {
-		t.Errorf("what runs again starts from %s, what was done from %s", is, was)
+		t.Errorf("rerun tasks start from %s, finished ones from %s", is, was)
 	}
 	if now := w.run(id); now.State != api.RunFailed {
-		t.Errorf("the first run became %+v", now)
+		t.Errorf("the first run changed to %+v", now)
 	}
 	w.replays(id, "twice")
 }

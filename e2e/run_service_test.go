@@ -16,8 +16,9 @@ import (
 
 const queuesConfig = "orchestrator: {queues: {default: {slots: 1}, wide: {slots: 3}}}\n"
 
-// Status, doctor and metrics say whether plans are carried out, how full their
-// queues are, and what came of them; the file says how many tasks run at once.
+// Status, doctor and metrics show whether the service has an orchestrator, the
+// load of its queues, and the outcomes of runs; the configuration sets how many
+// tasks run at once.
 //
 // proves R-O3
 func TestStatusShowsRuns(t *testing.T) {
@@ -35,7 +36,7 @@ func TestStatusShowsRuns(t *testing.T) {
 	if out := w.must("doctor"); !strings.Contains(out, "on, with the queues default (1 at once), wide (3 at once)") {
 		t.Errorf("doctor: %s", out)
 	}
-	w.must("up") // the section is enough
+	w.must("up") // the section alone enables it
 	gated := func(queue api.Name) api.Plan {
 		p := planned("", doing("a", awaitGate("go")), doing("b", awaitGate("go")), doing("c", "exit 1", after("a")), doing("d", "true", after("c")))
 		p.Queue = queue
@@ -56,7 +57,7 @@ func TestStatusShowsRuns(t *testing.T) {
 		t.Errorf("the queue is %+v", q)
 	}
 	if out := w.must("status"); !strings.Contains(out, "2 open, 4 tasks pending, 1 tasks ready, 3 tasks running") || !strings.Contains(out, "default: 1 of 1 running, 1 ready") {
-		t.Errorf("the status says %s", out)
+		t.Errorf("the status is %s", out)
 	}
 	for series, want := range map[string]float64{
 		`bailiwick_queue_slots{queue="wide"}`: 3, `bailiwick_queue_tasks_running{queue="wide"}`: 2, `bailiwick_queue_tasks_ready{queue="default"}`: 1,
@@ -76,7 +77,7 @@ func TestStatusShowsRuns(t *testing.T) {
 		`bailiwick_queue_tasks_running{queue="wide"}`: 0, `bailiwick_queue_runs_open{queue="default"}`: 0,
 	} {
 		if got, ok := w.metrics()[series]; !ok || got != want {
-			t.Errorf("in the end %s is %v (%v), want %v", series, got, ok, want)
+			t.Errorf("after the run %s is %v (%v), want %v", series, got, ok, want)
 		}
 	}
 	if n := w.metrics()["bailiwick_run_commit_transitions_count"]; n == 0 {
@@ -84,9 +85,9 @@ func TestStatusShowsRuns(t *testing.T) {
 	}
 }
 
-// Where plans are wanted of a service that carries out none, another takes its
-// place with its settings, and workers outlive that. The control is a service
-// that carries them out: it stays.
+// If a command needs plans and the service has no orchestrator, a new service
+// with the same settings replaces it, and its workers keep running. The
+// control: a service with an orchestrator is not replaced.
 //
 // proves R-O1
 func TestOrchestratorReplacesAPlainService(t *testing.T) {
@@ -112,7 +113,7 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 	}
 	w.refused(1, []string{fmt.Sprint("process ", before.PID)}, "up", "--orchestrator", "--socket", w.path("run/third.sock"))
 	if now := status(); now.PID != before.PID {
-		t.Fatal("a service with other settings was ended")
+		t.Fatal("a service with other settings was stopped")
 	}
 	w.must("up", "--orchestrator")
 	after := status() // at the same socket
@@ -125,7 +126,7 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 	}
 	w.must("up", "--orchestrator")
 	if status().PID != after.PID {
-		t.Error("positive control: one that carries out plans was replaced")
+		t.Error("positive control: a service with an orchestrator was replaced")
 	}
 	w.refused(1, []string{"--idle"}, "up", "--orchestrator", "--idle", "10s")
 	for _, args := range [][]string{{"serve", "--orchestrator", "--idle", "10s"}, {"start", "--idle", "10s", "--orchestrator"}} {
@@ -133,7 +134,8 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 			t.Errorf("%q: %s", args, d)
 		}
 	}
-	// Of a one-shot service, too, and of one whose file has come to say so.
+	// The same for a one-shot service, and after the configuration has enabled
+	// the orchestrator.
 	w.must("down", "--socket", socket)
 	ended(t, w.dispatch("sh", "--set", "do=true"), api.EventFinished, "")
 	one := w.status()
@@ -145,8 +147,8 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 	}
 }
 
-// A watch continues over services, also one that runs no plans for a while,
-// and nothing that happened is missing or comes twice.
+// A watch continues across services, even one without an orchestrator, and sees
+// every event exactly once.
 //
 // proves R-O1, R-O6
 func TestRunWatchContinuesAcrossRestarts(t *testing.T) {
@@ -173,7 +175,7 @@ func TestRunWatchContinuesAcrossRestarts(t *testing.T) {
 	must(t, <-done)
 	want := w.history(id)
 	if fmt.Sprint(sequence(seen)) != fmt.Sprint(sequence(want)) || seen[len(seen)-1].Event != "run.settled" {
-		t.Errorf("it saw %v, there are %v", sequence(seen), sequence(want))
+		t.Errorf("it saw %v, want %v", sequence(seen), sequence(want))
 	}
 	states(t, w.run(id), "done; a done; b done; c done")
 }
@@ -185,8 +187,8 @@ func sequence(events []api.RunEvent) (all []uint64) {
 	return all
 }
 
-// A run is sealed once a signed checkpoint covers its end, and not before it has
-// one.
+// A run is sealed once a signed checkpoint covers its settlement, and not
+// before.
 //
 // proves R-A5
 func TestASettledRunIsSealedByACheckpoint(t *testing.T) {
@@ -200,7 +202,7 @@ func TestASettledRunIsSealedByACheckpoint(t *testing.T) {
 	}
 	w.open("go")
 	end := w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "run.settled" }).Seq
-	for !w.run(id).Sealed { // it becomes so by itself, or the test ends by its time
+	for !w.run(id).Sealed { // until it is sealed or the test times out
 		time.Sleep(50 * time.Millisecond)
 	}
 	if c := w.checkpoint(); c.Size <= end {
@@ -211,8 +213,8 @@ func TestASettledRunIsSealedByACheckpoint(t *testing.T) {
 	}
 }
 
-// A plan of almost 4 MiB is read and carried out, and one of more is refused,
-// whether the service reads it whole or not.
+// A plan of almost 4 MiB is accepted and carried out; a larger one is refused,
+// whether or not the service reads it whole.
 //
 // proves R-O2
 func TestLargePlansAreAccepted(t *testing.T) {
@@ -235,8 +237,8 @@ func TestLargePlansAreAccepted(t *testing.T) {
 	}
 }
 
-// Where the engine of runs cannot make a step durable it stands still, says so,
-// and is not ready; the next service does what was due.
+// If the orchestrator cannot make a step durable it stops, says so, and is not
+// ready; the next service continues.
 //
 // proves R-O6
 func TestStalledRunsAreReportedAndContinue(t *testing.T) {
@@ -262,7 +264,7 @@ func TestStalledRunsAreReportedAndContinue(t *testing.T) {
 		_, err = f.Write(make([]byte, 4096))
 	}
 	must(t, f.Close())
-	// Sooner or later there is no room for an entry, and from then on the store
+	// Eventually there is no room for an entry, and from then on the store
 	// refuses everything.
 	var d done
 	for n := 0; d.status != 1 && n < 100; n++ {
@@ -271,7 +273,7 @@ func TestStalledRunsAreReportedAndContinue(t *testing.T) {
 	if d.status != 1 || !strings.Contains(d.stderr, "check the disk") {
 		t.Fatalf("on a full disk: %s", d)
 	}
-	// The run has expired, but this cannot be logged.
+	// The run times out, which cannot be recorded.
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		d = w.try("status")
 		if strings.Contains(d.stdout, "STOPPED until the service is restarted") {
@@ -282,7 +284,7 @@ func TestStalledRunsAreReportedAndContinue(t *testing.T) {
 		}
 	}
 	if d.status != 1 || !strings.Contains(d.stdout, "NOT READY") || !strings.Contains(d.stdout, "orchestrator: ") {
-		t.Errorf("it stands still and says %s", d)
+		t.Errorf("it has stalled and says %s", d)
 	}
 	var s api.ServiceStatus
 	decode(t, w.try("status", "-o", "json").stdout, &s)
@@ -290,7 +292,7 @@ func TestStalledRunsAreReportedAndContinue(t *testing.T) {
 	must(t, syscall.Kill(s.PID, syscall.SIGTERM))
 	for deadline := time.Now().Add(50 * time.Second); len(w.services()) > 0; {
 		if time.Now().After(deadline) {
-			t.Fatal("it does not end")
+			t.Fatal("the service does not exit")
 		}
 	}
 	w.upRuns()

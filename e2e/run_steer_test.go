@@ -8,11 +8,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// family is an agent with children, some orphaned, that never ends.
+// family is an agent that never exits, with child processes, some of them
+// detached.
 const family = "sleep 7654 & (setsid sleep 7655 &) ; trap '' TERM; echo half > half.txt; echo begun; while :; do sleep 1; done"
 
-// Cancelling a run ends what runs of it, whole trees of processes, and lets
-// nothing else begin; what had been done is kept, and who did it is said.
+// Cancelling a run ends its running tasks with their whole process trees, and
+// starts nothing else; work so far is kept, and the caller is recorded.
 //
 // proves R-O7, R-D4
 func TestRunCancelEndsAllItsTasks(t *testing.T) {
@@ -43,7 +44,7 @@ func TestRunCancelEndsAllItsTasks(t *testing.T) {
 			rec := w.show(d)
 			ended(t, rec, api.EventCancelled, "")
 			if rec.Outcome == nil || rec.Outcome.Patch == nil || string(rec.CancelBy) != w.me() {
-				t.Errorf("what %s had done: %+v, cancelled by %q", d, rec.Outcome, rec.CancelBy)
+				t.Errorf("the outcome of %s: %+v, cancelled by %q", d, rec.Outcome, rec.CancelBy)
 			}
 			if left := w.leftOf(d, j); len(left) > 0 && uid == 0 {
 				w.mine(left)
@@ -57,8 +58,8 @@ func TestRunCancelEndsAllItsTasks(t *testing.T) {
 		if left := w.settledRemains(); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
 		}
-		// When it is over, cancelling changes nothing: neither the run, nor what the
-		// log has of it.
+		// After the run has settled a cancel changes neither the run nor its
+		// entries in the log.
 		before := len(w.history(id))
 		w.must("run", "cancel", string(id), "--reason", "again")
 		if now := w.run(id); now.CancelReason != "seen enough" || len(w.history(id)) != before {
@@ -68,7 +69,8 @@ func TestRunCancelEndsAllItsTasks(t *testing.T) {
 	})
 }
 
-// mine fails the test for what is left of a dispatch, as process or file.
+// mine fails the test if left names a process or file of this world's
+// dispatches.
 func (w *world) mine(left []string) {
 	w.t.Helper()
 	for _, l := range left {
@@ -78,8 +80,8 @@ func (w *world) mine(left []string) {
 	}
 }
 
-// One task of a run can be cancelled, while it runs or before; what depends on
-// it is skipped and the rest continues.
+// One task of a run can be cancelled, while it runs or before; its dependents
+// are skipped and other tasks continue.
 //
 // proves R-O7, R-O4
 func TestTaskCancelLeavesOtherTasks(t *testing.T) {
@@ -109,8 +111,8 @@ func TestTaskCancelLeavesOtherTasks(t *testing.T) {
 	w.replays(id)
 }
 
-// A paused run starts nothing new, and what runs continues; the same of a queue,
-// for all its runs. A pause is still there after a kill.
+// A paused run starts nothing new, but running tasks continue; likewise a
+// paused queue, for all its runs. A pause survives a kill.
 //
 // proves R-O7, R-O6
 func TestPauseLastsUntilResume(t *testing.T) {
@@ -138,7 +140,7 @@ func TestPauseLastsUntilResume(t *testing.T) {
 		}
 		if behind != "" {
 			if run := w.run(behind); run.State != api.RunPaused || run.Counts[api.TaskReady] != 1 {
-				t.Errorf("%s: what was submitted meanwhile is %+v", what, run)
+				t.Errorf("%s: a run submitted meanwhile is %+v", what, run)
 			}
 		}
 		w.must(verbs[1]...)
@@ -149,12 +151,12 @@ func TestPauseLastsUntilResume(t *testing.T) {
 		w.replays(id)
 	}
 	if queues, err := w.conn().Operator().Queues(t.Context()); err != nil || len(queues) != 1 || queues[0].PausedBy != "" || queues[0].Runs != 0 {
-		t.Errorf("in the end the queues are %+v %v", queues, err)
+		t.Errorf("after the resume the queues are %+v %v", queues, err)
 	}
 }
 
-// An emergency stop ends what runs of a run and lets nothing of it begin. The
-// run ends, and says so truthfully.
+// An emergency stop ends the running tasks of a run and starts no others. The
+// run settles with a true outcome.
 //
 // proves R-T10, R-O7
 func TestStopCancelsRuns(t *testing.T) {
@@ -188,8 +190,8 @@ func TestStopCancelsRuns(t *testing.T) {
 	w.replays(id)
 }
 
-// A stop of one run ends that run and no other, and nothing of it begins again
-// until the stop is lifted.
+// A stop of one run ends that run and no other, and blocks it until the stop is
+// lifted.
 //
 // proves R-T10, R-O7
 func TestStopOfOneRunLeavesOthers(t *testing.T) {

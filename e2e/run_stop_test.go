@@ -8,9 +8,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// What a stop of one run has ended stays ended, whatever becomes of the service:
-// nothing of it is begun, answered or continued. The control: another run of
-// the same tasks, which no stop is about, ends meanwhile.
+// Whatever a stop of one run has ended stays ended, also after a kill: no task
+// of it starts, resumes or accepts an answer. The control: another run of the
+// same tasks, outside the stop's scope, finishes meanwhile.
 //
 // proves R-T10, R-O6, R-O7
 func TestRunStopSurvivesAKill(t *testing.T) {
@@ -38,7 +38,7 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 		t.Errorf("the list says %q", out)
 	}
 	w.refused(1, []string{"settled"}, "run", "answer", string(held), "--task", "asks", "red")
-	w.submit(planned("held", tasks...)) // the same plan under the same id is the same run
+	w.submit(planned("held", tasks...)) // the same plan and ID is the same run
 	w.open("go")
 	w.must("run", "answer", string(free), "--task", "asks", "red")
 	states(t, w.settles(free), "done; gate done; after done; asks done")
@@ -46,7 +46,8 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 		t.Errorf("the run was %s and is %s, with %d starts", run.State, now.State, len(startedIn(w.history(held)))-begun)
 	}
 
-	// Its plan is nobody's secret: under another id it is another run.
+	// The stop applies to the run, not its plan: under another ID it is another
+	// run.
 	w.must("run", "retry", string(held), "--id", "again")
 	w.awaitEvent("again", event("task.done", "after"))
 	w.must("run", "cancel", "again")
@@ -55,8 +56,8 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 	w.replays(held, free, "again")
 }
 
-// A stop also applies to a run without a dispatch so far: it
-// settles without ever having had a worker. The control: the run beside it.
+// A stop also blocks a run without any dispatch yet: it settles without ever
+// having a worker. The control: another run.
 //
 // proves R-T10
 func TestStopBlocksAnUnstartedRun(t *testing.T) {
@@ -75,7 +76,7 @@ func TestStopBlocksAnUnstartedRun(t *testing.T) {
 	if !slices.ContainsFunc(history, func(e api.RunEvent) bool {
 		return e.Event == "dispatch.denied" && strings.Contains(e.Text, "s-1")
 	}) {
-		t.Errorf("no entry says that the stop held it: %v", history)
+		t.Errorf("no entry says that the stop blocked it: %v", history)
 	}
 	w.replays(held, free)
 }

@@ -19,9 +19,9 @@ import (
 // quickPlan is a plan of one task that does nothing.
 const quickPlan = "tasks:\n  - {id: only, subagent: sh, input: {do: \"true\"}, source: {name: repo}}\n"
 
-// A service carries out plans only where it was told to. Without that it
-// dispatches as ever, and each verb of a run says what is missing. Whichever
-// way it was started, there is one.
+// A service has an orchestrator only if it was requested. Without it dispatches
+// work, and each verb of a run says what is missing. Only one service runs,
+// however it was started.
 //
 // proves R-O1
 func TestOrchestratorIsOptIn(t *testing.T) {
@@ -41,11 +41,11 @@ func TestOrchestratorIsOptIn(t *testing.T) {
 	before := w.status().PID
 	w.upRuns()
 	if now := w.status().PID; now == before {
-		t.Errorf("the service without an orchestrator is still there, as process %d", now)
+		t.Errorf("the service without an orchestrator still runs, as process %d", now)
 	}
 	states(t, w.settles(w.submit(planned("", doing("a", "true")))), "done; a done")
 	pid := w.status().PID
-	w.upRuns() // there is one
+	w.upRuns() // one exists
 	for _, flags := range [][]string{{"serve"}, {"serve", "--orchestrator"}, {"serve", "--orchestrator", "--socket", w.path("run/other.sock")}} {
 		if d := w.exec(filepath.Join(bin, "bailiwickd"), flags...); d.status != 1 || !strings.Contains(d.stderr, "process "+strconv.Itoa(pid)) {
 			t.Errorf("a second service, %q: %s", flags, d)
@@ -54,8 +54,8 @@ func TestOrchestratorIsOptIn(t *testing.T) {
 	if now := w.status().PID; now != pid {
 		t.Errorf("the service is process %d, it was %d", now, pid)
 	}
-	// One that ends when nobody needs it never carries out plans: nobody would
-	// when it has ended.
+	// A one-shot service never has an orchestrator: after its idle shutdown no
+	// process would carry out the plans.
 	w.must("down")
 	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {}\n", 0o600)
 	ended(t, w.dispatch("sh", "--source", "repo", "--set", "do=true"), api.EventFinished, "")
@@ -65,8 +65,8 @@ func TestOrchestratorIsOptIn(t *testing.T) {
 	states(t, w.settles(w.submit(planned("", doing("a", "true")))), "done; a done")
 }
 
-// wrongPlans are plans with several things wrong, and what must be said of each:
-// where it is, and a word of what.
+// wrongPlans lists plans with several problems, and for each problem its path
+// and a word of its message.
 func wrongPlans() map[string]struct {
 	text string
 	want [][2]string
@@ -98,9 +98,8 @@ func wrongPlans() map[string]struct {
 	}
 }
 
-// Everything that is wrong with a plan is said at once, each with its place, to
-// who speaks HTTP and to who uses the command; nothing of it is stored, and its
-// id is as free as before.
+// All problems of a plan are reported at once, each with its path, over HTTP
+// and on the command line; nothing is stored, and the ID remains free.
 //
 // proves R-O2, R-A3
 func TestSubmitReportsAllPlanProblems(t *testing.T) {
@@ -117,7 +116,7 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 			if !slices.ContainsFunc(e.Problems, func(p api.Problem) bool {
 				return strings.Contains(p.Path, want[0]) && strings.Contains(p.Path+" "+p.Message, want[1])
 			}) {
-				t.Errorf("%s: no problem at %s says %q: %+v", name, want[0], want[1], e.Problems)
+				t.Errorf("%s: no problem at %s contains %q: %+v", name, want[0], want[1], e.Problems)
 			}
 		}
 		w.write("plan.json", c.text, 0o644)
@@ -130,10 +129,10 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 		}
 	}
 	if text := w.try("run", "submit", w.path("plan.json")).stderr; text == "" {
-		t.Error("nothing is said")
+		t.Error("no problem is reported")
 	}
-	// What its caller may not have is denied, all of it at once, and what there
-	// is not is denied in the same words.
+	// Names that the caller may not use are denied, all at once, with the same
+	// message as unknown names.
 	denied := `{"id": "wrong", "source": {"name": "repo"}, "tasks": [
 		{"id": "a", "subagent": "nothing", "input": {"do": "true"}},
 		{"id": "b", "subagent": "sh", "input": {"do": "true"}, "source": {"name": "elsewhere"}},
@@ -149,17 +148,18 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 	}
 	list, err := w.conn().Runtime().Runs(t.Context(), 100)
 	if must(t, err); len(list) != 0 || len(w.list()) != 0 || len(w.entries("--kind", "run.submitted")) != 0 {
-		t.Errorf("something is stored: %+v %+v", list, w.list())
+		t.Errorf("a refused plan is stored: %+v %+v", list, w.list())
 	}
 	if left := w.settledRemains(); left != nil {
 		t.Errorf("left behind: %v", left)
 	}
-	// The control: what is right is taken, under the same id.
+	// The control: a valid plan is accepted, under the same ID.
 	states(t, w.settles(w.submit(planned("wrong", doing("a", "true")))), "done; a done")
 }
 
-// The same plan under the same id is the same run, however often and at once it
-// is submitted, and when it is over; another plan under that id is refused.
+// The same plan under the same ID is the same run, however often it is
+// submitted, concurrently or after it has settled; a different plan under that
+// ID is refused.
 //
 // proves R-O8
 func TestSubmitIsIdempotent(t *testing.T) {
@@ -172,7 +172,7 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		callers.Go(func() {
 			run, err := w.conn().Runtime().Submit(t.Context(), req)
 			if err != nil || run.RunID != "again" {
-				t.Errorf("at once: %+v %v", run, err)
+				t.Errorf("concurrently: %+v %v", run, err)
 			}
 		})
 	}
@@ -184,10 +184,10 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		coded(t, when, err, api.CodeConflict, "again")
 	}
 	refused("another plan while it runs")
-	// The same in other words: order of members, defaults that are written out.
+	// The same plan encoded differently: order of members, explicit defaults.
 	spelled := fmt.Sprintf(`{"tasks": [{"subagent": "sh", "input": {"do": %q}, "id": "a", "retry": {"attempts": 1}}], "queue": "default", "source": {"name": "repo"}, "id": "again"}`, awaitGate("go"))
 	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{Plan: json.RawMessage(spelled)}); err != nil || run.RunID != "again" {
-		t.Errorf("the same in other words: %+v %v", run, err)
+		t.Errorf("the same plan encoded differently: %+v %v", run, err)
 	}
 	kill(t, w.status().PID)
 	w.upRuns()
@@ -197,13 +197,13 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	w.open("go")
 	states(t, w.settles("again"), "done; a done")
 	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || run.State != api.RunDone {
-		t.Errorf("when it is over: %+v %v", run, err)
+		t.Errorf("after it has settled: %+v %v", run, err)
 	}
-	refused("another plan when it is over")
+	refused("another plan after it has settled")
 	if n, m := len(w.entries("--kind", "run.submitted")), len(w.entries("--kind", "dispatch.accepted")); n != 1 || m != 1 {
 		t.Errorf("the log has %d submissions and %d dispatches", n, m)
 	}
-	// An id may be given beside the plan, but not two.
+	// An ID may also be given beside the plan, but not two different ones.
 	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "beside", Plan: request(t, planned("", doing("a", "true"))).Plan}); err != nil || run.RunID != "beside" {
 		t.Errorf("an id beside the plan: %+v %v", run, err)
 	}
@@ -211,7 +211,8 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	coded(t, "two ids", err, api.CodeInvalid)
 }
 
-// The log of an orchestrated world replays to what is told of its runs.
+// replays checks that the log of the world replays to the reported states of
+// its runs.
 func (w *world) replays(runs ...api.RunID) {
 	w.t.Helper()
 	var log []entry
@@ -242,9 +243,9 @@ func (w *world) replays(runs ...api.RunID) {
 	}
 }
 
-// A worker that ends is noticed at once: in the log its end, the end of its task
-// and the beginning of the next follow each other. A chain this long would
-// otherwise not end in the time that settles allows it.
+// The end of a worker is noticed at once: in the log its end, the end of its
+// task and the start of the next task follow each other. A chain this long
+// would otherwise exceed the test's timeout.
 //
 // proves R-O5
 func TestWorkerExitIsNoticedImmediately(t *testing.T) {
@@ -264,7 +265,7 @@ func TestWorkerExitIsNoticedImmediately(t *testing.T) {
 	}
 	w.replays(id)
 	var kinds []string
-	stated := w.entries("--kind", "dispatch.attested") // which is no step of a run, and comes when it comes
+	stated := w.entries("--kind", "dispatch.attested") // not a step of the run; may come at any time
 	events := w.history(id)
 	for i, e := range events {
 		if i > 0 {
@@ -287,8 +288,8 @@ func TestWorkerExitIsNoticedImmediately(t *testing.T) {
 	}
 }
 
-// The command line does the whole: it submits a file, follows the run, says how
-// it ended by its exit status, and shows it.
+// The command line submits a plan file, follows the run, exits with a status
+// for its outcome, and shows it.
 //
 // proves R-O1
 func TestARunFromTheCommandLine(t *testing.T) {
@@ -304,17 +305,17 @@ tasks:
   - {id: fourth, subagent: sh, input: {do: "true"}, depends_on: [third]}
 `, 0o644)
 	if out := strings.TrimSpace(w.must("run", "submit", w.path("plan.yaml"), "-o", "name")); out != "by-hand" {
-		t.Errorf("submitted %q", out)
+		t.Errorf("submit prints %q", out)
 	}
 	w.refused(1, []string{"by-hand", "failed"}, "run", "wait", "by-hand")
 	var run api.Run
 	decode(t, w.must("run", "show", "by-hand", "-o", "json"), &run)
 	states(t, run, "failed; first done; second done; third failed agent; fourth skipped")
 	if text := w.must("run", "show", "by-hand"); !strings.Contains(text, "fourth") || !strings.Contains(text, "skipped") || !strings.Contains(text, "exit status 3") {
-		t.Errorf("shown as %s", text)
+		t.Errorf("show prints %s", text)
 	}
 	if list := w.must("run", "list"); !strings.Contains(list, "by-hand") {
-		t.Errorf("listed as %s", list)
+		t.Errorf("list prints %s", list)
 	}
 	other := w.submit(planned("other", doing("a", "true")))
 	w.settles(other)
@@ -325,7 +326,7 @@ tasks:
 	w.refused(1, []string{"run id"}, "audit", "list", "--run", "By Hand")
 	watched := w.refused(1, nil, "run", "watch", "by-hand", "-o", "jsonl").stdout
 	if events := w.history("by-hand"); strings.Count(watched, "\n") != len(events) {
-		t.Errorf("%d events are watched as %s", len(events), watched)
+		t.Errorf("%d events, watch prints %s", len(events), watched)
 	}
 	for line := range strings.Lines(watched) {
 		var e api.RunEvent
@@ -340,7 +341,7 @@ tasks:
 	}
 }
 
-// settledRemains is what is left of workers where nothing runs any more.
+// settledRemains lists leftovers of workers once nothing runs.
 func (w *world) settledRemains() []string {
 	return settled(func() (left []string) {
 		for _, pid := range w.workers() {
@@ -351,7 +352,7 @@ func (w *world) settledRemains() []string {
 	})
 }
 
-// A run that takes longer than it may is cancelled, with what runs of it.
+// A run that exceeds its wall time is cancelled with its running tasks.
 //
 // proves R-O2, R-O7
 func TestRunEndsAtItsWallTimeLimit(t *testing.T) {

@@ -58,8 +58,9 @@ func main() {
 }
 `
 
-// A human's Go code defines and dispatches, each with a public package that
-// does not reach the other, and nothing below internal/ is for it: the control.
+// A person's Go code can define and dispatch, each with a public package that
+// does not depend on the other. The control: packages below internal/ cannot be
+// imported.
 //
 // proves R-B8
 func TestTheSDKIsForGoCodeOfHumans(t *testing.T) {
@@ -93,7 +94,7 @@ func TestTheSDKIsForGoCodeOfHumans(t *testing.T) {
 	}
 	d := w.exec(program, w.path("elsewhere"), w.path(manifest), w.path("run/bailiwick/api.sock"))
 	if d.status != 0 || !strings.Contains(d.stdout, "revision 1") || !strings.Contains(d.stdout, "dispatch accepted") {
-		t.Errorf("it says %s", d)
+		t.Errorf("it prints %s", d)
 	}
 	for _, change := range [][3]string{
 		{`	"github.com/bailiwick-dev/bailiwick/deploy"`, `	_ "github.com/bailiwick-dev/bailiwick/internal/store"` + "\n" + `	"github.com/bailiwick-dev/bailiwick/deploy"`, "use of internal package"},

@@ -12,8 +12,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 )
 
-// exchange presents a token as a client does, for a handle that is good for
-// this process.
+// exchange presents a token as a client does, for a handle bound to this
+// process.
 func (w *world) exchange(token string) api.Session {
 	w.t.Helper()
 	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
@@ -23,8 +23,8 @@ func (w *world) exchange(token string) api.Session {
 	return s
 }
 
-// withHandle calls the service by a handle and returns its refusal, if it is
-// one.
+// withHandle calls the service with a handle and returns the status and the
+// error, if any.
 func (w *world) withHandle(handle, method, path, body string) (int, api.Error) {
 	w.t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -37,7 +37,7 @@ func (w *world) withHandle(handle, method, path, body string) (int, api.Error) {
 	req.Header.Set(api.SessionHeader, handle)
 	resp, err := c.Do(req)
 	must(w.t, err)
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close() //nolint:errcheck // read only
 	b, err := io.ReadAll(resp.Body)
 	must(w.t, err)
 	var e api.Error

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where a passphrase is typed and a key is opened, other programs of the account
-// cannot look in: neither at the memory nor at the environment. The control is
-// another program of that account, into which they can.
+// Other programs of the same account can read neither the memory nor the
+// environment of a process that handles a passphrase and a key. The control is
+// an unprotected program of that account.
 //
 // proves R-B9
 func TestSigningProcessIsNotInspectable(t *testing.T) {
 	w := newWorld(t, ordinaryUID)
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	must(t, err)
-	defer control.Close() //nolint:errcheck // the test's
+	defer control.Close() //nolint:errcheck // the test's side of the terminal
 	must(t, unix.IoctlSetPointerInt(int(control.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(control.Fd()), unix.TIOCGPTN)
 	must(t, err)
@@ -38,9 +38,10 @@ func TestSigningProcessIsNotInspectable(t *testing.T) {
 			_ = cmd.Wait()
 		})
 	}
-	for echoes(t, control) { // it asks
+	for echoes(t, control) { // waits for the prompt
 	}
-	// The thread may trace none of another user's, so this is the account alone.
+	// The thread may not trace processes of other users, so this tests the
+	// account's own access.
 	look := func(pid int, name string) bool {
 		return w.exec("head", "-c", "1", "/proc/"+strconv.Itoa(pid)+"/"+name).status == 0
 	}
@@ -49,7 +50,7 @@ func TestSigningProcessIsNotInspectable(t *testing.T) {
 			t.Errorf("another program of the account reads its %s", name)
 		}
 		if !look(other.Process.Pid, name) {
-			t.Errorf("the check cannot read the %s of a program that nothing shields", name)
+			t.Errorf("the check cannot read the %s of an unprotected program", name)
 		}
 	}
 }

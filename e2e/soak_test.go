@@ -24,15 +24,15 @@ import (
 
 var soakFlag = flag.Duration("soak", 20*time.Second, "how long the mixed load of TestAMixedLoad… lasts")
 
-// figures are what is sampled while the load lasts.
+// figures are the values of one sample.
 type figures map[string]float64
 
-// bound is how far the median of the late samples may be above that of the
-// early ones: by a share of it, and by an amount.
+// bound limits how far the median of the late samples may exceed that of the
+// early ones: by a fraction, and by an amount.
 type bound struct{ share, amount float64 }
 
-// bounds says what is flat, and what only looks so: at every instant some
-// dispatches are under way, so each figure may differ by what a few need.
+// bounds returns the limit of each figure. Some dispatches run at every
+// instant, so each figure may vary by what a few of them need.
 func bounds() map[string]bound {
 	return map[string]bound{
 		"service memory MiB":      {0.25, 16},
@@ -72,7 +72,7 @@ func median(samples []figures, name string) float64 {
 	return v[len(v)/2]
 }
 
-// sample looks at the service and at the machine.
+// sample measures the service and the machine.
 func (k *trial) sample() figures {
 	pid := k.current().pid
 	f := figures{}
@@ -117,11 +117,11 @@ func (k *trial) sample() figures {
 	return f
 }
 
-// usage counts the files below dir and what they take.
+// usage counts the files below dir and their size.
 func usage(dir string) (n, size float64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // it is gone already
+			return nil //nolint:nilerr // it has been removed
 		}
 		n++
 		if info, err := d.Info(); err == nil {
@@ -145,7 +145,7 @@ type load struct {
 	bad      []string       // guarded by mu
 }
 
-// chatter is a kind that writes much more than its log may hold.
+// chatter is a kind whose output exceeds its log limit.
 func chatter() kind {
 	return kind{
 		subagent: subagent{name: "chatters", script: "echo begun; head -c 20M /dev/zero | tr '\\0' x; echo half > half.txt", more: "    limits: {log: 1MiB}\n"},
@@ -153,9 +153,8 @@ func chatter() kind {
 	}
 }
 
-// caller asks for one dispatch after the other, each with a follower of its
-// log, and looks around between them. Now and then it has removed what the
-// rules let go.
+// caller requests one dispatch after another, each with a follower of its log,
+// and reads lists and records in between. Now and then it starts a collection.
 func (l *load) caller(seed uint64) {
 	rng := rand.New(rand.NewPCG(*seedFlag, seed))
 	all := append(kinds(), chatter())
@@ -170,7 +169,7 @@ func (l *load) caller(seed uint64) {
 		var follower sync.WaitGroup
 		follower.Go(func() {
 			var raw []byte
-			_ = l.k.insist(http.MethodGet, runtimePath+"/"+j.id+"/log?offset=0&follow=true", nil, &raw) // it breaks when the service ends
+			_ = l.k.insist(http.MethodGet, runtimePath+"/"+j.id+"/log?offset=0&follow=true", nil, &raw) // the connection breaks when the service exits
 		})
 		l.k.run(j, time.Duration(rng.IntN(300))*time.Millisecond)
 		follower.Wait()
@@ -190,7 +189,7 @@ func (l *load) caller(seed uint64) {
 	}
 }
 
-// look compares the end of a dispatch with what its kind must end with. No
+// look compares the end of a dispatch with the expected end of its kind. No
 // worker is killed here.
 func (l *load) look(j *job) {
 	d, err := l.k.describe(j.id)
@@ -200,7 +199,7 @@ func (l *load) look(j *job) {
 	}
 	got, want := end{d.State, d.Reason}, j.kind.want[len(j.kind.want)-1]
 	if want.state == api.EventNeedsInput {
-		want = end{api.EventFailed, api.ReasonTimeout} // nobody answers
+		want = end{api.EventFailed, api.ReasonTimeout} // not answered
 	}
 	if got != want {
 		l.note("", fmt.Sprintf("UNTRUE: %s (%s) is %s, want %s: %s", j.id, j.kind.name, got, want, d.Message))
@@ -220,14 +219,14 @@ func (l *load) note(outcome, bad string) {
 }
 
 // A mixed load of every kind of dispatch, with followers of logs and services
-// that are ended and killed, leaves memory, descriptors, processes, mounts,
+// that are stopped and killed, leaves memory, descriptors, processes, mounts,
 // control groups and disk as they were.
 //
 // proves R-O6, R-D7
 func TestMixedLoadLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	k := newTrial(t, 0, *seedFlag+1)
-	k.bin = bin // as they are shipped
+	k.bin = bin // as shipped
 	k.up(func() {})
 	l := &load{k: k, stop: make(chan struct{}), outcomes: map[string]int{}}
 	var callers sync.WaitGroup
@@ -236,8 +235,8 @@ func TestMixedLoadLeavesNoTrace(t *testing.T) {
 	}
 	total := *soakFlag
 	began := time.Now()
-	// The service is ended and killed in the first fifth, then it stays: growth
-	// is of one service.
+	// The service is stopped and killed during the first fifth only, so growth
+	// is measured on one service.
 	ends := []struct {
 		at  time.Duration
 		how syscall.Signal
@@ -279,7 +278,8 @@ func TestMixedLoadLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// The positive control: growth beyond a bound is told, growth within is not.
+// The positive control: growth beyond a bound is reported, growth within it is
+// not.
 func TestGrowthBeyondItsBoundIsReported(t *testing.T) {
 	t.Parallel()
 	at := func(v float64) []figures {
@@ -290,9 +290,9 @@ func TestGrowthBeyondItsBoundIsReported(t *testing.T) {
 		return []figures{f, f, f}
 	}
 	if bad, _ := beyond(at(100), at(100)); len(bad) > 0 {
-		t.Errorf("what stays is told to grow: %q", bad)
+		t.Errorf("constant figures are reported as growing: %q", bad)
 	}
 	if bad, _ := beyond(at(100), at(1000)); len(bad) != len(bounds()) {
-		t.Errorf("of %d that grew tenfold %d are told: %q", len(bounds()), len(bad), bad)
+		t.Errorf("of %d figures that grew tenfold %d are reported: %q", len(bounds()), len(bad), bad)
 	}
 }

@@ -20,8 +20,8 @@ func stoppable(t *testing.T, uid int) *world {
 	return asking(t, uid, subagent{name: "works", script: working}, subagent{name: "quick", script: "echo done > done.txt"})
 }
 
-// A stop ends what runs and what waits, keeps their work, and lets nothing
-// begin: not after a restart, not after a kill, until an operator lifts it.
+// A stop ends running and waiting dispatches, keeps their work, and blocks new
+// ones, across a restart and a kill, until an operator lifts it.
 //
 // proves R-T10, R-D4
 func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
@@ -50,13 +50,13 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 			w.refused(3, words[:1], "can", w.me(), "dispatch", "quick")
 			w.refused(1, []string{"no open question"}, "dispatch", "answer", string(question.ID), "red")
 			if out := w.must("stop", "list"); !strings.Contains(out, "s-1") || !strings.Contains(out, `"strange\npatches"`) {
-				t.Errorf("the list says %q", out)
+				t.Errorf("the list is %q", out)
 			}
 			if out := w.must("principal", "show", w.me()); !strings.Contains(out, "s-1") {
 				t.Errorf("the principal is shown as %q", out)
 			}
 			if s := w.status(); !slices.Equal(s.Stops, []string{"s-1"}) {
-				t.Errorf("the status says %v", s.Stops)
+				t.Errorf("the status has the stops %v", s.Stops)
 			}
 		}
 		held()
@@ -71,7 +71,7 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 		ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 		w.refused(1, []string{"no stop s-1 is in force"}, "stop", "lift", "s-1")
 		if out := w.must("stop", "list", "-o", "name"); out != "" {
-			t.Errorf("%q still holds", out)
+			t.Errorf("%q is still in force", out)
 		}
 		log := w.must("audit", "list")
 		for _, want := range []string{
@@ -100,7 +100,7 @@ func TestStopAppliesOnlyToItsScope(t *testing.T) {
 	w.must("principal", "add", "agent:other")
 	w.must("stop", "--principal", "agent:other")
 	if d := w.show(second); d.State.Ended() || d.CancelBy != "" {
-		t.Errorf("what no stop is about is %s", d.State)
+		t.Errorf("the dispatch outside the stop's scope is %s", d.State)
 	}
 	if local, looking := quick("local"), quick("looking"); local != 0 || looking != 3 {
 		t.Errorf("on local %d, on looking %d", local, looking)
@@ -121,10 +121,10 @@ func TestStopAppliesOnlyToItsScope(t *testing.T) {
 	w.refused(1, []string{"stop id"}, "stop", "lift", "1")
 }
 
-// Many ask and answer while a stop is engaged: by the log, which is in the
-// order of what happened, nothing is admitted behind it and everything before
-// it has ended. The control is that much was admitted before, and again behind
-// its lifting.
+// Many dispatches and answers are requested while a stop is engaged. By the
+// order of the log, nothing is accepted after it and everything accepted before
+// it has ended. The control: much was accepted before it, and again after it
+// was lifted.
 //
 // proves R-T10
 func TestNothingIsAdmittedAfterAStop(t *testing.T) {
@@ -157,20 +157,20 @@ func TestNothingIsAdmittedAfterAStop(t *testing.T) {
 	}
 	before := admitted()
 	wait := rush()
-	for admitted() < before+3 { // some are in
+	for admitted() < before+3 { // some are accepted
 	}
 	w.must("stop", "--all")
 	wait()
 	at := w.entries("--kind", "stop.engaged")
 	if len(at) != 1 {
-		t.Fatalf("stops at %v", at)
+		t.Fatalf("stops at entries %v", at)
 	}
 	behind := 0
 	for _, kind := range []string{"dispatch.accepted", "dispatch.answered"} {
 		behind += len(w.entries("--kind", kind, "--after", at[0]))
 	}
 	if behind != 0 {
-		t.Errorf("%d were admitted behind the stop", behind)
+		t.Errorf("%d were accepted after the stop", behind)
 	}
 	for _, d := range w.list() {
 		if d = w.atEnd(string(d.ID)); d.State == api.EventNeedsInput {
@@ -180,13 +180,12 @@ func TestNothingIsAdmittedAfterAStop(t *testing.T) {
 	w.must("stop", "lift", "s-1")
 	ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 	if n := len(w.entries("--kind", "dispatch.accepted", "--after", at[0])); n != 1 {
-		t.Errorf("%d were admitted behind its lifting", n)
+		t.Errorf("%d were accepted after it was lifted", n)
 	}
 }
 
-// A service that is killed in the middle of a stop: before it is durable
-// nothing is held and nothing ended, after that everything is, by the next
-// service.
+// A service killed during a stop: before the stop is durable nothing is blocked
+// or ended; after that the next service completes it.
 //
 // proves R-T10, R-O6
 func TestStopSurvivesKills(t *testing.T) {
@@ -233,8 +232,8 @@ func TestStopSurvivesKills(t *testing.T) {
 	}
 }
 
-// The modes of a target hold whatever was granted and consented to, as the
-// programs are shipped.
+// The mode of a target bounds tiers whatever was granted and consented to, with
+// the programs as shipped.
 //
 // proves R-T10, R-T5
 func TestTargetModeBoundsTiers(t *testing.T) {
@@ -266,8 +265,8 @@ func TestTargetModeBoundsTiers(t *testing.T) {
 	}
 }
 
-// A caller with a token engages and lifts no stop, whatever it stands
-// for. The control is the same socket without it.
+// A caller with a token can neither engage nor lift a stop, whatever its
+// principal. The control is the same socket without a token.
 //
 // proves R-T10, R-T4
 func TestAgentsCannotReachStops(t *testing.T) {
@@ -286,15 +285,15 @@ func TestAgentsCannotReachStops(t *testing.T) {
 		}
 	}
 	if out := w.must("stop", "list", "--all", "-o", "name"); out != "" {
-		t.Errorf("there is %q", out)
+		t.Errorf("the list of stops is %q", out)
 	}
 	if status, answer := w.call(http.MethodPost, "/v1/operator/stops", "application/json", strings.NewReader(string(body))); status != http.StatusOK {
 		t.Errorf("without a token: %d %s", status, answer)
 	}
 }
 
-// A worker that is stopped by the kernel's means does not outlast a stop for
-// ever: it has its cancel when it continues.
+// A suspended worker does not escape a stop: its cancel is delivered when it
+// continues.
 //
 // proves R-T10
 func TestStopReachesASuspendedWorker(t *testing.T) {

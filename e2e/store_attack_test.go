@@ -12,16 +12,15 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// copyTree makes to what from is.
+// copyTree replaces to with a copy of from.
 func copyTree(t testing.TB, from, to string) {
 	t.Helper()
 	must(t, os.RemoveAll(to))
 	must(t, os.CopyFS(to, os.DirFS(from)))
 }
 
-// substitute puts content in the place of a blob, and everything that names
-// the blob in the place of what named it, up to the index: the most that an
-// attacker can do who can write to the store but not sign.
+// substitute replaces a blob, and every document that refers to it, up to the
+// index: the most that an attacker with write access but without a key can do.
 func substitute(t testing.TB, store string, old api.Digest, content []byte) {
 	t.Helper()
 	fresh := api.DigestOf(content)
@@ -75,7 +74,7 @@ func rename(v any, old, fresh string, size int) any {
 	return v
 }
 
-// blob finds the one blob of a store that holds words.
+// blobWith finds the only blob of a store that contains words.
 func blobWith(t testing.TB, store, words string) (api.Digest, []byte) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(store, "blobs/sha256/*"))
@@ -93,23 +92,22 @@ func blobWith(t testing.TB, store, words string) (api.Digest, []byte) {
 		}
 	}
 	if found == "" {
-		t.Fatalf("no blob holds %q", words)
+		t.Fatalf("no blob contains %q", words)
 	}
 	return api.Digest("sha256:" + filepath.Base(found)), content
 }
 
-// attack is something that somebody with write access to the catalog's folder
-// does to it.
+// attack is a change to the catalog's directory by an attacker with write
+// access.
 type attack struct {
 	name  string
 	do    func()
 	words []string
-	whole bool // only what the service has seen before tells that it is wrong
+	whole bool // detected only by what the service has seen before
 }
 
-// refusesAll carries out each attack on a running service, which must refuse
-// to dispatch, say so once in its log, and continue when the store is genuine
-// again.
+// refusesAll carries out each attack on a running service, which must refuse to
+// dispatch, log that once, and work again once the genuine store is restored.
 func refusesAll(t *testing.T, w *world, attacks []attack) {
 	t.Helper()
 	genuine := t.TempDir()
@@ -127,7 +125,7 @@ func refusesAll(t *testing.T, w *world, attacks []attack) {
 			t.Errorf("%s: the status is without an error: %+v", a.name, s)
 		}
 		if n := len(w.entries("--kind", "catalog.refused")) - before; n != 1 {
-			t.Errorf("%s: %d entries say that the catalog was refused, want one", a.name, n)
+			t.Errorf("%s: %d entries about a refused catalog, want 1", a.name, n)
 		}
 		if n := len(w.list()) - dispatches; n != 0 {
 			t.Errorf("%s: %d dispatches were made", a.name, n)
@@ -136,7 +134,7 @@ func refusesAll(t *testing.T, w *world, attacks []attack) {
 		d := w.dispatch("edit", "--source", "repo")
 		ended(t, d, api.EventFinished, "")
 		if got := w.must("dispatch", "logs", string(d.ID)); got != "GENUINE two\n" {
-			t.Errorf("%s: afterwards the agent says %q", a.name, got)
+			t.Errorf("%s: after the attack the agent prints %q", a.name, got)
 		}
 	}
 }
@@ -225,7 +223,7 @@ func TestForgedStoreDispatchesNothing(t *testing.T) {
 	})
 }
 
-// stripSignatures leaves every revision with unsigned envelopes.
+// stripSignatures removes the signatures of every revision.
 func stripSignatures(t testing.TB, store string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(store, "blobs/sha256/*"))
@@ -249,7 +247,7 @@ func stripSignatures(t testing.TB, store string) {
 }
 
 // One flipped bit anywhere in the store, with the service running and after a
-// restart: what runs is what was signed, or nothing runs.
+// restart: either the signed content runs, or nothing.
 //
 // proves R-B5, R-C4
 func TestFlippedStoreBitsRunNothingUnsigned(t *testing.T) {
@@ -272,7 +270,7 @@ func TestFlippedStoreBitsRunNothingUnsigned(t *testing.T) {
 			if how == "restarted" {
 				w.must("down")
 				if up := w.try("up"); strings.HasSuffix(file, "operators.json") && up.status == 1 && strings.Contains(up.stderr, file) {
-					must(t, os.WriteFile(file, b, 0o644)) // nothing that operators decided could be relied on
+					must(t, os.WriteFile(file, b, 0o644)) // no decision of an operator could be verified
 					w.must("up")
 				} else if up.status != 0 {
 					t.Fatalf("%s: up: %s", file, up)
@@ -283,7 +281,7 @@ func TestFlippedStoreBitsRunNothingUnsigned(t *testing.T) {
 			switch {
 			case got.status == 0:
 				if !strings.Contains(got.stderr, "GENUINE two\n") {
-					t.Errorf("%s, %s: the agent says %s", file, how, got.stderr)
+					t.Errorf("%s, %s: the agent prints %s", file, how, got.stderr)
 				}
 			case got.stdout == "" && strings.Contains(got.stderr, "the catalog is refused"):
 				refused[how]++
@@ -298,7 +296,7 @@ func TestFlippedStoreBitsRunNothingUnsigned(t *testing.T) {
 	}
 	flip("running")
 	flip("restarted")
-	// The control of the flips: most of them are in what a dispatch needs.
+	// The control: most flips hit files that a dispatch needs.
 	if refused["running"] < 5 || refused["restarted"] < 8 {
 		t.Errorf("refused: %v", refused)
 	}

@@ -16,16 +16,16 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// jailed is what one dispatch took of the machine while it ran, as it was
-// seen from outside: what must be gone afterwards.
+// jailed lists the processes and control groups of one dispatch, as seen from
+// outside while it ran. All must be gone afterwards.
 type jailed struct {
 	workers map[int]bool    // process numbers
 	groups  map[string]bool // control groups
 }
 
-// traced runs a subagent to its end while it watches what that takes, and
-// fails the test unless all of it is gone afterwards. The log names the worker
-// also where a busy machine showed none.
+// traced runs a subagent until it ends while it watches its processes and
+// control groups, and fails the test unless all are gone afterwards. The log
+// names the worker even if polling missed it.
 func (w *world) traced(args ...string) (d api.Dispatch) {
 	w.t.Helper()
 	stop, seen := make(chan struct{}), make(chan jailed)
@@ -38,15 +38,15 @@ func (w *world) traced(args ...string) (d api.Dispatch) {
 	}
 	decode(w.t, w.must("audit", "list", "--dispatch", string(d.ID), "--kind", "dispatch.started", "-o", "jsonl"), &started)
 	if started.Entry.Detail.PID == 0 {
-		w.t.Errorf("dispatch %s: the log names no worker, so the check of leftovers proves nothing", d.ID)
+		w.t.Errorf("dispatch %s: the log names no worker, so the leftover check proves nothing", d.ID)
 	}
 	j.workers[started.Entry.Detail.PID] = true
 	w.nothingLeft(string(d.ID), j)
 	return d
 }
 
-// watch notes the workers of this world and the control groups that they hold
-// until stop is closed.
+// watch records the workers of this world and their control groups until stop
+// is closed.
 func (w *world) watch(stop <-chan struct{}) jailed {
 	j := jailed{map[int]bool{}, map[string]bool{}}
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -73,7 +73,7 @@ func (w *world) observe(j *jailed) {
 	}
 }
 
-// workers are the process numbers of the workers of this world.
+// workers lists the process IDs of this world's workers.
 func (w *world) workers() (pids []int) {
 	for _, f := range procFiles("cmdline") {
 		b, err := os.ReadFile(f)
@@ -90,9 +90,9 @@ func procFiles(name string) []string {
 	return files
 }
 
-// nothingLeft fails the test if a dispatch that has ended left a process, a
-// mount, a control group or a directory. A worker that has sealed its result
-// may still be on its way out, so what is found is looked at again for a while.
+// nothingLeft fails the test if an ended dispatch left a process, a mount, a
+// control group or a directory. A worker that has sealed its result may still
+// be exiting, so the check is repeated for a while.
 func (w *world) nothingLeft(id string, j jailed) {
 	w.t.Helper()
 	var left []string
@@ -142,9 +142,8 @@ func (w *world) leftOf(id string, j jailed) (left []string) {
 	return left
 }
 
-// The check that everything else here stands on sees what it must see: while
-// a worker runs it finds its process, its attempt and, as root, its control
-// groups.
+// The control of the leftover check: while a worker runs it finds the worker's
+// process, its attempt and, as root, its control groups.
 func TestLeftoverCheckSeesARunningWorker(t *testing.T) {
 	t.Parallel()
 	asBoth(t, func(t *testing.T, uid int) {
@@ -160,11 +159,11 @@ func TestLeftoverCheckSeesARunningWorker(t *testing.T) {
 		left := strings.Join(w.leftOf(id, j), "\n")
 		for _, want := range []string{"process /proc", "worker ", "directory of the attempt"} {
 			if !strings.Contains(left, want) {
-				t.Errorf("a running worker shows no %q:\n%s", want, left)
+				t.Errorf("the check of a running worker lacks %q:\n%s", want, left)
 			}
 		}
 		if d := w.show(id); uid == 0 && strings.Contains(strings.Join(w.isolation(), " "), "cgroup") && len(j.groups) == 0 {
-			t.Errorf("no control group of dispatch %s was seen", d.ID)
+			t.Errorf("no control group of dispatch %s was found", d.ID)
 		}
 		w.must("dispatch", "cancel", id)
 		ended(t, w.show(id), api.EventCancelled, "")
@@ -172,7 +171,8 @@ func TestLeftoverCheckSeesARunningWorker(t *testing.T) {
 	})
 }
 
-// isolation is what the service says that this machine gives.
+// isolation lists the isolation features of this machine, as the service
+// reports them.
 func (w *world) isolation() []string {
 	w.t.Helper()
 	return w.status().Isolation
@@ -186,13 +186,13 @@ func (w *world) status() (s api.ServiceStatus) {
 	return s
 }
 
-// detached starts a dispatch and returns its id.
+// detached starts a dispatch and returns its ID.
 func (w *world) detached(args ...string) string {
 	w.t.Helper()
 	return strings.TrimSpace(w.must(append([]string{"dispatch", "run", "--detach"}, args...)...))
 }
 
-// snapshot is every file below dir with its mode and content.
+// snapshot maps every file below dir to its mode and content.
 func snapshot(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -214,7 +214,7 @@ func snapshot(t testing.TB, dir string) map[string]string {
 	return files
 }
 
-// unchanged fails the test unless two snapshots are the same.
+// unchanged fails the test unless two snapshots are equal.
 func unchanged(t testing.TB, what string, before, after map[string]string) {
 	t.Helper()
 	var diff []string
@@ -234,7 +234,7 @@ func unchanged(t testing.TB, what string, before, after map[string]string) {
 	}
 }
 
-// replace changes text of a file.
+// replace replaces text in a file.
 func (w *world) replace(name, old, fresh string) {
 	w.t.Helper()
 	b, err := os.ReadFile(w.path(name))
@@ -258,13 +258,13 @@ func (w *world) read(name string) string {
 	return string(b)
 }
 
-// entries are the numbers of the log's entries that the filters choose.
+// entries lists the sequence numbers of the entries that match the filters.
 func (w *world) entries(filters ...string) []string {
 	w.t.Helper()
 	return strings.Fields(w.must(append([]string{"audit", "list", "-o", "name"}, filters...)...))
 }
 
-// list is every dispatch that the world's account may see.
+// list returns every dispatch that the world's account may see.
 func (w *world) list() (list []api.Dispatch) {
 	w.t.Helper()
 	if err := json.Unmarshal([]byte(w.must("dispatch", "list", "--last", "1000", "-o", "json")), &list); err != nil {

@@ -24,8 +24,8 @@ import (
 // collectorProgram is the OpenTelemetry Collector that make setup builds.
 var collectorProgram = toolProgram("otelcol-0.150.0")
 
-// toolProgram is a program of others that make setup builds. Where nobody has
-// run that, it is built when it is first asked for.
+// toolProgram returns a third-party program that make setup builds. If it is
+// missing, it is built at first use.
 func toolProgram(name string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		path, err := filepath.Abs("../.cache/tools/" + name)
@@ -42,7 +42,7 @@ func toolProgram(name string) func() (string, error) {
 	})
 }
 
-// span is one that the collector has received.
+// span is a span that the collector received.
 type span struct {
 	TraceID, SpanID, ParentSpanID string
 	Name                          string
@@ -64,7 +64,7 @@ func (s span) attribute(key string) string {
 	return ""
 }
 
-// collector is a running OpenTelemetry Collector, and what it passed on.
+// collector is a running OpenTelemetry Collector, and the spans it forwarded.
 type collector struct {
 	t        *testing.T
 	endpoint string
@@ -72,10 +72,10 @@ type collector struct {
 	mu    sync.Mutex
 	spans []span
 	text  bytes.Buffer
-	more  chan struct{} // has one when something came
+	more  chan struct{} // receives a value when spans arrive
 }
 
-// newCollector starts a collector on a loopback port. It hands what it
+// newCollector starts a collector on a loopback port. It forwards what it
 // receives, as JSON, to a server of the test.
 func newCollector(t *testing.T, endpoint string) *collector {
 	t.Helper()
@@ -117,7 +117,7 @@ service:
 	return c
 }
 
-// take is what the collector passes on.
+// take receives what the collector forwards.
 func (c *collector) take(w http.ResponseWriter, r *http.Request) {
 	b, err := io.ReadAll(r.Body)
 	var doc struct {
@@ -126,7 +126,7 @@ func (c *collector) take(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err = errors.Join(err, json.Unmarshal(b, &doc)); err != nil {
-		c.t.Errorf("the collector passed on %q: %v", b, err)
+		c.t.Errorf("the collector forwarded %q: %v", b, err)
 	}
 	c.mu.Lock()
 	c.text.Write(b)
@@ -144,8 +144,8 @@ func (c *collector) take(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "{}")
 }
 
-// await returns the spans of a trace, by name, once there is a dispatch among
-// them that has ended as outcome, and the span of its request.
+// await returns the spans of a trace, by name, once they include a dispatch
+// that ended with outcome, and the span of its request.
 func (c *collector) await(trace, outcome string) map[string][]span {
 	c.t.Helper()
 	limit := time.After(30 * time.Second)
@@ -183,16 +183,16 @@ const (
 	callersEnv   = "TRACEPARENT=00-" + callersTrace + "-" + callersSpan + "-01"
 )
 
-// only returns the one span of a name.
+// only returns the only span with a name.
 func only(t *testing.T, spans map[string][]span, name string) span {
 	t.Helper()
 	if len(spans[name]) != 1 {
-		t.Fatalf("%d spans are called %s: %+v", len(spans[name]), name, spans)
+		t.Fatalf("%d spans have the name %s: %+v", len(spans[name]), name, spans)
 	}
 	return spans[name][0]
 }
 
-// freePort returns an address without a listener.
+// freePort returns an unused address.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -224,7 +224,7 @@ func TestTraceReachesTheAgent(t *testing.T) {
 				t.Errorf("caller %s, request %+v, dispatch %+v, attempt %+v", callersSpan, request, whole, attempt)
 			}
 			if d.Trace.ID() != callersTrace || d.Trace.Span() != request.SpanID {
-				t.Errorf("the record says %s", d.Trace)
+				t.Errorf("the record has the trace %s", d.Trace)
 			}
 			for _, step := range []string{"integrity", "workspace", "jail", "baseline", "agent", "capture", "check"} {
 				s := only(t, spans, step)
@@ -233,17 +233,17 @@ func TestTraceReachesTheAgent(t *testing.T) {
 				}
 			}
 			if whole.attribute("bailiwick.dispatch") != string(d.ID) || whole.attribute("bailiwick.subagent") != "edit" || attempt.attribute("bailiwick.attempt") != "1" {
-				t.Errorf("the dispatch says of itself %+v", whole.Attributes)
+				t.Errorf("the attributes of the dispatch are %+v", whole.Attributes)
 			}
-			// What the agent makes goes below its attempt.
+			// Spans of the agent are children of its attempt.
 			if got, want := w.must("dispatch", "outputs", string(d.ID), "trace"), "00-"+callersTrace+"-"+attempt.SpanID+"-01"; got != want {
-				t.Errorf("the agent was given %q, want %q", got, want)
+				t.Errorf("the agent received %q, want %q", got, want)
 			}
 			if out := w.must("dispatch", "show", string(d.ID)); !strings.Contains(out, callersTrace) {
 				t.Errorf("the trace is not shown: %s", out)
 			}
 
-			// An invalid header begins a trace of the service's own.
+			// An invalid header starts a new trace.
 			w.env = append(plain, "TRACEPARENT=00-"+strings.ToUpper(callersTrace)+"-"+callersSpan+"-01")
 			d = w.dispatch("fails")
 			ended(t, d, api.EventFailed, api.ReasonAgent)
@@ -259,14 +259,14 @@ func TestTraceReachesTheAgent(t *testing.T) {
 				t.Errorf("the dispatch is %+v", whole)
 			}
 			if strings.Contains(c.said(), "never-in-a-span") || strings.Contains(c.said(), w.me()) {
-				t.Error("spans have what was asked, what an agent wrote or who asked")
+				t.Error("spans contain input, output or the principal")
 			}
 		})
 	}
 }
 
-// An attempt that continues from an answer is in the trace of the dispatch, with
-// a span of its own, whatever the answering principal.
+// An attempt resumed by an answer belongs to the trace of the dispatch, with
+// its own span, whichever caller answered.
 func TestTraceContinuesAfterAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -292,12 +292,12 @@ if [ ! -e inputs/resume.json ]; then echo '{"question": "Go on?"}' > .bailiwick/
 		t.Errorf("first %+v, second %+v", first, second)
 	}
 	if got, want := w.must("dispatch", "outputs", id, "trace"), "00-"+callersTrace+"-"+second.SpanID+"-01"; got != want {
-		t.Errorf("the agent was given %q, want %q", got, want)
+		t.Errorf("the agent received %q, want %q", got, want)
 	}
 }
 
-// A dispatch that a restarted service takes up ends in the trace in which it
-// began.
+// A dispatch that a restarted service adopts ends in the trace in which it
+// started.
 func TestTraceContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := gatedCold(t, 0)
@@ -322,11 +322,10 @@ func TestTraceContinuesAfterARestart(t *testing.T) {
 	}
 }
 
-// Where nobody collects, and where something collects that never answers,
-// dispatches are what they are without.
+// A missing or unresponsive collector affects no dispatch.
 func TestCollectorFailureAffectsNoDispatch(t *testing.T) {
 	t.Parallel()
-	deaf, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody says anything
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	must(t, err)
 	defer deaf.Close()
 	for name, endpoint := range map[string]string{"absent": freePort(t), "deaf": "http://" + deaf.Addr().String()} {
@@ -343,7 +342,7 @@ func TestCollectorFailureAffectsNoDispatch(t *testing.T) {
 			}
 			w.must("down")
 			if log := w.read("state/bailiwick/service.log"); !strings.Contains(log, "spans") {
-				t.Errorf("nothing is said of it: %s", log)
+				t.Errorf("the log does not report it: %s", log)
 			}
 		})
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// A task's worker hands its agent exactly what the signed manifest names, or
-// runs nothing: an attacker who changes its directory, or fires it with
-// half a task's manifest, gets a refusal.
+// A task's worker gives its agent exactly the inputs in the signed manifest, or
+// runs nothing: it refuses altered files in its directory, and a manifest with
+// only part of a task's members.
 //
 // proves R-O2, R-D2
 func TestWorkerReceivesExactlyTheManifestsNeeds(t *testing.T) {

@@ -20,18 +20,18 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-// bench fires workers by hand with manifests that the service did not make.
+// bench starts workers directly, with manifests that the service did not make.
 type bench struct {
 	w        *world
-	key      seal.Signer // of the service
+	key      seal.Signer // the service's key
 	manifest record.Manifest
-	envelope []byte // the genuine one
+	envelope []byte // the genuine manifest
 	n        int
 }
 
 const agentRan = "THE AGENT RAN"
 
-// newBench has a genuine dispatch made by the service and takes its manifest.
+// newBench has the service make a genuine dispatch and keeps its manifest.
 func newBench(t *testing.T) *bench {
 	w := newWorld(t, 0)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
@@ -58,7 +58,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// sign signs a manifest as the service, or its attacker, does.
+// sign signs a manifest like a service, or an attacker who controls one.
 func (b *bench) sign(m record.Manifest, key seal.Signer) []byte {
 	b.w.t.Helper()
 	doc, err := canon.Marshal(m)
@@ -68,8 +68,8 @@ func (b *bench) sign(m record.Manifest, key seal.Signer) []byte {
 	return envelope
 }
 
-// ending is the part of a result that a worker can always give: one that
-// could not read its manifest does not know whose result it is.
+// ending holds the members of a result that a worker can always set: one that
+// could not read its manifest does not know its dispatch.
 type ending struct {
 	Outcome api.Event  `json:"outcome"`
 	Reason  api.Reason `json:"reason"`
@@ -88,14 +88,14 @@ func content(b []byte) executor.Content {
 	}
 }
 
-// fire starts a worker as the service does, lets it proceed and returns what
-// it sealed and what its jail wrote.
+// fire starts a worker as the service does, lets it proceed and returns its
+// sealed result and its jail's output.
 func (b *bench) fire(envelope []byte, input string, spoil func(dir string)) (ending, string) {
 	b.w.t.Helper()
 	return b.run(jobOf(b.dir(1), envelope, input), spoil)
 }
 
-// dir is a new directory of an attempt.
+// dir creates the directory of an attempt.
 func (b *bench) dir(attempt int) string {
 	b.n++
 	return b.w.path("bench", strconv.Itoa(b.n), string(b.manifest.ID), strconv.Itoa(attempt))
@@ -129,7 +129,7 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 		t.Fatalf("no result: %v\n%s", err, said)
 	}
 	payload, err := seal.Payload(sealed, seal.Result)
-	if public != "" { // one that refused at once may have ended before it was heard
+	if public != "" { // a worker that refused at once may have exited before
 		raw, decodeErr := base64.StdEncoding.DecodeString(public)
 		must(t, decodeErr)
 		payload, _, err = seal.Verify(sealed, seal.Result, seal.RootOf(seal.Key{ID: seal.IDOf(raw), Public: raw}))
@@ -144,8 +144,8 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 	return r, string(log)
 }
 
-// A worker trusts neither the service that fired it nor the store that it
-// reads: what humans did not sign does not run.
+// A worker trusts neither the service that starts it nor the store that it
+// reads: content without a human's signature does not run.
 //
 // proves R-B5, R-D2
 func TestWorkerVerifiesOnItsOwn(t *testing.T) {
@@ -180,10 +180,10 @@ func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 		change(&m)
 		return b.sign(m, b.key)
 	}
-	// First, that a manifest which the service signs again is taken: what is
-	// refused below is refused for what was altered in it.
+	// The control: a re-signed but unchanged manifest is accepted, so each
+	// refusal below is for its alteration.
 	if r, log := b.fire(altered(func(m *record.Manifest) { m.Nonce = strings.Repeat("0", 32) }), input, nil); r.Outcome != api.EventFinished || !strings.Contains(log, agentRan) {
-		t.Errorf("a manifest that was signed again: %s %s; log %q", r.Outcome, r.Message, log)
+		t.Errorf("a re-signed manifest: %s %s; log %q", r.Outcome, r.Message, log)
 	}
 
 	refuses("no manifest", nil, input, nil)
@@ -267,8 +267,7 @@ func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 	genuine()
 }
 
-// An attempt that continues from another restores what its manifest names, or
-// does not run.
+// A resumed attempt restores what its manifest names, or does not run.
 //
 // proves R-D2, R-D6
 func TestWorkerResumesFromExactlyTheManifest(t *testing.T) {
@@ -330,7 +329,7 @@ func mustMarshal(t testing.TB, v any) []byte {
 	return b
 }
 
-// Nothing runs before the service has said that the start is durable.
+// Nothing runs before the service has confirmed that the start is durable.
 //
 // proves R-A2, R-D2
 func TestWorkerWaitsForProceed(t *testing.T) {
@@ -344,7 +343,7 @@ func TestWorkerWaitsForProceed(t *testing.T) {
 	must(t, err)
 	for e := range worker.Events() {
 		if e.Event == "log" {
-			t.Errorf("its jail writes: %+v", e)
+			t.Errorf("its jail prints: %+v", e)
 		}
 	}
 	<-worker.Exited()
@@ -359,7 +358,7 @@ func TestWorkerWaitsForProceed(t *testing.T) {
 	}
 	for _, f := range []string{record.WorkLog, "base", "overlay"} {
 		if _, err := os.Lstat(filepath.Join(dir, f)); err == nil {
-			t.Errorf("%s was made", f)
+			t.Errorf("%s was created", f)
 		}
 	}
 }

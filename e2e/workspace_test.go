@@ -19,12 +19,13 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/checkout"
 )
 
-// checkouts are those of a world, which the test's own account can see.
+// checkouts opens the checkout store of a world, which the test's own account
+// can read.
 func (w *world) checkouts() *checkout.Store {
 	return checkout.New(w.path("state/bailiwick/checkouts"))
 }
 
-// tree is the directory of the world's one checkout.
+// tree is the directory of the world's only checkout.
 func (w *world) tree() string {
 	w.t.Helper()
 	list, err := w.checkouts().List()
@@ -34,7 +35,7 @@ func (w *world) tree() string {
 	return w.path("state/bailiwick/checkouts", list[0].Key, "tree")
 }
 
-// requireWorkTree makes a capability require one.
+// requireWorkTree makes a capability require a work tree.
 func (w *world) requireWorkTree(capability string) {
 	w.t.Helper()
 	line := "name: " + capability + ", from: capabilities/" + capability
@@ -58,7 +59,8 @@ func TestDispatchesStartFromOneCheckoutAndNeverChangeIt(t *testing.T) {
 		w.repository("repo", map[string]string{"a.txt": "one\n", "deep/b.txt": "two\n", "deep/c/d.txt": "three\n", "gone/x.txt": "x\n"})
 		w.catalog(
 			subagent{name: "edit", script: "echo changed > a.txt; rm -r gone; echo new > deep/new.txt", more: "    verify: {command: [bash, -c, 'cat a.txt; test ! -e gone && test -e deep/new.txt && cat deep/c/d.txt']}\n"},
-			// The same size, and the time put back: only the kernel's own time tells.
+			// Same size and restored modification time: only the change time
+			// reveals it.
 			subagent{name: "disguise", script: "touch -r a.txt /tmp/ref; printf 'ONE\\n' > a.txt; touch -r /tmp/ref a.txt"},
 			subagent{name: "look", script: "cat a.txt; ls"},
 		)
@@ -76,13 +78,13 @@ func TestDispatchesStartFromOneCheckoutAndNeverChangeIt(t *testing.T) {
 		}
 		looked := w.dispatch("look", "--source", "repo")
 		if log := w.must("dispatch", "logs", string(looked.ID)); !strings.HasPrefix(log, "one\n") || !strings.Contains(log, "gone") {
-			t.Errorf("one dispatch sees what another did: %q", log)
+			t.Errorf("a dispatch sees the changes of another: %q", log)
 		}
 		if after := inodeOf(t, w.tree()); after != before {
-			t.Error("the checkout was made again without need")
+			t.Error("the checkout was created again unnecessarily")
 		}
 		if b, err := os.ReadFile(tree + "/a.txt"); err != nil || string(b) != "one\n" {
-			t.Errorf("the checkout holds %q, %v", b, err)
+			t.Errorf("the checkout contains %q, %v", b, err)
 		}
 		for _, d := range []api.Dispatch{edited, disguised} {
 			clone := "clone-" + string(d.ID)
@@ -93,8 +95,8 @@ func TestDispatchesStartFromOneCheckoutAndNeverChangeIt(t *testing.T) {
 	})
 }
 
-// Control: an agent sees what is planted when the index says that it was made
-// that way, which the service's own account alone can write.
+// The control: an agent sees the planted change if the index is altered to
+// match, which only the service's own account can do.
 //
 // proves R-S4
 func TestDamagedCheckoutIsNotUsed(t *testing.T) {
@@ -142,7 +144,8 @@ func TestCopyReplacesARefusedOverlay(t *testing.T) {
 	w.repository("repo", map[string]string{"a.txt": "one\n", "gone/x.txt": "x\n", "deep/b.txt": "two\n"})
 	w.catalog(subagent{name: "edit", script: "git rev-parse HEAD; echo changed > a.txt; rm -r gone", more: "    verify: {command: [bash, -c, 'cat a.txt; test ! -e gone && cat deep/b.txt']}\n"})
 	w.requireWorkTree("edit")
-	// An overlay cannot be idmapped, so as root nothing on one can be a layer.
+	// An overlay cannot be idmapped, so as root a directory on an overlay
+	// cannot be a layer.
 	for _, d := range []string{"upper", "work"} {
 		w.mkdir("ov/" + d)
 	}
@@ -158,7 +161,7 @@ func TestCopyReplacesARefusedOverlay(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(w.path("state"), unix.MNT_DETACH) })
 	w.up()
-	w.consent(w.me(), "reversible") // the state is a new one
+	w.consent(w.me(), "reversible") // the state is new
 	d := w.dispatch("edit", "--source", "repo")
 	ended(t, d, api.EventFinished, "")
 	if layers := strings.Join(d.Outcome.Isolation.Layers, "\n"); !strings.Contains(layers, "workspace: copy") {
@@ -172,8 +175,8 @@ func TestCopyReplacesARefusedOverlay(t *testing.T) {
 	}
 }
 
-// A capability that requires a work tree finds one, and every dispatch
-// has its own, and so does the verify command.
+// A capability that requires a work tree gets one, private to each dispatch,
+// and so does the verify command.
 func TestWorkTreeSourceIsNeverChanged(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
@@ -197,12 +200,12 @@ git rev-list --count HEAD`, more: "    verify: {command: [git, log, '--format=%s
 			trees = append(trees, inodeOf(t, filepath.Join(filepath.Dir(w.tree()), "git/tree/.git")))
 		}
 		if trees[0] != trees[1] {
-			t.Error("the .git was made again without need")
+			t.Error("the .git was created again unnecessarily")
 		}
 	})
 }
 
-// A worker that is killed holds no lock. Control: it does while it lives.
+// A killed worker holds no lock. The control: a live one does.
 //
 // proves R-A2
 func TestKilledWorkerReleasesItsCheckout(t *testing.T) {
@@ -223,9 +226,9 @@ func TestKilledWorkerReleasesItsCheckout(t *testing.T) {
 	ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 }
 
-// BenchmarkBigRepository is a dispatch that does nothing, end to end, on a
-// repository of 10,000 files of 5 KB: with its checkout at hand, without, and
-// sixteen at once.
+// BenchmarkBigRepository measures a no-op dispatch, end to end, on a repository
+// of 10,000 files of 5 KB: with an existing checkout, without, and sixteen at
+// once.
 func BenchmarkBigRepository(b *testing.B) {
 	w := newWorld(b, 0)
 	files := map[string]string{}
