@@ -30,7 +30,7 @@ func TestApplyRefusesAnInvalidManifest(t *testing.T) {
 		words []string
 	}{
 		{"an unknown key", edit("    role: transform", "    rôle: transform\n    role: transform"), []string{"bailiwick.yaml:", "rôle", "unknown"}},
-		{"a misspelt key", edit("    capabilities: [edit]", "    capabilites: [edit]"), []string{"bailiwick.yaml:10:5", `"capabilites"`, `"capabilities"`}}, //nolint:misspell // the case itself is invalid YAML
+		{"a misspelt key", edit("    capabilities: [edit]", "    capabilites: [edit]"), []string{"bailiwick.yaml:10:5", `"capabilites"`, `"capabilities"`}}, //nolint:misspell // the typo is the test case
 		{"a misspelt key at the top", edit("grants:", "grant:"), []string{"bailiwick.yaml:", `"grant"`, `"grants"`}},
 		{"a duplicate key", edit("    tier: reversible\n", "    tier: reversible\n    tier: stateful\n"), []string{"bailiwick.yaml:", "tier"}},
 		{"a missing capability", edit("    capabilities: [edit]", "    capabilities: [edit, edti]"), []string{"bailiwick.yaml:", `"edti"`, "edit"}},

@@ -101,7 +101,7 @@ func TestConsentBoundsAClient(t *testing.T) {
 			t.Errorf("observing: %+v, %v", d, err)
 		}
 		w.refused(3, []string{"ceiling set agent:claude reversible"}, "can", "agent:claude", "dispatch", "edit", "--source", "repo")
-		w.must("can", w.me(), "dispatch", "edit", "--source", "repo") // the harness consented to this account: the principal named decides
+		w.must("can", w.me(), "dispatch", "edit", "--source", "repo") // can checks the named principal, and this one has consent
 		if out := w.must("audit", "list", "--kind", "dispatch.denied"); !strings.Contains(out, `agent:claude requested edit`) || !strings.Contains(out, `denied by policy "consent"`) {
 			t.Errorf("the log says %q", out)
 		}

@@ -166,9 +166,9 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 }
 
 // A run is private to its principal: another sees neither it nor whether it
-// exists. A caller with a token can read its own runs but not steer them: a
-// person answers a task's question, and so does the account's own client, whose
-// answer reaches the run.
+// exists. A caller with a token can read its own runs but not steer them: only
+// a person answers a task's question. The account's own client counts as that
+// person, and its answer reaches the run.
 //
 // proves R-T4, R-D6
 func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {

@@ -342,7 +342,8 @@ func TestLongStatePathWorks(t *testing.T) {
 	w.refused(1, []string{"none can be started", long, "shorter"}, "dispatch", "list")
 }
 
-// Only a stale socket is replaced. The control: a stale socket is.
+// A start replaces only a stale socket, never another file. The control
+// replaces a stale socket.
 func TestSocketReplacesNoOtherFile(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)

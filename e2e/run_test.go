@@ -140,7 +140,7 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 		{"id": "d", "subagent": "sh", "input": {"do": "true"}}
 	]}`
 	_, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{Plan: json.RawMessage(denied)})
-	coded(t, "a plan of what is not granted", err, api.CodeDenied, "tasks[0]", "nothing", "tasks[1]", "elsewhere", "tasks[2]", "secrets")
+	coded(t, "a plan without grants", err, api.CodeDenied, "tasks[0]", "nothing", "tasks[1]", "elsewhere", "tasks[2]", "secrets")
 	w.write("plan.json", denied, 0o644)
 	w.refused(3, []string{"nothing", "elsewhere", "secrets"}, "run", "submit", w.path("plan.json"))
 	if n := len(w.entries("--kind", "run.denied")); n != 2 {

@@ -115,7 +115,7 @@ func TestSuiteRemovesWhatTestsLeave(t *testing.T) {
 	}
 }
 
-// The control: go test by itself leaves all of it.
+// The control: go test alone leaves all of it.
 func TestGoTestAloneLeavesEverything(t *testing.T) {
 	l := runLeaky(t, "normal", 0, "go", "test")
 	want := []string{"directory", "process"}
