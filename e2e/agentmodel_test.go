@@ -77,12 +77,12 @@ func (s *scripted) ours(tools []string) map[string]string {
 		if !strings.Contains(tool, "bailiwick") {
 			continue // the client's own tools
 		}
-		i := slices.IndexFunc(theNine(), func(n string) bool { return strings.HasSuffix(tool, n) })
-		if i < 0 || wire[theNine()[i]] != "" {
+		i := slices.IndexFunc(nineTools(), func(n string) bool { return strings.HasSuffix(tool, n) })
+		if i < 0 || wire[nineTools()[i]] != "" {
 			s.problems = append(s.problems, fmt.Sprintf("a tenth tool is offered: %s", tool))
 			continue
 		}
-		wire[theNine()[i]] = tool
+		wire[nineTools()[i]] = tool
 	}
 	if len(wire) > 0 {
 		s.offered = nil
@@ -215,7 +215,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // proves R-B3
 func TestScriptedModelDetectsATenthTool(t *testing.T) {
 	var named []string
-	for _, n := range theNine() {
+	for _, n := range nineTools() {
 		named = append(named, "mcp__bailiwick__"+n)
 	}
 	for _, tt := range []struct {

@@ -37,7 +37,7 @@ func TestARestoredStateDoesNotStart(t *testing.T) {
 		"  - {name: disk, kind: file, path: "+w.path("disk/high-water")+", every: 1s}\n"+
 		"  - {name: history, kind: git, repository: \"file://"+repo+"\", every: 1s}\n", 0o644)
 	w.up()
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	w.must("down") // anchors the newest entries
 	w.copyState("before")
 	w.must("up")
@@ -45,7 +45,7 @@ func TestARestoredStateDoesNotStart(t *testing.T) {
 	if len(old.Anchors) != 2 || old.Anchors[0].Entries == 0 || old.Anchors[0].Error != "" || old.Anchors[1].Error != "" {
 		t.Fatalf("%+v", old.Anchors)
 	}
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	w.must("down")
 	w.must("up")
 	now := w.status()
@@ -80,7 +80,7 @@ func TestARestoredStateDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.must("up")
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 }
 
 // localSize returns the size of the log that a refusal names, which must be less
@@ -115,7 +115,7 @@ func TestARestoredDatabaseDoesNotStart(t *testing.T) {
 	w.must("down")
 	w.copyState("before")
 	w.must("up")
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	w.must("down")
 	for _, name := range []string{"store", "log"} { // with its own checkpoint
 		if err := os.RemoveAll(w.path("state/bailiwick", name)); err != nil {
@@ -144,7 +144,7 @@ func TestUnreachableAnchorsStopNothing(t *testing.T) {
 		"  - {name: none, kind: git, repository: "+w.path("none.git")+", every: 1s}\n"+
 		"  - {name: worm, kind: s3, endpoint: \"https://"+nobody+"\", region: eu-1, bucket: anchors, credentials: "+w.path("config/bailiwick/store.json")+", every: 1s}\n", 0o644)
 	w.up()
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	s := w.status()
 	if !s.Ready || len(s.Anchors) != 3 {
 		t.Fatalf("%+v", s)

@@ -41,8 +41,8 @@ func auditedWorld(t *testing.T) *world {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo x > x.txt"}, subagent{name: "judge", script: "true", role: "quality"})
 	w.up()
-	ended(t, w.dispatch("edit", "--source", "repo", "--id", "the-edit"), api.EventFinished, "")
-	ended(t, w.dispatch("judge", "--source", "repo", "--id", "the-judge"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "the-edit"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("judge", "--source", "repo", "--id", "the-judge"), api.EventFinished, "")
 	w.refused(3, nil, "dispatch", "run", "nobody")
 	return w
 }

@@ -67,7 +67,7 @@ func TestApplyRefusesAnInvalidManifest(t *testing.T) {
 		t.Errorf("apply says %q", out)
 	}
 	d := w.dispatch("edit", "--source", "repo")
-	ended(t, d, api.EventFinished, "")
+	wantEnd(t, d, api.EventFinished, "")
 	if d.Revision != 2 {
 		t.Errorf("the dispatch is under revision %d", d.Revision)
 	}
@@ -187,7 +187,7 @@ func TestInvalidDispatchesAreRefused(t *testing.T) {
 	}
 	// The control: valid requests are accepted in every form.
 	for _, commit := range []string{"", "@v1", "@" + head, "@" + head[:8], "@HEAD", "@refs/tags/v1"} {
-		ended(t, w.dispatch("edit", "--source", "repo"+commit, "--input", good), api.EventFinished, "")
+		wantEnd(t, w.dispatch("edit", "--source", "repo"+commit, "--input", good), api.EventFinished, "")
 	}
 }
 
@@ -221,7 +221,7 @@ func TestUngrantedAndUnknownNamesLookAlike(t *testing.T) {
 	if n, m := len(w.entries("--kind", "dispatch.denied")), len(w.list()); n != 11 || m != 0 {
 		t.Errorf("%d denials are in the log, %d dispatches were made", n, m)
 	}
-	ended(t, w.dispatch("edit", "--env", "colours", "--source", "repo", "--target", "local"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--env", "colours", "--source", "repo", "--target", "local"), api.EventFinished, "")
 }
 
 // proves R-D2
@@ -232,7 +232,7 @@ func TestDispatchIsIdempotentOnItsID(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "echo ran"}, subagent{name: "other", script: "true"})
 	w.up()
 	first := w.dispatch("edit", "--id", "my-own-id", "--set", "n=1")
-	ended(t, first, api.EventFinished, "")
+	wantEnd(t, first, api.EventFinished, "")
 	if again := w.dispatch("edit", "--id", "my-own-id", "--input", `{ "n" : "1" }`); again.Manifest != first.Manifest {
 		t.Errorf("repeating the request made another dispatch: %s, %s", first.Manifest, again.Manifest)
 	}

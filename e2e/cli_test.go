@@ -26,7 +26,7 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 	)
 	w.up()
 	d := w.dispatch("edit", "--source", "repo", "--id", "the-dispatch")
-	ended(t, d, api.EventFinished, "")
+	wantEnd(t, d, api.EventFinished, "")
 	must(t, os.WriteFile(w.path("in.json"), []byte(`{"from":"file"}`), 0o644))
 	socket := w.path("run/bailiwick/api.sock")
 	for _, c := range []struct {

@@ -148,7 +148,7 @@ func TestConsentBoundsAClient(t *testing.T) {
 // proves R-T5
 func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
 	w := asking(t, 0)
-	d := w.waits("asks")
+	d := w.awaitQuestion("asks")
 	c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{0}})
 	defer c.Close()
 	observe := api.Observe
@@ -164,7 +164,7 @@ func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
 	if d, err := c.Runtime().Answer(t.Context(), d.ID, answer); err != nil || d.Attempt != 2 {
 		t.Errorf("positive control: %+v, %v", d, err)
 	}
-	w.atEnd(string(d.ID))
+	w.awaitEnd(string(d.ID))
 }
 
 // A decision needs a signature by an operator's key. Neither the service's

@@ -66,8 +66,8 @@ func kill(t testing.TB, pid int) {
 	awaitGone(t, pid)
 }
 
-// atEnd waits until a dispatch has ended.
-func (w *world) atEnd(id string) api.Dispatch {
+// awaitEnd waits until a dispatch has ended.
+func (w *world) awaitEnd(id string) api.Dispatch {
 	w.t.Helper()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if d := w.show(id); d.State.Ended() {
@@ -79,9 +79,9 @@ func (w *world) atEnd(id string) api.Dispatch {
 	}
 }
 
-// once fails the test unless the log says exactly once that a dispatch was
-// accepted, was started and ended.
-func (w *world) once(id string, end string) {
+// loggedOnce fails the test unless the log says exactly once that a dispatch
+// was accepted, was started and ended.
+func (w *world) loggedOnce(id string, end string) {
 	w.t.Helper()
 	for _, kind := range []string{"dispatch.accepted", "dispatch.started", end} {
 		if n := len(w.entries("--dispatch", id, "--kind", kind)); n != 1 {
@@ -130,15 +130,15 @@ func TestDispatchSurvivesAServiceKill(t *testing.T) {
 						}
 						w.openGate()
 					}
-					d := w.atEnd(id)
-					ended(t, d, api.EventFinished, "")
+					d := w.awaitEnd(id)
+					wantEnd(t, d, api.EventFinished, "")
 					if d.Outcome == nil || d.Outcome.Partial || d.Outcome.Patch == nil || len(d.Outcome.Files) != 2 {
 						t.Errorf("outcome %+v", d.Outcome)
 					}
 					if got := w.must("dispatch", "logs", id); got != "begun\nthrough\n" {
 						t.Errorf("log %q", got)
 					}
-					w.once(id, "dispatch.finished")
+					w.loggedOnce(id, "dispatch.finished")
 					if n := len(w.entries("--dispatch", id, "--kind", "dispatch.found")); n != 1 {
 						t.Errorf("the log says %d times that it was recovered", n)
 					}
@@ -184,20 +184,20 @@ func TestKilledWorkerIsLost(t *testing.T) {
 				if both {
 					w.must("up")
 				}
-				d := w.atEnd(id)
-				ended(t, d, api.EventFailed, api.ReasonLost)
+				d := w.awaitEnd(id)
+				wantEnd(t, d, api.EventFailed, api.ReasonLost)
 				if got := w.must("dispatch", "logs", id); got != "begun\n" {
 					t.Errorf("the log of the lost worker is %q", got)
 				}
 				if d.Outcome == nil || !d.Outcome.Partial {
 					t.Errorf("outcome %+v", d.Outcome)
 				}
-				w.once(id, "dispatch.failed")
+				w.loggedOnce(id, "dispatch.failed")
 				// The control groups of a killed owner are removed at the next
 				// start of a jail.
 				j.groups = nil
 				w.nothingLeft(id, j)
-				ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+				wantEnd(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 			})
 		})
 	}
@@ -213,12 +213,12 @@ func TestCancelSurvivesAServiceKill(t *testing.T) {
 	w.must("dispatch", "cancel", id, "--wait", "0", "--reason", "enough")
 	kill(t, w.status().PID)
 	w.must("up")
-	d := w.atEnd(id)
-	ended(t, d, api.EventCancelled, "")
+	d := w.awaitEnd(id)
+	wantEnd(t, d, api.EventCancelled, "")
 	if string(d.CancelBy) != w.me() {
 		t.Errorf("cancelled by %q", d.CancelBy)
 	}
-	w.once(id, "dispatch.cancelled")
+	w.loggedOnce(id, "dispatch.cancelled")
 	w.nothingLeft(id, j)
 }
 
@@ -234,7 +234,7 @@ func TestCancelAtAnyMoment(t *testing.T) {
 		time.Sleep(time.Duration(i*8) * time.Millisecond) // varies the moment of the cancel
 		w.must("dispatch", "cancel", id)
 		d := w.show(id)
-		ended(t, d, api.EventCancelled, "")
+		wantEnd(t, d, api.EventCancelled, "")
 		if string(d.CancelBy) != w.me() {
 			t.Errorf("%s is cancelled by %q", id, d.CancelBy)
 		}
@@ -244,7 +244,7 @@ func TestCancelAtAnyMoment(t *testing.T) {
 	}
 	w.openGate()
 	d := w.dispatch("edit", "--source", "repo")
-	ended(t, d, api.EventFinished, "")
+	wantEnd(t, d, api.EventFinished, "")
 	w.must("dispatch", "cancel", string(d.ID))
 	if after := w.show(string(d.ID)); after.State != api.EventFinished || after.CancelBy != "" {
 		t.Errorf("a cancel changed the end: %+v", after)
@@ -285,12 +285,12 @@ func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
 		w.must("up")
 	}
 	for id := range accepted {
-		w.atEnd(id)
+		w.awaitEnd(id)
 	}
 	for _, d := range w.list() {
-		d := w.atEnd(string(d.ID))
+		d := w.awaitEnd(string(d.ID))
 		if d.State == api.EventFinished {
-			w.once(string(d.ID), "dispatch.finished")
+			w.loggedOnce(string(d.ID), "dispatch.finished")
 			continue
 		}
 		if d.State != api.EventFailed || d.Reason != api.ReasonLost {
@@ -303,7 +303,7 @@ func TestKillsAtAnyMomentLoseNothing(t *testing.T) {
 	if left := w.settledRemains(); left != nil {
 		t.Errorf("left behind: %v", left)
 	}
-	ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 }
 
 // proves R-O1
@@ -322,7 +322,7 @@ func TestSecondServiceOnTheSameStateIsRefused(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	w.openGate()
-	ended(t, w.atEnd(id), api.EventFinished, "")
+	wantEnd(t, w.awaitEnd(id), api.EventFinished, "")
 	// Of many concurrent starts one wins.
 	w.must("down")
 	var wg sync.WaitGroup
@@ -355,7 +355,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 	w.refused(1, []string{"no service answers", socket, "bailiwick up"}, "status")
 	w.must("up")
-	ended(t, w.dispatch("quick"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("quick"), api.EventFinished, "")
 	w.must("down")
 	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there after down: %v", err)
@@ -375,7 +375,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 func TestDamagedStateIsRefusedByFile(t *testing.T) {
 	t.Parallel()
 	w := gated(t, 0)
-	ended(t, w.dispatch("quick"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("quick"), api.EventFinished, "")
 	entries := w.must("audit", "list", "-o", "jsonl")
 	w.must("down")
 	kept := t.TempDir()
@@ -439,7 +439,7 @@ func TestDamagedStateIsRefusedByFile(t *testing.T) {
 	if now := w.must("audit", "list", "-o", "jsonl"); !strings.HasPrefix(now, entries) {
 		t.Errorf("entries are lost: had %d bytes, have %d", len(entries), len(now))
 	}
-	ended(t, w.dispatch("quick"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("quick"), api.EventFinished, "")
 }
 
 // restart stops a service as an operator does, even if it can no longer record
@@ -469,7 +469,7 @@ func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
 	w.up()
 	first := w.dispatch("edit", "--source", "repo")
-	ended(t, first, api.EventFinished, "")
+	wantEnd(t, first, api.EventFinished, "")
 	entries := w.must("audit", "list", "-o", "jsonl")
 	filler, err := os.Create(w.path("state/filler"))
 	must(t, err)
@@ -521,6 +521,6 @@ func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 		t.Errorf("the record is %+v", d)
 	}
 	d := w.dispatch("edit", "--source", "repo")
-	ended(t, d, api.EventFinished, "")
-	w.once(string(d.ID), "dispatch.finished")
+	wantEnd(t, d, api.EventFinished, "")
+	w.loggedOnce(string(d.ID), "dispatch.finished")
 }

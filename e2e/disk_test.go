@@ -22,7 +22,7 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	w := cold(t, 0)
 	must(t, syscall.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=8m,mode=755"))
 	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state"), syscall.MNT_DETACH)) })
-	ended(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
 	first := w.status().PID
 	f, err := os.Create(w.path("state/filler"))
 	must(t, err)
@@ -47,11 +47,11 @@ func TestOneShotWorksAgainOnceTheFullDiskHasRoom(t *testing.T) {
 	}
 	w.refused(1, []string{"check the disk"}, "dispatch", "run", "edit", "-q", "--id", "during")
 	must(t, os.Remove(w.path("state/filler")))
-	ended(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
 	if s := w.status(); s.PID == first || !s.Ready {
 		t.Errorf("it is %+v", s)
 	}
-	ended(t, w.show("before"), api.EventFinished, "")
+	wantEnd(t, w.show("before"), api.EventFinished, "")
 	if list := w.must("dispatch", "list", "-o", "name"); strings.Contains(list, "during") {
 		t.Errorf("a refused dispatch is listed: %s", list)
 	}
@@ -73,7 +73,7 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	must(t, syscall.Mount("tmpfs", w.path("state/bailiwick/log"), "tmpfs", 0, "size=2m,mode=700")) // takes the tree away
 	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state/bailiwick/log"), syscall.MNT_DETACH)) })
 	w.must("up")
-	ended(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
 	covered := w.checkpoint()
 	f, err := os.Create(w.path("state/bailiwick/log/filler"))
 	must(t, err)
@@ -81,8 +81,8 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 		_, err = f.Write(make([]byte, 4096))
 	}
 	must(t, f.Close())
-	ended(t, w.dispatch("edit", "--source", "repo", "--id", "soon"), api.EventFinished, "") // it is not refused at once
-	w.turns(false)
+	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "soon"), api.EventFinished, "") // it is not refused at once
+	w.awaitReady(false)
 	s := w.status()
 	if s.Log == nil || !strings.Contains(s.Log.Error, "no space left") {
 		t.Errorf("status: %+v", s.Log)
@@ -104,8 +104,8 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	w.refused(1, []string{"the log's tree is not kept"}, "dispatch", "run", "edit", "-q", "--id", last)
 	w.must("dispatch", "show", "soon") // the control: reading is not refused
 	must(t, os.Remove(w.path("state/bailiwick/log/filler")))
-	w.turns(true)
-	ended(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
+	w.awaitReady(true)
+	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
 	if list := w.must("dispatch", "list", "-o", "name"); slices.Contains(strings.Fields(list), last) {
 		t.Errorf("a refused dispatch is listed: %s", list)
 	}
@@ -118,8 +118,8 @@ func TestAFullDiskUnderTheTreeRefusesNewWorkUntilThereIsRoom(t *testing.T) {
 	w.must("audit", "verify", "--log")
 }
 
-// turns waits until the service is ready, or not ready.
-func (w *world) turns(ready bool) {
+// awaitReady waits until the service is ready, or not ready.
+func (w *world) awaitReady(ready bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); w.status().Ready != ready; {
 		if time.Now().After(deadline) {
@@ -135,12 +135,12 @@ func (w *world) turns(ready bool) {
 func TestCancelReasonIsRecorded(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0, subagent{name: "sleeps", script: "echo begun; sleep 300"})
-	waits := string(w.waits("asks").ID)
+	waits := string(w.awaitQuestion("asks").ID)
 	w.try("dispatch", "run", "sleeps", "-d", "--id", "running")
 	for _, id := range []string{waits, "running"} {
 		out := w.must("dispatch", "cancel", id, "--reason", "changed my mind")
 		d := w.show(id)
-		ended(t, d, api.EventCancelled, "")
+		wantEnd(t, d, api.EventCancelled, "")
 		if d.CancelReason != "changed my mind" || !strings.Contains(d.Message, "changed my mind") || !strings.Contains(out, "changed my mind") {
 			t.Errorf("%s: %+v, %s", id, d, out)
 		}

@@ -58,11 +58,11 @@ func TestInvalidEvidenceRaisesAnAlarm(t *testing.T) {
 	w := orchestrated(t, 0)
 	do := func(id api.RunID) {
 		t.Helper()
-		states(t, w.settles(w.submit(planned(id, doing("a", "echo x > a.txt")))), "done; a done")
+		wantStates(t, w.awaitSettled(w.submit(planned(id, shellTask("a", "echo x > a.txt")))), "done; a done")
 	}
 	do("before")
 	lone := w.dispatch("sh", "--source", "repo", "--input", `{"do":"true"}`)
-	ended(t, lone, api.EventFinished, "")
+	wantEnd(t, lone, api.EventFinished, "")
 	if st := w.waitChecked(2); st.Refused != 0 || len(w.refusals()) != 0 {
 		t.Fatalf("valid evidence was refused: %+v", st)
 	}
@@ -76,11 +76,11 @@ func TestInvalidEvidenceRaisesAnAlarm(t *testing.T) {
 	other.coldInit()
 	foreign, err := os.ReadFile(other.path(roots))
 	must(t, err)
-	gated := w.submit(planned("refused", doing("a", awaitGate("go"))))
+	gated := w.submit(planned("refused", shellTask("a", awaitGate("go"))))
 	w.begunTask(gated, "a")
 	w.write(roots, string(foreign), 0o644)
 	w.open("go")
-	states(t, w.settles(gated), "done; a done")
+	wantStates(t, w.awaitSettled(gated), "done; a done")
 	if st := w.waitChecked(3); st.Refused != 1 || !strings.Contains(st.Last, "authorisation") {
 		t.Errorf("status: %+v", st)
 	}
@@ -108,14 +108,14 @@ func TestInvalidEvidenceRaisesAnAlarm(t *testing.T) {
 
 	// Evidence that cannot be built raises an alarm with the reason.
 	seen := w.evidenceStatus().Checked
-	gated = w.submit(planned("unmade", doing("a", awaitGate("on"))))
+	gated = w.submit(planned("unmade", shellTask("a", awaitGate("on"))))
 	w.begunTask(gated, "a")
 	deploy := "data/bailiwick/trust.json"
 	root, err := os.ReadFile(w.path(deploy))
 	must(t, err)
 	must(t, os.Remove(w.path(deploy)))
 	w.open("on")
-	states(t, w.settles(gated), "done; a done")
+	wantStates(t, w.awaitSettled(gated), "done; a done")
 	for end := time.Now().Add(time.Minute); len(w.refusals()) < 2 && time.Now().Before(end); {
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -96,7 +96,7 @@ func TestExamplesRun(t *testing.T) {
 			w.awaitEvent(id, event("task.waiting", task))
 			w.must("run", "answer", string(id), "--task", string(task), "--option", strconv.Itoa(option))
 		}
-		run := w.settles(id)
+		run := w.awaitSettled(id)
 		for _, bad := range h.differences(run) {
 			t.Errorf("%s: %s", filepath.Base(name), bad)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// sick makes system calls of a running process fail until heal is called. calls
-// is in the syntax of strace.
-func sick(t *testing.T, pid int, calls, errno string) (heal func()) {
+// failSyscalls makes system calls of a running process fail until restore is
+// called. calls is in the syntax of strace.
+func failSyscalls(t *testing.T, pid int, calls, errno string) (restore func()) {
 	t.Helper()
 	cmd := exec.Command("strace", "-f", "-o", "/dev/null", "-e", "trace="+calls, "-e", "inject="+calls+":error="+errno, "-p", strconv.Itoa(pid))
 	said, err := cmd.StderrPipe()
@@ -31,12 +31,12 @@ func sick(t *testing.T, pid int, calls, errno string) (heal func()) {
 		for lines.Scan() { //nolint:revive // so that it never blocks
 		}
 	}()
-	heal = func() {
+	restore = func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 	}
-	t.Cleanup(heal)
-	return heal
+	t.Cleanup(restore)
+	return restore
 }
 
 // A disk that fails under a running service: from the first failed write on,
@@ -57,10 +57,10 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 			w.repository("repo", map[string]string{"a.txt": "one\n"})
 			w.catalog(subagent{name: "edit", script: "echo x > x.txt"})
 			w.up()
-			ended(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
+			wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
 			w.must("audit", "prove", "0") // the control: it works
 			pid := w.status().PID
-			heal := sick(t, pid, c.calls, c.errno)
+			restore := failSyscalls(t, pid, c.calls, c.errno)
 			// A denial writes only an entry.
 			w.refused(1, []string{"the log cannot be written, so nothing is allowed", "check the disk"}, "dispatch", "run", "nobody")
 			w.refused(1, []string{"nothing is allowed", "check the disk"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
@@ -72,7 +72,7 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 					t.Errorf("%v: %s", verb, d)
 				}
 			}
-			heal()
+			restore()
 			w.refused(1, []string{"nothing is allowed"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "healed")
 			if entries, err := os.ReadDir(w.path("state/bailiwick/dispatches")); err == nil {
 				for _, e := range entries {
@@ -93,7 +93,7 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 func (w *world) recovered() {
 	t := w.t
 	t.Helper()
-	ended(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "after"), api.EventFinished, "")
 	all := w.audited()
 	for i, s := range all {
 		if s.Seq != uint64(i) {
@@ -122,7 +122,7 @@ func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
 		w.catalog(subagent{name: "edit", script: "echo x > x.txt"})
 		w.up()
-		ended(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
+		wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
 		w.must("down")
 		state := "state/bailiwick/"
 		key, err := os.ReadFile(w.path(state + "service.key"))
@@ -183,7 +183,7 @@ func TestServiceRecoversFromAFullDisk(t *testing.T) {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo x > x.txt"})
 	w.up()
-	ended(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo", "--id", "before"), api.EventFinished, "")
 	pid := w.status().PID
 	f, err := os.Create(w.path("state/filler"))
 	must(t, err)

@@ -52,7 +52,7 @@ func TestAbusiveAgentsHitTheirLimits(t *testing.T) {
 		w.up()
 		for _, a := range abuses {
 			d := w.traced(a.name, "--source", "repo")
-			ended(t, d, a.state, a.reason)
+			wantEnd(t, d, a.state, a.reason)
 			if !strings.Contains(d.Message, a.words) {
 				t.Errorf("%s: the message lacks %q: %q", a.name, a.words, d.Message)
 			}
@@ -116,7 +116,7 @@ func TestAPoisonedRepositoryRunsNothingOutsideTheJail(t *testing.T) {
 		w.catalog(subagent{name: "poison", script: "set -e\n" + script + "\ncd sub\n" + script, more: "    verify: {command: [grep, -q, poisoned, a.txt]}\n"})
 		w.up()
 		d := w.traced("poison", "--source", "repo")
-		ended(t, d, api.EventFinished, "")
+		wantEnd(t, d, api.EventFinished, "")
 		if d.Outcome == nil || d.Outcome.Patch == nil {
 			t.Fatalf("outcome %+v", d.Outcome)
 		}
@@ -169,7 +169,7 @@ ln -s SECRET link
 echo two > a.txt`, "SECRET", w.path("secret"))})
 		w.up()
 		d := w.traced("smuggle", "--source", "repo")
-		ended(t, d, api.EventFinished, "")
+		wantEnd(t, d, api.EventFinished, "")
 		left := map[string]string{}
 		for _, l := range d.Outcome.LeftOut {
 			left[l.Path] = l.Why
@@ -194,17 +194,17 @@ echo two > a.txt`, "SECRET", w.path("secret"))})
 		}
 		// The secret appears nowhere in the service's files. The search itself
 		// finds it where it belongs.
-		if n := holding(t, w.path("state"), "THE SECRET OF THE HOST"); n != 0 {
+		if n := countFilesWith(t, w.path("state"), "THE SECRET OF THE HOST"); n != 0 {
 			t.Errorf("%d files of the state hold the secret", n)
 		}
-		if n := holding(t, w.dir, "THE SECRET OF THE HOST"); n != 1 {
+		if n := countFilesWith(t, w.dir, "THE SECRET OF THE HOST"); n != 1 {
 			t.Errorf("the search finds the secret %d times", n)
 		}
 	})
 }
 
-// holding counts the files below dir that contain words.
-func holding(t testing.TB, dir, words string) (n int) {
+// countFilesWith counts the files below dir that contain words.
+func countFilesWith(t testing.TB, dir, words string) (n int) {
 	t.Helper()
 	for path := range snapshot(t, dir) {
 		b, err := os.ReadFile(path)
@@ -235,7 +235,7 @@ exit 3`},
 	)
 	w.up()
 	flood := w.traced("floods", "--source", "repo")
-	ended(t, flood, api.EventFinished, "")
+	wantEnd(t, flood, api.EventFinished, "")
 	if o := flood.Outcome; o.LogBytes != 100<<20 || o.LogKept != 1<<20 {
 		t.Errorf("log: %d bytes kept of %d", o.LogKept, o.LogBytes)
 	}
@@ -263,7 +263,7 @@ exit 3`},
 	}
 
 	forged := w.traced("forges", "--source", "repo")
-	ended(t, forged, api.EventFailed, api.ReasonAgent)
+	wantEnd(t, forged, api.EventFailed, api.ReasonAgent)
 	w.must("dispatch", "attestation", string(forged.ID)) // the attestation follows shortly after the end
 	if n := len(w.entries("--dispatch", string(forged.ID))); n != 4 {
 		t.Errorf("the log has %d entries about the dispatch, want accepted, started, failed, attested", n)

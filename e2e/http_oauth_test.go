@@ -21,7 +21,7 @@ func TestHTTPAcceptsIssuerTokensAndServesMetadata(t *testing.T) {
 	w.write("config/bailiwick/keys.json", string(i.keySet()), 0o644)
 	w.trusts(w.path("config/bailiwick/keys.json"))
 	w.up()
-	w.people()
+	w.addPrincipals()
 	w.must("principal", "add", "agent:remote", "--oauth-issuer", idpURL, "--oauth-subject", "s-1")
 	s := w.http("--oauth-issuer", idpURL, "--resource", resource, "--allow-host", "mcp.example")
 

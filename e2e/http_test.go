@@ -169,8 +169,8 @@ func TestTokensOverHTTP(t *testing.T) {
 	w := newWebWorld(t, ordinaryUID)
 	s := w.http("--rate", "10000")
 	ann, ben := w.ann, w.ben
-	second, id := w.another("second", "90d")
-	brief, _ := w.another("brief", "1m")
+	second, id := w.addToken("second", "90d")
+	brief, _ := w.addToken("brief", "1m")
 	session := s.open(second, mcpNovember, "")
 	listing := oldAsk(mcpNovember, session, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	listing.token = second
@@ -207,11 +207,11 @@ func TestTokensOverHTTP(t *testing.T) {
 	if log := w.must("audit", "list", "--kind", "auth.refused"); !strings.Contains(log, id) {
 		t.Errorf("the revoked token is not in the log: %s", log)
 	}
-	nowhere(t, w, s, ann, ben, second, brief)
+	wantNotStored(t, w, s, ann, ben, second, brief)
 }
 
-// another creates an additional token for ann.
-func (w *webWorld) another(name, expires string) (text, id string) {
+// addToken creates an additional token for ann.
+func (w *webWorld) addToken(name, expires string) (text, id string) {
 	w.t.Helper()
 	var made struct{ ID string }
 	decode(w.t, w.must("token", "create", "agent:ann", "--expires", expires, "--out", w.path("home", name), "-o", "json"), &made)
@@ -220,9 +220,9 @@ func (w *webWorld) another(name, expires string) (text, id string) {
 	return strings.TrimSpace(string(b)), made.ID
 }
 
-// nowhere fails the test if the files and logs of the service and the server
-// contain a token. The control finds a token in its own file.
-func nowhere(t *testing.T, w *webWorld, s *httpServer, tokens ...string) {
+// wantNotStored fails the test if the files and logs of the service and the
+// server contain a token. The control finds a token in its own file.
+func wantNotStored(t *testing.T, w *webWorld, s *httpServer, tokens ...string) {
 	t.Helper()
 	s.t.Helper()
 	places := []string{w.path("state"), w.path("run"), w.path("data"), fmt.Sprintf("/proc/%d/environ", s.cmd.Process.Pid), fmt.Sprintf("/proc/%d/cmdline", s.cmd.Process.Pid)}
@@ -344,14 +344,14 @@ func TestHTTPStartsOnlyWhereItMay(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "true"})
 	w.up()
 	says(w.refuses(nil, elsewhere...), "no client token", "bailiwick token create")
-	w.people()
+	w.addPrincipals()
 	says(w.refuses(nil, elsewhere...), "BAILIWICK_HTTP_ALLOW_ANY=yes-i-understand-the-risk")
 	says(w.refuses([]string{"BAILIWICK_HTTP_ALLOW_ANY=yes"}, elsewhere...), "BAILIWICK_HTTP_ALLOW_ANY=yes-i-understand-the-risk")
 	says(w.refuses(acknowledged, elsewhere...), "--tls-cert FILE")
 	says(w.refuses(nil, "--http", "127.0.0.2:0"), "BAILIWICK_HTTP_ALLOW_ANY")
 	says(w.refuses(nil, "--http", "mcp.example:0"), "IP address or localhost")
 	hole := otherServer(t, "../egress/judge.go", "	switch {\n	case !addr.IsValid():", "	switch {\n	case addr.Is4():\n		return nil\n	case !addr.IsValid():")
-	says(w.endsWithALine(w.command(hole, "--http", "127.0.0.1:0")), "egress")
+	says(w.exitsWithOneLine(w.command(hole, "--http", "127.0.0.1:0")), "egress")
 	s := w.http() // control: all is well
 	s.want("control", ask{}, 200)
 	w.must("token", "revoke", string(w.annID))
@@ -379,7 +379,7 @@ func TestHTTPIsNotServedWithoutAnAuditLog(t *testing.T) {
 	t.Cleanup(func() { must(t, syscall.Unmount(w.path("state"), syscall.MNT_DETACH)) })
 	w.catalog(subagent{name: "edit", script: "true"})
 	w.up()
-	w.people()
+	w.addPrincipals()
 	s := w.http()
 	s.want("control", ask{}, 200)
 	f, err := os.Create(w.path("state/filler"))

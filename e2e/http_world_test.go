@@ -62,11 +62,11 @@ func newWebWorld(t testing.TB, uid int, subagents ...subagent) *webWorld {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(append(subagents, subagent{name: "edit", script: "echo two > a.txt"}, subagent{name: "looks", script: "true", tier: "observe"})...)
 	w.up()
-	w.people()
+	w.addPrincipals()
 	return w
 }
 
-func (w *webWorld) people() {
+func (w *webWorld) addPrincipals() {
 	w.t.Helper()
 	w.grants("agent:ann", "agent:ben")
 	w.ann, w.annID = w.token("agent:ann")
@@ -253,10 +253,10 @@ func (w *world) refuses(env []string, args ...string) string {
 	w.t.Helper()
 	cmd := w.command(mcpProgram(), args...)
 	cmd.Env = append(cmd.Env, env...)
-	return w.endsWithALine(cmd)
+	return w.exitsWithOneLine(cmd)
 }
 
-func (w *world) endsWithALine(cmd *exec.Cmd) string {
+func (w *world) exitsWithOneLine(cmd *exec.Cmd) string {
 	w.t.Helper()
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() <= 0 {

@@ -77,7 +77,7 @@ func (w *world) inspect(net *island, server []string, era string) {
 	for _, tool := range list.Tools {
 		names = append(names, tool.Name)
 	}
-	if err := checkTools(names); err != nil || !slices.Equal(names, theNine()) {
+	if err := checkTools(names); err != nil || !slices.Equal(names, nineTools()) {
 		w.t.Errorf("the inspector finds %q: %v", names, err)
 	}
 	var found struct {

@@ -323,7 +323,7 @@ func (a *assault) until(over <-chan struct{}) {
 		case <-over:
 			a.watch() // reads the last lines
 			tick.Stop()
-			a.orElse()
+			a.killIdle()
 			return
 		case <-a.k.current().ended:
 			a.watch()
@@ -352,8 +352,8 @@ func (a *assault) restart() {
 	a.watch()
 }
 
-// orElse kills the idle service if the planned moment did not occur.
-func (a *assault) orElse() {
+// killIdle kills the idle service if the planned moment did not occur.
+func (a *assault) killIdle() {
 	select {
 	case <-a.k.current().ended: // its kill was the last event of the round
 		a.restart()

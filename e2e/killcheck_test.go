@@ -14,9 +14,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// good returns a trial after one undisturbed dispatch, with its story and the
-// whole log.
-func good(t *testing.T) (*trial, *story, []entry) {
+// undisturbed returns a trial after one undisturbed dispatch, with its story
+// and the whole log.
+func undisturbed(t *testing.T) (*trial, *story, []entry) {
 	t.Helper()
 	k := newTrial(t, 0, *seedFlag)
 	k.up(func() {})
@@ -36,7 +36,7 @@ func good(t *testing.T) (*trial, *story, []entry) {
 // planted in a good story.
 func TestKillChecksDetectPlantedFaults(t *testing.T) {
 	t.Parallel()
-	_, genuine, log := good(t)
+	_, genuine, log := undisturbed(t)
 	find := func(s *story, kind string) *entry {
 		for i := range s.entries {
 			if s.entries[i].Kind == kind {
@@ -110,7 +110,7 @@ func TestKillChecksDetectPlantedFaults(t *testing.T) {
 // The positive control of the leftover check: it finds each planted leftover.
 func TestLeftoverSearchFindsPlantedLeftovers(t *testing.T) {
 	t.Parallel()
-	k, s, _ := good(t)
+	k, s, _ := undisturbed(t)
 	hits, _ := k.hits(0)
 	clean := func(what string) {
 		t.Helper()
@@ -146,7 +146,7 @@ func TestLeftoverSearchFindsPlantedLeftovers(t *testing.T) {
 		}
 	}
 	if group != "" && os.Mkdir(group, 0o755) == nil {
-		lock := heldGroup(t, group)
+		lock := lockedGroup(t, group)
 		found("a control group", "control group "+group)
 		must(t, os.Remove(group))
 		must(t, lock.Close())
@@ -164,10 +164,10 @@ func TestLeftoverSearchFindsPlantedLeftovers(t *testing.T) {
 	clean("at last")
 }
 
-// heldGroup creates a control group and returns it locked. Without the lock the
-// jails of parallel tests would remove the group as a leftover; one that they
-// removed before it was locked is created again.
-func heldGroup(t *testing.T, group string) *os.File {
+// lockedGroup creates a control group and returns it locked. Without the lock
+// the jails of parallel tests would remove the group as a leftover; one that
+// they removed before it was locked is created again.
+func lockedGroup(t *testing.T, group string) *os.File {
 	t.Helper()
 	for range 100 {
 		if err := os.Mkdir(group, 0o755); err != nil && !os.IsExist(err) {

@@ -92,7 +92,7 @@ func TestLogsAreFollowedAcrossRestarts(t *testing.T) {
 	if n := len(w.entries("--kind", "service.started")); n < 5 {
 		t.Errorf("only %d services ran", n)
 	}
-	w.once("tells", "dispatch.finished")
+	w.loggedOnce("tells", "dispatch.finished")
 
 	// After the end, from every offset, with and without following.
 	for _, offset := range []int{0, 1, from, want.Len() - 1, want.Len(), want.Len() + 10} {
@@ -131,7 +131,7 @@ func TestAuditWatchContinuesAcrossRestarts(t *testing.T) {
 			kill(t, w.status().PID)
 			fallthrough
 		case 3, 9:
-			ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+			wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 		}
 	}
 	must(t, cmd.Process.Signal(syscall.SIGINT))

@@ -24,7 +24,7 @@ func TestEndlessLineIsSurvived(t *testing.T) {
 	w.catalog(subagent{name: "floods", script: fmt.Sprintf("echo half > half.txt; printf BEGIN; head -c %d /dev/zero | tr '\\0' x; echo END", n), more: "    limits: {log: 1MiB}\n"})
 	w.up()
 	d := w.dispatch("floods", "--source", "repo")
-	ended(t, d, api.EventFinished, "")
+	wantEnd(t, d, api.EventFinished, "")
 	o := d.Outcome
 	if o.LogBytes != n+9 || o.LogKept > 1<<20 || o.LogKept < 7<<17 || o.Patch == nil {
 		t.Fatalf("%d bytes kept of %d: %+v", o.LogKept, o.LogBytes, o)

@@ -30,7 +30,7 @@ cp inputs/input.json outputs/deep/copy.json
 cat > outputs/stdin.json`, more: "    verify: {command: [grep, -q, ONE, a.txt]}\n"})
 		w.up()
 		d := w.dispatch("edit", "--source", "repo", "--env", "colours", "--set", "who=Ann")
-		ended(t, d, api.EventFinished, "")
+		wantEnd(t, d, api.EventFinished, "")
 		if d.Outcome == nil || d.Outcome.Verify == nil || !d.Outcome.Verify.Passed || d.Outcome.Partial || d.Outcome.Isolation.Level != "full" {
 			t.Fatalf("outcome %+v", d.Outcome)
 		}
@@ -87,7 +87,7 @@ func TestEveryOutcomeIsTrue(t *testing.T) {
 	check := func(name string, state api.Event, reason api.Reason, partial, patch bool, words string) api.Dispatch {
 		t.Helper()
 		d := w.dispatch(name, "--source", "repo")
-		ended(t, d, state, reason)
+		wantEnd(t, d, state, reason)
 		if d.Outcome == nil || d.Outcome.Partial != partial || (d.Outcome.Patch != nil) != patch || !strings.Contains(d.Message, words) {
 			t.Errorf("%s: message %q, outcome %+v", name, d.Message, d.Outcome)
 		}
@@ -124,7 +124,7 @@ while :; do sleep 1; done`})
 		w.awaitLog(id, "begun")
 		w.must("dispatch", "cancel", id, "--reason", "enough")
 		d := w.show(id)
-		ended(t, d, api.EventCancelled, "")
+		wantEnd(t, d, api.EventCancelled, "")
 		if string(d.CancelBy) != w.me() || d.Outcome == nil || !d.Outcome.Partial || d.Outcome.Patch == nil {
 			t.Errorf("cancelled by %q, outcome %+v", d.CancelBy, d.Outcome)
 		}

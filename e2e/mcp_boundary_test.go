@@ -14,8 +14,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// theNine is the frozen list, deliberately written down a second time.
-func theNine() []string {
+// nineTools is the frozen list, deliberately written down a second time.
+func nineTools() []string {
 	return []string{
 		"bailiwick_dispatch", "bailiwick_dispatch_describe", "bailiwick_dispatch_cancel",
 		"bailiwick_capabilities_list", "bailiwick_subagents_list", "bailiwick_envs_list",
@@ -33,7 +33,7 @@ func checkTools(got []string) error {
 			}
 		}
 	}
-	if !slices.Equal(sorted(got), sorted(theNine())) {
+	if !slices.Equal(sorted(got), sorted(nineTools())) {
 		return fmt.Errorf("the tools are %q, want exactly the nine", got)
 	}
 	return nil
@@ -91,7 +91,7 @@ func TestServerHasExactlyNineTools(t *testing.T) {
 		if err := checkTools(got); err != nil {
 			t.Errorf("%s: %v", revision, err)
 		}
-		if !slices.Equal(got, theNine()) {
+		if !slices.Equal(got, nineTools()) {
 			t.Errorf("%s: the order is %q", revision, got)
 		}
 	}
@@ -267,7 +267,7 @@ func TestToolsExplainAMissingService(t *testing.T) {
 		"bailiwick_dispatch": {"subagent": "edit"}, "bailiwick_dispatch_describe": {"dispatchId": "d-1234"}, "bailiwick_dispatch_cancel": {"dispatchId": "d-1234"},
 		"bailiwick_orchestrator_submit": {"plan": members{}}, "bailiwick_orchestrator_status": {"runId": "r"}, "bailiwick_orchestrator_watch": {"runId": "r"},
 	}
-	for _, name := range theNine() {
+	for _, name := range nineTools() {
 		in := arguments[name]
 		if in == nil {
 			in = members{}

@@ -14,12 +14,12 @@ import (
 func TestMCPToolsAndConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ordinaryUID)
-	if got := strings.Fields(w.must("mcp", "tools", "-o", "name")); !slices.Equal(got, theNine()) {
+	if got := strings.Fields(w.must("mcp", "tools", "-o", "name")); !slices.Equal(got, nineTools()) {
 		t.Errorf("mcp tools -o name prints %q", got)
 	}
 	var tools []mcpTool
 	decode(t, w.must("mcp", "tools", "-o", "json"), &tools)
-	if !slices.Equal(names(tools), theNine()) || !json.Valid(tools[0].OutputSchema) {
+	if !slices.Equal(names(tools), nineTools()) || !json.Valid(tools[0].OutputSchema) {
 		t.Errorf("mcp tools -o json prints %q", names(tools))
 	}
 	if text := w.must("mcp", "tools"); strings.Count(text, "\n") != 10 {

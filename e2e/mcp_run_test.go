@@ -47,8 +47,8 @@ func asPlan(t testing.TB, p api.Plan) (plan members) {
 	return plan
 }
 
-// watches follows a run until it settles, and returns its events.
-func (s *mcpSession) watches(id api.RunID) (all []api.RunEvent) {
+// watchRun follows a run until it settles, and returns its events.
+func (s *mcpSession) watchRun(id api.RunID) (all []api.RunEvent) {
 	s.t.Helper()
 	for after := ""; ; {
 		in := members{"runId": id, "timeoutSeconds": 50}
@@ -85,8 +85,8 @@ func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
 		s := w.mcp(revision)
 		id := api.RunID("plan-" + revision)
 		plan := asPlan(t, planned("",
-			doing("first", "echo ONE > a.txt"), doing("left", "cp inputs/change outputs/", needing("change", api.Need{From: "first", Patch: true})),
-			doing("right", "echo TWO > b.txt", after("first")), doing("last", "true", after("left", "right")),
+			shellTask("first", "echo ONE > a.txt"), shellTask("left", "cp inputs/change outputs/", needing("change", api.Need{From: "first", Patch: true})),
+			shellTask("right", "echo TWO > b.txt", after("first")), shellTask("last", "true", after("left", "right")),
 		))
 		var run mcpRun
 		s.ok("bailiwick_orchestrator_submit", members{"plan": plan, "runId": id}, &run)
@@ -94,8 +94,8 @@ func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
 			t.Fatalf("%s: after submission it is %+v", revision, run)
 		}
 		s.ok("bailiwick_orchestrator_submit", members{"plan": plan, "runId": id}, &run)
-		s.refused(api.CodeConflict, []string{"bailiwick_orchestrator_status"}, "bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("other", "true"))), "runId": id})
-		events := s.watches(id)
+		s.refused(api.CodeConflict, []string{"bailiwick_orchestrator_status"}, "bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", shellTask("other", "true"))), "runId": id})
+		events := s.watchRun(id)
 		if want := w.history(id); !slices.EqualFunc(events, want, func(a, b api.RunEvent) bool { return a.Seq == b.Seq && a.Event == b.Event }) {
 			t.Errorf("%s: it saw %d events, want %d: %+v", revision, len(events), len(want), events)
 		}
@@ -117,7 +117,7 @@ func TestClientSubmitsAndWatchesAPlan(t *testing.T) {
 		if other.RunID == id || other.RunID == "" {
 			t.Errorf("%s: without an id it is %q", revision, other.RunID)
 		}
-		s.watches(other.RunID)
+		s.watchRun(other.RunID)
 		if n := len(w.entries("--kind", "run.submitted")); n != 2*(slices.Index(mcpRevisions(), revision)+1) {
 			t.Errorf("%s: %d runs were submitted", revision, n)
 		}
@@ -150,9 +150,9 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 		members{"id": "b", "subagent": "sh", "input": members{"do": "true"}, "retry": members{"attempts": 3}},
 	}
 	s.ok("bailiwick_orchestrator_submit", members{"plan": wrong, "runId": "mended"}, new(mcpRun))
-	s.watches("mended")
+	s.watchRun("mended")
 	denied := func(subagent string) api.Error {
-		plan := asPlan(t, planned("", doing("fine", "true"), doing("not", "true", as(api.Name(subagent)))))
+		plan := asPlan(t, planned("", shellTask("fine", "true"), shellTask("not", "true", as(api.Name(subagent)))))
 		return s.refused(api.CodeDenied, []string{"useless", "bailiwick_subagents_list", "$.tasks[1]"}, "bailiwick_orchestrator_submit", members{"plan": plan, "runId": "denied"})
 	}
 	hidden, nothing := denied("hidden"), denied("nothing")
@@ -182,8 +182,8 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	agent := w.mcp(mcpNovember, "--principal-token-file", w.path("claude.token"))
 	own := w.mcp(mcpNovember)
 	const asksOnce = `[ -f inputs/resume.json ] || echo '{"question": "Which?", "options": ["red", "blue"]}' > .bailiwick/question.json`
-	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("a", asksOnce), doing("b", "true", after("a")))), "runId": "of-root"}, new(mcpRun))
-	agent.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("a", asksOnce))), "runId": "of-claude"}, new(mcpRun))
+	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", shellTask("a", asksOnce), shellTask("b", "true", after("a")))), "runId": "of-root"}, new(mcpRun))
+	agent.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", shellTask("a", asksOnce))), "runId": "of-claude"}, new(mcpRun))
 	for _, id := range []api.RunID{"of-root", "of-claude"} {
 		w.awaitEvent(id, event("task.waiting", "a"))
 	}
@@ -216,7 +216,7 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	own.refused(api.CodeInvalid, nil, "bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 3}})
 	own.refused(api.CodeConflict, nil, "bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 1, "attempt": 2}})
 	own.ok("bailiwick_dispatch", members{"resume": asks, "answer": members{"option": 2, "attempt": 1}}, &d)
-	own.watches("of-root")
+	own.watchRun("of-root")
 	own.ok("bailiwick_orchestrator_status", members{"runId": "of-root"}, &run)
 	if got := run.states(); got != "a done; b done" {
 		t.Errorf("after the answer: %s", got)
@@ -225,9 +225,9 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	// person may cancel a task's dispatch.
 	agent.ok("bailiwick_dispatch", members{"subagent": "sh", "input": members{"do": "sleep 300"}}, &d)
 	agent.ok("bailiwick_dispatch_cancel", members{"dispatchId": d.DispatchID}, &d)
-	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", doing("a", awaitGate("never")))), "runId": "ended"}, new(mcpRun))
+	own.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("", shellTask("a", awaitGate("never")))), "runId": "ended"}, new(mcpRun))
 	own.ok("bailiwick_dispatch_cancel", members{"dispatchId": w.begunTask("ended", "a")}, &d)
-	own.watches("ended")
+	own.watchRun("ended")
 	own.ok("bailiwick_orchestrator_status", members{"runId": "ended"}, &run)
 	if got := run.states(); got != "a cancelled" {
 		t.Errorf("after its dispatch was cancelled: %s", got)
@@ -246,7 +246,7 @@ func TestLongRunsArePaged(t *testing.T) {
 	w := orchestrated(t, 0)
 	s := w.mcp(mcpJuly)
 	const many = 350
-	tasks := []api.PlanTask{doing("first", "exit 1")}
+	tasks := []api.PlanTask{shellTask("first", "exit 1")}
 	for i := range many {
 		deps := []api.TaskID{"first"}
 		for j := range i {
@@ -254,14 +254,14 @@ func TestLongRunsArePaged(t *testing.T) {
 				deps = append(deps, api.TaskID(fmt.Sprintf("task-with-a-name-of-some-length-%03d", j)))
 			}
 		}
-		tasks = append(tasks, doing(api.TaskID(fmt.Sprintf("task-with-a-name-of-some-length-%03d", i)), "true", after(deps...)))
+		tasks = append(tasks, shellTask(api.TaskID(fmt.Sprintf("task-with-a-name-of-some-length-%03d", i)), "true", after(deps...)))
 	}
 	var run mcpRun
 	s.ok("bailiwick_orchestrator_submit", members{"plan": asPlan(t, planned("many", tasks...))}, &run)
 	if run.RunID != "many" || run.Total != many+1 || run.Next == "" {
 		t.Fatalf("after submission it has %d tasks, next %q", run.Total, run.Next)
 	}
-	events := s.watches("many")
+	events := s.watchRun("many")
 	skipped := 0
 	for i, e := range events {
 		if e.Event == "task.skipped" {

@@ -171,7 +171,7 @@ func TestMCPOverHTTPAcceptsIssuerTokens(t *testing.T) {
 	w.write("config/bailiwick/keys.json", string(i.keySet()), 0o644)
 	w.trusts(w.path("config/bailiwick/keys.json"))
 	w.up()
-	w.people()
+	w.addPrincipals()
 	w.must("principal", "add", "agent:remote", "--oauth-issuer", idpURL, "--oauth-subject", "s-1")
 	s := w.http("--oauth-issuer", idpURL, "--resource", resource)
 	s.want("a token of ours", ask{}, 200, "bailiwick_dispatch")

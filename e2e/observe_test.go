@@ -87,13 +87,13 @@ func TestMetricsCountEvents(t *testing.T) {
 		}
 		before := w.metrics()
 		for range 2 {
-			ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+			wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 		}
-		ended(t, w.dispatch("fails"), api.EventFailed, api.ReasonAgent)
-		ended(t, w.dispatch("red", "--source", "repo"), api.EventFailed, api.ReasonVerify)
+		wantEnd(t, w.dispatch("fails"), api.EventFailed, api.ReasonAgent)
+		wantEnd(t, w.dispatch("red", "--source", "repo"), api.EventFailed, api.ReasonVerify)
 		talks := w.dispatch("talks")
-		ended(t, talks, api.EventFinished, "")
-		ended(t, w.dispatch("slow", "--timeout", "1s"), api.EventFailed, api.ReasonTimeout)
+		wantEnd(t, talks, api.EventFinished, "")
+		wantEnd(t, w.dispatch("slow", "--timeout", "1s"), api.EventFailed, api.ReasonTimeout)
 		id := w.detached("slow")
 		w.awaitLog(id, "here")
 		if n := w.metrics()["bailiwick_dispatches_running"]; n != 1 {
@@ -159,8 +159,8 @@ func TestMetricsCountRecoveredWork(t *testing.T) {
 	}
 	w.must("up")
 	w.openGate()
-	ended(t, w.atEnd(id), api.EventFinished, "")
-	ended(t, w.atEnd(gone), api.EventFailed, api.ReasonLost)
+	wantEnd(t, w.awaitEnd(id), api.EventFinished, "")
+	wantEnd(t, w.awaitEnd(gone), api.EventFailed, api.ReasonLost)
 	m := w.metrics()
 	if m[`bailiwick_dispatch_found_total{worker="running"}`] != 1 || m[`bailiwick_dispatch_found_total{worker="ended"}`] != 1 ||
 		m[`bailiwick_dispatch_outcomes_total{outcome="failed",reason="lost"}`] != 1 || m[`bailiwick_dispatch_outcomes_total{outcome="finished",reason="none"}`] != 1 {
@@ -341,7 +341,7 @@ func TestServiceLogIsAlwaysJSON(t *testing.T) {
 	for _, pid := range w.workers() {
 		kill(t, pid)
 	}
-	ended(t, w.atEnd(slow), api.EventFailed, api.ReasonLost)
+	wantEnd(t, w.awaitEnd(slow), api.EventFailed, api.ReasonLost)
 	must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte("{\n\"\x1b"), 0o644))
 	w.try("dispatch", "run", "edit")
 	log := w.read("state/bailiwick/service.log")

@@ -70,7 +70,7 @@ func TestOneShotCommandsShareOneService(t *testing.T) {
 			t.Errorf("the log says %d times that a service started", n)
 		}
 		for i := range 10 {
-			w.once(fmt.Sprintf("at-once-%d", i), "dispatch.finished")
+			w.loggedOnce(fmt.Sprintf("at-once-%d", i), "dispatch.finished")
 		}
 	})
 }
@@ -105,7 +105,7 @@ func TestOneShotServiceShutsDownWhenIdle(t *testing.T) {
 	}
 	w.refused(1, []string{"no service answers"}, "status")
 	// The next service has all state, recorded by the one that shut down.
-	w.once("waits", "dispatch.finished")
+	w.loggedOnce("waits", "dispatch.finished")
 	if got := w.must("audit", "list", "--kind", "service.stopped"); !strings.Contains(got, "idle for 200ms") {
 		t.Errorf("its shutdown is logged as %s", got)
 	}
@@ -178,7 +178,7 @@ func TestOneShotRestartsLoseNothing(t *testing.T) {
 		t.Errorf("only %d services ran: the test proves nothing", n)
 	}
 	for _, id := range ids {
-		w.once(id, "dispatch.finished")
+		w.loggedOnce(id, "dispatch.finished")
 	}
 }
 
@@ -217,8 +217,8 @@ func TestOneShotServiceAdoptsWorkersOfAKilledOne(t *testing.T) {
 				t.Errorf("after process %d: %+v", was, s)
 			}
 			w.openGate()
-			ended(t, w.atEnd("goes-on"), api.EventFinished, "")
-			w.once("goes-on", "dispatch.finished")
+			wantEnd(t, w.awaitEnd("goes-on"), api.EventFinished, "")
+			w.loggedOnce("goes-on", "dispatch.finished")
 			if got := w.must("dispatch", "logs", "goes-on"); got != "begun\nthrough\n" {
 				t.Errorf("log %q", got)
 			}
@@ -259,8 +259,8 @@ func TestOneShotServiceOutlivesItsTerminal(t *testing.T) {
 				t.Errorf("process %d answers, not %d", now, pid)
 			}
 			w.openGate()
-			ended(t, w.atEnd("outlives"), api.EventFinished, "")
-			w.once("outlives", "dispatch.finished")
+			wantEnd(t, w.awaitEnd("outlives"), api.EventFinished, "")
+			w.loggedOnce("outlives", "dispatch.finished")
 			if n := len(w.entries("--kind", "service.started")); n != 1 {
 				t.Errorf("%d services started", n)
 			}
@@ -285,14 +285,14 @@ func TestOneShotCommandKilledDuringStartHarmsNothing(t *testing.T) {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 	}
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 }
 
 // proves R-D1
 func TestOneShotStartFailureIsOneError(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	w.must("down")
 	key := w.read("state/bailiwick/service.key")
 	w.write("state/bailiwick/service.key", "nonsense", 0o600)
@@ -332,7 +332,7 @@ func TestLongStatePathWorks(t *testing.T) {
 	w.env = append(w.env, "XDG_STATE_HOME="+long)
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "edit", script: "echo x > x.txt"})
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	w.must("down")
 	d := w.refused(1, []string{"no service answers", long}, "status")
 	if strings.Contains(d.stderr, "none can be started") {
@@ -405,7 +405,7 @@ func TestOneShotStartsNoServiceForANamedSocket(t *testing.T) {
 	}
 	// A service that listens elsewhere is found by a command without the flag.
 	w.must("up", "--socket", w.path("elsewhere.sock"))
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	if pids := w.services(); len(pids) != 1 {
 		t.Errorf("services %v", pids)
 	}
@@ -457,7 +457,7 @@ func TestOneShotServiceRunsBesideTheCommandWithAMinimalEnvironment(t *testing.T)
 		must(t, err)
 		return strings.Contains(string(b), secret)
 	}
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	if _, err := os.Lstat(w.path("caught")); err == nil {
 		t.Error("a program was run from PATH")
 	}

@@ -139,7 +139,7 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 				t.Errorf("%s\nthe terminal shows %q", d, seen)
 			}
 		}
-		ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+		wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	})
 }
 

@@ -45,7 +45,7 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 	var reasons []api.Reason
 	check := func(d api.Dispatch, state api.Event, reason api.Reason, kept bool) {
 		t.Helper()
-		ended(t, d, state, reason)
+		wantEnd(t, d, state, reason)
 		events = append(events, api.EventAccepted, api.EventStarted, d.State)
 		reasons = append(reasons, d.Reason)
 		o := d.Outcome
@@ -88,7 +88,7 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 	for _, pid := range w.workers() {
 		kill(t, pid)
 	}
-	check(w.atEnd(id), api.EventFailed, api.ReasonLost, false)
+	check(w.awaitEnd(id), api.EventFailed, api.ReasonLost, false)
 	if got := w.must("dispatch", "logs", id); got != "begun\n" {
 		t.Errorf("the log of the lost one is %q", got)
 	}

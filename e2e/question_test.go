@@ -41,11 +41,11 @@ func asking(t *testing.T, uid int, more ...subagent) *world {
 	return w
 }
 
-// waits dispatches name, which must end with a question.
-func (w *world) waits(name string) api.Dispatch {
+// awaitQuestion dispatches name, which must end with a question.
+func (w *world) awaitQuestion(name string) api.Dispatch {
 	w.t.Helper()
 	d := w.dispatch(name, "--source", "repo")
-	ended(w.t, d, api.EventNeedsInput, "")
+	wantEnd(w.t, d, api.EventNeedsInput, "")
 	return w.show(string(d.ID))
 }
 
@@ -60,7 +60,7 @@ func TestAnswerResumesTheWork(t *testing.T) {
 		if d := w.try("dispatch", "run", "asks", "--source", "repo"); d.status != 9 || !strings.Contains(d.stdout, "Which colour?") || !strings.Contains(d.stdout, "dispatch answer") {
 			t.Errorf("a dispatch that asks: %s", d)
 		}
-		d := w.waits("asks")
+		d := w.awaitQuestion("asks")
 		id := string(d.ID)
 		q := d.Question
 		if q == nil || q.Question != "Which colour?\nThe tests allow two." || len(q.Options) != 2 || string(q.Context) == "" || d.AnswerBy == nil {
@@ -75,7 +75,7 @@ func TestAnswerResumesTheWork(t *testing.T) {
 		w.refused(1, []string{"text or"}, "dispatch", "answer", id)
 		out := w.must("dispatch", "answer", id, "--option", "2", "-q", "-o", "json")
 		after := w.show(id)
-		ended(t, after, api.EventFinished, "")
+		wantEnd(t, after, api.EventFinished, "")
 		if !strings.Contains(out, id) || after.Attempt != 2 || len(after.Attempts) != 1 || !after.Outcome.Verify.Passed || after.Outcome.Partial {
 			t.Fatalf("after the answer: %+v", after)
 		}
@@ -132,12 +132,12 @@ n=$(ls | grep -c '^round' || true)
 [ "$n" = 0 ] || grep -q "answer $n" inputs/resume.json || exit 5
 echo "$n" > "round$n"
 [ "$n" = 3 ] || echo "{\"question\": \"continue from $n?\"}" > .bailiwick/question.json`})
-	d := w.waits("counts")
+	d := w.awaitQuestion("counts")
 	for _, n := range []string{"1", "2", "3"} {
 		w.try("dispatch", "answer", string(d.ID), "answer "+n, "-q")
 		d = w.show(string(d.ID))
 	}
-	ended(t, d, api.EventFinished, "")
+	wantEnd(t, d, api.EventFinished, "")
 	if d.Attempt != 4 || len(d.Attempts) != 3 || len(d.Outcome.Files) != 4 {
 		t.Errorf("the dispatch ended as %+v", d)
 	}
@@ -177,7 +177,7 @@ func TestQuestionFilesAreValidated(t *testing.T) {
 		if reason == "" {
 			state = api.EventNeedsInput
 		}
-		ended(t, d, state, reason)
+		wantEnd(t, d, state, reason)
 		if reason == api.ReasonOutput && !strings.Contains(d.Message, "question.json") {
 			t.Errorf("%s: message %q", name, d.Message)
 		}
@@ -198,7 +198,7 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	id := string(d.ID)
 	w.awaitEntry(id, "dispatch.failed")
 	d = w.show(id)
-	ended(t, d, api.EventFailed, api.ReasonTimeout)
+	wantEnd(t, d, api.EventFailed, api.ReasonTimeout)
 	if !strings.Contains(d.Message, "no answer by") || d.Outcome.Patch == nil || d.Question == nil {
 		t.Errorf("expired: %+v", d)
 	}
@@ -214,18 +214,18 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 	}
 	w.refused(1, []string{id}, "dispatch", "answer", id, "late")
 	w.awaitEntry(id, "dispatch.failed")
-	ended(t, w.show(id), api.EventFailed, api.ReasonTimeout)
+	wantEnd(t, w.show(id), api.EventFailed, api.ReasonTimeout)
 
-	d = w.waits("asks")
+	d = w.awaitQuestion("asks")
 	id = string(d.ID)
 	w.must("dispatch", "cancel", id, "--reason", "enough")
 	d = w.show(id)
-	ended(t, d, api.EventCancelled, "")
+	wantEnd(t, d, api.EventCancelled, "")
 	if string(d.CancelBy) != w.me() || d.Outcome.Patch == nil {
 		t.Errorf("cancelled: %+v", d)
 	}
 	w.refused(1, []string{"no open question"}, "dispatch", "answer", id, "late")
-	w.once(id, "dispatch.cancelled")
+	w.loggedOnce(id, "dispatch.cancelled")
 }
 
 // The policy at the time of the answer decides whether a dispatch may resume: a
@@ -237,7 +237,7 @@ func TestAQuestionExpiresOrIsCancelled(t *testing.T) {
 func TestAnswersFollowCurrentPolicy(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0)
-	d := w.waits("asks")
+	d := w.awaitQuestion("asks")
 	id := string(d.ID)
 	manifest, err := os.ReadFile(w.path("project/bailiwick.yaml"))
 	must(t, err)
@@ -255,7 +255,7 @@ func TestAnswersFollowCurrentPolicy(t *testing.T) {
 	if d = w.show(id); d.State != api.EventNeedsInput || d.Attempt != 1 {
 		t.Errorf("after a denial it is %+v", d)
 	}
-	w.once(id, "dispatch.denied")
+	w.loggedOnce(id, "dispatch.denied")
 	w.write("project/bailiwick.yaml", string(manifest), 0o644)
 	w.must("catalog", "apply", "-f", w.path("project/bailiwick.yaml"))
 	w.must("dispatch", "answer", id, "red", "-q")
@@ -268,7 +268,7 @@ func TestAnswersFollowCurrentPolicy(t *testing.T) {
 func TestAnswersAreBoundToCallerAndQuestion(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0)
-	d := w.waits("asks")
+	d := w.awaitQuestion("asks")
 	path := "/v1/runtime/dispatches/" + string(d.ID) + "/answer"
 	for body, want := range map[string]int{
 		`{}`: http.StatusBadRequest, `{"text":"a","option":1}`: http.StatusBadRequest, `{"option":-1}`: http.StatusBadRequest,
@@ -303,7 +303,7 @@ func TestConcurrentAnswersCountOnce(t *testing.T) {
 	t.Parallel()
 	w := asking(t, 0)
 	for range 3 {
-		id := string(w.waits("asks").ID)
+		id := string(w.awaitQuestion("asks").ID)
 		var at [6]done
 		var answers sync.WaitGroup
 		for i := range at {

@@ -251,7 +251,7 @@ func TestOtherAccountsSeeAndCancelNothing(t *testing.T) {
 		t.Errorf("the owner sees %+v", d)
 	}
 	w.must("dispatch", "cancel", id)
-	ended(t, w.show(id), api.EventCancelled, "")
+	wantEnd(t, w.show(id), api.EventCancelled, "")
 }
 
 // A client that connects and sends nothing, or half a request, blocks no other

@@ -51,9 +51,9 @@ func (w *world) hasBlob(d api.Digest) bool {
 	return err == nil
 }
 
-// whole fails the test unless the store has all content that a record names, or
-// none of it, and all evidence.
-func (w *world) whole(d api.Dispatch, there bool) {
+// checkContent fails the test unless the store has all content that a record
+// names, or none of it, and all evidence.
+func (w *world) checkContent(d api.Dispatch, there bool) {
 	w.t.Helper()
 	content := []api.Digest{d.Input, d.Outcome.Patch.Digest, d.Outcome.Outputs[0].Digest, d.Outcome.Log[0].Digest}
 	for _, c := range content {
@@ -78,7 +78,7 @@ func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 		var made []api.Dispatch
 		for i := range 4 {
 			d := w.dispatch("makes", "--source", "repo", "--set", fmt.Sprintf("n=%d", i))
-			ended(t, d, api.EventFinished, "")
+			wantEnd(t, d, api.EventFinished, "")
 			made = append(made, d)
 		}
 		w.must("dispatch", "patch", string(made[1].ID), "--to", w.path("copy.patch"))
@@ -94,14 +94,14 @@ func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 			t.Error("the log has an entry for a dry run")
 		}
 		for _, d := range made {
-			w.whole(d, true)
+			w.checkContent(d, true)
 		}
 		said := w.must("gc")
 		if !strings.Contains(said, "removed those of 2 dispatches") {
 			t.Errorf("gc prints:\n%s", said)
 		}
 		for i, d := range made {
-			w.whole(d, i == 0 || i == 3)
+			w.checkContent(d, i == 0 || i == 3)
 		}
 		gone := string(made[1].ID)
 		for what, args := range map[string][]string{"patch": {"patch", gone}, "log": {"logs", gone}, "output": {"outputs", gone, "out.json"}} {
@@ -126,7 +126,7 @@ func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 		}
 		w.must("dispatch", "unpin", string(made[0].ID))
 		w.must("gc")
-		w.whole(made[0], false)
+		w.checkContent(made[0], false)
 		for _, kind := range []string{"dispatch.pinned", "dispatch.unpinned"} {
 			if log := w.must("audit", "list", "--kind", kind); strings.Count(log, "\n") != 1 || !strings.Contains(log, string(made[0].ID)) {
 				t.Errorf("%s: %q", kind, log)
@@ -152,7 +152,7 @@ func TestWithoutRulesResultsStay(t *testing.T) {
 	if strings.Count(said, "kept: no retention rule") != 2 {
 		t.Errorf("gc prints:\n%s", said)
 	}
-	w.whole(d, true)
+	w.checkContent(d, true)
 }
 
 // Waiting and running dispatches are not collected, whatever the rules; a
@@ -166,7 +166,7 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 	w.upCollected()
 	var d api.Dispatch
 	decode(t, w.try("dispatch", "run", "asks", "--source", "repo", "-o", "json", "-q").stdout, &d)
-	ended(t, d, api.EventNeedsInput, "")
+	wantEnd(t, d, api.EventNeedsInput, "")
 	other := w.dispatch("makes", "--source", "repo", "--set", "n=1")
 	var report api.GCReport
 	decode(t, w.must("gc", "-o", "json"), &report)
@@ -178,7 +178,7 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 	for !done.State.Ended() {
 		decode(t, w.must("dispatch", "show", string(d.ID), "-o", "json"), &done)
 	}
-	ended(t, done, api.EventFinished, "")
+	wantEnd(t, done, api.EventFinished, "")
 	if patch := w.must("dispatch", "patch", string(d.ID)); !strings.Contains(patch, "half.txt") || !strings.Contains(patch, "resumed.txt") {
 		t.Errorf("the resumed attempt lacked the earlier patch or the answer: %s", patch)
 	}
@@ -242,12 +242,12 @@ func TestOnlyTheServiceAccountCollects(t *testing.T) {
 	if status, _ := w.call(http.MethodPost, "/v1/runtime/gc", "", nil); status != http.StatusNotFound {
 		t.Errorf("/v1/runtime/gc: %d", status)
 	}
-	w.whole(d, true)
+	w.checkContent(d, true)
 	if shown := w.show(string(d.ID)); shown.Pinned != nil || shown.Removed != nil {
 		t.Errorf("%+v", shown)
 	}
 	w.must("gc") // the control: the operator may
-	w.whole(d, false)
+	w.checkContent(d, false)
 }
 
 // A service killed at each step of a removal: the next service removes what was
@@ -343,13 +343,13 @@ func TestCollectionLosesNoFinishedContent(t *testing.T) {
 	close(done)
 	loop.Wait()
 	for _, d := range all {
-		ended(t, d, api.EventFinished, "")
-		w.whole(d, true)
+		wantEnd(t, d, api.EventFinished, "")
+		w.checkContent(d, true)
 		w.must("dispatch", "patch", string(d.ID))
 	}
 	w.must("gc")
 	for _, d := range all {
-		w.whole(d, true)
+		w.checkContent(d, true)
 	}
 }
 

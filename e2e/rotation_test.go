@@ -76,7 +76,7 @@ func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
 	w.up()
 	was := w.keys()
 	before, asks := w.dispatch("edits", "--source", "repo"), w.dispatch("asks", "--source", "repo")
-	ended(t, before, api.EventFinished, "")
+	wantEnd(t, before, api.EventFinished, "")
 	w.attestation(before.ID, string(was.Current().ID))
 	first := w.trust()
 	d := w.exec(filepath.Join(bin, "bailiwickd"), "key", "rotate")
@@ -92,9 +92,9 @@ func TestRotationKeepsEarlierSignaturesValid(t *testing.T) {
 		t.Fatalf("%+v", h)
 	}
 	w.must("dispatch", "answer", string(asks.ID), "yes") // its manifest is signed by the first key
-	w.atEnd(string(asks.ID))
+	w.awaitEnd(string(asks.ID))
 	after := w.dispatch("edits", "--source", "repo")
-	ended(t, after, api.EventFinished, "")
+	wantEnd(t, after, api.EventFinished, "")
 	w.verifyAttestation(before.ID, was.Current().ID)
 	w.verifyAttestation(asks.ID, third)
 	w.verifyAttestation(after.ID, third)
@@ -143,7 +143,7 @@ func TestAKilledRotationLeavesOneKeyInForce(t *testing.T) {
 			k := newTrial(t, 0, 13)
 			k.up(func() {})
 			before := k.dispatch("edits", "--source", "repo")
-			ended(t, before, api.EventFinished, "")
+			wantEnd(t, before, api.EventFinished, "")
 			old := k.keys().Current().ID
 			k.must("dispatch", "attestation", string(before.ID))
 			k.must("down")
@@ -160,7 +160,7 @@ func TestAKilledRotationLeavesOneKeyInForce(t *testing.T) {
 				t.Errorf("%s is in force, before it was %s: %+v", h.Current().ID, old, h)
 			}
 			after := k.dispatch("edits", "--source", "repo")
-			ended(t, after, api.EventFinished, "")
+			wantEnd(t, after, api.EventFinished, "")
 			k.verifyAttestation(before.ID, old)
 			k.verifyAttestation(after.ID, h.Current().ID)
 			left, err := filepath.Glob(k.path("state/bailiwick/service.key.next*"))

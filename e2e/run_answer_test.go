@@ -17,7 +17,7 @@ func TestLateAnswerReachesNoOtherQuestion(t *testing.T) {
 	const twice = `if ! test -f inputs/resume.json; then echo '{"question": "First?"}' > .bailiwick/question.json
 elif grep -q First inputs/resume.json; then echo '{"question": "Second?"}' > .bailiwick/question.json
 else cp inputs/resume.json answer.json; fi`
-	id := w.submit(planned("asks", doing("a", twice)))
+	id := w.submit(planned("asks", shellTask("a", twice)))
 	first := w.awaitEvent(id, event("task.waiting", "a"))
 	dispatch := string(first.DispatchID)
 	w.must("dispatch", "answer", dispatch, "one") // exits with 0: no task asks according to its list
@@ -34,7 +34,7 @@ else cp inputs/resume.json answer.json; fi`
 		t.Errorf("%s, %+v", run.State, a)
 	}
 	w.must("run", "answer", string(id), "--task", "a", "two")
-	states(t, w.settles(id), "done; a done")
+	wantStates(t, w.awaitSettled(id), "done; a done")
 	w.refused(1, []string{"is settled"}, "dispatch", "answer", dispatch, "three")
 	w.replays(id)
 }

@@ -31,15 +31,15 @@ func TestServiceKillLosesNothingOfARun(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := orchestrated(t, uid)
 		id := w.submit(planned("survives",
-			doing("done", "echo x > a.txt"),
-			doing("goes-on", awaitGate("on"), locking("k")),
-			doing("ends", awaitGate("meanwhile")),
-			doing("dies", awaitGate("on"), retrying(2)),
-			doing("asks", inquiry),
-			doing("behind", "true", locking("k")),
-			doing("later", "cp inputs/change outputs/", needing("change", api.Need{From: "asks", Patch: true}), after("ends", "dies")),
-			doing("fails", "exit 3", after("ends")),
-			doing("skipped", "true", after("fails")),
+			shellTask("done", "echo x > a.txt"),
+			shellTask("goes-on", awaitGate("on"), locking("k")),
+			shellTask("ends", awaitGate("meanwhile")),
+			shellTask("dies", awaitGate("on"), retrying(2)),
+			shellTask("asks", inquiry),
+			shellTask("behind", "true", locking("k")),
+			shellTask("later", "cp inputs/change outputs/", needing("change", api.Need{From: "asks", Patch: true}), after("ends", "dies")),
+			shellTask("fails", "exit 3", after("ends")),
+			shellTask("skipped", "true", after("fails")),
 		))
 		ends := w.begunTask(id, "ends")
 		dies := w.begunTask(id, "dies")
@@ -66,14 +66,14 @@ func TestServiceKillLosesNothingOfARun(t *testing.T) {
 		}
 		w.open("on")
 		w.must("run", "answer", string(id), "--task", "asks", "--option", "2")
-		run := w.settles(id)
-		states(t, run, "failed; done done; goes-on done; ends done; dies done; asks done; behind done; later done; fails failed agent; skipped skipped")
+		run := w.awaitSettled(id)
+		wantStates(t, run, "failed; done done; goes-on done; ends done; dies done; asks done; behind done; later done; fails failed agent; skipped skipped")
 		if d := task(t, run, "dies"); d.Attempt != 2 || string(d.DispatchID) == dies {
 			t.Errorf("the killed attempt: %+v", d)
 		}
-		ended(t, w.show(dies), api.EventFailed, api.ReasonLost)
+		wantEnd(t, w.show(dies), api.EventFailed, api.ReasonLost)
 		for _, d := range []string{ends, goesOn} {
-			w.once(d, "dispatch.finished")
+			w.loggedOnce(d, "dispatch.finished")
 		}
 		if left := w.settledRemains(); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
@@ -89,7 +89,7 @@ func TestServiceKillLosesNothingOfARun(t *testing.T) {
 func TestRunContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
-	id := w.submit(planned("on", doing("a", awaitGate("go")), doing("b", "true", after("a"))))
+	id := w.submit(planned("on", shellTask("a", awaitGate("go")), shellTask("b", "true", after("a"))))
 	dispatch := w.begunTask(id, "a")
 	w.must("down")
 	w.open("go")
@@ -98,12 +98,12 @@ func TestRunContinuesAfterARestart(t *testing.T) {
 	}
 	// A service without an orchestrator collects the worker, and leaves the run
 	// unchanged.
-	if d := w.atEnd(dispatch); d.State != api.EventFinished {
+	if d := w.awaitEnd(dispatch); d.State != api.EventFinished {
 		t.Errorf("%+v", d)
 	}
 	w.upRuns()
-	states(t, w.settles(id), "done; a done; b done")
-	w.once(dispatch, "dispatch.finished")
+	wantStates(t, w.awaitSettled(id), "done; a done; b done")
+	w.loggedOnce(dispatch, "dispatch.finished")
 	w.replays(id)
 }
 
@@ -119,8 +119,8 @@ func TestWaitingTaskBlocksNoOther(t *testing.T) {
 	w.upRuns()
 	w.downAtEnd()
 	id := w.submit(planned("asks",
-		doing("asks", inquiry, locking("k")), doing("next", "true", locking("k")), doing("gate", awaitGate("go"), locking("k")),
-		doing("last", "cp inputs/change outputs/", needing("change", api.Need{From: "asks", Patch: true})),
+		shellTask("asks", inquiry, locking("k")), shellTask("next", "true", locking("k")), shellTask("gate", awaitGate("go"), locking("k")),
+		shellTask("last", "cp inputs/change outputs/", needing("change", api.Need{From: "asks", Patch: true})),
 	))
 	w.awaitEvent(id, event("task.waiting", "asks"))
 	w.awaitEvent(id, event("task.done", "next"))
@@ -145,8 +145,8 @@ func TestWaitingTaskBlocksNoOther(t *testing.T) {
 	kill(t, w.status().PID)
 	w.upRuns()
 	w.open("go")
-	run = w.settles(id)
-	states(t, run, "done; asks done; next done; gate done; last done")
+	run = w.awaitSettled(id)
+	wantStates(t, run, "done; asks done; next done; gate done; last done")
 	asks = task(t, run, "asks")
 	if d := w.show(string(asks.DispatchID)); asks.Attempt != 1 || d.Attempt != 2 || len(d.Attempts) != 1 || d.Attempts[0].Answer == nil || d.Attempts[0].Answer.Text != "blue" || string(d.Attempts[0].Answer.By) != w.me() {
 		t.Errorf("the task had attempt %d, its dispatch is %+v", asks.Attempt, d)
@@ -165,17 +165,17 @@ func TestUnansweredQuestionOfARunExpires(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	const ask = `echo '{"question": "Which?"}' > .bailiwick/question.json`
-	id := w.submit(planned("expires", doing("brief", ask, as("brief")), doing("below", "true", after("brief"))))
-	run := w.settles(id)
-	states(t, run, "failed; brief failed timeout; below skipped")
+	id := w.submit(planned("expires", shellTask("brief", ask, as("brief")), shellTask("below", "true", after("brief"))))
+	run := w.awaitSettled(id)
+	wantStates(t, run, "failed; brief failed timeout; below skipped")
 	w.replays(id)
 
-	patient := w.submit(planned("waits", doing("asks", inquiry)))
+	patient := w.submit(planned("waits", shellTask("asks", inquiry)))
 	w.awaitEvent(patient, event("task.waiting", "asks"))
 	if run := w.run(patient); run.State != api.RunWaiting {
 		t.Errorf("%+v", run)
 	}
-	id = w.submit(planned("expires-alone", doing("brief", ask, as("brief"))))
+	id = w.submit(planned("expires-alone", shellTask("brief", ask, as("brief"))))
 	w.awaitEvent(id, event("task.waiting", "brief"))
 	by := w.show(string(task(t, w.run(id), "brief").DispatchID)).AnswerBy
 	w.must("down")
@@ -183,9 +183,9 @@ func TestUnansweredQuestionOfARunExpires(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	w.upRuns()
-	states(t, w.settles(id), "failed; brief failed timeout")
+	wantStates(t, w.awaitSettled(id), "failed; brief failed timeout")
 	// The verb of a dispatch also answers a task.
 	w.must("dispatch", "answer", string(task(t, w.run(patient), "asks").DispatchID), "--option", "1", "--detach")
-	states(t, w.settles(patient), "done; asks done")
+	wantStates(t, w.awaitSettled(patient), "done; asks done")
 	w.replays(id, patient)
 }

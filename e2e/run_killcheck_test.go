@@ -11,8 +11,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 )
 
-// goodRun returns the stories of undisturbed runs, with the whole log.
-func goodRun(t *testing.T) ([]*runStory, []entry, []hit) {
+// undisturbedRuns returns the stories of undisturbed runs, with the whole log.
+func undisturbedRuns(t *testing.T) ([]*runStory, []entry, []hit) {
 	t.Helper()
 	k := newTrial(t, 0, *seedFlag)
 	k.flags = []string{"--orchestrator"}
@@ -44,7 +44,7 @@ func goodRun(t *testing.T) ([]*runStory, []entry, []hit) {
 // single fault planted in a good log.
 func TestRunChecksDetectPlantedFaults(t *testing.T) {
 	t.Parallel()
-	genuine, log, hits := goodRun(t)
+	genuine, log, hits := undisturbedRuns(t)
 	// at is the n-th entry of a kind about a task.
 	at := func(log []entry, kind, task string, n int) int {
 		for i, e := range log {

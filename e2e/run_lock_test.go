@@ -44,7 +44,7 @@ func TestLocksDecideWhatRunsTogether(t *testing.T) {
 	w.upRuns()
 	w.downAtEnd()
 	// Concurrent: two that share k, one with a different lock.
-	first := w.submit(planned("first", doing("reader", awaitGate("one"), locking("shared k")), doing("reader2", awaitGate("one"), locking("shared k", "own/1")), doing("apart", awaitGate("one"), locking("own/2"))))
+	first := w.submit(planned("first", shellTask("reader", awaitGate("one"), locking("shared k")), shellTask("reader2", awaitGate("one"), locking("shared k", "own/1")), shellTask("apart", awaitGate("one"), locking("own/2"))))
 	for _, id := range []api.TaskID{"reader", "reader2", "apart"} {
 		w.begunTask(first, id)
 	}
@@ -53,7 +53,7 @@ func TestLocksDecideWhatRunsTogether(t *testing.T) {
 	// before.
 	var runs []api.RunID
 	for i, lock := range []string{"k", "shared k", "k"} {
-		p := planned(api.RunID(fmt.Sprintf("later%d", i)), doing("a", "sleep 0.2", locking(lock)), doing("free", "true"))
+		p := planned(api.RunID(fmt.Sprintf("later%d", i)), shellTask("a", "sleep 0.2", locking(lock)), shellTask("free", "true"))
 		if i == 1 {
 			p.Queue = "other"
 		}
@@ -66,7 +66,7 @@ func TestLocksDecideWhatRunsTogether(t *testing.T) {
 	w.open("one")
 	var all []api.RunEvent
 	for _, id := range append(slices.Clone(runs), first) {
-		run := w.settles(id)
+		run := w.awaitSettled(id)
 		if run.State != api.RunDone {
 			t.Errorf("%+v", run)
 		}
@@ -109,10 +109,10 @@ func TestLocksAreTakenTogetherAndFairly(t *testing.T) {
 	var tasks []api.PlanTask
 	for i := range 18 {
 		locks := [][]string{{"k1", "k2"}, {"k2", "k1"}, {"shared k1", "k3"}, {"k3", "shared k2"}, {"shared k1", "shared k2", "shared k3"}, {"k2"}}[i%6]
-		tasks = append(tasks, doing(api.TaskID(fmt.Sprintf("t%d", i)), "true", locking(locks...)))
+		tasks = append(tasks, shellTask(api.TaskID(fmt.Sprintf("t%d", i)), "true", locking(locks...)))
 	}
 	id := w.submit(planned("dense", tasks...))
-	if run := w.settles(id); run.State != api.RunDone {
+	if run := w.awaitSettled(id); run.State != api.RunDone {
 		t.Errorf("%+v", run)
 	}
 	w.replays(id)
@@ -127,7 +127,7 @@ func TestQueueLimitsConcurrency(t *testing.T) {
 	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {queues: {default: {slots: 2}}}\n", 0o600)
 	w.upRuns()
 	w.downAtEnd()
-	id := w.submit(planned("narrow", doing("a", awaitGate("a")), doing("b", awaitGate("b")), doing("c", awaitGate("b")), doing("d", awaitGate("b"))))
+	id := w.submit(planned("narrow", shellTask("a", awaitGate("a")), shellTask("b", awaitGate("b")), shellTask("c", awaitGate("b")), shellTask("d", awaitGate("b"))))
 	w.begunTask(id, "a")
 	w.begunTask(id, "b")
 	if run := w.run(id); run.Counts[api.TaskRunning] != 2 || task(t, run, "c").State != api.TaskReady || task(t, run, "c").Blocked == "" {
@@ -140,7 +140,7 @@ func TestQueueLimitsConcurrency(t *testing.T) {
 	w.open("a")
 	w.begunTask(id, "c")
 	w.open("b")
-	if run := w.settles(id); run.State != api.RunDone {
+	if run := w.awaitSettled(id); run.State != api.RunDone {
 		t.Errorf("%+v", run)
 	}
 	if got, want := startedIn(w.history(id)), []api.TaskID{"a", "b", "c", "d"}; !slices.Equal(got, want) {

@@ -31,10 +31,10 @@ func TestNeedsReceiveUpstreamProducts(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := orchestrated(t, uid)
 		id := w.submit(planned("takes",
-			doing("edits", `echo ONE > a.txt; printf '\0\1\2' > new.bin; mkdir -p outputs/deep; printf 'x\0y' > outputs/deep/file.bin`),
-			doing("counts", `echo '{"n": 7, "words": ["a\u0000b"]}' > outputs/result.json`, as("typed")),
-			doing("idle", "true"),
-			doing("merge", `
+			shellTask("edits", `echo ONE > a.txt; printf '\0\1\2' > new.bin; mkdir -p outputs/deep; printf 'x\0y' > outputs/deep/file.bin`),
+			shellTask("counts", `echo '{"n": 7, "words": ["a\u0000b"]}' > outputs/result.json`, as("typed")),
+			shellTask("idle", "true"),
+			shellTask("merge", `
 for f in inputs/*; do echo "$f"; done | sort > outputs/names
 stat -c %F inputs/change inputs/file inputs/value inputs/nothing | sort -u > outputs/kinds
 cp inputs/change inputs/file inputs/value inputs/nothing outputs/
@@ -44,7 +44,7 @@ echo more >> a.txt`,
 				needing("change", api.Need{From: "edits", Patch: true}), needing("file", api.Need{From: "edits", Output: "deep/file.bin"}),
 				needing("value", api.Need{From: "counts", Result: true}), needing("nothing", api.Need{From: "idle", Patch: true}), locking("k")),
 		))
-		run := w.settles(id)
+		run := w.awaitSettled(id)
 		if run.State != api.RunDone {
 			t.Fatalf("%+v", run)
 		}
@@ -94,12 +94,12 @@ func TestTaskWithoutItsNeedsDoesNotRun(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("lacks",
-		doing("up", "echo x > outputs/there"),
-		doing("down", "true", needing("file", api.Need{From: "up", Output: "not/there.txt"}), retrying(3)),
-		doing("below", "true", after("down")),
-		doing("fine", "cp inputs/file outputs/", needing("file", api.Need{From: "up", Output: "there"})),
+		shellTask("up", "echo x > outputs/there"),
+		shellTask("down", "true", needing("file", api.Need{From: "up", Output: "not/there.txt"}), retrying(3)),
+		shellTask("below", "true", after("down")),
+		shellTask("fine", "cp inputs/file outputs/", needing("file", api.Need{From: "up", Output: "there"})),
 	))
-	run := w.settles(id)
+	run := w.awaitSettled(id)
 	down := task(t, run, "down")
 	if run.State != api.RunFailed || down.State != api.TaskFailed || !strings.Contains(down.Message, "not/there.txt") || !strings.Contains(down.Message, "up") {
 		t.Errorf("%+v", run)
@@ -121,7 +121,7 @@ func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
 	t.Parallel()
 	const does = "%s; mkdir -p outputs; cp a.txt outputs/; echo $COLOUR > outputs/colour"
 	w := orchestrated(t, 0, subagent{name: "does", script: strings.Replace(does, "%s", "echo old > outputs-of", 1)})
-	p := planned("pinned", doing("gate", awaitGate("go")), api.PlanTask{ID: "does", Subagent: "does", Envs: []api.Name{"colours"}, DependsOn: []api.TaskID{"gate"}})
+	p := planned("pinned", shellTask("gate", awaitGate("go")), api.PlanTask{ID: "does", Subagent: "does", Envs: []api.Name{"colours"}, DependsOn: []api.TaskID{"gate"}})
 	id := w.submit(p)
 	w.begunTask(id, "gate")
 	w.write("repo/a.txt", "changed\n", 0o644)
@@ -130,8 +130,8 @@ func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
 	w.replace(manifest, "COLOUR: blue", "COLOUR: red")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.open("go")
-	run := w.settles(id)
-	states(t, run, "done; gate done; does done")
+	run := w.awaitSettled(id)
+	wantStates(t, run, "done; gate done; does done")
 	old := task(t, run, "does")
 	if a, colour, patch := w.output(run, "does", "a.txt"), w.output(run, "does", "colour"), w.must("dispatch", "patch", string(old.DispatchID)); a != "one\n" || colour != "blue\n" || !strings.Contains(patch, "+old") {
 		t.Errorf("it ran on %q with %q and made %s", a, colour, patch)
@@ -141,19 +141,19 @@ func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
 	}
 	// The control: a run submitted now uses the current versions.
 	p.ID = "fresh"
-	fresh := w.settles(w.submit(p))
+	fresh := w.awaitSettled(w.submit(p))
 	if a, colour, patch := w.output(fresh, "does", "a.txt"), w.output(fresh, "does", "colour"), w.must("dispatch", "patch", string(task(t, fresh, "does").DispatchID)); a != "changed\n" || colour != "red\n" || !strings.Contains(patch, "+new") {
 		t.Errorf("the next ran on %q with %q and made %s", a, colour, patch)
 	}
 	w.replays(id, "fresh")
 
 	// Revoking a grant applies at once.
-	id = w.submit(planned("revoked", doing("gate", awaitGate("revoked")), api.PlanTask{ID: "does", Subagent: "does", DependsOn: []api.TaskID{"gate"}, Retry: api.Retry{Attempts: 3}}, doing("below", "true", after("does"))))
+	id = w.submit(planned("revoked", shellTask("gate", awaitGate("revoked")), api.PlanTask{ID: "does", Subagent: "does", DependsOn: []api.TaskID{"gate"}, Retry: api.Retry{Attempts: 3}}, shellTask("below", "true", after("does"))))
 	w.begunTask(id, "gate")
 	w.replace(manifest, "subagents: [sh,typed,brief,checked,does]", "subagents: [sh,typed,brief,checked]")
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.open("revoked")
-	run = w.settles(id)
+	run = w.awaitSettled(id)
 	if does, below := task(t, run, "does"), task(t, run, "below"); run.State != api.RunFailed || does.State != api.TaskDenied || !strings.Contains(does.Message, "does") || below.State != api.TaskSkipped || below.Cause != "does" {
 		t.Errorf("%+v", run)
 	}
@@ -171,8 +171,8 @@ func TestRetentionSparesNeedsOfOpenRuns(t *testing.T) {
 	w.upRuns()
 	w.downAtEnd()
 	id := w.submit(planned("keeps",
-		doing("up", "echo ONE > a.txt; echo kept > outputs/o.txt"), doing("gate", awaitGate("go"), after("up")),
-		doing("down", "cp inputs/file inputs/change outputs/", after("gate"), needing("file", api.Need{From: "up", Output: "o.txt"}), needing("change", api.Need{From: "up", Patch: true})),
+		shellTask("up", "echo ONE > a.txt; echo kept > outputs/o.txt"), shellTask("gate", awaitGate("go"), after("up")),
+		shellTask("down", "cp inputs/file inputs/change outputs/", after("gate"), needing("file", api.Need{From: "up", Output: "o.txt"}), needing("change", api.Need{From: "up", Patch: true})),
 	))
 	w.begunTask(id, "gate")
 	up := w.show(string(task(t, w.run(id), "up").DispatchID))
@@ -191,8 +191,8 @@ func TestRetentionSparesNeedsOfOpenRuns(t *testing.T) {
 	w.upRuns()
 	w.must("gc")
 	w.open("go")
-	run := w.settles(id)
-	states(t, run, "done; up done; gate done; down done")
+	run := w.awaitSettled(id)
+	wantStates(t, run, "done; up done; gate done; down done")
 	if got := w.output(run, "down", "file"); got != "kept\n" {
 		t.Errorf("it received %q", got)
 	}

@@ -17,19 +17,19 @@ func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("mixed",
-		doing("flaky", "[ -e $GATE/mended ] || exit 3; echo mended > a.txt", retrying(20)),
-		doing("hopeless", "exit 4", retrying(2)),
-		doing("after-hopeless", "true", after("hopeless", "flaky")),
-		doing("further", "true", after("after-hopeless")),
-		doing("red", "echo bad > a.txt", as("checked"), retrying(3)),
-		doing("red-again", "echo bad > a.txt", as("checked"), retrying(2, api.ReasonVerify)),
-		doing("slow", "sleep 300", retrying(2), within(time.Second)),
-		doing("after-flaky", "true", after("flaky")),
+		shellTask("flaky", "[ -e $GATE/mended ] || exit 3; echo mended > a.txt", retrying(20)),
+		shellTask("hopeless", "exit 4", retrying(2)),
+		shellTask("after-hopeless", "true", after("hopeless", "flaky")),
+		shellTask("further", "true", after("after-hopeless")),
+		shellTask("red", "echo bad > a.txt", as("checked"), retrying(3)),
+		shellTask("red-again", "echo bad > a.txt", as("checked"), retrying(2, api.ReasonVerify)),
+		shellTask("slow", "sleep 300", retrying(2), within(time.Second)),
+		shellTask("after-flaky", "true", after("flaky")),
 	))
 	w.awaitEvent(id, event("task.waiting", "flaky"))
 	w.open("mended")
-	run := w.settles(id)
-	states(t, run, "failed; flaky done; hopeless failed agent; after-hopeless skipped; further skipped; red failed verify; red-again failed verify; slow failed timeout; after-flaky done")
+	run := w.awaitSettled(id)
+	wantStates(t, run, "failed; flaky done; hopeless failed agent; after-hopeless skipped; further skipped; red failed verify; red-again failed verify; slow failed timeout; after-flaky done")
 	for task_, attempts := range map[api.TaskID]int{"hopeless": 2, "red": 1, "red-again": 2, "slow": 2, "after-flaky": 1, "further": 0} {
 		if got := task(t, run, task_).Attempt; got != attempts {
 			t.Errorf("task %s had %d attempts, want %d", task_, got, attempts)
@@ -52,7 +52,7 @@ func TestFailuresAreRetriedAndDependentsSkipped(t *testing.T) {
 	for _, e := range w.history(id) {
 		if e.Event == "task.started" && e.Task == "hopeless" {
 			seen[e.DispatchID] = true
-			ended(t, w.show(string(e.DispatchID)), api.EventFailed, api.ReasonAgent)
+			wantEnd(t, w.show(string(e.DispatchID)), api.EventFailed, api.ReasonAgent)
 		}
 	}
 	if len(seen) != 2 {
@@ -80,14 +80,14 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("once",
-		doing("good", "echo good > a.txt; echo out > outputs/o.txt"),
-		doing("bad", "[ -e $GATE/mended ] || exit 3; cp inputs/change outputs/change", needing("change", api.Need{From: "good", Patch: true})),
-		doing("last", "cp inputs/o inputs/change outputs/", needing("o", api.Need{From: "good", Output: "o.txt"}), needing("change", api.Need{From: "bad", Output: "change"})),
+		shellTask("good", "echo good > a.txt; echo out > outputs/o.txt"),
+		shellTask("bad", "[ -e $GATE/mended ] || exit 3; cp inputs/change outputs/change", needing("change", api.Need{From: "good", Patch: true})),
+		shellTask("last", "cp inputs/o inputs/change outputs/", needing("o", api.Need{From: "good", Output: "o.txt"}), needing("change", api.Need{From: "bad", Output: "change"})),
 	))
 	_, err := w.conn().Operator().RetryRun(t.Context(), id, api.RunRetry{RunID: "early"})
-	coded(t, "of a run that is not over", err, api.CodeConflict, "once")
-	first := w.settles(id)
-	states(t, first, "failed; good done; bad failed agent; last skipped")
+	wantCode(t, "of a run that is not over", err, api.CodeConflict, "once")
+	first := w.awaitSettled(id)
+	wantStates(t, first, "failed; good done; bad failed agent; last skipped")
 	w.write("repo/later.txt", "after the first run\n", 0o644)
 	w.commit("repo", "moved on") // rerun tasks match the reused ones
 	w.open("mended")
@@ -95,8 +95,8 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 	if must(t, err); again.RunID != "twice" || again.RetryOf != id {
 		t.Errorf("%+v", again)
 	}
-	run := w.settles("twice")
-	states(t, run, "done; good done; bad done; last done")
+	run := w.awaitSettled("twice")
+	wantStates(t, run, "done; good done; bad done; last done")
 	good := task(t, run, "good")
 	if !good.TakenOver || good.DispatchID != task(t, first, "good").DispatchID || task(t, run, "bad").TakenOver {
 		t.Errorf("%+v", run.Tasks)

@@ -38,7 +38,7 @@ func TestStatusShowsRuns(t *testing.T) {
 	}
 	w.must("up") // the section alone enables it
 	gated := func(queue api.Name) api.Plan {
-		p := planned("", doing("a", awaitGate("go")), doing("b", awaitGate("go")), doing("c", "exit 1", after("a")), doing("d", "true", after("c")))
+		p := planned("", shellTask("a", awaitGate("go")), shellTask("b", awaitGate("go")), shellTask("c", "exit 1", after("a")), shellTask("d", "true", after("c")))
 		p.Queue = queue
 		return p
 	}
@@ -69,7 +69,7 @@ func TestStatusShowsRuns(t *testing.T) {
 	}
 	w.open("go")
 	for _, id := range ids {
-		states(t, w.settles(id), "failed; a done; b done; c failed agent; d skipped")
+		wantStates(t, w.awaitSettled(id), "failed; a done; b done; c failed agent; d skipped")
 	}
 	for series, want := range map[string]float64{
 		`bailiwick_run_outcomes_total{state="failed"}`: 2, `bailiwick_run_outcomes_total{state="done"}`: 0, `bailiwick_task_outcomes_total{reason="agent",state="failed"}`: 2,
@@ -137,7 +137,7 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 	// The same for a one-shot service, and after the configuration has enabled
 	// the orchestrator.
 	w.must("down", "--socket", socket)
-	ended(t, w.dispatch("sh", "--set", "do=true"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("sh", "--set", "do=true"), api.EventFinished, "")
 	one := w.status()
 	w.write(serviceConfig, "version: 1\norchestrator: {}\n", 0o600)
 	w.must("up")
@@ -154,7 +154,7 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 func TestRunWatchContinuesAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
-	id := w.submit(planned("", doing("a", awaitGate("go")), doing("b", "true", after("a")), doing("c", "true", after("b"))))
+	id := w.submit(planned("", shellTask("a", awaitGate("go")), shellTask("b", "true", after("a")), shellTask("c", "true", after("b"))))
 	w.begunTask(id, "a")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -177,7 +177,7 @@ func TestRunWatchContinuesAcrossRestarts(t *testing.T) {
 	if fmt.Sprint(sequence(seen)) != fmt.Sprint(sequence(want)) || seen[len(seen)-1].Event != "run.settled" {
 		t.Errorf("it saw %v, want %v", sequence(seen), sequence(want))
 	}
-	states(t, w.run(id), "done; a done; b done; c done")
+	wantStates(t, w.run(id), "done; a done; b done; c done")
 }
 
 func sequence(events []api.RunEvent) (all []uint64) {
@@ -194,7 +194,7 @@ func sequence(events []api.RunEvent) (all []uint64) {
 func TestASettledRunIsSealedByACheckpoint(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
-	id := w.submit(planned("", doing("a", awaitGate("go"))))
+	id := w.submit(planned("", shellTask("a", awaitGate("go"))))
 	w.begunTask(id, "a")
 	_ = w.checkpoint() // the log is covered; the run continues
 	if w.run(id).Sealed {
@@ -223,16 +223,16 @@ func TestLargePlansAreAccepted(t *testing.T) {
 	sized := func(n int) error {
 		p := planned("long")
 		for len(p.Tasks) < 16 {
-			p.Tasks = append(p.Tasks, doing(api.TaskID(fmt.Sprint("t", len(p.Tasks))), ": "+strings.Repeat("x", n/15), after("t0")))
+			p.Tasks = append(p.Tasks, shellTask(api.TaskID(fmt.Sprint("t", len(p.Tasks))), ": "+strings.Repeat("x", n/15), after("t0")))
 		}
-		p.Tasks[0] = doing("t0", "exit 1")
+		p.Tasks[0] = shellTask("t0", "exit 1")
 		_, err := w.conn().Runtime().Submit(t.Context(), request(t, p))
 		return err
 	}
-	coded(t, "a plan of 5 MiB", sized(5<<20), api.CodeTooLarge)
-	coded(t, "a plan of 4 MiB and a little", sized(api.MaxPlan), api.CodeTooLarge)
+	wantCode(t, "a plan of 5 MiB", sized(5<<20), api.CodeTooLarge)
+	wantCode(t, "a plan of 4 MiB and a little", sized(api.MaxPlan), api.CodeTooLarge)
 	must(t, sized(api.MaxPlan-64<<10))
-	if run := w.settles("long"); run.State != api.RunFailed || run.Counts[api.TaskSkipped] != 15 {
+	if run := w.awaitSettled("long"); run.State != api.RunFailed || run.Counts[api.TaskSkipped] != 15 {
 		t.Errorf("the run is %s: %v", run.State, run.Counts)
 	}
 }
@@ -251,7 +251,7 @@ func TestStalledRunsAreReportedAndContinue(t *testing.T) {
 	w.exec("cp", "-a", w.path("kept")+"/.", w.path("state"))
 	w.upRuns()
 	w.downAtEnd()
-	p := planned("late", doing("a", awaitGate("never")), doing("b", "true", after("a")))
+	p := planned("late", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a")))
 	p.Limits.Wall = api.Duration(25 * time.Second)
 	id := w.submit(p)
 	w.begunTask(id, "a")
@@ -296,7 +296,7 @@ func TestStalledRunsAreReportedAndContinue(t *testing.T) {
 		}
 	}
 	w.upRuns()
-	states(t, w.settles(id), "cancelled; a cancelled; b cancelled")
+	wantStates(t, w.awaitSettled(id), "cancelled; a cancelled; b cancelled")
 	if now := w.status(); !now.Ready || now.Orchestrator.Error != "" {
 		t.Errorf("the next service is %+v", now)
 	}

@@ -21,11 +21,11 @@ func TestRunCancelEndsAllItsTasks(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := orchestrated(t, uid)
 		id := w.submit(planned("enough",
-			doing("one", family), doing("two", family, locking("k"), retrying(5)), doing("behind", "true", locking("k")),
-			doing("asks", `echo '{"question": "Which?"}' > .bailiwick/question.json`),
-			doing("later", "true", after("one")), doing("done", "echo x > a.txt"),
+			shellTask("one", family), shellTask("two", family, locking("k"), retrying(5)), shellTask("behind", "true", locking("k")),
+			shellTask("asks", `echo '{"question": "Which?"}' > .bailiwick/question.json`),
+			shellTask("later", "true", after("one")), shellTask("done", "echo x > a.txt"),
 		))
-		other := w.submit(planned("other", doing("a", awaitGate("other"))))
+		other := w.submit(planned("other", shellTask("a", awaitGate("other"))))
 		var dispatches []string
 		for _, task := range []api.TaskID{"one", "two"} {
 			dispatches = append(dispatches, w.begunTask(id, task))
@@ -35,26 +35,26 @@ func TestRunCancelEndsAllItsTasks(t *testing.T) {
 		w.begunTask(other, "a")
 		j := jailed{map[int]bool{}, map[string]bool{}}
 		w.must("run", "cancel", string(id), "--reason", "seen enough")
-		run := w.settles(id)
-		states(t, run, "cancelled; one cancelled; two cancelled; behind cancelled; asks cancelled; later cancelled; done done")
+		run := w.awaitSettled(id)
+		wantStates(t, run, "cancelled; one cancelled; two cancelled; behind cancelled; asks cancelled; later cancelled; done done")
 		if string(run.CancelBy) != w.me() || run.CancelReason != "seen enough" {
 			t.Errorf("cancelled by %q because %q", run.CancelBy, run.CancelReason)
 		}
 		for _, d := range dispatches {
 			rec := w.show(d)
-			ended(t, rec, api.EventCancelled, "")
+			wantEnd(t, rec, api.EventCancelled, "")
 			if rec.Outcome == nil || rec.Outcome.Patch == nil || string(rec.CancelBy) != w.me() {
 				t.Errorf("the outcome of %s: %+v, cancelled by %q", d, rec.Outcome, rec.CancelBy)
 			}
 			if left := w.leftOf(d, j); len(left) > 0 && uid == 0 {
-				w.mine(left)
+				w.noWorkersLeft(left)
 			}
 		}
 		if state := w.run(other).State; state != api.RunRunning {
 			t.Errorf("the other run is %s", state)
 		}
 		w.open("other")
-		states(t, w.settles(other), "done; a done")
+		wantStates(t, w.awaitSettled(other), "done; a done")
 		if left := w.settledRemains(); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
 		}
@@ -69,9 +69,9 @@ func TestRunCancelEndsAllItsTasks(t *testing.T) {
 	})
 }
 
-// mine fails the test if left names a process or file of this world's
+// noWorkersLeft fails the test if left names a process or file of this world's
 // dispatches.
-func (w *world) mine(left []string) {
+func (w *world) noWorkersLeft(left []string) {
 	w.t.Helper()
 	for _, l := range left {
 		if strings.HasPrefix(l, "process") || strings.HasPrefix(l, "worker") {
@@ -88,8 +88,8 @@ func TestTaskCancelLeavesOtherTasks(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("less",
-		doing("running", family, retrying(3)), doing("after-running", "true", after("running")),
-		doing("gate", awaitGate("go")), doing("unbegun", "true", after("gate")), doing("after-unbegun", "true", after("unbegun")), doing("rest", "true", after("gate")),
+		shellTask("running", family, retrying(3)), shellTask("after-running", "true", after("running")),
+		shellTask("gate", awaitGate("go")), shellTask("unbegun", "true", after("gate")), shellTask("after-unbegun", "true", after("unbegun")), shellTask("rest", "true", after("gate")),
 	))
 	dispatch := w.begunTask(id, "running")
 	w.begunTask(id, "gate")
@@ -97,11 +97,11 @@ func TestTaskCancelLeavesOtherTasks(t *testing.T) {
 	w.must("run", "cancel", string(id), "--task", "unbegun")
 	w.must("run", "cancel", string(id), "--task", "running", "--reason", "not this")
 	w.awaitEvent(id, event("task.cancelled", "running"))
-	w.mine(w.leftOf(dispatch, j))
+	w.noWorkersLeft(w.leftOf(dispatch, j))
 	w.refused(1, []string{"nothing"}, "run", "cancel", string(id), "--task", "nothing")
 	w.open("go")
-	run := w.settles(id)
-	states(t, run, "failed; running cancelled; after-running skipped; gate done; unbegun cancelled; after-unbegun skipped; rest done")
+	run := w.awaitSettled(id)
+	wantStates(t, run, "failed; running cancelled; after-running skipped; gate done; unbegun cancelled; after-unbegun skipped; rest done")
 	if by := task(t, run, "running").CancelBy; string(by) != w.me() {
 		t.Errorf("cancelled by %q", by)
 	}
@@ -120,7 +120,7 @@ func TestPauseLastsUntilResume(t *testing.T) {
 	w := orchestrated(t, 0)
 	for what, verbs := range map[string][2][]string{"run": {{"run", "pause", "run"}, {"run", "resume", "run"}}, "queue": {{"queue", "pause", "default"}, {"queue", "resume", "default"}}} {
 		gate := "go-" + what
-		p := planned(api.RunID(what), doing("runs", awaitGate(gate)), doing("next", "true", after("runs")), doing("free", "true", after("runs")))
+		p := planned(api.RunID(what), shellTask("runs", awaitGate(gate)), shellTask("next", "true", after("runs")), shellTask("free", "true", after("runs")))
 		id := w.submit(p)
 		w.begunTask(id, "runs")
 		w.must(verbs[0]...)
@@ -129,9 +129,9 @@ func TestPauseLastsUntilResume(t *testing.T) {
 		w.awaitEvent(id, event("task.done", "runs"))
 		var behind api.RunID
 		if what == "queue" {
-			behind = w.submit(planned("behind", doing("a", "true")))
+			behind = w.submit(planned("behind", shellTask("a", "true")))
 		} else { // the other runs of its queue continue
-			states(t, w.settles(w.submit(planned("beside", doing("a", "true")))), "done; a done")
+			wantStates(t, w.awaitSettled(w.submit(planned("beside", shellTask("a", "true")))), "done; a done")
 		}
 		kill(t, w.status().PID)
 		w.upRuns()
@@ -144,9 +144,9 @@ func TestPauseLastsUntilResume(t *testing.T) {
 			}
 		}
 		w.must(verbs[1]...)
-		states(t, w.settles(id), "done; runs done; next done; free done")
+		wantStates(t, w.awaitSettled(id), "done; runs done; next done; free done")
 		if behind != "" {
-			states(t, w.settles(behind), "done; a done")
+			wantStates(t, w.awaitSettled(behind), "done; a done")
 		}
 		w.replays(id)
 	}
@@ -163,15 +163,15 @@ func TestStopCancelsRuns(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	id := w.submit(planned("held",
-		doing("done", "true"), doing("running", family, retrying(5)), doing("after", "true", after("running")),
-		doing("asks", `echo '{"question": "Which?"}' > .bailiwick/question.json`), doing("behind", "true", after("gate")), doing("gate", awaitGate("gate")),
+		shellTask("done", "true"), shellTask("running", family, retrying(5)), shellTask("after", "true", after("running")),
+		shellTask("asks", `echo '{"question": "Which?"}' > .bailiwick/question.json`), shellTask("behind", "true", after("gate")), shellTask("gate", awaitGate("gate")),
 	))
 	w.begunTask(id, "running")
 	w.begunTask(id, "gate")
 	w.awaitEvent(id, event("task.waiting", "asks"))
 	w.awaitEvent(id, event("task.done", "done"))
 	w.must("stop", "--all", "--reason", "strange")
-	run := w.settles(id)
+	run := w.awaitSettled(id)
 	if run.State.Settled() && run.State == api.RunDone {
 		t.Errorf("%+v", run)
 	}
@@ -183,10 +183,10 @@ func TestStopCancelsRuns(t *testing.T) {
 	if left := w.settledRemains(); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
-	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("new", doing("a", "true"))))
-	coded(t, "a run that is submitted meanwhile", err, api.CodeDenied, "s-1")
+	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("new", shellTask("a", "true"))))
+	wantCode(t, "a run that is submitted meanwhile", err, api.CodeDenied, "s-1")
 	w.must("stop", "lift", "s-1", "--reason", "looked at")
-	states(t, w.settles(w.submit(planned("new", doing("a", "true")))), "done; a done")
+	wantStates(t, w.awaitSettled(w.submit(planned("new", shellTask("a", "true")))), "done; a done")
 	w.replays(id)
 }
 
@@ -197,12 +197,12 @@ func TestStopCancelsRuns(t *testing.T) {
 func TestStopOfOneRunLeavesOthers(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
-	id := w.submit(planned("odd", doing("running", family, retrying(5)), doing("after", "true", after("running"))))
-	other := w.submit(planned("fine", doing("a", awaitGate("go")), doing("b", "true", after("a"))))
+	id := w.submit(planned("odd", shellTask("running", family, retrying(5)), shellTask("after", "true", after("running"))))
+	other := w.submit(planned("fine", shellTask("a", awaitGate("go")), shellTask("b", "true", after("a"))))
 	w.begunTask(id, "running")
 	w.begunTask(other, "a")
 	w.must("stop", "--run", string(id), "--reason", "odd")
-	run := w.settles(id)
+	run := w.awaitSettled(id)
 	if run.State == api.RunDone || run.Counts[api.TaskDone] != 0 {
 		t.Errorf("%+v", run)
 	}
@@ -210,8 +210,8 @@ func TestStopOfOneRunLeavesOthers(t *testing.T) {
 		t.Errorf("%d tasks were started", n)
 	}
 	w.open("go")
-	states(t, w.settles(other), "done; a done; b done")
-	states(t, w.settles(w.submit(planned("next", doing("a", "true")))), "done; a done")
+	wantStates(t, w.awaitSettled(other), "done; a done; b done")
+	wantStates(t, w.awaitSettled(w.submit(planned("next", shellTask("a", "true")))), "done; a done")
 	w.refused(1, nil, "stop", "--run", "nothing-of-that-name")
 	if left := w.settledRemains(); len(left) > 0 {
 		t.Errorf("left behind: %q", left)

@@ -17,8 +17,8 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	tasks := []api.PlanTask{
-		doing("gate", awaitGate("go")), doing("after", "true", after("gate")),
-		doing("asks", `test -f inputs/resume.json || echo '{"question": "Which?"}' > .bailiwick/question.json`),
+		shellTask("gate", awaitGate("go")), shellTask("after", "true", after("gate")),
+		shellTask("asks", `test -f inputs/resume.json || echo '{"question": "Which?"}' > .bailiwick/question.json`),
 	}
 	held, free := w.submit(planned("held", tasks...)), w.submit(planned("free", tasks...))
 	for _, id := range []api.RunID{held, free} {
@@ -26,7 +26,7 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 		w.awaitEvent(id, event("task.waiting", "asks"))
 	}
 	w.must("stop", "--run", string(held), "--reason", "odd")
-	run := w.settles(held)
+	run := w.awaitSettled(held)
 	if run.State == api.RunDone || run.Counts[api.TaskDone] > 0 {
 		t.Errorf("%+v", run)
 	}
@@ -41,7 +41,7 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 	w.submit(planned("held", tasks...)) // the same plan and ID is the same run
 	w.open("go")
 	w.must("run", "answer", string(free), "--task", "asks", "red")
-	states(t, w.settles(free), "done; gate done; after done; asks done")
+	wantStates(t, w.awaitSettled(free), "done; gate done; after done; asks done")
 	if now := w.run(held); now.State != run.State || len(startedIn(w.history(held))) != begun {
 		t.Errorf("the run was %s and is %s, with %d starts", run.State, now.State, len(startedIn(w.history(held)))-begun)
 	}
@@ -51,7 +51,7 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 	w.must("run", "retry", string(held), "--id", "again")
 	w.awaitEvent("again", event("task.done", "after"))
 	w.must("run", "cancel", "again")
-	w.settles("again")
+	w.awaitSettled("again")
 	w.must("stop", "lift", "s-1", "--reason", "looked at")
 	w.replays(held, free, "again")
 }
@@ -64,11 +64,11 @@ func TestStopBlocksAnUnstartedRun(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
 	w.must("queue", "pause", "default")
-	held, free := w.submit(planned("held", doing("a", "true"), doing("b", "true", after("a")))), w.submit(planned("free", doing("a", "true")))
+	held, free := w.submit(planned("held", shellTask("a", "true"), shellTask("b", "true", after("a")))), w.submit(planned("free", shellTask("a", "true")))
 	w.must("stop", "--run", string(held))
 	w.must("queue", "resume", "default")
-	states(t, w.settles(free), "done; a done")
-	states(t, w.settles(held), "failed; a denied denied; b skipped")
+	wantStates(t, w.awaitSettled(free), "done; a done")
+	wantStates(t, w.awaitSettled(held), "failed; a denied denied; b skipped")
 	history := w.history(held)
 	if slices.ContainsFunc(history, func(e api.RunEvent) bool { return e.Event == "dispatch.accepted" }) {
 		t.Errorf("a dispatch of it was accepted: %v", history)

@@ -35,15 +35,15 @@ func TestOrchestratorIsOptIn(t *testing.T) {
 	} {
 		w.refused(1, []string{"orchestrator"}, strings.Fields(line)...)
 	}
-	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("", doing("a", "true"))))
-	coded(t, "submit", err, api.CodeNotConfigured, "orchestrator")
-	ended(t, w.dispatch("sh", "--source", "repo", "--set", "do=true"), api.EventFinished, "")
+	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("", shellTask("a", "true"))))
+	wantCode(t, "submit", err, api.CodeNotConfigured, "orchestrator")
+	wantEnd(t, w.dispatch("sh", "--source", "repo", "--set", "do=true"), api.EventFinished, "")
 	before := w.status().PID
 	w.upRuns()
 	if now := w.status().PID; now == before {
 		t.Errorf("the service without an orchestrator still runs, as process %d", now)
 	}
-	states(t, w.settles(w.submit(planned("", doing("a", "true")))), "done; a done")
+	wantStates(t, w.awaitSettled(w.submit(planned("", shellTask("a", "true")))), "done; a done")
 	pid := w.status().PID
 	w.upRuns() // one exists
 	for _, flags := range [][]string{{"serve"}, {"serve", "--orchestrator"}, {"serve", "--orchestrator", "--socket", w.path("run/other.sock")}} {
@@ -58,11 +58,11 @@ func TestOrchestratorIsOptIn(t *testing.T) {
 	// process would carry out the plans.
 	w.must("down")
 	w.write("config/bailiwick/service.yaml", "version: 1\norchestrator: {}\n", 0o600)
-	ended(t, w.dispatch("sh", "--source", "repo", "--set", "do=true"), api.EventFinished, "")
-	_, err = w.conn().Runtime().Submit(t.Context(), request(t, planned("", doing("a", "true"))))
-	coded(t, "submit to a service that ends when idle", err, api.CodeNotConfigured, "orchestrator")
+	wantEnd(t, w.dispatch("sh", "--source", "repo", "--set", "do=true"), api.EventFinished, "")
+	_, err = w.conn().Runtime().Submit(t.Context(), request(t, planned("", shellTask("a", "true"))))
+	wantCode(t, "submit to a service that ends when idle", err, api.CodeNotConfigured, "orchestrator")
 	w.upRuns()
-	states(t, w.settles(w.submit(planned("", doing("a", "true")))), "done; a done")
+	wantStates(t, w.awaitSettled(w.submit(planned("", shellTask("a", "true")))), "done; a done")
 }
 
 // wrongPlans lists plans with several problems, and for each problem its path
@@ -140,7 +140,7 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 		{"id": "d", "subagent": "sh", "input": {"do": "true"}}
 	]}`
 	_, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{Plan: json.RawMessage(denied)})
-	coded(t, "a plan without grants", err, api.CodeDenied, "tasks[0]", "nothing", "tasks[1]", "elsewhere", "tasks[2]", "secrets")
+	wantCode(t, "a plan without grants", err, api.CodeDenied, "tasks[0]", "nothing", "tasks[1]", "elsewhere", "tasks[2]", "secrets")
 	w.write("plan.json", denied, 0o644)
 	w.refused(3, []string{"nothing", "elsewhere", "secrets"}, "run", "submit", w.path("plan.json"))
 	if n := len(w.entries("--kind", "run.denied")); n != 2 {
@@ -154,7 +154,7 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 	// The control: a valid plan is accepted, under the same ID.
-	states(t, w.settles(w.submit(planned("wrong", doing("a", "true")))), "done; a done")
+	wantStates(t, w.awaitSettled(w.submit(planned("wrong", shellTask("a", "true")))), "done; a done")
 }
 
 // The same plan under the same ID is the same run, however often it is
@@ -165,7 +165,7 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 func TestSubmitIsIdempotent(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
-	p := planned("again", doing("a", awaitGate("go")))
+	p := planned("again", shellTask("a", awaitGate("go")))
 	req := request(t, p)
 	var callers sync.WaitGroup
 	for range 8 {
@@ -177,11 +177,11 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	other := request(t, planned("again", doing("a", "true")))
+	other := request(t, planned("again", shellTask("a", "true")))
 	refused := func(when string) {
 		t.Helper()
 		_, err := w.conn().Runtime().Submit(t.Context(), other)
-		coded(t, when, err, api.CodeConflict, "again")
+		wantCode(t, when, err, api.CodeConflict, "again")
 	}
 	refused("another plan while it runs")
 	// The same plan encoded differently: order of members, explicit defaults.
@@ -195,7 +195,7 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		t.Errorf("after a restart: %+v %v", run, err)
 	}
 	w.open("go")
-	states(t, w.settles("again"), "done; a done")
+	wantStates(t, w.awaitSettled("again"), "done; a done")
 	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || run.State != api.RunDone {
 		t.Errorf("after it has settled: %+v %v", run, err)
 	}
@@ -204,11 +204,11 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		t.Errorf("the log has %d submissions and %d dispatches", n, m)
 	}
 	// An ID may also be given beside the plan, but not two different ones.
-	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "beside", Plan: request(t, planned("", doing("a", "true"))).Plan}); err != nil || run.RunID != "beside" {
+	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "beside", Plan: request(t, planned("", shellTask("a", "true"))).Plan}); err != nil || run.RunID != "beside" {
 		t.Errorf("an id beside the plan: %+v %v", run, err)
 	}
 	_, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "two", Plan: req.Plan})
-	coded(t, "two ids", err, api.CodeInvalid)
+	wantCode(t, "two ids", err, api.CodeInvalid)
 }
 
 // replays checks that the log of the world replays to the reported states of
@@ -253,14 +253,14 @@ func TestWorkerExitIsNoticedImmediately(t *testing.T) {
 	w := orchestrated(t, 0)
 	var chain []api.PlanTask
 	for i := range 12 {
-		next := doing(api.TaskID(fmt.Sprintf("t%d", i)), "true")
+		next := shellTask(api.TaskID(fmt.Sprintf("t%d", i)), "true")
 		if i > 0 {
 			next.DependsOn = []api.TaskID{chain[i-1].ID}
 		}
 		chain = append(chain, next)
 	}
 	id := w.submit(planned("chain", chain...))
-	if run := w.settles(id); run.State != api.RunDone || run.Counts[api.TaskDone] != len(chain) {
+	if run := w.awaitSettled(id); run.State != api.RunDone || run.Counts[api.TaskDone] != len(chain) {
 		t.Fatalf("%+v", run)
 	}
 	w.replays(id)
@@ -310,15 +310,15 @@ tasks:
 	w.refused(1, []string{"by-hand", "failed"}, "run", "wait", "by-hand")
 	var run api.Run
 	decode(t, w.must("run", "show", "by-hand", "-o", "json"), &run)
-	states(t, run, "failed; first done; second done; third failed agent; fourth skipped")
+	wantStates(t, run, "failed; first done; second done; third failed agent; fourth skipped")
 	if text := w.must("run", "show", "by-hand"); !strings.Contains(text, "fourth") || !strings.Contains(text, "skipped") || !strings.Contains(text, "exit status 3") {
 		t.Errorf("show prints %s", text)
 	}
 	if list := w.must("run", "list"); !strings.Contains(list, "by-hand") {
 		t.Errorf("list prints %s", list)
 	}
-	other := w.submit(planned("other", doing("a", "true")))
-	w.settles(other)
+	other := w.submit(planned("other", shellTask("a", "true")))
+	w.awaitSettled(other)
 	log := w.must("audit", "list", "--run", "by-hand")
 	if !strings.Contains(log, "submitted run by-hand with 4 tasks") || !strings.Contains(log, "run by-hand settled as failed") || strings.Contains(log, "run other") || strings.Count(log, "\n") != len(w.history("by-hand")) {
 		t.Errorf("the log is %s", log)
@@ -358,13 +358,13 @@ func (w *world) settledRemains() []string {
 func TestRunEndsAtItsWallTimeLimit(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, 0)
-	p := planned("late", doing("a", awaitGate("never")), doing("b", "true", after("a")), doing("c", "true"))
+	p := planned("late", shellTask("a", awaitGate("never")), shellTask("b", "true", after("a")), shellTask("c", "true"))
 	p.Limits.Wall = api.Duration(3 * time.Second)
 	id := w.submit(p)
 	dispatch := w.begunTask(id, "a")
 	j := jailed{map[int]bool{}, map[string]bool{}}
 	w.observe(&j)
-	run := w.settles(id)
+	run := w.awaitSettled(id)
 	if c := task(t, run, "c").State; run.State != api.RunCancelled || task(t, run, "a").State != api.TaskCancelled || task(t, run, "b").State == api.TaskDone || c != api.TaskDone || run.Deadline == nil {
 		t.Errorf("%+v", run)
 	}

@@ -21,20 +21,20 @@ type runStory struct {
 
 // replayed is the state of a task as replayed from the log.
 type replayed struct {
-	plan     api.PlanTask
-	after    []api.TaskID
-	state    api.TaskState // ready is not in the log: such a task is pending, or waiting
-	attempt  int
-	dispatch string
-	accepted int  // how often the dispatch was accepted
-	end      *end // the latest end of the dispatch
-	ends     int
-	asked    bool // its dispatch ended with a question, even if another end followed
-	asks     bool // it waits for an answer
-	answers  int  // to the question that it waits for
-	reason   string
-	cause    string
-	barred   bool // its cancel was requested
+	plan              api.PlanTask
+	after             []api.TaskID
+	state             api.TaskState // ready is not in the log: such a task is pending, or waiting
+	attempt           int
+	dispatch          string
+	accepted          int  // how often the dispatch was accepted
+	end               *end // the latest end of the dispatch
+	ends              int
+	endedWithQuestion bool // its dispatch ended with a question, even if another end followed
+	asks              bool // it waits for an answer
+	answers           int  // to the question that it waits for
+	reason            string
+	cause             string
+	cancelRequested   bool
 }
 
 // replay reads the log entry by entry and tracks the state of its runs.
@@ -47,14 +47,14 @@ type replay struct {
 }
 
 type replayedRun struct {
-	story     *runStory
-	tasks     map[api.TaskID]*replayed
-	queue     string
-	submitted int
-	paused    bool
-	barred    bool // its cancel was requested
-	settled   bool
-	entries   []uint64
+	story           *runStory
+	tasks           map[api.TaskID]*replayed
+	queue           string
+	submitted       int
+	paused          bool
+	cancelRequested bool
+	settled         bool
+	entries         []uint64
 }
 
 func (r *replay) say(e *entry, format string, args ...any) {
@@ -90,7 +90,7 @@ func wrongRuns(log []entry, stories []*runStory) []string {
 		r.entry(&log[i])
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.runs)) {
-		r.atEnd(r.runs[id])
+		r.checkEnd(r.runs[id])
 	}
 	return r.bad
 }
@@ -126,11 +126,11 @@ func (r *replay) entry(e *entry) {
 		return
 	case "run.cancel_requested":
 		if e.Task == "" {
-			run.barred = true
+			run.cancelRequested = true
 		}
 	case "run.settled":
 		run.settled = true
-		r.whole(e, run)
+		r.checkSkips(e, run)
 		for id, t := range run.tasks {
 			if !t.state.Settled() {
 				r.say(e, "LOST: task %s is %s", id, t.state)
@@ -170,7 +170,7 @@ func (r *replay) dispatch(e *entry, t *replayed) {
 	}
 	if event, ok := endEvent(e.Kind); ok {
 		t.ends++
-		t.asked = t.asked || event == api.EventNeedsInput
+		t.endedWithQuestion = t.endedWithQuestion || event == api.EventNeedsInput
 		t.end = &end{event, api.Reason(e.Detail.Reason)}
 	}
 }
@@ -178,10 +178,10 @@ func (r *replay) dispatch(e *entry, t *replayed) {
 // task replays an entry of a task.
 func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 	if e.Kind != "task.skipped" {
-		r.whole(e, run)
+		r.checkSkips(e, run)
 	}
 	if e.Kind == "run.cancel_requested" { // it may repeat or come too late
-		t.barred = true
+		t.cancelRequested = true
 		return
 	}
 	if t.state.Settled() {
@@ -211,7 +211,7 @@ func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 		if was != api.TaskRunning && was != api.TaskWaiting || t.end != nil && (t.end.state != api.EventFailed || string(t.end.reason) != e.Detail.Reason) {
 			r.say(e, "UNTRUE: it was %s, its dispatch ended with %v", was, t.end)
 		}
-		if was == api.TaskRunning && !run.barred && !t.barred && t.again(e.Detail.Reason) && t.attempt < max(1, t.plan.Retry.Attempts) {
+		if was == api.TaskRunning && !run.cancelRequested && !t.cancelRequested && t.retries(e.Detail.Reason) && t.attempt < max(1, t.plan.Retry.Attempts) {
 			r.say(e, "UNTRUE: it was not retried after attempt %d", t.attempt)
 		}
 	case "task.cancelled":
@@ -235,8 +235,8 @@ func (r *replay) task(e *entry, run *replayedRun, t *replayed) {
 	}
 }
 
-// again reports whether a failure for reason is retried.
-func (t *replayed) again(reason string) bool {
+// retries reports whether a failure for reason is retried.
+func (t *replayed) retries(reason string) bool {
 	on := t.plan.Retry.On
 	if len(on) == 0 {
 		on = api.DefaultRetryReasons()
@@ -249,12 +249,12 @@ func (r *replay) waiting(e *entry, t *replayed, was api.TaskState) {
 		r.say(e, "UNTRUE: it was %s", was)
 	}
 	if t.asks {
-		if !t.asked {
+		if !t.endedWithQuestion {
 			r.say(e, "UNTRUE: its dispatch ended with %v", t.end)
 		}
 		return
 	}
-	if t.end != nil && (t.end.state != api.EventFailed || string(t.end.reason) != e.Detail.Reason) || !t.again(e.Detail.Reason) || t.attempt >= t.plan.Retry.Attempts {
+	if t.end != nil && (t.end.state != api.EventFailed || string(t.end.reason) != e.Detail.Reason) || !t.retries(e.Detail.Reason) || t.attempt >= t.plan.Retry.Attempts {
 		r.say(e, "UNTRUE: attempt %d of %d ended with %v", t.attempt, t.plan.Retry.Attempts, t.end)
 	}
 }
@@ -273,13 +273,13 @@ func (r *replay) started(e *entry, run *replayedRun, t *replayed) {
 	default:
 		r.say(e, "DOUBLED or UNTRUE: it was %s (asks: %v, %d answers) with attempt %d, dispatch %q", t.state, t.asks, t.answers, t.attempt, t.dispatch)
 	}
-	if run.paused || r.paused[run.queue] || run.barred || t.barred {
-		r.say(e, "UNTRUE: run paused %v, queue paused %v; cancel of the run requested %v, of the task %v", run.paused, r.paused[run.queue], run.barred, t.barred)
+	if run.paused || r.paused[run.queue] || run.cancelRequested || t.cancelRequested {
+		r.say(e, "UNTRUE: run paused %v, queue paused %v; cancel of the run requested %v, of the task %v", run.paused, r.paused[run.queue], run.cancelRequested, t.cancelRequested)
 	}
 	if e.Dispatch != t.dispatch {
 		t.accepted, t.ends, t.end = 0, 0, nil
 	}
-	t.asked = false
+	t.endedWithQuestion = false
 	t.state, t.attempt, t.dispatch, t.asks, t.answers = api.TaskRunning, e.Attempt, e.Dispatch, false, 0
 	var want []string
 	for _, l := range t.plan.Locks {
@@ -328,9 +328,9 @@ func (r *replay) skipped(e *entry, run *replayedRun, t *replayed, was api.TaskSt
 	}
 }
 
-// whole checks that no task waits for one that failed: dependents are skipped
-// in the same commit, so before any other entry.
-func (r *replay) whole(e *entry, run *replayedRun) {
+// checkSkips checks that no task waits for one that failed: dependents are
+// skipped in the same commit, so before any other entry.
+func (r *replay) checkSkips(e *entry, run *replayedRun) {
 	for id, t := range run.tasks {
 		for _, dep := range t.after {
 			if d := run.tasks[dep]; t.state == api.TaskPending && d != nil && d.state.Settled() && d.state != api.TaskDone && e.Kind != "task.cancelled" && string(id) != e.Task {
@@ -340,8 +340,8 @@ func (r *replay) whole(e *entry, run *replayedRun) {
 	}
 }
 
-// atEnd compares the replayed state of a run with its story.
-func (r *replay) atEnd(run *replayedRun) {
+// checkEnd compares the replayed state of a run with its story.
+func (r *replay) checkEnd(run *replayedRun) {
 	s := run.story
 	say := func(format string, args ...any) {
 		r.bad = append(r.bad, "run "+s.id+": "+fmt.Sprintf(format, args...))
@@ -379,7 +379,7 @@ func (r *replay) atEnd(run *replayedRun) {
 		}
 	}
 	late := s.run.Deadline != nil && s.run.SettledAt != nil && s.run.SettledAt.After(*s.run.Deadline)
-	if want := derived(counts, len(run.tasks), run.barred || late); s.run.State != want {
+	if want := derived(counts, len(run.tasks), run.cancelRequested || late); s.run.State != want {
 		say("UNTRUE: it is %s, its tasks %v make it %s", s.run.State, counts, want)
 	}
 	if s.seen != nil && !slices.Equal(s.seen, run.entries) {

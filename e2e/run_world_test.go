@@ -122,8 +122,8 @@ func (w *world) forwarded(socket string) string {
 	return at
 }
 
-// doing returns a task that runs a shell script on the repository.
-func doing(id api.TaskID, do string, more ...func(*api.PlanTask)) api.PlanTask {
+// shellTask returns a task that runs a shell script on the repository.
+func shellTask(id api.TaskID, do string, more ...func(*api.PlanTask)) api.PlanTask {
 	t := api.PlanTask{ID: id, Subagent: "sh"}
 	t.Input, _ = json.Marshal(map[string]string{"do": do}) // a map of strings always encodes
 	for _, m := range more {
@@ -201,9 +201,9 @@ func problems(err error) (list []string) {
 	return list
 }
 
-// coded fails the test unless err has the code and its text contains every one
-// of words.
-func coded(t testing.TB, what string, err error, code api.Code, words ...string) {
+// wantCode fails the test unless err has the code and its text contains every
+// one of words.
+func wantCode(t testing.TB, what string, err error, code api.Code, words ...string) {
 	t.Helper()
 	var e *api.Error
 	if !errors.As(err, &e) || e.Code != code {
@@ -232,8 +232,8 @@ func (w *world) run(id api.RunID) api.Run {
 	return run
 }
 
-// settles waits until a run has settled.
-func (w *world) settles(id api.RunID) api.Run {
+// awaitSettled waits until a run has settled.
+func (w *world) awaitSettled(id api.RunID) api.Run {
 	w.t.Helper()
 	w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "run.settled" })
 	return w.run(id)
@@ -293,9 +293,9 @@ func task(t testing.TB, run api.Run, id api.TaskID) api.RunTask {
 	return run.Tasks[i]
 }
 
-// states fails the test unless a run and its tasks are in the wanted states,
+// wantStates fails the test unless a run and its tasks are in the wanted states,
 // written as "STATE; TASK STATE [REASON]; …" with all tasks.
-func states(t testing.TB, run api.Run, want string) {
+func wantStates(t testing.TB, run api.Run, want string) {
 	t.Helper()
 	got := string(run.State)
 	for _, o := range run.Tasks {

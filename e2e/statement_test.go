@@ -120,7 +120,7 @@ func TestCosignVerifiesAnAttestationOffline(t *testing.T) {
 			}
 			w.up()
 			d := w.dispatch("edits", "--source", "repo")
-			ended(t, d, api.EventFinished, "")
+			wantEnd(t, d, api.EventFinished, "")
 			other := w.dispatch("edits", "--source", "repo")
 			for _, id := range []api.DispatchID{d.ID, other.ID} {
 				w.must("dispatch", "attestation", string(id), "--out", w.path(string(id)+".json"))
@@ -231,7 +231,7 @@ func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	gone := w.dispatch("asks", "--source", "repo")
 	w.must("dispatch", "cancel", string(gone.ID))
 	w.must("dispatch", "answer", string(asks.ID), "yes")
-	w.atEnd(string(asks.ID))
+	w.awaitEnd(string(asks.ID))
 	for _, c := range []struct {
 		id      api.DispatchID
 		outcome api.Event
@@ -279,7 +279,7 @@ func TestAttestationSurvivesAKill(t *testing.T) {
 			<-k.current().ended
 			k.arm()
 			k.up(func() {})
-			k.atEnd(id)
+			k.awaitEnd(id)
 			k.attestation(api.DispatchID(id), "")
 			if n := len(k.entries("--kind", "dispatch.attested", "--dispatch", id)); n != 1 {
 				t.Errorf("%d entries", n)

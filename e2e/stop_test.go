@@ -27,7 +27,7 @@ func stoppable(t *testing.T, uid int) *world {
 func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := stoppable(t, uid)
-		question := w.waits("asks")
+		question := w.awaitQuestion("asks")
 		running := w.detached("works", "--source", "repo")
 		w.awaitLog(running, "begun")
 
@@ -37,8 +37,8 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 			t.Errorf("%+v", stop)
 		}
 		for _, id := range []string{running, string(question.ID)} {
-			d := w.atEnd(id)
-			ended(t, d, api.EventCancelled, "")
+			d := w.awaitEnd(id)
+			wantEnd(t, d, api.EventCancelled, "")
 			if string(d.CancelBy) != w.me() || d.CancelReason != "emergency stop s-1: strange\npatches" || d.Outcome == nil || d.Outcome.Patch == nil {
 				t.Errorf("%s: cancelled by %q because %q, outcome %+v", id, d.CancelBy, d.CancelReason, d.Outcome)
 			}
@@ -68,7 +68,7 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 		held()
 
 		w.must("stop", "lift", "s-1", "--reason", "looked at")
-		ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+		wantEnd(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 		w.refused(1, []string{"no stop s-1 is in force"}, "stop", "lift", "s-1")
 		if out := w.must("stop", "list", "-o", "name"); out != "" {
 			t.Errorf("%q is still in force", out)
@@ -95,7 +95,7 @@ func TestStopAppliesOnlyToItsScope(t *testing.T) {
 	w.awaitLog(first, "begun")
 	w.awaitLog(second, "begun")
 	w.must("stop", "--dispatch", first)
-	ended(t, w.atEnd(first), api.EventCancelled, "")
+	wantEnd(t, w.awaitEnd(first), api.EventCancelled, "")
 	w.must("stop", "--target", "looking")
 	w.must("principal", "add", "agent:other")
 	w.must("stop", "--principal", "agent:other")
@@ -107,7 +107,7 @@ func TestStopAppliesOnlyToItsScope(t *testing.T) {
 	}
 	w.refused(1, []string{"no such target lookin", "stop --all"}, "stop", "--target", "lookin")
 	w.must("stop", "--principal", w.me())
-	ended(t, w.atEnd(second), api.EventCancelled, "")
+	wantEnd(t, w.awaitEnd(second), api.EventCancelled, "")
 	if local := quick("local"); local != 3 {
 		t.Errorf("on local %d", local)
 	}
@@ -131,7 +131,7 @@ func TestNothingIsAdmittedAfterAStop(t *testing.T) {
 	w := stoppable(t, 0)
 	var questions []string
 	for range 3 {
-		questions = append(questions, string(w.waits("asks").ID))
+		questions = append(questions, string(w.awaitQuestion("asks").ID))
 	}
 	rush := func() (wait func()) {
 		var all sync.WaitGroup
@@ -173,12 +173,12 @@ func TestNothingIsAdmittedAfterAStop(t *testing.T) {
 		t.Errorf("%d were accepted after the stop", behind)
 	}
 	for _, d := range w.list() {
-		if d = w.atEnd(string(d.ID)); d.State == api.EventNeedsInput {
+		if d = w.awaitEnd(string(d.ID)); d.State == api.EventNeedsInput {
 			t.Errorf("%s still waits", d.ID)
 		}
 	}
 	w.must("stop", "lift", "s-1")
-	ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 	if n := len(w.entries("--kind", "dispatch.accepted", "--after", at[0])); n != 1 {
 		t.Errorf("%d were accepted after it was lifted", n)
 	}
@@ -198,7 +198,7 @@ func TestStopSurvivesKills(t *testing.T) {
 			k.up(func() {})
 			running := k.detached("works", "--source", "repo")
 			k.awaitLog(running, "begun")
-			question := string(k.waits("asks").ID)
+			question := string(k.awaitQuestion("asks").ID)
 			k.arm(string(at) + " 1 kill")
 			if err := k.ask(http.MethodPost, "/v1/operator/stops", api.StopRequest{Scope: api.StopAll}, nil); err == nil {
 				t.Error("the service was not killed")
@@ -219,15 +219,15 @@ func TestStopSurvivesKills(t *testing.T) {
 				t.Errorf("stops %+v", stops)
 			}
 			for _, id := range []string{running, question} {
-				d := k.atEnd(id)
-				ended(t, d, api.EventCancelled, "")
+				d := k.awaitEnd(id)
+				wantEnd(t, d, api.EventCancelled, "")
 				if d.CancelReason != "emergency stop s-1" {
 					t.Errorf("%s: because %q", id, d.CancelReason)
 				}
 			}
 			k.refused(3, []string{"emergency stop s-1"}, "dispatch", "run", "quick")
 			k.must("stop", "lift", "s-1")
-			ended(t, k.dispatch("quick"), api.EventFinished, "")
+			wantEnd(t, k.dispatch("quick"), api.EventFinished, "")
 		})
 	}
 }
@@ -311,7 +311,7 @@ func TestStopReachesASuspendedWorker(t *testing.T) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
-	ended(t, w.atEnd(id), api.EventCancelled, "")
+	wantEnd(t, w.awaitEnd(id), api.EventCancelled, "")
 	if left := w.settledRemains(); left != nil {
 		t.Errorf("left behind: %v", left)
 	}

@@ -43,7 +43,7 @@ func substitute(t testing.TB, store string, old api.Digest, content []byte) {
 		if json.Unmarshal(b, &doc) != nil {
 			continue
 		}
-		doc = rename(doc, string(old), string(fresh), len(content))
+		doc = replaceDigest(doc, string(old), string(fresh), len(content))
 		changed, err := json.Marshal(doc)
 		must(t, err)
 		if filepath.Base(path) == "index.json" {
@@ -54,19 +54,19 @@ func substitute(t testing.TB, store string, old api.Digest, content []byte) {
 	}
 }
 
-// rename replaces a digest in a document, and the size beside it.
-func rename(v any, old, fresh string, size int) any {
+// replaceDigest replaces a digest in a document, and the size beside it.
+func replaceDigest(v any, old, fresh string, size int) any {
 	switch v := v.(type) {
 	case map[string]any:
 		if v["digest"] == old && v["size"] != nil {
 			v["size"] = size
 		}
 		for k, m := range v {
-			v[k] = rename(m, old, fresh, size)
+			v[k] = replaceDigest(m, old, fresh, size)
 		}
 	case []any:
 		for i, m := range v {
-			v[i] = rename(m, old, fresh, size)
+			v[i] = replaceDigest(m, old, fresh, size)
 		}
 	case string:
 		return strings.ReplaceAll(v, old, fresh)
@@ -132,7 +132,7 @@ func refusesAll(t *testing.T, w *world, attacks []attack) {
 		}
 		copyTree(t, genuine, w.path("data/bailiwick"))
 		d := w.dispatch("edit", "--source", "repo")
-		ended(t, d, api.EventFinished, "")
+		wantEnd(t, d, api.EventFinished, "")
 		if got := w.must("dispatch", "logs", string(d.ID)); got != "GENUINE two\n" {
 			t.Errorf("%s: after the attack the agent prints %q", a.name, got)
 		}
@@ -148,14 +148,14 @@ func TestForgedStoreDispatchesNothing(t *testing.T) {
 		each.catalog(subagent{name: "edit", script: "echo GENUINE one"})
 	}
 	w.up()
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	yesterday := t.TempDir()
 	copyTree(t, w.path("data/bailiwick"), yesterday)
 	for _, each := range []*world{w, foreign} {
 		each.replace("project/capabilities/edit/edit.sh", "one", "two")
 		each.must("catalog", "apply", "-f", each.path(manifest))
 	}
-	ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 	// The foreign catalog is two revisions ahead.
 	for _, step := range []string{"three", "four"} {
 		foreign.replace("project/capabilities/edit/edit.sh", "echo", "echo "+step)
@@ -291,7 +291,7 @@ func TestFlippedStoreBitsRunNothingUnsigned(t *testing.T) {
 				t.Errorf("%s, %s: %s", file, how, got)
 			}
 			must(t, os.WriteFile(file, b, 0o644))
-			ended(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+			wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
 		}
 	}
 	flip("running")

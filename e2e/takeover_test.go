@@ -29,7 +29,7 @@ func attackerWorld(t *testing.T) (*world, record.Manifest) {
 	}
 	w.up()
 	d := w.dispatch("planted", "--source", "repo")
-	ended(t, d, api.EventFinished, "")
+	wantEnd(t, d, api.EventFinished, "")
 	if log := w.must("dispatch", "logs", string(d.ID)); !strings.Contains(log, "PLANTED") {
 		t.Fatalf("control: the planted worker does not run where it is signed: %q", log)
 	}

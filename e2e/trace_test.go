@@ -166,7 +166,7 @@ func TestLeftoverCheckSeesARunningWorker(t *testing.T) {
 			t.Errorf("no control group of dispatch %s was found", d.ID)
 		}
 		w.must("dispatch", "cancel", id)
-		ended(t, w.show(id), api.EventCancelled, "")
+		wantEnd(t, w.show(id), api.EventCancelled, "")
 		w.nothingLeft(id, j)
 	})
 }

@@ -183,8 +183,8 @@ const (
 	callersEnv   = "TRACEPARENT=00-" + callersTrace + "-" + callersSpan + "-01"
 )
 
-// only returns the only span with a name.
-func only(t *testing.T, spans map[string][]span, name string) span {
+// spanNamed returns the only span with a name.
+func spanNamed(t *testing.T, spans map[string][]span, name string) span {
 	t.Helper()
 	if len(spans[name]) != 1 {
 		t.Fatalf("%d spans have the name %s: %+v", len(spans[name]), name, spans)
@@ -217,9 +217,9 @@ func TestTraceReachesTheAgent(t *testing.T) {
 			plain := w.env
 			w.env = append(w.env, callersEnv)
 			d := w.dispatch("edit", "--source", "repo", "--set", "secret=never-in-a-span")
-			ended(t, d, api.EventFinished, "")
+			wantEnd(t, d, api.EventFinished, "")
 			spans := c.await(callersTrace, "finished")
-			request, whole, attempt := only(t, spans, "POST /v1/runtime/dispatches"), only(t, spans, "dispatch"), only(t, spans, "attempt")
+			request, whole, attempt := spanNamed(t, spans, "POST /v1/runtime/dispatches"), spanNamed(t, spans, "dispatch"), spanNamed(t, spans, "attempt")
 			if request.ParentSpanID != callersSpan || whole.ParentSpanID != request.SpanID || attempt.ParentSpanID != whole.SpanID {
 				t.Errorf("caller %s, request %+v, dispatch %+v, attempt %+v", callersSpan, request, whole, attempt)
 			}
@@ -227,7 +227,7 @@ func TestTraceReachesTheAgent(t *testing.T) {
 				t.Errorf("the record has the trace %s", d.Trace)
 			}
 			for _, step := range []string{"integrity", "workspace", "jail", "baseline", "agent", "capture", "check"} {
-				s := only(t, spans, step)
+				s := spanNamed(t, spans, step)
 				if s.ParentSpanID != attempt.SpanID || s.Start < attempt.Start || s.End > attempt.End || s.Start > s.End {
 					t.Errorf("step %+v of attempt %+v", s, attempt)
 				}
@@ -246,13 +246,13 @@ func TestTraceReachesTheAgent(t *testing.T) {
 			// An invalid header starts a new trace.
 			w.env = append(plain, "TRACEPARENT=00-"+strings.ToUpper(callersTrace)+"-"+callersSpan+"-01")
 			d = w.dispatch("fails")
-			ended(t, d, api.EventFailed, api.ReasonAgent)
+			wantEnd(t, d, api.EventFailed, api.ReasonAgent)
 			if d.Trace.ID() == callersTrace || d.Trace.Check() != nil || d.Trace == "" {
 				t.Errorf("the trace is %q", d.Trace)
 			}
 			spans = c.await(d.Trace.ID(), "failed")
-			whole = only(t, spans, "dispatch")
-			if request = only(t, spans, "POST /v1/runtime/dispatches"); request.ParentSpanID != "" || whole.ParentSpanID != request.SpanID {
+			whole = spanNamed(t, spans, "dispatch")
+			if request = spanNamed(t, spans, "POST /v1/runtime/dispatches"); request.ParentSpanID != "" || whole.ParentSpanID != request.SpanID {
 				t.Errorf("request %+v, dispatch %+v", request, whole)
 			}
 			if whole.attribute("bailiwick.reason") != "agent" || whole.Status.Code != 2 {
@@ -280,9 +280,9 @@ if [ ! -e inputs/resume.json ]; then echo '{"question": "Go on?"}' > .bailiwick/
 	id := string(w.dispatch("asks").ID)
 	w.env = plain
 	w.must("dispatch", "answer", id, "yes", "-q")
-	ended(t, w.show(id), api.EventFinished, "")
+	wantEnd(t, w.show(id), api.EventFinished, "")
 	spans := c.await(callersTrace, "finished")
-	whole := only(t, spans, "dispatch")
+	whole := spanNamed(t, spans, "dispatch")
 	if len(spans["attempt"]) != 2 || len(spans["agent"]) != 2 {
 		t.Fatalf("the attempts are %+v", spans["attempt"])
 	}
@@ -310,14 +310,14 @@ func TestTraceContinuesAfterARestart(t *testing.T) {
 	kill(t, w.status().PID)
 	w.must("up")
 	w.openGate()
-	d := w.atEnd(id)
-	ended(t, d, api.EventFinished, "")
+	d := w.awaitEnd(id)
+	wantEnd(t, d, api.EventFinished, "")
 	if d.Trace != before.Trace {
 		t.Errorf("the trace was %s and is %s", before.Trace, d.Trace)
 	}
 	spans := c.await(callersTrace, "finished")
-	whole, attempt := only(t, spans, "dispatch"), only(t, spans, "attempt")
-	if whole.ParentSpanID != before.Trace.Span() || attempt.ParentSpanID != whole.SpanID || only(t, spans, "agent").ParentSpanID != attempt.SpanID {
+	whole, attempt := spanNamed(t, spans, "dispatch"), spanNamed(t, spans, "attempt")
+	if whole.ParentSpanID != before.Trace.Span() || attempt.ParentSpanID != whole.SpanID || spanNamed(t, spans, "agent").ParentSpanID != attempt.SpanID {
 		t.Errorf("below %s: dispatch %+v, attempt %+v", before.Trace, whole, attempt)
 	}
 }
@@ -335,7 +335,7 @@ func TestCollectorFailureAffectsNoDispatch(t *testing.T) {
 			w.catalog(subagent{name: "edit", script: "true"})
 			w.up()
 			for range 3 {
-				ended(t, w.dispatch("edit"), api.EventFinished, "")
+				wantEnd(t, w.dispatch("edit"), api.EventFinished, "")
 			}
 			if m := w.metrics(); m["bailiwick_trace_spans_exported_total"] != 0 || m["bailiwick_ready"] != 1 {
 				t.Errorf("exported %v, ready %v", m["bailiwick_trace_spans_exported_total"], m["bailiwick_ready"])

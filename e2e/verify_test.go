@@ -30,7 +30,7 @@ echo two > a.txt
 `})
 		w.up()
 		d := w.dispatch("cheat", "--source", "repo")
-		ended(t, d, api.EventFinished, "")
+		wantEnd(t, d, api.EventFinished, "")
 		log := w.must("dispatch", "logs", string(d.ID))
 		if !strings.HasPrefix(log, "judge.sh\ntwo\n") {
 			t.Errorf("the verify command saw more than base and patch:\n%s", log)

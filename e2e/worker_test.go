@@ -45,7 +45,7 @@ func newBench(t *testing.T) *bench {
 	w.must("catalog", "apply", "-f", w.path(manifest))
 	w.up()
 	d := w.dispatch("edit", "--source", "repo", "--set", "n=1", "--env", "colours")
-	ended(t, d, api.EventFinished, "")
+	wantEnd(t, d, api.EventFinished, "")
 	b := &bench{w: w}
 	key, err := seal.OpenServiceKey(w.path("state/bailiwick"))
 	must(t, err)

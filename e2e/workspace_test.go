@@ -66,7 +66,7 @@ func TestDispatchesStartFromOneCheckoutAndNeverChangeIt(t *testing.T) {
 		)
 		w.up()
 		edited := w.dispatch("edit", "--source", "repo")
-		ended(t, edited, api.EventFinished, "")
+		wantEnd(t, edited, api.EventFinished, "")
 		tree, layers := w.tree(), strings.Join(edited.Outcome.Isolation.Layers, "\n")
 		if !strings.Contains(layers, "workspace: overlay") {
 			t.Errorf("layers: %s", layers)
@@ -121,7 +121,7 @@ func TestDamagedCheckoutIsNotUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := w.dispatch("look", "--source", "repo")
-			ended(t, d, api.EventFinished, "")
+			wantEnd(t, d, api.EventFinished, "")
 			if got := w.must("dispatch", "logs", string(d.ID)); got != want {
 				t.Errorf("%s: the agent saw %q, want %q", what, got, want)
 			}
@@ -163,7 +163,7 @@ func TestCopyReplacesARefusedOverlay(t *testing.T) {
 	w.up()
 	w.consent(w.me(), "reversible") // the state is new
 	d := w.dispatch("edit", "--source", "repo")
-	ended(t, d, api.EventFinished, "")
+	wantEnd(t, d, api.EventFinished, "")
 	if layers := strings.Join(d.Outcome.Isolation.Layers, "\n"); !strings.Contains(layers, "workspace: copy") {
 		t.Errorf("layers: %s", layers)
 	}
@@ -193,7 +193,7 @@ git rev-list --count HEAD`, more: "    verify: {command: [git, log, '--format=%s
 		var trees []uint64
 		for range 2 {
 			d := w.dispatch("commits", "--source", "repo")
-			ended(t, d, api.EventFinished, "")
+			wantEnd(t, d, api.EventFinished, "")
 			if got := w.must("dispatch", "logs", string(d.ID)); got != want {
 				t.Errorf("log %q, want %q", got, want)
 			}
@@ -221,9 +221,9 @@ func TestKilledWorkerReleasesItsCheckout(t *testing.T) {
 	for pid := range j.workers {
 		kill(t, pid)
 	}
-	ended(t, w.atEnd(id), api.EventFailed, api.ReasonLost)
+	wantEnd(t, w.awaitEnd(id), api.EventFailed, api.ReasonLost)
 	must(t, w.checkouts().Remove(list[0]))
-	ended(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
+	wantEnd(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 }
 
 // BenchmarkBigRepository measures a no-op dispatch, end to end, on a repository

@@ -368,8 +368,8 @@ func asBoth(t *testing.T, test func(t *testing.T, uid int)) {
 	t.Run("user", func(t *testing.T) { test(t, ordinaryUID) })
 }
 
-// ended fails the test unless a dispatch ended with state and reason.
-func ended(t testing.TB, d api.Dispatch, state api.Event, reason api.Reason) {
+// wantEnd fails the test unless a dispatch ended with state and reason.
+func wantEnd(t testing.TB, d api.Dispatch, state api.Event, reason api.Reason) {
 	t.Helper()
 	if d.State != state || d.Reason != reason {
 		t.Errorf("dispatch %s is %s %s (%s), want %s %s", d.ID, d.State, d.Reason, d.Message, state, reason)
