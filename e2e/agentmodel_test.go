@@ -224,10 +224,10 @@ func TestScriptedModelDetectsATenthTool(t *testing.T) {
 		problem bool
 		offered int
 	}{
-		{"the nine, beside the client's own", append([]string{"Bash", "Read"}, named...), false, 9},
-		{"a tenth", append([]string{"mcp__bailiwick__bailiwick_audit"}, named...), true, 9},
-		{"one twice", append([]string{"mcp__other__bailiwick_dispatch"}, named...), true, 9},
-		{"one missing", named[1:], false, 8},
+		{"the nine, with the client's own tools", append([]string{"Bash", "Read"}, named...), false, 9},
+		{"an extra tool", append([]string{"mcp__bailiwick__bailiwick_audit"}, named...), true, 9},
+		{"a duplicate tool", append([]string{"mcp__other__bailiwick_dispatch"}, named...), true, 9},
+		{"a missing tool", named[1:], false, 8},
 	} {
 		s := &scripted{}
 		s.ours(tt.tools)

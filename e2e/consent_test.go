@@ -199,9 +199,9 @@ func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 		key  string
 		kind seal.PayloadType
 	}{
-		"the deploy key":                          {deploy, seal.Operator},
-		"the service's own key":                   {service, seal.Operator},
-		"the operator's key for another document": {operator, seal.Revision},
+		"the deploy key":        {deploy, seal.Operator},
+		"the service's own key": {service, seal.Operator},
+		"the operator's key for a different document type": {operator, seal.Revision},
 	} {
 		status, e := hand(c.key, c.kind)
 		if status != http.StatusUnprocessableEntity || e.Code != api.CodeIntegrity || e.AuditEntry == nil {
@@ -235,9 +235,9 @@ func TestServiceRefusesUnverifiableDecisions(t *testing.T) {
 		content []byte
 		words   string
 	}{
-		"gone":                     {nil, "no operator key"},
-		"the deploy key's instead": {deploy, "record 1"},
-		"not JSON":                 {[]byte("{"), "trust root"},
+		"gone":                   {nil, "no operator key"},
+		"the deploy key instead": {deploy, "record 1"},
+		"not JSON":               {[]byte("{"), "trust root"},
 	} {
 		must(t, os.Remove(root))
 		if c.content != nil {

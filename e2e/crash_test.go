@@ -403,11 +403,11 @@ func TestDamagedStateIsRefusedByFile(t *testing.T) {
 		{"the header", flipAt(func([]byte) int { return 3 }), []string{db}},
 		{"the schema", flipAt(func(b []byte) int { return bytes.LastIndex(b, []byte("CREATE TABLE audit_entry")) + 9 }), []string{db}},
 		{"an entry of the log", flipAt(func(b []byte) int { return bytes.LastIndex(b, []byte(`"kind":"dispatch.accepted"`)) + 3 }), []string{"audit log", "entry"}},
-		{"half of it", spoil(func(b []byte) []byte { return b[:len(b)/2/4096*4096] }), []string{db}},
-		{"none of it", spoil(func([]byte) []byte { return nil }), []string{db}},
+		{"a truncated database", spoil(func(b []byte) []byte { return b[:len(b)/2/4096*4096] }), []string{db}},
+		{"an empty database", spoil(func([]byte) []byte { return nil }), []string{db}},
 		{"the service's key", func() { w.write("state/bailiwick/service.key", "nonsense", 0o600) }, []string{"service.key"}},
-		{"a key that all may read", func() { must(t, os.Chmod(w.path("state/bailiwick/service.key"), 0o644)) }, []string{"service.key", "chmod"}},
-		{"a store that all may write", func() { must(t, os.Chmod(w.path("state/bailiwick/store"), 0o777)) }, []string{w.path("state/bailiwick/store"), "chmod"}},
+		{"a world-readable key", func() { must(t, os.Chmod(w.path("state/bailiwick/service.key"), 0o644)) }, []string{"service.key", "chmod"}},
+		{"a world-writable store", func() { must(t, os.Chmod(w.path("state/bailiwick/store"), 0o777)) }, []string{w.path("state/bailiwick/store"), "chmod"}},
 	} {
 		c.spoil()
 		before := snapshot(t, w.path("state/bailiwick/store"))

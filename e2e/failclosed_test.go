@@ -132,8 +132,8 @@ func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 			damage, mend func()
 		}
 		faults := map[string]fault{
-			"an invalid key":         {[]string{"service.key"}, func() { w.write(state+"service.key", "nothing\n", 0o600) }, func() { w.write(state+"service.key", string(key), 0o600) }},
-			"a key that others read": {[]string{"service.key"}, func() { must(t, os.Chmod(w.path(state+"service.key"), 0o644)) }, func() { must(t, os.Chmod(w.path(state+"service.key"), 0o600)) }},
+			"an invalid key":             {[]string{"service.key"}, func() { w.write(state+"service.key", "nothing\n", 0o600) }, func() { w.write(state+"service.key", string(key), 0o600) }},
+			"a key that others can read": {[]string{"service.key"}, func() { must(t, os.Chmod(w.path(state+"service.key"), 0o644)) }, func() { must(t, os.Chmod(w.path(state+"service.key"), 0o600)) }},
 		}
 		if uid == 0 {
 			store := w.path(state + "store")

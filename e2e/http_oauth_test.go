@@ -43,9 +43,9 @@ func TestHTTPAcceptsIssuerTokensAndServesMetadata(t *testing.T) {
 	s.want("without the scope", ask{token: i.token("s-1", jwt.MapClaims{"scope": "openid"})}, 403, `error="insufficient_scope"`, `scope="bailiwick"`, `resource_metadata="`+where+`"`)
 	unknown := s.want("of another key", ask{token: newIDP(t).token("s-1", nil)}, 401, `error="invalid_token"`)
 	for name, token := range map[string]string{
-		"for another resource":      i.token("s-1", jwt.MapClaims{"aud": "https://other.example/mcp"}),
-		"expired":                   i.token("s-1", jwt.MapClaims{"exp": time.Now().Add(-time.Hour).Unix()}),
-		"of a subject nobody named": i.token("s-2", nil),
+		"for another resource":   i.token("s-1", jwt.MapClaims{"aud": "https://other.example/mcp"}),
+		"expired":                i.token("s-1", jwt.MapClaims{"exp": time.Now().Add(-time.Hour).Unix()}),
+		"of an unmapped subject": i.token("s-2", nil),
 	} {
 		if got := s.want(name, ask{token: token}, 401); got.body != unknown.body || got.header.Get("Www-Authenticate") != unknown.header.Get("Www-Authenticate") {
 			t.Errorf("%s: %s, another: %s", name, got, unknown)

@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	killsFlag = flag.Int("kills", 0, "how many kills the tests TestNoPlug… make together at least, beginning with one at every failpoint")
-	seedFlag  = flag.Uint64("seed", 20, "where the random choices of the kill harness and of the soak begin")
+	killsFlag = flag.Int("kills", 0, "minimum number of kills of TestKillsNeverChangeAnOutcome and TestKillsNeverChangeARun together; each starts with one kill at every failpoint")
+	seedFlag  = flag.Uint64("seed", 20, "seed of the random choices of the kill harness and the soak")
 )
 
 // job is one dispatch of a round as its caller sees it.

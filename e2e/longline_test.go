@@ -9,7 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-var lineFlag = flag.Int64("line", 1<<30, "how many bytes the line without an end has")
+var lineFlag = flag.Int64("line", 1<<30, "size in bytes of the endless line in TestEndlessLineIsSurvived")
 
 // A line without an end is kept at its beginning and its end, counted in
 // between, and blocks no reader. A read from within the gap returns what

@@ -109,9 +109,9 @@ func TestToolCheckFailsOnATenthTool(t *testing.T) {
 		return `	add(&b, toolInfo{name: "` + name + `", title: "x", description: "x"}, s.envs)` + "\n" + end
 	}
 	for what, c := range map[string]struct{ old, fresh, says string }{
-		"a tenth tool that is called like a power": {end, tenth("bailiwick_catalog_apply"), "*_apply"},
-		"a tenth tool that is called harmlessly":   {end, tenth("bailiwick_help"), "exactly the nine"},
-		"nine tools, one with another name":        {`"bailiwick_envs_list"`, `"bailiwick_env_serve"`, "*_serve"},
+		"a tenth tool with the name of a human power": {end, tenth("bailiwick_catalog_apply"), "*_apply"},
+		"a tenth tool with a harmless name":           {end, tenth("bailiwick_help"), "exactly the nine"},
+		"nine tools, one renamed":                     {`"bailiwick_envs_list"`, `"bailiwick_env_serve"`, "*_serve"},
 	} {
 		program := otherServer(t, "tools.go", c.old, c.fresh)
 		for _, revision := range mcpRevisions() {

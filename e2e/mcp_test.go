@@ -118,7 +118,7 @@ func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 		if n := len(w.entries("--dispatch", id, "--kind", "dispatch.accepted")); n != 1 {
 			t.Errorf("%s: it was accepted %d times", revision, n)
 		}
-		sameAsFrontDoor(t, w, s, id)
+		sameAsCommandLine(t, w, s, id)
 		var c mcpStanding
 		s.ok("bailiwick_dispatch", members{"subagent": "sleeps", "source": members{"name": "repo"}, "wait": 1}, &c, members{"_meta": members{"progressToken": 7}})
 		if c.Ended || c.State != api.EventAccepted && c.State != api.EventStarted {
@@ -142,7 +142,7 @@ func TestClientDispatchesAndReadsTheResult(t *testing.T) {
 	}
 }
 
-func sameAsFrontDoor(t *testing.T, w *world, s *mcpSession, id string) {
+func sameAsCommandLine(t *testing.T, w *world, s *mcpSession, id string) {
 	t.Helper()
 	var patch, log []byte
 	outputs := map[string][]byte{}

@@ -167,7 +167,7 @@ func TestOneShotRestartsLoseNothing(t *testing.T) {
 			ids = append(ids, mine...)
 			all.Go(func() {
 				for _, id := range mine {
-					w.briefly(id)
+					w.dispatchBriefly(id)
 				}
 			})
 		}
@@ -182,9 +182,9 @@ func TestOneShotRestartsLoseNothing(t *testing.T) {
 	}
 }
 
-// briefly dispatches edit and reads the result, each time with a service that
-// shuts down at once.
-func (w *world) briefly(id string) {
+// dispatchBriefly dispatches edit and reads the result, each time with a service
+// that shuts down at once.
+func (w *world) dispatchBriefly(id string) {
 	w.t.Helper()
 	if d := w.try("--idle", "1ms", "dispatch", "run", "edit", "--source", "repo", "--id", id, "-d"); d.status != 0 {
 		w.t.Errorf("run %s: %s", id, d)

@@ -19,7 +19,7 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 	w.write("bad.json", `{"tasks": [{"id": "a", "subagent": "s", "subagent": "t"}]}`, 0o644)
 	w.write("pangolin.json", `{"items": [{"id": "a", "executor": "dispatch", "inputs": {"subagent": "s"}, "title": "A"}]}`, 0o644)
 	w.write("shell.json", `{"items": [{"id": "a", "executor": "shell", "inputs": {"subagent": "s"}}]}`, 0o644)
-	before := w.everything()
+	before := w.allFiles()
 	for _, c := range []struct {
 		line   string
 		status int
@@ -46,19 +46,19 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 		}
 		w.refused(c.status, c.words, args...)
 	}
-	if after := w.everything(); after != before {
+	if after := w.allFiles(); after != before {
 		t.Errorf("a verb that only reads a file changed the world: before\n%s\nafter\n%s", before, after)
 	}
 	// The control: a verb that needs a service changes files.
 	w.try("dispatch", "list")
-	if w.everything() == before {
+	if w.allFiles() == before {
 		t.Error("control: the check reports no change")
 	}
 	w.try("down")
 }
 
-// everything lists all files of the world.
-func (w *world) everything() string {
+// allFiles lists all files of the world.
+func (w *world) allFiles() string {
 	w.t.Helper()
 	var b strings.Builder
 	if err := filepath.WalkDir(w.dir, func(path string, _ fs.DirEntry, err error) error {

@@ -85,7 +85,7 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 		shellTask("last", "cp inputs/o inputs/change outputs/", needing("o", api.Need{From: "good", Output: "o.txt"}), needing("change", api.Need{From: "bad", Output: "change"})),
 	))
 	_, err := w.conn().Operator().RetryRun(t.Context(), id, api.RunRetry{RunID: "early"})
-	wantCode(t, "of a run that is not over", err, api.CodeConflict, "once")
+	wantCode(t, "a retry of an open run", err, api.CodeConflict, "once")
 	first := w.awaitSettled(id)
 	wantStates(t, first, "failed; good done; bad failed agent; last skipped")
 	w.write("repo/later.txt", "after the first run\n", 0o644)

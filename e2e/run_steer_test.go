@@ -184,7 +184,7 @@ func TestStopCancelsRuns(t *testing.T) {
 		t.Errorf("left behind: %q", left)
 	}
 	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("new", shellTask("a", "true"))))
-	wantCode(t, "a run that is submitted meanwhile", err, api.CodeDenied, "s-1")
+	wantCode(t, "a run submitted meanwhile", err, api.CodeDenied, "s-1")
 	w.must("stop", "lift", "s-1", "--reason", "looked at")
 	wantStates(t, w.awaitSettled(w.submit(planned("new", shellTask("a", "true")))), "done; a done")
 	w.replays(id)

@@ -22,7 +22,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-var soakFlag = flag.Duration("soak", 20*time.Second, "how long the mixed load of TestAMixedLoad… lasts")
+var soakFlag = flag.Duration("soak", 20*time.Second, "duration of the mixed load of TestMixedLoadLeavesNoTrace")
 
 // figures are the values of one sample.
 type figures map[string]float64
@@ -35,15 +35,15 @@ type bound struct{ share, amount float64 }
 // instant, so each figure may vary by what a few of them need.
 func bounds() map[string]bound {
 	return map[string]bound{
-		"service memory MiB":      {0.25, 16},
-		"service descriptors":     {0.25, 12},
-		"service threads":         {0.25, 8},
-		"processes":               {0.25, 12},
-		"zombies of the service":  {0, 2},
-		"mounts":                  {0, 0},
-		"control groups":          {0.25, 12},
-		"files of work under way": {0.25, 400},
-		"MiB of work under way":   {0.25, 16},
+		"service memory MiB":     {0.25, 16},
+		"service descriptors":    {0.25, 12},
+		"service threads":        {0.25, 8},
+		"processes":              {0.25, 12},
+		"zombies of the service": {0, 2},
+		"mounts":                 {0, 0},
+		"control groups":         {0.25, 12},
+		"files of running work":  {0.25, 400},
+		"MiB of running work":    {0.25, 16},
 	}
 }
 
@@ -111,8 +111,8 @@ func (k *trial) sample() figures {
 	}
 	for _, dir := range []string{"tmp", "state/bailiwick/dispatches", "state/bailiwick/scratch", "state/bailiwick/blobs/ingest", "state/bailiwick/checkouts"} {
 		n, size := usage(k.path(dir))
-		f["files of work under way"] += n
-		f["MiB of work under way"] += size / (1 << 20)
+		f["files of running work"] += n
+		f["MiB of running work"] += size / (1 << 20)
 	}
 	return f
 }

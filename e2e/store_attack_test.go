@@ -181,19 +181,19 @@ func TestForgedStoreDispatchesNothing(t *testing.T) {
 	refusesAll(t, w, []attack{
 		{"yesterday's catalog", func() { copyTree(t, filepath.Join(yesterday, "catalog"), store) }, []string{"revision 1 is older than revision 2"}, true},
 		{"yesterday's trust root and catalog", func() { copyTree(t, yesterday, w.path("data/bailiwick")) }, []string{"revision 1 is older than revision 2"}, true},
-		{"a catalog that others signed", func() { copyTree(t, foreign.path("data/bailiwick/catalog"), store) }, []string{"key"}, false},
-		{"a trust root and catalog of others", func() { copyTree(t, foreign.path("data/bailiwick"), w.path("data/bailiwick")) }, []string{"was seen before"}, true},
-		{"a trust root of others", func() {
+		{"a catalog signed by another key", func() { copyTree(t, foreign.path("data/bailiwick/catalog"), store) }, []string{"key"}, false},
+		{"a foreign trust root and catalog", func() { copyTree(t, foreign.path("data/bailiwick"), w.path("data/bailiwick")) }, []string{"was seen before"}, true},
+		{"a foreign trust root", func() {
 			must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte(foreign.read("data/bailiwick/trust.json")), 0o644))
 		}, []string{"key"}, false},
 		{"no trust root", func() { must(t, os.Remove(w.path("data/bailiwick/trust.json"))) }, []string{"trust.json"}, false},
 		{"an empty trust root", func() { must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), nil, 0o644)) }, []string{"trust.json"}, false},
 		{"no catalog", func() { must(t, os.RemoveAll(store)) }, nil, false},
 		{"an empty catalog", func() { must(t, os.RemoveAll(store)); w.mkdir("data/bailiwick/catalog") }, nil, false},
-		{"another script", plant("GENUINE two", "GENUINE two", "PLANTED"), nil, false},
-		{"another tier", plant(`"command":["./edit.sh"]`, `"reversible"`, `"stateful"`), nil, false},
+		{"a replaced script", plant("GENUINE two", "GENUINE two", "PLANTED"), nil, false},
+		{"a different tier", plant(`"command":["./edit.sh"]`, `"reversible"`, `"stateful"`), nil, false},
 		{"a wider grant", plant(`"principal":"local:root"`, `"ceiling":"reversible"`, `"ceiling":"irreversible"`), nil, false},
-		{"another target", plant(`"name":"local"`, `"guarded"`, `"open"`), nil, false},
+		{"a different target", plant(`"name":"local"`, `"guarded"`, `"open"`), nil, false},
 		{"no signature", index(func(m []any) []any {
 			var kept []any
 			for _, d := range m {
@@ -203,7 +203,7 @@ func TestForgedStoreDispatchesNothing(t *testing.T) {
 			}
 			return kept
 		}), []string{"sign"}, false},
-		{"signatures taken out of their envelopes", func() { stripSignatures(t, store) }, []string{"sign"}, false},
+		{"envelopes without signatures", func() { stripSignatures(t, store) }, []string{"sign"}, false},
 		{"the tag of the newest revision on an older one", index(func(m []any) []any {
 			var first any
 			for _, d := range m {
@@ -218,8 +218,8 @@ func TestForgedStoreDispatchesNothing(t *testing.T) {
 			}
 			return m
 		}), nil, false},
-		{"an index that is no JSON", func() { must(t, os.WriteFile(filepath.Join(store, "index.json"), []byte("{"), 0o644)) }, []string{"index"}, false},
-		{"an index without an end", func() { must(t, os.Truncate(filepath.Join(store, "index.json"), 1<<40)) }, []string{"index"}, false},
+		{"an index that is not JSON", func() { must(t, os.WriteFile(filepath.Join(store, "index.json"), []byte("{"), 0o644)) }, []string{"index"}, false},
+		{"a truncated index", func() { must(t, os.Truncate(filepath.Join(store, "index.json"), 1<<40)) }, []string{"index"}, false},
 	})
 }
 

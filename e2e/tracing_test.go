@@ -166,7 +166,7 @@ func (c *collector) await(trace, outcome string) map[string][]span {
 		select {
 		case <-c.more:
 		case <-limit:
-			c.t.Fatalf("the collector has no whole dispatch in trace %s: %+v", trace, byName)
+			c.t.Fatalf("the collector has no complete dispatch in trace %s: %+v", trace, byName)
 		}
 	}
 }

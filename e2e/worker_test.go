@@ -212,28 +212,28 @@ func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 			m.NotBefore = time.Now().Add(time.Hour)
 			m.Expires = m.NotBefore.Add(time.Hour)
 		}, "not valid before"},
-		{"another format", func(m *record.Manifest) { m.V = 2 }, "format 2"},
-		{"of another dispatch", func(m *record.Manifest) { m.ID = "somebody-elses" }, "somebody-elses"},
-		{"of another attempt", func(m *record.Manifest) { m.Attempt = 2 }, "attempt 2"},
-		{"pins another digest", func(m *record.Manifest) { m.Artifacts[0].Digest = api.DigestOf(nil) }, "pins"},
-		{"pins less", func(m *record.Manifest) { m.Artifacts = m.Artifacts[1:] }, "not pinned"},
-		{"another revision", func(m *record.Manifest) { m.RevisionDigest = api.DigestOf(nil) }, "revision"},
-		{"another number of the revision", func(m *record.Manifest) { m.Revision = 7 }, "revision"},
-		{"another role", func(m *record.Manifest) { m.Role = "quality" }, "role"},
-		{"another tier", func(m *record.Manifest) { m.Tier = api.Observe }, "tier"},
-		{"another agent", func(m *record.Manifest) { m.Agent = "other" }, "agent"},
-		{"another model", func(m *record.Manifest) { m.Model = "max" }, "model"},
-		{"another ceiling", func(m *record.Manifest) { m.Ceiling = api.Irreversible }, "ceiling"},
-		{"another level", func(m *record.Manifest) { m.Level = "none" }, "isolation"},
+		{"a different format", func(m *record.Manifest) { m.V = 2 }, "format 2"},
+		{"of a different dispatch", func(m *record.Manifest) { m.ID = "somebody-elses" }, "somebody-elses"},
+		{"of a different attempt", func(m *record.Manifest) { m.Attempt = 2 }, "attempt 2"},
+		{"pins a different digest", func(m *record.Manifest) { m.Artifacts[0].Digest = api.DigestOf(nil) }, "pins"},
+		{"pins fewer artifacts", func(m *record.Manifest) { m.Artifacts = m.Artifacts[1:] }, "not pinned"},
+		{"a different revision", func(m *record.Manifest) { m.RevisionDigest = api.DigestOf(nil) }, "revision"},
+		{"a different revision number", func(m *record.Manifest) { m.Revision = 7 }, "revision"},
+		{"a different role", func(m *record.Manifest) { m.Role = "quality" }, "role"},
+		{"a different tier", func(m *record.Manifest) { m.Tier = api.Observe }, "tier"},
+		{"a different agent", func(m *record.Manifest) { m.Agent = "other" }, "agent"},
+		{"a different model", func(m *record.Manifest) { m.Model = "max" }, "model"},
+		{"a different ceiling", func(m *record.Manifest) { m.Ceiling = api.Irreversible }, "ceiling"},
+		{"a different level", func(m *record.Manifest) { m.Level = "none" }, "isolation"},
 		{"more memory", func(m *record.Manifest) { m.Limits.Memory = 8 << 30 }, "memory"},
 		{"more time", func(m *record.Manifest) { m.Limits.Timeout = api.Duration(time.Hour) }, "timeout"},
-		{"more processes than the target has", func(m *record.Manifest) { m.Limits.Processes = 500 }, "processes"},
+		{"more processes than the target allows", func(m *record.Manifest) { m.Limits.Processes = 500 }, "processes"},
 		{"no limit", func(m *record.Manifest) { m.Limits.Disk = 0 }, "limit"},
 		{"an open network", func(m *record.Manifest) { m.Egress = []string{"example.com"} }, "egress"},
 		{"no capabilities", func(m *record.Manifest) { m.Capabilities = nil }, "capabilities"},
-		{"capabilities that are not pinned", func(m *record.Manifest) { m.Capabilities = append(m.Capabilities, "other") }, "not pinned"},
-		{"envs that are not pinned", func(m *record.Manifest) { m.Envs = append(m.Envs, "nope") }, "not pinned"},
-		{"a source that is not pinned", func(m *record.Manifest) { m.Source = &api.PinnedSource{Name: "nope", Commit: m.Source.Commit} }, "not pinned"},
+		{"unpinned capabilities", func(m *record.Manifest) { m.Capabilities = append(m.Capabilities, "other") }, "not pinned"},
+		{"unpinned envs", func(m *record.Manifest) { m.Envs = append(m.Envs, "nope") }, "not pinned"},
+		{"an unpinned source", func(m *record.Manifest) { m.Source = &api.PinnedSource{Name: "nope", Commit: m.Source.Commit} }, "not pinned"},
 	} {
 		refuses(c.name, altered(c.change), input, nil, c.words)
 	}
@@ -252,7 +252,7 @@ func TestWorkerVerifiesOnItsOwn(t *testing.T) {
 	planted("a script in the place of another", func() {
 		must(t, os.WriteFile(filepath.Join(store, "blobs/sha256", digest.Hex()), []byte(strings.Replace(string(script), "cat inputs", "cat /input", 1)), 0o644))
 	})
-	planted("a script and everything that names it", func() { substitute(t, store, digest, []byte("#!/bin/sh\necho "+agentRan+"\n")) })
+	planted("a script and all references to it", func() { substitute(t, store, digest, []byte("#!/bin/sh\necho "+agentRan+"\n")) })
 	planted("a link to a script elsewhere", func() {
 		must(t, os.Remove(filepath.Join(store, "blobs/sha256", digest.Hex())))
 		b.w.write("elsewhere", "#!/bin/sh\necho "+agentRan+"\n", 0o755)
