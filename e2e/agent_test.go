@@ -34,7 +34,7 @@ func clientFile(t testing.TB, path ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The inspector does nothing if it is started by a path with a symbolic link.
+	// The inspector does nothing if its path contains a symbolic link.
 	if modules, err = filepath.EvalSymlinks(modules); err != nil {
 		t.Fatal(err)
 	}

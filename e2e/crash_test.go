@@ -491,7 +491,7 @@ func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 		}
 	}
 	if !refused {
-		t.Fatal("a full disk refuses nothing")
+		t.Fatal("a full disk does not refuse dispatches")
 	}
 	// A decision that needs only an entry is refused as well.
 	var unavailable api.Error

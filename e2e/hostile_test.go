@@ -195,7 +195,7 @@ echo two > a.txt`, "SECRET", w.path("secret"))})
 		// The secret appears nowhere in the service's files. The search itself
 		// finds it where it belongs.
 		if n := countFilesWith(t, w.path("state"), "THE SECRET OF THE HOST"); n != 0 {
-			t.Errorf("%d files of the state hold the secret", n)
+			t.Errorf("%d files of the state contain the secret", n)
 		}
 		if n := countFilesWith(t, w.dir, "THE SECRET OF THE HOST"); n != 1 {
 			t.Errorf("the search finds the secret %d times", n)

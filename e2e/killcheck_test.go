@@ -190,8 +190,7 @@ func lockedGroup(t *testing.T, group string) *os.File {
 	return nil
 }
 
-// A service that is killed while it starts for the first time leaves nothing
-// that keeps the next one from starting.
+// After a kill during the very first start the next service starts normally.
 //
 // proves R-O6
 func TestKilledFirstStartIsRetried(t *testing.T) {

@@ -139,7 +139,7 @@ func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
 		}
 		ours, _ := w.token("agent:local")
 		if who, err := w.runtime(ours, nil).Who(t.Context()); err != nil || who.Principal != "agent:local" {
-			t.Errorf("a local token meanwhile: %+v, %v", who, err)
+			t.Errorf("a local token: %+v, %v", who, err)
 		}
 		if out := w.must("audit", "list", "--kind", "auth.refused"); strings.Contains(out, "eyJ") || !strings.Contains(out, "no principal has its subject") {
 			t.Errorf("the log says %q", out)

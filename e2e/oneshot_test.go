@@ -156,7 +156,7 @@ func TestOneShotRestartsLoseNothing(t *testing.T) {
 		return strings.Count(w.must("--idle", "1ms", "audit", "list", "-o", "name", "--kind", "service.started"), "\n")
 	}
 	// How often a service shuts down between two commands depends on the
-	// machine: repeat until there were enough.
+	// machine: repeat until it has happened often enough.
 	for round := 0; round < 3 || services() < 4 && round < 30; round++ {
 		var all sync.WaitGroup
 		for lane := range 2 {
@@ -316,7 +316,7 @@ func TestOneShotStartFailureIsOneError(t *testing.T) {
 	must(t, os.Mkdir(alone, 0o755))
 	must(t, exec.Command("cp", bailiwick, alone).Run())
 	if d := w.exec(filepath.Join(alone, "bailiwick"), "dispatch", "list"); d.status != 1 || !strings.Contains(d.stderr, filepath.Join(alone, "bailiwickd")) {
-		t.Errorf("without bailiwickd beside it: %s", d)
+		t.Errorf("without bailiwickd in its directory: %s", d)
 	}
 }
 

@@ -312,7 +312,7 @@ func TestConcurrentAnswersCountOnce(t *testing.T) {
 		answers.Wait()
 		for _, d := range at {
 			if d.status != 0 || strings.TrimSpace(d.stdout) != id {
-				t.Errorf("the same answer at once: %s", d)
+				t.Errorf("the same answer concurrently: %s", d)
 			}
 		}
 		w.refused(1, []string{"already has another answer"}, "dispatch", "answer", id, "blue", "--attempt", "1", "--detach")

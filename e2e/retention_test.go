@@ -53,12 +53,12 @@ func (w *world) hasBlob(d api.Digest) bool {
 
 // checkContent fails the test unless the store has all content that a record
 // names, or none of it, and all evidence.
-func (w *world) checkContent(d api.Dispatch, there bool) {
+func (w *world) checkContent(d api.Dispatch, stored bool) {
 	w.t.Helper()
 	content := []api.Digest{d.Input, d.Outcome.Patch.Digest, d.Outcome.Outputs[0].Digest, d.Outcome.Log[0].Digest}
 	for _, c := range content {
-		if w.hasBlob(c) != there {
-			w.t.Errorf("dispatch %s: content %s is there: %t", d.ID, c, !there)
+		if w.hasBlob(c) != stored {
+			w.t.Errorf("dispatch %s: content %s is stored: %t", d.ID, c, !stored)
 		}
 	}
 	for _, e := range []api.Digest{d.Manifest, d.Result} {

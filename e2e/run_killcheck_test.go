@@ -136,7 +136,7 @@ func TestRunChecksDetectPlantedFaults(t *testing.T) {
 			t.Errorf("%s: the check says %q, want %q", name, bad, c.want)
 		}
 	}
-	// Workers that really ran at the same time under one lock.
+	// Workers that ran at the same time under one exclusive lock.
 	var together []hit
 	for _, name := range []failpoint.Name{failpoint.WorkerAgent, failpoint.WorkerAgentEnded} {
 		for _, h := range hits {

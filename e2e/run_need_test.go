@@ -80,7 +80,7 @@ echo more >> a.txt`,
 		// The control: the manifest of a dispatch without a task has none of
 		// these.
 		if m := w.signed(w.dispatch("sh", "--source", "repo", "--set", "do=true").ID); m.Run != "" || m.Fence != 0 || len(m.Needs) != 0 {
-			t.Errorf("the manifest of a dispatch of its own is %+v", m)
+			t.Errorf("the manifest of a dispatch without a task is %+v", m)
 		}
 		w.replays(id)
 	})

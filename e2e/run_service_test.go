@@ -122,7 +122,7 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 	}
 	w.open("go")
 	if d, err = c.Runtime().Describe(t.Context(), d.ID, 50*time.Second); err != nil || d.State != api.EventFinished || d.Attempt != 1 {
-		t.Errorf("the worker that ran meanwhile: %+v, %v", d, err)
+		t.Errorf("the worker that ran during the replacement: %+v, %v", d, err)
 	}
 	w.must("up", "--orchestrator")
 	if status().PID != after.PID {

@@ -203,9 +203,9 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	if n, m := len(w.entries("--kind", "run.submitted")), len(w.entries("--kind", "dispatch.accepted")); n != 1 || m != 1 {
 		t.Errorf("the log has %d submissions and %d dispatches", n, m)
 	}
-	// An ID may also be given beside the plan, but not two different ones.
+	// An ID may also be given outside the plan, but not two different ones.
 	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "beside", Plan: request(t, planned("", shellTask("a", "true"))).Plan}); err != nil || run.RunID != "beside" {
-		t.Errorf("an id beside the plan: %+v %v", run, err)
+		t.Errorf("an ID outside the plan: %+v %v", run, err)
 	}
 	_, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "two", Plan: req.Plan})
 	wantCode(t, "two ids", err, api.CodeInvalid)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// outside is a program of another module: what a human writes where the verbs
-// do not do. It defines with one package, under a key of its own, and dispatches
-// with another.
+// outside is a program of another module: code that a person writes where the
+// command line is not enough. It defines with one package, using its own key,
+// and dispatches with another.
 const outside = `package main
 
 import (

@@ -230,7 +230,7 @@ func unchanged(t testing.TB, what string, before, after map[string]string) {
 	}
 	sort.Strings(diff)
 	if len(diff) > 0 {
-		t.Errorf("%s changed what is stored:\n%s", what, strings.Join(diff, "\n"))
+		t.Errorf("%s changed stored files:\n%s", what, strings.Join(diff, "\n"))
 	}
 }
 
