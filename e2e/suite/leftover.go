@@ -18,7 +18,7 @@ import (
 // cleanUp ends every descendant of this process that outlives grace, detaches
 // every mount below root, removes the control groups of jails without an owner,
 // and removes root. It returns what it found.
-func cleanUp(root string, grace time.Duration) (left []string, err error) {
+func cleanUp(root, groups string, grace time.Duration) (left []string, err error) {
 	for deadline := time.Now().Add(grace); time.Now().Before(deadline) && len(descendants()) > 0; {
 		reap()
 		time.Sleep(50 * time.Millisecond)
@@ -44,7 +44,7 @@ func cleanUp(root string, grace time.Duration) (left []string, err error) {
 		left = append(left, "mount "+mount)
 		err = errors.Join(err, unix.Unmount(mount, unix.MNT_DETACH))
 	}
-	for _, group := range ownerlessGroups() {
+	for _, group := range ownerlessGroups(groups) {
 		left = append(left, "control group "+group)
 		err = errors.Join(err, os.Remove(group))
 	}
@@ -117,15 +117,18 @@ func mountsBelow(root string) (found []string) {
 	return found
 }
 
-// ownerlessGroups lists the control groups of jails whose owner has exited: the
-// owner holds a lock on the directory.
-func ownerlessGroups() (found []string) {
+// ownerlessGroups lists the control groups with a matching name whose owner has
+// exited: the owner holds a lock on the directory.
+func ownerlessGroups(match string) (found []string) {
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		roots, _ := filepath.Glob(pattern)
 		for _, root := range roots {
 			_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-				if err != nil || !d.IsDir() || !strings.HasPrefix(d.Name(), "bailiwick-jail-") {
+				if err != nil || !d.IsDir() {
 					return nil //nolint:nilerr // what cannot be read is not ours
+				}
+				if ok, _ := filepath.Match(match, d.Name()); !ok {
+					return nil
 				}
 				dir, err := os.Open(path) //nolint:gosec // G304, G122: a control group
 				if err == nil {

@@ -4,7 +4,7 @@
 // interrupt), it removes the processes, mounts, control groups and directories
 // that they leave behind. After a normal end a leftover is a failure.
 //
-//	suite [-procs=N] -- -race -timeout=20m PACKAGE...
+//	suite -- -race -timeout=20m PACKAGE...
 //
 // Flags of go test that take a value are written as -flag=value.
 package main
@@ -30,8 +30,9 @@ const interruptGrace = 5 * time.Second
 
 func main() {
 	grace := flag.Duration("grace", 10*time.Second, "how long processes may outlive a normal end of the tests")
+	groups := flag.String("groups", "bailiwick-jail-*", "which control groups to remove where no process holds their lock")
 	flag.Parse()
-	status, err := run(flag.Args(), *grace, os.Stdout)
+	status, err := run(flag.Args(), *groups, *grace, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
 		status = max(status, 1)
@@ -40,7 +41,7 @@ func main() {
 }
 
 // run executes go test with args and returns its exit status.
-func run(args []string, grace time.Duration, out io.Writer) (int, error) {
+func run(args []string, groups string, grace time.Duration, out io.Writer) (int, error) {
 	// Orphans of the tests become children of this process, so none escapes.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, fmt.Errorf("become the reaper of orphans: %w", err)
@@ -60,7 +61,7 @@ func run(args []string, grace time.Duration, out io.Writer) (int, error) {
 	if interrupted {
 		grace = 0
 	}
-	left, err := cleanUp(root, grace)
+	left, err := cleanUp(root, groups, grace)
 	report.summary()
 	status := 0
 	if exit, ok := errors.AsType[*exec.ExitError](testErr); ok {

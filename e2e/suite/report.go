@@ -88,6 +88,9 @@ func (r *report) remaining() string {
 	for _, name := range slices.Sorted(maps.Keys(r.running)) {
 		names = append(names, fmt.Sprintf("%s %.0fs", short(name), time.Since(r.running[name]).Seconds()))
 	}
+	if len(names) == 0 {
+		names = []string{"none, compiling"}
+	}
 	return fmt.Sprintf("%d of %d packages done; running: %s", r.done, r.total, strings.Join(names, ", "))
 }
 

@@ -41,7 +41,7 @@ func runLeaky(t *testing.T, end string, signal syscall.Signal, command ...string
 	if _, err := os.Stat(groups); err != nil {
 		groups = "/sys/fs/cgroup"
 	}
-	l.group = filepath.Join(groups, fmt.Sprintf("bailiwick-jail-leaky-%d-%s", os.Getpid(), end))
+	l.group = filepath.Join(groups, fmt.Sprintf("bailiwick-leaky-%d-%s", os.Getpid(), end))
 	cmd := exec.Command(command[0], append(command[1:], "-count=1", "-timeout=4s", "./testdata/leaky")...)
 	cmd.Env = append(os.Environ(), "LEAKY_END="+end, "LEAKY_REPORT="+report, "LEAKY_GROUP="+l.group, "TMPDIR="+l.controlRoot)
 	var out bytes.Buffer
@@ -101,7 +101,7 @@ func TestSuiteRemovesWhatTestsLeave(t *testing.T) {
 		{"hang", syscall.SIGTERM, 130, ""},
 	} {
 		t.Run(fmt.Sprintf("%s %d", c.end, c.signal), func(t *testing.T) {
-			l := runLeaky(t, c.end, c.signal, suite, "-grace=0s", "--")
+			l := runLeaky(t, c.end, c.signal, suite, "-grace=0s", "-groups=bailiwick-leaky-*", "--")
 			if l.status != c.status || !strings.Contains(l.out, c.says) {
 				t.Errorf("exit status %d, want %d and %q in:\n%s", l.status, c.status, c.says, l.out)
 			}
