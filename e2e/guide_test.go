@@ -208,11 +208,9 @@ func TestDocumentedCommandsRun(t *testing.T) {
 			for i, s := range slices.Backward(steps) { // from the end, so that lines stay where they are
 				if got := outputs[i]; !s.checked && len(got) > 0 && strings.HasPrefix(got[len(got)-1], "(") {
 					t.Errorf("%s:%d: the block fails:\n%s", file, s.line+1, strings.Join(got, "\n"))
+				} else if s.checked && *updateGuides { // the whole page, so that it shows one session
+					lines = slices.Replace(lines, s.last-len(s.want), s.last, refresh(s.want, got)...)
 				} else if s.checked && !outputMatches(s.want, got) {
-					if *updateGuides {
-						lines = slices.Replace(lines, s.last-len(s.want), s.last, refresh(s.want, got)...)
-						continue
-					}
 					t.Errorf("%s:%d: $ %s\nprints\n%s\nbut the document shows\n%s", file, s.line+1, s.script, strings.Join(got, "\n"), strings.Join(s.want, "\n"))
 				}
 			}
@@ -255,13 +253,33 @@ func normal(line string) string {
 
 // outputMatches reports whether output is what a document shows of it.
 func outputMatches(want, got []string) bool {
+	_, ok := fill(want, got)
+	return ok
+}
+
+// fill returns want with the lines of got that it matches. Lines with "…" stay.
+func fill(want, got []string) (shown []string, ok bool) {
 	if len(want) == 0 {
-		return len(got) == 0
+		return nil, len(got) == 0
 	}
 	if want[0] == "…" {
-		return outputMatches(want[1:], got) || len(got) > 0 && !exitStatus(got[0]) && outputMatches(want, got[1:])
+		if shown, ok = fill(want[1:], got); ok {
+			return append([]string{"…"}, shown...), true
+		}
+		if len(got) == 0 || exitStatus(got[0]) {
+			return nil, false
+		}
+		return fill(want, got[1:])
 	}
-	return len(got) > 0 && lineMatches(want[0], got[0]) && outputMatches(want[1:], got[1:])
+	if len(got) == 0 || !lineMatches(want[0], got[0]) {
+		return nil, false
+	}
+	line := got[0]
+	if strings.Contains(want[0], "…") {
+		line = want[0]
+	}
+	shown, ok = fill(want[1:], got[1:])
+	return append([]string{line}, shown...), ok
 }
 
 // exitStatus reports whether a line shows a failure, which "…" never stands for.
@@ -281,10 +299,13 @@ func lineMatches(want, got string) bool {
 	return len(parts) > 1 && strings.TrimSpace(parts[len(parts)-1]) == "" || strings.TrimSpace(got) == ""
 }
 
-// refresh returns the part of output that a document shows: each line shown now
-// becomes the most similar line of the output, in order, and the lines between
-// stay left out. The line "<all>" becomes the whole output.
+// refresh returns the part of output that a document shows. If it does not match,
+// each line shown becomes the most similar line of the output, in order, and the
+// lines between stay left out. The line "<all>" becomes the whole output.
 func refresh(want, got []string) (shown []string) {
+	if shown, ok := fill(want, got); ok {
+		return shown
+	}
 	if slices.Contains(want, "<all>") {
 		return got
 	}
