@@ -213,11 +213,11 @@ func TestAuditWatchFollowsUntilInterrupted(t *testing.T) {
 
 	// An interrupted run leaves the dispatch running, and says so.
 	run := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "sleeps", "--id", "sleeps-on")
-	said, err := run.StderrPipe()
+	stderr, err := run.StderrPipe()
 	must(t, err)
 	must(t, run.Start())
 	var text strings.Builder
-	for lines := bufio.NewScanner(said); lines.Scan(); {
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		text.WriteString(lines.Text() + "\n")
 		if lines.Text() == "| begun" {
 			must(t, run.Process.Signal(syscall.SIGINT))

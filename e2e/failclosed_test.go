@@ -18,10 +18,10 @@ import (
 func failSyscalls(t *testing.T, pid int, calls, errno string) (restore func()) {
 	t.Helper()
 	cmd := exec.Command("strace", "-f", "-o", "/dev/null", "-e", "trace="+calls, "-e", "inject="+calls+":error="+errno, "-p", strconv.Itoa(pid))
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(stderr)
 	for lines.Scan() && !strings.Contains(lines.Text(), "attached") { //nolint:revive // waits for the line that confirms the attach
 	}
 	if !strings.Contains(lines.Text(), "attached") {

@@ -121,7 +121,7 @@ func TestSlowClientsAndFloodsTimeOut(t *testing.T) {
 				select {
 				case got := <-ended:
 					if !strings.Contains(fmt.Sprint(wants), fmt.Sprint(got.status)) {
-						t.Errorf("%s", got)
+						t.Errorf("the response is %s", got)
 					}
 					return
 				case <-tick.C:

@@ -159,7 +159,7 @@ func TestForgedLogLinesAreDistinguishable(t *testing.T) {
 
 	d := w.try("dispatch", "run", "edit", "--source", "repo", "--id", "the-lie")
 	if d.status != 1 {
-		t.Fatal(d)
+		t.Fatalf("an honest run: %s", d)
 	}
 	var ours []string
 	marked := 0
@@ -252,10 +252,10 @@ func TestHugeLogLineTakesLittleMemory(t *testing.T) {
 		must(t, cmd.Start())
 		tail := make([]byte, 0, 2<<16)
 		buf := make([]byte, 1<<16)
-		held := 0
+		kib := 0
 		for i := 0; ; i++ {
 			if i%200 == 0 {
-				held = max(held, peak(cmd.Process.Pid))
+				kib = max(kib, peak(cmd.Process.Pid))
 			}
 			n, err := pipe.Read(buf)
 			read += int64(n)
@@ -267,8 +267,8 @@ func TestHugeLogLineTakesLittleMemory(t *testing.T) {
 			must(t, err)
 		}
 		must(t, cmd.Wait())
-		if held == 0 || held > 48<<10 {
-			t.Errorf("bailiwick %s used %d KiB of memory", strings.Join(args, " "), held)
+		if kib == 0 || kib > 48<<10 {
+			t.Errorf("bailiwick %s used %d KiB of memory", strings.Join(args, " "), kib)
 		}
 		return string(tail), read
 	}
@@ -315,7 +315,7 @@ func TestLogsAreFollowedAcrossForeignRestarts(t *testing.T) {
 	must(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != "begun" {
-		t.Fatalf("%q", lines.Text())
+		t.Fatalf("the follower prints %q", lines.Text())
 	}
 	kill(t, s.PID)
 	w.must("up")

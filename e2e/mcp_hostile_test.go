@@ -317,11 +317,11 @@ func TestOnStdioNothingListens(t *testing.T) {
 		_ = web.Process.Signal(syscall.SIGTERM) // it may have exited
 		_ = web.Wait()
 	})
-	said := make([]byte, 200)
-	n, err := io.ReadAtLeast(errs, said, 20)
+	head := make([]byte, 200)
+	n, err := io.ReadAtLeast(errs, head, 20)
 	must(t, err)
 	if _, listening := sockets(t, web.Process.Pid); listening != 1 {
-		t.Errorf("the control: an HTTP server that prints %s has %d listening sockets", said[:n], listening)
+		t.Errorf("the control: an HTTP server that prints %s has %d listening sockets", head[:n], listening)
 	}
 }
 
@@ -339,7 +339,7 @@ func TestRefusedCallsDoNotFillTheLog(t *testing.T) {
 	for range calls {
 		m := s.request("tools/call", members{"name": "bailiwick_catalog_apply", "arguments": members{}})
 		if m.Error == nil || m.Error.Code != -32602 {
-			t.Fatalf("%+v", m)
+			t.Fatalf("the response is %+v", m)
 		}
 		if strings.Contains(string(m.Error.Data), "auditEntry") {
 			logged++

@@ -117,7 +117,7 @@ func TestIssuerTokensMapToRegisteredPrincipals(t *testing.T) {
 		d, err := remote.Dispatch(t.Context(), ask)
 		must(t, err)
 		if d, err = remote.Describe(t.Context(), d.ID, 30*time.Second); err != nil || d.State != api.EventFinished || d.Principal != "agent:remote" {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf("the dispatch is %+v, %v", d, err)
 		}
 
 		now := time.Now()

@@ -244,10 +244,10 @@ func TestOneShotServiceOutlivesItsTerminal(t *testing.T) {
 			w := gatedCold(t, 0)
 			cmd := w.command(filepath.Join(bin, "bailiwick"), "dispatch", "run", "edit", "--source", "repo", "--id", "outlives")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			said, err := cmd.StderrPipe()
+			stderr, err := cmd.StderrPipe()
 			must(t, err)
 			must(t, cmd.Start())
-			for lines := bufio.NewScanner(said); lines.Scan() && lines.Text() != "| begun"; {
+			for lines := bufio.NewScanner(stderr); lines.Scan() && lines.Text() != "| begun"; {
 			}
 			pid := w.status().PID
 			must(t, syscall.Kill(-cmd.Process.Pid, signal))

@@ -96,10 +96,10 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 		for _, name := range []string{"BAILIWICK_PASSPHRASE", "PASSPHRASE", "AGE_PASSPHRASE", "SSH_ASKPASS", "BAILIWICK_OPERATOR_PASSPHRASE"} {
 			w.env = append(w.env, name+"="+phrase)
 		}
-		nothing := func(d done) {
+		undecided := func(d done) {
 			t.Helper()
 			if d.status != 4 || !strings.Contains(d.stderr, "no terminal to ask for a passphrase on") || d.stdout != "" {
-				t.Errorf("%s", d)
+				t.Errorf("a decision without a terminal: %s", d)
 			}
 		}
 		withInput := func(args ...string) done {
@@ -117,7 +117,7 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 		for _, args := range [][]string{
 			{"ceiling", "set", w.me(), "irreversible"}, {"principal", "add", "agent:claude"}, {"stop", "lift", "s-1"},
 		} {
-			nothing(withInput(args...))
+			undecided(withInput(args...))
 		}
 		if n := len(w.entries("--kind", "operator.recorded")); n != 0 {
 			t.Errorf("%d decisions are in the log", n)
@@ -220,7 +220,7 @@ func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
 	}
 
 	if out := w.must("principal", "remove", "agent:claude"); !strings.Contains(out, "bailiwick stop --principal agent:claude") {
-		t.Errorf("%q", out)
+		t.Errorf("principal remove prints %q", out)
 	}
 	for range 2 {
 		c := client.New(client.Config{Socket: w.path("run/bailiwick/api.sock"), UIDs: []int{w.uid}})
@@ -232,12 +232,12 @@ func TestRemovedPrincipalsAndTyposAreReported(t *testing.T) {
 		var info api.PrincipalInfo
 		decode(t, w.must("principal", "show", "agent:claude", "-o", "json"), &info)
 		if info.Ceiling != api.Observe || len(info.Tokens) != 1 || info.Tokens[0].State != api.TokenRevoked {
-			t.Errorf("%+v", info)
+			t.Errorf("the new principal is %+v", info)
 		}
 		w.must("principal", "remove", "agent:claude")
 	}
 	if list := w.must("audit", "list", "--kind", "operator.recorded"); !strings.Contains(list, "principal agent:claude removed with its tokens and its ceiling") {
-		t.Error(list)
+		t.Errorf("the log lacks the removal: %s", list)
 	}
 }
 
@@ -258,10 +258,10 @@ func TestTokenIsShownOnceAndRevocable(t *testing.T) {
 	d := w.try("token", "create", "agent:claude", "--expires", "30d", "--reason", "the first")
 	text := strings.TrimSuffix(d.stdout, "\n")
 	if d.status != 0 || api.CheckToken(text) != nil || strings.Contains(d.stderr, text) || !strings.Contains(d.stderr, "printed only once") {
-		t.Fatal(d)
+		t.Fatalf("token create: %s", d)
 	}
 	if s := w.exchange(text); s.Principal != "agent:claude" || s.Ceiling != api.Observe {
-		t.Errorf("%+v", s)
+		t.Errorf("the session is %+v", s)
 	}
 	var made struct {
 		ID          api.TokenID

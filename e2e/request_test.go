@@ -260,11 +260,11 @@ func TestStalledCallerDoesNotBlockTheService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	w.up()
-	for _, said := range []string{"", "POST " + submit + " HTTP/1.1\r\n", "POST " + submit + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", strings.Repeat("\x00", 100), "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("y", 64<<10) + "\r\n\r\n"} {
+	for _, sent := range []string{"", "POST " + submit + " HTTP/1.1\r\n", "POST " + submit + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", strings.Repeat("\x00", 100), "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("y", 64<<10) + "\r\n\r\n"} {
 		conn, err := net.Dial("unix", w.path("run/bailiwick/api.sock"))
 		must(t, err)
 		defer conn.Close()
-		if _, err := io.WriteString(conn, said); err != nil && !strings.Contains(err.Error(), syscall.EPIPE.Error()) {
+		if _, err := io.WriteString(conn, sent); err != nil && !strings.Contains(err.Error(), syscall.EPIPE.Error()) {
 			t.Error(err)
 		}
 	}

@@ -96,9 +96,9 @@ func TestRetentionRemovesContentAndRecordsIt(t *testing.T) {
 		for _, d := range made {
 			w.checkContent(d, true)
 		}
-		said := w.must("gc")
-		if !strings.Contains(said, "removed those of 2 dispatches") {
-			t.Errorf("gc prints:\n%s", said)
+		out := w.must("gc")
+		if !strings.Contains(out, "removed those of 2 dispatches") {
+			t.Errorf("gc prints:\n%s", out)
 		}
 		for i, d := range made {
 			w.checkContent(d, i == 0 || i == 3)
@@ -148,9 +148,9 @@ func TestWithoutRulesResultsStay(t *testing.T) {
 	w.catalog(maker())
 	w.up()
 	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
-	said := w.must("gc")
-	if strings.Count(said, "kept: no retention rule") != 2 {
-		t.Errorf("gc prints:\n%s", said)
+	out := w.must("gc")
+	if strings.Count(out, "kept: no retention rule") != 2 {
+		t.Errorf("gc prints:\n%s", out)
 	}
 	w.checkContent(d, true)
 }
@@ -171,7 +171,7 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 	var report api.GCReport
 	decode(t, w.must("gc", "-o", "json"), &report)
 	if report.Waiting != 1 || len(report.Dispatches) != 2 || w.hasBlob(other.Result) || w.hasBlob(other.Outcome.Patch.Digest) {
-		t.Fatalf("%+v", report)
+		t.Fatalf("the report is %+v", report)
 	}
 	w.must("dispatch", "answer", string(d.ID), "this")
 	done := w.show(string(d.ID))
@@ -185,13 +185,13 @@ if [ -e inputs/resume.json ]; then cp inputs/resume.json resumed.txt; else echo 
 	w.must("gc")
 	after := w.show(string(d.ID)) // only the record is left
 	if len(after.Removed) != 2 || len(after.Attempts) != 1 || after.Outcome.Patch.Digest != done.Outcome.Patch.Digest {
-		t.Errorf("%+v", after)
+		t.Errorf("the dispatch is %+v", after)
 	}
 	w.refused(1, []string{"was removed at"}, "dispatch", "patch", string(d.ID))
 	// The manifests of ended attempts can no longer be read.
 	w.must("gc")
-	if said := w.must("status"); !strings.Contains(said, "evidence 0 bytes") {
-		t.Errorf("status prints:\n%s", said)
+	if out := w.must("status"); !strings.Contains(out, "evidence 0 bytes") {
+		t.Errorf("status prints:\n%s", out)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestOnlyTheServiceAccountCollects(t *testing.T) {
 	}
 	w.checkContent(d, true)
 	if shown := w.show(string(d.ID)); shown.Pinned != nil || shown.Removed != nil {
-		t.Errorf("%+v", shown)
+		t.Errorf("the dispatch is %+v", shown)
 	}
 	w.must("gc") // the control: the operator may
 	w.checkContent(d, false)

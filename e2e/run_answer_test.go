@@ -20,7 +20,7 @@ else cp inputs/resume.json answer.json; fi`
 	id := w.submit(planned("asks", shellTask("a", twice)))
 	first := w.awaitEvent(id, event("task.waiting", "a"))
 	dispatch := string(first.DispatchID)
-	w.must("dispatch", "answer", dispatch, "one") // exits with 0: no task asks according to its list
+	w.must("dispatch", "answer", dispatch, "one") // exits with 0: it sees no open question
 	w.awaitEvent(id, func(e api.RunEvent) bool { return e.Event == "task.waiting" && e.Seq > first.Seq })
 	for _, late := range [][]string{
 		{"dispatch", "answer", dispatch, "--attempt", "1", "late"},
@@ -31,7 +31,7 @@ else cp inputs/resume.json answer.json; fi`
 	}
 	run := w.run(id)
 	if a := task(t, run, "a"); run.State != api.RunWaiting || !a.Asks || a.Message != "Second?" {
-		t.Errorf("%s, %+v", run.State, a)
+		t.Errorf("the run is %s, its task %+v", run.State, a)
 	}
 	w.must("run", "answer", string(id), "--task", "a", "two")
 	wantStates(t, w.awaitSettled(id), "done; a done")

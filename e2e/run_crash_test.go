@@ -99,7 +99,7 @@ func TestRunContinuesAfterARestart(t *testing.T) {
 	// A service without an orchestrator collects the worker, and leaves the run
 	// unchanged.
 	if d := w.awaitEnd(dispatch); d.State != api.EventFinished {
-		t.Errorf("%+v", d)
+		t.Errorf("the dispatch is %+v", d)
 	}
 	w.upRuns()
 	wantStates(t, w.awaitSettled(id), "done; a done; b done")
@@ -128,7 +128,7 @@ func TestWaitingTaskBlocksNoOther(t *testing.T) {
 	run := w.run(id)
 	asks := task(t, run, "asks")
 	if !asks.Asks || asks.State != api.TaskWaiting || asks.Message != "Which colour?" || run.State != api.RunRunning {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	if q := w.show(string(asks.DispatchID)).Question; q == nil || len(q.Options) != 2 {
 		t.Errorf("the question is %+v", q)
@@ -173,7 +173,7 @@ func TestUnansweredQuestionOfARunExpires(t *testing.T) {
 	patient := w.submit(planned("waits", shellTask("asks", inquiry)))
 	w.awaitEvent(patient, event("task.waiting", "asks"))
 	if run := w.run(patient); run.State != api.RunWaiting {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	id = w.submit(planned("expires-alone", shellTask("brief", ask, as("brief"))))
 	w.awaitEvent(id, event("task.waiting", "brief"))

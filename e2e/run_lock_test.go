@@ -68,7 +68,7 @@ func TestLocksDecideWhatRunsTogether(t *testing.T) {
 	for _, id := range append(slices.Clone(runs), first) {
 		run := w.awaitSettled(id)
 		if run.State != api.RunDone {
-			t.Errorf("%+v", run)
+			t.Errorf("the run is %+v", run)
 		}
 		all = append(all, w.history(id)...)
 	}
@@ -113,7 +113,7 @@ func TestLocksAreTakenTogetherAndFairly(t *testing.T) {
 	}
 	id := w.submit(planned("dense", tasks...))
 	if run := w.awaitSettled(id); run.State != api.RunDone {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	w.replays(id)
 }
@@ -141,7 +141,7 @@ func TestQueueLimitsConcurrency(t *testing.T) {
 	w.begunTask(id, "c")
 	w.open("b")
 	if run := w.awaitSettled(id); run.State != api.RunDone {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	if got, want := startedIn(w.history(id)), []api.TaskID{"a", "b", "c", "d"}; !slices.Equal(got, want) {
 		t.Errorf("started in the order %q, want %q", got, want)

@@ -46,7 +46,7 @@ echo more >> a.txt`,
 		))
 		run := w.awaitSettled(id)
 		if run.State != api.RunDone {
-			t.Fatalf("%+v", run)
+			t.Fatalf("the run is %+v", run)
 		}
 		if got := w.output(run, "merge", "names"); got != "inputs/change\ninputs/file\ninputs/input.json\ninputs/nothing\ninputs/prompt.md\ninputs/value\n" {
 			t.Errorf("the jail has %q", got)
@@ -102,10 +102,10 @@ func TestTaskWithoutItsNeedsDoesNotRun(t *testing.T) {
 	run := w.awaitSettled(id)
 	down := task(t, run, "down")
 	if run.State != api.RunFailed || down.State != api.TaskFailed || !strings.Contains(down.Message, "not/there.txt") || !strings.Contains(down.Message, "up") {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	if below, fine := task(t, run, "below"), task(t, run, "fine"); below.State != api.TaskSkipped || below.Cause != "down" || fine.State != api.TaskDone {
-		t.Errorf("%+v", run.Tasks)
+		t.Errorf("the tasks are %+v", run.Tasks)
 	}
 	if n := len(w.list()); n != 2 {
 		t.Errorf("%d dispatches were made", n)
@@ -155,7 +155,7 @@ func TestApplyDoesNotChangeAnOpenRun(t *testing.T) {
 	w.open("revoked")
 	run = w.awaitSettled(id)
 	if does, below := task(t, run, "does"), task(t, run, "below"); run.State != api.RunFailed || does.State != api.TaskDenied || !strings.Contains(does.Message, "does") || below.State != api.TaskSkipped || below.Cause != "does" {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	w.replays(id)
 }

@@ -93,13 +93,13 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 	w.open("mended")
 	again, err := w.conn().Operator().RetryRun(t.Context(), id, api.RunRetry{RunID: "twice"})
 	if must(t, err); again.RunID != "twice" || again.RetryOf != id {
-		t.Errorf("%+v", again)
+		t.Errorf("the new run is %+v", again)
 	}
 	run := w.awaitSettled("twice")
 	wantStates(t, run, "done; good done; bad done; last done")
 	good := task(t, run, "good")
 	if !good.TakenOver || good.DispatchID != task(t, first, "good").DispatchID || task(t, run, "bad").TakenOver {
-		t.Errorf("%+v", run.Tasks)
+		t.Errorf("the tasks are %+v", run.Tasks)
 	}
 	if n := len(startedIn(w.history("twice"))); n != 2 {
 		t.Errorf("%d tasks were started", n)

@@ -173,7 +173,7 @@ func TestStopCancelsRuns(t *testing.T) {
 	w.must("stop", "--all", "--reason", "strange")
 	run := w.awaitSettled(id)
 	if run.State.Settled() && run.State == api.RunDone {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	for _, o := range run.Tasks {
 		if done := o.State == api.TaskDone; done != (o.Task == "done") || !slices.Contains([]api.TaskState{api.TaskDone, api.TaskCancelled, api.TaskSkipped, api.TaskDenied}, o.State) {
@@ -204,7 +204,7 @@ func TestStopOfOneRunLeavesOthers(t *testing.T) {
 	w.must("stop", "--run", string(id), "--reason", "odd")
 	run := w.awaitSettled(id)
 	if run.State == api.RunDone || run.Counts[api.TaskDone] != 0 {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	if n := len(startedIn(w.history(id))); n != 1 {
 		t.Errorf("%d tasks were started", n)

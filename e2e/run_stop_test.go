@@ -28,7 +28,7 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 	w.must("stop", "--run", string(held), "--reason", "odd")
 	run := w.awaitSettled(held)
 	if run.State == api.RunDone || run.Counts[api.TaskDone] > 0 {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	begun := len(startedIn(w.history(held)))
 

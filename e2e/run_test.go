@@ -261,7 +261,7 @@ func TestWorkerExitIsNoticedImmediately(t *testing.T) {
 	}
 	id := w.submit(planned("chain", chain...))
 	if run := w.awaitSettled(id); run.State != api.RunDone || run.Counts[api.TaskDone] != len(chain) {
-		t.Fatalf("%+v", run)
+		t.Fatalf("the run is %+v", run)
 	}
 	w.replays(id)
 	var kinds []string
@@ -366,7 +366,7 @@ func TestRunEndsAtItsWallTimeLimit(t *testing.T) {
 	w.observe(&j)
 	run := w.awaitSettled(id)
 	if c := task(t, run, "c").State; run.State != api.RunCancelled || task(t, run, "a").State != api.TaskCancelled || task(t, run, "b").State == api.TaskDone || c != api.TaskDone || run.Deadline == nil {
-		t.Errorf("%+v", run)
+		t.Errorf("the run is %+v", run)
 	}
 	w.nothingLeft(dispatch, j)
 	w.replays(id)

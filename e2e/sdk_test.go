@@ -88,9 +88,9 @@ func TestTheSDKIsForGoCodeOfHumans(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return filepath.Join(dir, name), string(out), err
 	}
-	program, said, err := build("outside", outside)
+	program, out, err := build("outside", outside)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, said)
+		t.Fatalf("%v\n%s", err, out)
 	}
 	d := w.exec(program, w.path("elsewhere"), w.path(manifest), w.path("run/bailiwick/api.sock"))
 	if d.status != 0 || !strings.Contains(d.stdout, "revision 1") || !strings.Contains(d.stdout, "dispatch accepted") {
@@ -102,8 +102,8 @@ func TestTheSDKIsForGoCodeOfHumans(t *testing.T) {
 		{"must(c.Apply(ctx, plan, ", "must(c.Dispatch(ctx, plan, ", "no field or method Dispatch"},
 		{"conn.Runtime().Dispatch(", "conn.Runtime().Record(", "no field or method Record"},
 	} {
-		if _, said, err := build("wrong", strings.Replace(outside, change[0], change[1], 1)); err == nil || !strings.Contains(said, change[2]) {
-			t.Errorf("with %s: %v: %s", change[1], err, said)
+		if _, out, err := build("wrong", strings.Replace(outside, change[0], change[1], 1)); err == nil || !strings.Contains(out, change[2]) {
+			t.Errorf("with %s: %v: %s", change[1], err, out)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 		var stop api.Stop
 		decode(t, w.must("stop", "--all", "--reason", "strange\npatches", "-o", "json"), &stop)
 		if stop.ID != "s-1" || stop.Scope != api.StopAll || string(stop.By) != w.me() || stop.Cancelled != 2 {
-			t.Errorf("%+v", stop)
+			t.Errorf("the stop is %+v", stop)
 		}
 		for _, id := range []string{running, string(question.ID)} {
 			d := w.awaitEnd(id)
@@ -43,7 +43,7 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 				t.Errorf("%s: cancelled by %q because %q, outcome %+v", id, d.CancelBy, d.CancelReason, d.Outcome)
 			}
 		}
-		held := func() {
+		checkBlocked := func() {
 			t.Helper()
 			words := []string{"emergency stop s-1 is engaged", "bailiwick stop lift s-1", "log entry: #"}
 			w.refused(3, words, "dispatch", "run", "quick", "--source", "repo")
@@ -59,13 +59,13 @@ func TestStopCancelsAllWorkUntilLifted(t *testing.T) {
 				t.Errorf("the status has the stops %v", s.Stops)
 			}
 		}
-		held()
+		checkBlocked()
 		w.must("down")
 		w.must("up")
-		held()
+		checkBlocked()
 		kill(t, w.status().PID)
 		w.must("up")
-		held()
+		checkBlocked()
 
 		w.must("stop", "lift", "s-1", "--reason", "looked at")
 		wantEnd(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
@@ -103,17 +103,17 @@ func TestStopAppliesOnlyToItsScope(t *testing.T) {
 		t.Errorf("the dispatch outside the stop's scope is %s", d.State)
 	}
 	if local, looking := quick("local"), quick("looking"); local != 0 || looking != 3 {
-		t.Errorf("on local %d, on looking %d", local, looking)
+		t.Errorf("exit status %d on target local, %d on target looking", local, looking)
 	}
 	w.refused(1, []string{"no such target lookin", "stop --all"}, "stop", "--target", "lookin")
 	w.must("stop", "--principal", w.me())
 	wantEnd(t, w.awaitEnd(second), api.EventCancelled, "")
 	if local := quick("local"); local != 3 {
-		t.Errorf("on local %d", local)
+		t.Errorf("exit status %d on target local", local)
 	}
 	w.must("stop", "lift", "s-4")
 	if local, looking := quick("local"), quick("looking"); local != 0 || looking != 3 {
-		t.Errorf("on local %d, on looking %d", local, looking)
+		t.Errorf("exit status %d on target local, %d on target looking", local, looking)
 	}
 	for _, args := range [][]string{{}, {"--all", "--target", "local"}, {"--principal", "nobody"}, {"--dispatch", "a b"}, {"--all", "--reason", strings.Repeat("x", 600)}} {
 		w.refused(1, nil, append([]string{"stop"}, args...)...)
@@ -170,7 +170,7 @@ func TestNothingIsAdmittedAfterAStop(t *testing.T) {
 		behind += len(w.entries("--kind", kind, "--after", at[0]))
 	}
 	if behind != 0 {
-		t.Errorf("%d were accepted after the stop", behind)
+		t.Errorf("%d requests were accepted after the stop", behind)
 	}
 	for _, d := range w.list() {
 		if d = w.awaitEnd(string(d.ID)); d.State == api.EventNeedsInput {
@@ -180,7 +180,7 @@ func TestNothingIsAdmittedAfterAStop(t *testing.T) {
 	w.must("stop", "lift", "s-1")
 	wantEnd(t, w.dispatch("quick", "--source", "repo"), api.EventFinished, "")
 	if n := len(w.entries("--kind", "dispatch.accepted", "--after", at[0])); n != 1 {
-		t.Errorf("%d were accepted after it was lifted", n)
+		t.Errorf("%d requests were accepted after it was lifted", n)
 	}
 }
 
@@ -212,11 +212,11 @@ func TestStopSurvivesKills(t *testing.T) {
 			}
 			if at == failpoint.StopCommit {
 				if d := k.show(question); len(stops) != 0 || d.State != api.EventNeedsInput || k.show(running).CancelBy != "" {
-					t.Errorf("stops %+v, %s", stops, d.State)
+					t.Errorf("the stops are %+v, the dispatch is %s", stops, d.State)
 				}
 				k.must("stop", "--all")
 			} else if len(stops) != 1 || stops[0].Cancelled != 2 {
-				t.Errorf("stops %+v", stops)
+				t.Errorf("the stops are %+v", stops)
 			}
 			for _, id := range []string{running, question} {
 				d := k.awaitEnd(id)

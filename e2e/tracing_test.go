@@ -97,7 +97,7 @@ service:
   pipelines: {traces: {receivers: [otlp], exporters: [otlphttp]}}
 `), 0o600))
 	cmd := exec.Command(program, "--config", config)
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	must(t, err)
 	must(t, cmd.Start())
 	t.Cleanup(func() {
@@ -107,13 +107,13 @@ service:
 	var log bytes.Buffer
 	buf := make([]byte, 4096)
 	for !strings.Contains(log.String(), "Everything is ready") {
-		n, err := said.Read(buf)
+		n, err := stderr.Read(buf)
 		log.Write(buf[:n])
 		if err != nil {
 			t.Fatalf("the collector does not start: %s", log.String())
 		}
 	}
-	go func() { _, _ = io.Copy(io.Discard, said) }()
+	go func() { _, _ = io.Copy(io.Discard, stderr) }()
 	return c
 }
 
@@ -171,7 +171,7 @@ func (c *collector) await(trace, outcome string) map[string][]span {
 	}
 }
 
-func (c *collector) said() string {
+func (c *collector) received() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.text.String()
@@ -258,7 +258,7 @@ func TestTraceReachesTheAgent(t *testing.T) {
 			if whole.attribute("bailiwick.reason") != "agent" || whole.Status.Code != 2 {
 				t.Errorf("the dispatch is %+v", whole)
 			}
-			if strings.Contains(c.said(), "never-in-a-span") || strings.Contains(c.said(), w.me()) {
+			if strings.Contains(c.received(), "never-in-a-span") || strings.Contains(c.received(), w.me()) {
 				t.Error("spans contain input, output or the principal")
 			}
 		})

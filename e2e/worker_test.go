@@ -125,8 +125,8 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 	<-worker.Exited()
 	sealed, err := os.ReadFile(filepath.Join(dir, record.WorkResult))
 	if err != nil {
-		said, _ := os.ReadFile(filepath.Join(dir, record.WorkErrors))
-		t.Fatalf("no result: %v\n%s", err, said)
+		out, _ := os.ReadFile(filepath.Join(dir, record.WorkErrors))
+		t.Fatalf("no result: %v\n%s", err, out)
 	}
 	payload, err := seal.Payload(sealed, seal.Result)
 	if public != "" { // a worker that refused at once may have exited before

@@ -213,7 +213,7 @@ func TestKilledWorkerReleasesItsCheckout(t *testing.T) {
 	id, j := w.begun()
 	list, err := w.checkouts().List()
 	if err != nil || len(list) != 1 {
-		t.Fatalf("%+v %v", list, err)
+		t.Fatalf("the checkouts are %+v, %v", list, err)
 	}
 	if err := w.checkouts().Remove(list[0]); !errors.Is(err, checkout.ErrInUse) {
 		t.Errorf("control: while the worker lives: %v", err)
