@@ -128,7 +128,7 @@ func TestRealAgentsWorkOverHTTP(t *testing.T) {
 	for _, a := range agents(t) {
 		t.Run(a.name, func(t *testing.T) {
 			w := w.in(t)
-			p := &passing{record: w.path("wire-" + a.name)}
+			p := &recordingProxy{record: w.path("wire-" + a.name)}
 			p.url = net.serve(t, p)
 			p.to(t, net, w.serveMCP(net, "--allow-host", strings.TrimPrefix(p.url, "http://")))
 			token, err := os.ReadFile(w.tokenFile("agent:" + a.name))

@@ -212,9 +212,9 @@ func TestUngrantedAndUnknownNamesLookAlike(t *testing.T) {
 			_, number, _ := strings.Cut(d.stderr, "#")
 			return strings.ReplaceAll(strings.ReplaceAll(d.stderr, "#"+strings.TrimSpace(number), "#N"), name, "NAME")
 		}
-		there, absent := answer("hidden"), answer("absent")
-		if there != absent {
-			t.Errorf("%v: the responses for hidden and absent differ:\n%s%s", flags, there, absent)
+		hidden, absent := answer("hidden"), answer("absent")
+		if hidden != absent {
+			t.Errorf("%v: the responses for hidden and absent differ:\n%s%s", flags, hidden, absent)
 		}
 	}
 	w.refused(3, nil, "dispatch", "run", "strong") // granted, but above the grant's ceiling

@@ -48,7 +48,7 @@ func TestThePublicConformanceSuitesPass(t *testing.T) {
 	net := newIsland(t)
 	token, err := os.ReadFile(w.tokenFile("ci:conformance"))
 	must(t, err)
-	p := &passing{}
+	p := &recordingProxy{}
 	p.url = net.serve(t, p)
 	p.to(t, net, w.serveMCP(net, "--allow-host", strings.TrimPrefix(p.url, "http://"), "--allow-origin", p.url))
 
@@ -173,22 +173,22 @@ func (w *world) serveMCP(net *island, flags ...string) string {
 	return strings.TrimSuffix(where, "/mcp")
 }
 
-// passing is a proxy that forwards requests unchanged, including Host and
-// Origin.
-type passing struct {
+// recordingProxy is a proxy that forwards requests unchanged, including Host
+// and Origin.
+type recordingProxy struct {
 	url    string
-	token  atomic.Value // string: session ID added to each request once known
+	token  atomic.Value // string: bearer token added to each request once set
 	record string       // file that records the request bodies, one per line; empty for no record
 	httputil.ReverseProxy
 }
 
-func (p *passing) to(t *testing.T, net *island, server string) {
+func (p *recordingProxy) to(t *testing.T, net *island, server string) {
 	t.Helper()
-	there, err := url.Parse(server)
+	target, err := url.Parse(server)
 	must(t, err)
 	p.Transport, p.FlushInterval, p.ErrorLog = net.transport(), -1, slog.NewLogLogger(slog.DiscardHandler, 0) // clients that hang up
 	p.Rewrite = func(r *httputil.ProxyRequest) {
-		r.Out.URL.Scheme, r.Out.URL.Host = there.Scheme, there.Host
+		r.Out.URL.Scheme, r.Out.URL.Host = target.Scheme, target.Host
 		if token, ok := p.token.Load().(string); ok {
 			r.Out.Header.Set("Authorization", "Bearer "+token)
 		}
@@ -201,7 +201,7 @@ func (p *passing) to(t *testing.T, net *island, server string) {
 }
 
 // note records the body of a request.
-func (p *passing) note(r *http.Request) error {
+func (p *recordingProxy) note(r *http.Request) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err

@@ -22,9 +22,9 @@ func (w *world) grants(principals ...string) {
 	path := w.path("project/bailiwick.yaml")
 	b, err := os.ReadFile(path)
 	must(w.t, err)
-	mine := string(b[strings.LastIndex(string(b), "  - {principal:"):])
+	own := string(b[strings.LastIndex(string(b), "  - {principal:"):])
 	for _, p := range principals {
-		b = append(b, strings.Replace(mine, w.me(), p, 1)...)
+		b = append(b, strings.Replace(own, w.me(), p, 1)...)
 	}
 	w.write("project/bailiwick.yaml", string(b), 0o644)
 	w.must("catalog", "apply", "-f", path)
@@ -175,7 +175,7 @@ func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 	w := newWorld(t, 0)
 	w.catalog(subagent{name: "look", script: "true", tier: "observe"})
 	w.up()
-	hand := func(keyFile string, kind seal.PayloadType) (int, api.Error) {
+	submitRecord := func(keyFile string, kind seal.PayloadType) (int, api.Error) {
 		t.Helper()
 		var head api.OperatorHead
 		_, b := w.call(http.MethodGet, "/v1/operator/records/head", "", nil)
@@ -203,7 +203,7 @@ func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 		"the service's own key": {service, seal.Operator},
 		"the operator's key for a different document type": {operator, seal.Revision},
 	} {
-		status, e := hand(c.key, c.kind)
+		status, e := submitRecord(c.key, c.kind)
 		if status != http.StatusUnprocessableEntity || e.Code != api.CodeIntegrity || e.AuditEntry == nil {
 			t.Errorf("%s: %d %+v", name, status, e)
 		}
@@ -211,7 +211,7 @@ func TestOnlyTheOperatorKeyDecides(t *testing.T) {
 			t.Errorf("%s changed a decision: %s", name, out)
 		}
 	}
-	if status, e := hand(operator, seal.Operator); status != http.StatusOK {
+	if status, e := submitRecord(operator, seal.Operator); status != http.StatusOK {
 		t.Errorf("positive control: %d %+v", status, e)
 	}
 	if out := w.must("principal", "show", "local:root"); !strings.Contains(out, "irreversible") {

@@ -159,7 +159,7 @@ func TestForgedLogLinesAreDistinguishable(t *testing.T) {
 
 	d := w.try("dispatch", "run", "edit", "--source", "repo", "--id", "the-lie")
 	if d.status != 1 {
-		t.Fatalf("an honest run: %s", d)
+		t.Fatalf("the forging run: %s", d)
 	}
 	var ours []string
 	marked := 0

@@ -188,9 +188,9 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 		w.awaitEvent(id, event("task.waiting", "a"))
 	}
 	for _, tool := range []string{"bailiwick_orchestrator_status", "bailiwick_orchestrator_watch"} {
-		there, none := agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-root"}), agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-none"})
-		if strings.ReplaceAll(there.Message, "of-root", "of-none") != none.Message {
-			t.Errorf("%s: the responses for another's run and an unknown one differ: %q, %q", tool, there.Message, none.Message)
+		foreign, unknown := agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-root"}), agent.refused(api.CodeNotFound, nil, tool, members{"runId": "of-none"})
+		if strings.ReplaceAll(foreign.Message, "of-root", "of-none") != unknown.Message {
+			t.Errorf("%s: the responses for another's run and an unknown one differ: %q, %q", tool, foreign.Message, unknown.Message)
 		}
 		agent.ok(tool, members{"runId": "of-claude"}, new(any)) // the control
 	}

@@ -320,8 +320,8 @@ func TestOneShotStartFailureIsOneError(t *testing.T) {
 	}
 }
 
-// The service listens in the first directory of the list, so the last one may
-// be longer than a socket path can be.
+// The socket is in the runtime directory, so the path of the state directory
+// may exceed the length limit of sockets.
 //
 // proves R-D1
 func TestLongStatePathWorks(t *testing.T) {

@@ -101,7 +101,7 @@ func TestEveryOutcomeAndReasonOccurs(t *testing.T) {
 	}
 	reasons = append(reasons, api.ReasonDenied)
 
-	// The commit that the source names no longer exists in the repository.
+	// The repository lacks an object that the commit refers to.
 	w.write("repo/new.txt", "new\n", 0o644)
 	w.commit("repo", "second")
 	blob := w.git("repo", "rev-parse", "HEAD:new.txt")

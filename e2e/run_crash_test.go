@@ -82,8 +82,8 @@ func TestServiceKillLosesNothingOfARun(t *testing.T) {
 	})
 }
 
-// An orderly shutdown, also by an idle timeout, leaves the workers running, and
-// the next service continues the run.
+// A shutdown leaves the workers running. They finish even while no service
+// runs, and the next service continues the run.
 //
 // proves R-O6
 func TestRunContinuesAfterARestart(t *testing.T) {

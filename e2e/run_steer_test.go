@@ -69,8 +69,7 @@ func TestRunCancelEndsAllItsTasks(t *testing.T) {
 	})
 }
 
-// noWorkersLeft fails the test if left names a process or file of this world's
-// dispatches.
+// noWorkersLeft fails the test for every process or worker in left.
 func (w *world) noWorkersLeft(left []string) {
 	w.t.Helper()
 	for _, l := range left {
