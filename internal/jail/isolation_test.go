@@ -177,7 +177,7 @@ func TestAllTestsPassAsAnOrdinaryUser(t *testing.T) {
 	cmd.Env = []string{ordinaryEnv + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
 	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("PASS: TestNoAttackPassesInside")) {
+	if err != nil || !bytes.Contains(out, []byte("PASS: TestAttacksFailInsideAndSucceedOutside")) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for line := range strings.Lines(string(out)) {
