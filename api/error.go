@@ -13,7 +13,7 @@ type Code string
 // The codes. Table says what each means to HTTP and to a shell.
 const (
 	CodeInvalid          Code = "invalid"             // the request is malformed; fix it
-	CodeDenied           Code = "denied"              // policy denied it; retrying is useless
+	CodeDenied           Code = "denied"              // policy denied it; do not retry
 	CodeNotFound         Code = "not_found"           // no such object that the caller may see
 	CodeConflict         Code = "conflict"            // the request contradicts what is stored
 	CodeUnauthenticated  Code = "unauthenticated"     // the caller could not be established

@@ -105,7 +105,7 @@ func (s *scripted) story(results []toolResult) (step, error) {
 		return step{tool: "bailiwick_dispatch", args: map[string]any{"subagent": "nobody"}}, s.listed(last)
 	case 2:
 		// The hint reaches the model, however its client shows errors.
-		for _, word := range []string{"denied", "retrying is useless", "bailiwick_subagents_list"} {
+		for _, word := range []string{"denied", "do not retry", "bailiwick_subagents_list"} {
 			if !strings.Contains(last.text, word) {
 				return step{}, fmt.Errorf("the refusal of an unknown subagent lacks %q: %s", word, last.text)
 			}

@@ -208,7 +208,7 @@ func TestUngrantedAndUnknownNamesLookAlike(t *testing.T) {
 	w.up()
 	for _, flags := range [][]string{{}, {"edit", "--env"}, {"edit", "--source"}, {"edit", "--target"}, {"edit", "--capability"}} {
 		answer := func(name string) string {
-			d := w.refused(3, []string{"denied", "log entry: #", "retrying is useless"}[1:], append(append([]string{"dispatch", "run"}, flags...), name)...)
+			d := w.refused(3, []string{"denied", "log entry: #", "do not retry"}[1:], append(append([]string{"dispatch", "run"}, flags...), name)...)
 			_, number, _ := strings.Cut(d.stderr, "#")
 			return strings.ReplaceAll(strings.ReplaceAll(d.stderr, "#"+strings.TrimSpace(number), "#N"), name, "NAME")
 		}

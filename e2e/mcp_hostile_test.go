@@ -193,7 +193,7 @@ func TestARequestCarriesNoAuthority(t *testing.T) {
 			t.Errorf("the log has no summary: %s", log)
 		}
 		s.refused(api.CodeInvalid, []string{`"repo"`}, "bailiwick_dispatch", members{"subagent": "edit", "source": members{"name": "repo", "repo": "https://example.invalid/x"}})
-		s.refused(api.CodeDenied, []string{"useless", "bailiwick_subagents_list"}, "bailiwick_dispatch", members{"subagent": "edit", "source": source, "capabilities": []string{"hidden"}})
+		s.refused(api.CodeDenied, []string{"do not retry", "bailiwick_subagents_list"}, "bailiwick_dispatch", members{"subagent": "edit", "source": source, "capabilities": []string{"hidden"}})
 		s.refused(api.CodeDenied, nil, "bailiwick_dispatch", members{"subagent": "edit", "source": source, "env": []string{"secrets"}})
 		s.refused(api.CodeDenied, nil, "bailiwick_dispatch", members{"subagent": "edit", "source": source, "target": "elsewhere"})
 		s.refused(api.CodeDenied, nil, "bailiwick_dispatch", members{"subagent": "edit", "source": members{"name": "/etc"[1:]}})
@@ -251,7 +251,7 @@ func TestUnknownAndForbiddenLookAlike(t *testing.T) {
 				t.Errorf("%s: %s: the responses for a forbidden and an unknown one differ:\n%s\n%s", revision, what, a, b)
 			}
 		}
-		s.refused(api.CodeNotFound, []string{"useless"}, "bailiwick_dispatch_describe", members{"dispatchId": "d-nobody"})
+		s.refused(api.CodeNotFound, []string{"do not retry"}, "bailiwick_dispatch_describe", members{"dispatchId": "d-nobody"})
 	}
 }
 

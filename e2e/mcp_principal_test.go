@@ -124,7 +124,7 @@ func TestADeclaredCeilingOnlyLowers(t *testing.T) {
 	if got := reaches(s); got != "looks" {
 		t.Errorf("with a lowered consent it reaches %q", got)
 	}
-	e := s.refused(api.CodeDenied, []string{"useless", "ceiling set"}, "bailiwick_dispatch", members{"subagent": "edits"})
+	e := s.refused(api.CodeDenied, []string{"do not retry", "ceiling set"}, "bailiwick_dispatch", members{"subagent": "edits"})
 	if e.AuditEntry == nil {
 		t.Error("the refusal is not in the log")
 	}
@@ -195,7 +195,7 @@ func TestTokenFileIdentifiesTheCaller(t *testing.T) {
 		t.Fatalf("the tokens are %+v", tokens)
 	}
 	w.must("token", "revoke", string(tokens[0].ID))
-	s.refused(api.CodeUnauthenticated, []string{"useless", "token"}, "bailiwick_subagents_list", members{})
+	s.refused(api.CodeUnauthenticated, []string{"do not retry", "token"}, "bailiwick_subagents_list", members{})
 	s.refused(api.CodeUnauthenticated, nil, "bailiwick_dispatch", members{"subagent": "looks"})
 	token, err := os.ReadFile(w.path("claude.token"))
 	must(t, err)

@@ -153,7 +153,7 @@ func TestPlanProblemsLetAModelFixThePlan(t *testing.T) {
 	s.watchRun("mended")
 	denied := func(subagent string) api.Error {
 		plan := asPlan(t, planned("", shellTask("fine", "true"), shellTask("not", "true", as(api.Name(subagent)))))
-		return s.refused(api.CodeDenied, []string{"useless", "bailiwick_subagents_list", "$.tasks[1]"}, "bailiwick_orchestrator_submit", members{"plan": plan, "runId": "denied"})
+		return s.refused(api.CodeDenied, []string{"do not retry", "bailiwick_subagents_list", "$.tasks[1]"}, "bailiwick_orchestrator_submit", members{"plan": plan, "runId": "denied"})
 	}
 	hidden, nothing := denied("hidden"), denied("nothing")
 	if hidden.AuditEntry == nil || len(hidden.Problems) != 1 || strings.ReplaceAll(fmt.Sprint(hidden.Problems), "hidden", "nothing") != fmt.Sprint(nothing.Problems) {
@@ -205,7 +205,7 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 		t.Errorf("it asks %+v", d.Question)
 	}
 	agent.refused(api.CodeConflict, []string{"bailiwick run answer"}, "bailiwick_dispatch", members{"resume": run.Tasks[0].DispatchID, "answer": members{"option": 1}})
-	if e := agent.refused(api.CodeDenied, []string{"useless", "only people steer runs"}, "bailiwick_dispatch_cancel", members{"dispatchId": run.Tasks[0].DispatchID}); e.AuditEntry == nil {
+	if e := agent.refused(api.CodeDenied, []string{"do not retry", "only people steer runs"}, "bailiwick_dispatch_cancel", members{"dispatchId": run.Tasks[0].DispatchID}); e.AuditEntry == nil {
 		t.Error("the log lacks the token's attempt to steer")
 	}
 	// At the account's own client the answer counts as the person's, and the

@@ -277,7 +277,7 @@ func TestUnknownConfigurationRefusesTheStart(t *testing.T) {
 			w.write(serviceConfig, c.text, 0o644)
 			w.refused(1, c.words, "up")
 			d := w.try("doctor")
-			if d.status != 1 || !strings.Contains(d.stdout, "MISSING configuration") || !strings.Contains(d.stdout, c.words[0]) {
+			if d.status != 1 || !strings.Contains(d.stdout, "INVALID configuration") || !strings.Contains(d.stdout, c.words[0]) {
 				t.Errorf("doctor: %s", d)
 			}
 			must(t, os.Rename(w.path(serviceConfig), w.path("other.yaml")))

@@ -31,12 +31,16 @@ func (f *decideFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the log")
 }
 
-// decided prints the receipt of a decision after decide; text is what it means.
+// decided has r signed and recorded, and prints the receipt; text is what it means.
 func (t *operatorVerbs) decided(ctx context.Context, f decideFlags, r api.OperatorRecord, text string) error {
 	receipt, err := t.decide(ctx, f, r)
 	if err != nil {
 		return err
 	}
+	return t.printReceipt(receipt, text)
+}
+
+func (t *operatorVerbs) printReceipt(receipt api.OperatorReceipt, text string) error {
 	return t.Emit(receipt, fmt.Sprint(receipt.Number), func() {
 		fmt.Fprintf(t.Stdout, "%s (decision %d, log entry #%d)\n", console.Line(text), receipt.Number, receipt.AuditEntry)
 	})
@@ -83,7 +87,7 @@ func local(p api.Principal) bool { return strings.HasPrefix(string(p), "local:")
 
 // checkKnown refuses an unknown principal before anyone types a passphrase for
 // it. The service checks again when it gets the decision.
-func (t *operatorVerbs) checkKnown(ctx context.Context, p api.Principal) error {
+func (t *operatorVerbs) checkKnown(ctx context.Context, verb api.OperatorVerb, p api.Principal) error {
 	return t.withOperator(func(o client.Operator) error {
 		info, err := o.Principal(ctx, p)
 		switch {
@@ -92,6 +96,8 @@ func (t *operatorVerbs) checkKnown(ctx context.Context, p api.Principal) error {
 		case local(p):
 			t.noteNoGrant(info)
 			return nil
+		case !info.Known && verb == api.VerbPrincipalRemove:
+			return api.Errorf(api.CodeInvalid, "unknown principal %s", p).WithHint("see: bailiwick principal list")
 		case !info.Known:
 			return api.Errorf(api.CodeInvalid, "unknown principal %s", p).WithHint("run: bailiwick principal add %s; see: bailiwick principal list", p)
 		}
@@ -119,7 +125,7 @@ func (t *operatorVerbs) principalVerb(cmd *cobra.Command, nargs int, record func
 			return a.Err
 		}
 		if r.Verb != api.VerbPrincipalAdd {
-			if err := t.checkKnown(cmd.Context(), p); err != nil {
+			if err := t.checkKnown(cmd.Context(), r.Verb, p); err != nil {
 				return err
 			}
 		}

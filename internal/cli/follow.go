@@ -52,6 +52,9 @@ func (t *dispatchVerbs) printAccepted(steps *steps, d api.Dispatch, detach bool)
 			err = t.JSON(runLine{Record: &d})
 		}
 		return err
+	case !detach && d.State.Ended():
+		_, err := fmt.Fprintf(t.Stderr, "dispatch %s already exists (%s); showing its record\n", d.ID, d.State)
+		return err
 	case !detach:
 		_, err := fmt.Fprintf(t.Stderr, "dispatch %s accepted\n", d.ID)
 		return err

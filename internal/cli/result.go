@@ -56,7 +56,7 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 	t.Row("accepted", "%s under catalog revision %d", d.AcceptedAt.Format(console.TimeFormat), d.Revision)
 	t.Row("manifest", "%s", d.Manifest)
 	if d.Outcome != nil {
-		t.printOutcome(*d.Outcome)
+		t.printOutcome(*d.Outcome, d.State)
 	}
 	t.OptionalRow("result", "%s", string(d.Result))
 	t.OptionalRow("trace", "%s", d.Trace.ID())
@@ -76,7 +76,7 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 // maxFiles is how many changed files are printed; -o json has all of them.
 const maxFiles = 20
 
-func (t *dispatchVerbs) printOutcome(o api.ResultSummary) {
+func (t *dispatchVerbs) printOutcome(o api.ResultSummary, state api.Event) {
 	var steps []string
 	for _, s := range o.Steps {
 		steps = append(steps, fmt.Sprintf("%s %.2fs", s.Name, s.Seconds))
@@ -114,6 +114,8 @@ func (t *dispatchVerbs) printOutcome(o api.ResultSummary) {
 			verdict = "green"
 		}
 		t.Row("verify", "%s, exit status %d after %.2fs %s", verdict, v.ExitCode, v.Seconds, v.Message)
+	} else if state == api.EventFinished {
+		t.Row("verify", "none: the subagent has no verify command")
 	}
 	if len(o.Value) > 0 {
 		t.Row("value", "%s", o.Value)

@@ -29,6 +29,9 @@ func (t *serviceVerbs) downCommand() *cobra.Command {
 			c := t.connect(false)
 			defer c.Close()
 			socket, err := c.Find(cmd.Context())
+			if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable && e.Hint == "run: bailiwick up" {
+				return api.Errorf(api.CodeUnavailable, "no service is running at %s", c.Socket())
+			}
 			if err != nil {
 				return err
 			}
@@ -112,9 +115,14 @@ func (t *serviceVerbs) statusCommand() *cobra.Command {
 func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 	ready := "ready"
 	if !s.Ready {
-		ready = "NOT READY: " + s.NotReady
+		ready = "NOT READY"
 	}
 	t.Row("service", "%s, process %d since %s (version %s)", ready, s.PID, s.StartedAt.Format(console.TimeFormat), s.Version)
+	if s.CatalogError != "" {
+		// The row about the catalog has the error and its hint.
+		s.NotReady = strings.ReplaceAll(s.NotReady, "catalog: "+s.CatalogError, "catalog: refused, see below")
+	}
+	t.OptionalRow("NOT READY", "%s", s.NotReady)
 	if s.OneShot != nil {
 		t.Row("lifetime", "%s", lifetimeText(*s.OneShot))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -78,7 +79,7 @@ func (t *operatorVerbs) engage(ctx context.Context, req api.StopRequest) error {
 			return err
 		}
 		return t.Emit(s, s.ID, func() {
-			fmt.Fprintf(t.Stdout, "stop %s holds %s; %s\n", s.ID, scopeText(s), cancelledText(s.Cancelled))
+			fmt.Fprintf(t.Stdout, "stop %s covers %s; %s\n", s.ID, scopeText(s), cancelledText(s.Cancelled))
 			fmt.Fprintf(t.Stderr, "lift it with: bailiwick stop lift %s\n", s.ID)
 			if s.Scope == api.StopPrincipal && s.Cancelled == 0 {
 				if info, err := o.Principal(ctx, api.Principal(s.Name)); err == nil {
@@ -99,7 +100,7 @@ func cancelledText(n int) string {
 	return fmt.Sprintf("%d dispatches were in flight and are cancelled", n)
 }
 
-// scopeText says what a stop holds.
+// scopeText says what a stop covers.
 func scopeText(s api.Stop) string {
 	if s.Scope == api.StopAll {
 		return "everything"
@@ -114,7 +115,7 @@ func (t *operatorVerbs) stopListCommand() *cobra.Command {
 	}, func(ctx context.Context, c *client.Conn) ([]api.Stop, error) {
 		list, err := c.Operator().Stops(ctx)
 		return slices.DeleteFunc(list, func(s api.Stop) bool { return !all && s.LiftedAt != nil }), err
-	}, func(s api.Stop) string { return s.ID }, "ID\tHOLDS\tSINCE\tBY\tLIFTED\tREASON", stopRow)
+	}, func(s api.Stop) string { return s.ID }, "ID\tCOVERS\tSINCE\tBY\tLIFTED\tREASON", stopRow)
 	cmd.Flags().BoolVar(&all, "all", false, "include lifted stops")
 	return cmd
 }
@@ -150,10 +151,36 @@ func (t *operatorVerbs) stopLiftCommand() *cobra.Command {
 				return api.Errorf(api.CodeNotFound, "no stop %s is in force", id).WithHint("see: bailiwick stop list --all")
 			}
 			s := list[i]
-			fmt.Fprintf(t.Stderr, "stop %s holds %s since %s, by %s: %s\n", s.ID, scopeText(s), s.At.Format(console.TimeFormat), s.By, console.Cell(s.Reason))
-			return t.decided(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbStopLift, Stop: s.ID}, fmt.Sprintf("stop %s is lifted; %s may run again.", s.ID, scopeText(s)))
+			fmt.Fprintf(t.Stderr, "stop %s covers %s since %s, by %s: %s\n", s.ID, scopeText(s), s.At.Format(console.TimeFormat), s.By, console.Cell(s.Reason))
+			receipt, err := t.decide(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbStopLift, Stop: s.ID})
+			if err != nil {
+				return err
+			}
+			return t.printReceipt(receipt, t.liftedText(cmd.Context(), s.ID))
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// liftedText says that a stop was lifted and which stops are still in force.
+func (t *operatorVerbs) liftedText(ctx context.Context, id string) string {
+	var list []api.Stop
+	err := t.withOperator(func(o client.Operator) (err error) {
+		list, err = o.Stops(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Sprintf("stop %s lifted; for those still in force see: bailiwick stop list", id)
+	}
+	var inForce []string
+	for _, s := range list {
+		if s.LiftedAt == nil {
+			inForce = append(inForce, fmt.Sprintf("%s (%s)", s.ID, scopeText(s)))
+		}
+	}
+	if len(inForce) == 0 {
+		return fmt.Sprintf("stop %s lifted; no stop is in force", id)
+	}
+	return fmt.Sprintf("stop %s lifted; still in force: %s", id, strings.Join(inForce, ", "))
 }

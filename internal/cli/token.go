@@ -61,7 +61,7 @@ that --out names.`,
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			if err := t.checkKnown(cmd.Context(), p); err != nil {
+			if err := t.checkKnown(cmd.Context(), api.VerbTokenCreate, p); err != nil {
 				return err
 			}
 			return t.createToken(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbTokenCreate, Principal: p})
@@ -247,7 +247,7 @@ func (t *operatorVerbs) tokenListCommand() *cobra.Command {
 	return listVerb(t.tree, &cobra.Command{
 		Use: "list", Short: "List all tokens ever created, without their secrets", Example: console.Examples("bailiwick token list", "bailiwick token list -o json"),
 	}, func(ctx context.Context, c *client.Conn) ([]api.TokenInfo, error) { return c.Operator().Tokens(ctx) },
-		func(i api.TokenInfo) string { return string(i.ID) }, "ID\tPRINCIPAL\tSTATE\tCREATED\tENDS", func(i api.TokenInfo) string {
+		func(i api.TokenInfo) string { return string(i.ID) }, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES", func(i api.TokenInfo) string {
 			ends := i.ExpiresAt
 			if i.EndedAt != nil {
 				ends = *i.EndedAt

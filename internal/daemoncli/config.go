@@ -194,7 +194,7 @@ func (t *tree) configCheck() check {
 	s, err := t.settings()
 	switch {
 	case err != nil:
-		return check{name: "configuration", found: err.Error(), fix: "fix the file; the service does not start with it"}
+		return check{name: "configuration", found: err.Error(), fix: "fix the file; the service does not start with it", invalid: true}
 	case s.File == "":
 		return check{name: "configuration", ok: true, found: "no " + t.Dirs.ServiceConfig() + ": using the defaults"}
 	}

@@ -21,6 +21,8 @@ type check struct {
 	found  string
 	fix    string // when not ok
 	advice bool   // a note when not ok, not a failure
+	// invalid says that what was checked exists but is wrong.
+	invalid bool
 }
 
 func (t *tree) doctorCommand() *cobra.Command {
@@ -36,7 +38,7 @@ func (t *tree) doctor(ctx context.Context) error {
 		{"data", d.Data + "  ($XDG_DATA_HOME/bailiwick)"},
 		{"config", d.Config + "  ($XDG_CONFIG_HOME/bailiwick)"},
 		{"state", d.State + "  ($XDG_STATE_HOME/bailiwick)"},
-		{"sockets", fmt.Sprint(d.Sockets())},
+		{"sockets", strings.Join(d.Sockets(), ", ")},
 	} {
 		fmt.Fprintf(t.Stdout, "        %-18s %s\n", s[0], s[1])
 	}
@@ -54,6 +56,9 @@ func (t *tree) doctor(ctx context.Context) error {
 			word = "note"
 		} else if !c.ok {
 			word, bad = "MISSING", true
+			if c.invalid {
+				word = "INVALID"
+			}
 		}
 		fmt.Fprintf(t.Stdout, "%-7s %-18s %s\n", word, c.name, c.found)
 		if !c.ok && c.fix != "" {
@@ -69,7 +74,15 @@ func (t *tree) doctor(ctx context.Context) error {
 func jailChecks(r jail.Report) []check {
 	var out []check
 	for _, l := range r.Layers {
-		out = append(out, check{name: l.Name, ok: l.Active, found: l.Detail, fix: l.Fix, advice: r.Full})
+		name, found := l.Name, l.Detail
+		if l.Active && found == "" {
+			kind := ""
+			if name, kind, _ = strings.Cut(l.Name, ": "); kind != "" {
+				kind = " (" + kind + ")"
+			}
+			found = "isolation layer: active in a trial jail" + kind
+		}
+		out = append(out, check{name: name, ok: l.Active, found: found, fix: l.Fix, advice: r.Full})
 	}
 	return out
 }

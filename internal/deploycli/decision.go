@@ -68,7 +68,7 @@ func sentence(r api.OperatorRecord) string {
 	case api.VerbCeilingSet:
 		return fmt.Sprintf("Consent to %s acting up to the tier %s, where a grant and the target allow that too.", r.Principal, strings.ToUpper(r.Ceiling.String()))
 	case api.VerbStopLift:
-		return fmt.Sprintf("Lift the emergency stop %s: what it holds may run again.", r.Stop)
+		return fmt.Sprintf("Lift the emergency stop %s. Other stops stay in force.", r.Stop)
 	}
 	return string(r.Verb)
 }

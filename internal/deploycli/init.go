@@ -83,11 +83,11 @@ func (p *program) init(ctx context.Context, dir string, unencrypted bool) error 
 	all = append(all, samples...)
 	err = p.answer(all, func(o *out) {
 		for _, m := range all {
-			word := "made "
+			word := "made"
 			if !m.Made {
-				word = "there"
+				word = "exists"
 			}
-			o.linef("%s  %-14s %s", word, m.What, visible(m.Path))
+			o.linef("%-6s  %-14s %s", word, m.What, visible(m.Path))
 		}
 	}, each(all, func(m made) string { return m.Path })...)
 	p.print("Next: read %s, then run: bailiwick catalog plan -f %s", filepath.Join(dir, manifestName), filepath.Join(dir, manifestName))

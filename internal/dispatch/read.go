@@ -133,7 +133,7 @@ func (s *reader) access(ctx context.Context, principal api.Principal, action pol
 		return row{}, policy.Decision{}, err
 	}
 	d := engine.Decide(policy.Request{Principal: principal, Action: action, Resource: string(id), Owner: r.record.Principal})
-	missing := api.Errorf(api.CodeNotFound, "no dispatch %s that %s may see", id, principal).WithHint("see: bailiwick dispatch list")
+	missing := api.Errorf(api.CodeNotFound, "dispatch %q not found", id).WithHint("see: bailiwick dispatch list")
 	if !d.Allowed() {
 		return row{}, d, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry(id, string(action)), func(e *api.Error) *api.Error {
 			missing.AuditEntry = e.AuditEntry

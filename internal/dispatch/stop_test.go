@@ -166,7 +166,7 @@ func TestStopWinsOverConcurrentRequest(t *testing.T) {
 				}
 				return
 			}
-			if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "emergency stop s-1 is engaged") || !strings.Contains(err.Error(), "hint: retrying is useless until an operator lifts it: bailiwick stop lift s-1") {
+			if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "emergency stop s-1 is engaged") || !strings.Contains(err.Error(), "hint: do not retry until an operator lifts it: bailiwick stop lift s-1") {
 				t.Errorf("%v", err)
 			}
 			if kinds := g.kinds(t); !slices.Equal(kinds, []record.Kind{record.KindStopEngaged, record.KindDispatchDenied}) {
@@ -325,7 +325,7 @@ func TestDenialHintNamesTheObstacle(t *testing.T) {
 		"absent": "a human can add it to a grant of local:ann in bailiwick.yaml",
 	} {
 		_, err := g.Submit(t.Context(), ann, api.DispatchRequest{Subagent: subagent})
-		if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "retrying is useless; "+want) {
+		if api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "do not retry; "+want) {
 			t.Errorf("%s: %v", subagent, err)
 		}
 	}

@@ -78,7 +78,7 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 	if d, ok, err := s.repeated(ctx, sub); ok || err != nil {
 		return d, err
 	}
-	err = api.Errorf(api.CodeConflict, "dispatch id %s is in use for another request", sub.request.DispatchID).WithHint("choose another id, or none")
+	err = api.Errorf(api.CodeConflict, "dispatch id %s is in use for another request", sub.request.DispatchID).WithHint("choose another id, or omit it")
 	return api.Dispatch{}, s.invalid(ctx, sub.principal, err)
 }
 
@@ -254,19 +254,19 @@ func nonce() string {
 // withHint adds to a denial what its caller can do about it.
 func (sub *submission) withHint(e *api.Error, d policy.Decision) *api.Error {
 	if slices.Contains(d.Policies(), "stop") {
-		return e.WithHint("retrying is useless until an operator lifts it: bailiwick stop lift %s", sub.stops[0])
+		return e.WithHint("do not retry until an operator lifts it: bailiwick stop lift %s", sub.stops[0])
 	}
 	// A ceiling is the only obstacle where without it the request is allowed.
 	without := sub.policyRequest()
 	without.Session = api.Irreversible
 	if sub.snapshot.Engine.Decide(without).Allowed() {
-		return e.WithHint("retrying is useless: this session declared the ceiling %s, and a session cannot raise its own", sub.ceiling)
+		return e.WithHint("do not retry: this session declared the ceiling %s, and a session cannot raise its own", sub.ceiling)
 	}
 	without.Consent = api.Irreversible
 	if sub.snapshot.Engine.Decide(without).Allowed() {
-		return e.WithHint("retrying is useless; an operator can consent to it: bailiwick ceiling set %s %s", sub.principal, sub.subagent.Tier)
+		return e.WithHint("do not retry; an operator can consent to it: bailiwick ceiling set %s %s", sub.principal, sub.subagent.Tier)
 	}
-	return e.WithHint("retrying is useless; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", sub.principal, sub.principal, sub.request.Subagent)
+	return e.WithHint("do not retry; a human can add it to a grant of %s in bailiwick.yaml; see: bailiwick can %s dispatch %s", sub.principal, sub.principal, sub.request.Subagent)
 }
 
 // normalise gives every field its canonical form, and computes the digest.

@@ -45,7 +45,7 @@ func (m *mapping) agent() (uid, gid int) {
 
 func (m *mapping) describe() string {
 	if m.root {
-		return "host uids of its own"
+		return "separate host uids"
 	}
 	return "the caller's uid alone"
 }

@@ -20,17 +20,17 @@ const reportTime = 2 * time.Second
 func advice() map[api.Code]string {
 	return map[api.Code]string{
 		api.CodeInvalid:          "fix the arguments and call again",
-		api.CodeDenied:           "retrying is useless; use only what " + toolSubagents + " lists, or ask a human to change the grants or your ceiling",
-		api.CodeNotFound:         "retrying is useless; use only ids that " + toolDispatch + " or " + toolSubmit + " returned to you",
-		api.CodeConflict:         "retrying the same call is useless; check the current state with " + toolDescribe + ", or of a run with " + toolStatus,
-		api.CodeUnauthenticated:  "retrying is useless; ask a human for a valid token: bailiwick token create",
+		api.CodeDenied:           "do not retry; use only what " + toolSubagents + " lists, or ask a human to change the grants or your ceiling",
+		api.CodeNotFound:         "do not retry; use only ids that " + toolDispatch + " or " + toolSubmit + " returned to you",
+		api.CodeConflict:         "do not retry the same call; check the current state with " + toolDescribe + ", or of a run with " + toolStatus,
+		api.CodeUnauthenticated:  "do not retry; ask a human for a valid token: bailiwick token create",
 		api.CodeTooLarge:         "make the request smaller",
-		api.CodeIntegrity:        "retrying is useless; tell a human to run: bailiwick doctor",
+		api.CodeIntegrity:        "do not retry; tell a human to run: bailiwick doctor",
 		api.CodeAuditUnavailable: "nothing was done; tell a human to run: bailiwick doctor",
 		api.CodeUnavailable:      "run bailiwick up",
 		api.CodeNotFinished:      "check again later with " + toolDescribe,
 		api.CodeThrottled:        "wait before you call again",
-		api.CodeNotConfigured:    "retrying is useless; this service has that part disabled, use " + toolDispatch,
+		api.CodeNotConfigured:    "do not retry; this service has that part disabled, use " + toolDispatch,
 		api.CodeInternal:         "tell a human; the log of the service has details",
 	}
 }
@@ -47,7 +47,7 @@ func toolError(err error) *api.Error {
 		e.Message, e.Hint = "the Bailiwick service does not answer", ""
 	}
 	hint := advice()[e.Code]
-	if more := strings.TrimPrefix(e.Hint, useless); more != "" {
+	if more := strings.TrimPrefix(e.Hint, doNotRetry); more != "" {
 		hint += "; " + more
 	}
 	if also, ok := errors.AsType[*adviceError](err); ok {
@@ -57,8 +57,8 @@ func toolError(err error) *api.Error {
 	return e
 }
 
-// useless begins the service's hints on final refusals, as it does the advice.
-const useless = "retrying is useless; "
+// doNotRetry begins the service's hints on final refusals, as it does the advice.
+const doNotRetry = "do not retry; "
 
 // adviceError adds advice to an error.
 type adviceError struct {

@@ -41,7 +41,7 @@ func (s *Server) guard(who *caller) mcp.Middleware {
 func (s *Server) unknownTool(ctx context.Context, who *caller, req *mcp.CallToolRequest) error {
 	name := Truncate(req.Params.Name, 128)
 	e := toolError(s.logRefusal(ctx, newCall(who, req), "tools/call", api.Errorf(api.CodeDenied, "unknown tool %q", name)))
-	e.Hint = "retrying is useless; tools/list has the available tools"
+	e.Hint = "do not retry; tools/list has the available tools"
 	data, err := json.Marshal(e)
 	if err != nil {
 		return err

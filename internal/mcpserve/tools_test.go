@@ -132,7 +132,7 @@ func TestNoInputHasRoomForAuthority(t *testing.T) {
 	}
 }
 
-// Advice on final refusals says that retrying is useless.
+// Advice on final refusals says not to retry.
 func TestEveryErrorHasAdvice(t *testing.T) {
 	for code := range api.Table() {
 		e := toolError(api.Errorf(code, "because").WithHint("a hint"))
@@ -149,8 +149,8 @@ func TestEveryErrorHasAdvice(t *testing.T) {
 		t.Error("advice on unknown codes")
 	}
 	for _, code := range []api.Code{api.CodeDenied, api.CodeNotFound, api.CodeUnauthenticated, api.CodeIntegrity, api.CodeNotConfigured} {
-		if !strings.Contains(errorText(toolError(api.Errorf(code, "x"))), "useless") {
-			t.Errorf("%s does not say that retrying is useless", code)
+		if !strings.Contains(errorText(toolError(api.Errorf(code, "x"))), "do not retry") {
+			t.Errorf("%s does not say: do not retry", code)
 		}
 	}
 	if got := errorText(toolError(os.ErrClosed)); strings.Contains(got, "closed") {

@@ -44,7 +44,7 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 		return d, err
 	}
 	d = rules.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: owner, Token: caller.TokenValid != nil})
-	missing := api.Errorf(api.CodeNotFound, "no run %s that %s may see", id, caller.Principal).WithHint("see: bailiwick run list")
+	missing := api.Errorf(api.CodeNotFound, "run %q not found", id).WithHint("see: bailiwick run list")
 	if !d.Allowed() {
 		return d, o.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(action)+" "+string(id)), func(e *api.Error) *api.Error {
 			missing.AuditEntry = e.AuditEntry

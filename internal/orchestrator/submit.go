@@ -121,7 +121,7 @@ func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *
 		return api.Run{}, false, err
 	}
 	if r.principal != caller.Principal || r.doc.Digest != p.Digest() {
-		err := api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).WithHint("choose another id, or none")
+		err := api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).WithHint("choose another id, or omit it")
 		return api.Run{}, false, o.invalid(ctx, caller, err)
 	}
 	run, err := o.show(ctx, p.ID, 0, defaultPage)
@@ -268,7 +268,7 @@ func (o *Orchestrator) deny(ctx context.Context, entry record.Entry, d policy.De
 	return o.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error {
 		all := plan.Error(problems)
 		all.Code, all.AuditEntry = api.CodeDenied, e.AuditEntry
-		return all.WithHint("retrying is useless; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
+		return all.WithHint("do not retry; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
 	})
 }
 

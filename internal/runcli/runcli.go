@@ -107,7 +107,7 @@ func taskOf(run *api.Run, id api.TaskID) (*api.RunTask, error) {
 }
 
 // outcome is the exit status of a command that followed a run to its end. A
-// denial has its own status, since retrying is useless.
+// denial has its own status, since a retry fails in the same way.
 func outcome(run *api.Run) error {
 	switch {
 	case run.State == api.RunDone:

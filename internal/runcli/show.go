@@ -149,7 +149,7 @@ func nextCommand(run *api.Run) string {
 		return fmt.Sprintf("bailiwick run patch %s --all --dir DIR, or bailiwick run patch %[1]s --merge BRANCH --repo DIR", run.RunID)
 	case api.RunFailed, api.RunCancelled:
 		if run.Counts[api.TaskDenied] > 0 && run.Counts[api.TaskFailed] == 0 {
-			return "bailiwick audit list --kind dispatch.denied: a retry is useless until the grants change"
+			return "bailiwick audit list --kind dispatch.denied: do not retry until the grants change"
 		}
 		return fmt.Sprintf("bailiwick run retry %s: done tasks are taken over", run.RunID)
 	case api.RunPaused:

@@ -74,7 +74,11 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 		if !f.watch && f.wait == 0 {
 			return t.printSubmitted(&run)
 		}
-		fmt.Fprintf(t.Stderr, "run %s submitted\n", run.RunID)
+		if run.State.Settled() {
+			fmt.Fprintf(t.Stderr, "run %s already exists (%s)\n", run.RunID, run.State)
+		} else {
+			fmt.Fprintf(t.Stderr, "run %s submitted\n", run.RunID)
+		}
 		if f.watch {
 			return t.watch(ctx, c.Runtime(), run.RunID, f.quiet)
 		}
@@ -134,10 +138,14 @@ func retryHint(err error, id api.RunID, command string, args ...any) error {
 	return err
 }
 
-// printSubmitted prints a new run.
+// printSubmitted prints a submitted run, which may have existed before.
 func (t *commands) printSubmitted(run *api.Run) error {
 	return t.Emit(run, string(run.RunID), func() {
 		fmt.Fprintln(t.Stdout, run.RunID)
+		if run.State.Settled() {
+			fmt.Fprintf(t.Stderr, "run %s already exists (%s); see: bailiwick run show %[1]s\n", run.RunID, run.State)
+			return
+		}
 		fmt.Fprintf(t.Stderr, "%d tasks in queue %s; watch them with: bailiwick run watch %s\n", run.Total, run.Queue, run.RunID)
 	})
 }
