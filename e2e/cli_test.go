@@ -146,9 +146,8 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 	for _, line := range []string{"dispatch list", "dispatch run edit", "audit list", "audit watch", "can local:root dispatch edit", "dispatch logs -f the-dispatch"} {
 		w.refused(1, []string{"no service answers", "bailiwick up"}, append([]string{"--socket", socket}, strings.Fields(line)...)...)
 	}
-	for _, line := range []string{"status", "down"} {
-		w.refused(1, []string{"no service answers", "bailiwick up"}, line)
-	}
+	w.refused(1, []string{"no service answers", "bailiwick up"}, "status")
+	w.refused(1, []string{"no service is running"}, "down")
 }
 
 // Each JSON answer is one complete value, whatever strings it contains.

@@ -331,7 +331,7 @@ func (w *world) downAtEnd() {
 	w.t.Helper()
 	w.t.Cleanup(func() {
 		d := w.try("down")
-		if d.status != 0 && !strings.Contains(d.stderr, "no service answers") {
+		if d.status != 0 && !strings.Contains(d.stderr, "no service is running") {
 			w.t.Errorf("down: %s", d)
 		}
 		if w.t.Failed() {
