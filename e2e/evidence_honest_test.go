@@ -510,7 +510,7 @@ func TestHonestRunsAndDispatchesVerifyOffline(t *testing.T) {
 	if st := h.evidenceStatus(); st.Refused != 0 {
 		t.Errorf("the service refuses its own evidence: %+v", st)
 	}
-	if out := h.must("audit", "verify", "--log"); !strings.Contains(out, "entries match the signed root") {
+	if out := h.must("audit", "verify", "--log"); !strings.Contains(out, "verified against the signed root: ") {
 		t.Errorf("audit check: %s", out)
 	}
 }

@@ -159,7 +159,7 @@ func TestARunAndItsRetryVerify(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	w.verifyEvidence("second")
-	if out := w.must("audit", "verify", "--log"); !strings.Contains(out, "entries match the signed root") {
+	if out := w.must("audit", "verify", "--log"); !strings.Contains(out, "verified against the signed root: ") {
 		t.Errorf("audit check: %s", out)
 	}
 	if st := w.evidenceStatus(); st.Refused != 0 || st.Checked == 0 {

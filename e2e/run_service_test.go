@@ -56,7 +56,7 @@ func TestStatusShowsRuns(t *testing.T) {
 	if q := s.Queues[0]; q.Name != "default" || q.Slots != 1 || q.Running != 1 || q.Ready != 1 {
 		t.Errorf("the queue is %+v", q)
 	}
-	if out := w.must("status"); !strings.Contains(out, "2 open, 4 tasks pending, 1 tasks ready, 3 tasks running") || !strings.Contains(out, "default: 1 of 1 running, 1 ready") {
+	if out := w.must("status"); !strings.Contains(out, "2 open, 4 tasks pending, 1 task ready, 3 tasks running") || !strings.Contains(out, "default: 1 of 1 running, 1 ready") {
 		t.Errorf("the status is %s", out)
 	}
 	for series, want := range map[string]float64{

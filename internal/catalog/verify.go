@@ -140,7 +140,7 @@ func (v *verification) revision(ctx context.Context, name string, r *Revision) {
 		for _, k := range r.signers {
 			keys = append(keys, string(k))
 		}
-		v.ok(name, "%s, signed by %s; %d artifacts, %d files", r.digest.Short(), strings.Join(keys, ", "), len(r.doc.Artifacts), len(r.set.Files()))
+		v.ok(name, "%s, signed by %s; artifacts: %d, files: %d", r.digest.Short(), strings.Join(keys, ", "), len(r.doc.Artifacts), len(r.set.Files()))
 	}
 }
 

@@ -276,9 +276,9 @@ func (t *auditVerbs) printEntry(l api.LogLine, e *record.Entry) {
 	for _, f := range []struct {
 		what string
 		next uint64
-	}{{"of the same dispatch", e.Prev.Dispatch}, {"of the same run", e.Prev.Run}, {"of those that change the rules", e.Prev.Rule}} {
+	}{{"of this dispatch", e.Prev.Dispatch}, {"of this run", e.Prev.Run}, {"rule change", e.Prev.Rule}} {
 		if f.next > 0 {
-			t.Row(label, "#%d, the latest before it %s", f.next-1, f.what)
+			t.Row(label, "%s: #%d", f.what, f.next-1)
 			label = ""
 		}
 	}

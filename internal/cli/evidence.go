@@ -15,6 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func (t *auditVerbs) exportCommand() *cobra.Command {
@@ -147,7 +148,7 @@ func (t *auditVerbs) verifyLog(ctx context.Context, o client.Operator) error {
 			return err
 		}
 	} else if check.Wrong == "" {
-		fmt.Fprintf(t.Stdout, "%d entries match the signed root; the chains of %d entries, including later ones, are intact\n", check.Entries, check.Chained)
+		fmt.Fprintf(t.Stdout, "verified against the signed root: %s; the chains of %s, including later ones, are intact\n", record.Plural(check.Entries, "entry"), record.Plural(check.Chained, "entry"))
 	}
 	if check.Wrong != "" {
 		return api.Errorf(api.CodeIntegrity, "the log was changed: %s", check.Wrong)

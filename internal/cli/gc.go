@@ -11,6 +11,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func (t *serviceVerbs) gcCommand() *cobra.Command {
@@ -60,7 +61,7 @@ func (t *serviceVerbs) printGC(r api.GCReport) error {
 	}
 	t.Row("files", "%s %d unreferenced, %s; kept %d, %s", did, r.Unreferenced.Blobs, console.Bytes(r.Unreferenced.Bytes), r.Kept.Blobs, console.Bytes(r.Kept.Bytes))
 	if r.Pinned+r.Waiting+r.Busy+r.Spared > 0 {
-		t.Row("untouched", "%d pinned dispatches, %d running or waiting, %d checkouts in use, %d files being stored", r.Pinned, r.Waiting, r.Busy, r.Spared)
+		t.Row("untouched", "%s, %d running or waiting, %s in use, %s being stored", record.Plural(r.Pinned, "pinned dispatch"), r.Waiting, record.Plural(r.Busy, "checkout"), record.Plural(r.Spared, "file"))
 	}
 	return nil
 }
@@ -76,11 +77,11 @@ func classText(c api.Class, did string, n int, bytes int64, rules []string) stri
 	if own == nil {
 		return "kept: no retention rule"
 	}
-	what := "those of %d dispatches"
+	what := "those of " + record.Plural(n, "dispatch")
 	if c == api.ClassCheckouts {
-		what = "%d"
+		what = fmt.Sprint(n)
 	}
-	return fmt.Sprintf("%s "+what+", %s (%s)", did, n, console.Bytes(bytes), strings.Join(own, ", "))
+	return fmt.Sprintf("%s %s, %s (%s)", did, what, console.Bytes(bytes), strings.Join(own, ", "))
 }
 
 func (t *serviceVerbs) printDisk(d *api.DiskUse, problem string) {

@@ -59,6 +59,9 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 		t.printOutcome(*d.Outcome, d.State)
 	}
 	t.OptionalRow("result", "%s", string(d.Result))
+	if d.State == api.EventFailed && (d.Reason == api.ReasonAgent || d.Reason == api.ReasonSetup || d.Reason == api.ReasonVerify) {
+		t.Row("next", "bailiwick dispatch logs %s", d.ID)
+	}
 	t.OptionalRow("trace", "%s", d.Trace.ID())
 	if d.Pinned != nil {
 		t.Row("pinned", "by %s at %s: kept until it is unpinned", d.Pinned.By, d.Pinned.At.Format(console.TimeFormat))

@@ -16,6 +16,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // serviceVerbs are the verbs about the service itself.
@@ -139,7 +140,7 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 	}
 	t.Row("catalog", "%s", catalog)
 	if len(s.DeployKeys) > 0 {
-		t.Row("trust root", "%s: %d of %d deploy keys must sign", s.TrustRoot, s.SignThreshold, len(s.DeployKeys))
+		t.Row("trust root", "%s: %d of %s must sign", s.TrustRoot, s.SignThreshold, record.Plural(len(s.DeployKeys), "deploy key"))
 	}
 	t.Row("log", "%s", logText(s))
 	for _, a := range s.Anchors {
@@ -162,7 +163,7 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 
 // logText says how many entries the log has and how many the newest checkpoint covers.
 func logText(s api.ServiceStatus) string {
-	text := fmt.Sprintf("%d entries", s.LogEntries)
+	text := record.Plural(s.LogEntries, "entry")
 	if s.Log == nil {
 		return text
 	}
@@ -184,7 +185,7 @@ func anchorText(a api.AnchorStatus) string {
 	if a.At == nil {
 		text += "no checkpoint yet"
 	} else {
-		text += fmt.Sprintf("%d entries at %s", a.Entries, a.At.Format(console.TimeFormat))
+		text += fmt.Sprintf("%s at %s", record.Plural(a.Entries, "entry"), a.At.Format(console.TimeFormat))
 	}
 	if a.Behind > 0 {
 		text += fmt.Sprintf(", %d behind", a.Behind)
@@ -212,7 +213,7 @@ func (t *serviceVerbs) printRuns(s *api.OrchestratorStatus) {
 	counts := []string{fmt.Sprintf("%d open", s.OpenRuns)}
 	for _, state := range api.TaskStates() {
 		if n := s.Tasks[state]; n > 0 {
-			counts = append(counts, fmt.Sprintf("%d tasks %s", n, state))
+			counts = append(counts, record.Plural(n, "task")+" "+string(state))
 		}
 	}
 	t.Row("runs", "%s", strings.Join(counts, ", "))

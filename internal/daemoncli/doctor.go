@@ -11,6 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -130,7 +131,7 @@ func (t *tree) trustCheck() check {
 	if err != nil {
 		return check{name: "trust root", found: err.Error(), fix: "run: bailiwick init", advice: true}
 	}
-	return check{name: "trust root", ok: true, found: fmt.Sprintf("%s: %d of %d deploy keys must sign", t.Dirs.TrustRoot(), root.Threshold, len(root.Keys))}
+	return check{name: "trust root", ok: true, found: fmt.Sprintf("%s: %d of %s must sign", t.Dirs.TrustRoot(), root.Threshold, record.Plural(len(root.Keys), "deploy key"))}
 }
 
 // modeCheck lists what an agent with a shell as this account could change.

@@ -53,8 +53,8 @@ func (v *verification) authorise() {
 		}
 	}
 	v.checkPolicies(row)
-	v.words[RowAuthorisation] = fmt.Sprintf("%d decisions repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
-		len(s.admitted))
+	v.words[RowAuthorisation] = fmt.Sprintf("%s repeated by the rules then in force, with the same result, each logged before its effect; mode same-user: the service account could have bypassed the rules",
+		record.Plural(len(s.admitted), "decision"))
 	if len(s.admitted) == 0 {
 		row.absent = "nothing was admitted"
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -53,7 +54,7 @@ func (v *verification) catalog() {
 		}
 		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, v: v, subagents: map[api.Name]api.Subagent{}}
 	}
-	v.words[RowCatalog] = fmt.Sprintf("%d catalog revisions, each signed by at least %d deploy keys", row.checked, v.trust.Deploy.Root.Threshold)
+	v.words[RowCatalog] = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
 	if len(v.b.Case.Revisions) == 0 {
 		row.absent = "no catalog was in use"
 	}

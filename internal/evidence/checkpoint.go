@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -69,9 +70,9 @@ func (v *verification) checkpoint() {
 		row.fail("the checkpoint is signed only by key %s, which is revoked, and nothing proves that it was signed before the revocation", own.by)
 	}
 	row.checked++
-	v.words[RowSignature] = fmt.Sprintf("the checkpoint of %d entries is signed by key %s", v.cp.Size, own.by)
+	v.words[RowSignature] = fmt.Sprintf("the checkpoint of %s is signed by key %s", record.Plural(v.cp.Size, "entry"), own.by)
 	if n := len(v.b.Case.Rotations); n > 0 {
-		v.words[RowSignature] += fmt.Sprintf("; %d key rotations, each signed by the previous key", n)
+		v.words[RowSignature] += fmt.Sprintf("; %s, each signed by the previous key", record.Plural(n, "key rotation"))
 	}
 }
 
@@ -113,7 +114,7 @@ func (v *verification) anchored(own signed, good bool) (vouched bool) {
 		vouched = vouched || h.alone && h.Size >= own.Size
 	}
 	v.receipts(held)
-	v.words[RowConsistency] = fmt.Sprintf("%d other checkpoints are consistent with this one%s", row.checked, v.unproved)
+	v.words[RowConsistency] = fmt.Sprintf("consistent with this one: %s%s", record.Plural(row.checked, "other checkpoint"), v.unproved)
 	switch {
 	case row.checked > 0:
 	case v.rows[RowAnchor].checked > 0:

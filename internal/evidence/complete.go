@@ -30,7 +30,7 @@ func (v *verification) completeness() {
 		case r.settled == nil:
 			row.fail("run %s has not settled in these entries; evidence is exported only after that, so its end is missing", c.Run)
 		default:
-			v.words[RowCompleteness] = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its %d tasks is accounted for exactly once", c.Run, r.submitted.seq, r.settled.seq, len(r.tasks))
+			v.words[RowCompleteness] = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its tasks (%d) is accounted for exactly once", c.Run, r.submitted.seq, r.settled.seq, len(r.tasks))
 		}
 		for _, h := range v.ordered {
 			if !h.over() && r != nil && r.settled != nil {

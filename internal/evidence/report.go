@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Status is the outcome of a check.
@@ -153,7 +154,7 @@ func (r *Report) Text() string {
 	if r.Dispatch != "" {
 		what = "dispatch " + string(r.Dispatch)
 	}
-	fmt.Fprintf(&b, "%s: %d entries, %d dispatches; log %s at %d entries\n", plain(what), r.Entries, r.Dispatches, plain(r.Log), r.Size)
+	fmt.Fprintf(&b, "%s: %s, %s; log %s at %s\n", plain(what), record.Plural(r.Entries, "entry"), record.Plural(r.Dispatches, "dispatch"), plain(r.Log), record.Plural(r.Size, "entry"))
 	for _, row := range r.Rows {
 		fmt.Fprintf(&b, "%-4s  %-20s  %s\n", row.Status, row.Row, plain(row.Why))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Options are what an auditor may provide beside the trust file.
@@ -116,7 +117,7 @@ func (v *verification) inclusion() {
 		row.fail("the entries are not those of the log of %d entries: the root differs", v.cp.Size)
 	default:
 		row.checked = len(v.entries)
-		v.words[RowInclusion] = fmt.Sprintf("all %d entries are in the log of %d entries, each under its number", len(v.entries), v.cp.Size)
+		v.words[RowInclusion] = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))
 	}
 }
 
@@ -154,8 +155,9 @@ func (v *verification) each() {
 			statements++
 		}
 	}
-	v.words[RowManifest] = fmt.Sprintf("%d attempts of %d dispatches ran the manifest that their entries name, signed by the service key in force", attempts, len(list))
-	v.words[RowResult] = fmt.Sprintf("%d results signed by the worker key that the log binds to their attempt, %d attempts logged without a result, %d statements", results, attempts-results, statements)
+	v.words[RowManifest] = fmt.Sprintf("%s of %s ran the manifest named in the log, signed by the service key in force", record.Plural(attempts, "attempt"), record.Plural(len(list), "dispatch"))
+	v.words[RowResult] = fmt.Sprintf("%s signed by the worker key that the log binds to the attempt, %s logged without a result, %s",
+		record.Plural(results, "result"), record.Plural(attempts-results, "attempt"), record.Plural(statements, "statement"))
 	v.words[RowProvenance] = "every input comes from the request, the catalog or a dispatch in this bundle"
 	if len(list) == 0 {
 		for _, name := range []RowName{RowManifest, RowResult, RowProvenance} {

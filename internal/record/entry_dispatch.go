@@ -121,12 +121,21 @@ func (d DispatchEnd) describe(e *Entry) string {
 	}
 	s += after(d.Millis)
 	if _, ok := e.Refs[RefPatch]; ok {
-		s += fmt.Sprintf(" with a patch of %d files", d.Files)
+		s += " with a patch of " + Plural(d.Files, "file")
+	}
+	s += withWord(", verify ", d.Verify)
+	if e.Kind != KindDispatchCancelled {
+		s += withWord(": ", d.Reason)
 	}
 	if d.Partial {
-		s += ", partial"
+		s += " (partial result)"
 	}
-	return s + withWord(", verify ", d.Verify) + withWord(", reason ", d.Reason) + withText(": ", d.Message)
+	// Some messages repeat who cancelled the dispatch.
+	message := d.Message
+	if by := "cancelled: by " + d.By; e.Kind == KindDispatchCancelled && strings.HasPrefix(message, by) {
+		message = strings.TrimPrefix(strings.TrimPrefix(message, by), ": ")
+	}
+	return s + withText(": ", message)
 }
 
 // DispatchRecovery is the detail of KindDispatchRecovered.
@@ -152,7 +161,7 @@ type DispatchAttested struct {
 }
 
 func (d DispatchAttested) describe(e *Entry) string {
-	return fmt.Sprintf("%s attested: %d subjects, signed by %s", e.dispatch(), d.Subjects, Word(d.Key))
+	return fmt.Sprintf("%s attested: %s, signed by %s", e.dispatch(), Plural(d.Subjects, "subject"), Word(d.Key))
 }
 
 // CancelRequest is the detail of KindCancelRequested and KindCancelDenied.

@@ -23,9 +23,9 @@ func (d RunRequest) refused(reasons []string) Detail {
 }
 
 func (d RunRequest) describe(e *Entry) string {
-	s := fmt.Sprintf("%s submitted run %s with %d tasks to queue %s", e.caller(), Word(e.Run), d.Tasks, Word(d.Queue))
+	s := fmt.Sprintf("%s submitted run %s with %s to queue %s", e.caller(), Word(e.Run), Plural(d.Tasks, "task"), Word(d.Queue))
 	if d.RetryOf != "" {
-		s += fmt.Sprintf(", retrying run %s with %d tasks already done", Word(d.RetryOf), d.Taken)
+		s += fmt.Sprintf(", retrying run %s with %s already done", Word(d.RetryOf), Plural(d.Taken, "task"))
 	}
 	return s + e.verdict(d.Reasons)
 }

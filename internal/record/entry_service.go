@@ -3,6 +3,7 @@ package record
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // ServiceStart is the detail of KindServiceStarted.
@@ -26,7 +27,7 @@ type ServiceStop struct {
 func (d ServiceStop) describe(*Entry) string {
 	s := "service stopped: " + Quote(d.Reason)
 	if d.Running > 0 {
-		s += fmt.Sprintf("; %d dispatches keep running", d.Running)
+		s += fmt.Sprintf("; dispatches still running: %d", d.Running)
 	}
 	return s
 }
@@ -109,7 +110,7 @@ type InvalidRequest struct {
 }
 
 func (d InvalidRequest) describe(e *Entry) string {
-	return fmt.Sprintf("%s sent an invalid request to %s: %s: %s", e.caller(), Word(d.Operation), Word(d.Code), Quote(d.Message))
+	return fmt.Sprintf("%s sent an invalid %s request: %s", e.caller(), Word(d.Operation), Quote(d.Message))
 }
 
 // HTTPRequest is the detail of KindHTTPRequested. The entry's principal is the
@@ -151,6 +152,10 @@ func (d Access) describe(e *Entry) string {
 		what = "unpinned " + e.dispatch()
 	default:
 		what = "requested " + Word(d.Operation)
+		if op, settled := strings.CutSuffix(d.Operation, ", which is settled"); settled {
+			action, run, _ := strings.Cut(op, " ")
+			what = "requested " + Word(action) + " of settled run " + Word(run)
+		}
 	}
 	return e.caller() + " " + what + e.verdict(d.Reasons)
 }
@@ -166,9 +171,9 @@ type Removal struct {
 }
 
 func (d Removal) describe(e *Entry) string {
-	what := fmt.Sprintf("%s of %d dispatches", Word(d.Class), d.Items)
+	what := Word(d.Class) + " of " + Plural(d.Items, "dispatch")
 	if len(d.Dispatches) == 0 {
-		what = fmt.Sprintf("%d %s blobs", d.Items, Word(d.Class))
+		what = Plural(d.Items, Word(d.Class)+" blob")
 	}
 	caller := "retention"
 	if e.Principal != "" {

@@ -118,3 +118,18 @@ func appendASCII(b []byte, r rune) []byte {
 	}
 	return b
 }
+
+// Plural returns n and a regular noun, in the plural unless n is 1: "2 entries".
+func Plural[N int | int64 | uint64](n N, noun string) string {
+	if n != 1 {
+		switch stem, y := strings.CutSuffix(noun, "try"); {
+		case y:
+			noun = stem + "tries"
+		case strings.HasSuffix(noun, "ch"):
+			noun += "es"
+		default:
+			noun += "s"
+		}
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

@@ -198,7 +198,7 @@ func TestCollectMarksLogsAndRemovesExactlyWhatRulesSelect(t *testing.T) {
 	log := strings.Join(w.log(), "\n")
 	for _, want := range []string{
 		`local:op removes content of 3 dispatches (8 bytes) by rule "content.age 5d": d-older, d-old, d-shares`,
-		`local:op removes evidence of 1 dispatches (19 bytes) by rule "evidence.age 20d": d-older`,
+		`local:op removes evidence of 1 dispatch (19 bytes) by rule "evidence.age 20d": d-older`,
 	} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %q:\n%s", want, log)
@@ -224,7 +224,7 @@ func TestWithoutRulesOnlyUnreferencedBlobsAreRemoved(t *testing.T) {
 	if r.Unreferenced.Blobs != 1 || w.has("orphan") || !w.has("old") {
 		t.Errorf("%+v", r)
 	}
-	if log := w.log(); len(log) != 1 || !strings.Contains(log[0], "retention removes 1 unreferenced blobs (6 bytes)") {
+	if log := w.log(); len(log) != 1 || !strings.Contains(log[0], "retention removes 1 unreferenced blob (6 bytes)") {
 		t.Errorf("log %q", log)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 type submitFlags struct {
@@ -146,6 +147,6 @@ func (t *commands) printSubmitted(run *api.Run) error {
 			fmt.Fprintf(t.Stderr, "run %s already exists (%s); see: bailiwick run show %[1]s\n", run.RunID, run.State)
 			return
 		}
-		fmt.Fprintf(t.Stderr, "%d tasks in queue %s; watch them with: bailiwick run watch %s\n", run.Total, run.Queue, run.RunID)
+		fmt.Fprintf(t.Stderr, "%s in queue %s; watch with: bailiwick run watch %s\n", record.Plural(run.Total, "task"), run.Queue, run.RunID)
 	})
 }
