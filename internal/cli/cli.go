@@ -85,16 +85,16 @@ Stop:     bailiwick stop --all`,
 	runs := runcli.Commands(runcli.Config{Output: &t.Output, Stdin: t.Stdin, Connect: func() *client.Conn { return t.connect(false) }})
 	console.AddGroups(root,
 		console.Group{Title: "Set up:", Commands: []*cobra.Command{
-			t.deputy("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
-			t.deputy("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
-			t.deputy("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
-			t.deputy("catalog", "Plan, apply, sign, list, show and verify the catalog", deployProgram, "catalog", "bailiwick catalog plan", "bailiwick catalog apply --reason 'new reviewer'"),
+			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
+			t.delegatedCommand("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
+			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
+			t.delegatedCommand("catalog", "Plan, apply, sign, list, show and verify the catalog", deployProgram, "catalog", "bailiwick catalog plan", "bailiwick catalog apply --reason 'new reviewer'"),
 			(&mcpVerbs{t}).noun(),
 		}},
 		console.Group{Title: "Service:", Commands: []*cobra.Command{
-			t.deputy("up", "Start a private service for this account that keeps running", daemonProgram, "start", "bailiwick up", "bailiwick up --orchestrator"),
+			t.delegatedCommand("up", "Start a private service for this account that keeps running", daemonProgram, "start", "bailiwick up", "bailiwick up --orchestrator"),
 			service.downCommand(), service.statusCommand(),
-			t.deputy("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
+			t.delegatedCommand("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
 			service.gcCommand(),
 		}},
 		console.Group{Title: "Work:", Commands: append([]*cobra.Command{dispatch.noun(), service.canCommand()}, runs...)},
@@ -123,8 +123,8 @@ func missing(path string, err error) error {
 	return api.Errorf(api.CodeUnavailable, "%s: %w", path, err).WithHint("the programs of an installation must be in the same folder")
 }
 
-// deputy is a verb that another program of the installation carries out.
-func (t *tree) deputy(use, short, program, verb string, examples ...string) *cobra.Command {
+// delegatedCommand returns a verb that another program of the installation carries out.
+func (t *tree) delegatedCommand(use, short, program, verb string, examples ...string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, DisableFlagParsing: true, Example: console.Examples(examples...),
 		Long: short + ".\n\n" + program + " " + verb + " carries it out; see its help.",

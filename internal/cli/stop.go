@@ -23,12 +23,18 @@ type stopFlags struct {
 func (t *operatorVerbs) stopNoun() *cobra.Command {
 	var f stopFlags
 	cmd := &cobra.Command{
-		Use: "stop", Short: "Engage an emergency stop: cancel running work and refuse new work until it is lifted", Args: cobra.NoArgs,
+		Use: "stop", Short: "Engage an emergency stop: cancel running work and refuse new work until it is lifted",
 		Long: `Engage an emergency stop. Running and waiting dispatches in its scope are cancelled, and
 work done so far is kept. Until it is lifted nothing in its scope is dispatched or answered,
 even after a restart of the service. Engaging a stop needs no key; lifting one needs the
 operator's signature.`,
 		Example: console.Examples("bailiwick stop --all --reason 'strange patches'", "bailiwick stop --principal agent:claude", "bailiwick stop --run nightly-7", "bailiwick stop list", "bailiwick stop lift s-1"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "all" {
+				return api.Errorf(api.CodeInvalid, "stop: unknown argument \"all\"").WithHint("run: bailiwick stop --all")
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req, err := f.request()
 			if err != nil {

@@ -1,6 +1,5 @@
-// Package console is what the command lines of Bailiwick share: how a command
-// tree runs, reads its arguments, answers people and programs, and documents
-// itself.
+// Package console is the shared command-line layer of the programs: it runs a
+// command tree, reads arguments, writes output and generates documentation.
 //
 // An answer goes to standard output as text, json, jsonl or name; everything
 // else goes to standard error. Text that others wrote reaches a terminal only

@@ -80,7 +80,7 @@ type Request struct {
 // Bundle returns the evidence about a run or a dispatch that has ended. It waits
 // until a checkpoint covers the last entry.
 func (x *Exporter) Bundle(ctx context.Context, req Request) (*bundle.Bundle, error) {
-	g := &gathering{
+	g := &builder{
 		x: x, req: req, entries: map[uint64]audit.Committed{}, runs: map[api.RunID]bool{}, dispatches: map[api.DispatchID]bool{},
 		b: &bundle.Bundle{
 			Case: bundle.Case{
@@ -99,8 +99,8 @@ func (x *Exporter) Bundle(ctx context.Context, req Request) (*bundle.Bundle, err
 	return g.b, nil
 }
 
-// gathering is a bundle under construction.
-type gathering struct {
+// builder is a bundle under construction.
+type builder struct {
 	x          *Exporter
 	req        Request
 	b          *bundle.Bundle
@@ -116,7 +116,7 @@ type gathering struct {
 // page is the number of entries per query.
 const page = 1000
 
-func (g *gathering) each(ctx context.Context, q audit.Query, fn func(audit.Committed)) error {
+func (g *builder) each(ctx context.Context, q audit.Query, fn func(audit.Committed)) error {
 	q.Limit = page
 	for {
 		list, err := g.x.cfg.Ledger.List(ctx, q)
@@ -134,7 +134,7 @@ func (g *gathering) each(ctx context.Context, q audit.Query, fn func(audit.Commi
 }
 
 // gather collects the entries of the run or the dispatch.
-func (g *gathering) gather(ctx context.Context) error {
+func (g *builder) gather(ctx context.Context) error {
 	if g.req.Run != "" {
 		if err := g.runEntries(ctx, g.req.Run); err != nil {
 			return err
@@ -151,7 +151,7 @@ func (g *gathering) gather(ctx context.Context) error {
 
 // runEntries collects the entries of a run up to its end, and of the runs that it
 // retries.
-func (g *gathering) runEntries(ctx context.Context, id api.RunID) error {
+func (g *builder) runEntries(ctx context.Context, id api.RunID) error {
 	for id != "" && !g.runs[id] {
 		g.runs[id] = true
 		var before api.RunID
@@ -184,7 +184,7 @@ func (g *gathering) runEntries(ctx context.Context, id api.RunID) error {
 
 // dispatchEntries collects and returns the entries of a dispatch. If it has ended,
 // it waits for its attestation.
-func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) (list []record.Entry, err error) {
+func (g *builder) dispatchEntries(ctx context.Context, id api.DispatchID) (list []record.Entry, err error) {
 	g.dispatches[id] = true
 	deadline := time.NewTimer(g.x.cfg.Attest)
 	defer deadline.Stop()
@@ -211,7 +211,7 @@ func (g *gathering) dispatchEntries(ctx context.Context, id api.DispatchID) (lis
 
 // dispatchAndNeeds collects the entries of a dispatch and, transitively, of those
 // whose products it used.
-func (g *gathering) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error {
+func (g *builder) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error {
 	if g.dispatches[id] {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (g *gathering) dispatchAndNeeds(ctx context.Context, id api.DispatchID) err
 }
 
 // rules adds all entries that rule before the last one that admits.
-func (g *gathering) rules(ctx context.Context) error {
+func (g *builder) rules(ctx context.Context) error {
 	last, found := uint64(0), false
 	for seq, c := range g.entries {
 		if c.Entry.Kind.Admits() && (!found || seq > last) {
@@ -274,7 +274,7 @@ func (g *gathering) rules(ctx context.Context) error {
 
 // document adds the signed document that e names as ref, and decodes it into doc
 // unless that is nil.
-func (g *gathering) document(ctx context.Context, e *record.Entry, ref string, t seal.PayloadType, doc any) error {
+func (g *builder) document(ctx context.Context, e *record.Entry, ref string, t seal.PayloadType, doc any) error {
 	d := e.Refs[ref]
 	envelope, err := g.x.cfg.Blobs.Get(ctx, d, seal.MaxEnvelope)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -296,7 +296,7 @@ func (g *gathering) document(ctx context.Context, e *record.Entry, ref string, t
 }
 
 // documents adds the documents that the entries name.
-func (g *gathering) documents(ctx context.Context) error {
+func (g *builder) documents(ctx context.Context) error {
 	for _, seq := range g.seqs {
 		e := g.entries[seq].Entry
 		if err := g.named(ctx, &e); err != nil {
@@ -306,7 +306,7 @@ func (g *gathering) documents(ctx context.Context) error {
 	return nil
 }
 
-func (g *gathering) named(ctx context.Context, e *record.Entry) error {
+func (g *builder) named(ctx context.Context, e *record.Entry) error {
 	switch e.Kind { //nolint:exhaustive // the others name no document, or one that other steps add
 	case record.KindDispatchAccepted, record.KindDispatchAnswered:
 		var m record.Manifest
@@ -346,7 +346,7 @@ func (g *gathering) named(ctx context.Context, e *record.Entry) error {
 }
 
 // products records the content that a result names.
-func (g *gathering) products(sum *api.ResultSummary) {
+func (g *builder) products(sum *api.ResultSummary) {
 	for _, a := range []*api.Artifact{sum.Patch, sum.Question} {
 		if a != nil {
 			g.content[a.Digest] = true
@@ -361,7 +361,7 @@ func (g *gathering) products(sum *api.ResultSummary) {
 }
 
 // prove waits for a checkpoint that covers the entries, and proves inclusion.
-func (g *gathering) prove(ctx context.Context) error {
+func (g *builder) prove(ctx context.Context) error {
 	if err := g.x.cfg.Tree.Wait(ctx, g.seqs[len(g.seqs)-1]+1); err != nil {
 		return err
 	}
@@ -373,7 +373,7 @@ func (g *gathering) prove(ctx context.Context) error {
 }
 
 // anchored adds the anchors' and the auditor's checkpoints, with consistency proofs.
-func (g *gathering) anchored(ctx context.Context) error {
+func (g *builder) anchored(ctx context.Context) error {
 	var list []bundle.Anchored
 	if g.x.cfg.Anchored != nil {
 		var err error
@@ -419,7 +419,7 @@ func (g *gathering) anchored(ctx context.Context) error {
 
 // blobs adds the content if requested, except what retention has removed: the
 // evidence promises only digests.
-func (g *gathering) blobs(ctx context.Context) error {
+func (g *builder) blobs(ctx context.Context) error {
 	if !g.req.Blobs {
 		return nil
 	}

@@ -59,7 +59,7 @@ func TestBundleNeedsARunOrDispatchThatHasEnded(t *testing.T) {
 // A document that retention has removed is named, with a hint.
 func TestAMissingDocumentIsNamed(t *testing.T) {
 	x, _ := newExporter(t)
-	g := &gathering{x: x}
+	g := &builder{x: x}
 	e := record.Entry{Kind: record.KindDispatchAttested, Refs: map[string]api.Digest{record.RefStatement: api.DigestOf([]byte("gone"))}}
 	err := g.named(t.Context(), &e)
 	if api.CodeOf(err) != api.CodeNotFound || !strings.Contains(err.Error(), "no longer stored") {
@@ -76,7 +76,7 @@ func TestInForceIncludesTheEarlierRevisionWithinTheGrace(t *testing.T) {
 		time.Second:              {second, first},
 		2 * record.RevisionGrace: {second},
 	} {
-		g := &gathering{seqs: []uint64{0, 1, 2}, entries: map[uint64]audit.Committed{
+		g := &builder{seqs: []uint64{0, 1, 2}, entries: map[uint64]audit.Committed{
 			0: {Entry: record.Entry{Kind: record.KindCatalogRevision, At: published.Add(-time.Hour), Refs: map[string]api.Digest{record.RefRevision: first}}},
 			1: {Entry: record.Entry{Kind: record.KindCatalogRevision, At: published, Refs: map[string]api.Digest{record.RefRevision: second}}},
 			2: {Entry: record.Entry{Kind: record.KindDispatchAccepted, At: published.Add(after)}},

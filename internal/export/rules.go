@@ -13,7 +13,7 @@ import (
 
 // catalog adds the revisions that were pinned or in force, with their signatures
 // and those artifacts that determine what ran and what was allowed.
-func (g *gathering) catalog(ctx context.Context) error {
+func (g *builder) catalog(ctx context.Context) error {
 	wanted := map[api.Digest]map[api.Ref]bool{}
 	want := func(d api.Digest, refs ...api.Ref) {
 		if wanted[d] == nil {
@@ -55,7 +55,7 @@ func (g *gathering) catalog(ctx context.Context) error {
 }
 
 // inForce returns the revisions that may have decided an admission.
-func (g *gathering) inForce() (list []api.Digest) {
+func (g *builder) inForce() (list []api.Digest) {
 	var now, before api.Digest
 	var since time.Time
 	for _, seq := range g.seqs {
@@ -75,7 +75,7 @@ func (g *gathering) inForce() (list []api.Digest) {
 	return list
 }
 
-func (g *gathering) revision(ctx context.Context, cat Catalog, d api.Digest, refs map[api.Ref]bool, ruled bool) error {
+func (g *builder) revision(ctx context.Context, cat Catalog, d api.Digest, refs map[api.Ref]bool, ruled bool) error {
 	doc, envelopes, err := cat.Signed(ctx, d)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (g *gathering) revision(ctx context.Context, cat Catalog, d api.Digest, ref
 }
 
 // records adds the operators' records that the collected entries name.
-func (g *gathering) records(ctx context.Context) error {
+func (g *builder) records(ctx context.Context) error {
 	n := 0
 	for _, seq := range g.seqs {
 		if g.entries[seq].Entry.Kind == record.KindOperatorRecorded {

@@ -1,4 +1,4 @@
-// Package mcpserve is the run-time API as nine MCP tools.
+// Package mcpserve serves MCP clients: nine tools that call the run-time API.
 //
 // It is a client of the service and nothing else: it decides nothing, stores
 // nothing, starts nothing and imports no package that could. It never trusts what

@@ -1,4 +1,4 @@
-// Package note has the values by which a log is verified: checkpoints, the
+// Package note reads and writes what verifies a log: checkpoints, the
 // signed notes that carry them, and proofs that an entry is in a log or that one
 // log extends another.
 //

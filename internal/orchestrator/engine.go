@@ -120,7 +120,7 @@ func (o *Orchestrator) loop() {
 			}
 			return
 		}
-		o.busy.Store(o.engine.moving())
+		o.busy.Store(o.engine.hasPendingWork())
 		o.finish(b)
 		timer.Reset(max(0, o.engine.next().Sub(o.cfg.Now())))
 	}
@@ -252,8 +252,8 @@ func (e *engine) log(b *batch, kind record.Kind, r *run, i int32, detail record.
 	b.items = append(b.items, audit.Item{Entry: entry})
 }
 
-// moving reports whether a task runs, or will start without further input.
-func (e *engine) moving() bool {
+// hasPendingWork reports whether a task runs, or will start without further input.
+func (e *engine) hasPendingWork() bool {
 	if e.running > 0 {
 		return true
 	}

@@ -1,5 +1,5 @@
-// Package policy decides: principal, action, resource and context in, allow
-// or deny out, with the policies that decided.
+// Package policy decides whether a principal may take an action on a resource,
+// and names the policies that decided.
 //
 // The grants and target modes of a catalog revision, and a few built-in rules,
 // compile to Cedar, which denies by default and lets a forbid win. Nothing

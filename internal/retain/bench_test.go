@@ -36,17 +36,17 @@ func (n many) Items(_ context.Context, each func(Item) error) error {
 func BenchmarkPlan(b *testing.B) {
 	rules := Rules{Content: Limit{Age: 60 * day, Count: 50_000, Size: 1 << 20}}
 	for b.Loop() {
-		v := &survey{heap: heap{}}
+		v := &survey{refCounts: refCounts{}}
 		err := many(100_000).Items(b.Context(), func(i Item) error {
 			content, evidence := keys(i.Content), keys(i.Evidence)
-			v.heap.add(content, evidence)
+			v.refCounts.add(content, evidence)
 			v.removable = append(v.removable, stored{i.ID, i.Ended, content, evidence})
 			return nil
 		})
-		for _, c := range v.heap {
+		for _, c := range v.refCounts {
 			c.size, c.here = 100, true
 		}
-		if n := len(rules.plan(v.removable, v.heap, noon)); n == 0 {
+		if n := len(rules.plan(v.removable, v.refCounts, noon)); n == 0 {
 			err = errors.Join(err, errors.New("nothing goes"))
 		}
 		if err != nil {

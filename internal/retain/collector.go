@@ -167,15 +167,15 @@ func (gc *Collector) collect(ctx context.Context, by api.Principal, report *api.
 		return err
 	}
 	report.Pinned, report.Waiting = v.pinned, v.waiting
-	loose := v.heap.loose(sweep.Protected)
+	loose := v.refCounts.loose(sweep.Protected)
 	now := gc.cfg.Now().UTC()
-	plan := gc.cfg.Rules.plan(v.removable, v.heap, now)
+	plan := gc.cfg.Rules.plan(v.removable, v.refCounts, now)
 	if report.DryRun {
 		for _, r := range plan {
 			report.Dispatches = append(report.Dispatches, r.report())
 		}
-		free := v.heap.loose(sweep.Protected)
-		report.Unreferenced, report.Kept = free.count(), v.heap.keptCount()
+		free := v.refCounts.loose(sweep.Protected)
+		report.Unreferenced, report.Kept = free.count(), v.refCounts.keptCount()
 		return nil
 	}
 	if err := gc.mark(ctx, by, now, plan, report); err != nil {
@@ -184,10 +184,10 @@ func (gc *Collector) collect(ctx context.Context, by api.Principal, report *api.
 	if err := gc.logLoose(ctx, by, loose.count()); err != nil {
 		return err
 	}
-	if err := gc.remove(ctx, sweep, v.heap, report); err != nil {
+	if err := gc.remove(ctx, sweep, v.refCounts, report); err != nil {
 		return err
 	}
-	report.Kept = v.heap.keptCount()
+	report.Kept = v.refCounts.keptCount()
 	return gc.cfg.Store.Update(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec("INSERT INTO retain_run(one, at, pending) VALUES (1, ?, 0) ON CONFLICT DO UPDATE SET at = excluded.at, pending = 0", now.UnixNano())
 		return err
@@ -250,7 +250,7 @@ func (gc *Collector) logLoose(ctx context.Context, by api.Principal, n api.GCCou
 const classUnreferenced = "unreferenced"
 
 // remove removes the blobs without references in h.
-func (gc *Collector) remove(ctx context.Context, sweep *blob.Sweep, h heap, report *api.GCReport) error {
+func (gc *Collector) remove(ctx context.Context, sweep *blob.Sweep, h refCounts, report *api.GCReport) error {
 	for key, c := range h {
 		if !c.here || c.referred() {
 			continue

@@ -241,7 +241,7 @@ func TestAKillAfterMarkingIsFinishedByTheNextStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.mark(t.Context(), "", noon, rules.plan(v.removable, v.heap, noon), &api.GCReport{}); err != nil {
+	if err := w.mark(t.Context(), "", noon, rules.plan(v.removable, v.refCounts, noon), &api.GCReport{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil || !w.has("old") {

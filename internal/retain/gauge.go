@@ -80,7 +80,7 @@ func (gc *Collector) tally(ctx context.Context) (*api.DiskUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := v.heap.totals()
+	t := v.refCounts.totals()
 	use := &api.DiskUse{Content: t.content, Evidence: t.evidence, Unreferenced: t.loose, Rules: append([]string{}, gc.cfg.Rules.Strings()...)}
 	if use.Database, err = bytesBelow(ctx, gc.cfg.Database); err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ func keyOf(d api.Digest) (k key) {
 
 func (k key) digest() api.Digest { return api.Digest("sha256:" + hex.EncodeToString(k[:])) }
 
-// heap has the reference counts of every blob.
-type heap map[key]*cell
+// refCounts has the reference counts of every blob.
+type refCounts map[key]*cell
 
 type cell struct {
 	size              int64
@@ -25,7 +25,7 @@ type cell struct {
 	content, evidence int32
 }
 
-func (h heap) at(k key) *cell {
+func (h refCounts) at(k key) *cell {
 	c := h[k]
 	if c == nil {
 		c = &cell{}
@@ -36,7 +36,7 @@ func (h heap) at(k key) *cell {
 
 // add counts the references of one dispatch. Duplicates count twice, here and in
 // drop.
-func (h heap) add(content, evidence []key) {
+func (h refCounts) add(content, evidence []key) {
 	for _, k := range content {
 		h.at(k).content++
 	}
@@ -46,7 +46,7 @@ func (h heap) add(content, evidence []key) {
 }
 
 // drop removes references and returns the bytes of blobs without any left.
-func (h heap) drop(keys []key, evidence bool) (freed int64) {
+func (h refCounts) drop(keys []key, evidence bool) (freed int64) {
 	for _, k := range keys {
 		c := h.at(k)
 		if evidence {
@@ -70,7 +70,7 @@ type totals struct {
 	kept                     int
 }
 
-func (h heap) totals() (t totals) {
+func (h refCounts) totals() (t totals) {
 	for _, c := range h {
 		if !c.here {
 			continue

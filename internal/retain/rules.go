@@ -114,7 +114,7 @@ type stored struct {
 //
 // Age applies first, then count, then size, each to the rest of the one before,
 // oldest first.
-func (r Rules) plan(list []stored, h heap, now time.Time) []removal {
+func (r Rules) plan(list []stored, h refCounts, now time.Time) []removal {
 	slices.SortFunc(list, func(a, b stored) int { return cmp.Or(a.ended.Compare(b.ended), cmp.Compare(a.id, b.id)) })
 	var out []removal
 	var left []stored // those with content, oldest first

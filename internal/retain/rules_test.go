@@ -29,7 +29,7 @@ type situation struct {
 // removed describes removals as "class index rule".
 func (s situation) removed(t *testing.T) []string {
 	t.Helper()
-	h := heap{}
+	h := refCounts{}
 	var list []stored
 	for i, d := range s.days {
 		content, evidence := keys([]api.Digest{digest(2 * i)}), keys([]api.Digest{digest(2*i + 1)})
@@ -197,8 +197,8 @@ func drawModel(t *rapid.T) *model {
 	return m
 }
 
-func (m *model) view() (heap, []stored) {
-	h := heap{}
+func (m *model) view() (refCounts, []stored) {
+	h := refCounts{}
 	var list []stored
 	for d, n := range m.sizes {
 		*h.at(keyOf(d)) = cell{size: n, here: true}

@@ -9,7 +9,7 @@ import (
 
 // survey is every blob with its references, and the dispatches that rules apply to.
 type survey struct {
-	heap            heap
+	refCounts       refCounts
 	removable       []stored // ended and not pinned, with content or evidence left
 	pinned, waiting int
 }
@@ -17,10 +17,10 @@ type survey struct {
 // survey reads all records and lists all blobs. It takes tens of microseconds per
 // record and ten per blob.
 func (gc *Collector) survey(ctx context.Context) (*survey, error) {
-	v := &survey{heap: heap{}}
+	v := &survey{refCounts: refCounts{}}
 	// Files first: one that appears later has no references yet and is ignored.
 	if err := gc.cfg.Blobs.Files(ctx, func(f blob.File) error {
-		c := v.heap.at(keyOf(f.Digest))
+		c := v.refCounts.at(keyOf(f.Digest))
 		c.size, c.here = f.Size, true
 		return nil
 	}); err != nil {
@@ -28,7 +28,7 @@ func (gc *Collector) survey(ctx context.Context) (*survey, error) {
 	}
 	err := gc.cfg.Dispatches.Items(ctx, func(i Item) error {
 		content, evidence := keys(i.Content), keys(i.Evidence)
-		v.heap.add(content, evidence)
+		v.refCounts.add(content, evidence)
 		switch {
 		case i.Ended.IsZero():
 			v.waiting++
@@ -50,10 +50,10 @@ func keys(list []api.Digest) []key {
 	return out
 }
 
-// looseBlobs are unreferenced blobs that are not protected.
-type looseBlobs []*cell
+// unreferencedBlobs are the unreferenced blobs without protection.
+type unreferencedBlobs []*cell
 
-func (h heap) loose(protected func(api.Digest) bool) (out looseBlobs) {
+func (h refCounts) loose(protected func(api.Digest) bool) (out unreferencedBlobs) {
 	for k, c := range h {
 		if c.here && !c.referred() && !protected(k.digest()) {
 			out = append(out, c)
@@ -62,7 +62,7 @@ func (h heap) loose(protected func(api.Digest) bool) (out looseBlobs) {
 	return out
 }
 
-func (l looseBlobs) count() (n api.GCCount) {
+func (l unreferencedBlobs) count() (n api.GCCount) {
 	for _, c := range l {
 		n.Blobs++
 		n.Bytes += c.size
@@ -70,7 +70,7 @@ func (l looseBlobs) count() (n api.GCCount) {
 	return n
 }
 
-func (h heap) keptCount() api.GCCount {
+func (h refCounts) keptCount() api.GCCount {
 	t := h.totals()
 	return api.GCCount{Blobs: t.kept, Bytes: t.content + t.evidence}
 }
