@@ -56,26 +56,16 @@ func run(args []string, groups string, grace time.Duration, out io.Writer) (int,
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	report := newReport(out, packages(args))
-	testErr := test(ctx, root, args, report)
-	interrupted := ctx.Err() != nil
-	if interrupted {
-		grace = 0
+	status, testErr := test(ctx, root, args, report)
+	if ctx.Err() != nil {
+		status, grace = 130, 0
 	}
 	left, err := cleanUp(root, groups, grace)
 	report.summary()
-	status := 0
-	if exit, ok := errors.AsType[*exec.ExitError](testErr); ok {
-		status = max(exit.ExitCode(), 1)
-	} else if testErr != nil {
-		return 1, errors.Join(testErr, err)
-	}
-	if interrupted {
-		status = 130
-	}
 	if status == 0 && len(left) > 0 {
 		err = errors.Join(err, fmt.Errorf("the tests passed but left behind:\n  %s", strings.Join(left, "\n  ")))
 	}
-	return status, err
+	return status, errors.Join(testErr, err)
 }
 
 // packages returns the arguments that are not flags.
@@ -88,32 +78,63 @@ func packages(args []string) (names []string) {
 	return names
 }
 
-// test runs go test in a process group of its own until it exits or ctx ends.
-func test(ctx context.Context, root string, args []string, report *report) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...) //nolint:gosec // G204: the caller's own arguments
-	cmd.Env = append(os.Environ(), "TMPDIR="+root)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	cmd.WaitDelay = interruptGrace
-	// A pipe of our own: Wait must not block on a descendant that keeps standard output open.
+// test runs go test in a process group of its own until it exits or ctx ends, and
+// returns its exit status.
+func test(ctx context.Context, root string, args []string, report *report) (int, error) {
+	// A pipe of our own: a descendant that keeps standard output open must not
+	// hold up the end.
 	r, w, err := os.Pipe()
 	if err != nil {
-		return err
+		return 1, err
 	}
-	cmd.Stdout = w
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...) //nolint:gosec,noctx // G204: the caller's own arguments; ctx interrupts the whole group below
+	cmd.Env = append(os.Environ(), "TMPDIR="+root)
+	cmd.Stdout, cmd.Stderr = w, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := errors.Join(cmd.Start(), w.Close()); err != nil {
-		return errors.Join(err, r.Close())
+		return 1, errors.Join(err, r.Close())
 	}
 	read := make(chan struct{})
 	go func() {
 		report.follow(r)
 		close(read)
 	}()
-	err = cmd.Wait()
+	exited := make(chan int, 1)
+	go func() { exited <- reapUntil(cmd.Process.Pid) }()
+	var status int
+	select {
+	case status = <-exited:
+	case <-ctx.Done():
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		select {
+		case status = <-exited:
+		case <-time.After(interruptGrace):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			status = <-exited
+		}
+	}
 	select {
 	case <-read:
 	case <-time.After(interruptGrace):
 	}
-	return errors.Join(err, r.Close())
+	return status, r.Close()
+}
+
+// reapUntil waits for children, orphans of the tests among them, until the one with
+// this pid has exited, and returns its exit status. Tests wait for processes to
+// disappear, so no orphan may stay a zombie.
+func reapUntil(pid int) int {
+	for {
+		var ws syscall.WaitStatus
+		got, err := syscall.Wait4(-1, &ws, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return 1
+		case got == pid && ws.Exited():
+			return ws.ExitStatus()
+		case got == pid:
+			return 128 + int(ws.Signal())
+		}
+	}
 }

@@ -105,6 +105,9 @@ func TestSuiteRemovesWhatTestsLeave(t *testing.T) {
 			if l.status != c.status || !strings.Contains(l.out, c.says) {
 				t.Errorf("exit status %d, want %d and %q in:\n%s", l.status, c.status, c.says, l.out)
 			}
+			if strings.Contains(l.out, "zombie") {
+				t.Errorf("an orphan was not reaped:\n%s", l.out)
+			}
 			if left := l.remains(); left != nil {
 				t.Errorf("remains: %v", left)
 			}

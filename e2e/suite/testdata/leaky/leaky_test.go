@@ -5,10 +5,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
+
+// Tests wait for orphans to disappear: their adopter has to reap them.
+func TestOrphansAreReaped(t *testing.T) {
+	pid, err := exec.Command("sh", "-c", "setsid sleep 0.1 >/dev/null 2>&1 </dev/null & echo $!").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err != nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the orphan is a zombie")
+		}
+	}
+}
 
 func TestLeaks(t *testing.T) {
 	dir, err := os.MkdirTemp("", "leaky-")
