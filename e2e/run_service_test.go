@@ -28,7 +28,7 @@ func TestStatusShowsRuns(t *testing.T) {
 	if out := w.must("status"); !strings.Contains(out, "no orchestrator; start one with: bailiwick up --orchestrator") || w.status().Orchestrator != nil {
 		t.Errorf("without one: %s", out)
 	}
-	if out := w.must("doctor"); !strings.Contains(out, "orchestrator       off") {
+	if out := w.must("doctor"); !strings.Contains(out, "orchestrator       not enabled") {
 		t.Errorf("doctor without one: %s", out)
 	}
 	w.must("down")

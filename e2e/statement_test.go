@@ -261,7 +261,7 @@ func TestEveryOutcomeIsAttestedOnce(t *testing.T) {
 	if n := len(w.entries("--kind", "dispatch.attested")); n != 5 {
 		t.Errorf("%d attestations of 5 outcomes", n)
 	}
-	w.refused(1, []string{"no dispatch"}, "dispatch", "attestation", "d-nobodys")
+	w.refused(1, []string{"not found"}, "dispatch", "attestation", "d-nobodys")
 }
 
 // The next service makes the attestation that a killed one did not, and makes
