@@ -17,8 +17,8 @@ import (
 
 // cleanUp ends every descendant of this process that outlives grace, detaches
 // every mount below root, removes the control groups of jails without an owner,
-// and removes root. It returns what it found.
-func cleanUp(root, groups string, grace time.Duration) (left []string, err error) {
+// and removes root. It returns what it found; testsAt names the tests of a time.
+func cleanUp(root, groups string, grace time.Duration, testsAt func(time.Time) []string) (left []string, err error) {
 	for deadline := time.Now().Add(grace); time.Now().Before(deadline) && len(descendants()) > 0; {
 		reap()
 		time.Sleep(50 * time.Millisecond)
@@ -34,7 +34,7 @@ func cleanUp(root, groups string, grace time.Duration) (left []string, err error
 		}
 		for _, pid := range pids {
 			if round == 0 {
-				left = append(left, "process "+describe(pid))
+				left = append(left, "process "+describe(pid, testsAt))
 			}
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -99,9 +99,14 @@ func descendants() (pids []int) {
 	return pids
 }
 
-func describe(pid int) string {
+// describe names a process, when it started and the tests that ran at that time.
+func describe(pid int, testsAt func(time.Time) []string) string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return fmt.Sprintf("%d %q", pid, strings.ReplaceAll(strings.TrimRight(string(b), "\x00"), "\x00", " "))
+	text := fmt.Sprintf("%d %q", pid, strings.ReplaceAll(strings.TrimRight(string(b), "\x00"), "\x00", " "))
+	if info, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+		text += fmt.Sprintf(" of %s, while these tests ran: %s", info.ModTime().Format(time.TimeOnly), strings.Join(testsAt(info.ModTime()), ", "))
+	}
+	return text
 }
 
 // mountsBelow lists the mount points below root, deepest first.

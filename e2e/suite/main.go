@@ -60,7 +60,7 @@ func run(args []string, groups string, grace time.Duration, out io.Writer) (int,
 	if ctx.Err() != nil {
 		status, grace = 130, 0
 	}
-	left, err := cleanUp(root, groups, grace)
+	left, err := cleanUp(root, groups, grace, report.at)
 	report.summary()
 	if status == 0 && len(left) > 0 {
 		err = errors.Join(err, fmt.Errorf("the tests passed but left behind:\n  %s", strings.Join(left, "\n  ")))

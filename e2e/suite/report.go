@@ -23,11 +23,13 @@ type event struct {
 	Action, Package, Test, Output string
 	ImportPath                    string // of build output
 	Elapsed                       float64
+	Time                          time.Time
 }
 
 type took struct {
 	name    string
 	seconds float64
+	end     time.Time
 }
 
 // report turns test events into progress lines and a summary.
@@ -124,7 +126,7 @@ func (r *report) take(e event) {
 		}
 		delete(r.output, key)
 		if !strings.Contains(e.Test, "/") {
-			r.tests = append(r.tests, took{short(e.Package) + " " + e.Test, e.Elapsed})
+			r.tests = append(r.tests, took{short(e.Package) + " " + e.Test, e.Elapsed, e.Time})
 		}
 	}
 }
@@ -133,7 +135,7 @@ func (r *report) take(e event) {
 func (r *report) finish(e event) {
 	delete(r.running, e.Package)
 	r.done++
-	r.pkgs = append(r.pkgs, took{short(e.Package), e.Elapsed})
+	r.pkgs = append(r.pkgs, took{short(e.Package), e.Elapsed, e.Time})
 	if e.Action == "fail" { // a panic or a timeout: the tests that were running have no end of their own
 		for _, key := range slices.Sorted(maps.Keys(r.output)) {
 			if strings.HasPrefix(key, e.Package+" ") {
@@ -148,6 +150,19 @@ func (r *report) finish(e event) {
 		}
 	}
 	maps.DeleteFunc(r.output, func(key string, _ []string) bool { return strings.HasPrefix(key, e.Package+" ") })
+}
+
+// at names the tests that ran at a time.
+func (r *report) at(t time.Time) (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, test := range r.tests {
+		start := test.end.Add(-time.Duration(test.seconds * float64(time.Second)))
+		if !t.Before(start) && !t.After(test.end) {
+			names = append(names, test.name)
+		}
+	}
+	return names
 }
 
 // summary prints the slowest packages and tests, and what failed.
