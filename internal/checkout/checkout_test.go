@@ -400,17 +400,33 @@ func TestACheckoutInUseIsNeverRemoved(t *testing.T) {
 func TestAKilledCreatorLeavesOnlyGarbageForSweep(t *testing.T) {
 	s := newScene(t, 200)
 	rubbish, whole := 0, 0
-	for i := range 20 {
+	// kill starts a creator and kills it after wait, or when it has the checkout.
+	kill := func(wait time.Duration) time.Duration {
 		cmd := exec.Command("/proc/self/exe", s.store.dir, s.source, s.commit)
 		cmd.Env = append(os.Environ(), builderEnv+"=1", "TMPDIR="+t.TempDir())
 		in, err := cmd.StdinPipe()
 		must(t, err)
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		start := time.Now()
 		must(t, cmd.Start())
-		instant := time.NewTimer(time.Duration(rand.N(250)) * time.Millisecond) // any: nothing is waited for
-		<-instant.C
+		if wait > 0 {
+			<-time.NewTimer(wait).C
+		} else if n, err := out.Read(make([]byte, 16)); n == 0 {
+			t.Fatalf("the creator has no checkout: %v", err)
+		}
+		took := time.Since(start)
 		must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		_ = in.Close()
+		return took
+	}
+	// How long a creation takes depends on the machine, so the kills fall within
+	// the time of a whole one.
+	creation := kill(0)
+	must(t, s.store.Remove(s.one()))
+	for i := 0; i < 20 || rubbish == 0 && i < 200; i++ {
+		kill(1 + rand.N(creation))
 		names := ""
 		if _, err := os.Stat(s.store.dir); err == nil {
 			names = s.names()
