@@ -169,7 +169,7 @@ func (k *desk) object(format string, args ...any) {
 	k.wrong = append(k.wrong, fmt.Sprintf(format, args...))
 }
 
-// Vet grants everything but one name.
+// Validate grants everything but one name.
 func (s *seat) Validate(_ context.Context, caller dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error) {
 	if err := s.enter("vet"); err != nil {
 		return dispatch.Validation{}, err
