@@ -293,6 +293,7 @@ func TestAnswersAreBoundToCallerAndQuestion(t *testing.T) {
 		}
 		w.must(append([]string{"dispatch"}, append(strings.Fields(line), string(d.ID), "--attempt", "1")...)...)
 	}
+	wantEnd(t, w.awaitEnd(string(d.ID)), api.EventFinished, "")
 }
 
 // A caller that got no response repeats its answer, even while the first

@@ -3,7 +3,6 @@ package jail
 import (
 	"bufio"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -62,16 +61,12 @@ func newCgroup(spec Spec) (*cgroup, error) {
 	if spec.noCgroup {
 		return g, nil
 	}
-	name := make([]byte, 8)
-	if _, err := rand.Read(name); err != nil {
-		return nil, err
-	}
 	for _, h := range hierarchies() {
 		if spec.Limits.CPU == 0 && len(h.controllers) == 1 && h.controllers[0] == cpuGroup {
 			continue // each group costs time to create and remove
 		}
 		sweep(h.own)
-		dir := groupDir{hierarchy: h, path: filepath.Join(h.own, groupPrefix+hex.EncodeToString(name))}
+		dir := groupDir{hierarchy: h}
 		made, err := dir.make()
 		if err != nil {
 			return nil, errors.Join(err, g.remove())
@@ -93,9 +88,11 @@ func newCgroup(spec Spec) (*cgroup, error) {
 const makeTries = 100
 
 // make creates and locks the group. In between a sweep may remove it, so it is ours only once it is locked and still exists.
+// Each try has a name of its own: a sweep that took the group of an earlier try removes it by name.
 func (d *groupDir) make() (bool, error) {
 	var err error
 	for range makeTries {
+		d.path = filepath.Join(d.own, groupPrefix+strings.ToLower(rand.Text()))
 		failpoint.Hit(failpoint.JailGroup, d.path)
 		if err := os.Mkdir(d.path, 0o755); err != nil { //nolint:gosec // as every control group
 			return false, nil //nolint:nilerr // not delegated to us

@@ -3,6 +3,8 @@ package jail
 import (
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
@@ -36,5 +38,52 @@ func TestSweepRemovesOnlyGroupsWithoutAnOwner(t *testing.T) {
 				t.Errorf("%s: without a lock it stays", path)
 			}
 		}
+	}
+}
+
+// Sweeps that run while groups are created never remove a group that has its owner.
+func TestSweepsNeverRemoveAnOwnedGroup(t *testing.T) {
+	for _, h := range hierarchies() {
+		var sweeps, owners sync.WaitGroup
+		done := make(chan struct{})
+		for range 6 {
+			sweeps.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						sweep(h.own)
+					}
+				}
+			})
+		}
+		for range 6 {
+			owners.Go(func() {
+				for range 300 {
+					d := groupDir{hierarchy: h}
+					made, err := d.make()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if !made { // not delegated to us
+						return
+					}
+					for range 5 {
+						runtime.Gosched()
+						if _, err := os.Stat(filepath.Join(d.path, "cgroup.procs")); err != nil {
+							t.Error(err)
+							break
+						}
+					}
+					_ = os.Remove(d.path)
+					_ = d.lock.Close()
+				}
+			})
+		}
+		owners.Wait()
+		close(done)
+		sweeps.Wait()
 	}
 }
