@@ -312,6 +312,8 @@ type assault struct {
 
 	killed  map[int]bool // workers and services
 	blindly map[int]bool // killed outside a failpoint
+
+	stopping int // service that was told to shut down
 }
 
 func (a *assault) until(over <-chan struct{}) {
@@ -340,7 +342,8 @@ func (a *assault) until(over <-chan struct{}) {
 			}
 			if !stopped && time.Since(began) >= a.p.stop {
 				stopped = true
-				_ = syscall.Kill(a.k.current().pid, syscall.SIGTERM)
+				a.stopping = a.k.current().pid
+				_ = syscall.Kill(a.stopping, syscall.SIGTERM)
 			}
 		}
 	}
@@ -354,8 +357,14 @@ func (a *assault) restart() {
 
 // killIdle kills the idle service if the planned moment did not occur.
 func (a *assault) killIdle() {
+	// A service whose kill or stop was the last event of the round may not have
+	// exited yet.
+	s := a.k.current()
+	if a.killed[s.pid] || a.stopping == s.pid {
+		<-s.ended
+	}
 	select {
-	case <-a.k.current().ended: // its kill was the last event of the round
+	case <-s.ended:
 		a.restart()
 	default:
 	}
@@ -486,7 +495,7 @@ func campaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kills 
 		}
 		// A kill may not happen if the work ends first: several failpoints are
 		// armed, or the armed count is high.
-		for try := 0; try < 3 && !sum.reached[name]; try++ {
+		for try := 0; try < 12 && !sum.reached[name]; try++ {
 			k.round(n, k.planAt(name, who), sum)
 			n++
 		}
