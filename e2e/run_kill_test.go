@@ -342,7 +342,7 @@ func runCampaign(t *testing.T, uid int, seed uint64, names []failpoint.Name, kil
 		if i%4 == int(seed%4) {
 			who = "both"
 		}
-		for try := 0; try < 4 && !sum.reached[name]; try++ {
+		for try := 0; try < 12 && !sum.reached[name]; try++ {
 			k.runRound(n, k.runPlanAt(name, who), sum)
 			n++
 		}
