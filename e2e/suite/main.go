@@ -15,9 +15,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -46,11 +48,8 @@ func run(args []string, groups string, grace time.Duration, out io.Writer) (int,
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1, fmt.Errorf("become the reaper of orphans: %w", err)
 	}
-	root, err := os.MkdirTemp("", "bw-") // short: sockets of tests have at most 107 bytes of path
+	root, err := makeRoot()
 	if err != nil {
-		return 1, err
-	}
-	if err := os.Chmod(root, 0o755); err != nil { //nolint:gosec // G302: tests run programs as other accounts
 		return 1, err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
@@ -66,6 +65,22 @@ func run(args []string, groups string, grace time.Duration, out io.Writer) (int,
 		err = errors.Join(err, fmt.Errorf("the tests passed but left behind:\n  %s", strings.Join(left, "\n  ")))
 	}
 	return status, errors.Join(testErr, err)
+}
+
+// makeRoot creates the temporary directory of the tests. Its path is short, since
+// sockets have at most 107 bytes of it, and the same each time where no other
+// suite runs, since go test caches a pass by the environment.
+func makeRoot() (string, error) {
+	for n := 0; ; n++ {
+		root := filepath.Join(os.TempDir(), fmt.Sprintf("bw-%d", n))
+		err := os.Mkdir(root, 0o755) //nolint:gosec // G301: tests run programs as other accounts
+		if err == nil {
+			err = os.Chmod(root, 0o755) //nolint:gosec // G302: likewise, whatever the umask
+		}
+		if !errors.Is(err, fs.ErrExist) || n == 1000 {
+			return root, err
+		}
+	}
 }
 
 // packages returns the arguments that are not flags.
