@@ -223,8 +223,9 @@ func (l *load) note(outcome, bad string) {
 // control groups and disk as they were.
 //
 // proves R-O6, R-D7
+//
+// It does not run beside other tests: it counts the control groups of the machine.
 func TestMixedLoadLeavesNoTrace(t *testing.T) {
-	t.Parallel()
 	k := newTrial(t, 0, *seedFlag+1)
 	k.bin = bin // as shipped
 	k.up(func() {})
