@@ -17,7 +17,7 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 	w.write("good.yaml", "tasks:\n- {id: a, subagent: s}\n- {id: b, subagent: s, needs: {x: {from: a, patch: true}}}\n", 0o644)
 	w.write("bad.yaml", "tasks:\n- id: a\n  subagent: s\n  depends_on: [b]\n- {id: b, subagent: s, depends_on: [a], gate: {}}\n", 0o644)
 	w.write("bad.json", `{"tasks": [{"id": "a", "subagent": "s", "subagent": "t"}]}`, 0o644)
-	w.write("pangolin.json", `{"items": [{"id": "a", "executor": "dispatch", "inputs": {"subagent": "s"}, "title": "A"}]}`, 0o644)
+	w.write("pangolin.json", `{"items": [{"id": "a", "executor": "dispatch", "inputs": {"subagent": "s"}, "resourceLocks": []}]}`, 0o644)
 	w.write("shell.json", `{"items": [{"id": "a", "executor": "shell", "inputs": {"subagent": "s"}}]}`, 0o644)
 	before := w.allFiles()
 	for _, c := range []struct {
@@ -35,8 +35,8 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 		{"run render good.yaml -o dot", 0, []string{"digraph plan {", "n0 -> n1"}},
 		{"run render good.yaml -o mermaid", 0, []string{"flowchart LR"}},
 		{"run schema", 0, []string{"https://json-schema.org/draft/2020-12/schema"}},
-		{"run import pangolin.json", 0, []string{"- id: a", "subagent: s", "$.items[0].title: dropped"}},
-		{"run import shell.json", 1, []string{"$.items[0].executor", `"shell"`, "only an item of the executor dispatch"}},
+		{"run import pangolin.json", 0, []string{"- id: a", "subagent: s", "retry: {attempts: 2}"}},
+		{"run import shell.json", 1, []string{"$.items[0].executor", `"shell"`, "name its target"}},
 	} {
 		args := strings.Fields(c.line)
 		for i, a := range args {

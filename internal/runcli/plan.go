@@ -200,33 +200,45 @@ func (t *commands) schemaCommand() *cobra.Command {
 }
 
 func (t *commands) importCommand() *cobra.Command {
-	return &cobra.Command{
+	var executors []string
+	cmd := &cobra.Command{
 		Use: "import FILE|-", Short: "Translate a Pangolin plan.json into a plan", Args: cobra.ExactArgs(1),
-		Long: `Translate a Pangolin plan whose items have the executor dispatch, and print it as YAML, or
-as JSON with -o json. Standard error reports the translation of each item. An item without
-a translation is refused; only titles and similar texts are left out, with a note.`,
-		Example: console.Examples("bailiwick run import plan.json > plan.yaml", "bailiwick run import - -o json < plan.json"),
+		Long: `Translate a Pangolin plan, and print it as YAML, or as JSON with -o json. A key without a
+translation is refused, with the way to write it here; none becomes input of a worker.
+Standard error reports what is written differently here, such as ids.`,
+		Example: console.Examples("bailiwick run import plan.json > plan.yaml", "bailiwick run import --executor dispatch-a=local plan.json"),
 		RunE: func(_ *cobra.Command, args []string) error {
+			options := plan.ImportOptions{Targets: map[string]api.Name{}}
+			for _, e := range executors {
+				executor, target, _ := strings.Cut(e, "=")
+				name, err := api.ParseName(target)
+				if err != nil || executor == "" {
+					return api.Errorf(api.CodeInvalid, "--executor %.80q: want EXECUTOR=TARGET, such as dispatch-a=local", e)
+				}
+				options.Targets[executor] = name
+			}
 			text, err := t.readPlanText(args[0])
 			if err != nil {
 				return err
 			}
-			return t.importPlan(args[0], text)
+			return t.importPlan(args[0], text, options)
 		},
 	}
+	cmd.Flags().StringArrayVar(&executors, "executor", nil, "EXECUTOR=TARGET: the target of the items of an executor (repeatable)")
+	return cmd
 }
 
-func (t *commands) importPlan(file string, text []byte) error {
+func (t *commands) importPlan(file string, text []byte, options plan.ImportOptions) error {
 	read, places := plan.ReadText(text)
 	if places != nil {
 		return t.refusePlan(file, places)
 	}
-	p, notes, problems := plan.Import(read.JSON)
-	for _, n := range notes {
-		fmt.Fprintf(t.Stderr, "%s: %s\n", console.Line(file), console.Line(n.String()))
-	}
+	p, notes, problems := plan.Import(read.JSON, options)
 	if p == nil {
 		return t.refusePlan(file, read.Places(problems)).WithHint("see: bailiwick run import --help")
+	}
+	for _, n := range notes {
+		fmt.Fprintf(t.Stderr, "%s: %s\n", console.Line(file), console.Line(n.String()))
 	}
 	if t.Format != "text" {
 		fmt.Fprintf(t.Stdout, "%s\n", p.Canonical())

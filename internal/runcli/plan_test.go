@@ -156,22 +156,24 @@ func TestSchemaIsPrinted(t *testing.T) {
 
 func TestImportReportsTheTranslation(t *testing.T) {
 	theirs := `{"items": [
-  {"id": "a", "executor": "dispatch", "title": "first", "inputs": {"subagent": "edit", "file": "x"}, "resourceLocks": ["k"]},
-  {"id": "b", "executor": "dispatch", "inputs": {"subagent": "edit"}, "depends_on": ["a"]}]}`
-	status, out, errs := planRun(t, theirs, "run import FILE")
+  {"id": "a", "executor": "dispatch", "inputs": {"subagent": "edit", "workerInput": {"file": "x"}}, "resourceLocks": ["k"]},
+  {"id": "b~2", "executor": "remote", "inputs": {"subagent": "edit"}, "depends_on": ["a"]}]}`
+	status, out, errs := planRun(t, theirs, "run import --executor remote=big FILE")
 	want := `queue: default
 tasks:
   - id: a
     subagent: edit
     input: {file: x}
     locks: [k]
-  - id: b
+    retry: {attempts: 2}
+  - id: b-2
     subagent: edit
     depends_on: [a]
+    retry: {attempts: 2}
+    target: big
 `
-	wantErrs := `FILE: $.items[0].title: dropped, text for readers: "\"first\""
-FILE: $.items[0]: task "a": id, inputs.subagent as subagent, of inputs file as input, resourceLocks as locks
-FILE: $.items[1]: task "b": depends_on, id, inputs.subagent as subagent
+	wantErrs := `FILE: $.items[1].id: "b~2" is written b-2
+FILE: $.items: each task gets retry: {attempts: 2}, the default of Pangolin's engine
 `
 	if status != 0 || out != want || errs != wantErrs {
 		t.Errorf("status %d\n%s\n%s", status, out, errs)
@@ -179,12 +181,17 @@ FILE: $.items[1]: task "b": depends_on, id, inputs.subagent as subagent
 	if status, _, errs := planRun(t, out, "run validate FILE"); status != 0 {
 		t.Errorf("the written plan is invalid: %s", errs)
 	}
-	if status, out, _ := planRun(t, theirs, "run import - -o json"); status != 0 || !strings.HasPrefix(out, `{"queue":"default","tasks":[{"id":"a"`) {
+	if status, out, _ := planRun(t, theirs, "run import - --executor remote=big -o json"); status != 0 || !strings.HasPrefix(out, `{"queue":"default","tasks":[{"id":"a"`) {
 		t.Errorf("status %d, %s", status, out)
 	}
-	status, out, errs = planRun(t, strings.Replace(theirs, `"title"`, `"onFailure"`, 1), "run import FILE")
-	if status != 1 || out != "" || !strings.Contains(errs, `FILE:2:39: $.items[0].onFailure: "onFailure" has no translation`) {
-		t.Errorf("status %d, %q, %q", status, out, errs)
+	status, out, errs = planRun(t, strings.Replace(theirs, `"depends_on"`, `"onFailure"`, 1), "run import FILE")
+	for _, problem := range []string{`FILE:3:71: $.items[1].onFailure: "onFailure" has no translation`, `FILE:3:17: $.items[1].executor: executor "remote": name its target; use --executor remote=TARGET`} {
+		if status != 1 || out != "" || !strings.Contains(errs, problem) {
+			t.Errorf("status %d, %q, %q, want %s", status, out, errs, problem)
+		}
+	}
+	if status, _, errs = planRun(t, theirs, "run import FILE --executor remote"); status != 1 || !strings.Contains(errs, "want EXECUTOR=TARGET") {
+		t.Errorf("status %d, %q", status, errs)
 	}
 }
 
