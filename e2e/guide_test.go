@@ -229,7 +229,7 @@ var alike = []struct {
 	part *regexp.Regexp
 	as   string
 }{
-	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z)?)?`), "DATE"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[+-]\d\d:\d\d)?)?`), "DATE"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
 	{regexp.MustCompile(`\b(d|t|r|run)-[0-9a-z]{12,}\b`), "$1-ID"},
 	{regexp.MustCompile(`\b[0-9a-f]{7,64}\b`), "HEX"},

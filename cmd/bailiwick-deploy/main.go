@@ -29,9 +29,10 @@ func run() int {
 		Now:     time.Now,
 		Dirs:    api.DirsFrom(os.Getenv, os.Getuid()),
 		Login:   api.LocalLogin("", os.Getuid()),
-		Colour:  os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stdout.Fd())), //nolint:gosec // G115: a file descriptor fits
+		Screen:  term.IsTerminal(int(os.Stdout.Fd())), //nolint:gosec // G115: a file descriptor fits
 		Version: api.Version(),
 	}
+	cfg.Colour = cfg.Screen && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	if u, err := user.Current(); err == nil {
 		cfg.Login = api.LocalLogin(u.Username, os.Getuid())
 	}

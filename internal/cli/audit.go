@@ -141,7 +141,7 @@ func (t *auditVerbs) printLogLine(l api.LogLine) error {
 	var err error
 	switch t.Format {
 	case "text":
-		_, err = fmt.Fprintln(t.Stdout, console.Line(l.Text))
+		_, err = fmt.Fprintln(t.Stdout, t.EntryLine(l.Text))
 	case "name":
 		_, err = fmt.Fprintln(t.Stdout, l.Seq)
 	default:

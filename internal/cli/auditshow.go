@@ -217,7 +217,7 @@ func (t *auditVerbs) showEntry(ctx context.Context, o client.Operator, l api.Log
 	p, err := proveEntry(ctx, o, l)
 	covered := api.CodeOf(err) != api.CodeNotFinished
 	if err != nil && covered {
-		return errors.Join(fmt.Errorf("entry #%d: %s", l.Seq, console.Line(e.Line(l.Seq))), err)
+		return errors.Join(fmt.Errorf("entry #%d: %s", l.Seq, t.EntryLine(e.Line(l.Seq))), err)
 	}
 	out := shownEntry{Seq: l.Seq, Text: e.Line(l.Seq), Hash: fmt.Sprintf("%x", note.LeafHash(l.Leaf)), Entry: l.Leaf}
 	if covered {
@@ -241,7 +241,7 @@ func (t *auditVerbs) showEntry(ctx context.Context, o client.Operator, l api.Log
 // printEntry prints all fields of an entry. A text of more than one word is quoted.
 func (t *auditVerbs) printEntry(l api.LogLine, e *record.Entry) {
 	t.Row("entry", "%d", l.Seq)
-	t.Row("", "%s", console.Line(e.Line(l.Seq)))
+	t.Row("", "%s", t.EntryLine(e.Line(l.Seq)))
 	t.Row("time", "%s", e.At.UTC().Format(time.RFC3339Nano))
 	t.Row("kind", "%s", e.Kind)
 	t.Row("decision", "%s", map[record.Decided]string{record.Allow: "allowed", record.Deny: "denied", record.NoDecided: "none: it records a fact"}[e.Decision])

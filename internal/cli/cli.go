@@ -70,6 +70,7 @@ Stop:     bailiwick stop --all`,
 	flags.StringVarP(&t.Format, "output", "o", "text", "text, json, jsonl or name")
 	flags.DurationVar(&t.idle, "idle", defaultIdle, "a service that this command starts shuts down after being idle for this time")
 	flags.BoolVar(&t.NoPager, "no-pager", false, "print long answers without a pager")
+	t.AddTimeFlag(root)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.Format) {
 			return api.Errorf(api.CodeInvalid, "output %q: want text, json, jsonl or name", t.Format)

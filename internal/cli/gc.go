@@ -95,6 +95,6 @@ func (t *serviceVerbs) printDisk(d *api.DiskUse, problem string) {
 	}
 	t.Row("disk", "checkouts %s, content %s, evidence %s, unreferenced %s\nstate database %s, attempts in progress %s; %s free\nmeasured %s",
 		console.Bytes(d.Checkouts), console.Bytes(d.Content), console.Bytes(d.Evidence), console.Bytes(d.Unreferenced), console.Bytes(d.Database), console.Bytes(d.Attempts),
-		console.Bytes(d.Free), d.MeasuredAt.Format(console.TimeFormat))
+		console.Bytes(d.Free), t.Time(d.MeasuredAt))
 	t.Row("retention", "%s", console.Joined(d.Rules, ", ", "no rules: nothing is removed"))
 }

@@ -45,7 +45,8 @@ func TestStopReasonsCannotForgeRows(t *testing.T) {
 	hostile := "ok\ns-2  everything  -  local:ann\x1b[2J\u202e"
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var out bytes.Buffer
-	err := console.List(&console.Output{Stdout: &out, Format: "text"}, []api.Stop{{ID: "s-1", Scope: api.StopTarget, Name: "local", Reason: hostile, By: "local:ann", At: at}}, func(s api.Stop) string { return s.ID }, "ID", stopRow)
+	o := &console.Output{Stdout: &out, Format: "text"}
+	err := console.List(o, []api.Stop{{ID: "s-1", Scope: api.StopTarget, Name: "local", Reason: hostile, By: "local:ann", At: at}}, func(s api.Stop) string { return s.ID }, "ID", func(s api.Stop) string { return stopRow(o, s) })
 	if err != nil || strings.Count(out.String(), "\n") != 2 || strings.ContainsAny(out.String(), "\x1b\u202e") {
 		t.Errorf("%q, %v", &out, err)
 	}

@@ -109,7 +109,7 @@ func (t *operatorVerbs) printPrincipal(p api.PrincipalInfo) {
 	if p.OAuth != nil {
 		t.Row("oauth", "tokens of %s\nwith subject %s", console.Quoted(p.OAuth.Issuer), console.Quoted(p.OAuth.Subject))
 	}
-	t.Rows("tokens", len(p.Tokens), func(i int) string { return tokenText(p.Tokens[i]) })
+	t.Rows("tokens", len(p.Tokens), func(i int) string { return t.tokenText(p.Tokens[i]) })
 	if len(p.Tokens) == 0 {
 		t.Row("tokens", "none")
 	}

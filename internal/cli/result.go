@@ -53,7 +53,7 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 	if d.Source != nil {
 		t.Row("source", "%s at %s", d.Source.Name, d.Source.Commit)
 	}
-	t.Row("accepted", "%s under catalog revision %d", d.AcceptedAt.Format(console.TimeFormat), d.Revision)
+	t.Row("accepted", "%s under catalog revision %d", t.Time(d.AcceptedAt), d.Revision)
 	t.Row("manifest", "%s", d.Manifest)
 	if d.Outcome != nil {
 		t.printOutcome(*d.Outcome, d.State)
@@ -64,14 +64,14 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 	}
 	t.OptionalRow("trace", "%s", d.Trace.ID())
 	if d.Pinned != nil {
-		t.Row("pinned", "by %s at %s: kept until it is unpinned", d.Pinned.By, d.Pinned.At.Format(console.TimeFormat))
+		t.Row("pinned", "by %s at %s: kept until it is unpinned", d.Pinned.By, t.Time(d.Pinned.At))
 	}
 	for _, r := range d.Removed {
 		by := "by the service"
 		if r.By != "" {
 			by = "for " + string(r.By)
 		}
-		t.Row("removed", "%s at %s, %s, by rule %s; a copy can be verified by its digest", r.Class, r.At.Format(console.TimeFormat), by, r.Rule)
+		t.Row("removed", "%s at %s, %s, by rule %s; a copy can be verified by its digest", r.Class, t.Time(r.At), by, r.Rule)
 	}
 	t.Row("mode", "%s", modeText(d.Mode))
 }

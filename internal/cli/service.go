@@ -118,14 +118,14 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 	if !s.Ready {
 		ready = "NOT READY"
 	}
-	t.Row("service", "%s, process %d since %s (version %s)", ready, s.PID, s.StartedAt.Format(console.TimeFormat), s.Version)
+	t.Row("service", "%s, process %d since %s (version %s)", ready, s.PID, t.Time(s.StartedAt), s.Version)
 	if s.CatalogError != "" {
 		// The row about the catalog has the error and its hint.
 		s.NotReady = strings.ReplaceAll(s.NotReady, "catalog: "+s.CatalogError, "catalog: refused, see below")
 	}
 	t.OptionalRow("NOT READY", "%s", s.NotReady)
 	if s.OneShot != nil {
-		t.Row("lifetime", "%s", lifetimeText(*s.OneShot))
+		t.Row("lifetime", "%s", t.lifetimeText(*s.OneShot))
 	}
 	if len(s.Stops) > 0 {
 		t.Row("STOPPED", "%s; see: bailiwick stop list", strings.Join(s.Stops, ", "))
@@ -142,9 +142,9 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 	if len(s.DeployKeys) > 0 {
 		t.Row("trust root", "%s: %d of %s must sign", s.TrustRoot, s.SignThreshold, record.Plural(len(s.DeployKeys), "deploy key"))
 	}
-	t.Row("log", "%s", logText(s))
+	t.Row("log", "%s", t.logText(s))
 	for _, a := range s.Anchors {
-		t.Row("anchor", "%s", anchorText(a))
+		t.Row("anchor", "%s", t.anchorText(a))
 	}
 	var counts []string
 	for _, state := range slices.Sorted(maps.Keys(s.Dispatches)) {
@@ -162,13 +162,13 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 }
 
 // logText says how many entries the log has and how many the newest checkpoint covers.
-func logText(s api.ServiceStatus) string {
+func (t *serviceVerbs) logText(s api.ServiceStatus) string {
 	text := record.Plural(s.LogEntries, "entry")
 	if s.Log == nil {
 		return text
 	}
 	if at := s.Log.CheckpointAt; at != nil {
-		text += fmt.Sprintf(", checkpoint over %d of %s", s.Log.Checkpoint, at.Format(console.TimeFormat))
+		text += fmt.Sprintf(", checkpoint over %d of %s", s.Log.Checkpoint, t.Time(*at))
 	}
 	if s.Log.LagSeconds >= 1 {
 		text += fmt.Sprintf(", %.0f s behind", s.Log.LagSeconds)
@@ -180,12 +180,12 @@ func logText(s api.ServiceStatus) string {
 }
 
 // anchorText says which checkpoint an anchor has.
-func anchorText(a api.AnchorStatus) string {
+func (t *serviceVerbs) anchorText(a api.AnchorStatus) string {
 	text := fmt.Sprintf("%s (%s %s): ", a.Name, a.Kind, a.Place)
 	if a.At == nil {
 		text += "no checkpoint yet"
 	} else {
-		text += fmt.Sprintf("%s at %s", record.Plural(a.Entries, "entry"), a.At.Format(console.TimeFormat))
+		text += fmt.Sprintf("%s at %s", record.Plural(a.Entries, "entry"), t.Time(*a.At))
 	}
 	if a.Behind > 0 {
 		text += fmt.Sprintf(", %d behind", a.Behind)
@@ -193,7 +193,7 @@ func anchorText(a api.AnchorStatus) string {
 	if a.Error != "" {
 		text += "\nFAILING"
 		if a.FailingSince != nil {
-			text += " since " + a.FailingSince.Format(console.TimeFormat)
+			text += " since " + t.Time(*a.FailingSince)
 		}
 		text += ": " + a.Error
 	}
@@ -228,12 +228,12 @@ func (t *serviceVerbs) printRuns(s *api.OrchestratorStatus) {
 	t.Row("queues", "%s", strings.Join(queues, "\n"))
 }
 
-func lifetimeText(o api.OneShot) string {
+func (t *serviceVerbs) lifetimeText(o api.OneShot) string {
 	idle := time.Duration(o.IdleSeconds * float64(time.Second))
 	if o.EndsAt == nil {
 		return fmt.Sprintf("one-shot: shuts down after %s without a request or a worker; keep it running with: bailiwick up", idle)
 	}
-	return fmt.Sprintf("one-shot: shuts down at %s unless a request comes before; keep it running with: bailiwick up", o.EndsAt.Format(console.TimeFormat))
+	return fmt.Sprintf("one-shot: shuts down at %s unless a request comes before; keep it running with: bailiwick up", t.Time(*o.EndsAt))
 }
 
 func modeText(mode string) string {

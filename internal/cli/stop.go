@@ -121,17 +121,17 @@ func (t *operatorVerbs) stopListCommand() *cobra.Command {
 	}, func(ctx context.Context, c *client.Conn) ([]api.Stop, error) {
 		list, err := c.Operator().Stops(ctx)
 		return slices.DeleteFunc(list, func(s api.Stop) bool { return !all && s.LiftedAt != nil }), err
-	}, func(s api.Stop) string { return s.ID }, "ID\tCOVERS\tSINCE\tBY\tLIFTED\tREASON", stopRow)
+	}, func(s api.Stop) string { return s.ID }, "ID\tCOVERS\tSINCE\tBY\tLIFTED\tREASON", func(s api.Stop) string { return stopRow(&t.Output, s) })
 	cmd.Flags().BoolVar(&all, "all", false, "include lifted stops")
 	return cmd
 }
 
-func stopRow(s api.Stop) string {
+func stopRow(o *console.Output, s api.Stop) string {
 	lifted := "-"
 	if s.LiftedAt != nil {
-		lifted = s.LiftedAt.Format(console.TimeFormat)
+		lifted = o.Ago(*s.LiftedAt)
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", s.ID, scopeText(s), s.At.Format(console.TimeFormat), s.By, lifted, console.Cell(s.Reason))
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", s.ID, scopeText(s), o.Ago(s.At), s.By, lifted, console.Cell(s.Reason))
 }
 
 func (t *operatorVerbs) stopLiftCommand() *cobra.Command {
@@ -157,7 +157,7 @@ func (t *operatorVerbs) stopLiftCommand() *cobra.Command {
 				return api.Errorf(api.CodeNotFound, "no stop %s is in force", id).WithHint("see: bailiwick stop list --all")
 			}
 			s := list[i]
-			fmt.Fprintf(t.Stderr, "stop %s covers %s since %s, by %s: %s\n", s.ID, scopeText(s), s.At.Format(console.TimeFormat), s.By, console.Cell(s.Reason))
+			fmt.Fprintf(t.Stderr, "stop %s covers %s since %s, by %s: %s\n", s.ID, scopeText(s), t.Time(s.At), s.By, console.Cell(s.Reason))
 			receipt, err := t.decide(cmd.Context(), f, api.OperatorRecord{Verb: api.VerbStopLift, Stop: s.ID})
 			if err != nil {
 				return err

@@ -183,7 +183,7 @@ func (t *operatorVerbs) printToken(n newToken) error {
 			fmt.Fprintln(t.Stdout, n.Token)
 		}
 		fmt.Fprintf(t.Stderr, "token %s of %s, valid until %s; %s (decision %d, log entry #%d)\n",
-			n.ID, n.Principal, n.ExpiresAt.Format(console.TimeFormat), console.Line(where), n.Number, n.Entry)
+			n.ID, n.Principal, t.Time(n.ExpiresAt), console.Line(where), n.Number, n.Entry)
 	})
 }
 
@@ -252,21 +252,21 @@ func (t *operatorVerbs) tokenListCommand() *cobra.Command {
 			if i.EndedAt != nil {
 				ends = *i.EndedAt
 			}
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", i.ID, i.Principal, i.State, i.CreatedAt.Format(console.TimeFormat), ends.Format(console.TimeFormat))
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", i.ID, i.Principal, i.State, t.Ago(i.CreatedAt), t.Ago(ends))
 		})
 }
 
 // tokenText describes the state of a token.
-func tokenText(i api.TokenInfo) string {
+func (t *tree) tokenText(i api.TokenInfo) string {
 	switch i.State {
 	case api.TokenActive:
-		return fmt.Sprintf("%s active until %s", i.ID, i.ExpiresAt.Format(console.TimeFormat))
+		return fmt.Sprintf("%s active until %s", i.ID, t.Time(i.ExpiresAt))
 	case api.TokenExpired:
-		return fmt.Sprintf("%s expired at %s", i.ID, i.ExpiresAt.Format(console.TimeFormat))
+		return fmt.Sprintf("%s expired at %s", i.ID, t.Time(i.ExpiresAt))
 	case api.TokenRevoked, api.TokenRotated:
 	}
 	if i.EndedAt == nil {
 		return fmt.Sprintf("%s %s", i.ID, i.State)
 	}
-	return fmt.Sprintf("%s %s at %s", i.ID, i.State, i.EndedAt.Format(console.TimeFormat))
+	return fmt.Sprintf("%s %s at %s", i.ID, i.State, t.Time(*i.EndedAt))
 }

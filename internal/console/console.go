@@ -29,11 +29,9 @@ type Output struct {
 	Height   func() int // of that terminal now, in rows; 0: unknown
 	Env      []string   // of the process
 	NoPager  bool       // never start a pager
+	UTC      bool       // times are shown in UTC
 	Now      func() time.Time
 }
-
-// TimeFormat is how a time is shown to people.
-const TimeFormat = "2006-01-02 15:04:05 MST"
 
 // labelWidth is the width of the column of labels that Row writes.
 const labelWidth = 11

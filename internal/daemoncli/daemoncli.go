@@ -8,7 +8,6 @@ package daemoncli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -44,29 +43,16 @@ type tree struct {
 // Run executes one command line and returns the exit status.
 func Run(ctx context.Context, cfg Config) int {
 	t := &tree{Config: cfg}
+	o := console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr, Now: cfg.Now}
 	root := &cobra.Command{
-		Use: "bailiwickd", Short: "The Bailiwick service", SilenceErrors: true, SilenceUsage: true, Version: cfg.Version,
+		Use: "bailiwickd", Short: "The Bailiwick service", Version: cfg.Version,
 	}
 	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
 	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default $XDG_CONFIG_HOME/bailiwick/service.yaml, if it exists)")
+	o.AddTimeFlag(root)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.Join(t.Dirs.Check(), t.absolute()) }
 	man := console.ManCommand(root, nil)
 	man.Hidden = true // bailiwick man runs it
 	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand(), man)
-	root.SetArgs(cfg.Args)
-	root.SetOut(cfg.Stdout)
-	root.SetErr(cfg.Stderr)
-	err := root.ExecuteContext(ctx)
-	if silent, ok := errors.AsType[errSilent](err); ok {
-		return silent.status
-	}
-	if err != nil {
-		fmt.Fprintf(cfg.Stderr, "bailiwickd: %s\n", err)
-	}
-	return api.ExitStatus(err)
+	return console.Run(ctx, root, &o, cfg.Args)
 }
-
-// errSilent ends a command whose failure has already been printed.
-type errSilent struct{ status int }
-
-func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", e.status) }

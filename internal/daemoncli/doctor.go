@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -67,7 +68,7 @@ func (t *tree) doctor(ctx context.Context) error {
 		}
 	}
 	if bad {
-		return errSilent{1}
+		return console.Exit{Status: 1}
 	}
 	return nil
 }

@@ -35,20 +35,21 @@ type Config struct {
 	Dirs           api.Dirs
 	Login          string // of the user, as from api.LocalLogin
 	Host           string // name of this machine
-	Colour         bool   // the standard output is a terminal that shows colour
+	Screen         bool   // the standard output is a terminal
+	Colour         bool   // and it shows colour
 	Beside         string // folder of this executable; empty: unknown
 	Version        string
 }
 
 // Run executes one command line and returns the exit status.
 func Run(ctx context.Context, cfg Config, args []string) int {
-	p := &program{Config: cfg}
-	o := &console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr}
-	return console.Run(ctx, p.root(), o, args)
+	p := &program{Config: cfg, o: console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr, Screen: cfg.Screen, Now: cfg.Now}}
+	return console.Run(ctx, p.root(), &p.o, args)
 }
 
 type program struct {
 	Config
+	o       console.Output
 	dataDir string
 	keys    []string
 	format  string
@@ -63,6 +64,7 @@ func (p *program) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", "", "where catalog/ and trust.json are (default $XDG_DATA_HOME/bailiwick)")
 	root.PersistentFlags().StringArrayVar(&p.keys, "key", nil, "key to sign with; may be repeated (default $XDG_CONFIG_HOME/bailiwick/deploy.key, and operator.key for operator)")
+	p.o.AddTimeFlag(root)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if err := shield(); err != nil {
 			return fmt.Errorf("cannot shield this program from other programs of the account: %w", err)

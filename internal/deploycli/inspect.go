@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -107,7 +106,7 @@ func (p *program) showRevision(r *deploy.Revision) error {
 		o.row("revision", strconv.FormatUint(r.Number(), 10))
 		o.row("digest", string(r.Digest()))
 		o.row("manifest", string(r.Manifest()))
-		o.row("created", r.CreatedAt().Format(time.RFC3339))
+		o.row("created", p.o.Time(r.CreatedAt()))
 		o.row("author", r.Author())
 		if r.Reason() != "" {
 			o.row("reason", r.Reason())
@@ -210,7 +209,7 @@ func (p *program) historyCommand() *cobra.Command {
 				var rows [][]string
 				for _, h := range all {
 					rows = append(rows, []string{
-						strconv.FormatUint(h.Number, 10), h.Digest.Short(), h.CreatedAt.Format(time.RFC3339),
+						strconv.FormatUint(h.Number, 10), h.Digest.Short(), p.o.Ago(h.CreatedAt),
 						h.Author, strconv.Itoa(h.Artifacts), h.Reason,
 					})
 				}

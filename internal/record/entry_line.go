@@ -7,11 +7,11 @@ import (
 )
 
 // Line returns the entry in plain words, on one line of printable ASCII
-// whatever it holds: its UTC time of day, what happened, its number. Only plain
+// whatever it holds: its UTC time in RFC 3339, what happened, its number. Only plain
 // words appear bare; everything else is quoted, so that a text cannot pass for
 // part of the sentence.
 func (e *Entry) Line(seq uint64) string {
-	return fmt.Sprintf("%s %s [#%d]", e.At.UTC().Format(time.TimeOnly), e.Detail.describe(e), seq)
+	return fmt.Sprintf("%s %s [#%d]", e.At.UTC().Format(time.RFC3339), e.Detail.describe(e), seq)
 }
 
 const maxQuoted = 300 // bytes of a text that a line shows

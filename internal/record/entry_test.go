@@ -107,7 +107,7 @@ func TestEncodeAcceptsAnyContent(t *testing.T) {
 			t.Fatalf("a second encoding differs: %v\n%.500s\n%.500s", err, leaf, again)
 		}
 		for _, line := range []string{e.Line(7), back.Line(7)} {
-			if !printable([]byte(line)) || !strings.HasPrefix(line, "14:22:11 ") || !strings.HasSuffix(line, " [#7]") || strings.Count(line, "[#7]") > 1+strings.Count(line, `"`) {
+			if !printable([]byte(line)) || !strings.HasPrefix(line, "2026-11-21T14:22:11Z ") || !strings.HasSuffix(line, " [#7]") || strings.Count(line, "[#7]") > 1+strings.Count(line, `"`) {
 				t.Fatalf("line %q", line)
 			}
 		}
@@ -328,7 +328,7 @@ func TestLineOfEachKind(t *testing.T) {
 		`task build of run r-1 (attempt 2) started as dispatch d-0001, fencing token 3, locks go.mod`:                                                                 started,
 		`run r-1 settled as failed after 1.500 s: 2 done, 1 failed`:                                                                                                   settled,
 	} {
-		want = "14:22:11 " + want + " [#12]"
+		want = "2026-11-21T14:22:11Z " + want + " [#12]"
 		if got := e.Line(12); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

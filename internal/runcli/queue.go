@@ -61,7 +61,7 @@ func (t *commands) printQueues(list []api.Queue) error {
 		if q.PausedBy != "" {
 			paused = "by " + string(q.PausedBy)
 			if q.PausedAt != nil {
-				paused += " at " + q.PausedAt.Format(console.TimeFormat)
+				paused += " at " + t.Ago(*q.PausedAt)
 			}
 		}
 		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%s", q.Name, q.Slots, q.Running, q.Ready, q.Runs, paused)

@@ -130,7 +130,7 @@ func (t *commands) listCommand() *cobra.Command {
 					return err
 				}
 				return console.List(t.Output, list, func(r api.Run) string { return string(r.RunID) }, "RUN\tSTATE\tDONE\tQUEUE\tPRINCIPAL\tSUBMITTED\tTASKS", func(r api.Run) string {
-					return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s", r.RunID, r.State, r.Counts[api.TaskDone], r.Total, r.Queue, r.Principal, r.SubmittedAt.Format(console.TimeFormat), countsText(r.Counts))
+					return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s", r.RunID, r.State, r.Counts[api.TaskDone], r.Total, r.Queue, r.Principal, t.Ago(r.SubmittedAt), countsText(r.Counts))
 				})
 			})
 		},

@@ -43,18 +43,18 @@ func (t *commands) printHead(run *api.Run) {
 	t.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
 	t.Row("queue", "%s", run.Queue)
 	t.Row("principal", "%s", run.Principal)
-	t.Row("submitted", "%s under catalog revision %d", run.SubmittedAt.Format(console.TimeFormat), run.Revision)
+	t.Row("submitted", "%s under catalog revision %d", t.Time(run.SubmittedAt), run.Revision)
 	if run.RetryOf != "" {
 		t.Row("retry of", "%s, whose done tasks are taken over", run.RetryOf)
 	}
 	switch {
 	case run.SettledAt != nil:
-		t.Row("settled", "%s, after %s", run.SettledAt.Format(console.TimeFormat), console.Duration(run.SettledAt.Sub(run.SubmittedAt)))
+		t.Row("settled", "%s, after %s", t.Time(*run.SettledAt), console.Duration(run.SettledAt.Sub(run.SubmittedAt)))
 		if run.Sealed {
 			t.Row("sealed", "a signed checkpoint of the log covers all of it; for an auditor: bailiwick audit export %s -o FILE", run.RunID)
 		}
 	case run.Deadline != nil:
-		t.Row("deadline", "%s: then it is cancelled", run.Deadline.Format(console.TimeFormat))
+		t.Row("deadline", "%s: then it is cancelled", t.Time(*run.Deadline))
 	}
 	if run.CancelBy != "" {
 		t.Row("cancelled", "by %s", run.CancelBy)
@@ -134,7 +134,7 @@ func (t *commands) printQuestion(ctx context.Context, r client.Runtime, run *api
 			t.Row("", "context: %s", d.Question.Context)
 		}
 		if d.AnswerBy != nil {
-			t.Row("", "answer by %s", d.AnswerBy.Local().Format(console.TimeFormat))
+			t.Row("", "answer by %s", t.Time(*d.AnswerBy))
 		}
 	} else {
 		t.Row("", "%s", console.AgentText(task.Message))

@@ -40,7 +40,7 @@ func (t *commands) watch(ctx context.Context, r client.Runtime, id api.RunID, qu
 		live = true
 	case t.Format == "text":
 		show = func(e api.RunEvent) error {
-			_, err := fmt.Fprintln(t.Stdout, console.Line(e.Text))
+			_, err := fmt.Fprintln(t.Stdout, t.EntryLine(e.Text))
 			return err
 		}
 	}
