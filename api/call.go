@@ -36,6 +36,7 @@ const (
 	CallCapabilities Call = "GET /v1/runtime/catalog/capabilities"
 	CallSubagents    Call = "GET /v1/runtime/catalog/subagents"
 	CallEnvs         Call = "GET /v1/runtime/catalog/envs"
+	CallArtifacts    Call = "GET /v1/runtime/catalog/artifacts/{kind}"
 	CallCan          Call = "POST /v1/runtime/can"
 	CallWho          Call = "GET /v1/runtime/who"
 	CallRefused      Call = "POST /v1/runtime/refused"
@@ -67,6 +68,7 @@ const (
 	CallPrincipalList Call = "GET /v1/operator/principals"
 	CallPrincipal     Call = "GET /v1/operator/principals/{principal}"
 	CallTokenList     Call = "GET /v1/operator/tokens"
+	CallGrantList     Call = "GET /v1/operator/grants"
 	CallStopList      Call = "GET /v1/operator/stops"
 	CallStopEngage    Call = "POST /v1/operator/stops"
 
@@ -150,6 +152,7 @@ func CallTable() map[Call]CallSpec {
 		CallPrincipalList: {Action: "operator.read"},
 		CallPrincipal:     {Action: "operator.read"},
 		CallTokenList:     {Action: "operator.read"},
+		CallGrantList:     {Action: "operator.read"},
 		CallStopList:      {Action: "operator.read"},
 		CallStopEngage:    {Action: "stop.engage"},
 		CallLogCheck:      {Action: "audit.read", Repeatable: true},
@@ -159,7 +162,7 @@ func CallTable() map[Call]CallSpec {
 	}
 	for _, c := range []Call{
 		CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement,
-		CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallCapabilities, CallSubagents, CallEnvs, CallWho,
+		CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallWho,
 	} {
 		table[c] = CallSpec{}
 	}

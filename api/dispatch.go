@@ -115,6 +115,17 @@ type Dispatch struct {
 	Removed   []Removal  `json:"removed,omitempty"`   // what retention has removed; not in lists
 }
 
+// DispatchFilter selects dispatches of a list. Zero fields select all.
+type DispatchFilter struct {
+	States    []Event
+	Subagent  Name
+	Principal Principal
+	Run       RunID
+	Since     time.Time  // accepted then or later
+	Before    DispatchID // accepted before this one, which is the last of the previous page
+	Limit     int        // from 1 to 1,000; 0 means 50
+}
+
 // Question is a question of an agent, which resumes with the answer (R-D6). The
 // agent writes it to .bailiwick/question.json, at most MaxQuestion bytes.
 type Question struct {

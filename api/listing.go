@@ -13,8 +13,9 @@ type Listing struct {
 	Description  string          `json:"description,omitempty"`
 	Revision     uint64          `json:"revision"` // of the catalog that is in force
 	Digest       Digest          `json:"digest"`
-	RegisteredAt time.Time       `json:"registeredAt"`    // when this content was added to the catalog
-	Input        json.RawMessage `json:"input,omitempty"` // JSON Schema of a subagent's input
+	RegisteredAt time.Time       `json:"registeredAt"`     // when this content was added to the catalog
+	Input        json.RawMessage `json:"input,omitempty"`  // JSON Schema of a subagent's input
+	Output       json.RawMessage `json:"output,omitempty"` // JSON Schema of its result; none if it has no structured result
 
 	// Of a subagent, limited to the caller's grants.
 	Role         Name   `json:"role,omitempty"`
@@ -33,4 +34,35 @@ type ListingPage struct {
 	// AboveCeiling counts the subagents that are granted but not listed, because they
 	// are above the caller's ceiling.
 	AboveCeiling int `json:"aboveCeiling,omitempty"`
+}
+
+// ArtifactInfo is what a person sees of an artifact that it may use: its Listing,
+// and what helps to choose it. Like a Listing it has no content, prompt, command
+// or value.
+type ArtifactInfo struct {
+	Listing
+	Limits      *Limits   `json:"limits,omitempty"`      // of one dispatch of a subagent; of a target, upper bounds
+	Verify      bool      `json:"verify,omitempty"`      // a command judges the patch of the subagent
+	NeedsSource bool      `json:"needsSource,omitempty"` // a capability of the subagent requires a work tree
+	Mode        Mode      `json:"mode,omitempty"`        // of a target
+	Repo        string    `json:"repo,omitempty"`        // of a source; a caller by token does not see it
+	Principal   Principal `json:"principal,omitempty"`   // of a grant
+	Ceiling     *Tier     `json:"ceiling,omitempty"`     // of a grant
+	Subagents   []Name    `json:"subagents,omitempty"`   // of a grant
+}
+
+// ArtifactPage is a page of artifacts, sorted by name. See ListingPage.
+type ArtifactPage struct {
+	Items        []ArtifactInfo `json:"items"`
+	Next         string         `json:"next,omitempty"`
+	AboveCeiling int            `json:"aboveCeiling,omitempty"`
+}
+
+// Listings returns p without what only people see.
+func (p ArtifactPage) Listings() ListingPage {
+	list := ListingPage{Items: make([]Listing, len(p.Items)), Next: p.Next, AboveCeiling: p.AboveCeiling}
+	for i := range p.Items {
+		list.Items[i] = p.Items[i].Listing
+	}
+	return list
 }

@@ -29,7 +29,22 @@ type Who struct {
 	Principal Principal `json:"principal"`
 	Ceiling   Tier      `json:"ceiling"` // the consent, lowered by the ceiling that the request declared
 	Consent   Tier      `json:"consent"` // the highest tier that an operator consented to
+
+	Auth         WhoAuth  `json:"auth"`
+	Operator     bool     `json:"operator,omitempty"`     // it may run the service
+	Stops        []string `json:"stops,omitempty"`        // ids of the stops in force that cover its dispatches on some target
+	Revision     uint64   `json:"revision,omitempty"`     // of the catalog; 0 when none has been applied
+	CatalogError string   `json:"catalogError,omitempty"` // why the catalog is refused
 }
+
+// WhoAuth is how the service established a caller.
+type WhoAuth string
+
+// The ways.
+const (
+	AuthAccount WhoAuth = "account" // by the account at the other end of the socket
+	AuthToken   WhoAuth = "token"   // by a token
+)
 
 // Refused reports a call that was refused before it became a request, for the log
 // (R-A3).

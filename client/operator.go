@@ -46,6 +46,11 @@ func (o Operator) Trust(ctx context.Context, w io.Writer) error {
 	return o.c.copy(ctx, on(api.CallTrust), w)
 }
 
+// Grants returns the grants of all principals, sorted by name.
+func (o Operator) Grants(ctx context.Context) ([]api.ArtifactInfo, error) {
+	return fetch[[]api.ArtifactInfo](ctx, o.c, on(api.CallGrantList))
+}
+
 // Head returns what the next operator record has to name as its predecessor.
 func (o Operator) Head(ctx context.Context) (api.OperatorHead, error) {
 	return fetch[api.OperatorHead](ctx, o.c, on(api.CallRecordHead))

@@ -36,9 +36,25 @@ func (r Runtime) Describe(ctx context.Context, id api.DispatchID, wait time.Dura
 	return fetch[api.Dispatch](ctx, r.c, on(api.CallDispatchDescribe, string(id)).where(query))
 }
 
-// List returns the newest dispatches that the caller may see, newest first.
-func (r Runtime) List(ctx context.Context, limit int) ([]api.Dispatch, error) {
-	return fetch[[]api.Dispatch](ctx, r.c, on(api.CallDispatchList).where(url.Values{"limit": {strconv.Itoa(limit)}}))
+// List returns the newest dispatches that f selects and the caller may see, newest
+// first.
+func (r Runtime) List(ctx context.Context, f api.DispatchFilter) ([]api.Dispatch, error) {
+	query := url.Values{}
+	for _, s := range f.States {
+		query.Add("state", string(s))
+	}
+	for name, value := range map[string]string{"subagent": string(f.Subagent), "principal": string(f.Principal), "run": string(f.Run), "before": string(f.Before)} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if !f.Since.IsZero() {
+		query.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
+	}
+	if f.Limit != 0 {
+		query.Set("limit", strconv.Itoa(f.Limit))
+	}
+	return fetch[[]api.Dispatch](ctx, r.c, on(api.CallDispatchList).where(query))
 }
 
 // Cancel requests the end of a dispatch and returns its record, which need not
@@ -183,6 +199,20 @@ func (r Runtime) Listing(ctx context.Context, kind api.Kind, cursor string) (api
 		return api.ListingPage{}, api.Errorf(api.CodeInvalid, "artifacts of kind %q cannot be listed", string(kind))
 	}
 	return fetch[api.ListingPage](ctx, r.c, on(c).where(url.Values{"cursor": {cursor}}))
+}
+
+// Artifacts returns a page of what a person is shown of the artifacts of a kind
+// that the caller may use. The cursor is Next of the page before, or empty for the
+// first. With a name the page has only that artifact, or nothing.
+func (r Runtime) Artifacts(ctx context.Context, kind api.Kind, name api.Name, cursor string) (api.ArtifactPage, error) {
+	query := url.Values{}
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	if name != "" {
+		query.Set("name", string(name))
+	}
+	return fetch[api.ArtifactPage](ctx, r.c, on(api.CallArtifacts, string(kind)).where(query))
 }
 
 // Refused has the service log a call that was refused before it became a

@@ -239,6 +239,7 @@ subagents:
     command: [./run.sh, marker-argv]
     prompt: "marker-prompt {{.n}}"
     input: {type: object, properties: {n: {type: integer}}, required: [n]}
+    output: {type: object, required: [total], properties: {total: {type: integer}}}
     role: transform
     tier: reversible
     capabilities: [granted]
@@ -299,7 +300,8 @@ grants:
 		}
 		seen := subagents[0]
 		if seen.Name != "seen" || seen.Kind != api.KindSubagent || seen.Role != "transform" || seen.Tier == nil || *seen.Tier != api.Reversible || seen.Target != "local" ||
-			fmt.Sprint(seen.Targets, seen.Sources, seen.Envs, seen.Capabilities) != "[local] [repo] [colours] [granted]" || !json.Valid(seen.Input) || !strings.Contains(string(seen.Input), "integer") {
+			fmt.Sprint(seen.Targets, seen.Sources, seen.Envs, seen.Capabilities) != "[local] [repo] [colours] [granted]" || !json.Valid(seen.Input) || !strings.Contains(string(seen.Input), "integer") ||
+			!strings.Contains(string(seen.Output), "total") {
 			t.Errorf("%s: the subagent is %+v", revision, seen)
 		}
 		for _, item := range []api.Listing{seen, capabilities[0], envs[0]} {

@@ -132,7 +132,9 @@ func (t *dispatchVerbs) listCommand() *cobra.Command {
 	var last int
 	cmd := listVerb(t.tree, &cobra.Command{
 		Use: "list", Short: "List dispatches, newest first", Example: console.Examples("bailiwick dispatch list --last 10", "bailiwick dispatch list -o name"),
-	}, func(ctx context.Context, c *client.Conn) ([]api.Dispatch, error) { return c.Runtime().List(ctx, last) },
+	}, func(ctx context.Context, c *client.Conn) ([]api.Dispatch, error) {
+		return c.Runtime().List(ctx, api.DispatchFilter{Limit: last})
+	},
 		func(d api.Dispatch) string { return string(d.ID) }, "ID\tSTATE\tSUBAGENT\tPRINCIPAL\tACCEPTED", func(d api.Dispatch) string {
 			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", d.ID, stateText(d), d.Subagent, d.Principal, t.Ago(d.AcceptedAt))
 		})

@@ -72,25 +72,41 @@ func (s *reader) counts(ctx context.Context) (map[string]int, error) {
 	return counts, err
 }
 
-// Listing returns the artifacts of a kind that the caller may use, after a
-// name: metadata of the revision in force (R-B6).
-func (s *reader) Listing(ctx context.Context, caller Caller, kind api.Kind, after api.Name) (api.ListingPage, error) {
+// Artifacts returns the artifacts of a kind that the caller may use: metadata of
+// the revision in force (R-B6). It sets the principal, ceiling and repositories of
+// q.
+func (s *reader) Artifacts(ctx context.Context, caller Caller, q snapshot.Query) (api.ArtifactPage, error) {
 	p, err := s.snapshots.Current(ctx)
 	if err != nil {
-		return api.ListingPage{}, err
+		return api.ArtifactPage{}, err
 	}
 	d := p.Engine.Decide(policy.Request{Principal: caller.Principal, Action: policy.ActionCatalogRead, Resource: string(caller.Principal)})
 	if !d.Allowed() {
-		return api.ListingPage{}, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(policy.ActionCatalogRead)), nil)
+		return api.ArtifactPage{}, s.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(policy.ActionCatalogRead)), nil)
 	}
 	if p.Revision == nil {
-		return api.ListingPage{Items: []api.Listing{}}, nil
+		return api.ArtifactPage{Items: []api.ArtifactInfo{}}, nil
 	}
 	origins, err := s.snapshots.Origins(ctx, p.Revision)
 	if err != nil {
-		return api.ListingPage{}, err
+		return api.ArtifactPage{}, err
 	}
-	return p.List(caller.Principal, min(s.cfg.Registry.Consent(caller.Principal), caller.Ceiling), kind, after, origins)
+	q.Principal, q.Repos = caller.Principal, caller.TokenValid == nil
+	q.Ceiling = min(s.cfg.Registry.Consent(caller.Principal), caller.Ceiling)
+	return p.List(q, origins)
+}
+
+// Grants returns the grants of all principals. It checks no permissions.
+func (s *reader) Grants(ctx context.Context) ([]api.ArtifactInfo, error) {
+	p, err := s.snapshots.Current(ctx)
+	if err != nil || p.Revision == nil {
+		return []api.ArtifactInfo{}, err
+	}
+	origins, err := s.snapshots.Origins(ctx, p.Revision)
+	if err != nil {
+		return nil, err
+	}
+	return p.Grants(origins)
 }
 
 // Can returns what policy would decide about a dispatch, and does nothing.
@@ -212,17 +228,43 @@ func (s *reader) await(ctx context.Context, id api.DispatchID, wait time.Duratio
 	}
 }
 
-// List returns the newest dispatches that principal may see, newest first.
-func (s *reader) List(ctx context.Context, principal api.Principal, limit int) ([]api.Dispatch, error) {
+// List returns the newest dispatches that f selects and principal may see, newest
+// first.
+func (s *reader) List(ctx context.Context, principal api.Principal, f api.DispatchFilter) ([]api.Dispatch, error) {
 	engine, err := s.Engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	where, args := "WHERE principal = ? ", store.Args{principal, limit}
-	if engine.Decide(policy.Request{Principal: principal, Action: policy.ActionDispatchRead, Resource: "all"}).Allowed() {
-		where, args = "", store.Args{limit}
+	where, args := "WHERE TRUE", store.Args{}
+	also := func(condition string, values ...any) { where, args = where+" AND "+condition, append(args, values...) }
+	if !engine.Decide(policy.Request{Principal: principal, Action: policy.ActionDispatchRead, Resource: "all"}).Allowed() {
+		also("principal = ?", principal)
 	}
-	found, err := s.list(ctx, func(v store.Reader) ([]row, error) { return rows(v, where+"ORDER BY accepted DESC LIMIT ?", args...) })
+	if len(f.States) > 0 {
+		also(inStates(f.States...))
+	}
+	if f.Principal != "" {
+		also("principal = ?", f.Principal)
+	}
+	if f.Subagent != "" {
+		also("record ->> '$.subagent' = ?", f.Subagent)
+	}
+	if f.Run != "" {
+		also("record ->> '$.run' = ?", f.Run)
+	}
+	if !f.Since.IsZero() {
+		also("accepted >= ?", f.Since.UnixNano())
+	}
+	if f.Before != "" {
+		last, _, err := s.access(ctx, principal, policy.ActionDispatchRead, f.Before)
+		if err != nil {
+			return nil, err
+		}
+		also("(accepted, id) < (?, ?)", last.record.AcceptedAt.UnixNano(), f.Before)
+	}
+	found, err := s.list(ctx, func(v store.Reader) ([]row, error) {
+		return rows(v, where+" ORDER BY accepted DESC, id DESC LIMIT ?", append(args, f.Limit)...)
+	})
 	list := []api.Dispatch{}
 	for _, r := range found {
 		list = append(list, r.record)

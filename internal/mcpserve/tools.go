@@ -56,7 +56,7 @@ func (s *Server) newTools() ([]tool, error) {
 	}, s.capabilities)
 	add(&b, toolInfo{
 		name: toolSubagents, title: "List subagents",
-		description: `List the subagents that you may dispatch, each with its input schema and the targets, sources, env and extra capabilities that you may name. Call this first. Returns metadata only. Humans define subagents; you cannot.`,
+		description: `List the subagents that you may dispatch, each with its input and output schema and the targets, sources, env and extra capabilities that you may name. Call this first. Returns metadata only. Humans define subagents; you cannot.`,
 		hints:       hints{readOnly: true},
 	}, s.subagents)
 	add(&b, toolInfo{

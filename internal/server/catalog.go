@@ -8,7 +8,9 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 )
 
 // Bounds of what a caller can have logged about calls that never became
@@ -37,6 +39,7 @@ func (c *catalogCalls) handlers() map[api.Call]handler {
 		api.CallCapabilities: show(c.listing(api.KindCapability)),
 		api.CallSubagents:    show(c.listing(api.KindSubagent)),
 		api.CallEnvs:         show(c.listing(api.KindEnv)),
+		api.CallArtifacts:    show(c.artifacts),
 		api.CallCan:          handle(c.can),
 		api.CallWho:          show(c.who),
 		api.CallRefused:      handle(c.refused),
@@ -44,35 +47,74 @@ func (c *catalogCalls) handlers() map[api.Call]handler {
 	}
 }
 
-// listing returns a page of what the caller may use of a kind.
+// listing returns a page of what an AI is shown of a kind.
 func (c *catalogCalls) listing(kind api.Kind) func(context.Context, *request) (api.ListingPage, error) {
 	return func(ctx context.Context, r *request) (api.ListingPage, error) {
-		var after api.Name
-		if text := r.URL.Query().Get("cursor"); text != "" {
-			b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-			if err == nil {
-				after, err = api.ParseName(string(b))
-			}
-			if err != nil {
-				return api.ListingPage{}, malformed(api.CodeInvalid, "cursor: unknown cursor")
-			}
-		}
-		page, err := c.cfg.Dispatch.Listing(ctx, r.caller.Caller, kind, after)
-		if err == nil && page.Next != "" {
-			page.Next = base64.RawURLEncoding.EncodeToString([]byte(page.Next))
-		}
-		return page, err
+		page, err := c.page(ctx, r, kind)
+		return page.Listings(), err
 	}
+}
+
+// artifacts returns a page of what a person is shown of a kind.
+func (c *catalogCalls) artifacts(ctx context.Context, r *request) (api.ArtifactPage, error) {
+	kind := api.Kind(r.PathValue("kind"))
+	if !slices.Contains(api.Kinds(), kind) {
+		return api.ArtifactPage{}, malformed(api.CodeInvalid, "kind %.40q: want one of %v", kind, api.Kinds())
+	}
+	return c.page(ctx, r, kind)
+}
+
+// page returns a page of what the caller may use of a kind.
+func (c *catalogCalls) page(ctx context.Context, r *request, kind api.Kind) (page api.ArtifactPage, err error) {
+	q := snapshot.Query{Kind: kind}
+	if text := r.URL.Query().Get("cursor"); text != "" {
+		b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+		if err == nil {
+			q.After, err = api.ParseName(string(b))
+		}
+		if err != nil {
+			return page, malformed(api.CodeInvalid, "cursor: unknown cursor")
+		}
+	}
+	if text := r.URL.Query().Get("name"); text != "" {
+		if q.Name, err = api.ParseName(text); err != nil {
+			return page, malformed(api.CodeInvalid, "name: %w", err)
+		}
+	}
+	page, err = c.cfg.Dispatch.Artifacts(ctx, r.caller.Caller, q)
+	if err == nil && page.Next != "" {
+		page.Next = base64.RawURLEncoding.EncodeToString([]byte(page.Next))
+	}
+	return page, err
 }
 
 func (c *catalogCalls) can(ctx context.Context, r *request, req api.CanRequest) (api.CanAnswer, error) {
 	return c.cfg.Dispatch.Can(ctx, r.caller.Caller, req)
 }
 
-// who returns the principal that the service established for the caller.
-func (c *catalogCalls) who(_ context.Context, r *request) (api.Who, error) {
-	consent := c.cfg.Registry.Consent(r.caller.Principal)
-	return api.Who{Principal: r.caller.Principal, Ceiling: min(consent, r.caller.Ceiling), Consent: consent}, nil
+// who returns the principal that the service established for the caller, and what
+// bounds all that it requests.
+func (c *catalogCalls) who(ctx context.Context, r *request) (api.Who, error) {
+	p := r.caller.Principal
+	consent := c.cfg.Registry.Consent(p)
+	w := api.Who{Principal: p, Ceiling: min(consent, r.caller.Ceiling), Consent: consent, Auth: api.AuthAccount}
+	if r.caller.byToken {
+		w.Auth = api.AuthToken
+	}
+	engine, err := c.cfg.Dispatch.Engine(ctx)
+	if err != nil {
+		return w, err
+	}
+	for _, target := range append(engine.Usable(p, api.KindTarget), "") {
+		w.Stops = append(w.Stops, c.cfg.Registry.StopsFor(api.StopSubject{Principal: p, Target: target})...)
+	}
+	slices.Sort(w.Stops)
+	w.Stops = slices.Compact(w.Stops)
+	w.Operator = engine.Decide(policy.Request{Principal: p, Action: policy.ActionOperatorRead, Resource: "service", Token: r.caller.byToken}).Allowed()
+	if w.Revision, err = c.cfg.Dispatch.Catalog(ctx); err != nil {
+		w.CatalogError = err.Error()
+	}
+	return w, nil
 }
 
 // refused logs a call that was refused before it became a request. The entry is

@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
@@ -39,11 +41,20 @@ func (c *dispatchCalls) submit(ctx context.Context, r *request, req api.Dispatch
 
 func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, error) {
 	q := r.query()
-	limit := q.limit(50)
+	f := api.DispatchFilter{
+		Subagent: parameter(q, "subagent", api.ParseName), Principal: parameter(q, "principal", api.ParsePrincipal), Run: parameter(q, "run", api.ParseRunID),
+		Before: parameter(q, "before", api.ParseDispatchID), Limit: q.limit(50),
+		Since: parameter(q, "since", func(s string) (time.Time, error) { return time.Parse(time.RFC3339Nano, s) }),
+	}
+	for _, s := range q.values["state"] {
+		if f.States = append(f.States, api.Event(s)); !slices.Contains(api.Events(), api.Event(s)) {
+			q.fail("state=%q: want one of %v", s, api.Events())
+		}
+	}
 	if q.err != nil {
 		return nil, q.err
 	}
-	return c.cfg.Dispatch.List(ctx, r.caller.Principal, limit)
+	return c.cfg.Dispatch.List(ctx, r.caller.Principal, f)
 }
 
 func (c *dispatchCalls) describe(ctx context.Context, r *request) (d api.Dispatch, err error) {

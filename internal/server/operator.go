@@ -52,6 +52,7 @@ func (c *operatorCalls) handlers() map[api.Call]handler {
 		api.CallPrincipalList: show(c.principals),
 		api.CallPrincipal:     show(c.principal),
 		api.CallTokenList:     show(c.tokens),
+		api.CallGrantList:     show(c.grants),
 		api.CallStopList:      show(c.stops),
 		api.CallStopEngage:    handle(c.engage),
 	}
@@ -69,6 +70,10 @@ func (c *operatorCalls) status(ctx context.Context, _ *request) (api.ServiceStat
 		}
 	}
 	return st, nil
+}
+
+func (c *operatorCalls) grants(ctx context.Context, _ *request) ([]api.ArtifactInfo, error) {
+	return c.cfg.Dispatch.Grants(ctx)
 }
 
 func (c *operatorCalls) stop(context.Context, *request) (none, error) {

@@ -145,6 +145,19 @@ func (q *query) number(name string, def, low, high int64) int64 {
 	return n
 }
 
+// parameter returns a parameter as parse reads it, or zero if it is absent.
+func parameter[T any](q *query, name string, parse func(string) (T, error)) (v T) {
+	s := q.values.Get(name)
+	if s == "" {
+		return v
+	}
+	v, err := parse(s)
+	if err != nil {
+		q.fail("%s=%.80q: %w", name, s, err)
+	}
+	return v
+}
+
 // limit returns the size of a page.
 func (q *query) limit(def int64) int { return int(q.number("limit", def, 1, maxList)) }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -684,12 +685,12 @@ func TestTheClientExchangesATokenAndDeclaresACeiling(t *testing.T) {
 		r    client.Runtime
 		want api.Who
 	}{
-		{conn.Runtime(), api.Who{Principal: "local:root"}},
-		{conn.Runtime().With(s.Handle, nil), api.Who{Principal: "agent:claude", Ceiling: api.Irreversible, Consent: api.Irreversible}},
-		{conn.Runtime().With(s.Handle, &low), api.Who{Principal: "agent:claude", Ceiling: api.Reversible, Consent: api.Irreversible}},
-		{conn.Runtime().With(s.Handle, &low).With("", &tier), api.Who{Principal: "agent:claude", Ceiling: api.Reversible, Consent: api.Irreversible}},
+		{conn.Runtime(), api.Who{Principal: "local:root", Auth: api.AuthAccount, Operator: true}},
+		{conn.Runtime().With(s.Handle, nil), api.Who{Principal: "agent:claude", Ceiling: api.Irreversible, Consent: api.Irreversible, Auth: api.AuthToken}},
+		{conn.Runtime().With(s.Handle, &low), api.Who{Principal: "agent:claude", Ceiling: api.Reversible, Consent: api.Irreversible, Auth: api.AuthToken}},
+		{conn.Runtime().With(s.Handle, &low).With("", &tier), api.Who{Principal: "agent:claude", Ceiling: api.Reversible, Consent: api.Irreversible, Auth: api.AuthToken}},
 	} {
-		if w, err := c.r.Who(t.Context()); err != nil || w != c.want {
+		if w, err := c.r.Who(t.Context()); err != nil || !reflect.DeepEqual(w, c.want) {
 			t.Errorf("%+v, %v, want %+v", w, err, c.want)
 		}
 	}

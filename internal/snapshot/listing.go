@@ -15,39 +15,69 @@ const (
 	listBytes = 32 << 10 // of input schemas and descriptions; a single item may be longer
 )
 
-// List returns the artifacts of a kind that p may name up to the tier ceiling,
-// after a name, sorted: metadata only, never content (R-B6). Artifacts that p
-// may not use are left out. The snapshot has a revision.
-func (s Snapshot) List(p api.Principal, ceiling api.Tier, kind api.Kind, after api.Name, origins catalog.Origins) (page api.ListingPage, err error) {
-	page.Items = []api.Listing{}
-	usable, above, err := s.usable(p, ceiling)
+// Query selects artifacts that a principal may use up to a ceiling.
+type Query struct {
+	Principal api.Principal
+	Ceiling   api.Tier
+	Kind      api.Kind
+	After     api.Name // only names behind this one
+	Name      api.Name // only this one; "" for all
+	Repos     bool     // with the repositories of sources
+}
+
+// List returns a page of the artifacts that q selects, sorted by name: metadata
+// only, never content (R-B6). Artifacts that the principal may not use are left
+// out. The snapshot has a revision.
+func (s Snapshot) List(q Query, origins catalog.Origins) (page api.ArtifactPage, err error) {
+	page.Items = []api.ArtifactInfo{}
+	all, above, err := s.usable(q.Principal, q.Ceiling)
 	if err != nil {
 		return page, err
 	}
 	page.AboveCeiling = above
+	names := all.names(q.Kind)
+	if q.Kind == api.KindGrant {
+		names = s.grants(q.Principal)
+	}
 	bytes := 0
-	for _, name := range usable.names(kind) {
-		if name <= after {
+	for _, name := range names {
+		if name <= q.After || q.Name != "" && name != q.Name {
 			continue
 		}
-		item, err := usable.item(s.Revision, kind, name)
+		item, err := all.item(s.Revision, q, name)
 		if err != nil {
 			return page, err
 		}
-		bytes += len(item.Input) + len(item.Description)
+		bytes += len(item.Input) + len(item.Output) + len(item.Description)
 		if n := len(page.Items); n == listItems || n > 0 && bytes > listBytes {
 			page.Next = string(page.Items[n-1].Name)
 			return page, nil
 		}
-		item.RegisteredAt = origins.Time(api.RefTo(kind, name))
+		item.RegisteredAt = origins.Time(api.RefTo(q.Kind, name))
 		page.Items = append(page.Items, item)
 	}
 	return page, nil
 }
 
+// grants returns the names of the grants of p, sorted.
+func (s Snapshot) grants(p api.Principal) (names []api.Name) {
+	for _, g := range s.Revision.Grants() {
+		if g.Principal == p {
+			names = append(names, g.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // reach is each subagent that a caller may use, with what it may name beside
 // it.
-type reach map[api.Name]policy.Reach
+type reach map[api.Name]usable
+
+type usable struct {
+	policy.Reach
+	subagent api.Subagent
+}
 
 // usable returns what p may use up to ceiling, and how many more subagents a
 // higher ceiling would allow.
@@ -61,7 +91,7 @@ func (s Snapshot) usable(p api.Principal, ceiling api.Tier) (reach, int, error) 
 		r, ok := s.Engine.Reach(p, &sub)
 		switch {
 		case ok && sub.Tier <= ceiling:
-			all[name] = r
+			all[name] = usable{r, sub}
 		case ok:
 			above++
 		}
@@ -74,13 +104,19 @@ func (all reach) names(kind api.Kind) []api.Name {
 	found := map[api.Name]bool{}
 	for name, r := range all {
 		var list []api.Name
-		switch kind { //nolint:exhaustive // only these are listed
+		switch kind { //nolint:exhaustive // grants are not reached through a subagent
 		case api.KindSubagent:
 			list = []api.Name{name}
 		case api.KindEnv:
 			list = r.Envs
 		case api.KindCapability:
 			list = r.Capabilities
+		case api.KindSource:
+			list = r.Sources
+		case api.KindTarget:
+			list = r.Targets
+		case api.KindRole:
+			list = []api.Name{r.subagent.Role}
 		}
 		for _, n := range list {
 			found[n] = true
@@ -89,24 +125,63 @@ func (all reach) names(kind api.Kind) []api.Name {
 	return slices.Sorted(maps.Keys(found))
 }
 
-func (all reach) item(rev *catalog.Revision, kind api.Kind, name api.Name) (api.Listing, error) {
-	entry, err := rev.Entry(kind, name)
-	if err != nil {
-		return api.Listing{}, err
-	}
-	item := api.Listing{Name: name, Kind: kind, Description: entry.Description, Revision: rev.Number(), Digest: entry.Digest}
-	if kind != api.KindSubagent {
-		return item, nil
-	}
-	sub, _, err := rev.Subagent(name)
+func (all reach) item(rev *catalog.Revision, q Query, name api.Name) (item api.ArtifactInfo, err error) {
+	entry, err := rev.Entry(q.Kind, name)
 	if err != nil {
 		return item, err
 	}
-	r := all[name]
-	item.Input, item.Role, item.Tier = sub.Input, sub.Role, &sub.Tier
-	item.Targets, item.Sources, item.Envs, item.Capabilities = r.Targets, r.Sources, r.Envs, r.Capabilities
-	if slices.Contains(r.Targets, sub.Target) {
-		item.Target = sub.Target
+	item.Listing = api.Listing{Name: name, Kind: q.Kind, Description: entry.Description, Revision: rev.Number(), Digest: entry.Digest}
+	set := rev.Set()
+	switch q.Kind { //nolint:exhaustive // the others have nothing to add
+	case api.KindSubagent:
+		all[name].describe(&item, set)
+	case api.KindTarget:
+		t := set.Targets[name]
+		item.Mode = t.Mode
+		if t.Limits != (api.Limits{}) {
+			item.Limits = &t.Limits
+		}
+	case api.KindSource:
+		if q.Repos {
+			item.Repo = set.Sources[name].Repo
+		}
+	case api.KindGrant:
+		describeGrant(&item, set.Grants[name])
 	}
 	return item, nil
+}
+
+// describe fills in what is said of a subagent, as far as the caller may use it.
+func (u usable) describe(item *api.ArtifactInfo, set *catalog.Set) {
+	sub := u.subagent
+	item.Input, item.Output, item.Role, item.Tier = sub.Input, sub.Output, sub.Role, &sub.Tier
+	item.Targets, item.Sources, item.Envs, item.Capabilities = u.Targets, u.Sources, u.Envs, u.Capabilities
+	if slices.Contains(u.Targets, sub.Target) {
+		item.Target = sub.Target
+	}
+	limits := sub.Limits.Or(api.DefaultLimits()).Least(set.Targets[item.Target].Limits)
+	item.Limits, item.Verify = &limits, sub.Verify != nil
+	for _, c := range sub.Capabilities {
+		item.NeedsSource = item.NeedsSource || slices.ContainsFunc(set.Capabilities[c].Requires, func(r api.Requirement) bool { return r.Git != "" })
+	}
+}
+
+// describeGrant fills in what a grant lists.
+func describeGrant(item *api.ArtifactInfo, g api.Grant) {
+	item.Principal, item.Ceiling, item.Subagents = g.Principal, &g.Ceiling, g.Subagents
+	item.Targets, item.Sources, item.Envs, item.Capabilities = g.Targets, g.Sources, g.Envs, g.Capabilities
+}
+
+// Grants returns all grants, sorted by name. The snapshot has a revision.
+func (s Snapshot) Grants(origins catalog.Origins) ([]api.ArtifactInfo, error) {
+	list := []api.ArtifactInfo{}
+	for _, name := range s.Revision.Names(api.KindGrant) {
+		item, err := reach{}.item(s.Revision, Query{Kind: api.KindGrant}, name)
+		if err != nil {
+			return nil, err
+		}
+		item.RegisteredAt = origins.Time(api.RefTo(api.KindGrant, name))
+		list = append(list, item)
+	}
+	return list, nil
 }
