@@ -9,8 +9,14 @@ import (
 // returns the same run.
 type RunRequest struct {
 	Plan  json.RawMessage `json:"plan"`            // a Plan
-	RunID RunID           `json:"runId,omitempty"` // default: the plan's id, or a new one
+	RunID RunID           `json:"runId,omitempty"` // instead of the plan's id; default: that, or a new one
+	// Key is a random text of at most MaxKey bytes that identifies this request: a
+	// repetition of it finds its own run, which is then not reported as Existing.
+	Key string `json:"key,omitempty"`
 }
+
+// MaxKey bounds the key of a request, in bytes.
+const MaxKey = 64
 
 // RunState is the state of a run, derived from its tasks. The set is closed.
 type RunState string
@@ -82,8 +88,9 @@ type Run struct {
 	CancelReason string            `json:"cancelReason,omitempty"`
 	Counts       map[TaskState]int `json:"counts"`
 	Total        int               `json:"total"`
-	Tasks        []RunTask         `json:"tasks"`          // a page, in the order of the plan; not in lists
-	Next         string            `json:"next,omitempty"` // cursor of the next page; absent on the last
+	Existing     bool              `json:"existing,omitempty"` // of a submission: an earlier request made this run, nothing was started
+	Tasks        []RunTask         `json:"tasks"`              // a page, in the order of the plan; not in lists
+	Next         string            `json:"next,omitempty"`     // cursor of the next page; absent on the last
 }
 
 // RunTask is a task of a run.
@@ -148,7 +155,8 @@ type RunAnswer struct {
 // RunRetry submits the plan of a settled run again. The new run reuses the tasks
 // that are done.
 type RunRetry struct {
-	RunID RunID `json:"runId,omitempty"` // of the new run
+	RunID RunID  `json:"runId,omitempty"` // of the new run
+	Key   string `json:"key,omitempty"`   // as of RunRequest
 }
 
 // Queue is a queue of runs.

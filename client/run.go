@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"net/url"
 	"strconv"
@@ -11,9 +13,11 @@ import (
 )
 
 // Submit submits a plan to the orchestrator. It returns when the run is
-// durable. With a RunID in req the request is safe to repeat. An invalid plan
-// gives an error whose Problems list everything wrong with it.
+// durable. With a RunID in req the request is safe to repeat. The run is Existing
+// if an earlier call made it. An invalid plan gives an error whose Problems list
+// everything wrong with it.
 func (r Runtime) Submit(ctx context.Context, req api.RunRequest) (api.Run, error) {
+	req.Key = cmp.Or(req.Key, rand.Text())
 	return fetch[api.Run](ctx, r.c, on(api.CallRunSubmit).with(req, req.RunID != ""))
 }
 
@@ -104,8 +108,10 @@ func (o Operator) ResumeRun(ctx context.Context, id api.RunID) (api.Run, error) 
 }
 
 // RetryRun submits the plan of a settled run again and returns the new run. With
-// a RunID in req the request is safe to repeat.
+// a RunID in req the request is safe to repeat. The run is Existing if an earlier
+// call made it.
 func (o Operator) RetryRun(ctx context.Context, id api.RunID, req api.RunRetry) (api.Run, error) {
+	req.Key = cmp.Or(req.Key, rand.Text())
 	return fetch[api.Run](ctx, o.c, on(api.CallRunRetry, string(id)).with(req, req.RunID != ""))
 }
 

@@ -95,7 +95,7 @@ func TestSubmitSendsThePlanUnescaped(t *testing.T) {
 		size = r.ContentLength
 		take(w, r)
 	})
-	if _, err := conn.Runtime().Submit(t.Context(), api.RunRequest{Plan: plan}); err != nil || size > int64(len(plan))+20 {
+	if _, err := conn.Runtime().Submit(t.Context(), api.RunRequest{Plan: plan}); err != nil || size > int64(len(plan))+100 {
 		t.Errorf("%d bytes for a plan of %d, %v", size, len(plan), err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,15 +169,22 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	p := planned("again", shellTask("a", awaitGate("go")))
 	req := request(t, p)
 	var callers sync.WaitGroup
+	var made atomic.Int32
 	for range 8 {
 		callers.Go(func() {
 			run, err := w.conn().Runtime().Submit(t.Context(), req)
 			if err != nil || run.RunID != "again" {
 				t.Errorf("concurrently: %+v %v", run, err)
 			}
+			if !run.Existing {
+				made.Add(1)
+			}
 		})
 	}
 	callers.Wait()
+	if n := made.Load(); n != 1 {
+		t.Errorf("%d of 8 requests are told that they made the run", n)
+	}
 	other := request(t, planned("again", shellTask("a", "true")))
 	refused := func(when string) {
 		t.Helper()
@@ -196,7 +204,7 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	}
 	w.open("go")
 	wantStates(t, w.awaitSettled("again"), "done; a done")
-	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || run.State != api.RunDone {
+	if run, err := w.conn().Runtime().Submit(t.Context(), req); err != nil || run.State != api.RunDone || !run.Existing {
 		t.Errorf("after it has settled: %+v %v", run, err)
 	}
 	refused("another plan after it has settled")
@@ -207,8 +215,47 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "beside", Plan: request(t, planned("", shellTask("a", "true"))).Plan}); err != nil || run.RunID != "beside" {
 		t.Errorf("an ID outside the plan: %+v %v", run, err)
 	}
-	_, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "two", Plan: req.Plan})
-	wantCode(t, "two ids", err, api.CodeInvalid)
+	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "two", Plan: req.Plan}); err != nil || run.RunID != "two" || run.Existing {
+		t.Errorf("an ID instead of the plan's: %+v %v", run, err)
+	}
+}
+
+// A plan that is submitted again starts nothing, whatever follows it: the answer
+// says how its run ended and how to run it again.
+//
+// proves R-O8
+func TestSubmittingAPlanAgainSaysThatItsRunExists(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	raw, err := json.Marshal(planned("p5", shellTask("a", "true")))
+	must(t, err)
+	w.write("plan.json", string(raw), 0o644)
+	file := w.path("plan.json")
+	w.must("run", "submit", file, "--watch")
+	for _, flag := range []string{"--watch", "--wait=1m", "--quiet"} {
+		d := w.refused(5, []string{"run p5 already exists: done ", "1 of 1 tasks done", "bailiwick run retry p5", "--new", "--id NEW"}, "run", "submit", file, flag)
+		if d.stdout != "p5\n" || strings.Contains(d.stderr, "submitted") {
+			t.Errorf("%s: %s", flag, d)
+		}
+	}
+	var run api.Run
+	decode(t, w.refused(5, nil, "run", "submit", file, "-o", "json").stdout, &run)
+	if !run.Existing || run.RunID != "p5" {
+		t.Errorf("as JSON: %+v", run)
+	}
+	if n := len(w.entries("--kind", "run.submitted")); n != 1 {
+		t.Errorf("%d runs were submitted", n)
+	}
+	other, err := json.Marshal(planned("p5", shellTask("b", "true")))
+	must(t, err)
+	w.write("other.json", string(other), 0o644)
+	w.refused(1, []string{"p5 is in use for another plan", "--new", "--id NEW", "bailiwick run retry p5"}, "run", "submit", w.path("other.json"))
+	// The ways on.
+	w.must("run", "submit", file, "--id", "p6", "--watch")
+	w.must("run", "submit", w.path("other.json"), "--new", "--watch")
+	if n := len(w.entries("--kind", "run.submitted")); n != 3 {
+		t.Errorf("%d runs were submitted, want 3", n)
+	}
 }
 
 // replays checks that the log of the world replays to the reported states of

@@ -103,6 +103,22 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 }
 
+// Ago is how long ago something happened, for people: "2 hours ago".
+func Ago(d time.Duration) string {
+	const day = 24 * time.Hour
+	for _, unit := range []struct {
+		length time.Duration
+		name   string
+	}{{day, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}} {
+		if n := d / unit.length; n > 1 {
+			return fmt.Sprintf("%d %ss ago", n, unit.name)
+		} else if n == 1 {
+			return fmt.Sprintf("1 %s ago", unit.name)
+		}
+	}
+	return "just now"
+}
+
 // Bytes is a number of bytes for people.
 func Bytes(n int64) string {
 	if n < 1024 {

@@ -13,7 +13,7 @@ import (
 // submitInput is a plan and an optional run id.
 type submitInput struct {
 	Plan  object    `json:"plan"`
-	RunID api.RunID `json:"runId,omitempty" jsonschema:"idempotency key of your choice, 1 to 64 characters of a-z 0-9 -; repeating a plan with the same id does not start a second run"`
+	RunID api.RunID `json:"runId,omitempty" jsonschema:"idempotency key of your choice, 1 to 64 characters of a-z 0-9 -; it replaces the id of the plan; repeating a plan with the same id does not start a second run"`
 }
 
 // advertised returns the schema of a plan. The service validates the plan and
@@ -39,9 +39,14 @@ func (s *Server) submit(ctx context.Context, c *call, in submitInput) (runOutput
 		return runOutput{}, err
 	}
 	out, err := s.runPage(ctx, c, run.RunID, "")
+	out.Existing = run.Existing
+	if run.Existing && err == nil {
+		out.Advice = "run " + string(run.RunID) + " already exists and this call started nothing; to run the plan again, submit it with another runId; " + out.Advice
+	}
 	if err != nil {
 		// It was accepted: a client without its id might submit another.
 		out = runOf(&run, nil)
+		out.Existing = run.Existing
 		out.Advice = "reading its tasks failed (" + errorText(toolError(err)) + ") but the run continues: check it with " + toolStatus
 		return out, nil //nolint:nilerr // reported as advice
 	}
@@ -120,6 +125,7 @@ type runOutput struct {
 	Counts       map[api.TaskState]int `json:"counts" jsonschema:"number of tasks in each state"`
 	Tasks        []runTask             `json:"tasks" jsonschema:"one page, in the order of the plan"`
 	Next         string                `json:"next,omitempty" jsonschema:"pass as after for the next page; absent on the last page"`
+	Existing     bool                  `json:"existing,omitempty" jsonschema:"an earlier call submitted this run; this call started nothing"`
 	Advice       string                `json:"advice,omitempty" jsonschema:"what you can do next"`
 }
 

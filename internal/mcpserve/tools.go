@@ -68,7 +68,7 @@ func (s *Server) newTools() ([]tool, error) {
 		name: toolSubmit, title: "Submit a plan",
 		description: `Submit a plan to the orchestrator. Each task dispatches a subagent from bailiwick_subagents_list, after the tasks that it depends on, under its locks, and retries as the task says. ` +
 			`Returns the run, which continues whether or not you watch it, or every problem of the plan with its path: fix them all, then submit again. The whole plan is refused if you may not dispatch one of its tasks. ` +
-			`Repeating a plan with the same runId, or the same id in the plan, does not start a second run. ` +
+			`Repeating a plan with the same runId, or the same id in the plan, does not start a second run: the answer has existing. ` +
 			`If the service has no orchestrator, the code is not_configured: use bailiwick_dispatch.`,
 		hints: hints{destructive: true, openWorld: true},
 	}, s.submit)

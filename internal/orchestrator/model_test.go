@@ -202,7 +202,7 @@ func (m *machine) submit(rt *rapid.T) {
 		switch {
 		case forbidden && (api.CodeOf(err) != api.CodeDenied || made != nil):
 			return []string{fmt.Sprintf("a plan with a task that may not run: %v", err)}
-		case !forbidden && (err != nil || r.RunID != p.ID || made == nil || made.by != by.Principal):
+		case !forbidden && (err != nil || r.RunID != p.ID || r.Existing || made == nil || made.by != by.Principal):
 			return []string{fmt.Sprintf("submitted %s as %+v: %v", p.ID, r, err)}
 		}
 		return nil
@@ -237,7 +237,7 @@ func (m *machine) submitAgain(rt *rapid.T) {
 		switch {
 		case len(m.log.runs) != runs:
 			return []string{"there is another run"}
-		case !other && by == made.by && (err != nil || r.RunID != p.ID):
+		case !other && by == made.by && (err != nil || r.RunID != p.ID || !r.Existing):
 			return []string{fmt.Sprintf("the same plan again: %v", err)}
 		case (other || by != made.by) && api.CodeOf(err) != api.CodeConflict:
 			return []string{fmt.Sprintf("another plan under id %s: %v", p.ID, err)}

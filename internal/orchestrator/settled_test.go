@@ -2,6 +2,7 @@ package orchestrator_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -55,5 +56,33 @@ func TestSettledRunsAreCachedSeparately(t *testing.T) {
 		if _, err := w.o.Describe(ctx, ben, "r1", "", 2); api.CodeOf(err) != api.CodeNotFound {
 			t.Errorf("who may not see it: %v", err)
 		}
+	})
+}
+
+// A request that is repeated because its answer was lost finds its own run, which
+// does not exist already in the eyes of its caller; any other request does.
+//
+// proves R-O8
+func TestARepeatedRequestFindsItsOwnRun(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		ctx := context.Background()
+		req := api.RunRequest{Plan: w.remember(fan("r0", 2)), Key: "first"}
+		for n, c := range []struct {
+			by       api.Principal
+			key      string
+			existing bool
+			code     api.Code
+		}{{ann, "first", false, ""}, {ann, "first", false, ""}, {ann, "second", true, ""}, {ann, "", true, ""}, {ben, "first", false, api.CodeConflict}} {
+			req.Key = c.key
+			r, err := w.o.Submit(ctx, as(c.by), req)
+			if r.Existing != c.existing || (c.code == "") != (err == nil) || err != nil && api.CodeOf(err) != c.code {
+				t.Errorf("request %d: existing %v, %v", n, r.Existing, err)
+			}
+		}
+		req.Key = strings.Repeat("k", api.MaxKey+1)
+		if _, err := w.o.Submit(ctx, as(ann), req); api.CodeOf(err) != api.CodeTooLarge {
+			t.Errorf("a long key: %v", err)
+		}
+		w.finishAll()
 	})
 }

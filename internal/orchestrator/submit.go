@@ -25,7 +25,8 @@ var errDuplicate = errors.New("the run id is in use")
 
 // Submit validates a plan as a whole, decides about each of its tasks as if it were
 // submitted now, and makes the run durable. It returns before a task has started.
-// The same plan under the same id again returns the same run (R-O8).
+// The same plan under the same id again returns the same run (R-O8), as Existing
+// unless the request repeats the one that submitted it.
 func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (api.Run, error) {
 	if err := o.Err(); err != nil {
 		return api.Run{}, o.unavailable()
@@ -34,15 +35,18 @@ func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req a
 	if err != nil {
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
-	if run, ok, err := o.repeated(ctx, caller, p); ok || err != nil {
+	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
 		return run, err
 	}
-	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling})
+	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling, Key: req.Key})
 	return o.admit(ctx, caller, r, 0)
 }
 
 // parse reads the plan of a request, and gives it an id.
 func (o *Orchestrator) parse(ctx context.Context, caller dispatch.Caller, req api.RunRequest) (*plan.Plan, error) {
+	if err := checkKey(req.Key); err != nil {
+		return nil, err
+	}
 	if len(req.Plan) > api.MaxPlan {
 		return nil, api.Errorf(api.CodeTooLarge, "plan of %d bytes, the limit is %d", len(req.Plan), api.MaxPlan)
 	}
@@ -53,16 +57,14 @@ func (o *Orchestrator) parse(ctx context.Context, caller dispatch.Caller, req ap
 	if q := p.Queue; !o.configured(q) {
 		return nil, plan.Error([]api.Problem{{Path: "$.queue", Message: fmt.Sprintf("no such queue %q; see: bailiwick queue list", q)}})
 	}
-	id := req.RunID
-	switch {
-	case id == "" && p.ID == "":
-		id = api.NewRunID(o.cfg.Now())
-	case id == "":
-		return p, nil
-	case p.ID != "" && p.ID != id:
-		return nil, plan.Error([]api.Problem{{Path: "$.id", Message: fmt.Sprintf("%q differs from the run id %q of the request", p.ID, id)}})
+	return p.WithID(cmp.Or(req.RunID, p.ID, api.NewRunID(o.cfg.Now())))
+}
+
+func checkKey(key string) error {
+	if len(key) > api.MaxKey {
+		return api.Errorf(api.CodeTooLarge, "key of %d bytes, the limit is %d", len(key), api.MaxKey)
 	}
-	return p.WithID(id)
+	return nil
 }
 
 // allProblems adds to the problems of a plan those of its readable tasks, so that
@@ -110,8 +112,8 @@ func (o *Orchestrator) invalid(ctx context.Context, caller dispatch.Caller, err 
 }
 
 // repeated returns the run of a request that the same caller has made before, and
-// refuses another request under the same id.
-func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *plan.Plan) (api.Run, bool, error) {
+// refuses another request under the same id. key is that of the request.
+func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *plan.Plan, key string) (api.Run, bool, error) {
 	var r *run
 	var ok bool
 	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
@@ -120,11 +122,14 @@ func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *
 	}); err != nil || !ok {
 		return api.Run{}, false, err
 	}
-	if r.principal != caller.Principal || r.doc.Digest != p.Digest() {
-		err := api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).WithHint("choose another id, or omit it")
+	again := key != "" && r.doc.Key == key
+	if r.principal != caller.Principal || r.doc.Digest != p.Digest() && !again {
+		err := api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).
+			WithHint("submit this plan under an id of its own: --id NEW or --new; or run the tasks of the other again, with changes: bailiwick run retry %s", p.ID)
 		return api.Run{}, false, o.invalid(ctx, caller, err)
 	}
 	run, err := o.show(ctx, p.ID, 0, defaultPage)
+	run.Existing = !again
 	return run, true, err
 }
 
@@ -162,7 +167,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		o.capacity.release(r)
 	}
 	if errors.Is(err, errDuplicate) { // the same request was admitted at the same time
-		run, ok, err := o.repeated(ctx, caller, r.plan)
+		run, ok, err := o.repeated(ctx, caller, r.plan, r.doc.Key)
 		if err == nil && !ok {
 			err = errDuplicate
 		}
@@ -290,6 +295,9 @@ func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api
 		err := api.Errorf(api.CodeConflict, "run %s is not settled", id).WithHint("wait for it, or cancel it: bailiwick run cancel %s", id)
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
+	if err := checkKey(req.Key); err != nil {
+		return api.Run{}, o.invalid(ctx, caller, err)
+	}
 	next := req.RunID
 	if next == "" {
 		next = api.NewRunID(o.cfg.Now())
@@ -298,10 +306,10 @@ func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api
 	if err != nil {
 		return api.Run{}, err
 	}
-	if run, ok, err := o.repeated(ctx, caller, p); ok || err != nil {
+	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
 		return run, err
 	}
-	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id, Commits: old.doc.Commits})
+	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id, Commits: old.doc.Commits, Key: req.Key})
 	takenOver := 0
 	for i := range old.tasks {
 		if old.tasks[i].state != api.TaskDone {

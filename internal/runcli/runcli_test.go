@@ -214,11 +214,48 @@ func TestSubmitChoosesTheRunID(t *testing.T) {
 	if status, out, _ := with(t, invocation{Stdin: strings.NewReader(goodPlan)}, socket, "run", "submit", "-", "--id", "piped", "-o", "json"); status != 0 || !strings.Contains(out, `"runId": "piped"`) {
 		t.Errorf("exit status %d, %q", status, out)
 	}
+	own := writePlan(t, "id: own\n"+goodPlan)
+	if status, out, _ := do(t, socket, "run", "submit", own, "--id", "other"); status != 0 || out != "other\n" || !strings.Contains(string(got.Plan), `"id":"own"`) {
+		t.Errorf("--id beside an id of the plan: exit status %d, %q", status, out)
+	}
+	if status, out, _ := do(t, socket, "run", "submit", own, "--new"); status != 0 || out == "own\n" || out != string(got.RunID)+"\n" {
+		t.Errorf("--new: exit status %d, %q", status, out)
+	}
 	s.submit = func(api.RunRequest) (any, error) {
 		return nil, &api.Error{Code: api.CodeDenied, Message: "the plan is denied", Problems: []api.Problem{{Path: "$.tasks[0].subagent", Message: "no grant"}}}
 	}
 	if status, _, errs := do(t, socket, "run", "submit", path); status != 3 || !strings.Contains(errs, "$.tasks[0].subagent: no grant") {
 		t.Errorf("exit status %d, %q", status, errs)
+	}
+}
+
+// proves R-O8
+func TestSubmitSaysThatTheRunExists(t *testing.T) {
+	s := newRunService(api.RunTask{Task: "a", Subagent: "x", State: api.TaskDone}, api.RunTask{Task: "b", Subagent: "x", State: api.TaskFailed})
+	s.run.Existing, s.run.RunID, s.run.State = true, "own", api.RunFailed
+	s.submit = func(api.RunRequest) (any, error) { return s.run, nil }
+	s.steer = func(string, []byte) (any, error) { return s.run, nil }
+	socket := s.serve(t)
+	later := func() time.Time { return testStart.Add(2*time.Hour + 2*time.Minute) }
+	path := writePlan(t, "id: own\n"+goodPlan)
+	for _, flag := range []string{"", "--watch", "--wait=9s"} {
+		status, out, errs := with(t, invocation{Output: console.Output{Now: later}}, socket, strings.Fields("run submit "+path+" "+flag)...)
+		if status != 5 || out != "own\n" || strings.Contains(errs, "submitted") {
+			t.Errorf("%s: exit status %d, %q, %q", flag, status, out, errs)
+		}
+		for _, want := range []string{"run own already exists: failed 2 hours ago, 1 of 2 tasks done", "bailiwick run retry own", "bailiwick run submit " + path + " --new, or --id NEW"} {
+			if !strings.Contains(errs, want) {
+				t.Errorf("%s: no %q in %q", flag, want, errs)
+			}
+		}
+	}
+	if status, out, _ := at(t, socket, "run retry r-one --id own -o json"); status != 5 || !strings.Contains(out, `"existing": true`) {
+		t.Errorf("retry: exit status %d, %q", status, out)
+	}
+	s.run.State, s.run.SettledAt = api.RunRunning, nil
+	status, _, errs := with(t, invocation{Output: console.Output{Now: later}}, socket, "run", "submit", path)
+	if status != 5 || !strings.Contains(errs, "already exists: running, submitted 2 hours ago") || strings.Contains(errs, "retry") {
+		t.Errorf("an open run: exit status %d, %q", status, errs)
 	}
 }
 
@@ -271,6 +308,10 @@ func TestSteeringVerbsSendTheirRequest(t *testing.T) {
 	} {
 		verb, body = "", ""
 		status, out, errs := at(t, socket, line)
+		body, _, _ = strings.Cut(body, `,"key":"`) // random
+		if strings.HasPrefix(verb, "runs/r-one/retry") {
+			body += "}"
+		}
 		if got := verb + " " + strings.TrimPrefix(body, "null"); status != 0 || got != want {
 			t.Errorf("%s: exit status %d, requested %q, want %q; %s%s", line, status, got, want, out, errs)
 		}
@@ -290,6 +331,7 @@ func TestSteeringVerbsSendTheirRequest(t *testing.T) {
 		"run logs r-one ask -f --attempt 2":           "one of the two",
 		"run logs r-one other":                        "has no task other",
 		"run submit p --watch --wait 2s":              "one of the two",
+		"run submit p --new --id x":                   "one of the two",
 		"queue pause A/B":                             "queue name",
 		"run frobnicate":                              "bailiwick run --help",
 	} {

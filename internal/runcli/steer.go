@@ -112,6 +112,9 @@ func (t *commands) retryCommand() *cobra.Command {
 		if err != nil {
 			return retryHint(err, req.RunID, "bailiwick run retry %s --id %s", id, req.RunID)
 		}
+		if run.Existing {
+			return t.printExisting(&run, fmt.Sprintf("bailiwick run retry %s, without --id %s", id, req.RunID))
+		}
 		return t.printSubmitted(&run)
 	})
 	cmd.Flags().StringVar(&newID, "id", "", "id of the new run; repeating the request with it returns the same run")

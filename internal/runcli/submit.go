@@ -19,6 +19,7 @@ import (
 
 type submitFlags struct {
 	id           string
+	fresh        bool // a generated id
 	watch, quiet bool
 	wait         time.Duration
 }
@@ -28,14 +29,20 @@ func (t *commands) submitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "submit FILE|-", Short: "Submit a plan, YAML or JSON, and print the id of its run", Args: cobra.ExactArgs(1),
 		Long: `Submit a plan. It is checked here first; all problems are reported at once, with line and
-column. The run continues whatever happens to this command. Submitting the same plan under
-the same id again returns the same run.`,
-		Example: console.Examples("bailiwick run submit plan.yaml --watch", "bailiwick run submit - --id nightly-7 < plan.json"),
+column. The run continues whatever happens to this command.
+
+A plan with an id runs once under that id. Submitting it again starts nothing: the command
+says how the run ended, or that it is under way, and exits with status 5. --new or --id runs
+the plan again; bailiwick run retry runs a part of it again, or with changes.`,
+		Example: console.Examples("bailiwick run submit plan.yaml --watch", "bailiwick run submit plan.yaml --new", "bailiwick run submit - --id nightly-7 < plan.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var a console.Args
 			a.Wait("--wait", f.wait)
 			if f.watch && f.wait > 0 {
 				a.Fail(fmt.Errorf("--watch shows the run until its end, --wait %s stops before; want one of the two", f.wait))
+			}
+			if f.fresh && f.id != "" {
+				a.Fail(fmt.Errorf("--new chooses an id, --id %s names one; want one of the two", f.id))
 			}
 			if a.Err != nil {
 				return a.Err
@@ -45,6 +52,7 @@ the same id again returns the same run.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.id, "id", "", "id of the run (default: the plan's own, else a new one)")
+	fl.BoolVar(&f.fresh, "new", false, "choose a new id, also if the plan has one")
 	fl.BoolVar(&f.watch, "watch", false, "watch it to its end")
 	fl.DurationVar(&f.wait, "wait", 0, "wait at most this long for its end, else exit with status 8; the run continues")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "with --watch, show only the outcome")
@@ -57,7 +65,7 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 		return err
 	}
 	req := api.RunRequest{Plan: p.Canonical(), RunID: p.ID}
-	if f.id != "" || req.RunID == "" {
+	if f.id != "" || f.fresh || req.RunID == "" {
 		// Chosen here, so that the request can be repeated if its answer is lost.
 		var a console.Args
 		if req.RunID = t.newRunID(&a, f.id); a.Err != nil {
@@ -72,14 +80,13 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 		if err != nil {
 			return retryHint(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
 		}
+		if run.Existing {
+			return t.printExisting(&run, fmt.Sprintf("bailiwick run submit %s --new, or --id NEW", file))
+		}
 		if !f.watch && f.wait == 0 {
 			return t.printSubmitted(&run)
 		}
-		if run.State.Settled() {
-			fmt.Fprintf(t.Stderr, "run %s already exists (%s)\n", run.RunID, run.State)
-		} else {
-			fmt.Fprintf(t.Stderr, "run %s submitted\n", run.RunID)
-		}
+		fmt.Fprintf(t.Stderr, "run %s submitted\n", run.RunID)
 		if f.watch {
 			return t.watch(ctx, c.Runtime(), run.RunID, f.quiet)
 		}
@@ -139,14 +146,36 @@ func retryHint(err error, id api.RunID, command string, args ...any) error {
 	return err
 }
 
-// printSubmitted prints a submitted run, which may have existed before.
+// printSubmitted prints a run that this command submitted.
 func (t *commands) printSubmitted(run *api.Run) error {
 	return t.Emit(run, string(run.RunID), func() {
 		fmt.Fprintln(t.Stdout, run.RunID)
-		if run.State.Settled() {
-			fmt.Fprintf(t.Stderr, "run %s already exists (%s); see: bailiwick run show %[1]s\n", run.RunID, run.State)
-			return
-		}
 		fmt.Fprintf(t.Stderr, "%s in queue %s; watch with: bailiwick run watch %s\n", record.Plural(run.Total, "task"), run.Queue, run.RunID)
 	})
+}
+
+// statusExisting is the exit status of a command that submits a run which exists.
+const statusExisting = 5
+
+// printExisting prints a run that an earlier command submitted, and how to run its
+// plan again.
+func (t *commands) printExisting(run *api.Run, again string) error {
+	since := run.SubmittedAt
+	if run.SettledAt != nil {
+		since = *run.SettledAt
+	}
+	state := fmt.Sprintf("%s %s", run.State, console.Ago(t.Now().Sub(since)))
+	if run.SettledAt == nil {
+		state = fmt.Sprintf("%s, submitted %s", run.State, console.Ago(t.Now().Sub(since)))
+	}
+	fmt.Fprintf(t.Stderr, "run %s already exists: %s, %d of %d tasks done; nothing was started\n", run.RunID, state, run.Counts[api.TaskDone], run.Total)
+	fmt.Fprintf(t.Stderr, "see it:            bailiwick run show %s\n", run.RunID)
+	if run.State.Settled() {
+		fmt.Fprintf(t.Stderr, "run a part again:  bailiwick run retry %s\n", run.RunID)
+	}
+	fmt.Fprintf(t.Stderr, "run all of it:     %s\n", console.Line(again))
+	if err := t.Emit(run, string(run.RunID), func() { fmt.Fprintln(t.Stdout, run.RunID) }); err != nil {
+		return err
+	}
+	return console.Exit{Status: statusExisting}
 }
