@@ -32,6 +32,7 @@ const (
 	CallRunDescribe Call = "GET /v1/runtime/runs/{id}"
 	CallRunEvents   Call = "GET /v1/runtime/runs/{id}/events"
 	CallRunPlan     Call = "GET /v1/runtime/runs/{id}/plan"
+	CallWaiting     Call = "GET /v1/runtime/waiting"
 
 	CallCapabilities Call = "GET /v1/runtime/catalog/capabilities"
 	CallSubagents    Call = "GET /v1/runtime/catalog/subagents"
@@ -53,6 +54,7 @@ const (
 	CallRunResume   Call = "POST /v1/operator/runs/{id}/resume"
 	CallRunRetry    Call = "POST /v1/operator/runs/{id}/retry"
 	CallRunAnswer   Call = "POST /v1/operator/runs/{id}/answer"
+	CallRunSeen     Call = "POST /v1/operator/runs/{id}/seen"
 	CallQueueList   Call = "GET /v1/operator/queues"
 	CallQueuePause  Call = "POST /v1/operator/queues/{name}/pause"
 	CallQueueResume Call = "POST /v1/operator/queues/{name}/resume"
@@ -137,6 +139,7 @@ func CallTable() map[Call]CallSpec {
 		CallRunResume:   {Action: "run.pause", Operation: "run.resume", Steers: true, Repeatable: true},
 		CallRunRetry:    {Action: "run.cancel", Operation: "run.retry", Steers: true, Accepted: true},
 		CallRunAnswer:   {Action: "run.answer", Operation: "run.answer", Steers: true, Accepted: true},
+		CallRunSeen:     {Action: "run.answer", Operation: "run.seen", Steers: true, Repeatable: true},
 		CallQueueList:   {Action: "status.read"},
 		CallQueuePause:  {Action: "queue.pause", Repeatable: true},
 		CallQueueResume: {Action: "queue.pause", Repeatable: true},
@@ -162,7 +165,7 @@ func CallTable() map[Call]CallSpec {
 	}
 	for _, c := range []Call{
 		CallDispatchList, CallDispatchDescribe, CallDispatchLog, CallDispatchPatch, CallDispatchOutput, CallDispatchStatement,
-		CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallWho,
+		CallRunList, CallRunDescribe, CallRunEvents, CallRunPlan, CallWaiting, CallCapabilities, CallSubagents, CallEnvs, CallArtifacts, CallWho,
 	} {
 		table[c] = CallSpec{}
 	}

@@ -21,10 +21,16 @@ func (r Runtime) Submit(ctx context.Context, req api.RunRequest) (api.Run, error
 	return fetch[api.Run](ctx, r.c, on(api.CallRunSubmit).with(req, req.RunID != ""))
 }
 
-// Runs returns the newest runs that the caller may see, newest first and without
-// their tasks.
-func (r Runtime) Runs(ctx context.Context, limit int) ([]api.Run, error) {
-	return fetch[[]api.Run](ctx, r.c, on(api.CallRunList).where(url.Values{"limit": {strconv.Itoa(limit)}}))
+// Runs returns the runs that the caller may see and f selects, newest first and
+// without their tasks.
+func (r Runtime) Runs(ctx context.Context, f api.RunFilter) ([]api.Run, error) {
+	return fetch[[]api.Run](ctx, r.c, on(api.CallRunList).where(f.Query()))
+}
+
+// Waiting returns what waits for a person, of what the caller may see, oldest
+// first.
+func (r Runtime) Waiting(ctx context.Context) ([]api.Waiting, error) {
+	return fetch[[]api.Waiting](ctx, r.c, on(api.CallWaiting))
 }
 
 // Run returns a run and a page of its tasks. The page begins after the cursor
@@ -119,6 +125,12 @@ func (o Operator) RetryRun(ctx context.Context, id api.RunID, req api.RunRetry) 
 // when its effect is unknown: the task may have another question by then.
 func (o Operator) AnswerRun(ctx context.Context, id api.RunID, req api.RunAnswer) (api.Run, error) {
 	return fetch[api.Run](ctx, o.c, on(api.CallRunAnswer, string(id)).with(req, false))
+}
+
+// SeeRun records that the caller has looked at a settled run, which then no
+// longer waits for a person.
+func (o Operator) SeeRun(ctx context.Context, id api.RunID) error {
+	return o.c.do(ctx, on(api.CallRunSeen, string(id)))
 }
 
 // Queues lists all queues with their load.

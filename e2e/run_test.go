@@ -147,7 +147,7 @@ func TestSubmitReportsAllPlanProblems(t *testing.T) {
 	if n := len(w.entries("--kind", "run.denied")); n != 2 {
 		t.Errorf("the log has %d denials of plans", n)
 	}
-	list, err := w.conn().Runtime().Runs(t.Context(), 100)
+	list, err := w.conn().Runtime().Runs(t.Context(), api.RunFilter{Limit: 100})
 	if must(t, err); len(list) != 0 || len(w.list()) != 0 || len(w.entries("--kind", "run.submitted")) != 0 {
 		t.Errorf("a refused plan is stored: %+v %+v", list, w.list())
 	}

@@ -272,6 +272,24 @@ func (s *reader) List(ctx context.Context, principal api.Principal, f api.Dispat
 	return list, err
 }
 
+// Asking returns the dispatches that wait for an answer and that principal may
+// see, the one that expires first at the front.
+func (s *reader) Asking(ctx context.Context, principal api.Principal) ([]api.Dispatch, error) {
+	engine, err := s.Engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := engine.Decide(policy.Request{Principal: principal, Action: policy.ActionDispatchRead, Resource: "all"}).Allowed()
+	found, err := s.list(ctx, waiting)
+	list := []api.Dispatch{}
+	for _, r := range found {
+		if (all || r.record.Principal == principal) && !ending(&r.record) {
+			list = append(list, r.record)
+		}
+	}
+	return list, err
+}
+
 // Patch returns the patch of an attempt and its size. The caller closes it.
 func (s *reader) Patch(ctx context.Context, principal api.Principal, id api.DispatchID, attempt int) (io.ReadCloser, int64, error) {
 	d, err := s.Attempt(ctx, principal, id, attempt)

@@ -359,7 +359,7 @@ func (w *world) listed() (wrong []string) {
 		}
 	}
 	for _, p := range []api.Principal{ann, ben, root} {
-		list, err := w.o.List(ctx, p, 1000)
+		list, err := w.o.List(ctx, p, api.RunFilter{Limit: 1000})
 		want := 0
 		for _, r := range w.log.runs {
 			if p == root || r.by == p {

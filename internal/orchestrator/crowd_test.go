@@ -60,11 +60,11 @@ func TestManyClientsAcrossRestarts(t *testing.T) {
 		})
 	}
 	for range 5 { // it comes and goes
-		list, err := w.o.List(t.Context(), root, 1000)
+		list, err := w.o.List(t.Context(), root, api.RunFilter{Limit: 1000})
 		w.must(err)
 		for len(list) < len(plans)/8 { // not before there is something
 			changed := w.store.Committed()
-			if list, err = w.o.List(t.Context(), root, 1000); err == nil && len(list) < len(plans)/8 {
+			if list, err = w.o.List(t.Context(), root, api.RunFilter{Limit: 1000}); err == nil && len(list) < len(plans)/8 {
 				<-changed
 			}
 		}
@@ -98,7 +98,7 @@ func (w *world) finishCrowd() {
 	w.t.Helper()
 	for {
 		changed := w.store.Committed()
-		list, err := w.o.List(context.Background(), root, 1000)
+		list, err := w.o.List(context.Background(), root, api.RunFilter{Limit: 1000})
 		w.must(err)
 		if !slices.ContainsFunc(list, func(r api.Run) bool { return !r.State.Settled() }) {
 			return

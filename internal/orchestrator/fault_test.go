@@ -259,7 +259,7 @@ func (w *world) standsStill(t *testing.T) {
 		"queue":   func() error { _, err := w.o.PauseQueue(ctx, as(root), api.DefaultQueue); return err },
 		"queues":  func() error { _, err := w.o.Queues(ctx); return err },
 		"show":    func() error { _, err := w.o.Describe(ctx, ann, "faulty", "", 0); return err },
-		"list":    func() error { _, err := w.o.List(ctx, ann, 10); return err },
+		"list":    func() error { _, err := w.o.List(ctx, ann, api.RunFilter{Limit: 10}); return err },
 		"events":  func() error { _, err := w.o.Events(ctx, ann, "faulty", "", time.Hour); return err },
 		"retry":   func() error { _, err := w.o.Retry(ctx, as(ann), "faulty", api.RunRetry{}); return err },
 		"plan":    func() error { _, err := w.o.Plan(ctx, ann, "faulty"); return err },

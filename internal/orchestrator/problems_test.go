@@ -46,7 +46,7 @@ func TestAllProblemsOfAPlanAreReportedAtOnce(t *testing.T) {
 		if e := submit(`{"tasks":[{"id":"a","subagent":"work","depends_on":["gone"]}]}`); e.Code != api.CodeInvalid || len(e.Problems) != 1 || !strings.Contains(e.Problems[0].Path, "depends_on") {
 			t.Errorf("%s %v", e.Code, e.Problems)
 		}
-		if list, err := w.o.List(context.Background(), root, 10); err != nil || len(list) != 0 {
+		if list, err := w.o.List(context.Background(), root, api.RunFilter{Limit: 10}); err != nil || len(list) != 0 {
 			t.Errorf("%d runs: %v", len(list), err)
 		}
 	})

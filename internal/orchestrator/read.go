@@ -212,58 +212,6 @@ func (r *run) blocked(t *task) string {
 	return "a free slot of queue " + string(r.queue.name)
 }
 
-// List returns the newest runs that p may see, newest first, without their
-// tasks.
-func (o *Orchestrator) List(ctx context.Context, p api.Principal, limit int) ([]api.Run, error) {
-	rules, err := o.cfg.Dispatch.Engine(ctx)
-	if err != nil {
-		return nil, err
-	}
-	where, args := "WHERE principal = ? ORDER BY seq DESC LIMIT ?", store.Args{p, limit}
-	if rules.Decide(policy.Request{Principal: p, Action: policy.ActionRunRead, Resource: "all"}).Allowed() {
-		where, args = "ORDER BY seq DESC LIMIT ?", store.Args{limit}
-	}
-	list := []api.Run{}
-	if err := o.cfg.Store.Read(ctx, func(v *store.View) error {
-		return v.Each("SELECT id, principal, submitted, coalesce(settled, 0), state, counts, cancel_by, cancel_why, doc FROM run "+where, args, func(scan store.Scan) error {
-			h := &run{}
-			var submitted, settled int64
-			var counts, doc string
-			if err := scan(&h.id, &h.principal, &submitted, &settled, &h.state, &counts, &h.cancelBy, &h.cancelWhy, &doc); err != nil {
-				return err
-			}
-			h.submitted, h.settled = instant(submitted), instant(settled)
-			if counts != "" {
-				if err := json.Unmarshal([]byte(counts), &h.counts); err != nil {
-					return err
-				}
-			}
-			err := json.Unmarshal([]byte(doc), &h.doc)
-			run := h.head()
-			for _, n := range h.counts {
-				run.Total += n
-			}
-			list = append(list, run)
-			return err
-		})
-	}); err != nil {
-		return nil, err
-	}
-	open, err := query(ctx, o, func(e *engine) map[int]api.Run {
-		open := map[int]api.Run{}
-		for i := range list {
-			if r := e.byID[list[i].RunID]; r != nil {
-				open[i] = r.head()
-			}
-		}
-		return open
-	})
-	for i, r := range open {
-		list[i] = r
-	}
-	return list, err
-}
-
 // Plan returns the canonical plan of a run.
 func (o *Orchestrator) Plan(ctx context.Context, p api.Principal, id api.RunID) (json.RawMessage, error) {
 	if err := o.readable(ctx, p, id); err != nil {

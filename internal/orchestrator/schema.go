@@ -48,5 +48,34 @@ CREATE TABLE run_queue ( -- those that are paused
 	at   INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE run_fence (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL) STRICT;
-`}}
+`, findSchema}}
 }
+
+// findSchema is what runs are found by, and which failed ones were looked at. The
+// triggers keep the terms with the runs, whoever adds and removes them.
+const findSchema = `
+CREATE TABLE run_term (
+	term TEXT NOT NULL,     -- "queue NAME", "subagent NAME"
+	run  INTEGER NOT NULL,  -- seq
+	PRIMARY KEY (term, run)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX run_term_of ON run_term(run);
+CREATE TABLE run_seen ( -- settled runs that a principal has looked at
+	run       INTEGER NOT NULL,
+	principal TEXT NOT NULL,
+	at        INTEGER NOT NULL,
+	PRIMARY KEY (run, principal)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX run_failed ON run(seq) WHERE state = 'failed';
+INSERT INTO run_seen SELECT seq, principal, settled FROM run WHERE settled IS NOT NULL;
+INSERT INTO run_term SELECT 'queue ' || (doc ->> '$.queue'), seq FROM run;
+INSERT INTO run_term SELECT DISTINCT 'subagent ' || (t.value ->> '$.subagent'), run.seq FROM run, json_each(run.plan, '$.tasks') AS t;
+CREATE TRIGGER run_added AFTER INSERT ON run BEGIN
+	INSERT INTO run_term VALUES ('queue ' || (new.doc ->> '$.queue'), new.seq);
+	INSERT INTO run_term SELECT DISTINCT 'subagent ' || (t.value ->> '$.subagent'), new.seq FROM json_each(new.plan, '$.tasks') AS t;
+END;
+CREATE TRIGGER run_removed AFTER DELETE ON run BEGIN
+	DELETE FROM run_term WHERE run = old.seq;
+	DELETE FROM run_seen WHERE run = old.seq;
+END;
+`

@@ -125,7 +125,7 @@ func (t *commands) listCommand() *cobra.Command {
 		Example: console.Examples("bailiwick run list --last 10", "bailiwick run list -o name"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return t.withConn(func(c *client.Conn) error {
-				list, err := c.Runtime().Runs(cmd.Context(), last)
+				list, err := c.Runtime().Runs(cmd.Context(), api.RunFilter{Limit: last})
 				if err != nil {
 					return err
 				}

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -23,9 +25,10 @@ type Runs interface {
 // RunReader shows runs to the principals that may see them.
 type RunReader interface {
 	Describe(ctx context.Context, who api.Principal, id api.RunID, after string, limit int) (api.Run, error)
-	List(ctx context.Context, who api.Principal, limit int) ([]api.Run, error)
+	List(ctx context.Context, who api.Principal, f api.RunFilter) ([]api.Run, error)
 	Events(ctx context.Context, who api.Principal, id api.RunID, after string, wait time.Duration) (api.RunEvents, error)
 	Plan(ctx context.Context, who api.Principal, id api.RunID) (json.RawMessage, error)
+	Waiting(ctx context.Context, who api.Principal) ([]api.Waiting, error)
 }
 
 // RunSteerer submits and steers runs.
@@ -36,6 +39,7 @@ type RunSteerer interface {
 	Answer(ctx context.Context, by dispatch.Caller, id api.RunID, req api.RunAnswer) (api.Run, error)
 	Pause(ctx context.Context, by dispatch.Caller, id api.RunID) (api.Run, error)
 	Resume(ctx context.Context, by dispatch.Caller, id api.RunID) (api.Run, error)
+	See(ctx context.Context, by dispatch.Caller, id api.RunID) error
 }
 
 // QueueKeeper shows and steers queues.
@@ -66,6 +70,8 @@ func (c *runCalls) handlers() map[api.Call]handler {
 		api.CallRunResume:   c.aboutRun(show(c.resume)),
 		api.CallRunRetry:    c.aboutRun(handle(c.retry)),
 		api.CallRunAnswer:   c.aboutRun(handle(c.answer)),
+		api.CallRunSeen:     c.aboutRun(show(c.see)),
+		api.CallWaiting:     show(c.waiting),
 		api.CallQueueList:   show(c.queues),
 		api.CallQueuePause:  show(c.steerQueue(QueueKeeper.PauseQueue)),
 		api.CallQueueResume: show(c.steerQueue(QueueKeeper.ResumeQueue)),
@@ -109,7 +115,11 @@ func (c *runCalls) submit(ctx context.Context, r *request, req api.RunRequest) (
 
 func (c *runCalls) list(ctx context.Context, r *request) ([]api.Run, error) {
 	q := r.query()
-	limit := q.limit(50)
+	f, err := api.ParseRunFilter(q.values)
+	if err != nil {
+		q.fail("%w", err)
+	}
+	f.Limit = q.limit(50)
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -117,11 +127,7 @@ func (c *runCalls) list(ctx context.Context, r *request) ([]api.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := runs.List(ctx, r.caller.Principal, limit)
-	if list == nil {
-		list = []api.Run{} // [] in JSON
-	}
-	return list, err
+	return runs.List(ctx, r.caller.Principal, f)
 }
 
 func (c *runCalls) describe(ctx context.Context, r *request) (api.Run, error) {
@@ -191,6 +197,45 @@ func (c *runCalls) answer(ctx context.Context, r *request, req api.RunAnswer) (a
 		return api.Run{}, malformed(api.CodeInvalid, "request: the member \"task\" is missing")
 	}
 	return c.cfg.Runs.Answer(ctx, r.caller.Caller, r.run, req)
+}
+
+func (c *runCalls) see(ctx context.Context, r *request) (none, error) {
+	return none{}, c.cfg.Runs.See(ctx, r.caller.Caller, r.run)
+}
+
+// waiting returns what waits for a person: the questions of dispatches, and what
+// the orchestrator knows of runs.
+func (c *runCalls) waiting(ctx context.Context, r *request) ([]api.Waiting, error) {
+	asking, err := c.cfg.Dispatch.Asking(ctx, r.caller.Principal)
+	if err != nil {
+		return nil, err
+	}
+	list, byDispatch := []api.Waiting{}, map[api.DispatchID]*api.Dispatch{}
+	for i := range asking {
+		d := &asking[i]
+		byDispatch[d.ID] = d
+		if d.Run == "" || c.cfg.Runs == nil {
+			list = append(list, api.Waiting{Kind: api.WaitingQuestion, Principal: d.Principal, RunID: d.Run, Task: d.Task, DispatchID: d.ID, Subagent: d.Subagent})
+		}
+	}
+	if c.cfg.Runs != nil {
+		ofRuns, err := c.cfg.Runs.Waiting(ctx, r.caller.Principal)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, ofRuns...)
+	}
+	for i := range list {
+		w := &list[i]
+		if d := byDispatch[w.DispatchID]; d != nil {
+			w.Attempt, w.Text, w.Since = d.Attempt, d.Message, *cmp.Or(d.EndedAt, &d.AcceptedAt)
+			if d.AnswerBy != nil && (w.Until == nil || d.AnswerBy.Before(*w.Until)) {
+				w.Until = d.AnswerBy
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b api.Waiting) int { return a.Since.Compare(b.Since) })
+	return list, nil
 }
 
 func (c *runCalls) queues(ctx context.Context, _ *request) ([]api.Queue, error) {

@@ -1,0 +1,27 @@
+package api
+
+import "time"
+
+// WaitingKind is why something waits for a person. The set grows.
+type WaitingKind string
+
+// The kinds.
+const (
+	WaitingQuestion WaitingKind = "question" // an agent asks
+	WaitingFailed   WaitingKind = "failed"   // a run failed and its owner has not looked at it
+)
+
+// Waiting is something that waits for a person.
+type Waiting struct {
+	Kind       WaitingKind       `json:"kind"`
+	Since      time.Time         `json:"since"`
+	Until      *time.Time        `json:"until,omitempty"` // when the question expires, or its run is cancelled
+	Principal  Principal         `json:"principal"`       // that the run or dispatch belongs to
+	RunID      RunID             `json:"runId,omitempty"`
+	Task       TaskID            `json:"task,omitempty"`
+	DispatchID DispatchID        `json:"dispatchId,omitempty"` // that asks
+	Attempt    int               `json:"attempt,omitempty"`    // of the dispatch
+	Subagent   Name              `json:"subagent,omitempty"`
+	Text       string            `json:"text,omitempty"`   // the beginning of the question
+	Counts     map[TaskState]int `json:"counts,omitempty"` // of a failed run
+}

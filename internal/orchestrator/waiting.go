@@ -1,0 +1,69 @@
+package orchestrator
+
+import (
+	"context"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// Waiting returns what waits for a person in the runs that p may see: tasks with
+// a question, and the failed runs, at most maxList, that neither their owner nor
+// p has looked at.
+func (o *Orchestrator) Waiting(ctx context.Context, p api.Principal) ([]api.Waiting, error) {
+	owner, err := o.mayRead(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	list, err := query(ctx, o, func(e *engine) (list []api.Waiting) {
+		for _, r := range e.runs {
+			if r.asking > 0 && (owner == "" || r.principal == owner) {
+				list = append(list, r.questions()...)
+			}
+		}
+		return list
+	})
+	if err != nil {
+		return nil, err
+	}
+	var failed []listed
+	err = o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+		failed, err = settledRows(v, `state = 'failed' AND (? = '' OR principal = ?)
+AND NOT EXISTS (SELECT 1 FROM run_seen WHERE run = seq AND run_seen.principal IN (run.principal, ?)) ORDER BY seq LIMIT ?`, store.Args{owner, owner, p, maxList})
+		return err
+	})
+	for i := range failed {
+		r := &failed[i].run
+		list = append(list, api.Waiting{Kind: api.WaitingFailed, Since: *r.SettledAt, Principal: r.Principal, RunID: r.RunID, Counts: r.Counts})
+	}
+	return list, err
+}
+
+// questions returns the open questions of an unsettled run.
+func (r *run) questions() (list []api.Waiting) {
+	for i := range r.tasks {
+		if t := &r.tasks[i]; t.answerable() {
+			p := &r.plan.Tasks[i]
+			list = append(list, api.Waiting{
+				Kind: api.WaitingQuestion, Since: t.started, Until: pointer(r.doc.DeadlineAt), Principal: r.principal,
+				RunID: r.id, Task: p.ID, DispatchID: t.dispatch, Attempt: int(t.questionOf), Subagent: p.Subagent, Text: t.message,
+			})
+		}
+	}
+	return list
+}
+
+// See records that the caller has looked at a run that is settled. It is no
+// effect on the run, so the log has no entry of it.
+func (o *Orchestrator) See(ctx context.Context, caller dispatch.Caller, id api.RunID) error {
+	if _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
+		return err
+	}
+	return o.cfg.Store.Update(ctx, func(tx *store.Tx) error {
+		_, err := tx.Exec("INSERT INTO run_seen SELECT seq, ?, ? FROM run WHERE id = ? AND settled IS NOT NULL ON CONFLICT DO NOTHING",
+			caller.Principal, nanos(o.cfg.Now()), id)
+		return err
+	})
+}
