@@ -52,7 +52,7 @@ CREATE TABLE run_fence (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER N
 }
 
 // findSchema is what runs are found by, and which failed ones were looked at. The
-// triggers keep the terms with the runs, whoever adds and removes them.
+// triggers keep the terms in step with the runs.
 const findSchema = `
 CREATE TABLE run_term (
 	term TEXT NOT NULL,     -- "queue NAME", "subagent NAME"
