@@ -56,6 +56,9 @@ type EvidenceRequest struct {
 	// Checkpoints are signed checkpoints that the auditor has. The evidence proves
 	// that its log extends each.
 	Checkpoints [][]byte
+	// Wait bounds how long the service waits for a checkpoint that covers the
+	// evidence; at most a minute. 0: no bound.
+	Wait time.Duration
 }
 
 // MaxCheckpoints bounds EvidenceRequest.Checkpoints.

@@ -70,9 +70,10 @@ func logValues(q api.LogQuery, follow bool) url.Values {
 }
 
 // Checkpoint writes to w the newest signed checkpoint of the log, a signed note
-// in the format of C2SP tlog-checkpoint.
-func (o Operator) Checkpoint(ctx context.Context, w io.Writer) error {
-	return o.c.copy(ctx, on(api.CallLogCheckpoint), w)
+// in the format of C2SP tlog-checkpoint. With a wait of at most a minute, it is
+// one that covers all entries of now and the attestations of all that has ended.
+func (o Operator) Checkpoint(ctx context.Context, wait time.Duration, w io.Writer) error {
+	return o.c.copy(ctx, on(api.CallLogCheckpoint).where(url.Values{"wait": {wait.String()}}), w)
 }
 
 // Tile writes to w a file of the log by its C2SP tlog-tiles name: checkpoint,
@@ -96,7 +97,7 @@ func (o Operator) CheckLog(ctx context.Context) (api.LogCheck, error) {
 // Evidence writes to w the evidence about a settled run or an ended dispatch,
 // for bailiwick-verify. It returns when a checkpoint covers all of it.
 func (o Operator) Evidence(ctx context.Context, req api.EvidenceRequest, w io.Writer) error {
-	v := url.Values{"blobs": {strconv.FormatBool(req.Blobs)}}
+	v := url.Values{"blobs": {strconv.FormatBool(req.Blobs)}, "wait": {req.Wait.String()}}
 	if req.Run != "" {
 		v.Set("run", string(req.Run))
 	}

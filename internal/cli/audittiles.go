@@ -23,20 +23,30 @@ import (
 
 func (t *auditVerbs) tilesCommand() *cobra.Command {
 	var dir string
+	var wait coverage
 	cmd := t.operatorVerb(&cobra.Command{
 		Use: "tiles --to DIR", Short: "Copy the whole log as files, for other tools to read and verify", Args: cobra.NoArgs,
 		Long: `Copy the whole log to a folder in the layout of C2SP tlog-tiles: checkpoint, tile/L/N and
 tile/entries/N. Only the entries are fetched; the tree over them is built here, and the copy
 gets its checkpoint once it has the signed root. Run it again to continue, or to add new
 entries: the log must then extend the checkpoint in the folder, which is the only file that
-is overwritten.`,
+is overwritten. The copy covers all that had ended when it began.`,
 		Example: console.Examples("bailiwick audit tiles --to log", "bailiwick audit tiles --to /mnt/audit/log -o json"),
 	}, func(ctx context.Context, o client.Operator, _ []string) error {
 		if dir == "" {
 			return api.Errorf(api.CodeInvalid, "--to: want the folder to write to")
 		}
+		if err := wait.check(); err != nil {
+			return err
+		}
 		x := tileCopy{dir: dir, o: o, sum: note.NewRange()}
-		if err := x.run(ctx); err != nil {
+		var signed bytes.Buffer
+		waits := wait.tell(t.Stderr, "the newest entry")
+		err := o.Checkpoint(ctx, wait.limit, &signed)
+		if waits.Stop(); err != nil {
+			return err
+		}
+		if err := x.run(ctx, signed.Bytes()); err != nil {
 			return err
 		}
 		return t.Emit(tilesAnswer{x.to.Origin, x.to.Size, fmt.Sprintf("%x", x.to.Root), x.keys, x.written}, "", func() {
@@ -45,6 +55,7 @@ is overwritten.`,
 		})
 	})
 	cmd.Flags().StringVar(&dir, "to", "", "folder to write to; created if missing")
+	wait.flag(cmd)
 	return cmd
 }
 
@@ -75,16 +86,12 @@ type tileCopy struct {
 	written int
 }
 
-func (x *tileCopy) run(ctx context.Context) error {
+// run copies what a signed checkpoint covers.
+func (x *tileCopy) run(ctx context.Context, signed []byte) error {
 	trust, err := logTrust(ctx, x.o)
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	if err := x.o.Checkpoint(ctx, &b); err != nil {
-		return err
-	}
-	signed := b.Bytes()
 	if x.to, x.keys, err = openCheckpoint(signed, trust); err != nil {
 		return err
 	}

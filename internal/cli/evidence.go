@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +24,7 @@ func (t *auditVerbs) exportCommand() *cobra.Command {
 	var dispatch bool
 	var req api.EvidenceRequest
 	var checkpoints []string
+	var wait coverage
 	cmd := t.operatorVerb(&cobra.Command{
 		Use: "export ID -o FILE", Short: "Write the evidence of a settled run or an ended dispatch, for an auditor", Args: cobra.ExactArgs(1),
 		Long: `Write the evidence of a settled run or an ended dispatch: one file from which
@@ -40,15 +42,54 @@ has the digests of inputs and results; it has their content only with --with-blo
 		if out == "" {
 			return api.Errorf(api.CodeInvalid, "name the file to write: -o FILE")
 		}
+		if err := wait.check(); err != nil {
+			return err
+		}
+		req.Wait = wait.limit
+		waits := wait.tell(t.Stderr, "the end of "+args[0])
+		defer waits.Stop()
 		return exportEvidence(args[0], req, !dispatch, func(req api.EvidenceRequest) error {
-			return console.WriteFile(out, func(w io.Writer) error { return o.Evidence(ctx, req, w) })
+			return console.WriteFile(out, func(w io.Writer) error { return o.Evidence(ctx, req, beginning{w, waits}) })
 		})
 	})
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the new file to write")
 	cmd.Flags().BoolVar(&req.Blobs, "with-blobs", false, "include inputs, patches, outputs and logs")
 	cmd.Flags().BoolVar(&dispatch, "dispatch", false, "ID is a dispatch, even if a run has the same id")
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a file with a signed checkpoint that the auditor has, or with those of an anchor; proves that the log is an extension of the newest; may be repeated")
+	wait.flag(cmd)
 	return cmd
+}
+
+// coverage is how long a verb waits for a signed checkpoint.
+type coverage struct{ limit time.Duration }
+
+func (c *coverage) flag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&c.limit, "wait", 30*time.Second, "wait at most this long for a signed checkpoint that covers what is asked for")
+}
+
+func (c *coverage) check() error {
+	if c.limit <= 0 || c.limit > time.Minute {
+		return api.Errorf(api.CodeInvalid, "--wait %s: want a time of at most 1m", c.limit)
+	}
+	return nil
+}
+
+// tell says in a second what the verb waits for, unless the timer is stopped.
+func (c *coverage) tell(stderr io.Writer, what string) *time.Timer {
+	return time.AfterFunc(time.Second, func() {
+		fmt.Fprintf(stderr, "waiting up to %s for a signed checkpoint that covers %s\n", c.limit, console.Line(what))
+	})
+}
+
+// beginning stops a timer when something is written.
+type beginning struct {
+	io.Writer
+	timer *time.Timer
+}
+
+func (b beginning) Write(p []byte) (int, error) {
+	b.timer.Stop()
+	return b.Writer.Write(p)
 }
 
 // exportEvidence fetches the evidence of the run with an id, if tryRun is set, or

@@ -209,3 +209,39 @@ func (a *attester) awaitStatement(ctx context.Context, id api.DispatchID) (api.D
 		}
 	}
 }
+
+// AwaitAttestations waits until every dispatch that has ended by now is attested,
+// or ctx is done. Evidence about them has no entry after that.
+func (s *Service) AwaitAttestations(ctx context.Context) error {
+	var due []api.DispatchID
+	if err := s.cfg.Store.Read(ctx, func(v *store.View) error {
+		return v.Each("SELECT id FROM dispatch_unattested", nil, func(scan store.Scan) error {
+			var id api.DispatchID
+			err := scan(&id)
+			due = append(due, id)
+			return err
+		})
+	}); err != nil {
+		return err
+	}
+	for len(due) > 0 {
+		changed := s.cfg.Store.Committed()
+		var pending bool
+		if err := s.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+			pending, err = attestationPending(v, due[0])
+			return err
+		}); err != nil {
+			return err
+		}
+		if !pending {
+			due = due[1:]
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%d ended dispatches are not attested yet, such as %s: %w", len(due), due[0], ctx.Err())
+		}
+	}
+	return nil
+}

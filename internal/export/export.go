@@ -75,6 +75,9 @@ type Request struct {
 	// From are the auditor's signed checkpoints. The evidence proves that its log
 	// extends each of them.
 	From [][]byte
+	// Wait bounds how long to wait for the checkpoint that covers the evidence.
+	// 0: no bound.
+	Wait time.Duration
 }
 
 // Bundle returns the evidence about a run or a dispatch that has ended. It waits
@@ -362,7 +365,7 @@ func (g *builder) products(sum *api.ResultSummary) {
 
 // prove waits for a checkpoint that covers the entries, and proves inclusion.
 func (g *builder) prove(ctx context.Context) error {
-	if err := g.x.cfg.Tree.Wait(ctx, g.seqs[len(g.seqs)-1]+1); err != nil {
+	if err := g.covered(ctx, g.seqs[len(g.seqs)-1]+1); err != nil {
 		return err
 	}
 	signed, c := g.x.cfg.Tree.Latest()
@@ -370,6 +373,30 @@ func (g *builder) prove(ctx context.Context) error {
 	var err error
 	g.b.Proof, err = bundle.Prove(g.seqs, c.Size, func(i uint64) ([]note.Hash, error) { return g.x.cfg.Tree.InclusionProof(ctx, i, c.Size) })
 	return err
+}
+
+// covered waits until a checkpoint covers the first size entries.
+func (g *builder) covered(ctx context.Context, size uint64) error {
+	bounded := ctx
+	if g.req.Wait > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, g.req.Wait)
+		defer cancel()
+	}
+	err := g.x.cfg.Tree.Wait(bounded, size)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		_, newest := g.x.cfg.Tree.Latest()
+		return NotCovered(err, g.req.Wait, newest.Size, size)
+	}
+	return err
+}
+
+// NotCovered is the error of a wait for a checkpoint that ended without one. The
+// newest checkpoint covers the first have entries, and the first want were asked
+// for.
+func NotCovered(err error, wait time.Duration, have, want uint64) error {
+	return api.Errorf(api.CodeNotFinished, "no checkpoint covers entry #%d after %s; the newest covers %d of %d entries: %w", want-1, wait, have, want, err).
+		WithHint("see why with: bailiwick status; then run the command again")
 }
 
 // anchored adds the anchors' and the auditor's checkpoints, with consistency proofs.
@@ -404,7 +431,7 @@ func (g *builder) anchored(ctx context.Context) error {
 				WithHint("keep the checkpoint: it is evidence. Evidence without it shows only the present log")
 		}
 		from, to := min(c.Size, g.size), max(c.Size, g.size)
-		if err := g.x.cfg.Tree.Wait(ctx, to); err != nil {
+		if err := g.covered(ctx, to); err != nil {
 			return err
 		}
 		proof, err := g.x.cfg.Tree.ConsistencyProof(ctx, from, to)

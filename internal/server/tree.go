@@ -48,13 +48,42 @@ func (c *logCalls) handlers() map[api.Call]handler {
 	}
 }
 
-// checkpoint returns the newest signed checkpoint, exactly as signed.
-func (c *logCalls) checkpoint(context.Context, *request) ([]byte, error) {
+// checkpoint returns the newest signed checkpoint, exactly as signed. A caller
+// that waits gets one that covers all that is durable now, with the attestations
+// of what has ended.
+func (c *logCalls) checkpoint(ctx context.Context, r *request) ([]byte, error) {
+	q := r.query()
+	wait := q.wait()
+	if q.err != nil {
+		return nil, q.err
+	}
+	if wait > 0 {
+		if err := c.cover(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
 	signed, _ := c.cfg.Tree.Latest()
 	if signed == nil {
 		return nil, api.Errorf(api.CodeNotFinished, "no checkpoint has been signed yet").WithHint("retry in a second")
 	}
 	return signed, nil
+}
+
+func (c *logCalls) cover(ctx context.Context, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if err := c.cfg.Dispatch.AwaitAttestations(ctx); err != nil {
+		return api.Errorf(api.CodeNotFinished, "%w", err).WithHint("see why in the service's log; then run the command again")
+	}
+	n, err := c.cfg.Ledger.Len(ctx)
+	if err == nil {
+		err = c.cfg.Tree.Wait(ctx, n)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		_, newest := c.cfg.Tree.Latest()
+		return export.NotCovered(err, wait, newest.Size, n)
+	}
+	return err
 }
 
 // tile sends a file of the log: checkpoint, tile/L/N or tile/entries/N, the
@@ -150,7 +179,7 @@ func (c *logCalls) evidence(w http.ResponseWriter, r *request) error {
 func evidenceRequest(r *request) (req export.Request, err error) {
 	q := r.query()
 	for name, list := range q.values {
-		if name != "checkpoint" && (len(list) != 1 || name != "run" && name != "dispatch" && name != "blobs") {
+		if name != "checkpoint" && (len(list) != 1 || name != "run" && name != "dispatch" && name != "blobs" && name != "wait") {
 			return req, malformed(api.CodeInvalid, "%.40s: unknown or repeated parameter", name)
 		}
 	}
@@ -165,7 +194,8 @@ func evidenceRequest(r *request) (req export.Request, err error) {
 	if err != nil {
 		return req, malformed(api.CodeInvalid, "%w", err)
 	}
-	if req.Blobs = q.flag("blobs"); q.err != nil {
+	req.Blobs, req.Wait = q.flag("blobs"), q.wait()
+	if q.err != nil {
 		return req, q.err
 	}
 	checkpoints := q.values["checkpoint"]
