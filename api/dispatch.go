@@ -45,7 +45,7 @@ const (
 	ReasonOutput    Reason = "output"    // the result does not fit the output schema, or could not be captured
 	ReasonTimeout   Reason = "timeout"   // the agent exceeded its timeout
 	ReasonLimit     Reason = "limit"     // a resource limit stopped it
-	ReasonLost      Reason = "lost"      // the worker died without a result
+	ReasonLost      Reason = "lost"      // the worker died without a result, or a fault of the machine, such as a full disk, ended the attempt
 )
 
 // Reasons lists them all.

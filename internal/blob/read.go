@@ -67,6 +67,9 @@ func (s *Store) Open(ctx context.Context, d api.Digest) (*Reader, error) {
 	if errors.Is(err, errdef.ErrNotFound) {
 		return nil, s.missing(d)
 	}
+	if durable.IsFault(err) {
+		return nil, fmt.Errorf("blob %s: %w", d, err)
+	}
 	if err != nil {
 		return nil, s.corrupt(d, err.Error())
 	}

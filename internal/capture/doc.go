@@ -23,6 +23,7 @@
 // and, if the layers of the overlay are known, not even listed; the outcome is
 // the same. Layer writes the difference of two trees.
 //
-// git apply without --cached refuses one correct patch: a directory in place of a
-// symbolic link that points at itself.
+// git apply without --index or --cached refuses some correct patches that put a
+// directory in the place of a symbolic link: it looks through the link, which is
+// still there, and refuses a file below another link or below itself.
 package capture

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -87,7 +88,12 @@ func (l *lifecycle) resolve(ctx context.Context, r row) error {
 		if err := l.logRecovered(ctx, r, "ended"); err != nil {
 			return err
 		}
-		return l.collect(ctx, r)
+		err := l.collect(ctx, r)
+		if durable.IsFault(err) && !errors.Is(err, store.ErrPoisoned) {
+			l.work.Go(func() { l.settle(r) }) // the service must start on a full disk, for gc
+			return nil
+		}
+		return err
 	}
 	kind := admissionKind(m.Attempt)
 	entries, err := l.cfg.Ledger.List(ctx, audit.Query{Dispatch: m.ID, Kind: kind, Limit: 1, Newest: true})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -115,7 +116,7 @@ func (l *lifecycle) start(adm audit.Admission, r row, job executor.Job) {
 		return
 	}
 	o := outcome{event: api.EventFailed, reason: api.ReasonLost, message: "starting the worker failed: " + err.Error()}
-	if api.CodeOf(err) == api.CodeIntegrity { // a blob does not have its digest
+	if api.CodeOf(err) == api.CodeIntegrity && !durable.IsFault(err) { // a blob does not have its digest
 		o.reason = api.ReasonIntegrity
 	}
 	if err := l.end(context.WithoutCancel(l.life), r, o, update); err != nil {
@@ -145,15 +146,41 @@ func (l *lifecycle) supervise(r row, w *executor.Worker) {
 		if !l.follow(a) {
 			return // the next service adopts it
 		}
-		if err := l.collect(l.life, a.row); err != nil {
-			l.logUnrecorded(r, err)
-		}
+		l.settle(a.row)
 		l.mu.Lock()
 		if l.active[r.record.ID] == a { // an answer may have started the next attempt
 			delete(l.active, r.record.ID)
 		}
 		l.mu.Unlock()
 	})
+}
+
+// settlePause is how long settle waits after its first failure; later pauses
+// double, up to settleMost.
+const (
+	settlePause = 100 * time.Millisecond
+	settleMost  = 10 * time.Second
+)
+
+// settle collects the result of a worker that has exited. It retries after a
+// fault of the machine, such as a full disk: the result stays in the directory.
+func (l *lifecycle) settle(r row) {
+	for pause := settlePause; ; pause = min(2*pause, settleMost) {
+		err := l.collect(l.life, r)
+		switch {
+		case err == nil:
+			return
+		case !durable.IsFault(err) || errors.Is(err, store.ErrPoisoned):
+			l.logUnrecorded(r, err)
+			return
+		}
+		l.logger(&r.record).WarnContext(l.life, "the outcome of a dispatch could not be stored yet and is retried", slog.Any("err", err))
+		select {
+		case <-time.After(pause):
+		case <-l.life.Done():
+			return // the next service collects
+		}
+	}
 }
 
 // follow handles the messages of a worker until it exits. It returns false when

@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 )
@@ -132,7 +133,8 @@ func (g Git) Command(ctx context.Context, args ...string) (*Cmd, error) {
 	return c, nil
 }
 
-// Error is a git that failed. It wraps *exec.ExitError where git exited.
+// Error is a git that failed. It wraps *exec.ExitError where git exited, and the
+// fault of the machine that git reported, such as syscall.ENOSPC.
 type Error struct {
 	Verb    string
 	Message string // the beginning of what git wrote to its error stream, in one printable line
@@ -146,7 +148,16 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("git %s: %v: %s", e.Verb, e.Err, e.Message)
 }
 
-func (e *Error) Unwrap() error { return e.Err }
+// Unwrap implements the interface of package errors.
+func (e *Error) Unwrap() []error {
+	said := strings.ToLower(e.Message)
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENOMEM} {
+		if strings.Contains(said, errno.Error()) { // git runs in the locale C
+			return []error{e.Err, errno}
+		}
+	}
+	return []error{e.Err}
+}
 
 // Wrap makes an error of the command an *Error, or the cause of the end of its
 // context.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -19,6 +20,12 @@ const (
 	// which takes about a second. A larger file is checked by Check on demand, and
 	// page by page as it is used (cell_size_check).
 	quickCheckBytes = 256 << 20
+
+	// maxLogBytes is the length to which the write-ahead log is cut when it is
+	// reused after it has grown longer, which it does while a reader blocks its
+	// checkpoint. A shorter one keeps its length: syncs are cheap when a file does
+	// not grow.
+	maxLogBytes = 16 << 20
 )
 
 // dsn escapes path so that no character in it can become a parameter.
@@ -36,7 +43,7 @@ type writeConn struct {
 
 func openWriter(ctx context.Context, path string) (_ *writeConn, err error) {
 	db, err := sql.Open("sqlite", dsn(
-		path, "journal_mode(wal)", "synchronous(full)", "wal_autocheckpoint(0)", "foreign_keys(1)", "recursive_triggers(1)",
+		path, "journal_mode(wal)", "synchronous(full)", "wal_autocheckpoint(0)", fmt.Sprintf("journal_size_limit(%d)", maxLogBytes), "foreign_keys(1)", "recursive_triggers(1)",
 		"trusted_schema(0)", "cell_size_check(1)", "temp_store(memory)", "cache_size(-16000)", "busy_timeout(5000)",
 	)+"&mode=rw")
 	if err != nil {
@@ -55,7 +62,7 @@ func openWriter(ctx context.Context, path string) (_ *writeConn, err error) {
 	// SQLite silently ignores pragmas that it cannot honour, so they are read back.
 	for pragma, want := range map[string]string{
 		"journal_mode": "wal", "synchronous": "2", "wal_autocheckpoint": "0", "foreign_keys": "1", "recursive_triggers": "1",
-		"locking_mode": "normal", "trusted_schema": "0", "query_only": "0",
+		"locking_mode": "normal", "trusted_schema": "0", "query_only": "0", "journal_size_limit": strconv.Itoa(maxLogBytes),
 	} {
 		var got string
 		if err := w.conn.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil {
@@ -90,6 +97,20 @@ func (w *writeConn) check(ctx context.Context, path string, log *slog.Logger) er
 		return nil
 	}
 	return quickCheck(ctx, w.conn, path)
+}
+
+// emptyLog checkpoints the whole write-ahead log and truncates it. A service that
+// is killed leaves its log, which the next would append to. It needs to be the
+// only connection.
+func (w *writeConn) emptyLog(ctx context.Context) error {
+	var busy, size, done int64
+	if err := w.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &size, &done); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if busy != 0 {
+		return errors.New("checkpoint: another process reads the database")
+	}
+	return nil
 }
 
 type querier interface {

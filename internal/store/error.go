@@ -5,7 +5,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -19,7 +21,7 @@ var (
 	// ErrClosed: the store is closed or closing. Nothing was written.
 	ErrClosed = errors.New("the state is closed")
 	// ErrPoisoned: the disk failed earlier; see PoisonedError.
-	ErrPoisoned = errors.New("the state is refused until the service restarts")
+	ErrPoisoned = errors.New("the state is refused until it is opened again")
 	// ErrUncertain: the commit itself failed, so the caller's writes may or may not
 	// exist after a restart. Any other error means that they were not committed.
 	ErrUncertain = errors.New("whether it was stored is known only after a restart")
@@ -36,7 +38,33 @@ type PoisonedError struct {
 }
 
 func (e *PoisonedError) Error() string {
+	if e.Full() {
+		why := "its disk was full; the service continues by itself"
+		if d, err := diskOf(filepath.Dir(e.Path)); err == nil && (d.readOnly || d.free < d.low()) {
+			why = (&DiskError{Dir: filepath.Dir(e.Path), Free: d.free, Size: d.size, Want: d.low(), ReadOnly: d.readOnly}).Error()
+		}
+		return fmt.Sprintf("nothing can be written (%v): %s", e.Cause, why)
+	}
 	return fmt.Sprintf("state database %s failed (%v) and is refused until the service restarts: check the disk, then restart", e.Path, e.Cause)
+}
+
+// Full reports whether the disk was full or read-only: the state can be opened
+// again once it can be written to. Any other failure is for a person to look at.
+func (e *PoisonedError) Full() bool {
+	code := sqliteCode(e.Cause)
+	return code == sqlite3.SQLITE_FULL || code == sqlite3.SQLITE_READONLY ||
+		errors.Is(e.Cause, unix.ENOSPC) || errors.Is(e.Cause, unix.EDQUOT) || errors.Is(e.Cause, unix.EROFS)
+}
+
+// Advice says what to do about an error of the state: make room, or, about any
+// other failure, look at the disk.
+func Advice(err error) string {
+	poisoned, ok := errors.AsType[*PoisonedError](err)
+	_, short := errors.AsType[*DiskError](err)
+	if short || ok && poisoned.Full() {
+		return "make room on the disk of the state directory, or run: bailiwick gc; the service then continues by itself"
+	}
+	return "check the disk of the state directory, then restart the service"
 }
 
 // Is makes every PoisonedError an ErrPoisoned.

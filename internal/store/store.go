@@ -8,9 +8,12 @@
 //     own savepoint, so the failure of one undoes nothing of another's.
 //   - Any failure of the disk (an I/O error, a full disk, a failed commit, sync
 //     or checkpoint, a corrupt page) poisons the store: it refuses everything
-//     until the process restarts, and retries nothing, because after a failed
-//     fsync the kernel may have dropped the pages and report success the second
-//     time. A full disk is no exception; a restart works once there is space.
+//     until it is closed and opened again, and retries nothing, because after a
+//     failed fsync the kernel may have dropped the pages and report success the
+//     second time. Open copies the write-ahead log into the database and syncs it
+//     before anything else, so what a reader saw is on the disk.
+//     PoisonedError.Full says that opening it works once there is room; the
+//     Reserve keeps some.
 //   - Readers see a consistent snapshot of durable state and never wait for the
 //     writer.
 //
@@ -144,6 +147,9 @@ func openLocked(ctx context.Context, cfg Config, l *os.File) (_ *Store, err erro
 		return nil, fmt.Errorf("state directory %s: %w", cfg.Dir, err)
 	}
 	if err := s.write.migrate(ctx, s.path, cfg.Migrations); err != nil {
+		return nil, damage(s.path, err)
+	}
+	if err := s.write.emptyLog(ctx); err != nil {
 		return nil, damage(s.path, err)
 	}
 	if s.read, err = openReaders(ctx, s.path); err != nil {

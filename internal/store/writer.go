@@ -16,7 +16,7 @@ const (
 
 	// The write-ahead log is checkpointed when it has grown by this many pages
 	// (4 MiB), and after each such growth while a reader blocks it. It is reused
-	// from its start and never truncated: syncs are cheap when a file does not grow.
+	// from its start; see maxLogBytes.
 	defaultCheckpointPages = 1024
 
 	// Reading its length costs as much as a statement, so it is read once per this
@@ -216,7 +216,7 @@ func call(tx *Tx, fn func(*Tx) error) (err error) {
 func (s *Store) fail(group []*job, cause error, uncertain bool) {
 	p := &PoisonedError{Path: s.path, Cause: cause}
 	if s.poison.CompareAndSwap(nil, p) {
-		s.log.LogAttrs(context.Background(), slog.LevelError, "state database failed; refusing everything until a restart",
+		s.log.LogAttrs(context.Background(), slog.LevelError, "state database failed; refusing everything until it is opened again",
 			slog.String("path", s.path), slog.Any("error", cause))
 	}
 	var err error = s.poison.Load()

@@ -88,9 +88,12 @@ func (a *attempt) takePatch(ctx context.Context, ws *workspace, j *jail.Jail) (s
 func (a *attempt) takeOutputs(ctx context.Context, j *jail.Jail) error {
 	left, err := capture.Outputs(ctx, j.Workspace(), capture.OutputConfig{Dir: outputsDir}, func(o capture.Output, r io.Reader) error {
 		kept, err := a.keep(r)
+		if err != nil {
+			return err
+		}
 		kept.Path = o.Path
 		a.summary.Outputs = append(a.summary.Outputs, kept)
-		return err
+		return nil
 	})
 	a.summary.LeftOut = append(a.summary.LeftOut, left...)
 	return err

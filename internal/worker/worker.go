@@ -187,6 +187,8 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 		r.Outcome, r.Message = api.EventCancelled, context.Cause(ctx).Error()
 	case errors.Is(err, errAsked):
 		r.Outcome, r.Message = api.EventNeedsInput, a.question
+	case durable.IsFault(err): // whatever the step, another try may succeed
+		r.Outcome, r.Reason, r.Message = api.EventFailed, api.ReasonLost, bounded("a fault of this machine ended the attempt: "+err.Error())
 	case errors.As(err, &f):
 		r.Outcome, r.Reason, r.Message = api.EventFailed, f.reason, bounded(f.Error())
 	default:
