@@ -14,9 +14,8 @@ import (
 const (
 	maxGroup = 512 // functions in one transaction
 
-	// The write-ahead log is checkpointed when it has grown by this many pages
-	// (4 MiB), and after each such growth while a reader blocks it. It is reused
-	// from its start; see maxLogBytes.
+	// The write-ahead log is checkpointed when it has this many pages (4 MiB) that
+	// the database lacks. It is reused from its start; see maxLogBytes.
 	defaultCheckpointPages = 1024
 
 	// Reading its length costs as much as a statement, so it is read once per this
@@ -94,15 +93,15 @@ func (s *Store) run() {
 		s.fail(group, errors.New("a transaction's function called runtime.Goexit"), false)
 		go s.run()
 	}()
-	var length int64 // pages of the write-ahead log at the last checkpoint
-	jobs := 0        // since its length was read
+	jobs := 0 // since the last look at the write-ahead log
 	for j := range s.queue {
 		group = s.gather(append(group[:0], j))
 		if s.commit(group) {
 			jobs += len(group)
 		}
 		if jobs >= s.checkpointJobs {
-			length, jobs = s.checkpoint(length), 0
+			s.checkpoint()
+			jobs = 0
 		}
 		clear(group)
 	}
@@ -237,29 +236,26 @@ func answerAll(group []*job, err error) {
 	}
 }
 
-// checkpoint checkpoints the write-ahead log when it has grown enough since it was
-// length pages long, and returns its length at the last checkpoint. SQLite's
-// automatic checkpoints hide their errors.
-func (s *Store) checkpoint(length int64) int64 {
-	size, err := s.walPages("PRAGMA wal_checkpoint(NOOP)")
-	if err == nil && size < length {
-		length = 0 // the log was reused from its start
-	}
-	if err == nil && size-length >= s.checkpointPages {
-		length, err = s.walPages("PRAGMA wal_checkpoint(PASSIVE)")
+// checkpoint checkpoints the write-ahead log when it has enough pages that the
+// database lacks. A reader may block some of them: then the next call tries again.
+// SQLite's automatic checkpoints hide their errors.
+func (s *Store) checkpoint() {
+	pending, err := s.walPages("PRAGMA wal_checkpoint(NOOP)")
+	if err == nil && pending >= s.checkpointPages {
+		_, err = s.walPages("PRAGMA wal_checkpoint(PASSIVE)")
 	}
 	if err != nil {
 		s.fail(nil, fmt.Errorf("checkpoint: %w", err), false)
 	}
-	return length
 }
 
-func (s *Store) walPages(pragma string) (size int64, err error) {
+// walPages returns how many pages of the log the database lacks.
+func (s *Store) walPages(pragma string) (pending int64, err error) {
 	st, err := s.write.stmt(pragma) //nolint:sqlclosecheck // the connection keeps it
 	if err != nil {
 		return 0, err
 	}
-	var busy, done int64
+	var busy, size, done int64
 	err = st.QueryRow().Scan(&busy, &size, &done) //nolint:noctx // as every statement of the writer
-	return size, err
+	return size - done, err
 }
