@@ -68,7 +68,7 @@ func TestTheReserveOpensTheStateOnAFullDisk(t *testing.T) {
 		t.Errorf("the write failed with %v", err)
 	}
 	_ = s.Close()
-	fillUp(t, disk) // what closing it freed
+	fillUp(t, disk)                                           // what closing it freed
 	if s, err := Open(t.Context(), config(dir)); err == nil { // the control
 		if s.Update(t.Context(), insert(strings.Repeat("x", 64<<10))) == nil {
 			t.Error("the full disk can be written without the reserve")
