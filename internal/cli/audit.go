@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,8 +77,8 @@ func (t *auditVerbs) addFilters(cmd *cobra.Command, q *api.LogQuery) {
 	flags.Func("tool", "only entries of calls of this `tool`", into(&q.Tool, func(s string) (string, error) { return s, api.CheckTool(s) }))
 	flags.StringArrayVar(&q.Kinds, "kind", nil, "only entries of this `kind`, such as dispatch.denied; may be repeated")
 	flags.Func("decision", "only entries with this `decision`: allow or deny", into(&q.Decision, parseDecision))
-	flags.Func("since", "only entries since this `time`", into(&q.Since, func(s string) (time.Time, error) { return parseTime(s, t.Now(), 0) }))
-	flags.Func("until", "only entries before this `time`", into(&q.Until, func(s string) (time.Time, error) { return parseTime(s, t.Now(), 1) }))
+	flags.Func("since", "only entries since this `time`", into(&q.Since, func(s string) (time.Time, error) { return console.ParseTime(s, t.Now(), 0) }))
+	flags.Func("until", "only entries before this `time`", into(&q.Until, func(s string) (time.Time, error) { return console.ParseTime(s, t.Now(), 1) }))
 }
 
 // into parses the value of a flag into to.
@@ -116,25 +115,6 @@ func parseDecision(s string) (string, error) {
 		return "", errors.New("want allow or deny")
 	}
 	return s, nil
-}
-
-// parseTime parses an instant, a day, to which it adds days, or an age.
-func parseTime(text string, now time.Time, days int) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return at, nil
-	}
-	if day, err := time.Parse(time.DateOnly, text); err == nil {
-		return day.AddDate(0, 0, days), nil
-	}
-	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
-		return now.Add(-age), nil
-	}
-	if age, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.ParseUint(age, 10, 16); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
-		}
-	}
-	return time.Time{}, errors.New("want a time such as 2026-11-21T14:22:11Z, a day such as 2026-11-21, or an age such as 2h or 7d")
 }
 
 func (t *auditVerbs) printLogLine(l api.LogLine) error {

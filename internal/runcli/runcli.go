@@ -9,7 +9,6 @@ package runcli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -116,25 +115,4 @@ func outcome(run *api.Run) error {
 		return console.ExitFor(api.CodeDenied)
 	}
 	return console.Exit{Status: 1}
-}
-
-func (t *commands) listCommand() *cobra.Command {
-	var last int
-	cmd := &cobra.Command{
-		Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick run list --last 10", "bailiwick run list -o name"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withConn(func(c *client.Conn) error {
-				list, err := c.Runtime().Runs(cmd.Context(), api.RunFilter{Limit: last})
-				if err != nil {
-					return err
-				}
-				return console.List(t.Output, list, func(r api.Run) string { return string(r.RunID) }, "RUN\tSTATE\tDONE\tQUEUE\tPRINCIPAL\tSUBMITTED\tTASKS", func(r api.Run) string {
-					return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s", r.RunID, r.State, r.Counts[api.TaskDone], r.Total, r.Queue, r.Principal, t.Ago(r.SubmittedAt), countsText(r.Counts))
-				})
-			})
-		},
-	}
-	cmd.Flags().IntVar(&last, "last", 50, "how many")
-	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,6 +33,7 @@ type runService struct {
 	page       int                                          // tasks in an answer
 	steer      func(verb string, body []byte) (any, error)  // what is asked of the operator's side
 	submit     func(req api.RunRequest) (any, error)        //
+	list       func(q url.Values) ([]api.Run, error)        // runs, as the query selects them; nil: the one run
 	waits      func(w http.ResponseWriter, r *http.Request) // called when a client waits for more events
 }
 
@@ -79,7 +81,12 @@ func (s *runService) serve(t *testing.T) string {
 		v, err := s.submit(req)
 		say(w, v, err)
 	})
-	mux.HandleFunc("GET /v1/runtime/runs", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /v1/runtime/runs", func(w http.ResponseWriter, r *http.Request) {
+		if s.list != nil {
+			list, err := s.list(r.URL.Query())
+			say(w, list, err)
+			return
+		}
 		head := s.run
 		head.Tasks = []api.RunTask{}
 		say(w, []api.Run{head}, nil)
