@@ -84,6 +84,8 @@ type Run struct {
 	Sealed       bool              `json:"sealed,omitempty"`   // a signed checkpoint covers its end; not set in lists
 	Deadline     *time.Time        `json:"deadline,omitempty"` // when an unsettled run is cancelled
 	RetryOf      RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it reuses
+	From         []TaskID          `json:"from,omitempty"`     // as of the RunRetry that made it
+	Changed      []string          `json:"changed,omitempty"`  // how its plan differs from that of RetryOf, as text
 	CancelBy     Principal         `json:"cancelledBy,omitempty"`
 	CancelReason string            `json:"cancelReason,omitempty"`
 	Counts       map[TaskState]int `json:"counts"`
@@ -152,11 +154,19 @@ type RunAnswer struct {
 	Attempt    int        `json:"attempt,omitempty"`
 }
 
-// RunRetry submits the plan of a settled run again. The new run reuses the tasks
-// that are done.
+// RunRetry submits the plan of a settled run again, possibly with changes. The new
+// run reuses the tasks that are done, as far as no change reaches them: neither
+// they nor a task that they depend on is changed or named by From.
 type RunRetry struct {
 	RunID RunID  `json:"runId,omitempty"` // of the new run
 	Key   string `json:"key,omitempty"`   // as of RunRequest
+	// From names tasks that run again, with all that depend on them.
+	From []TaskID `json:"from,omitempty"`
+	// Sources are commits, branches or tags that replace those of the plan, for
+	// every task that starts from the source; an empty one is HEAD.
+	Sources []SourceRequest `json:"sources,omitempty"`
+	// Inputs replace those of tasks.
+	Inputs map[TaskID]json.RawMessage `json:"inputs,omitempty"`
 }
 
 // Queue is a queue of runs.

@@ -153,10 +153,11 @@ func (s *Service) invalid(ctx context.Context, principal api.Principal, cause er
 }
 
 // LogInvalid logs a request that is malformed or contradicts what is stored, and
-// returns the error for its caller.
+// returns the error for its caller. It leaves an error alone whose refusal is
+// logged already.
 func LogInvalid(ctx context.Context, ledger *audit.Ledger, principal api.Principal, operation string, cause error) error {
 	var e *api.Error
-	if !errors.As(cause, &e) {
+	if !errors.As(cause, &e) || e.AuditEntry != nil {
 		return cause
 	}
 	seq, err := ledger.Record(ctx, record.Entry{

@@ -3,6 +3,7 @@ package evidence
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
@@ -263,11 +264,11 @@ func detailOf(e *entry) (record.DispatchEnd, bool) {
 	return d, ok
 }
 
-// reuseDone marks the tasks as done that are done in the run that it retries.
+// reuseDone marks the tasks as done that it takes over from the run that it retries.
 func (r *replay) reuseDone() error {
 	request, _ := r.submitted.Detail.(record.RunRequest)
 	if request.RetryOf == "" {
-		if request.Taken != 0 {
+		if request.Taken != 0 || len(request.From) > 0 || len(request.Changed) > 0 {
 			return errors.New("it reuses tasks, but names no run")
 		}
 		return nil
@@ -276,20 +277,27 @@ func (r *replay) reuseDone() error {
 	if b == nil || b.plan == nil || b.settled == nil || b.settled.seq >= r.submitted.seq {
 		return fmt.Errorf("it retries run %.80q, which is not in the bundle or had not settled", request.RetryOf)
 	}
-	same, err := b.plan.WithID(r.plan.ID)
-	if err != nil || same.Digest() != r.plan.Digest() {
-		return fmt.Errorf("it retries run %s with another plan", b.id)
+	from := make([]api.TaskID, len(request.From))
+	for i, t := range request.From {
+		from[i] = api.TaskID(t)
+	}
+	retry, err := r.plan.RetryOf(b.plan, func(i int) bool { return b.tasks[i].state == api.TaskDone }, from)
+	if err != nil {
+		return err
 	}
 	r.leases.last = b.leases.last // fencing tokens only grow
 	taken := int64(0)
-	for i := range r.tasks {
-		if b.tasks[i].state == api.TaskDone {
+	for i, yes := range retry.Taken {
+		if yes {
 			taken++
 			r.tasks[i] = taskReplay{state: api.TaskDone, dispatch: b.tasks[i].dispatch, attempt: b.tasks[i].attempt}
 		}
 	}
-	if taken != request.Taken {
-		return fmt.Errorf("it reuses %d tasks, but %d were done in run %s", request.Taken, taken, b.id)
+	switch {
+	case taken != request.Taken:
+		return fmt.Errorf("it reuses %d tasks, but %d are done in run %s and unchanged", request.Taken, taken, b.id)
+	case !slices.Equal(retry.Changed, request.Changed):
+		return fmt.Errorf("its plan differs from that of run %s in %.400q, but its entry says %.400q", b.id, retry.Changed, request.Changed)
 	}
 	return nil
 }

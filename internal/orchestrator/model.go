@@ -47,7 +47,9 @@ type runDoc struct {
 	Nonce      string            `json:"nonce"`             // 128 random bits, so that the dispatch ids of tasks cannot be guessed
 	DeadlineAt time.Time         `json:"deadline,omitzero"`
 	RetryOf    api.RunID         `json:"retryOf,omitempty"`
-	Key        string            `json:"key,omitempty"` // of the request that submitted it
+	From       []api.TaskID      `json:"from,omitempty"`    // of a retry: tasks to run again
+	Changed    []string          `json:"changed,omitempty"` // of a retry: see plan.Retry
+	Key        string            `json:"key,omitempty"`     // of the request that submitted it
 	Trace      api.Trace         `json:"trace,omitempty"`
 }
 

@@ -2,6 +2,7 @@ package orchestrator_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -262,9 +263,23 @@ func (m *machine) retry(rt *rapid.T) {
 	m.begin("retry")
 	p := old.plan
 	p.ID = api.RunID(fmt.Sprintf("run-%d", len(m.plans)))
+	req := api.RunRetry{RunID: p.ID}
+	p.Tasks = slices.Clone(p.Tasks)
+	for i := range p.Tasks {
+		switch rapid.IntRange(0, 9).Draw(rt, "change") {
+		case 0:
+			req.From = append(req.From, p.Tasks[i].ID)
+		case 1:
+			p.Tasks[i].Input = json.RawMessage(fmt.Sprintf(`{"again":%d}`, len(m.plans)))
+			if req.Inputs == nil {
+				req.Inputs = map[api.TaskID]json.RawMessage{}
+			}
+			req.Inputs[p.Tasks[i].ID] = p.Tasks[i].Input
+		}
+	}
 	m.plans = append(m.plans, p)
 	m.remember(p)
-	_, err := m.o.Retry(context.Background(), as(by), old.id, api.RunRetry{RunID: p.ID})
+	_, err := m.o.Retry(context.Background(), as(by), old.id, req)
 	m.expect(func() []string {
 		if made := m.log.runs[p.ID]; (err == nil) != (made != nil) || made != nil && (made.retryOf != old.id) {
 			return []string{fmt.Sprintf("run %s is retried by %s: %v", old.id, by, err)}

@@ -261,9 +261,10 @@ func (m *replay) submitted(c *audit.Committed) {
 		r.queue = api.DefaultQueue
 	}
 	taken := int64(0)
+	again := m.again(r, ask.From)
 	for _, t := range p.Tasks {
 		task := &replayTask{run: r, plan: t, state: api.TaskPending, freed: e.At}
-		if old := m.runs[r.retryOf]; old != nil && old.tasks[t.ID].state == api.TaskDone {
+		if old := m.runs[r.retryOf]; old != nil && old.tasks[t.ID].state == api.TaskDone && !again[t.ID] {
 			task.state, task.taken, task.dispatch = api.TaskDone, true, old.tasks[t.ID].dispatch
 			taken++
 		}
@@ -273,6 +274,26 @@ func (m *replay) submitted(c *audit.Committed) {
 		m.object(c.Seq, "run %s takes over %d tasks of %q, want %d of a run that is settled", id, ask.Taken, r.retryOf, taken)
 	}
 	m.runs[id] = r
+}
+
+// again returns the tasks of a retry that run again, whatever they were: those of
+// from, those with another input, and all that depend on them.
+func (m *replay) again(r *replayRun, from []string) map[api.TaskID]bool {
+	all := map[api.TaskID]bool{}
+	old := m.runs[r.retryOf]
+	if old == nil {
+		return all
+	}
+	for _, t := range r.plan.Tasks {
+		if !slices.Contains(from, string(t.ID)) && string(t.Input) == string(old.tasks[t.ID].plan.Input) {
+			continue
+		}
+		all[t.ID] = true
+		for id := range r.downstream(t.ID) {
+			all[id] = true
+		}
+	}
+	return all
 }
 
 func (m *replay) pauseQueue(c *audit.Committed) {

@@ -36,10 +36,9 @@ func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req a
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
 	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
-		return run, err
+		return run, o.invalid(ctx, caller, err)
 	}
-	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling, Key: req.Key})
-	return o.admit(ctx, caller, r, 0)
+	return o.admit(ctx, caller, newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling, Key: req.Key}))
 }
 
 // parse reads the plan of a request, and gives it an id.
@@ -124,18 +123,16 @@ func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *
 	}
 	again := key != "" && r.doc.Key == key
 	if r.principal != caller.Principal || r.doc.Digest != p.Digest() && !again {
-		err := api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).
+		return api.Run{}, false, api.Errorf(api.CodeConflict, "run id %s is in use for another plan", p.ID).
 			WithHint("submit this plan under an id of its own: --id NEW or --new; or run the tasks of the other again, with changes: bailiwick run retry %s", p.ID)
-		return api.Run{}, false, o.invalid(ctx, caller, err)
 	}
 	run, err := o.show(ctx, p.ID, 0, defaultPage)
 	run.Existing = !again
 	return run, true, err
 }
 
-// admit decides about a run and makes it durable; takenOver of its tasks are done
-// already.
-func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run, takenOver int) (api.Run, error) {
+// admit decides about a run and makes it durable.
+func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run) (api.Run, error) {
 	decision, err := o.validate(ctx, caller, r)
 	if err != nil {
 		return api.Run{}, o.invalid(ctx, caller, err)
@@ -153,7 +150,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 	o.submitting.begin(r.id)
 	defer o.submitting.done(r.id)
 	failpoint.Hit(failpoint.RunSubmitCommit, string(r.id))
-	_, err = o.cfg.Ledger.Commit(ctx, decision, o.submitEntry(r, takenOver), func(tx *store.Tx) error {
+	_, err = o.cfg.Ledger.Commit(ctx, decision, submitEntry(r), func(tx *store.Tx) error {
 		var n int
 		if err := tx.Get("SELECT count(*) FROM run WHERE id = ?", store.Args{r.id}, &n); err != nil || n > 0 {
 			return errors.Join(err, errDuplicate)
@@ -171,7 +168,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		if err == nil && !ok {
 			err = errDuplicate
 		}
-		return run, err
+		return run, o.invalid(ctx, caller, err)
 	}
 	if err != nil {
 		return api.Run{}, err
@@ -181,13 +178,20 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 	return o.show(ctx, r.id, 0, defaultPage)
 }
 
-func (o *Orchestrator) submitEntry(r *run, takenOver int) record.Entry {
-	return record.Entry{
-		Kind: record.KindRunSubmitted, Run: string(r.id), Refs: map[string]api.Digest{record.RefPlan: r.plan.Digest()},
-		Detail: record.RunRequest{
-			Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Taken: int64(takenOver), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
-		},
+func submitEntry(r *run) record.Entry {
+	request := record.RunRequest{
+		Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
+		Changed: r.doc.Changed,
 	}
+	for _, t := range r.doc.From {
+		request.From = append(request.From, string(t))
+	}
+	for i := range r.tasks {
+		if r.tasks[i].takenOver {
+			request.Taken++
+		}
+	}
+	return record.Entry{Kind: record.KindRunSubmitted, Run: string(r.id), Refs: map[string]api.Digest{record.RefPlan: r.plan.Digest()}, Detail: request}
 }
 
 func nonce() string {
@@ -215,7 +219,7 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 	problems := problemsOf(v, tasks)
 	problems = append(problems, missingResults(r, v, tasks)...)
 	if v.Denied.Valid() {
-		return none, o.deny(ctx, o.submitEntry(r, 0), v.Denied, problems)
+		return none, o.deny(ctx, submitEntry(r), v.Denied, problems)
 	}
 	if len(problems) > 0 {
 		return none, plan.Error(problems)
@@ -275,55 +279,4 @@ func (o *Orchestrator) deny(ctx context.Context, entry record.Entry, d policy.De
 		all.Code, all.AuditEntry = api.CodeDenied, e.AuditEntry
 		return all.WithHint("do not retry; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
 	})
-}
-
-// Retry submits the plan of a settled run again under another id. Tasks that are
-// done are taken over with their results; the others run, from the same commits.
-func (o *Orchestrator) Retry(ctx context.Context, caller dispatch.Caller, id api.RunID, req api.RunRetry) (api.Run, error) {
-	if _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
-		return api.Run{}, err
-	}
-	old, err := o.stored(ctx, id)
-	if err != nil {
-		return api.Run{}, err
-	}
-	if old.principal != caller.Principal {
-		err := api.Errorf(api.CodeDenied, "run %s belongs to %s: only its owner may retry it", id, old.principal)
-		return api.Run{}, o.invalid(ctx, caller, err)
-	}
-	if old.settled.IsZero() {
-		err := api.Errorf(api.CodeConflict, "run %s is not settled", id).WithHint("wait for it, or cancel it: bailiwick run cancel %s", id)
-		return api.Run{}, o.invalid(ctx, caller, err)
-	}
-	if err := checkKey(req.Key); err != nil {
-		return api.Run{}, o.invalid(ctx, caller, err)
-	}
-	next := req.RunID
-	if next == "" {
-		next = api.NewRunID(o.cfg.Now())
-	}
-	p, err := old.plan.WithID(next)
-	if err != nil {
-		return api.Run{}, err
-	}
-	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
-		return run, err
-	}
-	r := newRun(next, p, runDoc{Ceiling: caller.Ceiling, RetryOf: id, Commits: old.doc.Commits, Key: req.Key})
-	takenOver := 0
-	for i := range old.tasks {
-		if old.tasks[i].state != api.TaskDone {
-			continue
-		}
-		t := old.tasks[i]
-		t.takenOver, t.deps = true, r.tasks[i].deps
-		r.set(int32(i), api.TaskDone) //nolint:gosec // G115: bounded by api.MaxPlanTasks
-		r.tasks[i] = t
-		takenOver++
-	}
-	if r.left == 0 {
-		err := api.Errorf(api.CodeConflict, "every task of run %s is done", id)
-		return api.Run{}, o.invalid(ctx, caller, err)
-	}
-	return o.admit(ctx, caller, r, takenOver)
 }

@@ -9,6 +9,8 @@ import (
 // RunRequest is the detail of KindRunSubmitted and KindRunDenied; RefPlan names
 // the canonical plan.
 type RunRequest struct {
+	Changed  []string `json:"changed,omitempty"` // of a retry: how the plan differs from that of RetryOf
+	From     []string `json:"from,omitempty"`    // of a retry: tasks to run again, though they may be done
 	Queue    string   `json:"queue"`
 	Reasons  []string `json:"reasons,omitempty"` // of a denial
 	RetryOf  string   `json:"retryOf,omitempty"`
@@ -25,7 +27,8 @@ func (d RunRequest) refused(reasons []string) Detail {
 func (d RunRequest) describe(e *Entry) string {
 	s := fmt.Sprintf("%s submitted run %s with %s to queue %s", e.caller(), Word(e.Run), Plural(d.Tasks, "task"), Word(d.Queue))
 	if d.RetryOf != "" {
-		s += fmt.Sprintf(", retrying run %s with %s already done", Word(d.RetryOf), Plural(d.Taken, "task"))
+		s += fmt.Sprintf(", retrying run %s with %s taken over", Word(d.RetryOf), Plural(d.Taken, "task")) +
+			withWords(", changed: ", d.Changed) + withWords(", again from task ", d.From)
 	}
 	return s + e.verdict(d.Reasons)
 }

@@ -97,30 +97,6 @@ func (t *commands) printSteered(ctx context.Context, r client.Runtime, id api.Ru
 	return nil
 }
 
-func (t *commands) retryCommand() *cobra.Command {
-	var newID string
-	cmd := t.runVerb(&cobra.Command{
-		Use: "retry RUN", Short: "Submit the plan of a settled run again and take over its done tasks", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick run retry RUN", "bailiwick run retry nightly-7 --id nightly-7b"),
-	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
-		var a console.Args
-		req := api.RunRetry{RunID: t.newRunID(&a, newID)}
-		if a.Err != nil {
-			return a.Err
-		}
-		run, err := c.Operator().RetryRun(ctx, id, req)
-		if err != nil {
-			return retryHint(err, req.RunID, "bailiwick run retry %s --id %s", id, req.RunID)
-		}
-		if run.Existing {
-			return t.printExisting(&run, fmt.Sprintf("bailiwick run retry %s, without --id %s", id, req.RunID))
-		}
-		return t.printSubmitted(&run)
-	})
-	cmd.Flags().StringVar(&newID, "id", "", "id of the new run; repeating the request with it returns the same run")
-	return cmd
-}
-
 func (t *commands) answerCommand() *cobra.Command {
 	var task string
 	var option, attempt int

@@ -1,0 +1,80 @@
+package evidence
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// A retry may take over only what no change reaches, and its entry says what was
+// taken over and what changed: an entry that claims anything else is found.
+//
+// proves R-A7, R-O4
+func TestEachLieAboutARetryIsFound(t *testing.T) {
+	const task = `{"id":%q,"subagent":"code","env":["plain"],"capabilities":["tools"]`
+	planOf := func(id, more, ofA, ofB string) string {
+		one := func(name, more string) string { return strings.Replace(task, "%q", `"`+name+`"`, 1) + more + `}` }
+		return `{"id":"` + id + `","source":{"name":"app"}` + more + `,"tasks":[` + one("a", ofA) + `,` + one("b", `,"depends_on":["a"]`+ofB) + `,` + one("c", "") + `]}`
+	}
+	// Each retry of r1, whose tasks are all done, with the tasks that it starts.
+	for name, c := range map[string]struct {
+		plan    string
+		request record.RunRequest
+		starts  string
+		wrong   string // part of what the verifier says; empty: the retry is honest
+	}{
+		"from b on":                        {planOf("r2", "", "", ""), record.RunRequest{From: []string{"b"}, Taken: 2}, "b", ""},
+		"from a on":                        {planOf("r2", "", "", ""), record.RunRequest{From: []string{"a"}, Taken: 1}, "ab", ""},
+		"another input":                    {planOf("r2", "", "", `,"input":{"n":1}`), record.RunRequest{Changed: []string{"input of task b"}, Taken: 2}, "b", ""},
+		"a task taken over though changed": {planOf("r2", "", "", `,"input":{"n":1}`), record.RunRequest{Changed: []string{"input of task b"}, Taken: 3}, "", "reuses 3 tasks, but 2"},
+		"a task taken over though what it depends on changed": {planOf("r2", "", `,"input":{"n":1}`, ""), record.RunRequest{Changed: []string{"input of task a"}, Taken: 2}, "a", "reuses 2 tasks, but 1"},
+		"a change that is not said":                           {planOf("r2", "", "", `,"input":{"n":1}`), record.RunRequest{Taken: 2}, "b", "differs from that of run r1"},
+		"a change that did not happen":                        {planOf("r2", "", "", ""), record.RunRequest{Changed: []string{"input of task b"}, From: []string{"b"}, Taken: 2}, "b", "differs from that of run r1"},
+		"a task rerun that is not said":                       {planOf("r2", "", "", ""), record.RunRequest{Taken: 2}, "b", "reuses 2 tasks, but 3"},
+		"from a task that is missing":                         {planOf("r2", "", "", ""), record.RunRequest{From: []string{"z"}, Taken: 3}, "", `no task "z"`},
+		"another definition":                                  {planOf("r2", "", "", `,"priority":1`), record.RunRequest{Taken: 2}, "b", "another definition of task b"},
+		"another bound":                                       {planOf("r2", `,"limits":{"wall":"1h"}`, "", ""), record.RunRequest{From: []string{"b"}, Taken: 2}, "b", "another plan"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.submit(planOf("r1", "", "", ""), "", 0)
+			for i, id := range []api.TaskID{"a", "b", "c"} {
+				w := of(id, uint64(i+1)) //nolint:gosec // G115: small
+				s.fire(w, 1)
+				s.done(w, 1)
+			}
+			s.settle("r1", record.RunEnd{State: "done", Done: 3})
+			s.editEntry = func(_ uint64, e *record.Entry) {
+				if ask, ok := e.Detail.(record.RunRequest); ok {
+					ask.Changed, ask.From = c.request.Changed, c.request.From
+					e.Detail = ask
+				}
+			}
+			s.submit(c.plan, "r1", c.request.Taken)
+			s.editEntry = nil
+			for i, id := range strings.Split(c.starts, "") {
+				w := &work{id: api.DispatchID("t-" + id + "2"), run: "r2", task: api.TaskID(id), fence: uint64(i + 4)} //nolint:gosec // G115: small
+				if strings.Contains(c.plan, `"input"`) && c.wrong == "" {
+					input := api.DigestOf([]byte(`{"n":1}`))
+					s.editManifest = func(m *record.Manifest) { m.Input = input }
+					s.editEntry = func(_ uint64, e *record.Entry) {
+						if _, begins := e.Refs[record.RefInput]; begins {
+							e.Refs[record.RefInput] = input
+						}
+					}
+				}
+				s.fire(w, 1)
+				s.done(w, 1)
+			}
+			s.settle("r2", record.RunEnd{State: "done", Done: 3})
+			r := Verify(reread(t, s.bundle(bundle.Case{Run: "r2"})), s.trust(), Options{})
+			row := r.Row(RowCompleteness)
+			if (row.Status == Fail) != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) || c.wrong == "" && r.Failed() {
+				t.Errorf("want %q:\n%s", c.wrong, r.Text())
+			}
+		})
+	}
+}
