@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,4 +124,96 @@ func TestRunRetryReusesFinishedTasks(t *testing.T) {
 		t.Errorf("the first run changed to %+v", now)
 	}
 	w.replays(id, "twice")
+}
+
+// A retry may start from another commit, change inputs, or run a task and all
+// that depend on it again. The log says so, and the evidence about it verifies.
+//
+// proves R-O4, R-A7
+func TestRunRetryWithChanges(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	onRepo := func(t *api.PlanTask) { t.Source = &api.SourceRequest{Name: "repo"} }
+	w.submit(api.Plan{ID: "p5", Tasks: []api.PlanTask{
+		shellTask("base", "cp a.txt outputs/a", onRepo),
+		shellTask("mid", "cp inputs/a outputs/a; echo mid >> outputs/a", needing("a", api.Need{From: "base", Output: "a"})),
+		shellTask("top", "true", after("mid")),
+		shellTask("free", "true"),
+	}})
+	first := w.awaitSettled("p5")
+	wantStates(t, first, "done; base done; mid done; top done; free done")
+	w.refused(1, []string{"every task of run p5 is done", "--from TASK"}, "run", "retry", "p5")
+
+	retry := func(id string, wantStarted string, entry []string, args ...string) api.Run {
+		t.Helper()
+		w.must(append([]string{"run", "retry", "p5", "--id", id}, args...)...)
+		run := w.awaitSettled(api.RunID(id))
+		ran := startedIn(w.history(run.RunID))
+		slices.Sort(ran)
+		if got := strings.Trim(fmt.Sprint(ran), "[]"); run.State != api.RunDone || got != wantStarted {
+			t.Errorf("%s: %s, started %q, want %q", id, run.State, got, wantStarted)
+		}
+		text := w.history(run.RunID)[0].Text
+		for _, want := range append(entry, "retrying run p5 with") {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in the entry %q", id, want, text)
+			}
+		}
+		return run
+	}
+	retry("from", "mid top", []string{"2 tasks taken over", "again from task mid"}, "--from", "mid")
+	changed := retry("input", "mid top", []string{"2 tasks taken over", `"input of task mid"`}, "--set", "mid.do=cp inputs/a outputs/a; echo other >> outputs/a")
+	if got := w.output(changed, "mid", "a"); got != "one\nother\n" {
+		t.Errorf("with the changed input the output is %q", got)
+	}
+	w.write("input.json", `{"do": "echo file > outputs/a"}`, 0o644)
+	retry("file", "base mid top", []string{"1 task taken over", `"input of task base"`}, "--input", "base="+w.path("input.json"))
+	w.write("repo/a.txt", "two\n", 0o644)
+	w.commit("repo", "moved on")
+	head := strings.TrimSpace(w.git("repo", "rev-parse", "HEAD"))
+	moved := retry("moved", "base mid top", []string{"1 task taken over", "source repo at " + head}, "--source", "repo@HEAD")
+	if got := w.output(moved, "mid", "a"); got != "two\nmid\n" {
+		t.Errorf("from the new commit the output is %q", got)
+	}
+	w.write("repo/a.txt", "three\n", 0o644)
+	w.commit("repo", "moved on again")
+	w.must("run", "retry", "moved", "--id", "again", "--from", "base")
+	if got := w.output(w.awaitSettled("again"), "mid", "a"); got != "two\nmid\n" {
+		t.Errorf("a retry of the retry starts from another commit: %q", got)
+	}
+	if out := w.must("run", "show", "moved"); !strings.Contains(out, "source repo at "+head) {
+		t.Errorf("run show: %s", out)
+	}
+	for _, c := range []struct {
+		says string
+		args []string
+	}{
+		{"no task \"gone\"", []string{"--from", "gone"}},
+		{"no task of run p5 starts from it", []string{"--source", "other@HEAD"}},
+		{"source \"repo\"", []string{"--source", "repo@nowhere"}},
+		{"want TASK.KEY=VALUE", []string{"--set", "gone.do=x"}},
+		{"want TASK=FILE", []string{"--input", "base"}},
+		{"want a JSON object", []string{"--input", "base=" + w.path("repo/a.txt")}},
+	} {
+		w.refused(1, []string{c.says}, append([]string{"run", "retry", "p5"}, c.args...)...)
+	}
+	for _, id := range []string{"from", "input", "file", "moved", "again"} {
+		w.verifyEvidence(id)
+	}
+	w.replays("p5", "from", "input", "file", "moved", "again")
+}
+
+// Neither an open run nor one that an emergency stop covers can be retried, and
+// the answer says why.
+//
+// proves R-T10
+func TestRunRetryUnderAStopSaysSo(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	w.submit(planned("held", shellTask("a", awaitGate("go"))))
+	w.begunTask("held", "a")
+	w.refused(1, []string{"run held is running: only a run that has ended can be retried", "bailiwick run cancel held"}, "run", "retry", "held")
+	w.must("stop", "--run", "held", "--reason", "wrong branch")
+	w.awaitSettled("held")
+	w.refused(3, []string{"emergency stop s-1 is engaged", "bailiwick stop lift s-1"}, "run", "retry", "held", "--id", "next")
 }

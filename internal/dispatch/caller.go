@@ -16,6 +16,9 @@ type Caller struct {
 	// TokenValid reports whether the caller's token is still valid; nil for a
 	// caller without one. It is checked again in the transaction that admits.
 	TokenValid func() bool
+	// Retries is the run whose plan the caller submits again: a stop of that run
+	// covers what Validate decides about.
+	Retries api.RunID
 }
 
 // CheckToken refuses a caller whose token was revoked or has expired.

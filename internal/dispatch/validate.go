@@ -86,7 +86,7 @@ type pin struct {
 
 func (v *validator) validate(ctx context.Context, i int, req api.DispatchRequest) error {
 	req.DispatchID = ""
-	sub := &submission{principal: v.caller.Principal, caller: v.caller, ceiling: v.caller.Ceiling, request: req, snapshot: v.snapshot}
+	sub := &submission{principal: v.caller.Principal, caller: v.caller, ceiling: v.caller.Ceiling, run: v.caller.Retries, request: req, snapshot: v.snapshot}
 	if err := sub.normalise(); err != nil {
 		return v.addProblem(i, "", err)
 	}

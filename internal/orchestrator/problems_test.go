@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // What is wrong with a plan in itself and what the service has against its
@@ -41,6 +43,10 @@ func TestAllProblemsOfAPlanAreReportedAtOnce(t *testing.T) {
 		}
 		if e.Code != api.CodeDenied || e.AuditEntry == nil {
 			t.Errorf("%s, entry %v: a task of it is denied", e.Code, e.AuditEntry)
+		}
+		entries := w.entries(0)
+		if last := entries[len(entries)-1].Entry; len(entries) == 0 || last.Kind != record.KindRunDenied || slices.ContainsFunc(entries, func(c audit.Committed) bool { return c.Entry.Kind == record.KindRequestInvalid }) {
+			t.Errorf("the refusal is logged as %+v: want one denial", entries)
 		}
 		// The control: without the task that is denied it is only malformed.
 		if e := submit(`{"tasks":[{"id":"a","subagent":"work","depends_on":["gone"]}]}`); e.Code != api.CodeInvalid || len(e.Problems) != 1 || !strings.Contains(e.Problems[0].Path, "depends_on") {

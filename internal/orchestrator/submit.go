@@ -212,6 +212,7 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 			reqs, tasks = append(reqs, requestOf(&r.plan.Tasks[i])), append(tasks, i)
 		}
 	}
+	caller.Retries = r.doc.RetryOf
 	v, err := o.cfg.Dispatch.Validate(ctx, caller, reqs)
 	if err != nil {
 		return none, err

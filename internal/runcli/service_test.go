@@ -30,6 +30,7 @@ type runService struct {
 	patches    map[api.DispatchID]string
 	logs       map[api.DispatchID]string
 	events     []api.RunEvent
+	plan       string
 	page       int                                          // tasks in an answer
 	steer      func(verb string, body []byte) (any, error)  // what is asked of the operator's side
 	submit     func(req api.RunRequest) (any, error)        //
@@ -102,6 +103,7 @@ func (s *runService) serve(t *testing.T) string {
 		run.Tasks = run.Tasks[from:to]
 		say(w, run, nil)
 	})
+	mux.HandleFunc("GET /v1/runtime/runs/{id}/plan", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s.plan) })
 	mux.HandleFunc("GET /v1/runtime/runs/{id}/events", func(w http.ResponseWriter, r *http.Request) {
 		from, _ := strconv.Atoi(r.URL.Query().Get("after"))
 		page := api.RunEvents{Events: s.events[from:], Next: strconv.Itoa(len(s.events)), Done: s.run.SettledAt != nil}

@@ -45,7 +45,9 @@ func (t *commands) printHead(run *api.Run) {
 	t.Row("principal", "%s", run.Principal)
 	t.Row("submitted", "%s under catalog revision %d", t.Time(run.SubmittedAt), run.Revision)
 	if run.RetryOf != "" {
-		t.Row("retry of", "%s, whose done tasks are taken over", run.RetryOf)
+		t.Row("retry of", "%s, whose done tasks are taken over unless a change reaches them", run.RetryOf)
+		t.Rows("changed", len(run.Changed), func(i int) string { return run.Changed[i] })
+		t.Rows("again from", len(run.From), func(i int) string { return string(run.From[i]) })
 	}
 	switch {
 	case run.SettledAt != nil:
