@@ -18,7 +18,7 @@ import (
 
 // gate is a directory that the jail can only read: an agent waits until the
 // test creates a file there.
-const waitAtGate = "echo half > half.txt; echo begun; until [ -e GATE/open ]; do sleep 0.05; done; echo through; echo whole > whole.txt"
+const waitAtGate = "echo half > half.txt; echo begun; until ls GATE | grep -qx open; do sleep 0.05; done; echo through; echo whole > whole.txt"
 
 // gated creates a world with one subagent, edit, that waits at a gate, and
 // starts a service.

@@ -105,7 +105,7 @@ func TestOrchestratorReplacesAPlainService(t *testing.T) {
 		return s
 	}
 	before := status()
-	d, err := c.Runtime().Dispatch(t.Context(), api.DispatchRequest{Subagent: "sh", Input: []byte(`{"do":"until [ -e $GATE/go ]; do sleep 0.05; done"}`)})
+	d, err := c.Runtime().Dispatch(t.Context(), api.DispatchRequest{Subagent: "sh", Input: []byte(`{"do":"until ls $GATE | grep -qx go; do sleep 0.05; done"}`)})
 	must(t, err)
 	for d.State != api.EventStarted {
 		d, err = c.Runtime().Describe(t.Context(), d.ID, 10*time.Millisecond)

@@ -68,9 +68,10 @@ func (w *world) upRuns() {
 // open opens a gate: agents that wait for the file of that name continue.
 func (w *world) open(gate string) { w.t.Helper(); w.write("gate/"+gate, "", 0o644) }
 
-// awaitGate is the script of an agent that waits for a gate.
+// awaitGate is the script of an agent that waits for a gate. It lists the directory: a
+// jail may remember that a name was absent.
 func awaitGate(gate string) string {
-	return "echo begun; until [ -e $GATE/" + gate + " ]; do sleep 0.05; done\n"
+	return "echo begun; until ls $GATE | grep -qx " + gate + "; do sleep 0.05; done\n"
 }
 
 // conn connects to the service as the world's account.

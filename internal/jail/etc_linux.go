@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,10 +31,11 @@ func (b *builder) etc() error {
 	for _, path := range []string{
 		"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/ca-certificates",
 	} {
-		if _, err := os.Stat(path); err != nil {
+		source, err := filepath.EvalSymlinks(path)
+		if err != nil {
 			continue // hosts differ; none of these is needed for isolation
 		}
-		if err := b.show(path); err != nil {
+		if err := b.expose(source, path); err != nil {
 			return err
 		}
 	}
@@ -49,7 +51,7 @@ func (b *builder) localtime() error {
 	case err != nil:
 		return err
 	case st.Mode()&os.ModeSymlink == 0:
-		return b.show(path)
+		return b.expose(path, path)
 	}
 	target, err := os.Readlink(path)
 	if err != nil {

@@ -247,6 +247,8 @@ func fix(layer string) string {
 	switch {
 	case strings.Contains(layer, "landlock"):
 		return "use Linux 5.13 or later with landlock in CONFIG_LSM or lsm="
+	case layer == exposeLayer:
+		return "use Linux 5.11 or later with overlayfs, and a path that is not itself on an overlay over an overlay"
 	case layer == "seccomp":
 		return "use a kernel with CONFIG_SECCOMP_FILTER"
 	default:

@@ -13,9 +13,10 @@ import (
 
 // The root of a jail, built by its pid 1. Everything writable is on one tmpfs with hard limits:
 //
-//	STAGE/root    the skeleton, bound read-only as /       STAGE/upper, work   the workspace's copy-on-write layer
+//	STAGE/root    a tmpfs of its own, read-only as /       STAGE/upper, work   the workspace's copy-on-write layer
 //	STAGE/tmp     /tmp                                     STAGE/home          /home/agent
-//	STAGE/shm     /dev/shm                                 STAGE/lower/N       where the read-only layers are attached
+//	STAGE/shm     /dev/shm                                 STAGE/lower/N       where the workspace's layers are attached
+//	STAGE/empty   an empty directory                       STAGE/extra/N       where root's read-only paths are attached
 //
 // Once the old root is unmounted, the tmpfs is reachable only through those binds.
 
@@ -41,14 +42,14 @@ type builder struct {
 	root   string
 	lower  []int // detached mounts
 	extra  []int
-	stream int // tar of the workspace, or -1
-	upper  int // descriptor of the overlay's writable layer, or -1
+	mounts []string // where the host has mounts, and the jail its own below STAGE
+	stream int      // tar of the workspace, or -1
+	upper  int      // descriptor of the overlay's writable layer, or -1
 	layers []string
 }
 
-// skeletonFiles returns the number of inodes that building takes, beyond those the jail may create; each bound path takes a
-// few directories.
-func (s *setup) skeletonFiles() int { return 80 + len(s.Lower) + 8*len(s.ReadOnly) }
+// skeletonFiles returns the number of inodes that building takes, beyond those the jail may create.
+func (s *setup) skeletonFiles() int { return 40 + len(s.Lower) + len(s.ReadOnly) }
 
 func (b *builder) build() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -59,11 +60,11 @@ func (b *builder) build() error {
 		do    func() error
 	}{
 		{"private root", b.writable},
-		{"private root", b.toolchain},
+		{exposeLayer, b.toolchain},
 		{"private root", b.etc},
 		{"private /dev", b.dev},
 		{"private /proc", b.proc},
-		{"private root", b.readOnlyPaths},
+		{exposeLayer, b.readOnlyPaths},
 		{"workspace", b.workspace},
 		{"private root", b.finish},
 	}
@@ -72,7 +73,7 @@ func (b *builder) build() error {
 			return missing(step.layer, err)
 		}
 	}
-	b.layers = append(b.layers, "private root (pivot_root, read-only, nosuid, nodev)", "private /dev", "private /proc (hidepid)")
+	b.layers = append(b.layers, "private root (pivot_root, read-only, nosuid, nodev)", exposeLayer, "private /dev", "private /proc (hidepid)")
 	return nil
 }
 
@@ -103,6 +104,7 @@ func (b *builder) writable() error {
 	}{
 		{"root", 0o755, false},
 		{"lower", 0o755, false},
+		{"extra", 0o755, false},
 		{"empty", 0o555, false},
 		{"work", 0o755, false},
 		{"upper", 0o755, true},
@@ -120,10 +122,39 @@ func (b *builder) writable() error {
 			}
 		}
 	}
-	return bind(b.root, b.root, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	skeleton, err := newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755")
+	if err != nil {
+		return err
+	}
+	if err := attach(skeleton, b.root); err != nil {
+		return err
+	}
+	return b.attachExtra()
 }
 
-// toolchain binds the host's program directories, or copies their symbolic links.
+// attachExtra attaches the read-only paths that came as descriptors, and then lists all mounts.
+func (b *builder) attachExtra() (err error) {
+	for i, fd := range b.extra {
+		point := b.extraPath(i)
+		directory, err := isDirectory(fd)
+		if err == nil {
+			err = mountPoint(point, directory)
+		}
+		if err != nil {
+			_ = unix.Close(fd)
+			return err
+		}
+		if err := attach(fd, point); err != nil {
+			return err
+		}
+	}
+	b.mounts, err = mountPoints()
+	return err
+}
+
+func (b *builder) extraPath(i int) string { return b.stage + "/extra/" + strconv.Itoa(i) }
+
+// toolchain shows the host's program directories, or copies their symbolic links.
 func (b *builder) toolchain() error {
 	for _, path := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		st, err := os.Lstat(path)
@@ -143,78 +174,37 @@ func (b *builder) toolchain() error {
 			}
 			continue
 		}
-		if err := b.show(path); err != nil {
+		if err := b.expose(path, path); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// show binds a host path read-only at the same path.
-func (b *builder) show(path string) error {
-	fd, err := cloneTree(path)
-	if err != nil {
-		return err
-	}
-	return b.showTree(fd, path)
-}
-
-func (b *builder) showTree(fd int, path string) error {
-	directory, err := isDirectory(fd)
-	if err == nil {
-		err = setAttr(fd, readOnlyBind)
-	}
-	if err == nil && !b.covered(path) {
-		err = mountPoint(b.root+path, directory)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return fmt.Errorf("show %s: %w", path, err)
-	}
-	return attach(fd, b.root+path)
-}
-
-// covered reports whether an earlier read-only bind already provides path.
-func (b *builder) covered(path string) bool {
-	_, err := os.Lstat(b.root + path)
-	return err == nil
 }
 
 func (b *builder) readOnlyPaths() error {
 	for i, path := range b.setup.ReadOnly {
-		fd, err := b.extraTree(i, path)
-		if err != nil {
-			return err
+		source := path
+		if b.setup.Root {
+			source = b.extraPath(i)
 		}
 		if strings.HasPrefix(path, "/tmp/") {
-			if err := b.tmpMountPoint(fd, path); err != nil {
+			if err := b.bindTmp(); err != nil {
 				return err
 			}
-			continue
 		}
-		if err := b.showTree(fd, path); err != nil {
-			return err
+		if err := b.expose(source, path); err != nil {
+			return fmt.Errorf("read-only path %s: %w", path, err)
 		}
 	}
 	return nil
 }
 
-func (b *builder) extraTree(i int, path string) (int, error) {
-	if b.setup.Root {
-		return b.extra[i], nil
+// bindTmp provides /tmp, a mount of its own that read-only paths below it need first.
+func (b *builder) bindTmp() error {
+	if _, err := os.Lstat(b.root + "/tmp"); !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	return cloneTree(path)
-}
-
-// tmpMountPoint binds a read-only path below /tmp, which is a mount of its own and must be bound first.
-func (b *builder) tmpMountPoint(fd int, path string) error {
-	if _, err := os.Lstat(b.root + "/tmp"); errors.Is(err, os.ErrNotExist) {
-		if err := b.bindWritable("tmp", "/tmp"); err != nil {
-			_ = unix.Close(fd)
-			return err
-		}
-	}
-	return b.showTree(fd, path)
+	return b.bindWritable("tmp", "/tmp")
 }
 
 func (b *builder) bindWritable(name, target string) error {
@@ -226,10 +216,8 @@ func (b *builder) bindWritable(name, target string) error {
 
 // finish makes the skeleton read-only, pivots, and unmounts the host's root.
 func (b *builder) finish() error {
-	if _, err := os.Lstat(b.root + "/tmp"); errors.Is(err, os.ErrNotExist) {
-		if err := b.bindWritable("tmp", "/tmp"); err != nil {
-			return err
-		}
+	if err := b.bindTmp(); err != nil {
+		return err
 	}
 	if err := b.bindWritable("home", HomeDir); err != nil {
 		return err

@@ -232,7 +232,7 @@ func (j *Jail) handOver(owner *mapping, s *setup) (files []int, stream *os.File,
 	}
 	if owner.root {
 		for _, path := range s.ReadOnly {
-			fd, err := cloneTree(path)
+			fd, err := cloneHost(path)
 			if err != nil {
 				return files, nil, missing("mount namespace", err)
 			}

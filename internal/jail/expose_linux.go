@@ -1,0 +1,190 @@
+package jail
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host files are shown through read-only overlays, never by a plain bind of a directory. A bind shares inodes with the host,
+// and a read-only mount does not stop connect(2) on a socket or open(2) of a pipe. An overlay has inodes of its own: a socket
+// on it has no listener, and a pipe no other end, in whatever directory the host makes one later. Single regular files are
+// bound.
+
+const exposeLayer = "host files by overlay (no host sockets, pipes or devices)"
+
+// expose shows the host file or directory source at path in the jail. An overlay does not cross mounts, and the kernel hides
+// what an ordinary user would uncover below one: a directory with mounts below it is made anew, and its entries are shown one
+// by one.
+func (b *builder) expose(source, path string) error {
+	fd, err := openHost(source)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: source, Err: err}
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return b.exposeFile(fd, path)
+	case unix.S_IFDIR:
+		if b.hasMounts(source) {
+			return b.exposeEntries(source, path)
+		}
+		return b.exposeDir(fd, path)
+	default:
+		return errSpecial
+	}
+}
+
+var errSpecial = errors.New("it is neither a regular file nor a directory")
+
+// openHost opens a host path, without following a symbolic link that was put there since the path was checked.
+func openHost(path string) (int, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// cloneHost copies the mount at a host path, with everything mounted below it, as a detached mount.
+func cloneHost(path string) (int, error) {
+	fd, err := openHost(path)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	mount, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, &os.PathError{Op: "clone mount of", Path: path, Err: err}
+	}
+	return mount, nil
+}
+
+// exposeFile binds the regular file that fd refers to.
+func (b *builder) exposeFile(fd int, path string) error {
+	mount, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("clone mount of %s: %w", path, err)
+	}
+	if err := setAttr(mount, readOnlyBind); err != nil {
+		_ = unix.Close(mount)
+		return fmt.Errorf("restrict mount of %s: %w", path, err)
+	}
+	return b.attachAt(mount, path, false)
+}
+
+// exposeDir shows the directory that fd refers to. It becomes the current directory for the option, which cannot spell every
+// path; an overlay without a writable layer needs two layers.
+func (b *builder) exposeDir(fd int, path string) error {
+	if err := unix.Fchdir(fd); err != nil {
+		return &os.PathError{Op: "enter", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Chdir("/") }()
+	mount, err := newFilesystem("overlay", readOnlyBind,
+		"userxattr", "", "xino", "off", "lowerdir", ".:"+b.stage+"/empty")
+	if err != nil {
+		return &MissingError{Layer: exposeLayer, Detail: fmt.Sprintf("%s: %v", path, err), Fix: fix(exposeLayer)}
+	}
+	return b.attachAt(mount, path, true)
+}
+
+// exposeEntries shows what is in a directory with mounts below it, in a directory of its own. Left out are entries that are no
+// files, directories or symbolic links, and those that the jail may not reach.
+func (b *builder) exposeEntries(source, path string) error {
+	entries, err := os.ReadDir(source)
+	if err != nil && !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	dir, err := newFilesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755")
+	if err != nil {
+		return err
+	}
+	if err := b.attachAt(dir, path, true); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		from, to := filepath.Join(source, e.Name()), filepath.Join(path, e.Name())
+		var err error
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			var target string
+			if target, err = os.Readlink(from); err == nil {
+				err = os.Symlink(target, b.root+to)
+			}
+		case e.Type().IsRegular(), e.IsDir():
+			err = b.expose(from, to)
+		}
+		if err != nil && !errors.Is(err, unix.EACCES) && !errors.Is(err, errSpecial) {
+			return err
+		}
+	}
+	return unix.MountSetattr(unix.AT_FDCWD, b.root+path, 0, &unix.MountAttr{Attr_set: readOnlyBind})
+}
+
+// attachAt attaches a detached mount at path, where a mount point is made unless an earlier one provides it.
+func (b *builder) attachAt(mount int, path string, directory bool) error {
+	if _, err := os.Lstat(b.root + path); err != nil {
+		if err := mountPoint(b.root+path, directory); err != nil {
+			_ = unix.Close(mount)
+			return err
+		}
+	}
+	return attach(mount, b.root+path)
+}
+
+// hasMounts reports whether something is mounted below dir.
+func (b *builder) hasMounts(dir string) bool {
+	for _, point := range b.mounts {
+		if strings.HasPrefix(point, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// mountPoints returns where this process sees mounts.
+func mountPoints() ([]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var points []string
+	in := bufio.NewScanner(f)
+	for in.Scan() {
+		fields := strings.Fields(in.Text())
+		if len(fields) < 5 {
+			return nil, fmt.Errorf("line of mountinfo %q", in.Text())
+		}
+		points = append(points, unescape(fields[4]))
+	}
+	return points, in.Err()
+}
+
+// unescape replaces the octal escapes of mountinfo(5).
+func unescape(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
+}
