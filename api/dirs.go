@@ -13,6 +13,7 @@ type Dirs struct {
 	Config  string // deploy key, configuration of the service
 	State   string // of the service: state database, dispatches, service key
 	Runtime string // sockets; empty if the system has none
+	Home    string // of the account; empty if unknown
 }
 
 // LocalLogin returns the WHO of local:WHO for an account: its name, or uid:NUMBER
@@ -38,6 +39,7 @@ func DirsFrom(getenv func(string) string, uid int) Dirs {
 		Data:   under("XDG_DATA_HOME", ".local/share"),
 		Config: under("XDG_CONFIG_HOME", ".config"),
 		State:  under("XDG_STATE_HOME", ".local/state"),
+		Home:   home,
 	}
 	if base := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(base) {
 		d.Runtime = filepath.Join(base, "bailiwick")

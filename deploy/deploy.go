@@ -51,6 +51,7 @@ type Config struct {
 	Dir       string           // the OCI layout
 	TrustRoot TrustRoot        // whose signatures count
 	Now       func() time.Time // the clock that dates revisions; required
+	Private   api.Private      // what a plan refuses in the readOnly of a target
 
 	// beforePublish runs when everything but the index is written: tests kill the
 	// process there.

@@ -50,7 +50,8 @@ func (p *Plan) Count() (added, changed, removed int) {
 }
 
 // Plan compares a manifest with the current revision. The error is Problems if the
-// manifest refers to artifacts that neither it nor the catalog has.
+// manifest refers to artifacts that neither it nor the catalog has, or shows jails
+// a private place.
 func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, error) {
 	head, err := c.Current(ctx)
 	if err != nil {
@@ -73,7 +74,7 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 			return nil, err
 		}
 	}
-	if err := p.references(m, declared); err != nil {
+	if err := p.check(m, declared, c.cfg.Private); err != nil {
 		return nil, err
 	}
 	if n := len(p.Artifacts); n > catalog.MaxArtifacts {
@@ -115,8 +116,9 @@ func (p *Plan) keep(head *Revision, declared map[api.Ref]*decl) error {
 	return nil
 }
 
-// references reports unresolved references at their place in the manifest.
-func (p *Plan) references(m *Manifest, declared map[api.Ref]*decl) error {
+// check reports unresolved references, and paths that no jail is shown, at their
+// place in the manifest.
+func (p *Plan) check(m *Manifest, declared map[api.Ref]*decl, private api.Private) error {
 	l := &strictyaml.List{File: m.shown}
 	for _, problem := range p.set.Problems() {
 		d, ok := declared[problem.Ref]
@@ -126,6 +128,18 @@ func (p *Plan) references(m *Manifest, declared map[api.Ref]*decl) error {
 		}
 		n := d.at(problem.Field)
 		l.Add(n.Line, n.Column, "%s: %s: %s", problem.Ref, problem.Field, problem.Message)
+	}
+	for name, t := range p.set.Targets {
+		d := declared[api.RefTo(api.KindTarget, name)]
+		for i, path := range t.ReadOnly {
+			if err := private.CheckReadOnly(path); err != nil && d != nil {
+				n := d.at("readOnly")
+				if i < len(n.Content) {
+					n = n.Content[i]
+				}
+				l.Add(n.Line, n.Column, "%s: readOnly[%d]: %v", d.ref, i, err)
+			}
+		}
 	}
 	return l.Err()
 }

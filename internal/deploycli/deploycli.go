@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,13 +97,25 @@ func (p *program) trustPath() string     { return api.Dirs{Data: p.data()}.Trust
 func (p *program) operatorsPath() string { return api.Dirs{Data: p.data()}.OperatorRoot() }
 func (p *program) catalogPath() string   { return api.Dirs{Data: p.data()}.Catalog() }
 
+// private are the places of this machine that no target shows.
+func (p *program) private() api.Private {
+	v := api.Private{Dirs: p.Dirs, Resolve: filepath.EvalSymlinks}
+	v.Dirs.Data = p.data()
+	for _, key := range p.keys {
+		if path, err := filepath.Abs(key); err == nil {
+			v.Also = append(v.Also, path)
+		}
+	}
+	return v
+}
+
 // withCatalog calls fn with the catalog, opened under the trust root.
 func (p *program) withCatalog(fn func(*deploy.Catalog) error) (err error) {
 	root, err := seal.LoadTrustRoot(p.trustPath())
 	if err != nil {
 		return initFirst(err)
 	}
-	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now})
+	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: p.private()})
 	if err != nil {
 		return initFirst(err)
 	}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -94,6 +97,9 @@ func (a *attempt) closeLog() {
 func closeJail(j *jail.Jail) { _ = j.Close() }
 
 func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, error) {
+	if err := a.checkReadOnly(); err != nil {
+		return nil, err
+	}
 	l := a.manifest.Limits
 	failpoint.Hit(failpoint.WorkerJail, a.cfg.Dir)
 	j, err := jail.Start(ctx, jail.Spec{
@@ -114,6 +120,23 @@ func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, er
 		return nil, errors.Join(fail(api.ReasonSetup, "jail: level %s is active, the manifest requires %s", got, a.manifest.Level), j.Close())
 	}
 	return j, nil
+}
+
+// checkReadOnly refuses to show a private place of this machine, whatever humans
+// signed elsewhere.
+func (a *attempt) checkReadOnly() error {
+	private := api.Private{Dirs: a.cfg.Dirs, Resolve: filepath.EvalSymlinks}
+	socket, err := os.ReadFile(a.cfg.Dirs.Address())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail(api.ReasonSetup, "the socket of the service: %w", err)
+	}
+	private.Also = []string{strings.TrimSpace(string(socket))}
+	for i, p := range a.plan.target.ReadOnly {
+		if err := private.CheckReadOnly(p); err != nil {
+			return fail(api.ReasonSetup, "target %q: readOnly[%d]: %w", a.manifest.Target, i, err)
+		}
+	}
+	return nil
 }
 
 // runAgent runs setup scripts, checks requirements and runs the agent, all within
