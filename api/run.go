@@ -82,6 +82,7 @@ type Run struct {
 	SubmittedAt  time.Time         `json:"submittedAt"`
 	SettledAt    *time.Time        `json:"settledAt,omitempty"`
 	Sealed       bool              `json:"sealed,omitempty"`   // a signed checkpoint covers its end; not set in lists
+	Undriven     bool              `json:"undriven,omitempty"` // it is open and the service has no orchestrator: nothing continues it
 	Deadline     *time.Time        `json:"deadline,omitempty"` // when an unsettled run is cancelled
 	RetryOf      RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it reuses
 	From         []TaskID          `json:"from,omitempty"`     // as of the RunRetry that made it

@@ -43,15 +43,17 @@ type ServiceStatus struct {
 	TrustRoot     string          `json:"trustRoot"`
 	DeployKeys    []string        `json:"deployKeys"`
 	SignThreshold int             `json:"signThreshold"`
-	ConfigFile    string          `json:"configFile,omitempty"` // empty: defaults only
-	Metrics       string          `json:"metrics,omitempty"`    // address; empty: not served
-	Tracing       string          `json:"tracing,omitempty"`    // collector; empty: not exported
-	Disk          *DiskUse        `json:"disk,omitempty"`       // absent until measured
-	DiskError     string          `json:"diskError,omitempty"`  // why it could not be measured
-	OneShot       *OneShot        `json:"oneShot,omitempty"`    // absent without idle shutdown
-	Stops         []string        `json:"stops,omitempty"`      // ids of the emergency stops in force
+	ConfigFile    string          `json:"configFile,omitempty"`   // empty: defaults only
+	ConfigDigest  Digest          `json:"configDigest,omitempty"` // of its content when the service started
+	Metrics       string          `json:"metrics,omitempty"`      // address; empty: not served
+	Tracing       string          `json:"tracing,omitempty"`      // collector; empty: not exported
+	Disk          *DiskUse        `json:"disk,omitempty"`         // absent until measured
+	DiskError     string          `json:"diskError,omitempty"`    // why it could not be measured
+	OneShot       *OneShot        `json:"oneShot,omitempty"`      // absent without idle shutdown
+	Stops         []string        `json:"stops,omitempty"`        // ids of the emergency stops in force
 
 	Orchestrator *OrchestratorStatus `json:"orchestrator,omitempty"` // absent without an orchestrator
+	UndrivenRuns int                 `json:"undrivenRuns,omitempty"` // open runs that nothing continues: there is no orchestrator
 }
 
 // OrchestratorStatus is the status of the orchestrator.

@@ -169,6 +169,12 @@ func (c *Conn) unreachable(ctx context.Context, err error) error {
 	return &failure{why, api.Errorf(api.CodeUnavailable, "no service answers at %s: %w", c.Socket(), cause(err)).WithHint("run: bailiwick up")}
 }
 
+// NoService reports whether a call failed because no service answers.
+func NoService(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	return ok && (f.why == noService || f.why == brokenCall)
+}
+
 // cause strips what http.Client says about the placeholder URL.
 func cause(err error) error {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(inner) {

@@ -88,7 +88,7 @@ func TestApplyRefusesAStalePlan(t *testing.T) {
 	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
 	script := "project/capabilities/edit/edit.sh"
 	w.replace(script, "two", "three")
-	w.must("catalog", "plan", "-f", w.path(manifest), "-o", w.path("plan.json"))
+	w.must("catalog", "plan", "-f", w.path(manifest), "--out", w.path("plan.json"))
 	// Another apply happens in between.
 	w.replace(script, "three", "four")
 	w.must("catalog", "apply", "-f", w.path(manifest))
@@ -97,7 +97,7 @@ func TestApplyRefusesAStalePlan(t *testing.T) {
 	w.refused(1, []string{"the catalog has changed", "revision 1", "revision 2", "plan again"}, "catalog", "apply", w.path("plan.json"))
 	unchanged(t, "a stale plan", published, snapshot(t, w.path("data")))
 
-	w.must("catalog", "plan", "-f", w.path(manifest), "-o", w.path("plan.json"))
+	w.must("catalog", "plan", "-f", w.path(manifest), "--out", w.path("plan.json"))
 	w.replace(script, "three", "evil")
 	w.refused(1, []string{"changed since the plan"}, "catalog", "apply", w.path("plan.json"))
 	w.replace(script, "evil", "three")

@@ -147,7 +147,7 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 		w.refused(1, []string{"no service answers", "bailiwick up"}, append([]string{"--socket", socket}, strings.Fields(line)...)...)
 	}
 	w.refused(1, []string{"no service answers", "bailiwick up"}, "status")
-	w.refused(1, []string{"no service is running"}, "down")
+	w.refused(0, []string{"not running"}, "down")
 }
 
 // Each JSON answer is one complete value, whatever strings it contains.

@@ -312,8 +312,8 @@ func TestSecondServiceOnTheSameStateIsRefused(t *testing.T) {
 	w := gated(t, 0)
 	id, _ := w.begun()
 	pid := w.status().PID
-	w.refused(1, []string{"did not start", w.path("state/bailiwick"), "process " + strconv.Itoa(pid)}, "up")
-	w.refused(1, []string{"process " + strconv.Itoa(pid)}, "up", "--socket", w.path("run/other.sock"))
+	w.refused(0, []string{"already running: process " + strconv.Itoa(pid)}, "up")
+	w.refused(0, []string{"process " + strconv.Itoa(pid), "DIFFERS", "not on " + w.path("run/other.sock"), "bailiwick down"}, "up", "--socket", w.path("run/other.sock"))
 	if d := w.exec(filepath.Join(bin, "bailiwickd"), "serve"); d.status != 1 || !strings.Contains(d.stderr, "process "+strconv.Itoa(pid)) {
 		t.Errorf("bailiwickd serve: %s", d)
 	}
@@ -327,21 +327,24 @@ func TestSecondServiceOnTheSameStateIsRefused(t *testing.T) {
 	w.must("down")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	won := 0
+	won := map[string]int{}
 	for range 4 {
 		wg.Go(func() {
-			if d := w.try("up"); d.status == 0 {
-				mu.Lock()
-				won++
-				mu.Unlock()
-			} else if !strings.Contains(d.stderr, "in use by") {
+			d := w.try("up", "-o", "json")
+			if d.status != 0 {
 				t.Errorf("up: %s", d)
+				return
 			}
+			var up struct{ Outcome string }
+			mu.Lock()
+			defer mu.Unlock()
+			decode(t, d.stdout, &up)
+			won[up.Outcome]++
 		})
 	}
 	wg.Wait()
-	if won != 1 || !w.status().Ready {
-		t.Errorf("%d services started", won)
+	if won["started"] != 1 || won["running"] != 3 || !w.status().Ready {
+		t.Errorf("the outcomes are %v", won)
 	}
 }
 

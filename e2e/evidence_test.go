@@ -39,7 +39,7 @@ func (w *world) verifyOffline(args ...string) done {
 func (w *world) exported(id string, more ...string) string {
 	w.t.Helper()
 	file := w.path("tmp", id+".evidence")
-	w.must(append([]string{"audit", "export", id, "-o", file}, more...)...)
+	w.must(append([]string{"audit", "export", id, "--out", file}, more...)...)
 	must(w.t, os.Chmod(file, 0o644))
 	for _, d := range []string{w.dir, w.path("tmp")} {
 		must(w.t, os.Chmod(d, 0o755)) //nolint:gosec // G302: the auditor is another account

@@ -80,7 +80,7 @@ func TestOneShotServiceShutsDownWhenIdle(t *testing.T) {
 	t.Parallel()
 	w := gatedCold(t, 0)
 	w.refused(1, []string{"no service answers", "bailiwick up"}, "status")
-	w.refused(1, []string{"no service is running"}, "down")
+	w.refused(0, []string{"not running"}, "down")
 	if _, err := os.Lstat(w.path("state/bailiwick")); err == nil {
 		t.Error("a verb about the service created its state")
 	}
@@ -416,12 +416,11 @@ func TestOneShotServiceLastsAfterUp(t *testing.T) {
 	t.Parallel()
 	w := cold(t, 0)
 	pid := w.startIdle("1h")
-	w.refused(1, []string{"one-shot", strconv.Itoa(pid), "bailiwick down"}, "up", "--socket", w.path("other.sock"))
 	d := w.refused(0, []string{"process " + strconv.Itoa(pid), "now runs until it is stopped"}, "up")
 	if s := w.status(); s.PID != pid || s.OneShot != nil {
 		t.Errorf("after %s: %+v", d, s)
 	}
-	w.refused(1, []string{"did not start", "in use by process " + strconv.Itoa(pid)}, "up")
+	w.refused(0, []string{"already running: process " + strconv.Itoa(pid)}, "up")
 	if got := w.must("audit", "list"); !strings.Contains(got, "service.stay") {
 		t.Errorf("the log does not say that it became permanent: %s", got)
 	}

@@ -13,7 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/daemoncli"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 )
@@ -33,9 +36,9 @@ func main() {
 		os.Exit(1)
 	}
 	status := daemoncli.Run(ctx, daemoncli.Config{
-		Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr,
-		Dirs: api.DirsFrom(os.Getenv, os.Getuid()), Env: os.Environ(), UID: os.Getuid(), Login: login,
-		Self: self, Version: api.Version(), Now: time.Now,
+		Output: console.Output{Stdout: os.Stdout, Stderr: os.Stderr, Screen: term.IsTerminal(int(os.Stdout.Fd())), Env: os.Environ(), Now: time.Now},
+		Args:   os.Args[1:], Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UID: os.Getuid(), Login: login,
+		Self: self, Version: api.Version(),
 	})
 	stop()
 	os.Exit(status)

@@ -71,9 +71,9 @@ Stop:     bailiwick stop --all`,
 	flags.DurationVar(&t.idle, "idle", defaultIdle, "a service that this command starts shuts down after being idle for this time")
 	flags.BoolVar(&t.NoPager, "no-pager", false, "print long answers without a pager")
 	t.AddTimeFlag(root)
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.Format) {
-			return api.Errorf(api.CodeInvalid, "output %q: want text, json, jsonl or name", t.Format)
+			return console.BadFormat(cmd, t.Format, "text, json, jsonl or name")
 		}
 		if t.idle <= 0 {
 			return api.Errorf(api.CodeInvalid, "--idle %s: want a positive time", t.idle)

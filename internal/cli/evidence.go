@@ -26,11 +26,11 @@ func (t *auditVerbs) exportCommand() *cobra.Command {
 	var checkpoints []string
 	var wait coverage
 	cmd := t.operatorVerb(&cobra.Command{
-		Use: "export ID -o FILE", Short: "Write the evidence of a settled run or an ended dispatch, for an auditor", Args: cobra.ExactArgs(1),
+		Use: "export ID --out FILE", Short: "Write the evidence of a settled run or an ended dispatch, for an auditor", Args: cobra.ExactArgs(1),
 		Long: `Write the evidence of a settled run or an ended dispatch: one file from which
 bailiwick-verify recomputes what ran, who decided it and whether anything is missing. It
 has the digests of inputs and results; it has their content only with --with-blobs.`,
-		Example: console.Examples("bailiwick audit export nightly-17 -o nightly-17.evidence", "bailiwick audit export ID --dispatch --with-blobs -o work.evidence"),
+		Example: console.Examples("bailiwick audit export nightly-17 --out nightly-17.evidence", "bailiwick audit export ID --dispatch --with-blobs --out work.evidence"),
 	}, func(ctx context.Context, o client.Operator, args []string) error {
 		for _, name := range checkpoints {
 			b, err := newestCheckpoint(name)
@@ -40,7 +40,7 @@ has the digests of inputs and results; it has their content only with --with-blo
 			req.Checkpoints = append(req.Checkpoints, b)
 		}
 		if out == "" {
-			return api.Errorf(api.CodeInvalid, "name the file to write: -o FILE")
+			return api.Errorf(api.CodeInvalid, "name the file to write: --out FILE")
 		}
 		if err := wait.check(); err != nil {
 			return err
@@ -52,7 +52,7 @@ has the digests of inputs and results; it has their content only with --with-blo
 			return console.WriteFile(out, func(w io.Writer) error { return o.Evidence(ctx, req, beginning{w, waits}) })
 		})
 	})
-	cmd.Flags().StringVarP(&out, "output", "o", "", "the new file to write")
+	cmd.Flags().StringVar(&out, "out", "", "the new file to write")
 	cmd.Flags().BoolVar(&req.Blobs, "with-blobs", false, "include inputs, patches, outputs and logs")
 	cmd.Flags().BoolVar(&dispatch, "dispatch", false, "ID is a dispatch, even if a run has the same id")
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a file with a signed checkpoint that the auditor has, or with those of an anchor; proves that the log is an extension of the newest; may be repeated")

@@ -22,34 +22,89 @@ import (
 // serviceVerbs are the verbs about the service itself.
 type serviceVerbs struct{ *tree }
 
+// downReport is the answer of down.
+type downReport struct {
+	Stopped      bool       `json:"stopped"` // false: no service was running
+	Socket       string     `json:"socket"`
+	PID          int        `json:"pid,omitempty"`
+	StartedAt    *time.Time `json:"startedAt,omitempty"`
+	Version      string     `json:"version,omitempty"`
+	Running      int        `json:"running"`  // dispatches that run and are adopted by the next service
+	OpenRuns     int        `json:"openRuns"` // runs that continue with the next service that has an orchestrator
+	Orchestrator bool       `json:"orchestrator"`
+}
+
 func (t *serviceVerbs) downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "Stop the service; the next one adopts running workers", Args: cobra.NoArgs,
-		Example: console.Examples("bailiwick down", "bailiwick down --socket PATH"),
+		Long: `Stop the service. Running workers continue, and the next service adopts them. If no service
+is running, that is said, and the exit status is 0 too.`,
+		Example: console.Examples("bailiwick down", "bailiwick down --socket PATH", "bailiwick down -o json"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := t.connect(false)
 			defer c.Close()
-			socket, err := c.Find(cmd.Context())
-			if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable && e.Hint == "run: bailiwick up" {
-				return api.Errorf(api.CodeUnavailable, "no service is running at %s", c.Socket())
-			}
+			r, err := t.down(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			was, err := os.Lstat(socket)
-			if err != nil {
-				return err
-			}
-			if err := c.Operator().Stop(cmd.Context()); err != nil {
-				return killHint(cmd.Context(), c, err)
-			}
-			if err := awaitStopped(cmd.Context(), c.Socket(), was); err != nil {
-				return err
-			}
-			fmt.Fprintf(t.Stderr, "the service at %s has stopped\n", c.Socket())
-			return nil
+			return t.Emit(r, r.Socket, func() { t.printDown(&r) })
 		},
 	}
+}
+
+// down stops the running service, if there is one.
+func (t *serviceVerbs) down(ctx context.Context, c *client.Conn) (downReport, error) {
+	socket, err := c.Find(ctx)
+	if client.NoService(err) {
+		return downReport{Socket: c.Socket()}, nil
+	}
+	if err != nil {
+		return downReport{}, err
+	}
+	r := downReport{Stopped: true, Socket: socket}
+	was, err := os.Lstat(socket)
+	if err != nil {
+		return r, err
+	}
+	// A service that cannot say how it is can be stopped all the same.
+	if s, err := c.Operator().Status(ctx); err == nil {
+		r.PID, r.StartedAt, r.Version, r.OpenRuns, r.Orchestrator = s.PID, &s.StartedAt, s.Version, s.UndrivenRuns, s.Orchestrator != nil
+		r.Running = s.Dispatches[string(api.EventAccepted)] + s.Dispatches[string(api.EventStarted)]
+		if s.Orchestrator != nil {
+			r.OpenRuns = s.Orchestrator.OpenRuns
+		}
+	}
+	if err := c.Operator().Stop(ctx); err != nil {
+		return r, killHint(ctx, c, err)
+	}
+	return r, awaitStopped(ctx, socket, was)
+}
+
+func (t *serviceVerbs) printDown(r *downReport) {
+	if !r.Stopped {
+		t.Row("service", "not running: nothing listens on %s", r.Socket)
+		return
+	}
+	since := ""
+	if r.StartedAt != nil {
+		since = fmt.Sprintf(": process %d, which ran since %s", r.PID, t.Time(*r.StartedAt))
+	}
+	t.Row("service", "stopped%s", since)
+	t.Row("socket", "%s", r.Socket)
+	if r.Running > 0 {
+		t.Row("running", "%s; the next service adopts it and records its end", record.Plural(r.Running, "dispatch"))
+	}
+	if r.OpenRuns > 0 {
+		t.Row("runs", "%s until the next: bailiwick up --orchestrator", stopText(r.OpenRuns))
+	}
+}
+
+// stopText says that open runs stand still.
+func stopText(n int) string {
+	if n == 1 {
+		return "1 open run starts no further task"
+	}
+	return fmt.Sprintf("%d open runs start no further task", n)
 }
 
 // killHint says how to stop a service that refuses the request because it cannot
@@ -101,10 +156,9 @@ func (t *serviceVerbs) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if t.Format != "text" {
-				return t.JSON(s)
+			if err := t.Emit(s, "", func() { t.printStatus(s) }); err != nil {
+				return err
 			}
-			t.printStatus(s)
 			if !s.Ready {
 				return console.Exit{Status: 1}
 			}
@@ -119,6 +173,9 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 		ready = "NOT READY"
 	}
 	t.Row("service", "%s, process %d since %s (version %s)", ready, s.PID, t.Time(s.StartedAt), s.Version)
+	if s.Version != t.Version {
+		t.Row("DIFFERS", "the service is version %s, this program %s; restart it: bailiwick down, then bailiwick up", s.Version, t.Version)
+	}
 	if s.CatalogError != "" {
 		// The row about the catalog has the error and its hint.
 		s.NotReady = strings.ReplaceAll(s.NotReady, "catalog: "+s.CatalogError, "catalog: refused, see below")
@@ -151,7 +208,7 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 		counts = append(counts, fmt.Sprintf("%d %s", s.Dispatches[state], state))
 	}
 	t.Row("dispatches", "%s", console.Joined(counts, ", ", "none"))
-	t.printRuns(s.Orchestrator)
+	t.printRuns(s.Orchestrator, s.UndrivenRuns)
 	t.Row("isolation", "%s", strings.Join(s.Isolation, "\n"))
 	t.printDisk(s.Disk, s.DiskError)
 	t.Row("socket", "%s", s.Socket)
@@ -201,8 +258,11 @@ func (t *serviceVerbs) anchorText(a api.AnchorStatus) string {
 }
 
 // printRuns prints the number of runs and tasks, and how full the queues are.
-func (t *serviceVerbs) printRuns(s *api.OrchestratorStatus) {
+func (t *serviceVerbs) printRuns(s *api.OrchestratorStatus, undriven int) {
 	switch {
+	case s == nil && undriven > 0:
+		t.Row("STALLED", "nothing continues %s: the service has no orchestrator; start one with: bailiwick up --orchestrator", record.Plural(undriven, "open run"))
+		return
 	case s == nil:
 		t.Row("runs", "no orchestrator; start one with: bailiwick up --orchestrator")
 		return

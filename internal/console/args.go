@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
@@ -52,6 +54,16 @@ func (a *Args) Wait(flag string, wait time.Duration) {
 	if wait < 0 {
 		a.Fail(api.Errorf(api.CodeInvalid, "%s %s: want no negative time", flag, wait))
 	}
+}
+
+// BadFormat is the error of a value of --output that is no format. Where the
+// command can write a file, it says how: -o is never the name of one.
+func BadFormat(cmd *cobra.Command, format, want string) error {
+	err := api.Errorf(api.CodeInvalid, "-o %q: want %s", format, want)
+	if cmd.Flags().Lookup("out") != nil {
+		return err.WithHint("to write to a file: --out FILE")
+	}
+	return err
 }
 
 // maxInput is the largest request that the service accepts.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 )
 
@@ -147,7 +148,7 @@ func TestObjectStoreKeysMustBePrivate(t *testing.T) {
 
 func TestDoctorReportsAnchors(t *testing.T) {
 	dir := t.TempDir()
-	tr := &tree{Config: Config{UID: os.Geteuid(), Now: time.Now, Dirs: api.Dirs{State: dir, Config: dir}}}
+	tr := &tree{Config: Config{UID: os.Geteuid(), Output: console.Output{Now: time.Now}, Dirs: api.Dirs{State: dir, Config: dir}}}
 	c := tr.anchorCheck(t.Context(), anchorSettings{Name: "disk", Kind: receipt.File, Path: filepath.Join(dir, "f")})
 	if c.ok || !c.advice || !strings.Contains(c.found, "no checkpoint yet; on the same disk as the state") {
 		t.Errorf("%+v", c)

@@ -24,6 +24,7 @@ import (
 // the default.
 type settings struct {
 	File      string // empty without a file
+	Digest    api.Digest
 	Log       logSettings
 	Metrics   metricsSettings
 	Tracing   tracingSettings
@@ -108,7 +109,7 @@ func (t *tree) readConfig(path string) ([]byte, error) {
 
 // parseSettings parses the content of a file; path is for its messages.
 func parseSettings(path string, b []byte) (settings, error) {
-	r := &settingsReader{Parser: strictyaml.Parser{List: strictyaml.List{File: path}}, s: settings{File: path}}
+	r := &settingsReader{Parser: strictyaml.Parser{List: strictyaml.List{File: path}}, s: settings{File: path, Digest: api.DigestOf(b)}}
 	if n := r.Document(b); n != nil {
 		r.Fields(n, "configuration", r.sections())
 		if !r.versioned && n.Kind == yaml.MappingNode {

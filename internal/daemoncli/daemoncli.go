@@ -8,7 +8,7 @@ package daemoncli
 import (
 	"context"
 	"errors"
-	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,16 +19,13 @@ import (
 
 // Config is the environment of the command tree.
 type Config struct {
-	Args    []string // without the program's name
-	Stdout  io.Writer
-	Stderr  io.Writer
-	Dirs    api.Dirs
-	Env     []string // of the process; a worker gets a few of these variables
-	UID     int
-	Login   func(uid uint32) (string, error)
-	Self    string // path of this executable; the other programs are beside it
-	Version string
-	Now     func() time.Time
+	console.Output          // a worker gets a few variables of its environment
+	Args           []string // without the program's name
+	Dirs           api.Dirs
+	UID            int
+	Login          func(uid uint32) (string, error)
+	Self           string // path of this executable; the other programs are beside it
+	Version        string
 }
 
 type tree struct {
@@ -43,16 +40,26 @@ type tree struct {
 // Run executes one command line and returns the exit status.
 func Run(ctx context.Context, cfg Config) int {
 	t := &tree{Config: cfg}
-	o := console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr, Now: cfg.Now}
 	root := &cobra.Command{
 		Use: "bailiwickd", Short: "The Bailiwick service", Version: cfg.Version,
 	}
 	root.PersistentFlags().StringVar(&t.socket, "socket", "", "listen on this unix socket")
 	root.PersistentFlags().StringVar(&t.config, "config", "", "configuration file (default $XDG_CONFIG_HOME/bailiwick/service.yaml, if it exists)")
-	o.AddTimeFlag(root)
+	t.AddTimeFlag(root)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.Join(t.Dirs.Check(), t.absolute()) }
 	man := console.ManCommand(root, nil)
 	man.Hidden = true // bailiwick man runs it
 	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand(), man)
-	return console.Run(ctx, root, &o, cfg.Args)
+	return console.Run(ctx, root, &t.Output, cfg.Args)
+}
+
+// outputFlag adds the flag for the format of a command's answer.
+func (t *tree) outputFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&t.Format, "output", "o", "text", "text, json, jsonl or name")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"text", "json", "jsonl", "name"}, t.Format) {
+			return console.BadFormat(cmd, t.Format, "text, json, jsonl or name")
+		}
+		return nil
+	}
 }

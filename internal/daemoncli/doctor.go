@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
@@ -27,50 +28,106 @@ type check struct {
 	invalid bool
 }
 
+// state is the word for what the check found.
+func (c *check) state() string {
+	switch {
+	case c.ok:
+		return "ok"
+	case c.advice:
+		return "note"
+	case c.invalid:
+		return "INVALID"
+	}
+	return "MISSING"
+}
+
+// doctorReport is the answer of doctor.
+type doctorReport struct {
+	OK       bool               `json:"ok"` // no check is missing or invalid
+	Version  string             `json:"version"`
+	Places   []place            `json:"places"`
+	Checks   []checkLine        `json:"checks"`
+	Service  *api.ServiceStatus `json:"service,omitempty"` // absent when none is running
+	Problems int                `json:"problems"`          // checks that are missing or invalid
+}
+
+type place struct {
+	Name   string `json:"name"`
+	Path   string `json:"path"`
+	Source string `json:"source,omitempty"` // what sets it
+}
+
+type checkLine struct {
+	Name  string `json:"name"`
+	State string `json:"state"` // ok, note, missing or invalid
+	Found string `json:"found"`
+	Fix   string `json:"fix,omitempty"`
+}
+
 func (t *tree) doctorCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "doctor", Short: "Check this machine and print how to fix problems", Args: cobra.NoArgs,
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Check this machine and the running service, and print how to fix problems", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.doctor(cmd.Context()) },
 	}
+	t.outputFlag(cmd)
+	return cmd
 }
 
 func (t *tree) doctor(ctx context.Context) error {
 	d := t.Dirs
-	for _, s := range [][2]string{
-		{"data", d.Data + "  ($XDG_DATA_HOME/bailiwick)"},
-		{"config", d.Config + "  ($XDG_CONFIG_HOME/bailiwick)"},
-		{"state", d.State + "  ($XDG_STATE_HOME/bailiwick)"},
-		{"sockets", strings.Join(d.Sockets(), ", ")},
-	} {
-		fmt.Fprintf(t.Stdout, "        %-18s %s\n", s[0], s[1])
-	}
+	r := doctorReport{Version: t.Version, Places: []place{
+		{"data", d.Data, "$XDG_DATA_HOME/bailiwick"}, {"config", d.Config, "$XDG_CONFIG_HOME/bailiwick"}, {"state", d.State, "$XDG_STATE_HOME/bailiwick"},
+		{"sockets", strings.Join(d.Sockets(), ", "), ""},
+	}}
 	checks := jailChecks(jail.Probe(ctx))
 	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.stateCheck(), t.configCheck(), t.trustCheck())
 	checks = append(checks, metricsCheck(t.settings())...)
 	checks = append(checks, runsCheck(t.settings())...)
 	checks = append(checks, t.issuerCheck(ctx)...)
 	checks = append(checks, t.anchorChecks(ctx)...)
+	var running []check
+	running, r.Service = t.serviceChecks(ctx)
+	checks = append(checks, running...)
 	checks = append(checks, t.modeCheck(ctx)...)
-	bad := false
-	for _, c := range checks {
-		word := "ok"
-		if !c.ok && c.advice {
-			word = "note"
-		} else if !c.ok {
-			word, bad = "MISSING", true
-			if c.invalid {
-				word = "INVALID"
+	for i := range checks {
+		c := &checks[i]
+		line := checkLine{Name: c.name, State: strings.ToLower(c.state()), Found: c.found}
+		if !c.ok {
+			line.Fix = c.fix
+			if !c.advice {
+				r.Problems++
 			}
 		}
-		fmt.Fprintf(t.Stdout, "%-7s %-18s %s\n", word, c.name, c.found)
-		if !c.ok && c.fix != "" {
-			fmt.Fprintf(t.Stdout, "%-7s %-18s   %s\n", "", "", c.fix)
-		}
+		r.Checks = append(r.Checks, line)
 	}
-	if bad {
+	r.OK = r.Problems == 0
+	if err := t.Emit(r, "", func() { t.printDoctor(&r) }); err != nil {
+		return err
+	}
+	if !r.OK {
 		return console.Exit{Status: 1}
 	}
 	return nil
+}
+
+func (t *tree) printDoctor(r *doctorReport) {
+	for _, p := range r.Places {
+		source := ""
+		if p.Source != "" {
+			source = "  (" + p.Source + ")"
+		}
+		fmt.Fprintf(t.Stdout, "        %-18s %s\n", p.Name, console.Line(p.Path+source))
+	}
+	for _, c := range r.Checks {
+		word := c.State
+		if word != "ok" && word != "note" {
+			word = strings.ToUpper(word)
+		}
+		fmt.Fprintf(t.Stdout, "%-7s %-18s %s\n", word, c.Name, strings.ReplaceAll(console.Plain(c.Found), "\n", "\n"+strings.Repeat(" ", 27)))
+		if c.Fix != "" {
+			fmt.Fprintf(t.Stdout, "%-7s %-18s   %s\n", "", "", console.Plain(c.Fix))
+		}
+	}
 }
 
 func jailChecks(r jail.Report) []check {

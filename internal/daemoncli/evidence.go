@@ -38,9 +38,7 @@ func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint6
 		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: s.openCatalog, Records: s.registry.Envelopes, Attest: attestWait,
 	}
 	cfg.Anchored = s.anchored
-	if s.runs != nil {
-		cfg.Plan = func(ctx context.Context, id api.RunID) (json.RawMessage, error) { return s.runs.Plan(ctx, me, id) }
-	}
+	cfg.Plan = func(ctx context.Context, id api.RunID) (json.RawMessage, error) { return s.archive.Plan(ctx, me, id) }
 	for _, envelope := range s.keys.history.Rotations {
 		cfg.Rotations = append(cfg.Rotations, envelope)
 	}

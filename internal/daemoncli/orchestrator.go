@@ -135,9 +135,11 @@ func (r *relay) open(runs *orchestrator.Orchestrator) {
 	r.waiting = nil
 }
 
-// openRuns opens the orchestrator if one is configured. It needs the dispatches.
+// openRuns opens the orchestrator if one is configured, else the archive of its
+// runs. It needs the dispatches.
 func (s *service) openRuns(ctx context.Context) (err error) {
 	if !s.t.wantsRuns(s.set) {
+		s.archive = orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: s.store, Ledger: s.ledger, Rules: s.dispatch, Now: s.t.Now})
 		return nil
 	}
 	var seed [8]byte
@@ -147,6 +149,7 @@ func (s *service) openRuns(ctx context.Context) (err error) {
 		Now: s.t.Now, Logger: s.logger, Observer: s.telemetry,
 	})
 	if err == nil {
+		s.archive = s.runs.Archive
 		s.relay.open(s.runs)
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -23,7 +24,7 @@ func TestDoctorFindsStrayTokensAndNeverPrintsThem(t *testing.T) {
 		}
 		return path
 	}
-	tr := &tree{Config: Config{Dirs: api.Dirs{Config: config, Data: t.TempDir()}, Env: []string{"HOME=" + home}}}
+	tr := &tree{Config: Config{Dirs: api.Dirs{Config: config, Data: t.TempDir()}, Output: console.Output{Env: []string{"HOME=" + home}}}}
 	if got := tokenChecks(tr.tokenPlaces()); len(got) != 1 || !got[0].ok {
 		t.Errorf("nothing is there, and it says %+v", got)
 	}

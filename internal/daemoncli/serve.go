@@ -70,6 +70,7 @@ type service struct {
 	dispatch  *dispatch.Service
 	relay     *relay
 	runs      *orchestrator.Orchestrator // may be nil
+	archive   *orchestrator.Archive      // of its runs
 	evidence  *evidenceService
 	retain    *retain.Collector
 	telemetry *telemetry.Telemetry
@@ -107,7 +108,7 @@ func (t *tree) serve(ctx context.Context) error {
 		return errors.Join(err, listener.Close(), s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.apiRuns(), Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Runs: s.apiRuns(), RunReader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -285,7 +286,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	st := api.ServiceStatus{
 		Version: s.t.Version, PID: os.Getpid(), Mode: mode, StartedAt: s.started, Ready: true, Isolation: active(s.report),
 		Socket: s.socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
-		ConfigFile: s.set.File, Metrics: s.metrics.String(), Tracing: s.set.Tracing.OTLP.String(),
+		ConfigFile: s.set.File, ConfigDigest: s.set.Digest, Metrics: s.metrics.String(), Tracing: s.set.Tracing.OTLP.String(),
 	}
 	list, _ := s.conditions(ctx)
 	st.NotReady = notReady(list)
@@ -293,6 +294,11 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	var err error
 	if st.Orchestrator, err = s.runStatus(ctx); err != nil {
 		return st, err
+	}
+	if s.runs == nil && s.store.Poisoned() == nil {
+		if st.UndrivenRuns, err = s.archive.OpenRuns(ctx); err != nil {
+			return st, err
+		}
 	}
 	st.Log = s.treeStatus(ctx)
 	checked := s.evidence.checker.Status()

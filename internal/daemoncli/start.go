@@ -17,27 +17,29 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 func (t *tree) startCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "start", Short: "Run the service in the background", Args: cobra.NoArgs,
-		Long: `Run the service in the background, and return when it answers.
+		Long: `Run the service in the background, return when it answers, and say what runs and what to
+do next. If the service is already running, that is said, and nothing is restarted: where
+it differs from the flags and the configuration, the difference is listed.
 
 With --idle it is a one-shot service, which shuts down after that time without
 requests and workers. If any service is already running, its socket is printed
 instead. Without --idle the service runs until it is stopped; a running
-one-shot service is kept running, and any other running service is an error.
+one-shot service is kept running, or replaced if it differs.
 
 With --orchestrator, or the section orchestrator in the configuration, the
 service runs plans. A running service without an orchestrator is replaced by
-one with the same settings; its workers continue meanwhile. With --orchestrator
-a running service that runs plans is no error.`,
+one with the same settings; its workers continue meanwhile. Without either, open
+runs are shown and not continued.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.start(cmd.Context()) },
 	}
 	t.idleFlag(cmd)
 	t.runsFlag(cmd)
+	t.outputFlag(cmd)
 	return cmd
 }
 
@@ -64,8 +66,9 @@ func (t *tree) start(ctx context.Context) error {
 	if err := t.ownState(); err != nil {
 		return err
 	}
+	outcome := upStarted
 	for try := 1; ; try++ {
-		first, pid, err := t.launch()
+		first, err := t.launch()
 		switch {
 		case err != nil:
 			return err
@@ -73,64 +76,63 @@ func (t *tree) start(ctx context.Context) error {
 			_, err := fmt.Fprintln(t.Stdout, first.Listening+first.Answers) // one of them
 			return err
 		case first.Listening != "":
-			fmt.Fprintf(t.Stderr, "the service is running as process %d, listening on %s; its log is %s\n", pid, first.Listening, t.logPath())
-			return nil
+			return t.reportUp(ctx, outcome, first.Listening)
 		}
-		err = t.keep(ctx, first.Answers)
-		if api.CodeOf(err) != api.CodeUnavailable || try == startTries {
+		kept, err := t.keep(ctx, first.Answers)
+		switch {
+		case err == nil:
+			return t.reportUp(ctx, kept, first.Answers)
+		case api.CodeOf(err) != api.CodeUnavailable || try == startTries:
 			return err
 		}
+		outcome = kept
 	}
 }
 
-// keep turns off the idle shutdown of the one-shot service at socket. The error is
-// service_unavailable if it has shut down, so that another can start.
-func (t *tree) keep(ctx context.Context, socket string) error {
+// keep turns the running service at socket into the one that up is asked for, as
+// far as it can without stopping a service that was started on purpose. The error
+// is service_unavailable if it has shut down, so that another can start.
+func (t *tree) keep(ctx context.Context, socket string) (outcome upOutcome, err error) {
 	conn := client.New(client.Config{Socket: socket, UIDs: []int{t.UID}})
 	defer conn.Close()
 	s, err := conn.Operator().Status(ctx)
 	if err != nil {
-		return err
+		return upStarted, err
 	}
 	set, err := t.settings()
 	if err != nil {
-		return err
+		return upStarted, err
 	}
-	other := t.socket != "" && t.socket != s.Socket || t.config != "" && t.config != s.ConfigFile
+	differs := t.differences(&s, set)
+	explicit := t.socket != "" && t.socket != s.Socket || t.config != "" && t.config != s.ConfigFile
 	switch {
-	case s.Orchestrator == nil && t.wantsRuns(set) && !other:
-		return t.replace(ctx, conn, s)
-	case s.Orchestrator != nil && t.orchestrator && !other:
-		fmt.Fprintf(t.Stderr, "the service is already running with an orchestrator as process %d, listening on %s\n", s.PID, s.Socket)
-		return nil
-	case s.OneShot == nil:
-		return api.Errorf(api.CodeConflict, "the service did not start:\n%w", &store.OwnedError{Dir: t.Dirs.Store(), PID: s.PID}).WithHint("it answers at %s; see: bailiwick status", socket)
-	case other || t.config != "":
-		return api.Errorf(api.CodeConflict, "the service did not start:\na one-shot service is running as process %d, listening on %s", s.PID, s.Socket).
-			WithHint("to start one with other settings, first run: bailiwick down")
+	case s.Orchestrator == nil && t.wantsRuns(set) && !explicit:
+		t.socket = s.Socket
+		if s.ConfigFile != t.Dirs.ServiceConfig() {
+			t.config = s.ConfigFile
+		}
+		return upReplaced, t.stopForSuccessor(ctx, conn, s)
+	case s.OneShot != nil && len(differs) > 0:
+		return upReplaced, t.stopForSuccessor(ctx, conn, s)
+	case s.Orchestrator == nil && t.orchestrator:
+		return upRunning, api.Errorf(api.CodeConflict, "the service that runs as process %d has no orchestrator, and other settings:\n%s", s.PID, strings.Join(differs, "\n")).
+			WithHint("to run plans with its settings: bailiwick up --orchestrator; with yours: bailiwick down, then repeat the command")
+	case s.OneShot != nil:
+		return upKept, conn.Operator().Stay(ctx)
 	}
-	if err := conn.Operator().Stay(ctx); err != nil {
-		return err
-	}
-	fmt.Fprintf(t.Stderr, "the one-shot service, process %d, listening on %s, now runs until it is stopped; its log is %s\n", s.PID, s.Socket, t.logPath())
-	return nil
+	return upRunning, nil
 }
 
-// replace stops a service without an orchestrator, so that one with its settings
-// and an orchestrator can start. It always returns an error, service_unavailable
-// after the service has stopped.
-func (t *tree) replace(ctx context.Context, conn *client.Conn, s api.ServiceStatus) error {
-	t.socket = s.Socket
-	if s.ConfigFile != t.Dirs.ServiceConfig() {
-		t.config = s.ConfigFile
-	}
+// stopForSuccessor stops a service, so that another can start on its state. It
+// always returns an error, service_unavailable after the service has stopped.
+func (t *tree) stopForSuccessor(ctx context.Context, conn *client.Conn, s api.ServiceStatus) error {
 	if err := conn.Operator().Stop(ctx); err != nil {
 		return err
 	}
 	if err := awaitEnd(ctx, t.Dirs.Address()); err != nil {
 		return err
 	}
-	return api.Errorf(api.CodeUnavailable, "the service without an orchestrator, process %d, has stopped", s.PID)
+	return api.Errorf(api.CodeUnavailable, "the service that ran as process %d has stopped", s.PID)
 }
 
 // endTries is how often awaitEnd waits for stopTimeout.
@@ -153,15 +155,15 @@ func awaitEnd(ctx context.Context, path string) (err error) {
 func (t *tree) logPath() string { return filepath.Join(t.Dirs.State, "service.log") }
 
 // launch starts a service process and returns its first report.
-func (t *tree) launch() (r report, pid int, err error) {
+func (t *tree) launch() (r report, err error) {
 	log, err := os.OpenFile(t.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // G304: in the state directory
 	if err != nil {
-		return r, 0, err
+		return r, err
 	}
 	defer log.Close() //nolint:errcheck // the service has its own copy
 	from, err := log.Seek(0, io.SeekEnd)
 	if err != nil {
-		return r, 0, err
+		return r, err
 	}
 	cmd := exec.Command(t.Self, t.serveArgs()...) //nolint:gosec,noctx // G204: this program; it outlives the command
 	cmd.Env, cmd.Stderr, cmd.Dir = t.Env, log, "/"
@@ -169,10 +171,10 @@ func (t *tree) launch() (r report, pid int, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return r, 0, err
+		return r, err
 	}
 	if err := cmd.Start(); err != nil {
-		return r, 0, err
+		return r, err
 	}
 	// EOF without a report means that it has exited.
 	line, err := bufio.NewReader(out).ReadBytes('\n')
@@ -181,16 +183,15 @@ func (t *tree) launch() (r report, pid int, err error) {
 	}
 	switch {
 	case err != nil:
-		return r, 0, errors.Join(t.startError(from), ignoreExit(cmd.Wait()))
+		return r, errors.Join(t.startError(from), ignoreExit(cmd.Wait()))
 	case r.Failed != nil:
 		failed := *r.Failed
 		failed.Message = "the service did not start:\n" + failed.Message
-		return r, 0, errors.Join(&failed, ignoreExit(cmd.Wait()))
+		return r, errors.Join(&failed, ignoreExit(cmd.Wait()))
 	case r.Answers != "":
-		return r, 0, cmd.Wait()
+		return r, cmd.Wait()
 	}
-	pid = cmd.Process.Pid
-	return r, pid, cmd.Process.Release()
+	return r, cmd.Process.Release()
 }
 
 func (t *tree) serveArgs() []string {

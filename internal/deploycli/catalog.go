@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,9 +43,6 @@ func (p *program) planCommand() *cobra.Command {
 		Use: "plan", Short: "Show what applying the manifest would change, and what would widen authority", Args: cobra.NoArgs,
 		Example: console.Examples("bailiwick catalog plan --out plan.json", "bailiwick catalog plan -f team.yaml --exit-code"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"", "text", "json", "name"}, p.format) {
-				p.format, outFile = "text", p.format
-			}
 			return p.withCatalog(func(c *deploy.Catalog) error {
 				plan, err := p.plan(cmd.Context(), c, f)
 				if err != nil {
@@ -67,7 +63,7 @@ func (p *program) planCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&outFile, "out", "", "write the plan to this file, for apply")
-	cmd.Flags().StringVarP(&p.format, "output", "o", "text", "text, json or name; anything else is a file to write the plan to")
+	p.formatFlag(cmd)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 2 if there are changes")
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -11,11 +12,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 func (p *program) formatFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&p.format, "output", "o", "text", "text, json or name")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"text", "json", "name"}, p.format) {
+			return console.BadFormat(cmd, p.format, "text, json or name")
+		}
+		return nil
+	}
 }
 
 // answer writes the answer of a command in the requested format.
@@ -28,14 +35,12 @@ func (p *program) answer(value any, text func(*out), names ...string) error {
 		for _, name := range names {
 			o.line(name)
 		}
-	case "json":
+	default:
 		b, err := json.MarshalIndent(value, "", "  ")
 		if err != nil {
 			return err
 		}
 		o.line(string(b))
-	default:
-		return api.Errorf(api.CodeInvalid, "-o %q: want text, json or name", p.format)
 	}
 	_, err := io.WriteString(p.Stdout, o.b.String())
 	return err

@@ -75,13 +75,12 @@ func (s *Server) newTools() ([]tool, error) {
 	add(&b, toolInfo{
 		name: toolStatus, title: "Status of a run",
 		description: `Show the state of one of your runs and its tasks in the order of the plan, each with state, reason and dispatchId (for bailiwick_dispatch_describe). Tasks come in pages: pass next as after. ` +
-			`Run states: running, waiting, paused, done, failed, cancelled. Task states: pending, ready, running, waiting, done, failed, skipped, cancelled, denied. ` +
-			`If the service has no orchestrator, the code is not_configured.`,
+			`Run states: running, waiting, paused, done, failed, cancelled. Task states: pending, ready, running, waiting, done, failed, skipped, cancelled, denied.`,
 		hints: hints{readOnly: true},
 	}, s.status)
 	add(&b, toolInfo{
 		name: toolWatch, title: "Watch a run",
-		description: `Return the events of one of your runs after the cursor, waiting up to timeoutSeconds for the first. Repeat the call with next as after until done is true. If the service has no orchestrator, the code is not_configured.`,
+		description: `Return the events of one of your runs after the cursor, waiting up to timeoutSeconds for the first. Repeat the call with next as after until done is true.`,
 		hints:       hints{readOnly: true},
 	}, s.watch)
 	return b.tools, errors.Join(b.errs...)

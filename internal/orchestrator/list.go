@@ -26,8 +26,8 @@ type listed struct {
 
 // List returns the newest runs that p may see and f selects, newest first and
 // without their tasks.
-func (o *Orchestrator) List(ctx context.Context, p api.Principal, f api.RunFilter) ([]api.Run, error) {
-	owner, err := o.mayRead(ctx, p)
+func (a *Archive) List(ctx context.Context, p api.Principal, f api.RunFilter) ([]api.Run, error) {
+	owner, err := a.mayRead(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -38,27 +38,48 @@ func (o *Orchestrator) List(ctx context.Context, p api.Principal, f api.RunFilte
 		return []api.Run{}, nil
 	}
 	f.Principal = cmp.Or(f.Principal, owner)
-	before, err := o.placeOf(ctx, f.After, owner)
+	before, err := a.placeOf(ctx, f.After, owner)
 	if err != nil {
 		return nil, err
 	}
 	// The engine first: a run that settles between the two is in both.
-	open, err := query(ctx, o, func(e *engine) (list []listed) {
-		for seq, r := range e.runs {
-			if (before == 0 || seq < before) && r.selected(&f) {
-				list = append(list, listed{seq, r.head()})
-			}
+	open, err := ofOpenRuns(ctx, a, func(r *run) []listed {
+		if before != 0 && r.seq >= before || !r.selected(&f) {
+			return nil
 		}
-		return list
+		head := r.head()
+		head.Undriven = a.undriven(&head)
+		return []listed{{r.seq, head}}
 	})
 	if err != nil {
 		return nil, err
 	}
-	settled, err := o.settledList(ctx, &f, before)
+	settled, err := a.settledList(ctx, &f, before)
 	if err != nil {
 		return nil, err
 	}
 	return merge(open, settled, &f), nil
+}
+
+// ofOpenRuns returns what of makes of each open run, as the engine knows it, or as
+// it is stored where nothing drives it.
+func ofOpenRuns[T any](ctx context.Context, a *Archive, of func(*run) []T) (list []T, err error) {
+	if a.driver != nil {
+		return query(ctx, a.driver, func(e *engine) (list []T) {
+			for _, r := range e.runs {
+				list = append(list, of(r)...)
+			}
+			return list
+		})
+	}
+	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
+		runs, err := openRuns(v)
+		for _, r := range runs {
+			list = append(list, of(r)...)
+		}
+		return err
+	})
+	return list, err
 }
 
 // merge returns the newest runs of both lists, a settled one once.
@@ -76,8 +97,8 @@ func merge(open, settled []listed, f *api.RunFilter) []api.Run {
 }
 
 // mayRead returns the principal whose runs p may see; empty: those of everyone.
-func (o *Orchestrator) mayRead(ctx context.Context, p api.Principal) (api.Principal, error) {
-	rules, err := o.cfg.Dispatch.Engine(ctx)
+func (a *Archive) mayRead(ctx context.Context, p api.Principal) (api.Principal, error) {
+	rules, err := a.cfg.Rules.Engine(ctx)
 	if err != nil || rules.Decide(policy.Request{Principal: p, Action: policy.ActionRunRead, Resource: "all"}).Allowed() {
 		return "", err
 	}
@@ -85,11 +106,11 @@ func (o *Orchestrator) mayRead(ctx context.Context, p api.Principal) (api.Princi
 }
 
 // placeOf returns the row of the run after which a page begins; 0: the newest.
-func (o *Orchestrator) placeOf(ctx context.Context, id api.RunID, owner api.Principal) (seq int64, err error) {
+func (a *Archive) placeOf(ctx context.Context, id api.RunID, owner api.Principal) (seq int64, err error) {
 	if id == "" {
 		return 0, nil
 	}
-	err = o.cfg.Store.Read(ctx, func(v *store.View) error {
+	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
 		return v.Get("SELECT seq FROM run WHERE id = ? AND (? = '' OR principal = ?)", store.Args{id, owner, owner}, &seq)
 	})
 	if errors.Is(err, store.ErrNoRow) {
@@ -112,7 +133,7 @@ func (r *run) selected(f *api.RunFilter) bool {
 }
 
 // settledList returns the settled runs that a filter selects, before a row.
-func (o *Orchestrator) settledList(ctx context.Context, f *api.RunFilter, before int64) (list []listed, err error) {
+func (a *Archive) settledList(ctx context.Context, f *api.RunFilter, before int64) (list []listed, err error) {
 	where, args := []string{"settled IS NOT NULL"}, store.Args{}
 	and := func(set bool, condition string, values ...any) {
 		if set {
@@ -130,7 +151,7 @@ func (o *Orchestrator) settledList(ctx context.Context, f *api.RunFilter, before
 	const has = "EXISTS (SELECT 1 FROM run_term WHERE term = ? AND run = seq)"
 	and(f.Queue != "", has, "queue "+string(f.Queue))
 	and(f.Subagent != "", has, "subagent "+string(f.Subagent))
-	err = o.cfg.Store.Read(ctx, func(v *store.View) error {
+	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
 		list, err = settledRows(v, strings.Join(where, " AND ")+" ORDER BY seq DESC LIMIT ?", append(args, f.Limit))
 		return err
 	})

@@ -107,12 +107,12 @@ func (c *Config) validate() error {
 
 // Orchestrator is the open engine. Its methods may be called from any goroutine.
 type Orchestrator struct {
-	cfg         Config
-	inbox       *fifo[event]
-	submitting  submitting
-	capacity    capacity
-	settledRuns settledRuns
-	effects     *fifo[effect]
+	*Archive
+	cfg        Config
+	inbox      *fifo[event]
+	submitting submitting
+	capacity   capacity
+	effects    *fifo[effect]
 
 	life context.Context //nolint:containedctx // the life of the orchestrator, not of a call
 	stop context.CancelFunc
@@ -132,6 +132,8 @@ func Open(ctx context.Context, cfg Config) (*Orchestrator, error) {
 		return nil, err
 	}
 	o := &Orchestrator{cfg: cfg, done: make(chan struct{}), inbox: newFIFO[event](), effects: newFIFO[effect](), capacity: capacity{tasks: cfg.OpenTasks, bytes: cfg.OpenBytes}}
+	o.Archive = NewArchive(ArchiveConfig{Store: cfg.Store, Ledger: cfg.Ledger, Rules: cfg.Dispatch, Now: cfg.Now})
+	o.driver = o
 	o.life, o.stop = context.WithCancel(context.WithoutCancel(ctx))
 	o.engine = newEngine(cfg)
 	if err := o.recover(ctx); err != nil {

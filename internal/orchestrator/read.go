@@ -25,16 +25,48 @@ const (
 	maxPage     = 1000 // tasks, or events
 )
 
+// Archive shows stored runs. It needs no engine, so that runs stay readable in a
+// service that does not drive them (R-O1).
+type Archive struct {
+	cfg         ArchiveConfig
+	settledRuns settledRuns
+	driver      *Orchestrator // knows what the open runs wait for; nil: nothing drives them
+}
+
+// ArchiveConfig is what an Archive needs.
+type ArchiveConfig struct {
+	Store  *store.Store
+	Ledger *audit.Ledger
+	Rules  Rules
+	Now    func() time.Time
+}
+
+// Rules decides who may see a run.
+type Rules interface {
+	Engine(ctx context.Context) (*policy.Engine, error)
+}
+
+// NewArchive returns the archive of a service without an orchestrator.
+func NewArchive(cfg ArchiveConfig) *Archive { return &Archive{cfg: cfg} }
+
+// OpenRuns counts the runs that are not settled.
+func (a *Archive) OpenRuns(ctx context.Context) (n int, err error) {
+	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
+		return v.Get("SELECT count(*) FROM run WHERE settled IS NULL", nil, &n)
+	})
+	return n, err
+}
+
 // decide decides whether the caller may act on a run. A run that does not exist and
 // one of another principal give the same answer.
-func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (d policy.Decision, err error) {
-	rules, err := o.cfg.Dispatch.Engine(ctx)
+func (a *Archive) decide(ctx context.Context, caller dispatch.Caller, action policy.Action, id api.RunID) (d policy.Decision, err error) {
+	rules, err := a.cfg.Rules.Engine(ctx)
 	if err != nil {
 		return d, err
 	}
 	var seq int64
 	var owner api.Principal
-	if err := o.cfg.Store.Read(ctx, func(v *store.View) error {
+	if err := a.cfg.Store.Read(ctx, func(v *store.View) error {
 		err := v.Get("SELECT seq, principal FROM run WHERE id = ?", store.Args{id}, &seq, &owner)
 		if errors.Is(err, store.ErrNoRow) {
 			return nil
@@ -46,7 +78,7 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 	d = rules.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: owner, Token: caller.TokenValid != nil})
 	missing := api.Errorf(api.CodeNotFound, "run %q not found", id).WithHint("see: bailiwick run list")
 	if !d.Allowed() {
-		return d, o.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(action)+" "+string(id)), func(e *api.Error) *api.Error {
+		return d, a.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(action)+" "+string(id)), func(e *api.Error) *api.Error {
 			missing.AuditEntry = e.AuditEntry
 			return missing
 		})
@@ -58,14 +90,14 @@ func (o *Orchestrator) decide(ctx context.Context, caller dispatch.Caller, actio
 }
 
 // readable refuses a principal who may not see a run.
-func (o *Orchestrator) readable(ctx context.Context, p api.Principal, id api.RunID) error {
-	_, err := o.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
+func (a *Archive) readable(ctx context.Context, p api.Principal, id api.RunID) error {
+	_, err := a.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)
 	return err
 }
 
 // stored returns a run as it is stored.
-func (o *Orchestrator) stored(ctx context.Context, id api.RunID) (r *run, err error) {
-	err = o.cfg.Store.Read(ctx, func(v *store.View) error {
+func (a *Archive) stored(ctx context.Context, id api.RunID) (r *run, err error) {
+	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
 		var ok bool
 		if r, ok, err = runByID(v, id); err == nil && !ok {
 			err = api.Errorf(api.CodeNotFound, "no such run %s", id)
@@ -77,7 +109,7 @@ func (o *Orchestrator) stored(ctx context.Context, id api.RunID) (r *run, err er
 
 // Describe returns a run with a page of its tasks: those after a cursor, at most
 // limit.
-func (o *Orchestrator) Describe(ctx context.Context, p api.Principal, id api.RunID, after string, limit int) (api.Run, error) {
+func (a *Archive) Describe(ctx context.Context, p api.Principal, id api.RunID, after string, limit int) (api.Run, error) {
 	from := 0
 	if after != "" {
 		n, err := strconv.Atoi(after)
@@ -86,34 +118,41 @@ func (o *Orchestrator) Describe(ctx context.Context, p api.Principal, id api.Run
 		}
 		from = n
 	}
-	if err := o.readable(ctx, p, id); err != nil {
+	if err := a.readable(ctx, p, id); err != nil {
 		return api.Run{}, err
 	}
 	if limit <= 0 {
 		limit = defaultPage
 	}
-	return o.show(ctx, id, from, min(limit, maxPage))
+	return a.show(ctx, id, from, min(limit, maxPage))
 }
 
 // show returns a run as it is durable now.
-func (o *Orchestrator) show(ctx context.Context, id api.RunID, from, limit int) (api.Run, error) {
-	open, err := query(ctx, o, func(e *engine) *api.Run {
-		r := e.byID[id]
-		if r == nil {
-			return nil
+func (a *Archive) show(ctx context.Context, id api.RunID, from, limit int) (api.Run, error) {
+	if a.driver != nil {
+		open, err := query(ctx, a.driver, func(e *engine) *api.Run {
+			r := e.byID[id]
+			if r == nil {
+				return nil
+			}
+			v := r.view(from, limit)
+			return &v
+		})
+		if err != nil || open != nil {
+			return *cmp.Or(open, &api.Run{}), err
 		}
-		v := r.view(from, limit)
-		return &v
-	})
-	if err != nil || open != nil {
-		return *cmp.Or(open, &api.Run{}), err
 	}
-	r, err := o.settledRuns.get(id, func() (*run, error) { return o.stored(ctx, id) })
+	r, err := a.settledRuns.get(id, func() (*run, error) { return a.stored(ctx, id) })
 	if err != nil {
 		return api.Run{}, err
 	}
-	return r.view(from, limit), nil
+	v := r.view(from, limit)
+	v.Undriven = a.undriven(&v)
+	return v, nil
 }
+
+// undriven reports whether a run is open and nothing drives it.
+func (a *Archive) undriven(r *api.Run) bool { return a.driver == nil && r.SettledAt == nil }
 
 // settledRuns caches the settled run that was read last, which is read page by page
 // and never changes.
@@ -213,11 +252,11 @@ func (r *run) blocked(t *task) string {
 }
 
 // Plan returns the canonical plan of a run.
-func (o *Orchestrator) Plan(ctx context.Context, p api.Principal, id api.RunID) (json.RawMessage, error) {
-	if err := o.readable(ctx, p, id); err != nil {
+func (a *Archive) Plan(ctx context.Context, p api.Principal, id api.RunID) (json.RawMessage, error) {
+	if err := a.readable(ctx, p, id); err != nil {
 		return nil, err
 	}
-	r, err := o.stored(ctx, id)
+	r, err := a.stored(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +279,7 @@ func (o *Orchestrator) Queues(ctx context.Context) ([]api.Queue, error) {
 
 // Events returns the log's entries about a run after a cursor, at most maxPage, and
 // waits for the first of them.
-func (o *Orchestrator) Events(ctx context.Context, p api.Principal, id api.RunID, after string, wait time.Duration) (api.RunEvents, error) {
+func (a *Archive) Events(ctx context.Context, p api.Principal, id api.RunID, after string, wait time.Duration) (api.RunEvents, error) {
 	var from uint64
 	if after != "" {
 		n, err := strconv.ParseUint(after, 10, 62)
@@ -249,14 +288,14 @@ func (o *Orchestrator) Events(ctx context.Context, p api.Principal, id api.RunID
 		}
 		from = n
 	}
-	if err := o.readable(ctx, p, id); err != nil {
+	if err := a.readable(ctx, p, id); err != nil {
 		return api.RunEvents{}, err
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		changed := o.cfg.Store.Committed()
-		v, err := o.events(ctx, id, from)
+		changed := a.cfg.Store.Committed()
+		v, err := a.events(ctx, id, from)
 		if err != nil || len(v.Events) > 0 || v.Done || wait <= 0 {
 			return v, err
 		}
@@ -266,21 +305,29 @@ func (o *Orchestrator) Events(ctx context.Context, p api.Principal, id api.RunID
 			return v, nil
 		case <-ctx.Done():
 			return v, ctx.Err()
-		case <-o.life.Done():
+		case <-a.closed():
 			return v, nil
 		}
 	}
 }
 
-func (o *Orchestrator) events(ctx context.Context, id api.RunID, from uint64) (api.RunEvents, error) {
+// closed is closed when the orchestrator is; without one it stays open.
+func (a *Archive) closed() <-chan struct{} {
+	if a.driver == nil {
+		return nil
+	}
+	return a.driver.life.Done()
+}
+
+func (a *Archive) events(ctx context.Context, id api.RunID, from uint64) (api.RunEvents, error) {
 	v := api.RunEvents{Events: []api.RunEvent{}, Next: strconv.FormatUint(from, 10)}
 	var settled bool // read before the log: every entry of a settled run is in it
-	if err := o.cfg.Store.Read(ctx, func(view *store.View) error {
+	if err := a.cfg.Store.Read(ctx, func(view *store.View) error {
 		return view.Get("SELECT settled IS NOT NULL FROM run WHERE id = ?", store.Args{id}, &settled)
 	}); err != nil {
 		return v, err
 	}
-	list, err := o.cfg.Ledger.List(ctx, audit.Query{Run: id, From: from, Limit: maxPage})
+	list, err := a.cfg.Ledger.List(ctx, audit.Query{Run: id, From: from, Limit: maxPage})
 	if err != nil {
 		return v, err
 	}

@@ -12,24 +12,22 @@ import (
 // Waiting returns what waits for a person in the runs that p may see: tasks with
 // a question, and the failed runs, at most maxList, that neither their owner nor
 // p has looked at.
-func (o *Orchestrator) Waiting(ctx context.Context, p api.Principal) ([]api.Waiting, error) {
-	owner, err := o.mayRead(ctx, p)
+func (a *Archive) Waiting(ctx context.Context, p api.Principal) ([]api.Waiting, error) {
+	owner, err := a.mayRead(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	list, err := query(ctx, o, func(e *engine) (list []api.Waiting) {
-		for _, r := range e.runs {
-			if r.asking > 0 && (owner == "" || r.principal == owner) {
-				list = append(list, r.questions()...)
-			}
+	list, err := ofOpenRuns(ctx, a, func(r *run) []api.Waiting {
+		if r.asking == 0 || owner != "" && r.principal != owner {
+			return nil
 		}
-		return list
+		return r.questions()
 	})
 	if err != nil {
 		return nil, err
 	}
 	var failed []listed
-	err = o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
+	err = a.cfg.Store.Read(ctx, func(v *store.View) (err error) {
 		failed, err = settledRows(v, `state = 'failed' AND (? = '' OR principal = ?)
 AND NOT EXISTS (SELECT 1 FROM run_seen WHERE run = seq AND run_seen.principal IN (run.principal, ?)) ORDER BY seq LIMIT ?`, store.Args{owner, owner, p, maxList})
 		return err
@@ -57,13 +55,13 @@ func (r *run) questions() (list []api.Waiting) {
 
 // See records that the caller has looked at a run that is settled. It is no
 // effect on the run, so the log has no entry of it.
-func (o *Orchestrator) See(ctx context.Context, caller dispatch.Caller, id api.RunID) error {
-	if _, err := o.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
+func (a *Archive) See(ctx context.Context, caller dispatch.Caller, id api.RunID) error {
+	if _, err := a.decide(ctx, caller, policy.ActionRunRead, id); err != nil {
 		return err
 	}
-	return o.cfg.Store.Update(ctx, func(tx *store.Tx) error {
+	return a.cfg.Store.Update(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec("INSERT INTO run_seen SELECT seq, ?, ? FROM run WHERE id = ? AND settled IS NOT NULL ON CONFLICT DO NOTHING",
-			caller.Principal, nanos(o.cfg.Now()), id)
+			caller.Principal, nanos(a.cfg.Now()), id)
 		return err
 	})
 }

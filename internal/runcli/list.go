@@ -117,8 +117,9 @@ func listRuns(ctx context.Context, r client.Runtime, f api.RunFilter) (list []ap
 }
 
 func (t *commands) printRuns(list []api.Run) error {
+	warnStalled(t.Stderr, list)
 	return console.List(t.Output, list, func(r api.Run) string { return string(r.RunID) }, "RUN\tSTATE\tDONE\tSUBMITTED\tQUEUE\tPRINCIPAL\tTASKS", func(r api.Run) string {
-		return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s", r.RunID, r.State, r.Counts[api.TaskDone], r.Total, t.Ago(r.SubmittedAt), r.Queue, r.Principal, countsText(r.Counts))
+		return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s", r.RunID, stateText(&r), r.Counts[api.TaskDone], r.Total, t.Ago(r.SubmittedAt), r.Queue, r.Principal, countsText(r.Counts))
 	})
 }
 

@@ -39,8 +39,8 @@ func Commands(cfg Config) []*cobra.Command {
 needs from other tasks, its locks and its retries. A run is a submitted plan. The service
 carries it out, even if this command or the service stops meanwhile.
 
-Runs need a service with an orchestrator: bailiwick up --orchestrator.
-validate, render, schema and import need no service.`
+A service with an orchestrator carries out runs: bailiwick up --orchestrator. Without one
+they are only shown. validate, render, schema and import need no service.`
 	run.Example = console.Examples("bailiwick run validate plan.yaml", "bailiwick run submit plan.yaml --watch", "bailiwick run show RUN",
 		"bailiwick run answer RUN --task TASK 'use the second one'", "bailiwick run patch RUN --merge BRANCH")
 	return []*cobra.Command{run, t.queueCommand()}
@@ -53,7 +53,7 @@ func (t *commands) withConn(do func(*client.Conn) error) error {
 	c := t.Connect()
 	defer c.Close()
 	err := do(c)
-	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable && e.Hint == "run: bailiwick up" {
+	if e, ok := errors.AsType[*api.Error](err); ok && client.NoService(err) {
 		return e.WithHint("run: bailiwick up --orchestrator")
 	}
 	return err

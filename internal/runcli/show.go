@@ -3,6 +3,7 @@ package runcli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func (t *commands) showCommand() *cobra.Command {
@@ -39,7 +41,10 @@ func (t *commands) printRun(ctx context.Context, r client.Runtime, run *api.Run,
 }
 
 func (t *commands) printHead(run *api.Run) {
-	t.Row("run", "%s %s", run.RunID, run.State)
+	t.Row("run", "%s %s", run.RunID, stateText(run))
+	if run.Undriven {
+		t.Row("STALLED", "%s", undrivenText(run.RunID))
+	}
 	t.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
 	t.Row("queue", "%s", run.Queue)
 	t.Row("principal", "%s", run.Principal)
@@ -53,7 +58,7 @@ func (t *commands) printHead(run *api.Run) {
 	case run.SettledAt != nil:
 		t.Row("settled", "%s, after %s", t.Time(*run.SettledAt), console.Duration(run.SettledAt.Sub(run.SubmittedAt)))
 		if run.Sealed {
-			t.Row("sealed", "a signed checkpoint of the log covers all of it; for an auditor: bailiwick audit export %s -o FILE", run.RunID)
+			t.Row("sealed", "a signed checkpoint of the log covers all of it; for an auditor: bailiwick audit export %s --out FILE", run.RunID)
 		}
 	case run.Deadline != nil:
 		t.Row("deadline", "%s: then it is cancelled", t.Time(*run.Deadline))
@@ -144,8 +149,48 @@ func (t *commands) printQuestion(ctx context.Context, r client.Runtime, run *api
 	t.Row("", "answer: bailiwick run answer %s --task %s %s%s", run.RunID, task.Task, attempt, how)
 }
 
+// continueRuns is the command that makes open runs continue.
+const continueRuns = "bailiwick up --orchestrator"
+
+// undrivenText says that nothing continues an open run, and what does.
+func undrivenText(id api.RunID) string {
+	return fmt.Sprintf("nothing continues run %s: the service has no orchestrator; start one with: %s", id, continueRuns)
+}
+
+// stateText is the state of a run, and whether nothing continues it.
+func stateText(run *api.Run) string {
+	if run.Undriven {
+		return string(run.State) + " (stalled)"
+	}
+	return string(run.State)
+}
+
+// warnStalled warns of the runs of a list that nothing continues.
+func warnStalled(to io.Writer, list []api.Run) {
+	n := 0
+	for i := range list {
+		if list[i].Undriven {
+			n++
+		}
+	}
+	if n > 0 {
+		fmt.Fprintf(to, "nothing continues the %s in this list: the service has no orchestrator; start one with: %s\n", record.Plural(n, "stalled run"), continueRuns)
+	}
+}
+
+// warnUndriven warns a user who is about to wait for a run that nothing continues.
+// A run that cannot be read is reported by what follows.
+func (t *commands) warnUndriven(ctx context.Context, r client.Runtime, id api.RunID) {
+	if run, err := r.Run(ctx, id, "", 1); err == nil && run.Undriven {
+		fmt.Fprintln(t.Stderr, console.Line(undrivenText(id)))
+	}
+}
+
 // nextCommand suggests the next command about a run.
 func nextCommand(run *api.Run) string {
+	if run.Undriven {
+		return continueRuns
+	}
 	switch run.State {
 	case api.RunDone:
 		return fmt.Sprintf("bailiwick run patch %s --all --dir DIR, or bailiwick run patch %[1]s --merge BRANCH --repo DIR", run.RunID)

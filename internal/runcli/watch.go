@@ -30,6 +30,7 @@ all tasks are done, 3 if one was denied, else 1. Interrupting it does not stop t
 // watch shows the events of a run until it is settled, prints the run, and
 // returns its outcome.
 func (t *commands) watch(ctx context.Context, r client.Runtime, id api.RunID, quiet bool) error {
+	t.warnUndriven(ctx, r, id)
 	show := func(api.RunEvent) error { return nil }
 	live := false
 	switch {
@@ -198,6 +199,9 @@ func (t *commands) wait(ctx context.Context, r client.Runtime, id api.RunID, tim
 	run, err := wholeRun(ctx, r, id)
 	if err != nil {
 		return err
+	}
+	if run.Undriven {
+		fmt.Fprintln(t.Stderr, console.Line(undrivenText(id)))
 	}
 	for i := range run.Tasks {
 		if run.Tasks[i].Asks {

@@ -17,18 +17,19 @@ import (
 // Runs is what the server needs of the orchestrator (R-O1), which decides about
 // every call itself. The server refuses steering calls by token before.
 type Runs interface {
-	RunReader
 	RunSteerer
 	QueueKeeper
 }
 
-// RunReader shows runs to the principals that may see them.
+// RunReader shows runs to the principals that may see them, also without an
+// orchestrator.
 type RunReader interface {
 	Describe(ctx context.Context, who api.Principal, id api.RunID, after string, limit int) (api.Run, error)
 	List(ctx context.Context, who api.Principal, f api.RunFilter) ([]api.Run, error)
 	Events(ctx context.Context, who api.Principal, id api.RunID, after string, wait time.Duration) (api.RunEvents, error)
 	Plan(ctx context.Context, who api.Principal, id api.RunID) (json.RawMessage, error)
 	Waiting(ctx context.Context, who api.Principal) ([]api.Waiting, error)
+	See(ctx context.Context, by dispatch.Caller, id api.RunID) error
 }
 
 // RunSteerer submits and steers runs.
@@ -39,7 +40,6 @@ type RunSteerer interface {
 	Answer(ctx context.Context, by dispatch.Caller, id api.RunID, req api.RunAnswer) (api.Run, error)
 	Pause(ctx context.Context, by dispatch.Caller, id api.RunID) (api.Run, error)
 	Resume(ctx context.Context, by dispatch.Caller, id api.RunID) (api.Run, error)
-	See(ctx context.Context, by dispatch.Caller, id api.RunID) error
 }
 
 // QueueKeeper shows and steers queues.
@@ -65,11 +65,11 @@ func (c *runCalls) handlers() map[api.Call]handler {
 		api.CallRunDescribe: c.aboutRun(show(c.describe)),
 		api.CallRunEvents:   c.aboutRun(show(c.events)),
 		api.CallRunPlan:     c.aboutRun(show(c.plan)),
-		api.CallRunCancel:   c.aboutRun(handle(c.cancel)),
-		api.CallRunPause:    c.aboutRun(show(c.pause)),
-		api.CallRunResume:   c.aboutRun(show(c.resume)),
-		api.CallRunRetry:    c.aboutRun(handle(c.retry)),
-		api.CallRunAnswer:   c.aboutRun(handle(c.answer)),
+		api.CallRunCancel:   c.steersRun(handle(c.cancel)),
+		api.CallRunPause:    c.steersRun(show(c.pause)),
+		api.CallRunResume:   c.steersRun(show(c.resume)),
+		api.CallRunRetry:    c.steersRun(handle(c.retry)),
+		api.CallRunAnswer:   c.steersRun(handle(c.answer)),
 		api.CallRunSeen:     c.aboutRun(show(c.see)),
 		api.CallWaiting:     show(c.waiting),
 		api.CallQueueList:   show(c.queues),
@@ -81,24 +81,31 @@ func (c *runCalls) handlers() map[api.Call]handler {
 // runs returns the orchestrator, or the error that none is configured.
 func (c *runCalls) runs() (Runs, error) {
 	if c.cfg.Runs == nil {
-		return nil, api.Errorf(api.CodeNotConfigured, "this service has no orchestrator, so it has no runs").
+		return nil, api.Errorf(api.CodeNotConfigured, "this service has no orchestrator: it shows runs and neither starts nor changes any").
 			WithHint("dispatch each subagent separately, or have a person run: bailiwick up --orchestrator")
 	}
 	return c.cfg.Runs, nil
 }
 
-// aboutRun parses the id in the path of a call about one run. The handler it
-// wraps may rely on c.cfg.Runs.
+// aboutRun parses the id in the path of a call about one run.
 func (c *runCalls) aboutRun(h handler) handler {
 	return func(w http.ResponseWriter, r *request) (err error) {
 		if r.run, err = api.ParseRunID(r.PathValue("id")); err != nil {
 			return malformed(api.CodeInvalid, "%w", err)
 		}
+		return h(w, r)
+	}
+}
+
+// steersRun is aboutRun for a call that changes the run. The handler it wraps may
+// rely on c.cfg.Runs.
+func (c *runCalls) steersRun(h handler) handler {
+	return c.aboutRun(func(w http.ResponseWriter, r *request) error {
 		if _, err := c.runs(); err != nil {
 			return err
 		}
 		return h(w, r)
-	}
+	})
 }
 
 func (c *runCalls) submit(ctx context.Context, r *request, req api.RunRequest) (api.Run, error) {
@@ -123,11 +130,7 @@ func (c *runCalls) list(ctx context.Context, r *request) ([]api.Run, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	runs, err := c.runs()
-	if err != nil {
-		return nil, err
-	}
-	return runs.List(ctx, r.caller.Principal, f)
+	return c.cfg.RunReader.List(ctx, r.caller.Principal, f)
 }
 
 func (c *runCalls) describe(ctx context.Context, r *request) (api.Run, error) {
@@ -136,7 +139,7 @@ func (c *runCalls) describe(ctx context.Context, r *request) (api.Run, error) {
 	if q.err != nil {
 		return api.Run{}, q.err
 	}
-	run, err := c.cfg.Runs.Describe(ctx, r.caller.Principal, r.run, after, limit)
+	run, err := c.cfg.RunReader.Describe(ctx, r.caller.Principal, r.run, after, limit)
 	if err == nil {
 		run.Sealed, err = c.sealed(ctx, &run)
 	}
@@ -162,7 +165,7 @@ func (c *runCalls) events(ctx context.Context, r *request) (api.RunEvents, error
 	if q.err != nil {
 		return api.RunEvents{}, q.err
 	}
-	events, err := c.cfg.Runs.Events(ctx, r.caller.Principal, r.run, after, wait)
+	events, err := c.cfg.RunReader.Events(ctx, r.caller.Principal, r.run, after, wait)
 	if err == nil {
 		err = c.callers.checkActive(ctx, r.caller)
 	}
@@ -173,7 +176,7 @@ func (c *runCalls) events(ctx context.Context, r *request) (api.RunEvents, error
 }
 
 func (c *runCalls) plan(ctx context.Context, r *request) (json.RawMessage, error) {
-	return c.cfg.Runs.Plan(ctx, r.caller.Principal, r.run)
+	return c.cfg.RunReader.Plan(ctx, r.caller.Principal, r.run)
 }
 
 func (c *runCalls) cancel(ctx context.Context, r *request, req api.RunCancel) (api.Run, error) {
@@ -200,11 +203,11 @@ func (c *runCalls) answer(ctx context.Context, r *request, req api.RunAnswer) (a
 }
 
 func (c *runCalls) see(ctx context.Context, r *request) (none, error) {
-	return none{}, c.cfg.Runs.See(ctx, r.caller.Caller, r.run)
+	return none{}, c.cfg.RunReader.See(ctx, r.caller.Caller, r.run)
 }
 
 // waiting returns what waits for a person: the questions of dispatches, and what
-// the orchestrator knows of runs.
+// waits in runs.
 func (c *runCalls) waiting(ctx context.Context, r *request) ([]api.Waiting, error) {
 	asking, err := c.cfg.Dispatch.Asking(ctx, r.caller.Principal)
 	if err != nil {
@@ -214,17 +217,15 @@ func (c *runCalls) waiting(ctx context.Context, r *request) ([]api.Waiting, erro
 	for i := range asking {
 		d := &asking[i]
 		byDispatch[d.ID] = d
-		if d.Run == "" || c.cfg.Runs == nil {
+		if d.Run == "" {
 			list = append(list, api.Waiting{Kind: api.WaitingQuestion, Principal: d.Principal, RunID: d.Run, Task: d.Task, DispatchID: d.ID, Subagent: d.Subagent})
 		}
 	}
-	if c.cfg.Runs != nil {
-		ofRuns, err := c.cfg.Runs.Waiting(ctx, r.caller.Principal)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, ofRuns...)
+	ofRuns, err := c.cfg.RunReader.Waiting(ctx, r.caller.Principal)
+	if err != nil {
+		return nil, err
 	}
+	list = append(list, ofRuns...)
 	for i := range list {
 		w := &list[i]
 		if d := byDispatch[w.DispatchID]; d != nil {

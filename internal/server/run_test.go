@@ -56,18 +56,27 @@ func steeredByToken(t *testing.T, h *house) {
 	}
 }
 
-// Without an orchestrator every call about runs says so, after the same checks.
+// Without an orchestrator every call that starts or changes a run says so, after
+// the same checks, and runs stay readable.
 //
 // proves R-O1
 func TestAServiceWithoutAnOrchestratorSaysSo(t *testing.T) {
 	h := newHouse(t)
 	for call, body := range map[string]string{
-		"POST /v1/runtime/runs": `{"plan":{}}`, "GET /v1/runtime/runs": "", "GET /v1/runtime/runs/r-1": "",
-		"GET /v1/runtime/runs/r-1/events": "", "GET /v1/runtime/runs/r-1/plan": "", "GET /v1/operator/queues": "",
+		"POST /v1/runtime/runs": `{"plan":{}}`, "GET /v1/operator/queues": "", "POST /v1/operator/runs/r-1/cancel": `{}`,
+		"POST /v1/operator/runs/r-1/pause": "", "POST /v1/operator/runs/r-1/retry": `{}`, "POST /v1/operator/runs/r-1/answer": `{"task":"a","text":"yes"}`,
 	} {
 		method, path, _ := strings.Cut(call, " ")
 		if a := h.call(method, path, body); a.status != http.StatusNotImplemented || a.err(t).Code != api.CodeNotConfigured || a.err(t).Hint == "" {
 			t.Errorf("%s: %+v", call, a)
+		}
+	}
+	if a := h.call("GET", "/v1/runtime/runs", ""); a.status != http.StatusOK || strings.TrimSpace(a.body) != "[]" {
+		t.Errorf("the list of runs: %+v", a)
+	}
+	for _, path := range []string{"/v1/runtime/runs/r-1", "/v1/runtime/runs/r-1/events", "/v1/runtime/runs/r-1/plan"} {
+		if a := h.call("GET", path, ""); a.status != http.StatusNotFound {
+			t.Errorf("%s of a run that does not exist: %+v", path, a)
 		}
 	}
 	for call, body := range map[string]string{
@@ -88,7 +97,7 @@ func withRuns(h *house, cfg *Config) {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = runs.Close() })
-	cfg.Runs = runs
+	cfg.Runs, cfg.RunReader = runs, runs
 }
 
 // Each call reaches the orchestrator, and its refusals are logged.

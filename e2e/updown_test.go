@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// upAnswer is the answer of bailiwick up -o json.
+type upAnswer struct {
+	Outcome, Socket, Version, Next string
+	PID                            int
+	Orchestrator                   bool
+	Differs                        []string
+}
+
+func (w *world) upJSON(args ...string) (up upAnswer) {
+	w.t.Helper()
+	decode(w.t, w.must(append([]string{"up", "-o", "json"}, args...)...), &up)
+	return up
+}
+
+// doctorAnswer is the answer of bailiwick doctor -o json.
+type doctorAnswer struct {
+	OK      bool
+	Checks  []struct{ Name, State, Found, Fix string }
+	Service *struct {
+		PID     int
+		Version string
+	}
+}
+
+func (w *world) doctor(program string) (d doctorAnswer, check map[string]string) {
+	w.t.Helper()
+	decode(w.t, w.exec(program, "doctor", "-o", "json").stdout, &d)
+	check = map[string]string{}
+	for _, c := range d.Checks {
+		check[c.Name] = c.State + ": " + c.Found
+	}
+	return d, check
+}
+
+// up and down succeed however often they run, and say what runs and where it
+// differs from what was asked for; text and JSON say the same.
+func TestUpAndDownSayWhatRuns(t *testing.T) {
+	t.Parallel()
+	asBoth(t, func(t *testing.T, uid int) {
+		w := newWorld(t, uid)
+		w.downAtEnd()
+		w.refused(0, []string{"not running", w.path("state/bailiwick/api.sock")}, "down")
+		if d := w.must("down", "-o", "json"); !strings.Contains(d, `"stopped": false`) {
+			t.Errorf("down: %s", d)
+		}
+		first := w.upJSON()
+		if first.Outcome != "started" || first.PID != w.status().PID || first.Orchestrator || first.Differs != nil {
+			t.Errorf("up: %+v", first)
+		}
+		if again := w.upJSON(); again.Outcome != "running" || again.PID != first.PID || again.Differs != nil {
+			t.Errorf("up again: %+v", again)
+		}
+		pid := fmt.Sprint("process ", first.PID)
+		w.refused(0, []string{"already running", pid, " since 20", first.Socket, "no orchestrator", "next "}, "up")
+		w.write("other.yaml", "version: 1\n", 0o600)
+		w.refused(0, []string{"DIFFERS", "not with " + w.path("other.yaml"), "not restarted", "bailiwick down"}, "up", "--config", w.path("other.yaml"))
+		w.write(serviceConfig, "version: 1\n", 0o600)
+		w.refused(0, []string{"DIFFERS", "started with no configuration file", serviceConfig, "not restarted"}, "up")
+		w.refused(0, []string{"stopped", pid, "since 20"}, "down")
+		w.must("up")
+		if same := w.upJSON(); same.Differs != nil {
+			t.Errorf("positive control: nothing differs: %v", same.Differs)
+		}
+		w.write(serviceConfig, "version: 1\nlog: {level: debug}\n", 0o600)
+		if up := w.upJSON(); len(up.Differs) != 1 || !strings.Contains(up.Differs[0], "has changed since the service started") {
+			t.Errorf("after a change of its configuration: %v", up.Differs)
+		}
+		if d := w.try("up", "-o", "plan.json"); d.status != 1 || !strings.Contains(d.stderr, "want text, json, jsonl or name") {
+			t.Errorf("up -o FILE: %s", d)
+		}
+	})
+}
+
+// A one-shot service with other settings is replaced, and its worker continues.
+func TestUpReplacesAOneShotServiceWithOtherSettings(t *testing.T) {
+	t.Parallel()
+	w := gatedCold(t, 0)
+	w.must("--idle", "1h", "dispatch", "run", "edit", "--source", "repo", "--id", "continues", "-d")
+	w.awaitLog("continues", "begun")
+	was := w.status().PID
+	w.write(serviceConfig, "version: 1\nlog: {format: json}\n", 0o600)
+	if up := w.upJSON(); up.Outcome != "replaced" || up.PID == was || up.Differs != nil {
+		t.Errorf("up: %+v", up)
+	}
+	w.openGate()
+	w.awaitEnd("continues")
+	w.loggedOnce("continues", "dispatch.finished")
+}
+
+// up ends with the command that a user needs next.
+func TestUpSaysWhatIsNext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.downAtEnd()
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	next := func(want string) {
+		t.Helper()
+		up := w.upJSON()
+		if up.Next != want {
+			t.Errorf("next is %q, want %q", up.Next, want)
+		}
+		if text := w.must("up"); !strings.HasSuffix(strings.TrimSpace(text), "next        "+want) {
+			t.Errorf("the text lacks %q: %s", want, text)
+		}
+	}
+	next("bailiwick init")
+	w.coldInit()
+	next("bailiwick catalog apply")
+	w.manifest(subagent{name: "edit", script: "true"})
+	w.must("catalog", "apply", "-f", w.path(manifest))
+	next("bailiwick ceiling set local:root reversible")
+	w.consent(w.me(), "reversible")
+	next("bailiwick dispatch run edit --source repo")
+	w.must("dispatch", "run", "edit", "--source", "repo", "-q") // the suggestion works
+}
+
+// doctor reports the running service, why none answers, and a service of another
+// version than the program. The controls are the same checks of a healthy one.
+func TestDoctorReportsTheService(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0)
+	bailiwick := filepath.Join(bin, "bailiwick")
+	d, check := w.doctor(bailiwick)
+	if d.Service != nil || check["service"] != "ok: not running; commands start one when they need it, and bailiwick up one that keeps running" {
+		t.Errorf("without a service: %+v", check["service"])
+	}
+	w.up()
+	d, check = w.doctor(bailiwick)
+	if s := w.status(); d.Service == nil || d.Service.PID != s.PID || !strings.HasPrefix(check["service"], fmt.Sprintf("ok: ready, process %d, version %s, up ", s.PID, s.Version)) {
+		t.Errorf("with a service: %+v %q", d.Service, check["service"])
+	}
+	for name, want := range map[string]string{"service catalog": "ok: revision 1 ", "service disk": "ok: ", "service layers": "ok: ", "service runs": "ok: no orchestrator and no open run"} {
+		if !strings.HasPrefix(check[name], want) {
+			t.Errorf("%s: %q", name, check[name])
+		}
+	}
+	if _, ok := check["service differs"]; ok {
+		t.Errorf("positive control: %q", check["service differs"])
+	}
+	// Programs of another version.
+	other := w.path("other")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X github.com/bailiwick-dev/bailiwick/api.commit=other", "-o", other+"/", "../cmd/bailiwick", "../cmd/bailiwickd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	must(t, os.Symlink(filepath.Join(bin, "bailiwick-worker"), filepath.Join(other, "bailiwick-worker")))
+	newer := filepath.Join(other, "bailiwick")
+	differs := "the service is " + w.status().Version + ", this program 0.1.0+other"
+	if _, check := w.doctor(newer); !strings.Contains(check["service differs"], "note: version: "+differs) {
+		t.Errorf("doctor of another version: %q", check["service differs"])
+	}
+	if up := w.exec(newer, "up"); up.status != 0 || !strings.Contains(up.stdout, differs) || !strings.Contains(up.stdout, "bailiwick down") {
+		t.Errorf("up of another version: %s", up)
+	}
+	if s := w.exec(newer, "status"); s.status != 0 || !strings.Contains(s.stdout, "this program 0.1.0+other") {
+		t.Errorf("status of another version: %s", s)
+	}
+	// A service that is stuck, and the socket of one that was killed.
+	pid := w.status().PID
+	must(t, os.Rename(w.status().Socket, w.path("hidden.sock")))
+	if d, check := w.doctor(bailiwick); d.OK || !strings.Contains(check["service"], fmt.Sprintf("process %d serves the state directory and does not answer", pid)) {
+		t.Errorf("without its socket: %q", check["service"])
+	}
+	must(t, os.Rename(w.path("hidden.sock"), w.path("run/bailiwick/api.sock")))
+	kill(t, pid)
+	if d, check := w.doctor(bailiwick); !d.OK || !strings.Contains(check["service"], "is left from a service that was killed") {
+		t.Errorf("after a kill: %q", check["service"])
+	}
+	if up := w.upJSON(); up.Outcome != "started" {
+		t.Errorf("up after a kill: %+v", up)
+	}
+}

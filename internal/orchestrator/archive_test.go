@@ -1,0 +1,65 @@
+package orchestrator_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+)
+
+// Without an engine every run is shown as its rows have it, open ones as undriven,
+// to the principals who may see it, and OpenRuns counts them.
+//
+// proves R-O1
+func TestRunsAreReadableWithoutAnEngine(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		ctx := context.Background()
+		_, err := w.offer(as(ann), fan("r0", 3))
+		w.must(err)
+		w.finishAll()
+		_, err = w.offer(as(ann), fan("r1", 4))
+		w.must(err)
+		synctest.Wait()
+		driven, err := w.o.Describe(ctx, ann, "r1", "", 0)
+		w.must(err)
+		if driven.Undriven {
+			t.Error("positive control: the engine drives r1")
+		}
+		w.desk.freeze()
+		w.must(w.o.Close())
+		a := orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: w.store, Ledger: w.ledger, Rules: w.desk.sit(), Now: w.config.Now})
+		list, err := a.List(ctx, ann, api.RunFilter{Limit: 10})
+		w.must(err)
+		var got []api.RunID
+		for _, r := range list {
+			got = append(got, r.RunID)
+			if r.Undriven != (r.RunID == "r1") || r.Total != map[api.RunID]int{"r0": 3, "r1": 4}[r.RunID] {
+				t.Errorf("the list has %+v", r)
+			}
+		}
+		if !slices.Equal(got, []api.RunID{"r1", "r0"}) {
+			t.Errorf("the list has %v", got)
+		}
+		r, err := a.Describe(ctx, ann, "r1", "", 0)
+		w.must(err)
+		if !r.Undriven || len(r.Tasks) != 4 || r.Counts[api.TaskRunning] != driven.Counts[api.TaskRunning] {
+			t.Errorf("r1 is %+v, and was %+v", r, driven)
+		}
+		events, err := a.Events(ctx, ann, "r0", "", 0)
+		w.must(err)
+		if !events.Done || len(events.Events) == 0 {
+			t.Errorf("the events of r0 are %+v", events)
+		}
+		if n, err := a.OpenRuns(ctx); err != nil || n != 1 {
+			t.Errorf("%d open runs, %v", n, err)
+		}
+		if _, err := a.Describe(ctx, ben, "r1", "", 0); api.CodeOf(err) != api.CodeNotFound {
+			t.Errorf("to a principal who may not see it: %v", err)
+		}
+		w.o = nil
+		w.must(w.stop())
+	})
+}
