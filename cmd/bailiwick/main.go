@@ -31,7 +31,7 @@ func main() {
 	status := cli.Run(ctx, cli.Config{
 		Output: console.Output{
 			Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ(), Now: time.Now,
-			Screen: term.IsTerminal(int(os.Stdout.Fd())), Terminal: term.IsTerminal(int(os.Stderr.Fd())),
+			Screen: term.IsTerminal(int(os.Stdout.Fd())), Terminal: term.IsTerminal(int(os.Stderr.Fd())), Interactive: term.IsTerminal(int(os.Stdin.Fd())),
 			Width:  func() int { width, _ := size(); return width },
 			Height: func() int { _, height := size(); return height },
 		},

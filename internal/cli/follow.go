@@ -22,7 +22,7 @@ func (t *dispatchVerbs) follow(ctx context.Context, r client.Runtime, d api.Disp
 	if err := t.printAccepted(steps, d, f.detach); err != nil || f.detach {
 		return err
 	}
-	d, err := t.followAttempt(ctx, r, d, f, steps)
+	d, err := t.followToEnd(ctx, r, d, f, steps)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return api.Errorf(api.CodeNotFinished, "dispatch %s has not ended after %s and continues", d.ID, f.wait).WithHint("see: bailiwick dispatch logs -f %s", d.ID)
 	}
@@ -41,6 +41,27 @@ func (t *dispatchVerbs) follow(ctx context.Context, r client.Runtime, d api.Disp
 		return err
 	}
 	return outcome(d)
+}
+
+// followToEnd follows a dispatch to the end of its attempt. The person at a
+// terminal is asked its question there and then; with an answer it follows the
+// attempt that resumes.
+func (t *dispatchVerbs) followToEnd(ctx context.Context, r client.Runtime, d api.Dispatch, f followFlags, steps *steps) (api.Dispatch, error) {
+	asker := t.NewAsker(t.Stdin)
+	for {
+		var err error
+		if d, err = t.followAttempt(ctx, r, d, f, steps); err != nil || asker == nil || d.State != api.EventNeedsInput || d.Question == nil {
+			return d, err
+		}
+		answer, ok := asker.Ask(ctx, "dispatch "+string(d.ID), d.Question, fmt.Sprintf("bailiwick dispatch answer %s --attempt %d TEXT", d.ID, d.Attempt))
+		if !ok {
+			return d, ctx.Err()
+		}
+		answer.Attempt = d.Attempt
+		if d, err = r.Answer(ctx, d.ID, answer); err != nil {
+			return d, err
+		}
+	}
 }
 
 // printAccepted prints that a dispatch was accepted, and with detach its record.

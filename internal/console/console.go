@@ -20,17 +20,18 @@ import (
 
 // Output is where a command writes its answer, and in which format.
 type Output struct {
-	Format   string     // text, json, jsonl or name
-	Stdout   io.Writer  // the answer
-	Stderr   io.Writer  // everything else
-	Screen   bool       // Stdout is a terminal
-	Terminal bool       // Stderr is a terminal: progress may be redrawn
-	Width    func() int // of that terminal now, in columns; 0: unknown
-	Height   func() int // of that terminal now, in rows; 0: unknown
-	Env      []string   // of the process
-	NoPager  bool       // never start a pager
-	UTC      bool       // times are shown in UTC
-	Now      func() time.Time
+	Format      string     // text, json, jsonl or name
+	Stdout      io.Writer  // the answer
+	Stderr      io.Writer  // everything else
+	Screen      bool       // Stdout is a terminal
+	Terminal    bool       // Stderr is a terminal: progress may be redrawn
+	Interactive bool       // standard input is a terminal
+	Width       func() int // of that terminal now, in columns; 0: unknown
+	Height      func() int // of that terminal now, in rows; 0: unknown
+	Env         []string   // of the process
+	NoPager     bool       // never start a pager
+	UTC         bool       // times are shown in UTC
+	Now         func() time.Time
 }
 
 // labelWidth is the width of the column of labels that Row writes.

@@ -40,3 +40,34 @@ func TestAnswersPinTheQuestion(t *testing.T) {
 		t.Errorf("%s%s", out, errs)
 	}
 }
+
+// Without --task the answer goes to the only task that asks. Where several ask,
+// or none does, nothing is sent.
+func TestAnswerNeedsNoTaskWhileOneAsks(t *testing.T) {
+	var sent []string
+	asking := func(tasks ...api.TaskID) string {
+		s := newRunService(api.RunTask{Task: "idle", State: api.TaskWaiting, Subagent: "edit"})
+		for _, id := range tasks {
+			s.run.Tasks = append(s.run.Tasks, api.RunTask{Task: id, State: api.TaskWaiting, Asks: true, Subagent: "edit", DispatchID: api.DispatchID("d-" + id)})
+		}
+		s.run.State = api.RunWaiting
+		s.steer = func(_ string, b []byte) (any, error) {
+			sent = append(sent, strings.TrimSpace(string(b)))
+			return s.run, nil
+		}
+		return s.serve(t)
+	}
+	if status, _, errs := at(t, asking("one"), "run answer r-one yes"); status != 0 || len(sent) != 1 || sent[0] != `{"task":"one","dispatchId":"d-one","text":"yes"}` {
+		t.Errorf("status %d, sent %v, %s", status, sent, errs)
+	}
+	sent = nil
+	if status, _, errs := at(t, asking("one", "two"), "run answer r-one yes"); status != 1 || !strings.Contains(errs, "2 tasks of run r-one ask: one, two") || !strings.Contains(errs, "--task") {
+		t.Errorf("status %d, %s", status, errs)
+	}
+	if status, _, errs := at(t, asking(), "run answer r-one yes"); status != 1 || !strings.Contains(errs, "has no open question") {
+		t.Errorf("status %d, %s", status, errs)
+	}
+	if len(sent) > 0 {
+		t.Errorf("sent %v", sent)
+	}
+}

@@ -86,7 +86,7 @@ func (t *commands) logs(ctx context.Context, r client.Runtime, id api.RunID, tas
 		}
 	}
 	if f.follow {
-		err = errors.Join(err, t.interrupted(ctx, id, l.follow(ctx, id, task)))
+		err = errors.Join(err, t.interrupted(ctx, []api.RunID{id}, l.follow(ctx, id, task)))
 	}
 	return err
 }

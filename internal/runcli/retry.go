@@ -41,6 +41,7 @@ task that starts from that source.`,
 		if err != nil {
 			return retryHint(err, req.RunID, "bailiwick run retry %s --id %s", id, req.RunID)
 		}
+		_ = c.Operator().SeeRun(ctx, id) // else the settled run waits on for a person
 		if run.Existing {
 			return t.printExisting(&run, fmt.Sprintf("bailiwick run retry %s, with another --id or without", id))
 		}

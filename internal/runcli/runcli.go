@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -67,6 +68,24 @@ func (t *commands) runVerb(cmd *cobra.Command, do func(ctx context.Context, c *c
 			return api.Errorf(api.CodeInvalid, "%w", err)
 		}
 		return t.withConn(func(c *client.Conn) error { return do(cmd.Context(), c, id, args) })
+	}
+	return cmd
+}
+
+// runsVerb is a verb about the runs that its arguments name, each once.
+func (t *commands) runsVerb(cmd *cobra.Command, do func(ctx context.Context, c *client.Conn, ids []api.RunID) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var a console.Args
+		var ids []api.RunID
+		for _, arg := range args {
+			if id := console.Parse(&a, arg, api.ParseRunID); !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+		if a.Err != nil {
+			return a.Err
+		}
+		return t.withConn(func(c *client.Conn) error { return do(cmd.Context(), c, ids) })
 	}
 	return cmd
 }

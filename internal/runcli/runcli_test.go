@@ -317,7 +317,6 @@ func TestSteeringVerbsSendTheirRequest(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"run answer r-one blue":                       "name the task with --task",
 		"run answer r-one --task ask":                 "give a text or --option N",
 		"run answer r-one --task ask blue --option 1": "give a text or --option N",
 		"run cancel R_1":                              "run id",

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type runService struct {
 	logs       map[api.DispatchID]string
 	events     []api.RunEvent
 	plan       string
+	seen       atomic.Int32                                 // how often a client looked at the settled run
 	page       int                                          // tasks in an answer
 	steer      func(verb string, body []byte) (any, error)  // what is asked of the operator's side
 	submit     func(req api.RunRequest) (any, error)        //
@@ -137,6 +139,10 @@ func (s *runService) serve(t *testing.T) string {
 		say(w, v, err)
 	}
 	mux.HandleFunc("POST /v1/operator/", steered)
+	mux.HandleFunc("POST /v1/operator/runs/{id}/seen", func(w http.ResponseWriter, _ *http.Request) {
+		s.seen.Add(1)
+		say(w, struct{}{}, nil)
+	})
 	mux.HandleFunc("GET /v1/operator/", steered)
 	return serve(t, mux.ServeHTTP)
 }

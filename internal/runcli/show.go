@@ -24,6 +24,7 @@ func (t *commands) showCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		t.looked(ctx, c, &run)
 		return t.Page(func() error { return t.printRun(ctx, c.Runtime(), &run, true) })
 	})
 }
@@ -127,15 +128,12 @@ func (t *commands) printTrouble(ctx context.Context, r client.Runtime, run *api.
 
 func (t *commands) printQuestion(ctx context.Context, r client.Runtime, run *api.Run, task *api.RunTask) {
 	t.Row("question", "of task %s", task.Task)
-	how, attempt := "TEXT", ""
 	// The record of the dispatch has the question in full; the task has only its
 	// beginning.
 	if d, err := r.Describe(ctx, task.DispatchID, 0); err == nil && d.Question != nil {
 		t.Row("", "%s", console.AgentText(d.Question.Question))
-		attempt = fmt.Sprintf("--attempt %d ", d.Attempt)
 		for i, o := range d.Question.Options {
 			t.Row("", "%d. %s", i+1, console.Quoted(o))
-			how = "--option N"
 		}
 		if len(d.Question.Context) > 0 {
 			t.Row("", "context: %s", d.Question.Context)
@@ -143,10 +141,11 @@ func (t *commands) printQuestion(ctx context.Context, r client.Runtime, run *api
 		if d.AnswerBy != nil {
 			t.Row("", "answer by %s", t.Time(*d.AnswerBy))
 		}
-	} else {
-		t.Row("", "%s", console.AgentText(task.Message))
+		t.Row("", "answer: %s", answerCommand(run, task, &d))
+		return
 	}
-	t.Row("", "answer: bailiwick run answer %s --task %s %s%s", run.RunID, task.Task, attempt, how)
+	t.Row("", "%s", console.AgentText(task.Message))
+	t.Row("", "answer: bailiwick run answer %s --task %s TEXT", run.RunID, task.Task)
 }
 
 // continueRuns is the command that makes open runs continue.

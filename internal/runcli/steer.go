@@ -103,44 +103,67 @@ func (t *commands) answerCommand() *cobra.Command {
 	cmd := t.runVerb(&cobra.Command{
 		Use: "answer RUN [TEXT]", Short: "Answer the question of a waiting task", Args: cobra.RangeArgs(1, 2),
 		Long: `Answer the question of a waiting task. The task resumes as soon as it has its locks again.
+While exactly one task asks, --task is not needed.
 
 TEXT is the answer; @FILE reads it from a file and - from standard input.`,
-		Example: console.Examples("bailiwick run show RUN", "bailiwick run answer RUN --task TASK 'use the second one'", "bailiwick run answer RUN --task TASK --option 2"),
+		Example: console.Examples("bailiwick run show RUN", "bailiwick run answer RUN 'use the second one'", "bailiwick run answer RUN --task TASK --option 2"),
 	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		var a console.Args
 		req := api.RunAnswer{Task: taskID(&a, task), Option: option, Attempt: attempt}
 		if a.Err != nil {
 			return a.Err
 		}
-		see := "bailiwick run show " + console.Line(args[0])
-		if req.Task == "" {
-			return api.Errorf(api.CodeInvalid, "answer: name the task with --task").WithHint("see the questions: %s", see)
-		}
-		var err error
-		if req.Text, err = console.ReadAnswer(args[1:], option, t.Stdin, see); err != nil {
+		run, err := wholeRun(ctx, c.Runtime(), id)
+		if err != nil {
 			return err
 		}
-		pinQuestion(ctx, c.Runtime(), id, &req)
+		if req.Task == "" {
+			if req.Task, err = askingTask(&run); err != nil {
+				return err
+			}
+		}
+		if req.Text, err = console.ReadAnswer(args[1:], option, t.Stdin, "bailiwick run show "+console.Line(args[0])); err != nil {
+			return err
+		}
+		pinQuestion(ctx, c.Runtime(), &run, &req)
 		if _, err := c.Operator().AnswerRun(ctx, id, req); err != nil {
 			return err
 		}
 		return t.printSteered(ctx, c.Runtime(), id, "has its answer")
 	})
-	cmd.Flags().StringVar(&task, "task", "", "the task with the question")
+	cmd.Flags().StringVar(&task, "task", "", "the task with the question (default: the only one that asks)")
 	cmd.Flags().IntVar(&option, "option", 0, "answer with this option of the question, counted from 1")
 	cmd.Flags().IntVar(&attempt, "attempt", 0, "answer only the question of this attempt of the task's dispatch (default: the current one)")
 	return cmd
 }
 
+// askingTask returns the only task of a run that asks.
+func askingTask(run *api.Run) (api.TaskID, error) {
+	var asking []api.TaskID
+	for i := range run.Tasks {
+		if run.Tasks[i].Asks {
+			asking = append(asking, run.Tasks[i].Task)
+		}
+	}
+	switch len(asking) {
+	case 0:
+		return "", api.Errorf(api.CodeConflict, "run %s is %s and has no open question", run.RunID, run.State).WithHint("see: bailiwick run show %s", run.RunID)
+	case 1:
+		return asking[0], nil
+	}
+	shown := console.Joined(asking[:min(len(asking), maxTroubles)], ", ", "")
+	if rest := len(asking) - maxTroubles; rest > 0 {
+		shown += fmt.Sprintf(" and %d more", rest)
+	}
+	return "", api.Errorf(api.CodeInvalid, "%d tasks of run %s ask: %s", len(asking), run.RunID, shown).
+		WithHint("name one with --task; see the questions: bailiwick run show %s", run.RunID)
+}
+
 // pinQuestion names in an answer the dispatch and the attempt whose question is
 // open now, so that a late or repeated answer reaches no other question. Without
 // an open question the service refuses the answer.
-func pinQuestion(ctx context.Context, r client.Runtime, id api.RunID, req *api.RunAnswer) {
-	run, err := wholeRun(ctx, r, id)
-	if err != nil {
-		return
-	}
-	task, err := taskOf(&run, req.Task)
+func pinQuestion(ctx context.Context, r client.Runtime, run *api.Run, req *api.RunAnswer) {
+	task, err := taskOf(run, req.Task)
 	if err != nil || !task.Asks {
 		return
 	}

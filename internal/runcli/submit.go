@@ -88,9 +88,9 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 		}
 		fmt.Fprintf(t.Stderr, "run %s submitted\n", run.RunID)
 		if f.watch {
-			return t.watch(ctx, c.Runtime(), run.RunID, f.quiet)
+			return t.watch(ctx, c, []api.RunID{run.RunID}, f.quiet)
 		}
-		return t.wait(ctx, c.Runtime(), run.RunID, f.wait)
+		return t.wait(ctx, c.Runtime(), []api.RunID{run.RunID}, f.wait)
 	})
 }
 
