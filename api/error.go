@@ -119,3 +119,18 @@ func ExitStatus(err error) int {
 	}
 	return 1
 }
+
+// OneOf lists the values that something may have: a, b or c.
+func OneOf[T ~string](list []T) string {
+	var b strings.Builder
+	for i, v := range list {
+		switch {
+		case i > 0 && i == len(list)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(v))
+	}
+	return b.String()
+}

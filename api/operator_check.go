@@ -44,7 +44,7 @@ func (r OperatorRecord) checkPlace() error {
 	case r.V != 1:
 		return fmt.Errorf("format %d: this program reads 1", r.V)
 	case !r.Verb.Known():
-		return fmt.Errorf("verb %.40q: want one of %v", string(r.Verb), OperatorVerbs())
+		return fmt.Errorf("verb %.40q: want one of %s", string(r.Verb), OneOf(OperatorVerbs()))
 	case !serviceIDPattern.MatchString(r.Service):
 		return fmt.Errorf("service %.80q: want a key id", r.Service)
 	case r.Number == 0:

@@ -39,7 +39,7 @@ func ParseRunStates(word string) ([]RunState, error) {
 	case slices.Contains(all, RunState(word)):
 		return []RunState{RunState(word)}, nil
 	}
-	return nil, fmt.Errorf("state %.80q: want one of %v, %s, %s", word, all, RunsOpen, RunsSettled)
+	return nil, fmt.Errorf("state %.80q: want one of %s", word, OneOf(append(all, RunsOpen, RunsSettled)))
 }
 
 // The parameters of a RunFilter in a request.

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
@@ -80,7 +81,7 @@ func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object b
 		return
 	}
 	if _, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true}); err != nil {
-		r.At(n, "%s: the JSON Schema does not compile: %s", what, strictyaml.OneLine(err.Error()))
+		r.At(n, "%s: the JSON Schema does not compile: %s", what, strictyaml.OneLine(canon.SchemaText(err)))
 		return
 	}
 	if object && s.Type != "" && s.Type != "object" || object && len(s.Types) > 0 && !slices.Contains(s.Types, "object") {

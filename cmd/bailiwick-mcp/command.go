@@ -12,6 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 	"github.com/bailiwick-dev/bailiwick/internal/mcphttp"
 	"github.com/bailiwick-dev/bailiwick/internal/mcpserve"
 )
@@ -89,13 +90,15 @@ func (o *options) httpOnly() string {
 func run(ctx context.Context, p process) error {
 	var o options
 	flags := flag.NewFlagSet("bailiwick-mcp", flag.ContinueOnError)
-	flags.SetOutput(p.stderr)
+	flags.SetOutput(io.Discard)
 	o.register(flags)
 	if err := flags.Parse(p.args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(p.stderr)
+			flags.Usage()
 			return flag.ErrHelp
 		}
-		return api.Errorf(api.CodeInvalid, "%w", err)
+		return failure.OfFlag(err, "bailiwick-mcp --help")
 	}
 	if flags.NArg() > 0 {
 		return api.Errorf(api.CodeInvalid, "unexpected argument %q", flags.Arg(0)).WithHint("see: bailiwick-mcp --help")

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 )
 
 func main() {
@@ -41,6 +41,6 @@ func fail(err error) {
 	if err == nil || err == flag.ErrHelp { //nolint:errorlint // as package flag returns it
 		return
 	}
-	fmt.Fprintf(os.Stderr, "bailiwick-mcp: %s\n", err)
+	failure.Print(os.Stderr, "bailiwick-mcp", "text", err, func(s string) string { return s })
 	os.Exit(api.ExitStatus(err))
 }

@@ -5,8 +5,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
 	"github.com/bailiwick-dev/bailiwick/internal/worker"
 )
@@ -21,15 +24,19 @@ import (
 func main() {
 	jail.Main() // the worker is also the first process of its jail
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "bailiwick-worker:", err)
+		failure.Print(os.Stderr, "bailiwick-worker", "text", err, func(s string) string { return s })
 		os.Exit(1)
 	}
 }
 
 func run() error {
-	dir := flag.String("attempt", "", "directory of the attempt")
-	flag.Parse()
-	if *dir == "" || flag.NArg() > 0 {
+	flags := flag.NewFlagSet("bailiwick-worker", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	dir := flags.String("attempt", "", "directory of the attempt")
+	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		return failure.OfFlag(err, "bailiwickd --help; it starts this program")
+	}
+	if *dir == "" || flags.NArg() > 0 {
 		return fmt.Errorf("bailiwickd starts this program; do not run it by hand")
 	}
 	// Child processes must not inherit them.

@@ -62,7 +62,7 @@ func networked() map[string]map[string]string {
 			"github.com/minio/minio-go/v7/pkg/credentials": "holds static credentials; its providers are not used",
 		},
 		"internal/cli":       {"github.com/spf13/cobra": flags},
-		"internal/console":   {"github.com/spf13/cobra": flags},
+		"internal/console":   {"github.com/spf13/cobra": flags, "github.com/spf13/pflag": flags},
 		"internal/daemoncli": {"github.com/spf13/cobra": flags},
 		"internal/deploycli": {"github.com/spf13/cobra": flags},
 		"internal/mcphttp":   {"github.com/modelcontextprotocol/go-sdk/mcp": "serves; its dialing types are in dials"},

@@ -10,6 +10,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/durable", "internal/failpoint", "internal/gitexec"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
+		{"internal/failure"},
 		{"client", "internal/blob", "internal/console", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/telemetry"},
 		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot"},
@@ -53,15 +54,15 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
+		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
 		// R-A7: all that an auditor has to read and trust.
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
 		// R-B4: what an AI's client starts.
 		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress"},
 		"internal/mcphttp":  {"api", "client", "internal/canon", "internal/egress", "internal/mcpserve"},
-		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/mcphttp", "internal/mcpserve"},
+		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcphttp", "internal/mcpserve"},
 	}
 }
 
@@ -69,7 +70,7 @@ func closure() map[string][]string {
 // rules. None of them writes, listens, dials or authorises.
 func verifier() []string {
 	return []string{
-		"api", "internal/canon", "internal/catalog", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
+		"api", "internal/canon", "internal/catalog", "internal/durable", "internal/evidence/bundle", "internal/evidence/receipt", "internal/failure", "internal/note", "internal/plan", "internal/policy", "internal/record", "internal/seal", "internal/strictyaml",
 	}
 }
 

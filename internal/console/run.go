@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 )
 
 // Exit ends a command with a status whose reason was printed already.
@@ -25,12 +26,13 @@ func ExitFor(code api.Code) Exit { return Exit{api.Table()[code].Exit} }
 func Run(ctx context.Context, root *cobra.Command, o *Output, args []string) int {
 	answer := &answerWriter{to: o.Stdout}
 	o.Stdout = answer
-	explain(root)
+	explainArgs(root)
+	root.SetFlagErrorFunc(flagError)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetArgs(args)
 	root.SetOut(o.Stdout)
 	root.SetErr(o.Stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		err = answer.err
 	}
@@ -41,7 +43,8 @@ func Run(ctx context.Context, root *cobra.Command, o *Output, args []string) int
 		return 130
 	}
 	if err != nil {
-		fmt.Fprintf(o.Stderr, "%s: %s\n", root.Name(), Plain(err.Error()))
+		err = cobraError(cmd, err)
+		failure.Print(o.Stderr, root.Name(), failure.Format(args), err, Plain)
 	}
 	return api.ExitStatus(err)
 }
@@ -68,27 +71,6 @@ func (o *Output) File() io.Writer {
 		return a.to
 	}
 	return o.Stdout
-}
-
-// explain adds the usage of the command to an error about its arguments.
-func explain(cmd *cobra.Command) {
-	for _, c := range cmd.Commands() {
-		explain(c)
-	}
-	check := cmd.Args
-	if check == nil {
-		return
-	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		err := check(cmd, args)
-		switch {
-		case err == nil:
-			return nil
-		case cmd.HasSubCommands():
-			return api.Errorf(api.CodeInvalid, "%w", err).WithHint("see: %s --help", cmd.CommandPath())
-		}
-		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("want: %s; see: %s --help", cmd.UseLine(), cmd.CommandPath())
-	}
 }
 
 // Group is a heading of a help text and the commands below it. Commands without

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
@@ -19,9 +20,8 @@ import (
 )
 
 func (t *tree) keyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "key", Short: "Show, rotate and create the service's signing keys", Args: cobra.NoArgs}
-	cmd.AddCommand(t.keyShowCommand(), t.keyRotateCommand(), t.keyCreateCommand())
-	return cmd
+	return console.Noun("key", "Show, rotate and create the service's signing keys",
+		console.Group{Commands: []*cobra.Command{t.keyShowCommand(), t.keyRotateCommand(), t.keyCreateCommand()}})
 }
 
 func (t *tree) keyShowCommand() *cobra.Command {

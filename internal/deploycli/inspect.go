@@ -37,7 +37,7 @@ func (p *program) listCommand() *cobra.Command {
 	return p.inspect("list [KIND]", "List the artifacts of the current revision", cobra.MaximumNArgs(1), []string{"bailiwick catalog list", "bailiwick catalog list subagent -o name"},
 		func(ctx context.Context, c *deploy.Catalog, args []string) error {
 			if len(args) == 1 && !slices.Contains(api.Kinds(), api.Kind(args[0])) {
-				return api.Errorf(api.CodeInvalid, "list: unknown kind %q; want one of %v", args[0], api.Kinds())
+				return api.Errorf(api.CodeInvalid, "list: unknown kind %q; want one of %s", args[0], api.OneOf(api.Kinds()))
 			}
 			r, err := current(ctx, c)
 			if err != nil {

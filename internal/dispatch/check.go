@@ -9,6 +9,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/capture"
 	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
 )
@@ -63,7 +64,7 @@ func checkInput(schema *jsonschema.Resolved, agent *api.Subagent, input []byte) 
 		return api.Errorf(api.CodeInvalid, "input: %w", err)
 	}
 	if err := schema.Validate(value); err != nil {
-		return api.Errorf(api.CodeInvalid, "input does not match the schema of subagent %q: %w", agent.Name, err)
+		return api.Errorf(api.CodeInvalid, "input does not match the schema of subagent %q: %s", agent.Name, canon.SchemaText(err))
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -271,9 +272,9 @@ func (d *decider) by(rule *entry, policies []string, request func(*revision) pol
 	decision := d.once(r, engine, q)
 	switch {
 	case !decision.Allowed():
-		return fmt.Errorf("denied by catalog revision %d and the ceilings and stops then in force: %s %s %s: %v", r.doc.Number, q.Principal, q.Action, q.Resource, decision.Reasons())
+		return fmt.Errorf("denied by catalog revision %d and the ceilings and stops then in force: %s %s %s: %s", r.doc.Number, q.Principal, q.Action, q.Resource, strings.Join(decision.Reasons(), "; "))
 	case len(policies) < uncut && !slices.Equal(decision.Policies(), policies):
-		return fmt.Errorf("allowed by %v, but the log names %v", decision.Policies(), policies)
+		return fmt.Errorf("allowed by %s, but the log names %s", strings.Join(decision.Policies(), ", "), strings.Join(policies, ", "))
 	case m != nil && m.Ceiling > decision.Ceiling():
 		return fmt.Errorf("the manifest has the ceiling %s, but only %s was allowed", m.Ceiling, decision.Ceiling())
 	}

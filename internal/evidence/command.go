@@ -7,8 +7,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 )
 
 // Files opens the files that a command names.
@@ -23,7 +25,7 @@ func Command(args []string, stdout, stderr io.Writer, open Files) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		fmt.Fprintf(stderr, "bailiwick-verify: %s\n", plain(err.Error()))
+		failure.Print(stderr, "bailiwick-verify", failure.Format(args), err, plainLines)
 		return 1
 	case !r:
 		return 1
@@ -45,6 +47,12 @@ none, tamper-detecting, tamper-evident or witnessed.
   --require CLAIM     the weakest acceptable claim
 `
 
+const seeHelp = "bailiwick-verify --help"
+
+func wrongUsage(format string, args ...any) error {
+	return api.Errorf(api.CodeInvalid, format, args...).WithHint("see: " + seeHelp)
+}
+
 func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) {
 	flags := flag.NewFlagSet("bailiwick-verify", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -58,8 +66,9 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 		if err := flags.Parse(rest); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
 				fmt.Fprint(stdout, usage)
+				return false, err
 			}
-			return false, err
+			return false, failure.OfFlag(err, seeHelp)
 		}
 		if rest = flags.Args(); len(rest) == 0 {
 			break
@@ -69,11 +78,15 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 	want, err := ParseClaim(*require)
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("--require: %w", err)
-	case len(files) != 1 || *trustFile == "":
-		return false, errors.New("want one evidence file and --trust FILE; see: bailiwick-verify --help")
+		return false, wrongUsage("--require: %w", err)
+	case len(files) == 0:
+		return false, wrongUsage("argument FILE is missing")
+	case len(files) > 1:
+		return false, wrongUsage("unexpected argument %.80q", files[1])
+	case *trustFile == "":
+		return false, wrongUsage("--trust is required: the file with the keys whose signatures count")
 	case *output != "text" && *output != "json":
-		return false, fmt.Errorf("-o %.40q: want text or json", *output)
+		return false, wrongUsage("-o %.40q: want text or json", *output)
 	}
 	t, err := readTrust(open, *trustFile)
 	if err != nil {
@@ -116,7 +129,7 @@ func readAnchors(open Files, names []string) (Options, error) {
 		}
 		b, err := readAll(open, file, maxCopy)
 		if err != nil {
-			return o, err
+			return o, fmt.Errorf("--anchor: %w", err)
 		}
 		list, err := receipt.Checkpoints(b)
 		if err != nil {
@@ -138,7 +151,7 @@ const maxCopy = 64 << 20
 func readTrust(open Files, name string) (Trust, error) {
 	b, err := readAll(open, name, maxTrust)
 	if err != nil {
-		return Trust{}, err
+		return Trust{}, fmt.Errorf("--trust: %w", err)
 	}
 	return ParseTrust(b)
 }
@@ -158,7 +171,7 @@ func readAll(open Files, name string, most int64) ([]byte, error) {
 func readBundle(open Files, name string) (*bundle.Bundle, error) {
 	f, err := open(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("evidence: %w", err)
 	}
 	b, err := bundle.Read(f, bundle.Limits{})
 	if err != nil {

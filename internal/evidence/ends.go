@@ -130,7 +130,7 @@ func (r *replay) balance(e *entry) error {
 	got := []int{counts[api.TaskDone], counts[api.TaskFailed], counts[api.TaskDenied], counts[api.TaskCancelled], counts[api.TaskSkipped]}
 	switch {
 	case !slices.EqualFunc(got, []int64{d.Done, d.Failed, d.Denied, d.Cancelled, d.Skipped}, func(a int, b int64) bool { return int64(a) == b }):
-		return fmt.Errorf("the run settled with other counts than its tasks: done, failed, denied, cancelled, skipped are %v", got)
+		return fmt.Errorf("the run settled with other counts than its tasks: %d done, %d failed, %d denied, %d cancelled, %d skipped", got[0], got[1], got[2], got[3], got[4])
 	case request.Tasks != int64(len(r.tasks)):
 		return fmt.Errorf("submitted with %d tasks, but the plan has %d", request.Tasks, len(r.tasks))
 	}

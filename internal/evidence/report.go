@@ -84,7 +84,7 @@ func (c Claim) AtLeast(want Claim) bool { return want.rank() >= 0 && c.rank() >=
 // ParseClaim reads the name of one.
 func ParseClaim(s string) (Claim, error) {
 	if Claim(s).rank() < 0 {
-		return "", fmt.Errorf("claim %.40q: want one of %v", s, Claims())
+		return "", fmt.Errorf("claim %.40q: want one of %s", s, api.OneOf(Claims()))
 	}
 	return Claim(s), nil
 }
@@ -166,6 +166,15 @@ func (r *Report) Text() string {
 func plain(s string) string {
 	q := strings.Trim(strconv.QuoteToASCII(s), `"`)
 	return strings.ReplaceAll(q, `\"`, `"`)
+}
+
+// plainLines is plain for a text of several lines.
+func plainLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = plain(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // finding collects what a row reports.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
-	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -95,21 +94,12 @@ func decodeArguments[In any](arguments json.RawMessage, schema *jsonschema.Resol
 	return v, canon.Decode(arguments, &v)
 }
 
+// emptyText is how the validator says that a text must not be empty.
+var emptyText = regexp.MustCompile(`pattern: "" does not match.*`)
+
 // explain rewrites a schema error to a path and a reason.
 func explain(err error) error {
-	text := strings.TrimPrefix(err.Error(), "validating root: ")
-	for _, r := range []struct{ pattern, by string }{
-		{`validating /properties/`, ``},
-		{`/properties/`, `.`},
-		{`unexpected additional properties`, `unknown fields`},
-		{`<invalid reflect.Value> has type`, `null has type`},
-		{`(\d)/1 is`, `$1 is`}, // as math/big and %f print numbers
-		{`(\d)\.000000$`, `$1`},
-		{`pattern: "" does not match.*`, `must not be empty; omit it instead`},
-	} {
-		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
-	}
-	return errors.New(Truncate(text, 500))
+	return errors.New(Truncate(emptyText.ReplaceAllString(canon.SchemaText(err), "must not be empty; omit it instead"), 500))
 }
 
 // call is one call of a tool.

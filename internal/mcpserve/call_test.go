@@ -22,7 +22,7 @@ func TestInvalidArgumentsAreReportedByMember(t *testing.T) {
 		`{"subagent":"a","wait":-1}`:                                 "wait: minimum: -1 is less than 0",
 		`{"subagent":"a","wait":51}`:                                 "wait: maximum: 51 is greater than 50",
 		`{"subagent":"a","wait":1e300}`:                              "wait: maximum: 1000",
-		`{"subagent":"a","image":"x"}`:                               `unknown fields ["image"]`,
+		`{"subagent":"a","image":"x"}`:                               `unknown fields "image"`,
 		`{"subagent":"a","env":"` + strings.Repeat("x", 9999) + `"}`: "env: type: xxx",
 	} {
 		text := argumentError[dispatchInput](t, arguments)

@@ -103,7 +103,7 @@ func TestParseReportsEveryProblemWithItsPath(t *testing.T) {
 		`$.tasks[2].priority: want a whole number from -100 to 100, got the number 101`,
 		`$.tasks[2].retry.attempts: want a whole number from 1 to 20, got the number 21`,
 		`$.tasks[2].retry.backoff: backoff "2m..2s": want MIN..MAX such as 2s..2m, at most 24h`,
-		`$.tasks[2].retry.on[1]: reason "gone": want one of [denied integrity fetch setup context agent verify output timeout limit lost]`,
+		`$.tasks[2].retry.on[1]: reason "gone": want one of denied, integrity, fetch, setup, context, agent, verify, output, timeout, limit or lost`,
 		`$.tasks[2].timeout: duration "1500ms": want whole hours, minutes and seconds such as 90s, 20m or 1h30m`,
 		`$.tasks[3]: want an object, got the text "later"`,
 		`$.tasks[4].depends_on: want a list, got the text "a"`,

@@ -195,7 +195,7 @@ func (r *reader) backoff(path string, raw json.RawMessage) api.Backoff {
 
 func parseReason(s string) (api.Reason, error) {
 	if !slices.Contains(api.Reasons(), api.Reason(s)) {
-		return "", fmt.Errorf("reason %s: want one of %v", clip(s), api.Reasons())
+		return "", fmt.Errorf("reason %s: want one of %s", clip(s), api.OneOf(api.Reasons()))
 	}
 	return api.Reason(s), nil
 }

@@ -59,12 +59,15 @@ func (t *commands) printVerdict(p *plan.Plan, places []plan.Place) error {
 	return console.ExitFor(api.CodeInvalid)
 }
 
-// refusePlan prints each problem with its place in the file, and returns one error
-// for all of them.
+// refusePlan returns one error for all problems. As text, each is printed here
+// with its place in the file.
 func (t *commands) refusePlan(file string, places []plan.Place) *api.Error {
 	problems := make([]api.Problem, len(places))
 	for i, p := range places {
 		problems[i] = p.Problem
+		if t.Format != "text" {
+			continue
+		}
 		sep := ": "
 		if p.Line > 0 {
 			sep = ":"
@@ -72,7 +75,9 @@ func (t *commands) refusePlan(file string, places []plan.Place) *api.Error {
 		fmt.Fprintf(t.Stderr, "%s%s%s\n", console.Line(file), sep, console.Line(p.String()))
 	}
 	e := plan.Error(problems)
-	e.Problems = nil // printed above
+	if t.Format == "text" {
+		e.Problems = nil // printed above
+	}
 	return e.WithHint("see: bailiwick run schema")
 }
 

@@ -59,7 +59,7 @@ func (c *catalogCalls) listing(kind api.Kind) func(context.Context, *request) (a
 func (c *catalogCalls) artifacts(ctx context.Context, r *request) (api.ArtifactPage, error) {
 	kind := api.Kind(r.PathValue("kind"))
 	if !slices.Contains(api.Kinds(), kind) {
-		return api.ArtifactPage{}, malformed(api.CodeInvalid, "kind %.40q: want one of %v", kind, api.Kinds())
+		return api.ArtifactPage{}, malformed(api.CodeInvalid, "kind %.40q: want one of %s", kind, api.OneOf(api.Kinds()))
 	}
 	return c.page(ctx, r, kind)
 }

@@ -48,7 +48,7 @@ func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, e
 	}
 	for _, s := range q.values["state"] {
 		if f.States = append(f.States, api.Event(s)); !slices.Contains(api.Events(), api.Event(s)) {
-			q.fail("state=%q: want one of %v", s, api.Events())
+			q.fail("state=%q: want one of %s", s, api.OneOf(api.Events()))
 		}
 	}
 	if q.err != nil {

@@ -121,7 +121,7 @@ func (q *logQuery) readKinds(list []string) error {
 		k := record.Kind(text)
 		switch {
 		case !slices.Contains(record.Kinds(), k):
-			return api.Errorf(api.CodeInvalid, "unknown kind %.80q: want one of %v", text, record.Kinds())
+			return api.Errorf(api.CodeInvalid, "unknown kind %.80q: want one of %s", text, api.OneOf(record.Kinds()))
 		case slices.Contains(q.Kinds, k):
 			return errTwice
 		}

@@ -162,5 +162,8 @@ func validate(schema, value []byte) error {
 	if err := json.NewDecoder(bytes.NewReader(value)).Decode(&v); err != nil {
 		return err
 	}
-	return resolved.Validate(v)
+	if err := resolved.Validate(v); err != nil {
+		return errors.New(canon.SchemaText(err))
+	}
+	return nil
 }
