@@ -146,8 +146,8 @@ func DefaultRetryReasons() []Reason {
 	return []Reason{ReasonAgent, ReasonTimeout, ReasonFetch, ReasonLost, ReasonLimit}
 }
 
-// Backoff is the wait before a retry: a random time up to Min, doubled with every
-// attempt, at most Max. Its text is MIN..MAX, as in "2s..2m"; the zero value means
+// Backoff is the wait before a retry: a random time from Min to Min doubled once
+// for each failed attempt, at most Max. Its text is MIN..MAX, as in "2s..2m"; the zero value means
 // DefaultBackoff.
 type Backoff struct{ Min, Max Duration }
 

@@ -502,12 +502,12 @@ func (m *replay) wait(c *audit.Committed, t *replayTask, step record.TaskStep) {
 		b = api.DefaultBackoff()
 	}
 	bound := time.Duration(b.Min)
-	for range t.attempt - 1 {
+	for range t.attempt {
 		bound = min(2*bound, time.Duration(b.Max))
 	}
 	delay := until.Sub(c.Entry.At)
-	if delay < 0 && !m.crowd || delay > bound {
-		m.object(c.Seq, "task %s is tried again after %s, want 0 to %s", t.name(), delay, bound)
+	if delay < time.Duration(b.Min) && !m.crowd || delay > bound {
+		m.object(c.Seq, "task %s is tried again after %s, want %s to %s", t.name(), delay, time.Duration(b.Min), bound)
 	}
 	t.delays = append(t.delays, delay)
 }

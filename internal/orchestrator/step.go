@@ -240,24 +240,15 @@ func (e *engine) retryLater(b *batch, r *run, i int32, step record.TaskStep) {
 	e.addTimer(t.notBefore, r.seq, i)
 }
 
-// backoff returns how long the next attempt of a task waits: a random time up to a
-// bound that doubles with each attempt ("full jitter"). It is a function of the
-// seed, the run, the task and the attempt.
+// backoff returns how long the next attempt of a task waits: a random time within
+// plan.Delay. It is a function of the seed, the run, the task and the attempt.
 func (e *engine) backoff(r *run, i int32) time.Duration {
-	bo := r.plan.Tasks[i].Retry.Backoff
-	if bo == (api.Backoff{}) {
-		bo = api.DefaultBackoff()
-	}
-	most := bo.Min
-	for n := int32(1); n < r.tasks[i].attempt && most < bo.Max; n++ {
-		most *= 2
-	}
-	most = min(most, bo.Max)
+	low, high := plan.Delay(&r.plan.Tasks[i], int(r.tasks[i].attempt))
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(r.doc.Nonce)) // a hash never fails
 	_, _ = h.Write(strconv.AppendInt(nil, int64(i), 10))
 	source := rand.New(rand.NewPCG(e.cfg.Seed^h.Sum64(), uint64(r.tasks[i].attempt))) //nolint:gosec // G115, G404: no secret, and reproducible on purpose
-	return time.Duration(source.Int64N(int64(most) + 1))
+	return low + time.Duration(source.Int64N(int64(high-low)+1))
 }
 
 // failTask settles a task whose dispatch could not be submitted or resumed.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -74,6 +75,21 @@ func Retries(t *api.PlanTask, reason api.Reason) bool {
 		on = api.DefaultRetryReasons()
 	}
 	return slices.Contains(on, reason)
+}
+
+// Delay returns the bounds of the time before the next attempt of a task, of which
+// so many have failed: at least Min of its backoff, and at most Min doubled once
+// for each failed attempt, or Max.
+func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
+	b := t.Retry.Backoff
+	if b == (api.Backoff{}) {
+		b = api.DefaultBackoff()
+	}
+	low, high = time.Duration(b.Min), time.Duration(b.Min)
+	for n := 0; n < failed && high < time.Duration(b.Max); n++ {
+		high *= 2
+	}
+	return low, min(high, time.Duration(b.Max))
 }
 
 // RunEvent is what happens to a run. The set is closed.

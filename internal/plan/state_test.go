@@ -105,3 +105,34 @@ func TestRunStateFollowsFromItsTasks(t *testing.T) {
 		}
 	}
 }
+
+// MIN of a backoff is a minimum, and MAX a maximum.
+//
+// proves R-O4
+func TestDelayLiesBetweenMinAndTheDoubledBound(t *testing.T) {
+	of := func(low, high string) *api.PlanTask {
+		var b api.Backoff
+		if err := b.UnmarshalText([]byte(low + ".." + high)); err != nil {
+			t.Fatal(err)
+		}
+		return &api.PlanTask{Retry: api.Retry{Attempts: 20, Backoff: b}}
+	}
+	for _, c := range []struct {
+		task      *api.PlanTask
+		failed    int
+		low, high string
+	}{
+		{of("1s", "2s"), 1, "1s", "2s"},
+		{of("1s", "2s"), 9, "1s", "2s"},
+		{of("1s", "1m"), 1, "1s", "2s"},
+		{of("1s", "1m"), 2, "1s", "4s"},
+		{of("1s", "1m"), 19, "1s", "1m0s"},
+		{of("3s", "3s"), 4, "3s", "3s"},
+		{of("24h", "24h"), 20, "24h0m0s", "24h0m0s"},
+		{&api.PlanTask{}, 3, "2s", "16s"},
+	} {
+		if low, high := Delay(c.task, c.failed); low.String() != c.low || high.String() != c.high {
+			t.Errorf("%v after %d failures: %s to %s, want %s to %s", c.task.Retry.Backoff, c.failed, low, high, c.low, c.high)
+		}
+	}
+}
