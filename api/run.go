@@ -24,11 +24,11 @@ type RunState string
 // The states of a run. The last three are final.
 const (
 	RunRunning   RunState = "running"
-	RunWaiting   RunState = "waiting" // for an answer; no task can continue before
-	RunPaused    RunState = "paused"  // the run or its queue: no further task starts
-	RunDone      RunState = "done"    // every task is done
-	RunFailed    RunState = "failed"  // a task failed, was denied, or was cancelled individually
-	RunCancelled RunState = "cancelled"
+	RunWaiting   RunState = "waiting"   // for an answer; no task can continue before
+	RunPaused    RunState = "paused"    // the run or its queue: no further task starts
+	RunDone      RunState = "done"      // every task is done
+	RunFailed    RunState = "failed"    // a task failed or was denied
+	RunCancelled RunState = "cancelled" // the run was cancelled, or only cancelled tasks and those that depend on them are not done
 )
 
 // RunStates lists them all.

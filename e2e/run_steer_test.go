@@ -93,14 +93,17 @@ func TestTaskCancelLeavesOtherTasks(t *testing.T) {
 	dispatch := w.begunTask(id, "running")
 	w.begunTask(id, "gate")
 	j := jailed{map[int]bool{}, map[string]bool{}}
-	w.must("run", "cancel", string(id), "--task", "unbegun")
-	w.must("run", "cancel", string(id), "--task", "running", "--reason", "not this")
+	for task, want := range map[string]string{"unbegun": "task unbegun of run less is cancelled, 1 task skipped because of it; the run continues with ", "running": "task running of run less is cancelled, 1 task skipped because of it; the run continues with "} {
+		if out := w.must("run", "cancel", string(id), "--task", task, "--reason", "not this"); !strings.Contains(out, want) {
+			t.Errorf("run cancel --task %s: %q, want %q", task, out, want)
+		}
+	}
 	w.awaitEvent(id, event("task.cancelled", "running"))
 	w.noWorkersLeft(w.leftOf(dispatch, j))
 	w.refused(1, []string{"nothing"}, "run", "cancel", string(id), "--task", "nothing")
 	w.open("go")
 	run := w.awaitSettled(id)
-	wantStates(t, run, "failed; running cancelled; after-running skipped; gate done; unbegun cancelled; after-unbegun skipped; rest done")
+	wantStates(t, run, "cancelled; running cancelled; after-running skipped; gate done; unbegun cancelled; after-unbegun skipped; rest done")
 	if by := task(t, run, "running").CancelBy; string(by) != w.me() {
 		t.Errorf("cancelled by %q", by)
 	}
@@ -108,6 +111,17 @@ func TestTaskCancelLeavesOtherTasks(t *testing.T) {
 		t.Errorf("skipped because of %q", cause)
 	}
 	w.replays(id)
+	w.verifyEvidence(string(id))
+	// Its only unfinished task: the run ends with it.
+	w.submit(planned("last", shellTask("done", "true"), shellTask("open", family)))
+	w.begunTask("last", "open")
+	w.awaitEvent("last", event("task.done", "done"))
+	if out := w.must("run", "cancel", "last", "--task", "open"); !strings.Contains(out, "task open of run last is cancelled; the run is cancelled: 1 done, 1 cancelled") {
+		t.Errorf("run cancel --task: %q", out)
+	}
+	wantStates(t, w.run("last"), "cancelled; done done; open cancelled")
+	w.replays("last")
+	w.verifyEvidence("last")
 }
 
 // A paused run starts nothing new, but running tasks continue; likewise a

@@ -393,7 +393,7 @@ func derived(counts map[api.TaskState]int, total int, toEnd bool) api.RunState {
 	switch {
 	case counts[api.TaskDone] == total:
 		return api.RunDone
-	case toEnd && counts[api.TaskCancelled] > 0:
+	case counts[api.TaskCancelled] > 0 && (toEnd || counts[api.TaskFailed]+counts[api.TaskDenied] == 0):
 		return api.RunCancelled
 	}
 	return api.RunFailed

@@ -140,6 +140,9 @@ func (r *replay) balance(e *entry) error {
 	perhaps := wall > 0 && d.Millis >= wall-setBack.Milliseconds()
 	before := plan.RunState(r.paused, false)
 	final := plan.Settle(before, counts, r.cancelled || late)
+	if request.Rules < 2 && !r.cancelled && !late && final == api.RunCancelled && api.RunState(d.State) == api.RunFailed {
+		final = api.RunFailed
+	}
 	if state := api.RunState(d.State); state != final && (!perhaps || state != plan.Settle(before, counts, true)) {
 		return fmt.Errorf("the run settled as %.40q, but its tasks make it %s", d.State, final)
 	}

@@ -78,3 +78,44 @@ func TestEachLieAboutARetryIsFound(t *testing.T) {
 		})
 	}
 }
+
+// A run with a task that was cancelled by itself ends as cancelled. In a log of the
+// rules before, it fails, and no entry says that the wall time of a run expired.
+//
+// proves R-A7
+func TestRunsOfEarlierRulesVerify(t *testing.T) {
+	for name, c := range map[string]struct {
+		rules int64
+		plan  string
+		end   record.RunEnd
+		ask   bool // for the cancellation of the task
+		wrong string
+	}{
+		"rules now":                      {2, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, true, ""},
+		"rules now, failed":              {2, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, true, `settled as "failed"`},
+		"rules before":                   {0, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, true, ""},
+		"rules before, settled by these": {0, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, true, ""},
+		"rules before, done":             {0, plannedAs("", "a"), record.RunEnd{State: "done", Cancelled: 1}, true, `settled as "done"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.editEntry = func(_ uint64, e *record.Entry) {
+				if ask, ok := e.Detail.(record.RunRequest); ok {
+					ask.Rules = c.rules
+					e.Detail = ask
+				}
+			}
+			s.submit(c.plan, "", 0)
+			if c.ask {
+				s.act(record.KindRunCancelled, "local:ann", "a", record.RunAction{})
+			}
+			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: "local:ann"})
+			s.settle("r1", c.end)
+			r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
+			row := r.Row(RowCompleteness)
+			if (row.Status == Fail) != (c.wrong != "") || !strings.Contains(row.Why, c.wrong) {
+				t.Errorf("want %q:\n%s", c.wrong, r.Text())
+			}
+		})
+	}
+}

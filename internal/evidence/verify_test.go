@@ -45,7 +45,7 @@ func tell(s *story) {
 	s.start(b2)
 	s.finish(b2, api.EventFinished, "")
 	s.step(record.KindTaskDone, b2, 1, record.TaskStep{})
-	s.settle("r1", record.RunEnd{State: "failed", Done: 2, Cancelled: 1, Skipped: 1})
+	s.settle("r1", record.RunEnd{State: "cancelled", Done: 2, Cancelled: 1, Skipped: 1})
 }
 
 func rows(r Report) map[RowName]Status {

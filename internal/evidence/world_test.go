@@ -329,7 +329,7 @@ func (s *story) submit(doc string, retryOf api.RunID, taken int64) *plan.Plan {
 	}
 	s.write(record.Entry{
 		Kind: record.KindRunSubmitted, Principal: "local:ann", Action: "run.submit", Resource: "local:ann", Policies: []string{"self"}, Run: string(p.ID),
-		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunRequest{Queue: "default", Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
+		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunRequest{Queue: "default", Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Rules: plan.Rules, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
 	})
 	return p
 }

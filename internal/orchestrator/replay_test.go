@@ -327,7 +327,7 @@ func (m *replay) settle(c *audit.Committed, r *replayRun) {
 	}
 	want := api.RunFailed
 	switch {
-	case r.ending(c.Entry.At) && n[api.TaskCancelled] > 0:
+	case n[api.TaskCancelled] > 0 && (r.ending(c.Entry.At) || n[api.TaskFailed]+n[api.TaskDenied] == 0):
 		want = api.RunCancelled
 	case n[api.TaskDone] == len(r.tasks):
 		want = api.RunDone

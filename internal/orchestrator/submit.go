@@ -181,7 +181,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 func submitEntry(r *run) record.Entry {
 	request := record.RunRequest{
 		Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
-		Changed: r.doc.Changed,
+		Changed: r.doc.Changed, Rules: plan.Rules,
 	}
 	for _, t := range r.doc.From {
 		request.From = append(request.From, string(t))

@@ -92,6 +92,11 @@ func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
 	return low, min(high, time.Duration(b.Max))
 }
 
+// Rules is the version of the rules in this file that a run's states follow; the
+// entry of its submission has it. Runs of the versions before Rules 2 failed when a
+// task was cancelled by itself, and no entry said that their wall time expired.
+const Rules = 2
+
 // RunEvent is what happens to a run. The set is closed.
 type RunEvent string
 
@@ -102,8 +107,8 @@ const (
 	RunPause   RunEvent = "pause"   // it, or its queue, was paused
 	RunResume  RunEvent = "resume"
 	RunFinish  RunEvent = "finish" // every task is done
-	RunFail    RunEvent = "fail"   // every task has settled, and not all are done
-	RunCancel  RunEvent = "cancel" // likewise, and cancelling the run cancelled at least one
+	RunFail    RunEvent = "fail"   // every task has settled, and one failed or was denied
+	RunCancel  RunEvent = "cancel" // every task has settled, and at least one was cancelled: with the run, or none failed or was denied
 )
 
 // RunTransition is one step of a run.
@@ -166,7 +171,7 @@ func Settle(from api.RunState, counts map[api.TaskState]int, cancelled bool) api
 		tasks += n
 	}
 	switch {
-	case cancelled && counts[api.TaskCancelled] > 0:
+	case counts[api.TaskCancelled] > 0 && (cancelled || counts[api.TaskFailed]+counts[api.TaskDenied] == 0):
 		return nextRun(from, RunCancel)
 	case counts[api.TaskDone] == tasks:
 		return nextRun(from, RunFinish)

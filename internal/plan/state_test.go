@@ -94,9 +94,15 @@ func TestRunStateFollowsFromItsTasks(t *testing.T) {
 		{counts(2, 0, 0), false, api.RunDone},
 		{counts(2, 0, 0), true, api.RunDone}, // it was cancelled too late to stop a task
 		{counts(1, 1, 0), false, api.RunFailed},
-		{counts(1, 0, 1), false, api.RunFailed}, // one task was cancelled, not the run
+		{counts(1, 0, 1), false, api.RunCancelled}, // one task was cancelled, not the run
+		{counts(0, 0, 2), false, api.RunCancelled},
+		{counts(1, 1, 1), false, api.RunFailed},
+		{map[api.TaskState]int{api.TaskDone: 1, api.TaskCancelled: 1, api.TaskSkipped: 3}, false, api.RunCancelled},
+		{map[api.TaskState]int{api.TaskDenied: 1, api.TaskCancelled: 1}, false, api.RunFailed},
+		{map[api.TaskState]int{api.TaskFailed: 1, api.TaskSkipped: 1}, false, api.RunFailed},
 		{counts(1, 0, 1), true, api.RunCancelled},
 		{counts(1, 1, 0), true, api.RunFailed},
+		{counts(1, 1, 1), true, api.RunCancelled},
 	} {
 		for _, from := range []api.RunState{api.RunRunning, api.RunWaiting, api.RunPaused} {
 			if got := Settle(from, c.counts, c.cancelled); got != c.want {

@@ -15,6 +15,7 @@ type RunRequest struct {
 	Reasons  []string `json:"reasons,omitempty"` // of a denial
 	RetryOf  string   `json:"retryOf,omitempty"`
 	Revision int64    `json:"revision"`        // of the catalog
+	Rules    int64    `json:"rules,omitempty"` // see plan.Rules; 0 in older logs
 	Taken    int64    `json:"taken,omitempty"` // tasks done in the run that it retries
 	Tasks    int64    `json:"tasks"`
 }

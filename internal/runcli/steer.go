@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func (t *commands) cancelCommand() *cobra.Command {
@@ -18,7 +19,10 @@ func (t *commands) cancelCommand() *cobra.Command {
 	cmd := t.runVerb(&cobra.Command{
 		Use: "cancel RUN", Short: "Cancel a run or one of its tasks; work done so far is kept", Args: cobra.ExactArgs(1),
 		Long: `Cancel a run: running tasks are stopped and their work is kept as partial, the others never
-start. With --task only that task is cancelled; tasks that depend on it are skipped.`,
+start.
+
+With --task only that task is cancelled. Tasks that depend on it are skipped, and the run
+continues with the others. If no task failed or was denied, the run then ends as cancelled.`,
 		Example: console.Examples("bailiwick run cancel RUN --reason 'wrong branch'", "bailiwick run cancel RUN --task TASK --wait 0"),
 	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
 		var a console.Args
@@ -32,18 +36,62 @@ start. With --task only that task is cancelled; tasks that depend on it are skip
 		if wait > 0 {
 			err := awaitCancelled(ctx, c.Runtime(), id, req.Task, wait)
 			if api.CodeOf(err) == api.CodeNotFinished {
-				return api.Errorf(api.CodeNotFinished, "run %s was cancelled but has not ended within %s", id, wait).WithHint("see: bailiwick run show %s", id)
+				what := "run " + string(id)
+				if req.Task != "" {
+					what = "task " + string(req.Task) + " of " + what
+				}
+				return api.Errorf(api.CodeNotFinished, "%s was cancelled but has not ended within %s", what, wait).WithHint("see: bailiwick run show %s", id)
 			}
 			if err != nil {
 				return err
 			}
 		}
+		if req.Task != "" && t.Format == "text" {
+			return t.printCancelledTask(ctx, c.Runtime(), id, req.Task)
+		}
 		return t.printSteered(ctx, c.Runtime(), id, "is being cancelled")
 	})
-	cmd.Flags().StringVar(&task, "task", "", "only this task")
+	cmd.Flags().StringVar(&task, "task", "", "cancel only this task; those that depend on it are skipped, the run continues with the others")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for the end; 0 returns at once")
 	return cmd
+}
+
+// printCancelledTask says what became of a cancelled task, of those that depend on
+// it, and of the run.
+func (t *commands) printCancelledTask(ctx context.Context, r client.Runtime, id api.RunID, task api.TaskID) error {
+	run, err := wholeRun(ctx, r, id)
+	if err != nil {
+		return err
+	}
+	one, err := taskOf(&run, task)
+	if err != nil {
+		return err
+	}
+	skipped, open := 0, 0
+	for i := range run.Tasks {
+		switch other := &run.Tasks[i]; {
+		case other.Cause == task:
+			skipped++
+		case other.Task != task && !other.State.Settled():
+			open++
+		}
+	}
+	state := "is being cancelled"
+	if one.State.Settled() {
+		state = "is " + string(one.State)
+	}
+	fmt.Fprintf(t.Stdout, "task %s of run %s %s", task, id, state)
+	if skipped > 0 {
+		fmt.Fprintf(t.Stdout, ", %s skipped because of it", record.Plural(skipped, "task"))
+	}
+	if run.State.Settled() {
+		fmt.Fprintf(t.Stdout, "; the run is %s: %s\n", run.State, countsText(run.Counts))
+	} else {
+		fmt.Fprintf(t.Stdout, "; the run continues with %s\n", record.Plural(open, "other task"))
+	}
+	fmt.Fprintf(t.Stderr, "next: %s\n", console.Line(nextCommand(&run)))
+	return nil
 }
 
 // awaitCancelled is awaitRun for a run or task that may have ended long ago: its
