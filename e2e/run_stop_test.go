@@ -46,9 +46,11 @@ func TestRunStopSurvivesAKill(t *testing.T) {
 		t.Errorf("the run was %s and is %s, with %d starts", run.State, now.State, len(startedIn(w.history(held)))-begun)
 	}
 
-	// The stop applies to the run, not its plan: under another ID it is another
-	// run.
-	w.must("run", "retry", string(held), "--id", "again")
+	// A retry of the run would escape the stop; the same plan as a run of its own is
+	// for the operator to stop.
+	w.refused(3, []string{"emergency stop s-1 is engaged"}, "run", "retry", string(held), "--id", "again")
+	w.submit(planned("again", tasks...))
+	w.must("run", "answer", "again", "--task", string(w.awaitEvent("again", event("task.waiting", "asks")).Task), "red")
 	w.awaitEvent("again", event("task.done", "after"))
 	w.must("run", "cancel", "again")
 	w.awaitSettled("again")

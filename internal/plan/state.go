@@ -77,8 +77,8 @@ func Retries(t *api.PlanTask, reason api.Reason) bool {
 	return slices.Contains(on, reason)
 }
 
-// Delay returns the bounds of the time before the next attempt of a task, of which
-// so many have failed: at least Min of its backoff, and at most Min doubled once
+// Delay returns the bounds of the time before the next attempt of a task after so
+// many failed attempts: at least Min of its backoff, and at most Min doubled once
 // for each failed attempt, or Max.
 func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
 	b := t.Retry.Backoff
