@@ -151,6 +151,26 @@ func TestEveryVerbAnswersAsDocumented(t *testing.T) {
 }
 
 // Each JSON answer is one complete value, whatever strings it contains.
+func TestEveryProgramPrintsItsVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	programs, err := os.ReadDir(bin)
+	must(t, err)
+	seen := 0
+	for _, p := range programs {
+		if _, err := os.Stat("../cmd/" + p.Name()); err != nil {
+			continue // a test's own
+		}
+		seen++
+		if got, want := w.exec(filepath.Join(bin, p.Name()), "--version"), (done{stdout: p.Name() + " version " + api.Version() + "\n"}); got != want {
+			t.Errorf("%s: got %s, want %s", p.Name(), got, want)
+		}
+	}
+	if seen != 6 {
+		t.Errorf("%d programs", seen)
+	}
+}
+
 func TestJSONOutputIsOneValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)

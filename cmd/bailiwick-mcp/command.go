@@ -110,7 +110,7 @@ func run(ctx context.Context, p process) error {
 		return api.Errorf(api.CodeInvalid, "%s requires --http", name).WithHint("leave it out, or add --http HOST:PORT")
 	}
 	if o.version {
-		_, err := fmt.Fprintf(p.stdout, "bailiwick-mcp %s\n", api.Version())
+		_, err := fmt.Fprintf(p.stdout, "bailiwick-mcp version %s\n", api.Version())
 		return err
 	}
 	return serve(ctx, p, o)

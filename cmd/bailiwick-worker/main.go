@@ -33,8 +33,13 @@ func run() error {
 	flags := flag.NewFlagSet("bailiwick-worker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	dir := flags.String("attempt", "", "directory of the attempt")
+	version := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		return failure.OfFlag(err, "bailiwickd --help; it starts this program")
+	}
+	if *version {
+		_, err := fmt.Printf("bailiwick-worker version %s\n", api.Version())
+		return err
 	}
 	if *dir == "" || flags.NArg() > 0 {
 		return fmt.Errorf("bailiwickd starts this program; do not run it by hand")

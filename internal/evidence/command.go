@@ -45,6 +45,7 @@ none, tamper-detecting, tamper-evident or witnessed.
                       such as the file of a file anchor
   --anchor NAME=FILE  what you fetched yourself from the anchor NAME
   --require CLAIM     the weakest acceptable claim
+  --version           print the version
 `
 
 const seeHelp = "bailiwick-verify --help"
@@ -59,6 +60,7 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 	trustFile := flags.String("trust", "", "")
 	require := flags.String("require", string(ClaimNone), "")
 	output := flags.String("o", "text", "")
+	version := flags.Bool("version", false, "")
 	var anchors []string
 	flags.Func("anchor", "", func(s string) error { anchors = append(anchors, s); return nil })
 	var files []string
@@ -74,6 +76,10 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 			break
 		}
 		files, rest = append(files, rest[0]), rest[1:]
+	}
+	if *version {
+		_, err := fmt.Fprintf(stdout, "bailiwick-verify version %s\n", api.Version())
+		return err == nil, err
 	}
 	want, err := ParseClaim(*require)
 	switch {
