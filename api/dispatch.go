@@ -108,7 +108,7 @@ type Dispatch struct {
 	// it.
 	Question  *Question  `json:"question,omitempty"`
 	ResumedAt *time.Time `json:"resumedAt,omitempty"` // when the current attempt was admitted; absent for the first
-	AnswerBy  *time.Time `json:"answerBy,omitempty"`  // when an open question expires and the dispatch fails
+	AnswerBy  *time.Time `json:"answerBy,omitempty"`  // when an open question expires and the dispatch fails, or its run is cancelled
 	Answer    *Answer    `json:"answer,omitempty"`    // to the question of this attempt
 	Attempts  []Attempt  `json:"attempts,omitempty"`  // earlier attempts, oldest first; not in lists
 	Pinned    *Pin       `json:"pinned,omitempty"`    // not in lists

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -37,4 +38,50 @@ else cp inputs/resume.json answer.json; fi`
 	wantStates(t, w.awaitSettled(id), "done; a done")
 	w.refused(1, []string{"is settled"}, "dispatch", "answer", dispatch, "three")
 	w.replays(id)
+}
+
+// A question shows when it ends: at its own deadline or at that of its run,
+// whichever is earlier.
+//
+// proves R-D7, R-O7
+func TestQuestionShowsTheEarlierDeadline(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0)
+	tools := w.mcp(mcpNovember)
+	for name, wall := range map[api.RunID]time.Duration{"run-first": time.Hour, "question-first": 1000 * time.Hour} {
+		p := planned(name, shellTask("a", inquiry))
+		p.Limits.Wall = api.Duration(wall)
+		id := w.submit(p)
+		asked := w.awaitEvent(id, event("task.waiting", "a"))
+		run := w.run(id)
+		want := asked.At.Add(7 * 24 * time.Hour)
+		if name == "run-first" {
+			want = *run.Deadline
+		}
+		near := func(where string, got *time.Time) {
+			t.Helper()
+			if got == nil || got.Sub(want).Abs() > 10*time.Second {
+				t.Errorf("%s: %s ends at %v, want %s", name, where, got, want)
+			}
+		}
+		d := w.show(string(asked.DispatchID))
+		near("dispatch show", d.AnswerBy)
+		var list []api.Dispatch
+		decode(t, w.must("dispatch", "list", "-o", "json"), &list)
+		for _, d := range list {
+			if d.ID == asked.DispatchID {
+				near("dispatch list", d.AnswerBy)
+			}
+		}
+		waiting, err := w.conn().Runtime().Waiting(t.Context())
+		must(t, err)
+		for _, q := range waiting {
+			if q.DispatchID == asked.DispatchID {
+				near("waiting", q.Until)
+			}
+		}
+		var shown struct{ Record api.Dispatch }
+		decode(t, string(tools.call("bailiwick_dispatch_describe", members{"dispatchId": asked.DispatchID}, nil).Value), &shown)
+		near("the tool", shown.Record.AnswerBy)
+	}
 }

@@ -89,6 +89,23 @@ func (a *Archive) decide(ctx context.Context, caller dispatch.Caller, action pol
 	return d, nil
 }
 
+// Deadline returns when a run is cancelled if it is not settled by then; zero for
+// none. It checks no permissions.
+func (a *Archive) Deadline(ctx context.Context, id api.RunID) (time.Time, error) {
+	var text string
+	var doc runDoc
+	err := a.cfg.Store.Read(ctx, func(v *store.View) error {
+		return v.Get("SELECT doc FROM run WHERE id = ?", store.Args{id}, &text)
+	})
+	if errors.Is(err, store.ErrNoRow) { // removed by retention
+		return time.Time{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &doc)
+	}
+	return doc.DeadlineAt, err
+}
+
 // readable refuses a principal who may not see a run.
 func (a *Archive) readable(ctx context.Context, p api.Principal, id api.RunID) error {
 	_, err := a.decide(ctx, dispatch.Caller{Principal: p}, policy.ActionRunRead, id)

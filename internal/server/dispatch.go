@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -54,7 +55,24 @@ func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, e
 	if q.err != nil {
 		return nil, q.err
 	}
-	return c.cfg.Dispatch.List(ctx, r.caller.Principal, f)
+	list, err := c.cfg.Dispatch.List(ctx, r.caller.Principal, f)
+	for i := range list {
+		err = errors.Join(err, c.limitAnswer(ctx, &list[i]))
+	}
+	return list, err
+}
+
+// limitAnswer shortens the time for an answer to that of the run, which is
+// cancelled at its deadline with every question in it.
+func (c *dispatchCalls) limitAnswer(ctx context.Context, d *api.Dispatch) error {
+	if d.Run == "" || d.AnswerBy == nil {
+		return nil
+	}
+	deadline, err := c.cfg.RunReader.Deadline(ctx, d.Run)
+	if err == nil && !deadline.IsZero() && deadline.Before(*d.AnswerBy) {
+		d.AnswerBy = &deadline
+	}
+	return err
 }
 
 func (c *dispatchCalls) describe(ctx context.Context, r *request) (d api.Dispatch, err error) {
@@ -67,6 +85,9 @@ func (c *dispatchCalls) describe(ctx context.Context, r *request) (d api.Dispatc
 		d, err = c.cfg.Dispatch.Attempt(ctx, r.caller.Principal, r.dispatch, attempt)
 	} else {
 		d, err = c.cfg.Dispatch.Describe(ctx, r.caller.Principal, r.dispatch, wait)
+	}
+	if err == nil {
+		err = c.limitAnswer(ctx, &d)
 	}
 	if err == nil {
 		err = c.callers.checkActive(ctx, r.caller)
