@@ -83,7 +83,7 @@ Stop:     bailiwick stop --all`,
 	service := &serviceVerbs{t}
 	operator := &operatorVerbs{t}
 	dispatch := &dispatchVerbs{t}
-	runs := runcli.Commands(runcli.Config{Output: &t.Output, Stdin: t.Stdin, Connect: func() *client.Conn { return t.connect(false) }})
+	runs := runcli.Commands(runcli.Config{Output: &t.Output, Stdin: t.Stdin, Connect: func() *client.Conn { return t.connect(false) }, Start: func() *client.Conn { return t.connect(true) }})
 	console.AddGroups(root,
 		console.Group{Title: "Set up:", Commands: []*cobra.Command{
 			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),

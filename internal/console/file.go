@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
@@ -42,6 +43,22 @@ func (d Folder) WriteFile(name string, fill func(io.Writer) error) (string, erro
 		return "", err
 	}
 	return filepath.Join(d.path, name), AlreadyExists(durable.WriteNew(d.root, name, 0o644, fill))
+}
+
+// ReplaceFile is like WriteFile, and replaces an existing file or link. A failed
+// fill leaves the existing one.
+func (d Folder) ReplaceFile(name string, fill func(io.Writer) error) (string, error) {
+	temp := name + ".new"
+	if err := d.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return "", err
+	}
+	if _, err := d.WriteFile(temp, fill); err != nil {
+		return "", err
+	}
+	if err := d.root.Rename(temp, name); err != nil {
+		return "", errors.Join(err, d.root.Remove(temp))
+	}
+	return filepath.Join(d.path, name), nil
 }
 
 // AlreadyExists adds a hint to the error of a file that exists already.

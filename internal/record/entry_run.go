@@ -116,13 +116,13 @@ type TaskStep struct {
 }
 
 func (d TaskStep) describe(e *Entry) string {
-	s := e.task()
+	s, why := e.task(), ": "
 	switch e.Kind {
 	case KindTaskWaiting:
 		if d.Until == "" {
 			s += " waits for an answer"
 		} else {
-			s += " will be retried at " + Word(d.Until)
+			s, why = s+" will be retried at "+Word(d.Until), " after "
 		}
 	case KindTaskDone:
 		s += " done"
@@ -135,5 +135,5 @@ func (d TaskStep) describe(e *Entry) string {
 	default:
 		s += " failed"
 	}
-	return s + withWord(", reason ", d.Reason) + withText(": ", d.Message)
+	return s + withWord(why, d.Reason) + withText(": ", d.Message)
 }

@@ -80,7 +80,7 @@ func TestListFiltersReachTheService(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	for line, want := range map[string]string{
-		"--state finished": `state "finished": want one of [running waiting paused done failed cancelled], open, settled`, "--since yesterday": `--since "yesterday": want a time such as`,
+		"--state finished": `state "finished": want one of running, waiting, paused, done, failed, cancelled, open or settled`, "--since yesterday": `--since "yesterday": want a time such as`,
 		"--last 0": "--last 0: want at least 1", "--queue Bad/": "queue", "--after UPPER": "run id", "--principal nobody": "principal",
 	} {
 		if status, _, errs := at(t, socket, "run list "+line); status != 1 || !strings.Contains(errs, want) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +17,10 @@ import (
 )
 
 type logFlags struct {
-	follow  bool
-	attempt int
+	follow, failed bool
+	attempt, tail  int
+	since          string
+	from           time.Time // parsed from since
 }
 
 func (t *commands) logsCommand() *cobra.Command {
@@ -27,7 +30,7 @@ func (t *commands) logsCommand() *cobra.Command {
 		Long: `Print the log of a task's latest attempt; without TASK, those of all tasks, every line
 behind the name of its task. With -f print all attempts while they write, until the task
 or the run has ended.`,
-		Example: console.Examples("bailiwick run logs RUN TASK --attempt 1", "bailiwick run logs RUN -f"),
+		Example: console.Examples("bailiwick run logs RUN TASK --attempt 1", "bailiwick run logs RUN -f", "bailiwick run logs RUN --failed --tail 20"),
 	}, func(ctx context.Context, c *client.Conn, id api.RunID, args []string) error {
 		var a console.Args
 		var task api.TaskID
@@ -39,8 +42,18 @@ or the run has ended.`,
 			a.Fail(fmt.Errorf("--attempt %d: want no negative number", f.attempt))
 		case f.attempt > 0 && task == "":
 			a.Fail(errors.New("--attempt needs a task: name the task"))
+		case f.tail < 0 || f.tail > maxTail:
+			a.Fail(fmt.Errorf("--tail %d: want 1 to %d lines", f.tail, maxTail))
+		case f.follow && (f.tail > 0 || f.failed || f.since != ""):
+			a.Fail(errors.New("--tail, --since and --failed select from what was written so far, -f shows all of it; want one of the two"))
 		case f.attempt > 0 && f.follow:
 			a.Fail(errors.New("--attempt shows one attempt, -f all of them; want one of the two"))
+		}
+		if f.since != "" {
+			var err error
+			if f.from, err = console.ParseTime(f.since, t.Now(), 0); err != nil {
+				a.Fail(fmt.Errorf("--since %q: %w", f.since, err))
+			}
 		}
 		if a.Err != nil {
 			return a.Err
@@ -52,6 +65,9 @@ or the run has ended.`,
 		return t.Page(show)
 	})
 	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "print all attempts until the end, and reconnect if the service restarts")
+	cmd.Flags().IntVar(&f.tail, "tail", 0, "only the last `N` lines of each log")
+	cmd.Flags().StringVar(&f.since, "since", "", "only tasks whose latest attempt ran since this `TIME`: an age such as 2h, a day, or RFC 3339")
+	cmd.Flags().BoolVar(&f.failed, "failed", false, "only tasks that failed or were denied")
 	cmd.Flags().IntVar(&f.attempt, "attempt", 0, "this attempt of the task (default: the latest)")
 	return cmd
 }
@@ -61,7 +77,7 @@ func (t *commands) logs(ctx context.Context, r client.Runtime, id api.RunID, tas
 	if err != nil {
 		return err
 	}
-	l := &taskLogs{t: t, r: r, bare: task != ""}
+	l := &taskLogs{t: t, r: r, bare: task != "", tail: f.tail}
 	for i := range run.Tasks {
 		l.width = max(l.width, min(len(run.Tasks[i].Task), 24))
 	}
@@ -81,7 +97,7 @@ func (t *commands) logs(ctx context.Context, r client.Runtime, id api.RunID, tas
 	// took over from another run.
 	for i := range run.Tasks {
 		one := &run.Tasks[i]
-		if one.DispatchID != "" && task == "" && (one.TakenOver || !f.follow) {
+		if one.DispatchID != "" && task == "" && (one.TakenOver || !f.follow) && f.selects(one) {
 			err = errors.Join(err, l.show(ctx, taskLog{one.Task, one.DispatchID, 0}, r.Log))
 		}
 	}
@@ -89,6 +105,14 @@ func (t *commands) logs(ctx context.Context, r client.Runtime, id api.RunID, tas
 		err = errors.Join(err, t.interrupted(ctx, []api.RunID{id}, l.follow(ctx, id, task)))
 	}
 	return err
+}
+
+// selects reports whether the log of a task is to be shown.
+func (f *logFlags) selects(task *api.RunTask) bool {
+	if f.failed && task.State != api.TaskFailed && task.State != api.TaskDenied {
+		return false
+	}
+	return f.from.IsZero() || task.EndedAt == nil || !task.EndedAt.Before(f.from)
 }
 
 // taskLog is the log of an attempt of a task's dispatch.
@@ -112,6 +136,7 @@ type taskLogs struct {
 	r     client.Runtime
 	bare  bool // one task only: its lines get no name
 	width int  // of the longest name
+	tail  int  // lines to show of each log; 0: all
 
 	mu sync.Mutex // guards writes
 }
@@ -195,6 +220,12 @@ func (l *taskLogs) follow(ctx context.Context, id api.RunID, task api.TaskID) er
 // show shows one log with read, which is Log or Follow.
 func (l *taskLogs) show(ctx context.Context, log taskLog, read logReader) error {
 	from := client.LogFrom{Attempt: log.attempt}
+	if l.tail > 0 {
+		var err error
+		if from.Offset, err = tailOf(ctx, log, l.tail, read); err != nil {
+			return l.failed(log, err)
+		}
+	}
 	if l.t.Format != "text" {
 		return l.failed(log, read(ctx, log.dispatch, from, func(c api.Chunk) error {
 			l.mu.Lock()
@@ -203,12 +234,39 @@ func (l *taskLogs) show(ctx context.Context, log taskLog, read logReader) error 
 		}))
 	}
 	if l.bare {
-		a := console.NewAgentLog(l.t.Stdout, l.t.Stderr, "", nil, 0)
+		a := console.NewAgentLog(l.t.Stdout, l.t.Stderr, "", nil, from.Offset)
 		return l.failed(log, errors.Join(read(ctx, log.dispatch, from, a.Chunk), a.Close()))
 	}
 	out, notes := &wholeLines{to: l.t.Stdout, mu: &l.mu}, &wholeLines{to: l.t.Stderr, mu: &l.mu}
-	a := console.NewAgentLog(out, notes, console.Pad(string(log.task), l.width)+" "+console.AgentMarker, l.columns, 0)
+	a := console.NewAgentLog(out, notes, console.Pad(string(log.task), l.width)+" "+console.AgentMarker, l.columns, from.Offset)
 	return l.failed(log, errors.Join(read(ctx, log.dispatch, from, a.Chunk), a.Close(), out.flush(), notes.flush()))
+}
+
+// maxTail bounds --tail: the start of each line is kept.
+const maxTail = 1_000_000
+
+// tailOf returns where the last n lines of a log begin.
+func tailOf(ctx context.Context, log taskLog, n int, read logReader) (int64, error) {
+	var starts []int64 // of the last n lines
+	oldest, begins := 0, true
+	err := read(ctx, log.dispatch, client.LogFrom{Attempt: log.attempt}, func(c api.Chunk) error {
+		for i, b := range c.Data {
+			switch at := c.Offset + int64(i); {
+			case !begins:
+			case len(starts) < n:
+				starts = append(starts, at)
+			default:
+				starts[oldest] = at
+				oldest = (oldest + 1) % n
+			}
+			begins = b == '\n'
+		}
+		return nil
+	})
+	if len(starts) == 0 {
+		return 0, err
+	}
+	return starts[oldest], err
 }
 
 func (l *taskLogs) failed(log taskLog, err error) error {

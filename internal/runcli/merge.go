@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // mergeFlags are those of run patch --merge.
@@ -151,7 +152,7 @@ func (t *commands) selectPatches(ctx context.Context, r client.Runtime, run api.
 		case 1:
 			source = string(sources[0])
 		default:
-			return nil, nil, api.Errorf(api.CodeInvalid, "run %s changes %d sources: %s", run.RunID, len(sources), console.Joined(sources, ", ", "none")).WithHint("name one with --source")
+			return nil, nil, api.Errorf(api.CodeInvalid, "run %s changes %s: %s", run.RunID, record.Plural(len(sources), "source"), console.Joined(sources, ", ", "none")).WithHint("name one with --source")
 		}
 	}
 	var patches []doneTask
@@ -186,7 +187,7 @@ type merging struct {
 }
 
 func (s *merging) mergeAll(ctx context.Context, patches []doneTask, keepGoing bool) error {
-	p := s.t.NewProgress(fmt.Sprintf("merging %d patches", len(patches)))
+	p := s.t.NewProgress("merging " + record.Plural(len(patches), "patch"))
 	defer p.Close()
 	for i, patch := range patches {
 		c, err := s.mergeOne(ctx, patch)

@@ -24,18 +24,19 @@ type Config struct {
 	*console.Output
 	Stdin   io.Reader
 	Connect func() *client.Conn // to a running service; it must not start one
+	Start   func() *client.Conn // to a service, which it starts if none is running
 }
 
 type commands struct{ Config }
 
-// Commands returns the nouns run and queue.
+// Commands returns the nouns run and queue, and the verb waiting.
 func Commands(cfg Config) []*cobra.Command {
 	t := &commands{cfg}
 	run := console.Noun("run", "Submit plans of many dispatches, watch and steer the runs, and take their results",
 		console.Group{Title: "Plans:", Commands: []*cobra.Command{t.validateCommand(), t.renderCommand(), t.schemaCommand(), t.importCommand(), t.submitCommand()}},
 		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.watchCommand(), t.logsCommand(), t.waitCommand()}},
 		console.Group{Title: "Steer:", Commands: []*cobra.Command{t.cancelCommand(), t.pauseCommand(), t.resumeCommand(), t.retryCommand(), t.answerCommand()}},
-		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand()}})
+		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), t.outputsCommand()}})
 	run.Long = `A plan is a file of tasks. Each task is a dispatch, with its dependencies, the results it
 needs from other tasks, its locks and its retries. A run is a submitted plan. The service
 carries it out, even if this command or the service stops meanwhile.
@@ -44,7 +45,7 @@ A service with an orchestrator carries out runs: bailiwick up --orchestrator. Wi
 they are only shown. validate, render, schema and import need no service.`
 	run.Example = console.Examples("bailiwick run validate plan.yaml", "bailiwick run submit plan.yaml --watch", "bailiwick run show RUN",
 		"bailiwick run answer RUN --task TASK 'use the second one'", "bailiwick run patch RUN --merge BRANCH")
-	return []*cobra.Command{run, t.queueCommand()}
+	return []*cobra.Command{run, t.queueCommand(), t.waitingCommand()}
 }
 
 // withConn calls do with a connection. A missing service is an error that says

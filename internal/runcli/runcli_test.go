@@ -42,7 +42,7 @@ func TestShowPrintsTaskStatesAndNextSteps(t *testing.T) {
 		"run         r-one waiting", "tasks       5: 1 done, 1 waiting, 1 ready, 1 failed, 1 skipped",
 		"edit   done     code-edit  2/3      3.0s", "waits for lock repo/a.go, which task edit2 of run r-two holds", "because of bad",
 		"question    of task ask", "| Which of the two?", "1. red\\x1b[2J", "2. blue", "answer: bailiwick run answer r-one --task ask --attempt 1 --option N",
-		"failed      task bad, agent", "| exit status 7", "see: bailiwick run logs r-one bad", "next        bailiwick run answer r-one --task ask TEXT",
+		"failed      task bad: agent", "| exit status 7", "see: bailiwick run logs r-one bad", "next        bailiwick run answer r-one --task ask TEXT",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

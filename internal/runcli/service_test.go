@@ -32,6 +32,7 @@ type runService struct {
 	logs       map[api.DispatchID]string
 	events     []api.RunEvent
 	plan       string
+	waiting    []api.Waiting
 	seen       atomic.Int32                                 // how often a client looked at the settled run
 	page       int                                          // tasks in an answer
 	steer      func(verb string, body []byte) (any, error)  // what is asked of the operator's side
@@ -126,9 +127,14 @@ func (s *runService) serve(t *testing.T) string {
 	mux.HandleFunc("GET /v1/runtime/dispatches/{id}/patch", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, s.patches[api.DispatchID(r.PathValue("id"))])
 	})
+	mux.HandleFunc("GET /v1/runtime/dispatches/{id}/output", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "content of "+r.URL.Query().Get("path"))
+	})
+	mux.HandleFunc("GET /v1/runtime/waiting", func(w http.ResponseWriter, _ *http.Request) { say(w, s.waiting, nil) })
 	mux.HandleFunc("GET /v1/runtime/dispatches/{id}/log", func(w http.ResponseWriter, r *http.Request) {
 		text := s.logs[api.DispatchID(r.PathValue("id"))]
-		for i := range len(text) { // byte by byte, as far apart as a service may do it
+		from, _ := strconv.Atoi(r.URL.Query().Get("offset"))
+		for i := from; i < len(text); i++ { // byte by byte, as far apart as a service may do it
 			say(w, api.Chunk{Offset: int64(i), Data: []byte(text[i : i+1])}, nil)
 		}
 		say(w, api.Chunk{Offset: int64(len(text)), Ended: true}, nil)
@@ -179,9 +185,8 @@ func (v *invocation) run(ctx context.Context) int {
 	root := &cobra.Command{Use: "bailiwick"}
 	root.PersistentFlags().StringVar(&socket, "socket", "", "")
 	root.PersistentFlags().StringVarP(&v.Format, "output", "o", "text", "")
-	root.AddCommand(Commands(Config{Output: &v.Output, Stdin: v.Stdin, Connect: func() *client.Conn {
-		return client.New(client.Config{Socket: socket, UIDs: []int{os.Getuid()}})
-	}})...)
+	connect := func() *client.Conn { return client.New(client.Config{Socket: socket, UIDs: []int{os.Getuid()}}) }
+	root.AddCommand(Commands(Config{Output: &v.Output, Stdin: v.Stdin, Connect: connect, Start: connect})...)
 	if v.Now == nil {
 		v.Now = time.Now
 	}

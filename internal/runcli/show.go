@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -16,27 +17,58 @@ import (
 )
 
 func (t *commands) showCommand() *cobra.Command {
-	return t.runVerb(&cobra.Command{
+	var states []string
+	var failed bool
+	cmd := t.runVerb(&cobra.Command{
 		Use: "show RUN", Short: "Show the state of a run and of its tasks, and what to do next", Args: cobra.ExactArgs(1),
-		Example: console.Examples("bailiwick run show RUN", "bailiwick run show RUN -o json"),
+		Example: console.Examples("bailiwick run show RUN", "bailiwick run show RUN --failed", "bailiwick run show RUN -o json"),
 	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		only, err := tasksIn(states, failed)
+		if err != nil {
+			return err
+		}
 		run, err := wholeRun(ctx, c.Runtime(), id)
 		if err != nil {
 			return err
 		}
 		t.looked(ctx, c, &run)
-		return t.Page(func() error { return t.printRun(ctx, c.Runtime(), &run, true) })
+		return t.Page(func() error { return t.printRun(ctx, c.Runtime(), &run, only) })
 	})
+	cmd.Flags().StringArrayVar(&states, "state", nil, "only tasks in this `STATE`; may be repeated")
+	cmd.Flags().BoolVar(&failed, "failed", false, "only tasks that failed or were denied")
+	return cmd
 }
 
-// printRun prints a run; as text, with a line per task if tasks is set.
-func (t *commands) printRun(ctx context.Context, r client.Runtime, run *api.Run, tasks bool) error {
-	return t.Emit(run, string(run.RunID), func() {
-		t.printHead(run)
-		if tasks {
-			t.printTasks(run)
+// taskFilter selects tasks. A nil one selects none.
+type taskFilter func(*api.RunTask) bool
+
+// tasksIn selects the tasks in some states; without any, all of them.
+func tasksIn(states []string, failed bool) (taskFilter, error) {
+	var want []api.TaskState
+	for _, s := range states {
+		if !slices.Contains(api.TaskStates(), api.TaskState(s)) {
+			return nil, api.Errorf(api.CodeInvalid, "--state %q: want one of %s", s, console.Joined(api.TaskStates(), ", ", ""))
 		}
-		t.printTrouble(ctx, r, run)
+		want = append(want, api.TaskState(s))
+	}
+	if failed {
+		want = append(want, api.TaskFailed, api.TaskDenied)
+	}
+	return func(task *api.RunTask) bool { return len(want) == 0 || slices.Contains(want, task.State) }, nil
+}
+
+// printRun prints a run; as text, with a line per task that only selects.
+func (t *commands) printRun(ctx context.Context, r client.Runtime, run *api.Run, only taskFilter) error {
+	shown := *run
+	if only != nil {
+		shown.Tasks = slices.DeleteFunc(slices.Clone(run.Tasks), func(task api.RunTask) bool { return !only(&task) })
+	}
+	return t.Emit(&shown, string(run.RunID), func() {
+		t.printHead(run)
+		if only != nil {
+			t.printTasks(&shown)
+		}
+		t.printTrouble(ctx, r, &shown)
 		t.Row("next", "%s", nextCommand(run))
 	})
 }
@@ -73,18 +105,30 @@ func (t *commands) printHead(run *api.Run) {
 	t.Row("plan", "%s", run.Plan)
 }
 
+// wideTable is how wide a terminal must be for the ids of dispatches.
+const wideTable = 100
+
 func (t *commands) printTasks(run *api.Run) {
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nTASK\tSTATE\tSUBAGENT\tATTEMPT\tTOOK\tDISPATCH\tWHY")
+	// A narrow terminal has no room for what other verbs find by the task.
+	width, _ := t.Size()
+	narrow := t.Screen && width > 0 && width < wideTable
+	dispatch := func(text string) string {
+		if narrow {
+			return ""
+		}
+		return text + "\t"
+	}
+	fmt.Fprintf(w, "\nTASK\tSTATE\tSUBAGENT\tATTEMPT\tTOOK\t%sWHY\n", dispatch("DISPATCH"))
 	for i := range run.Tasks {
 		task := &run.Tasks[i]
 		attempt := "-"
 		if task.Attempt > 0 {
 			attempt = fmt.Sprintf("%d/%d", task.Attempt, max(task.Attempts, task.Attempt))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", console.Line(string(task.Task)), task.State, console.Line(string(task.Subagent)), attempt,
-			console.Dash(elapsed(task, t.Now())), console.Dash(console.Line(string(task.DispatchID))), console.Dash(console.Cut(noteOf(task, t.Now()), 200)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s\n", console.Line(string(task.Task)), task.State, console.Line(string(task.Subagent)), attempt,
+			console.Dash(elapsed(task, t.Now())), dispatch(console.Dash(console.Line(string(task.DispatchID)))), console.Dash(console.Cut(noteOf(task, t.Now()), 200)))
 	}
 	fmt.Fprintln(w)
 	_ = w.Flush() // to memory
@@ -109,7 +153,7 @@ func (t *commands) printTrouble(ctx context.Context, r client.Runtime, run *api.
 			if failed++; failed > maxTroubles {
 				continue
 			}
-			t.Row(string(task.State), "task %s, %s", task.Task, console.Dash(string(task.Reason)))
+			t.Row(string(task.State), "task %s: %s", task.Task, console.Dash(string(task.Reason)))
 			if task.Message != "" {
 				t.Row("", "%s", console.AgentText(task.Message))
 			}
@@ -119,10 +163,10 @@ func (t *commands) printTrouble(ctx context.Context, r client.Runtime, run *api.
 		}
 	}
 	if questions > maxTroubles {
-		t.Row("", "and %d more tasks with a question", questions-maxTroubles)
+		t.Row("", "and %s with a question", record.Plural(questions-maxTroubles, "more task"))
 	}
 	if failed > maxTroubles {
-		t.Row("", "and %d more tasks that failed or are denied", failed-maxTroubles)
+		t.Row("", "and %s failed or denied", record.Plural(failed-maxTroubles, "more task"))
 	}
 }
 

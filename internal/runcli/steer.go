@@ -30,6 +30,9 @@ continues with the others. If no task failed or was denied, the run then ends as
 		if a.Wait("--wait", wait); a.Err != nil {
 			return a.Err
 		}
+		if over, err := t.over(ctx, c.Runtime(), id, req.Task, "cancel"); over || err != nil {
+			return err
+		}
 		if _, err := c.Operator().CancelRun(ctx, id, req); err != nil {
 			return err
 		}
@@ -120,11 +123,42 @@ func (t *commands) steerVerb(verb, short, done string, do func(client.Operator, 
 		Use: verb + " RUN", Short: short, Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick run "+verb+" RUN", "bailiwick run "+verb+" RUN -o json"),
 	}, func(ctx context.Context, c *client.Conn, id api.RunID, _ []string) error {
+		if over, err := t.over(ctx, c.Runtime(), id, "", verb); over || err != nil {
+			return err
+		}
 		if _, err := do(c.Operator(), ctx, id); err != nil {
 			return err
 		}
 		return t.printSteered(ctx, c.Runtime(), id, done)
 	})
+}
+
+// over reports whether there is nothing left to do for a verb that steers a run
+// or one of its tasks: it was cancelled before. Any other end is an error.
+func (t *commands) over(ctx context.Context, r client.Runtime, id api.RunID, task api.TaskID, verb string) (bool, error) {
+	run, err := wholeRun(ctx, r, id)
+	if err != nil {
+		return false, err
+	}
+	what, state, settled, cancelled := "run "+string(id), string(run.State), run.State.Settled(), run.State == api.RunCancelled
+	if task != "" {
+		one, err := taskOf(&run, task)
+		if err != nil {
+			return false, nil //nolint:nilerr // the service refuses it, and logs that
+		}
+		what, state = fmt.Sprintf("task %s of %s", task, what), string(one.State)
+		settled, cancelled = one.State.Settled(), one.State == api.TaskCancelled
+	}
+	switch {
+	case !settled:
+		return false, nil
+	case !cancelled || verb != "cancel":
+		return false, api.Errorf(api.CodeConflict, "%s is %s: there is nothing to %s", what, state, verb).WithHint("see: bailiwick run show %s", id)
+	case t.Format != "text":
+		return true, t.printRun(ctx, r, &run, nil)
+	}
+	fmt.Fprintf(t.Stdout, "%s is already cancelled\n", what)
+	return true, nil
 }
 
 // printSteered prints a run after a verb that changed it, and as text what was
@@ -135,7 +169,7 @@ func (t *commands) printSteered(ctx context.Context, r client.Runtime, id api.Ru
 		return err
 	}
 	if t.Format != "text" {
-		return t.printRun(ctx, r, &run, false)
+		return t.printRun(ctx, r, &run, nil)
 	}
 	if run.State.Settled() {
 		done = "is " + string(run.State)

@@ -177,7 +177,7 @@ func (t *commands) finish(ctx context.Context, r client.Runtime, ids []api.RunID
 	var err error
 	switch {
 	case print && len(runs) == 1:
-		err = t.printRun(ctx, r, &runs[0], false)
+		err = t.printRun(ctx, r, &runs[0], nil)
 	case print:
 		err = t.printRuns(runs)
 	}

@@ -1,0 +1,121 @@
+package runcli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+)
+
+func (t *commands) waitingCommand() *cobra.Command {
+	var dismiss []string
+	cmd := &cobra.Command{
+		Use: "waiting", Short: "List what waits for a person, oldest first, with the command for each", Args: cobra.NoArgs,
+		Long: `List what waits for a person among the runs and dispatches that you may see, oldest first:
+questions of agents, and failed runs that were not looked at. A run was looked at once you
+or its owner has shown, watched, retried or dismissed it.`,
+		Example: console.Examples("bailiwick waiting", "bailiwick waiting -o json", "bailiwick waiting --dismiss RUN"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var a console.Args
+			var ids []api.RunID
+			for _, id := range dismiss {
+				ids = append(ids, console.Parse(&a, id, api.ParseRunID))
+			}
+			if a.Err != nil {
+				return a.Err
+			}
+			c := t.Start()
+			defer c.Close()
+			if len(ids) > 0 {
+				return t.dismiss(cmd.Context(), c, ids)
+			}
+			list, err := c.Runtime().Waiting(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return t.printWaiting(list)
+		},
+	}
+	cmd.Flags().StringArrayVar(&dismiss, "dismiss", nil, "take this failed `RUN` off the list; may be repeated")
+	return cmd
+}
+
+// dismiss takes failed runs off the caller's list.
+func (t *commands) dismiss(ctx context.Context, c *client.Conn, ids []api.RunID) error {
+	for _, id := range ids {
+		run, err := c.Runtime().Run(ctx, id, "", 1)
+		switch {
+		case err != nil:
+			return err
+		case run.State != api.RunFailed:
+			return api.Errorf(api.CodeConflict, "run %s is %s: only a failed run can be dismissed", id, run.State).
+				WithHint("answer or cancel a question: bailiwick run show %s", id)
+		}
+		if err := c.Operator().SeeRun(ctx, id); err != nil {
+			return err
+		}
+		fmt.Fprintf(t.Stderr, "run %s no longer waits for a person\n", id)
+	}
+	return nil
+}
+
+// waitingItem is something that waits, with the command for it.
+type waitingItem struct {
+	api.Waiting
+	Command string `json:"command"`
+}
+
+func (t *commands) printWaiting(list []api.Waiting) error {
+	items := make([]waitingItem, len(list))
+	for i, w := range list {
+		items[i] = waitingItem{w, waitingCommand(&w)}
+	}
+	if t.Format != "text" {
+		return console.List(t.Output, items, func(w waitingItem) string {
+			if w.RunID != "" {
+				return string(w.RunID)
+			}
+			return string(w.DispatchID)
+		}, "", nil)
+	}
+	for i := range items {
+		w := &items[i]
+		what := "run " + string(w.RunID)
+		switch {
+		case w.Task != "":
+			what = fmt.Sprintf("task %s of %s", w.Task, what)
+		case w.RunID == "":
+			what = fmt.Sprintf("dispatch %s (%s)", w.DispatchID, w.Subagent)
+		}
+		t.Row(string(w.Kind), "%s, of %s, since %s", what, w.Principal, t.Ago(w.Since))
+		if w.Until != nil {
+			t.Row("", "expires %s", t.Ago(*w.Until))
+		}
+		switch {
+		case w.Kind == api.WaitingFailed:
+			t.Row("", "%s", countsText(w.Counts))
+		case w.Text != "":
+			t.Row("", "%s", console.AgentMarker+console.Cut(console.Line(w.Text), 200))
+		}
+		t.Row("", "%s", w.Command)
+	}
+	if len(items) == 0 {
+		fmt.Fprintln(t.Stderr, "nothing waits for a person")
+	}
+	return nil
+}
+
+// waitingCommand is the command for something that waits.
+func waitingCommand(w *api.Waiting) string {
+	switch {
+	case w.Kind != api.WaitingQuestion:
+		return fmt.Sprintf("bailiwick run show %s", w.RunID)
+	case w.RunID != "":
+		return fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d TEXT", w.RunID, w.Task, w.Attempt)
+	}
+	return fmt.Sprintf("bailiwick dispatch answer %s --attempt %d TEXT", w.DispatchID, w.Attempt)
+}
