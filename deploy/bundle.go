@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v4"
 
@@ -53,7 +54,7 @@ func (r *reader) bundle(d *decl, from string, v *api.Capability) {
 	}
 }
 
-// besideManifest says where a missing file was looked for.
+// besideManifest says where a missing file should be.
 func besideManifest(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w; paths are relative to the manifest's directory", err)
@@ -72,6 +73,9 @@ func (r *reader) file(d *decl, n *yaml.Node, what string) string {
 		return ""
 	}
 	dir, err := openDir(r.root, path.Dir(filepath.ToSlash(name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: %w", strictyaml.Clip(name), syscall.ENOENT)
+	}
 	if err != nil {
 		return refuse(err)
 	}

@@ -73,7 +73,7 @@ func decodePlan(encoded []byte) (*Plan, error) {
 	}
 	var f planFile
 	if err := canon.Decode(encoded, &f); err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "plan file: %w", err).WithHint("create one with: bailiwick catalog plan -o FILE")
+		return nil, api.Errorf(api.CodeInvalid, "plan file: %w", err).WithHint("create one with: bailiwick catalog plan --out FILE")
 	}
 	body, err := canon.Canonicalize(f.Plan)
 	if err != nil || f.V != 1 || api.DigestOf(body) != f.Digest {

@@ -56,7 +56,7 @@ func (r *reader) project(n *yaml.Node) {
 func grantName(project api.Name, p api.Principal) api.Name {
 	s := string(project) + "-" + spell(string(p))
 	if len(s) > 64 {
-		s = fmt.Sprintf("%s-%.12x", strings.TrimRight(s[:51], "-._"), sha256.Sum256([]byte(s)))
+		s = fmt.Sprintf("%s-%.6x", strings.TrimRight(s[:51], "-._"), sha256.Sum256([]byte(s)))
 	}
 	return api.Name(s)
 }

@@ -154,17 +154,15 @@ func (p *program) apply(ctx context.Context, c *deploy.Catalog, plan *deploy.Pla
 	o.plan(plan)
 	p.print("%s", strings.TrimSuffix(o.b.String(), "\n"))
 	a := deploy.Approval{Author: p.author(), Reason: reason, ReplaceProposal: replace}
-	if plan.Empty() {
-		return p.applied(&deploy.Applied{Unchanged: true, Number: plan.Base.Number, Digest: plan.Base.Digest, Signers: []seal.KeyID{}, Needed: c.Reader().TrustRoot().Threshold})
-	}
-	signers, err := p.signers(ctx, p.deployKey(), "", "")
-	if err != nil {
-		return err
-	}
-	a.Signers = signers
-	done, err := c.Apply(ctx, plan, a)
-	if err != nil {
-		return err
+	done := &deploy.Applied{Unchanged: true, Number: plan.Base.Number, Digest: plan.Base.Digest, Signers: []seal.KeyID{}, Needed: c.Reader().TrustRoot().Threshold}
+	if !plan.Empty() {
+		var err error
+		if a.Signers, err = p.signers(ctx, p.deployKey(), "", ""); err != nil {
+			return err
+		}
+		if done, err = c.Apply(ctx, plan, a); err != nil {
+			return err
+		}
 	}
 	if err := p.applied(done); err != nil || done.Proposal {
 		return err

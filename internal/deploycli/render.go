@@ -35,7 +35,7 @@ func (o *out) plan(p *deploy.Plan) {
 	}
 	for _, project := range slices.Sorted(maps.Keys(p.Others)) {
 		if project == "" {
-			o.linef("= %s of no project: what this manifest does not declare stays; to remove it, give it to a project with: bailiwick catalog move", artifactCount(p.Others[project]))
+			o.linef("= %s of no project: untouched; give them to one with: bailiwick catalog move", artifactCount(p.Others[project]))
 		} else if p.Manifest != "" {
 			o.linef("= %s of project %s: untouched", artifactCount(p.Others[project]), project)
 		}
@@ -91,11 +91,11 @@ func authorityCount(widens, narrows int) string {
 }
 
 func (o *out) widens(all []deploy.Widening) {
-	o.marked("Widens authority:", "1;35", "!", each(all, func(w deploy.Widening) string { return fmt.Sprintf("%s: %s", w.Ref, w.What) }))
+	o.marked("Widens authority:", "1;35", "!", each(all, func(w deploy.Widening) string { return fmt.Sprintf("%s: %s", w.Ref, visible(w.What)) }))
 }
 
 func (o *out) narrows(all []deploy.Narrowing) {
-	o.marked("Takes authority away:", "1;31", "x", each(all, func(n deploy.Narrowing) string { return fmt.Sprintf("%s: %s", n.Ref, n.What) }))
+	o.marked("Takes authority away:", "1;31", "x", each(all, func(n deploy.Narrowing) string { return fmt.Sprintf("%s: %s", n.Ref, visible(n.What)) }))
 }
 
 func (o *out) marked(title, code, mark string, all []string) {
@@ -104,7 +104,7 @@ func (o *out) marked(title, code, mark string, all []string) {
 	}
 	o.line(title)
 	for _, text := range all {
-		o.line(o.paint(code, mark+" "+visible(text)))
+		o.line(o.paint(code, mark+" "+text))
 	}
 	o.line("")
 }
