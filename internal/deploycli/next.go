@@ -1,7 +1,6 @@
 package deploycli
 
 import (
-	"encoding/json"
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -64,7 +63,7 @@ func (p *program) nextAfterApply(plan *deploy.Plan) {
 	}
 	switch {
 	case p.ceiling != nil && g.Principal == me && *p.ceiling >= s.Tier:
-		p.next(slices.Concat([]string{"bailiwick", "dispatch", "run", string(s.Name)}, with, sampleInput(s.Input))...)
+		p.next(slices.Concat([]string{"bailiwick", "dispatch", "run", string(s.Name)}, with, console.ExampleInput(s.Input))...)
 	case p.ceiling != nil && g.Principal == me:
 		p.next("bailiwick", "ceiling", "set", string(me), s.Tier.String())
 	default:
@@ -112,45 +111,4 @@ func grantsOf(set *catalog.Set, name api.Name) (all []api.Grant) {
 		}
 	}
 	return all
-}
-
-// sampleInput gives the flag for what a schema requires, with values to replace.
-func sampleInput(schema json.RawMessage) []string {
-	var s struct {
-		Required   []string `json:"required"`
-		Properties map[string]struct {
-			Type    any   `json:"type"`
-			Enum    []any `json:"enum"`
-			Minimum any   `json:"minimum"`
-		} `json:"properties"`
-	}
-	if json.Unmarshal(schema, &s) != nil || len(s.Required) == 0 {
-		return nil
-	}
-	input := map[string]any{}
-	for _, name := range s.Required {
-		member := s.Properties[name]
-		switch {
-		case len(member.Enum) > 0:
-			input[name] = member.Enum[0]
-		case member.Type == "integer" || member.Type == "number":
-			input[name] = member.Minimum
-			if member.Minimum == nil {
-				input[name] = 1
-			}
-		case member.Type == "boolean":
-			input[name] = true
-		case member.Type == "array":
-			input[name] = []any{}
-		case member.Type == "object":
-			input[name] = map[string]any{}
-		default:
-			input[name] = name
-		}
-	}
-	b, err := json.Marshal(input)
-	if err != nil {
-		return nil
-	}
-	return []string{"--input", string(b)}
 }
