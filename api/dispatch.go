@@ -122,7 +122,7 @@ type DispatchFilter struct {
 	Principal Principal
 	Run       RunID
 	Since     time.Time  // accepted then or later
-	Before    DispatchID // accepted before this one, which is the last of the previous page
+	After     DispatchID // only those behind this one, the last of the previous page
 	Limit     int        // from 1 to 1,000; 0 means 50
 }
 

@@ -43,7 +43,7 @@ func (r Runtime) List(ctx context.Context, f api.DispatchFilter) ([]api.Dispatch
 	for _, s := range f.States {
 		query.Add("state", string(s))
 	}
-	for name, value := range map[string]string{"subagent": string(f.Subagent), "principal": string(f.Principal), "run": string(f.Run), "before": string(f.Before)} {
+	for name, value := range map[string]string{"subagent": string(f.Subagent), "principal": string(f.Principal), "run": string(f.Run), "after": string(f.After)} {
 		if value != "" {
 			query.Set(name, value)
 		}

@@ -37,11 +37,7 @@ type FieldChange struct {
 	New   string `json:"new,omitempty"`
 }
 
-// FieldProject is the field that says which project an artifact belongs to.
-const FieldProject = "project"
-
-// Diff compares two sets of artifacts, field by field. A nil set is empty. A change
-// of the project is a change of the artifact, in the field FieldProject.
+// Diff compares two sets of artifacts, field by field. A nil set is empty.
 func Diff(before, after *catalog.Set) []ArtifactChange {
 	if before == nil {
 		before = catalog.NewSet()
@@ -54,14 +50,10 @@ func Diff(before, after *catalog.Set) []ArtifactChange {
 	all := []ArtifactChange{}
 	for _, ref := range slices.Compact(refs) {
 		old, now := before.Document(ref), after.Document(ref)
-		fields := []FieldChange{}
-		if was, is := before.Project(ref), after.Project(ref); old != nil && now != nil && was != is {
-			fields = append(fields, FieldChange{Change, FieldProject, string(was), string(is)})
-		}
-		if bytes.Equal(old, now) && len(fields) == 0 {
+		if bytes.Equal(old, now) {
 			continue
 		}
-		all = append(all, ArtifactChange{opOf(old != nil, now != nil), ref, append(fields, diffFields(flatten(old), flatten(now))...)})
+		all = append(all, ArtifactChange{opOf(old != nil, now != nil), ref, diffFields(flatten(old), flatten(now))})
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 	"time"
 )
 
-// The documents are executed. In README.md, docs and examples:
+// The documents are executed. In every Markdown file of the tree:
 //
 //   - In a console block, a line "$ COMMAND" is executed, and the lines below it
 //     are its output, stdout and stderr together. The line "…" stands for any
@@ -178,16 +179,21 @@ func newGuideWorld(t *testing.T) *world {
 func guides(t *testing.T) []string {
 	t.Helper()
 	var files []string
-	for _, pattern := range []string{"../*.md", "../docs/*.md", "../docs/cli/*.md", "../examples/*.md"} {
-		found, err := filepath.Glob(pattern)
-		must(t, err)
-		files = append(files, found...)
-	}
+	must(t, filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != ".." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin"):
+			return filepath.SkipDir
+		case strings.HasSuffix(name, ".md"):
+			files = append(files, name)
+		}
+		return nil
+	}))
 	return files
 }
 
-// Each command of README.md, the guides, the reference and the examples runs and
-// prints what the document shows.
+// Each command of every document runs and prints what the document shows.
 func TestDocumentedCommandsRun(t *testing.T) {
 	t.Parallel()
 	skipped := 0

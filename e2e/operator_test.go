@@ -91,7 +91,7 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 		}
 		w.up()
 		hint := "bailiwick ceiling set " + w.me() + " reversible"
-		w.refused(3, []string{"the operator consented to tier observe for " + w.me(), hint}, "dispatch", "run", "edit", "--source", "repo")
+		w.refused(3, []string{"the ceiling of " + w.me() + " is observe", hint}, "dispatch", "run", "edit", "--source", "repo")
 
 		for _, name := range []string{"BAILIWICK_PASSPHRASE", "PASSPHRASE", "AGE_PASSPHRASE", "SSH_ASKPASS", "BAILIWICK_OPERATOR_PASSPHRASE"} {
 			w.env = append(w.env, name+"="+phrase)

@@ -96,16 +96,20 @@ func verbOf(synopsis string) string {
 // lacks lists what the reference omits: the verb, or flags on the verb's page.
 func lacks(verb string, flags []string, front string, reference map[string]string) (missing []string) {
 	named := regexp.MustCompile("`" + verb + "[ `]")
+	missing = append(flags, "`"+verb+"`")
 	for _, text := range reference {
 		if !named.MatchString(text) {
 			continue
 		}
+		var here []string
 		for _, flag := range flags {
 			if flag != "--help" && !strings.Contains(text, flag) && !strings.Contains(front, flag) {
-				missing = append(missing, flag)
+				here = append(here, flag)
 			}
 		}
-		return missing
+		if len(here) < len(missing) { // other pages may mention the verb
+			missing = here
+		}
 	}
-	return []string{"`" + verb + "`"}
+	return missing
 }

@@ -61,6 +61,7 @@ Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply,
 Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
 Plans:    bailiwick up --orchestrator, bailiwick run submit PLAN.yaml --watch,
           bailiwick run show RUN, bailiwick run patch RUN --merge BRANCH
+Find:     bailiwick can, bailiwick whoami, bailiwick subagent show SUBAGENT
 Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list
 Stop:     bailiwick stop --all`,
 		Version: t.Version,
@@ -83,13 +84,14 @@ Stop:     bailiwick stop --all`,
 	service := &serviceVerbs{t}
 	operator := &operatorVerbs{t}
 	dispatch := &dispatchVerbs{t}
+	find := &findVerbs{t}
 	runs := runcli.Commands(runcli.Config{Output: &t.Output, Stdin: t.Stdin, Connect: func() *client.Conn { return t.connect(false) }, Start: func() *client.Conn { return t.connect(true) }})
 	console.AddGroups(root,
 		console.Group{Title: "Set up:", Commands: []*cobra.Command{
 			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
 			t.delegatedCommand("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
 			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
-			t.catalogCommand(),
+			t.delegatedCommand("catalog", "Plan, apply, sign, list, show and verify the catalog", deployProgram, "catalog", "bailiwick catalog plan", "bailiwick catalog apply --reason 'new reviewer'"),
 			(&mcpVerbs{t}).noun(),
 		}},
 		console.Group{Title: "Service:", Commands: []*cobra.Command{
@@ -98,7 +100,8 @@ Stop:     bailiwick stop --all`,
 			t.delegatedCommand("doctor", "Check this machine and suggest fixes", daemonProgram, "doctor", "bailiwick doctor", "bailiwick doctor --config FILE"),
 			service.gcCommand(),
 		}},
-		console.Group{Title: "Work:", Commands: append([]*cobra.Command{dispatch.noun(), service.canCommand()}, runs...)},
+		console.Group{Title: "Work:", Commands: append([]*cobra.Command{dispatch.noun()}, runs...)},
+		console.Group{Title: "Find:", Commands: append([]*cobra.Command{find.whoamiCommand(), find.canCommand()}, find.nouns()...)},
 		console.Group{Title: "Authority:", Commands: []*cobra.Command{operator.principalNoun(), operator.tokenNoun(), operator.ceilingNoun(), operator.stopNoun()}},
 		console.Group{Title: "Evidence:", Commands: []*cobra.Command{(&auditVerbs{t}).noun()}},
 		console.Group{Title: "Help:", Commands: []*cobra.Command{t.versionCommand(), t.manCommand(root)}})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/runcli"
 )
 
 // dispatchVerbs are the verbs about single dispatches.
@@ -45,14 +47,16 @@ func attemptFlag(cmd *cobra.Command, attempt *int) {
 
 // followFlags are those of the verbs that follow a dispatch.
 type followFlags struct {
-	wait          time.Duration
-	detach, quiet bool
+	wait                time.Duration
+	detach, quiet, full bool
+	again               string // the command that starts the same work once more
 }
 
 func (f *followFlags) add(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&f.wait, "wait", 0, "stop waiting after this time with exit status 8; the dispatch continues")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the id and return at once")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "do not show the log")
+	cmd.Flags().BoolVar(&f.full, "full", false, "print the whole record, as dispatch show does")
 }
 
 type runFlags struct {
@@ -67,24 +71,18 @@ func (t *dispatchVerbs) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run SUBAGENT", Short: "Dispatch a subagent, follow its log and print its record", Args: cobra.ExactArgs(1),
 		Example: console.Examples(`bailiwick dispatch run code-edit --source service --input '{"file":"a.go","instruction":"..."}'`,
-			"bailiwick dispatch run code-edit --source service@v1.2 --set file=a.go --detach"),
+			"bailiwick dispatch run code-edit --source service@v1.2 --set file=a.go --set lines:=20 --set instruction@task.md --detach"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req, err := f.request(args[0], t.tree)
+			req, in, err := f.request(args[0], t.tree)
 			if err != nil {
 				return err
 			}
-			return t.withConn(func(c *client.Conn) error {
-				d, err := c.Runtime().Dispatch(cmd.Context(), req)
-				if err != nil {
-					return err
-				}
-				return t.follow(cmd.Context(), c.Runtime(), d, f.followFlags)
-			})
+			return t.withConn(func(c *client.Conn) error { return t.run(cmd.Context(), c.Runtime(), req, in, f.followFlags) })
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.input, "input", "", "input object: JSON text, @FILE, or - for standard input")
-	fl.StringArrayVar(&f.set, "set", nil, "KEY=TEXT: a member of the input; may be repeated")
+	fl.StringArrayVar(&f.set, "set", nil, "KEY=TEXT, KEY:=JSON or KEY@FILE: a member of the input; may be repeated")
 	fl.StringVar(&f.source, "source", "", "NAME or NAME@COMMIT: what the workspace starts from")
 	fl.StringVar(&f.target, "target", "", "where to run (default: the subagent's own target)")
 	fl.StringArrayVar(&f.envs, "env", nil, "an env for it; may be repeated")
@@ -95,13 +93,15 @@ func (t *dispatchVerbs) runCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *runFlags) request(subagent string, t *tree) (api.DispatchRequest, error) {
+// request returns the request that the flags make, without its input.
+func (f *runFlags) request(subagent string, t *tree) (api.DispatchRequest, input, error) {
 	var a console.Args
 	req := api.DispatchRequest{
-		Subagent: a.Name("subagent", subagent), Input: readInput(&a, f.input, f.set, t.Stdin), Target: a.Name("target", f.target),
+		Subagent: a.Name("subagent", subagent), Target: a.Name("target", f.target),
 		Source: parseSource(&a, f.source), Envs: names(&a, "env", f.envs), Capabilities: names(&a, "capability", f.capabilities),
 		DispatchID: console.Optional(&a, f.id, api.ParseDispatchID),
 	}
+	in := readInput(&a, f.input, f.set, t.Stdin)
 	if req.DispatchID == "" {
 		// Chosen here, so that the request can be repeated if its answer is lost.
 		req.DispatchID = api.NewDispatchID(t.Now())
@@ -113,7 +113,79 @@ func (f *runFlags) request(subagent string, t *tree) (api.DispatchRequest, error
 		req.TimeoutSeconds = int(f.timeout / time.Second)
 	}
 	a.Wait("--wait", f.wait)
-	return req, a.Err
+	return req, in, a.Err
+}
+
+// run dispatches a subagent and follows it.
+func (t *dispatchVerbs) run(ctx context.Context, r client.Runtime, req api.DispatchRequest, in input, f followFlags) error {
+	sub := visible(ctx, r, req.Subagent)
+	var err error
+	if req.Input, err = in.document(sub); err != nil {
+		return err
+	}
+	if err := checkTimeout(req, sub); err != nil {
+		return err
+	}
+	d, err := r.Dispatch(ctx, req)
+	if err != nil {
+		return err
+	}
+	t.noteRequest(ctx, r, req, sub)
+	f.again = t.again()
+	return t.follow(ctx, r, d, f)
+}
+
+// lookupTimeout bounds what a check before the request may cost; the service
+// checks everything again.
+const lookupTimeout = 5 * time.Second
+
+// visible returns a subagent, or nil if the caller cannot see it.
+func visible(ctx context.Context, r client.Runtime, name api.Name) *api.ArtifactInfo {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	page, err := r.Artifacts(ctx, api.KindSubagent, name, "")
+	if err != nil || len(page.Items) != 1 {
+		return nil
+	}
+	return &page.Items[0]
+}
+
+// checkTimeout refuses a time that the limit of the subagent would shorten.
+func checkTimeout(req api.DispatchRequest, sub *api.ArtifactInfo) error {
+	if sub == nil || sub.Limits == nil || time.Duration(req.TimeoutSeconds)*time.Second <= time.Duration(sub.Limits.Timeout) {
+		return nil
+	}
+	return api.Errorf(api.CodeInvalid, "--timeout %s: subagent %q has the limit %s", time.Duration(req.TimeoutSeconds)*time.Second, sub.Name, time.Duration(sub.Limits.Timeout)).
+		WithHint("a request may only shorten it; see: bailiwick subagent show %s", sub.Name)
+}
+
+// noteRequest points out what the worker starts without.
+func (t *dispatchVerbs) noteRequest(ctx context.Context, r client.Runtime, req api.DispatchRequest, sub *api.ArtifactInfo) {
+	runcli.NoteSource(ctx, &t.Output, r, req.Source)
+	if sub == nil || req.Source != nil {
+		return
+	}
+	switch {
+	case sub.NeedsSource && len(sub.Sources) == 0:
+		fmt.Fprintf(t.Stderr, "note: subagent %s needs a source, and no grant of yours lists one\n", sub.Name)
+	case len(sub.Sources) > 0 && (sub.NeedsSource || *sub.Tier > api.Observe):
+		fmt.Fprintf(t.Stderr, "note: without --source the workspace of %s starts empty; it may start from: %s\n", sub.Name, joined(sub.Sources))
+	}
+}
+
+// again returns the command line of this process without the id, which would name
+// the same dispatch.
+func (t *dispatchVerbs) again() string {
+	words := []string{"bailiwick"}
+	for i := 0; i < len(t.Args); i++ {
+		switch word := t.Args[i]; {
+		case word == "--id":
+			i++
+		case !strings.HasPrefix(word, "--id="):
+			words = append(words, shellQuote(word))
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func (t *dispatchVerbs) showCommand() *cobra.Command {
@@ -125,20 +197,6 @@ func (t *dispatchVerbs) showCommand() *cobra.Command {
 		return t.printed(r.Attempt(ctx, id, attempt))
 	})
 	attemptFlag(cmd, &attempt)
-	return cmd
-}
-
-func (t *dispatchVerbs) listCommand() *cobra.Command {
-	var last int
-	cmd := listVerb(t.tree, &cobra.Command{
-		Use: "list", Short: "List dispatches, newest first", Example: console.Examples("bailiwick dispatch list --last 10", "bailiwick dispatch list -o name"),
-	}, func(ctx context.Context, c *client.Conn) ([]api.Dispatch, error) {
-		return c.Runtime().List(ctx, api.DispatchFilter{Limit: last})
-	},
-		func(d api.Dispatch) string { return string(d.ID) }, "ID\tSTATE\tSUBAGENT\tPRINCIPAL\tACCEPTED", func(d api.Dispatch) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", d.ID, stateText(d), d.Subagent, d.Principal, t.Ago(d.AcceptedAt))
-		})
-	cmd.Flags().IntVar(&last, "last", 50, "how many")
 	return cmd
 }
 
@@ -186,7 +244,10 @@ func (t *dispatchVerbs) cancelCommand() *cobra.Command {
 		if err == nil && !d.State.Ended() && wait > 0 {
 			d, err = awaitCancelled(ctx, r, d, wait)
 		}
-		return t.printed(d, err)
+		if err != nil {
+			return err
+		}
+		return t.printEnd(d, followFlags{})
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for the end; 0 returns at once")

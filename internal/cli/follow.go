@@ -33,7 +33,7 @@ func (t *dispatchVerbs) follow(ctx context.Context, r client.Runtime, d api.Disp
 		return err
 	}
 	if t.Format != "jsonl" {
-		err = t.printDispatch(d)
+		err = t.printEnd(d, f)
 	} else if err = steps.print(d); err == nil {
 		err = t.JSON(runLine{Record: &d})
 	}
@@ -81,6 +81,7 @@ func (t *dispatchVerbs) printAccepted(steps *steps, d api.Dispatch, detach bool)
 		return err
 	case t.Format == "text":
 		_, err := fmt.Fprintln(t.Stdout, d.ID)
+		fmt.Fprintf(t.Stderr, "next: %s\n", nextCommand(d, ""))
 		return err
 	}
 	return t.printDispatch(d)

@@ -28,8 +28,16 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: h} //nolint:gosec // G112: only this test calls
-	go srv.Serve(l)                 //nolint:errcheck // ends with the test
+	// No subagent is visible, so nothing about it is checked before the request.
+	hidden := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/catalog/artifacts/") {
+			_, _ = w.Write([]byte(`{"items":[]}`))
+			return
+		}
+		h(w, r)
+	})
+	srv := &http.Server{Handler: hidden} //nolint:gosec // G112: only this test calls
+	go srv.Serve(l)                      //nolint:errcheck // ends with the test
 	t.Cleanup(func() { _, _ = srv.Close(), os.RemoveAll(dir) })
 	return socket
 }

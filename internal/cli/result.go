@@ -32,7 +32,66 @@ func (t *dispatchVerbs) printDispatch(d api.Dispatch) error {
 	return t.Emit(d, string(d.ID), func() { t.printRecord(d) })
 }
 
-func (t *dispatchVerbs) printRecord(d api.Dispatch) {
+// printEnd prints what a dispatch came to, or with f.full its whole record.
+func (t *dispatchVerbs) printEnd(d api.Dispatch, f followFlags) error {
+	if f.full || t.Format != "text" {
+		return t.printDispatch(d)
+	}
+	t.printState(d)
+	if d.Outcome != nil {
+		t.printOutcome(*d.Outcome, d.State)
+	}
+	t.Row("next", "%s", nextCommand(d, f.again))
+	return nil
+}
+
+// nextCommand returns the command that a person wants next. again is the one that
+// starts the same work once more, if it is known.
+func nextCommand(d api.Dispatch, again string) string {
+	verb := func(verb, more string) string { return fmt.Sprintf("bailiwick dispatch %s %s%s", verb, d.ID, more) }
+	switch {
+	case !d.State.Ended():
+		return verb("logs", " -f")
+	case d.State == api.EventNeedsInput && len(optionsOf(d)) > 0:
+		return verb("answer", " --option N")
+	case d.State == api.EventNeedsInput:
+		return verb("answer", " TEXT")
+	case d.State == api.EventFailed:
+		return afterFailure(d, again, verb)
+	case d.Outcome != nil && d.Outcome.Patch != nil:
+		return verb("patch", " | git apply")
+	case d.Outcome != nil && len(d.Outcome.Outputs) > 0:
+		return verb("outputs", "")
+	}
+	return verb("show", "")
+}
+
+func optionsOf(d api.Dispatch) []string {
+	if d.Question == nil {
+		return nil
+	}
+	return d.Question.Options
+}
+
+// afterFailure is nextCommand for a dispatch that failed.
+func afterFailure(d api.Dispatch, again string, verb func(string, string) string) string {
+	switch d.Reason { //nolint:exhaustive // the others are explained by the log
+	case api.ReasonDenied:
+		return fmt.Sprintf("bailiwick can %s dispatch %s", d.Principal, d.Subagent)
+	case api.ReasonContext:
+		return "bailiwick subagent show " + string(d.Subagent)
+	case api.ReasonIntegrity:
+		return "bailiwick doctor"
+	case api.ReasonLost, api.ReasonFetch:
+		if again != "" {
+			return again
+		}
+	}
+	return verb("logs", "")
+}
+
+// printState prints how a dispatch stands, with its question.
+func (t *dispatchVerbs) printState(d api.Dispatch) {
 	t.Row("dispatch", "%s %s", d.ID, stateText(d))
 	switch {
 	case d.Message == "" || d.Question != nil && d.State == api.EventNeedsInput: // the message repeats the question
@@ -48,6 +107,11 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 			t.Row("", "%s", console.Quoted(d.CancelReason))
 		}
 	}
+}
+
+// printRecord prints all of a record.
+func (t *dispatchVerbs) printRecord(d api.Dispatch) {
+	t.printState(d)
 	t.Row("subagent", "%s (role %s, tier %s) on target %s", d.Subagent, d.Role, d.Tier, d.Target)
 	t.Row("principal", "%s", d.Principal)
 	if d.Source != nil {
@@ -57,11 +121,9 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 	t.Row("manifest", "%s", d.Manifest)
 	if d.Outcome != nil {
 		t.printOutcome(*d.Outcome, d.State)
+		t.printConditions(*d.Outcome)
 	}
 	t.OptionalRow("result", "%s", string(d.Result))
-	if d.State == api.EventFailed && (d.Reason == api.ReasonAgent || d.Reason == api.ReasonSetup || d.Reason == api.ReasonVerify) {
-		t.Row("next", "bailiwick dispatch logs %s", d.ID)
-	}
 	t.OptionalRow("trace", "%s", d.Trace.ID())
 	if d.Pinned != nil {
 		t.Row("pinned", "by %s at %s: kept until it is unpinned", d.Pinned.By, t.Time(d.Pinned.At))
@@ -74,19 +136,14 @@ func (t *dispatchVerbs) printRecord(d api.Dispatch) {
 		t.Row("removed", "%s at %s, %s, by rule %s; a copy can be verified by its digest", r.Class, t.Time(r.At), by, r.Rule)
 	}
 	t.Row("mode", "%s", modeText(d.Mode))
+	t.Row("next", "%s", nextCommand(d, ""))
 }
 
 // maxFiles is how many changed files are printed; -o json has all of them.
 const maxFiles = 20
 
+// printOutcome prints what a worker produced.
 func (t *dispatchVerbs) printOutcome(o api.ResultSummary, state api.Event) {
-	var steps []string
-	for _, s := range o.Steps {
-		steps = append(steps, fmt.Sprintf("%s %.2fs", s.Name, s.Seconds))
-	}
-	if len(steps) > 0 {
-		t.Row("took", "%s", strings.Join(steps, ", "))
-	}
 	partial := ""
 	if o.Partial {
 		partial = " (partial: captured before the work was complete)"
@@ -122,6 +179,21 @@ func (t *dispatchVerbs) printOutcome(o api.ResultSummary, state api.Event) {
 	}
 	if len(o.Value) > 0 {
 		t.Row("value", "%s", o.Value)
+	}
+	if u := o.Usage; u != (api.Usage{}) {
+		t.Row("usage", "%.2fs, %.2fs of processor time, at most %s of memory", u.WallSeconds, u.CPUSeconds, console.Bytes(int64(u.MaxMemory)))
+	}
+}
+
+// printConditions prints how long each step of a worker took, and what confined
+// it.
+func (t *dispatchVerbs) printConditions(o api.ResultSummary) {
+	var steps []string
+	for _, s := range o.Steps {
+		steps = append(steps, fmt.Sprintf("%s %.2fs", s.Name, s.Seconds))
+	}
+	if len(steps) > 0 {
+		t.Row("took", "%s", strings.Join(steps, ", "))
 	}
 	if o.Isolation.Level != "" {
 		t.Row("isolation", "%s: %s", o.Isolation.Level, strings.Join(o.Isolation.Layers, ", "))

@@ -2,6 +2,7 @@ package daemoncli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
-	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 )
@@ -150,8 +150,13 @@ func dispatchLine(l *api.Listing) string {
 	if len(l.Sources) > 0 {
 		line += " --source " + string(l.Sources[0])
 	}
-	if input := console.ExampleInput(l.Input); len(input) > 0 {
-		line += " " + console.ShellText(input...)
+	var schema struct {
+		Required []string `json:"required"`
+	}
+	if json.Unmarshal(l.Input, &schema) == nil {
+		for _, name := range schema.Required {
+			line += fmt.Sprintf(" --set %s=TEXT", name)
+		}
 	}
 	return line
 }

@@ -255,12 +255,12 @@ func (s *reader) List(ctx context.Context, principal api.Principal, f api.Dispat
 	if !f.Since.IsZero() {
 		also("accepted >= ?", f.Since.UnixNano())
 	}
-	if f.Before != "" {
-		last, _, err := s.access(ctx, principal, policy.ActionDispatchRead, f.Before)
+	if f.After != "" {
+		last, _, err := s.access(ctx, principal, policy.ActionDispatchRead, f.After)
 		if err != nil {
 			return nil, err
 		}
-		also("(accepted, id) < (?, ?)", last.record.AcceptedAt.UnixNano(), f.Before)
+		also("(accepted, id) < (?, ?)", last.record.AcceptedAt.UnixNano(), f.After)
 	}
 	found, err := s.list(ctx, func(v store.Reader) ([]row, error) {
 		return rows(v, where+" ORDER BY accepted DESC, id DESC LIMIT ?", append(args, f.Limit)...)

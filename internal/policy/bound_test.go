@@ -85,7 +85,7 @@ func TestADenialWithoutConsentNamesTheCommandToRaiseIt(t *testing.T) {
 	e, r := testEngine(t), allowedRequest()
 	r.Consent, r.Session = api.Observe, api.Observe
 	said := strings.Join(e.Decide(r).Reasons(), "\n")
-	for _, want := range []string{"bailiwick ceiling set agent:claude reversible", "consented to tier observe", "this session declared the ceiling observe"} {
+	for _, want := range []string{"bailiwick ceiling set agent:claude reversible", "the ceiling of agent:claude is observe", "this session declared the ceiling observe"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q does not say %q", said, want)
 		}

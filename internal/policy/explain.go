@@ -44,8 +44,8 @@ func (e *Engine) forbidding(r Request) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("target %q admits up to tier %s, but subagent %q is %s", r.Target, ceiling, r.Resource, r.Tier))
 	}
 	if r.Tier > r.Consent {
-		reasons = append(reasons, fmt.Sprintf("the operator consented to tier %s for %s, but subagent %q is %s; an operator can raise the ceiling: bailiwick ceiling set %s %s",
-			r.Consent, r.Principal, r.Resource, r.Tier, r.Principal, r.Tier))
+		reasons = append(reasons, fmt.Sprintf("the ceiling of %s is %s, but subagent %q is %s; an operator can raise it: bailiwick ceiling set %s %s",
+			r.Principal, r.Consent, r.Resource, r.Tier, r.Principal, r.Tier))
 	}
 	if r.Tier > r.Session {
 		reasons = append(reasons, fmt.Sprintf("this session declared the ceiling %s, but subagent %q is %s; a session cannot raise its own ceiling", r.Session, r.Resource, r.Tier))

@@ -44,7 +44,7 @@ func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, e
 	q := r.query()
 	f := api.DispatchFilter{
 		Subagent: parameter(q, "subagent", api.ParseName), Principal: parameter(q, "principal", api.ParsePrincipal), Run: parameter(q, "run", api.ParseRunID),
-		Before: parameter(q, "before", api.ParseDispatchID), Limit: q.limit(50),
+		After: parameter(q, "after", api.ParseDispatchID), Limit: q.limit(50),
 		Since: parameter(q, "since", func(s string) (time.Time, error) { return time.Parse(time.RFC3339Nano, s) }),
 	}
 	for _, s := range q.values["state"] {
