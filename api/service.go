@@ -34,6 +34,7 @@ type ServiceStatus struct {
 	LogEntries    uint64          `json:"logEntries"`
 	Log           *LogTree        `json:"log,omitempty"`
 	Anchors       []AnchorStatus  `json:"anchors,omitempty"`
+	Notify        []NotifyStatus  `json:"notify,omitempty"`
 	Evidence      *EvidenceStatus `json:"evidence,omitempty"`
 	Dispatches    map[string]int  `json:"dispatches"` // by state
 	Isolation     []string        `json:"isolation"`  // active isolation layers, one line each
@@ -85,6 +86,20 @@ type AnchorStatus struct {
 	EverySeconds float64    `json:"everySeconds"`           // interval between checkpoints
 	Error        string     `json:"error,omitempty"`        // of the last attempt
 	FailingSince *time.Time `json:"failingSince,omitempty"` // start of the current series of failures
+}
+
+// NotifyStatus is the state of a receiver of notifications.
+type NotifyStatus struct {
+	Name         string        `json:"name"`
+	Kind         string        `json:"kind"`  // command or webhook
+	Place        string        `json:"place"` // the program, or scheme and host of the URL
+	On           []WaitingKind `json:"on"`
+	Pending      int           `json:"pending"`                // messages that are due; further ones may be in the log
+	Delivered    int64         `json:"delivered"`              // since the receiver was configured
+	Dropped      int64         `json:"dropped"`                // that expired undelivered
+	At           *time.Time    `json:"at,omitempty"`           // of the last delivery since the service started
+	Error        string        `json:"error,omitempty"`        // of the last try
+	FailingSince *time.Time    `json:"failingSince,omitempty"` // start of the current series of failures
 }
 
 // OneShot is the idle shutdown of a service started for a command.

@@ -14,7 +14,7 @@ func floors() [][]string {
 		{"client", "internal/blob", "internal/console", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},
 		{"internal/audit", "internal/capture", "internal/catalog", "internal/evidence/bundle", "internal/evidence/receipt", "internal/mcpserve", "internal/plan", "internal/telemetry"},
 		{"deploy", "internal/checkout", "internal/evidence", "internal/mcphttp", "internal/operator", "internal/runcli", "internal/snapshot"},
-		{"internal/anchor", "internal/cli", "internal/deploycli", "internal/executor", "internal/export", "internal/retain", "internal/worker"},
+		{"internal/anchor", "internal/cli", "internal/deploycli", "internal/executor", "internal/export", "internal/notify", "internal/retain", "internal/worker"},
 		{"internal/dispatch"},
 		{"internal/orchestrator"},
 		{"internal/server"},
@@ -105,7 +105,8 @@ func only() map[string][]string {
 		"internal/orchestrator": {"internal/daemoncli", "cmd/bailiwickd"},
 		"internal/oauth":        {"internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/anchor":       {"internal/daemoncli", "cmd/bailiwickd"},
-		"internal/store":        {"internal/anchor", "internal/audit", "internal/export", "internal/operator", "internal/retain", "internal/snapshot", "internal/dispatch", "internal/orchestrator", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
+		"internal/notify":       {"internal/daemoncli", "cmd/bailiwickd"},
+		"internal/store":        {"internal/anchor", "internal/audit", "internal/export", "internal/notify", "internal/operator", "internal/retain", "internal/snapshot", "internal/dispatch", "internal/orchestrator", "internal/server", "internal/daemoncli", "cmd/bailiwickd"},
 		"internal/jail":         {"internal/worker", "internal/daemoncli", "cmd/bailiwick-worker", "cmd/bailiwickd"},
 	}
 }

@@ -203,6 +203,9 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 	for _, a := range s.Anchors {
 		t.Row("anchor", "%s", t.anchorText(a))
 	}
+	for i := range s.Notify {
+		t.Row("notify", "%s", t.notifyText(&s.Notify[i]))
+	}
 	var counts []string
 	for _, state := range slices.Sorted(maps.Keys(s.Dispatches)) {
 		counts = append(counts, fmt.Sprintf("%d %s", s.Dispatches[state], state))
@@ -253,6 +256,21 @@ func (t *serviceVerbs) anchorText(a api.AnchorStatus) string {
 			text += " since " + t.Time(*a.FailingSince)
 		}
 		text += ": " + a.Error
+	}
+	return text
+}
+
+// notifyText says what a receiver of notifications got, and why not more.
+func (t *serviceVerbs) notifyText(r *api.NotifyStatus) string {
+	text := fmt.Sprintf("%s (%s %s): %d delivered", r.Name, r.Kind, r.Place, r.Delivered)
+	if r.Pending > 0 {
+		text += fmt.Sprintf(", %d pending", r.Pending)
+	}
+	if r.Dropped > 0 {
+		text += fmt.Sprintf(", %d EXPIRED undelivered", r.Dropped)
+	}
+	if r.Error != "" {
+		text += fmt.Sprintf("\nFAILING since %s: %s", t.Time(*r.FailingSince), r.Error)
 	}
 	return text
 }

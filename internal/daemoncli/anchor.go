@@ -271,14 +271,7 @@ func (t *tree) certificates(path string) (list []*x509.Certificate, err error) {
 // storeKeys reads the file with the access keys of an object store, which only its
 // owner may read. Its errors never quote the secret content.
 func (t *tree) storeKeys(path string) (anchor.S3Keys, error) {
-	mode, err := modeOf(path)
-	if err != nil {
-		return anchor.S3Keys{}, err
-	}
-	if mode&0o077 != 0 {
-		return anchor.S3Keys{}, fmt.Errorf("%s: readable by other accounts (mode %04o); run: chmod 600 %s", path, mode, path)
-	}
-	b, err := t.readConfig(path)
+	b, err := t.readSecret(path)
 	if err != nil {
 		return anchor.S3Keys{}, err
 	}

@@ -32,6 +32,7 @@ type settings struct {
 	OAuth     oauthSettings
 	Keys      keySettings
 	Anchors   anchorsSettings
+	Notify    []notifySettings
 
 	Orchestrator orchestratorSettings
 }
@@ -60,6 +61,7 @@ func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 		"oauth":     r.oauth,
 		"keys":      r.keys,
 		"anchors":   r.anchors,
+		"notify":    r.notify,
 
 		"orchestrator": r.orchestrator,
 	}
@@ -88,23 +90,43 @@ func (t *tree) settings() (settings, error) {
 	return parseSettings(path, b)
 }
 
-// readConfig reads a file that configures the service. Only the service's account
-// or root may own and write it.
+// readConfig reads a file that configures the service.
 func (t *tree) readConfig(path string) ([]byte, error) {
-	st, err := os.Stat(path)
+	if err := t.ownFile(path); err != nil {
+		return nil, err
+	}
+	return blob.ReadBounded(path, strictyaml.MaxBytes)
+}
+
+// readSecret is readConfig for a file that only its owner may read.
+func (t *tree) readSecret(path string) ([]byte, error) {
+	mode, err := modeOf(path)
 	if err != nil {
 		return nil, err
+	}
+	if mode&0o077 != 0 {
+		return nil, fmt.Errorf("%s: readable by other accounts (mode %04o); run: chmod 600 %s", path, mode, path)
+	}
+	return t.readConfig(path)
+}
+
+// ownFile refuses a file that others than the service's account and root may own or
+// write.
+func (t *tree) ownFile(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
 	}
 	owner, ok := st.Sys().(*syscall.Stat_t)
 	switch {
 	case !st.Mode().IsRegular(): // before opening: a fifo would never open
-		return nil, fmt.Errorf("%s: not a regular file", path)
+		return fmt.Errorf("%s: not a regular file", path)
 	case !ok || owner.Uid != 0 && int(owner.Uid) != t.UID:
-		return nil, fmt.Errorf("%s: owned by another account; it must be owned by the service's account or root", path)
+		return fmt.Errorf("%s: owned by another account; it must be owned by the service's account or root", path)
 	case st.Mode().Perm()&0o022 != 0:
-		return nil, fmt.Errorf("%s: writable by other accounts (mode %04o); run: chmod go-w %s", path, st.Mode().Perm(), path)
+		return fmt.Errorf("%s: writable by other accounts (mode %04o); run: chmod go-w %s", path, st.Mode().Perm(), path)
 	}
-	return blob.ReadBounded(path, strictyaml.MaxBytes)
+	return nil
 }
 
 // parseSettings parses the content of a file; path is for its messages.

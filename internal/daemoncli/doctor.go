@@ -85,6 +85,7 @@ func (t *tree) doctor(ctx context.Context) error {
 	checks = append(checks, runsCheck(t.settings())...)
 	checks = append(checks, t.issuerCheck(ctx)...)
 	checks = append(checks, t.anchorChecks(ctx)...)
+	checks = append(checks, t.notifyChecks(t.settings())...)
 	var running []check
 	running, r.Service = t.serviceChecks(ctx)
 	checks = append(checks, running...)

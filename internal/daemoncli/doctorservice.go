@@ -43,6 +43,7 @@ func (t *tree) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus) 
 	}
 	out = append(out, runningCatalog(&s), runningRuns(&s), runningDisk(&s))
 	out = append(out, check{name: "service layers", ok: true, found: strings.Join(s.Isolation, "\n")})
+	out = append(out, runningNotify(&s)...)
 	if len(s.Stops) > 0 {
 		out = append(out, check{name: "stops", advice: true, found: "in force: " + strings.Join(s.Stops, ", "), fix: "see: bailiwick stop list"})
 	}

@@ -89,6 +89,7 @@ func (s *service) state(ctx context.Context) telemetry.State {
 	}
 	st.Queues = s.queueState(ctx)
 	st.Anchors = s.anchorState(ctx)
+	st.Receivers = s.notifyState()
 	if tree := s.treeStatus(ctx); tree != nil {
 		st.LogSize, st.LogCovered, st.LogLag = tree.Size, tree.Checkpoint, tree.LagSeconds
 	}

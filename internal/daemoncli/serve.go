@@ -24,6 +24,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/executor"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/notify"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
@@ -72,6 +73,7 @@ type service struct {
 	runs      *orchestrator.Orchestrator // may be nil
 	archive   *orchestrator.Archive      // of its runs
 	evidence  *evidenceService
+	notify    *notify.Keeper // nil: no receiver is configured
 	retain    *retain.Collector
 	telemetry *telemetry.Telemetry
 	metrics   telemetry.Address // zero: not served
@@ -215,12 +217,15 @@ func (s *service) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.openEvidence(ctx, me, before)
+	if err := s.openNotify(ctx, me); err != nil {
+		return err
+	}
 	return s.openRetention(ctx)
 }
 
 // migrations returns the schemas of all packages with tables in the state database.
 func migrations() []store.Migration {
-	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration()}
+	return []store.Migration{audit.Migration(), dispatch.Migration(), retain.Migration(), operator.Migration(), orchestrator.Migration(), audit.TreeMigration(), anchor.Migration(), notify.Migration()}
 }
 
 func openOrCreate(ctx context.Context, cfg store.Config) (*store.Store, error) {
@@ -259,6 +264,9 @@ func (s *service) announce(ctx context.Context) error {
 
 func (s *service) close() error {
 	var errs []error
+	if s.notify != nil {
+		s.notify.Close()
+	}
 	if s.evidence != nil {
 		s.evidence.close()
 	}
@@ -303,6 +311,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	st.Log = s.treeStatus(ctx)
 	checked := s.evidence.checker.Status()
 	st.Evidence = &checked
+	st.Notify = s.notifyStatus()
 	if s.store.Poisoned() != nil {
 		return st, nil //nolint:nilerr // NotReady reports it
 	}

@@ -22,6 +22,17 @@ type State struct {
 	Checks     []Check
 	Queues     []Queue // empty without an orchestrator
 	Anchors    []Anchor
+	Receivers  []Receiver
+}
+
+// Receiver is the state of a receiver of notifications. Its name is from the
+// service's configuration.
+type Receiver struct {
+	Name, Kind string
+	Pending    int   // messages that are due
+	Delivered  int64 // since the receiver was configured
+	Dropped    int64 // that expired undelivered
+	OK         bool  // whether the last try succeeded
 }
 
 // Queue is the state of a queue of runs. Its name is from the service's
@@ -134,6 +145,15 @@ func anchorGauges() []gauge[Anchor] {
 	}
 }
 
+func receiverGauges() []gauge[Receiver] {
+	return []gauge[Receiver]{
+		newGauge("notify_pending", "Messages for a receiver that are due.", func(r Receiver) float64 { return float64(r.Pending) }, "receiver", "kind"),
+		newGauge("notify_delivered", "Messages delivered to a receiver since it was configured.", func(r Receiver) float64 { return float64(r.Delivered) }, "receiver", "kind"),
+		newGauge("notify_dropped", "Messages for a receiver that expired undelivered.", func(r Receiver) float64 { return float64(r.Dropped) }, "receiver", "kind"),
+		newGauge("notify_ok", "1 when the last try to reach a receiver succeeded.", func(r Receiver) float64 { return truth(r.OK) }, "receiver", "kind"),
+	}
+}
+
 func truth(b bool) float64 {
 	if b {
 		return 1
@@ -147,6 +167,7 @@ func (w *watched) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, checkGauges())
 	describe(ch, queueGauges())
 	describe(ch, anchorGauges())
+	describe(ch, receiverGauges())
 }
 
 func describe[T any](ch chan<- *prometheus.Desc, gauges []gauge[T]) {
@@ -167,6 +188,9 @@ func (w *watched) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, a := range s.Anchors {
 		collect(ch, anchorGauges(), a, a.Name, a.Kind)
+	}
+	for _, r := range s.Receivers {
+		collect(ch, receiverGauges(), r, r.Name, r.Kind)
 	}
 }
 
