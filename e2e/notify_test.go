@@ -1,16 +1,21 @@
 package e2e
 
 import (
+	"bufio"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -198,5 +203,83 @@ func TestBadReceiversAreRefused(t *testing.T) {
 	w.must("up") // positive control
 	if st := w.status().Notify; len(st) != 2 || st[0].Place != "https://example.org" {
 		t.Errorf("the receivers are %+v", st)
+	}
+}
+
+// The receiver of the documents accepts what is signed and new, and rejects the
+// same message forged, old or repeated.
+func TestTheExampleReceiverAcceptsWhatIsSignedAndNew(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0, subagent{name: "asks", script: `echo '{"question": "Which?"}' > .bailiwick/question.json`, tier: "observe"})
+	w.hook() // for its secret
+	program := w.path("receiver")
+	if out, err := exec.Command("go", "build", "-o", program, "../examples/receiver.go").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if d := w.exec("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", w.path("key.pem"), "-out", w.path("cert.pem"), "-days", "1", "-subj", "/CN=receiver", "-addext", "subjectAltName=IP:127.0.0.1"); d.status != 0 {
+		t.Fatalf("openssl: %s", d)
+	}
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	at := port.Addr().String()
+	must(t, port.Close())
+	cmd := w.command(program, "-listen", at, "-cert", w.path("cert.pem"), "-key", w.path("key.pem"), "-secret", w.path("config/hook.key"))
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	w.write(serviceConfig, fmt.Sprintf("version: 1\nnotify:\n  - {name: hook, webhook: \"https://%s/\", secret: %s, ca: %s}\n", at, w.path("config/hook.key"), w.path("cert.pem")), 0o600)
+	w.up()
+	w.dispatch("asks", "--source", "repo", "--id", "which")
+	lines := bufio.NewScanner(stdout)
+	var said []string
+	for len(said) < 3 && lines.Scan() {
+		said = append(said, lines.Text())
+	}
+	if text := strings.Join(said, "\n"); !strings.Contains(text, "dispatch which of subagent asks") || !strings.Contains(text, "  bailiwick dispatch answer which TEXT") || !strings.Contains(text, `an agent wrote: "Which?"`) {
+		t.Errorf("it says %s", text)
+	}
+	pool := x509.NewCertPool()
+	ca, err := os.ReadFile(w.path("cert.pem"))
+	must(t, err)
+	pool.AppendCertsFromPEM(ca)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	post := func(key string, at time.Time) int {
+		body := `{"id":"bw_1","summary":"forged"}`
+		mac := hmac.New(sha256.New, []byte(key))
+		fmt.Fprintf(mac, "bw_1.%d.%s", at.Unix(), body)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+cmd.Args[2], strings.NewReader(body))
+		must(t, err)
+		req.Header.Set("Webhook-Id", "bw_1")
+		req.Header.Set("Webhook-Timestamp", fmt.Sprint(at.Unix()))
+		req.Header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+		resp, err := client.Do(req)
+		must(t, err)
+		must(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	if got := post("another key of thirty-two bytes!", time.Now()); got != http.StatusForbidden {
+		t.Errorf("a forged message: %d", got)
+	}
+	if got := post(hookKey, time.Now().Add(-time.Hour)); got != http.StatusForbidden {
+		t.Errorf("an old message: %d", got)
+	}
+	for range 2 { // positive control, and a repetition, which is acknowledged and not shown
+		if got := post(hookKey, time.Now()); got != http.StatusOK {
+			t.Errorf("a good message: %d", got)
+		}
+	}
+	must(t, cmd.Process.Kill())
+	n := 0
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "forged") {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("a repeated message is shown %d times", n)
 	}
 }

@@ -205,7 +205,11 @@ func (s *service) openNotify(ctx context.Context, me api.Principal) error {
 	s.notify, err = notify.Open(ctx, notify.Config{
 		Store: s.store, Ledger: s.ledger, Log: is.Origin, Subscriptions: subs, Now: s.t.Now, Logger: s.logger,
 		Dispatch: func(ctx context.Context, id api.DispatchID) (api.Dispatch, error) {
-			return s.dispatch.Describe(ctx, me, id, 0)
+			d, err := s.dispatch.Describe(ctx, me, id, 0)
+			if err == nil {
+				err = s.archive.LimitAnswer(ctx, &d)
+			}
+			return d, err
 		},
 		Run: func(ctx context.Context, id api.RunID) (api.Run, error) {
 			return s.archive.Describe(ctx, me, id, "", 1)

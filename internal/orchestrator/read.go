@@ -89,9 +89,22 @@ func (a *Archive) decide(ctx context.Context, caller dispatch.Caller, action pol
 	return d, nil
 }
 
-// Deadline returns when a run is cancelled if it is not settled by then; zero for
-// none. It checks no permissions.
-func (a *Archive) Deadline(ctx context.Context, id api.RunID) (time.Time, error) {
+// LimitAnswer shortens the time for an answer to a task's dispatch to that of its
+// run, which is cancelled at its deadline with every question in it.
+func (a *Archive) LimitAnswer(ctx context.Context, d *api.Dispatch) error {
+	if d.Run == "" || d.AnswerBy == nil {
+		return nil
+	}
+	deadline, err := a.deadline(ctx, d.Run)
+	if err == nil && !deadline.IsZero() && deadline.Before(*d.AnswerBy) {
+		d.AnswerBy = &deadline
+	}
+	return err
+}
+
+// deadline returns when a run is cancelled if it is not settled by then; zero for
+// none.
+func (a *Archive) deadline(ctx context.Context, id api.RunID) (time.Time, error) {
 	var text string
 	var doc runDoc
 	err := a.cfg.Store.Read(ctx, func(v *store.View) error {

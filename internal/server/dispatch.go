@@ -57,22 +57,9 @@ func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, e
 	}
 	list, err := c.cfg.Dispatch.List(ctx, r.caller.Principal, f)
 	for i := range list {
-		err = errors.Join(err, c.limitAnswer(ctx, &list[i]))
+		err = errors.Join(err, c.cfg.RunReader.LimitAnswer(ctx, &list[i]))
 	}
 	return list, err
-}
-
-// limitAnswer shortens the time for an answer to that of the run, which is
-// cancelled at its deadline with every question in it.
-func (c *dispatchCalls) limitAnswer(ctx context.Context, d *api.Dispatch) error {
-	if d.Run == "" || d.AnswerBy == nil {
-		return nil
-	}
-	deadline, err := c.cfg.RunReader.Deadline(ctx, d.Run)
-	if err == nil && !deadline.IsZero() && deadline.Before(*d.AnswerBy) {
-		d.AnswerBy = &deadline
-	}
-	return err
 }
 
 func (c *dispatchCalls) describe(ctx context.Context, r *request) (d api.Dispatch, err error) {
@@ -87,7 +74,7 @@ func (c *dispatchCalls) describe(ctx context.Context, r *request) (d api.Dispatc
 		d, err = c.cfg.Dispatch.Describe(ctx, r.caller.Principal, r.dispatch, wait)
 	}
 	if err == nil {
-		err = c.limitAnswer(ctx, &d)
+		err = c.cfg.RunReader.LimitAnswer(ctx, &d)
 	}
 	if err == nil {
 		err = c.callers.checkActive(ctx, r.caller)

@@ -30,7 +30,7 @@ type RunReader interface {
 	Plan(ctx context.Context, who api.Principal, id api.RunID) (json.RawMessage, error)
 	Waiting(ctx context.Context, who api.Principal) ([]api.Waiting, error)
 	See(ctx context.Context, by dispatch.Caller, id api.RunID) error
-	Deadline(ctx context.Context, id api.RunID) (time.Time, error)
+	LimitAnswer(ctx context.Context, d *api.Dispatch) error
 }
 
 // RunSteerer submits and steers runs.
