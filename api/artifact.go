@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -71,6 +72,7 @@ type Revision struct {
 type Entry struct {
 	Digest      Digest `json:"digest"` // of the artifact document's stored bytes
 	Description string `json:"description,omitempty"`
+	Project     Name   `json:"project,omitempty"` // whose manifest may change it; empty in revisions made before there were projects
 }
 
 // Duration is a time.Duration in Go's text format: "30m", "1h30m".
@@ -85,6 +87,9 @@ const maxDuration = 36525 * 24 * time.Hour
 // UnmarshalText reads a positive duration of at most a hundred years.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
+	if _, number := strconv.ParseUint(string(b), 10, 32); number == nil && string(b) != "0" {
+		return fmt.Errorf("duration %q: has no unit; write %ss for seconds or %sm for minutes", b, b, b)
+	}
 	if err != nil || v <= 0 || v > maxDuration {
 		return fmt.Errorf("duration %q: want a positive duration such as 90s or 30m, at most 876600h", b)
 	}

@@ -82,6 +82,13 @@ func ParsePrincipal(s string) (Principal, error) {
 	return Principal(s), nil
 }
 
+// Skeleton returns a text that principals have in common which people take for each
+// other: agent:Claude and agent:claude, ci:v1 and ci:vl. Only one of them may be
+// added or granted.
+func (p Principal) Skeleton() string {
+	return strings.NewReplacer("0", "o", "1", "l", "_", "-").Replace(strings.ToLower(string(p)))
+}
+
 // UnmarshalText refuses everything that ParsePrincipal refuses.
 func (p *Principal) UnmarshalText(b []byte) error { return unmarshal(p, b, ParsePrincipal) }
 

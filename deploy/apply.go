@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (c *Catalog) Apply(ctx context.Context, p *Plan, a Approval) (_ *Applied, e
 	if err := c.checkApproval(a); err != nil {
 		return nil, err
 	}
-	lock, err := c.lock()
+	lock, err := c.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func (c *Catalog) Apply(ctx context.Context, p *Plan, a Approval) (_ *Applied, e
 		base = head.Mark()
 	}
 	if base != p.Base {
-		return nil, errBaseMoved(p.Base, base)
+		return nil, c.moved(ctx, p.Base, head)
 	}
 	if p.Empty() {
 		return &Applied{Unchanged: true, Number: base.Number, Digest: base.Digest, Signers: []seal.KeyID{}, Needed: c.cfg.TrustRoot.Threshold}, nil
@@ -153,11 +154,12 @@ func (c *Catalog) writeRevision(ctx context.Context, p *Plan, doc []byte) ([]byt
 // writeFiles copies the files of capabilities that the catalog's head does not
 // have.
 func (c *Catalog) writeFiles(ctx context.Context, p *Plan) (err error) {
+	if p.Manifest == "" {
+		return nil // every file is in the catalog
+	}
 	have := map[api.Digest]bool{}
-	if p.before != nil {
-		for _, f := range p.before.Files() {
-			have[f.Digest] = true
-		}
+	for _, f := range p.before.Files() {
+		have[f.Digest] = true
 	}
 	root, err := os.OpenRoot(filepath.Dir(p.Manifest))
 	if err != nil {
@@ -204,14 +206,24 @@ func errFileMoved(name string, err error) error {
 	return api.Errorf(api.CodeConflict, "file %s: changed since the plan was made: %w", name, err).WithHint(planAgain)
 }
 
+// lockWait is how long a writer waits for another one, which needs it for moments:
+// it signs with the lock, but asks for passphrases without it.
+const lockWait = 10 * time.Second
+
 // lock excludes other writers until the result is closed.
-func (c *Catalog) lock() (io.Closer, error) {
-	f, err := durable.Lock(c.cfg.Dir + ".lock")
-	if errors.Is(err, durable.ErrLocked) {
-		return nil, api.Errorf(api.CodeConflict, "another process is writing this catalog").WithHint("wait until it is done, then plan again")
-	}
+func (c *Catalog) lock(ctx context.Context) (io.Closer, error) {
+	f, err := durable.OpenLock(c.cfg.Dir + ".lock")
 	if err != nil {
 		return nil, fmt.Errorf("catalog lock: %w", err)
 	}
-	return f, nil
+	wait, stop := context.WithTimeout(ctx, cmp.Or(c.cfg.lockWait, lockWait))
+	defer stop()
+	err = durable.PollLock(wait, func() error { return durable.TryLock(f) })
+	if err == nil {
+		return f, nil
+	}
+	if errors.Is(err, durable.ErrLocked) {
+		err = api.Errorf(api.CodeConflict, "another process is writing this catalog").WithHint("nothing was applied; wait until it is done, then plan again")
+	}
+	return nil, errors.Join(err, f.Close())
 }

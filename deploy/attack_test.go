@@ -490,8 +490,10 @@ func TestAKilledApplyLeavesTheOldRevisionAndNoLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.dir = filepath.Join(dir, "manifest")
+	repository(t, filepath.Join(dir, "service"))
 	first := f.apply(key)
 	f.edit("tier: reversible", "tier: stateful")
+	f.cfg.lockWait = time.Millisecond
 
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "DEPLOY_TEST_APPLY="+dir)

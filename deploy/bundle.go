@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v4"
 
@@ -29,16 +30,16 @@ var errMoved = errors.New("changed while it was being read")
 
 // bundle reads the files of a capability.
 func (r *reader) bundle(d *decl, from string, v *api.Capability) {
-	n := d.at("from")
+	refuse := func(format string, args ...any) { r.At(d.at("from"), d.label()+": from: "+format, args...) }
 	dir, err := openDir(r.root, from)
 	if err != nil {
-		r.At(n, "from: %v", err)
+		refuse("%v", besideManifest(err))
 		return
 	}
-	b := &bundleReader{ctx: r.ctx, refuse: func(format string, args ...any) { r.At(n, "from: "+format, args...) }}
+	b := &bundleReader{ctx: r.ctx, refuse: refuse}
 	b.walk(dir, from, "")
 	if err := dir.Close(); err != nil {
-		r.At(n, "from: %v", err)
+		refuse("%v", err)
 	}
 	slices.SortFunc(b.files, func(x, y api.File) int { return strings.Compare(x.Path, y.Path) })
 	v.Files = b.files
@@ -49,29 +50,41 @@ func (r *reader) bundle(d *decl, from string, v *api.Capability) {
 		r.m.files[f.Digest] = staged{from, f}
 	}
 	if len(v.Files) == 0 && !b.stop {
-		r.At(n, "from: %s contains no files", from)
+		refuse("%s contains no files", from)
 	}
 }
 
+// besideManifest says where a missing file should be.
+func besideManifest(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; paths are relative to the manifest's directory", err)
+	}
+	return err
+}
+
 // file returns the text of a file in the manifest's directory.
-func (r *reader) file(n *yaml.Node, what string) string {
+func (r *reader) file(d *decl, n *yaml.Node, what string) string {
 	name := r.Line(n, what)
 	if name == "" {
 		return ""
 	}
-	dir, err := openDir(r.root, path.Dir(filepath.ToSlash(name)))
-	if err != nil {
-		r.At(n, "%s: %v", what, err)
+	refuse := func(err error) string {
+		r.At(n, "%s: %s: %v", d.label(), what, besideManifest(err))
 		return ""
+	}
+	dir, err := openDir(r.root, path.Dir(filepath.ToSlash(name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: %w", strictyaml.Clip(name), syscall.ENOENT)
+	}
+	if err != nil {
+		return refuse(err)
 	}
 	b, err := readRegular(dir, path.Base(filepath.ToSlash(name)), strictyaml.MaxText)
-	if err = errors.Join(err, dir.Close()); err != nil {
-		r.At(n, "%s: %s: %v", what, strictyaml.Clip(name), err)
-		return ""
+	if err = errors.Join(err, dir.Close()); err == nil {
+		err = strictyaml.CheckText(string(b))
 	}
-	if err := strictyaml.CheckText(string(b)); err != nil {
-		r.At(n, "%s: %s: %v", what, strictyaml.Clip(name), err)
-		return ""
+	if err != nil {
+		return refuse(fmt.Errorf("%s: %w", strictyaml.Clip(name), err))
 	}
 	return string(b)
 }

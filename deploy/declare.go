@@ -66,7 +66,7 @@ func (r *reader) subagent(d *decl, what string) {
 		"agent":        d.in("agent", func(n *yaml.Node) { v.Agent = r.Line(n, "agent") }),
 		"command":      d.in("command", func(n *yaml.Node) { v.Command = r.Texts(n, "command") }),
 		"model":        func(n *yaml.Node) { v.Model = r.Line(n, "model") },
-		"system":       d.in("system", func(n *yaml.Node) { v.System = r.file(n, "system") }),
+		"system":       d.in("system", func(n *yaml.Node) { v.System = r.file(d, n, "system") }),
 		"prompt":       d.in("prompt", func(n *yaml.Node) { v.Prompt = r.Text(n, "prompt") }),
 		"input":        d.in("input", func(n *yaml.Node) { v.Input = r.JSON(n, "input") }),
 		"output":       d.in("output", func(n *yaml.Node) { v.Output = r.JSON(n, "output") }),
@@ -242,20 +242,9 @@ func (r *reader) grant(d *decl, what string) {
 		r.At(d.at("subagents"), "%s: lists no subagents, so it would grant nothing", what)
 	}
 	if d.pos["name"] == nil && v.Principal != "" {
-		v.Name = nameOf(v.Principal)
-		d.pos["name"] = d.at("principal")
+		d.unnamed, d.pos["name"] = &v, d.at("principal")
+		r.unnamed = append(r.unnamed, d)
+		return
 	}
 	r.declare(d, api.KindGrant, v.Name, "", v)
-}
-
-// nameOf derives the name of a grant from its principal: agent:claude gives
-// agent-claude. Two grants with the same derived name need explicit names.
-func nameOf(p api.Principal) api.Name {
-	s := strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '_' {
-			return c
-		}
-		return '-'
-	}, strings.ToLower(string(p)))
-	return api.Name(strings.TrimRight(s[:min(64, len(s))], "-._"))
 }

@@ -56,6 +56,7 @@ type Config struct {
 	// beforePublish runs when everything but the index is written: tests kill the
 	// process there.
 	beforePublish func()
+	lockWait      time.Duration // tests wait shorter for another writer
 }
 
 // Catalog is a writable catalog.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,6 +78,7 @@ func newFixture(t *testing.T, keys, threshold int) *fixture {
 	if err := os.Chmod(filepath.Join(f.dir, "caps/tools/fix.sh"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	repository(t, filepath.Join(filepath.Dir(f.dir), "service"))
 	c, err := Create(f.cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +87,13 @@ func newFixture(t *testing.T, keys, threshold int) *fixture {
 		t.Fatal(err)
 	}
 	return f
+}
+
+func repository(t *testing.T, dir string) {
+	t.Helper()
+	if b, err := exec.Command("git", "init", "-q", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
 }
 
 func (f *fixture) write(name, text string) {
@@ -186,7 +195,7 @@ func TestApplyPublishesOneSignedRevision(t *testing.T) {
 	if err != nil || src.Repo != filepath.Join(filepath.Dir(f.dir), "service") {
 		t.Fatalf("source %+v, err %v", src, err)
 	}
-	if g := r.Grants(); len(g) != 1 || g[0].Name != "agent-claude" || g[0].Principal != "agent:claude" {
+	if g := r.Grants(); len(g) != 1 || g[0].Name != "manifest-agent-claude" || g[0].Principal != "agent:claude" {
 		t.Fatalf("grants %+v", g)
 	}
 	if _, _, err := r.Env("none"); api.CodeOf(err) != api.CodeNotFound {
@@ -241,6 +250,7 @@ func TestOnlyPruneRemovesArtifacts(t *testing.T) {
 	if _, _, removed := p.Count(); removed != 0 {
 		t.Fatal("removed without prune")
 	}
+	f.edit("version: 1", "version: 1\nproject: manifest")
 	p = f.plan(Options{Prune: true})
 	if _, _, removed := p.Count(); removed != 1 || len(p.Stay) != 0 {
 		t.Fatalf("plan %+v", p)
@@ -262,7 +272,7 @@ func TestWideningIsReportedAndNarrowingIsNot(t *testing.T) {
 		{"mode: guarded", "mode: open", "target/local: wider mode: open, was guarded"},
 		{"mode: guarded", "mode: readonly", ""},
 		{"tier: reversible", "tier: stateful", "subagent/fixer: higher tier: stateful, was reversible"},
-		{"ceiling: reversible", "ceiling: irreversible", "grant/agent-claude: higher ceiling: irreversible, was reversible"},
+		{"ceiling: reversible", "ceiling: irreversible", "grant/manifest-agent-claude: higher ceiling: irreversible, was reversible"},
 		{"ceiling: reversible", "ceiling: observe", ""},
 		{"command: [./fix.sh]", "command: [./other.sh]", "subagent/fixer: new command: ./other.sh, was ./fix.sh"},
 		{"memory: 4GiB", "memory: 8GiB", "subagent/fixer: raised memory: 8GiB, was 4GiB"},
@@ -276,16 +286,16 @@ func TestWideningIsReportedAndNarrowingIsNot(t *testing.T) {
 		{"repo: ../service", "repo: /srv/other", "source/service: new repository: /srv/other"},
 		{"LOG_LEVEL: info", "LD_PRELOAD: ./x.so", "env/plain: LD_PRELOAD=./x.so controls"},
 		{"LOG_LEVEL: info", "LOG_LEVEL: debug", ""},
-		{"subagents: [fixer], envs: [plain], sources", "subagents: [fixer], capabilities: [tools], sources", "grant/agent-claude: gains extra capability tools"},
-		{"\"agent:claude\", sub", "\"agent:claude\", name: agent-claude, sub", ""},
-		{"\"agent:claude\", sub", "\"agent:codex\", name: agent-claude, sub", "grant/agent-claude: new principal: agent:codex, was agent:claude"},
+		{"subagents: [fixer], envs: [plain], sources", "subagents: [fixer], capabilities: [tools], sources", "grant/manifest-agent-claude: gains extra capability tools"},
+		{"\"agent:claude\", sub", "\"agent:claude\", name: manifest-agent-claude, sub", ""},
+		{"\"agent:claude\", sub", "\"agent:codex\", name: manifest-agent-claude, sub", "grant/manifest-agent-claude: new principal: agent:codex, was agent:claude"},
 	}
 	f := newFixture(t, 1, 1)
 	f.apply(f.signers[0])
 	for _, tt := range tests {
 		f.write("bailiwick.yaml", goodManifest)
 		f.edit(tt.old, tt.now)
-		p := f.plan(Options{})
+		p := f.plan(Options{SourcesElsewhere: true})
 		var got []string
 		for _, w := range p.Widens {
 			got = append(got, string(w.Ref)+": "+w.What)
@@ -438,6 +448,7 @@ func TestAnUnlistedSignerIsRefusedBeforeAnyWrite(t *testing.T) {
 func TestASecondWriterIsRefused(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	p := f.plan(Options{})
+	f.cfg.lockWait = time.Millisecond
 	f.cfg.beforePublish = func() {
 		other := *f
 		other.cfg.beforePublish = nil

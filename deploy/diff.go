@@ -37,7 +37,11 @@ type FieldChange struct {
 	New   string `json:"new,omitempty"`
 }
 
-// Diff compares two sets of artifacts, field by field. A nil set is empty.
+// FieldProject is the field that says which project an artifact belongs to.
+const FieldProject = "project"
+
+// Diff compares two sets of artifacts, field by field. A nil set is empty. A change
+// of the project is a change of the artifact, in the field FieldProject.
 func Diff(before, after *catalog.Set) []ArtifactChange {
 	if before == nil {
 		before = catalog.NewSet()
@@ -50,10 +54,14 @@ func Diff(before, after *catalog.Set) []ArtifactChange {
 	all := []ArtifactChange{}
 	for _, ref := range slices.Compact(refs) {
 		old, now := before.Document(ref), after.Document(ref)
-		if bytes.Equal(old, now) {
+		fields := []FieldChange{}
+		if was, is := before.Project(ref), after.Project(ref); old != nil && now != nil && was != is {
+			fields = append(fields, FieldChange{Change, FieldProject, string(was), string(is)})
+		}
+		if bytes.Equal(old, now) && len(fields) == 0 {
 			continue
 		}
-		all = append(all, ArtifactChange{opOf(old != nil, now != nil), ref, diffFields(flatten(old), flatten(now))})
+		all = append(all, ArtifactChange{opOf(old != nil, now != nil), ref, append(fields, diffFields(flatten(old), flatten(now))...)})
 	}
 	return all
 }

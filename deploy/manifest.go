@@ -22,17 +22,23 @@ type Manifest struct {
 	path  string // absolute
 	shown string // as the caller passed it
 	dir   string // its directory
-	decls []*decl
-	files map[api.Digest]staged
+	// project is whose artifacts it declares; derived: from its directory's name.
+	project api.Name
+	derived bool
+	decls   []*decl
+	files   map[api.Digest]staged
 }
 
 // decl is the declaration of one artifact.
 type decl struct {
 	ref   api.Ref
+	kind  api.Kind
 	node  *yaml.Node
 	pos   map[string]*yaml.Node // nodes by field
 	doc   []byte                // the artifact document
 	about string
+	// unnamed is the grant, if its name is derived.
+	unnamed *api.Grant
 }
 
 // staged says where a file of a capability is on disk.
@@ -99,6 +105,8 @@ type reader struct {
 	root *os.Root // the manifest's directory
 	m    *Manifest
 	refs map[api.Ref]*decl
+	// unnamed are grants that get their names when the project is known.
+	unnamed []*decl
 }
 
 func (r *reader) read(b []byte) {
@@ -107,10 +115,12 @@ func (r *reader) read(b []byte) {
 		return
 	}
 	version := false
-	each := func(what string, one func(*decl, string)) func(*yaml.Node) {
+	var project *yaml.Node
+	each := func(kind api.Kind, one func(*decl, string)) func(*yaml.Node) {
+		what := sectionOf(kind)
 		return func(n *yaml.Node) {
 			r.Items(n, what, func(i int, item *yaml.Node) {
-				one(&decl{node: item, pos: map[string]*yaml.Node{}}, fmt.Sprintf("%s[%d]", what, i))
+				one(&decl{kind: kind, node: item, pos: map[string]*yaml.Node{}}, fmt.Sprintf("%s[%d]", what, i))
 			})
 		}
 	}
@@ -121,17 +131,36 @@ func (r *reader) read(b []byte) {
 				r.At(n, "version: unsupported; this build reads version 1")
 			}
 		},
-		"capabilities": each("capabilities", r.capability),
-		"subagents":    each("subagents", r.subagent),
-		"envs":         each("envs", r.env),
-		"sources":      each("sources", r.source),
-		"targets":      each("targets", r.target),
-		"roles":        each("roles", r.role),
-		"grants":       each("grants", r.grant),
+		"project":      func(n *yaml.Node) { project = n },
+		"capabilities": each(api.KindCapability, r.capability),
+		"subagents":    each(api.KindSubagent, r.subagent),
+		"envs":         each(api.KindEnv, r.env),
+		"sources":      each(api.KindSource, r.source),
+		"targets":      each(api.KindTarget, r.target),
+		"roles":        each(api.KindRole, r.role),
+		"grants":       each(api.KindGrant, r.grant),
 	}, "tools", "policies", "pipelines", "egress", "secrets", "schedules", "queues")
 	if !version && n.Kind == yaml.MappingNode {
 		r.At(n, "manifest: the key \"version\" is missing; add \"version: 1\"")
 	}
+	r.project(project)
+	for _, d := range r.unnamed {
+		who := d.unnamed.Principal
+		d.unnamed.Name = grantName(r.m.project, who)
+		if first := r.refs[api.RefTo(api.KindGrant, d.unnamed.Name)]; first != nil && first.unnamed != nil && first.unnamed.Principal != who {
+			r.At(d.at("principal"), "grants: %s and %s in line %d both get the name %s; use one spelling, or give one grant a name", who, first.unnamed.Principal, first.node.Line, d.unnamed.Name)
+			continue
+		}
+		r.declare(d, api.KindGrant, d.unnamed.Name, "", d.unnamed)
+	}
+}
+
+// sectionOf is the key of the manifest that declares artifacts of a kind.
+func sectionOf(k api.Kind) string {
+	if k == api.KindCapability {
+		return "capabilities"
+	}
+	return string(k) + "s"
 }
 
 // declare adds an artifact to the manifest, if it has a name.
@@ -166,6 +195,17 @@ func (d *decl) at(field string) *yaml.Node {
 		return n
 	}
 	return d.node
+}
+
+// label is the ref of a declaration that is still being read, or its kind if it has
+// no name.
+func (d *decl) label() string {
+	for i := 0; d.node.Kind == yaml.MappingNode && i+1 < len(d.node.Content); i += 2 {
+		if key, value := d.node.Content[i], d.node.Content[i+1]; key.Value == "name" && value.Kind == yaml.ScalarNode {
+			return string(d.kind) + "/" + strictyaml.Clip(value.Value)
+		}
+	}
+	return string(d.kind)
 }
 
 // in wraps a reader to record the node of a field.

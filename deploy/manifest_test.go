@@ -28,7 +28,7 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"unknown key that is near nothing", goodManifest + "zebra: 1\n", `:26:1: manifest: unknown key "zebra"` + "\n"},
 		{"duplicate key", replace("    role: transform\n", "    role: transform\n    role: quality\n"), `:12:5: subagents[0]: duplicate key "role", first in line 11`},
 		{"duplicate name", replace("roles: [quality, transform]", "roles: [quality, quality]"), `:19:18: role/quality: duplicate declaration`},
-		{"duplicate grant by derived name", goodManifest + "  - {principal: \"agent:Claude\", subagents: [fixer]}\n", `grant/agent-claude: duplicate declaration`},
+		{"duplicate grant by derived name", goodManifest + "  - {principal: \"agent:Claude\", subagents: [fixer]}\n", `:26:17: grants: agent:Claude and agent:claude in line 25 both get the name manifest-agent-claude; use one spelling`},
 		{"number for text", replace("LOG_LEVEL: info", "LOG_LEVEL: 1"), `:18:39: values.LOG_LEVEL: want text, got the number 1; put it in quotes`},
 		{"truth value for text", replace("LOG_LEVEL: info", "LOG_LEVEL: true"), `put it in quotes`},
 		{"text for list", replace("capabilities: [tools]", "capabilities: tools"), `:13:19: capabilities: want a list, got the text "tools"`},
@@ -80,6 +80,11 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"principal", replace("agent:claude", "root"), `principal "root"`},
 		{"grant of nothing", replace("subagents: [fixer]", "subagents: []"), `lists no subagents`},
 		{"negative limit", replace("processes: 256", "processes: -1"), `want a positive whole number`},
+		{"timeout without a unit", replace("timeout: 30m, m", "timeout: 90, m"), `limits.timeout: duration "90": has no unit; write 90s for seconds or 90m for minutes`},
+		{"timeout in quotes without a unit", replace("timeout: 10m", `timeout: "90"`), `verify.timeout: duration "90": has no unit; write 90s`},
+		{"timeout with a fraction", replace("timeout: 10m", `timeout: 1.5`), `verify.timeout: duration "1.5": want a positive duration such as 90s or 30m`},
+		{"project that is no name", "project: My Project\n" + goodManifest, `:1:10: project: name "My Project"`},
+		{"empty project", "project: ''\n" + goodManifest, `:1:10: project: is empty`},
 		{"zero timeout", replace("timeout: 30m", "timeout: 0s"), `duration "0s"`},
 		{"size without sense", replace("memory: 4GiB", "memory: lots"), `size "lots"`},
 		{"cpu not a number", replace("cpu: 1.5", "cpu: .nan"), `want a number above 0`},
@@ -89,11 +94,11 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"requirement by path", replace("{exec: go}", "{exec: /bin/sh}"), `want the name of a program`},
 		{"absolute from", replace("from: caps/tools", "from: /etc"), `is absolute`},
 		{"escaping from", replace("from: caps/tools", "from: ../x"), `leads out of the manifest's directory`},
-		{"missing from", replace("from: caps/tools", "from: caps/none"), `:3:51: from: caps/none: no such file`},
+		{"missing from", replace("from: caps/tools", "from: caps/none"), `:3:51: capability/tools: from: caps/none: no such file or directory; paths are relative to the manifest's directory`},
 		{"from a file", replace("from: caps/tools", "from: fixer.md"), `want a directory`},
 		{"escaping system", replace("system: fixer.md", "system: ../fixer.md"), `leads out`},
 		{"absolute system", replace("system: fixer.md", "system: /etc/passwd"), `is absolute`},
-		{"missing system", replace("system: fixer.md", "system: none.md"), `:8:13: system: none.md: no such file`},
+		{"missing system", replace("system: fixer.md", "system: none.md"), `:8:13: subagent/fixer: system: none.md: no such file or directory; paths are relative to the manifest's directory`},
 	}
 	f := newFixture(t, 1, 1)
 	for _, tt := range tests {
@@ -145,7 +150,7 @@ func TestUnresolvedReferencesAreReportedAtTheirPlace(t *testing.T) {
 	for _, want := range []string{
 		`:13:27: subagent/fixer: capabilities[1]: no such capability "missing"`,
 		`:11:11: subagent/fixer: role: no such role "nobody"`,
-		`:25:52: grant/agent-claude: subagents[1]: no such subagent "ghost"`,
+		`:25:52: grant/manifest-agent-claude: subagents[1]: no such subagent "ghost"`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("err = %v\nwant %s", err, want)

@@ -8,28 +8,48 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
-	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // Plan is what applying a manifest would do to the catalog.
 type Plan struct {
-	Manifest  string                `json:"manifest"` // absolute path
-	Base      Mark                  `json:"base"`     // the revision that it was compared with; zero if none
-	Prune     bool                  `json:"prune"`
+	Manifest  string                `json:"manifest,omitempty"` // absolute path; empty when artifacts are only moved
+	Project   api.Name              `json:"project"`            // which the manifest declares
+	Derived   bool                  `json:"derived,omitempty"`  // Project is the name of the manifest's directory
+	Base      Mark                  `json:"base"`               // the revision that it was compared with; zero if none
+	Options                         // of the plan
 	Changes   []ArtifactChange      `json:"changes"`
 	Widens    []Widening            `json:"widens"`
-	Stay      []api.Ref             `json:"stay"`  // artifacts of the catalog that the manifest omits and that are kept
-	Notes     []string              `json:"notes"` // allowed but probably unintended
+	Narrows   []Narrowing           `json:"narrows"`
+	Stay      []api.Ref             `json:"stay"`   // artifacts of the project that the manifest omits and that are kept
+	Others    map[api.Name]int      `json:"others"` // how many artifacts other projects have, which stay as they are; "" for those of none
+	Notes     []string              `json:"notes"`  // allowed but probably unintended
 	Artifacts map[api.Ref]api.Entry `json:"artifacts"`
 	set       *catalog.Set          // after
-	before    *catalog.Set          // nil if none
+	before    *catalog.Set          // empty if there is no revision
 	files     map[api.Digest]staged // of the manifest
 }
 
 // Options of a plan.
 type Options struct {
-	Prune bool // remove artifacts that the manifest omits
+	Prune bool `json:"prune"` // remove artifacts of the project that the manifest omits
+	// SourcesElsewhere does not look for the sources, which are on another machine.
+	SourcesElsewhere bool `json:"sourcesElsewhere,omitempty"`
 }
+
+func newPlan(head *Revision) *Plan {
+	p := &Plan{
+		Changes: []ArtifactChange{}, Widens: []Widening{}, Narrows: []Narrowing{}, Stay: []api.Ref{}, Others: map[api.Name]int{}, Notes: []string{},
+		Artifacts: map[api.Ref]api.Entry{}, set: catalog.NewSet(), before: catalog.NewSet(),
+	}
+	if head != nil {
+		p.Base, p.before = head.Mark(), head.Set()
+	}
+	return p
+}
+
+// After returns the artifacts of the catalog once the plan is applied. The caller must
+// not modify it.
+func (p *Plan) After() *catalog.Set { return p.set }
 
 // Empty reports whether applying would change nothing.
 func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
@@ -57,24 +77,30 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{
-		Manifest: m.path, Prune: opt.Prune, Stay: []api.Ref{}, Notes: []string{},
-		Artifacts: map[api.Ref]api.Entry{}, set: catalog.NewSet(), files: m.files,
+	p := newPlan(head)
+	p.Manifest, p.Project, p.Derived, p.Options, p.files = m.path, m.project, m.derived, opt, m.files
+	declared, err := m.named(head)
+	if err != nil {
+		return nil, err
 	}
-	declared := map[api.Ref]*decl{}
-	for _, d := range m.decls {
-		declared[d.ref] = d
-		if err := p.put(d.ref, d.doc, d.about); err != nil {
+	if m.derived && opt.Prune {
+		return nil, api.Errorf(api.CodeInvalid, "--prune: %s names no project, and the manifest in another directory of the same name would be of the same one", m.shown).
+			WithHint("add to it: project: %s", m.project)
+	}
+	if err := p.owned(m, declared); err != nil {
+		return nil, err
+	}
+	for ref, d := range declared {
+		if err := p.put(ref, d.doc, d.about, m.project); err != nil {
 			return nil, err
 		}
 	}
 	if head != nil {
-		p.Base, p.before = head.Mark(), head.Set()
 		if err := p.keep(head, declared); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.check(m, declared, c.cfg.Private); err != nil {
+	if err := p.check(ctx, m, declared, c.cfg.Private); err != nil {
 		return nil, err
 	}
 	if n := len(p.Artifacts); n > catalog.MaxArtifacts {
@@ -82,70 +108,51 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 	}
 	p.Changes = Diff(p.before, p.set)
 	p.Widens = Widenings(p.before, p.set)
+	p.Narrows = Narrowings(p.before, p.set)
 	p.note()
 	return p, nil
 }
 
-func (p *Plan) put(ref api.Ref, doc []byte, about string) error {
+func (p *Plan) put(ref api.Ref, doc []byte, about string, project api.Name) error {
 	if err := p.set.Add(ref, doc); err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
-	p.Artifacts[ref] = api.Entry{Digest: api.DigestOf(doc), Description: about}
+	p.set.Own(ref, project)
+	p.Artifacts[ref] = api.Entry{Digest: api.DigestOf(doc), Description: about, Project: project}
 	return nil
 }
 
-// keep keeps the artifacts that the manifest omits, unless they are pruned.
+// keep keeps the artifacts that the manifest omits: those of other projects always,
+// its own unless they are pruned.
 func (p *Plan) keep(head *Revision, declared map[api.Ref]*decl) error {
-	for _, ref := range slices.SortedFunc(slices.Values(head.Set().Refs()), byKind) {
-		if _, ok := declared[ref]; ok || p.Prune {
+	entries := head.Document().Artifacts
+	for _, ref := range slices.SortedFunc(slices.Values(p.before.Refs()), byKind) {
+		entry, own := entries[ref], entries[ref].Project == p.Project
+		switch {
+		case declared[ref] != nil || own && p.Prune:
 			continue
+		case own:
+			p.Stay = append(p.Stay, ref)
+		default:
+			p.Others[entry.Project]++
 		}
-		p.Stay = append(p.Stay, ref)
-		kind, name, err := ref.Split()
-		if err != nil {
-			return err
-		}
-		entry, err := head.Entry(kind, name)
-		if err != nil {
-			return err
-		}
-		if err := p.put(ref, head.Set().Document(ref), entry.Description); err != nil {
+		if err := p.put(ref, p.before.Document(ref), entry.Description, entry.Project); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// check reports unresolved references, and paths that no jail is shown, at their
-// place in the manifest.
-func (p *Plan) check(m *Manifest, declared map[api.Ref]*decl, private api.Private) error {
-	l := &strictyaml.List{File: m.shown}
-	for _, problem := range p.set.Problems() {
-		d, ok := declared[problem.Ref]
-		if !ok {
-			l.Add(0, 0, "%s (already in the catalog): %s: %s", problem.Ref, problem.Field, problem.Message)
-			continue
-		}
-		n := d.at(problem.Field)
-		l.Add(n.Line, n.Column, "%s: %s: %s", problem.Ref, problem.Field, problem.Message)
-	}
-	for name, t := range p.set.Targets {
-		d := declared[api.RefTo(api.KindTarget, name)]
-		for i, path := range t.ReadOnly {
-			if err := private.CheckReadOnly(path); err != nil && d != nil {
-				n := d.at("readOnly")
-				if i < len(n.Content) {
-					n = n.Content[i]
-				}
-				l.Add(n.Line, n.Column, "%s: readOnly[%d]: %v", d.ref, i, err)
-			}
-		}
-	}
-	return l.Err()
-}
-
-// note adds notes on grants and targets that never admit what they name.
+// note adds notes on grants and targets that never admit what they name, and on
+// grants that are removed without effect.
 func (p *Plan) note() {
+	for _, name := range slices.Sorted(maps.Keys(p.before.Grants)) {
+		g := p.before.Grants[name]
+		if other, covered := coveredBy(p.set, g); covered && !covers(p.set.Grants[name], g) {
+			ref := api.RefTo(api.KindGrant, other)
+			p.Notes = append(p.Notes, fmt.Sprintf("grant/%s: %s loses nothing, because %s of %s gives it the same", name, g.Principal, ref, projectText(p.set.Project(ref))))
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.set.Grants)) {
 		g := p.set.Grants[name]
 		for _, s := range g.Subagents {

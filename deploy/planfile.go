@@ -5,14 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 )
 
 const maxPlanFile = 16 << 20
 
-const planAgain = "plan again, and review the new plan"
+const planAgain = "plan again, and review the new plan; nothing was applied"
 
 // planFile is a plan written to a file for review. It has no content: applying it
 // plans the manifest again and requires the same result, so a forged file can
@@ -44,12 +46,20 @@ func (c *Catalog) PlanAgain(ctx context.Context, encoded []byte) (*Plan, error) 
 	if err != nil {
 		return nil, err
 	}
-	now, err := c.Plan(ctx, m, Options{Prune: old.Prune})
+	// First, so that the reason is told, not what follows from it.
+	head, err := c.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if now.Base != old.Base {
-		return nil, errBaseMoved(old.Base, now.Base)
+	if newPlan(head).Base != old.Base {
+		return nil, c.moved(ctx, old.Base, head)
+	}
+	now, err := c.Plan(ctx, m, old.Options)
+	if err != nil {
+		return nil, err
+	}
+	if now.Base != old.Base { // in this moment
+		return nil, api.Errorf(api.CodeConflict, "the catalog has changed since the plan was made").WithHint(planAgain)
 	}
 	if !maps.Equal(now.Artifacts, old.Artifacts) {
 		return nil, api.Errorf(api.CodeConflict, "plan file: %s, or a file that it names, has changed since the plan was made", old.Manifest).WithHint(planAgain)
@@ -63,7 +73,7 @@ func decodePlan(encoded []byte) (*Plan, error) {
 	}
 	var f planFile
 	if err := canon.Decode(encoded, &f); err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "plan file: %w", err).WithHint("create one with: bailiwick catalog plan -o FILE")
+		return nil, api.Errorf(api.CodeInvalid, "plan file: %w", err).WithHint("create one with: bailiwick catalog plan --out FILE")
 	}
 	body, err := canon.Canonicalize(f.Plan)
 	if err != nil || f.V != 1 || api.DigestOf(body) != f.Digest {
@@ -76,8 +86,38 @@ func decodePlan(encoded []byte) (*Plan, error) {
 	return p, nil
 }
 
-func errBaseMoved(planned, now Mark) error {
-	return api.Errorf(api.CodeConflict, "the catalog has changed: the plan is for %s, the catalog is at %s", markText(planned), markText(now)).WithHint(planAgain)
+// maxMoved is how many changed artifacts the error of an outdated plan names.
+const maxMoved = 5
+
+// moved is the error of a plan for an older revision than head: it says who changed
+// the catalog since, and what.
+func (c *Catalog) moved(ctx context.Context, planned Mark, head *Revision) error {
+	if head == nil {
+		return api.Errorf(api.CodeConflict, "the catalog has changed: the plan is for %s, the catalog is empty", markText(planned)).WithHint(planAgain)
+	}
+	before := catalog.NewSet()
+	if planned.Number > 0 {
+		old, err := c.read.Numbered(ctx, planned.Number)
+		if err != nil || old.Mark() != planned {
+			return api.Errorf(api.CodeConflict, "the catalog has changed: the plan is for %s, which is not in its history", markText(planned)).WithHint(planAgain)
+		}
+		before = old.Set()
+	}
+	verbs := map[Op]string{Add: "adds", Change: "changes", Remove: "removes"}
+	var what []string
+	for i, change := range Diff(before, head.Set()) {
+		if i == maxMoved {
+			what = append(what, "and more")
+			break
+		}
+		what = append(what, verbs[change.Op]+" "+string(change.Ref))
+	}
+	reason := ""
+	if head.Reason() != "" {
+		reason = fmt.Sprintf(" (%.200q)", head.Reason())
+	}
+	return api.Errorf(api.CodeConflict, "the catalog has changed: the plan is for %s, but %q has published %s since%s, which %s",
+		markText(planned), head.Author(), markText(head.Mark()), reason, strings.Join(what, ", ")).WithHint(planAgain)
 }
 
 func markText(m Mark) string {

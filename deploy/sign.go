@@ -16,6 +16,7 @@ type Proposal struct {
 	Revision *Revision
 	Changes  []ArtifactChange
 	Widens   []Widening
+	Narrows  []Narrowing
 }
 
 // Proposal returns the current proposal, or nil.
@@ -32,7 +33,7 @@ func (c *Catalog) Proposal(ctx context.Context) (*Proposal, error) {
 	if head != nil {
 		before = head.Set()
 	}
-	return &Proposal{r, Diff(before, r.Set()), Widenings(before, r.Set())}, nil
+	return &Proposal{r, Diff(before, r.Set()), Widenings(before, r.Set()), Narrowings(before, r.Set())}, nil
 }
 
 // Sign adds signatures to the proposal with digest d, which is the one that the
@@ -41,7 +42,7 @@ func (c *Catalog) Sign(ctx context.Context, d api.Digest, signers ...Signer) (_ 
 	if err := c.checkApproval(Approval{Signers: signers}); err != nil {
 		return nil, err
 	}
-	lock, err := c.lock()
+	lock, err := c.lock(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func Widenings(before, after *catalog.Set) []Widening {
 	if before == nil {
 		before = catalog.NewSet()
 	}
-	w := &widening{all: []Widening{}}
+	w := &widening{all: []Widening{}, before: before}
 	compare(api.KindCapability, before.Capabilities, after.Capabilities, w.capability)
 	compare(api.KindSubagent, before.Subagents, after.Subagents, w.subagent)
 	compare(api.KindEnv, before.Envs, after.Envs, w.env)
@@ -42,7 +42,10 @@ func compare[T any](kind api.Kind, before, after map[api.Name]T, report func(ref
 	}
 }
 
-type widening struct{ all []Widening }
+type widening struct {
+	all    []Widening
+	before *catalog.Set
+}
 
 func (w *widening) add(ref api.Ref, format string, args ...any) {
 	w.all = append(w.all, Widening{ref, fmt.Sprintf(format, args...)})
@@ -68,7 +71,7 @@ func (w *widening) capability(ref api.Ref, old, v api.Capability, had bool) {
 
 func (w *widening) subagent(ref api.Ref, old, v api.Subagent, had bool) {
 	if !had {
-		w.add(ref, "new worker: runs %s in role %s, tier %s", commandText(v.Command), v.Role, v.Tier)
+		w.add(ref, "new subagent: runs %s in role %s, tier %s", commandText(v.Command), v.Role, v.Tier)
 		return
 	}
 	if !slices.Equal(old.Command, v.Command) || old.Agent != v.Agent {
@@ -160,6 +163,9 @@ func (w *widening) target(ref api.Ref, old, v api.Target, had bool) {
 }
 
 func (w *widening) grant(ref api.Ref, old, v api.Grant, had bool) {
+	if _, covered := coveredBy(w.before, v); covered {
+		return // its principal had all of it
+	}
 	if !had {
 		w.add(ref, "new grant: %s may dispatch %s, up to %s", v.Principal, nameList(v.Subagents), v.Ceiling)
 	} else {
@@ -185,29 +191,43 @@ func (w *widening) gained(ref api.Ref, what string, old, now []api.Name) {
 	}
 }
 
-// limits compares limits; 0 means unlimited.
 func (w *widening) limits(ref api.Ref, old, now api.Limits) {
-	raised(w, ref, "timeout", old.Timeout, now.Timeout)
-	raised(w, ref, "memory", old.Memory, now.Memory)
-	raised(w, ref, "processes", old.Processes, now.Processes)
-	raised(w, ref, "disk", old.Disk, now.Disk)
-	raised(w, ref, "fileSize", old.FileSize, now.FileSize)
-	raised(w, ref, "files", old.Files, now.Files)
-	raised(w, ref, "cpu", old.CPU, now.CPU)
-	raised(w, ref, "log", old.Log, now.Log)
-	raised(w, ref, "answer", old.Answer, now.Answer)
+	for _, r := range raisedLimits(old, now) {
+		if r.to == "" {
+			w.add(ref, "limit removed: %s, was %s", r.field, r.from)
+		} else {
+			w.add(ref, "raised %s: %s, was %s", r.field, r.to, r.from)
+		}
+	}
 }
 
-func raised[T interface {
+// raised is a limit that allows more than before. An empty to means unlimited.
+type raised struct{ field, from, to string }
+
+// raisedLimits compares limits; 0 means unlimited.
+func raisedLimits(old, now api.Limits) (all []raised) {
+	all = raise(all, "timeout", old.Timeout, now.Timeout)
+	all = raise(all, "memory", old.Memory, now.Memory)
+	all = raise(all, "processes", old.Processes, now.Processes)
+	all = raise(all, "disk", old.Disk, now.Disk)
+	all = raise(all, "fileSize", old.FileSize, now.FileSize)
+	all = raise(all, "files", old.Files, now.Files)
+	all = raise(all, "cpu", old.CPU, now.CPU)
+	all = raise(all, "log", old.Log, now.Log)
+	return raise(all, "answer", old.Answer, now.Answer)
+}
+
+func raise[T interface {
 	~int | ~int64 | ~float64
-}](w *widening, ref api.Ref, field string, old, now T) {
+}](all []raised, field string, old, now T) []raised {
 	switch {
 	case old == 0:
 	case now == 0:
-		w.add(ref, "limit removed: %s, was %s", field, limitText(old))
+		all = append(all, raised{field, limitText(old), ""})
 	case now > old:
-		w.add(ref, "raised %s: %s, was %s", field, limitText(now), limitText(old))
+		all = append(all, raised{field, limitText(old), limitText(now)})
 	}
+	return all
 }
 
 func limitText(v any) string {

@@ -290,6 +290,10 @@ func (w *world) consent(principal, tier string) {
 
 func (w *world) manifest(subagents ...subagent) {
 	w.t.Helper()
+	if _, err := os.Stat(w.path("repo")); errors.Is(err, fs.ErrNotExist) { // a source must be a repository
+		w.mkdir("repo")
+		w.git("repo", "init", "-q")
+	}
 	var caps, subs, names strings.Builder
 	for _, s := range subagents {
 		if s.role == "" {

@@ -241,6 +241,7 @@ func (c *Catalog) artifacts(ctx context.Context, doc *api.Revision) (*Set, error
 		if err := set.Add(ref, b); err != nil {
 			return nil, fault(FaultMalformed, err, "revision %d", doc.Number)
 		}
+		set.Own(ref, doc.Artifacts[ref].Project)
 	}
 	if problems := set.Problems(); len(problems) > 0 {
 		return nil, fault(FaultMalformed, nil, "revision %d: %s", doc.Number, problems[0])

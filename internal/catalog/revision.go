@@ -160,6 +160,11 @@ func CheckRevision(doc api.Revision) error {
 		if _, err := api.ParseDigest(string(e.Digest)); err != nil {
 			return fmt.Errorf("%s: %w", ref, err)
 		}
+		if e.Project != "" {
+			if _, err := api.ParseName(string(e.Project)); err != nil {
+				return fmt.Errorf("%s: project: %w", ref, err)
+			}
+		}
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ type Set struct {
 	Roles        map[api.Name]api.Role
 	Grants       map[api.Name]api.Grant
 
-	docs map[api.Ref][]byte
+	docs     map[api.Ref][]byte
+	projects map[api.Ref]api.Name
 }
 
 // NewSet returns an empty set.
@@ -29,7 +30,7 @@ func NewSet() *Set {
 	return &Set{
 		Capabilities: map[api.Name]api.Capability{}, Subagents: map[api.Name]api.Subagent{},
 		Envs: map[api.Name]api.Env{}, Sources: map[api.Name]api.Source{}, Targets: map[api.Name]api.Target{},
-		Roles: map[api.Name]api.Role{}, Grants: map[api.Name]api.Grant{}, docs: map[api.Ref][]byte{},
+		Roles: map[api.Name]api.Role{}, Grants: map[api.Name]api.Grant{}, docs: map[api.Ref][]byte{}, projects: map[api.Ref]api.Name{},
 	}
 }
 
@@ -85,6 +86,12 @@ func add[T any](into map[api.Name]T, want api.Name, doc []byte, nameOf func(*T) 
 
 // Document returns the document of an artifact, or nil.
 func (s *Set) Document(ref api.Ref) []byte { return bytes.Clone(s.docs[ref]) }
+
+// Own records the project that an artifact belongs to.
+func (s *Set) Own(ref api.Ref, project api.Name) { s.projects[ref] = project }
+
+// Project returns the project that an artifact belongs to; empty if to none.
+func (s *Set) Project(ref api.Ref) api.Name { return s.projects[ref] }
 
 // Refs returns all refs in bytewise order.
 func (s *Set) Refs() []api.Ref { return slices.Sorted(maps.Keys(s.docs)) }

@@ -91,7 +91,7 @@ Stop:     bailiwick stop --all`,
 			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
 			t.delegatedCommand("key", "Create and show deploy keys", deployProgram, "key", "bailiwick key show", "bailiwick key create --name ann"),
 			t.delegatedCommand("operator", "Create and show operator keys, and sign decisions", deployProgram, "operator", "bailiwick operator show", "bailiwick operator keygen --name ann"),
-			t.delegatedCommand("catalog", "Plan, apply, sign, list, show and verify the catalog", deployProgram, "catalog", "bailiwick catalog plan", "bailiwick catalog apply --reason 'new reviewer'"),
+			t.catalogCommand(),
 			(&mcpVerbs{t}).noun(),
 		}},
 		console.Group{Title: "Service:", Commands: []*cobra.Command{

@@ -105,6 +105,27 @@ func (t *operatorVerbs) checkKnown(ctx context.Context, verb api.OperatorVerb, p
 	})
 }
 
+// checkNew refuses a principal that exists, or that is easily taken for one that
+// exists or has grants, before anyone types a passphrase for it. The service checks
+// again when it gets the decision.
+func (t *operatorVerbs) checkNew(ctx context.Context, _ api.OperatorVerb, p api.Principal) error {
+	return t.withOperator(func(o client.Operator) error {
+		all, err := o.Principals(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // an unreadable catalog must not prevent a decision
+		}
+		for _, other := range all {
+			switch {
+			case other.Principal == p && other.Known:
+				return api.Errorf(api.CodeConflict, "principal %s already exists", p).WithHint("see: bailiwick principal show %s", p)
+			case other.Principal != p && other.Principal.Skeleton() == p.Skeleton():
+				return api.Errorf(api.CodeConflict, "principal %s is easily taken for %s, which exists", p, other.Principal).WithHint("use %s, or a name that differs in more; see: bailiwick principal list", other.Principal)
+			}
+		}
+		return nil
+	})
+}
+
 // noteNoGrant points out an account without a grant. Accounts are not added, so a
 // misspelt one is not refused.
 func (t *operatorVerbs) noteNoGrant(p api.PrincipalInfo) {
@@ -124,10 +145,12 @@ func (t *operatorVerbs) principalVerb(cmd *cobra.Command, nargs int, record func
 		if a.Fail(err); a.Err != nil {
 			return a.Err
 		}
-		if r.Verb != api.VerbPrincipalAdd {
-			if err := t.checkKnown(cmd.Context(), r.Verb, p); err != nil {
-				return err
-			}
+		check := t.checkKnown
+		if r.Verb == api.VerbPrincipalAdd {
+			check = t.checkNew
+		}
+		if err := check(cmd.Context(), r.Verb, p); err != nil {
+			return err
 		}
 		r.Principal = p
 		return t.decided(cmd.Context(), f, r, text)

@@ -240,20 +240,8 @@ func (t *mcpVerbs) printConfig(c mcpClient, command []string) error {
 	return t.Emit(mcpConfig{Client: c.name, File: c.file, Config: config, Command: command}, "", func() {
 		fmt.Fprintf(t.Stderr, "Add this to %s.\n", c.file)
 		if c.add != "" {
-			fmt.Fprintf(t.Stderr, "Or run: %s %s\n", c.add, shellText(command))
+			fmt.Fprintf(t.Stderr, "Or run: %s %s\n", c.add, console.ShellText(command...))
 		}
 		fmt.Fprint(t.Stdout, config)
 	})
-}
-
-// shellText quotes a command for a shell.
-func shellText(command []string) string {
-	var words []string
-	for _, word := range command {
-		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,") != "" {
-			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-		words = append(words, word)
-	}
-	return strings.Join(words, " ")
 }

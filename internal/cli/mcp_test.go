@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 // A client that reads the configuration gets the command word for word, even if
@@ -78,7 +80,7 @@ func TestShellTextQuotesTheCommand(t *testing.T) {
 		{"/a/b --socket /run/x.sock", []string{"/a/b", "--socket", "/run/x.sock"}},
 		{`'a b' 'it'\''s' '' '$(x)'`, []string{"a b", "it's", "", "$(x)"}},
 	} {
-		if got := shellText(c.words); got != c.want {
+		if got := console.ShellText(c.words...); got != c.want {
 			t.Errorf("%q is written %s, want %s", c.words, got, c.want)
 		}
 	}

@@ -133,3 +133,15 @@ func Bytes(n int64) string {
 
 // NoChanges is why finished work has no patch.
 const NoChanges = "no file that a patch can contain has changed"
+
+// ShellText quotes a command for a shell.
+func ShellText(command ...string) string {
+	var words []string
+	for _, word := range command {
+		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,") != "" {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}

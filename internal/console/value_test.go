@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,21 @@ func TestValuesAreTextJSONOrAFile(t *testing.T) {
 	} {
 		if _, err := ParseValue("--set", arg, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", arg, err, want)
+		}
+	}
+}
+
+func TestExampleInputGivesWhatIsRequired(t *testing.T) {
+	for schema, want := range map[string]string{
+		``:     "",
+		`true`: "",
+		`{"properties": {"a": {"type": "string"}}}`:                                                 "",
+		`{"required": ["a", "b"], "properties": {"a": {"type": "string"}, "b": {"enum": ["x y"]}}}`: "--set a=TEXT --set 'b=x y'",
+		`{"required": ["n", "on", "l", "o"], "properties": {"n": {"type": "integer", "minimum": 3}, "on": {"type": "boolean"}, "l": {"type": "array"}, "o": {"type": "object"}}}`: `--input '{"l":[],"n":3,"o":{},"on":true}'`,
+		`{"required": ["n"], "properties": {"n": {"type": "number"}}}`: `--input '{"n":1}'`,
+	} {
+		if got := ShellText(ExampleInput(json.RawMessage(schema))...); got != want {
+			t.Errorf("%s: %s, want %s", schema, got, want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package daemoncli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 )
@@ -150,13 +150,8 @@ func dispatchLine(l *api.Listing) string {
 	if len(l.Sources) > 0 {
 		line += " --source " + string(l.Sources[0])
 	}
-	var schema struct {
-		Required []string `json:"required"`
-	}
-	if json.Unmarshal(l.Input, &schema) == nil {
-		for _, name := range schema.Required {
-			line += fmt.Sprintf(" --set %s=TEXT", name)
-		}
+	if input := console.ExampleInput(l.Input); len(input) > 0 {
+		line += " " + console.ShellText(input...)
 	}
 	return line
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -20,7 +21,7 @@ const manifestName = "bailiwick.yaml"
 
 func (p *program) catalogCommand() *cobra.Command {
 	return console.Noun("catalog", "Plan, sign and inspect the catalog",
-		console.Group{Title: "Change:", Commands: []*cobra.Command{p.planCommand(), p.applyCommand(), p.signCommand()}},
+		console.Group{Title: "Change:", Commands: []*cobra.Command{p.planCommand(), p.applyCommand(), p.signCommand(), p.moveCommand()}},
 		console.Group{Title: "Look:", Commands: []*cobra.Command{p.listCommand(), p.showCommand(), p.historyCommand(), p.diffCommand(), p.verifyCommand()}})
 }
 
@@ -32,7 +33,8 @@ type planFlags struct {
 
 func (f *planFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.file, "file", "f", manifestName, "the manifest")
-	cmd.Flags().BoolVar(&f.opt.Prune, "prune", false, "remove artifacts that the manifest does not declare")
+	cmd.Flags().BoolVar(&f.opt.Prune, "prune", false, "remove artifacts of the project that the manifest does not declare")
+	cmd.Flags().BoolVar(&f.opt.SourcesElsewhere, "sources-elsewhere", false, "do not look for the repositories of sources: the service runs on another machine")
 }
 
 func (p *program) planCommand() *cobra.Command {
@@ -54,6 +56,7 @@ func (p *program) planCommand() *cobra.Command {
 				if err := p.writePlan(plan, outFile); err != nil {
 					return err
 				}
+				p.nextAfterPlan(plan, f, outFile)
 				if exitCode && !plan.Empty() {
 					return console.Exit{Status: 2}
 				}
@@ -71,7 +74,7 @@ func (p *program) planCommand() *cobra.Command {
 func (p *program) plan(ctx context.Context, c *deploy.Catalog, f planFlags) (*deploy.Plan, error) {
 	m, err := deploy.Load(ctx, f.file)
 	if err != nil {
-		if os.IsNotExist(err) || strings.Contains(err.Error(), "no such file") {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil, api.Errorf(api.CodeNotFound, "%w", err).WithHint("name the manifest with -f, or create one with: bailiwick init")
 		}
 		return nil, err
@@ -94,7 +97,7 @@ func (p *program) writePlan(plan *deploy.Plan, path string) error {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return fmt.Errorf("plan file: %w", err)
 	}
-	p.print("Wrote the plan to %s. Apply it with: bailiwick catalog apply %s", path, path)
+	p.print("Wrote the plan to %s.", visible(path))
 	return nil
 }
 
@@ -106,8 +109,8 @@ func (p *program) applyCommand() *cobra.Command {
 		Use: "apply [PLANFILE]", Short: "Sign and publish the manifest as a new revision", Args: cobra.MaximumNArgs(1),
 		Example: console.Examples("bailiwick catalog apply --reason 'new reviewer'", "bailiwick catalog apply plan.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && (cmd.Flags().Changed("prune") || cmd.Flags().Changed("file")) {
-				return api.Errorf(api.CodeInvalid, "apply: --file and --prune do not go with a plan file, which has both")
+			if len(args) == 1 && (cmd.Flags().Changed("prune") || cmd.Flags().Changed("file") || cmd.Flags().Changed("sources-elsewhere")) {
+				return api.Errorf(api.CodeInvalid, "apply: --file, --prune and --sources-elsewhere do not go with a plan file, which has them")
 			}
 			return p.withCatalog(func(c *deploy.Catalog) error {
 				plan, err := p.planToApply(cmd.Context(), c, args, f)
@@ -122,6 +125,11 @@ func (p *program) applyCommand() *cobra.Command {
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
 	cmd.Flags().BoolVar(&replace, "replace-proposal", false, "discard a proposal that waits for signatures")
 	p.formatFlag(cmd)
+	cmd.Flags().Func("caller-ceiling", "", func(s string) error {
+		p.ceiling = new(api.Tier)
+		return p.ceiling.UnmarshalText([]byte(s))
+	})
+	_ = cmd.Flags().MarkHidden("caller-ceiling") // bailiwick passes it; the flag exists
 	return cmd
 }
 
@@ -146,19 +154,53 @@ func (p *program) apply(ctx context.Context, c *deploy.Catalog, plan *deploy.Pla
 	o.plan(plan)
 	p.print("%s", strings.TrimSuffix(o.b.String(), "\n"))
 	a := deploy.Approval{Author: p.author(), Reason: reason, ReplaceProposal: replace}
-	if plan.Empty() {
-		return p.applied(&deploy.Applied{Unchanged: true, Number: plan.Base.Number, Digest: plan.Base.Digest, Signers: []seal.KeyID{}, Needed: c.Reader().TrustRoot().Threshold})
+	done := &deploy.Applied{Unchanged: true, Number: plan.Base.Number, Digest: plan.Base.Digest, Signers: []seal.KeyID{}, Needed: c.Reader().TrustRoot().Threshold}
+	if !plan.Empty() {
+		var err error
+		if a.Signers, err = p.signers(ctx, p.deployKey(), "", ""); err != nil {
+			return err
+		}
+		if done, err = c.Apply(ctx, plan, a); err != nil {
+			return err
+		}
 	}
-	signers, err := p.signers(ctx, p.deployKey(), "", "")
-	if err != nil {
+	if err := p.applied(done); err != nil || done.Proposal {
 		return err
 	}
-	a.Signers = signers
-	done, err := c.Apply(ctx, plan, a)
-	if err != nil {
-		return err
+	p.nextAfterApply(plan)
+	return nil
+}
+
+func (p *program) moveCommand() *cobra.Command {
+	var to, reason string
+	var replace bool
+	cmd := &cobra.Command{
+		Use: "move KIND/NAME... --to PROJECT", Short: "Sign and publish that artifacts belong to another project", Args: cobra.MinimumNArgs(1),
+		Long: `Give artifacts to a project, whose manifest may change and remove them from then on. Nothing
+else about them changes. Take them out of the manifest of the project that had them.
+
+To rename a project, move all that it has:
+bailiwick catalog move $(bailiwick catalog list --project OLD -o name) --to NEW`,
+		Example: console.Examples("bailiwick catalog move subagent/greet --to garden", "bailiwick catalog move target/local role/transform --to platform --reason 'shared by all'"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			refs := make([]api.Ref, len(args))
+			for i, a := range args {
+				refs[i] = api.Ref(a)
+			}
+			return p.withCatalog(func(c *deploy.Catalog) error {
+				plan, err := c.Move(cmd.Context(), refs, api.Name(to))
+				if err != nil {
+					return err
+				}
+				return p.apply(cmd.Context(), c, plan, reason, replace)
+			})
+		},
 	}
-	return p.applied(done)
+	cmd.Flags().StringVar(&to, "to", "", "the project that gets them")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	cmd.Flags().BoolVar(&replace, "replace-proposal", false, "discard a proposal that waits for signatures")
+	p.formatFlag(cmd)
+	return cmd
 }
 
 func (p *program) author() string {
@@ -214,6 +256,7 @@ func (p *program) sign(ctx context.Context, c *deploy.Catalog, args []string) er
 	o.line("")
 	o.changes(waiting.Changes)
 	o.widens(waiting.Widens)
+	o.narrows(waiting.Narrows)
 	p.print("%s", strings.TrimSuffix(o.b.String(), "\n"))
 	signers, err := p.signers(ctx, p.deployKey(), "", "")
 	if err != nil {

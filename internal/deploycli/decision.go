@@ -77,13 +77,13 @@ func sentence(r api.OperatorRecord) string {
 func tierText(t api.Tier) string {
 	switch t {
 	case api.Observe:
-		return "observe: workers that read and report, and change nothing."
+		return "observe: subagents that read and report, and change nothing."
 	case api.Reversible:
-		return "reversible: workers whose work can be discarded, such as a patch."
+		return "reversible: subagents whose work can be discarded, such as a patch."
 	case api.Stateful:
-		return "stateful: workers that change things outside, such as a database, or reach the network."
+		return "stateful: subagents that change things outside, such as a database, or reach the network."
 	case api.Irreversible:
-		return "irreversible: workers whose effects CANNOT be taken back."
+		return "irreversible: subagents whose effects CANNOT be taken back."
 	}
 	return t.String()
 }

@@ -54,13 +54,14 @@ type program struct {
 	dataDir string
 	keys    []string
 	format  string
+	ceiling *api.Tier // of the user, as bailiwick asked the service; nil if unknown
 }
 
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "bailiwick-deploy",
-		Short:   "Define what workers are: manage keys and the signed catalog, and sign an operator's decisions",
-		Long:    "bailiwick-deploy defines what workers are, what they can do and what they have access to.\nIt signs with keys that a person holds, and it cannot dispatch anything.",
+		Short:   "Define what subagents are: manage keys and the signed catalog, and sign an operator's decisions",
+		Long:    "bailiwick-deploy defines what subagents are, what they can do and what they have access to.\nIt signs with keys that a person holds, and it cannot dispatch anything.",
 		Version: p.Version,
 	}
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", "", "where catalog/ and trust.json are (default $XDG_DATA_HOME/bailiwick)")

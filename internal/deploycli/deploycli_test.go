@@ -66,6 +66,7 @@ func TestScripts(t *testing.T) {
 
 func examplePlan() *deploy.Plan {
 	return &deploy.Plan{
+		Manifest: "/srv/words/bailiwick.yaml", Project: "words", Derived: true,
 		Base: deploy.Mark{Number: 3, Digest: "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"},
 		Changes: []deploy.ArtifactChange{
 			{Op: deploy.Add, Ref: "env/model", Fields: []deploy.FieldChange{
@@ -78,10 +79,16 @@ func examplePlan() *deploy.Plan {
 				{Op: deploy.Remove, Field: "model", Old: "fast"},
 				{Op: deploy.Change, Field: "system", Old: "One.\nTwo.\nThree.\n", New: "One.\n2.\nThree.\n"},
 			}},
+			{Op: deploy.Change, Ref: "role/adopted", Fields: []deploy.FieldChange{{Op: deploy.Change, Field: deploy.FieldProject, New: "words"}}},
 			{Op: deploy.Remove, Ref: "role/old", Fields: []deploy.FieldChange{{Op: deploy.Remove, Field: "description", Old: "gone"}}},
 		},
 		Widens: []deploy.Widening{{Ref: "subagent/fixer", What: "higher tier: stateful, was reversible"}},
+		Narrows: []deploy.Narrowing{
+			{Ref: "grant/ann", What: "human:ann loses source app"},
+			{Ref: "target/far", What: "directory no longer on PATH: /opt/\x1b[31mred"},
+		},
 		Stay:   []api.Ref{"env/left"},
+		Others: map[api.Name]int{"": 2, "garden": 1},
 		Notes:  []string{"grant/x: names no target, so nothing can be dispatched with it"},
 	}
 }
@@ -99,7 +106,7 @@ func TestColourNeverCarriesMeaningAlone(t *testing.T) {
 	plain.plan(examplePlan())
 	coloured.plan(examplePlan())
 	stripped := coloured.b.String()
-	for _, code := range []string{"0", "31", "32", "33", "1;35"} {
+	for _, code := range []string{"0", "31", "32", "33", "1;35", "1;31"} {
 		stripped = string(bytes.ReplaceAll([]byte(stripped), []byte("\x1b["+code+"m"), nil))
 	}
 	if stripped != plain.b.String() {

@@ -2,12 +2,10 @@ package deploycli
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -20,9 +18,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
-//go:embed all:sample
-var sample embed.FS //nolint:gochecknoglobals // go:embed needs a variable; nothing writes it
-
 type made struct {
 	Path string `json:"path"`
 	Made bool   `json:"made"` // false: it existed and was left alone
@@ -31,28 +26,37 @@ type made struct {
 
 func (p *program) initCommand() *cobra.Command {
 	var unencrypted bool
+	var project string
 	cmd := &cobra.Command{
 		Use: "init [DIR]", Short: "Create keys, trust files, an empty catalog and a sample manifest", Args: cobra.MaximumNArgs(1),
 		Long: `Create what does not exist yet, and never overwrite anything: the deploy key, which signs
 catalogs, and the trust root that lists it; the operator key, which signs decisions about
 principals, and operators.json that lists it; an empty catalog; and in DIR a commented
-bailiwick.yaml that can be applied as it is. The new keys get one passphrase.`,
-		Example: console.Examples("bailiwick init", "bailiwick init demo --insecure-unencrypted"),
+bailiwick.yaml that can be applied as it is. The new keys get one passphrase.
+
+Run it once in each project. From the second one on, keys and catalog exist and serve all of
+them: init adds a manifest with its own project, whose sample names begin with its name.`,
+		Example: console.Examples("bailiwick init", "bailiwick init demo --insecure-unencrypted", "bailiwick init --project garden"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) == 1 {
 				dir = args[0]
 			}
-			return p.init(cmd.Context(), dir, unencrypted)
+			return p.init(cmd.Context(), dir, project, unencrypted)
 		},
 	}
 	cmd.Flags().BoolVar(&unencrypted, "insecure-unencrypted", false, "do not encrypt the keys: anyone who can read the files can sign")
+	cmd.Flags().StringVar(&project, "project", "", "project of the new manifest (default the name of DIR)")
 	p.formatFlag(cmd)
 	return cmd
 }
 
-func (p *program) init(ctx context.Context, dir string, unencrypted bool) error {
+func (p *program) init(ctx context.Context, dir, project string, unencrypted bool) error {
 	deployPath, err := p.keyPath(p.deployKey())
+	if err != nil {
+		return err
+	}
+	begun, err := p.newSample(ctx, dir, project) // checks before anything is made
 	if err != nil {
 		return err
 	}
@@ -76,7 +80,7 @@ func (p *program) init(ctx context.Context, dir string, unencrypted bool) error 
 		}
 		all = append(all, m)
 	}
-	samples, err := p.initSample(dir)
+	samples, err := begun.write()
 	if err != nil {
 		return err
 	}
@@ -90,7 +94,7 @@ func (p *program) init(ctx context.Context, dir string, unencrypted bool) error 
 			o.linef("%-6s  %-14s %s", word, m.What, visible(m.Path))
 		}
 	}, each(all, func(m made) string { return m.Path })...)
-	p.print("Next: read %s, then run: bailiwick catalog plan -f %s", filepath.Join(dir, manifestName), filepath.Join(dir, manifestName))
+	begun.report(p)
 	if p.Beside != "" {
 		p.print("For other AI clients: bailiwick mcp config --client codex|opencode|gemini|cursor. For Claude Code:\n  claude mcp add bailiwick -- %s", visible(filepath.Join(p.Beside, "bailiwick-mcp")))
 	}
@@ -169,34 +173,6 @@ func (p *program) initCatalog() (made, error) {
 		return m, err
 	}
 	return m, c.Close()
-}
-
-// initSample writes the sample manifest and its files, unless a manifest exists.
-func (p *program) initSample(dir string) ([]made, error) {
-	manifest := filepath.Join(dir, manifestName)
-	if _, err := os.Lstat(manifest); err == nil {
-		return []made{{Path: manifest, What: "manifest"}}, nil
-	}
-	var all []made
-	err := fs.WalkDir(sample, "sample", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := sample.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		rel := strings.TrimPrefix(name, "sample/")
-		text := strings.ReplaceAll(string(b), "LOGIN", p.Login)
-		m := made{Path: filepath.Join(dir, filepath.FromSlash(rel)), What: "sample"}
-		if rel == manifestName {
-			m.What = "manifest"
-		}
-		m.Made, err = writeNew(m.Path, text, path.Ext(rel) == ".sh")
-		all = append(all, m)
-		return err
-	})
-	return all, err
 }
 
 func writeNew(name, text string, script bool) (bool, error) {

@@ -1,8 +1,8 @@
 package deploycli
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,11 +30,14 @@ func (p *program) inspect(use, short string, args cobra.PositionalArgs, examples
 type listed struct {
 	Ref         api.Ref    `json:"ref"`
 	Digest      api.Digest `json:"digest"`
+	Project     api.Name   `json:"project,omitempty"`
 	Description string     `json:"description,omitempty"`
 }
 
 func (p *program) listCommand() *cobra.Command {
-	return p.inspect("list [KIND]", "List the artifacts of the current revision", cobra.MaximumNArgs(1), []string{"bailiwick catalog list", "bailiwick catalog list subagent -o name"},
+	var cmd *cobra.Command
+	var project string
+	cmd = p.inspect("list [KIND]", "List the artifacts of the current revision", cobra.MaximumNArgs(1), []string{"bailiwick catalog list", "bailiwick catalog list subagent -o name", "bailiwick catalog list --project garden"},
 		func(ctx context.Context, c *deploy.Catalog, args []string) error {
 			if len(args) == 1 && !slices.Contains(api.Kinds(), api.Kind(args[0])) {
 				return api.Errorf(api.CodeInvalid, "list: unknown kind %q; want one of %s", args[0], api.OneOf(api.Kinds()))
@@ -53,17 +56,21 @@ func (p *program) listCommand() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					all = append(all, listed{api.RefTo(kind, name), e.Digest, e.Description})
+					if !cmd.Flags().Changed("project") || string(e.Project) == project {
+						all = append(all, listed{api.RefTo(kind, name), e.Digest, e.Project, e.Description})
+					}
 				}
 			}
 			return p.answer(all, func(o *out) {
 				rows := make([][]string, 0, len(all))
 				for _, a := range all {
-					rows = append(rows, []string{string(a.Ref), a.Digest.Short(), a.Description})
+					rows = append(rows, []string{string(a.Ref), cmp.Or(string(a.Project), "-"), a.Digest.Short(), a.Description})
 				}
-				o.table([]string{"ARTIFACT", "DIGEST", "DESCRIPTION"}, rows)
+				o.table([]string{"ARTIFACT", "PROJECT", "DIGEST", "DESCRIPTION"}, rows)
 			}, each(all, func(a listed) string { return string(a.Ref) })...)
 		})
+	cmd.Flags().StringVar(&project, "project", "", "only artifacts of this project; '' means of none")
+	return cmd
 }
 
 func (p *program) showCommand() *cobra.Command {
@@ -119,6 +126,7 @@ func (p *program) showRevision(r *deploy.Revision) error {
 type shownArtifact struct {
 	Ref      api.Ref    `json:"ref"`
 	Digest   api.Digest `json:"digest"`
+	Project  api.Name   `json:"project,omitempty"`
 	Document rawJSON    `json:"document"`
 }
 
@@ -142,7 +150,7 @@ func (p *program) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name)
 	for _, c := range deploy.Diff(nil, one) {
 		fields = c.Fields
 	}
-	return p.answer(shownArtifact{ref, e.Digest, doc}, func(o *out) { o.artifact(ref, e, fields) }, string(ref))
+	return p.answer(shownArtifact{ref, e.Digest, e.Project, doc}, func(o *out) { o.artifact(ref, e, fields) }, string(ref))
 }
 
 func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, kind api.Kind, name api.Name, file string) error {
@@ -225,6 +233,7 @@ type difference struct {
 	To      uint64                  `json:"to"`
 	Changes []deploy.ArtifactChange `json:"changes"`
 	Widens  []deploy.Widening       `json:"widens"`
+	Narrows []deploy.Narrowing      `json:"narrows"`
 }
 
 func (p *program) diffCommand() *cobra.Command {
@@ -244,13 +253,18 @@ func (p *program) diffCommand() *cobra.Command {
 					return err
 				}
 			}
-			d := difference{revs[0].Number(), revs[1].Number(), deploy.Diff(revs[0].Set(), revs[1].Set()), deploy.Widenings(revs[0].Set(), revs[1].Set())}
+			d := difference{revs[0].Number(), revs[1].Number(), deploy.Diff(revs[0].Set(), revs[1].Set()), deploy.Widenings(revs[0].Set(), revs[1].Set()), deploy.Narrowings(revs[0].Set(), revs[1].Set())}
 			return p.answer(d, func(o *out) {
 				o.linef("From revision %d to revision %d:", d.From, d.To)
 				o.line("")
 				o.changes(d.Changes)
 				o.widens(d.Widens)
-				o.line(fmt.Sprintf("%d artifacts differ. %s.", len(d.Changes), widenCount(len(d.Widens))))
+				o.narrows(d.Narrows)
+				verb := "differ"
+				if len(d.Changes) == 1 {
+					verb = "differs"
+				}
+				o.linef("%s %s. %s.", artifactCount(len(d.Changes)), verb, authorityCount(len(d.Widens), len(d.Narrows)))
 			}, each(d.Changes, func(c deploy.ArtifactChange) string { return string(c.Ref) })...)
 		})
 }

@@ -2,6 +2,8 @@ package deploycli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -10,9 +12,17 @@ import (
 
 const maxBlockLines = 60
 
-// plan writes a plan for a reviewer: every changed field, then what widens
-// authority, then the summary.
+// plan writes a plan for a reviewer: every changed field, then what widens and what
+// takes away authority, then the summary.
 func (o *out) plan(p *deploy.Plan) {
+	switch {
+	case p.Manifest == "":
+		o.linef("Moves artifacts to project %s.", p.Project)
+	case p.Derived:
+		o.linef("Project %s, after the name of the manifest's directory; \"project: %[1]s\" in the manifest keeps it.", p.Project)
+	default:
+		o.linef("Project %s.", p.Project)
+	}
 	if p.Base == (deploy.Mark{}) {
 		o.line("Compared with an empty catalog:")
 	} else {
@@ -23,10 +33,18 @@ func (o *out) plan(p *deploy.Plan) {
 	for _, ref := range p.Stay {
 		o.linef("= %s is not in the manifest and stays; --prune would remove it", ref)
 	}
-	if len(p.Stay) > 0 {
+	for _, project := range slices.Sorted(maps.Keys(p.Others)) {
+		if project == "" {
+			o.linef("= %s of no project: untouched; give them to one with: bailiwick catalog move", artifactCount(p.Others[project]))
+		} else if p.Manifest != "" {
+			o.linef("= %s of project %s: untouched", artifactCount(p.Others[project]), project)
+		}
+	}
+	if len(p.Stay)+len(p.Others) > 0 {
 		o.line("")
 	}
 	o.widens(p.Widens)
+	o.narrows(p.Narrows)
 	for _, n := range p.Notes {
 		o.linef("note: %s", visible(n))
 	}
@@ -36,31 +54,57 @@ func (o *out) plan(p *deploy.Plan) {
 	o.line(summary(p))
 }
 
+func artifactCount(n int) string {
+	if n == 1 {
+		return "1 artifact"
+	}
+	return fmt.Sprintf("%d artifacts", n)
+}
+
 func summary(p *deploy.Plan) string {
+	if p.Empty() && p.Manifest == "" {
+		return fmt.Sprintf("No changes. All of it belongs to project %s.", p.Project)
+	}
 	if p.Empty() {
 		return "No changes. The catalog matches the manifest."
 	}
 	added, changed, removed := p.Count()
-	return fmt.Sprintf("Plan: %d to add, %d to change, %d to remove. %s.", added, changed, removed, widenCount(len(p.Widens)))
+	return fmt.Sprintf("Plan: %d to add, %d to change, %d to remove. %s.", added, changed, removed, authorityCount(len(p.Widens), len(p.Narrows)))
 }
 
-func widenCount(n int) string {
-	switch n {
-	case 0:
-		return "Nothing widens authority"
-	case 1:
-		return "1 line widens authority"
+// authorityCount says how many lines widen authority, and how many take it away.
+func authorityCount(widens, narrows int) string {
+	text := "Nothing widens authority"
+	switch {
+	case widens == 1:
+		text = "1 line widens authority"
+	case widens > 1:
+		text = fmt.Sprintf("%d lines widen authority", widens)
 	}
-	return fmt.Sprintf("%d lines widen authority", n)
+	switch {
+	case narrows == 1:
+		text += ", 1 line takes it away"
+	case narrows > 1:
+		text += fmt.Sprintf(", %d lines take it away", narrows)
+	}
+	return text
 }
 
 func (o *out) widens(all []deploy.Widening) {
+	o.marked("Widens authority:", "1;35", "!", each(all, func(w deploy.Widening) string { return fmt.Sprintf("%s: %s", w.Ref, visible(w.What)) }))
+}
+
+func (o *out) narrows(all []deploy.Narrowing) {
+	o.marked("Takes authority away:", "1;31", "x", each(all, func(n deploy.Narrowing) string { return fmt.Sprintf("%s: %s", n.Ref, visible(n.What)) }))
+}
+
+func (o *out) marked(title, code, mark string, all []string) {
 	if len(all) == 0 {
 		return
 	}
-	o.line("Widens authority:")
-	for _, w := range all {
-		o.line(o.paint("1;35", fmt.Sprintf("! %s: %s", w.Ref, visible(w.What))))
+	o.line(title)
+	for _, text := range all {
+		o.line(o.paint(code, mark+" "+text))
 	}
 	o.line("")
 }
@@ -94,6 +138,10 @@ func mark(op deploy.Op) (sign, code string) {
 func (o *out) field(artifact deploy.Op, f deploy.FieldChange) {
 	sign, code := mark(f.Op)
 	name := visible(f.Field)
+	if f.Field == deploy.FieldProject && artifact == deploy.Change {
+		o.line(o.paint(code, fmt.Sprintf("    %s belongs to project: %s -> %s", sign, orNone(f.Old), orNone(f.New))))
+		return
+	}
 	if strings.Contains(f.Old, "\n") || strings.Contains(f.New, "\n") {
 		o.line(o.paint(code, fmt.Sprintf("    %s %s:", sign, name)))
 		o.block(f.Old, f.New)
@@ -112,6 +160,14 @@ func (o *out) field(artifact deploy.Op, f deploy.FieldChange) {
 		code = "0"
 	}
 	o.line(o.paint(code, fmt.Sprintf("    %s %s: %s", sign, name, text)))
+}
+
+// orNone is the name of a project, or what is said of an artifact without one.
+func orNone(project string) string {
+	if project == "" {
+		return "(none)"
+	}
+	return project
 }
 
 // block shows how a text of several lines changes, without the unchanged lines at
@@ -162,6 +218,7 @@ func lines(s string) []string {
 
 func (o *out) artifact(ref api.Ref, e api.Entry, fields []deploy.FieldChange) {
 	o.row("artifact", string(ref))
+	o.row("project", orNone(string(e.Project)))
 	o.row("digest", string(e.Digest))
 	for _, f := range fields {
 		if !strings.Contains(f.New, "\n") {

@@ -227,6 +227,9 @@ func (r *Registry) next(v verified) (*state, error) {
 		return nil, api.Errorf(api.CodeInvalid, "operator record: signed at %s, but it is %s now: want one signed in the last %s",
 			rec.At.Format(time.RFC3339), now.UTC().Format(time.RFC3339), api.OperatorRecordMaxAge).WithHint("run the command again; check the clocks of both machines")
 	}
+	if err := s.distinct(rec.Principal); err != nil {
+		return nil, err
+	}
 	next := s.clone()
 	return next, next.apply(rec, v.digest)
 }

@@ -114,6 +114,21 @@ func (s *state) add(rec api.OperatorRecord) error {
 	return nil
 }
 
+// distinct refuses a new principal that is easily taken for one that operators
+// decided about. Records of before this rule stay valid: only Add checks it.
+func (s *state) distinct(p api.Principal) error {
+	names := s.names()
+	if p == "" || slices.Contains(names, p) {
+		return nil
+	}
+	for _, other := range names {
+		if other.Skeleton() == p.Skeleton() {
+			return api.Errorf(api.CodeConflict, "principal %s is easily taken for %s, which exists", p, other).WithHint("use %s, or a name that differs in more; see: bailiwick principal list", other)
+		}
+	}
+	return nil
+}
+
 // remove removes a principal and what was decided for it. Its tokens stay listed
 // as revoked, so adding the principal again revives none of them.
 func (s *state) remove(rec api.OperatorRecord) error {

@@ -274,7 +274,7 @@ func (p *Parser) Bool(n *yaml.Node, what string) bool {
 
 // Scalar reads text or a number into a value with a text form.
 func (p *Parser) Scalar(n *yaml.Node, what string, into interface{ UnmarshalText([]byte) error }) {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" && n.ShortTag() != "!!int" {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" && n.ShortTag() != "!!int" && n.ShortTag() != "!!float" {
 		p.At(n, "%s: want a value, got %s", what, KindOf(n))
 		return
 	}

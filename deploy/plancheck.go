@@ -1,0 +1,117 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
+)
+
+// check reports what the manifest declares and a service would refuse, at its place
+// in the manifest: unresolved references, paths that no jail is shown, principals
+// that are easily taken for others, and sources that are no repositories.
+func (p *Plan) check(ctx context.Context, m *Manifest, declared map[api.Ref]*decl, private api.Private) error {
+	l := &strictyaml.List{File: m.shown}
+	p.references(l, declared)
+	p.mounts(l, declared, private)
+	p.principals(l, declared)
+	if !p.SourcesElsewhere {
+		p.sources(ctx, l, declared)
+	}
+	return l.Err()
+}
+
+// references reports unresolved references, also those of artifacts that stay in the
+// catalog.
+func (p *Plan) references(l *strictyaml.List, declared map[api.Ref]*decl) {
+	for _, problem := range p.set.Problems() {
+		if d, ok := declared[problem.Ref]; ok {
+			n := d.at(problem.Field)
+			l.Add(n.Line, n.Column, "%s: %s: %s", problem.Ref, problem.Field, problem.Message)
+			continue
+		}
+		l.Add(0, 0, "%s of %s, which stays in the catalog: %s: %s; keep what it needs, or change it first", problem.Ref, projectText(p.set.Project(problem.Ref)), problem.Field, problem.Message)
+	}
+}
+
+// mounts refuses paths that no jail is shown.
+func (p *Plan) mounts(l *strictyaml.List, declared map[api.Ref]*decl, private api.Private) {
+	for name, t := range p.set.Targets {
+		d := declared[api.RefTo(api.KindTarget, name)]
+		for i, path := range t.ReadOnly {
+			if err := private.CheckReadOnly(path); err != nil && d != nil {
+				n := d.at("readOnly")
+				if i < len(n.Content) {
+					n = n.Content[i]
+				}
+				l.Add(n.Line, n.Column, "%s: readOnly[%d]: %v", d.ref, i, err)
+			}
+		}
+	}
+}
+
+func projectText(name api.Name) string {
+	if name == "" {
+		return "no project"
+	}
+	return "project " + string(name)
+}
+
+// principals refuses a grant to a principal that is easily taken for one that
+// another grant names.
+func (p *Plan) principals(l *strictyaml.List, declared map[api.Ref]*decl) {
+	looks := map[string]api.Principal{} // as they were, and then as the manifest adds them
+	for _, name := range slices.Sorted(maps.Keys(p.set.Grants)) {
+		if who := p.set.Grants[name].Principal; p.before.Grants[name].Principal == who {
+			looks[who.Skeleton()] = who
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.set.Grants)) {
+		who, ref := p.set.Grants[name].Principal, api.RefTo(api.KindGrant, name)
+		other, ok := looks[who.Skeleton()]
+		if d := declared[ref]; ok && other != who && d != nil && p.before.Grants[name].Principal != who {
+			n := d.at("principal")
+			l.Add(n.Line, n.Column, "%s: principal: %s is easily taken for %s, which another grant names; use one spelling", ref, who, other)
+		}
+		if !ok {
+			looks[who.Skeleton()] = who
+		}
+	}
+}
+
+// sources refuses a declared source that the service could not open.
+func (p *Plan) sources(ctx context.Context, l *strictyaml.List, declared map[api.Ref]*decl) {
+	for _, name := range slices.Sorted(maps.Keys(p.set.Sources)) {
+		ref := api.RefTo(api.KindSource, name)
+		d := declared[ref]
+		if d == nil {
+			continue
+		}
+		if err := CheckSource(ctx, p.set.Sources[name].Repo); err != nil {
+			n := d.at("repo")
+			l.Add(n.Line, n.Column, "%s: repo: %v", ref, err)
+		}
+	}
+}
+
+// CheckSource refuses a path that the service could not open as a source.
+func CheckSource(ctx context.Context, repo string) error {
+	switch st, err := os.Stat(repo); { //nolint:gosec // G703: the path of a source, which only the author of the manifest chooses
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s does not exist on this machine; clone it there, or plan with --sources-elsewhere if the service runs on another machine", repo)
+	case err == nil && !st.IsDir():
+		return fmt.Errorf("%s is %s, want the directory of a git repository", repo, typeOf(st.Mode()))
+	}
+	_, err := capture.OpenSource(ctx, repo)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is not a git repository; make it one with: git -C %[1]s init", repo)
+	}
+	return err
+}
