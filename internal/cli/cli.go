@@ -85,7 +85,7 @@ Stop:     bailiwick stop --all`,
 	operator := &operatorVerbs{t}
 	dispatch := &dispatchVerbs{t}
 	find := &findVerbs{t}
-	runs := runcli.Commands(runcli.Config{Output: &t.Output, Stdin: t.Stdin, Connect: func() *client.Conn { return t.connect(false) }, Start: func() *client.Conn { return t.connect(true) }})
+	runs := runcli.Commands(t.runConfig())
 	console.AddGroups(root,
 		console.Group{Title: "Set up:", Commands: []*cobra.Command{
 			t.delegatedCommand("init", "Create keys, trust files, an empty catalog and a sample manifest", deployProgram, "init", "bailiwick init", "bailiwick init demo --insecure-unencrypted"),
@@ -108,6 +108,14 @@ Stop:     bailiwick stop --all`,
 	root.SetHelpCommandGroupID("Help:")
 	root.SetCompletionCommandGroupID("Help:")
 	return root
+}
+
+// runConfig is what the verbs about runs and patches need.
+func (t *tree) runConfig() runcli.Config {
+	return runcli.Config{
+		Output: &t.Output, Stdin: t.Stdin,
+		Connect: func() *client.Conn { return t.connect(false) }, Start: func() *client.Conn { return t.connect(true) },
+	}
 }
 
 // The programs of an installation that this one executes. They lie in the same

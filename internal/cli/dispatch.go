@@ -22,7 +22,7 @@ func (t *dispatchVerbs) noun() *cobra.Command {
 	return console.Noun("dispatch", "Start, watch and cancel dispatches, and take their results",
 		console.Group{Title: "Start:", Commands: []*cobra.Command{t.runCommand(), t.answerCommand(), t.cancelCommand()}},
 		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.logsCommand()}},
-		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), t.outputsCommand(), t.attestationCommand()}},
+		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), runcli.DispatchApply(t.runConfig()), t.outputsCommand(), t.attestationCommand()}},
 		console.Group{Title: "Retention:", Commands: []*cobra.Command{
 			t.pinCommand("pin", "Keep a dispatch, whatever the retention rules say", true), t.pinCommand("unpin", "Apply the retention rules to a dispatch again", false),
 		}})

@@ -1,6 +1,7 @@
 package runcli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,32 +17,36 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// mergeFlags are those of run patch --merge.
+// mergeFlags are those of run patch --merge and of the verbs apply.
 type mergeFlags struct {
-	branch, repo, source string
+	branch, repo, source string     // without a branch, patches go into the work tree
+	task                 api.TaskID // only this one; empty: all
 	keepGoing            bool
 }
 
 // mergeReport is the outcome of merging a run's patches.
 type mergeReport struct {
-	Run       api.RunID      `json:"runId"`
-	Source    api.Name       `json:"source"`
-	Branch    string         `json:"branch"`
-	Commit    string         `json:"commit,omitempty"` // of the branch; absent: nothing was written
-	Base      string         `json:"base"`
-	Merged    []mergedTask   `json:"merged"`
-	Conflicts []taskConflict `json:"conflicts"`
-	LeftOut   []taskLeftOut  `json:"leftOut"`
+	Run       api.RunID        `json:"runId,omitempty"`
+	Dispatch  api.DispatchID   `json:"dispatchId,omitempty"` // of dispatch apply
+	Source    api.Name         `json:"source"`
+	Branch    string           `json:"branch,omitempty"`
+	Commit    string           `json:"commit,omitempty"`   // of the branch; absent: nothing was written to it
+	WorkTree  string           `json:"workTree,omitempty"` // that the patches were applied to
+	Files     []api.FileChange `json:"files,omitempty"`    // of the work tree that have changed
+	Base      string           `json:"base"`
+	Merged    []mergedTask     `json:"merged"`
+	Conflicts []taskConflict   `json:"conflicts"`
+	LeftOut   []taskLeftOut    `json:"leftOut"`
 }
 
 type mergedTask struct {
-	Task   api.TaskID `json:"task"`
-	Commit string     `json:"commit"` // the task's patch on the commit that it started from
+	Task   api.TaskID `json:"task,omitempty"` // empty: the dispatch
+	Commit string     `json:"commit"`         // the task's patch on the commit that it started from
 }
 
 // taskConflict is a task whose patch could not be merged.
 type taskConflict struct {
-	Task  api.TaskID     `json:"task"`
+	Task  api.TaskID     `json:"task,omitempty"` // empty: all of it, or the dispatch
 	Why   string         `json:"why"`
 	Files []conflictFile `json:"files,omitempty"`
 }
@@ -62,13 +67,29 @@ type doneTask struct {
 	dispatch api.Dispatch
 }
 
-// mergeRun puts the patches of the done tasks on a new branch, in the order of
-// their dependencies. It touches no work tree and no existing branch.
+// mergeRun merges the patches of the done tasks, or of one, in the order of their
+// dependencies.
 func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, f mergeFlags) error {
+	if f.task != "" {
+		task, err := taskOf(&run, f.task)
+		if err != nil {
+			return err
+		}
+		if task.State != api.TaskDone {
+			return api.Errorf(api.CodeConflict, "task %s of run %s is %s: only the patch of a done task is applied", task.Task, run.RunID, task.State)
+		}
+		run.Tasks = []api.RunTask{*task}
+	}
 	patches, left, err := t.selectPatches(ctx, r, run, f.source)
 	if err != nil {
 		return err
 	}
+	return t.mergePatches(ctx, r, mergeReport{Run: run.RunID, LeftOut: left}, patches, f)
+}
+
+// mergePatches puts patches on a new branch, which touches no work tree and no
+// existing branch, or else into the work tree.
+func (t *commands) mergePatches(ctx context.Context, r client.Runtime, rep mergeReport, patches []doneTask, f mergeFlags) error {
 	repo := f.repo
 	if repo == "" {
 		repo = "."
@@ -78,36 +99,85 @@ func (t *commands) mergeRun(ctx context.Context, r client.Runtime, run api.Run, 
 		return err
 	}
 	defer m.Close() //nolint:errcheck // a scratch folder below the temporary one
-	if err := m.checkBranch(ctx, f.branch); err != nil {
-		return err
+	if f.branch != "" {
+		if err := m.checkBranch(ctx, f.branch); err != nil {
+			return err
+		}
 	}
 	var bases []string
 	for _, p := range patches {
 		if !m.has(ctx, p.dispatch.Source.Commit) {
-			return api.Errorf(api.CodeNotFound, "repository %s has no commit %s, which task %s started from", repo, p.dispatch.Source.Commit, p.task.Task).
+			return api.Errorf(api.CodeNotFound, "repository %s has no commit %s, which %s started from", repo, p.dispatch.Source.Commit, rep.name(p.task.Task)).
 				WithHint("name the repository that is source %s with --repo, or fetch that commit", p.dispatch.Source.Name)
 		}
 		bases = append(bases, p.dispatch.Source.Commit)
 	}
-	rep := mergeReport{
-		Run: run.RunID, Source: patches[0].dispatch.Source.Name, Branch: f.branch, Base: patches[0].dispatch.Source.Commit,
-		Merged: []mergedTask{}, Conflicts: []taskConflict{}, LeftOut: left,
-	}
-	s := &merging{t: t, r: r, repo: m, run: run, report: &rep, touched: map[string][]api.TaskID{}}
+	rep.Source, rep.Branch, rep.Base = patches[0].dispatch.Source.Name, f.branch, bases[0]
+	rep.Merged, rep.Conflicts = []mergedTask{}, []taskConflict{}
+	s := &merging{t: t, r: r, repo: m, report: &rep, touched: map[string][]api.TaskID{}}
 	if err := s.mergeAll(ctx, patches, f.keepGoing); err != nil {
 		return err
 	}
 	if len(rep.Merged) > 0 && (f.keepGoing || len(rep.Conflicts) == 0) {
-		if err := m.publish(ctx, f.branch, s.head, bases, t.Now()); err != nil {
+		if f.branch != "" {
+			err = m.publish(ctx, f.branch, s.head, bases, t.Now())
+			rep.Commit = s.head
+		} else {
+			err = s.toWorkTree(ctx)
+		}
+		if err != nil {
 			return err
 		}
-		rep.Commit = s.head
 	}
 	if err := t.printMerge(rep); err != nil {
 		return err
 	}
 	if len(rep.Conflicts) > 0 {
 		return console.Exit{Status: 1}
+	}
+	return nil
+}
+
+// name names a task of a run, or the dispatch.
+func (rep *mergeReport) name(task api.TaskID) string {
+	if rep.Dispatch != "" {
+		return "dispatch " + string(rep.Dispatch)
+	}
+	return "task " + string(task)
+}
+
+// toWorkTree applies what was merged to the work tree of the repository.
+func (s *merging) toWorkTree(ctx context.Context) error {
+	w, err := s.repo.openWorkTree(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Close() //nolint:errcheck // nothing is written through it
+	tree, files, err := s.repo.merge(ctx, w.head, s.head)
+	if err != nil {
+		return err
+	}
+	if files != nil {
+		c := taskConflict{Why: fmt.Sprintf("conflict with commit %.12s, which is checked out in %s", w.head, w.top)}
+		for _, f := range files {
+			c.Files = append(c.Files, conflictFile{f, s.touched[f]})
+		}
+		s.report.Conflicts = append(s.report.Conflicts, c)
+		return nil
+	}
+	changes, err := w.changesTo(ctx, tree)
+	if err != nil {
+		return err
+	}
+	if err := w.check(ctx, changes); err != nil {
+		return err
+	}
+	if err := w.write(ctx, changes); err != nil {
+		return fmt.Errorf("work tree %s: %w", w.top, err)
+	}
+	s.report.WorkTree, s.report.Files = w.top, []api.FileChange{}
+	for i := range changes {
+		s.report.Files = append(s.report.Files, api.FileChange{Path: changes[i].path, Change: changes[i].word()})
 	}
 	return nil
 }
@@ -180,7 +250,6 @@ type merging struct {
 	t       *commands
 	r       client.Runtime
 	repo    *mergeRepo
-	run     api.Run
 	report  *mergeReport
 	head    string                  // commit of the merge so far; empty: nothing
 	touched map[string][]api.TaskID // tasks merged so far that change a path
@@ -192,7 +261,7 @@ func (s *merging) mergeAll(ctx context.Context, patches []doneTask, keepGoing bo
 	for i, patch := range patches {
 		c, err := s.mergeOne(ctx, patch)
 		if err != nil {
-			return fmt.Errorf("task %s: %w", patch.task.Task, err)
+			return fmt.Errorf("%s: %w", s.report.name(patch.task.Task), err)
 		}
 		if c == nil {
 			continue
@@ -233,7 +302,7 @@ func (s *merging) mergeOne(ctx context.Context, p doneTask) (*taskConflict, erro
 		if files != nil {
 			return s.conflict(p, files), nil
 		}
-		message := fmt.Sprintf("Merge task %s of run %s\n", p.task.Task, s.run.RunID)
+		message := fmt.Sprintf("Merge task %s of run %s\n", p.task.Task, s.report.Run)
 		if s.head, err = s.repo.record(ctx, tree, message, at, s.head, commit); err != nil {
 			return nil, err
 		}
@@ -255,8 +324,11 @@ func (s *merging) commit(ctx context.Context, p doneTask, at time.Time) (string,
 	if err := s.r.Patch(ctx, p.dispatch.ID, p.dispatch.Attempt, patch); err != nil {
 		return "", err
 	}
-	message := fmt.Sprintf("Task %s of run %s\n\nBailiwick-Run: %[2]s\nBailiwick-Task: %[1]s\nBailiwick-Subagent: %[3]s\nBailiwick-Dispatch: %[4]s\nBailiwick-Result: %[5]s\n",
-		p.task.Task, s.run.RunID, p.task.Subagent, p.dispatch.ID, p.dispatch.Result)
+	message := fmt.Sprintf("Dispatch %s of %s\n\n", p.dispatch.ID, p.task.Subagent)
+	if s.report.Run != "" {
+		message = fmt.Sprintf("Task %s of run %s\n\nBailiwick-Run: %[2]s\nBailiwick-Task: %[1]s\n", p.task.Task, s.report.Run)
+	}
+	message += fmt.Sprintf("Bailiwick-Subagent: %s\nBailiwick-Dispatch: %s\nBailiwick-Result: %s\n", p.task.Subagent, p.dispatch.ID, p.dispatch.Result)
 	return s.repo.commit(ctx, p.dispatch.Source.Commit, patch, message, at)
 }
 
@@ -269,19 +341,41 @@ func (s *merging) conflict(p doneTask, files []string) *taskConflict {
 }
 
 func (t *commands) printMerge(rep mergeReport) error {
-	if t.Format == "name" && rep.Commit == "" {
+	written := rep.Commit != "" || rep.WorkTree != ""
+	if t.Format == "name" && !written {
 		return nil
 	}
-	return t.Emit(rep, rep.Branch, func() {
-		if rep.Commit != "" {
+	return t.Emit(rep, cmp.Or(rep.Branch, rep.WorkTree), func() {
+		switch {
+		case rep.Commit != "":
 			t.Row("branch", "%s at %s", rep.Branch, rep.Commit)
-		} else {
+		case rep.WorkTree != "" && len(rep.Files) == 0:
+			t.Row("work tree", "%s has these changes already", rep.WorkTree)
+		case rep.WorkTree != "":
+			t.Row("work tree", "%s: %s changed, nothing is staged or committed", rep.WorkTree, record.Plural(len(rep.Files), "file"))
+			t.Rows("", min(len(rep.Files), maxTroubles), func(i int) string {
+				return fmt.Sprintf("%-8s %s", rep.Files[i].Change, console.Line(rep.Files[i].Path))
+			})
+			if rest := len(rep.Files) - maxTroubles; rest > 0 {
+				t.Row("", "and %d more", rest)
+			}
+		case rep.Branch != "":
 			t.Row("branch", "none: nothing was written")
+		default:
+			t.Row("work tree", "unchanged: nothing was written")
 		}
 		t.Row("base", "%s of source %s", rep.Base, rep.Source)
-		t.Rows("merged", len(rep.Merged), func(i int) string { return fmt.Sprintf("%s %.12s", rep.Merged[i].Task, rep.Merged[i].Commit) })
+		if rep.Dispatch == "" && rep.Branch != "" {
+			t.Rows("merged", len(rep.Merged), func(i int) string { return fmt.Sprintf("%s %.12s", rep.Merged[i].Task, rep.Merged[i].Commit) })
+		} else if rep.Dispatch == "" && written {
+			t.Rows("applied", len(rep.Merged), func(i int) string { return string(rep.Merged[i].Task) })
+		}
 		for _, c := range rep.Conflicts {
-			t.Row("CONFLICT", "task %s: %s", c.Task, console.Line(c.Why))
+			why := console.Line(c.Why)
+			if c.Task != "" || rep.Dispatch != "" {
+				why = rep.name(c.Task) + ": " + why
+			}
+			t.Row("CONFLICT", "%s", why)
 			for _, f := range c.Files {
 				with := ""
 				if len(f.With) > 0 {
@@ -294,6 +388,12 @@ func (t *commands) printMerge(rep mergeReport) error {
 		switch {
 		case rep.Commit != "":
 			t.Row("next", "git log --graph %s, git diff %.12s %s", rep.Branch, rep.Base, rep.Branch)
+		case rep.WorkTree != "" && len(rep.Files) > 0:
+			t.Row("next", "git -C %s diff", rep.WorkTree)
+		case rep.Dispatch != "" && len(rep.Conflicts) > 0:
+			t.Row("next", "put it on a branch and merge that: bailiwick dispatch apply %s --branch NAME", rep.Dispatch)
+		case rep.Branch == "" && len(rep.Conflicts) > 0:
+			t.Row("next", "put the patches on a branch and merge that: bailiwick run apply %s --branch NAME", rep.Run)
 		case len(rep.Conflicts) > 0:
 			t.Row("next", "leave out conflicting patches with --keep-going, or take each patch: bailiwick run patch %s --all --dir DIR", rep.Run)
 		}

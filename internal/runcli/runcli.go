@@ -36,7 +36,7 @@ func Commands(cfg Config) []*cobra.Command {
 		console.Group{Title: "Plans:", Commands: []*cobra.Command{t.validateCommand(), t.renderCommand(), t.schemaCommand(), t.importCommand(), t.submitCommand()}},
 		console.Group{Title: "Watch:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.watchCommand(), t.logsCommand(), t.waitCommand()}},
 		console.Group{Title: "Steer:", Commands: []*cobra.Command{t.cancelCommand(), t.pauseCommand(), t.resumeCommand(), t.retryCommand(), t.answerCommand()}},
-		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), t.outputsCommand()}})
+		console.Group{Title: "Results:", Commands: []*cobra.Command{t.patchCommand(), t.applyCommand(), t.outputsCommand()}})
 	run.Long = `A plan is a file of tasks. Each task is a dispatch, with its dependencies, the results it
 needs from other tasks, its locks and its retries. A run is a submitted plan. The service
 carries it out, even if this command or the service stops meanwhile.

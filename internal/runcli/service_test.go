@@ -177,6 +177,7 @@ type invocation struct {
 	console.Output
 	Stdin io.Reader
 	args  []string
+	extra func(Config) *cobra.Command // beside the usual commands; may be nil
 }
 
 // run executes it as bailiwick does.
@@ -186,7 +187,11 @@ func (v *invocation) run(ctx context.Context) int {
 	root.PersistentFlags().StringVar(&socket, "socket", "", "")
 	root.PersistentFlags().StringVarP(&v.Format, "output", "o", "text", "")
 	connect := func() *client.Conn { return client.New(client.Config{Socket: socket, UIDs: []int{os.Getuid()}}) }
-	root.AddCommand(Commands(Config{Output: &v.Output, Stdin: v.Stdin, Connect: connect, Start: connect})...)
+	cfg := Config{Output: &v.Output, Stdin: v.Stdin, Connect: connect, Start: connect}
+	root.AddCommand(Commands(cfg)...)
+	if v.extra != nil {
+		root.AddCommand(v.extra(cfg))
+	}
 	if v.Now == nil {
 		v.Now = time.Now
 	}

@@ -1,0 +1,340 @@
+package runcli
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // G505: git's own object format
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+)
+
+// workTree is the work tree of a user's repository. It is read and written
+// directly, never by git: so no filter, hook or attribute of the repository takes
+// part, and no symbolic link in it is followed.
+type workTree struct {
+	m    *mergeRepo
+	top  string
+	root *os.Root
+	head string // the commit that is checked out
+}
+
+// The modes of git for what a work tree can hold.
+const (
+	modeFile = "100644"
+	modeExec = "100755"
+	modeLink = "120000"
+	modeNone = "000000"
+)
+
+// treeChange is one path that differs between two trees.
+type treeChange struct {
+	path             string
+	oldMode, newMode string
+	oldBlob, newBlob string
+}
+
+func (c *treeChange) word() string {
+	switch modeNone {
+	case c.oldMode:
+		return "added"
+	case c.newMode:
+		return "deleted"
+	}
+	return "modified"
+}
+
+// openWorkTree opens the work tree of the repository. The caller closes it.
+func (m *mergeRepo) openWorkTree(ctx context.Context) (*workTree, error) {
+	inside := gitexec.Git{Dir: m.path, User: m.env}
+	top, err := inside.Output(ctx, "rev-parse", "--path-format=absolute", "--show-toplevel")
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "repository %s has no work tree: %w", m.path, err).WithHint("put the patch on a new branch with --branch")
+	}
+	head, err := inside.Output(ctx, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+	if err != nil || !isCommit(head) {
+		return nil, api.Errorf(api.CodeInvalid, "repository %s has no commit yet", m.path)
+	}
+	root, err := os.OpenRoot(top)
+	if err != nil {
+		return nil, err
+	}
+	return &workTree{m, top, root, head}, nil
+}
+
+func (w *workTree) Close() error { return w.root.Close() }
+
+// changesTo returns what leads from the commit that is checked out to a tree.
+func (w *workTree) changesTo(ctx context.Context, tree string) ([]treeChange, error) {
+	out, err := w.m.scratch().Output(ctx, "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", w.head, tree)
+	if err != nil {
+		return nil, err
+	}
+	var list []treeChange
+	words := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
+	for i := 0; i+1 < len(words); i += 2 {
+		var c treeChange
+		var status string
+		if _, err := fmt.Sscanf(words[i], ":%s %s %s %s %s", &c.oldMode, &c.newMode, &c.oldBlob, &c.newBlob, &status); err != nil {
+			return nil, fmt.Errorf("git diff-tree printed %q", words[i])
+		}
+		c.path = words[i+1]
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// check refuses changes that must not be written to any work tree, and those to
+// paths that differ from the commit that is checked out.
+func (w *workTree) check(ctx context.Context, changes []treeChange) error {
+	gone := map[string]bool{}
+	for i := range changes {
+		gone[changes[i].path] = changes[i].newMode == modeNone
+	}
+	index, err := w.index(ctx)
+	if err != nil {
+		return err
+	}
+	var dirty []string
+	for i := range changes {
+		c := &changes[i]
+		if err := w.refuse(ctx, c, gone); err != nil {
+			return err
+		}
+		if index[c.path] != c.staged() || !w.holds(c) {
+			dirty = append(dirty, console.Line(c.path))
+		}
+	}
+	if len(dirty) == 0 {
+		return nil
+	}
+	shown := strings.Join(dirty[:min(len(dirty), maxTroubles)], ", ")
+	if rest := len(dirty) - maxTroubles; rest > 0 {
+		shown += fmt.Sprintf(" and %d more", rest)
+	}
+	return api.Errorf(api.CodeConflict, "the work tree %s has changes of its own where the patch applies: %s", w.top, shown).
+		WithHint("commit or stash them, or put the patch on a new branch with --branch; nothing was written")
+}
+
+// staged is the entry of the index that the commit has for the path.
+func (c *treeChange) staged() string {
+	if c.oldMode == modeNone {
+		return ""
+	}
+	return c.oldMode + " " + c.oldBlob + " 0"
+}
+
+// index returns mode, object and stage of every path in the index.
+func (w *workTree) index(ctx context.Context) (map[string]string, error) {
+	out, err := gitexec.Git{Dir: w.top, User: w.m.env}.Output(ctx, "ls-files", "--stage", "-z")
+	if err != nil {
+		return nil, err
+	}
+	entries := map[string]string{}
+	for _, line := range strings.Split(out, "\x00") {
+		if entry, name, ok := strings.Cut(line, "\t"); ok {
+			entries[name] += entry // more than one while a merge is unresolved
+		}
+	}
+	return entries, nil
+}
+
+// refuse refuses a change that would reach beyond the files of the work tree.
+func (w *workTree) refuse(ctx context.Context, c *treeChange, gone map[string]bool) error {
+	bad := func(format string, args ...any) error {
+		return api.Errorf(api.CodeInvalid, "the patch changes %s: %s", console.Line(c.path), fmt.Sprintf(format, args...)).WithHint("nothing was written")
+	}
+	if !filepath.IsLocal(c.path) || path.Clean(c.path) != c.path || inGitDir(c.path) {
+		return bad("a path that is not one of the work tree's files")
+	}
+	for _, mode := range []string{c.oldMode, c.newMode} {
+		if !slices.Contains([]string{modeFile, modeExec, modeLink, modeNone}, mode) {
+			return bad("mode %s, such as a submodule, is not supported", mode)
+		}
+	}
+	// What stands above the path must be folders. A link could lead into .git.
+	for up := path.Dir(c.path); up != "."; up = path.Dir(up) {
+		st, err := w.root.Lstat(up)
+		if err == nil && !st.IsDir() && !gone[up] {
+			return bad("%s is no folder in the work tree", console.Line(up))
+		}
+	}
+	if c.newMode != modeLink {
+		return nil
+	}
+	target, err := w.blob(ctx, c.newBlob)
+	if err != nil {
+		return err
+	}
+	to := path.Join(path.Dir(c.path), string(target))
+	if path.IsAbs(string(target)) || !filepath.IsLocal(to) || inGitDir(to) || upAfterDown(string(target)) {
+		return bad("a symbolic link that leads out of the work tree, to %q", target)
+	}
+	return nil
+}
+
+// upAfterDown reports whether a link goes up again after a name, which may be a
+// link itself: then the text does not say where it leads.
+func upAfterDown(target string) bool {
+	down := false
+	for part := range strings.SplitSeq(target, "/") {
+		if part == ".." && down {
+			return true
+		}
+		down = down || part != ".." && part != "." && part != ""
+	}
+	return false
+}
+
+// inGitDir reports whether a path is in a git directory, also where the file
+// system ignores case.
+func inGitDir(p string) bool {
+	return slices.ContainsFunc(strings.Split(p, "/"), func(part string) bool {
+		return strings.EqualFold(part, ".git") || strings.EqualFold(part, "git~1")
+	})
+}
+
+// holds reports whether the work tree has at a path what the commit has.
+func (w *workTree) holds(c *treeChange) bool {
+	st, err := w.root.Lstat(c.path)
+	if c.oldMode == modeNone {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+	}
+	if err != nil {
+		return false
+	}
+	var content io.Reader
+	switch {
+	case c.oldMode == modeLink && st.Mode()&fs.ModeSymlink != 0:
+		target, err := w.root.Readlink(c.path)
+		if err != nil {
+			return false
+		}
+		content = strings.NewReader(target)
+		return w.m.blobID(int64(len(target)), content) == c.oldBlob
+	case c.oldMode != modeLink && st.Mode().IsRegular():
+		f, err := w.root.Open(c.path)
+		if err != nil {
+			return false
+		}
+		defer f.Close() //nolint:errcheck // only read
+		return w.m.blobID(st.Size(), f) == c.oldBlob
+	}
+	return false
+}
+
+// blobID is the id that git gives a file without any filter, or nothing if it
+// cannot be read.
+func (m *mergeRepo) blobID(size int64, content io.Reader) string {
+	var h hash.Hash = sha256.New()
+	if m.format == "sha1" {
+		h = sha1.New() //nolint:gosec // G401: as above
+	}
+	fmt.Fprintf(h, "blob %d\x00", size)
+	if n, err := io.Copy(h, content); err != nil || n != size {
+		return ""
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+func (w *workTree) blob(ctx context.Context, id string) ([]byte, error) {
+	var b bytes.Buffer
+	git := w.m.scratch()
+	git.Stdout = &b
+	err := git.Run(ctx, "cat-file", "blob", id)
+	return b.Bytes(), err
+}
+
+// write makes the changes, all or none: what is new is complete beside its place
+// before the first path changes, and what a path had before is kept until the
+// last one has.
+func (w *workTree) write(ctx context.Context, changes []treeChange) (err error) {
+	stage := ".bailiwick-apply-" + rand.Text()
+	if err := w.root.Mkdir(stage, 0o700); err != nil {
+		return err
+	}
+	var undo []func() error
+	defer func() {
+		if err != nil {
+			for _, step := range slices.Backward(undo) {
+				err = errors.Join(err, step())
+			}
+		}
+		err = errors.Join(err, w.root.RemoveAll(stage))
+	}()
+	added := func(i int) string { return fmt.Sprintf("%s/new-%d", stage, i) }
+	for i := range changes {
+		if err := w.create(ctx, &changes[i], added(i)); err != nil {
+			return err
+		}
+	}
+	move := func(from, to string) error {
+		if err := w.root.Rename(from, to); err != nil {
+			return err
+		}
+		undo = append(undo, func() error { return w.root.Rename(to, from) })
+		return nil
+	}
+	for i := range changes { // first all that goes: a file may make way for a folder
+		if c := &changes[i]; c.oldMode != modeNone {
+			if err := move(c.path, fmt.Sprintf("%s/old-%d", stage, i)); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range changes {
+		if c := &changes[i]; c.newMode != modeNone {
+			if err := w.root.MkdirAll(path.Dir(c.path), 0o777); err != nil {
+				return err
+			}
+			if err := move(added(i), c.path); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range changes { // folders that are empty now, as git does
+		for up := path.Dir(changes[i].path); changes[i].newMode == modeNone && up != "." && w.root.Remove(up) == nil; up = path.Dir(up) {
+		}
+	}
+	return nil
+}
+
+// create writes the new content of a path to a new file.
+func (w *workTree) create(ctx context.Context, c *treeChange, name string) error {
+	switch c.newMode {
+	case modeNone:
+		return nil
+	case modeLink:
+		target, err := w.blob(ctx, c.newBlob)
+		if err != nil {
+			return err
+		}
+		return w.root.Symlink(string(target), name)
+	}
+	perm := fs.FileMode(0o666)
+	if c.newMode == modeExec {
+		perm = 0o777
+	}
+	f, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return err
+	}
+	git := w.m.scratch()
+	git.Stdout = f
+	err = git.Run(ctx, "cat-file", "blob", c.newBlob)
+	return errors.Join(err, f.Close())
+}
