@@ -98,7 +98,7 @@ type Dispatch struct {
 	AcceptedAt   time.Time      `json:"acceptedAt"`
 	StartedAt    *time.Time     `json:"startedAt,omitempty"`
 	EndedAt      *time.Time     `json:"endedAt,omitempty"`
-	CancelBy     Principal      `json:"cancelledBy,omitempty"`
+	CancelBy     Actor          `json:"cancelledBy,omitempty"`
 	CancelReason string         `json:"cancelReason,omitempty"` // in the words of CancelBy
 	Outcome      *ResultSummary `json:"outcome,omitempty"`
 	Mode         string         `json:"mode"`            // same-user or system

@@ -92,6 +92,24 @@ func (p Principal) Skeleton() string {
 // UnmarshalText refuses everything that ParsePrincipal refuses.
 func (p *Principal) UnmarshalText(b []byte) error { return unmarshal(p, b, ParsePrincipal) }
 
+// Actor is who did something: a Principal, or Service. Empty: nobody did it yet.
+type Actor string
+
+// Service is the actor of what the service does by itself, such as at a limit. It
+// is the form of no principal.
+const Service Actor = "service"
+
+// UnmarshalText refuses what is neither Service nor the form of a principal.
+func (a *Actor) UnmarshalText(b []byte) error {
+	return unmarshal(a, b, func(s string) (Actor, error) {
+		if Actor(s) == Service {
+			return Service, nil
+		}
+		p, err := ParsePrincipal(s)
+		return Actor(p), err
+	})
+}
+
 // DispatchID identifies one dispatch. Ids made by the service sort by time; a caller
 // may choose its own to make a retry safe.
 type DispatchID string

@@ -87,7 +87,7 @@ type Run struct {
 	RetryOf      RunID             `json:"retryOf,omitempty"`  // the run whose finished tasks it reuses
 	From         []TaskID          `json:"from,omitempty"`     // as of the RunRetry that made it
 	Changed      []string          `json:"changed,omitempty"`  // how its plan differs from that of RetryOf, as text
-	CancelBy     Principal         `json:"cancelledBy,omitempty"`
+	CancelBy     Actor             `json:"cancelledBy,omitempty"`
 	CancelReason string            `json:"cancelReason,omitempty"`
 	Counts       map[TaskState]int `json:"counts"`
 	Total        int               `json:"total"`
@@ -110,7 +110,7 @@ type RunTask struct {
 	Attempts   int        `json:"attempts"`             // at most
 	Asks       bool       `json:"asks,omitempty"`       // it waits for an answer; bailiwick dispatch show prints the question
 	NotBefore  *time.Time `json:"notBefore,omitempty"`  // of the next attempt
-	CancelBy   Principal  `json:"cancelledBy,omitempty"`
+	CancelBy   Actor      `json:"cancelledBy,omitempty"`
 	StartedAt  *time.Time `json:"startedAt,omitempty"` // of the latest attempt
 	EndedAt    *time.Time `json:"endedAt,omitempty"`
 	Blocked    string     `json:"blocked,omitempty"`   // what a ready task waits for, as text

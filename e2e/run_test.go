@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // quickPlan is a plan of one task that does nothing.
@@ -417,4 +418,38 @@ func TestRunEndsAtItsWallTimeLimit(t *testing.T) {
 	}
 	w.nothingLeft(dispatch, j)
 	w.replays(id)
+	// Nobody asked for it: the service did it, and the log names the limit.
+	if run.CancelBy != api.Service || !strings.Contains(run.CancelReason, "limits.wall of 3s") || task(t, run, "a").CancelBy != api.Service {
+		t.Errorf("cancelled by %q: %q; its task by %q", run.CancelBy, run.CancelReason, task(t, run, "a").CancelBy)
+	}
+	w.namesOnlyWhoActed("run.expired", "dispatch.aborted", "dispatch.cancelled", "task.cancelled", "run.settled")
+	if n := len(w.entries("--kind", "dispatch.cancel_requested")); n != 0 {
+		t.Errorf("the log has %d requests to cancel", n)
+	}
+	if out := w.must("audit", "list", "--run", string(id)); !strings.Contains(out, "run late reached its limits.wall of 3s") || !strings.Contains(out, "cancelled by service") {
+		t.Errorf("audit list: %s", out)
+	}
+	w.verifyEvidence(string(id))
+}
+
+// namesOnlyWhoActed fails the test if an entry names a principal for what the
+// service did, or if the log lacks one of the kinds.
+func (w *world) namesOnlyWhoActed(kinds ...string) {
+	w.t.Helper()
+	seen := map[string]bool{}
+	for dec := json.NewDecoder(strings.NewReader(w.must("audit", "list", "-o", "jsonl"))); dec.More(); {
+		var line struct {
+			Entry struct{ Kind, Principal string }
+		}
+		must(w.t, dec.Decode(&line))
+		e := line.Entry
+		if seen[e.Kind] = true; e.Principal != "" && record.Kind(e.Kind).Actor() == record.ActorService {
+			w.t.Errorf("%s names %s, who did not do it", e.Kind, e.Principal)
+		}
+	}
+	for _, k := range kinds {
+		if !seen[k] {
+			w.t.Errorf("the log has no %s", k)
+		}
+	}
 }

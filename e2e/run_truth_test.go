@@ -128,6 +128,9 @@ func (r *replay) entry(e *entry) {
 		if e.Task == "" {
 			run.cancelRequested = true
 		}
+	case "run.expired":
+		run.cancelRequested = true
+		return
 	case "run.settled":
 		run.settled = true
 		r.checkSkips(e, run)

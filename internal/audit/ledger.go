@@ -251,6 +251,9 @@ func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(
 
 // row prepares an entry.
 func (l *Ledger) row(ctx context.Context, e *record.Entry) (row, error) {
+	if e.Principal != "" && e.Kind.Actor() == record.ActorService {
+		return row{}, fmt.Errorf("audit: entry %q names %s, who did not do it", e.Kind, e.Principal)
+	}
 	e.At, e.Prev = l.now(), record.Prev{}
 	if e.Principal != "" {
 		e.Token = record.TokenOf(ctx)

@@ -404,3 +404,27 @@ func TestWatchYieldsEachEntryOnceAndInOrder(t *testing.T) {
 		t.Errorf("after Close the watch ended with %v", err)
 	}
 }
+
+// What the service does on its own is nobody's act: an entry that says otherwise is
+// refused, alone and among others. The control: the same entry without a principal.
+//
+// proves R-A3
+func TestTheLogNamesOnlyWhoDidIt(t *testing.T) {
+	l, _, _ := ledger(t)
+	for _, k := range record.Kinds() {
+		if k.Actor() != record.ActorService {
+			continue
+		}
+		for _, p := range []api.Principal{"local:ann", ""} {
+			e := record.Entry{Kind: k, Principal: p, Detail: k.Detail()}
+			_, err := l.Record(t.Context(), e, nil)
+			all := l.CommitAll(t.Context(), []Item{{Entry: e}}, nil)
+			if (err == nil) != (p == "") || (all == nil) != (p == "") {
+				t.Errorf("%s by %q: %v, %v", k, p, err, all)
+			}
+		}
+	}
+	if _, err := l.Record(t.Context(), record.Entry{Kind: record.KindRequestInvalid, Principal: "local:ann", Detail: record.InvalidRequest{}}, nil); err != nil {
+		t.Errorf("positive control: a caller's act: %v", err)
+	}
+}

@@ -25,7 +25,7 @@ func mixed(i int) record.Entry {
 	case 0:
 		e.Kind, e.Decision, e.Detail = record.KindDispatchAccepted, record.Allow, record.DispatchRequest{Subagent: "edit", Target: "local"}
 	case 1:
-		e.Kind, e.Decision, e.Detail = record.KindDispatchStarted, record.NoDecided, record.DispatchStart{PID: int64(i)}
+		e.Kind, e.Decision, e.Detail = record.KindRetentionRemoved, record.NoDecided, record.Removal{Items: int64(i)}
 		e.Run, e.Task = fmt.Sprintf("r-%04d", i/500), fmt.Sprintf("t-%d", i%50)
 	case 2:
 		e.Kind, e.Decision, e.Detail = record.KindDispatchFinished, record.NoDecided, record.DispatchEnd{Millis: 5}

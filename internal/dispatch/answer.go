@@ -27,7 +27,7 @@ func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, 
 	if d := &r.record; d.Run != "" {
 		err := api.Errorf(api.CodeConflict, "dispatch %s belongs to task %s of run %s, which resumes it once it has its locks", id, d.Task, d.Run).
 			WithHint("bailiwick run answer %s --task %s …", d.Run, d.Task)
-		return api.Dispatch{}, s.invalidAnswer(ctx, principal, err)
+		return api.Dispatch{}, s.invalidAnswer(ctx, answering{by: principal}, err)
 	}
 	return s.answer(ctx, answering{caller: caller, by: principal, req: req, decision: decision}, r)
 }
@@ -44,13 +44,13 @@ type answering struct {
 func (s *Service) answer(ctx context.Context, in answering, r row) (api.Dispatch, error) {
 	d, repeated, err := s.checkAnswer(ctx, r, in.req)
 	if repeated || err != nil {
-		return d, s.invalidAnswer(ctx, in.by, err)
+		return d, s.invalidAnswer(ctx, in, err)
 	}
 	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // by then the row refers to what is stored
 	next, err := s.nextAttempt(ctx, r, in)
 	if err != nil {
-		return api.Dispatch{}, s.invalidAnswer(ctx, in.by, err)
+		return api.Dispatch{}, s.invalidAnswer(ctx, in, err)
 	}
 	sub, err := s.decideResume(ctx, &next.manifest, in.caller.Ceiling)
 	if err != nil {
@@ -60,11 +60,13 @@ func (s *Service) answer(ctx context.Context, in answering, r row) (api.Dispatch
 	return d, s.denyOvertaken(ctx, sub, err)
 }
 
-func (s *Service) invalidAnswer(ctx context.Context, principal api.Principal, err error) error {
-	if code := api.CodeOf(err); code != api.CodeInvalid && code != api.CodeConflict {
+// invalidAnswer logs an invalid answer of a caller. What the engine delivers was
+// logged when the caller gave it.
+func (s *Service) invalidAnswer(ctx context.Context, in answering, err error) error {
+	if code := api.CodeOf(err); in.fence > 0 || code != api.CodeInvalid && code != api.CodeConflict {
 		return err
 	}
-	return LogInvalid(ctx, s.cfg.Ledger, principal, "answer", err)
+	return LogInvalid(ctx, s.cfg.Ledger, in.by, "answer", err)
 }
 
 // checkAnswer refuses an answer to a question that does not wait. It returns the
@@ -228,7 +230,7 @@ func (s *Service) resume(ctx context.Context, r row, n nextAttempt, in answering
 		return updateWaiting(tx, after, asked)
 	})
 	if errors.Is(err, errEnded) {
-		return s.answeredMeanwhile(ctx, r, n)
+		return s.answeredMeanwhile(ctx, r, n, in)
 	}
 	if err != nil {
 		return api.Dispatch{}, err
@@ -242,7 +244,7 @@ func (s *Service) resume(ctx context.Context, r row, n nextAttempt, in answering
 // answeredMeanwhile is the response to an answer that came too late. The same
 // answer may have come twice at once, as when a caller retries without having
 // seen the response.
-func (s *Service) answeredMeanwhile(ctx context.Context, r row, n nextAttempt) (api.Dispatch, error) {
+func (s *Service) answeredMeanwhile(ctx context.Context, r row, n nextAttempt, in answering) (api.Dispatch, error) {
 	now, ok, err := s.row(ctx, r.record.ID)
 	if err != nil || !ok {
 		return api.Dispatch{}, errors.Join(err, errEnded)
@@ -254,7 +256,7 @@ func (s *Service) answeredMeanwhile(ctx context.Context, r row, n nextAttempt) (
 	if err == nil {
 		err = api.Errorf(api.CodeConflict, "dispatch %s was answered or cancelled meanwhile", r.record.ID).WithHint("see: bailiwick dispatch show %s", r.record.ID)
 	}
-	return api.Dispatch{}, s.invalidAnswer(ctx, n.answer.By, err)
+	return api.Dispatch{}, s.invalidAnswer(ctx, in, err)
 }
 
 // next returns the row of the attempt after r.

@@ -24,16 +24,41 @@ func (s *Service) Cancel(ctx context.Context, principal api.Principal, id api.Di
 	if err != nil || final(&r.record) {
 		return r.record, err
 	}
-	open := true
-	entry := entryAbout(record.KindCancelRequested, r, record.CancelRequest{State: string(r.record.State), Why: reason})
+	return s.cancel(ctx, r, api.Actor(principal), reason, func(fn func(*store.Tx) error) error {
+		_, err := s.cfg.Ledger.Commit(ctx, decision, cancelEntry(record.KindCancelRequested, r, reason), fn)
+		return err
+	})
+}
+
+// Abort is Cancel by the service itself: a limit of the run that the dispatch
+// belongs to was reached, or its answer cannot be delivered.
+func (s *Service) Abort(ctx context.Context, id api.DispatchID, reason string) (api.Dispatch, error) {
+	r, err := s.taskRow(ctx, id)
+	if err != nil || final(&r.record) {
+		return r.record, err
+	}
+	return s.cancel(ctx, r, api.Service, reason, func(fn func(*store.Tx) error) error {
+		_, err := s.cfg.Ledger.Record(ctx, cancelEntry(record.KindDispatchAborted, r, reason), fn)
+		return err
+	})
+}
+
+func cancelEntry(kind record.Kind, r row, reason string) record.Entry {
+	return entryAbout(kind, r, record.CancelRequest{State: string(r.record.State), Why: reason})
+}
+
+// cancel records who cancels a dispatch, in the transaction of the entry that
+// commit writes, and ends it.
+func (s *Service) cancel(ctx context.Context, r row, by api.Actor, reason string, commit func(func(*store.Tx) error) error) (api.Dispatch, error) {
+	id, open := r.record.ID, true
 	failpoint.Hit(failpoint.CancelCommit, string(id))
-	_, err = s.cfg.Ledger.Commit(ctx, decision, entry, func(tx *store.Tx) error {
+	err := commit(func(tx *store.Tx) error {
 		now, ok, err := load(tx, id)
 		if err != nil || !ok || final(&now.record) {
 			open = false
 			return err
 		}
-		r, err = markCancelled(tx, now, principal, reason)
+		r, err = markCancelled(tx, now, by, reason)
 		return err
 	})
 	if err != nil || !open {
@@ -64,7 +89,7 @@ func (s *records) reload(ctx context.Context, id api.DispatchID, err error) (api
 
 // markCancelled records who cancels a dispatch that has not ended, unless it is
 // cancelled already, and returns its row.
-func markCancelled(tx *store.Tx, r row, by api.Principal, reason string) (row, error) {
+func markCancelled(tx *store.Tx, r row, by api.Actor, reason string) (row, error) {
 	if r.record.CancelBy != "" {
 		return r, nil
 	}

@@ -19,7 +19,7 @@ type outcome struct {
 	message    string
 	digest     api.Digest // of the signed result; empty without one
 	summary    *api.ResultSummary
-	cancelBy   api.Principal
+	cancelBy   api.Actor
 	answerTime time.Duration // of a question: how long it waits for an answer
 }
 

@@ -103,7 +103,7 @@ func cancelCovered(tx *store.Tx, stop api.Stop) (covered []row, err error) {
 		if !stop.Covers(api.StopSubject{Principal: d.Principal, Target: d.Target, Run: d.Run, Dispatch: d.ID}) {
 			continue
 		}
-		if r, err = markCancelled(tx, r, stop.By, reason); err != nil {
+		if r, err = markCancelled(tx, r, api.Actor(stop.By), reason); err != nil {
 			return nil, err
 		}
 		covered = append(covered, r)
@@ -169,5 +169,5 @@ func (s *Service) denyOvertaken(ctx context.Context, sub *submission, err error)
 	if sub.run != "" {
 		return api.Errorf(api.CodeUnavailable, "the ceiling of %s was lowered to %s meanwhile; nothing was done, and the task is retried", sub.principal, now.consent)
 	}
-	return s.invalid(ctx, sub.principal, api.Errorf(api.CodeConflict, "the ceiling of %s was lowered to %s meanwhile; nothing was done", sub.principal, now.consent).WithHint("retry"))
+	return s.invalid(ctx, sub, api.Errorf(api.CodeConflict, "the ceiling of %s was lowered to %s meanwhile; nothing was done", sub.principal, now.consent).WithHint("retry"))
 }

@@ -51,14 +51,14 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req api.DispatchReq
 
 func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, error) {
 	if err := sub.normalise(); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, sub.principal, err)
+		return api.Dispatch{}, s.invalid(ctx, sub, err)
 	}
 	if d, ok, err := s.repeated(ctx, sub); ok || err != nil {
 		return d, err
 	}
 	var err error
 	if sub.snapshot, err = s.snapshotFor(ctx, sub); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, sub.principal, err)
+		return api.Dispatch{}, s.invalid(ctx, sub, err)
 	}
 	decision := s.decide(sub)
 	if !decision.Allowed() {
@@ -67,7 +67,7 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 	ctx, release := s.cfg.Blobs.Protect(ctx)
 	defer release() // by then the row refers to what is stored or taken over
 	if err := s.complete(ctx, sub); err != nil {
-		return api.Dispatch{}, s.invalid(ctx, sub.principal, err)
+		return api.Dispatch{}, s.invalid(ctx, sub, err)
 	}
 	d, err := s.admit(ctx, sub, decision)
 	if !errors.Is(err, errDuplicate) {
@@ -79,7 +79,7 @@ func (s *Service) submit(ctx context.Context, sub *submission) (api.Dispatch, er
 		return d, err
 	}
 	err = api.Errorf(api.CodeConflict, "dispatch id %s is in use for another request", sub.request.DispatchID).WithHint("choose another id, or omit it")
-	return api.Dispatch{}, s.invalid(ctx, sub.principal, err)
+	return api.Dispatch{}, s.invalid(ctx, sub, err)
 }
 
 var errDuplicate = errors.New("the dispatch id is in use")
@@ -148,8 +148,13 @@ func (s *Service) complete(ctx context.Context, sub *submission) error {
 }
 
 // invalid logs a request that cannot be carried out as it was made.
-func (s *Service) invalid(ctx context.Context, principal api.Principal, cause error) error {
-	return LogInvalid(ctx, s.cfg.Ledger, principal, "dispatch", cause)
+// invalid logs an invalid request of a caller. The engine's requests are no caller's:
+// it logs how the task ends.
+func (s *Service) invalid(ctx context.Context, sub *submission, cause error) error {
+	if sub.forTask != nil {
+		return cause
+	}
+	return LogInvalid(ctx, s.cfg.Ledger, sub.principal, "dispatch", cause)
 }
 
 // LogInvalid logs a request that is malformed or contradicts what is stored, and

@@ -315,7 +315,7 @@ func lifeEntry(kind record.Kind, r row, detail record.Detail) record.Entry {
 func entryAbout(kind record.Kind, r row, detail record.Detail) record.Entry {
 	tier := r.record.Tier
 	return record.Entry{
-		Kind: kind, Principal: r.record.Principal, Resource: string(r.record.Subagent), Dispatch: r.record.ID, Attempt: r.record.Attempt,
+		Kind: kind, Resource: string(r.record.Subagent), Dispatch: r.record.ID, Attempt: r.record.Attempt,
 		Role: r.record.Role, Tier: &tier, Detail: detail,
 	}
 }

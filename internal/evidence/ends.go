@@ -112,6 +112,19 @@ func (r *replay) validIfExpired(err error) {
 	}
 }
 
+// expire verifies that a run reached its limit of time.
+func (r *replay) expire(e *entry) error {
+	d, _ := e.Detail.(record.RunExpiry)
+	wall := time.Duration(r.plan.Limits.Wall)
+	switch {
+	case wall == 0 || d.Limit != record.LimitWall || d.Millis != wall.Milliseconds():
+		return fmt.Errorf("the run reached a %.40q of %d ms, which is not in its plan", d.Limit, d.Millis)
+	case e.At.Sub(r.submitted.At) < wall-setBack:
+		return fmt.Errorf("the run reached its limit of time after %s, which is %s", e.At.Sub(r.submitted.At), wall)
+	}
+	return nil
+}
+
 // setBack is how far a clock may be set back during a run.
 const setBack = 5 * time.Second
 
@@ -134,10 +147,11 @@ func (r *replay) balance(e *entry) error {
 	case request.Tasks != int64(len(r.tasks)):
 		return fmt.Errorf("submitted with %d tasks, but the plan has %d", request.Tasks, len(r.tasks))
 	}
-	// A service that restarted after the deadline may have a clock that was set back.
+	// No entry of the earlier rules says that the wall time expired. A service that
+	// restarted after the deadline may have a clock that was set back.
 	wall := time.Duration(r.plan.Limits.Wall).Milliseconds()
-	late := wall > 0 && d.Millis >= wall
-	perhaps := wall > 0 && d.Millis >= wall-setBack.Milliseconds()
+	late := request.Rules < 2 && wall > 0 && d.Millis >= wall
+	perhaps := request.Rules < 2 && wall > 0 && d.Millis >= wall-setBack.Milliseconds()
 	before := plan.RunState(r.paused, false)
 	final := plan.Settle(before, counts, r.cancelled || late)
 	if request.Rules < 2 && !r.cancelled && !late && final == api.RunCancelled && api.RunState(d.State) == api.RunFailed {

@@ -88,14 +88,15 @@ func TestRunsOfEarlierRulesVerify(t *testing.T) {
 		rules int64
 		plan  string
 		end   record.RunEnd
-		ask   bool // for the cancellation of the task
 		wrong string
 	}{
-		"rules now":                      {2, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, true, ""},
-		"rules now, failed":              {2, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, true, `settled as "failed"`},
-		"rules before":                   {0, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, true, ""},
-		"rules before, settled by these": {0, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, true, ""},
-		"rules before, done":             {0, plannedAs("", "a"), record.RunEnd{State: "done", Cancelled: 1}, true, `settled as "done"`},
+		"rules now":                      {2, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, ""},
+		"rules now, failed":              {2, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, `settled as "failed"`},
+		"rules before":                   {0, plannedAs("", "a"), record.RunEnd{State: "failed", Cancelled: 1}, ""},
+		"rules before, settled by these": {0, plannedAs("", "a"), record.RunEnd{State: "cancelled", Cancelled: 1}, ""},
+		"rules now, expired in silence":  {2, plannedAs(`,"limits":{"wall":"10m"}`, "a"), record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000}, "without a request"},
+		"rules before, expired":          {0, plannedAs(`,"limits":{"wall":"10m"}`, "a"), record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000}, ""},
+		"rules before, done":             {0, plannedAs("", "a"), record.RunEnd{State: "done", Cancelled: 1}, `settled as "done"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
@@ -106,7 +107,7 @@ func TestRunsOfEarlierRulesVerify(t *testing.T) {
 				}
 			}
 			s.submit(c.plan, "", 0)
-			if c.ask {
+			if c.end.Millis == 0 {
 				s.act(record.KindRunCancelled, "local:ann", "a", record.RunAction{})
 			}
 			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: "local:ann"})

@@ -23,7 +23,7 @@ type replay struct {
 	before    *replay // the run that it retries; nil: none
 
 	paused    bool
-	cancelled bool // its cancellation was requested
+	cancelled bool // its cancellation was requested, or it reached a limit
 	leases    leases
 	late      error // the first step that is valid only after its wall time expired
 }
@@ -74,6 +74,9 @@ func (r *replay) step(e *entry) error {
 			r.cancelled = true
 			return nil
 		}
+	case record.KindRunExpired:
+		r.cancelled = true
+		return r.expire(e)
 	case record.KindDispatchAccepted, record.KindDispatchAnswered:
 	case record.KindTaskStarted, record.KindTaskWaiting, record.KindTaskAnswered, record.KindTaskDone,
 		record.KindTaskFailed, record.KindTaskSkipped, record.KindTaskCancelled, record.KindTaskDenied:

@@ -63,6 +63,16 @@ func (s *story) resumes(w *work, fence uint64) *work {
 	return next
 }
 
+// expire says that the run reached a limit of time, so long after its submission.
+func (s *story) expire(after, limit time.Duration) {
+	s.editEntry = func(_ uint64, e *record.Entry) {
+		if e.Kind == record.KindRunExpired {
+			e.At = s.entries[slices.IndexFunc(s.entries, func(e record.Entry) bool { return e.Kind == record.KindRunSubmitted })].At.Add(after)
+		}
+	}
+	s.write(record.Entry{Kind: record.KindRunExpired, Run: "r1", Detail: record.RunExpiry{Limit: record.LimitWall, Millis: limit.Milliseconds()}})
+}
+
 // tale is a run that is written twice: honestly, and with a lie.
 type tale struct {
 	row  RowName
@@ -247,12 +257,29 @@ func tales() map[string]tale {
 			s.settle("r1", record.RunEnd{State: "cancelled", Done: 1, Cancelled: 1})
 		}},
 		"a cancellation without a request": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
-			end := record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000} // by its limit of time
-			if lie {
-				end.Millis, end.State = 500_000, "failed"
+			if !lie {
+				s.expire(10*time.Minute, 10*time.Minute)
 			}
-			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: "local:ann"})
-			s.settle("r1", end)
+			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: string(api.Service)})
+			s.settle("r1", record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000})
+		}},
+		"a limit of time that was not reached": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
+			after := 10 * time.Minute
+			if lie {
+				after = 9 * time.Minute
+			}
+			s.expire(after, 10*time.Minute)
+			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: string(api.Service)})
+			s.settle("r1", record.RunEnd{State: "cancelled", Cancelled: 1, Millis: after.Milliseconds()})
+		}},
+		"a limit of time that the plan does not have": {RowCompleteness, plannedAs(`,"limits":{"wall":"10m"}`, "a"), func(s *story, lie bool) {
+			limit := 10 * time.Minute
+			if lie {
+				limit = 5 * time.Minute
+			}
+			s.expire(10*time.Minute, limit)
+			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: string(api.Service)})
+			s.settle("r1", record.RunEnd{State: "cancelled", Cancelled: 1, Millis: 600_000})
 		}},
 		"an answer that was not given": {RowCompleteness, one(""), func(s *story, lie bool) {
 			a := asking(s)

@@ -293,7 +293,7 @@ func (s *story) lose(w *work, kind record.Kind, d record.DispatchEnd) {
 
 func (s *story) attest(w *work, outcome api.Event, reason api.Reason, by string) {
 	end := s.at
-	d := api.Dispatch{ID: w.id, Attempt: w.attempt, State: outcome, Reason: reason, Manifest: s.manifestDigests[w.key()], Result: s.resultsAt[w.key()], EndedAt: &end, Mode: "same-user", CancelBy: api.Principal(by)}
+	d := api.Dispatch{ID: w.id, Attempt: w.attempt, State: outcome, Reason: reason, Manifest: s.manifestDigests[w.key()], Result: s.resultsAt[w.key()], EndedAt: &end, Mode: "same-user", CancelBy: api.Actor(by)}
 	if r := s.results[w.key()]; r != nil {
 		d.Outcome = &r.Summary
 	}

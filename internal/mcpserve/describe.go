@@ -209,7 +209,7 @@ type record struct {
 	AcceptedAt  time.Time         `json:"acceptedAt"`
 	StartedAt   *time.Time        `json:"startedAt,omitempty"`
 	EndedAt     *time.Time        `json:"endedAt,omitempty"`
-	CancelledBy api.Principal     `json:"cancelledBy,omitempty"`
+	CancelledBy api.Actor         `json:"cancelledBy,omitempty"`
 	AnswerBy    *time.Time        `json:"answerBy,omitempty" jsonschema:"deadline for an answer to its question"`
 	Mode        string            `json:"mode" jsonschema:"same-user or system: how callers and service are separated"`
 	Outcome     *outcome          `json:"outcome,omitempty" jsonschema:"what the worker produced"`

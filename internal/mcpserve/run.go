@@ -119,7 +119,7 @@ type runOutput struct {
 	SettledAt    *time.Time            `json:"settledAt,omitempty"`
 	Deadline     *time.Time            `json:"deadline,omitempty" jsonschema:"when it is cancelled unless it has ended"`
 	RetryOf      api.RunID             `json:"retryOf,omitempty" jsonschema:"the run whose finished tasks it reuses"`
-	CancelledBy  api.Principal         `json:"cancelledBy,omitempty"`
+	CancelledBy  api.Actor             `json:"cancelledBy,omitempty"`
 	CancelReason string                `json:"cancelReason,omitempty"`
 	Total        int                   `json:"total" jsonschema:"number of tasks"`
 	Counts       map[api.TaskState]int `json:"counts" jsonschema:"number of tasks in each state"`
@@ -144,7 +144,7 @@ type runTask struct {
 	Attempts    int            `json:"attempts" jsonschema:"maximum number of attempts"`
 	Asks        bool           `json:"asks,omitempty" jsonschema:"waiting for an answer"`
 	NotBefore   *time.Time     `json:"notBefore,omitempty" jsonschema:"earliest start of the next attempt"`
-	CancelledBy api.Principal  `json:"cancelledBy,omitempty"`
+	CancelledBy api.Actor      `json:"cancelledBy,omitempty"`
 	StartedAt   *time.Time     `json:"startedAt,omitempty"`
 	EndedAt     *time.Time     `json:"endedAt,omitempty"`
 	Blocked     string         `json:"blocked,omitempty" jsonschema:"of a ready task: what it is waiting for"`

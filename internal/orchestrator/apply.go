@@ -109,7 +109,7 @@ func (f submitted) apply(e *engine, b *batch) {
 		}
 	case t.answer != nil: // the dispatch still waits for an answer and has to be cancelled
 		t.failure = f.err
-		t.cancelBy, t.cancelWhy = r.principal, strings.ToValidUTF8(fmt.Sprintf("resuming with the answer failed: %.1000s", f.err), "")
+		t.cancelBy, t.cancelWhy = api.Service, strings.ToValidUTF8(fmt.Sprintf("resuming with the answer failed: %.1000s", f.err), "")
 		e.cancelDispatch(b, r, i)
 	case t.cancelBy != "": // no dispatch exists to cancel
 		e.finishTask(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
@@ -219,7 +219,7 @@ func (e *engine) pauseQueue(b *batch, q *queue, by api.Principal) {
 
 // cancelRun ends tasks that have not started at once, and running ones as soon
 // as possible.
-func (e *engine) cancelRun(b *batch, r *run, by api.Principal, why string) {
+func (e *engine) cancelRun(b *batch, r *run, by api.Actor, why string) {
 	if r.cancelBy != "" {
 		return
 	}
@@ -233,12 +233,22 @@ func (e *engine) cancelRun(b *batch, r *run, by api.Principal, why string) {
 	e.settleRun(b, r)
 }
 
+// expireRun cancels a run that reached its limit of time.
+func (e *engine) expireRun(b *batch, r *run) {
+	if r.cancelBy != "" {
+		return
+	}
+	wall := time.Duration(r.plan.Limits.Wall)
+	e.log(b, record.KindRunExpired, r, -1, record.RunExpiry{Limit: record.LimitWall, Millis: wall.Milliseconds()})
+	e.cancelRun(b, r, api.Service, fmt.Sprintf("the run reached its %s of %s", record.LimitWall, wall))
+}
+
 // maxRepeatedReason bounds a reason that is repeated for each task of a run: there
 // may be ten thousand.
 const maxRepeatedReason = 200
 
 // cancelTask ends a task. A task with a dispatch ends when that does.
-func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Principal, why string) {
+func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Actor, why string) {
 	t := &r.tasks[i]
 	switch {
 	case t.state.Settled() || t.cancelBy != "":

@@ -65,6 +65,10 @@ func (x *echo) Cancel(context.Context, api.Principal, api.DispatchID, string) (a
 	return api.Dispatch{}, nil
 }
 
+func (x *echo) Abort(context.Context, api.DispatchID, string) (api.Dispatch, error) {
+	return api.Dispatch{}, nil
+}
+
 func (x *echo) Get(context.Context, api.DispatchID) (api.Dispatch, bool, error) {
 	return api.Dispatch{}, false, nil
 }

@@ -435,6 +435,15 @@ func (s *seat) ResumeTask(_ context.Context, caller dispatch.Caller, id api.Disp
 
 // Cancel asks for the end of a dispatch; one that waits ends at once.
 func (s *seat) Cancel(_ context.Context, by api.Principal, id api.DispatchID, why string) (api.Dispatch, error) {
+	return s.cancel(api.Actor(by), id, why)
+}
+
+// Abort is Cancel by the service.
+func (s *seat) Abort(_ context.Context, id api.DispatchID, why string) (api.Dispatch, error) {
+	return s.cancel(api.Service, id, why)
+}
+
+func (s *seat) cancel(by api.Actor, id api.DispatchID, why string) (api.Dispatch, error) {
 	if err := s.enter("cancel"); err != nil {
 		return api.Dispatch{}, err
 	}
@@ -621,7 +630,7 @@ func (k *desk) stop(j *job) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if j.d.CancelBy == "" {
-		j.d.CancelBy = root
+		j.d.CancelBy = api.Actor(root)
 	}
 }
 

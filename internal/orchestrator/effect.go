@@ -80,7 +80,11 @@ func (o *Orchestrator) try(x effect) error {
 		failpoint.Hit(failpoint.RunResumed, string(x.id))
 	case effectCancel:
 		failpoint.Hit(failpoint.RunCancel, string(x.id))
-		_, err = o.cfg.Dispatch.Cancel(ctx, x.by, x.id, x.why)
+		if x.by == api.Service {
+			_, err = o.cfg.Dispatch.Abort(ctx, x.id, x.why)
+		} else {
+			_, err = o.cfg.Dispatch.Cancel(ctx, api.Principal(x.by), x.id, x.why)
+		}
 		failpoint.Hit(failpoint.RunCancelled, string(x.id))
 		if err != nil && api.CodeOf(err) != api.CodeNotFound {
 			return err // the task has to end, so a refusal is retried too

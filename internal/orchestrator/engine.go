@@ -241,7 +241,7 @@ func (e *engine) transition(r *run, i int32, ev plan.Event) {
 
 // log adds an entry about a task, or with i -1 about the run.
 func (e *engine) log(b *batch, kind record.Kind, r *run, i int32, detail record.Detail) {
-	entry := record.Entry{Kind: kind, Principal: r.principal, Run: string(r.id), Detail: detail}
+	entry := record.Entry{Kind: kind, Run: string(r.id), Detail: detail}
 	if i >= 0 {
 		t := &r.tasks[i]
 		entry.Task, entry.Resource = string(r.plan.Tasks[i].ID), string(r.plan.Tasks[i].Subagent)
@@ -281,7 +281,7 @@ func (e *engine) due(b *batch) {
 		switch {
 		case r == nil: // settled
 		case d.task < 0:
-			e.cancelRun(b, r, r.principal, "the run exceeded its wall time")
+			e.expireRun(b, r)
 		case r.tasks[d.task].state == api.TaskWaiting && r.tasks[d.task].notBefore.Equal(d.at):
 			e.transition(r, d.task, plan.EventDue)
 			e.enqueue(r, d.task)
@@ -356,7 +356,7 @@ type effect struct {
 	id         api.DispatchID
 	questionOf int32
 	answer     answer
-	by         api.Principal
+	by         api.Actor
 	why        string
 	pause      time.Duration // before the next retry
 	caller     dispatch.Caller

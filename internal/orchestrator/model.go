@@ -26,7 +26,7 @@ type run struct {
 	settled   time.Time
 	state     api.RunState // once it is settled
 	pausedBy  api.Principal
-	cancelBy  api.Principal
+	cancelBy  api.Actor
 	cancelWhy string
 	tasks     []task
 	counts    map[api.TaskState]int
@@ -69,7 +69,7 @@ type task struct {
 	message   string
 	notBefore time.Time // of a task that is retried
 	answer    *answer   // to resume with
-	cancelBy  api.Principal
+	cancelBy  api.Actor
 	cancelWhy string
 	started   time.Time
 	ended     time.Time

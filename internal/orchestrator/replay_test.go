@@ -231,6 +231,12 @@ func (m *replay) apply(c *audit.Committed) {
 		} else if t := r.tasks[api.TaskID(e.Task)]; t != nil {
 			t.stopAsk = true
 		}
+	case record.KindRunExpired:
+		wall := time.Duration(r.plan.Limits.Wall)
+		if wall == 0 || e.At.Sub(r.at) < wall || r.cancelled {
+			m.object(c.Seq, "run %s reached its limit of %s after %s, cancelled %v", r.id, wall, e.At.Sub(r.at), r.cancelled)
+		}
+		r.cancelled = true
 	case record.KindRunSettled:
 		m.settle(c, r)
 	default:
@@ -327,7 +333,7 @@ func (m *replay) settle(c *audit.Committed, r *replayRun) {
 	}
 	want := api.RunFailed
 	switch {
-	case n[api.TaskCancelled] > 0 && (r.ending(c.Entry.At) || n[api.TaskFailed]+n[api.TaskDenied] == 0):
+	case n[api.TaskCancelled] > 0 && (r.cancelled || n[api.TaskFailed]+n[api.TaskDenied] == 0):
 		want = api.RunCancelled
 	case n[api.TaskDone] == len(r.tasks):
 		want = api.RunDone

@@ -28,9 +28,9 @@ func (o *Orchestrator) Cancel(ctx context.Context, caller dispatch.Caller, id ap
 		kind: record.KindRunCancelled, task: req.Task, detail: record.RunAction{Why: req.Reason},
 		do: func(e *engine, b *batch, r *run, i int32) error {
 			if i < 0 {
-				e.cancelRun(b, r, caller.Principal, req.Reason)
+				e.cancelRun(b, r, api.Actor(caller.Principal), req.Reason)
 			} else {
-				e.cancelTask(b, r, i, caller.Principal, req.Reason)
+				e.cancelTask(b, r, i, api.Actor(caller.Principal), req.Reason)
 			}
 			return nil
 		},

@@ -164,7 +164,8 @@ func (d DispatchAttested) describe(e *Entry) string {
 	return fmt.Sprintf("%s attested: %s, signed by %s", e.dispatch(), Plural(d.Subjects, "subject"), Word(d.Key))
 }
 
-// CancelRequest is the detail of KindCancelRequested and KindCancelDenied.
+// CancelRequest is the detail of KindCancelRequested, KindCancelDenied and
+// KindDispatchAborted.
 type CancelRequest struct {
 	Reasons []string `json:"reasons,omitempty"` // of a denial
 	State   string   `json:"state"`             // of the dispatch at that moment
@@ -177,6 +178,9 @@ func (d CancelRequest) refused(reasons []string) Detail {
 }
 
 func (d CancelRequest) describe(e *Entry) string {
+	if e.Kind == KindDispatchAborted {
+		return fmt.Sprintf("the service cancels %s, state %s", e.dispatch(), Word(d.State)) + withText("; reason: ", d.Why)
+	}
 	return fmt.Sprintf("%s requested to cancel %s, state %s", e.caller(), e.dispatch(), Word(d.State)) + e.verdict(d.Reasons) + withText("; reason: ", d.Why)
 }
 

@@ -30,6 +30,7 @@ const (
 	KindDispatchAttested   Kind = "dispatch.attested" // the signed statement of its outcome
 
 	KindCancelRequested Kind = "dispatch.cancel_requested"
+	KindDispatchAborted Kind = "dispatch.aborted" // the service itself cancels it
 	KindCancelDenied    Kind = "dispatch.cancel_denied"
 
 	KindDispatchAnswered Kind = "dispatch.answered" // admits the next attempt
@@ -44,6 +45,7 @@ const (
 	KindRunCancelled Kind = "run.cancel_requested" // the run, or one task of it
 	KindRunPaused    Kind = "run.paused"
 	KindRunResumed   Kind = "run.resumed"
+	KindRunExpired   Kind = "run.expired" // it reached a limit: what is open is cancelled
 	KindRunSettled   Kind = "run.settled" // the last entry of the run
 	KindQueuePaused  Kind = "queue.paused"
 	KindQueueResumed Kind = "queue.resumed"
@@ -108,6 +110,7 @@ var kinds = [...]kindRow{ //nolint:gochecknoglobals // a table that nothing writ
 	{KindDispatchAttested, NoDecided, DispatchAttested{}, "", noEffect},
 	{KindCancelRequested, Allow, CancelRequest{}, KindCancelDenied, noEffect},
 	{KindCancelDenied, Deny, CancelRequest{}, "", noEffect},
+	{KindDispatchAborted, NoDecided, CancelRequest{}, "", noEffect},
 	{KindDispatchAnswered, Allow, AnswerRequest{}, KindAnswerDenied, admits},
 	{KindAnswerDenied, Deny, AnswerRequest{}, "", noEffect},
 	{KindDispatchPinned, Allow, Access{}, KindAccessDenied, noEffect},
@@ -119,6 +122,7 @@ var kinds = [...]kindRow{ //nolint:gochecknoglobals // a table that nothing writ
 	{KindRunCancelled, Allow, RunAction{}, KindAccessDenied, noEffect},
 	{KindRunPaused, Allow, RunAction{}, KindAccessDenied, noEffect},
 	{KindRunResumed, Allow, RunAction{}, KindAccessDenied, noEffect},
+	{KindRunExpired, NoDecided, RunExpiry{}, "", noEffect},
 	{KindRunSettled, NoDecided, RunEnd{}, "", noEffect},
 	{KindQueuePaused, Allow, RunAction{}, KindAccessDenied, noEffect},
 	{KindQueueResumed, Allow, RunAction{}, KindAccessDenied, noEffect},
@@ -170,6 +174,31 @@ func (k Kind) Decided() Decided {
 func (k Kind) Detail() Detail {
 	r, _ := k.row()
 	return r.detail
+}
+
+// Actor says whose act an entry records.
+type Actor int
+
+const (
+	ActorService Actor = iota // the service or a worker: the entry has no principal
+	ActorCaller               // a caller, whose principal it has, unless that is unknown
+	ActorEither               // retention, or a caller who runs it
+)
+
+// Actor returns whose act entries of kind k record. A decision is about a caller,
+// also where the service requests it for the tasks of the caller's run. Logs of
+// earlier versions name the owner of a dispatch or run also where the service acted.
+func (k Kind) Actor() Actor {
+	switch k { //nolint:exhaustive // the facts that a caller brings about; all others are the service's
+	case KindRequestInvalid, KindHTTPRequested, KindOperatorRecorded, KindStopEngaged:
+		return ActorCaller
+	case KindRetentionRemoved:
+		return ActorEither
+	}
+	if k.Decided() != NoDecided {
+		return ActorCaller
+	}
+	return ActorService
 }
 
 // Rules reports whether an entry of kind k changes what is allowed: another

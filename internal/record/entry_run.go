@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // RunRequest is the detail of KindRunSubmitted and KindRunDenied; RefPlan names
@@ -65,6 +66,19 @@ func (d RunAction) describe(e *Entry) string {
 		s += fmt.Sprintf(" with option %d", d.Option)
 	}
 	return s + e.verdict(d.Reasons) + withText("; reason: ", d.Why)
+}
+
+// RunExpiry is the detail of KindRunExpired.
+type RunExpiry struct {
+	Limit  string `json:"limit"`  // of the plan: LimitWall
+	Millis int64  `json:"millis"` // its value
+}
+
+// LimitWall is the limit of a run's time.
+const LimitWall = "limits.wall"
+
+func (d RunExpiry) describe(e *Entry) string {
+	return fmt.Sprintf("run %s reached its %s of %s: the service cancels what is open", Word(e.Run), Word(d.Limit), time.Duration(d.Millis)*time.Millisecond)
 }
 
 // RunEnd is the detail of KindRunSettled, the last entry of a run: its state and

@@ -107,7 +107,7 @@ type DispatchOutcome struct {
 	Attempt     int              `json:"attempt"`
 	Outcome     api.Event        `json:"outcome"` // finished, failed or cancelled
 	Reason      api.Reason       `json:"reason,omitempty"`
-	CancelledBy api.Principal    `json:"cancelledBy,omitempty"`
+	CancelledBy api.Actor        `json:"cancelledBy,omitempty"`
 	Partial     bool             `json:"partial"`          // the work was captured before it was complete
 	Verify      string           `json:"verify,omitempty"` // passed or failed; empty: no verify command ran
 	Mode        string           `json:"mode"`             // same-user or system

@@ -66,7 +66,7 @@ func TestTreeKeepsHostileTextOnItsLine(t *testing.T) {
 		for _, asks := range []bool{false, true} {
 			tasks = append(tasks, api.RunTask{
 				Task: api.TaskID(fmt.Sprintf("t%d%v%s", i, asks, hostile)), State: state, Subagent: api.Name("s" + hostile), Reason: api.Reason(hostile), Message: hostile,
-				Cause: api.TaskID(hostile), Asks: asks, Blocked: hostile, CancelBy: api.Principal(hostile), NotBefore: &at, StartedAt: &testStart, Attempt: 12, Attempts: 20,
+				Cause: api.TaskID(hostile), Asks: asks, Blocked: hostile, CancelBy: api.Actor(hostile), NotBefore: &at, StartedAt: &testStart, Attempt: 12, Attempts: 20,
 			})
 		}
 	}

@@ -1,0 +1,42 @@
+package record
+
+import "testing"
+
+// Whose act each kind of entry records, written out by hand: a new kind has to be
+// added here, and the log refuses an entry that names a principal for an act of the
+// service (internal/audit: TestTheLogNamesOnlyWhoDidIt).
+//
+// proves R-A3
+func TestEachKindHasAnActor(t *testing.T) {
+	want := map[Actor][]Kind{
+		ActorService: {
+			KindServiceStarted, KindServiceStopped, KindKeyRotated, KindCatalogRevision, KindCatalogRefused,
+			KindAuthRefused,                                                                                              // the caller is unknown
+			KindDispatchStarted, KindDispatchFinished, KindDispatchNeedsInput, KindDispatchFailed, KindDispatchCancelled, // detail.by: who cancelled it
+			KindDispatchRecovered, KindDispatchAttested, KindDispatchAborted,
+			KindRunExpired, KindRunSettled, KindTaskStarted, KindTaskWaiting, KindTaskDone, KindTaskFailed, KindTaskSkipped, KindTaskCancelled, KindTaskDenied,
+			KindEvidenceRefused,
+		},
+		ActorCaller: {
+			KindRequestInvalid, KindHTTPRequested, KindOperatorRecorded, KindStopEngaged,
+			KindDispatchAccepted, KindDispatchDenied, // for a task: whose run it is, by whose rights it is decided
+			KindCancelRequested, KindCancelDenied, KindDispatchAnswered, KindAnswerDenied, KindDispatchPinned, KindDispatchUnpinned,
+			KindRunSubmitted, KindRunDenied, KindRunCancelled, KindRunPaused, KindRunResumed, KindQueuePaused, KindQueueResumed, KindTaskAnswered,
+			KindAuditRead, KindStopRequested, KindAccessAllowed, KindAccessDenied,
+		},
+		ActorEither: {KindRetentionRemoved},
+	}
+	listed := map[Kind]bool{}
+	for actor, kinds := range want {
+		for _, k := range kinds {
+			if listed[k] = true; k.Actor() != actor {
+				t.Errorf("%s: actor %d, want %d", k, k.Actor(), actor)
+			}
+		}
+	}
+	for _, k := range Kinds() {
+		if !listed[k] {
+			t.Errorf("%s: say here whose act it records", k)
+		}
+	}
+}
