@@ -68,8 +68,12 @@ func full(k record.Kind, detail record.Detail, text string) record.Entry {
 		default:
 		}
 	}
+	principal := api.Principal(text)
+	if k.Actor() == record.ActorService {
+		principal = ""
+	}
 	return record.Entry{
-		Kind: k, Principal: api.Principal(text), Action: text, Resource: text, Run: text, Task: text, Dispatch: api.DispatchID(text), Role: api.Name(text), Tool: text,
+		Kind: k, Principal: principal, Action: text, Resource: text, Run: text, Task: text, Dispatch: api.DispatchID(text), Role: api.Name(text), Tool: text,
 		Token: api.TokenID(text), Policies: []string{text}, Detail: v.Interface().(record.Detail),
 	}
 }
