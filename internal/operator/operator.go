@@ -90,7 +90,8 @@ func (r *Registry) Consent(p api.Principal) api.Tier { return r.current.Load().c
 // ConsentIn returns the consent as of transaction tx: it includes a record that is
 // durable but that Add has not published yet.
 func (r *Registry) ConsentIn(tx *store.Tx, p api.Principal) (api.Tier, error) {
-	s, next := r.current.Load(), r.pending.Load()
+	next := r.pending.Load() // first: Add publishes a record before the next one is pending
+	s := r.current.Load()
 	if next != nil && next.number > s.number {
 		var durable int
 		if err := tx.Get("SELECT count(*) FROM operator_record WHERE number = ?", store.Args{int64(next.number)}, &durable); err != nil { //nolint:gosec // G115: numbers count up from 1
