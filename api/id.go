@@ -82,11 +82,19 @@ func ParsePrincipal(s string) (Principal, error) {
 	return Principal(s), nil
 }
 
-// Skeleton returns a text that principals have in common which people take for each
-// other: agent:Claude and agent:claude, ci:v1 and ci:vl. Only one of them may be
-// added or granted.
-func (p Principal) Skeleton() string {
-	return strings.NewReplacer("0", "o", "1", "l", "_", "-").Replace(strings.ToLower(string(p)))
+// Looks returns how people read p, in two spellings: without case, and with the
+// letters that look alike as one. Principals that share one of them are taken for
+// each other: agent:Claude, agent:cIaude and agent:c1aude for agent:claude. Only one
+// of them may be added or granted.
+func (p Principal) Looks() [2]string {
+	alike := strings.NewReplacer("I", "l", "1", "l", "0", "o", "rn", "m").Replace(string(p))
+	return [2]string{strings.ToLower(string(p)), "~" + strings.ToLower(alike)}
+}
+
+// Resembles reports whether o is another principal that people take for p.
+func (p Principal) Resembles(o Principal) bool {
+	a, b := p.Looks(), o.Looks()
+	return p != o && (a[0] == b[0] || a[1] == b[1])
 }
 
 // UnmarshalText refuses everything that ParsePrincipal refuses.

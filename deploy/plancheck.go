@@ -67,22 +67,32 @@ func projectText(name api.Name) string {
 // principals refuses a grant to a principal that is easily taken for one that
 // another grant names.
 func (p *Plan) principals(l *strictyaml.List, declared map[api.Ref]*decl) {
-	looks := map[string]api.Principal{} // as they were, and then as the manifest adds them
-	for _, name := range slices.Sorted(maps.Keys(p.set.Grants)) {
-		if who := p.set.Grants[name].Principal; p.before.Grants[name].Principal == who {
-			looks[who.Skeleton()] = who
+	looks := map[string]api.Principal{} // of grants that stay, then of those that the manifest adds
+	add := func(who api.Principal) {
+		for _, look := range who.Looks() {
+			looks[look] = who
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.set.Grants)) {
-		who, ref := p.set.Grants[name].Principal, api.RefTo(api.KindGrant, name)
-		other, ok := looks[who.Skeleton()]
-		if d := declared[ref]; ok && other != who && d != nil && p.before.Grants[name].Principal != who {
-			n := d.at("principal")
-			l.Add(n.Line, n.Column, "%s: principal: %s is easily taken for %s, which another grant names; use one spelling", ref, who, other)
+	names := slices.Sorted(maps.Keys(p.set.Grants))
+	fresh := func(name api.Name) bool { return p.before.Grants[name].Principal != p.set.Grants[name].Principal }
+	for _, name := range names {
+		if !fresh(name) {
+			add(p.set.Grants[name].Principal)
 		}
-		if !ok {
-			looks[who.Skeleton()] = who
+	}
+	for _, name := range names {
+		d, who := declared[api.RefTo(api.KindGrant, name)], p.set.Grants[name].Principal
+		if d == nil || !fresh(name) {
+			continue
 		}
+		for _, look := range who.Looks() {
+			if other, ok := looks[look]; ok && other != who {
+				n := d.at("principal")
+				l.Add(n.Line, n.Column, "%s: principal: %s is easily taken for %s, which another grant names; use one spelling", d.ref, who, other)
+				break
+			}
+		}
+		add(who)
 	}
 }
 

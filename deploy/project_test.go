@@ -232,7 +232,7 @@ func TestConfusablePrincipalsAreNotGranted(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.apply(f.signers[0])
 	other := f.beside("elsewhere", otherManifest)
-	for _, who := range []string{"agent:Claude", "agent:c1aude", "AGENT:claude"} {
+	for _, who := range []string{"agent:Claude", "agent:c1aude", "agent:cIaude", "AGENT:claude"} {
 		other.write("bailiwick.yaml", strings.Replace(otherManifest, "agent:claude", who, 1))
 		if err := other.refused(Options{}); !strings.Contains(err.Error(), who) {
 			t.Errorf("%s: err = %v", who, err)

@@ -12,12 +12,12 @@ import (
 )
 
 // catalogCommand delegates to bailiwick-deploy, which does not talk to the service:
-// for the line that says what to type after apply, it is told the caller's ceiling.
+// for the line that says what to type next, it is told the caller's ceiling.
 func (t *tree) catalogCommand() *cobra.Command {
 	cmd := t.delegatedCommand("catalog", "Plan, apply, sign, list, show, move and verify the catalog", deployProgram, "catalog", "bailiwick catalog plan", "bailiwick catalog apply --reason 'new reviewer'")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if i := slices.Index(args, "apply"); i >= 0 {
+		if i := slices.IndexFunc(args, func(a string) bool { return a == "plan" || a == "apply" }); i >= 0 {
 			if ceiling, ok := t.ownCeiling(cmd.Context()); ok {
 				args = slices.Insert(slices.Clone(args), i+1, "--caller-ceiling="+ceiling.String())
 			}

@@ -118,7 +118,7 @@ func (t *operatorVerbs) checkNew(ctx context.Context, _ api.OperatorVerb, p api.
 			switch {
 			case other.Principal == p && other.Known:
 				return api.Errorf(api.CodeConflict, "principal %s already exists", p).WithHint("see: bailiwick principal show %s", p)
-			case other.Principal != p && other.Principal.Skeleton() == p.Skeleton():
+			case other.Principal.Resembles(p):
 				return api.Errorf(api.CodeConflict, "principal %s is easily taken for %s, which exists", p, other.Principal).WithHint("use %s, or a name that differs in more; see: bailiwick principal list", other.Principal)
 			}
 		}

@@ -31,10 +31,15 @@ type planFlags struct {
 	opt  deploy.Options
 }
 
-func (f *planFlags) add(cmd *cobra.Command) {
+func (f *planFlags) add(cmd *cobra.Command, ceiling **api.Tier) {
 	cmd.Flags().StringVarP(&f.file, "file", "f", manifestName, "the manifest")
 	cmd.Flags().BoolVar(&f.opt.Prune, "prune", false, "remove artifacts of the project that the manifest does not declare")
 	cmd.Flags().BoolVar(&f.opt.SourcesElsewhere, "sources-elsewhere", false, "do not look for the repositories of sources: the service runs on another machine")
+	cmd.Flags().Func("caller-ceiling", "", func(s string) error {
+		*ceiling = new(api.Tier)
+		return (*ceiling).UnmarshalText([]byte(s))
+	})
+	_ = cmd.Flags().MarkHidden("caller-ceiling") // bailiwick passes it; the flag exists
 }
 
 func (p *program) planCommand() *cobra.Command {
@@ -64,7 +69,7 @@ func (p *program) planCommand() *cobra.Command {
 			})
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, &p.ceiling)
 	cmd.Flags().StringVar(&outFile, "out", "", "write the plan to this file, for apply")
 	p.formatFlag(cmd)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 2 if there are changes")
@@ -121,15 +126,10 @@ func (p *program) applyCommand() *cobra.Command {
 			})
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, &p.ceiling)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
 	cmd.Flags().BoolVar(&replace, "replace-proposal", false, "discard a proposal that waits for signatures")
 	p.formatFlag(cmd)
-	cmd.Flags().Func("caller-ceiling", "", func(s string) error {
-		p.ceiling = new(api.Tier)
-		return p.ceiling.UnmarshalText([]byte(s))
-	})
-	_ = cmd.Flags().MarkHidden("caller-ceiling") // bailiwick passes it; the flag exists
 	return cmd
 }
 
@@ -183,6 +183,9 @@ To rename a project, move all that it has:
 bailiwick catalog move $(bailiwick catalog list --project OLD -o name) --to NEW`,
 		Example: console.Examples("bailiwick catalog move subagent/greet --to garden", "bailiwick catalog move target/local role/transform --to platform --reason 'shared by all'"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return api.Errorf(api.CodeInvalid, "--to is missing: the project that gets them")
+			}
 			refs := make([]api.Ref, len(args))
 			for i, a := range args {
 				refs[i] = api.Ref(a)

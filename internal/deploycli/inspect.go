@@ -3,6 +3,7 @@ package deploycli
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,9 @@ func (p *program) listCommand() *cobra.Command {
 					}
 				}
 			}
+			if len(all) == 0 && cmd.Flags().Changed("project") {
+				p.print("note: project %q has no such artifact; the projects are: %s", project, projectNames(r))
+			}
 			return p.answer(all, func(o *out) {
 				rows := make([][]string, 0, len(all))
 				for _, a := range all {
@@ -71,6 +75,15 @@ func (p *program) listCommand() *cobra.Command {
 		})
 	cmd.Flags().StringVar(&project, "project", "", "only artifacts of this project; '' means of none")
 	return cmd
+}
+
+// projectNames lists the projects of a revision.
+func projectNames(r *deploy.Revision) string {
+	names := map[string]bool{}
+	for _, e := range r.Document().Artifacts {
+		names[cmp.Or(string(e.Project), "''")] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }
 
 func (p *program) showCommand() *cobra.Command {

@@ -122,7 +122,7 @@ func (s *state) distinct(p api.Principal) error {
 		return nil
 	}
 	for _, other := range names {
-		if other.Skeleton() == p.Skeleton() {
+		if other.Resembles(p) {
 			return api.Errorf(api.CodeConflict, "principal %s is easily taken for %s, which exists", p, other).WithHint("use %s, or a name that differs in more; see: bailiwick principal list", other)
 		}
 	}

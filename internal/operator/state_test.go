@@ -18,12 +18,12 @@ func TestConfusablePrincipalsAreNotAdded(t *testing.T) {
 	if err := add("agent:claude"); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []api.Principal{"agent:Claude", "agent:CLAUDE", "agent:c1aude"} {
+	for _, p := range []api.Principal{"agent:Claude", "agent:CLAUDE", "agent:c1aude", "agent:cIaude"} {
 		if err := add(p); api.CodeOf(err) != api.CodeConflict || !strings.Contains(err.Error(), "is easily taken for agent:claude") {
 			t.Errorf("%s: err = %v", p, err)
 		}
 	}
-	for _, p := range []api.Principal{"human:claude", "agent:claude-2"} {
+	for _, p := range []api.Principal{"human:claude", "agent:claude-2", "agent:claude_2"} {
 		if err := add(p); err != nil {
 			t.Errorf("positive control: %s: %v", p, err)
 		}
