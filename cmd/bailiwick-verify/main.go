@@ -1,6 +1,6 @@
 // Command bailiwick-verify recomputes, from one file and a trust file, what ran
 // in a run or a dispatch, who decided it and whether anything is missing. It
-// reads only the files that it is given, and needs neither a network nor any
+// reads and writes only the files that it is given, and needs neither a network nor any
 // other part of Bailiwick.
 package main
 
@@ -12,6 +12,10 @@ import (
 )
 
 func main() {
-	open := func(name string) (io.ReadCloser, error) { return os.Open(name) } //nolint:gosec // G304: the user's own file, by the user's own name
-	os.Exit(evidence.Command(os.Args[1:], os.Stdout, os.Stderr, open))
+	os.Exit(evidence.Command(os.Args[1:], os.Stdout, os.Stderr, evidence.Files{
+		Open: func(name string) (io.ReadCloser, error) { return os.Open(name) }, //nolint:gosec // G304: the user's own file, by the user's own name
+		Create: func(name string) (io.WriteCloser, error) {
+			return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302, G304: likewise, and for others to read
+		},
+	}))
 }

@@ -144,7 +144,7 @@ func newestCheckpoint(name string) (newest []byte, err error) {
 
 func (t *auditVerbs) verifyCommand() *cobra.Command {
 	var log bool
-	var trust, require string
+	var trust, require, html string
 	var anchors []string
 	cmd := &cobra.Command{
 		Use: "verify [FILE]", Short: "Verify evidence in a file, or the whole log of the service", Args: cobra.MaximumNArgs(1),
@@ -166,6 +166,9 @@ root, and follow the chains of runs.`,
 			if t.Format == "json" {
 				rest = append(rest, "-o", "json")
 			}
+			if html != "" {
+				rest = append(rest, "--html", html)
+			}
 			for _, a := range anchors {
 				rest = append(rest, "--anchor", a)
 			}
@@ -175,6 +178,7 @@ root, and follow the chains of runs.`,
 	cmd.Flags().BoolVar(&log, "log", false, "verify the whole log of the running service")
 	cmd.Flags().StringVar(&trust, "trust", "", "trust file: the keys whose signatures count")
 	cmd.Flags().StringVar(&require, "require", "none", "the weakest acceptable finding about the log")
+	cmd.Flags().StringVar(&html, "html", "", "write the report to this new file too, as one page to file or print")
 	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "a signed checkpoint from another source than the evidence; may be repeated")
 	return cmd
 }

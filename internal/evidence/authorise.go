@@ -153,7 +153,7 @@ func (s *timeline) applyRecord(e *entry) error {
 	case seal.LogOrigin(seal.KeyID(rec.Service)) != s.v.trust.Log.Origin:
 		return fmt.Errorf("operator record %d is for service %s", s.records, rec.Service)
 	}
-	s.previous = digest
+	s.previous, s.v.records[e.seq] = digest, &rec
 	s.now.ceilings = maps.Clone(s.now.ceilings)
 	switch rec.Verb { //nolint:exhaustive // the others restrict no dispatch
 	case api.VerbCeilingSet:

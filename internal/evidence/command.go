@@ -13,14 +13,17 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/failure"
 )
 
-// Files opens the files that a command names.
-type Files func(name string) (io.ReadCloser, error)
+// Files are the files that a command names.
+type Files struct {
+	Open   func(name string) (io.ReadCloser, error)
+	Create func(name string) (io.WriteCloser, error) // must not exist
+}
 
 // Command is bailiwick-verify: it reads a bundle and a trust file and prints the
 // report. It returns the exit status: 0 if no row fails and the claim is at least
-// the required one, 1 otherwise. It reads only the files that args name.
-func Command(args []string, stdout, stderr io.Writer, open Files) int {
-	r, err := command(args, stdout, stderr, open)
+// the required one, 1 otherwise. It reads and writes only the files that args name.
+func Command(args []string, stdout, stderr io.Writer, files Files) int {
+	r, err := command(args, stdout, stderr, files)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -33,10 +36,10 @@ func Command(args []string, stdout, stderr io.Writer, open Files) int {
 	return 0
 }
 
-const usage = `Usage: bailiwick-verify FILE --trust FILE [--require CLAIM] [--anchor FILE]... [-o text|json]
+const usage = `Usage: bailiwick-verify FILE --trust FILE [--require CLAIM] [--anchor FILE]... [-o text|json] [--html FILE]
 
 Verify the evidence about a run or a dispatch offline: recompute everything and
-report each check. Exit 0 only if no check fails and the claim is at least CLAIM:
+report what ran, then each check. Exit 0 only if no check fails and the claim is at least CLAIM:
 none, tamper-detecting, tamper-evident or witnessed.
 
   --trust FILE        keys to trust; get it from someone you trust, not with the
@@ -45,6 +48,8 @@ none, tamper-detecting, tamper-evident or witnessed.
                       such as the file of a file anchor
   --anchor NAME=FILE  what you fetched yourself from the anchor NAME
   --require CLAIM     the weakest acceptable claim
+  --html FILE         write the report to this new file too, as one page without
+                      scripts to file or print
   --version           print the version
 `
 
@@ -54,12 +59,13 @@ func wrongUsage(format string, args ...any) error {
 	return api.Errorf(api.CodeInvalid, format, args...).WithHint("see: " + seeHelp)
 }
 
-func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) {
+func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 	flags := flag.NewFlagSet("bailiwick-verify", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	trustFile := flags.String("trust", "", "")
 	require := flags.String("require", string(ClaimNone), "")
 	output := flags.String("o", "text", "")
+	html := flags.String("html", "", "")
 	version := flags.Bool("version", false, "")
 	var anchors []string
 	flags.Func("anchor", "", func(s string) error { anchors = append(anchors, s); return nil })
@@ -94,19 +100,24 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 	case *output != "text" && *output != "json":
 		return false, wrongUsage("-o %.40q: want text or json", *output)
 	}
-	t, err := readTrust(open, *trustFile)
+	t, err := readTrust(fs, *trustFile)
 	if err != nil {
 		return false, err
 	}
-	o, err := readAnchors(open, anchors)
+	o, err := readAnchors(fs, anchors)
 	if err != nil {
 		return false, err
 	}
-	b, err := readBundle(open, files[0])
+	b, err := readBundle(fs, files[0])
 	if err != nil {
 		return false, err
 	}
 	r := Verify(b, t, o)
+	if *html != "" {
+		if err := writeHTML(fs, *html, &r); err != nil {
+			return false, err
+		}
+	}
 	if *output == "json" {
 		out, err := r.JSON()
 		if err != nil {
@@ -124,8 +135,20 @@ func command(args []string, stdout, stderr io.Writer, open Files) (bool, error) 
 	return r.Good(want), nil
 }
 
+// writeHTML writes a report to a new file.
+func writeHTML(files Files, name string, r *Report) error {
+	f, err := files.Create(name)
+	if err == nil {
+		err = errors.Join(r.HTML(f), f.Close())
+	}
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "--html: %w", err).WithHint("existing files are not overwritten; name another path")
+	}
+	return nil
+}
+
 // readAnchors reads the auditor's own checkpoints.
-func readAnchors(open Files, names []string) (Options, error) {
+func readAnchors(files Files, names []string) (Options, error) {
 	var o Options
 	copies := map[string][]byte{}
 	for _, name := range names {
@@ -133,7 +156,7 @@ func readAnchors(open Files, names []string) (Options, error) {
 		if named = named && receipt.ValidName(anchor); !named {
 			file = name
 		}
-		b, err := readAll(open, file, maxCopy)
+		b, err := readAll(files, file, maxCopy)
 		if err != nil {
 			return o, fmt.Errorf("--anchor: %w", err)
 		}
@@ -154,16 +177,16 @@ func readAnchors(open Files, names []string) (Options, error) {
 // maxCopy bounds a file fetched from an anchor, in bytes.
 const maxCopy = 64 << 20
 
-func readTrust(open Files, name string) (Trust, error) {
-	b, err := readAll(open, name, maxTrust)
+func readTrust(files Files, name string) (Trust, error) {
+	b, err := readAll(files, name, maxTrust)
 	if err != nil {
 		return Trust{}, fmt.Errorf("--trust: %w", err)
 	}
 	return ParseTrust(b)
 }
 
-func readAll(open Files, name string, most int64) ([]byte, error) {
-	f, err := open(name)
+func readAll(files Files, name string, most int64) ([]byte, error) {
+	f, err := files.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +197,8 @@ func readAll(open Files, name string, most int64) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-func readBundle(open Files, name string) (*bundle.Bundle, error) {
-	f, err := open(name)
+func readBundle(files Files, name string) (*bundle.Bundle, error) {
+	f, err := files.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("evidence: %w", err)
 	}

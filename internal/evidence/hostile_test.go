@@ -168,13 +168,13 @@ func TestAuditorsCheckpointsAreComparedWithTheBundle(t *testing.T) {
 			}
 		}
 		var out, wrong bytes.Buffer
-		code := Command(append([]string{"bundle", "--trust", "trust"}, args...), &out, &wrong, func(name string) (io.ReadCloser, error) {
+		code := Command(append([]string{"bundle", "--trust", "trust"}, args...), &out, &wrong, Files{Open: func(name string) (io.ReadCloser, error) {
 			b, ok := files[name]
 			if !ok {
 				return nil, fs.ErrNotExist
 			}
 			return io.NopCloser(bytes.NewReader(b)), nil
-		})
+		}})
 		return code, out.String() + wrong.String()
 	}
 	s := newStory(t)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Status is the outcome of a check.
@@ -111,6 +110,8 @@ type Report struct {
 	From       *time.Time     `json:"from,omitempty"` // of the first entry and the last, by the service's clock
 	To         *time.Time     `json:"to,omitempty"`
 
+	Ran *Ran `json:"ran,omitempty"` // nil if the trust file is invalid
+
 	Rows          []Row  `json:"rows"`
 	Claim         Claim  `json:"claim"`
 	Time          string `json:"time"`
@@ -146,19 +147,22 @@ func (r *Report) JSON() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// Text returns the report for people: a line for each row and each axis.
+// Text returns the report for people: what ran, then a line for each row, then the
+// axes.
 // No content can move a cursor or begin a line.
 func (r *Report) Text() string {
 	var b strings.Builder
-	what := "run " + string(r.Run)
-	if r.Dispatch != "" {
-		what = "dispatch " + string(r.Dispatch)
+	if r.Ran != nil {
+		for _, f := range r.Ran.facts(maxShown) {
+			fmt.Fprintf(&b, "%-9s  %s\n", f.Label, plain(f.Value))
+		}
+		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%s: %s, %s; log %s at %s\n", plain(what), record.Plural(r.Entries, "entry"), record.Plural(r.Dispatches, "dispatch"), plain(r.Log), record.Plural(r.Size, "entry"))
+	fmt.Fprintf(&b, "%s\n", plain(r.scope()))
 	for _, row := range r.Rows {
 		fmt.Fprintf(&b, "%-4s  %-20s  %s\n", row.Status, row.Row, plain(row.Why))
 	}
-	fmt.Fprintf(&b, "claim: %s   time: %s   authorisation: %s\n", r.Claim, r.Time, r.Authorisation)
+	fmt.Fprintf(&b, "%s\n", plain(r.verdict()))
 	return b.String()
 }
 

@@ -58,6 +58,7 @@ type verification struct {
 	*world
 	used sync.Map // digests of the documents and content that something names
 
+	records  map[uint64]*api.OperatorRecord // the signed records of operators, by the entry that puts each in force
 	rows     map[RowName]*finding
 	words    map[RowName]string // of the rows that pass
 	earned   Claim
@@ -68,7 +69,7 @@ type verification struct {
 // Verify recomputes everything that a bundle claims and reports each check. Its
 // time and memory are bounded by the bundle's size.
 func Verify(b *bundle.Bundle, t Trust, o Options) Report {
-	v := &verification{b: b, trust: t, options: o, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
+	v := &verification{b: b, trust: t, options: o, records: map[uint64]*api.OperatorRecord{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{}
 	}
@@ -209,6 +210,7 @@ func (v *verification) report() Report {
 	for _, name := range RowNames() {
 		r.Rows = append(r.Rows, v.rows[name].row(name, v.words[name]))
 	}
+	r.Ran = v.ran(&r)
 	if r.Failed() {
 		return r
 	}

@@ -1,0 +1,257 @@
+package evidence
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// Ran is what ran and who decided it, taken from what the rows verify. It has no
+// text in a caller's or an agent's own words.
+type Ran struct {
+	// Claimed names what no row proves. It is everything if a row fails.
+	Claimed []string  `json:"claimed"`
+	Runs    []RanRun  `json:"runs,omitempty"` // the run, and those that it retries
+	Work    []RanWork `json:"work"`           // its tasks in the order of the plan; or the dispatch, and those whose products it used
+	Decided []Decided `json:"decided"`        // in the order of the log
+}
+
+// RanRun is one run.
+type RanRun struct {
+	Run       api.RunID     `json:"run"`
+	State     string        `json:"state"` // an api.RunState
+	Plan      api.Digest    `json:"plan"`
+	Tasks     int           `json:"tasks"`
+	Queue     string        `json:"queue"`
+	Submitter api.Principal `json:"submitter"`
+	Revision  int64         `json:"revision"` // of the catalog
+	RetryOf   api.RunID     `json:"retryOf,omitempty"`
+	Taken     int64         `json:"taken,omitempty"` // tasks taken over from RetryOf
+	From      time.Time     `json:"from"`            // submitted, by the service's clock
+	To        *time.Time    `json:"to,omitempty"`    // settled, likewise
+}
+
+// RanWork is a task of a run, or a dispatch. Members about a dispatch are empty for
+// a task that was never dispatched.
+type RanWork struct {
+	Task      api.TaskID     `json:"task,omitempty"`
+	State     string         `json:"state"` // an api.TaskState, or an api.Event of a dispatch
+	Because   string         `json:"because,omitempty"`
+	Dispatch  api.DispatchID `json:"dispatch,omitempty"`
+	Attempts  int            `json:"attempts,omitempty"`
+	Taken     api.RunID      `json:"taken,omitempty"` // the run that it was taken over from
+	Principal api.Principal  `json:"principal,omitempty"`
+	Subagent  api.Name       `json:"subagent,omitempty"`
+	Target    api.Name       `json:"target,omitempty"`
+	Tier      string         `json:"tier,omitempty"`
+	Source    api.Name       `json:"source,omitempty"`
+	Commit    string         `json:"commit,omitempty"`
+	Revision  uint64         `json:"revision,omitempty"` // of the catalog
+	Policies  []string       `json:"policies,omitempty"` // that allowed it
+	Patch     api.Digest     `json:"patch,omitempty"`
+	Files     int            `json:"files,omitempty"`  // that the patch changes
+	Verify    string         `json:"verify,omitempty"` // passed or failed
+	Signed    bool           `json:"signed"`           // a worker signed the outcome; else it is the service's word
+}
+
+// Decided is a decision about what ran.
+type Decided struct {
+	Entry uint64        `json:"entry"`
+	At    time.Time     `json:"at"` // by the service's clock
+	By    api.Principal `json:"by,omitempty"`
+	What  string        `json:"what"`
+}
+
+const (
+	claimedTimes    = "times: by the service's clock"
+	claimedPolicies = "policies: no decision was repeated"
+	claimedAll      = "everything: a check fails, so nothing here is proved"
+)
+
+// ran returns what ran. r has the rows.
+func (v *verification) ran(r *Report) *Ran {
+	out := &Ran{Claimed: []string{claimedTimes}, Work: []RanWork{}, Decided: []Decided{}}
+	switch {
+	case r.Failed():
+		out.Claimed = []string{claimedAll}
+	case r.Row(RowAuthorisation).Status != Pass:
+		out.Claimed = append(out.Claimed, claimedPolicies)
+	}
+	if v.world == nil {
+		return out
+	}
+	for id := v.b.Case.Run; id != ""; {
+		run := v.replayed[id]
+		if run == nil || run.submitted == nil || len(out.Runs) > maxRetries {
+			break
+		}
+		out.Runs = append(out.Runs, run.ran())
+		id = out.Runs[len(out.Runs)-1].RetryOf
+	}
+	if run := v.replayed[v.b.Case.Run]; run != nil && run.plan != nil {
+		for i := range run.tasks {
+			out.Work = append(out.Work, run.work(i))
+		}
+	}
+	if v.b.Case.Run == "" {
+		for _, h := range v.ordered {
+			if w := h.work(); h.id == v.b.Case.Dispatch {
+				out.Work = slices.Insert(out.Work, 0, w)
+			} else {
+				out.Work = append(out.Work, w)
+			}
+		}
+	}
+	v.decisions(out)
+	return out
+}
+
+func (r *replay) ran() RanRun {
+	d, _ := r.submitted.Detail.(record.RunRequest)
+	out := RanRun{
+		Run: r.id, State: "not settled", Plan: r.submitted.Refs[record.RefPlan], Tasks: len(r.tasks), Queue: d.Queue, Submitter: r.submitted.Principal,
+		Revision: d.Revision, RetryOf: api.RunID(d.RetryOf), Taken: d.Taken, From: r.submitted.At,
+	}
+	if r.settled != nil {
+		end, _ := r.settled.Detail.(record.RunEnd)
+		out.State, out.To = end.State, &r.settled.At
+	}
+	return out
+}
+
+// work returns task i of a run.
+func (r *replay) work(i int) RanWork {
+	t, task := &r.tasks[i], &r.plan.Tasks[i]
+	w := RanWork{}
+	if h := r.histories[t.dispatch]; h != nil {
+		w = h.work()
+	}
+	w.Task, w.Subagent, w.State, w.Attempts = task.ID, task.Subagent, string(t.state), t.attempt
+	switch {
+	case t.state == api.TaskDone && len(t.starts) == 0 && r.before != nil:
+		w.Taken = r.before.id
+	case t.state == api.TaskSkipped && t.cause >= 0 && t.cause < len(r.plan.Tasks):
+		w.Because = "task " + string(r.plan.Tasks[t.cause].ID)
+	}
+	return w
+}
+
+// work returns a dispatch, as of its last attempt.
+func (h *history) work() RanWork {
+	w := RanWork{Dispatch: h.id, State: string(h.state), Attempts: len(h.attempts)}
+	a := h.last()
+	if a == nil {
+		return w
+	}
+	if m := a.manifest; m != nil {
+		w.Principal, w.Subagent, w.Target, w.Tier, w.Revision, w.Policies = m.Principal, m.Subagent, m.Target, m.Tier.String(), m.Revision, m.Policies
+		if m.Source != nil {
+			w.Source, w.Commit = m.Source.Name, m.Source.Commit
+		}
+	}
+	if end, ok := detailOf(a.final()); ok {
+		w.Because = end.Reason
+	}
+	if r := a.result; r != nil {
+		w.Signed, w.Verify = true, record.VerifyWord(r.Summary.Verify)
+		if p := r.Summary.Patch; p != nil {
+			w.Patch, w.Files = p.Digest, len(r.Summary.Files)
+		}
+	}
+	return w
+}
+
+// decisions adds what principals, operators and rules decided about what ran.
+func (v *verification) decisions(out *Ran) {
+	who := map[api.Principal]bool{}
+	first, last := uint64(0), uint64(0)
+	revisions := map[uint64]bool{}
+	for i := range v.entries {
+		e := &v.entries[i]
+		if !e.ok || !e.Kind.Admits() {
+			continue
+		}
+		who[e.Principal], last = true, e.seq
+		if first == 0 {
+			first = e.seq
+		}
+		switch d := e.Detail.(type) {
+		case record.RunRequest:
+			revisions[uint64(max(d.Revision, 0))] = true //nolint:gosec // G115: not negative
+		case record.DispatchRequest:
+			revisions[uint64(max(d.Revision, 0))] = true //nolint:gosec // G115: not negative
+		}
+	}
+	for i := range v.entries {
+		e := &v.entries[i]
+		if !e.ok {
+			continue
+		}
+		by, what := e.Principal, v.decision(e)
+		switch rec := v.records[e.seq]; {
+		case e.Kind == record.KindCatalogRevision && revisions[numberOf(e)]:
+			by, what = "", fmt.Sprintf("catalog revision %d in force", numberOf(e))
+		case rec != nil && rec.Verb == api.VerbCeilingSet && who[rec.Principal] && e.seq < last:
+			by, what = "", fmt.Sprintf("an operator set the ceiling of %s to %s", rec.Principal, rec.Ceiling)
+		case rec != nil && rec.Verb == api.VerbStopLift && e.seq > first && e.seq < last:
+			by, what = "", "an operator lifted stop "+rec.Stop
+		case e.Kind == record.KindStopEngaged && e.seq > first && e.seq < last:
+			d, _ := e.Detail.(record.StopEngaged)
+			what = "engaged stop " + record.Word(d.Stop) + " on " + record.Word(d.Scope)
+		}
+		if what != "" {
+			out.Decided = append(out.Decided, Decided{e.seq, e.At, by, what})
+		}
+	}
+}
+
+// decision says what a principal decided in an entry, or nothing. A task's own
+// dispatches follow from its run.
+func (v *verification) decision(e *entry) string {
+	task := ""
+	if e.Task != "" {
+		task = "task " + record.Word(e.Task) + " of "
+	}
+	what := ""
+	switch e.Kind { //nolint:exhaustive // the others decide nothing about what ran, or repeat it
+	case record.KindRunSubmitted:
+		d, _ := e.Detail.(record.RunRequest)
+		what = "submitted run " + record.Word(e.Run)
+		if d.RetryOf != "" {
+			what += fmt.Sprintf(", retrying run %s with %s taken over", record.Word(d.RetryOf), record.Plural(d.Taken, "task"))
+		}
+	case record.KindRunCancelled:
+		what = "cancelled " + task + "run " + record.Word(e.Run)
+	case record.KindRunPaused:
+		what = "paused run " + record.Word(e.Run)
+	case record.KindRunResumed:
+		what = "resumed run " + record.Word(e.Run)
+	case record.KindTaskAnswered:
+		what = "answered " + task + "run " + record.Word(e.Run)
+		if d, _ := e.Detail.(record.RunAction); d.Option > 0 {
+			what += fmt.Sprintf(" with option %d", d.Option)
+		}
+	case record.KindCancelRequested:
+		what = "cancelled dispatch " + record.Word(e.Dispatch)
+	case record.KindDispatchAccepted, record.KindDispatchAnswered:
+		if e.Run != "" && v.replayed[api.RunID(e.Run)] != nil {
+			return ""
+		}
+		what = "requested dispatch " + record.Word(e.Dispatch)
+		if e.Kind == record.KindDispatchAnswered {
+			what = "answered dispatch " + record.Word(e.Dispatch)
+		}
+	case record.KindRunDenied, record.KindDispatchDenied, record.KindCancelDenied, record.KindAnswerDenied:
+		return "was denied: " + string(e.Kind)
+	default:
+		return ""
+	}
+	if len(e.Policies) > 0 {
+		what += ": allowed by " + strings.Join(e.Policies, ", ")
+	}
+	return what
+}

@@ -1,0 +1,146 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// A report begins with what ran: the run, its tasks and their outcome, and who
+// decided what.
+//
+// proves R-A7
+func TestReportsBeginWithWhatRan(t *testing.T) {
+	s := newStory(t)
+	s.whole("d-01")
+	tell(s)
+	r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
+	text := r.Text()
+	for _, want := range []string{
+		"run        r1: failed, 4 tasks on queue ", "plan       sha256:", "submitter  local:ann, under catalog revision ", "claimed ",
+		"task       a: done; subagent code; ", "dispatch t-a2; attempt 2; patch sha256:", "task       b: done; ", "task       c: cancelled", "task       d: skipped because of task c; subagent code\n",
+		" submitted run r1: allowed by ", "local:ann cancelled task c of run r1: allowed by owner", "local:ann answered task b of run r1: allowed by owner", "catalog revision ", "claimed    times: by the service's clock",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+	if before, rows, ok := strings.Cut(text, "\n\n"); !ok || strings.Contains(before, "pass  ") || !strings.HasPrefix(rows, "run r1: ") {
+		t.Error("what ran does not stand before the rows")
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+	one := Verify(reread(t, s.bundle(bundle.Case{Dispatch: "d-01"})), s.trust(), Options{})
+	if text := one.Text(); !strings.HasPrefix(text, "dispatch   d-01: finished; subagent code; ") || !strings.Contains(text, "requested dispatch d-01: allowed by ") {
+		t.Error(text)
+	}
+}
+
+// Nothing of what ran is proved if a row fails, and the report says so in each
+// form. Control: an honest one has the claim of the times alone.
+func TestAFailedReportProvesNothingOfWhatRan(t *testing.T) {
+	for name, l := range map[string]lie{
+		"nothing":  {},
+		"proof":    {bundle: func(_ *story, b *bundle.Bundle) { b.Proof[0][0] ^= 1 }},
+		"catalog":  {bundle: foreignRevision},
+		"entries":  {bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindDispatchRecovered) }},
+		"manifest": {before: func(s *story) { s.editManifest = func(m *record.Manifest) { m.Source.Commit = strings.Repeat("ab", 20) } }, after: func(s *story) { s.editManifest = nil }},
+	} {
+		_, r := judge(t, bundle.Case{Dispatch: "d-01"}, l)
+		var page strings.Builder
+		if err := r.HTML(&page); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{claimedTimes}
+		if name != "nothing" {
+			want = []string{claimedAll}
+		}
+		if fmt.Sprint(r.Ran.Claimed) != fmt.Sprint(want) || strings.Contains(page.String(), "NOT VERIFIED") != (name != "nothing") || strings.Contains(r.Text(), claimedAll) != (name != "nothing") {
+			t.Errorf("%s: claimed %q:\n%s", name, r.Ran.Claimed, r.Text())
+		}
+	}
+}
+
+// A policy is shown as claimed where no decision was repeated.
+func TestPoliciesAreClaimedWithoutTheirRow(t *testing.T) {
+	v := verification{b: &bundle.Bundle{}}
+	r := Report{}
+	for _, name := range RowNames() {
+		r.Rows = append(r.Rows, Row{Row: name, Status: Pass})
+		if name == RowAuthorisation {
+			r.Rows[len(r.Rows)-1].Status = NA
+		}
+	}
+	if got := v.ran(&r).Claimed; len(got) != 2 || got[1] != claimedPolicies {
+		t.Errorf("claimed %q", got)
+	}
+}
+
+const hostileText = "</td><script>alert(1)</script><img src=http://x.test/a onerror=x> &amp; ' \" \u202egnp.exe \x1b[2J \u0000 \u2028 {{.Root}}"
+
+// No text of a bundle can leave its place in the page: the page has no script, no
+// address of another place and only printable ASCII.
+func TestHostileTextStaysTextInThePage(t *testing.T) {
+	r := Report{V: 1, Run: hostileText, Log: hostileText, Root: hostileText, Claim: ClaimNone, Time: hostileText, Authorisation: hostileText, Ran: &Ran{
+		Claimed: []string{hostileText}, Decided: []Decided{{By: hostileText, What: hostileText}},
+		Runs: []RanRun{{Run: hostileText, State: hostileText, Plan: hostileText, Queue: hostileText, Submitter: hostileText, RetryOf: hostileText}},
+		Work: []RanWork{{Task: hostileText, State: hostileText, Because: hostileText, Dispatch: hostileText, Subagent: hostileText, Source: hostileText, Commit: hostileText, Policies: []string{hostileText}, Patch: hostileText, Verify: hostileText, Tier: hostileText}},
+	}}
+	for _, name := range RowNames() {
+		r.Rows = append(r.Rows, Row{name, Fail, hostileText})
+	}
+	var page strings.Builder
+	if err := r.HTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	unsafe := regexp.MustCompile(`(?i)<(script|img|a|link|iframe|object|svg)\b|<[^>]*\b(src|href|on\w+)=|url\(|@import|[^\n -~]`)
+	if found := unsafe.FindString(page.String()); found != "" {
+		t.Errorf("the page has %q", found)
+	}
+	if !unsafe.MatchString(hostileText) {
+		t.Error("control: hostile text passes")
+	}
+	if !strings.Contains(page.String(), "&lt;script&gt;") || !strings.Contains(page.String(), "default-src 'none'") {
+		t.Error("the page lacks the text, or its policy")
+	}
+	if found := regexp.MustCompile(`[^\n -~]`).FindString(r.Text()); found != "" {
+		t.Errorf("the text has %q", found)
+	}
+}
+
+func TestHTMLGoesToANewFile(t *testing.T) {
+	s := newStory(t)
+	s.whole("d-01")
+	trust, err := s.trust().Encode()
+	s.must(err)
+	in := map[string][]byte{"bundle": file(t, s.bundle(bundle.Case{Dispatch: "d-01"})), "trust": trust}
+	out := filepath.Join(t.TempDir(), "report.html")
+	files := Files{
+		Open: func(name string) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(in[name])), nil },
+		Create: func(name string) (io.WriteCloser, error) {
+			return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		},
+	}
+	for want, args := range []string{"-o json", "-o text"} {
+		var stdout, stderr strings.Builder
+		status := Command(append([]string{"bundle", "--trust", "trust", "--html", out}, strings.Fields(args)...), &stdout, &stderr, files)
+		page, err := os.ReadFile(out)
+		if status != want || err != nil || !strings.HasPrefix(string(page), "<!DOCTYPE html>") || !strings.HasSuffix(string(page), "</html>\n") {
+			t.Errorf("%s: status %d, %s, %v", args, status, &stderr, err)
+		}
+		var r Report
+		if want == 0 && (json.Unmarshal([]byte(stdout.String()), &r) != nil || r.Ran == nil || len(r.Ran.Work) != 1 || len(r.Ran.Decided) == 0) {
+			t.Errorf("%s", &stdout)
+		}
+	}
+}
