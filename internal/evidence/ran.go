@@ -26,7 +26,7 @@ type RanRun struct {
 	State     string        `json:"state"` // an api.RunState
 	Plan      api.Digest    `json:"plan"`
 	Tasks     int           `json:"tasks"`
-	Queue     string        `json:"queue"`
+	Queue     api.Name      `json:"queue"`
 	Submitter api.Principal `json:"submitter"`
 	Revision  int64         `json:"revision"` // of the catalog
 	RetryOf   api.RunID     `json:"retryOf,omitempty"`
@@ -68,13 +68,14 @@ type Decided struct {
 
 const (
 	claimedTimes    = "times: by the service's clock"
+	claimedCallers  = "callers: the service authenticated them, and no caller signs a request"
 	claimedPolicies = "policies: no decision was repeated"
 	claimedAll      = "everything: a check fails, so nothing here is proved"
 )
 
 // ran returns what ran. r has the rows.
 func (v *verification) ran(r *Report) *Ran {
-	out := &Ran{Claimed: []string{claimedTimes}, Work: []RanWork{}, Decided: []Decided{}}
+	out := &Ran{Claimed: []string{claimedTimes, claimedCallers}, Work: []RanWork{}, Decided: []Decided{}}
 	switch {
 	case r.Failed():
 		out.Claimed = []string{claimedAll}
@@ -113,8 +114,11 @@ func (v *verification) ran(r *Report) *Ran {
 func (r *replay) ran() RanRun {
 	d, _ := r.submitted.Detail.(record.RunRequest)
 	out := RanRun{
-		Run: r.id, State: "not settled", Plan: r.submitted.Refs[record.RefPlan], Tasks: len(r.tasks), Queue: d.Queue, Submitter: r.submitted.Principal,
+		Run: r.id, State: "not settled", Plan: r.submitted.Refs[record.RefPlan], Tasks: len(r.tasks), Submitter: r.submitted.Principal,
 		Revision: d.Revision, RetryOf: api.RunID(d.RetryOf), Taken: d.Taken, From: r.submitted.At,
+	}
+	if r.plan != nil {
+		out.Queue = r.plan.Queue
 	}
 	if r.settled != nil {
 		end, _ := r.settled.Detail.(record.RunEnd)
@@ -250,7 +254,7 @@ func (v *verification) decision(e *entry) string {
 	default:
 		return ""
 	}
-	if len(e.Policies) > 0 {
+	if (e.Kind == record.KindRunSubmitted || e.Kind == record.KindDispatchAccepted) && len(e.Policies) > 0 { // the authorisation row repeats these
 		what += ": allowed by " + strings.Join(e.Policies, ", ")
 	}
 	return what
