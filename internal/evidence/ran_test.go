@@ -50,11 +50,13 @@ func TestReportsBeginWithWhatRan(t *testing.T) {
 // form. Control: an honest one has the claim of the times alone.
 func TestAFailedReportProvesNothingOfWhatRan(t *testing.T) {
 	for name, l := range map[string]lie{
-		"nothing":  {},
-		"proof":    {bundle: func(_ *story, b *bundle.Bundle) { b.Proof[0][0] ^= 1 }},
-		"catalog":  {bundle: foreignRevision},
-		"entries":  {bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindDispatchRecovered) }},
-		"manifest": {before: func(s *story) { s.editManifest = func(m *record.Manifest) { m.Source.Commit = strings.Repeat("ab", 20) } }, after: func(s *story) { s.editManifest = nil }},
+		"nothing": {},
+		"proof":   {bundle: func(_ *story, b *bundle.Bundle) { b.Proof[0][0] ^= 1 }},
+		"catalog": {bundle: foreignRevision},
+		"entries": {bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindDispatchRecovered) }},
+		"manifest": {before: func(s *story) {
+			s.editManifest = func(m *record.Manifest) { m.Source.Commit = strings.Repeat("ab", 20) }
+		}, after: func(s *story) { s.editManifest = nil }},
 	} {
 		_, r := judge(t, bundle.Case{Dispatch: "d-01"}, l)
 		var page strings.Builder
