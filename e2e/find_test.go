@@ -170,7 +170,7 @@ grants:
 		t.Errorf("what the ceiling hides: %s", d)
 	}
 	// The control: the operator sees the grants of all, and who may run a subagent.
-	if text := w.must("grant", "list") + w.must("subagent", "show", "seen"); !strings.Contains(text, "marker-notmine") || !strings.Contains(text, "agent:other, by grant agent-other") {
+	if text := w.must("grant", "list") + w.must("subagent", "show", "seen"); !strings.Contains(text, "marker-notmine") || !strings.Contains(text, "agent:other, by grant project-agent-other") {
 		t.Errorf("the operator's grants: %s", text)
 	}
 	w.asToken("agent:other", func(r client.Runtime) {

@@ -182,10 +182,10 @@ func (t *dispatchVerbs) again() string {
 		case word == "--id":
 			i++
 		case !strings.HasPrefix(word, "--id="):
-			words = append(words, shellQuote(word))
+			words = append(words, word)
 		}
 	}
-	return strings.Join(words, " ")
+	return console.ShellText(words...)
 }
 
 func (t *dispatchVerbs) showCommand() *cobra.Command {

@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -118,14 +118,14 @@ func (t *dispatchVerbs) list(ctx context.Context, r client.Runtime, filter api.D
 
 // behind returns the command that lists the next page.
 func (f listFlags) behind(id api.DispatchID) string {
-	words := []string{"bailiwick dispatch list"}
+	words := []string{"bailiwick", "dispatch", "list"}
 	for _, s := range f.states {
-		words = append(words, "--state "+shellQuote(s))
+		words = append(words, "--state", s)
 	}
 	for _, flag := range []struct{ name, value string }{{"since", f.since}, {"subagent", f.subagent}, {"principal", f.principal}, {"run", f.run}} {
 		if flag.value != "" {
-			words = append(words, "--"+flag.name+" "+shellQuote(flag.value))
+			words = append(words, "--"+flag.name, flag.value)
 		}
 	}
-	return strings.Join(append(words, fmt.Sprintf("--last %d --after %s", f.last, id)), " ")
+	return console.ShellText(append(words, "--last", strconv.Itoa(f.last), "--after", string(id))...)
 }

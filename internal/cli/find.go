@@ -207,7 +207,7 @@ func (t *findVerbs) show(ctx context.Context, c *client.Conn, kind api.Kind, nam
 	}
 	s.With = with[name]
 	if kind == api.KindSubagent {
-		s.Example = exampleLine(s.ArtifactInfo)
+		s.Example = console.ExampleDispatch(s.Listing)
 		grants, _, err := t.artifacts(ctx, c, who, api.KindGrant)
 		if err != nil {
 			return err

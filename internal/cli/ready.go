@@ -75,7 +75,7 @@ func (t *findVerbs) ready(ctx context.Context) readiness {
 		r.missing("stop", "bailiwick stop lift "+stop, "emergency stop %s is engaged; only an operator can lift it", stop)
 	}
 	if r.Ready {
-		r.Next = exampleLine(id.Subagents[0])
+		r.Next = console.ExampleDispatch(id.Subagents[0].Listing)
 	}
 	return r
 }
@@ -130,7 +130,7 @@ func (t *findVerbs) checkSource(ctx context.Context, r *readiness, c *client.Con
 	}
 	source := page.Items[0]
 	if source.Repo != "" && !runcli.HasCommit(ctx, t.Env, source.Repo) {
-		r.missing("source", "git -C "+shellQuote(source.Repo)+" commit", "%s: the repository %s has no commit yet, or cannot be read by this account", source.Name, source.Repo)
+		r.missing("source", "git -C "+console.ShellText(source.Repo)+" commit", "%s: the repository %s has no commit yet, or cannot be read by this account", source.Name, source.Repo)
 		return
 	}
 	r.met("source", "%s", source.Name)

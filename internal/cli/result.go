@@ -59,7 +59,7 @@ func nextCommand(d api.Dispatch, again string) string {
 	case d.State == api.EventFailed:
 		return afterFailure(d, again, verb)
 	case d.Outcome != nil && d.Outcome.Patch != nil:
-		return verb("patch", " | git apply")
+		return verb("apply", "")
 	case d.Outcome != nil && len(d.Outcome.Outputs) > 0:
 		return verb("outputs", "")
 	}

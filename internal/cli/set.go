@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -45,8 +44,13 @@ func readInput(a *console.Args, text string, set []string, stdin io.Reader) inpu
 		}
 	}
 	for _, s := range set {
-		m, err := parseMember(s, stdin)
+		v, err := console.ParseValue("--set", s, stdin)
 		a.Fail(err)
+		m := member{flag: s, key: v.Key, text: v.JSON == nil, value: v.Text}
+		if err == nil && v.JSON != nil {
+			m.value, err = decodeValue(v.JSON)
+			a.Fail(err)
+		}
 		in.set = append(in.set, m)
 	}
 	return in
@@ -73,41 +77,6 @@ func decodeValue(raw []byte) (v any, err error) {
 	d.UseNumber()
 	err = d.Decode(&v)
 	return v, err
-}
-
-// parseMember reads KEY=TEXT, KEY:=JSON or KEY@FILE. The first of the three signs
-// counts.
-func parseMember(flag string, stdin io.Reader) (m member, err error) {
-	at := strings.IndexAny(flag, "=@")
-	if i := strings.Index(flag, ":="); i >= 0 && i < at {
-		at = i
-	}
-	if at <= 0 {
-		return m, api.Errorf(api.CodeInvalid, "--set %s: want KEY=TEXT, KEY:=JSON or KEY@FILE", flag)
-	}
-	m = member{flag: flag, key: flag[:at], text: true}
-	switch value := flag[at+1:]; flag[at] {
-	case '=':
-		m.value = value
-	case '@':
-		if value != "-" {
-			value = "@" + value
-		}
-		b, err := console.ReadInput(value, stdin)
-		switch {
-		case err != nil:
-			return m, api.Errorf(api.CodeInvalid, "--set %s: %w", flag, err)
-		case !utf8.Valid(b):
-			return m, api.Errorf(api.CodeInvalid, "--set %s: the file is not UTF-8 text", flag)
-		}
-		m.value = string(b)
-	case ':':
-		m.text = false
-		if m.value, err = decodeValue([]byte(value[1:])); err != nil {
-			return m, api.Errorf(api.CodeInvalid, "--set %s: not JSON: %w", flag, err).WithHint("for a text: --set %s", shellQuote(m.key+"="+value[1:]))
-		}
-	}
-	return m, nil
 }
 
 // document returns the input for a subagent, or for one that the caller cannot see
@@ -139,7 +108,7 @@ func (m member) setIn(members map[string]any, schema *jsonschema.Schema) error {
 	for schema.Properties[key] == nil {
 		first, rest, dotted := strings.Cut(key, ".")
 		inner := schema.Properties[first]
-		if !dotted || inner == nil || typeOf(inner) != "object" {
+		if !dotted || inner == nil || len(inner.Properties) == 0 {
 			break
 		}
 		below, ok := members[first].(map[string]any)
@@ -183,7 +152,7 @@ func (m member) check(schema *jsonschema.Schema, key string) error {
 	if text, ok := m.value.(string); ok && m.text {
 		v, err := decodeValue([]byte(text))
 		if err == nil && slices.ContainsFunc(types, func(t string) bool { return isType(v, t) }) {
-			return fmt.Errorf("%s wants %s; write %s", key, strings.Join(types, " or "), shellQuote(m.key+":="+text))
+			return fmt.Errorf("%s wants %s; write %s", key, strings.Join(types, " or "), console.ShellText(m.key+":="+text))
 		}
 	}
 	return fmt.Errorf("%s wants %s", key, strings.Join(types, " or "))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
@@ -55,55 +56,12 @@ func ParseValue(flag, s string, stdin io.Reader) (Value, error) {
 		if err != nil {
 			return v, api.Errorf(api.CodeInvalid, "%s %s: %w", flag, key, err)
 		}
+		if !utf8.Valid(text) {
+			return v, api.Errorf(api.CodeInvalid, "%s %s: the file is not UTF-8 text", flag, key)
+		}
 		v.Text = string(text)
 	default:
 		v.Text = rest
 	}
 	return v, nil
-}
-
-// ExampleInput returns the flags of dispatch run that give what the JSON Schema of an
-// input requires. A text is TEXT, to be replaced.
-func ExampleInput(schema json.RawMessage) (flags []string) {
-	var s struct {
-		Required   []string `json:"required"`
-		Properties map[string]struct {
-			Type    any   `json:"type"`
-			Enum    []any `json:"enum"`
-			Minimum any   `json:"minimum"`
-		} `json:"properties"`
-	}
-	if json.Unmarshal(schema, &s) != nil {
-		return nil
-	}
-	input, texts := map[string]any{}, true
-	for _, name := range s.Required {
-		member := s.Properties[name]
-		value := any("TEXT")
-		switch {
-		case len(member.Enum) > 0:
-			value = member.Enum[0]
-		case member.Type == "integer" || member.Type == "number":
-			if value = member.Minimum; value == nil {
-				value = 1
-			}
-		case member.Type == "boolean":
-			value = true
-		case member.Type == "array":
-			value = []any{}
-		case member.Type == "object":
-			value = map[string]any{}
-		}
-		text, ok := value.(string)
-		texts = texts && ok
-		input[name], flags = value, append(flags, "--set", name+"="+text)
-	}
-	if texts {
-		return flags
-	}
-	b, err := json.Marshal(input)
-	if err != nil {
-		return nil
-	}
-	return []string{"--input", string(b)}
 }

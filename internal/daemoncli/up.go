@@ -139,21 +139,9 @@ func (t *tree) next(ctx context.Context, conn *client.Conn, s *api.ServiceStatus
 		return fmt.Sprintf("bailiwick ceiling set %s reversible", me)
 	}
 	if page, err := conn.Runtime().Listing(ctx, api.KindSubagent, ""); err == nil && len(page.Items) > 0 {
-		return dispatchLine(&page.Items[0])
+		return console.ExampleDispatch(page.Items[0])
 	}
 	return "bailiwick can PRINCIPAL dispatch SUBAGENT"
-}
-
-// dispatchLine is a command that dispatches a subagent.
-func dispatchLine(l *api.Listing) string {
-	line := fmt.Sprintf("bailiwick dispatch run %s", l.Name)
-	if len(l.Sources) > 0 {
-		line += " --source " + string(l.Sources[0])
-	}
-	if input := console.ExampleInput(l.Input); len(input) > 0 {
-		line += " " + console.ShellText(input...)
-	}
-	return line
 }
 
 // anyConsent reports whether a principal may do more than observe.

@@ -1,4 +1,4 @@
-package cli
+package console
 
 import (
 	"encoding/json"
@@ -16,22 +16,23 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// exampleLine returns a command line that dispatches a subagent, with the members
-// that its input schema requires. If no value that fits the schema is found, it
-// names a file to write.
-func exampleLine(a api.ArtifactInfo) string {
-	words := []string{"bailiwick", "dispatch", "run", string(a.Name)}
-	if len(a.Sources) > 0 {
-		words = append(words, "--source", string(a.Sources[0]))
+// ExampleDispatch returns a command line that dispatches a subagent, with what its
+// input schema requires.
+func ExampleDispatch(l api.Listing) string {
+	words := []string{"bailiwick", "dispatch", "run", string(l.Name)}
+	if len(l.Sources) > 0 {
+		words = append(words, "--source", string(l.Sources[0]))
 	}
-	if a.Target == "" && len(a.Targets) > 0 {
-		words = append(words, "--target", string(a.Targets[0]))
+	if l.Target == "" && len(l.Targets) > 0 {
+		words = append(words, "--target", string(l.Targets[0]))
 	}
-	return strings.Join(append(words, exampleInput(a.Input)...), " ")
+	return ShellText(append(words, ExampleInput(l.Input)...)...)
 }
 
-// exampleInput returns the flags of an input that fits a schema.
-func exampleInput(raw json.RawMessage) []string {
+// ExampleInput returns the flags of dispatch run that give an input which fits a JSON
+// Schema: the members that it requires. A text is TEXT, to be replaced. Where no such
+// value is found, they name a file to write.
+func ExampleInput(raw json.RawMessage) []string {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -46,6 +47,9 @@ func exampleInput(raw json.RawMessage) []string {
 	for _, repeat := range []int{0, 1, 3, 8, 20, 64} {
 		g := sampler{root: &s, repeat: repeat}
 		members, ok := g.value(&s, 0).(map[string]any)
+		if !ok && typeOf(&s) == "" { // anything
+			members, ok = map[string]any{}, true
+		}
 		if ok && resolved.Validate(members) == nil {
 			return inputFlags(members, order(&s, members))
 		}
@@ -88,9 +92,9 @@ func inputFlags(members map[string]any, names []string) (flags []string) {
 			if err != nil {
 				return []string{"--input", "@input.json"}
 			}
-			return []string{"--input", shellQuote(asciiJSON(string(b)))}
+			return []string{"--input", asciiJSON(string(b))}
 		}
-		flags = append(flags, "--set", shellQuote(n+assign+text))
+		flags = append(flags, "--set", n+assign+text)
 	}
 	return flags
 }
@@ -112,16 +116,6 @@ func asciiJSON(text string) string {
 	return b.String()
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-// shellQuote returns a word as a POSIX shell reads it.
-func shellQuote(word string) string {
-	if plainWord.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
 // sampler makes values that fit schemas. It covers what people write in manifests;
 // the caller validates the value.
 type sampler struct {
@@ -137,7 +131,7 @@ const maxSampleDepth = 8
 func (g sampler) value(s *jsonschema.Schema, depth int) any {
 	switch {
 	case s == nil || depth > maxSampleDepth:
-		return "text"
+		return "TEXT"
 	case len(s.Examples) > 0:
 		return s.Examples[0]
 	case s.Const != nil:
@@ -256,10 +250,10 @@ func (g sampler) text(s *jsonschema.Schema) string {
 	}
 	text, ok := formats[s.Format]
 	if !ok {
-		text = "text"
+		text = "TEXT"
 	}
 	for len(text) < least(s.MinLength) {
-		text += "t"
+		text += "T"
 	}
 	if s.MaxLength != nil && len(text) > *s.MaxLength {
 		text = text[:max(*s.MaxLength, 0)]
