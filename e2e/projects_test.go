@@ -50,10 +50,10 @@ func TestTwoProjectsShareACatalog(t *testing.T) {
 		}
 		w.must("ceiling", "set", w.me(), "reversible")
 		next := follow(w.try("catalog", "apply", "-f", w.path("words/bailiwick.yaml")))
-		if want := "bailiwick dispatch run words-greet --source words-here --set name=TEXT"; next != want {
-			t.Errorf("next: %s, want %s", next, want)
+		if want := "bailiwick dispatch run words-greet --source words-here --set name="; !strings.HasPrefix(next, want) {
+			t.Errorf("next: %s, want %s…", next, want)
 		}
-		w.must("dispatch", "run", "words-greet", "--source", "words-here", "--set", "name=TEXT")
+		w.must(strings.Fields(next)[1:]...)
 		wantEnd(t, w.dispatch("greet", "--source", "here", "--set", "name=Ann"), api.EventFinished, "")
 
 		var list []struct{ Ref, Project string }
