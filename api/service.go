@@ -28,7 +28,8 @@ type ServiceStatus struct {
 	StartedAt     time.Time       `json:"startedAt"`
 	Ready         bool            `json:"ready"`
 	NotReady      string          `json:"notReady,omitempty"`
-	Revision      uint64          `json:"revision"` // 0 before the first apply
+	StateError    string          `json:"stateError,omitempty"` // why the state cannot be read; the members that come from it then say nothing
+	Revision      uint64          `json:"revision"`             // 0 before the first apply
 	RevisionID    Digest          `json:"revisionDigest,omitempty"`
 	CatalogError  string          `json:"catalogError,omitempty"`
 	LogEntries    uint64          `json:"logEntries"`

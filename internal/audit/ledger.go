@@ -286,7 +286,7 @@ type unavailableError struct {
 
 func unavailable(cause error) error {
 	e := api.Errorf(api.CodeAuditUnavailable, "the log cannot be written, so nothing is allowed: %w", cause)
-	return &unavailableError{e.WithHint("check the disk of the state directory, then restart the service"), cause}
+	return &unavailableError{e.WithHint("%s", store.Advice(cause)), cause}
 }
 
 func (e *unavailableError) Error() string   { return e.api.Error() }

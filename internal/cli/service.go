@@ -188,6 +188,12 @@ func (t *serviceVerbs) printStatus(s api.ServiceStatus) {
 		t.Row("STOPPED", "%s; see: bailiwick stop list", strings.Join(s.Stops, ", "))
 	}
 	t.Row("mode", "%s", modeText(s.Mode))
+	if s.StateError != "" {
+		t.Row("state", "%s\nCANNOT BE READ, so catalog, log, dispatches and runs are not shown", s.StateDir)
+		t.Row("isolation", "%s", strings.Join(s.Isolation, "\n"))
+		t.Row("socket", "%s", s.Socket)
+		return
+	}
 	catalog := "none applied yet: bailiwick init, then bailiwick catalog apply"
 	if s.Revision > 0 {
 		catalog = fmt.Sprintf("revision %d %s", s.Revision, s.RevisionID.Short())

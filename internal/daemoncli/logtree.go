@@ -37,6 +37,9 @@ func (s *service) openTree(ctx context.Context) error {
 // admit returns why nothing new may be admitted. Before the tree is open there are
 // no requests.
 func (s *service) admit() error {
+	if err := s.reserve.Err(); err != nil {
+		return err
+	}
 	if tree := s.log.Load(); tree != nil {
 		return tree.Admit()
 	}

@@ -61,7 +61,7 @@ func (s *service) conditions(ctx context.Context) (list []condition, revision ui
 	if executable != nil {
 		executable = fmt.Errorf("%s: %w", worker, executable)
 	}
-	list = []condition{{"store", s.store.Poisoned()}, {"log", s.treeError()}, {"catalog", err}, {"worker", executable}}
+	list = []condition{{"disk", s.reserve.Err()}, {"store", s.store.Poisoned()}, {"log", s.treeError()}, {"catalog", err}, {"worker", executable}}
 	if s.runs != nil {
 		list = append(list, condition{"orchestrator", s.runs.Err()})
 	}

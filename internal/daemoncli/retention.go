@@ -106,7 +106,7 @@ func (s *service) openRetention(ctx context.Context) (err error) {
 	dirs, set := s.t.Dirs, s.set.Retention.rules()
 	s.retain, err = retain.Open(ctx, retain.Config{
 		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Checkouts: checkout.New(dirs.Checkouts()), Rules: set.Rules, Every: set.Every,
-		Database: dirs.Store(), Attempts: filepath.Dir(filepath.Dir(dirs.Dispatch("x", 1))), Now: s.t.Now, Logger: s.logger,
+		Database: dirs.Store(), Attempts: filepath.Dir(filepath.Dir(dirs.Dispatch("x", 1))), Now: s.t.Now, Logger: s.logger, Room: s.reserve.Ensure,
 	})
 	return err
 }

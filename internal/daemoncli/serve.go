@@ -3,11 +3,8 @@ package daemoncli
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
-	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -58,8 +55,7 @@ type service struct {
 	logger    *slog.Logger
 	started   time.Time
 	socket    string
-	listening fs.FileInfo // the socket file itself
-	address   *address
+	reserve   *store.Reserve
 	store     *store.Store
 	ledger    *audit.Ledger
 	log       atomic.Pointer[audit.Tree] // nil until openTree
@@ -93,56 +89,92 @@ func (t *tree) serve(ctx context.Context) error {
 	if err := t.ownState(); err != nil {
 		return err
 	}
-	s := &service{t: t, set: set, logger: set.logger(t.Stderr), started: t.Now().UTC()}
-	if err := s.open(ctx); err != nil {
-		return errors.Join(err, s.close())
+	started, logger := t.Now().UTC(), set.logger(t.Stderr)
+	var f *front // of every generation
+	for {
+		s := &service{t: t, set: set, logger: logger, started: started, reserve: store.NewReserve(t.Dirs.Store())}
+		err := s.open(ctx)
+		first := f == nil
+		if err == nil && first {
+			f, err = t.claimFront(ctx)
+		}
+		if err == nil {
+			var again bool
+			if again, err = s.serve(ctx, stop, f, first); again {
+				continue
+			}
+			return errors.Join(err, f.close())
+		}
+		err = errors.Join(err, s.close())
+		if first {
+			return cannotStart(err)
+		}
+		if !s.standIn(ctx, f, err) {
+			if ctx.Err() != nil {
+				err = nil // it was told to stop
+			}
+			return errors.Join(err, f.close())
+		}
 	}
-	if s.address, err = claimAddress(ctx, t.Dirs.Address()); err != nil {
-		return errors.Join(err, s.close())
-	}
-	failpoint.Hit(failpoint.ServiceOpened, "")
-	listener, err := listen(s.socketPath())
+}
+
+// serve answers requests until ctx ends, or, and it then returns true, until the
+// state has to be opened again.
+func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) (again bool, err error) {
+	s.socket = f.path
+	listener, err := f.listen()
 	if err != nil {
-		return errors.Join(err, s.close())
-	}
-	s.socket = listener.Addr().String()
-	if s.listening, err = os.Lstat(s.socket); err != nil {
-		return errors.Join(err, listener.Close(), s.close())
+		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.apiRuns(), RunReader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: t.Now, Logger: s.logger, Idle: t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
-		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !set.Tracing.OTLP.IsZero(),
+		Dispatch: s.dispatch, Runs: s.apiRuns(), RunReader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
-	failed := make(chan error, 1)
+	failed, room := make(chan error, 1), make(chan bool, 1)
+	watching, unwatch := context.WithCancel(ctx)
 	go func() { failed <- srv.Serve(listener) }()
-	s.address.set(s.socket)
-	failpoint.Hit(failpoint.ServiceListening, s.socket)
-	t.report(report{Listening: s.socket})
+	go func() { room <- s.awaitRoom(watching) }()
+	if first {
+		f.address.set(s.socket)
+		failpoint.Hit(failpoint.ServiceListening, s.socket)
+		s.t.report(report{Listening: s.socket})
+	}
 	select {
 	case err = <-failed:
-	case <-ctx.Done():
+		unwatch()
+		<-room
+	case again = <-room:
+		unwatch()
 	}
-	return errors.Join(err, s.shutdown(srv))
+	again = again && ctx.Err() == nil
+	if again && srv.Stays() {
+		s.t.idle = 0
+	}
+	return again, errors.Join(err, s.shutdown(srv, again))
 }
 
 // stopTimeout bounds how long open requests may take at shutdown.
 const stopTimeout = 5 * time.Second
 
-func (s *service) shutdown(srv *server.Server) error {
+// shutdown closes the service. If it opens its state again, the log cannot say that
+// it stops.
+func (s *service) shutdown(srv *server.Server, again bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	running := s.dispatch.Running()
 	failpoint.Hit(failpoint.ServiceStopping, "")
 	err := srv.Shutdown(ctx)
-	_, logErr := s.ledger.Record(ctx, record.Entry{
-		Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: srv.StoppedBecause(), Running: int64(running)},
-	}, nil)
+	if !again {
+		_, logErr := s.ledger.Record(ctx, record.Entry{
+			Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: srv.StoppedBecause(), Running: int64(running)},
+		}, nil)
+		err = errors.Join(err, logErr)
+	}
 	failpoint.Hit(failpoint.ServiceStopped, "")
-	err = errors.Join(err, logErr, s.close())
+	err = errors.Join(err, s.close())
 	failpoint.Hit(failpoint.ServiceClosed, "")
-	// This comes last: awaitEnd waits for it.
-	return errors.Join(err, s.address.release(s.socket, s.listening))
+	return err
 }
 
 // open opens everything in the order of dependencies. Anything missing or damaged
@@ -156,6 +188,9 @@ func (s *service) open(ctx context.Context) (err error) {
 		return err
 	}
 	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
+		return err
+	}
+	if err := s.ensureRoom(); err != nil {
 		return err
 	}
 	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: migrations()}
@@ -289,61 +324,48 @@ func (s *service) close() error {
 	return errors.Join(errs...)
 }
 
-func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
+// identity is the part of the status that needs no state.
+func (s *service) identity(socket string) api.ServiceStatus {
 	d := s.t.Dirs
-	st := api.ServiceStatus{
-		Version: s.t.Version, PID: os.Getpid(), Mode: mode, StartedAt: s.started, Ready: true, Isolation: active(s.report),
-		Socket: s.socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
+	return api.ServiceStatus{
+		Version: s.t.Version, PID: os.Getpid(), Mode: mode, StartedAt: s.started, Isolation: active(s.report),
+		Socket: socket, StateDir: d.State, CatalogDir: d.Catalog(), TrustRoot: d.TrustRoot(),
 		ConfigFile: s.set.File, ConfigDigest: s.set.Digest, Metrics: s.metrics.String(), Tracing: s.set.Tracing.OTLP.String(),
 	}
-	list, _ := s.conditions(ctx)
-	st.NotReady = notReady(list)
-	st.Ready = st.NotReady == ""
-	var err error
-	if st.Orchestrator, err = s.runStatus(ctx); err != nil {
-		return st, err
-	}
-	if s.runs == nil && s.store.Poisoned() == nil {
-		if st.UndrivenRuns, err = s.archive.OpenRuns(ctx); err != nil {
-			return st, err
-		}
-	}
+}
+
+func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
+	st := s.identity(s.socket)
 	st.Log = s.treeStatus(ctx)
 	checked := s.evidence.checker.Status()
 	st.Evidence = &checked
 	st.Notify = s.notifyStatus()
-	if s.store.Poisoned() != nil {
-		return st, nil //nolint:nilerr // NotReady reports it
+	err := s.stateStatus(ctx, &st)
+	list, _ := s.conditions(ctx)
+	st.NotReady = notReady(list)
+	st.Ready = st.NotReady == ""
+	if poisoned := s.store.Poisoned(); poisoned != nil {
+		st.StateError = poisoned.Error()
+		return st, nil
+	}
+	return st, err
+}
+
+// stateStatus adds what is read from the state.
+func (s *service) stateStatus(ctx context.Context, st *api.ServiceStatus) (err error) {
+	if st.Orchestrator, err = s.runStatus(ctx); err != nil {
+		return err
+	}
+	if s.runs == nil {
+		if st.UndrivenRuns, err = s.archive.OpenRuns(ctx); err != nil {
+			return err
+		}
 	}
 	if st.Anchors, err = s.anchorStatus(ctx); err != nil {
-		return st, err
+		return err
 	}
 	if st.Disk, err = s.retain.DiskUse(ctx); err != nil {
 		st.DiskError = err.Error()
 	}
-	return st, s.dispatch.Status(ctx, &st)
-}
-
-// socketPath returns the path of --socket, or the first default whose parent
-// directory exists.
-func (s *service) socketPath() string {
-	if s.t.socket != "" {
-		return s.t.socket
-	}
-	d := s.t.Dirs
-	if d.Runtime != "" {
-		if _, err := os.Stat(filepath.Dir(d.Runtime)); err == nil {
-			return filepath.Join(d.Runtime, "api.sock")
-		}
-	}
-	return filepath.Join(d.State, "api.sock")
-}
-
-// listen creates the service's socket.
-func listen(path string) (*net.UnixListener, error) {
-	l, err := server.Listen(path)
-	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose another, shorter or writable path with --socket")
-	}
-	return l, nil
+	return s.dispatch.Status(ctx, st)
 }

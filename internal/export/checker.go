@@ -11,8 +11,10 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 // Checker verifies the evidence about each run once it is settled, and about each
@@ -105,10 +107,28 @@ func (c *Checker) Report(ctx context.Context, req Request) (evidence.Report, err
 	return evidence.Verify(b, t, evidence.Options{Receipts: c.receipts}), nil
 }
 
+// faultPause is how long the Checker waits after a fault of the machine.
+const faultPause = time.Second
+
+// wait waits for d and reports whether ctx is still open.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 func (c *Checker) check(ctx context.Context, req Request) {
 	r, err := c.Report(ctx, req)
-	if ctx.Err() != nil {
-		return
+	for durable.IsFault(err) && wait(ctx, faultPause) {
+		r, err = c.Report(ctx, req)
+	}
+	if ctx.Err() != nil || errors.Is(err, store.ErrPoisoned) {
+		return // the next service checks it; a fault of the machine says nothing about evidence
 	}
 	d := record.EvidenceRefused{Run: string(req.Run), Dispatch: string(req.Dispatch), Rows: []string{}}
 	switch {

@@ -215,7 +215,7 @@ func await[T any](ctx context.Context, o *Orchestrator, result <-chan T) (none T
 
 func (o *Orchestrator) unavailable() error {
 	if err := o.Err(); err != nil {
-		return api.Errorf(api.CodeAuditUnavailable, "the engine has halted: %w", err).WithHint("check the disk of the state directory, then restart the service")
+		return api.Errorf(api.CodeAuditUnavailable, "the engine has halted: %w", err).WithHint("%s", store.Advice(err))
 	}
 	return api.Errorf(api.CodeUnavailable, "the service is stopping")
 }

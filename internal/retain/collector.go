@@ -43,6 +43,7 @@ type Config struct {
 	Attempts   string        // directory of the attempts in progress
 	Now        func() time.Time
 	Logger     *slog.Logger
+	Room       func() error // makes room for a collection on a full disk; may be nil
 }
 
 // Migration is the schema of this package: the time of the last collection, and
@@ -130,6 +131,11 @@ func (gc *Collector) Collect(ctx context.Context, by api.Principal, dryRun bool)
 		return report, err
 	}
 	defer gc.leave()
+	if gc.cfg.Room != nil && !dryRun {
+		if err := gc.cfg.Room(); err != nil {
+			return report, api.Errorf(api.CodeUnavailable, "%w", err)
+		}
+	}
 	if err := gc.trim(ctx, &report); err != nil {
 		return report, fmt.Errorf("checkouts: %w", err)
 	}

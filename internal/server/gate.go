@@ -162,6 +162,9 @@ func (s *Server) awaitIdle() {
 	}
 }
 
+// Stays reports whether the server does not shut down when idle.
+func (s *Server) Stays() bool { return s.gate.oneShot(false) == nil }
+
 // StoppedBecause returns the reason of the shutdown, for the log.
 func (s *Server) StoppedBecause() string {
 	s.gate.mu.Lock()

@@ -186,7 +186,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) e
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *api.Error
 	if !errors.As(err, &e) && errors.Is(err, store.ErrPoisoned) { // reads are refused as well
-		e = api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", err).WithHint("check the disk of the state directory, then restart the service")
+		e = api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", err).WithHint("%s", store.Advice(err))
 	}
 	if e == nil && s.gate.leaving.Err() != nil && r.Context().Err() != nil {
 		e = errShuttingDown()

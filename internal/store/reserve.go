@@ -49,11 +49,11 @@ type DiskError struct {
 func (e *DiskError) Error() string {
 	switch {
 	case e.ReadOnly:
-		return fmt.Sprintf("state is on a read-only file system (%s): make it writable; the service then continues by itself", e.Dir)
+		return fmt.Sprintf("state is on a read-only file system (%s): make it writable", e.Dir)
 	case e.Cause != nil && e.Free >= e.Want: // such as a quota
-		return fmt.Sprintf("state cannot be written (%s: %v): make room for %s; the service then continues by itself", e.Dir, e.Cause, room(e.Want))
+		return fmt.Sprintf("state cannot be written (%s: %v): make room for %s", e.Dir, e.Cause, room(e.Want))
 	}
-	return fmt.Sprintf("state is on a full disk (%s): %s free of %s, the service needs %s: free some space, or run: bailiwick gc; the service then continues by itself",
+	return fmt.Sprintf("state is on a full disk (%s): %s free of %s, the service needs %s: free some space, or run: bailiwick gc",
 		e.Dir, room(e.Free), room(e.Size), room(e.Want))
 }
 

@@ -1,0 +1,126 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/server"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+// diskCheck is how often a full disk is probed.
+const diskCheck = 500 * time.Millisecond
+
+// ensureRoom gives the room of the reserve up if the state cannot be opened
+// without it.
+func (s *service) ensureRoom() error {
+	err := s.reserve.Ensure()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the state does not exist yet
+	}
+	return err
+}
+
+// cannotStart says what to do about a disk without room for a start: there is no
+// service that could collect garbage.
+func cannotStart(err error) error {
+	if short, ok := errors.AsType[*store.DiskError](err); ok && !short.ReadOnly {
+		return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("the reserve is used up, and gc needs the service: move files that are not Bailiwick's off this disk")
+	}
+	return err
+}
+
+// awaitRoom returns true when the disk was full or read-only, so that the store
+// refuses everything, and can be written again: then the service opens its state
+// again, which is what a restart does. It returns false when ctx ends. It leaves
+// any other failure of the disk to a person.
+func (s *service) awaitRoom(ctx context.Context) bool {
+	failed := s.awaitPoison(ctx)
+	if failed == nil {
+		return false
+	}
+	if !failed.Full() && s.reserve.Writable() == nil {
+		<-ctx.Done()
+		return false
+	}
+	tick := time.NewTicker(diskCheck)
+	defer tick.Stop()
+	for err := s.reserve.Ensure(); err != nil; err = s.reserve.Ensure() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	s.logger.InfoContext(ctx, "the disk of the state can be written again; opening the state again")
+	return true
+}
+
+// awaitPoison returns why the store refuses everything, once it does; nil when
+// ctx ends.
+func (s *service) awaitPoison(ctx context.Context) *store.PoisonedError {
+	for {
+		changed := s.store.Committed()
+		if p, ok := errors.AsType[*store.PoisonedError](s.store.Poisoned()); ok {
+			return p
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// standIn answers on the socket while the state cannot be opened again because of
+// err, a lack of room that may pass. It returns true when it is time to try again,
+// and false when err is for a person or ctx ends.
+func (s *service) standIn(ctx context.Context, f *front, err error) bool {
+	_, short := errors.AsType[*store.DiskError](err)
+	if !short && !durable.IsFault(err) && !errors.Is(err, store.ErrPoisoned) {
+		return false
+	}
+	s.logger.WarnContext(ctx, "the state cannot be opened again yet", slog.Any("err", err))
+	l, err2 := f.listen()
+	if err2 != nil {
+		return false
+	}
+	why := func() error {
+		if now := s.reserve.Writable(); now != nil {
+			return now
+		}
+		return err
+	}
+	srv := server.StandIn(s.logger, func() api.ServiceStatus {
+		st := s.identity(f.path)
+		st.StateError = why().Error()
+		st.NotReady = "store: " + st.StateError
+		return st
+	}, func() *api.Error {
+		now := why()
+		return api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", now).WithHint("%s", store.Advice(now))
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(l) }()
+	defer func() {
+		_ = srv.Close()
+		<-ended
+	}()
+	tick := time.NewTicker(diskCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+		if s.reserve.Ensure() == nil {
+			return true
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
+	"github.com/bailiwick-dev/bailiwick/internal/server"
+)
+
+// front is the service's socket and the address that names it. It stays while the
+// service opens its state again: requests wait meanwhile.
+type front struct {
+	listener *net.UnixListener
+	path     string
+	file     fs.FileInfo // the socket file itself
+	address  *address
+}
+
+// claimFront creates the socket. The state is open by then, so no other service
+// has one.
+func (t *tree) claimFront(ctx context.Context) (f *front, err error) {
+	f = &front{}
+	if f.address, err = claimAddress(ctx, t.Dirs.Address()); err != nil {
+		return nil, err
+	}
+	failpoint.Hit(failpoint.ServiceOpened, "")
+	if f.listener, err = listen(t.socketPath()); err != nil {
+		return nil, errors.Join(err, f.address.f.Close())
+	}
+	f.path = f.listener.Addr().String()
+	if f.file, err = os.Lstat(f.path); err != nil {
+		return nil, errors.Join(err, f.listener.Close(), f.address.f.Close())
+	}
+	return f, nil
+}
+
+// listen returns a listener on the socket for one server, which closes it.
+func (f *front) listen() (*net.UnixListener, error) {
+	file, err := f.listener.File()
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.FileListener(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	own := l.(*net.UnixListener) //nolint:forcetypeassert // of a unix socket
+	own.SetUnlinkOnClose(false)
+	return own, nil
+}
+
+// close removes the socket. It comes last: awaitEnd waits for it.
+func (f *front) close() error {
+	return errors.Join(f.listener.Close(), f.address.release(f.path, f.file))
+}
+
+// socketPath returns the path of --socket, or the first default whose parent
+// directory exists.
+func (t *tree) socketPath() string {
+	if t.socket != "" {
+		return t.socket
+	}
+	if t.Dirs.Runtime != "" {
+		if _, err := os.Stat(filepath.Dir(t.Dirs.Runtime)); err == nil {
+			return filepath.Join(t.Dirs.Runtime, "api.sock")
+		}
+	}
+	return filepath.Join(t.Dirs.State, "api.sock")
+}
+
+// listen creates the service's socket.
+func listen(path string) (*net.UnixListener, error) {
+	l, err := server.Listen(path)
+	if err != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "socket %s: %w", path, err).WithHint("choose another, shorter or writable path with --socket")
+	}
+	return l, nil
+}
