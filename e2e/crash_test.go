@@ -505,7 +505,7 @@ func TestFullDiskAdmitsNothingAndLosesNothing(t *testing.T) {
 			break
 		}
 	}
-	if unavailable.Code != api.CodeAuditUnavailable || !strings.Contains(unavailable.Error(), "state.db") {
+	if unavailable.Code != api.CodeAuditUnavailable || !strings.Contains(unavailable.Error(), "state is on a full disk") {
 		t.Errorf("without room for an entry: %+v", unavailable)
 	}
 	w.refused(1, nil, "dispatch", "run", "edit", "--source", "repo")

@@ -104,8 +104,10 @@ func TestARunSurvivesAFullDiskAtEachStep(t *testing.T) {
 			t.Fatalf("%s: submit: %v", at, err)
 		}
 		run := k.awaitDone(id)
-		wantStates(t, run, "done; one done; two done")
 		for _, o := range run.Tasks {
+			if run.State != api.RunDone || o.State != api.TaskDone {
+				t.Errorf("%s: %+v", at, run)
+			}
 			k.wantRetriedForTheDisk(string(at), run, o)
 		}
 	}
@@ -184,7 +186,7 @@ func (k *trial) wantRetriedForTheDisk(at string, run api.Run, o api.RunTask) {
 	var page api.RunEvents
 	must(k.t, k.insist("GET", runsPath+"/"+string(run.RunID)+"/events", nil, &page))
 	for _, e := range page.Events {
-		if e.Task == o.Task && e.Reason != "" && (e.Reason != api.ReasonLost || !strings.Contains(e.Text, "no space left") && !strings.Contains(e.Text, "died without a result")) {
+		if e.Task == o.Task && e.Reason != "" && (e.Reason != api.ReasonLost || !strings.Contains(e.Text, "a fault of this machine") && !strings.Contains(e.Text, "died without a result")) {
 			k.t.Errorf("%s: task %s: %s %s %s", at, o.Task, e.Event, e.Reason, e.Text)
 		}
 	}
@@ -198,21 +200,21 @@ func TestTheServiceStartsAndCollectsOnAFullDisk(t *testing.T) {
 	w.repository("repo", map[string]string{"a.txt": "one\n"})
 	w.catalog(subagent{name: "big", script: "head -c 3000000 /dev/urandom > big"})
 	w.must("down")
-	w.smallState("32m")
+	w.smallState("64m")
 	w.retention("{content: {count: 1}}")
-	w.up()
+	w.upCollected()
 	for n := range 3 {
-		wantEnd(t, w.dispatch("big", "--source", "repo", "--id", fmt.Sprintf("d%d", n)), api.EventFinished, "")
+		wantEnd(t, w.dispatch("big", "--source", "repo", "--id", fmt.Sprintf("big-%d", n)), api.EventFinished, "")
 	}
 	w.must("down")
 	w.fillState()
-	if out := w.refused(1, []string{"state is on a full disk", "0 B free of 32.0 MiB"}, "doctor").stdout; strings.Contains(out, "no catalog") {
+	if out := w.refused(1, []string{"state is on a full disk", "0 B free of 64.0 MiB"}, "doctor").stdout; strings.Contains(out, "no catalog") {
 		t.Errorf("doctor prints:\n%s", out)
 	}
 	w.must("up")
 	w.refused(1, []string{"NOT READY", "state is on a full disk", "revision 1"}, "status")
 	w.refused(1, []string{"state is on a full disk", "bailiwick gc"}, "dispatch", "run", "big", "--source", "repo", "-q")
-	w.must("dispatch", "show", "d0") // the control: reading is not refused
+	w.must("dispatch", "show", "big-0") // the control: reading is not refused
 	if out := w.must("gc"); !strings.Contains(out, "removed those of 2 dispatches") {
 		t.Errorf("gc prints:\n%s", out)
 	}
@@ -234,10 +236,7 @@ func TestAReadOnlyStateIsNamedAndUsedAgain(t *testing.T) {
 	}
 	readOnly(syscall.MS_RDONLY)
 	for _, args := range [][]string{{"up"}, {"doctor"}, {"dispatch", "run", "makes", "-q"}} {
-		d := w.refused(1, []string{"state is on a read-only file system (" + w.path("state/bailiwick")}, args...)
-		if strings.Contains(d.stderr, "readonly database") || strings.Contains(d.stderr, "service.log") {
-			t.Errorf("%v: %s", args, d)
-		}
+		w.refused(1, []string{"state is on a read-only file system (" + w.path("state/bailiwick")}, args...)
 	}
 	readOnly(0)
 	w.up()

@@ -171,7 +171,7 @@ func TestServiceWithoutALogDoesNotStart(t *testing.T) {
 }
 
 // A state directory that fills up under a long-running service: what fits is
-// recorded, the rest is refused, and once there is room the next service
+// recorded, the rest is refused, and once there is room the same service
 // continues from there.
 //
 // proves R-A2
@@ -199,15 +199,16 @@ func TestServiceRecoversFromAFullDisk(t *testing.T) {
 			refused++
 		}
 	}
-	if d.status != 1 || !strings.Contains(d.stderr, "check the disk") {
+	if d.status != 1 || !strings.Contains(d.stderr, "state is on a full disk") {
 		t.Fatalf("on a full disk: %s", d)
 	}
-	w.refused(1, []string{"check the disk"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
+	w.refused(1, []string{"state is on a full disk", "bailiwick gc"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
 	must(t, os.Remove(w.path("state/filler")))
-	w.refused(1, []string{"restart the service"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "healed")
-	kill(t, pid)
-	w.must("up")
+	w.awaitReady(true)
 	w.recovered()
+	if now := w.status().PID; now != pid {
+		t.Errorf("process %d serves, %d did", now, pid)
+	}
 	if list := w.audited("--kind", "dispatch.denied"); len(list) != refused {
 		t.Errorf("%d requests were denied, %d denials are in the log", refused, len(list))
 	}

@@ -180,8 +180,9 @@ func (w *world) isolation() []string {
 
 func (w *world) status() (s api.ServiceStatus) {
 	w.t.Helper()
-	if err := json.Unmarshal([]byte(w.must("status", "-o", "json")), &s); err != nil {
-		w.t.Fatal(err)
+	d := w.try("status", "-o", "json") // exits with 1 when it is not ready
+	if err := json.Unmarshal([]byte(d.stdout), &s); err != nil {
+		w.t.Fatalf("%v: %s", err, d)
 	}
 	return s
 }

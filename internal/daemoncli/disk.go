@@ -3,7 +3,6 @@ package daemoncli
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"time"
 
@@ -15,16 +14,6 @@ import (
 
 // diskCheck is how often a full disk is probed.
 const diskCheck = 500 * time.Millisecond
-
-// ensureRoom gives the room of the reserve up if the state cannot be opened
-// without it.
-func (s *service) ensureRoom() error {
-	err := s.reserve.Ensure()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the state does not exist yet
-	}
-	return err
-}
 
 // cannotStart says what to do about a disk without room for a start: there is no
 // service that could collect garbage.

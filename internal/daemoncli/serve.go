@@ -92,7 +92,7 @@ func (t *tree) serve(ctx context.Context) error {
 	started, logger := t.Now().UTC(), set.logger(t.Stderr)
 	var f *front // of every generation
 	for {
-		s := &service{t: t, set: set, logger: logger, started: started, reserve: store.NewReserve(t.Dirs.Store())}
+		s := &service{t: t, set: set, logger: logger, started: started, reserve: store.NewReserve(t.Dirs.State)}
 		err := s.open(ctx)
 		first := f == nil
 		if err == nil && first {
@@ -190,7 +190,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if s.issuer, err = s.t.issuer(ctx, s.set.OAuth); err != nil {
 		return err
 	}
-	if err := s.ensureRoom(); err != nil {
+	if err := s.reserve.Ensure(); err != nil {
 		return err
 	}
 	cfg := store.Config{Dir: dirs.Store(), Logger: s.logger, Observe: s.telemetry.Commit, Migrations: migrations()}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 // ownState creates the state directory if it does not exist, and refuses one that
@@ -25,11 +26,19 @@ func (t *tree) ownState() error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, unix.EROFS) {
+		return readOnly(dir)
+	}
 	if _, ok := errors.AsType[*api.Error](err); ok {
 		return err
 	}
 	return api.Errorf(api.CodeUnavailable, "state directory: %w", err).
 		WithHint("make %s a directory that this account can write, or set XDG_STATE_HOME; see: bailiwick doctor", dir)
+}
+
+// readOnly is the error of a state directory on a read-only file system.
+func readOnly(dir string) error {
+	return api.Errorf(api.CodeUnavailable, "%w", &store.DiskError{Dir: dir, ReadOnly: true}).WithHint("set XDG_STATE_HOME for another place")
 }
 
 // checkOwn refuses a directory that this account does not own or others can write.
@@ -61,16 +70,18 @@ func (t *tree) stateCheck() check {
 			err = fmt.Errorf("%s: %w", parent, err)
 		}
 	}
-	var disk unix.Statfs_t
-	if err == nil && unix.Statfs(dir, &disk) == nil && disk.Bavail == 0 {
-		err = fmt.Errorf("%s: %w", dir, unix.ENOSPC)
-	}
 	if err == nil {
+		err = store.CheckDisk(dir)
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return check{name: "state directory", ok: true, found: dir}
 	}
 	fix := "make it a directory that this account can write, or set XDG_STATE_HOME"
-	if errors.Is(err, unix.ENOSPC) {
-		fix = "free some space; bailiwick gc removes what the retention rules have expired"
+	if _, full := errors.AsType[*store.DiskError](err); full {
+		fix = "the service starts by the room of its reserve; bailiwick gc removes what the retention rules have expired"
+	}
+	if errors.Is(err, unix.EROFS) {
+		err = readOnly(dir)
 	}
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return check{name: "state directory", found: e.Message, fix: e.Hint}

@@ -150,7 +150,7 @@ func (e *Error) Error() string {
 
 // Unwrap implements the interface of package errors.
 func (e *Error) Unwrap() []error {
-	said := strings.ToLower(e.Message)
+	said := strings.NewReplacer("out of diskspace", syscall.ENOSPC.Error(), "out of memory", syscall.ENOMEM.Error()).Replace(strings.ToLower(e.Message))
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENOMEM} {
 		if strings.Contains(said, errno.Error()) { // git runs in the locale C
 			return []error{e.Err, errno}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -111,5 +112,22 @@ func TestAFailureHasItsStatusAndOnePrintableLine(t *testing.T) {
 	cancel(enough)
 	if _, err := (Git{}).Output(ctx, "version"); !errors.Is(err, enough) {
 		t.Errorf("after the context ended: %v", err)
+	}
+}
+
+func TestAFaultOfTheMachineIsToldFromOtherFailures(t *testing.T) {
+	exit := errors.New("exit status 128")
+	for said, want := range map[string]error{
+		"fatal: write error: No space left on device":                     syscall.ENOSPC,
+		"fatal: sha1 file 'tmp_pack_a' write error. Out of diskspace":     syscall.ENOSPC,
+		"error: unable to create 'a': Read-only file system":              syscall.EROFS,
+		"fatal: Out of memory, malloc failed (tried to allocate 9 bytes)": syscall.ENOMEM,
+	} {
+		if err := (&Error{"fetch", said, exit}); !errors.Is(err, want) || !errors.Is(err, exit) {
+			t.Errorf("%s is not %v", said, want)
+		}
+	}
+	if err := (&Error{"fetch", "fatal: not a git repository", exit}); errors.Is(err, syscall.ENOSPC) {
+		t.Error("any failure is a fault")
 	}
 }

@@ -24,7 +24,7 @@ var (
 	ErrPoisoned = errors.New("the state is refused until it is opened again")
 	// ErrUncertain: the commit itself failed, so the caller's writes may or may not
 	// exist after a restart. Any other error means that they were not committed.
-	ErrUncertain = errors.New("whether it was stored is known only after a restart")
+	ErrUncertain = errors.New("whether it was stored is known only once the state is opened again")
 	// ErrNoRow: Get found no row.
 	ErrNoRow = errors.New("no such row")
 	// ErrConstraint: a statement violated a constraint of the schema.
@@ -39,11 +39,10 @@ type PoisonedError struct {
 
 func (e *PoisonedError) Error() string {
 	if e.Full() {
-		why := "its disk was full; the service continues by itself"
-		if d, err := diskOf(filepath.Dir(e.Path)); err == nil && (d.readOnly || d.free < d.low()) {
-			why = (&DiskError{Dir: filepath.Dir(e.Path), Free: d.free, Size: d.size, Want: d.low(), ReadOnly: d.readOnly}).Error()
+		if err := CheckDisk(filepath.Dir(e.Path)); err != nil {
+			return err.Error()
 		}
-		return fmt.Sprintf("nothing can be written (%v): %s", e.Cause, why)
+		return fmt.Sprintf("state database %s: its disk was full (%v); the service opens it again by itself", e.Path, e.Cause)
 	}
 	return fmt.Sprintf("state database %s failed (%v) and is refused until the service restarts: check the disk, then restart", e.Path, e.Cause)
 }

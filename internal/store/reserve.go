@@ -93,6 +93,19 @@ func diskOf(dir string) (d disk, err error) {
 func (d disk) reserve() int64 { return max(minRoom, min(maxReserve, d.size/16)) }
 func (d disk) low() int64     { return max(minRoom, d.reserve()/2) }
 
+// CheckDisk returns a *DiskError when the disk of a state directory is full or
+// read-only. It writes nothing.
+func CheckDisk(dir string) error {
+	d, err := diskOf(dir)
+	if err != nil {
+		return err
+	}
+	if d.readOnly || d.free < d.low() {
+		return &DiskError{Dir: dir, Free: d.free, Size: d.size, Want: d.low(), ReadOnly: d.readOnly}
+	}
+	return nil
+}
+
 // Err returns why nothing new may begin, as a *DiskError, or nil: the reserve
 // exists, and there is room beside it. It makes the reserve again when there is
 // room for both.
@@ -123,10 +136,15 @@ func (r *Reserve) Err() error {
 	return nil
 }
 
-// held reports whether the reserve has its size.
+// held reports whether the reserve has its size. One of a larger disk, which was
+// moved here, is cut.
 func (r *Reserve) held(d disk) bool {
-	fi, err := os.Lstat(filepath.Join(r.dir, reserveName))
-	return err == nil && fi.Mode().IsRegular() && fi.Size() >= d.reserve()
+	path := filepath.Join(r.dir, reserveName)
+	fi, err := os.Lstat(path)
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() < d.reserve() {
+		return false
+	}
+	return fi.Size() == d.reserve() || os.Truncate(path, d.reserve()) == nil
 }
 
 // Release gives the reserve up. The next Err that finds room makes it again.

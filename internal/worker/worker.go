@@ -52,6 +52,8 @@ type failure struct {
 
 func (f *failure) Error() string { return f.err.Error() }
 
+func (f *failure) Unwrap() error { return f.err }
+
 func fail(reason api.Reason, format string, args ...any) error {
 	return &failure{reason, fmt.Errorf(format, args...)}
 }
