@@ -40,7 +40,7 @@ const labelWidth = 11
 // Row prints a label and a value. Further lines of the value are aligned below
 // its first one.
 func (o *Output) Row(label, format string, args ...any) {
-	value := Plain(fmt.Sprintf(format, args...))
+	value := o.wrap(Plain(fmt.Sprintf(format, args...)))
 	fmt.Fprintf(o.Stdout, "%-*s %s\n", labelWidth, label, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", labelWidth+1)))
 }
 

@@ -389,13 +389,13 @@ func (t *commands) printMerge(rep mergeReport) error {
 		case rep.Commit != "":
 			t.Row("next", "git log --graph %s, git diff %.12s %s", rep.Branch, rep.Base, rep.Branch)
 		case rep.WorkTree != "" && len(rep.Files) > 0:
-			t.Row("next", "git -C %s diff", rep.WorkTree)
+			t.Row("next", "git -C %s status", rep.WorkTree)
 		case rep.Dispatch != "" && len(rep.Conflicts) > 0:
 			t.Row("next", "put it on a branch and merge that: bailiwick dispatch apply %s --branch NAME", rep.Dispatch)
-		case rep.Branch == "" && len(rep.Conflicts) > 0:
+		case rep.Branch == "" && len(rep.Conflicts) > 0 && rep.Conflicts[0].Task == "":
 			t.Row("next", "put the patches on a branch and merge that: bailiwick run apply %s --branch NAME", rep.Run)
 		case len(rep.Conflicts) > 0:
-			t.Row("next", "leave out conflicting patches with --keep-going, or take each patch: bailiwick run patch %s --all --dir DIR", rep.Run)
+			t.Row("next", "leave out conflicting patches with --keep-going, or take one task's: bailiwick run apply %s TASK", rep.Run)
 		}
 	})
 }

@@ -236,7 +236,7 @@ func nextCommand(run *api.Run) string {
 	}
 	switch run.State {
 	case api.RunDone:
-		return fmt.Sprintf("bailiwick run patch %s --all --dir DIR, or bailiwick run patch %[1]s --merge BRANCH --repo DIR", run.RunID)
+		return fmt.Sprintf("bailiwick run apply %s, or on a new branch: bailiwick run apply %[1]s --branch NAME", run.RunID)
 	case api.RunFailed, api.RunCancelled:
 		if run.Counts[api.TaskDenied] > 0 && run.Counts[api.TaskFailed] == 0 {
 			return "bailiwick audit list --kind dispatch.denied: do not retry until the grants change"

@@ -37,7 +37,7 @@ or its owner has shown, watched, retried or dismissed it.`,
 			if err != nil {
 				return err
 			}
-			return t.printWaiting(list)
+			return t.Page(func() error { return t.printWaiting(list) })
 		},
 	}
 	cmd.Flags().StringArrayVar(&dismiss, "dismiss", nil, "take this failed `RUN` off the list; may be repeated")
