@@ -182,3 +182,50 @@ func TestDoctorReportsTheService(t *testing.T) {
 		t.Errorf("up after a kill: %+v", up)
 	}
 }
+
+// What is in the way of a service is named, with what to do.
+func TestUpNamesWhatIsInItsWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	w.downAtEnd()
+	bailiwick := filepath.Join(bin, "bailiwick")
+	w.write("run/bailiwick/api.sock", "no socket", 0o600)
+	w.refused(1, []string{"is not a socket", "--socket"}, "up")
+	if d, check := w.doctor(bailiwick); d.OK || !strings.HasPrefix(check["service"], "missing: ") || !strings.Contains(check["service"], "is no socket") {
+		t.Errorf("doctor: %q", check["service"])
+	}
+	must(t, os.Remove(w.path("run/bailiwick/api.sock")))
+	w.write("state/bailiwick/service.log", "", 0o400)
+	w.refused(1, []string{"log of the service", "service.log: permission denied", "that this account can write"}, "up")
+	must(t, os.Chmod(w.path("state/bailiwick/service.log"), 0o600))
+	must(t, os.Chmod(w.path("state"), 0o500))
+	must(t, os.Rename(w.path("state/bailiwick"), w.path("home/kept")))
+	w.refused(1, []string{"state directory", "permission denied", "XDG_STATE_HOME", "bailiwick doctor"}, "up")
+	must(t, os.Chmod(w.path("state"), 0o700))
+	// A socket is relative to the caller's directory, not to the service's.
+	if up := w.upJSON("--socket", "mine.sock"); up.Socket != w.path("mine.sock") {
+		t.Errorf("it listens on %s", up.Socket)
+	}
+	w.must("down", "--socket", "mine.sock")
+	// A reader that stops reading is no error to report.
+	d := w.exec("bash", "-c", "set -o pipefail; "+bailiwick+" doctor | head -1; exit ${PIPESTATUS[1]}")
+	if d.status != 0 || d.stderr != "" {
+		t.Errorf("doctor | head: %s", d)
+	}
+}
+
+// Nothing but ASCII is needed to read what up, down, status and doctor say.
+func TestTheServiceSpeaksASCII(t *testing.T) {
+	t.Parallel()
+	w := prepared(t, 0)
+	w.env = append(w.env, "LC_ALL=C", "LANG=C")
+	for _, verb := range []string{"up", "up", "status", "doctor", "run list", "down", "down"} {
+		d := w.try(strings.Fields(verb)...)
+		for _, r := range d.stdout + d.stderr {
+			if r > 0x7e {
+				t.Errorf("%s says %q: %s", verb, r, d)
+				break
+			}
+		}
+	}
+}

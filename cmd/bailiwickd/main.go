@@ -24,9 +24,6 @@ import (
 func main() {
 	jail.Main() // for the jails that doctor and the start-up check build
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The process that started the service may be gone when it reports that it
-	// listens. Unlike ignoring SIGPIPE, a handler is not inherited by children.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)

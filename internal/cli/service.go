@@ -77,7 +77,13 @@ func (t *serviceVerbs) down(ctx context.Context, c *client.Conn) (downReport, er
 	if err := c.Operator().Stop(ctx); err != nil {
 		return r, killHint(ctx, c, err)
 	}
-	return r, awaitStopped(ctx, socket, was)
+	err = awaitStopped(ctx, socket, was)
+	if api.CodeOf(err) == api.CodeNotFinished {
+		if _, found := c.Find(ctx); client.NoService(found) {
+			return r, nil // it has exited, and could not remove its socket
+		}
+	}
+	return r, err
 }
 
 func (t *serviceVerbs) printDown(r *downReport) {

@@ -224,12 +224,19 @@ func (t *tree) configCheck() check {
 	return check{name: "configuration", ok: true, found: s.File}
 }
 
-// absolute makes --config absolute, because the service runs in another directory.
-func (t *tree) absolute() (err error) {
-	if t.config != "" {
-		t.config, err = filepath.Abs(t.config)
+// absolute makes the paths of flags absolute, because the service runs in another
+// directory.
+func (t *tree) absolute() error {
+	for _, path := range []*string{&t.config, &t.socket} {
+		if *path == "" {
+			continue
+		}
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // logger returns the logger that the file configures.

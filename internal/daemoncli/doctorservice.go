@@ -3,6 +3,7 @@ package daemoncli
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,8 +63,12 @@ func (t *tree) absentService(socket string, err error) check {
 		c.found = err.Error()
 	default:
 		c.ok, c.found = true, "not running; commands start one when they need it, and bailiwick up one that keeps running"
-		if _, err := os.Lstat(socket); err == nil {
+		switch st, err := os.Lstat(socket); {
+		case err != nil:
+		case st.Mode().Type() == fs.ModeSocket:
 			c.found += fmt.Sprintf("\n%s is left from a service that was killed; the next one replaces it", socket)
+		default:
+			c.ok, c.advice, c.found, c.fix = false, false, socket+" is no socket: a service cannot listen there", "remove it, or name another path with --socket"
 		}
 	}
 	return c

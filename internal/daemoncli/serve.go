@@ -5,10 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +41,12 @@ const mode = "same-user"
 func (t *tree) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.finish(t.serve(cmd.Context())) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// The process that started the service may be gone when it reports that it
+			// listens. Unlike ignoring SIGPIPE, a handler is not inherited by children.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+			return t.finish(t.serve(cmd.Context()))
+		},
 	}
 	t.idleFlag(cmd)
 	t.runsFlag(cmd)

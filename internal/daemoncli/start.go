@@ -158,7 +158,7 @@ func (t *tree) logPath() string { return filepath.Join(t.Dirs.State, "service.lo
 func (t *tree) launch() (r report, err error) {
 	log, err := os.OpenFile(t.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // G304: in the state directory
 	if err != nil {
-		return r, err
+		return r, api.Errorf(api.CodeUnavailable, "log of the service: %w", err).WithHint("make %s a file that this account can write", t.logPath())
 	}
 	defer log.Close() //nolint:errcheck // the service has its own copy
 	from, err := log.Seek(0, io.SeekEnd)

@@ -110,7 +110,7 @@ func (t *tree) differences(s *api.ServiceStatus, set settings) (list []string) {
 	case t.config != "" && t.config != s.ConfigFile:
 		add(true, "configuration: it was started with %s, not with %s", file(s.ConfigFile), t.config)
 	case set.File == s.ConfigFile:
-		add(set.Digest != s.ConfigDigest, "configuration: %s has changed since the service started", file(set.File))
+		add(s.ConfigDigest != "" && set.Digest != s.ConfigDigest, "configuration: %s has changed since the service started", file(set.File))
 	case t.config == "" && (s.ConfigFile == "" || s.ConfigFile == t.Dirs.ServiceConfig()):
 		add(true, "configuration: it was started with %s; now it would be %s", file(s.ConfigFile), file(set.File))
 	}
