@@ -200,8 +200,8 @@ func TestAClientAnswersAQuestion(t *testing.T) {
 	}
 }
 
-// Without an orchestrator the tools of runs say so, and validate their
-// arguments all the same.
+// Without an orchestrator no plan can be submitted, which its tool says; the others
+// read stored runs. They validate their arguments all the same.
 func TestOrchestratorToolsExplainAMissingOrchestrator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
@@ -210,8 +210,8 @@ func TestOrchestratorToolsExplainAMissingOrchestrator(t *testing.T) {
 	w.up()
 	s := w.mcp(mcpJuly)
 	s.refused(api.CodeNotConfigured, []string{"orchestrator", "bailiwick_dispatch"}, "bailiwick_orchestrator_submit", members{"plan": members{"tasks": []any{}}})
-	s.refused(api.CodeNotConfigured, nil, "bailiwick_orchestrator_status", members{"runId": "r-1"})
-	s.refused(api.CodeNotConfigured, nil, "bailiwick_orchestrator_watch", members{"runId": "r-1", "timeoutSeconds": 50})
+	s.refused(api.CodeNotFound, nil, "bailiwick_orchestrator_status", members{"runId": "r-1"})
+	s.refused(api.CodeNotFound, nil, "bailiwick_orchestrator_watch", members{"runId": "r-1", "timeoutSeconds": 50})
 	s.refused(api.CodeInvalid, []string{"plan"}, "bailiwick_orchestrator_submit", members{"plan": "x"})
 	s.refused(api.CodeInvalid, []string{"timeoutSeconds"}, "bailiwick_orchestrator_watch", members{"runId": "r-1", "timeoutSeconds": 51})
 }
