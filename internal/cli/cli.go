@@ -60,9 +60,10 @@ Start:    bailiwick init, bailiwick catalog plan, bailiwick catalog apply,
           bailiwick ceiling set PRINCIPAL TIER
 Work:     bailiwick dispatch run SUBAGENT --source NAME --input JSON
 Plans:    bailiwick up --orchestrator, bailiwick run submit PLAN.yaml --watch,
-          bailiwick run show RUN, bailiwick run patch RUN --merge BRANCH
+          bailiwick run show RUN, bailiwick run apply RUN
 Find:     bailiwick can, bailiwick whoami, bailiwick subagent show SUBAGENT
-Look:     bailiwick dispatch show ID, bailiwick dispatch patch ID, bailiwick audit list
+Look:     bailiwick waiting, bailiwick dispatch show ID,
+          bailiwick dispatch patch ID, bailiwick audit list
 Stop:     bailiwick stop --all`,
 		Version: t.Version,
 	}

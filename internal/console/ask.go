@@ -52,14 +52,20 @@ var errNoAnswer = errors.New("no answer")
 func (a *Asker) Ask(ctx context.Context, about string, q *api.Question, command string) (answer api.AnswerRequest, ok bool) {
 	to := a.o.Stderr
 	discardTyped(a.stdin)
-	fmt.Fprintf(to, "%s asks:\n%s\n", Line(about), Plain(AgentText(q.Question)))
+	fmt.Fprintf(to, "%s asks:\n", Line(about))
+	a.quote(q.Question)
 	how := "answer"
+	width, _ := a.o.Size()
 	for i, o := range q.Options {
-		fmt.Fprintf(to, "  %d. %s\n", i+1, Line(o))
+		option := fmt.Sprintf("  %d. %s", i+1, Line(o))
+		if width > 0 {
+			option = Cut(option, width) // a terminal would continue it without a marker
+		}
+		fmt.Fprintln(to, option)
 		how = "answer, or a number"
 	}
 	if len(q.Context) > 0 {
-		fmt.Fprintf(to, "%s\n", Plain(AgentText("context: "+string(q.Context))))
+		a.quote("context: " + string(q.Context))
 	}
 	for {
 		fmt.Fprintf(to, "%s (empty: leave it open): ", how)
@@ -79,6 +85,12 @@ func (a *Asker) Ask(ctx context.Context, about string, q *api.Question, command 
 			fmt.Fprintf(to, "there is no option %d, the last one is %d\n", n, len(q.Options))
 		}
 	}
+}
+
+// quote shows what the agent wrote, every line behind its marker.
+func (a *Asker) quote(text string) {
+	l := NewAgentLog(a.o.Stderr, a.o.Stderr, AgentMarker, a.o.Width, 0)
+	_ = errors.Join(l.Chunk(api.Chunk{Data: []byte(text)}), l.Close()) // closing the terminal ends the command
 }
 
 // line reads a line of the person.

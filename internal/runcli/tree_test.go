@@ -224,3 +224,33 @@ func controls(s string) bool {
 		return r < 0x20 && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs)
 	})
 }
+
+// Several runs share the screen: together they are not higher than it, and each
+// shows at least its state while there is a row for it.
+func TestSeveralTreesFitTheScreen(t *testing.T) {
+	var runs []*liveRun
+	for range 5 {
+		var tasks []api.RunTask
+		for i := range 30 {
+			tasks = append(tasks, api.RunTask{Task: api.TaskID(fmt.Sprintf("t%d", i)), State: api.TaskRunning, Subagent: "edit", StartedAt: &testStart})
+		}
+		run := treeOf(tasks...)
+		runs = append(runs, &liveRun{*run, newRunTree(run.Tasks)})
+	}
+	for _, height := range []int{0, 2, 4, 6, 10, 24, 40, 200} {
+		lines := drawRuns(runs, frame{60, height, false, testStart})
+		if height == 0 {
+			height = 24
+		}
+		checkFrame(t, fmt.Sprint(height), lines, 60, height)
+		heads := 0
+		for _, l := range lines {
+			if strings.HasPrefix(l, "run r-one ") {
+				heads++
+			}
+		}
+		if heads < min(5, height/2) {
+			t.Errorf("%d rows show the state of %d runs", height, heads)
+		}
+	}
+}
