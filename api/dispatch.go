@@ -234,6 +234,7 @@ type LogPart struct {
 	Offset int64  `json:"offset"` // of its first byte in the whole log
 	Size   int64  `json:"size"`
 	Digest Digest `json:"digest"`
+	Verify bool   `json:"verify,omitempty"` // written by the verify command, after the agent had ended
 }
 
 // FileChange is one path that a patch touches.

@@ -121,7 +121,8 @@ type LogLine struct {
 type Chunk struct {
 	Offset int64  `json:"offset"`
 	Data   []byte `json:"data,omitempty"`
-	Ended  bool   `json:"ended,omitempty"` // this is the last chunk
+	Verify bool   `json:"verify,omitempty"` // written by the verify command, after the agent had ended
+	Ended  bool   `json:"ended,omitempty"`  // this is the last chunk
 }
 
 // CancelRequest requests the cancellation of a dispatch.

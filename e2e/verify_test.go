@@ -32,7 +32,7 @@ echo two > a.txt
 		d := w.dispatch("cheat", "--source", "repo")
 		wantEnd(t, d, api.EventFinished, "")
 		log := w.must("dispatch", "logs", string(d.ID))
-		if !strings.HasPrefix(log, "judge.sh\ntwo\n") {
+		if !strings.HasPrefix(log, "verify| judge.sh\nverify| two\n") {
 			t.Errorf("the verify command saw more than base and patch:\n%s", log)
 		}
 	})

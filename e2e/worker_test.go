@@ -137,7 +137,7 @@ func (b *bench) run(job executor.Job, spoil func(dir string)) (ending, string) {
 	must(t, err)
 	var r ending
 	must(t, json.Unmarshal(payload, &r))
-	log, err := os.ReadFile(filepath.Join(dir, record.WorkLog, record.LogFile(0)))
+	log, err := os.ReadFile(filepath.Join(dir, record.WorkLog, record.LogFile(api.LogPart{})))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}

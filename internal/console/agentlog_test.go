@@ -75,7 +75,7 @@ func TestAgentLogReportsMissingBytes(t *testing.T) {
 }
 
 func TestBytesFormatsSizes(t *testing.T) {
-	for n, want := range map[int64]string{1: "1 bytes", 1023: "1023 bytes", 1024: "1.0 KiB", 1<<20 - 1: "1.0 MiB", 9986050662: "9.3 GiB", 1<<63 - 1: "8.0 EiB"} {
+	for n, want := range map[int64]string{1: "1 byte", 1023: "1023 bytes", 1024: "1.0 KiB", 1<<20 - 1: "1.0 MiB", 9986050662: "9.3 GiB", 1<<63 - 1: "8.0 EiB"} {
 		if got := Bytes(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
@@ -116,4 +116,39 @@ func abs(n int) int {
 		return -(n + 1)
 	}
 	return n
+}
+
+// What the verify command wrote stands behind a marker that the agent cannot
+// forge, however its text is cut into chunks.
+//
+// proves R-D7
+func TestVerifyOutputCannotBeForged(t *testing.T) {
+	const agent, judge = "verify| ok\nver\nverify|ok\nverify| \nno end", "FAIL one\nverify| two"
+	for marker, want := range map[string]string{
+		"":          "\\x76erify| ok\nver\nverify|ok\n\\x76erify| \nno end\nverify| FAIL one\nverify| verify| two\n",
+		AgentMarker: "| verify| ok\n| ver\n| verify|ok\n| verify| \n| no end\nverify| FAIL one\nverify| verify| two\n",
+		"task | ":   "task | verify| ok\ntask | ver\ntask | verify|ok\ntask | verify| \ntask | no end\ntask verify| FAIL one\ntask verify| verify| two\n",
+	} {
+		for size := 1; size <= len(agent); size++ {
+			var chunks []api.Chunk
+			for i, text := range []string{agent, judge} {
+				for at := 0; at < len(text); at += size {
+					chunks = append(chunks, api.Chunk{Offset: int64(i*len(agent) + at), Data: []byte(text[at:min(at+size, len(text))]), Verify: i == 1})
+				}
+			}
+			if got := shown(t, marker, 0, append(chunks, api.Chunk{Offset: int64(len(agent + judge)), Ended: true})...); got != want {
+				t.Fatalf("marker %q, chunks of %d: %q, want %q", marker, size, got, want)
+			}
+		}
+	}
+	// A note about missing bytes looks like a new line on a terminal.
+	if got := shown(t, "", 0, api.Chunk{Data: []byte("a")}, api.Chunk{Offset: 100, Data: []byte("verify| ok\n")}); !strings.HasSuffix(got, "]\n\\x76erify| ok\n") {
+		t.Errorf("after a gap: %q", got)
+	}
+	if got := shown(t, "", 0, api.Chunk{Data: []byte("verif")}); got != "verif" {
+		t.Errorf("the end of a log: %q", got)
+	}
+	if got := shown(t, "", 12, api.Chunk{Data: []byte("0123456789"), Verify: true}); got != "verify| 0123\nverify|>4567\nverify|>89\n" {
+		t.Errorf("broken lines: %q", got)
+	}
 }

@@ -121,6 +121,9 @@ func Ago(d time.Duration) string {
 
 // Bytes is a number of bytes for people.
 func Bytes(n int64) string {
+	if n == 1 {
+		return "1 byte"
+	}
 	if n < 1024 {
 		return fmt.Sprintf("%d bytes", n)
 	}

@@ -152,7 +152,7 @@ func (c *collector) lost(ctx context.Context) (outcome, error) {
 	}
 	o.summary = &api.ResultSummary{Partial: true}
 	for _, p := range parts {
-		if p.Digest, p.Size, err = c.storeFile(ctx, filepath.Join(logDir, record.LogFile(p.Offset))); err != nil {
+		if p.Digest, p.Size, err = c.storeFile(ctx, filepath.Join(logDir, record.LogFile(p))); err != nil {
 			return o, err
 		}
 		o.summary.Log = append(o.summary.Log, p)
@@ -187,7 +187,7 @@ func (c *collector) storeFile(ctx context.Context, path string) (api.Digest, int
 func (c *collector) storeContent(ctx context.Context, sum api.ResultSummary) error {
 	want := map[string]api.Digest{}
 	for _, p := range sum.Log {
-		want[filepath.Join(record.WorkLog, record.LogFile(p.Offset))] = p.Digest
+		want[filepath.Join(record.WorkLog, record.LogFile(p))] = p.Digest
 	}
 	out := func(a *api.Artifact) { want[filepath.Join(record.WorkOut, a.Digest.Hex())] = a.Digest }
 	for i := range sum.Outputs {

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
@@ -90,7 +89,7 @@ func (s *reader) liveLog(ctx context.Context, r row, offset int64, each func(api
 		}
 	}()
 	for _, p := range parts {
-		f, err := os.Open(filepath.Join(dir, record.LogFile(p.Offset))) //nolint:gosec // G304: our own directory, a parsed offset
+		f, err := os.Open(filepath.Join(dir, record.LogFile(p))) //nolint:gosec // G304: our own directory, a parsed offset
 		if err != nil {
 			return offset, nil //nolint:nilerr // replaced by a newer part, or collected by now: the next round reads that
 		}
@@ -136,7 +135,10 @@ func copyParts(parts []api.LogPart, offset int64, each func(api.Chunk) error, op
 		}
 		offset = max(offset, p.Offset)
 		if _, err = io.CopyN(io.Discard, r, offset-p.Offset); err == nil {
-			offset, err = copyChunks(r, offset, each)
+			offset, err = copyChunks(r, offset, func(c api.Chunk) error {
+				c.Verify = p.Verify
+				return each(c)
+			})
 		}
 		if err := errors.Join(err, r.Close()); err != nil {
 			return offset, err
@@ -178,8 +180,8 @@ func logParts(dir string) ([]api.LogPart, error) {
 	}
 	var parts []api.LogPart
 	for _, e := range entries {
-		offset, err := strconv.ParseInt(e.Name(), 10, 64)
-		if err != nil || record.LogFile(offset) != e.Name() {
+		part, ok := record.ParseLogFile(e.Name())
+		if !ok {
 			return nil, fmt.Errorf("%s: %q is not part of a log", dir, e.Name())
 		}
 		info, err := e.Info()
@@ -189,7 +191,8 @@ func logParts(dir string) ([]api.LogPart, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, api.LogPart{Offset: offset, Size: info.Size()})
+		part.Size = info.Size()
+		parts = append(parts, part)
 	}
 	return parts, nil
 }

@@ -2,6 +2,8 @@ package record
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -24,9 +26,25 @@ const (
 	WorkErrors   = "worker.err"   // the worker's own output
 )
 
-// LogFile names the file of a log's folder that begins at offset of the output.
-// Names sort like offsets.
-func LogFile(offset int64) string { return fmt.Sprintf("%016d", offset) }
+// verifyEnd ends the name of a file that the verify command's output is in.
+const verifyEnd = ".verify"
+
+// LogFile names the file of a part in a log's folder. Names sort like offsets.
+func LogFile(p api.LogPart) string {
+	name := fmt.Sprintf("%016d", p.Offset)
+	if p.Verify {
+		name += verifyEnd
+	}
+	return name
+}
+
+// ParseLogFile returns the offset of the part that a file has, and who wrote it.
+func ParseLogFile(name string) (p api.LogPart, ok bool) {
+	digits, verify := strings.CutSuffix(name, verifyEnd)
+	offset, err := strconv.ParseInt(digits, 10, 64)
+	p = api.LogPart{Offset: offset, Verify: verify}
+	return p, err == nil && offset >= 0 && LogFile(p) == name
+}
 
 // WorkerMessage is one line of a worker's progress. It has no authority: only the
 // signed result says what the outcome is.

@@ -29,6 +29,7 @@ type boundedLog struct {
 	sum     hash.Hash     // of the current part; guarded by mu
 	part    api.LogPart   // the current part; guarded by mu
 	written int64         // guarded by mu
+	verify  bool          // the verify command writes; guarded by mu
 	broken  bool          // writing failed: nothing more is kept; guarded by mu
 }
 
@@ -79,18 +80,19 @@ func (l *boundedLog) keep(p []byte) int {
 // begin starts a part. At the end of the log it replaces the oldest.
 func (l *boundedLog) begin() {
 	if len(l.tail) == logParts {
-		if err := os.Remove(filepath.Join(l.dir, record.LogFile(l.tail[0].Offset))); err != nil {
+		if err := os.Remove(filepath.Join(l.dir, record.LogFile(l.tail[0]))); err != nil {
 			l.broken = true
 			return
 		}
 		l.tail = l.tail[1:]
 	}
-	f, err := os.OpenFile(filepath.Join(l.dir, record.LogFile(l.written)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	part := api.LogPart{Offset: l.written, Verify: l.verify}
+	f, err := os.OpenFile(filepath.Join(l.dir, record.LogFile(part)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		l.broken = true
 		return
 	}
-	l.file, l.sum, l.part = f, sha256.New(), api.LogPart{Offset: l.written}
+	l.file, l.sum, l.part = f, sha256.New(), part
 }
 
 func (l *boundedLog) end() {
@@ -105,6 +107,15 @@ func (l *boundedLog) end() {
 	} else {
 		l.tail = append(l.tail, l.part)
 	}
+}
+
+// beginVerify says that what follows is the verify command's. It gets parts of its
+// own, so that what the agent wrote cannot pass for it.
+func (l *boundedLog) beginVerify() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end()
+	l.verify = true
 }
 
 // close returns how much was written, and the parts that are kept.

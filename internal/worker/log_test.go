@@ -49,7 +49,7 @@ func TestLogKeepsItsBeginningAndEnd(t *testing.T) {
 		}
 		var size, end, gaps int64
 		for _, p := range kept {
-			b, err := os.ReadFile(filepath.Join(dir, record.WorkLog, record.LogFile(p.Offset)))
+			b, err := os.ReadFile(filepath.Join(dir, record.WorkLog, record.LogFile(p)))
 			if err != nil || !bytes.Equal(b, all[p.Offset:p.Offset+p.Size]) || p.Digest != api.DigestOf(b) {
 				t.Fatalf("part at %d: %v", p.Offset, err)
 			}
@@ -96,5 +96,40 @@ func TestOneWorkerHoldsADirectory(t *testing.T) {
 	}
 	if err := hold(open(record.WorkLock), dir); err != nil {
 		t.Errorf("after the first has ended: %v", err)
+	}
+}
+
+// The verify command's output gets parts of its own, whose files say so.
+func TestLogKeepsTheVerifyOutputApart(t *testing.T) {
+	dir := t.TempDir()
+	l, err := newBoundedLog(dir, 80, func(int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"agent", "", "judge of ten and more"} {
+		if text == "" {
+			l.beginVerify()
+		}
+		if _, err := l.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written, kept := l.close()
+	if written != 26 || len(kept) != 4 {
+		t.Fatalf("%d bytes in %+v", written, kept)
+	}
+	for i, p := range kept {
+		if p.Verify != (i > 0) {
+			t.Errorf("part %d: %+v", i, p)
+		}
+		back, ok := record.ParseLogFile(record.LogFile(p))
+		if _, err := os.Stat(filepath.Join(dir, record.WorkLog, record.LogFile(p))); err != nil || !ok || back.Offset != p.Offset || back.Verify != p.Verify {
+			t.Errorf("part %d: %v, %+v", i, err, back)
+		}
+	}
+	for _, name := range []string{"", "1", "0000000000000001.", "0000000000000001.verify.verify", "-000000000000001", "0000000000000001.VERIFY"} {
+		if _, ok := record.ParseLogFile(name); ok {
+			t.Errorf("%q is the name of a part", name)
+		}
 	}
 }

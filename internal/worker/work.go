@@ -284,6 +284,7 @@ func (a *attempt) verifyPatch(ctx context.Context, ws *workspace, tree string) e
 func (a *attempt) runVerify(ctx, timed context.Context, j *jail.Jail, v api.Verify) error {
 	report := &api.VerifyReport{ReportOnly: v.ReportOnly, ExitCode: -1}
 	a.summary.Verify = report
+	a.log.beginVerify()
 	if err := a.setup(timed, j); err != nil {
 		report.Message = bounded(err.Error())
 		return a.verifyFailed(ctx, v, err)
