@@ -141,7 +141,7 @@ func corrupt(what string, err error) outcome {
 
 // lost is the outcome of an attempt without a result. Its log is kept.
 func (c *collector) lost(ctx context.Context) (outcome, error) {
-	o := outcome{event: api.EventFailed, reason: api.ReasonLost, message: strings.TrimSpace("the worker died without a result " + c.errorTail())}
+	o := outcome{event: api.EventFailed, reason: api.ReasonLost, message: strings.TrimSuffix("the worker died without a result: "+c.errorTail(), ": ")}
 	if by := c.row.record.CancelBy; by != "" {
 		o = outcome{event: api.EventCancelled, cancelBy: by, message: "the worker left no result"}
 	}
@@ -168,7 +168,7 @@ func (c *collector) errorTail() string {
 	if err != nil || len(b) == 0 {
 		return ""
 	}
-	return string(b[max(0, len(b)-1000):])
+	return strings.TrimSpace(string(b[max(0, len(b)-1000):]))
 }
 
 // storeFile stores a file of the worker's directory.

@@ -340,8 +340,20 @@ func TestDenialHintNamesTheObstacle(t *testing.T) {
 //
 // proves R-T10, R-D4
 func TestWorkerThatIgnoresCancelIsKilled(t *testing.T) {
-	g := newStopGate(t)
-	g.cancelTime = time.Millisecond
+	for name, shorten := range map[string]func(gate){
+		"after its time":     func(g gate) { g.cancelTime = time.Millisecond },
+		"sooner if it hangs": func(g gate) { g.hangTime, g.heartbeat = 20*time.Millisecond, time.Millisecond },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newStopGate(t)
+			shorten(g)
+			testCancelledAndDeaf(t, g)
+		})
+	}
+}
+
+func testCancelledAndDeaf(t *testing.T, g gate) {
+	t.Helper()
 	if err := os.WriteFile(g.cfg.Executor.Program, []byte("#!/bin/sh\necho $$ > \"$2/"+record.WorkLock+"\"\nexec sleep 1000\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +366,7 @@ func TestWorkerThatIgnoresCancelIsKilled(t *testing.T) {
 		deaf = append(deaf, g.active[id])
 		g.mu.Unlock()
 	}
-	t.Cleanup(func() { _ = deaf[1].worker.Kill() })
+	t.Cleanup(func() { _ = deaf[1].worker.Kill("the test is over") })
 	g.mustStop(t, api.StopRequest{Scope: api.StopDispatch, Name: "deaf-1"})
 	<-deaf[0].ended
 	r, _, err := g.row(t.Context(), "deaf-1")

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -27,6 +28,11 @@ const overtime = 6 * time.Hour
 // the work so far, before the service kills it.
 const cancelTime = 10 * time.Minute
 
+// hangTime is how long a worker may be silent, and how much later than its agent's
+// time limit and grace, before the service kills it: it has stopped, and holds
+// locks. A worker that lives sends a message every record.Heartbeat.
+const hangTime = time.Minute
+
 // lifecycle takes admitted dispatches from the start of their worker to their
 // durable outcome.
 type lifecycle struct {
@@ -40,6 +46,8 @@ type lifecycle struct {
 	questions  chan struct{} // signalled when a dispatch begins to wait for an answer
 	ended      chan struct{} // signalled when a dispatch has ended
 	cancelTime time.Duration // see the constant; less in tests
+	hangTime   time.Duration // likewise
+	heartbeat  time.Duration // record.Heartbeat; less in tests
 
 	mu     sync.Mutex
 	active map[api.DispatchID]*active // guarded by mu
@@ -47,7 +55,7 @@ type lifecycle struct {
 }
 
 func newLifecycle(ctx context.Context, r *records) *lifecycle {
-	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, questions: make(chan struct{}, 1), ended: make(chan struct{}, 1), cancelTime: cancelTime}
+	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, questions: make(chan struct{}, 1), ended: make(chan struct{}, 1), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return l
 }
@@ -186,8 +194,13 @@ func (l *lifecycle) settle(r row) {
 // follow handles the messages of a worker until it exits. It returns false when
 // the service closes first.
 func (l *lifecycle) follow(a *active) bool {
-	limit := l.killTimer(a.row)
+	agent := l.timeLimit(a.row)
+	limit, overdue, beat := time.NewTimer(agent+overtime), time.NewTimer(agent+record.AgentGrace+l.hangTime), time.NewTicker(l.heartbeat)
 	defer limit.Stop()
+	defer overdue.Stop()
+	defer beat.Stop()
+	// Heartbeats missed in a row. A machine or service that slept has missed one.
+	missed, late := 0, false
 	for events, cancelled := a.worker.Events(), a.cancelled; ; {
 		select {
 		case m, ok := <-events:
@@ -195,14 +208,21 @@ func (l *lifecycle) follow(a *active) bool {
 				events = nil // it is about to exit
 				continue
 			}
+			missed = 0
 			l.handle(a, m)
+		case <-beat.C:
+			if missed++; late && time.Duration(missed)*l.heartbeat >= l.hangTime {
+				l.kill(a, fmt.Sprintf("it had not responded for %s", l.hangTime))
+				missed = 0 // the kill may have failed
+			}
+		case <-overdue.C:
+			late = true
 		case <-limit.C:
-			l.logger(&a.row.record).ErrorContext(l.life, "killing a worker that is far beyond its time limit")
-			l.kill(a)
+			l.kill(a, "it was far beyond its time limit, or had not stopped when it was cancelled")
 			limit.Reset(l.cancelTime) // the kill may have failed
 		case <-cancelled:
 			limit.Reset(l.cancelTime)
-			cancelled = nil // a second cancel gives it no more time
+			late, cancelled = true, nil // a second cancel gives it no more time
 		case <-a.worker.Exited():
 			return true
 		case <-l.life.Done():
@@ -211,17 +231,19 @@ func (l *lifecycle) follow(a *active) bool {
 	}
 }
 
-// killTimer fires when a worker is so late that it has to be killed.
-func (l *lifecycle) killTimer(r row) *time.Timer {
-	agent := time.Duration(api.DefaultLimits().Timeout)
-	if m, err := l.manifest(l.life, r.record.Manifest); err == nil {
-		agent = time.Duration(m.Limits.Timeout)
+// timeLimit returns the time limit of a dispatch's agent. Time is measured from
+// here on, by the monotonic clock.
+func (l *lifecycle) timeLimit(r row) time.Duration {
+	m, err := l.manifest(l.life, r.record.Manifest)
+	if err != nil {
+		return time.Duration(api.DefaultLimits().Timeout)
 	}
-	return time.NewTimer(agent + overtime - l.cfg.Now().Sub(r.record.Since()))
+	return time.Duration(m.Limits.Timeout)
 }
 
-func (l *lifecycle) kill(a *active) {
-	if err := a.worker.Kill(); err != nil {
+func (l *lifecycle) kill(a *active, why string) {
+	l.logger(&a.row.record).ErrorContext(l.life, "killing a worker", slog.String("why", why))
+	if err := a.worker.Kill(why); err != nil {
 		l.logger(&a.row.record).ErrorContext(l.life, "killing a worker failed", slog.Any("err", err))
 	}
 }
@@ -233,8 +255,7 @@ func (l *lifecycle) handle(a *active, m record.WorkerMessage) {
 			if l.closing() {
 				return // it failed because the service is closing: the next one retries
 			}
-			l.logger(&a.row.record).ErrorContext(l.life, "a worker may not proceed", slog.Any("err", err))
-			l.kill(a)
+			l.kill(a, "it may not proceed: "+err.Error())
 		}
 	case "log":
 		l.mu.Lock()

@@ -105,7 +105,7 @@ func TestALockIsHeldUntilItsFileIsClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	held, err := Lock(path)
 	must(t, err)
-	must(t, SetOwner(held))
+	must(t, SetOwner(held, os.Getpid()))
 	if _, err := Lock(path); !errors.Is(err, ErrLocked) {
 		t.Errorf("the second lock: %v", err)
 	}

@@ -62,12 +62,12 @@ func PollLock(ctx context.Context, try func() error) error {
 	}
 }
 
-// SetOwner writes this process's id to a lock file that it has locked.
-func SetOwner(f *os.File) error {
+// SetOwner writes a process id to a lock file that this process has locked.
+func SetOwner(f *os.File, pid int) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
-	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	_, err := f.WriteAt([]byte(strconv.Itoa(pid)+"\n"), 0)
 	return err
 }
 

@@ -59,7 +59,7 @@ func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 	defer lock.Close() //nolint:errcheck // the worker has its own copy
 	failpoint.Hit(failpoint.ExecutorLocked, job.Dir)
 	for name, content := range job.Files {
-		if err := write(filepath.Join(job.Dir, name), content); err != nil {
+		if err := write(filepath.Join(job.Dir, name), os.O_TRUNC, content); err != nil {
 			return nil, err
 		}
 		failpoint.Hit(failpoint.ExecutorFile, job.Dir)
@@ -75,7 +75,10 @@ func (l *Local) Start(ctx context.Context, job Job) (*Worker, error) {
 		return nil, err
 	}
 	failpoint.Hit(failpoint.ExecutorStarted, job.Dir)
-	w, err := connect(ctx, job.Dir, cmd, l.Logger)
+	var w *Worker
+	if err = durable.SetOwner(lock, cmd.Process.Pid); err == nil {
+		w, err = connect(ctx, job.Dir, cmd, l.Logger)
+	}
 	if err != nil {
 		// The worker waits for a proceed message and has had no effect yet.
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
@@ -95,10 +98,10 @@ func lockDir(dir string) (*os.File, error) {
 	return f, err
 }
 
-// write writes a file. It does not sync: after a crash of the machine the content
-// is still in the blob store.
-func write(path string, content Content) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // G304: our own directory
+// write writes a file, opened with a mode: os.O_TRUNC or os.O_APPEND. It does not
+// sync: after a crash of the machine the content is still in the blob store.
+func write(path string, mode int, content Content) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|mode, 0o600) //nolint:gosec // G304: our own directory
 	if err != nil {
 		return err
 	}
@@ -191,21 +194,19 @@ func lockPID(dir string) (int, error) {
 	return pid, nil
 }
 
-// workerHandle returns a handle on the process that holds dir.
-func workerHandle(dir string) (int, error) {
-	pid, err := lockPID(dir)
-	if err != nil {
-		return -1, err
+// workerHandle returns the process that holds dir, with a handle on it.
+func workerHandle(dir string) (pid, fd int, err error) {
+	if pid, err = lockPID(dir); err != nil {
+		return 0, -1, err
 	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return -1, err
+	if fd, err = unix.PidfdOpen(pid, 0); err != nil {
+		return 0, -1, err
 	}
 	// The handle is that of the holder only if the lock is still held now.
 	if alive, err := locked(dir); err != nil || !alive {
-		return -1, errors.Join(err, unix.Close(fd), ErrNoWorker)
+		return 0, -1, errors.Join(err, unix.Close(fd), ErrNoWorker)
 	}
-	return fd, nil
+	return pid, fd, nil
 }
 
 // listen listens on the socket of dir. listen and dial use a descriptor of the

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -118,16 +121,22 @@ func (w *Worker) send(m record.ServiceMessage) error {
 	return err
 }
 
-// Kill kills the worker, and with it its jail.
-func (w *Worker) Kill() error {
-	fd, err := workerHandle(w.dir)
+// Kill kills the worker, with its process group and its jail, and writes the
+// reason behind the worker's own messages.
+func (w *Worker) Kill(why string) error {
+	pid, fd, err := workerHandle(w.dir)
 	if errors.Is(err, ErrNoWorker) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0), unix.Close(fd))
+	noted := write(filepath.Join(w.dir, record.WorkErrors), os.O_APPEND, func(f io.Writer) error {
+		_, err := fmt.Fprintf(f, "the service killed it: %s\n", why)
+		return err
+	})
+	err = unix.Kill(-pid, unix.SIGKILL) // it leads a session: see start
+	return errors.Join(noted, err, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0), unix.Close(fd))
 }
 
 // Disconnect closes the connection; the worker keeps running.

@@ -239,3 +239,17 @@ func TestAFailingWriterIsReportedAndDoesNotBlockTheAgent(t *testing.T) {
 		t.Errorf("%+v %v", exit, err)
 	}
 }
+
+// proves R-D4
+func TestACommandEndsEvenIfPid1Hangs(t *testing.T) {
+	j := mustStart(t, Spec{reapTime: 10 * time.Millisecond})
+	if err := j.process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	exit, err := j.Run(ctx, Command{Argv: []string{"sleep", "1000"}, Env: plainEnv(), Grace: 10 * time.Millisecond})
+	if !errors.Is(err, ErrClosed) || exit.Signal != syscall.SIGKILL {
+		t.Errorf("%+v %v", exit, err)
+	}
+}

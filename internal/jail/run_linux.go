@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 
 // outputGrace is how long Run waits for the caller's writers after the last process of the command exited.
 const outputGrace = 5 * time.Second
+
+// reapTime is how long pid 1 may take to reap everything that it killed.
+const reapTime = 15 * time.Second
 
 // Run runs a command and returns when every process it started, daemons included, has been killed and reaped. When ctx is
 // done, all get SIGTERM and, after cmd.Grace, SIGKILL; the error is then that of ctx. A nonzero exit code or a signal is not
@@ -82,6 +86,13 @@ func (j *Jail) await(ctx context.Context, grace time.Duration) (reply, bool) {
 	case <-timer.C:
 	}
 	_ = j.wire.send(&message{Kind: kindKill, Signal: int(unix.SIGKILL)})
+	timer.Reset(cmp.Or(j.spec.reapTime, reapTime))
+	select {
+	case r, ok := <-j.replies:
+		return r, ok
+	case <-timer.C:
+	}
+	_ = j.process.Kill() // pid 1 itself hangs; everything in the jail ends with it
 	r, ok := <-j.replies
 	return r, ok
 }

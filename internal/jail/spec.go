@@ -32,6 +32,8 @@ type Spec struct {
 
 	// noCgroup forces the fallback to rlimits.
 	noCgroup bool
+	// reapTime is how long pid 1 may take to reap what it killed; default reapTime.
+	reapTime time.Duration
 }
 
 // Limits bound one jail. A zero field means the default beside it; a zero CPU means no limit.

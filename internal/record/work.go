@@ -46,11 +46,18 @@ func ParseLogFile(name string) (p api.LogPart, ok bool) {
 	return p, err == nil && offset >= 0 && LogFile(p) == name
 }
 
+const (
+	// Heartbeat is how often a worker says that it is alive.
+	Heartbeat = 5 * time.Second
+	// AgentGrace is how long an agent may take to exit after SIGTERM.
+	AgentGrace = 5 * time.Second
+)
+
 // WorkerMessage is one line of a worker's progress. It has no authority: only the
 // signed result says what the outcome is.
 type WorkerMessage struct {
 	At    time.Time `json:"at"`
-	Event string    `json:"event"`          // ready, step, log, sealed
+	Event string    `json:"event"`          // ready, step, log, alive, sealed
 	Key   string    `json:"key,omitempty"`  // ready: public half of the worker's key, base64
 	Step  *api.Step `json:"step,omitempty"` // step: one part of the work has ended
 	Log   int64     `json:"log,omitempty"`  // log: bytes that the jail has written

@@ -30,7 +30,7 @@ func acquire(ctx context.Context, dir string) (*os.File, error) {
 		}
 		return nil, err
 	}
-	_ = durable.SetOwner(f) // for people only: a full disk must not keep the service from starting
+	_ = durable.SetOwner(f, os.Getpid()) // for people only: a full disk must not keep the service from starting
 	return f, nil
 }
 

@@ -31,9 +31,11 @@ type control struct {
 	events *os.File               // guarded by mu
 	sent   []record.WorkerMessage // guarded by mu
 	log    int64                  // bytes of the log; guarded by mu
+	beats  int                    // heartbeats due so far; guarded by mu
 	closed bool                   // guarded by mu
 	open   map[net.Conn]bool      // guarded by mu
-	change *sync.Cond             // of sent, log and closed
+	change *sync.Cond             // of sent, log, beats and closed
+	stop   chan struct{}          // closed by close
 }
 
 func newControl(cfg Config, cancel func(string)) (*control, error) {
@@ -41,10 +43,28 @@ func newControl(cfg Config, cancel func(string)) (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &control{listener: cfg.Listener, now: cfg.Now, cancel: cancel, proceed: make(chan struct{}), events: events, open: map[net.Conn]bool{}}
+	c := &control{listener: cfg.Listener, now: cfg.Now, cancel: cancel, proceed: make(chan struct{}), events: events, open: map[net.Conn]bool{}, stop: make(chan struct{})}
 	c.change = sync.NewCond(&c.mu)
 	c.conns.Go(c.accept)
+	c.conns.Go(c.beat)
 	return c, nil
+}
+
+// beat lets every connection send a heartbeat at intervals.
+func (c *control) beat() {
+	t := time.NewTicker(record.Heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			c.mu.Lock()
+			c.beats++
+			c.mu.Unlock()
+			c.change.Broadcast()
+		case <-c.stop:
+			return
+		}
+	}
 }
 
 func (c *control) accept() {
@@ -89,18 +109,21 @@ const writeTimeout = 10 * time.Second
 // forward sends all messages, past and future, until the connection ends.
 func (c *control) forward(conn net.Conn) {
 	enc := json.NewEncoder(conn)
-	var next int
+	var next, beats int
 	var log int64
 	for {
 		c.mu.Lock()
-		for c.open[conn] && !c.closed && next == len(c.sent) && log == c.log {
+		for c.open[conn] && !c.closed && next == len(c.sent) && log == c.log && beats == c.beats {
 			c.change.Wait()
 		}
 		messages := c.sent[next:]
 		if c.log != log {
 			messages = append(slices.Clip(messages), record.WorkerMessage{At: c.now().UTC(), Event: "log", Log: c.log})
 		}
-		next, log = len(c.sent), c.log
+		if len(messages) == 0 && beats != c.beats { // any message is a sign of life
+			messages = []record.WorkerMessage{{At: c.now().UTC(), Event: "alive"}}
+		}
+		next, log, beats = len(c.sent), c.log, c.beats
 		done := !c.open[conn] || c.closed && len(messages) == 0
 		c.mu.Unlock()
 		for _, m := range messages {
@@ -156,6 +179,7 @@ func (c *control) close() {
 	c.closed = true
 	c.mu.Unlock()
 	c.change.Broadcast()
+	close(c.stop)
 	_ = errors.Join(c.listener.Close(), c.events.Close())
 	c.conns.Wait()
 }

@@ -15,11 +15,12 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 const (
-	// grace is how long a process may take to exit after SIGTERM.
-	grace = 5 * time.Second
+	// startTime bounds the start of a jail, which may copy a checkout.
+	startTime = 5 * time.Minute
 	// captureTime bounds the capture, which has its own time, so that the work of
 	// an agent that ran out of time is captured too.
 	captureTime = 5 * time.Minute
@@ -100,9 +101,11 @@ func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, er
 	if err := a.checkReadOnly(); err != nil {
 		return nil, err
 	}
+	starting, stop := context.WithTimeout(ctx, startTime)
+	defer stop()
 	l := a.manifest.Limits
 	failpoint.Hit(failpoint.WorkerJail, a.cfg.Dir)
-	j, err := jail.Start(ctx, jail.Spec{
+	j, err := jail.Start(starting, jail.Spec{
 		Lower:    append([]string{a.overlayDir()}, lower...),
 		ReadOnly: a.plan.target.ReadOnly,
 		Limits: jail.Limits{
@@ -205,7 +208,7 @@ func (a *attempt) require(ctx context.Context, j *jail.Jail, capability api.Name
 func (a *attempt) command(argv []string, stdin []byte) jail.Command {
 	return jail.Command{
 		Argv: argv, Env: a.plan.env, Dir: "/workspace",
-		Stdin: bytes.NewReader(stdin), Stdout: a.log, Stderr: a.log, Grace: grace,
+		Stdin: bytes.NewReader(stdin), Stdout: a.log, Stderr: a.log, Grace: record.AgentGrace,
 	}
 }
 

@@ -129,7 +129,7 @@ func hold(lock *os.File, dir string) error {
 	if err := durable.TryLock(lock); err != nil {
 		return fmt.Errorf("%s: another worker holds it: %w", dir, err)
 	}
-	return durable.SetOwner(lock)
+	return durable.SetOwner(lock, os.Getpid()) // the service may have been killed before it did
 }
 
 // execute is the normal path. When it fails, a.summary has what was done so far.
