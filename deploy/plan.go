@@ -100,7 +100,7 @@ func (c *Catalog) Plan(ctx context.Context, m *Manifest, opt Options) (*Plan, er
 			return nil, err
 		}
 	}
-	if err := p.check(ctx, m, declared, c.cfg.Private); err != nil {
+	if err := p.check(m, declared, c.cfg.Private); err != nil {
 		return nil, err
 	}
 	if n := len(p.Artifacts); n > catalog.MaxArtifacts {

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,20 +9,20 @@ import (
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/capture"
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 	"github.com/bailiwick-dev/bailiwick/internal/strictyaml"
 )
 
 // check reports what the manifest declares and a service would refuse, at its place
 // in the manifest: unresolved references, paths that no jail is shown, principals
 // that are easily taken for others, and sources that are no repositories.
-func (p *Plan) check(ctx context.Context, m *Manifest, declared map[api.Ref]*decl, private api.Private) error {
+func (p *Plan) check(m *Manifest, declared map[api.Ref]*decl, private api.Private) error {
 	l := &strictyaml.List{File: m.shown}
 	p.references(l, declared)
 	p.mounts(l, declared, private)
 	p.principals(l, declared)
 	if !p.SourcesElsewhere {
-		p.sources(ctx, l, declared)
+		p.sources(l, declared)
 	}
 	return l.Err()
 }
@@ -97,14 +96,14 @@ func (p *Plan) principals(l *strictyaml.List, declared map[api.Ref]*decl) {
 }
 
 // sources refuses a declared source that the service could not open.
-func (p *Plan) sources(ctx context.Context, l *strictyaml.List, declared map[api.Ref]*decl) {
+func (p *Plan) sources(l *strictyaml.List, declared map[api.Ref]*decl) {
 	for _, name := range slices.Sorted(maps.Keys(p.set.Sources)) {
 		ref := api.RefTo(api.KindSource, name)
 		d := declared[ref]
 		if d == nil {
 			continue
 		}
-		if err := CheckSource(ctx, p.set.Sources[name].Repo); err != nil {
+		if err := CheckSource(p.set.Sources[name].Repo); err != nil {
 			n := d.at("repo")
 			l.Add(n.Line, n.Column, "%s: repo: %v", ref, err)
 		}
@@ -112,16 +111,19 @@ func (p *Plan) sources(ctx context.Context, l *strictyaml.List, declared map[api
 }
 
 // CheckSource refuses a path that the service could not open as a source.
-func CheckSource(ctx context.Context, repo string) error {
+func CheckSource(repo string) error {
 	switch st, err := os.Stat(repo); { //nolint:gosec // G703: the path of a source, which only the author of the manifest chooses
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s does not exist on this machine; clone it there, or plan with --sources-elsewhere if the service runs on another machine", repo)
 	case err == nil && !st.IsDir():
 		return fmt.Errorf("%s is %s, want the directory of a git repository", repo, typeOf(st.Mode()))
 	}
-	_, err := capture.OpenSource(ctx, repo)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch _, _, err := gitexec.Find(repo); {
+	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s is not a git repository; make it one with: git -C %[1]s init", repo)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: permission denied; plan as a user who may read it, or with --sources-elsewhere", repo)
+	default:
+		return err
 	}
-	return err
 }

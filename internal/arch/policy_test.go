@@ -40,7 +40,7 @@ func never() map[string][]string {
 		"internal/catalog":     {module + "deploy", "database/sql"},
 		"internal/dispatch":    {module + "deploy", module + "internal/orchestrator", module + "internal/plan"}, // R-O1: it works without
 		"internal/worker":      {module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/policy", "database/sql"},
-		"cmd/bailiwick-deploy": slices.Concat([]string{module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"}, telemetry(), testOnly()),
+		"cmd/bailiwick-deploy": slices.Concat([]string{module + "internal/capture", module + "internal/dispatch", module + "internal/store", module + "internal/executor", module + "internal/jail", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick-worker": slices.Concat([]string{module + "deploy", module + "internal/store", module + "internal/audit", module + "internal/dispatch", "database/sql"}, telemetry(), testOnly()),
 		"cmd/bailiwick":        slices.Concat([]string{module + "internal/store", "database/sql", "modernc.org/..."}, telemetry(), testOnly()), // R-O1: only the service opens the database
 		"cmd/bailiwick-mcp":    slices.Concat([]string{module + "deploy", module + "internal/seal", module + "internal/store", "database/sql", "modernc.org/...", "filippo.io/...", "plugin"}, telemetry(), testOnly()),

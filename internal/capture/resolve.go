@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
 )
 
 // ErrNoCommit means that a source has no commit of that name.
@@ -139,7 +141,7 @@ func (s *Source) looseRef(dir, name string) (string, error) {
 }
 
 func (s *Source) packedRef(name string) (string, error) {
-	b, err := readSmall(filepath.Join(s.common, "packed-refs"))
+	b, err := gitexec.ReadFile(filepath.Join(s.common, "packed-refs"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", ErrNoCommit
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,7 +35,7 @@ func OpenSource(ctx context.Context, repoPath string) (_ *Source, err error) {
 		return nil, errors.New("the path is not absolute")
 	}
 	s := &Source{path: repoPath}
-	if err := s.find(); err != nil {
+	if s.gitDir, s.common, err = gitexec.Find(repoPath); err != nil {
 		return nil, err
 	}
 	s.objects = filepath.Join(s.common, "objects")
@@ -44,57 +43,6 @@ func OpenSource(ctx context.Context, repoPath string) (_ *Source, err error) {
 		return nil, err
 	}
 	return s, s.readFormat(ctx)
-}
-
-func (s *Source) find() error {
-	dotGit := filepath.Join(s.path, ".git")
-	switch st, err := os.Lstat(dotGit); {
-	case err == nil && st.IsDir():
-		s.gitDir = dotGit
-	case err == nil && st.Mode().IsRegular():
-		line, err := readLine(dotGit)
-		if err != nil {
-			return err
-		}
-		dir, ok := strings.CutPrefix(line, "gitdir: ")
-		if !ok {
-			return errors.New("the file .git does not name a repository")
-		}
-		s.gitDir = absFrom(s.path, dir)
-	case err == nil:
-		return errors.New(".git is neither a directory nor a file")
-	case errors.Is(err, fs.ErrNotExist):
-		s.gitDir = s.path
-	default:
-		return err
-	}
-	s.common = s.gitDir
-	switch line, err := readLine(filepath.Join(s.gitDir, "commondir")); {
-	case err == nil:
-		s.common = absFrom(s.gitDir, line)
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	for _, p := range []string{filepath.Join(s.gitDir, "HEAD"), filepath.Join(s.common, "objects"), filepath.Join(s.common, "refs")} {
-		if _, err := os.Stat(p); err != nil {
-			return fmt.Errorf("not a git repository: %w", err)
-		}
-	}
-	return nil
-}
-
-func absFrom(base, p string) string {
-	if filepath.IsAbs(p) {
-		return filepath.Clean(p)
-	}
-	return filepath.Join(base, p)
-}
-
-// readLine returns the first line of a small file.
-func readLine(path string) (string, error) {
-	b, err := readSmall(path)
-	line, _, _ := strings.Cut(string(b), "\n")
-	return line, err
 }
 
 // checkOwner refuses a repository that combines directories of several owners, by
@@ -152,7 +100,7 @@ func ownerOf(path string) (uint32, error) {
 }
 
 func alternates(objects string) ([]string, error) {
-	b, err := readSmall(filepath.Join(objects, "info", "alternates"))
+	b, err := gitexec.ReadFile(filepath.Join(objects, "info", "alternates"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
@@ -166,34 +114,17 @@ func alternates(objects string) ([]string, error) {
 		case line[0] == '"':
 			return nil, fmt.Errorf("%s/info/alternates: quoted paths are not supported", objects)
 		default:
-			dirs = append(dirs, absFrom(objects, line))
+			dirs = append(dirs, gitexec.AbsFrom(objects, line))
 		}
 	}
 	return dirs, nil
-}
-
-func readSmall(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // G304: in the configured repository
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	const most = 64 << 20 // packed-refs of a very large repository
-	if !st.Mode().IsRegular() || st.Size() > most {
-		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", path, int64(most))
-	}
-	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // readFormat reads the extensions that the repository declares, and nothing else of
 // its configuration.
 func (s *Source) readFormat(ctx context.Context) error {
 	s.format = "sha1"
-	config, err := readSmall(filepath.Join(s.common, "config"))
+	config, err := gitexec.ReadFile(filepath.Join(s.common, "config"))
 	if err != nil {
 		return err
 	}

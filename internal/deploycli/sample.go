@@ -50,7 +50,7 @@ func (p *program) newSample(ctx context.Context, dir, project string) (sampleOf,
 	if _, err := api.ParseName(string(s.project)); err != nil && !s.exists {
 		return s, api.Errorf(api.CodeInvalid, "project: %w", err).WithHint("name the project with --project NAME")
 	}
-	s.repository = deploy.CheckSource(ctx, abs) == nil
+	s.repository = deploy.CheckSource(abs) == nil
 	if s.others, err = p.projects(ctx); err != nil || s.exists {
 		return s, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,5 +130,35 @@ func TestAFaultOfTheMachineIsToldFromOtherFailures(t *testing.T) {
 	}
 	if err := (&Error{"fetch", "fatal: not a git repository", exit}); errors.Is(err, syscall.ENOSPC) {
 		t.Error("any failure is a fault")
+	}
+}
+
+func TestFindNamesTheDirectoriesOfARepository(t *testing.T) {
+	repo := repository(t)
+	linked, bare, none := filepath.Join(t.TempDir(), "linked"), filepath.Join(t.TempDir(), "bare"), t.TempDir()
+	for _, args := range [][]string{{"-C", repo, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-q", "--allow-empty", "-m", "first"}, {"-C", repo, "worktree", "add", "-q", "--detach", linked}, {"clone", "-q", "--bare", repo, bare}} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	for path, want := range map[string][2]string{
+		repo:   {filepath.Join(repo, ".git"), filepath.Join(repo, ".git")},
+		bare:   {bare, bare},
+		linked: {filepath.Join(repo, ".git", "worktrees", "linked"), filepath.Join(repo, ".git")},
+	} {
+		if dir, common, err := Find(path); err != nil || dir != want[0] || common != want[1] {
+			t.Errorf("%s: %s and %s, err %v", path, dir, common, err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(repo, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(none, ".git"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{none, filepath.Join(repo, "below"), filepath.Join(none, "absent")} {
+		if dir, _, err := Find(path); err == nil {
+			t.Errorf("%s: found %s", path, dir)
+		}
 	}
 }

@@ -1,0 +1,92 @@
+package gitexec
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Find returns the git directory of the repository at path, which has HEAD, and the
+// directory with its refs and objects, which differs in a linked work tree. path is a
+// work tree, a linked work tree or a bare repository; the directories above it are
+// not searched. Find runs no program.
+func Find(path string) (gitDir, common string, err error) {
+	if gitDir, err = gitDirOf(path); err != nil {
+		return "", "", err
+	}
+	common = gitDir
+	switch line, err := firstLine(filepath.Join(gitDir, "commondir")); {
+	case err == nil:
+		common = AbsFrom(gitDir, line)
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", "", err
+	}
+	for _, p := range []string{filepath.Join(gitDir, "HEAD"), filepath.Join(common, "objects"), filepath.Join(common, "refs")} {
+		if _, err := os.Stat(p); err != nil {
+			return "", "", fmt.Errorf("not a git repository: %w", err)
+		}
+	}
+	return gitDir, common, nil
+}
+
+func gitDirOf(path string) (string, error) {
+	dotGit := filepath.Join(path, ".git")
+	st, err := os.Lstat(dotGit)
+	switch {
+	case err == nil && st.IsDir():
+		return dotGit, nil
+	case err == nil && st.Mode().IsRegular():
+		line, err := firstLine(dotGit)
+		if err != nil {
+			return "", err
+		}
+		dir, ok := strings.CutPrefix(line, "gitdir: ")
+		if !ok {
+			return "", errors.New("the file .git does not name a repository")
+		}
+		return AbsFrom(path, dir), nil
+	case err == nil:
+		return "", errors.New(".git is neither a directory nor a file")
+	case errors.Is(err, fs.ErrNotExist):
+		return path, nil
+	}
+	return "", err
+}
+
+// AbsFrom returns p, which is relative to base unless it is absolute.
+func AbsFrom(base, p string) string {
+	if filepath.IsAbs(p) {
+		return filepath.Clean(p)
+	}
+	return filepath.Join(base, p)
+}
+
+func firstLine(path string) (string, error) {
+	b, err := ReadFile(path)
+	line, _, _ := strings.Cut(string(b), "\n")
+	return line, err
+}
+
+// ReadFile returns the content of a regular file of a repository, of at most 64 MiB,
+// such as the packed-refs of a very large one. Another kind of file is an error.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) //nolint:gosec // G304: in the configured repository
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	const most = 64 << 20
+	if !st.Mode().IsRegular() || st.Size() > most {
+		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", path, int64(most))
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
