@@ -32,8 +32,7 @@ func TestOrchestratorIsOptIn(t *testing.T) {
 	w.write("plan.yaml", quickPlan, 0o644)
 	w.up()
 	for _, line := range []string{
-		"run submit " + w.path("plan.yaml"), "run cancel r1", "run pause r1", "run resume r1", "run retry r1",
-		"run answer r1 --task a yes", "queue list", "queue pause default", "queue resume default",
+		"run submit " + w.path("plan.yaml"), "run retry r1", "queue list", "queue pause default", "queue resume default",
 	} {
 		w.refused(1, []string{"orchestrator"}, strings.Fields(line)...)
 	}
