@@ -76,7 +76,9 @@ func (t *tree) doctorCommand() *cobra.Command {
 func (t *tree) doctor(ctx context.Context) error {
 	d := t.Dirs
 	r := doctorReport{Version: t.Version, Places: []place{
-		{"data", d.Data, "$XDG_DATA_HOME/bailiwick"}, {"config", d.Config, "$XDG_CONFIG_HOME/bailiwick"}, {"state", d.State, "$XDG_STATE_HOME/bailiwick"},
+		{"data", d.Data, "$XDG_DATA_HOME/bailiwick"},
+		{"config", d.Config, "$XDG_CONFIG_HOME/bailiwick"},
+		{"state", d.State, "$XDG_STATE_HOME/bailiwick"},
 		{"sockets", strings.Join(d.Sockets(), ", "), ""},
 	}}
 	checks := jailChecks(jail.Probe(ctx))

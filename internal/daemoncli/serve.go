@@ -134,7 +134,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.apiRuns(), RunReader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Runs: s.apiRuns(), Reader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -353,7 +353,7 @@ func (s *service) status(ctx context.Context) (api.ServiceStatus, error) {
 	st.Ready = st.NotReady == ""
 	if poisoned := s.store.Poisoned(); poisoned != nil {
 		st.StateError = poisoned.Error()
-		return st, nil
+		return st, nil //nolint:nilerr // the status reports it
 	}
 	return st, err
 }

@@ -62,10 +62,13 @@ func (c *Config) message(ctx context.Context, entry *audit.Committed) (*Message,
 	m := &Message{ID: idOf(c.Log, entry.Seq), Kind: kindOf(e), At: e.At.UTC(), Entry: entry.Seq, Log: c.Log}
 	if m.Kind == api.WaitingQuestion {
 		d, err := c.Dispatch(ctx, e.Dispatch)
-		if api.CodeOf(err) != api.CodeNotFound && err != nil {
+		if api.CodeOf(err) == api.CodeNotFound {
+			return nil, nil //nolint:nilnil // documented
+		}
+		if err != nil {
 			return nil, err
 		}
-		if err != nil || d.State != api.EventNeedsInput || d.Attempt != e.Attempt || d.CancelBy != "" {
+		if d.State != api.EventNeedsInput || d.Attempt != e.Attempt || d.CancelBy != "" {
 			return nil, nil //nolint:nilnil // documented
 		}
 		m.asks(&d)

@@ -412,7 +412,7 @@ func TestACommandIsBounded(t *testing.T) {
 	}
 	left, err := os.ReadFile(pids) //nolint:gosec // G304: a temporary file
 	must(t, err)
-	for _, pid := range strings.Fields(string(left)) {
+	for pid := range strings.FieldsSeq(string(left)) {
 		if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
 			t.Errorf("process %s is left: %s", pid, stat)
 		}

@@ -53,7 +53,7 @@ func (s *sender) run(ctx context.Context) {
 		changed := s.cfg.Store.Committed()
 		err := s.fill(ctx)
 		if err == nil {
-			seq, ok := s.pick(time.Now())
+			seq, ok := s.pick(s.cfg.Now())
 			if ok {
 				if err := s.try(ctx, seq); err != nil && ctx.Err() == nil {
 					s.failed(ctx, seq, err)
@@ -78,7 +78,7 @@ func (s *sender) rest(ctx context.Context, changed <-chan struct{}) {
 		return
 	}
 	if s.waiting() > 0 {
-		again.Reset(max(0, time.Until(s.retryAt)))
+		again.Reset(max(0, s.retryAt.Sub(s.cfg.Now())))
 	}
 	select {
 	case <-changed:
@@ -206,7 +206,7 @@ func (s *sender) failed(ctx context.Context, seq uint64, err error) {
 			tries = d.tries
 		}
 	}
-	s.retryAt = time.Now().Add(backoff(s.cfg.Retry, tries))
+	s.retryAt = s.cfg.Now().Add(backoff(s.cfg.Retry, tries))
 }
 
 func (s *sender) status() api.NotifyStatus {

@@ -57,7 +57,7 @@ func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, e
 	}
 	list, err := c.cfg.Dispatch.List(ctx, r.caller.Principal, f)
 	for i := range list {
-		err = errors.Join(err, c.cfg.RunReader.LimitAnswer(ctx, &list[i]))
+		err = errors.Join(err, c.cfg.Reader.LimitAnswer(ctx, &list[i]))
 	}
 	return list, err
 }
@@ -74,7 +74,7 @@ func (c *dispatchCalls) describe(ctx context.Context, r *request) (d api.Dispatc
 		d, err = c.cfg.Dispatch.Describe(ctx, r.caller.Principal, r.dispatch, wait)
 	}
 	if err == nil {
-		err = c.cfg.RunReader.LimitAnswer(ctx, &d)
+		err = c.cfg.Reader.LimitAnswer(ctx, &d)
 	}
 	if err == nil {
 		err = c.callers.checkActive(ctx, r.caller)

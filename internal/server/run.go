@@ -131,7 +131,7 @@ func (c *runCalls) list(ctx context.Context, r *request) ([]api.Run, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	return c.cfg.RunReader.List(ctx, r.caller.Principal, f)
+	return c.cfg.Reader.List(ctx, r.caller.Principal, f)
 }
 
 func (c *runCalls) describe(ctx context.Context, r *request) (api.Run, error) {
@@ -140,7 +140,7 @@ func (c *runCalls) describe(ctx context.Context, r *request) (api.Run, error) {
 	if q.err != nil {
 		return api.Run{}, q.err
 	}
-	run, err := c.cfg.RunReader.Describe(ctx, r.caller.Principal, r.run, after, limit)
+	run, err := c.cfg.Reader.Describe(ctx, r.caller.Principal, r.run, after, limit)
 	if err == nil {
 		run.Sealed, err = c.sealed(ctx, &run)
 	}
@@ -166,7 +166,7 @@ func (c *runCalls) events(ctx context.Context, r *request) (api.RunEvents, error
 	if q.err != nil {
 		return api.RunEvents{}, q.err
 	}
-	events, err := c.cfg.RunReader.Events(ctx, r.caller.Principal, r.run, after, wait)
+	events, err := c.cfg.Reader.Events(ctx, r.caller.Principal, r.run, after, wait)
 	if err == nil {
 		err = c.callers.checkActive(ctx, r.caller)
 	}
@@ -177,7 +177,7 @@ func (c *runCalls) events(ctx context.Context, r *request) (api.RunEvents, error
 }
 
 func (c *runCalls) plan(ctx context.Context, r *request) (json.RawMessage, error) {
-	return c.cfg.RunReader.Plan(ctx, r.caller.Principal, r.run)
+	return c.cfg.Reader.Plan(ctx, r.caller.Principal, r.run)
 }
 
 func (c *runCalls) cancel(ctx context.Context, r *request, req api.RunCancel) (api.Run, error) {
@@ -204,7 +204,7 @@ func (c *runCalls) answer(ctx context.Context, r *request, req api.RunAnswer) (a
 }
 
 func (c *runCalls) see(ctx context.Context, r *request) (none, error) {
-	return none{}, c.cfg.RunReader.See(ctx, r.caller.Caller, r.run)
+	return none{}, c.cfg.Reader.See(ctx, r.caller.Caller, r.run)
 }
 
 // waiting returns what waits for a person: the questions of dispatches, and what
@@ -222,7 +222,7 @@ func (c *runCalls) waiting(ctx context.Context, r *request) ([]api.Waiting, erro
 			list = append(list, api.Waiting{Kind: api.WaitingQuestion, Principal: d.Principal, RunID: d.Run, Task: d.Task, DispatchID: d.ID, Subagent: d.Subagent})
 		}
 	}
-	ofRuns, err := c.cfg.RunReader.Waiting(ctx, r.caller.Principal)
+	ofRuns, err := c.cfg.Reader.Waiting(ctx, r.caller.Principal)
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func withRuns(h *house, cfg *Config) {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = runs.Close() })
-	cfg.Runs, cfg.RunReader = runs, runs
+	cfg.Runs, cfg.Reader = runs, runs
 }
 
 // Each call reaches the orchestrator, and its refusals are logged.

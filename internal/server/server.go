@@ -44,8 +44,8 @@ const (
 type Config struct {
 	Dispatch *dispatch.Service
 	Registry *operator.Registry
-	Runs     Runs // the orchestrator; nil: none is configured
-	RunReader
+	Runs     Runs            // the orchestrator; nil: none is configured
+	Reader   RunReader       // of runs, also without an orchestrator
 	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only the service's own are accepted
 	Ledger   *audit.Ledger
 	Tree     Tree // over the ledger

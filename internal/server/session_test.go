@@ -155,8 +155,8 @@ func newHouse(t *testing.T, change ...func(*house, *Config)) *house {
 	}))
 	t.Cleanup(func() { _ = d.Close() })
 	cfg := Config{
-		RunReader: orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: h.store, Ledger: h.ledger, Rules: d, Now: h.now}),
-		Dispatch:  d, Registry: h.registry, Ledger: h.ledger, Now: h.now, Logger: logger, Stop: func() {},
+		Reader:   orchestrator.NewArchive(orchestrator.ArchiveConfig{Store: h.store, Ledger: h.ledger, Rules: d, Now: h.now}),
+		Dispatch: d, Registry: h.registry, Ledger: h.ledger, Now: h.now, Logger: logger, Stop: func() {},
 		Login:  func(uid uint32) (string, error) { return map[uint32]string{0: "root"}[uid], nil },
 		Status: func(context.Context) (api.ServiceStatus, error) { return api.ServiceStatus{}, nil },
 	}
