@@ -65,7 +65,7 @@ type DispatchRequest struct {
 	Envs           []Name          `json:"env,omitempty"`
 	Capabilities   []Name          `json:"capabilities,omitempty"` // beyond the subagent's own, laid over after them
 	Source         *SourceRequest  `json:"source,omitempty"`
-	TimeoutSeconds int             `json:"timeoutSeconds,omitempty"` // may shorten the subagent's limit, never lengthen it
+	TimeoutSeconds int             `json:"timeoutSeconds,omitempty"` // at most the subagent's limit
 	DispatchID     DispatchID      `json:"dispatchId,omitempty"`
 }
 

@@ -65,14 +65,20 @@ type Error struct {
 
 // Problem is one error in a document.
 type Problem struct {
-	Path    string `json:"path"` // where, as a JSONPath (RFC 9535): $.tasks[3].needs.a
+	Path    string `json:"path"`           // where, as a JSONPath (RFC 9535): $.tasks[3].needs.a
+	Task    TaskID `json:"task,omitempty"` // of a plan: the task that Path leads to, as its author named it
 	Message string `json:"message"`
 }
 
 // MaxProblems bounds Error.Problems; the message says how many there are in all.
 const MaxProblems = 100
 
-func (p Problem) String() string { return p.Path + ": " + p.Message }
+func (p Problem) String() string {
+	if p.Task != "" {
+		return fmt.Sprintf("%s (task %s): %s", p.Path, p.Task, p.Message)
+	}
+	return p.Path + ": " + p.Message
+}
 
 func (e *Error) Error() string {
 	var b strings.Builder

@@ -61,6 +61,7 @@ const (
 	MaxTaskLocks = 64
 	MaxTaskNeeds = 64
 	MaxLockKey   = 256
+	MaxInput     = 2 << 20 // bytes of a task's or dispatch's input, in canonical form
 	MaxAttempts  = 20
 	MaxPriority  = 100
 )
@@ -93,7 +94,7 @@ type PlanTask struct {
 	Target       Name            `json:"target,omitempty"`
 	Envs         []Name          `json:"env,omitempty"`
 	Capabilities []Name          `json:"capabilities,omitempty"`
-	Timeout      Duration        `json:"timeout,omitempty"` // may shorten the subagent's limit
+	Timeout      Duration        `json:"timeout,omitempty"` // at most the subagent's limit
 	Locks        []Lock          `json:"locks,omitempty"`
 	Retry        Retry           `json:"retry,omitzero"`
 	DependsOn    []TaskID        `json:"depends_on,omitempty"`

@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"encoding/json"
 	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // The built program checks plans in a world without a service, a catalog or a
@@ -26,7 +30,7 @@ func TestPlansAreCheckedWithoutAService(t *testing.T) {
 		words  []string
 	}{
 		{"run validate good.yaml", 0, []string{"2 tasks, 1 dependency", "sha256:"}},
-		{"run validate bad.yaml", 1, []string{"bad.yaml:4:16: $.tasks[0].depends_on[0]: dependency cycle: a -> b -> a", "bad.yaml:5:41: $.tasks[1].gate: \"gate\" is not supported", "2 problems"}},
+		{"run validate bad.yaml", 1, []string{"bad.yaml:4:16: $.tasks[0].depends_on[0] (task a): dependency cycle: a -> b -> a", "bad.yaml:5:41: $.tasks[1].gate (task b): \"gate\" is not supported", "2 problems"}},
 		{"run validate bad.yaml -o json", 1, []string{`"valid": false`, `"line": 4`, `"path": "$.tasks[1].gate"`}},
 		{"run validate bad.json", 1, []string{"bad.json:1:41: ", `duplicate key "subagent"`}},
 		{"run validate none.yaml", 1, []string{"no such file"}},
@@ -68,4 +72,35 @@ func (w *world) allFiles() string {
 		w.t.Fatal(err)
 	}
 	return b.String()
+}
+
+// What no worker could do is a problem of the plan when it is submitted, with its
+// path and the task's name; nothing of the plan runs.
+//
+// proves R-O2
+func TestAPlanThatCannotRunIsRefusedWithItsTasks(t *testing.T) {
+	t.Parallel()
+	w := orchestrated(t, 0, subagent{name: "look", tier: "observe", script: "true"}, subagent{name: "short", script: "true", more: "    limits: {timeout: 1m}\n"})
+	big := func(t *api.PlanTask) {
+		t.Input, _ = json.Marshal(map[string]string{"do": strings.Repeat("x", 3<<20)}) // always encodes
+	}
+	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("bad",
+		shellTask("watch", "true", as("look"), func(t *api.PlanTask) { t.Input = nil }),
+		shellTask("merge", "true", needing("change.patch", api.Need{From: "watch", Patch: true})),
+		shellTask("late", "true", as("short"), within(2*time.Hour), func(t *api.PlanTask) { t.Input = nil }),
+		shellTask("fine", "true", as("short"), within(time.Minute), func(t *api.PlanTask) { t.Input = nil }),
+	)))
+	wantCode(t, "the plan", err, api.CodeInvalid,
+		`$.tasks[1].needs['change.patch'].patch (task merge): task "watch" returns no patch: its subagent "look" is of tier observe`,
+		`$.tasks[2].timeout (task late): timeout of 7200 seconds: subagent "short" has the limit 1m0s`)
+	if n := len(problems(err)); n != 2 {
+		t.Errorf("%d problems: %v", n, problems(err))
+	}
+	_, err = w.conn().Runtime().Submit(t.Context(), request(t, planned("large", shellTask("huge", "true", big))))
+	wantCode(t, "a large input", err, api.CodeInvalid, "$.tasks[0].input (task huge): ", "at most 2097152")
+	_, err = w.conn().Runtime().Dispatch(t.Context(), api.DispatchRequest{Subagent: "short", TimeoutSeconds: 61})
+	wantCode(t, "a dispatch", err, api.CodeInvalid, `subagent "short" has the limit 1m0s`)
+	if n := len(w.entries("--kind", "run.submitted")); n != 0 {
+		t.Errorf("%d runs were submitted", n)
+	}
 }

@@ -192,11 +192,11 @@ func (w *world) submit(p api.Plan) api.RunID {
 	return run.RunID
 }
 
-// problems lists the problems of an error, as PATH: MESSAGE.
+// problems lists the problems of an error, as PATH (task TASK): MESSAGE.
 func problems(err error) (list []string) {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		for _, p := range e.Problems {
-			list = append(list, p.Path+": "+p.Message)
+			list = append(list, p.String())
 		}
 	}
 	return list

@@ -55,6 +55,14 @@ func inputSchema(agent *api.Subagent) (*jsonschema.Resolved, error) {
 	return resolved, nil
 }
 
+// checkInputSize refuses an input that no worker reads.
+func checkInputSize(input []byte) error {
+	if len(input) > api.MaxInput {
+		return api.Errorf(api.CodeTooLarge, "input of %d bytes: at most %d", len(input), api.MaxInput)
+	}
+	return nil
+}
+
 func checkInput(schema *jsonschema.Resolved, agent *api.Subagent, input []byte) error {
 	if schema == nil {
 		return nil

@@ -97,6 +97,15 @@ func (sub *submission) manifest(now time.Time, decision policy.Decision) (record
 	return m, nil
 }
 
+// checkTimeout refuses a timeout that the limit of the subagent would shorten.
+func (sub *submission) checkTimeout() error {
+	want, limit := sub.request.TimeoutSeconds, time.Duration(sub.subagent.Limits.Or(api.DefaultLimits()).Timeout)
+	if int64(want) <= int64(limit/time.Second) {
+		return nil
+	}
+	return api.Errorf(api.CodeInvalid, "timeout of %d seconds: subagent %q has the limit %s, which a request may only shorten", want, sub.subagent.Name, limit)
+}
+
 // limits are those of the subagent, lowered by the target and by the request.
 func (sub *submission) limits(t api.Target) api.Limits {
 	l := sub.subagent.Limits.Or(api.DefaultLimits()).Least(t.Limits)

@@ -141,13 +141,15 @@ func (s *Service) complete(ctx context.Context, sub *submission) error {
 	if sub.forTask != nil {
 		return s.resolveNeeds(ctx, sub)
 	}
+	if err := sub.checkTimeout(); err != nil {
+		return err
+	}
 	if sub.request.Source != nil {
 		sub.commit, err = s.pinSource(ctx, sub.snapshot, *sub.request.Source)
 	}
 	return err
 }
 
-// invalid logs a request that cannot be carried out as it was made.
 // invalid logs an invalid request of a caller. The engine's requests are no caller's:
 // it logs how the task ends.
 func (s *Service) invalid(ctx context.Context, sub *submission, cause error) error {
@@ -304,6 +306,9 @@ func (sub *submission) normalise() error {
 			}
 			seen[n] = true
 		}
+	}
+	if err := checkInputSize(input); err != nil {
+		return err
 	}
 	if err := sub.normaliseTask(); err != nil {
 		return err

@@ -26,6 +26,8 @@ type Validation struct {
 	// Of each request that is allowed, in order:
 	Commits   []string // what its source refers to now; "" without a source
 	HasResult []bool   // its subagent has an output schema
+	HasPatch  []bool   // its subagent is of a tier that returns a patch
+	Allowed   []bool   // by policy; of the others the rest is unknown
 
 	Problems []RequestProblem // every problem, denials included, in the order of the requests
 	Denied   policy.Decision  // the first denial; the zero value: none
@@ -50,7 +52,7 @@ func (s *Service) Validate(ctx context.Context, caller Caller, reqs []api.Dispat
 	v := validator{
 		s: s, caller: caller, snapshot: p, decided: map[string]policy.Decision{},
 		schemas: map[api.Name]schema{}, commits: map[api.SourceRequest]pin{},
-		Validation: Validation{Revision: p.Revision.Digest(), Number: p.Revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs))},
+		Validation: Validation{Revision: p.Revision.Digest(), Number: p.Revision.Number(), Commits: make([]string, len(reqs)), HasResult: make([]bool, len(reqs)), HasPatch: make([]bool, len(reqs)), Allowed: make([]bool, len(reqs))},
 	}
 	for i := range reqs {
 		if err := ctx.Err(); err != nil {
@@ -87,6 +89,9 @@ type pin struct {
 func (v *validator) validate(ctx context.Context, i int, req api.DispatchRequest) error {
 	req.DispatchID = ""
 	sub := &submission{principal: v.caller.Principal, caller: v.caller, ceiling: v.caller.Ceiling, run: v.caller.Retries, request: req, snapshot: v.snapshot}
+	if err := checkInputSize(req.Input); err != nil {
+		return v.addProblem(i, "input", err)
+	}
 	if err := sub.normalise(); err != nil {
 		return v.addProblem(i, "", err)
 	}
@@ -100,7 +105,10 @@ func (v *validator) validate(ctx context.Context, i int, req api.DispatchRequest
 		}
 		return v.addProblem(i, "", api.Errorf(api.CodeDenied, "%s", denialMessage(d)))
 	}
-	v.HasResult[i] = len(sub.subagent.Output) > 0
+	v.Allowed[i], v.HasResult[i], v.HasPatch[i] = true, len(sub.subagent.Output) > 0, sub.subagent.Tier > api.Observe
+	if err := v.addProblem(i, "timeout", sub.checkTimeout()); err != nil {
+		return err
+	}
 	in, ok := v.schemas[sub.subagent.Name]
 	if !ok {
 		in.resolved, in.err = inputSchema(&sub.subagent)

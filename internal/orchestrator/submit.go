@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -94,6 +95,7 @@ func (o *Orchestrator) allProblems(ctx context.Context, caller dispatch.Caller, 
 			problems = append(problems, p)
 		}
 	}
+	problems = plan.NameTasks(problems, tasks)
 	if v.Denied.Valid() {
 		return o.deny(ctx, record.Entry{Kind: record.KindRunSubmitted, Run: string(req.RunID), Detail: record.RunRequest{Queue: string(api.DefaultQueue), Tasks: int64(len(tasks))}}, v.Denied, problems)
 	}
@@ -217,8 +219,7 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 	if err != nil {
 		return none, err
 	}
-	problems := problemsOf(v, tasks)
-	problems = append(problems, missingResults(r, v, tasks)...)
+	problems := plan.NameTasks(append(problemsOf(v, tasks), missingProducts(r, v, tasks)...), r.plan.Tasks)
 	if v.Denied.Valid() {
 		return none, o.deny(ctx, submitEntry(r), v.Denied, problems)
 	}
@@ -241,9 +242,9 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 }
 
 // problemsOf returns the problems with their paths in the plan.
-func problemsOf(v dispatch.Validation, tasks []int) (list []api.Problem) {
+func problemsOf(v dispatch.Validation, places []int) (list []api.Problem) {
 	for _, p := range v.Problems {
-		path := fmt.Sprintf("$.tasks[%d]", tasks[p.Index])
+		path := fmt.Sprintf("$.tasks[%d]", places[p.Index])
 		if p.Member != "" {
 			path += "." + p.Member
 		}
@@ -252,21 +253,29 @@ func problemsOf(v dispatch.Validation, tasks []int) (list []api.Problem) {
 	return list
 }
 
-// missingResults refuses needs of a structured result that the upstream's subagent
-// does not produce.
-func missingResults(r *run, v dispatch.Validation, tasks []int) (list []api.Problem) {
-	hasResult := map[int]bool{}
-	for n, i := range tasks {
-		hasResult[i] = v.HasResult[n]
+// missingProducts refuses needs of a structured result or a patch that the subagent
+// of the task does not return.
+func missingProducts(r *run, v dispatch.Validation, places []int) (list []api.Problem) {
+	number := map[int]int{} // of the requests, by task
+	for n, i := range places {
+		number[i] = n
 	}
-	for _, i := range tasks {
-		for name, need := range r.plan.Tasks[i].Needs {
+	for _, i := range places {
+		needs := r.plan.Tasks[i].Needs
+		for _, name := range slices.Sorted(maps.Keys(needs)) {
+			need := needs[name]
 			from, _ := r.plan.Index(need.From)
-			if has, known := hasResult[from]; need.Result && known && !has {
-				list = append(list, api.Problem{
-					Path:    fmt.Sprintf("$.tasks[%d].needs.%s.result", i, name),
-					Message: fmt.Sprintf("task %q has no structured result: its subagent %q declares no output schema", need.From, r.plan.Tasks[from].Subagent),
-				})
+			n, known := number[from]
+			if !known || !v.Allowed[n] {
+				continue
+			}
+			at := plan.Member(fmt.Sprintf("$.tasks[%d].needs", i), string(name))
+			subagent := r.plan.Tasks[from].Subagent
+			switch {
+			case need.Result && !v.HasResult[n]:
+				list = append(list, api.Problem{Path: at + ".result", Message: fmt.Sprintf("task %q has no structured result: its subagent %q declares no output schema", need.From, subagent)})
+			case need.Patch && !v.HasPatch[n]:
+				list = append(list, api.Problem{Path: at + ".patch", Message: fmt.Sprintf("task %q returns no patch: its subagent %q is of tier %s", need.From, subagent, api.Observe)})
 			}
 		}
 	}

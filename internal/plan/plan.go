@@ -38,7 +38,7 @@ func Parse(raw []byte) (*Plan, []api.Problem) {
 	}
 	g := check(d, &found)
 	if found.count > 0 {
-		return nil, found.problems()
+		return nil, NameTasks(found.problems(), d.plan.Tasks)
 	}
 	p, err := build(d.plan, g)
 	if err != nil {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -38,6 +39,26 @@ func (l *list) problems() []api.Problem {
 	}
 	return l.all
 }
+
+// NameTasks adds to each problem of a plan the name of the task that it is about, so
+// far as that can be read.
+func NameTasks(problems []api.Problem, tasks []api.PlanTask) []api.Problem {
+	for i := range problems {
+		rest, ok := strings.CutPrefix(problems[i].Path, "$.tasks[")
+		number, _, closed := strings.Cut(rest, "]")
+		n, err := strconv.Atoi(number)
+		if !ok || !closed || err != nil || n >= len(tasks) {
+			continue
+		}
+		if _, err := api.ParseTaskID(string(tasks[n].ID)); err == nil {
+			problems[i].Task = tasks[n].ID
+		}
+	}
+	return problems
+}
+
+// Member is the path of a member of the object at path.
+func Member(path, name string) string { return member(path, name) }
 
 // moreForm is the last problem listed if there are more.
 const moreForm = "%d problems in all; the first %d are listed"

@@ -22,7 +22,7 @@ func problemsOf(t *testing.T, text string) []string {
 	}
 	all := make([]string, 0, len(problems))
 	for _, p := range problems {
-		all = append(all, p.String())
+		all = append(all, p.Path+": "+p.Message)
 	}
 	return all
 }
@@ -184,7 +184,7 @@ func TestParseRefusesAmbiguousJSON(t *testing.T) {
 		"a zero in a path":         {`{"tasks":[{"id":"a","subagent":"s"},{"id":"b","subagent":"s","needs":{"x":{"from":"a","output":"a\u0000b"}}}]}`, "contains a control character"},
 		"an id as a path":          {`{"tasks":[{"id":"../a","subagent":"s"}]}`, `$.tasks[0].id: task id "../a"`},
 		"an id as a command":       {`{"tasks":[{"id":"a\u001b]0;x","subagent":"s"}]}`, `$.tasks[0].id: task id "a\x1b]0;x"`},
-		"a key as a command":       {`{"tasks":[{"id":"a","subagent":"s","\u001b[2J":1}]}`, `$.tasks[0]['\u001b[2J']: unknown key "\x1b[2J"`},
+		"a key as a command":       {`{"tasks":[{"id":"a","subagent":"s","\u001b[2J":1}]}`, `$.tasks[0]['\u001b[2J'] (task a): unknown key "\x1b[2J"`},
 	} {
 		p, problems := Parse([]byte(c.in))
 		if p != nil || !strings.Contains(fmt.Sprint(problems), c.want) {
@@ -238,6 +238,56 @@ func TestProblemsShortenLongTexts(t *testing.T) {
 			if len(p.String()) > 400 {
 				t.Errorf("%.60s: a problem of %d bytes: %.200s", in, len(p.String()), p)
 			}
+		}
+	}
+}
+
+// Each problem of a task has the task's name beside its path, as far as it can be
+// read; an input that no worker accepts is a problem of the plan.
+//
+// proves R-O2
+func TestProblemsNameTheirTask(t *testing.T) {
+	big := `{"text":"` + strings.Repeat("x", api.MaxInput) + `"}`
+	_, places := Read([]byte(`{"tasks":[{"id":"a","subagent":"x"},{"id":"build","subagent":"x","input":` + big + `}]}`))
+	if len(places) != 1 || places[0].Path != "$.tasks[1].input" || places[0].Task != "build" || places[0].Column == 0 {
+		t.Errorf("a large input: %v", places)
+	}
+	_, problems := Parse([]byte(`{"queue":"Q","tasks":[{"id":"build","subagent":"x","input":7},{"id":"../x","subagent":"x"},{"subagent":"x","what":1},{"id":"ship","subagent":"x","needs":{"a.b":{"from":"gone","patch":true}}}]}`))
+	got := map[string]api.TaskID{}
+	for _, p := range problems {
+		got[p.Path] = p.Task
+	}
+	want := map[string]api.TaskID{"$.queue": "", "$.tasks[0].input": "build", "$.tasks[1].id": "", "$.tasks[2]": "", "$.tasks[2].what": "", "$.tasks[3].needs['a.b'].from": "ship"}
+	for path, task := range want {
+		if name, ok := got[path]; !ok || name != task {
+			t.Errorf("%s: task %q, want %q; all: %v", path, name, task, problems)
+		}
+	}
+	fits := `{"text":"` + strings.Repeat("x", api.MaxInput-len(`{"text":""}`)) + `"}`
+	if _, places := Read([]byte(`{"tasks":[{"id":"build","subagent":"x","input":` + fits + `}]}`)); places != nil {
+		t.Errorf("positive control: %v", places)
+	}
+	if s := (api.Problem{Path: "$.tasks[3].needs", Task: "ship", Message: "no"}).String(); s != "$.tasks[3].needs (task ship): no" {
+		t.Errorf("as text: %s", s)
+	}
+}
+
+// proves R-O2
+func TestADurationWithoutUnitIsToldTheRightSpelling(t *testing.T) {
+	for _, doc := range []string{`90`, `"90"`} {
+		_, problems := Parse([]byte(`{"limits":{"wall":` + doc + `},"tasks":[{"id":"a","subagent":"x","timeout":` + doc + `}]}`))
+		if len(problems) != 2 {
+			t.Fatalf("%s: %v", doc, problems)
+		}
+		for _, p := range problems {
+			if p.Message != "duration 90 has no unit: write 90s for seconds, 90m for minutes or 90h for hours" {
+				t.Errorf("%s: %s", doc, p)
+			}
+		}
+	}
+	for _, doc := range []string{`1.5`, `true`, `"1.5s"`, `"90 s"`, `-1`} {
+		if _, problems := Parse([]byte(`{"tasks":[{"id":"a","subagent":"x","timeout":` + doc + `}]}`)); len(problems) != 1 || strings.Contains(problems[0].Message, "no unit") {
+			t.Errorf("%s: %v", doc, problems)
 		}
 	}
 }

@@ -125,8 +125,8 @@ func TestParseRefusesTooLargePlans(t *testing.T) {
 		"normal": {bulk(api.MaxPlan), "more than 4194304"}, // with its queue
 		"tasks":  {chain(api.MaxPlanTasks + 1), "$.tasks: 10001 items: at most 10000"},
 		"edges":  {edges(9_200, 11), "$.tasks: 101134 dependencies: at most 100000"},
-		"locks":  {[]byte(`{"tasks":[{"id":"a","subagent":"s","locks":[` + many(65, `"%d"`) + `]}]}`), "$.tasks[0].locks: 65 items: at most 64"},
-		"needs":  {[]byte(`{"tasks":[{"id":"b","subagent":"s"},{"id":"a","subagent":"s","needs":{` + many(65, `"n%d":{"from":"b","patch":true}`) + `}}]}`), "$.tasks[1].needs: 65 needs: at most 64"},
+		"locks":  {[]byte(`{"tasks":[{"id":"a","subagent":"s","locks":[` + many(65, `"%d"`) + `]}]}`), "$.tasks[0].locks (task a): 65 items: at most 64"},
+		"needs":  {[]byte(`{"tasks":[{"id":"b","subagent":"s"},{"id":"a","subagent":"s","needs":{` + many(65, `"n%d":{"from":"b","patch":true}`) + `}}]}`), "$.tasks[1].needs (task a): 65 needs: at most 64"},
 		"key":    {[]byte(`{"tasks":[{"id":"a","subagent":"s","locks":["` + strings.Repeat("x", 257) + `"]}]}`), "257 characters: at most 256"},
 		"source": {slices.Concat([]byte(`{"source":{"name":"`+commit[:60]+`","commit":"`+commit+`"},`), small[1:]), "with the source of each task: more than 4194304"},
 	} {

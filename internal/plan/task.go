@@ -124,7 +124,14 @@ func (r *reader) input(path string, raw json.RawMessage) json.RawMessage {
 // durationForm is the syntax of a duration. Its range is checked later.
 var durationForm = regexp.MustCompile(`^([0-9]{1,9}[hms])+$`)
 
+// bareNumber is a duration without its unit, in quotes or not.
+var bareNumber = regexp.MustCompile(`^"?([0-9]{1,9})"?$`)
+
 func (r *reader) duration(path string, raw json.RawMessage) api.Duration {
+	if m := bareNumber.FindSubmatch(raw); m != nil {
+		r.shape(path, "duration %s has no unit: write %[1]ss for seconds, %[1]sm for minutes or %[1]sh for hours", m[1])
+		return 0
+	}
 	s := r.text(path, raw, maxTime)
 	if s == "" {
 		return 0

@@ -48,7 +48,25 @@ func Read(text []byte) (*Plan, []Place) {
 		return nil, places
 	}
 	p, problems := Parse(t.JSON)
-	return p, t.Places(problems)
+	if p != nil {
+		problems = p.oversized()
+	}
+	if len(problems) > 0 {
+		return nil, t.Places(problems)
+	}
+	return p, nil
+}
+
+// oversized refuses inputs that no dispatch accepts. Parse accepts them: an older
+// service may have stored such a plan.
+func (p *Plan) oversized() []api.Problem {
+	var found list
+	for i := range p.Tasks {
+		if n := len(p.Tasks[i].Input); n > api.MaxInput {
+			found.sense(task(i)+".input", "%d bytes: at most %d; let the task read a file of its source, or what another task leaves", n, api.MaxInput)
+		}
+	}
+	return NameTasks(found.problems(), p.Tasks)
 }
 
 // ReadText reads YAML or JSON. It returns either JSON or problems of syntax.

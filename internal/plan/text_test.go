@@ -18,14 +18,14 @@ import (
 func TestReadReportsLineAndColumn(t *testing.T) {
 	for text, want := range map[string][]string{
 		"# a plan\ntasks:\n  - id: a\n    subagent: s\n    needs:\n      x.y: {from: b, patch: true}\n    locks:\n      - k\n      - k\n    env: 3\n": {
-			`6:13: $.tasks[0].needs['x.y'].from: no such task "b"`, `9:9: $.tasks[0].locks[1]: duplicate lock "k"`, `10:5: $.tasks[0].env: want a list, got the number 3`,
+			`6:13: $.tasks[0].needs['x.y'].from (task a): no such task "b"`, `9:9: $.tasks[0].locks[1] (task a): duplicate lock "k"`, `10:5: $.tasks[0].env (task a): want a list, got the number 3`,
 		},
 		"{\"tasks\": [\n\t{\"id\": \"é\", \"subagent\": \"s\"},\n\t{\"subagent\": \"s\", \"id\" :1,\n \"it's\": {}}\n]}": {
 			`2:3: $.tasks[0].id: task id "é": want 1 to 64 of a-z A-Z 0-9 . _ - beginning and ending with a letter or digit`, `3:20: $.tasks[1].id: want text, got the number 1; put it in quotes`, `4:2: $.tasks[1]['it\'s']: unknown key "it's"`,
 		},
 		`{"é": "ü", "x": 1, "tasks": []}`: {`1:2: $['é']: unknown key "é"`, `1:12: $.x: unknown key "x"`, `1:20: $.tasks: is empty: want at least one task`},
 		"tasks: []\n":                     {`1:1: $.tasks: is empty: want at least one task`},
-		"tasks:\n- id: a\n":               {`2:3: $.tasks[0]: missing key "subagent"`},
+		"tasks:\n- id: a\n":               {`2:3: $.tasks[0] (task a): missing key "subagent"`},
 		"{}":                              {`missing key "tasks"`},
 	} {
 		_, places := Read([]byte(text))

@@ -49,9 +49,9 @@ tasks:
 //
 // proves R-O2
 func TestValidateReportsAllProblemsWithTheirPlace(t *testing.T) {
-	wrong := `FILE:5:18: $.tasks[0].depends_on[0]: dependency cycle: a -> b -> a
-FILE:6:5: $.tasks[0].neds: unknown key "neds"; did you mean "needs"?
-FILE:9:21: $.tasks[1].depends_on[1]: no such task "ghost"
+	wrong := `FILE:5:18: $.tasks[0].depends_on[0] (task a): dependency cycle: a -> b -> a
+FILE:6:5: $.tasks[0].neds (task a): unknown key "neds"; did you mean "needs"?
+FILE:9:21: $.tasks[1].depends_on[1] (task b): no such task "ghost"
 `
 	status, out, errs := planRun(t, wrongPlan, "run validate FILE")
 	lines := strings.SplitAfter(errs, "\n")

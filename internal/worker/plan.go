@@ -163,7 +163,7 @@ func (a *attempt) checkAgainstSubagent() error {
 
 // verifyLaunch verifies the input and prepares the start of the agent.
 func (a *attempt) verifyLaunch() error {
-	input, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkInput), 2<<20)
+	input, err := blob.ReadBounded(filepath.Join(a.cfg.Dir, record.WorkInput), api.MaxInput)
 	if err != nil {
 		return fail(api.ReasonIntegrity, "%w", err)
 	}
