@@ -88,7 +88,7 @@ const maxDuration = 36525 * 24 * time.Hour
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	if _, number := strconv.ParseUint(string(b), 10, 32); number == nil && string(b) != "0" {
-		return fmt.Errorf("duration %q: has no unit; write %ss for seconds or %sm for minutes", b, b, b)
+		return fmt.Errorf("duration %s has no unit: write %[1]ss for seconds, %[1]sm for minutes or %[1]sh for hours", b)
 	}
 	if err != nil || v <= 0 || v > maxDuration {
 		return fmt.Errorf("duration %q: want a positive duration such as 90s or 30m, at most 876600h", b)
