@@ -76,8 +76,7 @@ func (m *Manifest) named(head *Revision) (map[api.Ref]*decl, error) {
 		g := *d.unnamed
 		g.Name = api.Name(spell(string(g.Principal)))
 		old := api.RefTo(api.KindGrant, g.Name)
-		was, ok := head.Set().Grants[g.Name]
-		if owner := head.Set().Project(old); !ok || was.Principal != g.Principal || owner != "" && owner != m.project || all[old] != nil {
+		if all[old] != nil || !m.governs(head, g.Name, g.Principal) || head.Set().Document(ref) != nil {
 			continue
 		}
 		doc, err := canon.Marshal(g)
@@ -90,6 +89,21 @@ func (m *Manifest) named(head *Revision) (map[api.Ref]*decl, error) {
 		all[old] = &kept
 	}
 	return all, nil
+}
+
+// governs reports whether a grant of the catalog is one that this manifest made: it
+// is of its project, or of none and admits only subagents that the manifest declares.
+func (m *Manifest) governs(head *Revision, name api.Name, p api.Principal) bool {
+	g, ok := head.Set().Grants[name]
+	if !ok || g.Principal != p {
+		return false
+	}
+	if owner := head.Set().Project(api.RefTo(api.KindGrant, name)); owner != "" {
+		return owner == m.project
+	}
+	return !slices.ContainsFunc(g.Subagents, func(s api.Name) bool {
+		return !slices.ContainsFunc(m.decls, func(d *decl) bool { return d.ref == api.RefTo(api.KindSubagent, s) })
+	})
 }
 
 // owned refuses declarations of names that belong to other projects.

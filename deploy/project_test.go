@@ -134,6 +134,11 @@ func TestArtifactsWithoutAProjectAreAdopted(t *testing.T) {
 	if b, _ := json.Marshal(r.Document()); strings.Contains(string(b), "project") {
 		t.Fatalf("the control is not an old revision: %s", b)
 	}
+	// A manifest that never made that grant does not take it.
+	other := f.beside("other", otherManifest)
+	if p := other.plan(Options{}); len(p.Changes) != 2 || len(p.Narrows) != 0 || p.Changes[1].Ref != "grant/other-agent-claude" {
+		t.Fatalf("another project takes a grant: %+v", p.Changes)
+	}
 	p = f.plan(Options{Prune: true})
 	if len(p.Changes) != 8 || len(p.Widens)+len(p.Narrows) != 0 {
 		t.Fatalf("plan %+v", p)
@@ -227,7 +232,7 @@ func TestGrantNamesOfLongProjectsDiffer(t *testing.T) {
 	}
 }
 
-// proves R-T2
+// proves R-T4
 func TestConfusablePrincipalsAreNotGranted(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.apply(f.signers[0])

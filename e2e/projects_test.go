@@ -23,7 +23,7 @@ func (w *world) project(name string) (initial done) {
 // dispatches its own subagent, and neither manifest touches what the other has. The
 // line "next" is a command that is right each time, and evidence recomputes.
 //
-// proves R-C6, R-A5
+// proves R-C6
 func TestTwoProjectsShareACatalog(t *testing.T) {
 	asBoth(t, func(t *testing.T, uid int) {
 		w := newWorld(t, uid)
