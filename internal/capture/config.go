@@ -114,7 +114,7 @@ func (r *report) done() []api.LeftOut {
 	if r.more == 0 {
 		return r.list
 	}
-	return append(r.list, api.LeftOut{Path: "…", Why: fmt.Sprintf("and %d more paths", r.more)})
+	return append(r.list, api.LeftOut{Path: "...", Why: fmt.Sprintf("and %d more paths", r.more)})
 }
 
 // Printable returns p in a form fit for messages and records: p itself if it is
@@ -122,7 +122,7 @@ func (r *report) done() []api.LeftOut {
 func Printable(p string) string {
 	cut := ""
 	if len(p) > maxReportedPath {
-		p, cut = p[:maxReportedPath], fmt.Sprintf("… (%d bytes)", len(p))
+		p, cut = p[:maxReportedPath], fmt.Sprintf("... (%d bytes)", len(p))
 	}
 	if q := strconv.Quote(p); q != `"`+p+`"` {
 		return q + cut

@@ -280,7 +280,7 @@ func (t *tree) storeKeys(path string) (anchor.S3Keys, error) {
 		SecretKey string `json:"secretKey"`
 	}
 	if canon.Decode(b, &keys) != nil || keys.AccessKey == "" || keys.SecretKey == "" || slices.ContainsFunc([]byte(keys.AccessKey+keys.SecretKey), func(c byte) bool { return c <= ' ' || c > '~' }) {
-		return anchor.S3Keys{}, errors.New(path + `: want {"accessKey": "…", "secretKey": "…"} and nothing else`)
+		return anchor.S3Keys{}, errors.New(path + `: want {"accessKey": "...", "secretKey": "..."} and nothing else`)
 	}
 	return anchor.S3Keys{Access: keys.AccessKey, Secret: keys.SecretKey}, nil
 }

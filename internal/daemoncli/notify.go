@@ -108,7 +108,7 @@ func (r *settingsReader) receiver(n *yaml.Node, what string) (s notifySettings) 
 
 func (r *settingsReader) command(n *yaml.Node, s *notifySettings, what string) {
 	if len(s.Command) == 0 || len(s.Command) > maxArguments || !filepath.IsAbs(s.Command[0]) || filepath.Clean(s.Command[0]) != s.Command[0] {
-		r.At(n, "%s.command: want [/absolute/path, ARGUMENT, …], at most %d; no shell reads it", what, maxArguments)
+		r.At(n, "%s.command: want [/absolute/path, ARGUMENT, ...], at most %d; no shell reads it", what, maxArguments)
 	}
 	if s.Secret != "" || s.CA != "" {
 		r.At(n, "%s: secret and ca are of a webhook", what)

@@ -26,7 +26,7 @@ func (s *Service) Answer(ctx context.Context, caller Caller, id api.DispatchID, 
 	}
 	if d := &r.record; d.Run != "" {
 		err := api.Errorf(api.CodeConflict, "dispatch %s belongs to task %s of run %s, which resumes it once it has its locks", id, d.Task, d.Run).
-			WithHint("bailiwick run answer %s --task %s …", d.Run, d.Task)
+			WithHint("bailiwick run answer %s --task %s TEXT", d.Run, d.Task)
 		return api.Dispatch{}, s.invalidAnswer(ctx, answering{by: principal}, err)
 	}
 	return s.answer(ctx, answering{caller: caller, by: principal, req: req, decision: decision}, r)

@@ -108,5 +108,5 @@ func Truncate(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	return strings.ToValidUTF8(text[:n], "") + "…"
+	return strings.ToValidUTF8(text[:n], "") + "..."
 }

@@ -2,6 +2,7 @@ package runcli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -119,7 +120,7 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 			return nil
 		}
 		more := changes - 1
-		changes, last = 0, time.Now()
+		changes, last = 0, t.Now()
 		mu.Lock()
 		defer mu.Unlock()
 		return t.printChange(ctx, r, id, latest, more)
@@ -129,7 +130,7 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 		case latest = <-events:
 			if changes++; changes == 1 {
 				// A moment, so that what is over already is one line.
-				due.Reset(max(lineInterval-time.Since(last), lineInterval/10))
+				due.Reset(max(lineInterval-t.Now().Sub(last), lineInterval/10))
 			}
 		case <-due.C:
 			if err := show(); err != nil {
@@ -169,7 +170,7 @@ func (t *commands) finish(ctx context.Context, r client.Runtime, ids []api.RunID
 		if err != nil {
 			return runs, err
 		}
-		if exit := outcome(&run); result == nil || exit == console.ExitFor(api.CodeDenied) {
+		if exit := outcome(&run); result == nil || errors.Is(exit, console.ExitFor(api.CodeDenied)) {
 			result = exit
 		}
 		runs = append(runs, run)

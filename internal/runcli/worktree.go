@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -145,7 +144,7 @@ func (w *workTree) index(ctx context.Context) (map[string]string, error) {
 		return nil, err
 	}
 	entries := map[string]string{}
-	for _, line := range strings.Split(out, "\x00") {
+	for line := range strings.SplitSeq(out, "\x00") {
 		if entry, name, ok := strings.Cut(line, "\t"); ok {
 			entries[name] += entry // more than one while a merge is unresolved
 		}
@@ -240,7 +239,7 @@ func (w *workTree) holds(c *treeChange) bool {
 // blobID is the id that git gives a file without any filter, or nothing if it
 // cannot be read.
 func (m *mergeRepo) blobID(size int64, content io.Reader) string {
-	var h hash.Hash = sha256.New()
+	h := sha256.New()
 	if m.format == "sha1" {
 		h = sha1.New() //nolint:gosec // G401: as above
 	}

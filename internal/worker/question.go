@@ -114,7 +114,7 @@ func brief(question string) string {
 		line, more = string(runes[:most]), true
 	}
 	if more {
-		line += "…"
+		line += "..."
 	}
 	return line
 }
