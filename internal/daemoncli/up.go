@@ -141,7 +141,7 @@ func (t *tree) next(ctx context.Context, conn *client.Conn, s *api.ServiceStatus
 	if page, err := conn.Runtime().Listing(ctx, api.KindSubagent, ""); err == nil && len(page.Items) > 0 {
 		return console.ExampleDispatch(page.Items[0])
 	}
-	return "bailiwick can PRINCIPAL dispatch SUBAGENT"
+	return "bailiwick can" // which explains what is missing
 }
 
 // anyConsent reports whether a principal may do more than observe.

@@ -92,7 +92,8 @@ func (s *sender) rest(ctx context.Context, changed <-chan struct{}) {
 func (s *sender) pick(now time.Time) (seq uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.pending) == 0 {
+	if len(s.pending) == 0 { // nothing is left that could fail
+		s.err, s.since = nil, time.Time{}
 		return 0, false
 	}
 	least := slices.MinFunc(s.pending, func(a, b due) int { return cmp.Compare(a.tries, b.tries) })

@@ -50,7 +50,7 @@ func (w *writeConn) migrate(ctx context.Context, path string, all []Migration) (
 		steps := known[owner]
 		if len(digests) > len(steps) {
 			return &CorruptError{
-				Path: path, What: fmt.Sprintf("has step %d of %q where this program knows %d", len(digests), owner, len(steps)),
+				Path: path, What: fmt.Sprintf("written by a newer version (step %d of %q, this program knows %d)", len(digests), owner, len(steps)),
 				Fix: "use the program that wrote it, or a newer one",
 			}
 		}
