@@ -250,6 +250,59 @@ func TestApplyRunsNothingOfTheRepository(t *testing.T) {
 	}
 }
 
+// The configuration of a repository does not say where files are written. The
+// controls are a linked work tree and a submodule, which lie elsewhere by right.
+//
+// proves R-S4
+func TestApplyWritesOnlyWhereTheRepositoryLies(t *testing.T) {
+	victim := t.TempDir()
+	for name, prepare := range map[string]func(w *workshop){
+		"another folder": func(w *workshop) { w.git("config", "core.worktree", victim) },
+		"another repository": func(w *workshop) {
+			other := newWorkshop(t)
+			w.git("config", "core.worktree", other.dir)
+			victim = other.dir
+		},
+		"a repository in a folder": func(w *workshop) { // as a patch may leave one
+			w.git("clone", "-q", "--bare", ".", "sub")
+			w.dir = filepath.Join(w.dir, "sub")
+			w.git("config", "core.bare", "false")
+			w.git("config", "core.worktree", victim)
+		},
+	} {
+		w := newWorkshop(t)
+		s := newRunService()
+		s.did("edit", w.base, w.edit("fresh.txt", "fresh\n"))
+		prepare(w)
+		if status, _, errs := w.apply(s); status != 1 || !strings.Contains(errs, "is not the folder that it lies in") {
+			t.Errorf("%s: status %d, %s", name, status, errs)
+		}
+		if _, err := os.Lstat(filepath.Join(victim, "fresh.txt")); err == nil {
+			t.Errorf("%s: the folder was written to", name)
+		}
+	}
+	for name, prepare := range map[string]func(w *workshop){
+		"linked": func(w *workshop) {
+			linked := filepath.Join(t.TempDir(), "linked")
+			w.git("worktree", "add", "-q", "--detach", linked)
+			w.dir = linked
+		},
+		"submodule": func(w *workshop) {
+			outer := newWorkshop(t)
+			outer.git("-c", "protocol.file.allow=always", "submodule", "-q", "add", w.dir, "inner")
+			w.dir = filepath.Join(outer.dir, "inner")
+		},
+	} {
+		w := newWorkshop(t)
+		s := newRunService()
+		s.did("edit", w.base, w.edit("fresh.txt", "fresh\n"))
+		prepare(w)
+		if status, _, errs := w.apply(s); status != 0 || w.read("fresh.txt") != "fresh\n" {
+			t.Errorf("%s: status %d, %s", name, status, errs)
+		}
+	}
+}
+
 // The patch of a single dispatch is applied as that of a task is.
 func TestApplyOfADispatch(t *testing.T) {
 	w := newWorkshop(t)

@@ -64,6 +64,9 @@ func (m *mergeRepo) openWorkTree(ctx context.Context) (*workTree, error) {
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "repository %s has no work tree: %w", m.path, err).WithHint("put the patch on a new branch with --branch")
 	}
+	if err := m.checkTop(ctx, top); err != nil {
+		return nil, err
+	}
 	head, err := inside.Output(ctx, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
 	if err != nil || !isCommit(head) {
 		return nil, api.Errorf(api.CodeInvalid, "repository %s has no commit yet", m.path)
@@ -73,6 +76,23 @@ func (m *mergeRepo) openWorkTree(ctx context.Context) (*workTree, error) {
 		return nil, err
 	}
 	return &workTree{m, top, root, head}, nil
+}
+
+// checkTop refuses a work tree that only the configuration of the repository
+// names (core.worktree), which may be any folder: the repository must lie in it.
+func (m *mergeRepo) checkTop(ctx context.Context, top string) error {
+	var dirs [2]string
+	for i, from := range []string{m.path, top} {
+		var err error
+		if dirs[i], err = (gitexec.Git{Dir: from, User: m.env}).Output(ctx, "rev-parse", "--absolute-git-dir"); err != nil {
+			dirs[i] = ""
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(top, ".git")); err != nil || dirs[0] == "" || dirs[0] != dirs[1] {
+		return api.Errorf(api.CodeInvalid, "repository %s names %s as its work tree, which is not the folder that it lies in", m.path, top).
+			WithHint("check core.worktree of the repository, or put the patch on a new branch with --branch; nothing was written")
+	}
+	return nil
 }
 
 func (w *workTree) Close() error { return w.root.Close() }
