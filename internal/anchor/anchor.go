@@ -23,6 +23,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // ID names an anchor.
@@ -55,7 +56,7 @@ type MismatchError struct {
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("%s holds a checkpoint of %d entries, the log here has %d: %s", e.Anchor, e.Held, e.Local, e.Why)
+	return fmt.Sprintf("%s holds a checkpoint of %s, the log here has %d: %s", e.Anchor, record.Plural(e.Held, "entry"), e.Local, e.Why)
 }
 
 // newReceipt returns the part that all kinds of receipts share.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -165,7 +166,7 @@ func (k *Keeper) verify(ctx context.Context, id ID, signed []byte) (note.Checkpo
 		return claimed, err
 	}
 	if root != claimed.Root {
-		return differs("the first %d entries differ: there are two histories, and one of them is forged", claimed.Size)
+		return differs("the first %s differ: there are two histories, and one of them is forged", record.Plural(claimed.Size, "entry"))
 	}
 	return claimed, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // sender sends checkpoints to one anchor of a Keeper. Only its goroutine talks to
@@ -166,7 +167,7 @@ func (s *sender) compareHeld(ctx context.Context, held []byte) (refusal, trouble
 		size = cp.Size
 	}
 	if had := s.status().Size; size < had && s.ID().Kind != receipt.TSA { // an authority keeps nothing
-		return nil, fmt.Errorf("%s: holds a checkpoint of %d entries, but acknowledged one of %d: the anchor has lost it, or is another place; repair it, or configure it under another name", s.ID(), size, had)
+		return nil, fmt.Errorf("%s: holds a checkpoint of %s, but acknowledged one of %d: the anchor has lost it, or is another place; repair it, or configure it under another name", s.ID(), record.Plural(size, "entry"), had)
 	}
 	return nil, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // errDamaged means that a file of the tree is missing or is not what the
@@ -162,7 +163,7 @@ func (d tiles) verifyState(e *edge) error {
 	}
 	size, stored, err := d.state()
 	if err == nil && (size != e.size() || stored != root) {
-		err = fmt.Errorf("the tree of %d entries was replaced by one of %d: %w", e.size(), size, errDamaged)
+		err = fmt.Errorf("the tree of %s was replaced by one of %d: %w", record.Plural(e.size(), "entry"), size, errDamaged)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Permanent errors of OpenTree and of a Tree's Err, Admit and Check. A person has to find out what
@@ -188,7 +189,7 @@ func (t *Tree) Latest() (signed []byte, c note.Checkpoint) {
 func (t *Tree) Wait(ctx context.Context, size uint64) error {
 	err := t.wait(ctx, func() bool { return t.latest.Size >= size && t.size >= t.latest.Size })
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("log tree: no checkpoint covers %d entries yet: %w", size, err)
+		return fmt.Errorf("log tree: no checkpoint covers %s yet: %w", record.Plural(size, "entry"), err)
 	}
 	return err
 }

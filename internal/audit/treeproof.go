@@ -11,6 +11,7 @@ import (
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // reader returns the hashes of the tree of the newest checkpoint. It verifies
@@ -23,10 +24,10 @@ func (t *Tree) reader(ctx context.Context, size uint64) (sumtlog.HashReader, err
 	c, has := t.latest.Checkpoint, t.size
 	t.mu.Unlock()
 	if has < c.Size {
-		return nil, fmt.Errorf("log tree: being rebuilt, %d of %d entries so far", has, c.Size)
+		return nil, fmt.Errorf("log tree: being rebuilt, %d of %s so far", has, record.Plural(c.Size, "entry"))
 	}
 	if size > c.Size {
-		return nil, fmt.Errorf("log tree: no checkpoint covers %d entries yet: the newest covers %d", size, c.Size)
+		return nil, fmt.Errorf("log tree: no checkpoint covers %s yet: the newest covers %d", record.Plural(size, "entry"), c.Size)
 	}
 	return sumtlog.TileHashReader(sumtlog.Tree{N: int64(c.Size), Hash: sumtlog.Hash(c.Root)}, t.tiles), nil //nolint:gosec // G115: a log does not reach 2^63 entries
 }
@@ -39,7 +40,7 @@ func (t *Tree) Root(ctx context.Context, size uint64) (note.Hash, error) {
 	}
 	root, err := sumtlog.TreeHash(int64(size), r) //nolint:gosec // G115: see reader
 	if err != nil {
-		return note.Hash{}, fmt.Errorf("log tree: root of %d entries: %w", size, err)
+		return note.Hash{}, fmt.Errorf("log tree: root of %s: %w", record.Plural(size, "entry"), err)
 	}
 	return note.Hash(root), nil
 }
@@ -65,7 +66,7 @@ func (t *Tree) InclusionProof(ctx context.Context, index, size uint64) ([]note.H
 // from. A checkpoint must cover both.
 func (t *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Hash, error) {
 	if from > to {
-		return nil, fmt.Errorf("log tree: a log of %d entries does not extend one of %d", to, from)
+		return nil, fmt.Errorf("log tree: a log of %s does not extend one of %d", record.Plural(to, "entry"), from)
 	}
 	r, err := t.reader(ctx, to)
 	if err != nil || from == 0 || from == to {
@@ -73,7 +74,7 @@ func (t *Tree) ConsistencyProof(ctx context.Context, from, to uint64) ([]note.Ha
 	}
 	p, err := sumtlog.ProveTree(int64(to), int64(from), r) //nolint:gosec // G115: see reader
 	if err != nil {
-		return nil, fmt.Errorf("log tree: proof from %d to %d entries: %w", from, to, err)
+		return nil, fmt.Errorf("log tree: proof from %d to %s: %w", from, record.Plural(to, "entry"), err)
 	}
 	return hashes(p), nil
 }

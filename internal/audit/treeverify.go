@@ -13,6 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // newestVerified is how many of the newest entries OpenTree compares with the tree.
@@ -59,7 +60,7 @@ func (t *Tree) inspect(ctx context.Context) (*edge, error) {
 	}
 	_, signed := t.Latest()
 	if signed.Size > n {
-		return nil, truncated("a checkpoint of %d entries was signed", signed.Size, n)
+		return nil, truncated("a checkpoint of %s was signed", signed.Size, n)
 	}
 	e, err := t.verifyTree(ctx, signed, n)
 	if t.rebuilding() {
@@ -93,7 +94,7 @@ func (t *Tree) inspect(ctx context.Context) (*edge, error) {
 
 // truncated returns the error of a table with n entries, where there were size.
 func truncated(what string, size, n uint64) error {
-	return fmt.Errorf("%w: "+what+", and the table has %d: restore the state database, this one is an older copy", ErrTruncated, size, n)
+	return fmt.Errorf("%w: "+what+", and the table has %d: restore the state database, this one is an older copy", ErrTruncated, record.Plural(size, "entry"), n)
 }
 
 func (t *Tree) rebuilding() bool {
@@ -136,7 +137,7 @@ func (t *Tree) verifyTree(ctx context.Context, signed note.Checkpoint, n uint64)
 		return nil, errors.Join(fmt.Errorf("the tiles differ from %s: %w", stateName, errDamaged), err)
 	}
 	if size > n {
-		return nil, truncated("the tree has %d entries", size, n)
+		return nil, truncated("the tree has %s", size, n)
 	}
 	from := size - min(size, t.cfg.newest)
 	return e, t.eachBundle(ctx, from-from%width, size, t.verifyBundle)
@@ -176,7 +177,7 @@ func (t *Tree) eachBundle(ctx context.Context, from, to uint64, fn func([]Commit
 			return err
 		}
 		if len(list) == 0 {
-			return truncated("it had %d entries", to, from)
+			return truncated("it had %s", to, from)
 		}
 		for i := range list {
 			if part = append(part, list[i]); len(part) == width || list[i].Seq == to-1 {
@@ -196,7 +197,7 @@ func (t *Tree) eachBundle(ctx context.Context, from, to uint64, fn func([]Commit
 func sameRoot(sum *note.Range, signed note.Checkpoint, otherwise error) error {
 	root, err := sum.Root()
 	if err == nil && root != signed.Root {
-		err = fmt.Errorf("%w: the first %d entries are not those of the checkpoint that was signed", otherwise, signed.Size)
+		err = fmt.Errorf("%w: the first %s are not those of the checkpoint that was signed", otherwise, record.Plural(signed.Size, "entry"))
 	}
 	return err
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // schemaPhrases are texts of the JSON Schema validator, and what we say.
-var schemaPhrases = []struct {
+var schemaPhrases = []struct { //nolint:gochecknoglobals // a table that nothing writes, of compiled expressions
 	raw *regexp.Regexp
 	say string
 }{

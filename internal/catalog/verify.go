@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Row is one result of Verify.
@@ -82,7 +83,7 @@ func (v *verification) index(idx *index) {
 			v.bad("index", fault(FaultMalformed, nil, "catalog index: unknown entry %s", d.Digest.Short()))
 		}
 	}
-	v.ok("index", "%d tags, %d signatures", len(idx.tags), len(idx.others))
+	v.ok("index", "%s, %s", record.Plural(len(idx.tags), "tag"), record.Plural(len(idx.others), "signature"))
 }
 
 func (idx *index) has(manifest api.Digest) bool {

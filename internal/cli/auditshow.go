@@ -185,7 +185,7 @@ func openCheckpoint(signed []byte, trust trustFile) (note.Checkpoint, []string, 
 		}
 	}
 	if len(ids) == 0 {
-		return c, nil, fmt.Errorf("the checkpoint of %d entries is signed by a key that is not valid for it", c.Size)
+		return c, nil, fmt.Errorf("the checkpoint of %s is signed by a key that is not valid for it", record.Plural(c.Size, "entry"))
 	}
 	return c, ids, nil
 }

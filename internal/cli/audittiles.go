@@ -19,6 +19,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 func (t *auditVerbs) tilesCommand() *cobra.Command {
@@ -50,8 +51,8 @@ is overwritten. The copy covers all that had ended when it began.`,
 			return err
 		}
 		return t.Emit(tilesAnswer{x.to.Origin, x.to.Size, fmt.Sprintf("%x", x.to.Root), x.keys, x.written}, "", func() {
-			t.Row("checkpoint", "%d entries of %s\nroot %x\nsigned by %s", x.to.Size, x.to.Origin, x.to.Root, strings.Join(x.keys, ", "))
-			t.Row("folder", "%s: %d new files", dir, x.written)
+			t.Row("checkpoint", "%s of %s\nroot %x\nsigned by %s", record.Plural(x.to.Size, "entry"), x.to.Origin, x.to.Root, strings.Join(x.keys, ", "))
+			t.Row("folder", "%s: %s", dir, record.Plural(x.written, "new file"))
 		})
 	})
 	cmd.Flags().StringVar(&dir, "to", "", "folder to write to; created if missing")
@@ -112,7 +113,7 @@ func (x *tileCopy) run(ctx context.Context, signed []byte) error {
 	}
 	root, err := x.sum.Root()
 	if err == nil && root != x.to.Root {
-		err = fmt.Errorf("the entries that the service returned do not match its signed checkpoint of %d entries", x.to.Size)
+		err = fmt.Errorf("the entries that the service returned do not match its signed checkpoint of %s", record.Plural(x.to.Size, "entry"))
 	}
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func (x *tileCopy) readOld(trust trustFile) error {
 		return api.Errorf(api.CodeConflict, "%s: %w", path, err).WithHint("only a copy of the same log is updated; name another folder")
 	}
 	if x.old.Size > x.to.Size {
-		return api.Errorf(api.CodeConflict, "%s has %d entries, but the log has %d: entries were removed", path, x.old.Size, x.to.Size).
+		return api.Errorf(api.CodeConflict, "%s has %s, but the log has %d: entries were removed", path, record.Plural(x.old.Size, "entry"), x.to.Size).
 			WithHint("keep the folder: it is evidence")
 	}
 	return x.compareOld()
@@ -148,7 +149,7 @@ func (x *tileCopy) compareOld() error {
 	}
 	root, err := x.sum.Root()
 	if err == nil && root != x.old.Root {
-		err = api.Errorf(api.CodeConflict, "the first %d entries differ from those of %s: the log was changed", x.old.Size, filepath.Join(x.dir, checkpointName)).
+		err = api.Errorf(api.CodeConflict, "the first %s differ from those of %s: the log was changed", record.Plural(x.old.Size, "entry"), filepath.Join(x.dir, checkpointName)).
 			WithHint("keep the folder: it is evidence")
 	}
 	return err
@@ -212,7 +213,7 @@ func split(content []byte, n uint64) ([][]byte, error) {
 	list := make([][]byte, 0, n)
 	for range n {
 		if len(content) < 2 {
-			return nil, fmt.Errorf("has %d entries, want %d", len(list), n)
+			return nil, fmt.Errorf("has %s, want %d", record.Plural(len(list), "entry"), n)
 		}
 		size := int(binary.BigEndian.Uint16(content))
 		if content = content[2:]; len(content) < size {

@@ -70,11 +70,18 @@ func ManPage(cmd *cobra.Command) string {
 			fmt.Fprintf(&b, ".SH %s\n.nf\n%s\n.fi\n", part.title, roff(text))
 		}
 	}
+	if cmd.Runnable() && !cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, ".SH EXIT STATUS\n%s\n", roff(exitStatus))
+	}
 	if cmd.HasParent() {
 		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", roff(pageName(cmd.Parent())))
 	}
 	return b.String()
 }
+
+// exitStatus is what each page says about failures.
+const exitStatus = `0: done. 1: failed, or bad usage. 3: denied; do not retry. 4: credentials. 8: not finished in time. 130: interrupted.
+A failure is a line on standard error; with -o json it is {"error": {"code", "message", "hint", "problems"}} there.`
 
 // manCommands lists the commands below cmd under the headings of its help.
 func manCommands(b *strings.Builder, cmd *cobra.Command) {

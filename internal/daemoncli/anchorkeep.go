@@ -15,6 +15,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
@@ -138,7 +139,7 @@ func (t *tree) anchorCheck(ctx context.Context, a anchorSettings) check {
 		c.found, c.fix, c.advice = where+": "+noteErr.Error(), "not written by this service; find out who wrote it", true
 		return c
 	default:
-		c.found = fmt.Sprintf("%s: has a checkpoint of %d entries", where, cp.Size)
+		c.found = fmt.Sprintf("%s: has a checkpoint of %s", where, record.Plural(cp.Size, "entry"))
 	}
 	c.ok = true
 	if a.Kind == receipt.File && sameDisk(t.Dirs.State, filepath.Dir(a.Path)) {

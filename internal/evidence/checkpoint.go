@@ -161,7 +161,7 @@ func (v *verification) held(known map[uint64]note.Hash) (list []signed) {
 		case !ok:
 			open = append(open, fmt.Sprint(h.Size))
 		case root != h.Root:
-			row.fail("the auditor's checkpoint of %d entries is of another log signed by the same keys: one of the two is forged", h.Size)
+			row.fail("the auditor's checkpoint of %s is of another log signed by the same keys: one of the two is forged", record.Plural(h.Size, "entry"))
 		default:
 			row.checked++
 			covered = covered || v.covers(h.Size)

@@ -7,7 +7,7 @@ import (
 
 // page is a report as one page that needs nothing else: no script, no image, no
 // address. It prints in black and white.
-var page = template.Must(template.New("report").Funcs(template.FuncMap{"plain": func(v any) string { return plain(text(v)) }}).Parse(`<!DOCTYPE html>
+const page = `<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -44,7 +44,7 @@ code { font: .92em ui-monospace, monospace }
 <p>Written by bailiwick-verify. This page proves nothing by itself: to check it, run bailiwick-verify on the evidence with the trust file.</p>
 </body>
 </html>
-`))
+`
 
 // text is a value of one of the string types of a report.
 func text(v any) string {
@@ -65,7 +65,11 @@ func (r *Report) HTML(w io.Writer) error {
 	if r.Ran != nil {
 		facts = r.Ran.facts(len(r.Ran.Work) + len(r.Ran.Decided))
 	}
-	return page.Execute(w, map[string]any{
+	t, err := template.New("report").Funcs(template.FuncMap{"plain": func(v any) string { return plain(text(v)) }}).Parse(page)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, map[string]any{
 		"Subject": r.subject(), "Scope": r.scope(), "Verdict": r.verdict(), "Failed": r.Failed(), "Ran": facts, "Rows": r.Rows, "Root": r.Root,
 	})
 }

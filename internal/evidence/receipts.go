@@ -9,6 +9,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // AnchorReceipts checks receipts of all kinds of anchor. A time-stamp proves
@@ -52,7 +53,7 @@ func (a AnchorReceipts) Check(of bundle.Anchored, c note.Checkpoint, t Trust, he
 	case !own:
 		return Earned{Why: fmt.Sprintf("anchor %q: only the service says that %s %s holds it; fetch a copy from there", r.Name, r.Kind, r.Place)}, nil
 	}
-	e := Earned{Checked: true, Claim: ClaimTamperDetecting, Why: fmt.Sprintf("%s %s holds the checkpoint of %d entries", r.Kind, r.Place, c.Size)}
+	e := Earned{Checked: true, Claim: ClaimTamperDetecting, Why: fmt.Sprintf("%s %s holds the checkpoint of %s", r.Kind, r.Place, record.Plural(c.Size, "entry"))}
 	if r.Kind == receipt.S3 {
 		e.Claim = ClaimTamperEvident
 		e.Why += fmt.Sprintf(" as version %s, kept until %s", r.S3.Version, r.S3.Until.Format("2006-01-02"))
@@ -73,7 +74,7 @@ func stampOf(r receipt.Receipt, t Trust) (Earned, error) {
 		return Earned{}, err
 	}
 	latest := s.Time.Add(s.Accuracy) // the latest time that the accuracy allows
-	why := fmt.Sprintf("%s time-stamped the checkpoint of %d entries at %s", s.By, r.Checkpoint().Size, s.Time.Format("2006-01-02T15:04:05Z"))
+	why := fmt.Sprintf("%s time-stamped the checkpoint of %s at %s", s.By, record.Plural(r.Checkpoint().Size, "entry"), s.Time.Format("2006-01-02T15:04:05Z"))
 	if s.Accuracy > 0 {
 		why += fmt.Sprintf(", to within %s", s.Accuracy)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -201,9 +202,9 @@ func (k LogKey) Entry(n uint64) error {
 func (k LogKey) Size(n uint64) error {
 	switch {
 	case k.Revoked != nil && n > *k.Revoked:
-		return fmt.Errorf("key %s is revoked from entry %d on, but this checkpoint has %d entries", k.ID, *k.Revoked, n)
+		return fmt.Errorf("key %s is revoked from entry %d on, but this checkpoint has %s", k.ID, *k.Revoked, record.Plural(n, "entry"))
 	case k.UpTo != nil && n > *k.UpTo:
-		return fmt.Errorf("key %s is valid up to %d entries, but this checkpoint has %d", k.ID, *k.UpTo, n)
+		return fmt.Errorf("key %s is valid up to %s, but this checkpoint has %d", k.ID, record.Plural(*k.UpTo, "entry"), n)
 	}
 	return nil
 }

@@ -113,9 +113,9 @@ func (v *verification) inclusion() {
 	root, err := bundle.Root(seqs, leaves, v.cp.Size, v.b.Proof)
 	switch {
 	case err != nil:
-		row.fail("no valid proof that the entries are in the log of %d entries: %v", v.cp.Size, err)
+		row.fail("no valid proof that the entries are in the log of %s: %v", record.Plural(v.cp.Size, "entry"), err)
 	case root != v.cp.Root:
-		row.fail("the entries are not those of the log of %d entries: the root differs", v.cp.Size)
+		row.fail("the entries are not those of the log of %s: the root differs", record.Plural(v.cp.Size, "entry"))
 	default:
 		row.checked = len(v.entries)
 		v.words[RowInclusion] = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))

@@ -395,7 +395,7 @@ func (g *builder) covered(ctx context.Context, size uint64) error {
 // newest checkpoint covers the first have entries, and the first want were asked
 // for.
 func NotCovered(err error, wait time.Duration, have, want uint64) error {
-	return api.Errorf(api.CodeNotFinished, "no checkpoint covers entry #%d after %s; the newest covers %d of %d entries: %w", want-1, wait, have, want, err).
+	return api.Errorf(api.CodeNotFinished, "no checkpoint covers entry #%d after %s; the newest covers %d of %s: %w", want-1, wait, have, record.Plural(want, "entry"), err).
 		WithHint("see why with: bailiwick status; then run the command again")
 }
 
@@ -427,7 +427,7 @@ func (g *builder) anchored(ctx context.Context) error {
 		case c.Origin != own.Origin:
 			return api.Errorf(api.CodeInvalid, "the checkpoint is of log %.80q, not of %s", c.Origin, own.Origin)
 		case c.Size > have: // no proof will ever exist
-			return api.Errorf(api.CodeConflict, "the checkpoint covers %d entries, but the log has %d: the log was truncated or restored from an older copy, or the checkpoint is forged", c.Size, have).
+			return api.Errorf(api.CodeConflict, "the checkpoint covers %s, but the log has %d: the log was truncated or restored from an older copy, or the checkpoint is forged", record.Plural(c.Size, "entry"), have).
 				WithHint("keep the checkpoint: it is evidence. Evidence without it shows only the present log")
 		}
 		from, to := min(c.Size, g.size), max(c.Size, g.size)

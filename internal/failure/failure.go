@@ -42,7 +42,7 @@ func Explain(err error) *api.Error {
 // phrases are texts of the standard library and of other modules, and what we
 // say. An api.Error keeps the text of its cause and not the cause itself, so the
 // texts are all there is.
-var phrases = []struct {
+var phrases = []struct { //nolint:gochecknoglobals // a table that nothing writes, of compiled expressions
 	raw *regexp.Regexp
 	say string
 }{

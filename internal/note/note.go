@@ -157,6 +157,13 @@ func Peek(signed []byte) (Checkpoint, error) {
 	if !errors.As(err, &unverified) {
 		return Checkpoint{}, fmt.Errorf("checkpoint: %w", errors.Join(err, errors.New("not a signed note")))
 	}
+	for _, sig := range unverified.Note.UnverifiedSigs {
+		// The library ignores the unused bits of the last character, so that
+		// one signature would have several spellings.
+		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
+			return Checkpoint{}, errors.New("checkpoint: a signature is not in its canonical form")
+		}
+	}
 	return Parse([]byte(unverified.Note.Text))
 }
 

@@ -221,3 +221,26 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// A signature has one spelling. Control: the library accepts the others.
+func TestSignaturesHaveOneSpelling(t *testing.T) {
+	k := newKey(t)
+	signed := sign(t, checkpoint(7), k)
+	at := len(signed) - len("X=\n") // its last two bits are unused
+	alphabet := "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	other := bytes.Clone(signed)
+	other[at] = alphabet[strings.IndexByte(alphabet, signed[at])|1]
+	v, err := verifier(origin, k.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sumnote.Open(other, sumnote.VerifierList(v)); err != nil || bytes.Equal(other, signed) {
+		t.Fatalf("control: %v", err)
+	}
+	if _, _, err := Open(other, origin, k.Public()); err == nil {
+		t.Error("another spelling of a signature is accepted")
+	}
+	if _, _, err := Open(signed, origin, k.Public()); err != nil {
+		t.Error(err)
+	}
+}
