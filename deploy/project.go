@@ -124,8 +124,18 @@ func (p *Plan) owned(m *Manifest, declared map[api.Ref]*decl) error {
 	if m.derived {
 		hint = fmt.Sprintf("if this manifest is that of project %s, add to it: project: %[1]s; else %s", other, hint)
 	}
-	return api.Errorf(api.CodeConflict, "%w", l.Err()).WithHint("%s", hint)
+	err := l.Err()
+	return &notOwned{api.Errorf(api.CodeConflict, "%w", err).WithHint("%s", hint), err}
 }
+
+// notOwned is a conflict about the ownership of names, with their places.
+type notOwned struct {
+	conflict *api.Error
+	problems error
+}
+
+func (e *notOwned) Error() string   { return e.conflict.Error() }
+func (e *notOwned) Unwrap() []error { return []error{e.conflict, e.problems} }
 
 // Move plans to give artifacts to a project. Nothing but their owner changes.
 func (c *Catalog) Move(ctx context.Context, refs []api.Ref, to api.Name) (*Plan, error) {

@@ -19,6 +19,12 @@ import (
 func Print(stderr io.Writer, program, format string, err error, escape func(string) string) {
 	e := Explain(err)
 	if format == "json" || format == "jsonl" {
+		if list, ok := errors.AsType[interface {
+			error
+			Problems() []api.Problem
+		}](err); ok && e.Problems == nil {
+			e.Problems = list.Problems()
+		}
 		if b, failed := canon.Marshal(map[string]*api.Error{"error": e}); failed == nil {
 			_, _ = fmt.Fprintf(stderr, "%s\n", b) // an error here has nowhere to go
 			return

@@ -40,6 +40,19 @@ func (ps Problems) Error() string {
 // Unwrap returns the problems as an API error.
 func (ps Problems) Unwrap() error { return api.Errorf(api.CodeInvalid, "%s", ps.Error()) }
 
+// Problems returns them in the form of the API: the path is FILE:LINE:COLUMN.
+func (ps Problems) Problems() []api.Problem {
+	all := make([]api.Problem, 0, len(ps))
+	for _, p := range ps {
+		path := p.File
+		if p.Line > 0 {
+			path = fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+		}
+		all = append(all, api.Problem{Path: path, Message: p.Message})
+	}
+	return all
+}
+
 // List collects the problems of one file.
 type List struct {
 	File string // as shown to people
