@@ -9,7 +9,8 @@ type Class string
 const (
 	ClassCheckouts Class = "checkouts" // cached checkouts of sources, recreated when needed
 	ClassContent   Class = "content"   // inputs, patches, outputs, logs, questions and answers
-	ClassEvidence  Class = "evidence"  // signed manifests and results. Records and log entries are never removed
+	ClassEvidence  Class = "evidence"  // signed manifests and results
+	ClassRuns      Class = "runs"      // rows and plans of settled runs. Records of dispatches and log entries are never removed
 )
 
 // Pin protects a dispatch from the retention rules.
@@ -33,20 +34,23 @@ type GCReport struct {
 	Rules      []string    `json:"rules"`      // as text, one for each configured rule
 	Dispatches []GCRemoval `json:"dispatches"` // whose content or evidence is removed
 	Checkouts  []GCRemoval `json:"checkouts"`
+	Runs       []GCRemoval `json:"runs"` // whose rows and plan are removed
 	// Unreferenced counts blobs without references: those that only Dispatches
 	// referred to, and those stored before a crash.
 	Unreferenced GCCount `json:"unreferenced"`
-	Kept         GCCount `json:"kept"`             // content and evidence that remain
-	Pinned       int     `json:"pinned"`           // dispatches protected by a pin
-	Waiting      int     `json:"waiting"`          // dispatches that run, wait for an answer, or may be needed by an open run
-	Busy         int     `json:"busy,omitempty"`   // expired checkouts in use
-	Spared       int     `json:"spared,omitempty"` // unreferenced blobs that were about to be referenced
+	Kept         GCCount `json:"kept"`               // content and evidence that remain
+	Pinned       int     `json:"pinned"`             // dispatches protected by a pin
+	KeptRuns     int     `json:"keptRuns,omitempty"` // expired runs with a pinned dispatch, or that a stored run retries
+	Waiting      int     `json:"waiting"`            // dispatches that run, wait for an answer, or may be needed by an open run
+	Busy         int     `json:"busy,omitempty"`     // expired checkouts in use
+	Spared       int     `json:"spared,omitempty"`   // unreferenced blobs that were about to be referenced
 }
 
 // GCRemoval is one removed object.
 type GCRemoval struct {
 	Class    Class      `json:"class"`
 	Dispatch DispatchID `json:"dispatchId,omitempty"`
+	Run      RunID      `json:"runId,omitempty"`
 	Name     string     `json:"name,omitempty"` // of a checkout
 	Rule     string     `json:"rule"`
 	Bytes    int64      `json:"bytes"` // freed; shared blobs stay

@@ -35,8 +35,8 @@ and waiting dispatches are not touched.`,
 }
 
 func (t *serviceVerbs) printGC(r api.GCReport) error {
-	all := slices.Concat(r.Dispatches, r.Checkouts)
-	name := func(g api.GCRemoval) string { return fmt.Sprintf("%s %s%s", g.Class, g.Dispatch, g.Name) }
+	all := slices.Concat(r.Dispatches, r.Checkouts, r.Runs)
+	name := func(g api.GCRemoval) string { return fmt.Sprintf("%s %s%s%s", g.Class, g.Dispatch, g.Run, g.Name) }
 	switch t.Format {
 	case "json":
 		return t.JSON(r)
@@ -47,10 +47,10 @@ func (t *serviceVerbs) printGC(r api.GCReport) error {
 	if r.DryRun {
 		did = "would remove"
 		for _, g := range all {
-			fmt.Fprintf(t.Stdout, "%-9s %s%s: %s, by rule %s\n", g.Class, g.Dispatch, console.Plain(g.Name), console.Bytes(g.Bytes), g.Rule)
+			fmt.Fprintf(t.Stdout, "%-9s %s%s%s: %s, by rule %s\n", g.Class, g.Dispatch, g.Run, console.Plain(g.Name), console.Bytes(g.Bytes), g.Rule)
 		}
 	}
-	for _, c := range []api.Class{api.ClassCheckouts, api.ClassContent, api.ClassEvidence} {
+	for _, c := range []api.Class{api.ClassCheckouts, api.ClassContent, api.ClassEvidence, api.ClassRuns} {
 		n, bytes := 0, int64(0)
 		for _, g := range all {
 			if g.Class == c {
@@ -60,6 +60,9 @@ func (t *serviceVerbs) printGC(r api.GCReport) error {
 		t.Row(string(c), "%s", classText(c, did, n, bytes, r.Rules))
 	}
 	t.Row("files", "%s %d unreferenced, %s; kept %d, %s", did, r.Unreferenced.Blobs, console.Bytes(r.Unreferenced.Bytes), r.Kept.Blobs, console.Bytes(r.Kept.Bytes))
+	if r.KeptRuns > 0 {
+		t.Row("kept runs", "%s with a pinned dispatch, or with a retry that is stored", record.Plural(r.KeptRuns, "expired run"))
+	}
 	if r.Pinned+r.Waiting+r.Busy+r.Spared > 0 {
 		t.Row("untouched", "%s, %d running or waiting, %s in use, %s being stored", record.Plural(r.Pinned, "pinned dispatch"), r.Waiting, record.Plural(r.Busy, "checkout"), record.Plural(r.Spared, "file"))
 	}
@@ -78,8 +81,11 @@ func classText(c api.Class, did string, n int, bytes int64, rules []string) stri
 		return "kept: no retention rule"
 	}
 	what := "those of " + record.Plural(n, "dispatch")
-	if c == api.ClassCheckouts {
+	switch c { //nolint:exhaustive // the others are of dispatches
+	case api.ClassCheckouts:
 		what = fmt.Sprint(n)
+	case api.ClassRuns:
+		what = "rows and plans of " + record.Plural(n, "settled run")
 	}
 	return fmt.Sprintf("%s %s, %s (%s)", did, what, console.Bytes(bytes), strings.Join(own, ", "))
 }

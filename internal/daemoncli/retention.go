@@ -63,6 +63,11 @@ func (r *settingsReader) retention(n *yaml.Node) {
 				"age": func(n *yaml.Node) { to.Rules.Evidence = r.age(n, "retention.evidence.age") },
 			})
 		},
+		"runs": func(n *yaml.Node) {
+			r.Fields(n, "retention.runs", map[string]func(*yaml.Node){
+				"age": func(n *yaml.Node) { to.Rules.Runs = r.age(n, "retention.runs.age") },
+			})
+		},
 	})
 	if err := to.Rules.Check(); err != nil {
 		r.At(n, "retention: %v", err)
@@ -105,7 +110,7 @@ func (a *ageText) UnmarshalText(b []byte) error {
 func (s *service) openRetention(ctx context.Context) (err error) {
 	dirs, set := s.t.Dirs, s.set.Retention.rules()
 	s.retain, err = retain.Open(ctx, retain.Config{
-		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Checkouts: checkout.New(dirs.Checkouts()), Rules: set.Rules, Every: set.Every,
+		Store: s.store, Ledger: s.ledger, Blobs: s.blobs, Dispatches: s.dispatch, Runs: s.archive, Checkouts: checkout.New(dirs.Checkouts()), Rules: set.Rules, Every: set.Every,
 		Database: dirs.Store(), Attempts: filepath.Dir(filepath.Dir(dirs.Dispatch("x", 1))), Now: s.t.Now, Logger: s.logger, Room: s.reserve.Ensure,
 	})
 	return err

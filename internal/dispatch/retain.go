@@ -42,6 +42,12 @@ func loadMarks(v store.Reader, id api.DispatchID) (k marks, err error) {
 	return k, err
 }
 
+// Pinned reports whether a dispatch is pinned.
+func Pinned(v store.Reader, id api.DispatchID) (bool, error) {
+	k, err := loadMarks(v, id)
+	return k.pin != nil, err
+}
+
 func saveMarks(tx *store.Tx, id api.DispatchID, k marks) error {
 	text := func(v any, absent bool) (any, error) {
 		if absent {

@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -129,6 +130,11 @@ func (c *Checker) check(ctx context.Context, req Request) {
 	}
 	if ctx.Err() != nil || errors.Is(err, store.ErrPoisoned) {
 		return // the next service checks it; a fault of the machine says nothing about evidence
+	}
+	if err != nil && req.Run != "" {
+		if removed, err := retain.RemovedRun(ctx, c.ledger, req.Run, 0); err == nil && removed != nil {
+			return // a short rule of retention was faster
+		}
 	}
 	d := record.EvidenceRefused{Run: string(req.Run), Dispatch: string(req.Dispatch), Rows: []string{}}
 	switch {

@@ -340,6 +340,9 @@ func (g *builder) named(ctx context.Context, e *record.Entry) error {
 			return api.Errorf(api.CodeNotConfigured, "this service runs no plans, so it does not have that of run %s", e.Run)
 		}
 		doc, err := g.x.cfg.Plan(ctx, api.RunID(e.Run))
+		if gone, ok := errors.AsType[*api.Error](err); ok && gone.Code == api.CodeNotFound { // the log has the run
+			return api.Errorf(api.CodeConflict, "its evidence cannot be built: %s", gone.Message).WithHint("%s", gone.Hint)
+		}
 		if err != nil {
 			return err
 		}

@@ -66,6 +66,8 @@ func (a *Archive) decide(ctx context.Context, caller dispatch.Caller, action pol
 	}
 	var seq int64
 	var owner api.Principal
+	missing := api.Errorf(api.CodeNotFound, "run %q not found", id).WithHint("see: bailiwick run list")
+	shown := missing // to those who may see it
 	if err := a.cfg.Store.Read(ctx, func(v *store.View) error {
 		err := v.Get("SELECT seq, principal FROM run WHERE id = ?", store.Args{id}, &seq, &owner)
 		if errors.Is(err, store.ErrNoRow) {
@@ -75,8 +77,16 @@ func (a *Archive) decide(ctx context.Context, caller dispatch.Caller, action pol
 	}); err != nil {
 		return d, err
 	}
+	if seq == 0 {
+		of, told, err := a.expired(ctx, id)
+		if err != nil {
+			return d, err
+		}
+		if told != nil {
+			owner, shown = of, told
+		}
+	}
 	d = rules.Decide(policy.Request{Principal: caller.Principal, Action: action, Resource: string(id), Owner: owner, Token: caller.TokenValid != nil})
-	missing := api.Errorf(api.CodeNotFound, "run %q not found", id).WithHint("see: bailiwick run list")
 	if !d.Allowed() {
 		return d, a.cfg.Ledger.Deny(ctx, d, audit.AccessEntry("", string(action)+" "+string(id)), func(e *api.Error) *api.Error {
 			missing.AuditEntry = e.AuditEntry
@@ -84,7 +94,7 @@ func (a *Archive) decide(ctx context.Context, caller dispatch.Caller, action pol
 		})
 	}
 	if seq == 0 {
-		return d, missing
+		return d, shown
 	}
 	return d, nil
 }
@@ -189,6 +199,15 @@ func (a *Archive) undriven(r *api.Run) bool { return a.driver == nil && r.Settle
 type settledRuns struct {
 	mu   sync.Mutex
 	last *run // guarded by mu
+}
+
+// forget removes a run from the cache.
+func (s *settledRuns) forget(id api.RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && s.last.id == id {
+		s.last = nil
+	}
 }
 
 // get returns a stored run from the cache, or from read.

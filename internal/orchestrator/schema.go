@@ -48,8 +48,11 @@ CREATE TABLE run_queue ( -- those that are paused
 	at   INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE run_fence (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL) STRICT;
-`, findSchema}}
+`, findSchema, retrySchema}}
 }
+
+// retrySchema finds the runs that retry a run: their evidence needs its plan.
+const retrySchema = `CREATE INDEX run_retry ON run(doc ->> '$.retryOf') WHERE doc ->> '$.retryOf' IS NOT NULL;`
 
 // findSchema is what runs are found by, and which failed ones were looked at. The
 // triggers keep the terms in step with the runs.

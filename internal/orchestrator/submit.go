@@ -120,8 +120,11 @@ func (o *Orchestrator) repeated(ctx context.Context, caller dispatch.Caller, p *
 	if err := o.cfg.Store.Read(ctx, func(v *store.View) (err error) {
 		r, ok, err = runByID(v, p.ID)
 		return err
-	}); err != nil || !ok {
+	}); err != nil {
 		return api.Run{}, false, err
+	}
+	if !ok {
+		return api.Run{}, false, o.refuseExpired(ctx, p.ID)
 	}
 	again := key != "" && r.doc.Key == key
 	if r.principal != caller.Principal || r.doc.Digest != p.Digest() && !again {

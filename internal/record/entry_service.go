@@ -164,22 +164,26 @@ func (d Access) describe(e *Entry) string {
 // if a caller requested the removal.
 type Removal struct {
 	Bytes      int64    `json:"bytes"`                // freed by it
-	Class      string   `json:"class"`                // content, evidence, unreferenced
+	Class      string   `json:"class"`                // content, evidence, runs, unreferenced
 	Dispatches []string `json:"dispatches,omitempty"` // whose
-	Items      int64    `json:"items"`                // dispatches, or unreferenced blobs
+	Items      int64    `json:"items"`                // dispatches, runs, or unreferenced blobs
 	Rule       string   `json:"rule"`                 // of retention that allows it
+	Runs       []string `json:"runs,omitempty"`       // whose rows and plan
 }
 
 func (d Removal) describe(e *Entry) string {
 	what := Word(d.Class) + " of " + Plural(d.Items, "dispatch")
-	if len(d.Dispatches) == 0 {
+	switch {
+	case len(d.Runs) > 0:
+		what = "rows and plan of " + Plural(d.Items, "settled run")
+	case len(d.Dispatches) == 0:
 		what = Plural(d.Items, Word(d.Class)+" blob")
 	}
 	caller := "retention"
 	if e.Principal != "" {
 		caller = e.caller()
 	}
-	return fmt.Sprintf("%s removes %s (%d bytes) by rule %s", caller, what, d.Bytes, Quote(d.Rule)) + withWords(": ", d.Dispatches)
+	return fmt.Sprintf("%s removes %s (%d bytes) by rule %s", caller, what, d.Bytes, Quote(d.Rule)) + withWords(": ", append(d.Dispatches, d.Runs...))
 }
 
 // EvidenceRefused is the detail of KindEvidenceRefused: the evidence about a

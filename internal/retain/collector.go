@@ -37,6 +37,7 @@ type Config struct {
 	Blobs      *blob.Store // opened with Config.Swept
 	Dispatches Dispatches
 	Checkouts  Checkouts // may be nil
+	Runs       Runs      // may be nil
 	Rules      Rules
 	Every      time.Duration // interval of collections in the background; 0: none
 	Database   string        // directory of the state database
@@ -115,8 +116,8 @@ func (gc *Collector) bySchedule(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		gc.cfg.Logger.ErrorContext(ctx, "collection failed; the next one retries", slog.Any("err", err))
 	}
-	if n := len(report.Dispatches) + len(report.Checkouts) + report.Unreferenced.Blobs; n > 0 {
-		gc.cfg.Logger.InfoContext(ctx, "collected", slog.Int("dispatches", len(report.Dispatches)), slog.Int("checkouts", len(report.Checkouts)),
+	if n := len(report.Dispatches) + len(report.Checkouts) + len(report.Runs) + report.Unreferenced.Blobs; n > 0 {
+		gc.cfg.Logger.InfoContext(ctx, "collected", slog.Int("dispatches", len(report.Dispatches)), slog.Int("runs", len(report.Runs)), slog.Int("checkouts", len(report.Checkouts)),
 			slog.Int("blobs", report.Unreferenced.Blobs), slog.Int64("bytes", report.Unreferenced.Bytes))
 	}
 }
@@ -126,7 +127,7 @@ func (gc *Collector) bySchedule(ctx context.Context) {
 // failed collection lists what was marked: that is durable, and the next
 // collection removes the files.
 func (gc *Collector) Collect(ctx context.Context, by api.Principal, dryRun bool) (api.GCReport, error) {
-	report := api.GCReport{DryRun: dryRun, Rules: append([]string{}, gc.cfg.Rules.Strings()...), Dispatches: []api.GCRemoval{}, Checkouts: []api.GCRemoval{}}
+	report := api.GCReport{DryRun: dryRun, Rules: append([]string{}, gc.cfg.Rules.Strings()...), Dispatches: []api.GCRemoval{}, Checkouts: []api.GCRemoval{}, Runs: []api.GCRemoval{}}
 	if err := gc.enter(ctx); err != nil {
 		return report, err
 	}
@@ -138,6 +139,9 @@ func (gc *Collector) Collect(ctx context.Context, by api.Principal, dryRun bool)
 	}
 	if err := gc.trim(ctx, &report); err != nil {
 		return report, fmt.Errorf("checkouts: %w", err)
+	}
+	if err := gc.expireRuns(ctx, by, gc.cfg.Now().UTC(), &report); err != nil {
+		return report, fmt.Errorf("runs: %w", err)
 	}
 	var err error
 	for range 10 {

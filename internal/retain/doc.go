@@ -8,7 +8,9 @@
 // the entry cannot be written, nothing is removed. Blobs that a record or an
 // active dispatch refers to, or that are protected (blob.Store.Protect), are
 // never removed, nor is anything of a dispatch that is pinned, running or
-// waiting for an answer, a checkout in use, a record or a log entry.
+// waiting for an answer, a checkout in use, the record of a dispatch or a log
+// entry. The rows and the plan of a settled run are removed in the transaction of
+// the entry that names it.
 //
 // Without rules only unreferenced blobs are removed. Carries R-A2 for removals.
 package retain

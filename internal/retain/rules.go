@@ -15,6 +15,7 @@ type Rules struct {
 	Checkouts Limit         // Age since the last use; no Count
 	Content   Limit         // Age since the end of the dispatch; Count of dispatches
 	Evidence  time.Duration // age since the end of the dispatch; 0: kept for ever
+	Runs      time.Duration // rows and plan of a run: age since it was settled; 0: kept for ever
 }
 
 // Limit limits one class. Zero fields are no limit.
@@ -27,7 +28,7 @@ type Limit struct {
 // Check refuses negative rules, and rules that would remove evidence before the
 // content that it vouches for.
 func (r Rules) Check() error {
-	if min(r.Checkouts.Age, r.Content.Age, r.Evidence) < 0 || min(r.Checkouts.Size, r.Content.Size) < 0 || min(r.Checkouts.Count, r.Content.Count) < 0 {
+	if min(r.Checkouts.Age, r.Content.Age, r.Evidence, r.Runs) < 0 || min(r.Checkouts.Size, r.Content.Size) < 0 || min(r.Checkouts.Count, r.Content.Count) < 0 {
 		return errors.New("negative limit")
 	}
 	switch {
@@ -55,6 +56,7 @@ func (r Rules) Strings() (out []string) {
 		{r.Content.Count > 0, countRule(api.ClassContent, r.Content.Count)},
 		{r.Content.Size > 0, sizeRule(api.ClassContent, r.Content.Size)},
 		{r.Evidence > 0, ageRule(api.ClassEvidence, r.Evidence)},
+		{r.Runs > 0, ageRule(api.ClassRuns, r.Runs)},
 	} {
 		if rule.set {
 			out = append(out, rule.text)
