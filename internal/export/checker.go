@@ -133,7 +133,7 @@ func (c *Checker) check(ctx context.Context, req Request) {
 	}
 	if err != nil && req.Run != "" {
 		if removed, err := retain.RemovedRun(ctx, c.ledger, req.Run, 0); err == nil && removed != nil {
-			return // a short rule of retention was faster
+			return // it has expired under a short rule of retention
 		}
 	}
 	d := record.EvidenceRefused{Run: string(req.Run), Dispatch: string(req.Dispatch), Rows: []string{}}
