@@ -14,7 +14,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
-	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -132,7 +131,7 @@ func (c *Checker) check(ctx context.Context, req Request) {
 		return // the next service checks it; a fault of the machine says nothing about evidence
 	}
 	if err != nil && req.Run != "" {
-		if removed, err := retain.RemovedRun(ctx, c.ledger, req.Run, 0); err == nil && removed != nil {
+		if removed, err := c.ledger.RemovedRun(ctx, req.Run, 0); err == nil && removed != nil {
 			return // it has expired under a short rule of retention
 		}
 	}

@@ -84,7 +84,7 @@ func (a *Archive) expired(ctx context.Context, id api.RunID) (owner api.Principa
 		return "", nil, err
 	}
 	submitted := list[0].Entry
-	removed, err := retain.RemovedRun(ctx, a.cfg.Ledger, id, list[0].Seq)
+	removed, err := a.cfg.Ledger.RemovedRun(ctx, id, list[0].Seq)
 	if err != nil {
 		return "", nil, err
 	}

@@ -3,11 +3,9 @@ package retain
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -80,25 +78,4 @@ func (gc *Collector) removeRuns(ctx context.Context, by api.Principal, rule stri
 		return nil
 	})
 	return err
-}
-
-// RemovedRun returns the entry of the removal of a run that entry from of the log
-// submitted, or nil.
-func RemovedRun(ctx context.Context, l *audit.Ledger, id api.RunID, from uint64) (*record.Entry, error) {
-	const page = 1000
-	for {
-		list, err := l.List(ctx, audit.Query{From: from, Kind: record.KindRetentionRemoved, Limit: page})
-		if err != nil {
-			return nil, err
-		}
-		for i := range list {
-			if d, ok := list[i].Entry.Detail.(record.Removal); ok && slices.Contains(d.Runs, string(id)) {
-				return &list[i].Entry, nil
-			}
-			from = list[i].Seq + 1
-		}
-		if len(list) < page {
-			return nil, nil //nolint:nilnil // as documented
-		}
-	}
 }
