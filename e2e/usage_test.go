@@ -93,7 +93,7 @@ func TestErrorsAreJSONOnRequest(t *testing.T) {
 		{"audit list --last x", api.CodeInvalid, 1, "want a number from 1 to 1000"},
 		{"audit list --first 1 --last 1", api.CodeInvalid, 1, "--first and --last exclude each other"},
 		{"run show r-none", api.CodeNotFound, 1, "run list"},
-		{"run submit " + w.path("bad.yaml"), api.CodeInvalid, 1, `"path":"$.tasks`},
+		{"run submit " + w.path("bad.yaml"), api.CodeInvalid, 1, `"path":"$.tasks[0].depends_on[0]","task":"a"`},
 		{"run submit " + w.path("none.yaml"), "", 1, "none.yaml: no such file"},
 		{"dispatch run nobody", api.CodeDenied, 3, `"auditEntry":`},
 		{"catalog show subagent/none", api.CodeNotFound, 1, "none"},
