@@ -229,3 +229,25 @@ func TestTheServiceSpeaksASCII(t *testing.T) {
 		}
 	}
 }
+
+// The service keeps no descriptor of the shell that started it: a pipe there would
+// never end. The control is the shell's own child.
+func TestTheServiceInheritsNoDescriptor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.downAtEnd()
+	d := w.exec("bash", "-c", "exec 7>"+w.path("held")+"; "+filepath.Join(bin, "bailiwick")+" up -o json >/dev/null; sleep 0 & readlink /proc/self/fd/7")
+	if d.status != 0 || strings.TrimSpace(d.stdout) != w.path("held") {
+		t.Fatalf("positive control: %s", d)
+	}
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", w.status().PID))
+	must(t, err)
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && to == w.path("held") {
+			t.Errorf("%s is %s", fd, to)
+		}
+	}
+	if len(fds) < 3 {
+		t.Errorf("positive control: the service has %d descriptors", len(fds))
+	}
+}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"os/user"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -23,6 +25,9 @@ import (
 
 func main() {
 	jail.Main() // for the jails that doctor and the start-up check build
+	// What the caller's shell left open is not the service's, nor that of a program
+	// that it starts. Older kernels lack the call.
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	self, err := os.Executable()
 	if err == nil {

@@ -107,11 +107,23 @@ func (h *house) settled(id api.RunID, state api.RunState) {
 type inbox struct {
 	got  chan Message
 	fail func(*Message) error
+
+	mu   sync.Mutex
+	last []byte // the last body; guarded by mu
+}
+
+func (i *inbox) body() []byte {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.last
 }
 
 func newInbox() *inbox { return &inbox{got: make(chan Message, 1000)} }
 
-func (i *inbox) Send(_ context.Context, m *Message, _ []byte) error {
+func (i *inbox) Send(_ context.Context, m *Message, body []byte) error {
+	i.mu.Lock()
+	i.last = body
+	i.mu.Unlock()
 	if i.fail != nil {
 		if err := i.fail(m); err != nil {
 			return err
@@ -275,12 +287,17 @@ func TestAgentTextIsBoundedAndMarked(t *testing.T) {
 	if u := m.Untrusted; len(u.Question) > maxQuestion || !strings.HasSuffix(u.Question, "ä") || len(u.Options) != maxOptions || len(u.Options[0]) > maxOption || !u.Cut {
 		t.Errorf("it is %+v", m.Untrusted)
 	}
-	if b, err := json.Marshal(m); err != nil || len(b) > 8<<10 {
-		t.Errorf("the body has %d bytes, %v", len(b), err)
+	if n := len(in.body()); n > 32<<10 {
+		t.Errorf("the body has %d bytes", n)
 	}
-	h.asks("d2", api.Question{Question: "short"})
+	h.asks("d2", api.Question{Question: "short \x1b[31m\u202e"})
 	if m := in.next(t); m.Untrusted.Cut {
 		t.Errorf("positive control: %+v", m.Untrusted)
+	}
+	for _, b := range in.body() {
+		if b < ' ' || b > '~' {
+			t.Errorf("the body has the byte %#x", b)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package notify
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"slices"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -166,7 +166,7 @@ func (s *sender) try(ctx context.Context, seq uint64) error {
 	if m == nil {
 		return s.settle(ctx, seq, func() {})
 	}
-	body, err := json.Marshal(m)
+	body, err := canon.Marshal(m) // ASCII: shown as it is, it steers no terminal
 	if err == nil {
 		err = s.Send(ctx, m, body)
 	}
