@@ -65,6 +65,9 @@ func (o *objects) tree(name string) (*tree, error) {
 		return t, err
 	}
 	_, root, err := o.peel(name)
+	if errors.Is(err, errMissing) {
+		err = fmt.Errorf("%w: %w", ErrNoCommit, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("tree of %s: %w", name, err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -178,6 +179,9 @@ func (r *Reader) accept(ctx context.Context, cat *catalog.Catalog) (*catalog.Rev
 func (r *Reader) refuse(ctx context.Context, root seal.TrustRoot, cause error) (Snapshot, error) {
 	e := api.Errorf(api.CodeIntegrity, "the catalog is refused: %w", cause).
 		WithHint("nothing is dispatched until it verifies; see: bailiwick catalog verify, bailiwick audit list --kind %s", record.KindCatalogRefused)
+	if errors.Is(cause, blob.ErrNoStore) || errors.Is(cause, fs.ErrNotExist) {
+		e = e.WithHint("it is missing: nothing is dispatched until it is there again; bring back the directory %s from a backup", r.cfg.Dirs.Data)
+	}
 	if r.current.err != nil && r.current.err.Error() == e.Error() {
 		return Snapshot{Root: root, err: e}, nil
 	}

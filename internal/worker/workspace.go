@@ -54,7 +54,7 @@ func setupPath(capability api.Name) string { return ownDir + "/setup/" + string(
 func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 	ws := &workspace{config: capture.Config{Exclude: []string{inputsDir, outputsDir, ownDir}}}
 	if err := a.checkout(ctx, ws); err != nil {
-		return nil, a.explain(ctx, api.ReasonFetch, err)
+		return nil, a.explain(ctx, api.ReasonFetch, a.aboutSource(err))
 	}
 	for _, name := range ws.config.Exclude {
 		if _, err := os.Lstat(filepath.Join(ws.base, name)); ws.base != "" && err == nil {
@@ -76,6 +76,19 @@ func (a *attempt) prepare(ctx context.Context) (*workspace, error) {
 		return nil, a.explain(ctx, api.ReasonFetch, err)
 	}
 	return ws, nil
+}
+
+// aboutSource names the source in an error, and says why a pinned commit may
+// be gone.
+func (a *attempt) aboutSource(err error) error {
+	from := a.manifest.Source
+	switch {
+	case from == nil:
+		return err
+	case errors.Is(err, capture.ErrNoCommit):
+		return fmt.Errorf("source %q: %s no longer has commit %s: its history was rewritten, or it was replaced; dispatch again from a commit that it has", from.Name, a.plan.source.Repo, from.Commit)
+	}
+	return fmt.Errorf("source %q: %w", from.Name, err)
 }
 
 // wantsGit reports whether a capability requires the workspace to be a git
