@@ -259,7 +259,8 @@ func TestTheAnswerToADispatchIsShortAndNamesTheNextCommand(t *testing.T) {
 		subagent{name: "fails", script: "exit 3"},
 		subagent{name: "asks", script: `mkdir -p .bailiwick; echo '{"question": "Which?"}' > .bailiwick/question.json`},
 	)
-	w.up()
+	w.upRuns()
+	w.downAtEnd()
 	long := []string{"manifest ", "isolation ", "principal ", "result "}
 	short := w.try("dispatch", "run", "edit", "--source", "repo", "--id", "first", "--set", "n:=2", "--set", "at.line:=7")
 	for _, want := range []string{"dispatch    first finished\n", "patch ", "verify ", "usage ", "next        bailiwick dispatch "} {
@@ -288,8 +289,12 @@ func TestTheAnswerToADispatchIsShortAndNamesTheNextCommand(t *testing.T) {
 		t.Errorf("without a source: %s", d)
 	}
 	w.write("repo/a.txt", "changed\n", 0o644)
+	w.write("plan.yaml", "id: noted\nsource: {name: repo}\ntasks:\n  - {id: task-1, subagent: edit}\n  - {id: task-2, subagent: edit}\n", 0o644)
 	if d := w.try("dispatch", "run", "edit", "--source", "repo", "-q", "-o", "json"); !strings.Contains(d.stderr, "note: source repo has uncommitted changes to 1 file, which workers do not see") || !json.Valid([]byte(d.stdout)) {
 		t.Errorf("with uncommitted changes: %s", d)
+	}
+	if d := w.try("run", "submit", w.path("plan.yaml"), "--wait", "1m"); strings.Count(d.stderr, "note: source repo has uncommitted changes") != 1 {
+		t.Errorf("a plan with uncommitted changes: %s", d)
 	}
 	if d := w.try("dispatch", "run", "edit", "--source", "repo@HEAD", "-q"); strings.Contains(d.stderr, "note:") {
 		t.Errorf("of a commit that was named: %s", d)

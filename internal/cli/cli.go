@@ -108,6 +108,8 @@ Stop:     bailiwick stop --all`,
 		console.Group{Title: "Help:", Commands: []*cobra.Command{t.versionCommand(), t.manCommand(root)}})
 	root.SetHelpCommandGroupID("Help:")
 	root.SetCompletionCommandGroupID("Help:")
+	suggestFor(root)
+	t.addCompletions(root)
 	return root
 }
 
@@ -140,7 +142,7 @@ func missing(path string, err error) error {
 func (t *tree) delegatedCommand(use, short, program, verb string, examples ...string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, DisableFlagParsing: true, Example: console.Examples(examples...),
-		Long: short + ".\n\n" + program + " " + verb + " carries it out; see its help.",
+		Long: short + ".\n\n" + program + " " + verb + " carries it out; see its help.", ValidArgsFunction: t.completeDelegated(program, verb),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.execute(cmd.Context(), program, slices.Concat([]string{verb}, args), t.Stdin, t.File())
 		},

@@ -51,17 +51,46 @@ func explainArgs(cmd *cobra.Command) {
 // unknownVerb is the error of a word that no command below cmd has.
 func unknownVerb(cmd *cobra.Command, word string) error {
 	e := api.Errorf(api.CodeInvalid, "unknown verb %q", word)
-	if cmd.SuggestionsMinimumDistance <= 0 {
-		cmd.SuggestionsMinimumDistance = 2
+	// Of two letters, too many other words differ in two.
+	cmd.SuggestionsMinimumDistance = min(2, max(1, len(word)-2))
+	var similar []string
+	for _, name := range cmd.SuggestionsFor(word) {
+		similar = append(similar, cmd.CommandPath()+" "+name)
+	}
+	meant, named := namesakes(cmd.Root(), word)
+	all := slices.Concat(similar, meant, named)
+	if !cmd.HasParent() { // no noun was given: what people mean by the word comes first
+		all = slices.Concat(meant, similar, named)
 	}
 	var like []string
-	for _, name := range cmd.SuggestionsFor(word) {
-		like = append(like, cmd.CommandPath()+" "+name)
+	for _, path := range all {
+		if !slices.Contains(like, path) {
+			like = append(like, path)
+		}
 	}
 	if len(like) > 0 {
-		return e.WithHint("did you mean: %s; see: %s --help", strings.Join(like, ", "), cmd.CommandPath())
+		return e.WithHint("did you mean: %s; see: %s --help", strings.Join(like[:min(len(like), maxSuggestions)], ", "), cmd.CommandPath())
 	}
 	return e.WithHint("see: %s --help", cmd.CommandPath())
+}
+
+// maxSuggestions bounds what is offered for an unknown verb.
+const maxSuggestions = 4
+
+// namesakes returns the commands below cmd that say they stand for word, and those
+// that have it as their name.
+func namesakes(cmd *cobra.Command, word string) (meant, named []string) {
+	for _, c := range cmd.Commands() {
+		switch {
+		case slices.Contains(c.SuggestFor, word):
+			meant = append(meant, c.CommandPath())
+		case c.Name() == word:
+			named = append(named, c.CommandPath())
+		}
+		m, n := namesakes(c, word)
+		meant, named = append(meant, m...), append(named, n...)
+	}
+	return meant, named
 }
 
 // operands returns the arguments that the first line of a help text requires, and

@@ -10,6 +10,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/gitexec"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -43,4 +44,15 @@ func NoteSource(ctx context.Context, o *console.Output, r client.Runtime, req *a
 	}
 	fmt.Fprintf(o.Stderr, "note: source %s has uncommitted changes to %s, which workers do not see\n",
 		req.Name, record.Plural(strings.Count(out, "\n")+1, "file"))
+}
+
+// noteSources is NoteSource for each source of a plan.
+func (t *commands) noteSources(ctx context.Context, r client.Runtime, p *plan.Plan) {
+	noted := map[api.SourceRequest]bool{}
+	for _, task := range p.Tasks {
+		if task.Source != nil && !noted[*task.Source] {
+			noted[*task.Source] = true
+			NoteSource(ctx, t.Output, r, task.Source)
+		}
+	}
 }

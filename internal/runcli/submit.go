@@ -83,6 +83,7 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 		if run.Existing {
 			return t.printExisting(&run, fmt.Sprintf("bailiwick run submit %s --new, or --id NEW", file))
 		}
+		t.noteSources(ctx, c.Runtime(), p)
 		if !f.watch && f.wait == 0 {
 			return t.printSubmitted(&run)
 		}

@@ -1,0 +1,348 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
+)
+
+// completer returns candidates for a word of a command line; args are the
+// arguments before it.
+type completer func(ctx context.Context, c *client.Conn, args []string) ([]candidate, error)
+
+// candidate is a word and what it means.
+type candidate struct{ word, about string }
+
+// completeTimeout bounds how long a shell waits. Without an answer it completes
+// nothing.
+const completeTimeout = 2 * time.Second
+
+// completeList is how many ids are offered, newest first.
+const completeList = 100
+
+// safeWord is what may be put on a command line: no word that a shell would read
+// as more than itself, whoever chose it.
+var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@+/~=-]{0,255}$`)
+
+// addCompletions has every verb below cmd complete its arguments, by their names in
+// its usage line, and the values of its flags, by their names.
+func (t *tree) addCompletions(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		t.addCompletions(c)
+	}
+	noun := ""
+	if cmd.HasParent() {
+		noun = cmd.Parent().Name()
+	}
+	if cmd.ValidArgsFunction == nil && !cmd.HasSubCommands() {
+		cmd.ValidArgsFunction = t.completeArgs(noun, operandNames(cmd))
+	}
+	add := func(f *pflag.Flag) {
+		c, ok := t.flagCompleters(noun)[f.Name]
+		if _, has := cmd.GetFlagCompletionFunc(f.Name); ok && !has {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, t.completion(c)) // it fails only if there is one already
+		}
+	}
+	cmd.NonInheritedFlags().VisitAll(add)
+}
+
+// operandNames returns the names of the arguments in a usage line; of the last one
+// there may be any number.
+func operandNames(cmd *cobra.Command) (names []string) {
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		if strings.HasPrefix(word, "--") {
+			break
+		}
+		names = append(names, word)
+	}
+	return names
+}
+
+// completeArgs completes the arguments of a verb.
+func (t *tree) completeArgs(noun string, names []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		at := len(args)
+		if n := len(names); n > 0 && at >= n && strings.HasSuffix(names[n-1], "...") {
+			at = n - 1
+		}
+		if cmd.Name() == "can" {
+			return t.completion(t.canWords)(cmd, args, word)
+		}
+		if at >= len(names) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		name := strings.TrimSuffix(strings.Trim(names[at], "[]"), "...")
+		if strings.HasPrefix(name, "FILE") || name == "DIR" {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		c := t.argCompleters(noun)[name]
+		if c == nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return t.completion(c)(cmd, args, word)
+	}
+}
+
+// completion asks a running service. It starts none, and is silent if it has no
+// answer.
+func (t *tree) completion(complete completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) (words []cobra.Completion, _ cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+		defer cancel()
+		c := t.connect(false)
+		defer c.Close()
+		list, err := complete(ctx, c, args)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, c := range list {
+			if safeWord.MatchString(c.word) && strings.HasPrefix(c.word, word) && !slices.Contains(args, c.word) {
+				words = append(words, cobra.CompletionWithDesc(c.word, console.Line(c.about)))
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
+// argCompleters returns the completers of arguments by their names in the usage of
+// a verb of a noun.
+func (t *tree) argCompleters(noun string) map[string]completer {
+	id := t.dispatchIDs
+	switch noun {
+	case "stop":
+		id = stopIDs
+	case "token":
+		id = tokenIDs
+	}
+	name := artifactNames(api.Kind(noun))
+	if noun == "queue" {
+		name = queueNames
+	}
+	return map[string]completer{
+		"ID": id, "NAME": name, "RUN": runIDs, "TASK": taskIDs, "SUBAGENT": artifactNames(api.KindSubagent), "QUEUE": queueNames,
+		"PRINCIPAL": principals, "TIER": fixed(tierNames()...), "PATH": outputPaths,
+	}
+}
+
+// flagCompleters returns the completers of flags by name. Other flags complete
+// files.
+func (t *tree) flagCompleters(noun string) map[string]completer {
+	states := fixed(append(strs(api.Events()), "open", "ended")...)
+	if noun == "run" {
+		states = fixed(append(append(strs(api.RunStates()), strs(api.TaskStates())...), "open", "settled")...)
+	}
+	to := map[string]completer{
+		"output": fixed("text", "json", "jsonl", "name"), "state": states, "run": runIDs, "dispatch": t.dispatchIDs, "task": taskIDs,
+		"principal": principals, "target": artifactNames(api.KindTarget), "source": artifactNames(api.KindSource), "env": artifactNames(api.KindEnv),
+		"capability": artifactNames(api.KindCapability), "subagent": artifactNames(api.KindSubagent), "role": artifactNames(api.KindRole), "queue": queueNames,
+		"client": fixed(clientNames()...), "decision": fixed("allow", "deny"), "after": t.dispatchIDs,
+	}
+	if noun == "run" {
+		to["after"] = runIDs
+	}
+	if noun == "audit" {
+		delete(to, "after") // an entry's number
+	}
+	for _, plain := range []string{"set", "reason", "since", "until", "timeout", "wait", "id", "last", "attempt", "offset", "option", "idle"} {
+		to[plain] = fixed()
+	}
+	return to
+}
+
+func fixed(words ...string) completer {
+	return func(context.Context, *client.Conn, []string) (list []candidate, _ error) {
+		for _, w := range words {
+			list = append(list, candidate{word: w})
+		}
+		return list, nil
+	}
+}
+
+func strs[T ~string](list []T) (words []string) {
+	for _, v := range list {
+		words = append(words, string(v))
+	}
+	return words
+}
+
+func clientNames() (names []string) {
+	for _, c := range mcpClients() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func tierNames() (names []string) {
+	for t := api.Observe; t <= api.Irreversible; t++ {
+		names = append(names, t.String())
+	}
+	return names
+}
+
+// artifactNames completes the names of a kind that the caller may use.
+func artifactNames(kind api.Kind) completer {
+	return func(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+		if !slices.Contains(api.Kinds(), kind) {
+			return nil, nil
+		}
+		page, err := c.Runtime().Artifacts(ctx, kind, "", "")
+		for _, a := range page.Items {
+			list = append(list, candidate{string(a.Name), a.Description})
+		}
+		return list, err
+	}
+}
+
+func (t *tree) dispatchIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	found, err := c.Runtime().List(ctx, api.DispatchFilter{Limit: completeList})
+	for _, d := range found {
+		list = append(list, candidate{string(d.ID), string(d.Subagent) + " " + stateText(d) + ", " + t.Ago(d.AcceptedAt)})
+	}
+	return list, err
+}
+
+func runIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	found, err := c.Runtime().Runs(ctx, api.RunFilter{Limit: completeList})
+	for _, r := range found {
+		list = append(list, candidate{string(r.RunID), string(r.State)})
+	}
+	return list, err
+}
+
+// taskIDs completes the tasks of the run that the first argument names.
+func taskIDs(ctx context.Context, c *client.Conn, args []string) (list []candidate, err error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	id, err := api.ParseRunID(args[0])
+	if err != nil {
+		return nil, err
+	}
+	run, err := c.Runtime().Run(ctx, id, "", completeList)
+	for _, k := range run.Tasks {
+		list = append(list, candidate{string(k.Task), string(k.State)})
+	}
+	return list, err
+}
+
+// outputPaths completes the outputs of the dispatch that the first argument names.
+// An agent chose their names.
+func outputPaths(ctx context.Context, c *client.Conn, args []string) (list []candidate, err error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	id, err := api.ParseDispatchID(args[0])
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.Runtime().Describe(ctx, id, 0)
+	if err == nil && d.Outcome != nil {
+		for _, o := range d.Outcome.Outputs {
+			list = append(list, candidate{word: o.Path})
+		}
+	}
+	return list, err
+}
+
+func queueNames(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	found, err := c.Operator().Queues(ctx)
+	for _, q := range found {
+		list = append(list, candidate{word: string(q.Name)})
+	}
+	return list, err
+}
+
+// principals completes the principals that an operator sees, else the caller.
+func principals(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	found, err := c.Operator().Principals(ctx)
+	if api.CodeOf(err) == api.CodeDenied {
+		who, err := c.Runtime().Who(ctx)
+		return []candidate{{word: string(who.Principal)}}, err
+	}
+	for _, p := range found {
+		list = append(list, candidate{string(p.Principal), "up to " + p.Ceiling.String()})
+	}
+	return list, err
+}
+
+func stopIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	found, err := c.Operator().Stops(ctx)
+	for _, s := range found {
+		if s.LiftedAt == nil {
+			list = append(list, candidate{s.ID, strings.TrimSpace(string(s.Scope) + " " + s.Name)})
+		}
+	}
+	return list, err
+}
+
+func tokenIDs(ctx context.Context, c *client.Conn, _ []string) (list []candidate, err error) {
+	found, err := c.Operator().Tokens(ctx)
+	for _, k := range found {
+		list = append(list, candidate{string(k.ID), string(k.Principal) + " " + string(k.State)})
+	}
+	return list, err
+}
+
+// canWords completes the arguments of can.
+func (t *tree) canWords(ctx context.Context, c *client.Conn, args []string) ([]candidate, error) {
+	switch {
+	case len(args) > 0 && args[len(args)-1] == "dispatch":
+		return artifactNames(api.KindSubagent)(ctx, c, args)
+	case len(args) == 1:
+		return []candidate{{word: "dispatch"}}, nil
+	case len(args) > 1:
+		return nil, nil
+	}
+	list, _ := principals(ctx, c, args) // without a service, dispatch remains
+	return append([]candidate{{"dispatch", "by you"}}, list...), nil
+}
+
+// completeDelegated has the program that carries out a verb complete its words.
+func (t *tree) completeDelegated(program, verb string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+		defer cancel()
+		path := t.sibling(program)
+		child := exec.CommandContext(ctx, path, slices.Concat([]string{cobra.ShellCompRequestCmd, verb}, args, []string{word})...) //nolint:gosec // G204: a program in the folder of this one
+		child.Env = t.Env
+		out, err := child.Output()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return parseCompletions(out)
+	}
+}
+
+// parseCompletions reads what a program of the installation answered: a word with
+// an optional description per line, and the directive.
+func parseCompletions(out []byte) (words []cobra.Completion, directive cobra.ShellCompDirective) {
+	lines := strings.Split(string(bytes.TrimSpace(out)), "\n")
+	last, ok := strings.CutPrefix(lines[len(lines)-1], ":")
+	if !ok {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	for _, d := range last {
+		if d < '0' || d > '9' {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		directive = directive*10 + cobra.ShellCompDirective(d-'0')
+	}
+	for _, line := range lines[:len(lines)-1] {
+		word, about, _ := strings.Cut(line, "\t")
+		if safeWord.MatchString(strings.TrimLeft(word, "-")) {
+			words = append(words, cobra.CompletionWithDesc(word, console.Line(about)))
+		}
+	}
+	return words, directive
+}
