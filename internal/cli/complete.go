@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
@@ -48,13 +47,12 @@ func (t *tree) addCompletions(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && !cmd.HasSubCommands() {
 		cmd.ValidArgsFunction = t.completeArgs(noun, operandNames(cmd))
 	}
-	add := func(f *pflag.Flag) {
-		c, ok := t.flagCompleters(noun)[f.Name]
-		if _, has := cmd.GetFlagCompletionFunc(f.Name); ok && !has {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, t.completion(c)) // it fails only if there is one already
+	own := cmd.NonInheritedFlags()
+	for name, c := range t.flagCompleters(noun) {
+		if _, has := cmd.GetFlagCompletionFunc(name); own.Lookup(name) != nil && !has {
+			_ = cmd.RegisterFlagCompletionFunc(name, t.completion(c)) // it fails only if there is one already
 		}
 	}
-	cmd.NonInheritedFlags().VisitAll(add)
 }
 
 // operandNames returns the names of the arguments in a usage line; of the last one
