@@ -31,7 +31,7 @@ const completeTimeout = 2 * time.Second
 const completeList = 100
 
 // safeWord is what may be put on a command line: no word that a shell would read
-// as more than itself, whoever chose it.
+// as more than itself: agents choose some of them.
 var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@+/~=-]{0,255}$`)
 
 // addCompletions has every verb below cmd complete its arguments, by their names in
