@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -110,7 +112,7 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 		})
 	}()
 	var latest api.RunEvent
-	changes := 0
+	changes, asking := 0, askingTasks{}
 	due := time.NewTimer(0)
 	defer due.Stop()
 	<-due.C
@@ -123,11 +125,18 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 		changes, last = 0, t.Now()
 		mu.Lock()
 		defer mu.Unlock()
-		return t.printChange(ctx, r, id, latest, more)
+		if err := t.printChange(ctx, r, id, latest, more); err != nil {
+			return err
+		}
+		for _, task := range asking.takeNew() {
+			fmt.Fprintf(t.Stderr, "task %s asks; see: bailiwick run show %s, answer with: bailiwick run answer %[2]s --task %[1]s TEXT\n", task, id)
+		}
+		return nil
 	}
 	for {
 		select {
 		case latest = <-events:
+			asking.follow(latest)
 			if changes++; changes == 1 {
 				// A moment, so that what is over already is one line.
 				due.Reset(max(lineInterval-t.Now().Sub(last), lineInterval/10))
@@ -143,6 +152,28 @@ func (t *commands) watchLines(ctx context.Context, r client.Runtime, id api.RunI
 			return err
 		}
 	}
+}
+
+// askingTasks are the tasks with an open question, and whether it was reported.
+type askingTasks map[api.TaskID]bool
+
+// follow keeps up with an event. A task that waits without a reason asks; any
+// other event of a task says that it no longer does.
+func (a askingTasks) follow(e api.RunEvent) {
+	delete(a, e.Task)
+	if e.Event == "task.waiting" && e.Reason == "" {
+		a[e.Task] = false
+	}
+}
+
+// takeNew returns the tasks that were not reported.
+func (a askingTasks) takeNew() (list []api.TaskID) {
+	for _, task := range slices.Sorted(maps.Keys(a)) {
+		if !a[task] {
+			list, a[task] = append(list, task), true
+		}
+	}
+	return list
 }
 
 // printChange prints the latest change of a run, how many others it stands for,

@@ -23,6 +23,13 @@ func TestWatchPrintsALinePerChange(t *testing.T) {
 	for i := range 500 {
 		s.events = append(s.events, event(2*i+2, "task.started", "a", "d-aaaa", 1), event(2*i+3, "dispatch.started", "a", "d-aaaa", 1))
 	}
+	waiting := func(seq int, task api.TaskID, reason api.Reason) api.RunEvent {
+		e := event(seq, "task.waiting", task, "d-aaaa", 1)
+		e.Reason = reason
+		return e
+	}
+	// One question was answered, one is open, one task waits for its next attempt.
+	s.events = append(s.events, waiting(1100, "was", ""), event(1101, "task.answered", "was", "", 0), waiting(1102, "asks", ""), waiting(1103, "later", api.ReasonAgent), event(1104, "task.started", "a", "d-aaaa", 1))
 	waits := 0
 	var first time.Time
 	s.waits = func(w http.ResponseWriter, _ *http.Request) {
@@ -43,10 +50,13 @@ func TestWatchPrintsALinePerChange(t *testing.T) {
 	if status != 1 || len(lines) < 4 || controls(out) {
 		t.Fatalf("status %d, %q, %s", status, out, errs)
 	}
-	for i, want := range []string{"task.started of a [#1000]; 1 done, 1 running; after 500 other changes", "task.done of b [#9000]; 1 done, 1 running", "run.settled of  [#9001]"} {
+	for i, want := range []string{"task.started of a [#1104]; 1 done, 1 running; after 505 other changes", "task.done of b [#9000]; 1 done, 1 running", "run.settled of  [#9001]"} {
 		if !strings.HasSuffix(lines[i], want) {
 			t.Errorf("line %d is %q, want %q in\n%s", i+1, lines[i], want, out)
 		}
+	}
+	if errs != "task asks asks; see: bailiwick run show r-one, answer with: bailiwick run answer r-one --task asks TEXT\n" {
+		t.Errorf("%q", errs)
 	}
 	if took := time.Since(first); took < lineInterval/2 {
 		t.Errorf("all lines came within %s", took)
