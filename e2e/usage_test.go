@@ -89,6 +89,8 @@ func TestErrorsAreJSONOnRequest(t *testing.T) {
 		{"run show", api.CodeInvalid, 1, "argument RUN is missing"},
 		{"run shwo", api.CodeInvalid, 1, "did you mean: bailiwick run show"},
 		{"nothing", api.CodeInvalid, 1, `unknown verb \"nothing\"`},
+		{"help nothing", api.CodeInvalid, 1, `unknown verb \"nothing\"`},
+		{"completion nothing", api.CodeInvalid, 1, `unknown verb \"nothing\"`},
 		{"run show r1 --last x", api.CodeInvalid, 1, "unknown flag --last"},
 		{"audit list --last x", api.CodeInvalid, 1, "want a number from 1 to 1000"},
 		{"audit list --first 1 --last 1", api.CodeInvalid, 1, "--first and --last exclude each other"},

@@ -77,7 +77,7 @@ func ReadInput(text string, stdin io.Reader) ([]byte, error) {
 	} else if path, ok := strings.CutPrefix(text, "@"); ok {
 		f, err := os.Open(path) //nolint:gosec // G304: the user names the file
 		if err != nil {
-			return nil, err
+			return nil, api.Errorf(api.CodeInvalid, "%s: %w", text, err)
 		}
 		defer f.Close() //nolint:errcheck // only read
 		from = f

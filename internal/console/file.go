@@ -61,8 +61,12 @@ func (d Folder) ReplaceFile(name string, fill func(io.Writer) error) (string, er
 	return filepath.Join(d.path, name), nil
 }
 
-// AlreadyExists adds a hint to the error of a file that exists already.
+// AlreadyExists adds a hint to the error of a file that exists already, or whose
+// folder does not.
 func AlreadyExists(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("create its folder first, or name another path")
+	}
 	if errors.Is(err, fs.ErrExist) {
 		return api.Errorf(api.CodeConflict, "%w", err).WithHint("existing files are not overwritten; name another path")
 	}

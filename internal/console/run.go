@@ -26,6 +26,9 @@ func ExitFor(code api.Code) Exit { return Exit{api.Table()[code].Exit} }
 func Run(ctx context.Context, root *cobra.Command, o *Output, args []string) int {
 	answer := &answerWriter{to: o.Stdout}
 	o.Stdout = answer
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	explainHelp(root)
 	explainArgs(root)
 	root.SetFlagErrorFunc(flagError)
 	root.SilenceErrors, root.SilenceUsage = true, true

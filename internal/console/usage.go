@@ -29,6 +29,9 @@ func explainArgs(cmd *cobra.Command) {
 	if check == nil {
 		return
 	}
+	if cmd.HasSubCommands() && !cmd.Runnable() { // cobra would show the help and succeed
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
 		if err == nil {
@@ -45,6 +48,25 @@ func explainArgs(cmd *cobra.Command) {
 			return invalidUsage(cmd, "unexpected argument %q", args[most])
 		}
 		return invalidUsage(cmd, "%w", err)
+	}
+}
+
+// explainHelp has the help command fail for a verb that does not exist.
+func explainHelp(root *cobra.Command) {
+	help, _, err := root.Find([]string{"help"})
+	if err != nil || help == root {
+		return
+	}
+	help.RunE = func(_ *cobra.Command, args []string) error {
+		about, rest, err := root.Find(args)
+		switch {
+		case err != nil:
+			return cobraError(root, err)
+		case len(rest) > 0 && about.HasSubCommands():
+			return unknownVerb(about, rest[0])
+		}
+		about.InitDefaultHelpFlag()
+		return about.Help()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -68,7 +69,13 @@ func ours(s string) string {
 	for _, p := range phrases {
 		s = p.raw.ReplaceAllString(s, p.say)
 	}
-	return s
+	parts := strings.Split(s, ": ") // a path before what the library says about it
+	for i := len(parts) - 1; i > 0; i-- {
+		if strings.TrimPrefix(parts[i-1], "@") == parts[i] {
+			parts = slices.Delete(parts, i, i+1)
+		}
+	}
+	return strings.Join(parts, ": ")
 }
 
 // OfFlag explains an error of package flag. see is the command that shows the

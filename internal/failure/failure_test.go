@@ -26,14 +26,16 @@ func TestLibrariesAreTranslated(t *testing.T) {
 	for want, err := range map[string]error{
 		"/nonexistent/a file.json: no such file or directory":          missing,
 		"--trust: /nonexistent/a file.json: no such file or directory": fmt.Errorf("--trust: %w", missing),
-		`"x1": not a number`:                             number,
-		`"99999999999999999999": too large a number`:     large,
-		`"90": want a duration such as 90s, 5m or 2h`:    duration,
-		"not JSON: unexpected 'x'":                       json.Unmarshal([]byte("x"), &v),
-		"the JSON text ends too early":                   json.Unmarshal([]byte("{"), &v),
-		"A: the JSON value is of the wrong type: string": json.Unmarshal([]byte(`{"A":"x"}`), &v),
-		"the JSON value is of the wrong type: string":    json.Unmarshal([]byte(`"x"`), &v),
-		"plan.yaml: no change":                           errors.New("plan.yaml: no change"),
+		`"x1": not a number`:                                   number,
+		`"99999999999999999999": too large a number`:           large,
+		`"90": want a duration such as 90s, 5m or 2h`:          duration,
+		"not JSON: unexpected 'x'":                             json.Unmarshal([]byte("x"), &v),
+		"the JSON text ends too early":                         json.Unmarshal([]byte("{"), &v),
+		"A: the JSON value is of the wrong type: string":       json.Unmarshal([]byte(`{"A":"x"}`), &v),
+		"the JSON value is of the wrong type: string":          json.Unmarshal([]byte(`"x"`), &v),
+		"@/nonexistent/a file.json: no such file or directory": fmt.Errorf("@/nonexistent/a file.json: %w", missing),
+		"a: a b: b c":          errors.New("a: a b: b c"),
+		"plan.yaml: no change": errors.New("plan.yaml: no change"),
 	} {
 		if got := Explain(err); got.Message != want || got.Code != api.CodeInternal {
 			t.Errorf("%v: %q, want %q", err, got.Message, want)
