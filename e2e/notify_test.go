@@ -183,6 +183,7 @@ func TestBadReceiversAreRefused(t *testing.T) {
 		fmt.Sprintf("{name: a, command: [%s]}", w.path("plain")):                   "cannot be executed",
 		fmt.Sprintf("{name: a, command: [%s]}", w.path("open.sh")):                 "writable by other accounts",
 		fmt.Sprintf("{name: a, command: [%s], on: [questoin]}", w.path("page.sh")): `did you mean "question"`,
+		fmt.Sprintf("{name: a, command: [%s], on: []}", w.path("page.sh")):         "on: empty",
 		fmt.Sprintf("{name: a, command: [%s], shell: true}", w.path("page.sh")):    `unknown key "shell"`,
 		"{name: a, webhook: 'https://example.org/hidden-path'}":                    `"secret" is missing`,
 		hook("http://example.org/hidden-path", "hook.key"):                         "want https://",

@@ -90,7 +90,10 @@ func (r *settingsReader) receiver(n *yaml.Node, what string) (s notifySettings) 
 	if !receipt.ValidName(s.Name) {
 		r.At(n, "%s.name: %q: want 1 to 63 of a-z, 0-9 and -", what, strictyaml.Clip(s.Name))
 	}
-	if s.On == nil {
+	switch on := keyOf(n, "on"); {
+	case on != nil && s.On == nil:
+		r.At(on, "%s.on: empty: name one of %s, or leave it out for all", what, strings.Join(notifiable(), ", "))
+	case on == nil:
 		for _, kind := range notifiable() {
 			s.On = append(s.On, api.WaitingKind(kind))
 		}

@@ -66,6 +66,9 @@ func (s *sender) run(ctx context.Context) {
 		}
 		s.rest(ctx, changed)
 	}
+	// The next start need not read again what gave no message. A place that is not
+	// stored only costs that.
+	_ = s.save(context.WithoutCancel(ctx))
 }
 
 // rest returns after idle, once the log has changed or a message is tried again.
