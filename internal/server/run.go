@@ -219,7 +219,7 @@ func (c *runCalls) waiting(ctx context.Context, r *request) ([]api.Waiting, erro
 		d := &asking[i]
 		byDispatch[d.ID] = d
 		if d.Run == "" {
-			list = append(list, api.Waiting{Kind: api.WaitingQuestion, Principal: d.Principal, RunID: d.Run, Task: d.Task, DispatchID: d.ID, Subagent: d.Subagent})
+			list = append(list, api.Waiting{Kind: api.WaitingQuestion, Principal: d.Principal, DispatchID: d.ID, Subagent: d.Subagent})
 		}
 	}
 	ofRuns, err := c.cfg.Reader.Waiting(ctx, r.caller.Principal)
