@@ -30,7 +30,7 @@ func (w *world) offered(shell, line string) []string {
 		w.t.Errorf("%s, %q: %v: %s", shell, line, err, out)
 	}
 	var words []string
-	for _, word := range strings.Fields(string(out)) {
+	for word := range strings.FieldsSeq(string(out)) {
 		if !slices.Contains(words, word) {
 			words = append(words, word)
 		}

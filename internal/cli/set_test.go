@@ -76,7 +76,7 @@ func TestSetRefusesWhatTheSchemaDoesNotHave(t *testing.T) {
 		"both:=1":            "both wants string or null",
 		"a.b.c=x":            "c wants integer",
 		"a=x":                "a wants object",
-		"nmae=x":             `no such member "nmae"; want one of a, any, both, n, name, on, x.y`,
+		"nome=x":             `no such member "nome"; want one of a, any, both, n, name, on, x.y`,
 		"name.x=1":           `no such member "name.x"`,
 		"name@/none":         "/none",
 	} {
