@@ -100,7 +100,7 @@ func TestErrorsAreJSONOnRequest(t *testing.T) {
 		{"dispatch run nobody", api.CodeDenied, 3, `"auditEntry":`},
 		{"catalog show subagent/none", api.CodeNotFound, 1, "none"},
 		{"catalog show --nothing", api.CodeInvalid, 1, "unknown flag --nothing"},
-		{"audit verify " + w.path("none.evidence") + " --trust " + w.path("none.json"), "", 1, "none.json: no such file"},
+		{"audit verify " + w.path("none.evidence") + " --trust " + w.path("none.json"), api.CodeInvalid, 1, "none.json: no such file"},
 	} {
 		for _, format := range []string{"-o json", "--output=jsonl"} {
 			if format != "-o json" && (strings.HasPrefix(c.line, "catalog") || strings.HasPrefix(c.line, "audit verify")) {

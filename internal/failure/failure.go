@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,6 +39,9 @@ func Print(stderr io.Writer, program, format string, err error, escape func(stri
 // api.Error stays around its message.
 func Explain(err error) *api.Error {
 	out := api.Error{Code: api.CodeInternal, Message: err.Error()}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrExist) {
+		out.Code = api.CodeInvalid // the user named a file that cannot be used
+	}
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		out = *e
 		out.Message = strings.Replace(err.Error(), e.Error(), e.Message, 1)

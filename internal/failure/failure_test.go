@@ -37,7 +37,7 @@ func TestLibrariesAreTranslated(t *testing.T) {
 		"a: a b: b c":          errors.New("a: a b: b c"),
 		"plan.yaml: no change": errors.New("plan.yaml: no change"),
 	} {
-		if got := Explain(err); got.Message != want || got.Code != api.CodeInternal {
+		if got := Explain(err); got.Message != want || (got.Code == api.CodeInvalid) != errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v: %q, want %q", err, got.Message, want)
 		}
 	}
