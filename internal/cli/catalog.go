@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/user"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,9 +18,9 @@ func (t *tree) catalogCommand() *cobra.Command {
 	cmd := t.delegatedCommand("catalog", "Plan, apply, sign, list, show, move and verify the catalog", deployProgram, "catalog", "bailiwick catalog plan", "bailiwick catalog apply --reason 'new reviewer'")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if i := slices.IndexFunc(args, func(a string) bool { return a == "plan" || a == "apply" }); i >= 0 {
+		if len(args) > 0 && (args[0] == "plan" || args[0] == "apply") {
 			if ceiling, ok := t.ownCeiling(cmd.Context()); ok {
-				args = slices.Insert(slices.Clone(args), i+1, "--caller-ceiling="+ceiling.String())
+				args = slices.Insert(slices.Clone(args), 1, "--caller-ceiling="+ceiling.String())
 			}
 		}
 		return run(cmd, args)
@@ -27,12 +28,19 @@ func (t *tree) catalogCommand() *cobra.Command {
 	return cmd
 }
 
+// ceilingWait is how long a service may take to answer: the line is not worth more.
+const ceilingWait = 2 * time.Second
+
 // ownCeiling asks a running service for the ceiling of this account.
 func (t *tree) ownCeiling(ctx context.Context) (api.Tier, bool) {
+	ctx, stop := context.WithTimeout(ctx, ceilingWait)
+	defer stop()
 	login := ""
 	if u, err := user.Current(); err == nil {
 		login = u.Username
 	}
-	info, err := t.connect(false).Operator().Principal(ctx, api.Principal("local:"+api.LocalLogin(login, os.Getuid())))
+	c := t.connect(false)
+	defer c.Close()
+	info, err := c.Operator().Principal(ctx, api.Principal("local:"+api.LocalLogin(login, os.Getuid())))
 	return info.Ceiling, err == nil
 }
