@@ -65,7 +65,7 @@ func (l *lifecycle) end(ctx context.Context, r row, o outcome, save func(*store.
 // endEntry is the entry of the end of an attempt, whose row is r by now.
 func endEntry(r row, o outcome, now time.Time) record.Entry {
 	detail, refs := record.EndOf(o.summary)
-	detail.By, detail.Message, detail.Reason, detail.Millis = string(o.cancelBy), o.message, string(o.reason), now.Sub(r.record.Since()).Milliseconds()
+	detail.By, detail.Message, detail.Reason, detail.Millis = string(o.cancelBy), o.message, string(o.reason), max(0, now.Sub(r.record.Since())).Milliseconds()
 	entry := lifeEntry(record.KindOf(o.event), r, detail)
 	entry.Refs = refs
 	refs[record.RefManifest] = r.record.Manifest

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -31,27 +32,62 @@ func (l *lifecycle) expireQuestions() {
 // expireDue fails the dispatches whose answer is overdue, and returns how long
 // until the next one is.
 func (l *lifecycle) expireDue() (time.Duration, error) {
-	const longest = time.Hour // the clock may be set
 	for {
 		list, err := l.list(l.life, expiring)
 		if err != nil {
 			return 0, err
 		}
+		next, expired := time.Hour, false // the clock may be set
 		for _, r := range list {
-			left := r.record.AnswerBy.Sub(l.cfg.Now())
+			left := l.timeLeft(&r.record)
 			if left > 0 {
-				return min(left, longest), nil
+				next = min(next, left)
+				continue
 			}
+			expired = true
 			failpoint.Hit(failpoint.ExpireCommit, string(r.record.ID))
 			o := outcome{event: api.EventFailed, reason: api.ReasonTimeout, message: "no answer by " + r.record.AnswerBy.Format(time.RFC3339)}
 			if err := l.endUnanswered(l.life, r, o); err != nil {
 				return 0, err
 			}
 		}
-		if len(list) == 0 {
-			return longest, nil
+		if !expired {
+			l.forgetQuestions(list)
+			return next, nil
 		}
 	}
+}
+
+// asked is a question.
+type asked struct {
+	id      api.DispatchID
+	attempt int
+}
+
+// timeLeft returns how long a question may still be answered. A clock that is set
+// forward while the service runs takes none of the time.
+func (l *lifecycle) timeLeft(d *api.Dispatch) time.Duration {
+	left, now := d.AnswerBy.Sub(l.cfg.Now()), l.cfg.Steady()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := asked{d.ID, d.Attempt}
+	due, ok := l.due[q]
+	if !ok {
+		due = now.Add(left)
+		l.due[q] = due
+	}
+	return max(left, due.Sub(now))
+}
+
+// forgetQuestions forgets when questions expire that are not in list.
+func (l *lifecycle) forgetQuestions(list []row) {
+	open := map[asked]bool{}
+	for _, r := range list {
+		open[asked{r.record.ID, r.record.Attempt}] = true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.due, func(q asked, _ time.Time) bool { return !open[q] })
 }
 
 // endWaiting ends a dispatch that waits for an answer. The result of its last

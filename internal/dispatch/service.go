@@ -39,6 +39,7 @@ type Config struct {
 	Mode       string        // same-user or system
 	Sweep      func() int    // removes what the jails of killed workers left on the machine, and returns how much it could not remove
 	Now        func() time.Time
+	Steady     func() time.Time // measures time; its readings are only compared with each other; nil: Now
 	Logger     *slog.Logger
 	Observer   Observer // may be nil
 }
@@ -89,6 +90,9 @@ func newService(ctx context.Context, cfg Config) *Service {
 	}
 	if cfg.Statements == nil {
 		cfg.Statements = cfg.Key
+	}
+	if cfg.Steady == nil {
+		cfg.Steady = cfg.Now
 	}
 	s := &Service{records: &records{cfg: cfg}}
 	s.lifecycle = newLifecycle(ctx, s.records)

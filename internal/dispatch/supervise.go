@@ -51,11 +51,12 @@ type lifecycle struct {
 
 	mu     sync.Mutex
 	active map[api.DispatchID]*active // guarded by mu
+	due    map[asked]time.Time        // when questions expire, by Config.Steady; guarded by mu
 	closed bool                       // guarded by mu
 }
 
 func newLifecycle(ctx context.Context, r *records) *lifecycle {
-	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, questions: make(chan struct{}, 1), ended: make(chan struct{}, 1), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
+	l := &lifecycle{records: r, active: map[api.DispatchID]*active{}, due: map[asked]time.Time{}, questions: make(chan struct{}, 1), ended: make(chan struct{}, 1), cancelTime: cancelTime, hangTime: hangTime, heartbeat: record.Heartbeat}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return l
 }

@@ -36,7 +36,7 @@ func (e *engine) addRun(b *batch, r *run) {
 	r.queue.runs++
 	e.runs[r.seq], e.byID[r.id] = r, r
 	if !r.doc.DeadlineAt.IsZero() {
-		e.addTimer(r.doc.DeadlineAt, r.seq, -1)
+		e.addTimer(b, r.doc.DeadlineAt.Sub(b.now), r.doc.DeadlineAt, r.seq, -1)
 	}
 	for i := range r.tasks {
 		if r.tasks[i].state == api.TaskDone { // taken over from another run, or done before a restart

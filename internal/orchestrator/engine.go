@@ -42,7 +42,7 @@ type engine struct {
 }
 
 func newEngine(cfg Config) *engine {
-	e := &engine{cfg: cfg, runs: map[int64]*run{}, byID: map[api.RunID]*run{}, queues: map[api.Name]*queue{}, locks: newLocks(), nextSweep: cfg.Now().Add(sweepTime)}
+	e := &engine{cfg: cfg, runs: map[int64]*run{}, byID: map[api.RunID]*run{}, queues: map[api.Name]*queue{}, locks: newLocks(), nextSweep: cfg.Steady().Add(sweepTime)}
 	e.queues[api.DefaultQueue] = newQueue(api.DefaultQueue, DefaultSlots)
 	for name, slots := range cfg.Queues {
 		e.queues[name] = newQueue(name, slots)
@@ -52,7 +52,8 @@ func newEngine(cfg Config) *engine {
 
 // batch is what one commit makes durable, and the effects that follow it.
 type batch struct {
-	now      time.Time
+	now      time.Time // by the wall clock
+	steady   time.Time // by the clock of the timers
 	items    []audit.Item
 	tasks    []taskRef
 	runs     []*run
@@ -107,8 +108,7 @@ func (o *Orchestrator) loop() {
 		case <-o.life.Done():
 			return
 		}
-		now := o.cfg.Now().UTC()
-		b := &batch{now: now}
+		b := o.newBatch()
 		o.engine.due(b)
 		for _, ev := range o.inbox.take(maxEvents) {
 			ev.apply(o.engine, b)
@@ -122,8 +122,12 @@ func (o *Orchestrator) loop() {
 		}
 		o.busy.Store(o.engine.hasPendingWork())
 		o.finish(b)
-		timer.Reset(max(0, o.engine.next().Sub(o.cfg.Now())))
+		timer.Reset(max(0, o.engine.next().Sub(o.cfg.Steady())))
 	}
+}
+
+func (o *Orchestrator) newBatch() *batch {
+	return &batch{now: o.cfg.Now().UTC(), steady: o.cfg.Steady()}
 }
 
 // halt stops the engine until a restart, since memory may be ahead of the
@@ -275,20 +279,22 @@ func (e *engine) next() time.Time {
 
 // due applies the timers and the sweep that are due.
 func (e *engine) due(b *batch) {
-	for len(e.timers) > 0 && !e.timers[0].at.After(b.now) {
+	for len(e.timers) > 0 && !e.timers[0].at.After(b.steady) {
 		d := heap.Pop(&e.timers).(timer) //nolint:forcetypeassert // only timers are pushed
 		r := e.runs[d.run]
 		switch {
 		case r == nil: // settled
+		case d.task < 0 && b.now.Before(d.when): // the clock was set back: what is logged must show that the time has passed
+			e.addTimer(b, d.when.Sub(b.now), d.when, d.run, d.task)
 		case d.task < 0:
 			e.expireRun(b, r)
-		case r.tasks[d.task].state == api.TaskWaiting && r.tasks[d.task].notBefore.Equal(d.at):
+		case r.tasks[d.task].state == api.TaskWaiting && r.tasks[d.task].notBefore.Equal(d.when):
 			e.transition(r, d.task, plan.EventDue)
 			e.enqueue(r, d.task)
 		}
 	}
-	if !b.now.Before(e.nextSweep) {
-		e.nextSweep = b.now.Add(sweepTime)
+	if !b.steady.Before(e.nextSweep) {
+		e.nextSweep = b.steady.Add(sweepTime)
 		e.sweep(b)
 	}
 }
@@ -307,13 +313,15 @@ func (e *engine) sweep(b *batch) {
 // timer is the time of a task's next attempt, or with task -1 the deadline of a
 // run. It has the number of the run, so that a settled run can be freed.
 type timer struct {
-	at   time.Time
+	at   time.Time // by the steady clock: a wall clock that is set makes nothing early
+	when time.Time // by the wall clock, as the records have it
 	run  int64
 	task int32
 }
 
-func (e *engine) addTimer(when time.Time, run int64, task int32) {
-	heap.Push(&e.timers, timer{when, run, task})
+// addTimer adds a timer that is due after wait.
+func (e *engine) addTimer(b *batch, wait time.Duration, when time.Time, run int64, task int32) {
+	heap.Push(&e.timers, timer{b.steady.Add(wait), when, run, task})
 }
 
 // timerHeap is the timers, soonest first.

@@ -79,6 +79,7 @@ type Config struct {
 	Queues   map[api.Name]int // slots of each queue; api.DefaultQueue is always there
 	Seed     uint64           // of the jitter between attempts
 	Now      func() time.Time
+	Steady   func() time.Time // measures time; its readings are only compared with each other; nil: Now
 	Logger   *slog.Logger
 	Observer Observer // may be nil
 
@@ -90,6 +91,9 @@ type Config struct {
 func (c *Config) validate() error {
 	if c.Store == nil || c.Ledger == nil || c.Dispatch == nil || c.Now == nil {
 		return errors.New("orchestrator: Config needs Store, Ledger, Dispatch and Now")
+	}
+	if c.Steady == nil {
+		c.Steady = c.Now
 	}
 	for name, slots := range c.Queues {
 		if slots < 1 {

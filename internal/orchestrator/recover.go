@@ -31,7 +31,7 @@ func (o *Orchestrator) recover(ctx context.Context) error {
 		return err
 	}
 	failpoint.Hit(failpoint.RunRecover, "")
-	b := &batch{now: o.cfg.Now().UTC()}
+	b := o.newBatch()
 	// Leases that were held come before those that are requested again.
 	for _, r := range runs {
 		o.capacity.add(r, 1)
@@ -107,7 +107,8 @@ func (e *engine) restoreWaiting(b *batch, r *run) {
 		case t.state != api.TaskWaiting:
 		case !t.notBefore.IsZero() && t.notBefore.After(b.now):
 			e.backingOff++
-			e.addTimer(t.notBefore, r.seq, i)
+			_, most := plan.Delay(&r.plan.Tasks[i], int(t.attempt)) // the clock may have been set back
+			e.addTimer(b, min(t.notBefore.Sub(b.now), most), t.notBefore, r.seq, i)
 		case !t.notBefore.IsZero():
 			e.backingOff++ // the transition decrements it
 			e.transition(r, i, plan.EventDue)

@@ -162,7 +162,7 @@ func (e *engine) settleRun(b *batch, r *run) {
 	r.state = plan.Settle(r.now(), r.counts, r.cancelBy != "")
 	r.settled = b.now
 	e.log(b, record.KindRunSettled, r, -1, record.RunEnd{
-		State: string(r.state), Millis: b.now.Sub(r.submitted).Milliseconds(), Done: int64(r.counts[api.TaskDone]), Failed: int64(r.counts[api.TaskFailed]),
+		State: string(r.state), Millis: max(0, b.now.Sub(r.submitted)).Milliseconds(), Done: int64(r.counts[api.TaskDone]), Failed: int64(r.counts[api.TaskFailed]),
 		Denied: int64(r.counts[api.TaskDenied]), Cancelled: int64(r.counts[api.TaskCancelled]), Skipped: int64(r.counts[api.TaskSkipped]),
 	})
 	b.run(r)
@@ -231,13 +231,14 @@ func (e *engine) retryLater(b *batch, r *run, i int32, step record.TaskStep) {
 	t := &r.tasks[i]
 	e.releaseTask(r, i)
 	e.transition(r, i, plan.EventBackoff)
-	t.notBefore = b.now.Add(e.backoff(r, i))
+	wait := e.backoff(r, i)
+	t.notBefore = b.now.Add(wait)
 	t.ended, t.reason, t.message, t.answer = b.now, api.Reason(step.Reason), step.Message, nil
 	step.Until = t.notBefore.Format(time.RFC3339Nano)
 	e.log(b, record.KindTaskWaiting, r, i, step)
 	b.task(r, i)
 	e.backingOff++
-	e.addTimer(t.notBefore, r.seq, i)
+	e.addTimer(b, wait, t.notBefore, r.seq, i)
 }
 
 // backoff returns how long the next attempt of a task waits: a random time within

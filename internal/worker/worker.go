@@ -196,7 +196,7 @@ func (a *attempt) seal(ctx context.Context, err error) error {
 	default:
 		return err
 	}
-	a.summary.Usage.WallSeconds = r.EndedAt.Sub(r.StartedAt).Seconds()
+	a.summary.Usage.WallSeconds = a.cfg.Now().Sub(a.started).Seconds() // by the monotonic clock
 	r.Summary = a.summary
 	doc, err := canon.Marshal(r)
 	if err != nil {
