@@ -61,6 +61,8 @@ const (
 	MaxTaskLocks = 64
 	MaxTaskNeeds = 64
 	MaxLockKey   = 256
+	MaxLabels    = 32
+	MaxLabel     = 128     // characters of a label's value
 	MaxInput     = 2 << 20 // bytes of a task's or dispatch's input, in canonical form
 	MaxAttempts  = 20
 	MaxPriority  = 100
@@ -76,7 +78,12 @@ type Plan struct {
 	Queue  Name           `json:"queue,omitempty"`
 	Source *SourceRequest `json:"source,omitempty"` // the default source of its tasks
 	Limits PlanLimits     `json:"limits,omitzero"`
-	Tasks  []PlanTask     `json:"tasks"`
+	// Labels are for people, to find the run by; they have no effect.
+	Labels map[Name]string `json:"labels,omitempty"`
+	// Parameters is a JSON Schema of the values that ${params.NAME} stands for. They
+	// are resolved when the plan is submitted: what is stored has none.
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+	Tasks      []PlanTask      `json:"tasks"`
 }
 
 // PlanLimits bound a run. Zero: unbounded.

@@ -30,9 +30,12 @@ type Plan struct {
 
 // Parse reads a plan from a JSON object. It returns either a plan or problems. At
 // most api.MaxProblems are listed; if there are more, the last one says how many.
-func Parse(raw []byte) (*Plan, []api.Problem) {
+func Parse(raw []byte) (*Plan, []api.Problem) { return ParseWith(raw, nil) }
+
+// ParseWith is Parse for a plan that declares parameters, with the values of some.
+func ParseWith(raw []byte, values map[string]json.RawMessage) (*Plan, []api.Problem) {
 	var found list
-	d := read(raw, &found)
+	d := read(raw, values, &found)
 	if d == nil {
 		return nil, found.problems()
 	}
@@ -56,7 +59,7 @@ func Parse(raw []byte) (*Plan, []api.Problem) {
 // has problems, so that the service can report its own problems with them in the
 // same answer.
 func Tasks(raw []byte) []api.PlanTask {
-	d := read(raw, &list{})
+	d := read(raw, nil, &list{})
 	if d == nil {
 		return nil
 	}
@@ -83,7 +86,7 @@ func build(a api.Plan, g *graph) (*Plan, error) {
 	for i := range a.Tasks {
 		dropDefaults(&a.Tasks[i])
 	}
-	a.Source = nil
+	a.Source, a.Parameters = nil, nil
 	canonical, err := canon.Marshal(a)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -70,7 +71,7 @@ type Retry struct {
 // the commits of sources and in inputs.
 func (p *Plan) RetryOf(old *Plan, done func(i int) bool, from []api.TaskID) (Retry, error) {
 	r := Retry{Taken: make([]bool, len(p.Tasks))}
-	if p.Queue != old.Queue || p.Limits != old.Limits || len(p.Tasks) != len(old.Tasks) {
+	if p.Queue != old.Queue || p.Limits != old.Limits || !maps.Equal(p.Labels, old.Labels) || len(p.Tasks) != len(old.Tasks) {
 		return r, fmt.Errorf("it retries run %s with another plan", old.ID)
 	}
 	for _, t := range from {

@@ -190,7 +190,7 @@ func TestSchemaAndParseAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 		var found list
-		read(raw, &found)
+		read(raw, nil, &found)
 		if err := s.Validate(value); (err == nil) != (found.shapes == 0) {
 			t.Fatalf("%s\nthe schema: %v\nthe reader: %v", raw, err, found.problems())
 		}

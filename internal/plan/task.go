@@ -37,18 +37,21 @@ type need struct {
 }
 
 // read reads the members of a plan. Nil: raw is no JSON object.
-func read(raw []byte, found *list) *draft {
+func read(raw []byte, values map[string]json.RawMessage, found *list) *draft {
 	r := &reader{found}
 	doc, ok := r.document(raw)
 	if !ok {
 		return nil
 	}
+	doc = resolve(doc, values, found)
 	d := &draft{}
 	members := r.object("$", doc, readers{
-		"id":     func(path string, raw json.RawMessage) { d.plan.ID = parsed(r, path, raw, api.ParseRunID) },
-		"queue":  func(path string, raw json.RawMessage) { d.plan.Queue = parsed(r, path, raw, api.ParseName) },
-		"source": func(path string, raw json.RawMessage) { d.plan.Source = r.source(path, raw) },
-		"limits": func(path string, raw json.RawMessage) { d.plan.Limits = r.limits(path, raw) },
+		"id":         func(path string, raw json.RawMessage) { d.plan.ID = parsed(r, path, raw, api.ParseRunID) },
+		"queue":      func(path string, raw json.RawMessage) { d.plan.Queue = parsed(r, path, raw, api.ParseName) },
+		"source":     func(path string, raw json.RawMessage) { d.plan.Source = r.source(path, raw) },
+		"labels":     func(path string, raw json.RawMessage) { d.plan.Labels = r.labels(path, raw) },
+		"parameters": func(path string, raw json.RawMessage) { r.members(path, raw) },
+		"limits":     func(path string, raw json.RawMessage) { d.plan.Limits = r.limits(path, raw) },
 		"tasks": func(path string, raw json.RawMessage) {
 			r.items(path, raw, api.MaxPlanTasks, func(path string, raw json.RawMessage) { r.task(path, raw, d) })
 			if string(raw) == "[]" {
@@ -68,6 +71,26 @@ func (r *reader) source(path string, raw json.RawMessage) *api.SourceRequest {
 	})
 	r.require(path, members, "name")
 	return s
+}
+
+func (r *reader) labels(path string, raw json.RawMessage) map[api.Name]string {
+	members := r.members(path, raw)
+	if len(members) > api.MaxLabels {
+		r.shape(path, "%d labels: at most %d", len(members), api.MaxLabels)
+		return nil
+	}
+	var all map[api.Name]string
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		at := member(path, name)
+		if _, err := api.ParseName(name); err != nil {
+			r.shape(at, "label %s: want 1 to 64 of a-z 0-9 . _ - beginning and ending with a letter or digit", clip(name))
+		}
+		if all == nil {
+			all = map[api.Name]string{}
+		}
+		all[api.Name(name)] = r.visible(at, members[name], api.MaxLabel)
+	}
+	return all
 }
 
 func (r *reader) limits(path string, raw json.RawMessage) api.PlanLimits {
