@@ -10,6 +10,11 @@ import (
 type RunRequest struct {
 	Plan  json.RawMessage `json:"plan"`            // a Plan
 	RunID RunID           `json:"runId,omitempty"` // instead of the plan's id; default: that, or a new one
+	// Parameters are values of parameters that the plan declares.
+	Parameters map[string]json.RawMessage `json:"parameters,omitempty"`
+	// DryRun validates the request and decides about each task, and does nothing: the
+	// answer is the run that would be made.
+	DryRun bool `json:"dryRun,omitempty"`
 	// Key is a random text of at most MaxKey bytes that identifies this request: a
 	// repetition of it finds its own run, which is then not reported as Existing.
 	Key string `json:"key,omitempty"`
@@ -91,6 +96,8 @@ type Run struct {
 	CancelReason string            `json:"cancelReason,omitempty"`
 	Counts       map[TaskState]int `json:"counts"`
 	Total        int               `json:"total"`
+	DryRun       bool              `json:"dryRun,omitempty"`   // of a submission: the run was only validated, and does not exist
+	Labels       map[Name]string   `json:"labels,omitempty"`   // of its plan
 	Existing     bool              `json:"existing,omitempty"` // of a submission: an earlier request made this run, nothing was started
 	Tasks        []RunTask         `json:"tasks"`              // a page, in the order of the plan; not in lists
 	Next         string            `json:"next,omitempty"`     // cursor of the next page; absent on the last

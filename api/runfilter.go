@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type RunFilter struct {
 	Queue     Name
 	Principal Principal // that submitted it
 	Subagent  Name      // of at least one task
+	Labels    []Label   // of its plan, all of them
 	After     RunID     // submitted before this one: the last run of the previous page
 	Limit     int       // at most so many; 0: the service's page size
 	Open      bool      // and, beyond Limit, every older run that is not settled
@@ -46,6 +48,7 @@ func ParseRunStates(word string) ([]RunState, error) {
 const (
 	paramState, paramSince, paramQueue, paramPrincipal = "state", "since", "queue", "principal"
 	paramSubagent, paramAfter, paramLimit, paramOpen   = "subagent", "after", "limit", "open"
+	paramLabel                                         = "label"
 )
 
 // Query returns the filter as the parameters of a request.
@@ -53,6 +56,9 @@ func (f RunFilter) Query() url.Values {
 	q := url.Values{}
 	for _, s := range f.States {
 		q.Add(paramState, string(s))
+	}
+	for _, l := range f.Labels {
+		q.Add(paramLabel, l.String())
 	}
 	if !f.Since.IsZero() {
 		q.Set(paramSince, f.Since.UTC().Format(time.RFC3339Nano))
@@ -92,6 +98,11 @@ func ParseRunFilter(q url.Values) (f RunFilter, err error) {
 	f.Queue = optional(q, paramQueue, ParseName, keep)
 	f.Principal = optional(q, paramPrincipal, ParsePrincipal, keep)
 	f.Subagent = optional(q, paramSubagent, ParseName, keep)
+	for _, word := range q[paramLabel] {
+		l, e := ParseLabel(word)
+		f.Labels = append(f.Labels, l)
+		keep(e)
+	}
 	f.After = optional(q, paramAfter, ParseRunID, keep)
 	if s := q.Get(paramOpen); s != "" {
 		var e error
@@ -100,6 +111,24 @@ func ParseRunFilter(q url.Values) (f RunFilter, err error) {
 		}
 	}
 	return f, err
+}
+
+// Label is a label of a plan with its value.
+type Label struct {
+	Key   Name
+	Value string
+}
+
+func (l Label) String() string { return string(l.Key) + "=" + l.Value }
+
+// ParseLabel parses KEY=VALUE.
+func ParseLabel(s string) (Label, error) {
+	key, value, ok := strings.Cut(s, "=")
+	name, err := ParseName(key)
+	if !ok || err != nil || value == "" {
+		return Label{}, fmt.Errorf("label %.80q: want KEY=VALUE", s)
+	}
+	return Label{name, value}, nil
 }
 
 // optional parses a parameter that may be absent.

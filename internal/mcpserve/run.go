@@ -12,8 +12,9 @@ import (
 
 // submitInput is a plan and an optional run id.
 type submitInput struct {
-	Plan  object    `json:"plan"`
-	RunID api.RunID `json:"runId,omitempty" jsonschema:"idempotency key of your choice, 1 to 64 characters of a-z 0-9 -; it replaces the id of the plan; repeating a plan with the same id does not start a second run"`
+	Plan       object                     `json:"plan"`
+	Parameters map[string]json.RawMessage `json:"parameters,omitempty" jsonschema:"values of the parameters that the plan declares"`
+	RunID      api.RunID                  `json:"runId,omitempty" jsonschema:"idempotency key of your choice, 1 to 64 characters of a-z 0-9 -; it replaces the id of the plan; repeating a plan with the same id does not start a second run"`
 }
 
 // advertised returns the schema of a plan. The service validates the plan and
@@ -30,7 +31,7 @@ func (s *Server) submit(ctx context.Context, c *call, in submitInput) (runOutput
 		id = api.NewRunID(s.cfg.Now())
 	}
 	run, err := withRuntime(ctx, c, func(rt client.Runtime) (api.Run, error) {
-		return rt.Submit(ctx, api.RunRequest{Plan: json.RawMessage(in.Plan), RunID: id})
+		return rt.Submit(ctx, api.RunRequest{Plan: json.RawMessage(in.Plan), Parameters: in.Parameters, RunID: id})
 	})
 	if err != nil {
 		if api.CodeOf(err) == api.CodeUnavailable && id != "" { // the request may have arrived

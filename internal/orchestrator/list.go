@@ -126,6 +126,8 @@ func (r *run) selected(f *api.RunFilter) bool {
 		return false
 	case len(f.States) > 0 && !slices.Contains(f.States, r.now()):
 		return false
+	case slices.ContainsFunc(f.Labels, func(l api.Label) bool { return r.doc.Labels[l.Key] != l.Value }):
+		return false
 	case f.Subagent == "":
 		return true
 	}
@@ -150,6 +152,9 @@ func (a *Archive) settledList(ctx context.Context, f *api.RunFilter, before int6
 	and(len(states) > 0, "state IN (?"+strings.Repeat(", ?", max(0, len(states)-1))+")", states...)
 	const has = "EXISTS (SELECT 1 FROM run_term WHERE term = ? AND run = seq)"
 	and(f.Queue != "", has, "queue "+string(f.Queue))
+	for _, l := range f.Labels {
+		and(true, has, "label "+l.String())
+	}
 	and(f.Subagent != "", has, "subagent "+string(f.Subagent))
 	err = a.cfg.Store.Read(ctx, func(v *store.View) error {
 		list, err = settledRows(v, strings.Join(where, " AND ")+" ORDER BY seq DESC LIMIT ?", append(args, f.Limit))

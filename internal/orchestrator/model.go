@@ -34,6 +34,7 @@ type run struct {
 	left      int // unsettled tasks
 	queue     *queue
 	dirty     bool // the next commit writes its row
+	dry       bool // it is only validated: nothing of it is logged or stored
 }
 
 // runDoc is the part of a run's row that never changes.
@@ -47,10 +48,14 @@ type runDoc struct {
 	Nonce      string            `json:"nonce"`             // 128 random bits, so that the dispatch ids of tasks cannot be guessed
 	DeadlineAt time.Time         `json:"deadline,omitzero"`
 	RetryOf    api.RunID         `json:"retryOf,omitempty"`
-	From       []api.TaskID      `json:"from,omitempty"`    // of a retry: tasks to run again
-	Changed    []string          `json:"changed,omitempty"` // of a retry: see plan.Retry
-	Key        string            `json:"key,omitempty"`     // of the request that submitted it
-	Trace      api.Trace         `json:"trace,omitempty"`
+	// Labels of the plan; Template and Parameters as in record.RunRequest.
+	Labels     map[api.Name]string `json:"labels,omitempty"`
+	Template   api.Digest          `json:"template,omitempty"`
+	Parameters []string            `json:"parameters,omitempty"`
+	From       []api.TaskID        `json:"from,omitempty"`    // of a retry: tasks to run again
+	Changed    []string            `json:"changed,omitempty"` // of a retry: see plan.Retry
+	Key        string              `json:"key,omitempty"`     // of the request that submitted it
+	Trace      api.Trace           `json:"trace,omitempty"`
 }
 
 func sourceKey(s *api.SourceRequest) string { return string(s.Name) + "@" + s.Commit }

@@ -244,7 +244,7 @@ func (r *run) view(from, limit int) api.Run {
 func (r *run) head() api.Run {
 	v := api.Run{
 		RunID: r.id, State: r.now(), Queue: r.doc.Queue, Principal: r.principal, Plan: r.doc.Digest, Revision: r.doc.Number, SubmittedAt: r.submitted,
-		SettledAt: pointer(r.settled), Deadline: pointer(r.doc.DeadlineAt), RetryOf: r.doc.RetryOf, From: r.doc.From, Changed: r.doc.Changed, CancelBy: r.cancelBy, CancelReason: r.cancelWhy,
+		SettledAt: pointer(r.settled), Deadline: pointer(r.doc.DeadlineAt), RetryOf: r.doc.RetryOf, Labels: r.doc.Labels, From: r.doc.From, Changed: r.doc.Changed, CancelBy: r.cancelBy, CancelReason: r.cancelWhy,
 		Counts: map[api.TaskState]int{}, Total: len(r.tasks), Tasks: []api.RunTask{},
 	}
 	for s, n := range r.counts {

@@ -48,17 +48,24 @@ CREATE TABLE run_queue ( -- those that are paused
 	at   INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE run_fence (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL) STRICT;
-`, findSchema, retrySchema}}
+`, findSchema, retrySchema, labelSchema}}
 }
 
 // retrySchema finds the runs that retry a run: their evidence needs its plan.
 const retrySchema = `CREATE INDEX run_retry ON run(doc ->> '$.retryOf') WHERE doc ->> '$.retryOf' IS NOT NULL;`
 
+// labelSchema makes runs found by the labels of their plans.
+const labelSchema = `
+CREATE TRIGGER run_labelled AFTER INSERT ON run BEGIN
+	INSERT INTO run_term SELECT 'label ' || l.key || '=' || l.value, new.seq FROM json_each(new.doc, '$.labels') AS l;
+END;
+`
+
 // findSchema is what runs are found by, and which failed ones were looked at. The
 // triggers keep the terms in step with the runs.
 const findSchema = `
 CREATE TABLE run_term (
-	term TEXT NOT NULL,     -- "queue NAME", "subagent NAME"
+	term TEXT NOT NULL,     -- "queue NAME", "subagent NAME", "label KEY=VALUE"
 	run  INTEGER NOT NULL,  -- seq
 	PRIMARY KEY (term, run)
 ) STRICT, WITHOUT ROWID;

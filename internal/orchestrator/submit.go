@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,13 +34,50 @@ func (o *Orchestrator) Submit(ctx context.Context, caller dispatch.Caller, req a
 		return api.Run{}, o.unavailable()
 	}
 	p, err := o.parse(ctx, caller, req)
+	if req.DryRun {
+		return o.dryRun(ctx, caller, p, err)
+	}
 	if err != nil {
 		return api.Run{}, o.invalid(ctx, caller, err)
 	}
 	if run, ok, err := o.repeated(ctx, caller, p, req.Key); ok || err != nil {
 		return run, o.invalid(ctx, caller, err)
 	}
-	return o.admit(ctx, caller, newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling, Key: req.Key}))
+	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling, Key: req.Key, Template: plan.Template(req.Plan), Parameters: said(req.Parameters)})
+	return o.admit(ctx, caller, r)
+}
+
+// dryRun says what Submit would do with a plan, which parse returned with err. It
+// logs and stores nothing.
+func (o *Orchestrator) dryRun(ctx context.Context, caller dispatch.Caller, p *plan.Plan, err error) (api.Run, error) {
+	if err != nil {
+		return api.Run{}, err
+	}
+	if run, ok, err := o.repeated(ctx, caller, p, ""); ok || err != nil {
+		return run, err
+	}
+	r := newRun(p.ID, p, runDoc{Ceiling: caller.Ceiling})
+	r.dry = true
+	decision, err := o.validate(ctx, caller, r)
+	if err == nil && !decision.Allowed() {
+		err = api.Errorf(api.CodeDenied, "%s may not submit runs", caller.Principal)
+	}
+	if err != nil {
+		return api.Run{}, err
+	}
+	r.principal, r.submitted = caller.Principal, o.cfg.Now().UTC()
+	r.doc.Queue, r.doc.Digest, r.doc.Labels = p.Queue, p.Digest(), p.Labels
+	v := r.view(0, defaultPage)
+	v.DryRun, v.State = true, ""
+	return v, nil
+}
+
+// said lists the values of parameters for the log.
+func said(values map[string]json.RawMessage) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		list = append(list, name+"="+string(values[name]))
+	}
+	return list
 }
 
 // parse reads the plan of a request, and gives it an id.
@@ -50,7 +88,7 @@ func (o *Orchestrator) parse(ctx context.Context, caller dispatch.Caller, req ap
 	if len(req.Plan) > api.MaxPlan {
 		return nil, api.Errorf(api.CodeTooLarge, "plan of %d bytes, the limit is %d", len(req.Plan), api.MaxPlan)
 	}
-	p, problems := plan.Parse(req.Plan)
+	p, problems := plan.ParseWith(req.Plan, req.Parameters)
 	if len(problems) > 0 {
 		return nil, o.allProblems(ctx, caller, req, problems)
 	}
@@ -72,7 +110,7 @@ func checkKey(key string) error {
 func (o *Orchestrator) allProblems(ctx context.Context, caller dispatch.Caller, req api.RunRequest, problems []api.Problem) error {
 	var reqs []api.DispatchRequest
 	var places []int
-	tasks := plan.Tasks(req.Plan)
+	tasks := plan.Tasks(req.Plan, req.Parameters)
 	for i := range tasks {
 		if tasks[i].Subagent != "" {
 			reqs, places = append(reqs, requestOf(&tasks[i])), append(places, i)
@@ -97,7 +135,7 @@ func (o *Orchestrator) allProblems(ctx context.Context, caller dispatch.Caller, 
 	}
 	problems = plan.NameTasks(problems, tasks)
 	if v.Denied.Valid() {
-		return o.deny(ctx, record.Entry{Kind: record.KindRunSubmitted, Run: string(req.RunID), Detail: record.RunRequest{Queue: string(api.DefaultQueue), Tasks: int64(len(tasks))}}, v.Denied, problems)
+		return o.deny(ctx, req.DryRun, record.Entry{Kind: record.KindRunSubmitted, Run: string(req.RunID), Detail: record.RunRequest{Queue: string(api.DefaultQueue), Tasks: int64(len(tasks))}}, v.Denied, problems)
 	}
 	return plan.Error(problems)
 }
@@ -145,7 +183,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 	now := o.cfg.Now().UTC()
 	r.principal, r.submitted = caller.Principal, now
 	d := &r.doc
-	d.Queue, d.Digest, d.Nonce, d.Trace = r.plan.Queue, r.plan.Digest(), nonce(), dispatch.TraceOf(ctx)
+	d.Labels, d.Queue, d.Digest, d.Nonce, d.Trace = r.plan.Labels, r.plan.Queue, r.plan.Digest(), nonce(), dispatch.TraceOf(ctx)
 	if wall := time.Duration(r.plan.Limits.Wall); wall > 0 {
 		d.DeadlineAt = now.Add(wall)
 	}
@@ -186,7 +224,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 func submitEntry(r *run) record.Entry {
 	request := record.RunRequest{
 		Queue: string(r.plan.Queue), RetryOf: string(r.doc.RetryOf), Revision: int64(r.doc.Number), Tasks: int64(len(r.tasks)), //nolint:gosec // G115: numbers count up from 1
-		Changed: r.doc.Changed, Rules: plan.Rules,
+		Changed: r.doc.Changed, Rules: plan.Rules, Template: string(r.doc.Template), Parameters: r.doc.Parameters,
 	}
 	for _, t := range r.doc.From {
 		request.From = append(request.From, string(t))
@@ -224,7 +262,7 @@ func (o *Orchestrator) validate(ctx context.Context, caller dispatch.Caller, r *
 	}
 	problems := plan.NameTasks(append(problemsOf(v, tasks), missingProducts(r, v, tasks)...), r.plan.Tasks)
 	if v.Denied.Valid() {
-		return none, o.deny(ctx, submitEntry(r), v.Denied, problems)
+		return none, o.deny(ctx, r.dry, submitEntry(r), v.Denied, problems)
 	}
 	if len(problems) > 0 {
 		return none, plan.Error(problems)
@@ -285,11 +323,16 @@ func missingProducts(r *run, v dispatch.Validation, places []int) (list []api.Pr
 	return list
 }
 
-// deny logs that policy refuses a plan, and returns every problem.
-func (o *Orchestrator) deny(ctx context.Context, entry record.Entry, d policy.Decision, problems []api.Problem) error {
+// deny logs that policy refuses a plan, unless the request is a dry run, and returns
+// every problem.
+func (o *Orchestrator) deny(ctx context.Context, dry bool, entry record.Entry, d policy.Decision, problems []api.Problem) error {
+	refused := plan.Error(problems).WithHint("do not retry; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
+	refused.Code = api.CodeDenied
+	if dry {
+		return refused
+	}
 	return o.cfg.Ledger.Deny(ctx, d, entry, func(e *api.Error) *api.Error {
-		all := plan.Error(problems)
-		all.Code, all.AuditEntry = api.CodeDenied, e.AuditEntry
-		return all.WithHint("do not retry; see what you may use: bailiwick can %s dispatch SUBAGENT", d.Principal())
+		refused.AuditEntry = e.AuditEntry
+		return refused
 	})
 }

@@ -29,7 +29,10 @@ func resolve(doc json.RawMessage, values map[string]json.RawMessage, found *list
 	var head struct {
 		Parameters json.RawMessage `json:"parameters"`
 	}
-	if json.Unmarshal(doc, &head) != nil || head.Parameters == nil {
+	if json.Unmarshal(doc, &head) == nil && len(head.Parameters) > 0 && head.Parameters[0] != '{' {
+		return doc // the reader reports it
+	}
+	if head.Parameters == nil {
 		if len(values) > 0 {
 			found.sense("$", "the plan declares no parameters, but has values for %s", strings.Join(slices.Sorted(maps.Keys(values)), ", "))
 		}

@@ -58,8 +58,8 @@ func ParseWith(raw []byte, values map[string]json.RawMessage) (*Plan, []api.Prob
 // Tasks returns the tasks of a plan as far as they can be read, also if the plan
 // has problems, so that the service can report its own problems with them in the
 // same answer.
-func Tasks(raw []byte) []api.PlanTask {
-	d := read(raw, nil, &list{})
+func Tasks(raw []byte, values map[string]json.RawMessage) []api.PlanTask {
+	d := read(raw, values, &list{})
 	if d == nil {
 		return nil
 	}

@@ -47,7 +47,12 @@ func Read(text []byte) (*Plan, []Place) {
 	if places != nil {
 		return nil, places
 	}
-	p, problems := Parse(t.JSON)
+	return t.Plan(nil)
+}
+
+// Plan returns the plan that a text has, with values of its parameters.
+func (t Text) Plan(values map[string]json.RawMessage) (*Plan, []Place) {
+	p, problems := ParseWith(t.JSON, values)
 	if p != nil {
 		problems = p.oversized()
 	}

@@ -10,15 +10,18 @@ import (
 // RunRequest is the detail of KindRunSubmitted and KindRunDenied; RefPlan names
 // the canonical plan.
 type RunRequest struct {
-	Changed  []string `json:"changed,omitempty"` // of a retry: how the plan differs from that of RetryOf
-	From     []string `json:"from,omitempty"`    // of a retry: tasks to run again, though they may be done
-	Queue    string   `json:"queue"`
-	Reasons  []string `json:"reasons,omitempty"` // of a denial
-	RetryOf  string   `json:"retryOf,omitempty"`
-	Revision int64    `json:"revision"`        // of the catalog
-	Rules    int64    `json:"rules,omitempty"` // see plan.Rules; 0 in older logs
-	Taken    int64    `json:"taken,omitempty"` // tasks done in the run that it retries
-	Tasks    int64    `json:"tasks"`
+	Changed []string `json:"changed,omitempty"` // of a retry: how the plan differs from that of RetryOf
+	From    []string `json:"from,omitempty"`    // of a retry: tasks to run again, though they may be done
+	// Parameters are the values that the caller gave, as NAME=JSON.
+	Parameters []string `json:"parameters,omitempty"`
+	Queue      string   `json:"queue"`
+	Reasons    []string `json:"reasons,omitempty"` // of a denial
+	RetryOf    string   `json:"retryOf,omitempty"`
+	Revision   int64    `json:"revision"`        // of the catalog
+	Rules      int64    `json:"rules,omitempty"` // see plan.Rules; 0 in older logs
+	Taken      int64    `json:"taken,omitempty"` // tasks done in the run that it retries
+	Tasks      int64    `json:"tasks"`
+	Template   string   `json:"template,omitempty"` // digest of the plan before its parameters were resolved
 }
 
 func (d RunRequest) refused(reasons []string) Detail {
@@ -28,6 +31,7 @@ func (d RunRequest) refused(reasons []string) Detail {
 
 func (d RunRequest) describe(e *Entry) string {
 	s := fmt.Sprintf("%s submitted run %s with %s to queue %s", e.caller(), Word(e.Run), Plural(d.Tasks, "task"), Word(d.Queue))
+	s += withWords(", parameters ", d.Parameters)
 	if d.RetryOf != "" {
 		s += fmt.Sprintf(", retrying run %s with %s taken over", Word(d.RetryOf), Plural(d.Taken, "task")) +
 			withWords(", changed: ", d.Changed) + withWords(", again from task ", d.From)

@@ -17,6 +17,7 @@ import (
 type listFlags struct {
 	states                                   []string
 	since, queue, principal, subagent, after string
+	labels                                   []string
 	last                                     int
 }
 
@@ -53,6 +54,7 @@ such as 90m, 2h or 7d, a day such as 2026-11-21, or a time in RFC 3339.`,
 	fl.StringVar(&f.since, "since", "", "only runs submitted since this `TIME`")
 	fl.StringVar(&f.queue, "queue", "", "only runs of this queue")
 	fl.StringVar(&f.principal, "principal", "", "only runs that this principal submitted")
+	fl.StringArrayVar(&f.labels, "label", nil, "only runs whose plan has this label, as `KEY=VALUE`; may be repeated")
 	fl.StringVar(&f.subagent, "subagent", "", "only runs with a task of this subagent")
 	fl.IntVar(&f.last, "last", defaultLast, "how many")
 	fl.StringVar(&f.after, "after", "", "continue behind this `RUN`, the last one of a list")
@@ -70,6 +72,9 @@ func (t *commands) filter(f listFlags, exact bool) (api.RunFilter, error) {
 	filter := api.RunFilter{
 		Queue: a.Name("queue", f.queue), Subagent: a.Name("subagent", f.subagent), Principal: console.Optional(&a, f.principal, api.ParsePrincipal),
 		After: console.Optional(&a, f.after, api.ParseRunID), Limit: f.last, Open: !exact && f.after == "",
+	}
+	for _, word := range f.labels {
+		filter.Labels = append(filter.Labels, console.Parse(&a, word, api.ParseLabel))
 	}
 	for _, word := range f.states {
 		filter.States = append(filter.States, console.Parse(&a, word, api.ParseRunStates)...)
@@ -128,6 +133,9 @@ func (f *listFlags) behind(run api.RunID) string {
 	words := []string{"bailiwick run list"}
 	for _, s := range f.states {
 		words = append(words, "--state", s)
+	}
+	for _, l := range f.labels {
+		words = append(words, "--label", "'"+l+"'")
 	}
 	for _, o := range [][2]string{{"--since", f.since}, {"--queue", f.queue}, {"--principal", f.principal}, {"--subagent", f.subagent}} {
 		if o[1] != "" {

@@ -2,16 +2,19 @@ package runcli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -20,6 +23,8 @@ import (
 type submitFlags struct {
 	id           string
 	fresh        bool // a generated id
+	dry          bool
+	params       []string
 	watch, quiet bool
 	wait         time.Duration
 }
@@ -33,8 +38,12 @@ column. The run continues whatever happens to this command.
 
 A plan with an id runs once under that id. Submitting it again starts nothing: the command
 says how the run ended, or that it is under way, and exits with status 5. --new or --id runs
-the plan again; bailiwick run retry runs a part of it again, or with changes.`,
-		Example: console.Examples("bailiwick run submit plan.yaml --watch", "bailiwick run submit plan.yaml --new", "bailiwick run submit - --id nightly-7 < plan.json"),
+the plan again; bailiwick run retry runs a part of it again, or with changes.
+
+-p gives a value to a parameter that the plan declares. KEY=VALUE is read as the type that its
+schema says, KEY:=JSON as JSON, and KEY@FILE is the text of a file. --dry-run checks the plan
+with the service, decides about each task, and starts and logs nothing.`,
+		Example: console.Examples("bailiwick run submit plan.yaml --watch", "bailiwick run submit plan.yaml --new", "bailiwick run submit plan.yaml -p file=alpha.go --dry-run", "bailiwick run submit - --id nightly-7 < plan.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var a console.Args
 			a.Wait("--wait", f.wait)
@@ -53,6 +62,8 @@ the plan again; bailiwick run retry runs a part of it again, or with changes.`,
 	fl := cmd.Flags()
 	fl.StringVar(&f.id, "id", "", "id of the run (default: the plan's own, else a new one)")
 	fl.BoolVar(&f.fresh, "new", false, "choose a new id, also if the plan has one")
+	fl.StringArrayVarP(&f.params, "param", "p", nil, "KEY=VALUE, KEY:=JSON or KEY@FILE: value of a parameter; may be repeated")
+	fl.BoolVar(&f.dry, "dry-run", false, "say what would run, and start nothing")
 	fl.BoolVar(&f.watch, "watch", false, "watch it to its end")
 	fl.DurationVar(&f.wait, "wait", 0, "wait at most this long for its end, else exit with status 8; the run continues")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "with --watch, show only the outcome")
@@ -60,11 +71,11 @@ the plan again; bailiwick run retry runs a part of it again, or with changes.`,
 }
 
 func (t *commands) submit(ctx context.Context, file string, f submitFlags) error {
-	p, err := t.readPlan(file)
+	p, req, err := t.readRequest(file, f.params)
 	if err != nil {
 		return err
 	}
-	req := api.RunRequest{Plan: p.Canonical(), RunID: p.ID}
+	req.DryRun = f.dry
 	if f.id != "" || f.fresh || req.RunID == "" {
 		// Chosen here, so that the request can be repeated if its answer is lost.
 		var a console.Args
@@ -73,12 +84,16 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 		}
 	}
 	return t.withConn(func(c *client.Conn) error {
+		t.noteSources(ctx, c.Runtime(), p)
 		run, err := c.Runtime().Submit(ctx, req)
 		if ctx.Err() != nil {
 			fmt.Fprintf(t.Stderr, "run %s may have been submitted; see: bailiwick run show %[1]s\n", req.RunID)
 		}
 		if err != nil {
 			return retryHint(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
+		}
+		if f.dry && !run.Existing {
+			return t.printDryRun(&run, p)
 		}
 		if run.Existing {
 			return t.printExisting(&run, fmt.Sprintf("bailiwick run submit %s --new, or --id NEW", file))
@@ -92,6 +107,76 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 			return t.watch(ctx, c, []api.RunID{run.RunID}, f.quiet)
 		}
 		return t.wait(ctx, c.Runtime(), []api.RunID{run.RunID}, f.wait)
+	})
+}
+
+// readRequest reads and checks a plan with the values of its parameters. A plan
+// without parameters is sent in its canonical form, another one as it is written: the
+// log has the digest of both.
+func (t *commands) readRequest(file string, params []string) (*plan.Plan, api.RunRequest, error) {
+	var req api.RunRequest
+	text, err := t.readPlanText(file)
+	if err != nil {
+		return nil, req, err
+	}
+	read, places := plan.ReadText(text)
+	if places != nil {
+		return nil, req, t.refusePlan(file, places)
+	}
+	for _, arg := range params {
+		v, err := console.ParseValue("-p", arg, t.Stdin)
+		if err != nil {
+			return nil, req, err
+		}
+		if req.Parameters == nil {
+			req.Parameters = map[string]json.RawMessage{}
+		}
+		if req.Parameters[v.Key], err = typed(v, plan.ParameterType(read.JSON, v.Key)); err != nil {
+			return nil, req, err
+		}
+	}
+	p, places := read.Plan(req.Parameters)
+	if p == nil {
+		return nil, req, t.refusePlan(file, places)
+	}
+	req.RunID, req.Plan = p.ID, p.Canonical()
+	if plan.Template(read.JSON) != "" {
+		req.Plan = read.JSON
+	}
+	return p, req, nil
+}
+
+// typed returns the JSON of a value for a parameter of a type.
+func typed(v console.Value, kind string) (json.RawMessage, error) {
+	if v.JSON != nil || kind == "" || kind == "string" {
+		return v.Raw(), nil
+	}
+	doc, err := canon.Canonicalize([]byte(strings.TrimSpace(v.Text)))
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "-p %s=%.60q: the plan wants a value of type %s", v.Key, v.Text, kind).WithHint("as JSON: -p '%s:=…'", v.Key)
+	}
+	return doc, nil
+}
+
+// noteSources points out, for each source of a plan, what its workers do not see.
+func (t *commands) noteSources(ctx context.Context, r client.Runtime, p *plan.Plan) {
+	seen := map[api.SourceRequest]bool{}
+	for i := range p.Tasks {
+		if s := p.Tasks[i].Source; s != nil && !seen[*s] && len(seen) < maxNotes {
+			seen[*s] = true
+			NoteSource(ctx, t.Output, r, s)
+		}
+	}
+}
+
+// maxNotes bounds how many sources of a plan are looked at.
+const maxNotes = 8
+
+// printDryRun prints what the service would run.
+func (t *commands) printDryRun(run *api.Run, p *plan.Plan) error {
+	return t.Emit(run, string(run.RunID), func() {
+		fmt.Fprintf(t.Stdout, "run %s would start %s in queue %s, under catalog revision %d; nothing was started\n", run.RunID, record.Plural(run.Total, "task"), run.Queue, run.Revision)
+		t.drawPlan(p)
 	})
 }
 
