@@ -84,7 +84,6 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 		}
 	}
 	return t.withConn(func(c *client.Conn) error {
-		t.noteSources(ctx, c.Runtime(), p)
 		run, err := c.Runtime().Submit(ctx, req)
 		if ctx.Err() != nil {
 			fmt.Fprintf(t.Stderr, "run %s may have been submitted; see: bailiwick run show %[1]s\n", req.RunID)
@@ -92,13 +91,13 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 		if err != nil {
 			return retryHint(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
 		}
-		if f.dry && !run.Existing {
-			return t.printDryRun(&run, p)
-		}
 		if run.Existing {
 			return t.printExisting(&run, fmt.Sprintf("bailiwick run submit %s --new, or --id NEW", file))
 		}
 		t.noteSources(ctx, c.Runtime(), p)
+		if f.dry {
+			return t.printDryRun(&run, p)
+		}
 		if !f.watch && f.wait == 0 {
 			return t.printSubmitted(&run)
 		}
@@ -157,20 +156,6 @@ func typed(v console.Value, kind string) (json.RawMessage, error) {
 	}
 	return doc, nil
 }
-
-// noteSources points out, for each source of a plan, what its workers do not see.
-func (t *commands) noteSources(ctx context.Context, r client.Runtime, p *plan.Plan) {
-	seen := map[api.SourceRequest]bool{}
-	for i := range p.Tasks {
-		if s := p.Tasks[i].Source; s != nil && !seen[*s] && len(seen) < maxNotes {
-			seen[*s] = true
-			NoteSource(ctx, t.Output, r, s)
-		}
-	}
-}
-
-// maxNotes bounds how many sources of a plan are looked at.
-const maxNotes = 8
 
 // printDryRun prints what the service would run.
 func (t *commands) printDryRun(run *api.Run, p *plan.Plan) error {
