@@ -50,6 +50,9 @@ func TestCanLeadsToTheFirstDispatch(t *testing.T) {
 		w.git("project", "commit", "-q", "--allow-empty", "-m", "first")
 		w.must("stop", "--all")
 		missing("stop", "bailiwick stop lift s-1")
+		if text := w.must("whoami"); !strings.Contains(text, "STOPPED     s-1; only an operator can lift it: bailiwick stop lift s-1\n") {
+			t.Errorf("whoami under a stop: %s", text)
+		}
 		w.must("stop", "lift", "s-1")
 
 		ready := w.must("can")
@@ -76,6 +79,8 @@ func TestCanLeadsToTheFirstDispatch(t *testing.T) {
 		w.must("can", "dispatch", "greet")
 		w.refused(3, []string{"no: " + w.me() + " may not dispatch publish"}, "can", "dispatch", "publish")
 		w.refused(1, []string{"want no arguments"}, "can", "greet")
+		// A service that cannot be reached is not one that is missing.
+		w.refused(1, []string{"not a directory"}, "can", "--socket", "/etc/passwd/api.sock")
 	})
 }
 

@@ -49,8 +49,9 @@ func (t *findVerbs) ready(ctx context.Context) readiness {
 	defer c.Close()
 	r := readiness{Ready: true}
 	socket, err := c.Find(ctx)
+	e, known := errors.AsType[*api.Error](err)
 	switch {
-	case err != nil && api.CodeOf(err) == api.CodeUnavailable:
+	case known && e.Code == api.CodeUnavailable && e.Hint == "run: bailiwick up":
 		if _, err := os.Stat(t.Dirs.TrustRoot()); errors.Is(err, fs.ErrNotExist) && t.socket == "" {
 			r.missing("keys", "bailiwick init", "no trust root at %s, so nobody can sign a catalog", t.Dirs.TrustRoot())
 			return r
