@@ -41,15 +41,16 @@ func failSyscalls(t *testing.T, pid int, calls, errno string) (restore func()) {
 
 // A disk that fails under a running service: from the first failed write on,
 // everything is refused, the error says why and what to do, and no worker
-// starts. A disk that works again changes nothing until the service is
-// restarted. Then everything works, and the log is complete.
+// starts. A full or read-only disk that can be written again is used again; after
+// any other failure nothing changes until the service is restarted. Then
+// everything works, and the log is complete.
 //
 // proves R-A2, R-A3
 func TestFailingDiskAllowsNothing(t *testing.T) {
-	for name, c := range map[string]struct{ calls, errno string }{
-		"failed fsync": {"fsync,fdatasync", "EIO"},
-		"disk full":    {"pwrite64", "ENOSPC"},
-		"read-only":    {"pwrite64", "EROFS"},
+	for name, c := range map[string]struct{ calls, errno, advice string }{
+		"failed fsync": {"fsync,fdatasync", "EIO", "check the disk"},
+		"disk full":    {"pwrite64", "ENOSPC", "make room on the disk"},
+		"read-only":    {"pwrite64", "EROFS", "disk"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,8 +63,8 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 			pid := w.status().PID
 			restore := failSyscalls(t, pid, c.calls, c.errno)
 			// A denial writes only an entry.
-			w.refused(1, []string{"the log cannot be written, so nothing is allowed", "check the disk"}, "dispatch", "run", "nobody")
-			w.refused(1, []string{"nothing is allowed", "check the disk"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
+			w.refused(1, []string{"the log cannot be written, so nothing is allowed", c.advice}, "dispatch", "run", "nobody")
+			w.refused(1, []string{"nothing is allowed"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "during")
 			if s := w.try("status"); s.status == 0 && strings.HasPrefix(s.stdout, "service     ready") {
 				t.Errorf("it claims to be ready: %s", s)
 			}
@@ -73,6 +74,11 @@ func TestFailingDiskAllowsNothing(t *testing.T) {
 				}
 			}
 			restore()
+			if c.errno == "ENOSPC" {
+				w.awaitReady(true)
+				w.recovered()
+				return
+			}
 			w.refused(1, []string{"nothing is allowed"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", "healed")
 			if entries, err := os.ReadDir(w.path("state/bailiwick/dispatches")); err == nil {
 				for _, e := range entries {

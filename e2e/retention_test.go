@@ -149,7 +149,7 @@ func TestWithoutRulesResultsStay(t *testing.T) {
 	w.up()
 	d := w.dispatch("makes", "--source", "repo", "--set", "n=1")
 	out := w.must("gc")
-	if strings.Count(out, "kept: no retention rule") != 2 {
+	if strings.Count(out, "kept: no retention rule") != 3 {
 		t.Errorf("gc prints:\n%s", out)
 	}
 	w.checkContent(d, true)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -70,8 +69,7 @@ func (s *service) awaitPoison(ctx context.Context) *store.PoisonedError {
 // err, a lack of room that may pass. It returns true when it is time to try again,
 // and false when err is for a person or ctx ends.
 func (s *service) standIn(ctx context.Context, f *front, err error) bool {
-	_, short := errors.AsType[*store.DiskError](err)
-	if !short && !durable.IsFault(err) && !errors.Is(err, store.ErrPoisoned) {
+	if !store.IsFault(err) {
 		return false
 	}
 	s.logger.WarnContext(ctx, "the state cannot be opened again yet", slog.Any("err", err))
@@ -97,8 +95,12 @@ func (s *service) standIn(ctx context.Context, f *front, err error) bool {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	defer func() {
-		_ = srv.Close()
-		<-ended
+		answered, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if srv.Shutdown(answered) != nil {
+			_ = srv.Close()
+		}
+		_ = <-ended // that it is closed
 	}()
 	tick := time.NewTicker(diskCheck)
 	defer tick.Stop()

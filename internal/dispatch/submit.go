@@ -250,7 +250,7 @@ func storeError(err error) error {
 		return err
 	}
 	return api.Errorf(api.CodeAuditUnavailable, "storing the request failed, so nothing is allowed: %w", err).
-		WithHint("check the disk of the state directory")
+		WithHint("%s", store.Advice(err))
 }
 
 func nonce() string {

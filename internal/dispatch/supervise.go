@@ -184,9 +184,11 @@ func (l *lifecycle) settle(r row) {
 			return
 		}
 		l.logger(&r.record).WarnContext(l.life, "the outcome of a dispatch could not be stored yet and is retried", slog.Any("err", err))
+		timer := time.NewTimer(pause)
 		select {
-		case <-time.After(pause):
+		case <-timer.C:
 		case <-l.life.Done():
+			timer.Stop()
 			return // the next service collects
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -187,6 +188,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *api.Error
 	if !errors.As(err, &e) && errors.Is(err, store.ErrPoisoned) { // reads are refused as well
 		e = api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", err).WithHint("%s", store.Advice(err))
+	}
+	if e == nil && durable.IsFault(err) {
+		e = api.Errorf(api.CodeUnavailable, "%w", err).WithHint("%s", store.Advice(err))
 	}
 	if e == nil && s.gate.leaving.Err() != nil && r.Context().Err() != nil {
 		e = errShuttingDown()

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 )
 
 // Errors that callers branch on.
@@ -51,8 +53,22 @@ func (e *PoisonedError) Error() string {
 // again once it can be written to. Any other failure is for a person to look at.
 func (e *PoisonedError) Full() bool {
 	code := sqliteCode(e.Cause)
-	return code == sqlite3.SQLITE_FULL || code == sqlite3.SQLITE_READONLY ||
-		errors.Is(e.Cause, unix.ENOSPC) || errors.Is(e.Cause, unix.EDQUOT) || errors.Is(e.Cause, unix.EROFS)
+	return code == sqlite3.SQLITE_FULL || code == sqlite3.SQLITE_READONLY || isFull(e.Cause)
+}
+
+// IsFault reports whether err, of opening the state, is one of the disk rather than
+// of what the files contain.
+func IsFault(err error) bool {
+	switch sqliteCode(err) {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
+		return true
+	}
+	_, short := errors.AsType[*DiskError](err)
+	return short || durable.IsFault(err) || errors.Is(err, ErrPoisoned)
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS)
 }
 
 // Advice says what to do about an error of the state: make room, or, about any
@@ -60,7 +76,7 @@ func (e *PoisonedError) Full() bool {
 func Advice(err error) string {
 	poisoned, ok := errors.AsType[*PoisonedError](err)
 	_, short := errors.AsType[*DiskError](err)
-	if short || ok && poisoned.Full() {
+	if short || isFull(err) || ok && poisoned.Full() {
 		return "make room on the disk of the state directory, or run: bailiwick gc; the service then continues by itself"
 	}
 	return "check the disk of the state directory, then restart the service"
