@@ -45,7 +45,7 @@ func ExampleInput(raw json.RawMessage) []string {
 		return []string{"--input", "@input.json"}
 	}
 	for _, repeat := range []int{0, 1, 3, 8, 20, 64} {
-		g := sampler{root: &s, repeat: repeat}
+		g := sampler{root: &s, repeat: repeat, left: new(maxSampleValues)}
 		members, ok := g.value(&s, 0).(map[string]any)
 		if !ok && typeOf(&s) == "" { // anything
 			members, ok = map[string]any{}, true
@@ -120,17 +120,24 @@ func asciiJSON(text string) string {
 // the caller validates the value.
 type sampler struct {
 	root   *jsonschema.Schema
-	repeat int // how often a pattern repeats what it may repeat
+	repeat int  // how often a pattern repeats what it may repeat
+	left   *int // values that may still be made
 }
 
-// maxSampleDepth ends schemas that contain themselves.
-const maxSampleDepth = 8
+// Bounds of an example. Schemas contain themselves, and patterns repeat what they
+// repeat.
+const (
+	maxSampleDepth  = 8
+	maxSampleValues = 1000
+	maxSampleText   = 4096
+)
 
 // value returns a value for s: an example, the default, or the simplest value of
 // its type.
 func (g sampler) value(s *jsonschema.Schema, depth int) any {
+	*g.left--
 	switch {
-	case s == nil || depth > maxSampleDepth:
+	case s == nil || depth > maxSampleDepth || *g.left < 0:
 		return "TEXT"
 	case len(s.Examples) > 0:
 		return s.Examples[0]
@@ -268,7 +275,8 @@ func (g sampler) matching(re *syntax.Regexp) string {
 		if most >= 0 {
 			n = min(n, most)
 		}
-		return strings.Repeat(g.matching(re.Sub[0]), n)
+		once := g.matching(re.Sub[0])
+		return strings.Repeat(once, min(n, maxSampleText/max(1, len(once))))
 	}
 	switch re.Op { //nolint:exhaustive // the others match the empty text
 	case syntax.OpLiteral:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -88,5 +89,18 @@ func TestTheExampleNamesWhatTheCallerMayUse(t *testing.T) {
 	l := api.Listing{Name: "x", Sources: []api.Name{"s1", "s2"}, Targets: []api.Name{"t1"}}
 	if got := ExampleDispatch(l); got != "bailiwick dispatch run x --source s1 --target t1" {
 		t.Error(got)
+	}
+}
+
+// A schema that grows without bound has an example at once, or none.
+func TestAnExampleIsBounded(t *testing.T) {
+	for _, schema := range []string{
+		`{"$defs":{"n":{"type":"array","minItems":100,"items":{"$ref":"#/$defs/n"}}},"type":"object","required":["a"],"properties":{"a":{"$ref":"#/$defs/n"}}}`,
+		`{"type":"object","required":["a"],"properties":{"a":{"type":"string","minLength":9000,"pattern":"^((((((a*b)*)*)*)*)*)*$"}}}`,
+	} {
+		begun := time.Now()
+		if flags := ExampleInput(json.RawMessage(schema)); !slices.Contains(flags, "@input.json") || time.Since(begun) > 10*time.Second {
+			t.Errorf("%s: %.80q after %s", schema, flags, time.Since(begun))
+		}
 	}
 }
