@@ -52,13 +52,18 @@ func TestPlansHaveParametersAndLabels(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"$.parameters: the parameters do not match their schema", nil},
+		{`$.parameters: parameter "file" has no value; give one: -p file=VALUE`, nil},
+		{`the parameters do not match their schema: level: type: `, []string{"-p", "file=x", "-p", "level=1.5"}},
 		{"want", []string{"-p", "file=x", "-p", "level=high"}},
 		{"no such parameter", []string{"-p", "file=x", "-p", "levels=1"}},
 		{"want KEY=TEXT", []string{"-p", "file"}},
 	} {
 		w.refused(1, []string{c.says}, append([]string{"run", "submit", file, "--new"}, c.args...)...)
 	}
+	w.refused(1, []string{`-p file=VALUE`}, "run", "validate", file)
+	w.must("run", "validate", file, "-p", "file=x")
+	w.must("run", "render", file, "-p", "file=x")
+	w.refused(5, []string{"bailiwick run submit " + file + " -p file=x.go --new"}, "run", "submit", file, "-p", "file=x.go")
 	for label, want := range map[string]string{"ticket=OPS-12": "other release", "file=x.go": "release", "file=gone": "", "ticket=OPS": ""} {
 		if got := strings.Join(strings.Fields(w.must("run", "list", "--label", label, "-o", "name")), " "); got != want {
 			t.Errorf("run list --label %s: %q, want %q", label, got, want)

@@ -87,14 +87,24 @@ func parameterValues(declared json.RawMessage, values map[string]json.RawMessage
 		}
 	}
 	err = rules.ApplyDefaults(&all)
+	for _, name := range s.Required {
+		if _, ok := all[name]; !ok && found.count == before {
+			found.sense(at, "parameter %s has no value; give one: -p %s=VALUE", clip(name), strictyaml.Clip(name))
+		}
+	}
 	if err == nil {
 		err = rules.Validate(all)
 	}
 	if err != nil && found.count == before {
-		found.sense(at, "the parameters do not match their schema: %s", strictyaml.Clip(strictyaml.OneLine(err.Error())))
+		text := whereInSchema.ReplaceAllString(strictyaml.OneLine(err.Error()), "")
+		found.sense(at, "the parameters do not match their schema: %s", strictyaml.Clip(text))
 	}
 	return all
 }
+
+// whereInSchema is where the library says that a value is wrong, but for the name of
+// the parameter.
+var whereInSchema = regexp.MustCompile(`validating root: |validating /properties/`)
 
 type resolver struct {
 	*list

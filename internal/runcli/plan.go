@@ -13,7 +13,8 @@ import (
 )
 
 func (t *commands) validateCommand() *cobra.Command {
-	return &cobra.Command{
+	var params []string
+	return paramFlag(&cobra.Command{
 		Use: "validate FILE|-", Short: "Check a plan, YAML or JSON, and list all problems", Args: cobra.ExactArgs(1),
 		Long: `Check a plan without a service. All problems are reported at once, each with its line,
 column and JSONPath; the exit status is then 1. Whether the catalog has its subagents and
@@ -24,7 +25,15 @@ sources, and whether you may use them, is checked when the plan is submitted.`,
 			if err != nil {
 				return err
 			}
-			p, places := plan.Read(text)
+			var p *plan.Plan
+			read, places := plan.ReadText(text)
+			if places == nil {
+				values, err := t.parameters(read, params)
+				if err != nil {
+					return err
+				}
+				p, places = read.Plan(values)
+			}
 			switch {
 			case t.Format == "json" || t.Format == "jsonl":
 				return t.printVerdict(p, places)
@@ -37,7 +46,7 @@ sources, and whether you may use them, is checked when the plan is submitted.`,
 				t.Row("digest", "%s", p.Digest())
 			})
 		},
-	}
+	}, &params)
 }
 
 // verdict is the JSON answer of validate.
@@ -104,7 +113,8 @@ func counted(n int, one, many string) string {
 }
 
 func (t *commands) renderCommand() *cobra.Command {
-	return &cobra.Command{
+	var params []string
+	return paramFlag(&cobra.Command{
 		Use: "render FILE|-", Short: "Draw a plan: what depends on what, and what can run at once", Args: cobra.ExactArgs(1),
 		Long: `Draw a plan in layers. The tasks of a layer can run at once, if their locks allow it, when
 those of the layers above are done. Here -o is text, dot (Graphviz), mermaid, or json: the
@@ -118,7 +128,7 @@ plan in its canonical form.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := t.readPlan(args[0])
+			p, _, err := t.readRequest(args[0], params)
 			if err != nil {
 				return err
 			}
@@ -134,7 +144,7 @@ plan in its canonical form.`,
 			}
 			return nil
 		},
-	}
+	}, &params)
 }
 
 // drawPlan draws a plan in layers.

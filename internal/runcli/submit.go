@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +63,7 @@ with the service, decides about each task, and starts and logs nothing.`,
 	fl := cmd.Flags()
 	fl.StringVar(&f.id, "id", "", "id of the run (default: the plan's own, else a new one)")
 	fl.BoolVar(&f.fresh, "new", false, "choose a new id, also if the plan has one")
-	fl.StringArrayVarP(&f.params, "param", "p", nil, "KEY=VALUE, KEY:=JSON or KEY@FILE: value of a parameter; may be repeated")
+	paramFlag(cmd, &f.params)
 	fl.BoolVar(&f.dry, "dry-run", false, "say what would run, and start nothing")
 	fl.BoolVar(&f.watch, "watch", false, "watch it to its end")
 	fl.DurationVar(&f.wait, "wait", 0, "wait at most this long for its end, else exit with status 8; the run continues")
@@ -92,7 +93,11 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 			return retryHint(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
 		}
 		if run.Existing {
-			return t.printExisting(&run, fmt.Sprintf("bailiwick run submit %s --new, or --id NEW", file))
+			again := "bailiwick run submit " + file
+			for _, p := range f.params {
+				again += " -p " + quoted(p)
+			}
+			return t.printExisting(&run, again+" --new, or --id NEW")
 		}
 		t.noteSources(ctx, c.Runtime(), p)
 		if f.dry {
@@ -122,17 +127,8 @@ func (t *commands) readRequest(file string, params []string) (*plan.Plan, api.Ru
 	if places != nil {
 		return nil, req, t.refusePlan(file, places)
 	}
-	for _, arg := range params {
-		v, err := console.ParseValue("-p", arg, t.Stdin)
-		if err != nil {
-			return nil, req, err
-		}
-		if req.Parameters == nil {
-			req.Parameters = map[string]json.RawMessage{}
-		}
-		if req.Parameters[v.Key], err = typed(v, plan.ParameterType(read.JSON, v.Key)); err != nil {
-			return nil, req, err
-		}
+	if req.Parameters, err = t.parameters(read, params); err != nil {
+		return nil, req, err
 	}
 	p, places := read.Plan(req.Parameters)
 	if p == nil {
@@ -143,6 +139,40 @@ func (t *commands) readRequest(file string, params []string) (*plan.Plan, api.Ru
 		req.Plan = read.JSON
 	}
 	return p, req, nil
+}
+
+// parameters reads the values of -p for a plan.
+func (t *commands) parameters(read plan.Text, params []string) (map[string]json.RawMessage, error) {
+	var all map[string]json.RawMessage
+	for _, arg := range params {
+		v, err := console.ParseValue("-p", arg, t.Stdin)
+		if err != nil {
+			return nil, err
+		}
+		if all == nil {
+			all = map[string]json.RawMessage{}
+		}
+		if all[v.Key], err = typed(v, plan.ParameterType(read.JSON, v.Key)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// paramFlag adds the flag -p to a command.
+func paramFlag(cmd *cobra.Command, params *[]string) *cobra.Command {
+	cmd.Flags().StringArrayVarP(params, "param", "p", nil, "KEY=VALUE, KEY:=JSON or KEY@FILE: value of a parameter; may be repeated")
+	return cmd
+}
+
+// quoted is a word of a command line for a shell.
+func quoted(word string) string {
+	if strings.ContainsFunc(word, func(r rune) bool {
+		return !strings.ContainsRune("=@:/._-+,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
 }
 
 // typed returns the JSON of a value for a parameter of a type.
@@ -163,20 +193,6 @@ func (t *commands) printDryRun(run *api.Run, p *plan.Plan) error {
 		fmt.Fprintf(t.Stdout, "run %s would start %s in queue %s, under catalog revision %d; nothing was started\n", run.RunID, record.Plural(run.Total, "task"), run.Queue, run.Revision)
 		t.drawPlan(p)
 	})
-}
-
-// readPlan reads and checks a plan, and shows each problem with its place in the
-// file.
-func (t *commands) readPlan(file string) (*plan.Plan, error) {
-	text, err := t.readPlanText(file)
-	if err != nil {
-		return nil, err
-	}
-	p, places := plan.Read(text)
-	if p == nil {
-		return nil, t.refusePlan(file, places)
-	}
-	return p, nil
 }
 
 // readPlanText reads a file, or standard input, up to the largest size of a plan.
