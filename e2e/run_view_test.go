@@ -73,6 +73,18 @@ func TestTheMorningAfter(t *testing.T) {
 	if b, err := os.ReadFile(w.path("repo/b.txt")); err != nil || string(b) != "TWO\n" {
 		t.Errorf("%q, %v", b, err)
 	}
+	// On a narrow terminal no row of a list is continued on the next line.
+	for _, line := range []string{"run list", "dispatch list", "queue list", "principal list", "run outputs bad", "run patch bad", "catalog list"} {
+		s := w.onTerminal(60, strings.Fields(line)...)
+		if status := s.end(); status != 0 || s.text() == "" {
+			t.Errorf("%s: exit status %d, %q", line, status, s.text())
+		}
+		for row := range strings.Lines(s.text()) {
+			if row = strings.TrimRight(row, "\r\n"); len(row) > 60 && !strings.Contains(row, "bailiwick ") {
+				t.Errorf("%s: %d columns: %q", line, len(row), row)
+			}
+		}
+	}
 	w.must("run", "cancel", "held")
 	if text := w.must("run", "cancel", "held"); text != "run held is already cancelled\n" {
 		t.Errorf("%q", text)

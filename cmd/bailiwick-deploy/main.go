@@ -23,13 +23,20 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cfg := deploycli.Config{
-		Stdin:   os.Stdin,
-		Stdout:  os.Stdout,
-		Stderr:  os.Stderr,
-		Now:     time.Now,
-		Dirs:    api.DirsFrom(os.Getenv, os.Getuid()),
-		Login:   api.LocalLogin("", os.Getuid()),
-		Screen:  term.IsTerminal(int(os.Stdout.Fd())), //nolint:gosec // G115: a file descriptor fits
+		Stdin:  os.Stdin,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+		Now:    time.Now,
+		Dirs:   api.DirsFrom(os.Getenv, os.Getuid()),
+		Login:  api.LocalLogin("", os.Getuid()),
+		Screen: term.IsTerminal(int(os.Stdout.Fd())), //nolint:gosec // G115: a file descriptor fits
+		Width: func() int {
+			width, _, err := term.GetSize(int(os.Stdout.Fd())) //nolint:gosec // G115: as above
+			if err != nil {
+				return 0
+			}
+			return width
+		},
 		Version: api.Version(),
 	}
 	cfg.Colour = cfg.Screen && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"

@@ -34,17 +34,18 @@ type Config struct {
 	Stdout, Stderr io.Writer
 	Now            func() time.Time
 	Dirs           api.Dirs
-	Login          string // of the user, as from api.LocalLogin
-	Host           string // name of this machine
-	Screen         bool   // the standard output is a terminal
-	Colour         bool   // and it shows colour
-	Beside         string // folder of this executable; empty: unknown
+	Login          string     // of the user, as from api.LocalLogin
+	Host           string     // name of this machine
+	Screen         bool       // the standard output is a terminal
+	Width          func() int // of the terminal, in columns; 0: unknown
+	Colour         bool       // and it shows colour
+	Beside         string     // folder of this executable; empty: unknown
 	Version        string
 }
 
 // Run executes one command line and returns the exit status.
 func Run(ctx context.Context, cfg Config, args []string) int {
-	p := &program{Config: cfg, o: console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr, Screen: cfg.Screen, Now: cfg.Now}}
+	p := &program{Config: cfg, o: console.Output{Stdout: cfg.Stdout, Stderr: cfg.Stderr, Screen: cfg.Screen, Width: cfg.Width, Now: cfg.Now}}
 	return console.Run(ctx, p.root(), &p.o, args)
 }
 

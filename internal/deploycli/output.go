@@ -27,7 +27,7 @@ func (p *program) formatFlag(cmd *cobra.Command) {
 
 // answer writes the answer of a command in the requested format.
 func (p *program) answer(value any, text func(*out), names ...string) error {
-	o := &out{colour: p.Colour}
+	o := &out{colour: p.Colour, fit: p.o.Fit}
 	switch p.format {
 	case "", "text":
 		text(o)
@@ -59,6 +59,7 @@ func each[T any](list []T, name func(T) string) []string {
 type out struct {
 	b      strings.Builder
 	colour bool
+	fit    func(table string) string // to the terminal; may be nil
 }
 
 func (o *out) line(s string) { o.b.WriteString(s + "\n") }
@@ -69,7 +70,8 @@ func (o *out) row(name, value string) { o.linef("%-12s %s", name, visible(value)
 
 // table writes a table of visible cells.
 func (o *out) table(head []string, rows [][]string) {
-	w := tabwriter.NewWriter(&o.b, 0, 4, 2, ' ', 0)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, strings.Join(head, "\t")) // into memory
 	for _, r := range rows {
 		for i := range r {
@@ -78,6 +80,11 @@ func (o *out) table(head []string, rows [][]string) {
 		_, _ = fmt.Fprintln(w, strings.Join(r, "\t"))
 	}
 	_ = w.Flush()
+	text := table.String()
+	if o.fit != nil {
+		text = o.fit(text)
+	}
+	o.b.WriteString(text)
 }
 
 // paint colours text, if colour is on. Colour never carries meaning alone.
