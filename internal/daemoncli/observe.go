@@ -11,6 +11,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
 
@@ -61,7 +62,11 @@ func (s *service) conditions(ctx context.Context) (list []condition, revision ui
 	if executable != nil {
 		executable = fmt.Errorf("%s: %w", worker, executable)
 	}
-	list = []condition{{"disk", s.reserve.Err()}, {"store", s.store.Poisoned()}, {"log", s.treeError()}, {"catalog", err}, {"worker", executable}}
+	disk := s.reserve.Err()
+	if disk != nil {
+		disk = fmt.Errorf("%w; %s", disk, store.Advice(disk))
+	}
+	list = []condition{{"disk", disk}, {"store", s.store.Poisoned()}, {"log", s.treeError()}, {"catalog", err}, {"worker", executable}}
 	if s.runs != nil {
 		list = append(list, condition{"orchestrator", s.runs.Err()})
 	}

@@ -75,7 +75,10 @@ func isFull(err error) bool {
 // other failure, look at the disk.
 func Advice(err error) string {
 	poisoned, ok := errors.AsType[*PoisonedError](err)
-	_, short := errors.AsType[*DiskError](err)
+	disk, short := errors.AsType[*DiskError](err)
+	if short && disk.ReadOnly || errors.Is(err, unix.EROFS) || sqliteCode(err) == sqlite3.SQLITE_READONLY {
+		return "make the file system of the state directory writable; the service then continues by itself"
+	}
 	if short || isFull(err) || ok && poisoned.Full() {
 		return "make room on the disk of the state directory, or run: bailiwick gc; the service then continues by itself"
 	}

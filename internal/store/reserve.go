@@ -53,7 +53,7 @@ func (e *DiskError) Error() string {
 	case e.Cause != nil && e.Free >= e.Want: // such as a quota
 		return fmt.Sprintf("state cannot be written (%s: %v): make room for %s", e.Dir, e.Cause, room(e.Want))
 	}
-	return fmt.Sprintf("state is on a full disk (%s): %s free of %s, the service needs %s: free some space, or run: bailiwick gc",
+	return fmt.Sprintf("state is on a full disk (%s): %s free of %s, the service needs %s: free some space",
 		e.Dir, room(e.Free), room(e.Size), room(e.Want))
 }
 

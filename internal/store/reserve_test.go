@@ -110,6 +110,9 @@ func TestAReadOnlyDiskIsNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "state is on a read-only file system") {
 			t.Errorf("%s: %v", what, err)
 		}
+		if !strings.Contains(Advice(err), "writable") {
+			t.Errorf("%s: %s", what, Advice(err))
+		}
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, ""); err != nil {
 		t.Fatal(err)
