@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // What users look for after a night: the failed runs and tasks, what they wrote,
@@ -14,7 +16,9 @@ func TestTheMorningAfter(t *testing.T) {
 	t.Parallel()
 	w := orchestrated(t, ordinaryUID)
 	w.submit(planned("bad", shellTask("fine", "echo fine; echo data > outputs/data.txt; echo TWO > b.txt"), shellTask("broken", "echo one; echo two; exit 3"), shellTask("after", "true", after("broken"))))
-	w.submit(planned("good", shellTask("a", "echo ONE > a.txt; mkdir -p outputs/deep; echo deep > outputs/deep/report.md")))
+	good := planned("good", shellTask("a", "echo ONE > a.txt; mkdir -p outputs/deep; echo deep > outputs/deep/report.md"))
+	good.Labels = map[api.Name]string{"team": "web", "kind": "nightly"}
+	w.submit(good)
 	w.submit(planned("held", shellTask("a", awaitGate("never"))))
 	w.awaitSettled("bad")
 	w.awaitSettled("good")
@@ -24,11 +28,14 @@ func TestTheMorningAfter(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"": "held good bad", "--state failed": "bad", "--state settled": "good bad", "--state open": "held", "--subagent sh --state done": "good", "--subagent typed": "",
-		"--queue default --since 1h": "held good bad", "--since 2099-01-01": "", "--principal " + w.me(): "held good bad", "--principal local:other": "", "--last 1": "held", "--last 2 --after held": "good bad",
+		"--queue default --since 1h": "held good bad", "--since 2099-01-01": "", "--principal " + w.me(): "held good bad", "--principal local:other": "", "--label team=web": "good", "--label team=web --label kind=other": "", "--last 1": "held", "--last 2 --after held": "good bad",
 	} {
 		if got := names(strings.Fields(args)...); got != want {
 			t.Errorf("run list %s: %q, want %q", args, got, want)
 		}
+	}
+	if text := w.must("run", "list"); !strings.Contains(text, "kind=nightly, team=web") {
+		t.Errorf("%s", text)
 	}
 	w.refused(1, []string{"not found"}, "run", "list", "--after", "unknown")
 	if text := w.must("waiting"); !strings.Contains(text, "failed      run bad") || strings.Contains(text, "good") || strings.Contains(text, "held") {

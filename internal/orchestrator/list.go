@@ -126,7 +126,7 @@ func (r *run) selected(f *api.RunFilter) bool {
 		return false
 	case len(f.States) > 0 && !slices.Contains(f.States, r.now()):
 		return false
-	case slices.ContainsFunc(f.Labels, func(l api.Label) bool { return r.doc.Labels[l.Key] != l.Value }):
+	case slices.ContainsFunc(f.Labels, func(l api.Label) bool { value, ok := r.doc.Labels[l.Key]; return !ok || value != l.Value }):
 		return false
 	case f.Subagent == "":
 		return true

@@ -53,7 +53,7 @@ func TestListFiltersAndPages(t *testing.T) {
 		submit(ann, fan("open1", 1))
 		submit(ann, fan("done1", 1))
 		night := fan("night1", 1)
-		night.Queue = "night"
+		night.Queue, night.Labels = "night", map[api.Name]string{"team": "web", "kind": "night ly=1"}
 		submit(ben, night)
 		submit(ben, fan("failed1", 1))
 		slowly := fan("slow1", 1)
@@ -76,6 +76,9 @@ func TestListFiltersAndPages(t *testing.T) {
 			check(root, api.RunFilter{Principal: ben}, "failed1 night1")
 			check(root, api.RunFilter{Queue: "night"}, "night1")
 			check(root, api.RunFilter{Queue: "nothing"}, "")
+			check(root, api.RunFilter{Labels: []api.Label{{Key: "team", Value: "web"}, {Key: "kind", Value: "night ly=1"}}}, "night1")
+			check(root, api.RunFilter{Labels: []api.Label{{Key: "team", Value: "web"}, {Key: "kind", Value: "other"}}}, "")
+			check(root, api.RunFilter{Labels: []api.Label{{Key: "absent"}}}, "")
 			check(root, api.RunFilter{Subagent: fickle}, "slow1")
 			check(root, api.RunFilter{Subagent: work, States: []api.RunState{api.RunDone, api.RunFailed}}, "failed1 done1")
 			check(root, api.RunFilter{States: []api.RunState{api.RunRunning}}, "slow1 night1 open1")
@@ -96,6 +99,7 @@ func TestListFiltersAndPages(t *testing.T) {
 		synctest.Wait()
 		look()
 		w.finishAll()
+		check(root, api.RunFilter{Labels: []api.Label{{Key: "team", Value: "web"}}, States: []api.RunState{api.RunDone}}, "night1")
 		check(root, api.RunFilter{Queue: "night", States: []api.RunState{api.RunDone}}, "night1")
 	})
 }

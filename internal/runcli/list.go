@@ -3,6 +3,8 @@ package runcli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -123,9 +125,24 @@ func listRuns(ctx context.Context, r client.Runtime, f api.RunFilter) (list []ap
 
 func (t *commands) printRuns(list []api.Run) error {
 	warnStalled(t.Stderr, list)
-	return console.List(t.Output, list, func(r api.Run) string { return string(r.RunID) }, "RUN\tSTATE\tDONE\tSUBMITTED\tQUEUE\tPRINCIPAL\tTASKS", func(r api.Run) string {
-		return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s", r.RunID, stateText(&r), r.Counts[api.TaskDone], r.Total, t.Ago(r.SubmittedAt), r.Queue, r.Principal, countsText(r.Counts))
+	head, labels := "RUN\tSTATE\tDONE\tSUBMITTED\tQUEUE\tPRINCIPAL\tTASKS", func(*api.Run) string { return "" }
+	if slices.ContainsFunc(list, func(r api.Run) bool { return len(r.Labels) > 0 }) {
+		head += "\tLABELS"
+		labels = func(r *api.Run) string {
+			return "\t" + console.Dash(console.Line(strings.Join(labelWords(r.Labels), ", ")))
+		}
+	}
+	return console.List(t.Output, list, func(r api.Run) string { return string(r.RunID) }, head, func(r api.Run) string {
+		return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%s\t%s%s", r.RunID, stateText(&r), r.Counts[api.TaskDone], r.Total, t.Ago(r.SubmittedAt), r.Queue, r.Principal, countsText(r.Counts), labels(&r))
 	})
+}
+
+// labelWords lists labels as KEY=VALUE, by key.
+func labelWords(labels map[api.Name]string) (words []string) {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, api.Label{Key: key, Value: labels[key]}.String())
+	}
+	return words
 }
 
 // behind is the command that continues a list behind a run.
@@ -135,7 +152,7 @@ func (f *listFlags) behind(run api.RunID) string {
 		words = append(words, "--state", s)
 	}
 	for _, l := range f.labels {
-		words = append(words, "--label", "'"+l+"'")
+		words = append(words, "--label", "'"+strings.ReplaceAll(l, "'", `'\''`)+"'")
 	}
 	for _, o := range [][2]string{{"--since", f.since}, {"--queue", f.queue}, {"--principal", f.principal}, {"--subagent", f.subagent}} {
 		if o[1] != "" {

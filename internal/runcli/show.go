@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -81,8 +80,8 @@ func (t *commands) printHead(run *api.Run) {
 	}
 	t.Row("tasks", "%d: %s", run.Total, countsText(run.Counts))
 	t.Row("queue", "%s", run.Queue)
-	labels := slices.Sorted(maps.Keys(run.Labels))
-	t.Rows("labels", len(labels), func(i int) string { return string(labels[i]) + "=" + run.Labels[labels[i]] })
+	labels := labelWords(run.Labels)
+	t.Rows("labels", len(labels), func(i int) string { return labels[i] })
 	t.Row("principal", "%s", run.Principal)
 	t.Row("submitted", "%s under catalog revision %d", t.Time(run.SubmittedAt), run.Revision)
 	if run.RetryOf != "" {
