@@ -95,11 +95,10 @@ func (s *service) standIn(ctx context.Context, f *front, err error) bool {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	defer func() {
-		answered, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if srv.Shutdown(answered) != nil {
-			_ = srv.Close()
-		}
+		// Shutdown would break off a request that it has not read yet: each
+		// connection ends with its answer, and new ones wait on the socket.
+		srv.SetKeepAlivesEnabled(false)
+		_ = l.Close()
 		_ = <-ended // that it is closed
 	}()
 	tick := time.NewTicker(diskCheck)
