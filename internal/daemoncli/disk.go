@@ -92,14 +92,17 @@ func (s *service) standIn(ctx context.Context, f *front, err error) bool {
 		now := why()
 		return api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", now).WithHint("%s", store.Advice(now))
 	})
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(l) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = srv.Serve(l) // it says that l is closed
+	}()
 	defer func() {
 		// Shutdown would break off a request that it has not read yet: each
 		// connection ends with its answer, and new ones wait on the socket.
 		srv.SetKeepAlivesEnabled(false)
 		_ = l.Close()
-		_ = <-ended // that it is closed
+		<-ended
 	}()
 	tick := time.NewTicker(diskCheck)
 	defer tick.Stop()
