@@ -28,16 +28,14 @@ func TestFirstHour(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	got := w.outputLines(string(out))
-	if *updateGuides {
-		must(t, os.WriteFile(transcript, []byte(strings.Join(got, "\n")+"\n"), 0o644)) //nolint:gosec // a document
-		return
-	}
 	text, err := os.ReadFile(transcript)
 	must(t, err)
 	want := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	for i := range max(len(want), len(got)) {
-		if i >= len(want) || i >= len(got) || !lineMatches(want[i], got[i]) {
-			t.Fatalf("line %d differs from %s; the transcript is now\n%s", i+1, transcript, strings.Join(got, "\n"))
-		}
+	switch {
+	case outputMatches(want, got):
+	case *updateGuides:
+		must(t, os.WriteFile(transcript, []byte(strings.Join(got, "\n")+"\n"), 0o644)) //nolint:gosec // a document
+	default:
+		t.Errorf("the transcript differs from %s; it is now\n%s", transcript, strings.Join(got, "\n"))
 	}
 }

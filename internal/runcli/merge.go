@@ -120,6 +120,9 @@ func (t *commands) mergePatches(ctx context.Context, r client.Runtime, rep merge
 	}
 	if len(rep.Merged) > 0 && (f.keepGoing || len(rep.Conflicts) == 0) {
 		if f.branch != "" {
+			if m.email == noEmail {
+				fmt.Fprintf(t.Stderr, "the author of the commits is bailiwick <%s>: git config has no user.name and user.email\n", noEmail)
+			}
 			err = m.publish(ctx, f.branch, s.head, bases, t.Now())
 			rep.Commit = s.head
 		} else {

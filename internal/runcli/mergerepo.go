@@ -29,6 +29,9 @@ type mergeRepo struct {
 	email  string
 }
 
+// noEmail is the address of the author for users without a name or an address.
+const noEmail = "bailiwick@invalid"
+
 // openMerge makes a scratch repository that borrows from the one at path. The
 // caller closes it.
 func (t *commands) openMerge(ctx context.Context, path string) (*mergeRepo, error) {
@@ -53,8 +56,7 @@ func (t *commands) openMerge(ctx context.Context, path string) (*mergeRepo, erro
 	}
 	m.name, m.email = m.setting(ctx, "user.name"), m.setting(ctx, "user.email")
 	if m.name == "" || m.email == "" {
-		m.name, m.email = "bailiwick", "bailiwick@invalid"
-		fmt.Fprintln(t.Stderr, "the author of the commits is bailiwick <bailiwick@invalid>: git config has no user.name and user.email")
+		m.name, m.email = "bailiwick", noEmail
 	}
 	return m, m.create(objects)
 }

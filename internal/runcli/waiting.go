@@ -37,7 +37,12 @@ or its owner has shown, watched, retried or dismissed it.`,
 			if err != nil {
 				return err
 			}
-			return t.Page(func() error { return t.printWaiting(list) })
+			items := make([]waitingItem, len(list))
+			for i, w := range list {
+				items[i] = waitingItem{Waiting: w, Options: options(cmd.Context(), c.Runtime(), &w)}
+				items[i].Command = waitingCommand(&items[i])
+			}
+			return t.Page(func() error { return t.printWaiting(items) })
 		},
 	}
 	cmd.Flags().StringArrayVar(&dismiss, "dismiss", nil, "take this failed `RUN` off the list; may be repeated")
@@ -66,14 +71,23 @@ func (t *commands) dismiss(ctx context.Context, c *client.Conn, ids []api.RunID)
 // waitingItem is something that waits, with the command for it.
 type waitingItem struct {
 	api.Waiting
-	Command string `json:"command"`
+	Options []string `json:"options,omitempty"` // of a question
+	Command string   `json:"command"`
 }
 
-func (t *commands) printWaiting(list []api.Waiting) error {
-	items := make([]waitingItem, len(list))
-	for i, w := range list {
-		items[i] = waitingItem{w, waitingCommand(&w)}
+// options returns the options of a question. A question that was answered
+// meanwhile has none.
+func options(ctx context.Context, r client.Runtime, w *api.Waiting) []string {
+	if w.Kind != api.WaitingQuestion {
+		return nil
 	}
+	if d, err := r.Describe(ctx, w.DispatchID, 0); err == nil && d.Question != nil {
+		return d.Question.Options
+	}
+	return nil
+}
+
+func (t *commands) printWaiting(items []waitingItem) error {
 	if t.Format != "text" {
 		return console.List(t.Output, items, func(w waitingItem) string {
 			if w.RunID != "" {
@@ -100,6 +114,9 @@ func (t *commands) printWaiting(list []api.Waiting) error {
 			t.Row("", "%s", countsText(w.Counts))
 		case w.Text != "":
 			t.Row("", "%s", console.AgentMarker+console.Cut(console.Line(w.Text), 200))
+			for n, o := range w.Options {
+				t.Row("", "%s%d. %s", console.AgentMarker, n+1, console.Cut(console.Line(o), 200))
+			}
 		}
 		t.Row("", "%s", w.Command)
 	}
@@ -110,12 +127,16 @@ func (t *commands) printWaiting(list []api.Waiting) error {
 }
 
 // waitingCommand is the command for something that waits.
-func waitingCommand(w *api.Waiting) string {
+func waitingCommand(w *waitingItem) string {
+	answer := "TEXT"
+	if len(w.Options) > 0 {
+		answer = "--option N"
+	}
 	switch {
 	case w.Kind != api.WaitingQuestion:
 		return fmt.Sprintf("bailiwick run show %s", w.RunID)
 	case w.RunID != "":
-		return fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d TEXT", w.RunID, w.Task, w.Attempt)
+		return fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d %s", w.RunID, w.Task, w.Attempt, answer)
 	}
-	return fmt.Sprintf("bailiwick dispatch answer %s --attempt %d TEXT", w.DispatchID, w.Attempt)
+	return fmt.Sprintf("bailiwick dispatch answer %s --attempt %d %s", w.DispatchID, w.Attempt, answer)
 }
