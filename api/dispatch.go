@@ -135,6 +135,15 @@ type Question struct {
 	State    json.RawMessage `json:"state,omitempty"`   // returned to the agent with the answer
 }
 
+// AnswerForm is the form of an answer on a command line: a number of an option
+// where there are some, else text.
+func (q *Question) AnswerForm() string {
+	if q != nil && len(q.Options) > 0 {
+		return "--option N"
+	}
+	return "TEXT"
+}
+
 // MaxQuestion bounds a question with its context and state, and MaxAnswer an
 // answer, in bytes.
 const (

@@ -139,7 +139,7 @@ else exit 7; fi`
 	if run := w.run("asks"); run.State != api.RunWaiting {
 		t.Errorf("the run is %s", run.State)
 	}
-	if list := w.must("waiting"); !strings.Contains(list, "bailiwick run answer asks --task a --attempt 1 TEXT") {
+	if list := w.must("waiting"); !strings.Contains(list, "bailiwick run answer asks --task a --attempt 1 --option N") {
 		t.Errorf("%s", list)
 	}
 	s = w.onTerminal(60, "run", "watch", "asks")
@@ -164,10 +164,10 @@ else exit 7; fi`
 	s = w.onTerminal(80, "dispatch", "run", "sh", "--source", "repo", "--id", "solo-2", "--input", input)
 	s.await("(empty: leave it open): ")
 	s.enter("\n")
-	if status := s.end(); status != 9 || !strings.Contains(s.text(), "answer it with: bailiwick dispatch answer solo-2 --attempt 1 TEXT") {
+	if status := s.end(); status != 9 || !strings.Contains(s.text(), "answer it with: bailiwick dispatch answer solo-2 --attempt 1 --option N") {
 		t.Errorf("exit status %d:\n%s", status, s.text())
 	}
-	if list := w.must("waiting"); !strings.Contains(list, "bailiwick dispatch answer solo-2 --attempt 1 TEXT") {
+	if list := w.must("waiting"); !strings.Contains(list, "bailiwick dispatch answer solo-2 --attempt 1 --option N") {
 		t.Errorf("%s", list)
 	}
 	// The control: without a terminal nobody is asked.

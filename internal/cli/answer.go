@@ -92,6 +92,6 @@ func (t *dispatchVerbs) printQuestion(d api.Dispatch) {
 	case d.Answer != nil:
 		t.Row("answer", "%s, by %s", console.Quoted(d.Answer.Text), d.Answer.By)
 	case d.State == api.EventNeedsInput && d.AnswerBy != nil:
-		t.Row("", "answer by %s: bailiwick dispatch answer %s TEXT", t.Time(*d.AnswerBy), d.ID)
+		t.Row("", "answer by %s: bailiwick dispatch answer %s %s", t.Time(*d.AnswerBy), d.ID, d.Question.AnswerForm())
 	}
 }

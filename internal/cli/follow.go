@@ -53,7 +53,7 @@ func (t *dispatchVerbs) followToEnd(ctx context.Context, r client.Runtime, d api
 		if d, err = t.followAttempt(ctx, r, d, f, steps); err != nil || asker == nil || d.State != api.EventNeedsInput || d.Question == nil {
 			return d, err
 		}
-		answer, ok := asker.Ask(ctx, "dispatch "+string(d.ID), d.Question, fmt.Sprintf("bailiwick dispatch answer %s --attempt %d TEXT", d.ID, d.Attempt))
+		answer, ok := asker.Ask(ctx, "dispatch "+string(d.ID), d.Question, fmt.Sprintf("bailiwick dispatch answer %s --attempt %d %s", d.ID, d.Attempt, d.Question.AnswerForm()))
 		if !ok {
 			return d, ctx.Err()
 		}

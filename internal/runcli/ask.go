@@ -61,9 +61,5 @@ func (q *questions) ask(ctx context.Context, run *api.Run) (asked bool) {
 // answerCommand is the command that answers the open question of a task. It
 // names the attempt, because it may be typed tomorrow.
 func answerCommand(run *api.Run, task *api.RunTask, d *api.Dispatch) string {
-	how := "TEXT"
-	if d.Question != nil && len(d.Question.Options) > 0 {
-		how = "--option N"
-	}
-	return fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d %s", run.RunID, task.Task, d.Attempt, how)
+	return fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d %s", run.RunID, task.Task, d.Attempt, d.Question.AnswerForm())
 }

@@ -39,8 +39,7 @@ or its owner has shown, watched, retried or dismissed it.`,
 			}
 			items := make([]waitingItem, len(list))
 			for i, w := range list {
-				items[i] = waitingItem{Waiting: w, Options: options(cmd.Context(), c.Runtime(), &w)}
-				items[i].Command = waitingCommand(&items[i])
+				items[i] = newWaitingItem(cmd.Context(), c.Runtime(), w)
 			}
 			return t.Page(func() error { return t.printWaiting(items) })
 		},
@@ -75,16 +74,24 @@ type waitingItem struct {
 	Command string   `json:"command"`
 }
 
-// options returns the options of a question. A question that was answered
-// meanwhile has none.
-func options(ctx context.Context, r client.Runtime, w *api.Waiting) []string {
+// newWaitingItem adds the command, and the options of a question. A question that
+// was answered meanwhile has none.
+func newWaitingItem(ctx context.Context, r client.Runtime, w api.Waiting) waitingItem {
+	item := waitingItem{Waiting: w}
 	if w.Kind != api.WaitingQuestion {
-		return nil
+		item.Command = fmt.Sprintf("bailiwick run show %s", w.RunID)
+		return item
 	}
+	var question api.Question
 	if d, err := r.Describe(ctx, w.DispatchID, 0); err == nil && d.Question != nil {
-		return d.Question.Options
+		question = *d.Question
 	}
-	return nil
+	item.Options = question.Options
+	item.Command = fmt.Sprintf("bailiwick dispatch answer %s --attempt %d %s", w.DispatchID, w.Attempt, question.AnswerForm())
+	if w.RunID != "" {
+		item.Command = fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d %s", w.RunID, w.Task, w.Attempt, question.AnswerForm())
+	}
+	return item
 }
 
 func (t *commands) printWaiting(items []waitingItem) error {
@@ -124,19 +131,4 @@ func (t *commands) printWaiting(items []waitingItem) error {
 		fmt.Fprintln(t.Stderr, "nothing waits for a person")
 	}
 	return nil
-}
-
-// waitingCommand is the command for something that waits.
-func waitingCommand(w *waitingItem) string {
-	answer := "TEXT"
-	if len(w.Options) > 0 {
-		answer = "--option N"
-	}
-	switch {
-	case w.Kind != api.WaitingQuestion:
-		return fmt.Sprintf("bailiwick run show %s", w.RunID)
-	case w.RunID != "":
-		return fmt.Sprintf("bailiwick run answer %s --task %s --attempt %d %s", w.RunID, w.Task, w.Attempt, answer)
-	}
-	return fmt.Sprintf("bailiwick dispatch answer %s --attempt %d %s", w.DispatchID, w.Attempt, answer)
 }
