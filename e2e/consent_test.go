@@ -96,7 +96,7 @@ func TestConsentBoundsAClient(t *testing.T) {
 
 		// Without consent it may observe, and the denial says how to change
 		// that.
-		denied("at first", claude, "consented to tier observe", "bailiwick ceiling set agent:claude reversible")
+		denied("at first", claude, "the ceiling of agent:claude is observe", "bailiwick ceiling set agent:claude reversible")
 		if d, err := claude.Dispatch(t.Context(), api.DispatchRequest{Subagent: "look"}); err != nil || d.Principal != "agent:claude" {
 			t.Errorf("observing: %+v, %v", d, err)
 		}
@@ -117,8 +117,8 @@ func TestConsentBoundsAClient(t *testing.T) {
 		denied("one that then declares more", claude.With("", &observe).With("", &irreversible), "declared the ceiling observe")
 		allowed("one that declared the highest", claude.With("", &irreversible))
 		w.consent("agent:claude", "observe")
-		denied("taken back", claude, "consented to tier observe")
-		denied("taken back, whatever it declares", claude.With("", &irreversible), "consented to tier observe")
+		denied("taken back", claude, "the ceiling of agent:claude is observe")
+		denied("taken back, whatever it declares", claude.With("", &irreversible), "the ceiling of agent:claude is observe")
 
 		// Everything but the handle survives a restart.
 		w.consent("agent:claude", "reversible")
@@ -157,7 +157,7 @@ func TestConsentAndSessionBoundAnAnswer(t *testing.T) {
 		t.Errorf("by a session that declared observe: %v", err)
 	}
 	w.consent(w.me(), "observe")
-	if _, err := c.Runtime().Answer(t.Context(), d.ID, answer); api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "consented to tier observe") {
+	if _, err := c.Runtime().Answer(t.Context(), d.ID, answer); api.CodeOf(err) != api.CodeDenied || !strings.Contains(err.Error(), "the ceiling of "+w.me()+" is observe") {
 		t.Errorf("without consent: %v", err)
 	}
 	w.consent(w.me(), "reversible")
