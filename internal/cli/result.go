@@ -52,10 +52,8 @@ func nextCommand(d api.Dispatch, again string) string {
 	switch {
 	case !d.State.Ended():
 		return verb("logs", " -f")
-	case d.State == api.EventNeedsInput && len(optionsOf(d)) > 0:
-		return verb("answer", " --option N")
 	case d.State == api.EventNeedsInput:
-		return verb("answer", " TEXT")
+		return verb("answer", " "+d.Question.AnswerForm())
 	case d.State == api.EventFailed:
 		return afterFailure(d, again, verb)
 	case d.Outcome != nil && d.Outcome.Patch != nil:

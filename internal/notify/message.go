@@ -92,10 +92,10 @@ func (m *Message) asks(d *api.Dispatch) {
 	m.DispatchID, m.Attempt, m.Subagent, m.Principal = d.ID, d.Attempt, d.Subagent, d.Principal
 	m.RunID, m.Task, m.Until = d.Run, d.Task, d.AnswerBy
 	m.Summary = fmt.Sprintf("dispatch %s of subagent %s, for %s, asks a question", d.ID, d.Subagent, d.Principal)
-	m.Command = fmt.Sprintf("bailiwick dispatch answer %s TEXT", d.ID)
+	m.Command = fmt.Sprintf("bailiwick dispatch answer %s %s", d.ID, d.Question.AnswerForm())
 	if d.Run != "" {
 		m.Summary = fmt.Sprintf("task %s of run %s, for %s, asks a question", d.Task, d.Run, d.Principal)
-		m.Command = fmt.Sprintf("bailiwick run answer %s --task %s TEXT", d.Run, d.Task)
+		m.Command = fmt.Sprintf("bailiwick run answer %s --task %s %s", d.Run, d.Task, d.Question.AnswerForm())
 	}
 	if d.Question == nil {
 		return

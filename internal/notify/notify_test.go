@@ -165,7 +165,7 @@ func TestWhatWaitsForAPersonIsNotified(t *testing.T) {
 	h.settled("fine", api.RunDone)
 	seq := h.asks("d1", api.Question{Question: "Which?", Options: []string{"a", "b"}})
 	m := in.next(t)
-	if m.Kind != api.WaitingQuestion || m.Entry != seq || m.Command != "bailiwick dispatch answer d1 TEXT" || m.Untrusted.Question != "Which?" || m.Untrusted.Warning == "" || len(m.Untrusted.Options) != 2 {
+	if m.Kind != api.WaitingQuestion || m.Entry != seq || m.Command != "bailiwick dispatch answer d1 --option N" || m.Untrusted.Question != "Which?" || m.Untrusted.Warning == "" || len(m.Untrusted.Options) != 2 {
 		t.Errorf("it is %+v", m)
 	}
 	h.settled("broken", api.RunFailed)
