@@ -64,13 +64,6 @@ func nextCommand(d api.Dispatch, again string) string {
 	return verb("show", "")
 }
 
-func optionsOf(d api.Dispatch) []string {
-	if d.Question == nil {
-		return nil
-	}
-	return d.Question.Options
-}
-
 // afterFailure is nextCommand for a dispatch that failed.
 func afterFailure(d api.Dispatch, again string, verb func(string, string) string) string {
 	switch d.Reason { //nolint:exhaustive // the others are explained by the log
