@@ -30,7 +30,7 @@ func TestReadOnlyPathReachesNoSocketOfTheHost(t *testing.T) {
 		at := w.path("shown/host.sock")
 		listener, err := net.Listen("unix", at)
 		must(t, err)
-		t.Cleanup(func() { listener.Close() })
+		t.Cleanup(func() { _ = listener.Close() })
 		must(t, os.Chmod(at, 0o777))
 		w.repository("repo", map[string]string{"a.txt": "one\n"})
 		w.coldInit()

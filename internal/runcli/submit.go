@@ -93,11 +93,11 @@ func (t *commands) submit(ctx context.Context, file string, f submitFlags) error
 			return retryHint(err, req.RunID, "bailiwick run submit %s --id %s", file, req.RunID)
 		}
 		if run.Existing {
-			again := "bailiwick run submit " + file
+			again := []string{"bailiwick run submit", file}
 			for _, p := range f.params {
-				again += " -p " + quoted(p)
+				again = append(again, "-p", quoted(p))
 			}
-			return t.printExisting(&run, again+" --new, or --id NEW")
+			return t.printExisting(&run, strings.Join(again, " ")+" --new, or --id NEW")
 		}
 		t.noteSources(ctx, c.Runtime(), p)
 		if f.dry {
