@@ -47,7 +47,7 @@ func resolve(doc json.RawMessage, values map[string]json.RawMessage, found *list
 		return doc // the reader reports it
 	}
 	delete(root, "parameters")
-	r := &resolver{list: found, values: all, complete: found.count == before}
+	r := &resolver{list: found, values: all, complete: found.count == before, sizes: map[string]int{}}
 	resolved, err := canon.Marshal(r.walk("$", root, ""))
 	if err != nil {
 		found.sense("$", "%v", err)
@@ -60,6 +60,9 @@ func resolve(doc json.RawMessage, values map[string]json.RawMessage, found *list
 func parameterValues(declared json.RawMessage, values map[string]json.RawMessage, found *list) map[string]any {
 	const at = "$.parameters"
 	all := map[string]any{}
+	if !bounded(declared, values, found) {
+		return all
+	}
 	var s jsonschema.Schema
 	err := json.Unmarshal(declared, &s)
 	var rules *jsonschema.Resolved
@@ -110,6 +113,8 @@ type resolver struct {
 	*list
 	values   map[string]any
 	complete bool // the values have no problem
+	size     int  // of the values inserted so far
+	sizes    map[string]int
 }
 
 // free reports whether references may stand at a place: keys are the members that
@@ -176,6 +181,9 @@ func (r *resolver) value(path, name string) any {
 	v, ok := r.values[name]
 	if !ok && r.complete {
 		r.sense(path, "no value for parameter %s; declare it under parameters, with a default or a value of the request", clip(name))
+	}
+	if ok && !r.inserted(path, name, v) {
+		return ""
 	}
 	return v
 }
