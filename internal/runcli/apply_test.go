@@ -156,6 +156,57 @@ func TestApplyWritesNothingOverOtherWork(t *testing.T) {
 	}
 }
 
+// What an editor saves after the check and before the write is neither lost nor
+// overwritten, and then nothing is written. The control saves nothing.
+func TestApplyLosesNothingThatIsSavedMeanwhile(t *testing.T) {
+	for name, save := range map[string]func(w *workshop){
+		"changed": func(w *workshop) { w.write("two.txt", "saved\n") },
+		"new":     func(w *workshop) { w.write("fresh.txt", "saved\n") },
+		"control": nil,
+	} {
+		w := newWorkshop(t)
+		w.write("one.txt", "ONE\n")
+		w.write("two.txt", "TWO\n")
+		w.write("fresh.txt", "fresh\n")
+		tree := w.commit("theirs")
+		w.git("reset", "-q", "--hard", w.base)
+		m, err := (&commands{Config{Output: &console.Output{Env: w.env}}}).openMerge(t.Context(), w.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close() //nolint:errcheck // a temporary folder
+		tr, err := m.openWorkTree(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.Close() //nolint:errcheck // only read
+		changes, err := tr.changesTo(t.Context(), tree)
+		if err != nil || len(changes) != 3 {
+			t.Fatalf("%+v, %v", changes, err)
+		}
+		if err := tr.check(t.Context(), changes); err != nil {
+			t.Fatal(err)
+		}
+		if save == nil {
+			if err := tr.write(t.Context(), changes); err != nil || w.read("two.txt") != "TWO\n" {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		save(w)
+		state := func() string {
+			return w.git("status", "--porcelain") + w.read("one.txt") + w.read("two.txt") + w.read("fresh.txt")
+		}
+		before := state()
+		if err := tr.write(t.Context(), changes); api.CodeOf(err) != api.CodeConflict {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after := state(); after != before {
+			t.Errorf("%s: it is\n%s\nwas\n%s", name, after, before)
+		}
+	}
+}
+
 // A patch reaches nothing but the files of the work tree: neither through its
 // paths, nor through links that it makes, nor through links that are there. The
 // control is a link that stays inside.

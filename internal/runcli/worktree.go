@@ -134,7 +134,7 @@ func (w *workTree) check(ctx context.Context, changes []treeChange) error {
 		if err := w.refuse(ctx, c, gone); err != nil {
 			return err
 		}
-		if index[c.path] != c.staged() || !w.holds(c) {
+		if index[c.path] != c.staged() || !w.holds(c, c.path) {
 			dirty = append(dirty, console.Line(c.path))
 		}
 	}
@@ -227,9 +227,10 @@ func inGitDir(p string) bool {
 	})
 }
 
-// holds reports whether the work tree has at a path what the commit has.
-func (w *workTree) holds(c *treeChange) bool {
-	st, err := w.root.Lstat(c.path)
+// holds reports whether the work tree has, at a name, what the commit has at the
+// path of a change.
+func (w *workTree) holds(c *treeChange, name string) bool {
+	st, err := w.root.Lstat(name)
 	if c.oldMode == modeNone {
 		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 	}
@@ -239,14 +240,14 @@ func (w *workTree) holds(c *treeChange) bool {
 	var content io.Reader
 	switch {
 	case c.oldMode == modeLink && st.Mode()&fs.ModeSymlink != 0:
-		target, err := w.root.Readlink(c.path)
+		target, err := w.root.Readlink(name)
 		if err != nil {
 			return false
 		}
 		content = strings.NewReader(target)
 		return w.m.blobID(int64(len(target)), content) == c.oldBlob
 	case c.oldMode != modeLink && st.Mode().IsRegular():
-		f, err := w.root.Open(c.path)
+		f, err := w.root.Open(name)
 		if err != nil {
 			return false
 		}
@@ -280,7 +281,8 @@ func (w *workTree) blob(ctx context.Context, id string) ([]byte, error) {
 
 // write makes the changes, all or none: what is new is complete beside its place
 // before the first path changes, and what a path had before is kept until the
-// last one has.
+// last one has. What an editor has saved since check is no part of the commit: then
+// nothing changes.
 func (w *workTree) write(ctx context.Context, changes []treeChange) (err error) {
 	stage := ".bailiwick-apply-" + rand.Text()
 	if err := w.root.Mkdir(stage, 0o700); err != nil {
@@ -305,13 +307,22 @@ func (w *workTree) write(ctx context.Context, changes []treeChange) (err error) 
 		if err := w.root.Rename(from, to); err != nil {
 			return err
 		}
-		undo = append(undo, func() error { return w.root.Rename(to, from) })
+		undo = append(undo, func() error {
+			if _, err := w.root.Lstat(from); err == nil {
+				return nil // an editor has saved it since
+			}
+			return w.root.Rename(to, from)
+		})
 		return nil
 	}
 	for i := range changes { // first all that goes: a file may make way for a folder
 		if c := &changes[i]; c.oldMode != modeNone {
-			if err := move(c.path, fmt.Sprintf("%s/old-%d", stage, i)); err != nil {
+			old := fmt.Sprintf("%s/old-%d", stage, i)
+			if err := move(c.path, old); err != nil {
 				return err
+			}
+			if !w.holds(c, old) {
+				return changedMeanwhile(c)
 			}
 		}
 	}
@@ -319,6 +330,9 @@ func (w *workTree) write(ctx context.Context, changes []treeChange) (err error) 
 		if c := &changes[i]; c.newMode != modeNone {
 			if err := w.root.MkdirAll(path.Dir(c.path), 0o777); err != nil {
 				return err
+			}
+			if _, err := w.root.Lstat(c.path); err == nil {
+				return changedMeanwhile(c)
 			}
 			if err := move(added(i), c.path); err != nil {
 				return err
@@ -330,6 +344,10 @@ func (w *workTree) write(ctx context.Context, changes []treeChange) (err error) 
 		}
 	}
 	return nil
+}
+
+func changedMeanwhile(c *treeChange) error {
+	return api.Errorf(api.CodeConflict, "%s was changed meanwhile", console.Line(c.path)).WithHint("nothing was written; try again when nothing else changes the work tree")
 }
 
 // create writes the new content of a path to a new file.
