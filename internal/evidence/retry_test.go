@@ -36,6 +36,8 @@ func TestEachLieAboutARetryIsFound(t *testing.T) {
 		"a task rerun that is not said":                       {planOf("r2", "", "", ""), record.RunRequest{Taken: 2}, "b", "reuses 2 tasks, but 3"},
 		"from a task that is missing":                         {planOf("r2", "", "", ""), record.RunRequest{From: []string{"z"}, Taken: 3}, "", `no task "z"`},
 		"another definition":                                  {planOf("r2", "", "", `,"priority":1`), record.RunRequest{Taken: 2}, "b", "another definition of task b"},
+		"another source":                                      {strings.Replace(planOf("r2", "", "", ""), `"source":{"name":"app"}`, `"source":{"name":"lib"}`, 1), record.RunRequest{Changed: []string{"source lib at "}, Taken: 0}, "abc", "another definition of task a"},
+		"no source":                                           {strings.Replace(planOf("r2", "", "", ""), `"source":{"name":"app"},`, "", 1), record.RunRequest{Taken: 3}, "", "another definition of task a"},
 		"another bound":                                       {planOf("r2", `,"limits":{"wall":"1h"}`, "", ""), record.RunRequest{From: []string{"b"}, Taken: 2}, "b", "another plan"},
 	} {
 		t.Run(name, func(t *testing.T) {

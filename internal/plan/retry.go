@@ -88,7 +88,10 @@ func (p *Plan) RetryOf(old *Plan, done func(i int) bool, from []api.TaskID) (Ret
 				said[c], r.Changed = true, append(r.Changed, c)
 			}
 		}
-		t.Source, t.Input = was.Source, was.Input
+		if t.Source != nil && was.Source != nil { // the commit may differ, not the source
+			t.Source = &api.SourceRequest{Name: t.Source.Name, Commit: was.Source.Commit}
+		}
+		t.Input = was.Input
 		if !same(t, was) {
 			return r, fmt.Errorf("it retries run %s with another definition of task %s", old.ID, t.ID)
 		}

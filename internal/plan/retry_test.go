@@ -77,6 +77,8 @@ func TestARetryRefusesWhatThePlanDoesNotHave(t *testing.T) {
 		"subagent":   strings.Replace(chainPlan, `{"id":"b","subagent":"x"`, `{"id":"b","subagent":"y"`, 1),
 		"dependency": strings.Replace(chainPlan, `"depends_on":["d"],`, "", 1),
 		"task":       strings.Replace(chainPlan, `{"id":"d"`, `{"id":"f","subagent":"x"},{"id":"d"`, 1),
+		"no source":  strings.Replace(chainPlan, `"source":{"name":"service","commit":"HEAD"},`, "", 1),
+		"source":     strings.Replace(chainPlan, `"source":{"name":"other"}`, `"source":{"name":"third"}`, 1),
 		"queue":      strings.Replace(chainPlan, `"id":"r1"`, `"id":"r1","queue":"slow"`, 1),
 	} {
 		if _, err := parse(t, change).RetryOf(old, func(int) bool { return true }, nil); err == nil {
