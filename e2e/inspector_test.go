@@ -89,8 +89,8 @@ func (w *world) inspect(net *island, server []string, era string) {
 	}
 }
 
-// anything lists the members of results whose schema allows any JSON: output of
-// workers, and the schemas of their input.
+// anything lists the members whose schema allows any JSON: output of workers,
+// the schemas of their input and output, and the parameters of plans.
 func anything() []string {
-	return []string{".outcome.properties.value", ".question.properties.context", ".question.properties.state", ".items.items.properties.input"}
+	return []string{".outcome.properties.value", ".question.properties.context", ".question.properties.state", ".items.items.properties.input", ".items.items.properties.output", "inputSchema.properties.parameters.additionalProperties"}
 }

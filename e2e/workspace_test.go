@@ -167,7 +167,7 @@ func TestCopyReplacesARefusedOverlay(t *testing.T) {
 	if layers := strings.Join(d.Outcome.Isolation.Layers, "\n"); !strings.Contains(layers, "workspace: copy") {
 		t.Errorf("layers: %s", layers)
 	}
-	if got, want := w.must("dispatch", "logs", string(d.ID)), w.git("repo", "rev-parse", "HEAD")+"\nchanged\ntwo\n"; got != want {
+	if got, want := w.must("dispatch", "logs", string(d.ID)), w.git("repo", "rev-parse", "HEAD")+"\nverify| changed\nverify| two\n"; got != want {
 		t.Errorf("log %q, want %q", got, want)
 	}
 	if len(d.Outcome.Files) != 2 {
@@ -189,7 +189,7 @@ git -c user.name=a -c user.email=a@b commit -qam second
 git rev-list --count HEAD`, more: "    verify: {command: [git, log, '--format=%s']}\n"})
 		w.requireWorkTree("commits")
 		w.up()
-		want := w.git("repo", "rev-parse", "HEAD") + "\n2\nfirst\n"
+		want := w.git("repo", "rev-parse", "HEAD") + "\n2\nverify| first\n"
 		var trees []uint64
 		for range 2 {
 			d := w.dispatch("commits", "--source", "repo")
