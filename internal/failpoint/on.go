@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,10 +55,11 @@ func act(action Action) {
 	if action == Stop {
 		sig = syscall.SIGSTOP
 	}
-	must(syscall.Kill(os.Getpid(), sig))
-	if sig == syscall.SIGKILL {
-		select {} // until it arrives
-	}
+	// A signal to the own thread is handled before the call returns; another thread
+	// would handle one to the process a moment later.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	must(syscall.Tgkill(os.Getpid(), syscall.Gettid(), sig))
 }
 
 // due counts a passage of name in the file of armed points, and returns the action
