@@ -36,6 +36,24 @@ func TestFirstHour(t *testing.T) {
 	case *updateGuides:
 		must(t, os.WriteFile(transcript, []byte(strings.Join(got, "\n")+"\n"), 0o644)) //nolint:gosec // a document
 	default:
-		t.Errorf("the transcript differs from %s; it is now\n%s", transcript, strings.Join(got, "\n"))
+		t.Errorf("the transcript differs from %s:%d; it is now\n%s", transcript, firstDifference(want, got), strings.Join(got, "\n"))
 	}
+}
+
+// firstDifference is the number of the first line of a transcript that output
+// does not match.
+func firstDifference(want, got []string) int {
+	i := 0
+	for _, line := range got {
+		for i+1 < len(want) && want[i] == "…" && lineMatches(want[i+1], line) {
+			i++
+		}
+		switch {
+		case i == len(want) || want[i] != "…" && !lineMatches(want[i], line):
+			return i + 1
+		case want[i] != "…":
+			i++
+		}
+	}
+	return i + 1
 }

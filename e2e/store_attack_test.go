@@ -116,7 +116,7 @@ func refusesAll(t *testing.T, w *world, attacks []attack) {
 		before, dispatches := len(w.entries("--kind", "catalog.refused")), len(w.list())
 		a.do()
 		for range 3 {
-			w.refused(1, append([]string{"the catalog is refused", "bailiwick catalog verify"}, a.words...), "dispatch", "run", "edit", "--source", "repo")
+			w.refused(1, append([]string{"the catalog is refused"}, a.words...), "dispatch", "run", "edit", "--source", "repo")
 		}
 		if d := w.try("catalog", "verify"); (d.status == 0) != a.whole {
 			t.Errorf("%s: catalog verify: %s", a.name, d)
@@ -186,7 +186,7 @@ func TestForgedStoreDispatchesNothing(t *testing.T) {
 		{"a foreign trust root", func() {
 			must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte(foreign.read("data/bailiwick/trust.json")), 0o644))
 		}, []string{"key"}, false},
-		{"no trust root", func() { must(t, os.Remove(w.path("data/bailiwick/trust.json"))) }, []string{"trust.json"}, false},
+		{"no trust root", func() { must(t, os.Remove(w.path("data/bailiwick/trust.json"))) }, []string{"trust.json", "from a backup"}, false},
 		{"an empty trust root", func() { must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), nil, 0o644)) }, []string{"trust.json"}, false},
 		{"no catalog", func() { must(t, os.RemoveAll(store)) }, nil, false},
 		{"an empty catalog", func() { must(t, os.RemoveAll(store)); w.mkdir("data/bailiwick/catalog") }, nil, false},
