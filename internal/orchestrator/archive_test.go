@@ -2,12 +2,15 @@ package orchestrator_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/retain"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
 // Without an engine every run is shown as its rows have it, open ones as undriven,
@@ -61,5 +64,36 @@ func TestRunsAreReadableWithoutAnEngine(t *testing.T) {
 		}
 		w.o = nil
 		w.must(w.stop())
+	})
+}
+
+// A run that is removed while its retry is admitted is not retried: the evidence of
+// the retry needs it. The control is a run that stays.
+//
+// proves R-A7
+func TestARunThatExpiresMeanwhileIsNotRetried(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		ctx := context.Background()
+		for _, id := range []api.RunID{"r0", "r1"} {
+			_, err := w.offer(as(ann), fan(id, 3))
+			w.must(err)
+		}
+		w.finishAll()
+		task := fan("r0", 3).Tasks[0].ID
+		w.remember(fan("again1", 3))
+		if _, err := w.o.Retry(ctx, as(ann), "r1", api.RunRetry{RunID: "again1", From: []api.TaskID{task}}); err != nil {
+			t.Fatalf("control: %v", err)
+		}
+		w.desk.vetted = func() {
+			w.desk.vetted = func() {}
+			w.must(w.store.Update(ctx, func(tx *store.Tx) error { return w.o.Remove(tx, "r0") }))
+		}
+		if _, err := w.o.Retry(ctx, as(ann), "r0", api.RunRetry{RunID: "again0", From: []api.TaskID{task}}); api.CodeOf(err) != api.CodeNotFound {
+			t.Errorf("retry of a removed run: %v", err)
+		}
+		if err := w.store.Update(ctx, func(tx *store.Tx) error { return w.o.Remove(tx, "r1") }); !errors.Is(err, retain.ErrNotRemovable) {
+			t.Errorf("a run that is retried can be removed: %v", err)
+		}
+		w.finishAll()
 	})
 }

@@ -42,6 +42,7 @@ type desk struct {
 	now    func() time.Time
 	kill   func()                                 // ends the service at this instant
 	locks  func(api.RunID, api.TaskID) []api.Lock // of a task
+	vetted func()                                 // called while a plan is validated
 
 	mu    sync.Mutex
 	gen   int                // the engine that lives; calls of earlier ones come to nothing
@@ -93,7 +94,7 @@ func newDesk(now func() time.Time) *desk {
 		panic(err)
 	}
 	k := &desk{
-		engine: engine, now: now, kill: func() {}, locks: func(api.RunID, api.TaskID) []api.Lock { return nil },
+		engine: engine, now: now, kill: func() {}, locks: func(api.RunID, api.TaskID) []api.Lock { return nil }, vetted: func() {},
 		jobs: map[api.DispatchID]*job{}, gates: map[string]chan struct{}{}, once: map[string]bool{}, tries: map[string]int{}, tried: map[string]time.Time{}, calls: map[string]int{},
 	}
 	k.moved.L = &k.mu
@@ -171,6 +172,7 @@ func (k *desk) object(format string, args ...any) {
 
 // Validate grants everything but one name.
 func (s *seat) Validate(_ context.Context, caller dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error) {
+	s.vetted()
 	if err := s.enter("vet"); err != nil {
 		return dispatch.Validation{}, err
 	}

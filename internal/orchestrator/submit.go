@@ -198,6 +198,14 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		if err := tx.Get("SELECT count(*) FROM run WHERE id = ?", store.Args{r.id}, &n); err != nil || n > 0 {
 			return errors.Join(err, errDuplicate)
 		}
+		if old := r.doc.RetryOf; old != "" {
+			if err := tx.Get("SELECT count(*) FROM run WHERE id = ?", store.Args{old}, &n); err != nil {
+				return err
+			}
+			if n == 0 { // retention removed it since it was read
+				return api.Errorf(api.CodeNotFound, "run %q has expired: it cannot be retried", old).WithHint("submit its plan again")
+			}
+		}
 		if err := caller.CheckToken(); err != nil {
 			return err
 		}
