@@ -1,14 +1,19 @@
 package orchestrator_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/retain"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -93,6 +98,31 @@ func TestARunThatExpiresMeanwhileIsNotRetried(t *testing.T) {
 		}
 		if err := w.store.Update(ctx, func(tx *store.Tx) error { return w.o.Remove(tx, "r1") }); !errors.Is(err, retain.ErrNotRemovable) {
 			t.Errorf("a run that is retried can be removed: %v", err)
+		}
+		w.finishAll()
+	})
+}
+
+// The values of parameters are in the entry, cut to its bounds, and not once more in
+// the row of the run: lists read the rows of a thousand runs.
+//
+// proves R-O2
+func TestValuesOfParametersAreNotStoredInRows(t *testing.T) {
+	bubble(t, orchestrator.Config{}, func(w *world) {
+		ctx := context.Background()
+		raw := bytes.Replace(w.remember(fan("r0", 3)), []byte("{"), []byte(`{"parameters":{"properties":{"pad":{"type":"string"}}},`), 1)
+		pad := json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)
+		_, err := w.o.Submit(ctx, as(ann), api.RunRequest{Plan: raw, Parameters: map[string]json.RawMessage{"pad": pad}})
+		w.must(err)
+		list, err := w.ledger.List(ctx, audit.Query{Run: "r0", Kind: record.KindRunSubmitted, Limit: 1})
+		w.must(err)
+		if said := list[0].Entry.Detail.(record.RunRequest).Parameters; len(said) != 1 || !strings.HasPrefix(said[0], `pad="xxx`) {
+			t.Errorf("the entry has the parameters %.100q", said)
+		}
+		var size int
+		w.must(w.store.Read(ctx, func(v *store.View) error { return v.Get("SELECT length(doc) FROM run WHERE id = 'r0'", nil, &size) }))
+		if size > 10_000 {
+			t.Errorf("the row has %d bytes beside the plan", size)
 		}
 		w.finishAll()
 	})

@@ -51,7 +51,7 @@ type runDoc struct {
 	// Labels of the plan; Template and Parameters as in record.RunRequest.
 	Labels     map[api.Name]string `json:"labels,omitempty"`
 	Template   api.Digest          `json:"template,omitempty"`
-	Parameters []string            `json:"parameters,omitempty"`
+	Parameters []string            `json:"-"`                 // until the run is submitted: they may be long, and the entry bounds them
 	From       []api.TaskID        `json:"from,omitempty"`    // of a retry: tasks to run again
 	Changed    []string            `json:"changed,omitempty"` // of a retry: see plan.Retry
 	Key        string              `json:"key,omitempty"`     // of the request that submitted it

@@ -225,6 +225,7 @@ func (o *Orchestrator) admit(ctx context.Context, caller dispatch.Caller, r *run
 		return api.Run{}, err
 	}
 	failpoint.Hit(failpoint.RunSubmitCommitted, string(r.id))
+	d.Parameters = nil
 	o.inbox.put(runAdded{r})
 	return o.show(ctx, r.id, 0, defaultPage)
 }
