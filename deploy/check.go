@@ -84,6 +84,10 @@ func (r *reader) schema(n *yaml.Node, what string, raw json.RawMessage, object b
 		r.At(n, "%s: the JSON Schema does not compile: %s", what, strictyaml.OneLine(canon.SchemaText(err)))
 		return
 	}
+	if err := checkCycles(given); err != nil {
+		r.At(n, "%s: %v", what, err)
+		return
+	}
 	if object && s.Type != "" && s.Type != "object" || object && len(s.Types) > 0 && !slices.Contains(s.Types, "object") {
 		r.At(n, "%s: the input of a dispatch is a JSON object, but this schema requires another type", what)
 	}

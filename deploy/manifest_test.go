@@ -66,6 +66,7 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"schema with a misspelt keyword", replace("required: [file]", "requird: [file]"), `input: not a JSON Schema: unknown keyword "requird"; did you mean "required"?`},
 		{"schema with a misspelt type below", replace("{file: {type: string}}", "{type: {type: strng}}"), `type "strng"`},
 		{"schema of a list", replace("type: object, required: [file], properties: {file: {type: string}}", "type: array, items: {}"), `is a JSON object`},
+		{"schema without an end", replace("{file: {type: string}}", "{file: {$ref: \"#/properties/file\"}}"), `input: the schema at #/properties/file refers to itself`},
 		{"schema elsewhere", replace("{file: {type: string}}", "{file: {$ref: \"https://example.com/x.json\"}}"), `the JSON Schema does not compile`},
 		{"prompt that does not parse", replace("{{.file}}", "{{.file"), `:9:13: prompt: template`},
 		{"source by URL", replace("../service", "https://example.com/x.git"), `:21:27: repo: "https://example.com/x.git" is not a path; clone it on the service's machine and use the path`},
