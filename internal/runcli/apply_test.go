@@ -268,6 +268,30 @@ func TestApplyStaysInTheWorkTree(t *testing.T) {
 	}
 }
 
+// A git directory in the work tree under a name of its own is one as well. The
+// control is a folder beside it.
+//
+// proves R-S4
+func TestApplyStaysOutOfASeparateGitDirectory(t *testing.T) {
+	w := newWorkshop(t)
+	if err := os.Rename(filepath.Join(w.dir, ".git"), filepath.Join(w.dir, "gitdata")); err != nil {
+		t.Fatal(err)
+	}
+	w.write(".git", "gitdir: gitdata\n")
+	file := func(path string) string {
+		return "diff --git a/" + path + " b/" + path + "\nnew file mode 100755\n--- /dev/null\n+++ b/" + path + "\n@@ -0,0 +1 @@\n+touch ran\n"
+	}
+	for path, ok := range map[string]bool{"gitdata/hooks/post-checkout": false, "GITDATA/hooks/post-checkout": false, "gitdata2/file": true} {
+		s := newRunService()
+		s.did("evil", w.base, file(path))
+		status, _, errs := w.apply(s)
+		_, err := os.Lstat(filepath.Join(w.dir, path))
+		if (status == 0) != ok || (err == nil) != ok || !ok && !strings.Contains(errs, "not one of the work tree's files") {
+			t.Errorf("%s: status %d, %v, %s", path, status, err, errs)
+		}
+	}
+}
+
 // No program that the repository names runs: neither a hook, nor a filter, nor a
 // file system monitor. The control is git itself, which runs the filter.
 //

@@ -30,6 +30,7 @@ type workTree struct {
 	top  string
 	root *os.Root
 	head string // the commit that is checked out
+	git  string // the git directory, if it lies below the top folder under a name of its own
 }
 
 // The modes of git for what a work tree can hold.
@@ -75,7 +76,28 @@ func (m *mergeRepo) openWorkTree(ctx context.Context) (*workTree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &workTree{m, top, root, head}, nil
+	return &workTree{m, top, root, head, gitBelow(top, m.user)}, nil
+}
+
+// gitBelow returns where a git directory lies below the top folder, such as one
+// that was made with --separate-git-dir; empty: elsewhere.
+func gitBelow(top, dir string) string {
+	if real, err := filepath.EvalSymlinks(top); err == nil {
+		top = real
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	below, err := filepath.Rel(top, dir)
+	if err != nil || !filepath.IsLocal(below) {
+		return ""
+	}
+	return filepath.ToSlash(below)
+}
+
+// inGit reports whether a path is in the git directory.
+func (w *workTree) inGit(p string) bool {
+	return inGitDir(p) || w.git != "" && strings.HasPrefix(strings.ToLower(p)+"/", strings.ToLower(w.git)+"/")
 }
 
 // checkTop refuses a work tree that only the configuration of the repository
@@ -177,7 +199,7 @@ func (w *workTree) refuse(ctx context.Context, c *treeChange, gone map[string]bo
 	bad := func(format string, args ...any) error {
 		return api.Errorf(api.CodeInvalid, "the patch changes %s: %s", console.Line(c.path), fmt.Sprintf(format, args...)).WithHint("nothing was written")
 	}
-	if !filepath.IsLocal(c.path) || path.Clean(c.path) != c.path || inGitDir(c.path) {
+	if !filepath.IsLocal(c.path) || path.Clean(c.path) != c.path || w.inGit(c.path) {
 		return bad("a path that is not one of the work tree's files")
 	}
 	for _, mode := range []string{c.oldMode, c.newMode} {
@@ -200,7 +222,7 @@ func (w *workTree) refuse(ctx context.Context, c *treeChange, gone map[string]bo
 		return err
 	}
 	to := path.Join(path.Dir(c.path), string(target))
-	if path.IsAbs(string(target)) || !filepath.IsLocal(to) || inGitDir(to) || upAfterDown(string(target)) {
+	if path.IsAbs(string(target)) || !filepath.IsLocal(to) || w.inGit(to) || upAfterDown(string(target)) {
 		return bad("a symbolic link that leads out of the work tree, to %q", target)
 	}
 	return nil
