@@ -199,7 +199,7 @@ func (r *reader) hostPaths(n *yaml.Node, what string) []string {
 			continue
 		}
 		if err := api.CheckHostPath(p); err != nil {
-			r.At(n.Content[i], "%s[%d]: %s", what, i, strictyaml.Clip(err.Error()))
+			r.At(n.Content[i], "%s[%d]: %v", what, i, err)
 		}
 	}
 	return all

@@ -74,7 +74,7 @@ func TestInvalidManifestsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"level", replace("level: full", "level: none"), `level: "none" is not supported`},
 		{"executor", replace("executor: jail", "executor: docker"), `executor: "docker" is not supported`},
 		{"mode", replace("mode: guarded", "mode: yolo"), `mode "yolo"`},
-		{"relative mount", replace("readOnly: [/usr/local/go]", "readOnly: [go]"), `want an absolute, clean path`},
+		{"relative mount", replace("readOnly: [/usr/local/go]", "readOnly: [go]"), `want an absolute, clean path without a colon`},
 		{"unclean mount", replace("readOnly: [/usr/local/go]", "readOnly: [/usr/../etc]"), `want an absolute, clean path`},
 		{"mount of everything", replace("readOnly: [/usr/local/go]", "readOnly: [/]"), `the jail has its own`},
 		{"mount of /proc", replace("readOnly: [/usr/local/go]", "readOnly: [/proc/1]"), `the jail has its own`},

@@ -92,7 +92,7 @@ func TestAPlanThatCannotRunIsRefusedWithItsTasks(t *testing.T) {
 	)))
 	wantCode(t, "the plan", err, api.CodeInvalid,
 		`$.tasks[1].needs['change.patch'].patch (task merge): task "watch" returns no patch: its subagent "look" is of tier observe`,
-		`$.tasks[2].timeout (task late): timeout of 7200 seconds: subagent "short" has the limit 1m0s`)
+		`$.tasks[2].timeout (task late): timeout of 2h0m0s: subagent "short" has the limit 1m0s`)
 	if n := len(problems(err)); n != 2 {
 		t.Errorf("%d problems: %v", n, problems(err))
 	}

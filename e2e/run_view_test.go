@@ -80,6 +80,12 @@ func TestTheMorningAfter(t *testing.T) {
 	if b, err := os.ReadFile(w.path("repo/b.txt")); err != nil || string(b) != "TWO\n" {
 		t.Errorf("%q, %v", b, err)
 	}
+	// A patch of one dispatch conflicts with the commit, and with no other patch.
+	w.write("repo/b.txt", "mine\n", 0o644)
+	w.git("repo", "commit", "-qam", "mine")
+	if out := w.try("dispatch", "apply", dispatch, "--repo", w.path("repo")); out.status != 1 || !strings.Contains(out.stdout, "  b.txt\n") || strings.Contains(out.stdout, "also changed by") {
+		t.Errorf("a conflict of one dispatch: %s", out)
+	}
 	// On a narrow terminal no row of a list is continued on the next line.
 	for _, line := range []string{"run list", "dispatch list", "queue list", "principal list", "run outputs bad", "run patch bad", "catalog list"} {
 		s := w.onTerminal(60, strings.Fields(line)...)

@@ -48,7 +48,7 @@ func (t *tree) addCompletions(cmd *cobra.Command) {
 		cmd.ValidArgsFunction = t.completeArgs(noun, operandNames(cmd))
 	}
 	own := cmd.NonInheritedFlags()
-	for name, c := range t.flagCompleters(noun) {
+	for name, c := range t.flagCompleters(noun, cmd.Name()) {
 		if _, has := cmd.GetFlagCompletionFunc(name); own.Lookup(name) != nil && !has {
 			_ = cmd.RegisterFlagCompletionFunc(name, t.completion(c)) // it fails only if there is one already
 		}
@@ -133,12 +133,15 @@ func (t *tree) argCompleters(noun string) map[string]completer {
 	}
 }
 
-// flagCompleters returns the completers of flags by name. Other flags complete
+// flagCompleters returns the completers of a verb's flags by name. Other flags complete
 // files.
-func (t *tree) flagCompleters(noun string) map[string]completer {
+func (t *tree) flagCompleters(noun, verb string) map[string]completer {
 	states := fixed(append(strs(api.Events()), "open", "ended")...)
-	if noun == "run" {
-		states = fixed(append(append(strs(api.RunStates()), strs(api.TaskStates())...), "open", "settled")...)
+	switch {
+	case noun == "run" && verb == "list":
+		states = fixed(append(strs(api.RunStates()), "open", "settled")...)
+	case noun == "run":
+		states = fixed(strs(api.TaskStates())...)
 	}
 	to := map[string]completer{
 		"output": fixed("text", "json", "jsonl", "name"), "state": states, "run": runIDs, "dispatch": t.dispatchIDs, "task": taskIDs,
@@ -147,7 +150,7 @@ func (t *tree) flagCompleters(noun string) map[string]completer {
 		"client": fixed(clientNames()...), "decision": fixed("allow", "deny"), "after": t.dispatchIDs,
 	}
 	if noun == "run" {
-		to["after"] = runIDs
+		to["after"], to["from"] = runIDs, taskIDs
 	}
 	if noun == "audit" {
 		delete(to, "after") // an entry's number

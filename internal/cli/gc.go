@@ -19,9 +19,9 @@ func (t *serviceVerbs) gcCommand() *cobra.Command {
 	cmd := t.operatorVerb(&cobra.Command{
 		Use: "gc", Short: "Remove what has expired by the retention rules", Args: cobra.NoArgs,
 		Long: `Remove what has expired by the retention rules of the service's configuration: content
-and evidence of ended dispatches, cached checkouts, and unreferenced files. Records and
-the log are never removed. Without a rule, content and evidence are kept. Pinned, running
-and waiting dispatches are not touched.`,
+and evidence of ended dispatches, plans and tasks of settled runs, cached checkouts, and
+unreferenced files. The entries of the log are never removed. Without a rule, content,
+evidence and runs are kept. Pinned, running and waiting dispatches are not touched.`,
 		Example: console.Examples("bailiwick gc --dry-run", "bailiwick gc -o json"),
 	}, func(ctx context.Context, o client.Operator, _ []string) error {
 		report, err := o.GC(ctx, dryRun)

@@ -103,7 +103,7 @@ func (sub *submission) checkTimeout() error {
 	if int64(want) <= int64(limit/time.Second) {
 		return nil
 	}
-	return api.Errorf(api.CodeInvalid, "timeout of %d seconds: subagent %q has the limit %s, which a request may only shorten", want, sub.subagent.Name, limit)
+	return api.Errorf(api.CodeInvalid, "timeout of %s: subagent %q has the limit %s, which a request may only shorten", time.Duration(want)*time.Second, sub.subagent.Name, limit)
 }
 
 // limits are those of the subagent, lowered by the target and by the request.

@@ -238,3 +238,13 @@ func TestStatementKeysFollowTheServiceKey(t *testing.T) {
 		}
 	}
 }
+
+// A text keeps its quotation marks, also at its ends; control characters are
+// spelled out.
+func TestPlainKeepsQuotationMarks(t *testing.T) {
+	for text, want := range map[string]string{`unexpected argument "b"`: `unexpected argument "b"`, `"b" is wrong`: `"b" is wrong`, `"`: `"`, "": "", "a\x1b[2J\n": `a\x1b[2J\n`} {
+		if got := plain(text); got != want {
+			t.Errorf("%q is printed %q, want %q", text, got, want)
+		}
+	}
+}

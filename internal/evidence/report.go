@@ -168,8 +168,8 @@ func (r *Report) Text() string {
 
 // plain escapes everything but printable ASCII.
 func plain(s string) string {
-	q := strings.Trim(strconv.QuoteToASCII(s), `"`)
-	return strings.ReplaceAll(q, `\"`, `"`)
+	q := strconv.QuoteToASCII(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
 // plainLines is plain for a text of several lines.

@@ -164,6 +164,9 @@ func (s *merging) toWorkTree(ctx context.Context) error {
 		c := taskConflict{Why: fmt.Sprintf("conflict with commit %.12s, which is checked out in %s", w.head, w.top)}
 		for _, f := range files {
 			c.Files = append(c.Files, conflictFile{f, s.touched[f]})
+			if s.report.Dispatch != "" {
+				c.Files[len(c.Files)-1].With = nil // its patch is the only one
+			}
 		}
 		s.report.Conflicts = append(s.report.Conflicts, c)
 		return nil

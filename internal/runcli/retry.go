@@ -65,10 +65,11 @@ func (t *commands) retryRequest(ctx context.Context, r client.Runtime, id api.Ru
 	}
 	for _, s := range f.sources {
 		name, commit, at := strings.Cut(s, "@")
-		if at && commit == "" {
-			a.Fail(fmt.Errorf("--source %.80q: want NAME@COMMIT, or NAME for HEAD", s))
+		source, err := api.ParseName(name)
+		if err != nil || at && commit == "" {
+			a.Fail(fmt.Errorf("--source %.80q: want NAME@COMMIT with the name of a source, or NAME for HEAD", s))
 		}
-		req.Sources = append(req.Sources, api.SourceRequest{Name: console.Parse(&a, name, api.ParseName), Commit: commit})
+		req.Sources = append(req.Sources, api.SourceRequest{Name: source, Commit: commit})
 	}
 	if a.Err != nil || len(f.inputs) == 0 && len(f.set) == 0 {
 		return req, a.Err

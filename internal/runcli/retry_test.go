@@ -45,6 +45,7 @@ func TestRetryFlagsBecomeARequest(t *testing.T) {
 	for line, want := range map[string]string{
 		"--from ../x":      "task id",
 		"--source app@":    "want NAME@COMMIT",
+		"--source HEAD":    "want NAME@COMMIT",
 		"--source A@x":     "name",
 		"--set c.n=1":      "with a task of run r-one",
 		"--set n=1":        "with a task of run r-one",

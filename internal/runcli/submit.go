@@ -258,7 +258,11 @@ func (t *commands) printExisting(run *api.Run, again string) error {
 	fmt.Fprintf(t.Stderr, "run %s already exists: %s, %d of %d tasks done; nothing was started\n", run.RunID, state, run.Counts[api.TaskDone], run.Total)
 	fmt.Fprintf(t.Stderr, "see it:            bailiwick run show %s\n", run.RunID)
 	if run.State.Settled() {
-		fmt.Fprintf(t.Stderr, "run a part again:  bailiwick run retry %s\n", run.RunID)
+		part := "" // what is done runs again only if it is named
+		if run.State == api.RunDone {
+			part = " --from TASK"
+		}
+		fmt.Fprintf(t.Stderr, "run a part again:  bailiwick run retry %s%s\n", run.RunID, part)
 	}
 	fmt.Fprintf(t.Stderr, "run all of it:     %s\n", console.Line(again))
 	if err := t.Emit(run, string(run.RunID), func() { fmt.Fprintln(t.Stdout, run.RunID) }); err != nil {
