@@ -58,7 +58,7 @@ func TestExportsWaitForACheckpointForABoundedTime(t *testing.T) {
 	w.must("audit", "tiles", "--to", w.path("copy2"))
 	w.must("audit", "export", "r-after", "--out", w.path("after.evidence"))
 	for _, wait := range []string{"0s", "-1s", "61s"} {
-		w.refused(1, []string{"--wait ", "want a time of at most 1m"}, "audit", "tiles", "--to", w.path("copy3"), "--wait", wait)
+		w.refused(1, []string{"--wait ", "want more than 0s and at most 1m"}, "audit", "tiles", "--to", w.path("copy3"), "--wait", wait)
 	}
 }
 

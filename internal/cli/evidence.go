@@ -69,7 +69,7 @@ func (c *coverage) flag(cmd *cobra.Command) {
 
 func (c *coverage) check() error {
 	if c.limit <= 0 || c.limit > time.Minute {
-		return api.Errorf(api.CodeInvalid, "--wait %s: want a time of at most 1m", c.limit)
+		return api.Errorf(api.CodeInvalid, "--wait %s: want more than 0s and at most 1m", c.limit)
 	}
 	return nil
 }

@@ -238,12 +238,12 @@ func nextCommand(run *api.Run) string {
 	}
 	switch run.State {
 	case api.RunDone:
-		return fmt.Sprintf("bailiwick run apply %s, or on a new branch: bailiwick run apply %[1]s --branch NAME", run.RunID)
+		return fmt.Sprintf("bailiwick run apply %s", run.RunID)
 	case api.RunFailed, api.RunCancelled:
 		if run.Counts[api.TaskDenied] > 0 && run.Counts[api.TaskFailed] == 0 {
 			return "bailiwick audit list --kind dispatch.denied: do not retry until the grants change"
 		}
-		return fmt.Sprintf("bailiwick run retry %s: done tasks are taken over", run.RunID)
+		return fmt.Sprintf("bailiwick run retry %s", run.RunID)
 	case api.RunPaused:
 		return fmt.Sprintf("bailiwick run resume %s; or if the queue is paused: bailiwick queue resume %s", run.RunID, run.Queue)
 	case api.RunRunning, api.RunWaiting:

@@ -236,3 +236,12 @@ func TestSteeringASettledRunSaysItsState(t *testing.T) {
 		}
 	}
 }
+
+// The next step of a settled run is a command that works as it is printed.
+func TestNextOfASettledRunIsOnlyACommand(t *testing.T) {
+	for state, want := range map[api.RunState]string{api.RunDone: "bailiwick run apply r-one", api.RunFailed: "bailiwick run retry r-one", api.RunCancelled: "bailiwick run retry r-one"} {
+		if got := nextCommand(&api.Run{RunID: "r-one", State: state}); got != want {
+			t.Errorf("%s: %q, want %q", state, got, want)
+		}
+	}
+}
