@@ -44,6 +44,13 @@ func RunStates() []RunState {
 // Settled reports whether s is final.
 func (s RunState) Settled() bool { return s == RunDone || s == RunFailed || s == RunCancelled }
 
+// NeedsAttention reports whether a run ended without what it was submitted for and
+// without a person's decision: a task failed, or the service cancelled it at its
+// time limit.
+func (r *Run) NeedsAttention() bool {
+	return r.State == RunFailed || r.State == RunCancelled && r.CancelBy == Service
+}
+
 // TaskState is the state of a task. The set is closed; internal/plan has the
 // transitions.
 type TaskState string

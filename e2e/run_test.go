@@ -429,6 +429,13 @@ func TestRunEndsAtItsWallTimeLimit(t *testing.T) {
 		t.Errorf("audit list: %s", out)
 	}
 	w.verifyEvidence(string(id))
+	if list := w.must("waiting"); !strings.Contains(list, "run late") {
+		t.Errorf("it does not wait for a person: %q", list)
+	}
+	w.must("waiting", "--dismiss", "late")
+	if list := w.must("waiting"); list != "" {
+		t.Errorf("it waits although it was dismissed: %q", list)
+	}
 }
 
 // namesOnlyWhoActed fails the test if an entry names a principal for what the

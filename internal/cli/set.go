@@ -46,6 +46,9 @@ func readInput(a *console.Args, text string, set []string, stdin io.Reader) inpu
 	for _, s := range set {
 		v, err := console.ParseValue("--set", s, stdin)
 		a.Fail(err)
+		if slices.ContainsFunc(in.set, func(m member) bool { return m.key == v.Key }) && err == nil {
+			a.Fail(api.Errorf(api.CodeInvalid, "--set %s is given twice", v.Key))
+		}
 		m := member{flag: s, key: v.Key, text: v.JSON == nil, value: v.Text}
 		if err == nil && v.JSON != nil {
 			m.value, err = decodeValue(v.JSON)

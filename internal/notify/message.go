@@ -81,8 +81,14 @@ func (c *Config) message(ctx context.Context, entry *audit.Committed) (*Message,
 	if err != nil {
 		return nil, err
 	}
+	if !run.NeedsAttention() {
+		return nil, nil //nolint:nilnil // a person cancelled it
+	}
 	m.RunID, m.Principal, m.Counts = run.RunID, run.Principal, run.Counts
 	m.Summary = fmt.Sprintf("run %s of %s failed: %d of %d tasks done, %d failed", run.RunID, run.Principal, run.Counts[api.TaskDone], run.Total, run.Counts[api.TaskFailed])
+	if run.State == api.RunCancelled {
+		m.Summary = fmt.Sprintf("run %s of %s reached its time limit: %d of %d tasks done", run.RunID, run.Principal, run.Counts[api.TaskDone], run.Total)
+	}
 	m.Command = "bailiwick run show " + string(run.RunID)
 	return m, nil
 }

@@ -233,13 +233,13 @@ func kinds() []record.Kind {
 	return []record.Kind{record.KindDispatchNeedsInput, record.KindRunSettled}
 }
 
-// kindOf returns why an entry makes something wait for a person; empty: it does
-// not.
+// kindOf returns why an entry may make something wait for a person; empty: it does
+// not. Of a cancelled run its record says whether a limit did it.
 func kindOf(e *record.Entry) api.WaitingKind {
 	if e.Kind == record.KindDispatchNeedsInput {
 		return api.WaitingQuestion
 	}
-	if end, ok := e.Detail.(record.RunEnd); ok && end.State == string(api.RunFailed) {
+	if end, ok := e.Detail.(record.RunEnd); ok && (end.State == string(api.RunFailed) || end.State == string(api.RunCancelled)) {
 		return api.WaitingFailed
 	}
 	return ""

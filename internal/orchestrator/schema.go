@@ -76,7 +76,7 @@ CREATE TABLE run_seen ( -- settled runs that a principal has looked at
 	at        INTEGER NOT NULL,
 	PRIMARY KEY (run, principal)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX run_failed ON run(seq) WHERE state = 'failed';
+CREATE INDEX run_failed ON run(seq) WHERE state = 'failed' OR state = 'cancelled' AND cancel_by = 'service';
 INSERT INTO run_seen SELECT seq, principal, settled FROM run WHERE settled IS NOT NULL;
 INSERT INTO run_term SELECT 'queue ' || (doc ->> '$.queue'), seq FROM run;
 INSERT INTO run_term SELECT DISTINCT 'subagent ' || (t.value ->> '$.subagent'), run.seq FROM run, json_each(run.plan, '$.tasks') AS t;

@@ -10,8 +10,8 @@ import (
 )
 
 // Waiting returns what waits for a person in the runs that p may see: tasks with
-// a question, and the failed runs, at most maxList, that neither their owner nor
-// p has looked at.
+// a question, and the runs that need attention (api.Run.NeedsAttention), at most
+// maxList, that neither their owner nor p has looked at.
 func (a *Archive) Waiting(ctx context.Context, p api.Principal) ([]api.Waiting, error) {
 	owner, err := a.mayRead(ctx, p)
 	if err != nil {
@@ -28,7 +28,7 @@ func (a *Archive) Waiting(ctx context.Context, p api.Principal) ([]api.Waiting, 
 	}
 	var failed []listed
 	err = a.cfg.Store.Read(ctx, func(v *store.View) (err error) {
-		failed, err = settledRows(v, `state = 'failed' AND (? = '' OR principal = ?)
+		failed, err = settledRows(v, `(state = 'failed' OR state = 'cancelled' AND cancel_by = 'service') AND (? = '' OR principal = ?)
 AND NOT EXISTS (SELECT 1 FROM run_seen WHERE run = seq AND run_seen.principal IN (run.principal, ?)) ORDER BY seq LIMIT ?`, store.Args{owner, owner, p, maxList})
 		return err
 	})

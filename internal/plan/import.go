@@ -30,12 +30,17 @@ type ImportOptions struct {
 // that says how to write it here: none is dropped, and none becomes input of a
 // worker. Ids that are invalid here are rewritten, with a note.
 func Import(raw []byte, options ImportOptions) (*Plan, []Note, []api.Problem) {
-	im := &importer{reader: reader{&list{}}, options: options}
+	im := &importer{reader: reader{&list{}}, options: options, mapped: map[string]bool{}}
 	doc, ok := im.document(raw)
 	if !ok {
 		return nil, nil, im.problems()
 	}
 	im.plan(doc)
+	for _, executor := range slices.Sorted(maps.Keys(options.Targets)) {
+		if !im.mapped[executor] {
+			im.sense("$.items", "no item has the executor %s of the options", clip(executor))
+		}
+	}
 	if im.count > 0 {
 		return nil, im.notes, im.problems()
 	}
@@ -83,6 +88,7 @@ type importer struct {
 	options ImportOptions
 	ours    object
 	ids     map[string]api.TaskID // of the items
+	mapped  map[string]bool       // executors of the options that items have
 	notes   []Note
 }
 
@@ -284,6 +290,7 @@ func (im *importer) executor(path string, raw json.RawMessage, task object) {
 	target, mapped := im.options.Targets[name]
 	switch {
 	case mapped:
+		im.mapped[name] = true
 		task["target"] = im.value(target)
 	case name == "human-approval":
 		im.sense(path, "%q is not supported by this version of bailiwick; submit what follows it as a plan of its own after a person approved", name)

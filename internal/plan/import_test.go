@@ -169,6 +169,9 @@ func TestImportRefusesKeysWithoutTranslation(t *testing.T) {
 			t.Errorf("%s: %v, want %s", in, problems, want)
 		}
 	}
+	if _, _, problems := Import([]byte(item(ok)), importOptions()); !strings.Contains(fmt.Sprint(problems), `no item has the executor "dispatch-a"`) {
+		t.Errorf("an executor that no item has: %v", problems)
+	}
 	if _, _, problems := Import([]byte(item(ok)), ImportOptions{}); problems != nil {
 		t.Errorf("positive control: %v", problems)
 	}

@@ -152,6 +152,9 @@ func (t *commands) parameters(read plan.Text, params []string) (map[string]json.
 		if all == nil {
 			all = map[string]json.RawMessage{}
 		}
+		if _, twice := all[v.Key]; twice {
+			return nil, api.Errorf(api.CodeInvalid, "-p %s is given twice", v.Key)
+		}
 		if all[v.Key], err = typed(v, plan.ParameterType(read.JSON, v.Key)); err != nil {
 			return nil, err
 		}

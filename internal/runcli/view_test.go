@@ -52,7 +52,7 @@ failed      run r-two, of local:ben, since 2026-01-02T03:04:05Z
 		t.Errorf("status %d, %s", status, errs)
 	}
 	s.run.State = api.RunWaiting
-	if status, _, errs := do(t, socket, "waiting", "--dismiss", "r-one"); status != 1 || s.seen.Load() != 1 || !strings.Contains(errs, "only a failed run can be dismissed") {
+	if status, _, errs := do(t, socket, "waiting", "--dismiss", "r-one"); status != 1 || s.seen.Load() != 1 || !strings.Contains(errs, "only a run that failed or reached its time limit can be dismissed") {
 		t.Errorf("status %d, %s", status, errs)
 	}
 	s.waiting = nil

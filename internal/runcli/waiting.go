@@ -16,7 +16,7 @@ func (t *commands) waitingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "waiting", Short: "List what waits for a person, oldest first, with the command for each", Args: cobra.NoArgs,
 		Long: `List what waits for a person among the runs and dispatches that you may see, oldest first:
-questions of agents, and failed runs that were not looked at. A run was looked at once you
+questions of agents, and runs that failed or reached their time limit and were not looked at. A run was looked at once you
 or its owner has shown, watched, retried or dismissed it.`,
 		Example: console.Examples("bailiwick waiting", "bailiwick waiting -o json", "bailiwick waiting --dismiss RUN"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,8 +55,8 @@ func (t *commands) dismiss(ctx context.Context, c *client.Conn, ids []api.RunID)
 		switch {
 		case err != nil:
 			return err
-		case run.State != api.RunFailed:
-			return api.Errorf(api.CodeConflict, "run %s is %s: only a failed run can be dismissed", id, run.State).
+		case !run.NeedsAttention():
+			return api.Errorf(api.CodeConflict, "run %s is %s: only a run that failed or reached its time limit can be dismissed", id, run.State).
 				WithHint("answer or cancel a question: bailiwick run show %s", id)
 		}
 		if err := c.Operator().SeeRun(ctx, id); err != nil {

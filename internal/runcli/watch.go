@@ -222,7 +222,7 @@ func (t *commands) finish(ctx context.Context, r client.Runtime, ids []api.RunID
 // looked records that the user has looked at a failed run, which then no longer
 // waits for a person. Where that fails, it waits on.
 func (t *commands) looked(ctx context.Context, c *client.Conn, run *api.Run) {
-	if run.State == api.RunFailed {
+	if run.NeedsAttention() {
 		_ = c.Operator().SeeRun(ctx, run.RunID)
 	}
 }
