@@ -25,8 +25,8 @@ func CheckHostPath(p string) error {
 }
 
 // Private are the places of a machine that no jail is shown, beside those that
-// CheckHostPath refuses: the installation's own, and home directories with the
-// credentials in them.
+// CheckHostPath refuses: the installation's own, those with passwords and keys of
+// the machine, and home directories with the credentials in them.
 type Private struct {
 	Dirs Dirs
 	Also []string // further places of the installation, such as a socket or a key
@@ -73,7 +73,8 @@ func (v Private) CheckReadOnly(p string) error {
 
 // places returns the places that no jail is shown, in whole or in part.
 func (v Private) places() (all []string) {
-	for _, p := range append([]string{v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/var/run", "/etc/bailiwick", "/var/lib/bailiwick"}, v.Also...) {
+	for _, p := range append([]string{v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/var/run", "/etc/bailiwick", "/var/lib/bailiwick",
+		"/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/ssl/private"}, v.Also...) {
 		if filepath.IsAbs(p) {
 			all = append(all, v.forms(p)...)
 		}

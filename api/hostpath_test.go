@@ -31,7 +31,7 @@ func TestPrivatePlacesAreNotShownReadOnly(t *testing.T) {
 	for _, p := range []string{
 		"/", "relative", "/opt/../etc", "/proc", "/proc/1", "/sys/fs", "/dev", "/dev/shm", "/run", "/run/user/1000", "/var/run", "/var/run/docker.sock", "/var",
 		"/home", "/home/ann", "/home/ann/.ssh", "/home/ann/.ssh/id_ed25519", "/home/ann/.gnupg", "/home/ann/.aws", "/home/ann/.config", "/home/ann/.config/gh", "/home/ann/.cargo",
-		"/home/ann/.local", "/home/ann/.local/share", "/home/ann/.netrc", "/root", "/root/.ssh", "/root/.kube/config", "/Users/ann", "/var/home/ann/.docker",
+		"/home/ann/.local", "/home/ann/.local/share", "/home/ann/.netrc", "/root", "/root/.ssh", "/root/.kube/config", "/etc/shadow", "/etc/ssh", "/etc/ssl/private/a.key", "/Users/ann", "/var/home/ann/.docker",
 		at("home"), at("account"), base, at("account/.ssh"), at("home/.ssh/id"), at("account/.config"), at("service"), at("service/state"), at("service/state/store"),
 		at("data"), at("data/bailiwick/catalog"), at("runtime/bailiwick"), at("sockets/api.sock"), at("sockets"), at("opt/keys"), at("opt/all"), at("opt/all/.ssh/id"), at("opt/all/.aws"),
 	} {
@@ -40,7 +40,7 @@ func TestPrivatePlacesAreNotShownReadOnly(t *testing.T) {
 		}
 	}
 	for _, p := range []string{
-		"/usr/local/go", "/opt", "/srv/cache", "/var/cache/apt", "/var/lib/tools", "/etc/ssl", "/tmp/x", "/home/ann/src", "/home/ann/go/pkg/mod", "/home/ann/.cache/go-build", "/home/ann/.cargo/registry",
+		"/usr/local/go", "/opt", "/srv/cache", "/var/cache/apt", "/var/lib/tools", "/etc/ssl/certs", "/tmp/x", "/home/ann/src", "/home/ann/go/pkg/mod", "/home/ann/.cache/go-build", "/home/ann/.cargo/registry",
 		"/home/ann/.sshfs", "/root/go", at("opt/src"), at("opt"), at("account/src"), at("elsewhere"), at("elsewhere/not/yet"), at("service/other"), at("runtime/other"),
 	} {
 		if err := v.CheckReadOnly(p); err != nil {

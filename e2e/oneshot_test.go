@@ -185,13 +185,13 @@ func TestOneShotRestartsLoseNothing(t *testing.T) {
 // that shuts down at once.
 func (w *world) dispatchBriefly(id string) {
 	w.t.Helper()
-	if d := w.try("--idle", "1ms", "dispatch", "run", "edit", "--source", "repo", "--id", id, "-d"); d.status != 0 {
+	if d := w.try("--idle", "10ms", "dispatch", "run", "edit", "--source", "repo", "--id", id, "-d"); d.status != 0 {
 		w.t.Errorf("run %s: %s", id, d)
 	}
-	if d := w.try("--idle", "1ms", "dispatch", "list", "-o", "name"); d.status != 0 || !strings.Contains(d.stdout, id) {
+	if d := w.try("--idle", "10ms", "dispatch", "list", "-o", "name"); d.status != 0 || !strings.Contains(d.stdout, id) {
 		w.t.Errorf("list after %s: %s", id, d)
 	}
-	if d := w.try("--idle", "1ms", "dispatch", "logs", "-f", id); d.status != 0 || d.stdout != "ran\n" || d.stderr != "" {
+	if d := w.try("--idle", "10ms", "dispatch", "logs", "-f", id); d.status != 0 || d.stdout != "ran\n" || d.stderr != "" {
 		w.t.Errorf("logs %s: %s", id, d)
 	}
 }
