@@ -73,8 +73,10 @@ func (v Private) CheckReadOnly(p string) error {
 
 // places returns the places that no jail is shown, in whole or in part.
 func (v Private) places() (all []string) {
-	for _, p := range append([]string{v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/var/run", "/etc/bailiwick", "/var/lib/bailiwick",
-		"/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/ssl/private"}, v.Also...) {
+	for _, p := range append([]string{
+		v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/var/run", "/etc/bailiwick", "/var/lib/bailiwick",
+		"/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/ssl/private",
+	}, v.Also...) {
 		if filepath.IsAbs(p) {
 			all = append(all, v.forms(p)...)
 		}
