@@ -218,6 +218,7 @@ func TestSubmitIsIdempotent(t *testing.T) {
 	if run, err := w.conn().Runtime().Submit(t.Context(), api.RunRequest{RunID: "two", Plan: req.Plan}); err != nil || run.RunID != "two" || run.Existing {
 		t.Errorf("an ID instead of the plan's: %+v %v", run, err)
 	}
+	w.awaitSettled("two") // it leaves no worker
 }
 
 // A plan that is submitted again starts nothing, whatever follows it: the answer
