@@ -57,15 +57,8 @@ func (f listFlags) filter(t *tree) (api.DispatchFilter, error) {
 	for _, word := range f.states {
 		filter.States = append(filter.States, console.Parse(&a, word, parseStates)...)
 	}
-	if f.since != "" {
-		var err error
-		if filter.Since, err = console.ParseTime(f.since, t.Now(), 0); err != nil {
-			a.Fail(fmt.Errorf("--since %q: %w", f.since, err))
-		}
-	}
-	if f.last < 1 {
-		a.Fail(fmt.Errorf("--last %d: want a positive number", f.last))
-	}
+	filter.Since = a.Since(f.since, t.Now())
+	a.Last(f.last)
 	return filter, a.Err
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -53,6 +54,25 @@ func (a *Args) Name(kind, s string) api.Name {
 func (a *Args) Wait(flag string, wait time.Duration) {
 	if wait < 0 {
 		a.Fail(api.Errorf(api.CodeInvalid, "%s %s: want no negative time", flag, wait))
+	}
+}
+
+// Since parses the time of the flag --since; the zero time if it is empty.
+func (a *Args) Since(s string, now time.Time) (at time.Time) {
+	if s == "" {
+		return at
+	}
+	at, err := ParseTime(s, now, 0)
+	if err != nil {
+		a.Fail(fmt.Errorf("--since %q: %w", s, err))
+	}
+	return at
+}
+
+// Last refuses a number of list items that is not positive.
+func (a *Args) Last(n int) {
+	if n < 1 {
+		a.Fail(fmt.Errorf("--last %d: want at least 1", n))
 	}
 }
 

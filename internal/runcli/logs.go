@@ -49,12 +49,7 @@ or the run has ended.`,
 		case f.attempt > 0 && f.follow:
 			a.Fail(errors.New("--attempt shows one attempt, -f all of them; want one of the two"))
 		}
-		if f.since != "" {
-			var err error
-			if f.from, err = console.ParseTime(f.since, t.Now(), 0); err != nil {
-				a.Fail(fmt.Errorf("--since %q: %w", f.since, err))
-			}
-		}
+		f.from = a.Since(f.since, t.Now())
 		if a.Err != nil {
 			return a.Err
 		}
