@@ -45,6 +45,9 @@ func TestHTTPRefusals(t *testing.T) {
 	s.want("control: an allowed host", ask{host: "mcp.example"}, 200)
 	s.want("a rebound host", ask{host: "evil.example:" + s.url.Port()}, 403)
 	s.want("a rebound host, Origin and all", ask{host: "evil.example", header: []string{"Origin: http://evil.example"}}, 403)
+	for _, path := range []string{"/%6dcp", "/mc%70", "/%2fmcp", "/mcp%2f", "/mcp/", "//mcp", "/./mcp", "/MCP"} {
+		s.want("another spelling of the path: "+path, ask{path: path}, 404)
+	}
 	good := s.text(ask{})
 	length := fmt.Sprintf("Content-Length: %d\r\n", len(listTools))
 	for name, text := range map[string]string{

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/base64"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -378,6 +380,107 @@ func TestServerExitsWithItsClient(t *testing.T) {
 		}
 	}
 	w.must("dispatch", "cancel", "long")
+}
+
+// The server exits within five seconds of a signal and of the end of its input,
+// also when its client does not read: neither answers nor refusals keep it. The
+// control: a client that reads gets them all.
+func TestServerExitsThoughNobodyReads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	flood := func(line string) string { return strings.Repeat(line+"\n", 1000) }
+	for what, lines := range map[string]string{
+		"answers":  flood(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`),
+		"refusals": flood("x"),
+	} {
+		for cause, end := range map[string]func(*mcpSession){
+			"SIGTERM":              func(s *mcpSession) { must(t, s.cmd.Process.Signal(syscall.SIGTERM)) },
+			"the end of its input": func(s *mcpSession) { must(t, s.in.Close()) },
+		} {
+			t.Run(what+", "+cause, func(t *testing.T) {
+				t.Parallel()
+				s := w.mcp(mcpNovember)
+				s.t = t
+				sent := make(chan struct{})
+				go func() { // the server takes as much as it has room for
+					defer close(sent)
+					_, _ = io.WriteString(s.in, lines)
+				}()
+				if _, err := s.lines.Peek(1); err != nil { // it answers
+					t.Fatal(err)
+				}
+				awaitStuck(t, s.cmd.Process.Pid)
+				begun := time.Now()
+				end(s)
+				exited := make(chan error, 1)
+				go func() { _, err := s.cmd.Process.Wait(); exited <- err }()
+				select {
+				case err := <-exited:
+					must(t, err)
+				case <-time.After(30 * time.Second):
+					t.Error("it does not exit")
+					must(t, s.cmd.Process.Kill())
+				}
+				if took := time.Since(begun); took > 5*time.Second {
+					t.Errorf("it exited after %s", took)
+				}
+				<-sent
+			})
+		}
+		cmd := w.command(mcpProgram())
+		cmd.Stdin = strings.NewReader(lines)
+		out, err := cmd.Output()
+		if n := strings.Count(string(out), "\n"); err != nil || n != 1000 {
+			t.Errorf("the control: %s: %d lines, %v", what, n, err)
+		}
+	}
+}
+
+// awaitStuck waits until a process has written all that a pipe takes.
+func awaitStuck(t *testing.T, pid int) {
+	t.Helper()
+	last := ""
+	for same := 0; same < 5; time.Sleep(50 * time.Millisecond) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		must(t, err)
+		if written := regexp.MustCompile("wchar: .*").FindString(string(b)); written == last {
+			same++
+		} else {
+			last, same = written, 0
+		}
+	}
+}
+
+// A cursor that no page has given, of any length, is invalid, and so is an id
+// that is too long. The control: the first page.
+func TestImpossibleCursorsAreInvalid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "true"})
+	w.up()
+	w.must("dispatch", "run", "edit", "-q", "--id", "mine")
+	s := w.mcp(mcpNovember)
+	s.ok("bailiwick_subagents_list", members{}, new(any))
+	for _, n := range []int{1, 257, 5000, 40_000, 500_000} {
+		long := strings.Repeat("A", n)
+		for _, tool := range []string{"bailiwick_subagents_list", "bailiwick_capabilities_list", "bailiwick_envs_list"} {
+			s.refused(api.CodeInvalid, []string{"cursor"}, tool, members{"cursor": long})
+		}
+		s.refused(api.CodeInvalid, []string{"cursor"}, "bailiwick_dispatch_describe", members{"dispatchId": "mine", "cursor": long})
+	}
+	for _, n := range []int{257, 40_000, 500_000} {
+		long := strings.Repeat("a", n)
+		s.refused(api.CodeInvalid, []string{"after"}, "bailiwick_orchestrator_status", members{"runId": "r", "after": long})
+		s.refused(api.CodeInvalid, []string{"after"}, "bailiwick_orchestrator_watch", members{"runId": "r", "after": long})
+		s.refused(api.CodeInvalid, nil, "bailiwick_dispatch_describe", members{"dispatchId": long})
+		s.refused(api.CodeInvalid, nil, "bailiwick_dispatch_cancel", members{"dispatchId": long})
+		s.refused(api.CodeInvalid, nil, "bailiwick_orchestrator_status", members{"runId": long})
+	}
+	for _, offset := range []string{"9007199254740991", "1125899906842625", "9223372036854775807"} {
+		at := base64.RawURLEncoding.EncodeToString([]byte(`{"a":1,"d":"mine","o":` + offset + `,"v":"logs"}`))
+		s.refused(api.CodeInvalid, []string{"cursor"}, "bailiwick_dispatch_describe", members{"dispatchId": "mine", "include": "logs", "cursor": at})
+	}
 }
 
 // If the service stops while a call waits, the error names the dispatch that

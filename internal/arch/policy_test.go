@@ -60,8 +60,8 @@ func closure() map[string][]string {
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),
 		// R-B4: what an AI's client starts.
-		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress"},
-		"internal/mcphttp":  {"api", "client", "internal/canon", "internal/egress", "internal/mcpserve"},
+		"internal/mcpserve": {"api", "client", "internal/canon", "internal/egress", "internal/failure"},
+		"internal/mcphttp":  {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcpserve"},
 		"cmd/bailiwick-mcp": {"api", "client", "internal/canon", "internal/egress", "internal/failure", "internal/mcphttp", "internal/mcpserve"},
 	}
 }

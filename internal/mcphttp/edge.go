@@ -87,7 +87,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case e.metadata != nil && slices.Contains(e.metadata.paths, r.URL.Path):
 		e.metadata.serve(w, r)
 		return
-	case r.URL.Path != Path:
+	case r.URL.EscapedPath() != Path: // an escaped spelling is another path for a proxy in front
 		e.refuse(w, r, http.StatusNotFound, "not found: the only path is "+Path)
 		return
 	case r.URL.RawQuery != "" || r.URL.ForceQuery:

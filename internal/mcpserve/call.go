@@ -14,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 )
 
 // toolInfo describes a tool to clients.
@@ -115,8 +116,14 @@ func newCall(who *caller, req mcp.Request) *call {
 
 // withRuntime makes one request to the service for the caller. If the service
 // refuses the handle of the token, as after a restart, it retries once with a new
-// handle; the refused request had no effect.
+// handle; the refused request had no effect. Its errors name no path of this
+// machine.
 func withRuntime[T any](ctx context.Context, c *call, f func(client.Runtime) (T, error)) (v T, err error) {
+	defer func() {
+		if e, ok := errors.AsType[*api.Error](err); ok {
+			err = failure.ForAgents(e)
+		}
+	}()
 	rt, handle, err := c.caller.runtime(ctx, c.ceiling, "")
 	if err != nil {
 		return v, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 )
 
 // view is a part of a dispatch that can be shown.
@@ -27,7 +28,7 @@ func views() []view { return []view{viewSummary, viewPatch, viewOutputs, viewLog
 type describeInput struct {
 	DispatchID api.DispatchID `json:"dispatchId"`
 	Include    view           `json:"include,omitempty" jsonschema:"what to show; default: summary"`
-	Cursor     string         `json:"cursor,omitempty" jsonschema:"next from the previous page"`
+	Cursor     cursorText     `json:"cursor,omitempty" jsonschema:"next from the previous page"`
 }
 
 // describeOutput is the state of a dispatch and one page of the view.
@@ -251,7 +252,7 @@ func recordOf(d *api.Dispatch) record {
 	r.Removed, _ = shorten(d.Removed, func(x api.Removal) int { return len(x.Rule) })
 	earlier, _ := shorten(d.Attempts, func(x api.Attempt) int { return min(len(x.Message), 200) })
 	for _, a := range earlier {
-		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, Truncate(a.Message, 200)})
+		r.Earlier = append(r.Earlier, attempt{a.Attempt, a.State, Truncate(failure.WithoutPaths(a.Message), 200)})
 	}
 	if d.Outcome != nil {
 		r.Outcome = outcomeOf(d.Outcome)

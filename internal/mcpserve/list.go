@@ -10,7 +10,7 @@ import (
 
 // listInput requests a page.
 type listInput struct {
-	Cursor string `json:"cursor,omitempty" jsonschema:"next from the previous page"`
+	Cursor cursorText `json:"cursor,omitempty" jsonschema:"next from the previous page"`
 }
 
 // listOutput is a page of what the caller may use, sorted by name.
@@ -23,7 +23,7 @@ type listOutput struct {
 }
 
 func (s *Server) list(ctx context.Context, c *call, kind api.Kind, in listInput) (listOutput, error) {
-	page, err := withRuntime(ctx, c, func(rt client.Runtime) (api.ListingPage, error) { return rt.Listing(ctx, kind, in.Cursor) })
+	page, err := withRuntime(ctx, c, func(rt client.Runtime) (api.ListingPage, error) { return rt.Listing(ctx, kind, string(in.Cursor)) })
 	if err != nil {
 		return listOutput{}, err
 	}

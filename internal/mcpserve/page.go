@@ -16,6 +16,19 @@ const pageBytes = 24 << 10
 // pageFiles bounds the outputs, changed files and the like in one answer.
 const pageFiles = 100
 
+// maxCursor is the length of the longest cursor. Longer ones are refused here:
+// they would not fit into a request to the service.
+const maxCursor = 256
+
+// The service reads nothing beyond these bounds, so no page gives a cursor there.
+const (
+	maxOffset  = 1 << 50
+	maxAttempt = 1 << 30
+)
+
+// cursorText is a cursor as clients pass it, of this package or of the service.
+type cursorText string
+
 // cursor is where a page begins. It is opaque to clients and grants nothing: the
 // service authorises each read.
 type cursor struct {
@@ -32,12 +45,12 @@ func (c cursor) text() (string, error) {
 }
 
 // cursorOf reads a cursor for the given dispatch and view.
-func cursorOf(text string, id api.DispatchID, v view) (c cursor, err error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+func cursorOf(text cursorText, id api.DispatchID, v view) (c cursor, err error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(string(text))
 	if err == nil {
 		err = canon.DecodeExact(b, &c)
 	}
-	if err != nil || c.Attempt < 1 || c.File < 0 || c.Offset < 0 {
+	if err != nil || c.Attempt < 1 || c.Attempt > maxAttempt || c.File < 0 || c.Offset < 0 || c.Offset > maxOffset {
 		return c, errors.New("cursor: invalid; pass next from the previous page")
 	}
 	if c.Dispatch != id || c.View != v {

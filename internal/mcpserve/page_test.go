@@ -56,12 +56,12 @@ func TestACursorBelongsToOneViewOfOneDispatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := cursorOf(text, "d-one", viewOutputs); err != nil || got != c {
+	if got, err := cursorOf(cursorText(text), "d-one", viewOutputs); err != nil || got != c {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for what, err := range map[string]error{
-		"another dispatch": second(cursorOf(text, "d-two", viewOutputs)), "another view": second(cursorOf(text, "d-one", viewPatch)),
-		"half of it": second(cursorOf(text[:len(text)/2], "d-one", viewOutputs)), "nothing": second(cursorOf("!", "d-one", viewOutputs)),
+		"another dispatch": second(cursorOf(cursorText(text), "d-two", viewOutputs)), "another view": second(cursorOf(cursorText(text), "d-one", viewPatch)),
+		"half of it": second(cursorOf(cursorText(text[:len(text)/2]), "d-one", viewOutputs)), "nothing": second(cursorOf("!", "d-one", viewOutputs)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "cursor") {
 			t.Errorf("%s: %v", what, err)
@@ -79,7 +79,7 @@ func FuzzCursor(f *testing.F) {
 	f.Add(good)
 	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"a":1,"d":"d-one","o":-1,"v":"logs"}`)))
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := cursorOf(text, "d-one", viewLogs)
+		c, err := cursorOf(cursorText(text), "d-one", viewLogs)
 		if err != nil {
 			return
 		}

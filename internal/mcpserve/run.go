@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 )
 
 // submitInput is a plan and an optional run id.
@@ -64,12 +65,12 @@ func hasID(plan object) bool {
 
 // statusInput names a run and a page of its tasks.
 type statusInput struct {
-	RunID api.RunID `json:"runId"`
-	After string    `json:"after,omitempty" jsonschema:"next from the previous page; default: the first page"`
+	RunID api.RunID  `json:"runId"`
+	After cursorText `json:"after,omitempty" jsonschema:"next from the previous page; default: the first page"`
 }
 
 func (s *Server) status(ctx context.Context, c *call, in statusInput) (runOutput, error) {
-	return s.runPage(ctx, c, in.RunID, in.After)
+	return s.runPage(ctx, c, in.RunID, string(in.After))
 }
 
 // The bounds of an answer about a run.
@@ -153,9 +154,13 @@ type runTask struct {
 }
 
 func taskOf(t *api.RunTask) runTask {
+	message := t.Message
+	if !t.Asks { // a question is the agent's, and its paths are those in the jail
+		message = failure.WithoutPaths(message)
+	}
 	few := t.After[:min(len(t.After), runAfter)]
 	return runTask{
-		Task: t.Task, State: t.State, Subagent: t.Subagent, After: few, MoreAfter: len(t.After) - len(few), Reason: t.Reason, Message: Truncate(t.Message, runText),
+		Task: t.Task, State: t.State, Subagent: t.Subagent, After: few, MoreAfter: len(t.After) - len(few), Reason: t.Reason, Message: Truncate(message, runText),
 		Cause: t.Cause, DispatchID: t.DispatchID, Attempt: t.Attempt, Attempts: t.Attempts, Asks: t.Asks, NotBefore: t.NotBefore, CancelledBy: t.CancelBy,
 		StartedAt: t.StartedAt, EndedAt: t.EndedAt, Blocked: Truncate(t.Blocked, runText), TakenOver: t.TakenOver,
 	}
@@ -200,9 +205,9 @@ func runAdvice(r *api.Run) string {
 
 // watchInput names a run and the event after which to watch.
 type watchInput struct {
-	RunID          api.RunID `json:"runId"`
-	After          string    `json:"after,omitempty" jsonschema:"next from the previous answer; default: from the beginning"`
-	TimeoutSeconds int       `json:"timeoutSeconds,omitempty" jsonschema:"seconds to wait for an event, at most 50; default: do not wait"`
+	RunID          api.RunID  `json:"runId"`
+	After          cursorText `json:"after,omitempty" jsonschema:"next from the previous answer; default: from the beginning"`
+	TimeoutSeconds int        `json:"timeoutSeconds,omitempty" jsonschema:"seconds to wait for an event, at most 50; default: do not wait"`
 }
 
 func (watchInput) bounds() map[string]span { return map[string]span{"timeoutSeconds": {0, maxWait}} }
@@ -214,7 +219,7 @@ func (s *Server) watch(ctx context.Context, c *call, in watchInput) (api.RunEven
 	for {
 		left := max(0, until.Sub(s.cfg.Now()))
 		events, err := withRuntime(ctx, c, func(rt client.Runtime) (api.RunEvents, error) {
-			return rt.RunEvents(ctx, in.RunID, in.After, min(left, pollInterval))
+			return rt.RunEvents(ctx, in.RunID, string(in.After), min(left, pollInterval))
 		})
 		if err != nil || len(events.Events) > 0 || events.Done || left == 0 {
 			return eventPage(events), err
@@ -232,7 +237,7 @@ func eventPage(all api.RunEvents) api.RunEvents {
 	size := 0
 	for i := range all.Events {
 		e := &all.Events[i]
-		e.Text = Truncate(e.Text, runText)
+		e.Text = Truncate(failure.WithoutPaths(e.Text), runText)
 		if size += len(e.Text) + 200; size > runPageMax {
 			all.Next, all.Done = strconv.FormatUint(e.Seq, 10), false
 			all.Events = all.Events[:i]

@@ -61,6 +61,8 @@ func inputSchema[In any]() (*jsonschema.Schema, error) {
 	options.TypeSchemas[reflect.TypeFor[api.Name]()] = &jsonschema.Schema{Type: "string", Pattern: api.NamePattern()}
 	options.TypeSchemas[reflect.TypeFor[api.DispatchID]()] = &jsonschema.Schema{Type: "string", Pattern: api.DispatchIDPattern()}
 	options.TypeSchemas[reflect.TypeFor[api.RunID]()] = &jsonschema.Schema{Type: "string", Pattern: api.RunIDPattern()}
+	longest := maxCursor
+	options.TypeSchemas[reflect.TypeFor[cursorText]()] = &jsonschema.Schema{Type: "string", MaxLength: &longest}
 	s, err := jsonschema.For[In](options)
 	if err != nil {
 		return nil, err

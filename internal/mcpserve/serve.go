@@ -70,8 +70,8 @@ const instructions = `Bailiwick runs AI workers ("subagents") in jails, under a 
 Begin with bailiwick_subagents_list, start work with bailiwick_dispatch, and read results with bailiwick_dispatch_describe. Work takes minutes: a dispatch returns an id at once, or waits up to 50 seconds with wait.
 A refusal with code "denied" is final: the same call will be refused again. Its hint says what you may do instead, or what to ask a human for.`
 
-// Stdio serves one client over in and out until in ends or ctx is done. It opens
-// no socket but the one to the service.
+// Stdio serves one client over in and out until in ends or ctx is done, and
+// returns within endTime of either. It opens no socket but the one to the service.
 func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	who := s.newCaller(s.cfg.Token)
 	t := newStdio(ctx, in, out, func(method string, err error) { s.report(ctx, who, method, err) })
@@ -79,7 +79,7 @@ func (s *Server) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = session.Wait()
+	err = t.await(session.Wait)
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return nil //nolint:nilerr // a regular end of the session
 	}

@@ -19,6 +19,12 @@ const (
 	// drainTime is how long calls may take to finish after the input has ended, so
 	// that piped input is answered.
 	drainTime = 2 * time.Second
+	// endTime is how long a session may take to end after a signal or the end of
+	// its input. A client that does not read its answers would otherwise keep it.
+	endTime = 4 * time.Second
+	// maxLines is how many lines are read ahead, so that the end of the input is
+	// seen behind lines that wait for the client to read.
+	maxLines = 64
 )
 
 // stdio is one session over a pair of streams, with one message per line. It reads
@@ -29,6 +35,8 @@ type stdio struct {
 	report func(method string, err error)
 
 	lines  chan line
+	ended  chan struct{} // closed by read at the end of the input
+	stuck  chan struct{} // closed by read when no line has been accepted for endTime
 	closed chan struct{}
 	once   sync.Once
 
@@ -52,7 +60,7 @@ var errTooLong = errors.New("line too long")
 func newStdio(ctx context.Context, in io.Reader, out io.Writer, report func(string, error)) *stdio {
 	t := &stdio{
 		ctx: ctx, in: bufio.NewReaderSize(in, 64<<10), out: out, report: report,
-		lines: make(chan line), closed: make(chan struct{}), open: map[jsonrpc.ID]bool{},
+		lines: make(chan line, maxLines), ended: make(chan struct{}), stuck: make(chan struct{}), closed: make(chan struct{}), open: map[jsonrpc.ID]bool{},
 	}
 	go t.read() // until the input ends, or the process
 	return t
@@ -75,15 +83,58 @@ func (t *stdio) Close() error {
 func (t *stdio) read() {
 	for {
 		text, err := readLine(t.in)
-		select {
-		case t.lines <- line{text, err}:
-		case <-t.closed:
-			return
+		last := err != nil && !errors.Is(err, errTooLong)
+		if last {
+			close(t.ended)
 		}
-		if err != nil && !errors.Is(err, errTooLong) {
+		if !t.queue(line{text, err}) || last {
 			return
 		}
 	}
+}
+
+// queue hands a line to Read. It returns false when the session is over or stuck.
+func (t *stdio) queue(l line) bool {
+	select {
+	case t.lines <- l:
+		return true
+	default:
+	}
+	patience := time.NewTimer(endTime)
+	defer patience.Stop()
+	select {
+	case t.lines <- l:
+		return true
+	case <-t.closed:
+	case <-patience.C:
+		close(t.stuck)
+	}
+	return false
+}
+
+// await returns when the session has ended, as wait reports it, or cannot end
+// because its client does not read: then what is left to write is lost, and the
+// process has to exit under the goroutines that write it.
+func (t *stdio) await(wait func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-t.stuck:
+		return nil
+	case <-t.ended:
+	case <-t.ctx.Done():
+	}
+	patience := time.NewTimer(endTime)
+	defer patience.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-t.stuck:
+	case <-patience.C:
+	}
+	return nil
 }
 
 // readLine returns the next line. It skips a line that is too long and returns

@@ -126,7 +126,7 @@ func (g *gate) oneShot(working bool) *api.OneShot {
 func (s *Server) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.gate.enter() {
-			s.fail(w, r, errShuttingDown())
+			s.fail(w, r, caller{}, errShuttingDown())
 			return
 		}
 		defer s.gate.exit(r.URL.Path == api.CallStatus.Path() || !strings.HasPrefix(r.URL.Path, "/v1/"))

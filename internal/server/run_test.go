@@ -181,7 +181,7 @@ func TestAnAnswerListsABoundedNumberOfProblems(t *testing.T) {
 		w := httptest.NewRecorder()
 		e := api.Errorf(api.CodeInvalid, "plan")
 		e.Problems = all[:n]
-		s.fail(w, &http.Request{}, e)
+		s.fail(w, &http.Request{}, caller{}, e)
 		var told api.Error
 		if err := json.Unmarshal(w.Body.Bytes(), &told); err != nil || len(told.Problems) != want || w.Code != http.StatusBadRequest {
 			t.Errorf("of %d: %d listed, status %d, %v", n, len(told.Problems), w.Code, err)

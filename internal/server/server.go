@@ -27,6 +27,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/durable"
+	"github.com/bailiwick-dev/bailiwick/internal/failure"
 	"github.com/bailiwick-dev/bailiwick/internal/oauth"
 	"github.com/bailiwick-dev/bailiwick/internal/operator"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -159,7 +160,7 @@ func (s *Server) serve(call api.Call, h handler) http.Handler {
 		if malformed := new(malformedError); errors.As(err, &malformed) {
 			err = dispatch.LogInvalid(hr.Context(), s.cfg.Ledger, who.Principal, string(call), malformed.err)
 		}
-		s.fail(w, hr, err)
+		s.fail(w, hr, who, err)
 	}))
 }
 
@@ -183,8 +184,9 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) e
 	return control.SetReadDeadline(time.Time{})
 }
 
-// fail is the one place where an error becomes a response.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+// fail is the one place where an error becomes a response. A caller by token may
+// be an AI, or on another machine: it is not told paths.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, who caller, err error) {
 	var e *api.Error
 	if !errors.As(err, &e) && errors.Is(err, store.ErrPoisoned) { // reads are refused as well
 		e = api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", err).WithHint("%s", store.Advice(err))
@@ -206,6 +208,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		bounded := *e
 		bounded.Problems = e.Problems[:api.MaxProblems]
 		e = &bounded
+	}
+	if who.byToken {
+		e = failure.ForAgents(e)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(api.Table()[e.Code].HTTP)
