@@ -187,7 +187,7 @@ func TestOlderDeployRootIsValidForItsRevisions(t *testing.T) {
 	}
 }
 
-func rotate(t *testing.T, log string, old, fresh seal.Signer, entry uint64) []byte {
+func rotate(t testing.TB, log string, old, fresh seal.Signer, entry uint64) []byte {
 	t.Helper()
 	r := seal.KeyRotation{V: 1, Log: log, Old: old.KeyID(), New: seal.KeyOf(fresh, "service"), Entry: entry, At: time.Unix(0, 0).UTC()}
 	b, err := r.Sign(t.Context(), old)

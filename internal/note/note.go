@@ -111,37 +111,68 @@ func Sign(ctx context.Context, c Checkpoint, s Signer) ([]byte, error) {
 	return fmt.Appendf(nil, "%s\n\u2014 %s %s\n", text, c.Origin, line), nil
 }
 
-// Open verifies a signed checkpoint of the log that origin names. It returns the
-// checkpoint and the keys that signed it, at least one. It ignores signatures by
-// other keys; one that names a key of keys and does not match is an error,
-// whatever else verifies.
+// Keys are keys of one log, ready to verify its checkpoints.
+type Keys struct {
+	origin string
+	list   sumnote.Verifiers
+	by     map[uint32]ed25519.PublicKey // by the hash that signatures name
+}
+
+// NewKeys returns the keys of the log that origin names. It refuses two keys whose
+// short hashes are equal, because a signature names its key by that alone.
+func NewKeys(origin string, keys ...ed25519.PublicKey) (Keys, error) {
+	k := Keys{origin: origin, by: make(map[uint32]ed25519.PublicKey, len(keys))}
+	list := make([]sumnote.Verifier, 0, len(keys))
+	for _, key := range keys {
+		v, err := verifier(origin, key)
+		if err != nil {
+			return Keys{}, err
+		}
+		if other, twice := k.by[v.KeyHash()]; twice && other.Equal(key) {
+			continue
+		} else if twice {
+			return Keys{}, fmt.Errorf("key of log %q: two keys have the hash %08x", origin, v.KeyHash())
+		}
+		k.by[v.KeyHash()] = key
+		list = append(list, v)
+	}
+	k.list = sumnote.VerifierList(list...)
+	return k, nil
+}
+
+// Open verifies a signed checkpoint of the log that origin names. See Keys.Open.
 func Open(signed []byte, origin string, keys ...ed25519.PublicKey) (Checkpoint, []ed25519.PublicKey, error) {
+	k, err := NewKeys(origin, keys...)
+	if err != nil {
+		return Checkpoint{}, nil, err
+	}
+	return k.Open(signed)
+}
+
+// Open verifies a signed checkpoint of the keys' log. It returns the checkpoint
+// and the keys that signed it, at least one. It ignores signatures by other keys;
+// one that names a key and does not match is an error, whatever else verifies.
+func (k Keys) Open(signed []byte) (Checkpoint, []ed25519.PublicKey, error) {
 	c, err := Peek(signed)
 	if err != nil {
 		return Checkpoint{}, nil, err
 	}
-	if c.Origin != origin {
-		return Checkpoint{}, nil, fmt.Errorf("checkpoint: %w: %q, want %q", ErrOrigin, c.Origin, origin)
+	if c.Origin != k.origin {
+		return Checkpoint{}, nil, fmt.Errorf("checkpoint: %w: %q, want %q", ErrOrigin, c.Origin, k.origin)
 	}
-	var by []ed25519.PublicKey
-	for _, key := range keys {
-		v, err := verifier(origin, key)
-		if err != nil {
-			return Checkpoint{}, nil, err
-		}
-		_, err = sumnote.Open(signed, sumnote.VerifierList(v))
-		invalid, unverified := new(sumnote.InvalidSignatureError), new(sumnote.UnverifiedNoteError)
-		switch {
-		case err == nil:
-			by = append(by, key)
-		case errors.As(err, &invalid):
-			return Checkpoint{}, nil, fmt.Errorf("checkpoint of size %d: %w", c.Size, ErrSignature)
-		case !errors.As(err, &unverified):
-			return Checkpoint{}, nil, fmt.Errorf("checkpoint: %w", err)
-		}
-	}
-	if len(by) == 0 {
+	verified, err := sumnote.Open(signed, k.list)
+	invalid, unverified := new(sumnote.InvalidSignatureError), new(sumnote.UnverifiedNoteError)
+	switch {
+	case errors.As(err, &invalid):
+		return Checkpoint{}, nil, fmt.Errorf("checkpoint of size %d: %w", c.Size, ErrSignature)
+	case errors.As(err, &unverified):
 		return Checkpoint{}, nil, fmt.Errorf("checkpoint of size %d: %w", c.Size, ErrUnsigned)
+	case err != nil:
+		return Checkpoint{}, nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	by := make([]ed25519.PublicKey, 0, len(verified.Sigs))
+	for _, sig := range verified.Sigs {
+		by = append(by, k.by[sig.Hash])
 	}
 	return c, by, nil
 }

@@ -244,3 +244,28 @@ func TestSignaturesHaveOneSpelling(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// One parse serves all keys, however many there are.
+func TestOpenParsesACheckpointOnceForAllKeys(t *testing.T) {
+	k, c := newKey(t), checkpoint(9)
+	signed := sign(t, c, k)
+	var many []ed25519.PublicKey
+	for range 200 {
+		many = append(many, newKey(t).Public())
+	}
+	keys, err := NewKeys(origin, append(many, k.Public(), k.Public())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, by, err := keys.Open(signed); err != nil || len(by) != 1 {
+		t.Fatalf("%v, signed by %d keys", err, len(by))
+	}
+	one, err := NewKeys(origin, k.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocated := func(keys Keys) float64 { return testing.AllocsPerRun(10, func() { _, _, _ = keys.Open(signed) }) }
+	if a, b := allocated(one), allocated(keys); b > a {
+		t.Errorf("%v allocations with one key, %v with %d", a, b, len(many)+1)
+	}
+}

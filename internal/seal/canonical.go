@@ -18,6 +18,9 @@ func parseCanonical(b []byte) (dsse.Envelope, bool) {
 	env.PayloadType = r.text()
 	r.fixed(`,"signatures":[`)
 	for !r.wrong && !bytes.HasPrefix(r.rest, []byte("]")) {
+		if len(env.Signatures) > MaxSignatures {
+			return env, true // the caller refuses it: do not read on
+		}
 		if len(env.Signatures) > 0 {
 			r.fixed(`,`)
 		}

@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -55,15 +56,18 @@ func (s dsseSigner) KeyID() (string, error) { return string(s.Signer.KeyID()), n
 // signed it, sorted. Each key counts once; keys outside root are ignored. A
 // signature that claims a key of root and does not match is always an error.
 func Verify(envelope []byte, t PayloadType, root TrustRoot) ([]byte, []KeyID, error) {
-	payload, err := Payload(envelope, t)
+	e, err := Open(envelope, t)
 	if err != nil {
 		return nil, nil, err
 	}
-	ids, err := VerifyDetached(payload, [][]byte{envelope}, t, root)
+	if err := root.Validate(); err != nil {
+		return nil, nil, err
+	}
+	ids, err := VerifyAll([]*Envelope{e}, root)
 	if err != nil {
 		return nil, nil, err
 	}
-	return payload, ids, nil
+	return e.payload, ids, nil
 }
 
 // VerifyDetached is Verify for a known payload whose signatures are spread over
@@ -72,16 +76,31 @@ func VerifyDetached(payload []byte, envelopes [][]byte, t PayloadType, root Trus
 	if err := root.Validate(); err != nil {
 		return nil, err
 	}
-	known, foreign := map[KeyID]bool{}, 0
+	all := make([]*Envelope, 0, len(envelopes))
 	for _, raw := range envelopes {
-		env, body, err := decode(raw, t)
+		e, err := Open(raw, t)
 		if err != nil {
 			return nil, err
 		}
-		if string(body) != string(payload) {
-			return nil, errors.New("envelope: signs another document")
+		if !bytes.Equal(e.payload, payload) {
+			return nil, errOther
 		}
-		n, err := env.count(body, root, known)
+		all = append(all, e)
+	}
+	return VerifyAll(all, root)
+}
+
+var errOther = errors.New("envelope: signs another document")
+
+// VerifyAll is Verify for one payload whose signatures are spread over several
+// open envelopes. The caller has validated root.
+func VerifyAll(envelopes []*Envelope, root TrustRoot) ([]KeyID, error) {
+	known, foreign := map[KeyID]bool{}, 0
+	for _, e := range envelopes {
+		if !bytes.Equal(e.payload, envelopes[0].payload) {
+			return nil, errOther
+		}
+		n, err := e.count(root, known)
 		if err != nil {
 			return nil, err
 		}
@@ -104,17 +123,68 @@ func VerifyDetached(payload []byte, envelopes [][]byte, t PayloadType, root Trus
 }
 
 // VerifyOne returns the payload of an envelope that carries exactly one
-// signature, by the key that find returns for its id. It parses the envelope
-// once.
+// signature, by the key that find returns for its id.
 func VerifyOne(envelope []byte, t PayloadType, find func(KeyID) (Key, error)) ([]byte, error) {
-	env, payload, err := decode(envelope, t)
+	e, err := Open(envelope, t)
 	if err != nil {
 		return nil, err
 	}
-	if len(env.Signatures) != 1 {
-		return nil, fmt.Errorf("%w: %d signatures, want one", ErrUnsigned, len(env.Signatures))
+	return e.One(find)
+}
+
+// Payload returns the unverified payload of a well-formed envelope. Callers may
+// only show it or verify it.
+func Payload(envelope []byte, t PayloadType) ([]byte, error) {
+	e, err := Open(envelope, t)
+	if err != nil {
+		return nil, err
 	}
-	k, err := find(KeyID(env.Signatures[0].KeyID))
+	return e.payload, nil
+}
+
+// Signers returns the key ids that an envelope claims.
+func Signers(envelope []byte, t PayloadType) ([]KeyID, error) {
+	e, err := Open(envelope, t)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]KeyID, 0, len(e.signatures))
+	for _, s := range e.signatures {
+		ids = append(ids, s.by)
+	}
+	return ids, nil
+}
+
+// Envelope is a well-formed envelope. It verifies each of its signatures at most
+// once, so that what it costs follows from its size. It is not safe for concurrent
+// use.
+type Envelope struct {
+	payload    []byte
+	message    []byte // what is signed; nil until the first signature is verified
+	t          PayloadType
+	signatures []signature
+}
+
+type signature struct {
+	by      KeyID
+	raw     []byte
+	checked bool
+	err     error
+}
+
+// Payload returns the unverified payload. Callers may only show it or verify it.
+func (e *Envelope) Payload() []byte { return e.payload }
+
+// Signatures returns how many signatures there are, verified or not.
+func (e *Envelope) Signatures() int { return len(e.signatures) }
+
+// One returns the payload if e carries exactly one signature, by the key that find
+// returns for its id.
+func (e *Envelope) One(find func(KeyID) (Key, error)) ([]byte, error) {
+	if len(e.signatures) != 1 {
+		return nil, fmt.Errorf("%w: %d signatures, want one", ErrUnsigned, len(e.signatures))
+	}
+	k, err := find(e.signatures[0].by)
 	if err != nil {
 		return nil, err
 	}
@@ -123,95 +193,82 @@ func VerifyOne(envelope []byte, t PayloadType, find func(KeyID) (Key, error)) ([
 		return nil, err
 	}
 	known := map[KeyID]bool{}
-	if foreign, err := env.count(payload, root, known); err != nil || foreign > 0 || len(known) != 1 {
+	if foreign, err := e.count(root, known); err != nil || foreign > 0 || len(known) != 1 {
 		if err == nil {
 			err = ErrUnknownKey
 		}
 		return nil, err
 	}
-	return payload, nil
-}
-
-// Payload returns the unverified payload of a well-formed envelope. Callers may
-// only show it or verify it.
-func Payload(envelope []byte, t PayloadType) ([]byte, error) {
-	_, body, err := decode(envelope, t)
-	return body, err
-}
-
-// Signers returns the key ids that an envelope claims.
-func Signers(envelope []byte, t PayloadType) ([]KeyID, error) {
-	env, _, err := decode(envelope, t)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]KeyID, 0, len(env.Signatures))
-	for _, s := range env.Signatures {
-		ids = append(ids, KeyID(s.KeyID))
-	}
-	return ids, nil
-}
-
-// checked is a well-formed envelope.
-type checked struct {
-	dsse.Envelope
-	raw [][]byte // the decoded signatures
+	return e.payload, nil
 }
 
 // count adds the keys of root whose signatures match to known, and returns how
 // many signatures are by other keys.
-func (env *checked) count(payload []byte, root TrustRoot, known map[KeyID]bool) (foreign int, err error) {
-	message := dsse.PAE(env.PayloadType, payload)
-	for i, s := range env.Signatures {
-		key, ok := root.find(KeyID(s.KeyID))
+func (e *Envelope) count(root TrustRoot, known map[KeyID]bool) (foreign int, err error) {
+	for i := range e.signatures {
+		s := &e.signatures[i]
+		key, ok := root.find(s.by)
 		if !ok {
 			foreign++
 			continue
 		}
-		if err := key.Verify(message, env.raw[i]); err != nil {
-			return 0, fmt.Errorf("envelope: key %s: %w", s.KeyID, err)
+		if err := e.check(s, key); err != nil {
+			return 0, fmt.Errorf("envelope: key %s: %w", s.by, err)
 		}
-		known[KeyID(s.KeyID)] = true
+		known[s.by] = true
 	}
 	return foreign, nil
 }
 
-func decode(envelope []byte, t PayloadType) (*checked, []byte, error) {
-	if len(envelope) > MaxEnvelope {
-		return nil, nil, fmt.Errorf("envelope: larger than %d bytes", MaxEnvelope)
+// check verifies a signature by the key that it claims. The id of a key follows
+// from its bytes, so the result holds for every trust root.
+func (e *Envelope) check(s *signature, key Key) error {
+	if !s.checked {
+		if e.message == nil {
+			e.message = dsse.PAE(string(e.t), e.payload)
+		}
+		s.checked, s.err = true, key.Verify(e.message, s.raw)
 	}
-	env := &checked{}
-	var ok bool
-	if env.Envelope, ok = parseCanonical(envelope); !ok {
-		env.Envelope = dsse.Envelope{}
-		if err := canon.DecodeExact(envelope, &env.Envelope); err != nil {
-			return nil, nil, fmt.Errorf("envelope: %w", err)
+	return s.err
+}
+
+// Open reads an envelope without verifying its signatures.
+func Open(envelope []byte, t PayloadType) (*Envelope, error) {
+	if len(envelope) > MaxEnvelope {
+		return nil, fmt.Errorf("envelope: larger than %d bytes", MaxEnvelope)
+	}
+	env, ok := parseCanonical(envelope)
+	if !ok {
+		env = dsse.Envelope{}
+		if err := canon.DecodeExact(envelope, &env); err != nil {
+			return nil, fmt.Errorf("envelope: %w", err)
 		}
 	}
 	if env.PayloadType != string(t) {
-		return nil, nil, fmt.Errorf("envelope: payload type %.120q, want %s", env.PayloadType, t)
+		return nil, fmt.Errorf("envelope: payload type %.120q, want %s", env.PayloadType, t)
 	}
 	if len(env.Signatures) > MaxSignatures {
-		return nil, nil, fmt.Errorf("envelope: %d signatures, want at most %d", len(env.Signatures), MaxSignatures)
+		return nil, fmt.Errorf("envelope: %d signatures, want at most %d", len(env.Signatures), MaxSignatures)
 	}
 	payload, err := decodeBase64(env.Payload)
 	if err != nil {
-		return nil, nil, fmt.Errorf("envelope: payload: %w", err)
+		return nil, fmt.Errorf("envelope: payload: %w", err)
 	}
+	e := &Envelope{payload: payload, t: t}
 	for i, s := range env.Signatures {
 		if !keyIDPattern.MatchString(s.KeyID) {
-			return nil, nil, fmt.Errorf("envelope: signature %d: key id %.80q is malformed", i+1, s.KeyID)
+			return nil, fmt.Errorf("envelope: signature %d: key id %.80q is malformed", i+1, s.KeyID)
 		}
 		raw, err := decodeBase64(s.Sig)
 		if err != nil {
-			return nil, nil, fmt.Errorf("envelope: signature %d: %w", i+1, err)
+			return nil, fmt.Errorf("envelope: signature %d: %w", i+1, err)
 		}
 		if err := checkSignature(KeyID(s.KeyID).Algorithm(), raw); err != nil {
-			return nil, nil, fmt.Errorf("envelope: signature %d: %w", i+1, err)
+			return nil, fmt.Errorf("envelope: signature %d: %w", i+1, err)
 		}
-		env.raw = append(env.raw, raw)
+		e.signatures = append(e.signatures, signature{by: KeyID(s.KeyID), raw: raw})
 	}
-	return env, payload, nil
+	return e, nil
 }
 
 // decodeBase64 accepts one encoding of each value: standard alphabet, padded, no

@@ -230,3 +230,35 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
+
+// An open envelope verifies each signature once, for however many trust roots.
+func TestSignaturesAreVerifiedOnceForAllRoots(t *testing.T) {
+	k, other := newSigner(t), newSigner(t)
+	raw, err := Sign(t.Context(), Manifest, []byte("{}"), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(raw, Manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if ids, err := VerifyAll([]*Envelope{e}, RootOf(KeyOf(k, ""))); err != nil || len(ids) != 1 {
+			t.Fatal(ids, err)
+		}
+		e.signatures[0].raw[0] ^= 1 // not looked at again
+	}
+	if _, err := VerifyAll([]*Envelope{e}, RootOf(KeyOf(other, ""))); !errors.Is(err, ErrUnknownKey) {
+		t.Error(err)
+	}
+	forged, err := Open(raw, Manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged.signatures[0].raw[0] ^= 1
+	for range 2 { // the control: what failed once keeps failing
+		if _, err := VerifyAll([]*Envelope{forged}, RootOf(KeyOf(k, ""))); !errors.Is(err, ErrSignature) {
+			t.Error(err)
+		}
+	}
+}
