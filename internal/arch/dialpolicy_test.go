@@ -36,6 +36,7 @@ func dialImports() []string {
 // dialAllowed lists the exceptions from dials by package, with reasons. An unused
 // exception is an error, here and in networked.
 func dialAllowed() map[string]map[string]string {
+	const numbered = "a number in the table of the seccomp filter"
 	return map[string]map[string]string{
 		"internal/egress": {
 			"net.Dialer":                    "the one dialer, with the hook",
@@ -46,8 +47,11 @@ func dialAllowed() map[string]map[string]string {
 			"net/http.Transport":            "with that dialer",
 		},
 		"internal/jail": {
-			"golang.org/x/sys/unix.Socket":     "raises the loopback interface of a jail; it is never connected",
-			"golang.org/x/sys/unix.SYS_SOCKET": "the number that seccomp filters",
+			"golang.org/x/sys/unix.Socket":      "raises the loopback interface of a jail; it is never connected",
+			"golang.org/x/sys/unix.SYS_SOCKET":  numbered,
+			"golang.org/x/sys/unix.SYS_CONNECT": numbered,
+			"golang.org/x/sys/unix.SYS_SENDTO":  numbered,
+			"golang.org/x/sys/unix.SYS_SENDMSG": numbered,
 		},
 	}
 }

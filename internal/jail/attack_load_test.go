@@ -18,7 +18,8 @@ import (
 // loadPrograms exhaust a resource and report how much they got.
 func loadPrograms() map[string]func(facts) error {
 	return map[string]func(facts) error{
-		"load own sockets": ownSockets,
+		"load own sockets":  ownSockets,
+		"load needed calls": neededCalls,
 		"load fork bomb": func(facts) error {
 			started := 0
 			for {

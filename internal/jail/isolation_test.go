@@ -132,6 +132,11 @@ func control(t *testing.T, name, facts string) {
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS // makes mounts private
 	case "host name":
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUTS
+	case "priority of a group":
+		cmd.SysProcAttr.Setpgid = true
+	case "priority of a user", "I/O priority of a user": // of one that has no other process
+		cmd.Dir = "/"
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 54399, Gid: 54399}
 	case "inherited descriptors":
 		cmd.ExtraFiles = []*os.File{os.Stdin}
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,64 +74,4 @@ func FuzzTheWorkspaceStreamStaysBeneathItsDirectory(f *testing.F) {
 			t.Errorf("%v %v", names, err)
 		}
 	})
-}
-
-// The filter is also checked here as a program, on calls that a test cannot make for real.
-func TestTheFilterDeniesForeignAndUnknownCalls(t *testing.T) {
-	raw, err := filter(9)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		what         string
-		number, arch uint32
-		arg          uint32
-		want         uint32
-	}{
-		{"read", unix.SYS_READ, auditArch, 0, unix.SECCOMP_RET_ALLOW},
-		{"another calling convention", unix.SYS_READ, auditArch ^ 1, 0, unix.SECCOMP_RET_KILL_PROCESS},
-		{"x32", 0x40000000 | unix.SYS_READ, auditArch, 0, unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-		{"a call of tomorrow", newestCall + 1, auditArch, 0, unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-		{"clone a process", unix.SYS_CLONE, auditArch, uint32(unix.SIGCHLD), unix.SECCOMP_RET_ALLOW},
-		{"clone a namespace", unix.SYS_CLONE, auditArch, unix.CLONE_NEWUSER, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
-		{"clone3", unix.SYS_CLONE3, auditArch, 0, unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-		{"kill the group", unix.SYS_KILL, auditArch, 0, unix.SECCOMP_RET_ALLOW},
-		{"kill a thread of pid 1", unix.SYS_KILL, auditArch, 9, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
-		{"kill another", unix.SYS_KILL, auditArch, 10, unix.SECCOMP_RET_ALLOW},
-		{"kill everything", unix.SYS_KILL, auditArch, 0xffffffff, unix.SECCOMP_RET_ALLOW},
-		{"unix socket", unix.SYS_SOCKET, auditArch, unix.AF_UNIX, unix.SECCOMP_RET_ALLOW},
-		{"alg socket", unix.SYS_SOCKET, auditArch, unix.AF_ALG, unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)},
-		{"xdp socket", unix.SYS_SOCKET, auditArch, unix.AF_XDP, unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)},
-		{"reboot", unix.SYS_REBOOT, auditArch, 0, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
-	} {
-		if got := interpret(t, raw, c.number, c.arch, c.arg); got != c.want {
-			t.Errorf("%s: %#x, want %#x", c.what, got, c.want)
-		}
-	}
-}
-
-// interpret runs the filter with one argument set. The machine of x/net/bpf reads big-endian, so the data is laid out so.
-func interpret(t *testing.T, program []unix.SockFilter, number, arch, arg uint32) uint32 {
-	t.Helper()
-	raw := make([]bpf.RawInstruction, len(program))
-	for i, in := range program {
-		raw[i] = bpf.RawInstruction{Op: in.Code, Jt: in.Jt, Jf: in.Jf, K: in.K}
-	}
-	instructions, ok := bpf.Disassemble(raw)
-	if !ok {
-		t.Fatal("the filter cannot be read back")
-	}
-	vm, err := bpf.NewVM(instructions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := make([]byte, 64)
-	for at, v := range map[int]uint32{offNumber: number, offArch: arch, offArg: arg} {
-		data[at], data[at+1], data[at+2], data[at+3] = byte(v>>24), byte(v>>16), byte(v>>8), byte(v)
-	}
-	got, err := vm.Run(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint32(got)
 }

@@ -7,6 +7,8 @@ import (
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-func deniedHere() []uint32 { return nil }
+func allowedCallsHere() []family { return nil }
 
-func rulesHere(func(arg uint32) []bpf.Instruction) []rule { return nil }
+func refusedCallsHere() []family { return nil }
+
+func fileRulesHere(func(arg uint32) []bpf.Instruction) []rule { return nil }
