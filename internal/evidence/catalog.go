@@ -49,9 +49,6 @@ func (v *verification) catalog() {
 		} else {
 			row.checked++
 		}
-		for _, a := range doc.Artifacts {
-			v.used.Store(a.Digest, nil)
-		}
 		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, v: v, subagents: map[api.Name]api.Subagent{}}
 	}
 	v.words[RowCatalog] = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))

@@ -20,7 +20,6 @@ func (v *verification) completeness() {
 		v.replayRuns(c.Run)
 	}
 	v.chains()
-	v.refuseUnrelated()
 	row.checked += len(v.entries)
 	if c.Run != "" {
 		r := v.replayed[c.Run]
@@ -30,23 +29,37 @@ func (v *verification) completeness() {
 		case r.settled == nil:
 			row.fail("run %s has not settled in these entries; evidence is exported only after that, so its end is missing", c.Run)
 		default:
-			v.words[RowCompleteness] = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its tasks (%d) is accounted for exactly once", c.Run, r.submitted.seq, r.settled.seq, len(r.tasks))
+			v.words[RowCompleteness] = fmt.Sprintf("all entries of run %s, from #%d to #%d; each of its tasks (%d) is accounted for exactly once; each of its dispatches (%d) is here up to its statement",
+				c.Run, r.submitted.seq, r.settled.seq, len(r.tasks), len(v.ordered))
 		}
 		for _, h := range v.ordered {
-			if !h.over() && r != nil && r.settled != nil {
+			if !h.chain.Over() && r != nil && r.settled != nil {
 				row.fail("dispatch %s has no end, but its run has settled", h.id)
 			}
 		}
+		v.attestations()
 		return
 	}
 	h := v.dispatches[c.Dispatch]
 	switch {
 	case h == nil || len(h.attempts) == 0:
 		row.fail("dispatch %s: no entry accepts it", c.Dispatch)
-	case !h.over():
+	case !h.chain.Over():
 		row.fail("dispatch %s has not ended in these entries; evidence is exported only after that, so its end is missing", c.Dispatch)
-	default:
-		v.words[RowCompleteness] = fmt.Sprintf("all entries of dispatch %s, from #%d to its end #%d", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq)
+	case h.attested != nil:
+		v.words[RowCompleteness] = fmt.Sprintf("all entries of dispatch %s, from #%d to its end #%d and its statement #%d", c.Dispatch, h.attempts[0].admitted.seq, h.last().final().seq, h.attested.seq)
+	}
+	v.attestations()
+}
+
+// attestations requires the attestation of every dispatch that has ended. It is
+// the end of its chain: without it an exporter could leave out the statement and
+// whatever else follows the end. Every version of the service attests each end.
+func (v *verification) attestations() {
+	for _, h := range v.ordered {
+		if h.chain.Over() && h.attested == nil {
+			v.rows[RowCompleteness].fail("dispatch %s has ended, but no entry attests it: its statement is withheld, or it was not made when this was exported; export again", h.id)
+		}
 	}
 }
 
@@ -113,8 +126,8 @@ func (v *verification) readPlan(r *replay) error {
 }
 
 // chains verifies that each entry names the previous entry of its run and of its
-// dispatch. Nothing follows the end of a run; an ended dispatch may still have
-// entries that do not change it.
+// dispatch, so that none is missing before the settlement of a run and before the
+// attestation of a dispatch.
 func (v *verification) chains() {
 	row := v.rows[RowCompleteness]
 	runs, dispatches := map[string]uint64{}, map[api.DispatchID]uint64{}
@@ -144,31 +157,4 @@ func entryName(n uint64) string {
 		return "none"
 	}
 	return fmt.Sprintf("entry #%d", n-1)
-}
-
-// refuseUnrelated refuses entries that do not belong to the case.
-func (v *verification) refuseUnrelated() {
-	row := v.rows[RowCompleteness]
-	mine := map[api.DispatchID]bool{v.b.Case.Dispatch: true}
-	for i := range v.entries {
-		if e := &v.entries[i]; e.ok && e.Dispatch != "" && e.Run != "" && v.replayed[api.RunID(e.Run)] != nil {
-			mine[e.Dispatch] = true
-		}
-	}
-	// What a dispatch takes from others is known only from its manifest, so with a
-	// single dispatch all those of its run may be here.
-	run := ""
-	if h := v.dispatches[v.b.Case.Dispatch]; h != nil && len(h.attempts) > 0 {
-		run = h.attempts[0].admitted.Run
-	}
-	for i := range v.entries {
-		e := &v.entries[i]
-		switch {
-		case !e.ok || e.Kind.Rules():
-		case e.Dispatch != "" && (mine[e.Dispatch] || run != "" && v.dispatches[e.Dispatch] != nil && len(v.dispatches[e.Dispatch].attempts) > 0):
-		case e.Run != "" && v.replayed[api.RunID(e.Run)] != nil:
-		default:
-			row.fail("entry #%d does not belong to this run or dispatch", e.seq)
-		}
-	}
 }

@@ -1,8 +1,6 @@
 package evidence
 
 import (
-	"errors"
-	"fmt"
 	"sort"
 	"time"
 
@@ -46,7 +44,7 @@ type world struct {
 // history is the entries of one dispatch.
 type history struct {
 	id               api.DispatchID
-	state            api.Event // by the table of transitions; empty before it was accepted
+	chain            record.DispatchChain
 	entries          []*entry
 	attempts         []*attempt
 	attested         *entry
@@ -115,12 +113,6 @@ func (h *history) last() *attempt {
 	return h.attempts[len(h.attempts)-1]
 }
 
-// over reports whether the dispatch has ended.
-func (h *history) over() bool {
-	a := h.last()
-	return a != nil && a.final() != nil
-}
-
 // final returns the entry that ended the dispatch in this attempt, or nil.
 func (a *attempt) final() *entry {
 	switch {
@@ -153,42 +145,27 @@ func (h *history) finished(n uint64) *attempt {
 
 // step applies the next entry of a dispatch.
 func (h *history) step(e *entry) error {
-	switch e.Kind { //nolint:exhaustive // the others are steps of the table, or change nothing
-	case record.KindDispatchDenied:
-		if h.denied == nil {
+	before := h.chain
+	if err := h.chain.Step(e.Kind, e.Attempt); err != nil {
+		return err
+	}
+	now := h.chain
+	switch {
+	case now.Attested != before.Attested:
+		h.attested = e
+	case now == before:
+		if e.Kind == record.KindDispatchDenied && h.denied == nil {
 			h.denied = e
 		}
-		return nil
-	case record.KindDispatchAttested:
-		if !h.over() || h.attested != nil {
-			return errors.New("attested before it ended, or twice")
-		}
-		h.attested = e
-		return nil
+	case now.State == api.EventAccepted:
+		e.begins = &attempt{number: now.Attempt, admitted: e}
+		h.attempts = append(h.attempts, e.begins)
+	case now.State == api.EventStarted:
+		h.last().started = e
+	case before.State == api.EventNeedsInput:
+		h.last().closing = e
+	default:
+		h.last().end = e
 	}
-	state, ok := record.NextDispatch(h.state, e.Kind)
-	a := h.last()
-	switch {
-	case !ok && h.state == "":
-		return fmt.Errorf("%s before it was accepted", e.Kind)
-	case !ok:
-		return fmt.Errorf("%s while it is %s", e.Kind, h.state)
-	case state == h.state:
-		return nil
-	case state == api.EventAccepted:
-		if a = (&attempt{number: len(h.attempts) + 1, admitted: e}); e.Attempt == a.number {
-			h.attempts, e.begins = append(h.attempts, a), a
-		}
-	case state == api.EventStarted && e.Attempt == a.number:
-		a.started = e
-	case h.state == api.EventNeedsInput && e.Attempt == a.number:
-		a.closing = e
-	case e.Attempt == a.number:
-		a.end = e
-	}
-	if e.Attempt != a.number {
-		return fmt.Errorf("%s of attempt %d, but the dispatch is in attempt %d", e.Kind, e.Attempt, a.number)
-	}
-	h.state = state
 	return nil
 }

@@ -146,7 +146,7 @@ func (r *replay) work(i int) RanWork {
 
 // work returns a dispatch, as of its last attempt.
 func (h *history) work() RanWork {
-	w := RanWork{Dispatch: h.id, State: string(h.state), Attempts: len(h.attempts)}
+	w := RanWork{Dispatch: h.id, State: string(h.chain.State), Attempts: len(h.attempts)}
 	a := h.last()
 	if a == nil {
 		return w

@@ -34,6 +34,7 @@ type taskReplay struct {
 	dispatch api.DispatchID
 	starts   []*entry
 	begun    map[api.DispatchID]bool // the dispatches of starts
+	admitted bool                    // the run has an entry that admits its dispatch
 	asks     bool                    // it waits for an answer
 	answered bool
 	by       api.Principal // that answered last
@@ -131,9 +132,15 @@ func (r *replay) task(i int, e *entry) error {
 		if t.state != api.TaskRunning || t.resumed {
 			return fmt.Errorf("dispatched while %s, or a second time", t.state)
 		}
+		t.admitted = true
 		return nil
 	case record.KindDispatchAnswered:
 		return t.resume(e)
+	}
+	if h := r.histories[t.dispatch]; h != nil && h.last() != nil && !t.admitted {
+		return fmt.Errorf("its dispatch %s was not admitted for it", t.dispatch)
+	}
+	switch e.Kind { //nolint:exhaustive // likewise
 	case record.KindTaskWaiting:
 		return r.wait(i, e, d)
 	case record.KindTaskDone:
@@ -196,7 +203,7 @@ func (r *replay) start(i int, e *entry) error {
 	if taken := r.leases.take(&r.plan.Tasks[i], d); err == nil {
 		err = taken
 	}
-	t.resumed = t.asks
+	t.resumed, t.admitted = t.asks, t.admitted && t.dispatch == e.Dispatch
 	t.state, t.attempt, t.dispatch, t.asks, t.answered, t.used = api.TaskRunning, e.Attempt, e.Dispatch, false, false, false
 	if t.begun == nil {
 		t.begun = map[api.DispatchID]bool{}

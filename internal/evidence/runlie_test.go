@@ -315,6 +315,7 @@ func tales() map[string]tale {
 				e.Refs[ref] = s.entries[len(s.entries)-len(s.after(record.KindDispatchNeedsInput))].Refs[ref]
 			}
 			s.write(e)
+			s.attest(a, api.EventFailed, api.ReasonTimeout, "")
 			s.step(record.KindTaskFailed, a, 1, record.TaskStep{Reason: "timeout"})
 			s.settle("r1", record.RunEnd{State: "failed", Failed: 1})
 		}},

@@ -3,9 +3,7 @@ package evidence
 import (
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -85,7 +83,7 @@ func Verify(b *bundle.Bundle, t Trust, o Options) Report {
 	v.completeness()
 	v.each()
 	v.authorise()
-	v.refuseUnnamed()
+	v.refuseUnrelated()
 	return v.report()
 }
 
@@ -175,25 +173,6 @@ func (v *verification) document(d api.Digest, what string) ([]byte, error) {
 	}
 	v.used.Store(d, nil)
 	return doc, nil
-}
-
-// refuseUnnamed refuses documents and content that nothing names: a reader of the
-// bundle could take them for evidence.
-func (v *verification) refuseUnnamed() {
-	named := func(d api.Digest) bool {
-		_, ok := v.used.Load(d)
-		return ok
-	}
-	for _, d := range slices.Sorted(maps.Keys(v.b.Documents)) {
-		if !named(d) {
-			v.rows[RowProvenance].fail("document %s is not referenced", d.Short())
-		}
-	}
-	for _, c := range v.b.Content {
-		if !named(c.Digest) {
-			v.rows[RowProvenance].fail("content %s is not referenced", c.Digest.Short())
-		}
-	}
 }
 
 func (v *verification) report() Report {

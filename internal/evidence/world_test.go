@@ -140,6 +140,7 @@ func (s *story) publish(who ...api.Principal) {
 		"target/local":     api.Target{Name: "local", Mode: api.Guarded, Level: "direct"},
 		"role/transform":   api.Role{Name: "transform"},
 		"subagent/code":    api.Subagent{Name: "code", Agent: "exec", Role: "transform", Tier: api.Reversible, Target: "local"},
+		"subagent/other":   api.Subagent{Name: "other", Agent: "exec", Role: "transform", Tier: api.Observe, Target: "local"},
 		"env/plain":        api.Env{Name: "plain", Values: map[string]string{"A": "b"}},
 		"source/app":       api.Source{Name: "app", Repo: "/srv/app"},
 		"capability/tools": api.Capability{Name: "tools", Files: []api.File{}},
@@ -437,7 +438,7 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 	b := &bundle.Bundle{Case: c, Documents: map[api.Digest][]byte{}}
 	size := len(s.leaves)
 	b.Case.V, b.Case.Checkpoint = 1, s.signCheckpoint(s.service, size)
-	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []bundle.Anchored{}, [][]byte{}, append([]api.Digest{}, s.records...), []bundle.Content{}
+	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []bundle.Anchored{}, [][]byte{}, []api.Digest{}, []bundle.Content{}
 	runs := map[string]bool{string(c.Run): c.Run != ""}
 	for _, e := range slices.Backward(s.entries) {
 		if ask, ok := e.Detail.(record.RunRequest); ok && runs[e.Run] && ask.RetryOf != "" {
@@ -450,28 +451,57 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 			mine[e.Dispatch] = e.Dispatch != ""
 		}
 	}
+	mineOrRun := func(e *record.Entry) bool { return runs[e.Run] || mine[e.Dispatch] }
+	last := -1 // entry that admits
+	for i := range s.entries {
+		if mineOrRun(&s.entries[i]) && s.entries[i].Kind.Admits() {
+			last = i
+		}
+	}
 	var seqs []uint64
 	keep := func(d api.Digest) {
 		if doc, ok := s.documents[d]; ok {
 			b.Documents[d] = doc
 		}
 	}
+	wanted := map[api.Digest]bool{} // revisions
 	for i, e := range s.entries {
-		if !runs[e.Run] && !mine[e.Dispatch] && !e.Kind.Rules() {
+		if !mineOrRun(&e) && (!e.Kind.Rules() || i > last) {
 			continue
 		}
 		seqs = append(seqs, uint64(i))                                                 //nolint:gosec // G115: an index
 		b.Entries = append(b.Entries, bundle.Entry{Seq: uint64(i), Leaf: s.leaves[i]}) //nolint:gosec // G115: an index
+		wanted[e.Refs[record.RefRevision]] = true
 		for name, d := range e.Refs {
 			if name != record.RefPatch && name != record.RefRecord {
 				keep(d)
 			}
 		}
 	}
+	records := 0
+	for _, e := range s.entries[:last+1] {
+		if e.Kind == record.KindOperatorRecorded {
+			records++
+		}
+	}
+	b.Case.Records = append([]api.Digest{}, s.records[:min(records, len(s.records))]...)
 	for _, d := range b.Case.Records {
 		keep(d)
 	}
+	for key, m := range s.manifests {
+		id, _, _ := strings.Cut(key, "/")
+		if !mine[api.DispatchID(id)] {
+			continue
+		}
+		wanted[m.RevisionDigest] = true
+		for _, p := range m.Artifacts {
+			keep(p.Digest)
+		}
+	}
 	for _, d := range slices.Sorted(maps.Keys(s.revisions)) {
+		if !wanted[d] {
+			continue
+		}
 		r := s.revisions[d]
 		b.Case.Revisions = append(b.Case.Revisions, r)
 		keep(r.Envelopes[0])
@@ -479,8 +509,10 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 		s.must(err)
 		var doc api.Revision
 		s.must(canon.DecodeExact(payload, &doc))
-		for _, a := range doc.Artifacts {
-			keep(a.Digest)
+		for ref, a := range doc.Artifacts {
+			if kind, _, _ := ref.Split(); kind == api.KindGrant || kind == api.KindTarget {
+				keep(a.Digest)
+			}
 		}
 	}
 	leaves := s.hashes()

@@ -107,7 +107,8 @@ func (c *Checker) Report(ctx context.Context, req Request) (evidence.Report, err
 	return evidence.Verify(b, t, evidence.Options{Receipts: c.receipts}), nil
 }
 
-// faultPause is how long the Checker waits after a fault of the machine.
+// faultPause is how long the Checker waits after a fault of the machine, and for
+// statements that cannot be signed now: until then there is no evidence at all.
 const faultPause = time.Second
 
 // wait waits for d and reports whether ctx is still open.
@@ -124,7 +125,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 func (c *Checker) check(ctx context.Context, req Request) {
 	r, err := c.Report(ctx, req)
-	for durable.IsFault(err) && wait(ctx, faultPause) {
+	for (durable.IsFault(err) || api.CodeOf(err) == api.CodeNotFinished) && wait(ctx, faultPause) {
 		r, err = c.Report(ctx, req)
 	}
 	if ctx.Err() != nil || errors.Is(err, store.ErrPoisoned) {

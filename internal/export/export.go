@@ -186,12 +186,12 @@ func (g *builder) runEntries(ctx context.Context, id api.RunID) error {
 }
 
 // dispatchEntries collects and returns the entries of a dispatch. If it has ended,
-// it waits for its attestation.
+// it waits for its attestation: there is no evidence without its statement.
 func (g *builder) dispatchEntries(ctx context.Context, id api.DispatchID) (list []record.Entry, err error) {
 	g.dispatches[id] = true
 	deadline := time.NewTimer(g.x.cfg.Attest)
 	defer deadline.Stop()
-	for {
+	for checked := false; ; {
 		changed := g.x.cfg.Ledger.Committed()
 		ended, attested := false, false
 		list = nil
@@ -202,14 +202,39 @@ func (g *builder) dispatchEntries(ctx context.Context, id api.DispatchID) (list 
 		}); err != nil || !ended || attested {
 			return list, err
 		}
+		if !checked { // without its documents it is never attested
+			if err := g.admitted(ctx, list); err != nil {
+				return nil, err
+			}
+			checked = true
+		}
 		select {
 		case <-changed:
 		case <-deadline.C:
-			return list, nil
+			return nil, notAttested(id, g.x.cfg.Attest)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// admitted adds the manifest of each attempt.
+func (g *builder) admitted(ctx context.Context, list []record.Entry) error {
+	for i := range list {
+		if k := list[i].Kind; k == record.KindDispatchAccepted || k == record.KindDispatchAnswered {
+			if err := g.document(ctx, &list[i], record.RefManifest, seal.Manifest, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// notAttested is the error of evidence about a dispatch whose statement is not
+// signed yet.
+func notAttested(id api.DispatchID, wait time.Duration) error {
+	return api.Errorf(api.CodeNotFinished, "dispatch %s has ended, but after %s its statement is not signed, so there is no final evidence yet", id, wait).
+		WithHint("run the command again; the service's log says why: attesting dispatches failed")
 }
 
 // dispatchAndNeeds collects the entries of a dispatch and, transitively, of those

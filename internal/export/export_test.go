@@ -10,6 +10,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -84,5 +86,45 @@ func TestInForceIncludesTheEarlierRevisionWithinTheGrace(t *testing.T) {
 		if got := g.inForce(); !slices.Equal(got, want) {
 			t.Errorf("%s after the second: %v, want %v", after, got, want)
 		}
+	}
+}
+
+// Evidence of a dispatch that has ended waits for its statement, and is refused
+// without it. One whose documents retention has removed says so at once.
+//
+// proves R-A7
+func TestEvidenceWaitsForTheStatement(t *testing.T) {
+	x, ledger := newExporter(t)
+	x.cfg.Attest = 50 * time.Millisecond
+	engine, err := policy.New(policy.Rules{Operator: "local:root"})
+	must(t, err)
+	allowed := engine.Decide(policy.Request{Principal: "local:root", Action: policy.ActionAuditRead, Resource: "log"})
+	manifest, err := x.cfg.Blobs.Put(t.Context(), []byte("{}"))
+	must(t, err)
+	ended := func(id api.DispatchID, manifest api.Digest) {
+		_, err := ledger.Commit(t.Context(), allowed, record.Entry{
+			Kind: record.KindDispatchAccepted, Dispatch: id, Attempt: 1, Refs: map[string]api.Digest{record.RefManifest: manifest}, Detail: record.DispatchRequest{},
+		}, nil)
+		must(t, err)
+		_, err = ledger.Record(t.Context(), record.Entry{Kind: record.KindDispatchFailed, Dispatch: id, Attempt: 1, Detail: record.DispatchEnd{Reason: "lost"}}, nil)
+		must(t, err)
+	}
+	collect := func(id api.DispatchID) error {
+		g := &builder{x: x, entries: map[uint64]audit.Committed{}, dispatches: map[api.DispatchID]bool{}, b: &bundle.Bundle{Documents: map[api.Digest][]byte{}}}
+		_, err := g.dispatchEntries(t.Context(), id)
+		return err
+	}
+	ended("d-1", manifest)
+	if err := collect("d-1"); api.CodeOf(err) != api.CodeNotFinished || !strings.Contains(err.Error(), "statement is not signed") {
+		t.Errorf("without its statement: %v", err)
+	}
+	_, err = ledger.Record(t.Context(), record.Entry{Kind: record.KindDispatchAttested, Dispatch: "d-1", Attempt: 1, Detail: record.DispatchAttested{}}, nil)
+	must(t, err)
+	if err := collect("d-1"); err != nil {
+		t.Errorf("with its statement: %v", err)
+	}
+	ended("d-2", api.DigestOf([]byte("removed")))
+	if err := collect("d-2"); api.CodeOf(err) != api.CodeNotFound || !strings.Contains(err.Error(), "no longer stored") {
+		t.Errorf("removed: %v", err)
 	}
 }

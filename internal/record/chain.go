@@ -1,0 +1,67 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+)
+
+// DispatchChain is what the entries of one dispatch say so far: enough to tell
+// which entry may follow. The log refuses every other one when it is written and
+// before it is signed, and the verifier refuses evidence with one.
+type DispatchChain struct {
+	State    api.Event // by DispatchTransitions; empty before it was accepted
+	Attempt  int
+	Attested bool
+}
+
+// Over reports whether the dispatch has ended.
+func (c *DispatchChain) Over() bool {
+	return c.State != "" && c.State != api.EventNeedsInput && c.State.Ended()
+}
+
+// Step applies the next entry with the id of the dispatch.
+func (c *DispatchChain) Step(k Kind, attempt int) error {
+	if k == KindDispatchAttested {
+		if !c.Over() || c.Attested {
+			return errors.New("attested before it ended, or twice")
+		}
+		c.Attested = true
+		return nil
+	}
+	next := *c
+	var ok bool
+	switch next.State, ok = NextDispatch(c.State, k); {
+	case !ok && c.State == "":
+		return fmt.Errorf("%s before it was accepted", k)
+	case !ok:
+		return fmt.Errorf("%s while it is %s", k, c.State)
+	case c.Attested && !FollowsAttestation(k):
+		return fmt.Errorf("%s after it was attested", k)
+	case next.State == c.State:
+		return nil
+	}
+	if next.State == api.EventAccepted {
+		next.Attempt++
+	}
+	if attempt != next.Attempt {
+		return fmt.Errorf("%s of attempt %d, but the dispatch is in attempt %d", k, attempt, next.Attempt)
+	}
+	*c = next
+	return nil
+}
+
+// FollowsAttestation reports whether an entry of kind k may follow the attestation
+// of its dispatch. None of them changes what it did or how it ended, so evidence
+// without them is whole: pins, requests that were denied, and the steps of its
+// task, which are in the chain of the run.
+func FollowsAttestation(k Kind) bool {
+	switch k { //nolint:exhaustive // all others belong to the time before
+	case KindDispatchPinned, KindDispatchUnpinned,
+		KindDispatchDenied, KindCancelDenied, KindAnswerDenied, KindAccessDenied,
+		KindTaskWaiting, KindTaskDone, KindTaskFailed, KindTaskCancelled, KindTaskDenied:
+		return true
+	}
+	return false
+}
