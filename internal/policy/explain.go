@@ -7,6 +7,9 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
+// maxReasons is about how many reasons a denial gives.
+const maxReasons = 100
+
 // explain returns the reasons why r is denied. They name what the caller's own
 // grants lack and never what exists, so a name that is not granted and one that
 // does not exist give the same reason (R-B6).
@@ -14,12 +17,7 @@ func (e *Engine) explain(r Request) []string {
 	if r.Action != ActionDispatch {
 		return []string{fmt.Sprintf("%s may not %s %s", r.Principal, r.Action, r.Resource)}
 	}
-	var candidates []api.Grant
-	for _, g := range e.rules.Grants {
-		if g.Principal == r.Principal && slices.Contains(g.Subagents, api.Name(r.Resource)) {
-			candidates = append(candidates, g)
-		}
-	}
+	candidates := slices.DeleteFunc(slices.Clone(e.of[r.Principal]), func(g *Grant) bool { return !g.has(api.KindSubagent, api.Name(r.Resource)) })
 	if len(candidates) == 0 {
 		return []string{fmt.Sprintf("no grant lets %s dispatch subagent %q", r.Principal, r.Resource)}
 	}
@@ -29,7 +27,9 @@ func (e *Engine) explain(r Request) []string {
 		if len(missing) == 0 { // this grant covers it, so something else forbids it
 			return e.forbidding(r)
 		}
-		reasons = append(reasons, missing...)
+		if len(reasons) < maxReasons {
+			reasons = append(reasons, missing...)
+		}
 	}
 	return reasons
 }
@@ -40,8 +40,8 @@ func (e *Engine) forbidding(r Request) (reasons []string) {
 	for _, id := range r.Stops {
 		reasons = append(reasons, fmt.Sprintf("emergency stop %s is engaged; only an operator can lift it: bailiwick stop lift %s", id, id))
 	}
-	if ceiling, ok := e.ceilings[r.Target]; ok && r.Tier > ceiling {
-		reasons = append(reasons, fmt.Sprintf("target %q admits up to tier %s, but subagent %q is %s", r.Target, ceiling, r.Resource, r.Tier))
+	if m, ok := e.modes[r.Target]; ok && r.Tier > m.ceiling {
+		reasons = append(reasons, fmt.Sprintf("target %q admits up to tier %s, but subagent %q is %s", r.Target, m.ceiling, r.Resource, r.Tier))
 	}
 	if r.Tier > r.Consent {
 		reasons = append(reasons, fmt.Sprintf("the ceiling of %s is %s, but subagent %q is %s; an operator can raise it: bailiwick ceiling set %s %s",
@@ -54,11 +54,11 @@ func (e *Engine) forbidding(r Request) (reasons []string) {
 }
 
 // lacks lists what r needs and g does not grant.
-func lacks(g api.Grant, r Request) []string {
+func lacks(g *Grant, r Request) []string {
 	var out []string
 	need := func(kind api.Kind, names ...api.Name) {
 		for _, n := range names {
-			if !slices.Contains(granted(g, kind), n) {
+			if !g.has(kind, n) && len(out) < maxReasons {
 				out = append(out, fmt.Sprintf("grant %q does not list %s %q", g.Name, kind, n))
 			}
 		}

@@ -11,8 +11,8 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -123,51 +123,120 @@ type Request struct {
 	Stops   []string // ids of the emergency stops that cover it
 }
 
-// Engine answers requests against one set of rules. It is safe for concurrent
-// use.
+// Engine answers requests against one set of rules. It evaluates only the policies
+// that can apply to a request. It is safe for concurrent use.
 type Engine struct {
-	set      *cedar.PolicySet
-	rules    Rules
-	ceilings map[api.Name]api.Tier // of targets
+	always cedar.PolicyMap
+	modes  map[api.Name]mode // of targets
+	of     map[api.Principal][]*Grant
+}
+
+// Grant is a compiled grant, which several engines can share.
+type Grant struct {
+	api.Grant
+	policy *cedar.Policy
+	lists  map[api.Kind]map[api.Name]bool
+}
+
+// Compile compiles a grant.
+func Compile(g api.Grant) *Grant {
+	c := &Grant{Grant: g, policy: cedar.NewPolicyFromAST(grantPolicy(g)), lists: map[api.Kind]map[api.Name]bool{}}
+	for _, kind := range []api.Kind{api.KindSubagent, api.KindEnv, api.KindSource, api.KindCapability, api.KindTarget} {
+		list := make(map[api.Name]bool, len(granted(g, kind)))
+		for _, n := range granted(g, kind) {
+			list[n] = true
+		}
+		c.lists[kind] = list
+	}
+	return c
+}
+
+// has reports whether g lists a name.
+func (g *Grant) has(kind api.Kind, name api.Name) bool { return g.lists[kind][name] }
+
+type mode struct {
+	id      cedar.PolicyID
+	ceiling api.Tier
+	policy  *cedar.Policy
 }
 
 // New compiles rules. It fails if any rule does not compile.
 func New(rules Rules) (*Engine, error) {
-	e := &Engine{set: cedar.NewPolicySet(), rules: rules, ceilings: map[api.Name]api.Tier{}}
+	grants := make([]*Grant, 0, len(rules.Grants))
 	for _, g := range rules.Grants {
-		if err := e.add(grantID(g), grantPolicy(g)); err != nil {
-			return nil, err
-		}
+		grants = append(grants, Compile(g))
 	}
-	for _, t := range rules.Targets {
+	return NewOf(grants, rules.Targets, rules.Operator)
+}
+
+// NewOf is New for compiled grants.
+func NewOf(grants []*Grant, targets []api.Target, operator api.Principal) (*Engine, error) {
+	e := &Engine{always: cedar.PolicyMap{}, modes: make(map[api.Name]mode, len(targets)), of: map[api.Principal][]*Grant{}}
+	seen := make(map[api.Name]bool, len(grants))
+	for _, g := range grants {
+		if seen[g.Name] {
+			return nil, fmt.Errorf("duplicate policy %q", grantID(g.Grant))
+		}
+		seen[g.Name] = true
+		e.of[g.Principal] = append(e.of[g.Principal], g)
+	}
+	for _, t := range targets {
 		ceiling, err := t.Mode.Ceiling()
 		if err != nil {
 			return nil, fmt.Errorf("target %q: %w", t.Name, err)
 		}
-		e.ceilings[t.Name] = ceiling
-		if err := e.add(modePolicyID(t), modePolicy(t.Name, ceiling)); err != nil {
-			return nil, err
+		if _, twice := e.modes[t.Name]; twice {
+			return nil, fmt.Errorf("duplicate policy %q", modePolicyID(t))
+		}
+		e.modes[t.Name] = mode{cedar.PolicyID(modePolicyID(t)), ceiling, cedar.NewPolicyFromAST(modePolicy(t.Name, ceiling))}
+	}
+	for id, p := range map[cedar.PolicyID]*ast.Policy{
+		"owner": ownerPolicy(), "self": selfPolicy(), "operator": operatorPolicy(operator), "consent": boundPolicy("consent"),
+		"session": boundPolicy("session"), "token": tokenPolicy(), "stop": stopPolicy(),
+	} {
+		if p != nil {
+			e.always[id] = cedar.NewPolicyFromAST(p)
 		}
 	}
-	return e, errors.Join(
-		e.add("owner", ownerPolicy()),
-		e.add("self", selfPolicy()),
-		e.add("operator", operatorPolicy(rules.Operator)),
-		e.add("consent", boundPolicy("consent")),
-		e.add("session", boundPolicy("session")),
-		e.add("token", tokenPolicy()),
-		e.add("stop", stopPolicy()),
-	)
+	return e, nil
 }
 
-func (e *Engine) add(id string, p *ast.Policy) error {
-	if p == nil {
-		return nil
+// Cost is how many policies and names Decide compares for r.
+func (e *Engine) Cost(r Request) int {
+	n := len(e.always) + 1
+	if r.Action == ActionDispatch {
+		n += len(e.of[r.Principal])
 	}
-	if !e.set.Add(cedar.PolicyID(id), cedar.NewPolicyFromAST(p)) {
-		return fmt.Errorf("duplicate policy %q", id)
+	return n * (1 + (len(r.Envs)+len(r.Capabilities))/4)
+}
+
+// applicable are the policies that can apply to a request. Grants of others, and
+// the modes of other targets, never do.
+type applicable struct {
+	e *Engine
+	r *Request
+}
+
+// All implements cedar.PolicyIterator.
+func (a applicable) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
+	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
+		for id, p := range a.e.always {
+			if !yield(id, p) {
+				return
+			}
+		}
+		if a.r.Action != ActionDispatch {
+			return
+		}
+		if m, ok := a.e.modes[a.r.Target]; ok && !yield(m.id, m.policy) {
+			return
+		}
+		for _, g := range a.e.of[a.r.Principal] {
+			if g.has(api.KindSubagent, api.Name(a.r.Resource)) && !yield(cedar.PolicyID(grantID(g.Grant)), g.policy) {
+				return
+			}
+		}
 	}
-	return nil
 }
 
 func grantID(g api.Grant) string { return "grant:" + string(g.Name) }
@@ -263,7 +332,7 @@ func (e *Engine) Decide(r Request) Decision {
 	if r.Action == ActionCan || r.Action == ActionCatalogRead || r.Action == ActionRunSubmit {
 		resource = principalUID(api.Principal(r.Resource))
 	}
-	answer, diag := cedar.Authorize(e.set, nil, cedar.Request{
+	answer, diag := cedar.Authorize(applicable{e, &r}, nil, cedar.Request{
 		Principal: principalUID(r.Principal),
 		Action:    actionUID(r.Action),
 		Resource:  resource,
@@ -287,22 +356,23 @@ func (e *Engine) Decide(r Request) Decision {
 
 // names reports whether a grant of p names a subagent.
 func (e *Engine) names(p api.Principal, subagent api.Name) bool {
-	return slices.ContainsFunc(e.rules.Grants, func(g api.Grant) bool { return g.Principal == p && slices.Contains(g.Subagents, subagent) })
+	return slices.ContainsFunc(e.of[p], func(g *Grant) bool { return g.has(api.KindSubagent, subagent) })
 }
 
-// ceiling returns the highest tier that the policies which allow r would allow.
+// ceiling returns the highest tier that the policies which allow r would allow;
+// they are sorted.
 func (e *Engine) ceiling(r Request, policies []string) api.Tier {
 	granted := api.Observe
-	for _, g := range e.rules.Grants {
-		if slices.Contains(policies, grantID(g)) {
+	for _, g := range e.of[r.Principal] {
+		if _, decided := slices.BinarySearch(policies, grantID(g.Grant)); decided {
 			granted = max(granted, g.Ceiling)
 		}
 	}
-	mode, ok := e.ceilings[r.Target]
-	if !ok {
-		mode = api.Irreversible // no mode bounds it
+	ceiling := api.Irreversible // no mode bounds it
+	if m, ok := e.modes[r.Target]; ok {
+		ceiling = m.ceiling
 	}
-	return min(granted, mode, r.Consent, r.Session)
+	return min(granted, ceiling, r.Consent, r.Session)
 }
 
 func contextOf(r Request) types.Record {
@@ -354,13 +424,8 @@ func set(names []api.Name) ast.Node { return ast.Value(setValue(names)) }
 // are the names that a listing may show it (R-B6).
 func (e *Engine) Usable(principal api.Principal, kind api.Kind) []api.Name {
 	found := map[api.Name]bool{}
-	for _, g := range e.rules.Grants {
-		if g.Principal != principal {
-			continue
-		}
-		for _, n := range granted(g, kind) {
-			found[n] = true
-		}
+	for _, g := range e.of[principal] {
+		maps.Copy(found, g.lists[kind])
 	}
 	return slices.Sorted(maps.Keys(found))
 }
@@ -384,21 +449,13 @@ func granted(g api.Grant, kind api.Kind) []api.Name {
 }
 
 // Principals returns, sorted, those that have grants.
-func (e *Engine) Principals() []api.Principal {
-	found := map[api.Principal]bool{}
-	for _, g := range e.rules.Grants {
-		found[g.Principal] = true
-	}
-	return slices.Sorted(maps.Keys(found))
-}
+func (e *Engine) Principals() []api.Principal { return slices.Sorted(maps.Keys(e.of)) }
 
 // Grants returns the names of the grants of principal, sorted.
 func (e *Engine) Grants(principal api.Principal) []api.Name {
 	names := []api.Name{}
-	for _, g := range e.rules.Grants {
-		if g.Principal == principal {
-			names = append(names, g.Name)
-		}
+	for _, g := range e.of[principal] {
+		names = append(names, g.Name)
 	}
 	slices.Sort(names)
 	return names

@@ -15,13 +15,13 @@ type Reach struct {
 // Reach joins the grants that let principal run sub on some target. It reports
 // false if there is no such grant.
 func (e *Engine) Reach(principal api.Principal, sub *api.Subagent) (r Reach, ok bool) {
-	for _, g := range e.rules.Grants {
-		if g.Principal != principal || g.Ceiling < sub.Tier || !slices.Contains(g.Subagents, sub.Name) {
+	for _, g := range e.of[principal] {
+		if g.Ceiling < sub.Tier || !g.has(api.KindSubagent, sub.Name) {
 			continue
 		}
 		targets := slices.DeleteFunc(slices.Clone(g.Targets), func(t api.Name) bool {
-			mode, ok := e.ceilings[t]
-			return !ok || mode < sub.Tier
+			m, ok := e.modes[t]
+			return !ok || m.ceiling < sub.Tier
 		})
 		if len(targets) == 0 {
 			continue
