@@ -18,3 +18,9 @@ func TestFlagsOfHTTPRequireIt(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorsSteerNoTerminal(t *testing.T) {
+	if got := visible("a\x1b[2J\u009b\r\u202e\nb"); got != "a\ufffd[2J\ufffd\ufffd\ufffd\nb" {
+		t.Errorf("%q", got)
+	}
+}

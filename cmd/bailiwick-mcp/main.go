@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/failure"
@@ -41,6 +42,16 @@ func fail(err error) {
 	if err == nil || err == flag.ErrHelp { //nolint:errorlint // as package flag returns it
 		return
 	}
-	failure.Print(os.Stderr, "bailiwick-mcp", "text", err, func(s string) string { return s })
+	failure.Print(os.Stderr, "bailiwick-mcp", "text", err, visible)
 	os.Exit(api.ExitStatus(err))
+}
+
+// visible is s without characters that a terminal would obey.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
 }

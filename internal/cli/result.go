@@ -198,16 +198,18 @@ func (t *dispatchVerbs) printConditions(o api.ResultSummary) {
 func (t *dispatchVerbs) patchCommand() *cobra.Command {
 	var file string
 	var attempt int
+	var raw bool
 	cmd := t.verb(&cobra.Command{
 		Use: "patch ID", Short: "Print the patch of a dispatch, for git apply", Args: cobra.ExactArgs(1),
 		Example: console.Examples("bailiwick dispatch patch ID | git apply", "bailiwick dispatch patch ID --to work.patch"),
 	}, func(ctx context.Context, r client.Runtime, id api.DispatchID, _ []string) error {
 		if file == "" {
-			return t.Page(func() error { return r.Patch(ctx, id, attempt, t.Stdout) })
+			return t.Content(raw, func(w io.Writer) error { return r.Patch(ctx, id, attempt, w) })
 		}
 		return console.WriteFile(file, func(w io.Writer) error { return r.Patch(ctx, id, attempt, w) })
 	})
 	cmd.Flags().StringVar(&file, "to", "", "write it to this new file")
+	console.RawFlag(cmd, &raw)
 	attemptFlag(cmd, &attempt)
 	return cmd
 }
@@ -215,6 +217,7 @@ func (t *dispatchVerbs) patchCommand() *cobra.Command {
 func (t *dispatchVerbs) outputsCommand() *cobra.Command {
 	var dir string
 	var attempt int
+	var raw bool
 	cmd := t.verb(&cobra.Command{
 		Use: "outputs ID [PATH]", Short: "List the outputs of a dispatch, print one, or write all to a folder", Args: cobra.RangeArgs(1, 2),
 		Example: console.Examples("bailiwick dispatch outputs ID report.md", "bailiwick dispatch outputs ID --dir results"),
@@ -223,7 +226,7 @@ func (t *dispatchVerbs) outputsCommand() *cobra.Command {
 			return api.Errorf(api.CodeInvalid, "%s, --dir %s: PATH prints one output, --dir writes all of them; want one of the two", args[1], dir)
 		}
 		if len(args) == 2 {
-			return r.Output(ctx, id, attempt, args[1], t.Stdout)
+			return t.Content(raw, func(w io.Writer) error { return r.Output(ctx, id, attempt, args[1], w) })
 		}
 		d, err := r.Attempt(ctx, id, attempt)
 		switch {
@@ -237,6 +240,7 @@ func (t *dispatchVerbs) outputsCommand() *cobra.Command {
 		return t.listOutputs(d.Outcome.Outputs)
 	})
 	cmd.Flags().StringVar(&dir, "dir", "", "write all outputs below this folder; created if missing")
+	console.RawFlag(cmd, &raw)
 	attemptFlag(cmd, &attempt)
 	return cmd
 }

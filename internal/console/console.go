@@ -3,13 +3,12 @@
 //
 // An answer goes to standard output as text, json, jsonl or name; everything
 // else goes to standard error. Text that others wrote reaches a terminal only
-// through Plain or AgentLog, so it can neither steer the terminal nor look like
-// a line of Bailiwick's own (R-D7). The package speaks to no service, holds no
+// through Plain, AgentLog, Content or JSON, so it can neither steer the terminal
+// nor look like a line of Bailiwick's own (R-D7). The package speaks to no service, holds no
 // key and starts no program but the user's pager.
 package console
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -61,12 +60,11 @@ func (o *Output) Rows(label string, n int, value func(int) string) {
 
 // JSON prints v as one JSON value: indented for json, else on one line.
 func (o *Output) JSON(v any) error {
-	enc := json.NewEncoder(o.Stdout)
-	enc.SetEscapeHTML(false)
-	if o.Format == "json" {
-		enc.SetIndent("", "  ")
+	b, err := o.JSONText(v, o.Format != "json")
+	if err == nil {
+		_, err = o.Stdout.Write(b)
 	}
-	return enc.Encode(v)
+	return err
 }
 
 // Emit prints the answer of a command: value as JSON, id as its name, or what

@@ -30,8 +30,9 @@ const maxMarks = 4
 
 // plainState is what the text written so far means for the text that follows.
 type plainState struct {
-	within bool // the line has a character that a combining mark can stand on
-	marks  int  // marks of that character so far
+	within  bool // the line has a character that a combining mark can stand on
+	marks   int  // marks of that character so far
+	escaped bool // something was
 }
 
 func (p *plainState) write(b io.StringWriter, s string) {
@@ -45,12 +46,12 @@ func (p *plainState) write(b io.StringWriter, s string) {
 		r, n := utf8.DecodeRuneInString(s)
 		switch {
 		case r == utf8.RuneError && n == 1:
-			p.within, p.marks = true, 0
+			p.within, p.marks, p.escaped = true, 0, true
 			escape(b, rune(s[0]), true)
 		case p.harmless(r):
 			_, _ = b.WriteString(s[:n])
 		default:
-			p.within, p.marks = true, 0
+			p.within, p.marks, p.escaped = true, 0, true
 			escape(b, r, false)
 		}
 		s = s[n:]

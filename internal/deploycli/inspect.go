@@ -3,6 +3,7 @@ package deploycli
 import (
 	"cmp"
 	"context"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -88,6 +89,7 @@ func projectNames(r *deploy.Revision) string {
 
 func (p *program) showCommand() *cobra.Command {
 	var file string
+	var raw bool
 	cmd := p.inspect("show [KIND/NAME]", "Show the current revision, an artifact, or a file of a capability", cobra.MaximumNArgs(1), []string{"bailiwick catalog show subagent/greet", "bailiwick catalog show capability/greeting --file greet.sh"},
 		func(ctx context.Context, c *deploy.Catalog, args []string) error {
 			r, err := current(ctx, c)
@@ -102,11 +104,12 @@ func (p *program) showCommand() *cobra.Command {
 				return api.Errorf(api.CodeInvalid, "%w", err)
 			}
 			if file != "" {
-				return p.showFile(ctx, c, r, kind, name, file)
+				return p.showFile(ctx, c, r, kind, name, file, raw)
 			}
 			return p.showArtifact(r, kind, name)
 		})
 	cmd.Flags().StringVar(&file, "file", "", "print this file of a capability")
+	console.RawFlag(cmd, &raw)
 	return cmd
 }
 
@@ -166,7 +169,7 @@ func (p *program) showArtifact(r *deploy.Revision, kind api.Kind, name api.Name)
 	return p.answer(shownArtifact{ref, e.Digest, e.Project, doc}, func(o *out) { o.artifact(ref, e, fields) }, string(ref))
 }
 
-func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, kind api.Kind, name api.Name, file string) error {
+func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Revision, kind api.Kind, name api.Name, file string, raw bool) error {
 	if kind != api.KindCapability {
 		return api.Errorf(api.CodeInvalid, "show --file: %s is not a capability and has no files", api.RefTo(kind, name))
 	}
@@ -177,10 +180,10 @@ func (p *program) showFile(ctx context.Context, c *deploy.Catalog, r *deploy.Rev
 	for _, f := range v.Files {
 		if f.Path == file {
 			b, err := c.File(ctx, f)
-			if err == nil {
-				_, err = p.Stdout.Write(b)
+			if err != nil {
+				return err
 			}
-			return err
+			return p.o.Content(raw, func(w io.Writer) error { _, err := w.Write(b); return err })
 		}
 	}
 	return api.Errorf(api.CodeNotFound, "capability/%s has no file %q", name, file)

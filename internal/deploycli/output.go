@@ -1,7 +1,6 @@
 package deploycli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -36,11 +35,11 @@ func (p *program) answer(value any, text func(*out), names ...string) error {
 			o.line(name)
 		}
 	default:
-		b, err := json.MarshalIndent(value, "", "  ")
+		b, err := p.o.JSONText(value, false)
 		if err != nil {
 			return err
 		}
-		o.line(string(b))
+		o.b.Write(b)
 	}
 	_, err := io.WriteString(p.Stdout, o.b.String())
 	return err

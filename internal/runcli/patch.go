@@ -15,7 +15,7 @@ import (
 )
 
 func (t *commands) patchCommand() *cobra.Command {
-	var all bool
+	var all, raw bool
 	var dir string
 	var f mergeFlags
 	var cmd *cobra.Command
@@ -45,9 +45,10 @@ tree and no existing branch is touched. If patches conflict nothing is written, 
 		case task == "":
 			return t.listPatches(ctx, c.Runtime(), &run)
 		}
-		return t.Page(func() error { return t.printPatch(ctx, c.Runtime(), &run, task) })
+		return t.Content(raw, func(w io.Writer) error { return printPatch(ctx, c.Runtime(), &run, task, w) })
 	})
 	fl := cmd.Flags()
+	console.RawFlag(cmd, &raw)
 	fl.BoolVar(&all, "all", false, "write every task's patch to a new file")
 	fl.StringVar(&dir, "dir", ".", "folder for --all; created if missing")
 	fl.StringVar(&f.branch, "merge", "", "put all patches on this new branch")
@@ -80,7 +81,7 @@ func patchArgs(args []string, all, merge, dirSet bool, f mergeFlags) (task api.T
 	return task, a.Err
 }
 
-func (t *commands) printPatch(ctx context.Context, r client.Runtime, run *api.Run, id api.TaskID) error {
+func printPatch(ctx context.Context, r client.Runtime, run *api.Run, id api.TaskID, w io.Writer) error {
 	task, err := taskOf(run, id)
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (t *commands) printPatch(ctx context.Context, r client.Runtime, run *api.Ru
 	if task.DispatchID == "" {
 		return api.Errorf(api.CodeNotFound, "task %s of run %s is %s and was never started, so it has no patch", id, run.RunID, task.State)
 	}
-	return r.Patch(ctx, task.DispatchID, 0, t.Stdout)
+	return r.Patch(ctx, task.DispatchID, 0, w)
 }
 
 // taskPatch describes a task's patch.

@@ -2,6 +2,7 @@ package runcli
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -263,6 +264,5 @@ func (t *commands) importPlan(file string, text []byte, options plan.ImportOptio
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "%s: %w", file, err).WithHint("bailiwick run import %s -o json", file)
 	}
-	fmt.Fprintf(t.Stdout, "%s", out)
-	return nil
+	return t.Content(false, func(w io.Writer) error { _, err := w.Write(out); return err })
 }

@@ -1,0 +1,87 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// RawFlag adds the flag that has Content write to a terminal what it gets.
+func RawFlag(cmd *cobra.Command, raw *bool) {
+	cmd.Flags().BoolVar(raw, "raw", false, "print the exact bytes on a terminal too, which obeys control characters in them")
+}
+
+// Content runs print with the writer of content that others made, such as a patch
+// or a file: exact into a pipe or a file; on a terminal escaped as Plain does, and
+// through the user's pager, unless raw.
+func (o *Output) Content(raw bool, print func(io.Writer) error) error {
+	if raw || !o.Screen {
+		return print(o.Stdout)
+	}
+	changed := false
+	err := o.Page(func() error {
+		w := &plainWriter{to: o.Stdout}
+		err := print(w)
+		if closed := w.Close(); err == nil {
+			err = closed
+		}
+		changed = w.state.escaped
+		return err
+	})
+	if changed {
+		fmt.Fprintln(o.Stderr, "note: control characters are shown escaped; --raw prints them, and a pipe or file gets the exact bytes")
+	}
+	return err
+}
+
+// jsonForScreen returns encoded JSON for a terminal: characters that Plain escapes
+// are written as \uXXXX, so the value is the same. encoding/json leaves those
+// above 0x1f as they are.
+func jsonForScreen(b []byte) []byte {
+	var out bytes.Buffer
+	var state plainState
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		switch {
+		case r == '\n' || state.harmless(r):
+			out.Write(b[:n])
+		case r > 0xffff:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				writeUnit(&out, rune(unit))
+			}
+		default:
+			writeUnit(&out, r)
+		}
+		b = b[n:]
+	}
+	return out.Bytes()
+}
+
+func writeUnit(b *bytes.Buffer, r rune) {
+	digits := strconv.FormatInt(0x10000+int64(r), 16)
+	b.WriteString(`\u` + digits[1:])
+}
+
+// JSONText returns v as JSON for standard output, with indented lines unless
+// onLine.
+func (o *Output) JSONText(v any, onLine bool) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if !onLine {
+		enc.SetIndent("", "  ")
+	}
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	if o.Screen {
+		return jsonForScreen(b.Bytes()), nil
+	}
+	return b.Bytes(), nil
+}
