@@ -35,6 +35,8 @@ type facts struct {
 	TCP      string
 	Unix     string
 	Abstract string
+	Boot     string // the boot id of the host
+	Memory   string // the first line of its meminfo
 }
 
 const marker = "planted-marker-8d1f"
@@ -99,7 +101,7 @@ func socketOf(family, kind, protocol int) func(facts) error {
 
 func attacks() map[string]func(facts) error {
 	all := map[string]func(facts) error{}
-	for _, group := range []map[string]func(facts) error{fileAttacks(), processAttacks(), namespaceAttacks(), networkAttacks(), kernelAttacks(), callAttacks(), exposedAttacks(), loadPrograms()} {
+	for _, group := range []map[string]func(facts) error{fileAttacks(), processAttacks(), namespaceAttacks(), networkAttacks(), kernelAttacks(), callAttacks(), procAttacks(), exposedAttacks(), loadPrograms()} {
 		maps.Copy(all, group)
 	}
 	return all

@@ -2,7 +2,6 @@ package jail
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -92,46 +91,6 @@ func (b *builder) dev() error {
 		return err
 	}
 	return b.bindWritable("shm", "/dev/shm")
-}
-
-// proc mounts the jail's own /proc: read-only, without other users' processes (pid 1 among them), and with the world-readable
-// files about the host's kernel and hardware masked. The rest is readable by the host's root only.
-func (b *builder) proc() error {
-	dir := b.root + "/proc"
-	if err := os.Mkdir(dir, 0o555); err != nil { //nolint:gosec // as every proc
-		return err
-	}
-	options := []string{"hidepid", "2"}
-	if b.setup.Root {
-		options = append(options, "gid", "0") // pid 1 itself has to count processes
-	}
-	fd, err := newFilesystem("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY, options...)
-	if err != nil {
-		return err
-	}
-	if err := attach(fd, dir); err != nil {
-		return err
-	}
-	for _, name := range []string{
-		"config.gz", "interrupts", "iomem", "kallsyms", "kcore", "key-users", "keys", "modules", "sched_debug", "timer_list",
-	} {
-		if _, err := os.Lstat(dir + "/" + name); err != nil {
-			continue
-		}
-		if err := bind("/dev/null", dir+"/"+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC); err != nil {
-			return err
-		}
-	}
-	empty := b.stage + "/empty"
-	for _, name := range []string{"acpi", "bus", "fs", "irq", "scsi"} {
-		if st, err := os.Lstat(dir + "/" + name); err != nil || !st.IsDir() {
-			continue
-		}
-		if err := bind(empty, dir+"/"+name, readOnlyBind|unix.MOUNT_ATTR_NOEXEC); err != nil {
-			return fmt.Errorf("mask /proc/%s: %w", name, err)
-		}
-	}
-	return nil
 }
 
 const hostName = "jail"

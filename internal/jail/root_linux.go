@@ -17,6 +17,7 @@ import (
 //	STAGE/tmp     /tmp                                     STAGE/home          /home/agent
 //	STAGE/shm     /dev/shm                                 STAGE/lower/N       where the workspace's layers are attached
 //	STAGE/empty   an empty directory                       STAGE/extra/N       where root's read-only paths are attached
+//	STAGE/proc    a tmpfs of its own, with what /proc shows in the place of the kernel's files
 //
 // Once the old root is unmounted, the tmpfs is reachable only through those binds.
 
@@ -106,6 +107,7 @@ func (b *builder) writable() error {
 		{"lower", 0o755, false},
 		{"extra", 0o755, false},
 		{"empty", 0o555, false},
+		{"proc", 0o755, false},
 		{"work", 0o755, false},
 		{"upper", 0o755, true},
 		{"home", 0o700, true},
