@@ -67,6 +67,7 @@ type timeline struct {
 	row      *finding
 	now      ruling
 	last     uint64 // one more than the number of the last entry that Rules
+	chain    record.RuleChain
 	records  int
 	previous api.Digest // of the last operator record's payload
 	admitted []admission
@@ -87,6 +88,9 @@ func (s *timeline) step(e *entry) {
 		return
 	}
 	s.last = e.seq + 1
+	if err := s.chain.Step(&e.Entry); err != nil {
+		s.row.fail("entry #%d: %v", e.seq, err)
+	}
 	var err error
 	switch e.Kind { //nolint:exhaustive // those that are Rules
 	case record.KindCatalogRevision:
@@ -106,13 +110,9 @@ func (s *timeline) step(e *entry) {
 // however well an older one is signed.
 func (s *timeline) applyRevision(e *entry) error {
 	d, _ := e.Detail.(record.RevisionSeen)
-	before := s.now.revision
-	s.now.before, s.now.revision, s.now.seen = before, e, append(s.now.seen, e)
+	s.now.before, s.now.revision, s.now.seen = s.now.revision, e, append(s.now.seen, e)
 	if r := s.v.revisions[e.Refs[record.RefRevision]]; r != nil && numberOf(e) != r.doc.Number {
 		return fmt.Errorf("it records catalog revision %d, but names the digest of revision %d", d.Number, r.doc.Number)
-	}
-	if before != nil && numberOf(e) <= numberOf(before) {
-		return fmt.Errorf("catalog revision %d follows revision %d: a rollback restores what the newer one revoked", numberOf(e), numberOf(before))
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) erro
 		return fmt.Errorf("need %q is of dispatch %s, which is of another task or principal", n.Name, n.Dispatch)
 	}
 	if r := c.v.replayed[m.Run]; r != nil && r.plan != nil {
-		if i, ok := r.plan.Index(n.Task); !ok || r.tasks[i].dispatch != n.Dispatch {
+		if i, ok := r.plan.Index(n.Task); !ok || r.tasks[i].Dispatch != n.Dispatch {
 			return fmt.Errorf("need %q is of dispatch %s, which is not that of task %s", n.Name, n.Dispatch, n.Task)
 		}
 	}

@@ -120,7 +120,7 @@ func (v *verification) readPlan(r *replay) error {
 	}
 	r.plan, r.tasks = p, make([]taskReplay, len(p.Tasks))
 	for i := range r.tasks {
-		r.tasks[i].state = api.TaskPending
+		r.tasks[i].TaskChain = record.NewTaskChain()
 	}
 	return nil
 }

@@ -11,76 +11,76 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// skip applies that a task is skipped because of another that settled without
+// skip verifies that a task is skipped because of another that settled without
 // being done, and that it depends on, directly or not.
 func (r *replay) skip(i int, d record.TaskStep) error {
 	cause, ok := r.plan.Index(api.TaskID(d.Cause))
-	if !ok || !r.tasks[cause].state.Settled() || r.tasks[cause].state == api.TaskDone || r.tasks[cause].state == api.TaskSkipped {
+	if !ok || !r.tasks[cause].State.Settled() || r.tasks[cause].State == api.TaskDone || r.tasks[cause].State == api.TaskSkipped {
 		return fmt.Errorf("skipped because of task %.80q, which did not fail", d.Cause)
 	}
 	if !slices.ContainsFunc(r.plan.Deps(i), func(d int32) bool {
-		return int(d) == cause || r.tasks[d].state == api.TaskSkipped && r.tasks[d].cause == cause
+		return int(d) == cause || r.tasks[d].State == api.TaskSkipped && r.tasks[d].cause == cause
 	}) {
 		return fmt.Errorf("skipped because of task %s, which it does not depend on", d.Cause)
 	}
 	r.tasks[i].cause = cause
-	return r.tasks[i].move(plan.EventSkip)
+	return nil
 }
 
-// ended compares the end of a task that is not done with that of its dispatch.
-func (r *replay) ended(i int, e *entry, d record.TaskStep) error {
+// ended compares the end of a task that is not done with that of its dispatch. was
+// is the task's state before.
+func (r *replay) ended(i int, e *entry, d record.TaskStep, was api.TaskState) error {
 	t := &r.tasks[i]
-	h := r.histories[t.dispatch]
+	h := r.histories[t.Dispatch]
 	if h == nil || h.last() == nil {
-		return r.endedUndispatched(i, e, d, h)
+		return r.endedUndispatched(i, e, d, was)
 	}
 	final := h.last().final()
 	switch {
 	case final == nil || final.seq >= e.seq:
-		return fmt.Errorf("settled before its dispatch %s ended", t.dispatch)
+		return fmt.Errorf("settled before its dispatch %s ended", t.Dispatch)
 	case final.Kind == record.KindDispatchFinished:
-		return fmt.Errorf("not done, but its dispatch %s finished", t.dispatch)
+		return fmt.Errorf("not done, but its dispatch %s finished", t.Dispatch)
 	}
 	end, _ := detailOf(final)
 	cancelled := final.Kind == record.KindDispatchCancelled
 	switch e.Kind { //nolint:exhaustive // the ends of a task that is not done
 	case record.KindTaskCancelled:
-		return r.cancel(i, cancelled)
+		return r.cancel(i, cancelled, was)
 	case record.KindTaskDenied:
 		// A denied answer ends its dispatch.
-		if cancelled && t.resumed || !cancelled && end.Reason == string(api.ReasonDenied) {
+		if cancelled && t.Resumed || !cancelled && end.Reason == string(api.ReasonDenied) {
 			return nil
 		}
-		return fmt.Errorf("denied, but its dispatch %s was admitted", t.dispatch)
+		return fmt.Errorf("denied, but its dispatch %s was admitted", t.Dispatch)
 	}
 	switch {
-	case cancelled && !t.resumed:
-		return fmt.Errorf("failed, but its dispatch %s was cancelled", t.dispatch)
+	case cancelled && !t.Resumed:
+		return fmt.Errorf("failed, but its dispatch %s was cancelled", t.Dispatch)
 	case !cancelled && d.Reason != end.Reason:
-		return fmt.Errorf("failed for reason %.40q, but its dispatch %s for %.40q", d.Reason, t.dispatch, end.Reason)
-	case t.answered:
+		return fmt.Errorf("failed for reason %.40q, but its dispatch %s for %.40q", d.Reason, t.Dispatch, end.Reason)
+	case t.Answered:
 		return errors.New("failed after it was answered and before it resumed")
 	}
 	task := &r.plan.Tasks[i]
-	if t.state == api.TaskRunning && !t.resumed && !t.stopped && !r.cancelled && t.attempt < plan.Attempts(task) && plan.Retries(task, api.Reason(d.Reason)) {
-		r.validIfExpired(fmt.Errorf("task %s failed after attempt %d of %d without a retry", task.ID, t.attempt, plan.Attempts(task)))
+	if was == api.TaskRunning && !t.Resumed && !t.stopped && !r.cancelled && t.Attempt < plan.Attempts(task) && plan.Retries(task, api.Reason(d.Reason)) {
+		r.validIfExpired(fmt.Errorf("task %s failed after attempt %d of %d without a retry", task.ID, t.Attempt, plan.Attempts(task)))
 	}
 	return nil
 }
 
 // endedUndispatched verifies the end of a task without a dispatch.
-func (r *replay) endedUndispatched(i int, e *entry, d record.TaskStep, h *history) error {
-	t := &r.tasks[i]
+func (r *replay) endedUndispatched(i int, e *entry, d record.TaskStep, was api.TaskState) error {
 	switch e.Kind { //nolint:exhaustive // likewise
 	case record.KindTaskCancelled:
-		return r.cancel(i, false)
+		return r.cancel(i, false, was)
 	case record.KindTaskDenied:
-		if h == nil || h.denied == nil || h.denied.seq >= e.seq {
+		if h := r.histories[r.tasks[i].Dispatch]; h == nil || h.denied == nil || h.denied.seq >= e.seq {
 			return errors.New("denied, but no entry denies its dispatch")
 		}
 		return nil
 	}
-	if t.state != api.TaskRunning || d.Reason != string(api.ReasonIntegrity) && d.Reason != string(api.ReasonContext) {
+	if was != api.TaskRunning || d.Reason != string(api.ReasonIntegrity) && d.Reason != string(api.ReasonContext) {
 		return fmt.Errorf("failed for reason %.40q without a dispatch", d.Reason)
 	}
 	return nil
@@ -88,15 +88,15 @@ func (r *replay) endedUndispatched(i int, e *entry, d record.TaskStep, h *histor
 
 // cancel verifies why a task was cancelled: on request, with its dispatch, or
 // because the run's wall time expired.
-func (r *replay) cancel(i int, dispatch bool) error {
+func (r *replay) cancel(i int, dispatch bool, was api.TaskState) error {
 	t, id := &r.tasks[i], r.plan.Tasks[i].ID
-	h := r.histories[t.dispatch]
-	open := t.state == api.TaskRunning || t.asks
+	h := r.histories[t.Dispatch]
+	open := was == api.TaskRunning || t.Asks
 	switch {
 	case open && dispatch:
 		return nil
-	case open && h != nil && h.last() != nil && !t.answered:
-		return fmt.Errorf("cancelled, but its dispatch %s failed", t.dispatch)
+	case open && h != nil && h.last() != nil && !t.Answered:
+		return fmt.Errorf("cancelled, but its dispatch %s failed", t.Dispatch)
 	}
 	if !t.stopped && !r.cancelled {
 		r.validIfExpired(fmt.Errorf("task %s was cancelled without a request", id))
@@ -135,10 +135,10 @@ func (r *replay) balance(e *entry) error {
 	counts := map[api.TaskState]int{}
 	for i := range r.tasks {
 		t := &r.tasks[i]
-		if !t.state.Settled() {
-			return fmt.Errorf("the run settled, but task %s is %s", r.plan.Tasks[i].ID, t.state)
+		if !t.State.Settled() {
+			return fmt.Errorf("the run settled, but task %s is %s", r.plan.Tasks[i].ID, t.State)
 		}
-		counts[t.state]++
+		counts[t.State]++
 	}
 	got := []int{counts[api.TaskDone], counts[api.TaskFailed], counts[api.TaskDenied], counts[api.TaskCancelled], counts[api.TaskSkipped]}
 	switch {

@@ -131,14 +131,14 @@ func (r *replay) ran() RanRun {
 func (r *replay) work(i int) RanWork {
 	t, task := &r.tasks[i], &r.plan.Tasks[i]
 	w := RanWork{}
-	if h := r.histories[t.dispatch]; h != nil {
+	if h := r.histories[t.Dispatch]; h != nil {
 		w = h.work()
 	}
-	w.Task, w.Subagent, w.State, w.Attempts = task.ID, task.Subagent, string(t.state), t.attempt
+	w.Task, w.Subagent, w.State, w.Attempts = task.ID, task.Subagent, string(t.State), t.Attempt
 	switch {
-	case t.state == api.TaskDone && len(t.starts) == 0 && r.before != nil:
+	case t.State == api.TaskDone && len(t.starts) == 0 && r.before != nil:
 		w.Taken = r.before.id
-	case t.state == api.TaskSkipped && t.cause >= 0 && t.cause < len(r.plan.Tasks):
+	case t.State == api.TaskSkipped && t.cause >= 0 && t.cause < len(r.plan.Tasks):
 		w.Because = "task " + string(r.plan.Tasks[t.cause].ID)
 	}
 	return w

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -47,7 +46,7 @@ func (e *engine) addRun(b *batch, r *run) {
 	}
 	for _, i := range r.plan.Order() {
 		if t := &r.tasks[i]; t.state == api.TaskPending && t.deps == 0 {
-			e.transition(r, i, plan.EventDeps)
+			e.transition(r, i, record.EventDeps)
 			e.enqueue(r, i)
 		}
 	}
@@ -112,7 +111,7 @@ func (f submitted) apply(e *engine, b *batch) {
 		t.cancelBy, t.cancelWhy = api.Service, strings.ToValidUTF8(fmt.Sprintf("resuming with the answer failed: %.1000s", f.err), "")
 		e.cancelDispatch(b, r, i)
 	case t.cancelBy != "": // no dispatch exists to cancel
-		e.finishTask(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
 	default:
 		e.failTask(b, r, i, f.err)
 	}
@@ -159,7 +158,7 @@ func (l polled) apply(e *engine, b *batch) {
 	d := &l.dispatch
 	switch {
 	case !l.found && t.cancelBy != "": // it was never submitted, and never will be
-		e.finishTask(b, l.run, l.task, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+		e.finishTask(b, l.run, l.task, record.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
 	case !l.found:
 	case !t.relevant(d):
 		if t.cancelBy != "" && d.CancelBy == "" {
@@ -266,7 +265,7 @@ func (e *engine) cancelTask(b *batch, r *run, i int32, by api.Actor, why string)
 			why = "" // the run has it
 		}
 		t.cancelBy, t.cancelWhy = by, why
-		e.finishTask(b, r, i, plan.EventCancel, record.TaskStep{By: string(by), Message: why})
+		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(by), Message: why})
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -225,9 +224,9 @@ func (o *Orchestrator) finish(b *batch) {
 }
 
 // transition moves a task along the table of transitions in internal/plan.
-func (e *engine) transition(r *run, i int32, ev plan.Event) {
+func (e *engine) transition(r *run, i int32, ev record.TaskEvent) {
 	t := &r.tasks[i]
-	to, ok := plan.Next(t.state, ev)
+	to, ok := record.NextTask(t.state, ev)
 	if !ok {
 		if e.fault == nil {
 			e.fault = fmt.Errorf("invariant violated: run %s task %s: event %q in state %s", r.id, r.plan.Tasks[i].ID, ev, t.state)
@@ -289,7 +288,7 @@ func (e *engine) due(b *batch) {
 		case d.task < 0:
 			e.expireRun(b, r)
 		case r.tasks[d.task].state == api.TaskWaiting && r.tasks[d.task].notBefore.Equal(d.when):
-			e.transition(r, d.task, plan.EventDue)
+			e.transition(r, d.task, record.EventDue)
 			e.enqueue(r, d.task)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -111,10 +112,10 @@ func (e *engine) restoreWaiting(b *batch, r *run) {
 			e.addTimer(b, min(t.notBefore.Sub(b.now), most), t.notBefore, r.seq, i)
 		case !t.notBefore.IsZero():
 			e.backingOff++ // the transition decrements it
-			e.transition(r, i, plan.EventDue)
+			e.transition(r, i, record.EventDue)
 			e.enqueue(r, i)
 		case t.answer != nil && t.cancelBy == "":
-			e.transition(r, i, plan.EventAnswer)
+			e.transition(r, i, record.EventAnswer)
 			e.enqueue(r, i)
 		default:
 			b.effects = append(b.effects, effect{kind: effectPoll, run: r, task: i, fence: t.fence, id: t.dispatch, expected: true})

@@ -9,7 +9,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -94,7 +93,7 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 			t.answer = &answer{Text: req.Text, Option: req.Option, By: caller.Principal}
 			b.answers = append(b.answers, t.dispatch)
 			b.task(r, i)
-			e.transition(r, i, plan.EventAnswer)
+			e.transition(r, i, record.EventAnswer)
 			e.enqueue(r, i)
 			return nil
 		},

@@ -58,7 +58,7 @@ func (e *engine) withdraw(r *run, i int32) {
 func (e *engine) startTask(b *batch, w *lease) {
 	r, i := w.run, w.task
 	t := &r.tasks[i]
-	e.transition(r, i, plan.EventStart)
+	e.transition(r, i, record.EventStart)
 	e.fence++
 	t.fence = e.fence
 	ef := effect{kind: effectSubmit, run: r, task: i, fence: t.fence, caller: r.caller()}
@@ -92,7 +92,7 @@ func (e *engine) releaseTask(r *run, i int32) {
 }
 
 // finishTask settles a task, and the dependents that cannot run any more.
-func (e *engine) finishTask(b *batch, r *run, i int32, ev plan.Event, step record.TaskStep) {
+func (e *engine) finishTask(b *batch, r *run, i int32, ev record.TaskEvent, step record.TaskStep) {
 	t := &r.tasks[i]
 	if t.state == api.TaskRunning {
 		e.releaseTask(r, i)
@@ -112,7 +112,7 @@ func (e *engine) finishTask(b *batch, r *run, i int32, ev plan.Event, step recor
 }
 
 // settleTask makes one task final.
-func (e *engine) settleTask(b *batch, r *run, i int32, ev plan.Event, step record.TaskStep) {
+func (e *engine) settleTask(b *batch, r *run, i int32, ev record.TaskEvent, step record.TaskStep) {
 	e.transition(r, i, ev)
 	t := &r.tasks[i]
 	t.ended, t.answer, t.failure = b.now, nil, nil
@@ -128,7 +128,7 @@ func (e *engine) readyDependents(r *run, i int32) {
 		t := &r.tasks[d]
 		t.deps--
 		if t.deps == 0 && t.state == api.TaskPending {
-			e.transition(r, d, plan.EventDeps)
+			e.transition(r, d, record.EventDeps)
 			e.enqueue(r, d)
 		}
 	}
@@ -147,7 +147,7 @@ func (e *engine) skipDependents(b *batch, r *run, cause int32) {
 				continue
 			}
 			t.cause = cause
-			e.settleTask(b, r, d, plan.EventSkip, record.TaskStep{Cause: string(r.plan.Tasks[cause].ID)})
+			e.settleTask(b, r, d, record.EventSkip, record.TaskStep{Cause: string(r.plan.Tasks[cause].ID)})
 			from = append(from, d)
 		}
 	}
@@ -179,7 +179,7 @@ func (e *engine) attemptEnded(b *batch, r *run, i int32, d *api.Dispatch) {
 	step := record.TaskStep{Reason: string(d.Reason), Message: d.Message}
 	switch d.State {
 	case api.EventFinished:
-		e.finishTask(b, r, i, plan.EventDone, record.TaskStep{})
+		e.finishTask(b, r, i, record.EventDone, record.TaskStep{})
 	case api.EventNeedsInput:
 		e.waitForAnswer(b, r, i, d)
 	case api.EventCancelled:
@@ -187,22 +187,22 @@ func (e *engine) attemptEnded(b *batch, r *run, i int32, d *api.Dispatch) {
 			e.failTask(b, r, i, t.failure)
 			return
 		}
-		e.finishTask(b, r, i, plan.EventCancel, record.TaskStep{By: string(d.CancelBy), Message: d.CancelReason})
+		e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(d.CancelBy), Message: d.CancelReason})
 	case api.EventFailed:
 		if t.state == api.TaskReady && t.cancelBy == "" {
 			return // its question expired: the resume reports it
 		}
 		if t.state == api.TaskReady {
-			e.finishTask(b, r, i, plan.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
+			e.finishTask(b, r, i, record.EventCancel, record.TaskStep{By: string(t.cancelBy), Message: t.cancelWhy})
 			return
 		}
 		if t.state == api.TaskRunning && t.cancelBy == "" && r.cancelBy == "" && int(t.attempt) < plan.Attempts(&r.plan.Tasks[i]) && plan.Retries(&r.plan.Tasks[i], d.Reason) {
 			e.retryLater(b, r, i, step)
 			return
 		}
-		ev := plan.EventFail
+		ev := record.EventFail
 		if d.Reason == api.ReasonDenied && t.state == api.TaskRunning { // policy refused the resume
-			ev = plan.EventDeny
+			ev = record.EventDeny
 		}
 		e.finishTask(b, r, i, ev, step)
 	case api.EventAccepted, api.EventStarted:
@@ -216,7 +216,7 @@ func (e *engine) waitForAnswer(b *batch, r *run, i int32, d *api.Dispatch) {
 		return
 	}
 	e.releaseTask(r, i)
-	e.transition(r, i, plan.EventAsk)
+	e.transition(r, i, record.EventAsk)
 	r.asking++
 	t.questionOf, t.answer, t.message = int32(d.Attempt), nil, d.Message //nolint:gosec // G115: counts up from 1
 	e.log(b, record.KindTaskWaiting, r, i, record.TaskStep{Message: d.Message})
@@ -230,7 +230,7 @@ func (e *engine) waitForAnswer(b *batch, r *run, i int32, d *api.Dispatch) {
 func (e *engine) retryLater(b *batch, r *run, i int32, step record.TaskStep) {
 	t := &r.tasks[i]
 	e.releaseTask(r, i)
-	e.transition(r, i, plan.EventBackoff)
+	e.transition(r, i, record.EventBackoff)
 	wait := e.backoff(r, i)
 	t.notBefore = b.now.Add(wait)
 	t.ended, t.reason, t.message, t.answer = b.now, api.Reason(step.Reason), step.Message, nil
@@ -261,14 +261,14 @@ func (e *engine) failTask(b *batch, r *run, i int32, err error) {
 	switch api.CodeOf(err) { //nolint:exhaustive // the others are transient
 	case api.CodeDenied:
 		step.Reason = string(api.ReasonDenied)
-		e.finishTask(b, r, i, plan.EventDeny, step)
+		e.finishTask(b, r, i, record.EventDeny, step)
 		return
 	case api.CodeIntegrity, api.CodeConflict:
 		step.Reason = string(api.ReasonIntegrity)
 	default:
 		step.Reason = string(api.ReasonContext)
 	}
-	e.finishTask(b, r, i, plan.EventFail, step)
+	e.finishTask(b, r, i, record.EventFail, step)
 }
 
 // transient reports whether an error is not about the task, so that a retry may

@@ -71,7 +71,7 @@ func taskPicture() picture {
 		"pending": {90, 190}, "ready": {320, 190}, "running": {600, 190}, "waiting": {460, 340}, "skipped": {90, 340},
 		"cancelled": {460, 40}, "done": {850, 100}, "denied": {850, 190}, "failed": {850, 340},
 	}, labels: map[string]float64{"ready running": 0.25, "waiting cancelled": 0.7}}
-	for _, t := range Transitions() {
+	for _, t := range record.TaskTransitions() {
 		p.arrows = append(p.arrows, arrow{string(t.From), string(t.Event), string(t.To)})
 	}
 	for _, s := range api.TaskStates() {

@@ -7,64 +7,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
-// Event is what happens to a task. The set is closed.
-type Event string
-
-// The events.
-const (
-	EventDeps    Event = "deps"    // every task that it depends on is done
-	EventStart   Event = "start"   // it has its locks and a slot
-	EventDone    Event = "done"    // its dispatch finished
-	EventFail    Event = "fail"    // its last attempt failed, or its question expired
-	EventDeny    Event = "deny"    // policy denied its dispatch
-	EventAsk     Event = "ask"     // its dispatch needs input
-	EventBackoff Event = "backoff" // an attempt failed and will be retried
-	EventAnswer  Event = "answer"  // the question is answered
-	EventDue     Event = "due"     // the backoff is over
-	EventCancel  Event = "cancel"  // it, or its run, was cancelled
-	EventSkip    Event = "skip"    // a task that it depends on ended without being done
-)
-
-// Transition is one step of a task.
-type Transition struct {
-	From  api.TaskState
-	Event Event
-	To    api.TaskState
-}
-
-// Transitions is the one table of a task's states: the engine and the verifier
-// use it. docs/state-task.svg is drawn from it.
-func Transitions() []Transition {
-	return []Transition{
-		{api.TaskPending, EventDeps, api.TaskReady},
-		{api.TaskPending, EventSkip, api.TaskSkipped},
-		{api.TaskPending, EventCancel, api.TaskCancelled},
-		{api.TaskReady, EventStart, api.TaskRunning},
-		{api.TaskReady, EventCancel, api.TaskCancelled},
-		{api.TaskRunning, EventDone, api.TaskDone},
-		{api.TaskRunning, EventFail, api.TaskFailed},
-		{api.TaskRunning, EventDeny, api.TaskDenied},
-		{api.TaskRunning, EventAsk, api.TaskWaiting},
-		{api.TaskRunning, EventBackoff, api.TaskWaiting},
-		{api.TaskRunning, EventCancel, api.TaskCancelled},
-		{api.TaskWaiting, EventAnswer, api.TaskReady},
-		{api.TaskWaiting, EventDue, api.TaskReady},
-		{api.TaskWaiting, EventFail, api.TaskFailed},
-		{api.TaskWaiting, EventCancel, api.TaskCancelled},
-	}
-}
-
-// Next returns the state of a task in state from after e, and false if e cannot
-// happen to it.
-func Next(from api.TaskState, e Event) (api.TaskState, bool) {
-	for _, t := range Transitions() {
-		if t.From == from && t.Event == e {
-			return t.To, true
-		}
-	}
-	return "", false
-}
-
 // Attempts is how many attempts a task has at most.
 func Attempts(t *api.PlanTask) int { return max(1, t.Retry.Attempts) }
 

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"flag"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -10,54 +9,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "write the files that the tests compare")
-
-// events lists the events of the table.
-func events() (list []Event) {
-	for _, t := range Transitions() {
-		if !slices.Contains(list, t.Event) {
-			list = append(list, t.Event)
-		}
-	}
-	return list
-}
-
-func TestTaskTransitions(t *testing.T) {
-	want := map[string]string{
-		"pending deps": "ready", "pending skip": "skipped", "pending cancel": "cancelled",
-		"ready start": "running", "ready cancel": "cancelled",
-		"running done": "done", "running fail": "failed", "running deny": "denied", "running ask": "waiting", "running backoff": "waiting", "running cancel": "cancelled",
-		"waiting answer": "ready", "waiting due": "ready", "waiting fail": "failed", "waiting cancel": "cancelled",
-	}
-	if len(Transitions()) != len(want) {
-		t.Errorf("%d transitions, want %d", len(Transitions()), len(want))
-	}
-	for _, from := range append(api.TaskStates(), "unknown") {
-		for _, e := range append(events(), "unknown") {
-			to, ok := Next(from, e)
-			if wanted, allowed := want[fmt.Sprintf("%s %s", from, e)]; ok != allowed || string(to) != wanted {
-				t.Errorf("%s of a %s task: %q, %v; want %q", e, from, to, ok, wanted)
-			}
-			if from.Settled() && ok {
-				t.Errorf("%s leaves the settled state %s", e, from)
-			}
-		}
-	}
-}
-
-func TestEveryTaskStateIsReachedAndOnlySettledStatesAreFinal(t *testing.T) {
-	reached := map[api.TaskState]bool{api.TaskPending: true}
-	for range api.TaskStates() {
-		for _, tr := range Transitions() {
-			reached[tr.To] = reached[tr.To] || reached[tr.From]
-		}
-	}
-	for _, s := range api.TaskStates() {
-		leaves := slices.ContainsFunc(Transitions(), func(tr Transition) bool { return tr.From == s })
-		if !reached[s] || leaves == s.Settled() {
-			t.Errorf("%s: reached %v, left %v", s, reached[s], leaves)
-		}
-	}
-}
 
 func TestEveryRunStateIsReachedAndOnlySettledStatesAreFinal(t *testing.T) {
 	reached := map[api.RunState]bool{api.RunRunning: true}

@@ -65,3 +65,48 @@ func FollowsAttestation(k Kind) bool {
 	}
 	return false
 }
+
+// RunChain is what the entries of one run say so far, without its plan.
+type RunChain struct{ Submitted, Settled bool }
+
+// Step applies the next entry with the id of the run.
+func (c *RunChain) Step(k Kind) error {
+	switch {
+	case k == KindRunDenied: // of a request for a run of that id that was denied
+		return nil
+	case c.Settled:
+		return errors.New("after the run settled")
+	case k == KindRunSubmitted && c.Submitted:
+		return errors.New("submitted a second time")
+	case k == KindRunSubmitted:
+		c.Submitted = true
+		return nil
+	case !c.Submitted:
+		return errors.New("before the run was submitted")
+	}
+	c.Settled = k == KindRunSettled
+	return nil
+}
+
+// RuleChain is what the entries that are Rules say so far.
+type RuleChain struct {
+	Revision int64 // of the catalog
+	Records  int64 // of operators
+}
+
+// Step applies the next entry that is one of the Rules.
+func (c *RuleChain) Step(e *Entry) error {
+	switch d := e.Detail.(type) {
+	case RevisionSeen:
+		if d.Number <= c.Revision {
+			return fmt.Errorf("catalog revision %d follows revision %d: a rollback restores what the newer one revoked", d.Number, c.Revision)
+		}
+		c.Revision = d.Number
+	case OperatorDecision:
+		if d.Number != c.Records+1 {
+			return fmt.Errorf("operator record %d follows record %d", d.Number, c.Records)
+		}
+		c.Records = d.Number
+	}
+	return nil
+}
