@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
@@ -47,11 +48,13 @@ func lastReceipt(ctx context.Context, st *store.Store, name string) (r receipt.R
 	return list[0], true, nil
 }
 
-// eachName looks up every name in the primary key: there are many receipts and
-// few anchors.
-const eachName = `WITH RECURSIVE n(name) AS (SELECT min(name) FROM anchor_receipt UNION ALL
+// names looks up every name in the primary key: there are many receipts and few
+// anchors.
+const names = `WITH RECURSIVE n(name) AS (SELECT min(name) FROM anchor_receipt UNION ALL
 	SELECT (SELECT min(name) FROM anchor_receipt WHERE name > n.name) FROM n WHERE n.name IS NOT NULL)
-SELECT (SELECT receipt FROM anchor_receipt r WHERE r.name = n.name AND r.size >= ? `
+`
+
+const eachName = names + `SELECT (SELECT receipt FROM anchor_receipt r WHERE r.name = n.name AND r.size >= ? `
 
 // Covering returns the receipt of each anchor for its smallest checkpoint that
 // covers the first size entries, which proves the earliest time. It includes
@@ -63,6 +66,42 @@ func Covering(ctx context.Context, st *store.Store, size uint64) ([]receipt.Rece
 // Newest returns the receipt of each anchor for its largest checkpoint.
 func Newest(ctx context.Context, st *store.Store) ([]receipt.Receipt, error) {
 	return receipts(ctx, st, eachName+"ORDER BY r.size DESC LIMIT 1) FROM n WHERE n.name IS NOT NULL", 0)
+}
+
+// Sizes returns the sizes up to most that bundle.Select needs: of the receipts of each
+// anchor the last without entry first, and after that as many as a bundle can have
+// before the end of entry last, after it, and up to most.
+func Sizes(ctx context.Context, st *store.Store, first, last, most uint64) ([]uint64, error) {
+	const each = `SELECT DISTINCT size FROM (
+	SELECT max(size) AS size FROM anchor_receipt WHERE name = ?1 AND size <= ?2 AND size <= ?4 GROUP BY name
+	UNION ALL SELECT size FROM (SELECT size FROM anchor_receipt WHERE name = ?1 AND size > ?2 AND size <= min(?3, ?4) ORDER BY size DESC LIMIT ?5)
+	UNION ALL SELECT size FROM (SELECT size FROM anchor_receipt WHERE name = ?1 AND size > ?3 AND size <= ?4 ORDER BY size LIMIT ?5)
+	UNION ALL SELECT size FROM (SELECT size FROM anchor_receipt WHERE name = ?1 AND size > ?2 AND size <= ?4 ORDER BY size DESC LIMIT ?5))`
+	var out []uint64
+	err := st.Read(ctx, func(v *store.View) error {
+		var list []string
+		if err := v.Each(names+"SELECT name FROM n WHERE name IS NOT NULL", nil, func(scan store.Scan) error {
+			var name string
+			err := scan(&name)
+			list = append(list, name)
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, name := range list {
+			args := []any{name, int64(first), int64(last), int64(most), bundle.MaxSizes} //nolint:gosec // G115: sizes of a log
+			if err := v.Each(each, args, func(scan store.Scan) error {
+				var size int64
+				err := scan(&size)
+				out = append(out, uint64(size)) //nolint:gosec // G115: likewise
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
 }
 
 func receipts(ctx context.Context, st *store.Store, query string, args ...any) ([]receipt.Receipt, error) {

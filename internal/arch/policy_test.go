@@ -54,8 +54,8 @@ func never() map[string][]string {
 // the module that they may reach.
 func closure() map[string][]string {
 	return map[string][]string{
-		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
-		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
+		"internal/cli":  {"api", "client", "internal/canon", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
+		"cmd/bailiwick": {"api", "client", "internal/canon", "internal/cli", "internal/console", "internal/durable", "internal/egress", "internal/evidence/receipt", "internal/failure", "internal/gitexec", "internal/note", "internal/plan", "internal/record", "internal/runcli", "internal/strictyaml"},
 		// R-A7: all that an auditor has to read and trust.
 		"internal/evidence":    verifier(),
 		"cmd/bailiwick-verify": append(verifier(), "internal/evidence"),

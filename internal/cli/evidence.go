@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/client"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -116,30 +115,21 @@ func exportEvidence(id string, req api.EvidenceRequest, tryRun bool, fetch func(
 	return err
 }
 
-// newestCheckpoint reads a signed checkpoint, or the newest one in the file of a
-// file anchor, which has one per line as a JSON string.
+// newestCheckpoint returns the newest signed checkpoint in a file: a checkpoint, or a
+// copy of an anchor in any form that bailiwick-verify reads.
 func newestCheckpoint(name string) (newest []byte, err error) {
 	b, err := os.ReadFile(name) //nolint:gosec // G304: the user's own file, by the user's own name
 	if err != nil {
 		return nil, err
 	}
-	if _, err = note.Peek(b); err == nil {
-		return b, nil
-	}
+	list, err := receipt.Checkpoints(b)
 	size := uint64(0)
-	for line := range bytes.Lines(b) {
-		var signed string
-		if json.Unmarshal(line, &signed) != nil {
-			continue
-		}
-		if c, err := note.Peek([]byte(signed)); err == nil && c.Size >= size {
-			newest, size = []byte(signed), c.Size
+	for _, signed := range list {
+		if c, err := note.Peek(signed); err == nil && c.Size >= size {
+			newest, size = signed, c.Size
 		}
 	}
-	if newest == nil {
-		return nil, err
-	}
-	return newest, nil
+	return newest, err
 }
 
 func (t *auditVerbs) verifyCommand() *cobra.Command {

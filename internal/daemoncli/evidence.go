@@ -38,12 +38,16 @@ func (s *service) openEvidence(ctx context.Context, me api.Principal, from uint6
 		Ledger: s.ledger, Tree: s.log.Load(), Blobs: s.blobs, Catalog: s.openCatalog, Records: s.registry.Envelopes, Attest: attestWait,
 	}
 	cfg.Anchored = s.anchored
+	cfg.Sizes = func(ctx context.Context, first, last, most uint64) ([]uint64, error) {
+		sizes, err := anchor.Sizes(ctx, s.store, first, last, most)
+		return bundle.Select(sizes, first, last), err
+	}
 	cfg.Plan = func(ctx context.Context, id api.RunID) (json.RawMessage, error) { return s.archive.Plan(ctx, me, id) }
 	for _, envelope := range s.keys.history.Rotations {
 		cfg.Rotations = append(cfg.Rotations, envelope)
 	}
 	d := &evidenceService{exporter: export.New(cfg)}
-	d.checker = export.NewChecker(d.exporter, s.auditorTrust, evidence.AnchorReceipts{}, s.logger)
+	d.checker = export.NewChecker(d.exporter, s.auditorTrust, s.logger)
 	ctx, d.end = context.WithCancel(context.WithoutCancel(ctx))
 	d.work.Go(func() { d.checker.Run(ctx, from) })
 	s.evidence = d

@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -14,13 +13,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
-
-// receipts is a Receipts that a test provides.
-type receipts func(bundle.Anchored, note.Checkpoint) (Earned, error)
-
-func (f receipts) Check(a bundle.Anchored, c note.Checkpoint, _ Trust, _ []note.Checkpoint) (Earned, error) {
-	return f(a, c)
-}
 
 // lie is a change before, during or after the story is written.
 type lie struct {
@@ -67,7 +59,7 @@ func reprove(s *story, b *bundle.Bundle) {
 	}
 	leaves := s.hashes()
 	var err error
-	b.Proof, err = bundle.Prove(seqs, uint64(len(leaves)), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil })
+	b.Proof, err = bundle.Prove(seqs, b.Case.Sizes, uint64(len(leaves)), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil })
 	s.must(err)
 }
 
@@ -92,10 +84,6 @@ func foreignRevision(s *story, b *bundle.Bundle) {
 
 // proves R-A7 (each row detects exactly what it is for)
 func TestEachLieFailsExactlyItsRow(t *testing.T) {
-	early := func(s *story) time.Time { return s.at.Add(-time.Hour) }
-	anchor := func(s *story, b *bundle.Bundle) {
-		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: "tsa", Receipt: []byte("{}")})
-	}
 	for name, l := range map[RowName]struct {
 		c bundle.Case
 		lie
@@ -105,10 +93,8 @@ func TestEachLieFailsExactlyItsRow(t *testing.T) {
 		RowConsistency: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
 			b.Case.Anchored[0].Proof[0] ^= 1
 		}}},
-		RowAnchor: {bundle.Case{Dispatch: "d-01"}, lie{bundle: anchor, options: func(_ *story, _ *bundle.Bundle, o *Options) {
-			o.Receipts = receipts(func(bundle.Anchored, note.Checkpoint) (Earned, error) {
-				return Earned{}, errors.New("of another checkpoint")
-			})
+		RowAnchor: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(_ *story, b *bundle.Bundle) {
+			b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: "tsa", Receipt: []byte("{}")})
 		}}},
 		RowCatalog:  {bundle.Case{Dispatch: "d-01"}, lie{bundle: foreignRevision}},
 		RowManifest: {bundle.Case{Dispatch: "d-01"}, lie{before: func(s *story) { s.editManifest = func(m *record.Manifest) { m.Input = api.DigestOf([]byte("x")) } }, after: func(s *story) { s.editManifest = nil }}},
@@ -125,12 +111,7 @@ func TestEachLieFailsExactlyItsRow(t *testing.T) {
 			s.publish("local:bob")
 			s.at = s.at.Add(time.Hour)
 		}}},
-		RowTime: {bundle.Case{Dispatch: "d-01"}, lie{bundle: anchor, options: func(s *story, _ *bundle.Bundle, o *Options) {
-			o.Receipts = receipts(func(bundle.Anchored, note.Checkpoint) (Earned, error) {
-				at := early(s)
-				return Earned{Checked: true, Time: &at, Why: "stamped"}, nil
-			})
-		}}},
+		RowTime: {bundle.Case{Dispatch: "d-01"}, lie{bundle: func(s *story, b *bundle.Bundle) { s.stamped(b, len(s.leaves), s.at.Add(-time.Hour)) }}},
 	} {
 		_, r := judge(t, l.c, l.lie)
 		for _, row := range r.Rows {
@@ -152,7 +133,9 @@ func TestEachLieFailsExactlyItsRow(t *testing.T) {
 // proves R-A7, R-A1, R-A6 (changes of the log, its keys and a bundle are detected)
 func TestAttacksAreDetected(t *testing.T) {
 	held := func(size func(s *story) int) func(s *story, b *bundle.Bundle, o *Options) {
-		return func(s *story, _ *bundle.Bundle, o *Options) { o.Held = [][]byte{s.signCheckpoint(s.service, size(s))} }
+		return func(s *story, _ *bundle.Bundle, o *Options) {
+			o.Copies = []Copy{{File: "kept", Checkpoints: [][]byte{s.signCheckpoint(s.service, size(s))}}}
+		}
 	}
 	rewrite := func(s *story, seq int) {
 		e := s.entries[seq]
@@ -163,7 +146,9 @@ func TestAttacksAreDetected(t *testing.T) {
 	}
 	var kept []byte // the checkpoint that the auditor wrote down
 	keep := func(s *story) { kept = s.signCheckpoint(s.service, len(s.leaves)) }
-	give := func(_ *story, _ *bundle.Bundle, o *Options) { o.Held = [][]byte{kept} }
+	give := func(_ *story, _ *bundle.Bundle, o *Options) {
+		o.Copies = []Copy{{File: "kept", Checkpoints: [][]byte{kept}}}
+	}
 	for name, l := range map[string]struct {
 		row RowName
 		c   bundle.Case

@@ -44,9 +44,10 @@ none, tamper-detecting, tamper-evident or witnessed.
 
   --trust FILE        keys to trust; get it from someone you trust, not with the
                       evidence; "bailiwick audit trust" writes it
-  --anchor FILE       signed checkpoints that you did not get with the evidence,
-                      such as the file of a file anchor
-  --anchor NAME=FILE  what you fetched yourself from the anchor NAME
+  --anchor FILE       signed checkpoints that you did not get with the evidence; it
+                      fails if they cannot be compared. May be repeated
+  --anchor NAME=FILE  what you fetched yourself from the anchor that the trust file
+                      calls NAME
   --require CLAIM     the weakest acceptable claim
   --html FILE         write the report to this new file too, as one page without
                       scripts to file or print
@@ -104,7 +105,7 @@ func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	o, err := readAnchors(fs, anchors)
+	copies, err := readCopies(fs, anchors)
 	if err != nil {
 		return false, err
 	}
@@ -112,7 +113,7 @@ func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	r := Verify(b, t, o)
+	r := Verify(b, t, Options{Copies: copies})
 	if *html != "" {
 		if err := writeHTML(fs, *html, &r); err != nil {
 			return false, err
@@ -147,35 +148,28 @@ func writeHTML(files Files, name string, r *Report) error {
 	return nil
 }
 
-// readAnchors reads the auditor's own checkpoints.
-func readAnchors(files Files, names []string) (Options, error) {
-	var o Options
-	copies := map[string][]byte{}
+// readCopies reads what the auditor fetched.
+func readCopies(files Files, names []string) (list []Copy, err error) {
 	for _, name := range names {
-		anchor, file, named := strings.Cut(name, "=")
-		if named = named && receipt.ValidName(anchor); !named {
-			file = name
+		c := Copy{File: name}
+		if anchor, file, named := strings.Cut(name, "="); named && receipt.ValidName(anchor) {
+			c.Anchor, c.File = anchor, file
 		}
-		b, err := readAll(files, file, maxCopy)
+		if c.File == "" {
+			return nil, wrongUsage("--anchor %s: the file is missing", name)
+		}
+		b, err := readAll(files, c.File, receipt.MaxCopy)
+		if err == nil {
+			c.Checkpoints, err = receipt.Checkpoints(b)
+		}
 		if err != nil {
-			return o, fmt.Errorf("--anchor: %w", err)
+			return nil, api.Errorf(api.CodeInvalid, "--anchor %s: %w", c.File, err).
+				WithHint("want a file with signed checkpoints: one or more checkpoints, or lines of the file of a file anchor. Of a folder of \"bailiwick audit tiles\" name its file checkpoint")
 		}
-		list, err := receipt.Checkpoints(b)
-		if err != nil {
-			return o, fmt.Errorf("%s: %w", file, err)
-		}
-		if named {
-			copies[anchor], o.Fetched = b, append(o.Fetched, list...)
-			continue
-		}
-		o.Held = append(o.Held, list...)
+		list = append(list, c)
 	}
-	o.Receipts = AnchorReceipts{Copies: copies}
-	return o, nil
+	return list, nil
 }
-
-// maxCopy bounds a file fetched from an anchor, in bytes.
-const maxCopy = 64 << 20
 
 func readTrust(files Files, name string) (Trust, error) {
 	b, err := readAll(files, name, maxTrust)

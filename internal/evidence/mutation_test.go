@@ -33,9 +33,9 @@ func newSample(t testing.TB) sample {
 	s.whole("d-00")
 	tell(s)
 	s.whole("d-99")
-	b := s.bundle(bundle.Case{Run: "r1"})
-	held := s.anchored(b, len(s.leaves)-1) // by which the claim is earned
-	out := sample{file: file(t, b), trust: s.trust(), options: Options{Held: [][]byte{held}}}
+	b := s.bundle(bundle.Case{Run: "r1", Sizes: []uint64{uint64(len(s.leaves) - 3)}}) //nolint:gosec // G115: small
+	held := s.anchored(b, len(s.leaves)-1)                                            // by which the claim is earned
+	out := sample{file: file(t, b), trust: s.trust(), options: Options{Copies: []Copy{{File: "held", Checkpoints: [][]byte{held}}}}}
 	out.report = Verify(reread(t, b), out.trust, out.options)
 	if !out.report.Good(ClaimTamperDetecting) {
 		t.Fatal(out.report.Text())

@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -509,15 +507,6 @@ func TestEachLieAboutARunFailsExactlyItsRow(t *testing.T) {
 //
 // proves R-A7
 func TestEachForgedRunBundleFailsExactlyItsRow(t *testing.T) {
-	stamped := func(b *bundle.Bundle) {
-		b.Case.Anchored = append(b.Case.Anchored, bundle.Anchored{Checkpoint: b.Case.Checkpoint, Proof: []byte{}, Name: "x", Kind: "tsa", Receipt: []byte("{}")})
-	}
-	early := func(s *story, err error) receipts {
-		return func(bundle.Anchored, note.Checkpoint) (Earned, error) {
-			at := s.at.Add(-time.Hour)
-			return Earned{Checked: true, Time: &at}, err
-		}
-	}
 	for _, f := range []struct {
 		name string
 		row  RowName
@@ -533,13 +522,15 @@ func TestEachForgedRunBundleFailsExactlyItsRow(t *testing.T) {
 		}}},
 		{"the checkpoint is a stranger's", RowSignature, lie{bundle: func(s *story, b *bundle.Bundle) { b.Case.Checkpoint = s.signCheckpoint(newSigner(s.t), len(s.leaves)) }}},
 		{"another checkpoint is of another log", RowConsistency, lie{bundle: func(_ *story, b *bundle.Bundle) { b.Case.Anchored[0].Proof[0] ^= 1 }}},
-		{"a receipt is of another checkpoint", RowAnchor, lie{bundle: func(_ *story, b *bundle.Bundle) { stamped(b) }, options: func(s *story, _ *bundle.Bundle, o *Options) {
-			o.Receipts = early(s, errors.New("of another checkpoint"))
+		{"a receipt is of another checkpoint", RowAnchor, lie{bundle: func(s *story, b *bundle.Bundle) {
+			s.stamped(b, len(s.leaves), s.at)
+			s.stamped(b, len(s.leaves)-1, s.at)
+			b.Case.Anchored[1].Receipt = b.Case.Anchored[2].Receipt
 		}}},
 		{"the catalog is a stranger's", RowCatalog, lie{bundle: foreignRevision}},
 		{"the entry of a task is left out", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindTaskSkipped) }}},
 		{"the entry that requests a cancellation is left out", RowCompleteness, lie{bundle: func(s *story, b *bundle.Bundle) { drop(s, b, record.KindRunCancelled) }}},
-		{"the stamp is older than the run", RowTime, lie{bundle: func(_ *story, b *bundle.Bundle) { stamped(b) }, options: func(s *story, _ *bundle.Bundle, o *Options) { o.Receipts = early(s, nil) }}},
+		{"the stamp is older than the run", RowTime, lie{bundle: func(s *story, b *bundle.Bundle) { s.stamped(b, len(s.leaves), s.at.Add(-time.Hour)) }}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			_, r := judge(t, bundle.Case{Run: "r1"}, f.lie)

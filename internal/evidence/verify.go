@@ -9,37 +9,21 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
 // Options are what an auditor may provide beside the trust file.
 type Options struct {
-	// Held are signed checkpoints that the auditor did not get with the bundle.
-	Held [][]byte
-	// Fetched are signed checkpoints that the auditor fetched from anchors, also
-	// from ones that the bundle does not name. They must not contradict the bundle;
-	// what they are worth is for Receipts to say.
-	Fetched [][]byte
-	// Receipts checks the receipts of anchors. Nil: none is checked.
-	Receipts Receipts
+	Copies []Copy
 }
 
-// Receipts checks receipts of anchors offline.
-type Receipts interface {
-	// Check returns what a's receipt proves about its checkpoint c, whose signature
-	// is verified. held are those of Options.Held that verify. An error means that
-	// the receipt is for another checkpoint or not genuine.
-	Check(a bundle.Anchored, c note.Checkpoint, t Trust, held []note.Checkpoint) (Earned, error)
-}
-
-// Earned is what a receipt proves. With Checked false the receipt could not be
-// checked, and Why says why.
-type Earned struct {
-	Checked bool       // the receipt is genuine and for this checkpoint
-	Claim   Claim      // empty: none
-	Time    *time.Time // by which the checkpoint existed, if a time-stamp proves it
-	Why     string     // in plain words
+// Copy is what an auditor has fetched: a file with signed checkpoints.
+type Copy struct {
+	File        string   // what the auditor calls it
+	Anchor      string   // the anchor of the trust file that it was fetched from; empty: from none
+	Checkpoints [][]byte // see receipt.Checkpoints
 }
 
 // verification is the state of one Verify.
@@ -51,6 +35,7 @@ type verification struct {
 	// statements are the keys of attestations, likewise.
 	statements []LogKey
 	cp         note.Checkpoint
+	roots      map[uint64]note.Hash // proved, of cp's log, by size
 	entries    []entry
 
 	*world
@@ -59,15 +44,16 @@ type verification struct {
 	records  map[uint64]*api.OperatorRecord // the signed records of operators, by the entry that puts each in force
 	rows     map[RowName]*finding
 	words    map[RowName]string // of the rows that pass
+	receipts []receipt.Receipt  // that prove nothing here
+	claimed  []string           // what they claim
 	earned   Claim
-	unproved string // about checkpoints of the auditor's without a proof here
 	attested *time.Time
 }
 
 // Verify recomputes everything that a bundle claims and reports each check. Its
 // time and memory are bounded by the bundle's size.
 func Verify(b *bundle.Bundle, t Trust, o Options) Report {
-	v := &verification{b: b, trust: t, options: o, records: map[uint64]*api.OperatorRecord{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
+	v := &verification{b: b, trust: t, options: o, records: map[uint64]*api.OperatorRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{}
 	}
@@ -76,8 +62,9 @@ func Verify(b *bundle.Bundle, t Trust, o Options) Report {
 		return v.report()
 	}
 	v.decode()
-	v.checkpoint()
+	own, err := v.signature()
 	v.inclusion()
+	v.compare(own, err == nil)
 	v.world = newWorld(v)
 	v.catalog()
 	v.completeness()
@@ -108,7 +95,7 @@ func (v *verification) inclusion() {
 		seqs[i], leaves[i] = v.entries[i].seq, v.entries[i].hash
 	}
 	row := v.rows[RowInclusion]
-	root, err := bundle.Root(seqs, leaves, v.cp.Size, v.b.Proof)
+	root, earlier, err := bundle.Roots(seqs, leaves, v.b.Case.Sizes, v.cp.Size, v.b.Proof)
 	switch {
 	case err != nil:
 		row.fail("no valid proof that the entries are in the log of %s: %v", record.Plural(v.cp.Size, "entry"), err)
@@ -116,6 +103,9 @@ func (v *verification) inclusion() {
 		row.fail("the entries are not those of the log of %s: the root differs", record.Plural(v.cp.Size, "entry"))
 	default:
 		row.checked = len(v.entries)
+		for i, size := range v.b.Case.Sizes {
+			v.roots[size] = earlier[i]
+		}
 		v.words[RowInclusion] = fmt.Sprintf("%s found in the log of %s, each under its number", record.Plural(len(v.entries), "entry"), record.Plural(v.cp.Size, "entry"))
 	}
 }
@@ -193,6 +183,7 @@ func (v *verification) report() Report {
 	if r.Failed() {
 		return r
 	}
+	r.Ran.Claimed = append(r.Ran.Claimed, v.claimed...)
 	r.Claim = v.earned
 	if v.attested != nil {
 		r.Time = TimeAttested

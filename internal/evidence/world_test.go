@@ -44,6 +44,8 @@ type story struct {
 	results                    map[string]*record.Result
 	manifests                  map[string]*record.Manifest
 	manifestDigests, resultsAt map[string]api.Digest
+	tsa                        *authority    // nil: the trust file lists none
+	places                     []AnchorTrust // of the trust file
 }
 
 func newStory(t testing.TB) *story {
@@ -70,9 +72,13 @@ func newSigner(t testing.TB) seal.Signer {
 
 func (s *story) trust() Trust {
 	operators := seal.RootOf(seal.KeyOf(s.operator, "operator"))
+	var stamps []string
+	if s.tsa != nil {
+		stamps = []string{s.tsa.root()}
+	}
 	return Trust{
 		V: 1, Log: LogTrust{Origin: s.origin(), Keys: []LogKey{logKeyOf(s.service)}}, Deploy: DeployTrust{Root: seal.RootOf(seal.KeyOf(s.deploy, "deploy"))},
-		Operators: &operators, Statements: []LogKey{logKeyOf(s.service)},
+		Operators: &operators, Statements: []LogKey{logKeyOf(s.service)}, TSA: stamps, Anchors: s.places,
 	}
 }
 
@@ -517,7 +523,7 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 	}
 	leaves := s.hashes()
 	var err error
-	b.Proof, err = bundle.Prove(seqs, uint64(size), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil }) //nolint:gosec // G115: small
+	b.Proof, err = bundle.Prove(seqs, b.Case.Sizes, uint64(size), func(i uint64) ([]note.Hash, error) { return path(leaves, i), nil }) //nolint:gosec // G115: small
 	s.must(err)
 	return b
 }

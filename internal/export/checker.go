@@ -22,20 +22,18 @@ import (
 // the background and blocks no work: that would not repair evidence. Failures are
 // logged, counted and shown in the status.
 type Checker struct {
-	x        *Exporter
-	ledger   *audit.Ledger
-	trust    func(context.Context) (evidence.Trust, error)
-	log      *slog.Logger
-	receipts evidence.Receipts
+	x      *Exporter
+	ledger *audit.Ledger
+	trust  func(context.Context) (evidence.Trust, error)
+	log    *slog.Logger
 
 	mu     sync.Mutex
 	status api.EvidenceStatus // guarded by mu
 }
 
 // NewChecker returns a Checker with the trust of an auditor of this installation.
-// receipts may be nil.
-func NewChecker(x *Exporter, trust func(context.Context) (evidence.Trust, error), receipts evidence.Receipts, log *slog.Logger) *Checker {
-	return &Checker{x: x, ledger: x.cfg.Ledger, trust: trust, receipts: receipts, log: log}
+func NewChecker(x *Exporter, trust func(context.Context) (evidence.Trust, error), log *slog.Logger) *Checker {
+	return &Checker{x: x, ledger: x.cfg.Ledger, trust: trust, log: log}
 }
 
 // Status returns how many bundles were checked and refused.
@@ -104,7 +102,7 @@ func (c *Checker) Report(ctx context.Context, req Request) (evidence.Report, err
 	if err != nil {
 		return evidence.Report{}, err
 	}
-	return evidence.Verify(b, t, evidence.Options{Receipts: c.receipts}), nil
+	return evidence.Verify(b, t, evidence.Options{}), nil
 }
 
 // faultPause is how long the Checker waits after a fault of the machine, and for

@@ -56,6 +56,9 @@ type Config struct {
 	// Anchored, if set, returns the anchors' checkpoints for the first size
 	// entries, with receipts and without proofs.
 	Anchored func(ctx context.Context, size uint64) ([]bundle.Anchored, error)
+	// Sizes, if set, returns the sizes up to most at which anchors got checkpoints, as
+	// bundle.Select chooses them.
+	Sizes func(ctx context.Context, first, last, most uint64) ([]uint64, error)
 	// Attest is how long to wait for the attestation of a dispatch that has just
 	// ended.
 	Attest time.Duration
@@ -391,16 +394,33 @@ func (g *builder) products(sum *api.ResultSummary) {
 	}
 }
 
-// prove waits for a checkpoint that covers the entries, and proves inclusion.
+// prove waits for a checkpoint that covers the entries, and proves inclusion and what
+// anchors got.
 func (g *builder) prove(ctx context.Context) error {
-	if err := g.covered(ctx, g.seqs[len(g.seqs)-1]+1); err != nil {
+	last := g.seqs[len(g.seqs)-1]
+	if err := g.covered(ctx, last+1); err != nil {
 		return err
 	}
 	signed, c := g.x.cfg.Tree.Latest()
 	g.b.Case.Checkpoint, g.size = signed, c.Size
 	var err error
-	g.b.Proof, err = bundle.Prove(g.seqs, c.Size, func(i uint64) ([]note.Hash, error) { return g.x.cfg.Tree.InclusionProof(ctx, i, c.Size) })
+	if g.x.cfg.Sizes != nil {
+		if g.b.Case.Sizes, err = g.x.cfg.Sizes(ctx, g.first(), last, c.Size-1); err != nil {
+			return err
+		}
+	}
+	g.b.Proof, err = bundle.Prove(g.seqs, g.b.Case.Sizes, c.Size, func(i uint64) ([]note.Hash, error) { return g.x.cfg.Tree.InclusionProof(ctx, i, c.Size) })
 	return err
+}
+
+// first returns the first entry that the evidence is about: the earlier ones are rules.
+func (g *builder) first() uint64 {
+	for _, seq := range g.seqs {
+		if !g.entries[seq].Entry.Kind.Rules() {
+			return seq
+		}
+	}
+	return g.seqs[0]
 }
 
 // covered waits until a checkpoint covers the first size entries.

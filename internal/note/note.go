@@ -186,7 +186,7 @@ func Peek(signed []byte) (Checkpoint, error) {
 	_, err := sumnote.Open(signed, sumnote.VerifierList())
 	unverified := new(sumnote.UnverifiedNoteError)
 	if !errors.As(err, &unverified) {
-		return Checkpoint{}, fmt.Errorf("checkpoint: %w", errors.Join(err, errors.New("not a signed note")))
+		return Checkpoint{}, fmt.Errorf("checkpoint: not a signed note: %w", err)
 	}
 	for _, sig := range unverified.Note.UnverifiedSigs {
 		// The library ignores the unused bits of the last character, so that

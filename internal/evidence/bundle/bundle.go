@@ -19,7 +19,7 @@ import (
 type Bundle struct {
 	Case    Case
 	Entries []Entry     // in the order of the log
-	Proof   []note.Hash // of their inclusion: see Prove
+	Proof   []note.Hash // of their inclusion, and of Case.Sizes: see Prove
 	// Documents are what the entries name, by digest: signed manifests, results
 	// and statements, plans, catalog revisions and operator records.
 	Documents map[api.Digest][]byte
@@ -50,6 +50,9 @@ type Case struct {
 	Checkpoint []byte     `json:"checkpoint"` // signed note; the entries are in this log
 	Entries    api.Digest `json:"entries"`
 	Proof      api.Digest `json:"proof"`
+	// Sizes are sizes of the log at which an anchor got a checkpoint, ascending: the
+	// proof proves the root of each, so that a copy of any can be compared. See Select.
+	Sizes []uint64 `json:"sizes,omitempty"`
 	// Anchored are other checkpoints of the same log, with the receipts of anchors.
 	Anchored  []Anchored `json:"anchored"`
 	Rotations [][]byte   `json:"rotations"` // of the service key, oldest first
@@ -77,6 +80,9 @@ type Revision struct {
 }
 
 const (
+	// MaxSizes is how many earlier sizes of the log a bundle proves.
+	MaxSizes = 1000
+
 	maxAnchored  = 1000
 	maxRotations = 256
 	maxRevisions = 1000
@@ -92,7 +98,7 @@ func (c *Case) check() error {
 		return fmt.Errorf("unknown format %d, want 1", c.V)
 	case (c.Run == "") == (c.Dispatch == ""):
 		return errors.New("want either a run or a dispatch")
-	case len(c.Anchored) > maxAnchored || len(c.Rotations) > maxRotations || len(c.Revisions) > maxRevisions || len(c.Records) > maxRecords:
+	case len(c.Anchored) > maxAnchored || len(c.Rotations) > maxRotations || len(c.Revisions) > maxRevisions || len(c.Records) > maxRecords || len(c.Sizes) > MaxSizes:
 		return errors.New("too many parts")
 	case c.Anchored == nil || c.Rotations == nil || c.Revisions == nil || c.Records == nil || c.Content == nil:
 		return errors.New("a member is missing")

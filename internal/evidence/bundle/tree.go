@@ -11,17 +11,37 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
-// Prove returns one proof that all entries are in the log of size entries: the roots
-// of the largest subtrees without any of them, from first to last. entries are
-// numbers in ascending order; path returns the inclusion proof of one (RFC 6962,
-// section 2.1.1).
-func Prove(entries []uint64, size uint64, path func(index uint64) ([]note.Hash, error)) ([]note.Hash, error) {
-	if len(entries) == 0 || entries[len(entries)-1] >= size {
-		return nil, fmt.Errorf("evidence: no entries, or one beyond the log of %d entries", size)
+// Prove returns one proof that all entries are in the log of size entries, and of
+// the roots that the log had at the given smaller sizes: the roots of the largest
+// subtrees without any of the entries and without one of the sizes within, from
+// first to last. entries and sizes are in ascending order; path returns the
+// inclusion proof of one entry (RFC 6962, section 2.1.1).
+func Prove(entries, sizes []uint64, size uint64, path func(index uint64) ([]note.Hash, error)) ([]note.Hash, error) {
+	if err := provable(entries, sizes, size); err != nil {
+		return nil, fmt.Errorf("evidence: %w", err)
 	}
 	p := prover{path: path}
-	err := p.walk(entries, 0, size, 0)
+	err := p.walk(entries, sizes, 0, size, 0)
 	return p.out, err
+}
+
+func provable(entries, sizes []uint64, size uint64) error {
+	if !ascending(entries) || !ascending(sizes) {
+		return errors.New("entries or sizes out of order")
+	}
+	if len(entries) == 0 || entries[len(entries)-1] >= size || len(sizes) > 0 && (sizes[0] == 0 || sizes[len(sizes)-1] >= size) {
+		return fmt.Errorf("no entries, or an entry or a size beyond the log of %d entries", size)
+	}
+	return nil
+}
+
+func ascending(list []uint64) bool {
+	for i := 1; i < len(list); i++ {
+		if list[i-1] >= list[i] {
+			return false
+		}
+	}
+	return true
 }
 
 type prover struct {
@@ -32,24 +52,67 @@ type prover struct {
 }
 
 // walk adds the roots within the subtree over lo to hi, which has some of the
-// entries.
-func (p *prover) walk(entries []uint64, lo, hi uint64, depth int) error {
+// entries, or some of the sizes within.
+func (p *prover) walk(entries, sizes []uint64, lo, hi uint64, depth int) error {
 	if hi-lo == 1 {
 		return nil
 	}
 	mid := lo + split(hi-lo)
-	left, right := cut(entries, mid)
-	if len(left) == 0 {
-		if err := p.sibling(right[0], depth); err != nil {
+	left, right := halves(entries, sizes, mid)
+	for _, h := range []struct {
+		half
+		lo, hi, beside uint64 // beside is an entry of the other half
+	}{{left, lo, mid, right.first(mid)}, {right, mid, hi, left.last(mid)}} {
+		var err error
+		if h.empty() {
+			err = p.sibling(h.beside, depth)
+		} else {
+			err = p.walk(h.entries, h.sizes, h.lo, h.hi, depth+1)
+		}
+		if err != nil {
 			return err
 		}
-	} else if err := p.walk(left, lo, mid, depth+1); err != nil {
-		return err
 	}
-	if len(right) == 0 {
-		return p.sibling(left[len(left)-1], depth)
+	return nil
+}
+
+// half is the entries of a subtree, and the sizes within it.
+type half struct{ entries, sizes []uint64 }
+
+func (h half) empty() bool { return len(h.entries)+len(h.sizes) == 0 }
+
+// first returns an entry of a half that begins at mid: one whose path is needed
+// anyway, if there is one.
+func (h half) first(mid uint64) uint64 {
+	switch {
+	case len(h.entries) > 0:
+		return h.entries[0]
+	case len(h.sizes) > 0:
+		return h.sizes[0] - 1
 	}
-	return p.walk(right, mid, hi, depth+1)
+	return mid
+}
+
+// last likewise returns an entry of a half that ends at mid.
+func (h half) last(mid uint64) uint64 {
+	switch {
+	case len(h.entries) > 0:
+		return h.entries[len(h.entries)-1]
+	case len(h.sizes) > 0:
+		return h.sizes[len(h.sizes)-1] - 1
+	}
+	return mid - 1
+}
+
+// halves cuts entries and sizes at mid. A log of mid entries is the whole left half.
+func halves(entries, sizes []uint64, mid uint64) (left, right half) {
+	i, _ := slices.BinarySearch(entries, mid)
+	j, whole := slices.BinarySearch(sizes, mid)
+	left, right = half{entries[:i], sizes[:j]}, half{entries[i:], sizes[j:]}
+	if whole {
+		right.sizes = right.sizes[1:]
+	}
+	return left, right
 }
 
 // sibling adds the root of the sibling subtree of an entry.
@@ -69,33 +132,33 @@ func (p *prover) sibling(index uint64, depth int) error {
 	return nil
 }
 
-// Root computes the root of a log of size entries from the leaf hashes of some of
-// them and the proof that Prove returned for these. It refuses a proof with too few
-// or too many hashes.
-func Root(entries []uint64, leaves []note.Hash, size uint64, proof []note.Hash) (note.Hash, error) {
-	if len(entries) == 0 || len(entries) != len(leaves) || entries[len(entries)-1] >= size {
-		return note.Hash{}, errors.New("no entries, or one beyond the log")
+// Roots computes the root of a log of size entries, and those that it had at
+// sizes, from the leaf hashes of some entries and the proof that Prove returned for
+// these. It refuses a proof with too few or too many hashes.
+func Roots(entries []uint64, leaves []note.Hash, sizes []uint64, size uint64, proof []note.Hash) (root note.Hash, earlier []note.Hash, err error) {
+	if err := provable(entries, sizes, size); err != nil {
+		return root, nil, err
 	}
-	for i := 1; i < len(entries); i++ {
-		if entries[i-1] >= entries[i] {
-			return note.Hash{}, errors.New("entries out of order")
-		}
+	if len(entries) != len(leaves) {
+		return root, nil, errors.New("as many leaves as entries are needed")
 	}
-	r := rooter{proof: proof}
-	root, err := r.walk(entries, leaves, 0, size)
+	r, earlier := rooter{proof: proof}, make([]note.Hash, len(sizes))
+	root, err = r.walk(entries, leaves, sizes, earlier, 0, size)
 	if err == nil && len(r.proof) > 0 {
 		err = errors.New("more hashes than are needed")
 	}
-	return root, err
+	return root, earlier, err
 }
 
 type rooter struct{ proof []note.Hash }
 
-func (r *rooter) walk(entries []uint64, leaves []note.Hash, lo, hi uint64) (note.Hash, error) {
+// walk returns the root of a subtree, and sets earlier to what the roots at sizes
+// have of it.
+func (r *rooter) walk(entries []uint64, leaves []note.Hash, sizes []uint64, earlier []note.Hash, lo, hi uint64) (note.Hash, error) {
 	switch {
-	case len(entries) == 0 && len(r.proof) == 0:
+	case len(entries)+len(sizes) == 0 && len(r.proof) == 0:
 		return note.Hash{}, errors.New("too few hashes")
-	case len(entries) == 0:
+	case len(entries)+len(sizes) == 0:
 		h := r.proof[0]
 		r.proof = r.proof[1:]
 		return h, nil
@@ -103,23 +166,28 @@ func (r *rooter) walk(entries []uint64, leaves []note.Hash, lo, hi uint64) (note
 		return leaves[0], nil
 	}
 	mid := lo + split(hi-lo)
-	left, right := cut(entries, mid)
-	l, err := r.walk(left, leaves[:len(left)], lo, mid)
+	left, right := halves(entries, sizes, mid)
+	n, after := len(left.sizes), len(sizes)-len(right.sizes)
+	l, err := r.walk(left.entries, leaves[:len(left.entries)], left.sizes, earlier[:n], lo, mid)
 	if err != nil {
 		return note.Hash{}, err
 	}
-	h, err := r.walk(right, leaves[len(left):], mid, hi)
+	h, err := r.walk(right.entries, leaves[len(left.entries):], right.sizes, earlier[after:], mid, hi)
 	if err != nil {
 		return note.Hash{}, err
 	}
-	return note.Hash(rfc6962.DefaultHasher.HashChildren(l[:], h[:])), nil
+	if n < after {
+		earlier[n] = l
+	}
+	for i := after; i < len(earlier); i++ {
+		earlier[i] = children(l, earlier[i])
+	}
+	return children(l, h), nil
+}
+
+func children(l, r note.Hash) note.Hash {
+	return note.Hash(rfc6962.DefaultHasher.HashChildren(l[:], r[:]))
 }
 
 // split is the largest power of two below n, which is more than 1.
 func split(n uint64) uint64 { return 1 << (bits.Len64(n-1) - 1) }
-
-// cut splits entries at mid.
-func cut(entries []uint64, mid uint64) (left, right []uint64) {
-	i, _ := slices.BinarySearch(entries, mid)
-	return entries[:i], entries[i:]
-}

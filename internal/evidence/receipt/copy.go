@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
 
 // MaxCopy bounds a copy of an anchor's content, in bytes.
-const MaxCopy = 256 << 20
+const MaxCopy = 64 << 20
 
 // MaxLine bounds a line of an anchor's file with its line feed, in bytes.
 const MaxLine = 2*note.MaxSigned + 3
@@ -51,94 +49,58 @@ func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
 	return []byte(text), cp, nil
 }
 
-// ErrOlder means that a copy ends before the checkpoint of a receipt: it was
-// fetched earlier, or the place never stored the checkpoint.
-var ErrOlder = errors.New("ends before it")
-
-// In compares r with a copy fetched from its place: the file of a file anchor, or
-// signed checkpoints with an empty line between two (the file "checkpoint" of a
-// commit, an object by its version). It fails if r's checkpoint is not in the copy
-// (ErrOlder: all are smaller), or if the copy has two roots for one size.
-//
-// In verifies no signatures: the caller has verified r's checkpoint, and the copy
-// must contain the same one.
-func (r Receipt) In(copied []byte) error {
-	if len(copied) > MaxCopy {
-		return fmt.Errorf("copy of %s: larger than %d bytes", r.Name, MaxCopy)
-	}
-	want, newest := r.Checkpoint(), uint64(0)
-	roots := map[uint64]note.Hash{}
-	err := each(copied, func(_ []byte, cp note.Checkpoint) error {
-		if cp.Origin != want.Origin {
-			return fmt.Errorf("contains a checkpoint of another log, %q", cp.Origin)
-		}
-		if root, ok := roots[cp.Size]; ok && root != cp.Root {
-			return fmt.Errorf("contains two roots for size %d: one of them is forged", cp.Size)
-		}
-		roots[cp.Size], newest = cp.Root, max(newest, cp.Size)
-		return nil
-	})
-	switch root, ok := roots[want.Size]; {
-	case err != nil:
-		return fmt.Errorf("copy of %s: %w", r.Name, err)
-	case ok && root != want.Root:
-		return fmt.Errorf("copy of %s: has another root for size %d", r.Name, want.Size)
-	case !ok && newest < want.Size:
-		return fmt.Errorf("copy of %s: newest checkpoint has size %d: %w", r.Name, newest, ErrOlder)
-	case !ok:
-		return fmt.Errorf("copy of %s: no checkpoint of size %d", r.Name, want.Size)
-	}
-	return nil
-}
-
-// Checkpoints returns the signed checkpoints of a copy, in order, unverified.
+// Checkpoints returns the signed checkpoints of a copy of an anchor's content, in
+// order, unverified. A copy has lines of a file anchor, signed checkpoints, or both,
+// with any number of empty lines between them, and at least one checkpoint. It may
+// lack its last line feed. A line that a power cut truncated is skipped; anything else
+// that is no checkpoint is an error.
 func Checkpoints(copied []byte) (list [][]byte, err error) {
 	if len(copied) > MaxCopy {
-		return nil, fmt.Errorf("copy: larger than %d bytes", MaxCopy)
+		return nil, fmt.Errorf("larger than %d bytes", MaxCopy)
 	}
-	err = each(copied, func(signed []byte, _ note.Checkpoint) error {
-		list = append(list, signed)
-		return nil
-	})
-	return list, err
+	copied = bytes.ReplaceAll(copied, []byte("\r\n"), []byte("\n")) // as git writes on Windows
+	for len(copied) > 0 {
+		line, rest, _ := bytes.Cut(copied, []byte("\n"))
+		switch signed, _, err := ParseLine(line); {
+		case len(line) == 0, bytes.IndexByte(line, 0) >= 0: // as a power cut leaves it
+		case err == nil:
+			list = append(list, signed)
+		case line[0] == '"' && (len(line) == 1 || line[len(line)-1] != '"'): // likewise
+		case line[0] == '"':
+			return nil, err
+		default:
+			if signed, rest, err = cutNote(copied); err != nil {
+				return nil, err
+			}
+			list = append(list, signed)
+		}
+		copied = rest
+	}
+	if len(list) == 0 {
+		return nil, errors.New("has no signed checkpoint")
+	}
+	return list, nil
 }
 
-// each calls f for every checkpoint of a copy. It skips a line that a power cut
-// truncated; anything else that is no checkpoint is an error.
-func each(copied []byte, f func([]byte, note.Checkpoint) error) error {
-	if len(bytes.TrimSpace(copied)) == 0 {
-		return errors.New("empty")
+// cutNote cuts the signed note that b begins with: a text, an empty line, and lines
+// with signatures.
+func cutNote(b []byte) (signed, rest []byte, err error) {
+	signature := []byte("\u2014 ")
+	at := bytes.Index(b[:min(len(b), note.MaxSigned)], []byte("\n\n"))
+	if at < 0 {
+		return nil, nil, errors.New("neither a line of an anchor's file nor a signed checkpoint")
 	}
-	if !bytes.Contains(copied, []byte("\n\n\u2014 ")) { // which is in no line
-		for line := range bytes.Lines(copied) {
-			line = bytes.TrimSuffix(line, []byte("\n"))
-			signed, cp, err := ParseLine(line)
-			switch {
-			case err == nil:
-				err = f(signed, cp)
-			case len(line) == 0, bytes.IndexByte(line, 0) >= 0, line[0] == '"' && line[len(line)-1] != '"':
-				continue
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	// A signed note has one empty line in it, and ends in a line feed.
-	parts := strings.Split(string(copied), "\n\n")
-	for pair := range slices.Chunk(parts, 2) {
-		if len(pair) != 2 {
-			return errors.New("neither an anchor's file nor signed checkpoints")
-		}
-		signed := []byte(pair[0] + "\n\n" + strings.TrimSuffix(pair[1], "\n") + "\n")
-		cp, err := note.Peek(signed)
-		if err != nil {
-			return err
-		}
-		if err := f(signed, cp); err != nil {
-			return err
+	end := at + 2
+	for bytes.HasPrefix(b[end:], signature) {
+		line, _, ended := bytes.Cut(b[end:], []byte("\n"))
+		if end += len(line); ended {
+			end++
 		}
 	}
-	return nil
+	signed = b[:end:end]
+	if signed[end-1] != '\n' {
+		signed = append(signed, '\n')
+	}
+	_, err = note.Peek(signed)
+	return signed, b[end:], err
 }

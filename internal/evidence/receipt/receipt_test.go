@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -341,9 +342,11 @@ func TestReceiptRoundTrips(t *testing.T) {
 	}
 }
 
+// Every documented form of a copy has its checkpoints, byte by byte; anything else in a
+// copy is an error.
+//
 // proves R-A6
-func TestReceiptIsComparedWithTheAuditorsCopy(t *testing.T) {
-	r := sample(t, File)
+func TestCheckpointsReadsEveryFormOfACopy(t *testing.T) {
 	line := func(size uint64, what string) []byte {
 		b, err := Line(signedAt(t, size, what))
 		if err != nil {
@@ -352,46 +355,47 @@ func TestReceiptIsComparedWithTheAuditorsCopy(t *testing.T) {
 		return b
 	}
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
-	torn := line(11, "here")[:60]
-	for name, c := range map[string][]byte{
-		"the file":                     join(line(5, "a"), line(9, "here"), line(12, "b")),
-		"a line twice":                 join(line(9, "here"), line(9, "here")),
-		"a line that a cut left":       join(line(9, "here"), torn, []byte("\n"), line(12, "b")),
-		"a line that a cut left, last": join(line(9, "here"), torn),
-		"a hole and empty lines":       join([]byte("\n"), make([]byte, 99), []byte("\n\n"), line(9, "here")),
-		"the note itself":              signedAt(t, 9, "here"),
-		"two notes":                    join(signedAt(t, 9, "here"), []byte("\n"), signedAt(t, 12, "b")),
+	lf, torn, nine := []byte("\n"), line(11, "here")[:60], signedAt(t, 9, "here")
+	for name, c := range map[string]struct {
+		copied []byte
+		n      int
+	}{
+		"the file":                         {join(line(5, "a"), line(9, "here"), line(12, "b")), 3},
+		"the newest line":                  {line(9, "here"), 1},
+		"without its line feed":            {bytes.TrimSuffix(line(9, "here"), lf), 1},
+		"a line that a cut left":           {join(line(9, "here"), torn, lf, line(12, "b")), 2},
+		"a line that a cut left, last":     {join(line(9, "here"), torn), 1},
+		"a hole and empty lines":           {join(lf, make([]byte, 99), lf, lf, line(9, "here")), 1},
+		"the note itself":                  {nine, 1},
+		"the note without its line feed":   {bytes.TrimSuffix(nine, lf), 1},
+		"the note with another line feed":  {join(nine, lf), 1},
+		"the note with many line feeds":    {join(lf, nine, lf, lf, lf), 1},
+		"two notes":                        {join(nine, signedAt(t, 12, "b")), 2},
+		"two notes, an empty line between": {join(nine, lf, signedAt(t, 12, "b"), lf), 2},
+		"a note and a line":                {join(nine, line(12, "b"), nine), 3},
+		"with the line ends of Windows":    {bytes.ReplaceAll(join(nine, nine), lf, []byte("\r\n")), 2},
 	} {
-		if err := r.In(c); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if list, err := Checkpoints(c); err != nil || !bytes.Contains(bytes.Join(list, nil), r.Signed) {
+		list, err := Checkpoints(c.copied)
+		if err != nil || len(list) != c.n || !slices.ContainsFunc(list, func(b []byte) bool { return bytes.Equal(b, nine) }) {
 			t.Errorf("%s: %q, %v", name, list, err)
 		}
 	}
-	other := r
-	other.Signed = signedAt(t, 9, "there")
-	for name, c := range map[string]struct {
-		r Receipt
-		b []byte
-	}{
-		"nothing":                      {r, nil},
-		"not in it":                    {r, line(8, "here")},
-		"another log of that size":     {r, line(9, "there")},
-		"both":                         {r, join(line(9, "here"), line(9, "there"))},
-		"two of a later size":          {r, join(line(9, "here"), line(10, "a"), line(10, "b"))},
-		"a forgery on a true file":     {other, join(line(5, "a"), line(9, "here"))},
-		"words":                        {r, []byte("9 entries, all well\n")},
-		"a note and words":             {r, join(signedAt(t, 9, "here"), []byte("\nall well\n"))},
-		"a line and words":             {r, join(line(9, "here"), []byte("all well\n"))},
-		"a checkpoint of another log":  {r, join(line(9, "here"), bytes.ReplaceAll(line(10, "here"), []byte("0011"), []byte("0012")))},
-		"a line in another spelling":   {r, bytes.Replace(line(9, "here"), []byte("b"), []byte(`\u0062`), 1)},
-		"a line with something after":  {r, bytes.Replace(line(9, "here"), []byte("\n"), []byte(" \n"), 1)},
-		"larger than a copy may be":    {r, make([]byte, MaxCopy+1)},
-		"a receipt without checkpoint": {Receipt{}, line(9, "here")},
+	for name, c := range map[string][]byte{
+		"nothing":                     nil,
+		"empty lines":                 []byte("\n\n\n"),
+		"a hole":                      make([]byte, 99),
+		"a line that a cut left":      torn,
+		"words":                       []byte("9 entries, all well\n"),
+		"a note and words":            join(nine, []byte("\nall well\n")),
+		"a line and words":            join(line(9, "here"), []byte("all well\n")),
+		"a note without signature":    []byte("a\n9\nAAAA\n\n"),
+		"half a note":                 nine[:len(nine)/2],
+		"a line in another spelling":  bytes.Replace(line(9, "here"), []byte("b"), []byte(`\u0062`), 1),
+		"a line with something after": bytes.Replace(line(9, "here"), lf, []byte("x\"\n"), 1),
+		"larger than a copy may be":   make([]byte, MaxCopy+1),
 	} {
-		if c.r.In(c.b) == nil {
-			t.Errorf("%s: accepted", name)
+		if list, err := Checkpoints(c); err == nil {
+			t.Errorf("%s: accepted as %q", name, list)
 		}
 	}
 }
@@ -438,16 +442,23 @@ func FuzzVerifyToken(f *testing.F) {
 }
 
 func FuzzCopy(f *testing.F) {
-	r := sample(f, File)
-	line, err := Line(r.Signed)
+	signed := signedAt(f, 9, "here")
+	line, err := Line(signed)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(line)
-	f.Add(r.Signed)
+	f.Add(signed)
+	f.Add(append(append([]byte("\n"), signed...), line...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r.In(b) == nil && !bytes.Contains(b, r.Checkpoint().Text()[:len(origin)]) {
-			t.Errorf("found in %q", b)
+		list, err := Checkpoints(b)
+		for _, signed := range list {
+			if _, err := note.Peek(signed); err != nil {
+				t.Errorf("%q: %v", signed, err)
+			}
+		}
+		if err == nil && len(list) == 0 {
+			t.Errorf("nothing in %q", b)
 		}
 		if signed, cp, err := ParseLine(b); err == nil {
 			again, err := Line(signed)
