@@ -5,8 +5,10 @@
 // or a time-stamp authority. It returns receipts (package evidence/receipt),
 // which are kept in the state database. The Keeper works in the background: an
 // anchor that fails, hangs, is slow or lies stops no work. It falls behind, and
-// its status says so. Only the start of the service waits, and fails if the log
-// is shorter than what an anchor holds, or is another log.
+// its status says so. Only the start of the service waits: it compares the whole
+// history of each anchor with the log, and fails if the log is shorter than what
+// an anchor holds, is another log, or if what is there was not written by the
+// service, unless an operator named that anchor as lost.
 //
 // The package never decides what runs, never changes or removes what an anchor
 // holds, and connects only through the HTTP client that it is given. It gets
@@ -21,6 +23,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
@@ -42,21 +45,65 @@ type Anchor interface {
 	// Put stores a signed checkpoint. It succeeds only if the anchor has it, also
 	// if an earlier call stored it and failed to return. It never replaces one.
 	Put(ctx context.Context, signed []byte) (receipt.Receipt, error)
-	// Newest returns the largest signed checkpoint that the anchor holds, not
-	// verified, or nil.
+	// Newest returns the signed checkpoint that the anchor got last, not verified,
+	// or nil.
 	Newest(ctx context.Context) (signed []byte, err error)
+	// Scan calls see for all that the anchor holds, in any order and one at a time:
+	// the whole history, also what later writes hide. An error of see ends it. It
+	// returns an *UnfitError if it read all and Put would fail, and any other error
+	// if it could not reach the rest. known returns the signed checkpoint that the
+	// anchor acknowledged for a size, or nil: a Scan that verifies that it is what
+	// the anchor holds need not fetch it.
+	Scan(ctx context.Context, known func(size uint64) []byte, see func(Item) error) error
 }
 
-// MismatchError reports that an anchor's checkpoint is not one of this log.
+// Item is one thing that an anchor holds. The zero value says only that the anchor
+// still answers.
+type Item struct {
+	Where  string // for messages, such as "line 12"
+	ID     string // as receipts name it: a commit, or an object's version; empty in a file
+	Signed []byte // its content, not verified
+	// Problem is why it is not as the service writes it, or empty. Content that is
+	// no checkpoint is a problem without saying so.
+	Problem string
+	// Stray is something beside the place that the service writes to. It counts only
+	// if it is a checkpoint that the service signed.
+	Stray bool
+	// Half is the size that half a line names, or 0. A power cut leaves such lines,
+	// but none about entries that the log has not.
+	Half uint64
+}
+
+// UnfitError reports that an anchor can be read to its end, but not written to.
+type UnfitError struct{ Err error }
+
+func (e *UnfitError) Error() string { return e.Err.Error() }
+
+// Unwrap implements the interface of package errors.
+func (e *UnfitError) Unwrap() error { return e.Err }
+
+// MismatchError reports that what an anchor holds, or acknowledged, is not of this
+// log, or not as the service wrote it.
 type MismatchError struct {
 	Anchor ID
-	Held   uint64 // entries that the anchor's checkpoint covers
-	Local  uint64 // entries of the log
+	What   string // the worst finding: what the anchor holds or lacks
 	Why    string
+	More   int    // further findings
+	Held   uint64 // entries of the checkpoint of the worst finding, or 0
+	Local  uint64 // entries of the log
+	// Signed: the service signed a checkpoint that is ahead of its log or contradicts
+	// it.
+	Signed bool
+	// Found identifies all findings, whatever the size of the log.
+	Found api.Digest
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("%s holds a checkpoint of %s, the log here has %d: %s", e.Anchor, record.Plural(e.Held, "entry"), e.Local, e.Why)
+	more := ""
+	if e.More > 0 {
+		more = "; and " + record.Plural(e.More, "further finding")
+	}
+	return fmt.Sprintf("%s %s, the log here has %d: %s%s", e.Anchor, e.What, e.Local, e.Why, more)
 }
 
 // newReceipt returns the part that all kinds of receipts share.

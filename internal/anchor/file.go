@@ -2,6 +2,7 @@ package anchor
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -110,23 +113,83 @@ func (f *File) append(line []byte) (err error) {
 	return nil
 }
 
-// Newest implements Anchor.
-func (f *File) Newest(ctx context.Context) ([]byte, error) {
-	file, err := os.OpenFile(f.cfg.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) //nolint:gosec // G703: as above
+// open opens the file to read it; nil if it does not exist.
+func (f *File) open() (file *os.File, st fs.FileInfo, err error) {
+	file, err = os.OpenFile(f.cfg.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) //nolint:gosec // G703: as above
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, parent(f.cfg.Path)
+		return nil, nil, parent(f.cfg.Path)
 	}
 	if err != nil {
+		return nil, nil, err
+	}
+	if st, err = file.Stat(); err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s: not a regular file", f.cfg.Path)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, st, nil
+}
+
+// Scan implements Anchor. It reads every line.
+func (f *File) Scan(ctx context.Context, _ func(uint64) []byte, see func(Item) error) error {
+	file, _, err := f.open()
+	if file == nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // only read
+	r := bufio.NewReaderSize(file, receipt.MaxLine)
+	for n := 1; ; n++ {
+		line, err := r.ReadSlice('\n')
+		it := Item{Where: fmt.Sprintf("line %d", n)}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			it.Problem = "longer than any checkpoint"
+			return see(it) // the rest cannot be told apart
+		case err != nil && !errors.Is(err, io.EOF):
+			return fmt.Errorf("%s: %w", f.cfg.Path, err)
+		}
+		end := err != nil
+		if line = bytes.TrimSuffix(line, []byte("\n")); len(line) > 0 {
+			if err := errors.Join(ctx.Err(), see(readLine(it, line))); err != nil {
+				return err
+			}
+		}
+		if end {
+			return nil
+		}
+	}
+}
+
+// readLine adds what a line says to it.
+func readLine(it Item, line []byte) Item {
+	signed, _, err := receipt.ParseLine(line)
+	switch {
+	case err == nil:
+		it.Signed = signed
+	case receipt.Torn(line):
+		fields := strings.Split(string(line), `\n`) // the origin, the size and the root, each with its end
+		if len(fields) < 3 {
+			return Item{}
+		}
+		size, err := strconv.ParseUint(fields[1], 10, 63)
+		if err != nil || size == 0 {
+			return Item{}
+		}
+		it.Half = size
+	default:
+		it.Signed, it.Problem = bytes.Clone(line), err.Error()
+	}
+	return it
+}
+
+// Newest implements Anchor.
+func (f *File) Newest(ctx context.Context) ([]byte, error) {
+	file, st, err := f.open()
+	if file == nil {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read
-	st, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", f.cfg.Path)
-	}
 	if !os.SameFile(f.seen, st) || st.Size() < f.read {
 		f.read, f.newest, f.seen = 0, nil, st // another file, or a shorter one: read it all
 	}

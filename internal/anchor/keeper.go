@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
-	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -21,7 +23,7 @@ import (
 type Log interface {
 	Latest() (signed []byte, cp note.Checkpoint)
 	Wait(ctx context.Context, size uint64) error
-	Root(ctx context.Context, size uint64) (note.Hash, error)
+	Roots(ctx context.Context, sizes []uint64) ([]note.Hash, error) // for ascending sizes
 }
 
 // Schedule is an anchor and the time between two checkpoints for it.
@@ -44,11 +46,18 @@ type Config struct {
 	ExchangeTimeout time.Duration
 	// Retry is the wait after the first failure in a row. 0: 1 s.
 	Retry time.Duration
-	// CompareTimeout bounds the exchange with each anchor in Open. 0: 15 s.
+	// CompareTimeout is how long an anchor may be silent while all that it holds is
+	// read; then it counts as unreachable. 0: 15 s.
 	CompareTimeout time.Duration
+	// ScanTimeout bounds the reading of all that an anchor holds. One that holds more
+	// is refused. 0: 10 minutes.
+	ScanTimeout time.Duration
 	// TreeTimeout bounds the wait in Open for a tree that is being rebuilt.
 	// 0: 10 minutes.
 	TreeTimeout time.Duration
+	// Lost reports whether an operator named an anchor as lost in the state that
+	// MismatchError.Found identifies. nil: none did.
+	Lost func(name string, found api.Digest) bool
 
 	sent func() // called after each round of an anchor; may be nil
 }
@@ -66,6 +75,10 @@ func (c *Config) validate() error {
 	c.ExchangeTimeout = cmp.Or(c.ExchangeTimeout, 30*time.Second)
 	c.Retry = cmp.Or(c.Retry, time.Second)
 	c.CompareTimeout = cmp.Or(c.CompareTimeout, 15*time.Second)
+	if c.Lost == nil {
+		c.Lost = func(string, api.Digest) bool { return false }
+	}
+	c.ScanTimeout = cmp.Or(c.ScanTimeout, 10*time.Minute)
 	c.TreeTimeout = cmp.Or(c.TreeTimeout, 10*time.Minute)
 	seen := map[string]bool{}
 	for i := range c.Anchors {
@@ -87,12 +100,15 @@ type Keeper struct {
 	cancel  context.CancelFunc // aborts that too
 	work    sync.WaitGroup
 	once    sync.Once
+	fault   atomic.Pointer[MismatchError] // why nothing new may be admitted
 }
 
-// Open compares the log with every anchor and with the newest receipt of each.
-// It fails with a *MismatchError if the log is shorter than what an anchor holds
-// or has another history. An unreachable anchor is only a warning. Then Open
-// starts to send checkpoints.
+// Open compares the log with all that every anchor holds, and with every receipt,
+// also those of anchors that are no longer configured. It fails with a
+// *MismatchError if the log is shorter than one of them or has another history, if
+// an anchor lost what it acknowledged, or holds what the service did not write,
+// unless an operator named it as lost. An unreachable anchor is only a warning: it
+// is compared before anything is sent to it. Then Open starts to send checkpoints.
 func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -105,11 +121,11 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		}
 		s := &sender{Schedule: a, k: k}
 		if ok {
-			s.size, s.at, s.acknowledged = r.Checkpoint().Size, r.At, r.Signed
+			s.size, s.at = r.Checkpoint().Size, r.At
 		}
 		k.senders = append(k.senders, s)
 	}
-	if err := k.compare(ctx); err != nil {
+	if err := errors.Join(k.compareFormer(ctx), k.compare(ctx)); err != nil {
 		return nil, err
 	}
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -118,6 +134,25 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		k.work.Go(func() { s.run(work) })
 	}
 	return k, nil
+}
+
+// Find returns what Open would refuse one anchor for, or nil. It sends nothing. The
+// error is that of an anchor that cannot be reached.
+func Find(ctx context.Context, cfg Config, name string) (*MismatchError, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	k := &Keeper{cfg: cfg}
+	for _, a := range cfg.Anchors {
+		if a.ID().Name == name {
+			return (&sender{Schedule: a, k: k}).find(ctx)
+		}
+	}
+	id, ok, err := k.former(ctx, name)
+	if err != nil || !ok {
+		return nil, errors.Join(err, fmt.Errorf("no anchor %q is configured, and none has a receipt", name))
+	}
+	return k.findFormer(ctx, id)
 }
 
 // compare compares the log with all anchors, concurrently.
@@ -136,39 +171,59 @@ func (k *Keeper) compare(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// verify compares a checkpoint that an anchor holds with the log. While the
-// tree does not reach that far, it waits until ctx is done.
-func (k *Keeper) verify(ctx context.Context, id ID, signed []byte) (note.Checkpoint, error) {
-	claimed, err := note.Peek(signed)
+// compareFormer compares the log with the receipts of anchors that are no longer
+// configured: the log contained what they acknowledged.
+func (k *Keeper) compareFormer(ctx context.Context) error {
+	list, err := Newest(ctx, k.cfg.Store)
 	if err != nil {
-		return note.Checkpoint{}, fmt.Errorf("%s: holds no valid checkpoint: %w", id, err)
+		return err
 	}
-	have, err := k.cfg.Len(ctx)
+	for _, r := range list {
+		if slices.ContainsFunc(k.senders, func(s *sender) bool { return s.ID().Name == r.Name }) {
+			continue
+		}
+		found, err := k.findFormer(ctx, ID{r.Name, r.Kind, r.Place})
+		if err == nil && found != nil && !k.cfg.Lost(r.Name, found.Found) {
+			err = found
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// former identifies an anchor by its newest receipt.
+func (k *Keeper) former(ctx context.Context, name string) (ID, bool, error) {
+	r, ok, err := lastReceipt(ctx, k.cfg.Store, name)
+	return ID{name, r.Kind, r.Place}, ok, err
+}
+
+func (k *Keeper) findFormer(ctx context.Context, id ID) (*MismatchError, error) {
+	j, err := k.newJudge(ctx, id)
+	if err == nil {
+		err = j.receipts(ctx)
+	}
 	if err != nil {
-		return note.Checkpoint{}, err
+		return nil, err
 	}
-	differs := func(format string, args ...any) (note.Checkpoint, error) {
-		return claimed, &MismatchError{id, claimed.Size, have, fmt.Sprintf(format, args...)}
+	return j.verdict(ctx, false)
+}
+
+// Err returns why nothing new may be admitted, or nil: while the service ran, an
+// anchor proved that its log was truncated or forked.
+func (k *Keeper) Err() error {
+	if e := k.fault.Load(); e != nil {
+		return e
 	}
-	switch _, _, err := note.Open(signed, k.cfg.Origin, k.cfg.Keys...); {
-	case errors.Is(err, note.ErrOrigin):
-		return differs("it is of another log, %s", claimed.Origin)
-	case err != nil:
-		return differs("no key that this state knows has signed it: the state is older than the key, or another party wrote there")
-	case claimed.Size > have:
-		return differs("the state was restored from an older copy, or its log was truncated")
+	return nil
+}
+
+// proves sets Err if err is a proof.
+func (k *Keeper) proves(ctx context.Context, err error) {
+	if e, ok := errors.AsType[*MismatchError](err); ok && e.Signed && k.fault.CompareAndSwap(nil, e) {
+		k.cfg.Logger.ErrorContext(ctx, "an anchor contradicts the log; nothing new is admitted", slog.String("anchor", e.Anchor.Name), slog.Any("err", e))
 	}
-	if err := k.cfg.Log.Wait(ctx, claimed.Size); err != nil {
-		return claimed, err
-	}
-	root, err := k.cfg.Log.Root(ctx, claimed.Size)
-	if err != nil {
-		return claimed, err
-	}
-	if root != claimed.Root {
-		return differs("the first %s differ: there are two histories, and one of them is forged", record.Plural(claimed.Size, "entry"))
-	}
-	return claimed, nil
 }
 
 // closeTime bounds how long Close waits for the tree, and then for anchors.
@@ -196,12 +251,14 @@ func (k *Keeper) Close() error {
 // Status is the state of an anchor.
 type Status struct {
 	ID
-	Every  time.Duration
-	Size   uint64    // entries of the largest checkpoint with a receipt
-	At     time.Time // of that receipt; zero: none yet
-	Behind uint64    // durable entries beyond Size
-	Err    error     // of the last attempt, or nil
-	Since  time.Time // of the first failure in a row, or zero
+	Every    time.Duration
+	Size     uint64    // entries of the largest checkpoint with a receipt
+	At       time.Time // of that receipt; zero: none yet
+	Behind   uint64    // durable entries beyond Size
+	Compared bool      // all that it holds was compared with the log since Open
+	Lost     bool      // an operator named it as lost: nothing is sent to it
+	Err      error     // of the last attempt, or nil
+	Since    time.Time // of the first failure in a row, or zero
 }
 
 // Status returns the state of each anchor.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
@@ -33,6 +34,8 @@ type state struct {
 	tree   *audit.Tree
 	keeper *Keeper
 	log    lockedBuffer
+	lost   map[string]api.Digest // what an operator named as lost
+	unsent bool                  // send nothing
 
 	mu    sync.Mutex
 	round chan struct{} // closed after the next round of any anchor; guarded by mu
@@ -136,21 +139,40 @@ func (s *state) grow(t testing.TB, count int, what string) uint64 {
 	return n
 }
 
-// open opens a Keeper with an interval of 20 ms.
-func (s *state) open(t testing.TB, anchors ...Anchor) error {
-	t.Helper()
+// keeperConfig has an interval of 20 ms.
+func (s *state) keeperConfig(anchors ...Anchor) Config {
 	cfg := Config{
 		Store: s.store, Len: s.ledger.Len, Log: s.tree, Origin: s.origin(), Keys: []ed25519.PublicKey{s.key.Public()}, Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(&s.log, nil)), ExchangeTimeout: time.Second, Retry: 5 * time.Millisecond, CompareTimeout: time.Second, TreeTimeout: 10 * time.Second, sent: s.sent,
+		Lost: func(name string, found api.Digest) bool { return found != "" && s.lost[name] == found },
 	}
 	for _, a := range anchors {
-		cfg.Anchors = append(cfg.Anchors, Schedule{a, 20 * time.Millisecond})
+		every := 20 * time.Millisecond
+		if s.unsent {
+			every = time.Hour
+		}
+		cfg.Anchors = append(cfg.Anchors, Schedule{a, every})
 	}
-	k, err := Open(t.Context(), cfg)
+	return cfg
+}
+
+// open opens a Keeper.
+func (s *state) open(t testing.TB, anchors ...Anchor) error {
+	t.Helper()
+	k, err := Open(t.Context(), s.keeperConfig(anchors...))
 	if err == nil {
 		s.keeper = k
 	}
 	return err
+}
+
+// exec changes the state behind the back of the programs.
+func (s *state) exec(t testing.TB, statement string) {
+	t.Helper()
+	must(t, s.store.Update(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec(statement)
+		return err
+	}))
 }
 
 // until waits until is returns true for an anchor's status.
@@ -316,13 +338,13 @@ type silent struct {
 	once chan struct{}
 }
 
-func (s silent) Newest(ctx context.Context) ([]byte, error) {
+func (s silent) Scan(ctx context.Context, known func(uint64) []byte, see func(Item) error) error {
 	select {
 	case <-s.once:
-		return s.Anchor.Newest(ctx)
+		return s.Anchor.Scan(ctx, known, see)
 	default:
 		close(s.once)
-		return nil, errors.New("not now")
+		return errors.New("not now")
 	}
 }
 
@@ -330,8 +352,9 @@ func (s silent) Newest(ctx context.Context) ([]byte, error) {
 func TestCheckpointsOfOtherKeysAreRefusedAtStart(t *testing.T) {
 	s := newState(t)
 	n := s.grow(t, 5, "a")
-	root, err := s.tree.Root(t.Context(), n)
+	roots, err := s.tree.Roots(t.Context(), []uint64{n})
 	must(t, err)
+	root := roots[0]
 	other, k := newState(t), newKey(t)
 	mine := note.Checkpoint{Origin: s.origin(), Size: n, Root: root}
 	theirs := mine
@@ -378,6 +401,14 @@ func (f *fake) Newest(ctx context.Context) ([]byte, error) {
 	return f.newest(ctx)
 }
 
+func (f *fake) Scan(ctx context.Context, _ func(uint64) []byte, see func(Item) error) error {
+	signed, err := f.Newest(ctx)
+	if err != nil || signed == nil {
+		return err
+	}
+	return see(Item{Where: "the only one", Signed: signed})
+}
+
 // While an anchor misbehaves the log grows, other anchors get new checkpoints, start
 // and stop of the service are not delayed much, and the status reports it.
 //
@@ -405,7 +436,6 @@ func TestAMisbehavingAnchorStopsNothingAndProvesNothing(t *testing.T) {
 		"hangs":              {put: func(context.Context, []byte) (receipt.Receipt, error) { <-never; return receipt.Receipt{}, nil }},
 		"hangs at the start": {newest: func(context.Context) ([]byte, error) { <-never; return nil, nil }},
 		"cannot be reached":  {newest: func(context.Context) ([]byte, error) { return nil, errors.New("no route") }},
-		"says words":         {newest: func(context.Context) ([]byte, error) { return []byte("all well"), nil }},
 		"has another's receipt": {put: lie(func(r *receipt.Receipt) {
 			r.Signed = older
 		})},
@@ -481,6 +511,7 @@ func TestALostAnswerIsRecovered(t *testing.T) {
 	}
 }
 
+// proves R-A6
 func TestALostFileIsNotRecreated(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -498,45 +529,50 @@ func TestALostFileIsNotRecreated(t *testing.T) {
 	}
 	s.close()
 	s = openState(t, s.dir)
-	must(t, s.open(t, openFile(t, path))) // a warning
-	s.until(t, "disk", "reported", func(st Status) bool { return st.Err != nil })
+	refused(t, s.open(t, openFile(t, path)), "no longer holds a checkpoint of 2 entries, the log here has 4", "not mounted")
+}
+
+// cut removes the entries from number from on, and all that is derived from them.
+func (s *state) cut(t *testing.T, from int) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(s.dir, "store", "state.db"))
+	must(t, err)
+	_, err = db.ExecContext(t.Context(), fmt.Sprintf("DROP TRIGGER audit_entry_delete; DELETE FROM audit_entry WHERE seq >= %d;", from)+
+		"CREATE TRIGGER audit_entry_delete BEFORE DELETE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END")
+	must(t, errors.Join(err, db.Close()))
+	must(t, os.RemoveAll(filepath.Join(s.dir, "log")))
 }
 
 // A truncated log is refused because of its own receipts, also if no anchor can be
-// reached any more.
+// reached any more, or none is configured.
 //
 // proves R-A6
 func TestALogShorterThanItsReceiptsIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "f")
+	path := filepath.Join(t.TempDir(), "f")
 	s := newState(t)
 	must(t, s.open(t, openFile(t, path)))
 	n := s.grow(t, 6, "a")
 	s.anchored(t, "disk", n)
 	s.close()
-	must(t, os.Remove(path))
-
-	// Control: with the complete log this is a warning, which stays while there is
-	// nothing to send.
-	s = openState(t, s.dir)
-	must(t, s.open(t, openFile(t, path)))
-	for range 3 {
-		<-s.nextRound()
+	gone := openFile(t, filepath.Join(t.TempDir(), "no", "disk"))
+	for name, anchors := range map[string][]Anchor{"unreachable": {gone}, "not configured": nil} {
+		s = openState(t, s.dir)
+		must(t, s.open(t, anchors...)) // control: the complete log
+		if len(anchors) > 0 {
+			if st := s.until(t, "disk", "reported", func(st Status) bool { return st.Err != nil }); st.Compared {
+				t.Errorf("%s: %+v", name, st)
+			}
+		}
+		s.close()
 	}
-	if st := s.until(t, "disk", "reported", func(Status) bool { return true }); st.Err == nil || !strings.Contains(st.Err.Error(), "has lost it") {
-		t.Errorf("%+v", st)
-	}
-	s.close()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(s.dir, "store", "state.db"))
-	must(t, err)
-	_, err = db.ExecContext(t.Context(), "DROP TRIGGER audit_entry_delete; DELETE FROM audit_entry WHERE seq >= 4;"+
-		"CREATE TRIGGER audit_entry_delete BEFORE DELETE ON audit_entry BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END")
-	must(t, errors.Join(err, db.Close()))
-	must(t, os.RemoveAll(filepath.Join(s.dir, "log")))
-	s = openState(t, s.dir)
-	err = s.open(t, openFile(t, path))
-	if wrong := new(MismatchError); !errors.As(err, &wrong) || wrong.Held != n || wrong.Local != 4 {
-		t.Error(err)
+	s.cut(t, 4)
+	for name, anchors := range map[string][]Anchor{"reachable": {openFile(t, path)}, "unreachable": {gone}, "not configured": nil} {
+		s = openState(t, s.dir)
+		err := s.open(t, anchors...)
+		if wrong := refused(t, err, `anchor "disk" (file `, "holds a checkpoint of 6 entries", "the log here has 4"); wrong.Held != n || wrong.Local != 4 || !wrong.Signed {
+			t.Errorf("%s: %+v", name, wrong)
+		}
+		s.close()
 	}
 }
 

@@ -3,9 +3,11 @@ package anchor
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
+	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -37,6 +39,57 @@ func saveReceipt(ctx context.Context, st *store.Store, r receipt.Receipt) error 
 			r.Name, int64(cp.Size), string(r.Kind), cp.Root[:], string(b), r.At.UnixMicro()) //nolint:gosec // G115: note.Parse bounds it
 		return err
 	})
+}
+
+// row is a receipt as the columns have it, and what they lack.
+type row struct {
+	acknowledged
+	place string
+	until time.Time // of its lock; zero: for good
+}
+
+// acknowledged identifies a checkpoint that an anchor acknowledged.
+type acknowledged struct {
+	size uint64
+	root note.Hash
+	id   string // as in Item
+}
+
+// rows returns all receipts of an anchor, the smallest first.
+func rows(ctx context.Context, st *store.Store, name string) (list []row, err error) {
+	const query = `SELECT size, root, json_extract(receipt, '$.place'), coalesce(json_extract(receipt, '$.git.commit'), json_extract(receipt, '$.s3.version'), ''),
+		coalesce(json_extract(receipt, '$.s3.until'), '') FROM anchor_receipt WHERE name = ? ORDER BY size`
+	err = st.Read(ctx, func(v *store.View) error {
+		return v.Each(query, []any{name}, func(scan store.Scan) error {
+			var r row
+			var size int64
+			var root []byte
+			var until string
+			err := scan(&size, &root, &r.place, &r.id, &until)
+			if err == nil && until != "" {
+				r.until, err = time.Parse(time.RFC3339Nano, until)
+			}
+			if err != nil {
+				return err
+			}
+			r.size, r.root = uint64(size), note.Hash(root) //nolint:gosec // G115: the schema says that it is positive
+			list = append(list, r)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("receipts of anchor %q: %w", name, err)
+	}
+	return list, nil
+}
+
+// receiptFor returns the receipt of an anchor for a checkpoint of that size.
+func receiptFor(ctx context.Context, st *store.Store, name string, size uint64) (r receipt.Receipt, ok bool, err error) {
+	list, err := receipts(ctx, st, "SELECT receipt FROM anchor_receipt WHERE name = ? AND size = ?", name, int64(size)) //nolint:gosec // G115: the size of a log
+	if err != nil || len(list) == 0 {
+		return r, false, err
+	}
+	return list[0], true, nil
 }
 
 // lastReceipt returns the receipt of an anchor for its largest checkpoint.

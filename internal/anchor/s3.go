@@ -206,6 +206,8 @@ const (
 	// read.
 	maxVersions = 1000
 	maxKeys     = 1000
+	// parallel is how many objects Scan fetches at once.
+	parallel = 8
 )
 
 func (s *S3) content(ctx context.Context, c *minio.Client, o minio.ObjectInfo) (b []byte, err error) {
@@ -218,42 +220,4 @@ func (s *S3) content(ctx context.Context, c *minio.Client, o minio.ObjectInfo) (
 		return nil, fmt.Errorf("read %s: %w", o.Key, err)
 	}
 	return b, nil
-}
-
-// Newest implements Anchor. It returns the first version of the first key.
-func (s *S3) Newest(ctx context.Context) ([]byte, error) {
-	c, err := s.client()
-	if err != nil {
-		return nil, err
-	}
-	key, err := s.largest(ctx, c)
-	if err != nil || key == "" {
-		return nil, err
-	}
-	first, err := s.first(ctx, c, key)
-	if err != nil {
-		return nil, err
-	}
-	return s.content(ctx, c, first)
-}
-
-// largest returns the key of the largest checkpoint, or "".
-func (s *S3) largest(ctx context.Context, c *minio.Client) (string, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	n := 0
-	for o := range c.ListObjectsIter(ctx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: s.cfg.Prefix, WithVersions: true, Recursive: true, MaxKeys: 100}) {
-		if o.Err != nil {
-			return "", fmt.Errorf("list %s: %w", s.cfg.Bucket, o.Err)
-		}
-		if n++; n > maxKeys {
-			return "", fmt.Errorf("bucket %s: more than %d versions of other objects come first", s.cfg.Bucket, maxKeys)
-		}
-		var left, size uint64
-		name := strings.TrimPrefix(o.Key, s.cfg.Prefix)
-		if k, err := fmt.Sscanf(name, "%d-%d", &left, &size); err == nil && k == 2 && size <= math.MaxInt64 && s.key(size) == o.Key && !o.IsDeleteMarker {
-			return o.Key, nil
-		}
-	}
-	return "", nil
 }

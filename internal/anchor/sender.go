@@ -1,6 +1,7 @@
 package anchor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -19,11 +19,12 @@ import (
 // the anchor.
 type sender struct {
 	Schedule
-	k            *Keeper
-	hung         <-chan struct{} // of an abandoned exchange; closed when that returns
-	acknowledged []byte          // the checkpoint of the newest receipt at the start of the service
+	k    *Keeper
+	hung <-chan struct{} // of an abandoned exchange; closed when that returns
 
 	mu       sync.Mutex
+	compared bool      // guarded by mu
+	lost     bool      // guarded by mu
 	size     uint64    // guarded by mu
 	at       time.Time // guarded by mu
 	err      error     // guarded by mu
@@ -34,7 +35,7 @@ type sender struct {
 func (s *sender) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Status{ID: s.ID(), Every: s.Every, Size: s.size, At: s.at, Err: s.err, Since: s.since}
+	return Status{ID: s.ID(), Every: s.Every, Size: s.size, At: s.at, Compared: s.compared, Lost: s.lost, Err: s.err, Since: s.since}
 }
 
 // firstRound is when an anchor gets its first checkpoint after the start.
@@ -100,7 +101,7 @@ func exchange[T any](ctx context.Context, s *sender, timeout time.Duration, call
 			return none, fmt.Errorf("%s: an earlier exchange still hangs", s.ID())
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	type result struct {
 		v   T
 		err error
@@ -125,75 +126,168 @@ func exchange[T any](ctx context.Context, s *sender, timeout time.Duration, call
 		return r.v, r.err
 	case <-grace.C:
 		s.hung = done
-		return none, fmt.Errorf("%s: no answer within %s", s.ID(), timeout)
+		return none, fmt.Errorf("%s: %w", s.ID(), context.Cause(ctx))
 	}
 }
 
-// compare compares the log with the newest receipt and with the anchor. refusal
+// errLost is the error of an anchor that gets nothing more.
+var errLost = errors.New("an operator named it as lost: it gets no more checkpoints; configure another anchor, with another name and place")
+
+// compare compares the log with all that the anchor holds and acknowledged. refusal
 // is why the service must not start; trouble is what is wrong with the anchor.
 func (s *sender) compare(ctx context.Context) (refusal, trouble error) {
-	// Whatever has become of the anchor, the log contained what it acknowledged.
-	if s.acknowledged != nil {
-		tree, cancel := context.WithTimeout(ctx, s.k.cfg.TreeTimeout)
-		defer cancel()
-		if _, err := s.k.verify(tree, s.ID(), s.acknowledged); err != nil {
-			if mismatch, ok := errors.AsType[*MismatchError](err); ok {
-				mismatch.Why += " (according to its stored receipt)"
-			}
-			return err, nil
-		}
+	found, err := s.find(ctx)
+	unfit, read := errors.AsType[*UnfitError](err)
+	lost := found != nil && s.k.cfg.Lost(s.ID().Name, found.Found)
+	s.mu.Lock()
+	s.compared, s.lost = (err == nil || read) && (found == nil || lost), lost
+	s.mu.Unlock()
+	local, failed := errors.AsType[*localError](err)
+	switch {
+	case lost:
+		return nil, fmt.Errorf("%s: %w", s.ID(), errLost)
+	case found != nil:
+		return found, err
+	case failed:
+		return local.err, nil // the log could not be read
+	case read:
+		return nil, unfit
 	}
-	held, err := exchange(ctx, s, s.k.cfg.CompareTimeout, s.Newest)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.k.cfg.TreeTimeout)
-	defer cancel()
-	return s.compareHeld(ctx, held)
+	return nil, err
 }
 
-// compareHeld compares what the anchor holds, or nil, with the log and with what
-// it acknowledged.
-func (s *sender) compareHeld(ctx context.Context, held []byte) (refusal, trouble error) {
+// localError is an error of the state or the log, not of an anchor.
+type localError struct{ err error }
+
+func (e *localError) Error() string { return e.err.Error() }
+
+// find reads all that the anchor holds and returns what is wrong with it, or nil,
+// together with the error of an anchor that could not be read to its end.
+func (s *sender) find(ctx context.Context) (*MismatchError, error) {
+	j, err := s.k.newJudge(ctx, s.ID())
+	if err == nil {
+		err = j.receipts(ctx)
+	}
+	if err != nil {
+		return nil, &localError{err}
+	}
+	scanned := s.scan(ctx, j)
+	if errors.Is(scanned, errTooMany) {
+		return j.overlong(fmt.Sprintf("it holds more than %d checkpoints", maxItems)), nil
+	}
+	if errors.Is(scanned, errTooLong) {
+		return j.overlong(fmt.Sprintf("it could not be read to its end within %s", s.k.cfg.ScanTimeout)), nil
+	}
+	if _, ok := errors.AsType[*localError](scanned); ok {
+		return nil, scanned
+	}
+	_, unfit := errors.AsType[*UnfitError](scanned)
+	found, err := j.verdict(ctx, scanned == nil || unfit)
+	if err != nil {
+		return nil, &localError{err}
+	}
+	return found, scanned
+}
+
+var errTooLong = errors.New("takes too long")
+
+// scan has j see all that the anchor holds.
+func (s *sender) scan(ctx context.Context, j *judge) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence, total := s.k.cfg.CompareTimeout, s.k.cfg.ScanTimeout
+	silent := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no answer within %s", silence)) })
+	defer silent.Stop()
+	var mu sync.Mutex // an abandoned exchange may still call see
+	over, began := false, time.Now()
+	waited := time.Duration(0) // for the tree
+	see := func(it Item) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if over || ctx.Err() != nil {
+			return context.Canceled
+		}
+		silent.Stop()
+		defer silent.Reset(silence)
+		if time.Since(began)-waited > total {
+			return errTooLong
+		}
+		from := time.Now()
+		defer func() { waited += time.Since(from) }()
+		err := j.see(ctx, it)
+		if err != nil && !errors.Is(err, errTooMany) {
+			err = &localError{err}
+		}
+		return err
+	}
+	known := func(size uint64) []byte {
+		r, _, _ := receiptFor(ctx, s.k.cfg.Store, s.ID().Name, size) // without one it is fetched
+		return r.Signed
+	}
+	_, err := exchange(ctx, s, total+s.k.cfg.TreeTimeout+time.Minute, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Scan(ctx, known, see) })
+	mu.Lock()
+	defer mu.Unlock()
+	over = true
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return fmt.Errorf("%s: %w", s.ID(), cause)
+	}
+	return err
+}
+
+// agrees compares what the anchor got last, or nil, with the log and with what it
+// acknowledged.
+func (s *sender) agrees(ctx context.Context, newest []byte) error {
 	var size uint64
-	if held != nil {
-		if _, err := note.Peek(held); err != nil {
-			return nil, fmt.Errorf("%s: holds no valid checkpoint: %w", s.ID(), err)
+	if newest != nil {
+		j, err := s.k.newJudge(ctx, s.ID())
+		if err == nil {
+			err = j.see(ctx, Item{Where: "the newest", Signed: newest})
 		}
-		cp, err := s.k.verify(ctx, s.ID(), held)
 		if err != nil {
-			return err, nil // also if the log could not be read
+			return err
 		}
-		size = cp.Size
+		if found, err := j.verdict(ctx, false); err != nil || found != nil {
+			return cmp.Or[error](err, found)
+		}
+		size = j.largest.Size
 	}
 	if had := s.status().Size; size < had && s.ID().Kind != receipt.TSA { // an authority keeps nothing
-		return nil, fmt.Errorf("%s: holds a checkpoint of %s, but acknowledged one of %d: the anchor has lost it, or is another place; repair it, or configure it under another name", s.ID(), record.Plural(size, "entry"), had)
+		return fmt.Errorf("%s: holds a checkpoint of %s, but acknowledged one of %d: the anchor has lost it, or is another place; repair it, or configure it under another name", s.ID(), record.Plural(size, "entry"), had)
 	}
-	return nil, nil
+	return nil
 }
 
-// send sends the anchor the newest checkpoint, unless it has it.
+// send sends the anchor the newest checkpoint, unless it has it. An anchor that was
+// not reached at the start of the service is compared first.
 func (s *sender) send(ctx context.Context) error {
 	signed, cp := s.k.cfg.Log.Latest()
 	before := s.status()
 	switch {
-	case signed == nil || cp.Size == 0, cp.Size <= before.Size && before.Err == nil:
+	case before.Lost:
+		return errLost
+	case !before.Compared:
+		if err := errors.Join(s.compare(ctx)); err != nil {
+			s.k.proves(ctx, err)
+			return err
+		}
+	}
+	if signed == nil || cp.Size == 0 || cp.Size <= before.Size && before.Err == nil {
 		return nil
-	case cp.Size <= before.Size: // nothing to send; has it recovered?
-		return errors.Join(s.compare(ctx))
 	}
 	failpoint.Hit(failpoint.AnchorPut, s.ID().Name)
-	r, err := exchange(ctx, s, s.k.cfg.ExchangeTimeout, func(ctx context.Context) (receipt.Receipt, error) {
+	r, err := exchange(ctx, s, s.k.cfg.ExchangeTimeout, func(ctx context.Context) (*receipt.Receipt, error) {
 		held, err := s.Newest(ctx)
 		if err == nil { // add nothing to a history that is not the log's
-			err = errors.Join(s.compareHeld(ctx, held))
+			err = s.agrees(ctx, held)
 		}
-		if err != nil {
-			return receipt.Receipt{}, err
+		if err != nil || cp.Size <= before.Size { // nothing to send; it has recovered
+			return nil, err
 		}
-		return s.Put(ctx, signed)
+		r, err := s.Put(ctx, signed)
+		return &r, err
 	})
-	if err != nil {
+	if err != nil || r == nil {
+		s.k.proves(ctx, err)
 		return err
 	}
 	// The anchor may lie.
@@ -204,7 +298,7 @@ func (s *sender) send(ctx context.Context) error {
 		return fmt.Errorf("%s: the receipt is for another checkpoint", id)
 	}
 	failpoint.Hit(failpoint.AnchorGiven, s.ID().Name)
-	if err := saveReceipt(ctx, s.k.cfg.Store, r); err != nil {
+	if err := saveReceipt(ctx, s.k.cfg.Store, *r); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.AnchorKept, s.ID().Name)

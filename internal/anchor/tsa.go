@@ -41,6 +41,9 @@ func (a *TSA) ID() ID { return ID{a.cfg.Name, receipt.TSA, a.cfg.URL} }
 // Newest implements Anchor.
 func (a *TSA) Newest(context.Context) ([]byte, error) { return nil, nil }
 
+// Scan implements Anchor.
+func (a *TSA) Scan(context.Context, func(uint64) []byte, func(Item) error) error { return nil }
+
 // Put implements Anchor.
 func (a *TSA) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 	request, asked, err := receipt.Ask(signed)

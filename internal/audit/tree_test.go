@@ -91,6 +91,36 @@ func TestEachEntryIsProvedAtEachSize(t *testing.T) {
 	}
 }
 
+// proves R-A1: all roots at once are those of Root, and a changed tile gives none.
+func TestRootsAreThoseOfTheTree(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.open(t))
+	w.grow(t, 1300)
+	w.covered(t)
+	for name, sizes := range map[string][]uint64{
+		"none": nil, "the empty log": {0}, "at tiles": {0, 1, 255, 256, 256, 257, 511, 512, 1024, 1299, 1300}, "the last": {1300}, "far apart": {3, 1281},
+	} {
+		roots, err := w.log.Roots(t.Context(), sizes)
+		must(t, err)
+		for i, size := range sizes {
+			if want, err := w.log.Root(t.Context(), size); err != nil || roots[i] != want {
+				t.Errorf("%s: wrong root of %d entries, %v", name, size, err)
+			}
+		}
+	}
+	if err := errors.Join(second(w.log.Roots(t.Context(), []uint64{1301})), second(w.log.Roots(t.Context(), []uint64{7, 6}))); err == nil || strings.Count(err.Error(), "log tree") != 2 {
+		t.Errorf("a future root and descending sizes: %v", err)
+	}
+	path := w.path("log", "tree", "tile", "0", "002")
+	b, err := os.ReadFile(path)
+	must(t, err)
+	b[40]++
+	must(t, os.WriteFile(path, b, 0o600))
+	if roots, err := w.log.Roots(t.Context(), []uint64{600}); err == nil {
+		t.Errorf("a changed tile gives %x", roots)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // proves R-A1: the tree is derived, so a start without it computes the same root.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 
 	sumtlog "golang.org/x/mod/sumdb/tlog"
 
@@ -43,6 +44,77 @@ func (t *Tree) Root(ctx context.Context, size uint64) (note.Hash, error) {
 		return note.Hash{}, fmt.Errorf("log tree: root of %s: %w", record.Plural(size, "entry"), err)
 	}
 	return note.Hash(root), nil
+}
+
+// Roots returns the roots of the first sizes[i] entries, where sizes ascend. A
+// checkpoint must cover them. It reads each tile at most once, and skips those that
+// lie between two sizes.
+func (t *Tree) Roots(ctx context.Context, sizes []uint64) ([]note.Hash, error) {
+	if len(sizes) == 0 {
+		return nil, nil
+	}
+	if _, err := t.reader(ctx, sizes[len(sizes)-1]); err != nil {
+		return nil, err
+	}
+	_, c := t.Latest()
+	w := &walker{tiles: t.tiles, size: c.Size, sum: note.NewRange()}
+	roots := make([]note.Hash, 0, len(sizes))
+	for _, size := range append(slices.Clone(sizes), c.Size) {
+		if size < w.sum.Size() {
+			return nil, fmt.Errorf("log tree: sizes %d and %d do not ascend", w.sum.Size(), size)
+		}
+		root, err := w.rootAt(ctx, size)
+		if err != nil {
+			return nil, fmt.Errorf("log tree: root of %s: %w", record.Plural(size, "entry"), err)
+		}
+		roots = append(roots, root)
+	}
+	if last := len(roots) - 1; roots[last] != c.Root { // which all tiles above lead to
+		return nil, fmt.Errorf("log tree: the tiles differ from the checkpoint of %s: %w", record.Plural(c.Size, "entry"), errDamaged)
+	}
+	return roots[:len(sizes)], nil
+}
+
+// walker adds up the tiles of a tree.
+type walker struct {
+	tiles
+	size uint64 // of the tree
+	sum  *note.Range
+	held [2]struct { // the tile of each level that was read last
+		index uint64
+		b     []byte
+	}
+}
+
+func (w *walker) rootAt(ctx context.Context, size uint64) (note.Hash, error) {
+	for w.sum.Size() < size {
+		at, level := w.sum.Size(), 0
+		if at%width == 0 && size-at >= width {
+			level = 1
+		}
+		tile, err := w.tile(ctx, level, at>>(height*level)/width)
+		if err != nil {
+			return note.Hash{}, err
+		}
+		for i := at >> (height * level) % width; i < uint64(len(tile)/hashSize) && size-w.sum.Size() >= 1<<(height*level); i++ {
+			if err := w.sum.AddTree(height*level, note.Hash(tile[i*hashSize:(i+1)*hashSize])); err != nil {
+				return note.Hash{}, err
+			}
+		}
+	}
+	return w.sum.Root()
+}
+
+func (w *walker) tile(ctx context.Context, level int, index uint64) ([]byte, error) {
+	if h := w.held[level]; h.b != nil && h.index == index {
+		return h.b, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b, err := w.hashes(coord(level, index, int(min(width, w.size>>(height*level)-index*width)))) //nolint:gosec // G115: at most 256
+	w.held[level].index, w.held[level].b = index, b
+	return b, err
 }
 
 // InclusionProof returns the proof that entry number index is among the first

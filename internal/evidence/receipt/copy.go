@@ -49,6 +49,12 @@ func ParseLine(line []byte) (signed []byte, cp note.Checkpoint, err error) {
 	return []byte(text), cp, nil
 }
 
+// Torn reports whether a line without its line feed, which ParseLine refuses, is
+// what a power cut leaves of one: its beginning, or a hole of zeros.
+func Torn(line []byte) bool {
+	return bytes.IndexByte(line, 0) >= 0 || len(line) > 0 && line[0] == '"' && (len(line) == 1 || line[len(line)-1] != '"')
+}
+
 // Checkpoints returns the signed checkpoints of a copy of an anchor's content, in
 // order, unverified. A copy has lines of a file anchor, signed checkpoints, or both,
 // with any number of empty lines between them, and at least one checkpoint. It may
@@ -62,10 +68,9 @@ func Checkpoints(copied []byte) (list [][]byte, err error) {
 	for len(copied) > 0 {
 		line, rest, _ := bytes.Cut(copied, []byte("\n"))
 		switch signed, _, err := ParseLine(line); {
-		case len(line) == 0, bytes.IndexByte(line, 0) >= 0: // as a power cut leaves it
 		case err == nil:
 			list = append(list, signed)
-		case line[0] == '"' && (len(line) == 1 || line[len(line)-1] != '"'): // likewise
+		case len(line) == 0, Torn(line):
 		case line[0] == '"':
 			return nil, err
 		default:
