@@ -20,6 +20,7 @@ func loadPrograms() map[string]func(facts) error {
 	return map[string]func(facts) error{
 		"load own sockets":  ownSockets,
 		"load needed calls": neededCalls,
+		"load hold":         hold,
 		"load fork bomb": func(facts) error {
 			started := 0
 			for {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// etc writes a minimal /etc and binds the few host files that common programs need. It identifies no user of the host and
+// etc writes a minimal /etc, copies the few host files that common programs need, and shows such directories. It identifies no user of the host and
 // has no resolver: the broker resolves names.
 func (b *builder) etc() error {
 	dir := b.root + "/etc"
@@ -34,11 +34,26 @@ func (b *builder) etc() error {
 		if err != nil {
 			continue // hosts differ; none of these is needed for isolation
 		}
-		if err := b.expose(source, path); err != nil {
+		st, err := os.Lstat(source)
+		if err == nil && st.Mode().IsRegular() {
+			err = b.copyFile(source, path)
+		} else if err == nil {
+			err = b.expose(source, path)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return b.localtime()
+}
+
+// copyFile copies a small file of the host, which so has no inode in common with it.
+func (b *builder) copyFile(source, path string) error {
+	text, err := os.ReadFile(source) //nolint:gosec // one of a few names
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.root+path, text, 0o444) //nolint:gosec // meant to be read by all
 }
 
 func (b *builder) localtime() error {
@@ -50,7 +65,7 @@ func (b *builder) localtime() error {
 	case err != nil:
 		return err
 	case st.Mode()&os.ModeSymlink == 0:
-		return b.expose(path, path)
+		return b.copyFile(path, path)
 	}
 	target, err := os.Readlink(path)
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 )
 
 // Host files are shown through read-only overlays, never by a plain bind of a directory. A bind shares inodes with the host,
-// and a read-only mount does not stop connect(2) on a socket or open(2) of a pipe. An overlay has inodes of its own: a socket
-// on it has no listener, and a pipe no other end, in whatever directory the host makes one later. Single regular files are
-// bound.
+// and a read-only mount does not stop connect(2) on a socket, open(2) of a pipe, flock(2) or inotify(7). An overlay has inodes
+// of its own: a socket on it has no listener, a pipe no other end, in whatever directory the host makes one later, and locks,
+// leases and watches on it reach nobody else. A single regular file is bound from an overlay of its directory; where that is
+// impossible it is bound from the host, and a layer says so.
 
 const exposeLayer = "host files by overlay (no host sockets, pipes or devices)"
 
@@ -34,7 +35,7 @@ func (b *builder) expose(source, path string) error {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return b.exposeFile(fd, path)
+		return b.exposeFile(fd, source, path)
 	case unix.S_IFDIR:
 		if b.hasMounts(source) {
 			return b.exposeEntries(source, path)
@@ -72,8 +73,20 @@ func cloneHost(path string) (int, error) {
 	return mount, nil
 }
 
-// exposeFile binds the regular file that fd refers to.
-func (b *builder) exposeFile(fd int, path string) error {
+// exposeFile shows the regular file that fd refers to.
+func (b *builder) exposeFile(fd int, source, path string) error {
+	own := -1
+	for _, name := range []string{source, path} { // as root the source is a mount of the file alone
+		if own = b.besideOverlay(fd, name); own >= 0 {
+			break
+		}
+	}
+	if own >= 0 {
+		defer func() { _ = unix.Close(own) }()
+		fd = own
+	} else {
+		b.bound++
+	}
 	mount, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return fmt.Errorf("clone mount of %s: %w", path, err)
@@ -85,19 +98,69 @@ func (b *builder) exposeFile(fd int, path string) error {
 	return b.attachAt(mount, path, false)
 }
 
-// exposeDir shows the directory that fd refers to. It becomes the current directory for the option, which cannot spell every
-// path; an overlay without a writable layer needs two layers.
-func (b *builder) exposeDir(fd int, path string) error {
-	if err := unix.Fchdir(fd); err != nil {
-		return &os.PathError{Op: "enter", Path: path, Err: err}
+// besideOverlay opens the regular file fd, called name, in an overlay of its directory, or returns -1: if the file is a mount
+// of its own, or if pid 1 cannot reach the directory or has mounts of the host below it.
+func (b *builder) besideOverlay(fd int, name string) int {
+	dir, base := filepath.Split(name)
+	parent, err := openHost(filepath.Clean(dir))
+	if err != nil {
+		return -1
 	}
-	defer func() { _ = unix.Chdir("/") }()
-	mount, err := newFilesystem("overlay", readOnlyBind,
-		"userxattr", "", "xino", "off", "lowerdir", ".:"+b.stage+"/empty")
+	defer func() { _ = unix.Close(parent) }()
+	var want, got unix.Stat_t
+	const resolve = unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH
+	same, err := unix.Openat2(parent, base, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
+	if err != nil {
+		return -1
+	}
+	defer func() { _ = unix.Close(same) }()
+	if unix.Fstat(fd, &want) != nil || unix.Fstat(same, &got) != nil || want.Dev != got.Dev || want.Ino != got.Ino {
+		return -1
+	}
+	if b.beside[dir] == 0 {
+		mount, err := b.view(parent)
+		if err != nil {
+			return -1
+		}
+		view, err := unix.FcntlInt(uintptr(mount), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // a descriptor
+		if err != nil {
+			_ = unix.Close(mount)
+			return -1
+		}
+		if err := attach(mount, b.stage+"/beside"); err != nil { // files of a detached mount cannot be bound
+			_ = unix.Close(view)
+			return -1
+		}
+		b.beside[dir] = view
+	}
+	own, err := unix.Openat2(b.beside[dir], base, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
+	if err != nil {
+		return -1
+	}
+	if unix.Fstat(own, &got) != nil || got.Mode&unix.S_IFMT != unix.S_IFREG {
+		_ = unix.Close(own)
+		return -1
+	}
+	return own
+}
+
+// exposeDir shows the directory that fd refers to.
+func (b *builder) exposeDir(fd int, path string) error {
+	mount, err := b.view(fd)
 	if err != nil {
 		return &MissingError{Layer: exposeLayer, Detail: fmt.Sprintf("%s: %v", path, err), Fix: fix(exposeLayer)}
 	}
 	return b.attachAt(mount, path, true)
+}
+
+// view returns a detached overlay of the directory that fd refers to. The directory becomes the current one for the option,
+// which cannot spell every path; an overlay without a writable layer needs two layers.
+func (b *builder) view(fd int) (int, error) {
+	if err := unix.Fchdir(fd); err != nil {
+		return -1, fmt.Errorf("enter it: %w", err)
+	}
+	defer func() { _ = unix.Chdir("/") }()
+	return newFilesystem("overlay", readOnlyBind, "userxattr", "", "xino", "off", "lowerdir", ".:"+b.stage+"/empty")
 }
 
 // exposeEntries shows what is in a directory with mounts below it, in a directory of its own. Left out are entries that are no

@@ -92,7 +92,7 @@ type initProcess struct {
 // an overlay, one of its writable layer.
 func (in *initProcess) start(files []int) ([]int, error) {
 	s := in.setup
-	b := &builder{setup: s, ids: in.ids, stream: -1, upper: -1, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
+	b := &builder{setup: s, ids: in.ids, stream: -1, upper: -1, beside: map[string]int{}, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
 	if s.Copy {
 		if len(files) == 0 {
 			return nil, errors.New("setup: no workspace stream")

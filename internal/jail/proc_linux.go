@@ -27,11 +27,11 @@ func liveEntries() map[string]string {
 
 // madeEntries returns the files of /proc that the jail fills itself, in the kernel's form.
 func (b *builder) madeEntries(proc string) (map[string]string, error) {
-	stat, err := os.ReadFile(proc + "/stat")
+	stat, err := os.ReadFile(proc + "/stat") //nolint:gosec // of the kernel
 	if err != nil {
 		return nil, err
 	}
-	memory, err := os.ReadFile(proc + "/meminfo")
+	memory, err := os.ReadFile(proc + "/meminfo") //nolint:gosec // of the kernel
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (b *builder) fillProc(proc, stand string) error {
 		return err
 	}
 	for _, name := range settings() {
-		value, err := os.ReadFile(proc + "/sys/" + name)
+		value, err := os.ReadFile(proc + "/sys/" + name) //nolint:gosec // of the kernel
 		if errors.Is(err, os.ErrNotExist) {
 			continue // kernels differ
 		}

@@ -17,6 +17,7 @@ import (
 //	STAGE/tmp     /tmp                                     STAGE/home          /home/agent
 //	STAGE/shm     /dev/shm                                 STAGE/lower/N       where the workspace's layers are attached
 //	STAGE/empty   an empty directory                       STAGE/extra/N       where root's read-only paths are attached
+//	STAGE/beside  where overlays for single files are attached, one upon another
 //	STAGE/proc    a tmpfs of its own, with what /proc shows in the place of the kernel's files
 //
 // Once the old root is unmounted, the tmpfs is reachable only through those binds.
@@ -47,6 +48,8 @@ type builder struct {
 	stream int      // tar of the workspace, or -1
 	upper  int      // descriptor of the overlay's writable layer, or -1
 	layers []string
+	beside map[string]int // overlays of directories with single files that are shown, open
+	bound  int            // how many of those have no overlay
 }
 
 // skeletonFiles returns the number of inodes that building takes, beyond those the jail may create.
@@ -69,12 +72,20 @@ func (b *builder) build() error {
 		{"workspace", b.workspace},
 		{"private root", b.finish},
 	}
+	defer func() {
+		for _, fd := range b.beside {
+			_ = unix.Close(fd)
+		}
+	}()
 	for _, step := range steps {
 		if err := step.do(); err != nil {
 			return missing(step.layer, err)
 		}
 	}
 	b.layers = append(b.layers, "private root (pivot_root, read-only, nosuid, nodev)", exposeLayer, "private /dev", "private /proc (hidepid)")
+	if b.bound > 0 {
+		b.layers = append(b.layers, fmt.Sprintf("host files by bind, which share locks with the host: %d", b.bound))
+	}
 	return nil
 }
 
@@ -108,6 +119,7 @@ func (b *builder) writable() error {
 		{"extra", 0o755, false},
 		{"empty", 0o555, false},
 		{"proc", 0o755, false},
+		{"beside", 0o755, false},
 		{"work", 0o755, false},
 		{"upper", 0o755, true},
 		{"home", 0o700, true},
