@@ -32,7 +32,7 @@ func judge(t *testing.T, c bundle.Case, l lie) (*story, Report) {
 	}
 	w := &work{id: "d-01"}
 	s.admit(w)
-	s.write(s.about(record.KindDispatchRecovered, w, record.DispatchRecovery{State: "accepted", Worker: "absent"}))
+	s.recovered(w, "absent")
 	s.start(w)
 	s.finish(w, api.EventFinished, "")
 	tell(s)
@@ -231,7 +231,7 @@ func TestAttacksAreDetected(t *testing.T) {
 				}
 			}
 		}}},
-		"an answer is to a question that was not asked": {RowProvenance, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
+		"an answer is to a question that was not asked": {RowResult, bundle.Case{Run: "r1"}, lie{before: func(s *story) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if e.Kind == record.KindDispatchAnswered {
 					e.Refs[record.RefQuestion] = api.DigestOf([]byte("never asked"))

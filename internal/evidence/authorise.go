@@ -94,7 +94,7 @@ func (s *timeline) step(e *entry) {
 	var err error
 	switch e.Kind { //nolint:exhaustive // those that are Rules
 	case record.KindCatalogRevision:
-		err = s.applyRevision(e)
+		s.now.before, s.now.revision, s.now.seen = s.now.revision, e, append(s.now.seen, e)
 	case record.KindStopEngaged:
 		d, _ := e.Detail.(record.StopEngaged)
 		s.now.stops = append(s.now.stops, api.Stop{ID: d.Stop, Scope: api.StopScope(d.Scope), Name: d.Name})
@@ -104,17 +104,6 @@ func (s *timeline) step(e *entry) {
 	if err != nil {
 		s.row.fail("entry #%d: %v", e.seq, err)
 	}
-}
-
-// applyRevision puts the next catalog revision in force. Revisions never go back,
-// however well an older one is signed.
-func (s *timeline) applyRevision(e *entry) error {
-	d, _ := e.Detail.(record.RevisionSeen)
-	s.now.before, s.now.revision, s.now.seen = s.now.revision, e, append(s.now.seen, e)
-	if r := s.v.revisions[e.Refs[record.RefRevision]]; r != nil && numberOf(e) != r.doc.Number {
-		return fmt.Errorf("it records catalog revision %d, but names the digest of revision %d", d.Number, r.doc.Number)
-	}
-	return nil
 }
 
 // numberOf returns the number of a revision from its entry.
@@ -143,17 +132,17 @@ func (s *timeline) applyRecord(e *entry) error {
 	if s.records > len(s.v.b.Case.Records) {
 		return fmt.Errorf("operator record %d is not in the bundle", s.records)
 	}
-	rec, digest, err := s.v.operatorRecord(s.v.b.Case.Records[s.records-1], s.v.trust.Operators)
+	rec, err := s.v.operatorRecord(s.v.b.Case.Records[s.records-1], s.v.trust.Operators)
 	if err != nil {
 		return fmt.Errorf("operator record %d: %w", s.records, err)
 	}
 	switch {
-	case digest != e.Refs[record.RefRecord] || rec.Number != uint64(s.records) || rec.Previous != s.previous: //nolint:gosec // G115: counts up from 1
+	case rec.digest != e.Refs[record.RefRecord] || rec.Number != uint64(s.records) || rec.Previous != s.previous: //nolint:gosec // G115: counts up from 1
 		return fmt.Errorf("operator record %d is not the one that the log names", s.records)
 	case seal.LogOrigin(seal.KeyID(rec.Service)) != s.v.trust.Log.Origin:
 		return fmt.Errorf("operator record %d is for service %s", s.records, rec.Service)
 	}
-	s.previous, s.v.records[e.seq] = digest, &rec
+	s.previous, s.v.records[e.seq] = rec.digest, rec
 	s.now.ceilings = maps.Clone(s.now.ceilings)
 	switch rec.Verb { //nolint:exhaustive // the others restrict no dispatch
 	case api.VerbCeilingSet:
@@ -187,11 +176,6 @@ func (d *decider) decide(a *admission) error {
 		return nil // the manifest or the completeness row reports it
 	}
 	m := e.begins.manifest
-	if e.Kind == record.KindDispatchAnswered {
-		if err := d.mayAnswer(a, m); err != nil {
-			return err
-		}
-	}
 	return d.repeat(a, m.Policies, func(r *revision) policy.Request { return requestOf(r, e, m, &a.rule) }, m)
 }
 
@@ -207,16 +191,6 @@ func (a *admission) resolved() error {
 		}
 	}
 	return nil
-}
-
-// mayAnswer repeats the decision whether the caller may answer.
-func (d *decider) mayAnswer(a *admission, m *record.Manifest) error {
-	if slices.Contains(a.e.Policies, "operator") {
-		return nil // the service's operator, whose account the bundle does not name
-	}
-	return d.repeat(a, a.e.Policies, func(*revision) policy.Request {
-		return policy.Request{Principal: a.e.Principal, Action: policy.ActionDispatchAnswer, Resource: string(m.ID), Owner: m.Principal}
-	}, nil)
 }
 
 // requestOf is the request that the service asked policy to decide.

@@ -26,7 +26,8 @@ type revision struct {
 	mu        sync.Mutex
 	subagents map[api.Name]api.Subagent // those read so far
 	engine    *policy.Engine
-	broken    error // why engine is nil
+	signers   []seal.KeyID // none unless its signatures verify
+	broken    error        // why engine is nil
 	compiled  bool
 }
 
@@ -41,6 +42,7 @@ func (v *verification) catalog() {
 		}
 		last = r.Digest
 		doc, err := v.revision(r)
+		var signers []seal.KeyID
 		if err != nil {
 			row.fail("catalog revision %s: %v", r.Digest.Short(), err)
 			if doc == nil {
@@ -48,8 +50,9 @@ func (v *verification) catalog() {
 			}
 		} else {
 			row.checked++
+			signers = v.signers(r)
 		}
-		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, v: v, subagents: map[api.Name]api.Subagent{}}
+		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, signers: signers, v: v, subagents: map[api.Name]api.Subagent{}}
 	}
 	v.words[RowCatalog] = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
 	if len(v.b.Case.Revisions) == 0 {
@@ -95,6 +98,17 @@ func (v *verification) revision(r bundle.Revision) (*api.Revision, error) {
 		}
 	}
 	return doc, err
+}
+
+// signers returns the keys that signed a revision, whether they are trusted or not.
+func (v *verification) signers(r bundle.Revision) (list []seal.KeyID) {
+	for _, d := range r.Envelopes {
+		ids, err := seal.Signers(v.b.Documents[d], seal.Revision)
+		if err == nil { // or revision reports it
+			list = append(list, ids...)
+		}
+	}
+	return list
 }
 
 // artifact returns the document of an artifact of a revision.
@@ -156,24 +170,34 @@ func (r *revision) rules() (*policy.Engine, error) {
 	return r.engine, r.broken
 }
 
+// signedRecord is an operator record with the keys that signed it.
+type signedRecord struct {
+	api.OperatorRecord
+	digest            api.Digest
+	verified, signers []seal.KeyID // verified are those of the trust file
+}
+
 // operatorRecord verifies an operator record.
-func (v *verification) operatorRecord(d api.Digest, s *seal.TrustRoot) (api.OperatorRecord, api.Digest, error) {
-	var rec api.OperatorRecord
+func (v *verification) operatorRecord(d api.Digest, s *seal.TrustRoot) (*signedRecord, error) {
 	envelope, err := v.document(d, "operator record")
 	if err != nil {
-		return rec, "", err
+		return nil, err
 	}
 	if s == nil {
-		return rec, "", errors.New("the trust file names no operators")
+		return nil, errors.New("the trust file names no operators")
 	}
-	payload, _, err := seal.Verify(envelope, seal.Operator, *s)
+	payload, verified, err := seal.Verify(envelope, seal.Operator, *s)
 	if err != nil {
-		return rec, "", err
+		return nil, err
 	}
-	if err := canon.DecodeExact(payload, &rec); err != nil {
-		return rec, "", err
+	rec := &signedRecord{digest: api.DigestOf(payload), verified: verified}
+	if err := canon.DecodeExact(payload, &rec.OperatorRecord); err != nil {
+		return nil, err
 	}
-	return rec, api.DigestOf(payload), rec.Check()
+	if rec.signers, err = seal.Signers(envelope, seal.Operator); err != nil {
+		return nil, err
+	}
+	return rec, rec.Check()
 }
 
 func requestKey(r policy.Request) string {

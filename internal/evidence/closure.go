@@ -28,7 +28,7 @@ func (c *closure) run() {
 		}
 		c.v.used.Store(m.Input, nil)
 		c.note(a, c.pins(m))
-		c.note(a, c.resume(m, before, a))
+		c.note(a, c.resume(m, before))
 		for n := range m.Needs {
 			c.note(a, c.need(&m.Needs[n], m, c.h.attempts[0].admitted))
 		}
@@ -75,21 +75,11 @@ func (c *closure) pins(m *record.Manifest) error {
 	case len(m.Capabilities) < len(sub.Capabilities) || !slices.Equal(m.Capabilities[:len(sub.Capabilities)], sub.Capabilities):
 		return fmt.Errorf("capabilities of subagent %q are missing", m.Subagent)
 	}
-	// sameWork verifies that later attempts have those of the first.
-	request, ok := c.h.attempts[0].admitted.Detail.(record.DispatchRequest)
-	if !ok || len(request.Capabilities) >= uncut {
-		return nil
-	}
-	for _, n := range m.Capabilities[len(sub.Capabilities):] {
-		if !slices.Contains(request.Capabilities, string(n)) {
-			return fmt.Errorf("capability %q was not requested, and subagent %q does not have it", n, m.Subagent)
-		}
-	}
 	return nil
 }
 
 // resume compares what an attempt resumes with to the previous attempt.
-func (c *closure) resume(m *record.Manifest, before, a *attempt) error {
+func (c *closure) resume(m *record.Manifest, before *attempt) error {
 	if m.Resume == nil {
 		return nil
 	}
@@ -101,15 +91,8 @@ func (c *closure) resume(m *record.Manifest, before, a *attempt) error {
 	if p := before.result.Summary.Patch; p != nil {
 		patch = p.Digest
 	}
-	question := api.Digest("")
-	if q := before.result.Summary.Question; q != nil {
-		question = q.Digest
-	}
-	switch {
-	case m.Resume.Patch != patch:
+	if m.Resume.Patch != patch {
 		return fmt.Errorf("it resumes with patch %s, which is not that of attempt %d", m.Resume.Patch.Short(), before.number)
-	case a.admitted.Refs[record.RefQuestion] != question:
-		return fmt.Errorf("entry #%d answers another question than attempt %d's", a.admitted.seq, before.number)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
@@ -77,56 +76,10 @@ func (c *dispatchCheck) bindManifest(a *attempt) error {
 		return err
 	}
 	a.manifest = m
-	for what, e := range map[string]*entry{"start": a.started, "end": a.end, "end without an answer": a.closing} {
-		if e != nil && e.Refs[record.RefManifest] != digest {
-			return fmt.Errorf("the %s, entry #%d, names another manifest", what, e.seq)
-		}
-	}
-	if err := c.admits(a.admitted, m); err != nil {
-		return err
+	if m.ID != c.h.id || m.Attempt != a.number {
+		return fmt.Errorf("the manifest is of dispatch %s attempt %d", m.ID, m.Attempt)
 	}
 	return c.v.planned(a, m)
-}
-
-// admits refuses a manifest that the entry does not admit.
-func (c *dispatchCheck) admits(e *entry, m *record.Manifest) error {
-	differs := func(what string) error {
-		return fmt.Errorf("entry #%d and its manifest differ in %s", e.seq, what)
-	}
-	switch {
-	case m.ID != c.h.id || m.Attempt != e.Attempt:
-		return fmt.Errorf("the manifest is of dispatch %s attempt %d", m.ID, m.Attempt)
-	case string(m.Run) != e.Run || string(m.Task) != e.Task:
-		return differs("run or task")
-	case e.Tier == nil || *e.Tier != m.Tier || e.Role != m.Role:
-		return differs("tier or role")
-	}
-	d, ok := e.Detail.(record.DispatchRequest)
-	if !ok {
-		if e.Refs[record.RefAnswer] == "" || m.Resume == nil || m.Resume.Answer != e.Refs[record.RefAnswer] {
-			return differs("the answer")
-		}
-		return nil
-	}
-	commit, source := "", ""
-	if m.Source != nil {
-		commit, source = m.Source.Commit, string(m.Source.Name)
-	}
-	switch {
-	case m.Principal != e.Principal:
-		return differs("the principal")
-	case string(m.Subagent) != d.Subagent || string(m.Subagent) != e.Resource || string(m.Target) != d.Target || d.Revision < 0 || uint64(d.Revision) != m.Revision:
-		return differs("subagent, target or revision")
-	case commit != d.Commit || source != d.Source:
-		return differs("the source")
-	case m.Input != e.Refs[record.RefInput]:
-		return differs("the input")
-	case len(m.Policies) < uncut && !slices.Equal(m.Policies, e.Policies):
-		return differs("the policies that decided")
-	case len(m.Envs) < uncut && !slices.EqualFunc(m.Envs, d.Envs, func(a api.Name, b string) bool { return string(a) == b }):
-		return differs("the envs")
-	}
-	return nil
 }
 
 // uncut is the length of a list below which an entry never cuts it.
@@ -154,22 +107,9 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 	if e == nil {
 		return nil // the completeness row reports it
 	}
-	if x := a.closing; x != nil {
-		for _, ref := range []string{record.RefResult, record.RefPatch, record.RefQuestion} {
-			if x.Refs[ref] != e.Refs[ref] {
-				return fmt.Errorf("entry #%d, its end without an answer, names another %s than entry #%d", x.seq, ref, e.seq)
-			}
-		}
-	}
 	digest := e.Refs[record.RefResult]
 	if digest == "" {
-		if e.Kind == record.KindDispatchFinished || e.Kind == record.KindDispatchNeedsInput {
-			return fmt.Errorf("entry #%d names no result", e.seq)
-		}
-		if len(e.Refs) > 1 {
-			return fmt.Errorf("entry #%d names products, but no result", e.seq)
-		}
-		return nil
+		return nil // scene.products verifies whether it may be without one
 	}
 	envelope, err := c.v.document(digest, "result")
 	if err != nil {
@@ -184,8 +124,8 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 			return err
 		}
 	}
-	if err := c.confirms(e, r); err != nil {
-		return err
+	if record.EventOf(e.Kind) != r.Outcome {
+		return fmt.Errorf("entry #%d is %s, but the result is %s", e.seq, record.EventOf(e.Kind), r.Outcome)
 	}
 	a.result = r
 	c.v.nameContent(&r.Summary)
@@ -212,22 +152,6 @@ func openResult(a *attempt, envelope []byte) (*record.Result, error) {
 	return r, nil
 }
 
-// confirms refuses an entry of an end that does not match the result.
-func (c *dispatchCheck) confirms(e *entry, r *record.Result) error {
-	d, _ := e.Detail.(record.DispatchEnd)
-	want, refs := record.EndOf(&r.Summary)
-	want.By, want.Message, want.Millis, want.Reason = d.By, d.Message, d.Millis, string(r.Reason)
-	switch {
-	case record.EventOf(e.Kind) != r.Outcome || d.Reason != want.Reason:
-		return fmt.Errorf("entry #%d is %s %s, but the result is %s %s", e.seq, record.EventOf(e.Kind), d.Reason, r.Outcome, r.Reason)
-	case e.Refs[record.RefPatch] != refs[record.RefPatch] || e.Refs[record.RefQuestion] != refs[record.RefQuestion]:
-		return fmt.Errorf("entry #%d names another patch or question than the result", e.seq)
-	case d != want:
-		return fmt.Errorf("entry #%d and the result differ in exit code, files, partial or verify", e.seq)
-	}
-	return nil
-}
-
 func (c *dispatchCheck) bindStatement() error {
 	e := c.h.attested
 	a := c.h.last() // it has ended, or step refused the entry
@@ -245,9 +169,11 @@ func (c *dispatchCheck) bindStatement() error {
 	if err != nil {
 		return err
 	}
-	if e.Refs[record.RefManifest] != a.admitted.Refs[record.RefManifest] || e.Refs[record.RefResult] != end.Refs[record.RefResult] {
-		return fmt.Errorf("entry #%d names another manifest or result", e.seq)
+	signers, err := seal.Signers(envelope, seal.Statement)
+	if err != nil {
+		return err
 	}
+	c.h.statement, c.h.statementKey = &st, signers[0] // single verified that there is one
 	if a.manifest == nil || end.Refs[record.RefResult] != "" && a.result == nil {
 		return nil // manifest or result could not be read, which is reported
 	}

@@ -140,13 +140,6 @@ func (r *replay) balance(e *entry) error {
 		}
 		counts[t.State]++
 	}
-	got := []int{counts[api.TaskDone], counts[api.TaskFailed], counts[api.TaskDenied], counts[api.TaskCancelled], counts[api.TaskSkipped]}
-	switch {
-	case !slices.EqualFunc(got, []int64{d.Done, d.Failed, d.Denied, d.Cancelled, d.Skipped}, func(a int, b int64) bool { return int64(a) == b }):
-		return fmt.Errorf("the run settled with other counts than its tasks: %d done, %d failed, %d denied, %d cancelled, %d skipped", got[0], got[1], got[2], got[3], got[4])
-	case request.Tasks != int64(len(r.tasks)):
-		return fmt.Errorf("submitted with %s, but the plan has %d", record.Plural(request.Tasks, "task"), len(r.tasks))
-	}
 	// No entry of the earlier rules says that the wall time expired. A service that
 	// restarted after the deadline may have a clock that was set back.
 	wall := time.Duration(r.plan.Limits.Wall).Milliseconds()

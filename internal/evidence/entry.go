@@ -8,6 +8,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // clockSlack is how far the clocks of two honest machines may differ.
@@ -39,6 +40,7 @@ type world struct {
 	ordered    []*history // the accepted ones, in the order of the log
 	replayed   map[api.RunID]*replay
 	revisions  map[api.Digest]*revision
+	stops      []*entry // that engage a stop
 }
 
 // history is the entries of one dispatch.
@@ -50,6 +52,8 @@ type history struct {
 	attested         *entry
 	denied           *entry // the first denial
 	attestationValid bool
+	statement        *record.Statement // nil if it could not be read
+	statementKey     seal.KeyID        // that signed it
 }
 
 // attempt is one attempt of a dispatch.
@@ -70,6 +74,9 @@ func newWorld(v *verification) *world {
 		e := &v.entries[i]
 		if !e.ok {
 			continue
+		}
+		if e.Kind == record.KindStopEngaged {
+			w.stops = append(w.stops, e)
 		}
 		if e.Run != "" {
 			w.runs[api.RunID(e.Run)] = append(w.runs[api.RunID(e.Run)], e)

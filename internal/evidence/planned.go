@@ -42,7 +42,6 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 	}
 	start := r.startOf(i, m.ID, a.admitted.seq)
 	submitted, _ := r.submitted.Detail.(record.RunRequest)
-	request, first := a.admitted.Detail.(record.DispatchRequest)
 	switch {
 	case m.Principal != r.submitted.Principal:
 		return fmt.Errorf("its principal is %s, but run %s is of %s", m.Principal, r.id, r.submitted.Principal)
@@ -52,8 +51,7 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 		return fmt.Errorf("its input differs from task %s of the plan", m.Task)
 	case m.Subagent != t.Subagent || m.Target != target || source != wanted || !slices.Equal(m.Envs, t.Envs):
 		return fmt.Errorf("its subagent, target, source or envs differ from task %s of the plan", m.Task)
-	case !slices.Equal(intersection(t.Capabilities, m.Capabilities), t.Capabilities),
-		first && len(t.Capabilities) < uncut && !slices.EqualFunc(t.Capabilities, request.Capabilities, func(a api.Name, b string) bool { return string(a) == b }):
+	case !slices.Equal(intersection(t.Capabilities, m.Capabilities), t.Capabilities):
 		return fmt.Errorf("its capabilities differ from task %s of the plan", m.Task)
 	case t.Timeout > 0 && m.Limits.Timeout > t.Timeout:
 		return fmt.Errorf("its timeout is %s, but task %s of the plan has %s", time.Duration(m.Limits.Timeout), m.Task, time.Duration(t.Timeout))

@@ -35,7 +35,7 @@ func (v *verification) refuseUnrelated() {
 func (v *verification) refuseEntries() {
 	mine, last := v.related(), uint64(0)
 	for i := range v.entries {
-		if e := &v.entries[i]; e.ok && e.Kind.Admits() {
+		if e := &v.entries[i]; e.ok && e.Kind.UnderRules() {
 			last = e.seq
 		}
 	}

@@ -109,10 +109,12 @@ func TestRunsOfEarlierRulesVerify(t *testing.T) {
 				}
 			}
 			s.submit(c.plan, "", 0)
+			by := string(api.Service)
 			if c.end.Millis == 0 {
 				s.act(record.KindRunCancelled, "local:ann", "a", record.RunAction{})
+				by = "local:ann"
 			}
-			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: "local:ann"})
+			s.step(record.KindTaskCancelled, &work{run: "r1", task: "a"}, 0, record.TaskStep{By: by})
 			s.settle("r1", c.end)
 			r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
 			row := r.Row(RowCompleteness)

@@ -26,12 +26,15 @@ type replay struct {
 	paused    bool
 	cancelled bool // its cancellation was requested, or it reached a limit
 	leases    leases
-	late      error // the first step that is valid only after its wall time expired
+	answers   map[uint64]*entry // to tasks, by the entry of the dispatch that resumes with it
+	delivered map[uint64]bool   // and whether a dispatch resumed with it
+	late      error             // the first step that is valid only after its wall time expired
 }
 
 type taskReplay struct {
 	record.TaskChain
 	starts  []*entry
+	answer  *entry                  // given last
 	begun   map[api.DispatchID]bool // the dispatches of starts
 	stopped bool                    // its cancellation was requested
 	cause   int                     // of a skipped task: index of the task that ended without being done
@@ -102,9 +105,13 @@ func (r *replay) task(i int, e *entry) error {
 	}
 	h := r.histories[t.Dispatch]
 	switch e.Kind { //nolint:exhaustive // these are steps of the table alone, or below
-	case record.KindDispatchAccepted, record.KindDispatchAnswered:
+	case record.KindDispatchAccepted:
+		return nil
+	case record.KindDispatchAnswered:
+		r.answers[e.seq], r.delivered[t.answer.seq] = t.answer, true
 		return nil
 	case record.KindTaskAnswered:
+		t.answer = e
 		if r.cancelled || t.stopped {
 			return errors.New("answered after its cancellation was requested")
 		}

@@ -45,13 +45,20 @@ func (s *story) failed(w *work, attempt int, reason string) {
 
 // act is a caller's action on the run, or on a task of it.
 func (s *story) act(kind record.Kind, who api.Principal, task string, d record.RunAction) {
-	s.write(record.Entry{Kind: kind, Principal: who, Action: "run", Resource: "r1", Policies: []string{"owner"}, Run: "r1", Task: task, Detail: d})
+	action := map[record.Kind]string{
+		record.KindRunCancelled: "run.cancel", record.KindRunPaused: "run.pause", record.KindRunResumed: "run.pause", record.KindTaskAnswered: "run.answer",
+	}[kind]
+	by := "owner"
+	if who != "local:ann" {
+		by = "operator"
+	}
+	s.write(record.Entry{Kind: kind, Principal: who, Action: action, Resource: "r1", Policies: []string{by}, Run: "r1", Task: task, Detail: d})
 }
 
 // asks ends an attempt with a question.
 func (s *story) asks(w *work) {
 	s.finish(w, api.EventNeedsInput, "")
-	s.step(record.KindTaskWaiting, w, 1, record.TaskStep{Message: "which?"})
+	s.step(record.KindTaskWaiting, w, 1, record.TaskStep{})
 }
 
 // resumes starts an attempt that resumes with an answer.
@@ -68,7 +75,7 @@ func (s *story) expire(after, limit time.Duration) {
 			e.At = s.entries[slices.IndexFunc(s.entries, func(e record.Entry) bool { return e.Kind == record.KindRunSubmitted })].At.Add(after)
 		}
 	}
-	s.write(record.Entry{Kind: record.KindRunExpired, Run: "r1", Detail: record.RunExpiry{Limit: record.LimitWall, Millis: limit.Milliseconds()}})
+	s.write(record.Entry{Kind: record.KindRunExpired, Run: "r1", Refs: s.planOf("r1"), Detail: record.RunExpiry{Limit: record.LimitWall, Millis: limit.Milliseconds()}})
 }
 
 // tale is a run that is written twice: honestly, and with a lie.
@@ -247,9 +254,9 @@ func tales() map[string]tale {
 			if lie {
 				s.fire(b, 1)
 				s.finish(b, api.EventCancelled, "")
-				s.step(record.KindTaskCancelled, b, 1, record.TaskStep{})
+				s.step(record.KindTaskCancelled, b, 1, record.TaskStep{By: "local:ann", Message: whyCancelled})
 			} else {
-				s.step(record.KindTaskCancelled, &work{run: "r1", task: "b"}, 0, record.TaskStep{})
+				s.step(record.KindTaskCancelled, &work{run: "r1", task: "b"}, 0, record.TaskStep{By: "local:ann"})
 			}
 			s.done(a, 1) // too late for it
 			s.settle("r1", record.RunEnd{State: "cancelled", Done: 1, Cancelled: 1})
@@ -419,7 +426,7 @@ func tales() map[string]tale {
 			s.done(b, 1)
 			s.settle("r1", done(2))
 		}},
-		"a capability that was not requested": {RowProvenance, strings.ReplaceAll(one(""), `,"capabilities":["tools"]`, ``), func(s *story, lie bool) {
+		"a capability that was not requested": {RowManifest, strings.ReplaceAll(one(""), `,"capabilities":["tools"]`, ``), func(s *story, lie bool) {
 			s.editEntry = func(_ uint64, e *record.Entry) {
 				if ask, ok := e.Detail.(record.DispatchRequest); ok {
 					ask.Capabilities = nil

@@ -41,7 +41,7 @@ type verification struct {
 	*world
 	used sync.Map // digests of the documents and content that something names
 
-	records  map[uint64]*api.OperatorRecord // the signed records of operators, by the entry that puts each in force
+	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
 	rows     map[RowName]*finding
 	words    map[RowName]string // of the rows that pass
 	receipts []receipt.Receipt  // that prove nothing here
@@ -52,12 +52,15 @@ type verification struct {
 
 // Verify recomputes everything that a bundle claims and reports each check. Its
 // time and memory are bounded by the bundle's size.
-func Verify(b *bundle.Bundle, t Trust, o Options) Report {
-	v := &verification{b: b, trust: t, options: o, records: map[uint64]*api.OperatorRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
+func Verify(b *bundle.Bundle, t Trust, o Options) Report { return verify(b, t, o, agreements()) }
+
+// verify is Verify with this table of agreements.
+func verify(b *bundle.Bundle, trust Trust, o Options, t table) Report {
+	v := &verification{b: b, trust: trust, options: o, records: map[uint64]*signedRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{}
 	}
-	if err := t.Validate(); err != nil {
+	if err := trust.Validate(); err != nil {
 		v.rows[RowSignature].fail("%v", err)
 		return v.report()
 	}
@@ -70,6 +73,7 @@ func Verify(b *bundle.Bundle, t Trust, o Options) Report {
 	v.completeness()
 	v.each()
 	v.authorise()
+	v.agree(t)
 	v.refuseUnrelated()
 	return v.report()
 }

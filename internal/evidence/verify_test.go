@@ -21,7 +21,7 @@ func tell(s *story) {
 	a := &work{id: "t-a1", run: "r1", task: "a", fence: 1}
 	s.fire(a, 1)
 	s.lose(a, record.KindDispatchFailed, record.DispatchEnd{Reason: "lost", Message: "gone"})
-	s.step(record.KindTaskWaiting, a, 1, record.TaskStep{Reason: "lost", Until: "2026-11-21T15:00:00Z"})
+	s.step(record.KindTaskWaiting, a, 1, record.TaskStep{Reason: "lost", Message: "gone", Until: "2026-11-21T15:00:00Z"})
 	a = &work{id: "t-a2", run: "r1", task: "a", fence: 2}
 	s.fire(a, 2)
 	c := &work{id: "t-c1", run: "r1", task: "c", fence: 3}
@@ -33,11 +33,11 @@ func tell(s *story) {
 	b := &work{id: "t-b1", run: "r1", task: "b", fence: 4, needs: []record.Need{{Name: "in", Task: "a", Dispatch: a.id, Kind: record.NeedPatch, Digest: patch.Digest, Size: patch.Size}}}
 	s.fire(b, 1)
 	s.finish(b, api.EventNeedsInput, "")
-	s.step(record.KindTaskWaiting, b, 1, record.TaskStep{Message: "which?"})
+	s.step(record.KindTaskWaiting, b, 1, record.TaskStep{})
 	s.write(record.Entry{Kind: record.KindRunCancelled, Principal: "local:ann", Action: "run.cancel", Resource: "r1", Policies: []string{"owner"}, Run: "r1", Task: "c", Detail: record.RunAction{}})
 	s.write(record.Entry{Kind: record.KindTaskAnswered, Principal: "local:ann", Action: "run.answer", Resource: "r1", Policies: []string{"owner"}, Run: "r1", Task: "b", Detail: record.RunAction{}})
 	s.finish(c, api.EventCancelled, "")
-	s.step(record.KindTaskCancelled, c, 1, record.TaskStep{By: "local:ann"})
+	s.step(record.KindTaskCancelled, c, 1, record.TaskStep{By: "local:ann", Message: whyCancelled})
 	s.step(record.KindTaskSkipped, &work{run: "r1", task: "d"}, 0, record.TaskStep{Cause: "c"})
 	s.step(record.KindTaskStarted, b, 1, record.TaskStart{Fence: 5})
 	b2 := &work{id: b.id, run: b.run, task: b.task, fence: 5, attempt: 2, answer: "the first"}

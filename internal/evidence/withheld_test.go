@@ -58,6 +58,7 @@ func endings(s *story) []bundle.Case {
 	tell(s)
 	d := &work{id: "d-02"}
 	s.admit(d)
+	s.abort(d, "no longer needed")
 	s.lose(d, record.KindDispatchCancelled, record.DispatchEnd{By: "service"})
 	s.submit(strings.Replace(planDoc, `"id":"r1"`, `"id":"r2"`, 1), "r1", 2)
 	s.act2("r2", record.KindRunCancelled)
@@ -69,7 +70,7 @@ func endings(s *story) []bundle.Case {
 }
 
 func (s *story) act2(run string, kind record.Kind) {
-	s.write(record.Entry{Kind: kind, Principal: "local:ann", Action: "run", Resource: run, Policies: []string{"owner"}, Run: run, Detail: record.RunAction{}})
+	s.write(record.Entry{Kind: kind, Principal: "local:ann", Action: "run.cancel", Resource: run, Policies: []string{"owner"}, Run: run, Detail: record.RunAction{}})
 }
 
 // An exporter cannot leave out a statement: neither all of them, nor one, nor the
@@ -107,9 +108,18 @@ func TestOnlyWhatChangesNothingFollowsTheAttestation(t *testing.T) {
 	after := func(kind record.Kind) Report {
 		s := newStory(t)
 		w := s.whole("d-01")
-		e := s.about(kind, w, kind.Detail())
-		if kind.Decided() == record.Allow {
-			e.Policies = []string{"owner"}
+		d := kind.Detail()
+		switch kind { //nolint:exhaustive // those that need a detail
+		case record.KindDispatchPinned, record.KindDispatchUnpinned:
+			d = record.Access{Operation: "dispatch.pin"}
+		case record.KindTaskDenied:
+			d = record.TaskStep{Reason: "denied"}
+		case record.KindTaskFailed:
+			d = record.TaskStep{Reason: "integrity"}
+		}
+		e := s.beside(kind, w, d)
+		if slices.Contains(taskKinds(), kind) {
+			e.Role, e.Tier = "", nil
 		}
 		seq := s.write(e)
 		b := s.bundle(bundle.Case{Dispatch: "d-01"})

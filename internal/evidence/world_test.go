@@ -168,7 +168,7 @@ func (s *story) publish(who ...api.Principal) {
 	s.revisions[s.revisionDigest] = bundle.Revision{Digest: s.revisionDigest, Envelopes: []api.Digest{s.put(envelope)}}
 	s.write(record.Entry{
 		Kind: record.KindCatalogRevision, Refs: map[string]api.Digest{record.RefRevision: s.revisionDigest},
-		Detail: record.RevisionSeen{Number: int64(rev.Number), Threshold: 1}, //nolint:gosec // G115: small
+		Detail: record.RevisionSeen{Author: rev.Author, Keys: []string{string(s.deploy.KeyID())}, Number: int64(rev.Number), Threshold: 1}, //nolint:gosec // G115: small
 	})
 }
 
@@ -178,7 +178,7 @@ func (s *story) decide(rec api.OperatorRecord) {
 	s.records, s.recordHead = append(s.records, s.put(envelope)), api.DigestOf(doc)
 	s.write(record.Entry{
 		Kind: record.KindOperatorRecorded, Principal: "local:op", Refs: map[string]api.Digest{record.RefRecord: s.recordHead},
-		Detail: record.OperatorDecision{Number: int64(rec.Number), Verb: string(rec.Verb)}, //nolint:gosec // G115: small
+		Detail: record.DecisionOf(&rec, []string{string(s.operator.KeyID())}),
 	})
 }
 
@@ -196,6 +196,7 @@ type work struct {
 	input   string
 	needs   []record.Need
 	answer  string // that it resumes with
+	option  int64  // likewise
 }
 
 func (w *work) key() string { return fmt.Sprintf("%s/%d", w.id, w.attempt) }
@@ -233,7 +234,7 @@ func (s *story) admit(w *work) {
 		m.Attempt, m.Fence, m.Nonce = w.attempt, fence, strings.Repeat("1", 32)
 		m.Resume = &record.Resume{Attempt: w.attempt - 1, Answer: api.DigestOf([]byte(w.answer)), Patch: sum.Patch.Digest}
 		e.Kind, e.Action, e.Resource, e.Policies = record.KindDispatchAnswered, "dispatch.answer", string(w.id), []string{"owner"}
-		e.Detail = record.AnswerRequest{Attempt: int64(w.attempt - 1)}
+		e.Detail = record.AnswerRequest{Attempt: int64(w.attempt - 1), Option: w.option}
 		e.Refs = map[string]api.Digest{record.RefQuestion: sum.Question.Digest, record.RefAnswer: m.Resume.Answer}
 	}
 	if s.editManifest != nil {
@@ -248,7 +249,7 @@ func (s *story) admit(w *work) {
 func (s *story) about(kind record.Kind, w *work, d record.Detail) record.Entry {
 	tier := api.Reversible
 	return record.Entry{
-		Kind: kind, Principal: "local:ann", Resource: "code", Run: string(w.run), Task: string(w.task), Dispatch: w.id, Attempt: w.attempt, Role: "transform", Tier: &tier, Detail: d,
+		Kind: kind, Resource: "code", Run: string(w.run), Task: string(w.task), Dispatch: w.id, Attempt: w.attempt, Role: "transform", Tier: &tier, Detail: d,
 		Refs: map[string]api.Digest{record.RefManifest: s.manifestDigests[w.key()]},
 	}
 }
@@ -279,7 +280,7 @@ func (s *story) finish(w *work, outcome api.Event, reason api.Reason) {
 	}[outcome]
 	d := record.DispatchEnd{Files: 1, Reason: string(reason)}
 	if outcome == api.EventCancelled {
-		d.By = "local:ann"
+		d.By = s.canceller(w)
 	}
 	e := s.about(kind, w, d)
 	e.Refs[record.RefResult], e.Refs[record.RefPatch] = s.put(envelope), r.Summary.Patch.Digest
@@ -291,6 +292,72 @@ func (s *story) finish(w *work, outcome api.Event, reason api.Reason) {
 	if outcome != api.EventNeedsInput {
 		s.attest(w, outcome, reason, d.By)
 	}
+}
+
+// whyCancelled is the reason of every request to cancel a dispatch.
+const whyCancelled = "no longer needed"
+
+// canceller is who requested first to cancel a dispatch. If nobody did, local:ann
+// does now.
+func (s *story) canceller(w *work) string {
+	for i := range s.entries {
+		e := &s.entries[i]
+		if d, ok := e.Detail.(record.StopEngaged); ok && (api.Stop{Scope: api.StopScope(d.Scope), Name: d.Name}).Covers(s.manifests[w.key()].StopSubject()) {
+			return string(e.Principal)
+		}
+		switch {
+		case e.Dispatch != w.id:
+		case e.Kind == record.KindDispatchAborted:
+			return string(api.Service)
+		case e.Kind == record.KindCancelRequested:
+			return string(e.Principal)
+		}
+	}
+	s.request(w, "local:ann", "owner")
+	return "local:ann"
+}
+
+// request has a caller cancel a dispatch.
+func (s *story) request(w *work, who api.Principal, policy string) {
+	e := s.beside(record.KindCancelRequested, w, record.CancelRequest{State: string(s.stateOf(w)), Why: whyCancelled})
+	e.Principal, e.Policies = who, []string{policy}
+	s.write(e)
+}
+
+// recovered says that a restarted service found a dispatch.
+func (s *story) recovered(w *work, worker string) {
+	e := s.about(record.KindDispatchRecovered, w, record.DispatchRecovery{State: string(s.stateOf(w)), Worker: worker})
+	e.Refs = nil
+	s.write(e)
+}
+
+// beside returns an entry about a dispatch of the kinds that do not name its run, or
+// that only its task has.
+func (s *story) beside(kind record.Kind, w *work, d record.Detail) record.Entry {
+	e := s.about(kind, w, d)
+	e.Run, e.Task, e.Refs = "", "", nil
+	action := map[record.Kind]string{record.KindDispatchPinned: "dispatch.pin", record.KindDispatchUnpinned: "dispatch.pin", record.KindCancelRequested: "dispatch.cancel"}[kind]
+	if kind.Decided() != record.NoDecided {
+		e.Principal, e.Action, e.Resource = "local:ann", action, string(w.id)
+	}
+	if kind.Decided() == record.Allow {
+		e.Policies = []string{"owner"}
+	}
+	return e
+}
+
+// abort has the service cancel a dispatch.
+func (s *story) abort(w *work, why string) {
+	s.write(s.beside(record.KindDispatchAborted, w, record.CancelRequest{State: string(s.stateOf(w)), Why: why}))
+}
+
+func (s *story) stateOf(w *work) (state api.Event) {
+	for i := range s.entries {
+		if e := &s.entries[i]; e.Dispatch == w.id {
+			state, _ = record.NextDispatch(state, e.Kind)
+		}
+	}
+	return state
 }
 
 func (s *story) lose(w *work, kind record.Kind, d record.DispatchEnd) {
@@ -310,7 +377,7 @@ func (s *story) attest(w *work, outcome api.Event, reason api.Reason, by string)
 	s.must(err)
 	envelope, err := seal.Sign(context.Background(), seal.Statement, doc, s.service)
 	s.must(err)
-	e := s.about(record.KindDispatchAttested, w, record.DispatchAttested{Key: string(s.service.KeyID()), Subjects: 1})
+	e := s.about(record.KindDispatchAttested, w, record.DispatchAttested{Key: string(s.service.KeyID()), Subjects: int64(len(st.Subject))})
 	e.Run, e.Task = "", ""
 	e.Refs[record.RefStatement] = s.put(envelope)
 	if d.Result != "" {
@@ -336,13 +403,13 @@ func (s *story) submit(doc string, retryOf api.RunID, taken int64) *plan.Plan {
 	}
 	s.write(record.Entry{
 		Kind: record.KindRunSubmitted, Principal: "local:ann", Action: "run.submit", Resource: "local:ann", Policies: []string{"self"}, Run: string(p.ID),
-		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunRequest{Queue: "default", Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Rules: plan.Rules, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
+		Refs: map[string]api.Digest{record.RefPlan: s.put(p.Canonical())}, Detail: record.RunRequest{Queue: string(p.Queue), Tasks: int64(len(p.Tasks)), RetryOf: string(retryOf), Taken: taken, Rules: plan.Rules, Revision: int64(s.revision.Number)}, //nolint:gosec // G115: small
 	})
 	return p
 }
 
 func (s *story) step(kind record.Kind, w *work, attempt int, d record.Detail) {
-	s.write(record.Entry{Kind: kind, Principal: "local:ann", Resource: "code", Run: string(w.run), Task: string(w.task), Dispatch: w.id, Attempt: attempt, Detail: d})
+	s.write(record.Entry{Kind: kind, Resource: "code", Run: string(w.run), Task: string(w.task), Dispatch: w.id, Attempt: attempt, Detail: d})
 }
 
 // fire starts an attempt of a task and its dispatch.
@@ -353,10 +420,20 @@ func (s *story) fire(w *work, attempt int) {
 }
 
 func (s *story) settle(run api.RunID, d record.RunEnd) {
-	s.write(record.Entry{Kind: record.KindRunSettled, Principal: "local:ann", Run: string(run), Detail: d})
+	s.write(record.Entry{Kind: record.KindRunSettled, Run: string(run), Refs: s.planOf(run), Detail: d})
 }
 
-// tree is the tree of the log.
+// planOf is the ref to the plan of a run.
+func (s *story) planOf(run api.RunID) map[string]api.Digest {
+	for i := range s.entries {
+		if e := &s.entries[i]; e.Kind == record.KindRunSubmitted && e.Run == string(run) {
+			return e.Refs
+		}
+	}
+	return nil
+}
+
+// hashes are the leaves of the tree of the log.
 func (s *story) hashes() []note.Hash {
 	out := make([]note.Hash, len(s.leaves))
 	for i, l := range s.leaves {
@@ -458,9 +535,9 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 		}
 	}
 	mineOrRun := func(e *record.Entry) bool { return runs[e.Run] || mine[e.Dispatch] }
-	last := -1 // entry that admits
+	last := -1 // entry that is under the rules
 	for i := range s.entries {
-		if mineOrRun(&s.entries[i]) && s.entries[i].Kind.Admits() {
+		if mineOrRun(&s.entries[i]) && s.entries[i].Kind.UnderRules() {
 			last = i
 		}
 	}

@@ -277,11 +277,11 @@ func (g *builder) dispatchAndNeeds(ctx context.Context, id api.DispatchID) error
 	return nil
 }
 
-// rules adds all entries that rule before the last one that admits.
+// rules adds all entries that rule before the last one that is under them.
 func (g *builder) rules(ctx context.Context) error {
 	last, found := uint64(0), false
 	for seq, c := range g.entries {
-		if c.Entry.Kind.Admits() && (!found || seq > last) {
+		if c.Entry.Kind.UnderRules() && (!found || seq > last) {
 			last, found = seq, true
 		}
 	}

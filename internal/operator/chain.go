@@ -235,23 +235,13 @@ func (r *Registry) next(v verified) (*state, error) {
 }
 
 func entry(by api.Principal, v verified, next *state) record.Entry {
-	rec := v.record
-	d := record.OperatorDecision{
-		Number: int64(rec.Number), Reason: rec.Reason, Replaces: string(rec.Replaces), Stop: rec.Stop, Subject: string(rec.Principal), Verb: string(rec.Verb), //nolint:gosec // G115: numbers count up from 1
+	keys := make([]string, len(v.keys))
+	for i, k := range v.keys {
+		keys[i] = string(k)
 	}
-	for _, k := range v.keys {
-		d.Keys = append(d.Keys, string(k))
+	return record.Entry{
+		Kind: record.KindOperatorRecorded, Principal: by, Refs: map[string]api.Digest{record.RefRecord: next.digest}, Detail: record.DecisionOf(&v.record, keys),
 	}
-	if rec.Ceiling != nil {
-		d.Ceiling = rec.Ceiling.String()
-	}
-	if rec.Token != nil {
-		d.Token, d.ExpiresAt = string(rec.Token.ID), rec.Token.ExpiresAt.UTC().Format(time.RFC3339)
-	}
-	if rec.OAuth != nil {
-		d.Issuer = rec.OAuth.Issuer
-	}
-	return record.Entry{Kind: record.KindOperatorRecorded, Principal: by, Refs: map[string]api.Digest{record.RefRecord: next.digest}, Detail: d}
 }
 
 // Envelopes returns the first n records as they were submitted, in order.

@@ -146,8 +146,7 @@ func (e *Entry) Encode() ([]byte, error) {
 		return nil, err
 	}
 	var leaf []byte
-	// The last limit fits with every list full.
-	for _, limit := range []int{4096, 1024, 256} {
+	for _, limit := range limits() {
 		w := e.wire(&bounds{text: limit})
 		var err error
 		if leaf, err = w.encode(); err != nil {

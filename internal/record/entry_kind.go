@@ -215,6 +215,11 @@ func (k Kind) Admits() bool {
 	return r.effect == admits
 }
 
+// UnderRules reports whether an entry of kind k is the effect of rules, so that
+// evidence with it has all rules before it: those that admitted something, and the
+// stop that may have cancelled a dispatch.
+func (k Kind) UnderRules() bool { return k.Admits() || k == KindDispatchCancelled }
+
 // RevisionGrace is how long after a newer catalog revision entered the log a
 // decision by the revision before it may still become durable.
 const RevisionGrace = time.Minute

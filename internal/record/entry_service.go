@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // ServiceStart is the detail of KindServiceStarted.
@@ -220,6 +223,24 @@ type OperatorDecision struct {
 	Subject   string   `json:"subject,omitempty"`  // the principal that it is about
 	Token     string   `json:"token,omitempty"`    // id of the token that it creates
 	Verb      string   `json:"verb"`
+}
+
+// DecisionOf returns the detail of the entry of r, which these keys are verified to
+// have signed.
+func DecisionOf(r *api.OperatorRecord, keys []string) OperatorDecision {
+	d := OperatorDecision{
+		Keys: keys, Number: int64(r.Number), Reason: r.Reason, Replaces: string(r.Replaces), Stop: r.Stop, Subject: string(r.Principal), Verb: string(r.Verb), //nolint:gosec // G115: numbers count up from 1
+	}
+	if r.Ceiling != nil {
+		d.Ceiling = r.Ceiling.String()
+	}
+	if r.Token != nil {
+		d.Token, d.ExpiresAt = string(r.Token.ID), r.Token.ExpiresAt.UTC().Format(time.RFC3339)
+	}
+	if r.OAuth != nil {
+		d.Issuer = r.OAuth.Issuer
+	}
+	return d
 }
 
 func (d OperatorDecision) describe(e *Entry) string {

@@ -17,6 +17,10 @@ const (
 	maxInt  = 1<<53 - 1 // what every reader of JSON can hold
 )
 
+// limits are the longest texts of an entry, in bytes: the next where it would be
+// too large. The last fits with every list full.
+func limits() []int { return []int{4096, 1024, 256} }
+
 // bounds keep one entry within MaxEntry.
 type bounds struct {
 	text int // longest text, in bytes as it is encoded
@@ -89,6 +93,28 @@ func (b *bounds) list(items []string) []string {
 		out = append(out, fmt.Sprintf("...[cut: %d more, sha256:%x]", len(rest), h.Sum(nil)))
 	}
 	return out
+}
+
+// CutList returns a list of names as an entry has it.
+func CutList(items []string) []string { return (&bounds{text: limits()[0]}).list(items) }
+
+// SameText reports whether two texts of entries are of one text, which each entry
+// may have cut.
+func SameText(a, b string) bool {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	if a == b {
+		return true
+	}
+	for _, limit := range limits() {
+		x := bounds{text: limit}
+		if x.cut(a) == b || x.cut(b) == a {
+			return true
+		}
+	}
+	i, j := strings.LastIndex(a, "...["), strings.LastIndex(b, "...[")
+	return i >= 0 && j >= 0 && a[i:] == b[j:] && strings.HasPrefix(a[:i], b[:j]) // cut at two limits
 }
 
 func (b *bounds) number(n int64) int64 { return max(-maxInt, min(maxInt, n)) }

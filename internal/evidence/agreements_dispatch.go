@@ -1,0 +1,284 @@
+package evidence
+
+import (
+	"math"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/policy"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// detail returns the detail of an entry, which has the type that belongs to its kind.
+func detail[D record.Detail](s *scene) D {
+	d, _ := s.e.Detail.(D)
+	return d
+}
+
+// dispatchAgreements are those of the details of entries about dispatches.
+func dispatchAgreements() []agreement {
+	return slices.Concat(requestAgreements(), endAgreements(), besideAgreements())
+}
+
+// requested is a row about the detail of what admits a dispatch.
+func requested(field string, check func(d record.DispatchRequest, m *record.Manifest) verdict) agreement {
+	return agreement{kinds: kinds(record.KindDispatchAccepted), field: "detail." + field, truth: byManifest, check: func(s *scene) verdict {
+		return known(s.m != nil, func() verdict { return check(detail[record.DispatchRequest](s), s.m) })
+	}}
+}
+
+func requestAgreements() []agreement {
+	rows := []agreement{
+		requested("commit", func(d record.DispatchRequest, m *record.Manifest) verdict {
+			return holds(m.Source == nil && d.Commit == "" || m.Source != nil && d.Commit == m.Source.Commit)
+		}),
+		requested("source", func(d record.DispatchRequest, m *record.Manifest) verdict {
+			return holds(m.Source == nil && d.Source == "" || m.Source != nil && d.Source == string(m.Source.Name))
+		}),
+		requested("envs", func(d record.DispatchRequest, m *record.Manifest) verdict { return sameList(d.Envs, m.Envs) }),
+		requested("revision", func(d record.DispatchRequest, m *record.Manifest) verdict {
+			return holds(d.Revision >= 0 && uint64(d.Revision) == m.Revision)
+		}),
+		requested("subagent", func(d record.DispatchRequest, m *record.Manifest) verdict {
+			return is(d.Subagent, string(m.Subagent))
+		}),
+		requested("target", func(d record.DispatchRequest, m *record.Manifest) verdict { return is(d.Target, string(m.Target)) }),
+		requested("reasons", func(d record.DispatchRequest, _ *record.Manifest) verdict { return holds(len(d.Reasons) == 0) }),
+		{kinds: kinds(record.KindDispatchAccepted), field: "detail.capabilities", truth: byManifest, check: (*scene).capabilities, claim: "whether a dispatch outside a run requested capabilities that its subagent has of its own"},
+		{kinds: kinds(record.KindDispatchAnswered), field: "detail.attempt", truth: byChain, check: func(s *scene) verdict {
+			return is(detail[record.AnswerRequest](s).Attempt, int64(s.e.Attempt)-1)
+		}},
+		{kinds: kinds(record.KindDispatchAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: "the option of an answer, where the entry of its task has none or is not in the bundle"},
+		{kinds: kinds(record.KindDispatchAnswered), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.AnswerRequest](s).Reasons) == 0) }},
+	}
+	for _, f := range []string{"capabilities", "commit", "envs", "reasons", "revision", "source", "subagent", "target"} {
+		rows = append(rows, agreement{kinds: kinds(record.KindDispatchDenied), field: "detail." + f, truth: byNothing, claim: claimDenied})
+	}
+	for _, f := range []string{"attempt", "option", "reasons"} {
+		rows = append(rows, agreement{kinds: kinds(record.KindAnswerDenied), field: "detail." + f, truth: byNothing, claim: claimDenied})
+	}
+	return rows
+}
+
+// capabilities compares the capabilities that were requested with the manifest's,
+// which has those of the subagent before them, and with the plan's.
+func (s *scene) capabilities() verdict {
+	if s.m == nil {
+		return agrees
+	}
+	d := detail[record.DispatchRequest](s)
+	if s.task != nil && sameList(d.Capabilities, s.task.Capabilities) == differs {
+		return differs
+	}
+	rev := s.v.revisions[s.m.RevisionDigest]
+	if rev == nil || len(d.Capabilities) >= uncut {
+		return silent
+	}
+	sub, err := rev.subagent(s.m.Subagent)
+	if err != nil {
+		return silent
+	}
+	want := slices.Clone(sub.Capabilities)
+	for _, n := range d.Capabilities {
+		if !slices.Contains(sub.Capabilities, api.Name(n)) {
+			want = append(want, api.Name(n))
+		}
+	}
+	switch {
+	case !slices.Equal(want, s.m.Capabilities):
+		return differs
+	case s.task != nil || len(sub.Capabilities) == 0:
+		return agrees
+	}
+	return silent
+}
+
+// option compares the option of an answer with the one that its task was answered
+// with. An answer in words has the option that it equals, if any, only here.
+func (s *scene) option() verdict {
+	d := detail[record.AnswerRequest](s)
+	if s.r == nil || s.a == nil {
+		return may(d.Option >= 0)
+	}
+	if given := s.r.answers[s.e.seq]; given != nil {
+		if o, _ := given.Detail.(record.RunAction); o.Option != 0 {
+			return agrees // record.TaskChain compares it
+		}
+	}
+	return may(d.Option >= 0)
+}
+
+// ended is a row about the detail of the end of an attempt that follows from the
+// worker's result. Without one it is the service's word.
+func ended(field, claim string, check func(d, want record.DispatchEnd) verdict) agreement {
+	return agreement{kinds: endKinds(), field: "detail." + field, truth: byResult, claim: claim, check: func(s *scene) verdict {
+		if s.a == nil || s.a.end == nil {
+			return agrees
+		}
+		if s.a.result == nil {
+			if s.a.end.Refs[record.RefResult] != "" {
+				return agrees // it cannot be read, which dispatchCheck.bindResult reports
+			}
+			return check(detail[record.DispatchEnd](s), record.DispatchEnd{Partial: detail[record.DispatchEnd](s).Partial})
+		}
+		want, _ := record.EndOf(&s.a.result.Summary)
+		return check(detail[record.DispatchEnd](s), want)
+	}}
+}
+
+func endAgreements() []agreement {
+	return []agreement{
+		ended("exitCode", "", func(d, want record.DispatchEnd) verdict { return is(d.ExitCode, want.ExitCode) }),
+		ended("files", "", func(d, want record.DispatchEnd) verdict { return is(d.Files, want.Files) }),
+		ended("verify", "", func(d, want record.DispatchEnd) verdict { return is(d.Verify, want.Verify) }),
+		ended("partial", "", func(d, want record.DispatchEnd) verdict { return is(d.Partial, want.Partial) }),
+		{kinds: endKinds(), field: "detail.partial", truth: byStatement, check: func(s *scene) verdict {
+			if s.a == nil || s.a.result != nil || s.h.statement == nil {
+				return agrees // the row above compares it, or other rows report it
+			}
+			return is(detail[record.DispatchEnd](s).Partial, s.h.statement.Predicate.Dispatch.Partial)
+		}},
+		{kinds: endKinds(), field: "detail.reason", truth: byResult, check: (*scene).reason},
+		{kinds: endKinds(), field: "detail.message", truth: byResult, check: (*scene).message, claim: "the message of an end without a worker's result"},
+		{kinds: endKinds(), field: "detail.by", truth: byChain, check: (*scene).by},
+		{kinds: endKinds(), field: "detail.millis", truth: byNothing, claim: claimTime},
+	}
+}
+
+// reason compares why an attempt ended with its result, and its statement with both.
+func (s *scene) reason() verdict {
+	d := detail[record.DispatchEnd](s)
+	if s.a == nil || s.a.end == nil {
+		return agrees
+	}
+	switch {
+	case s.e.Kind != record.KindDispatchFailed:
+		return is(d.Reason, "")
+	case s.e == s.a.closing:
+		return is(d.Reason, string(api.ReasonTimeout))
+	case s.a.result != nil:
+		return is(d.Reason, string(s.a.result.Reason))
+	case s.h.statement != nil:
+		return is(d.Reason, string(s.h.statement.Predicate.Dispatch.Reason))
+	}
+	return agrees // other rows report it
+}
+
+func (s *scene) message() verdict {
+	if s.a == nil || s.a.result == nil || s.e != s.a.end {
+		return silent
+	}
+	return holds(record.SameText(detail[record.DispatchEnd](s).Message, s.a.result.Message))
+}
+
+// by verifies who cancelled a dispatch: who requested it first, the service, or who
+// engaged a stop that covers it.
+func (s *scene) by() verdict {
+	by := detail[record.DispatchEnd](s).By
+	if s.e.Kind != record.KindDispatchCancelled {
+		return is(by, "")
+	}
+	if s.a == nil || s.m == nil {
+		return agrees // other rows report it
+	}
+	from, first, who := s.h.attempts[0].admitted.seq, uint64(math.MaxUint64), api.Actor("")
+	for _, e := range s.h.entries {
+		if e.seq > from && e.seq < first && (e.Kind == record.KindCancelRequested || e.Kind == record.KindDispatchAborted) {
+			first, who = e.seq, api.Actor(e.Principal)
+			if e.Kind == record.KindDispatchAborted {
+				who = api.Service
+			}
+		}
+	}
+	for _, e := range s.v.stops {
+		d, _ := e.Detail.(record.StopEngaged)
+		x := api.Stop{Scope: api.StopScope(d.Scope), Name: d.Name}
+		if e.seq > from && e.seq < first && x.Covers(s.m.StopSubject()) {
+			first, who = e.seq, api.Actor(e.Principal)
+		}
+	}
+	return holds(first < s.e.seq && by == string(who))
+}
+
+func besideAgreements() []agreement {
+	cancels := kinds(record.KindCancelRequested, record.KindDispatchAborted)
+	access := kinds(record.KindDispatchPinned, record.KindDispatchUnpinned)
+	denied := kinds(record.KindAccessDenied, record.KindAccessAllowed)
+	return []agreement{
+		{kinds: kinds(record.KindDispatchStarted), field: "detail.isolation", truth: byResult, check: func(s *scene) verdict {
+			d := detail[record.DispatchStart](s)
+			if s.a == nil || s.a.result == nil || len(d.Isolation) == 0 {
+				return holds(len(d.Isolation) == 0)
+			}
+			return sameList(d.Isolation, s.a.result.Summary.Isolation.Layers)
+		}},
+		{kinds: kinds(record.KindDispatchStarted), field: "detail.pid", truth: byNothing, claim: "process numbers"},
+		{kinds: kinds(record.KindDispatchStarted), field: "detail.workerKey", truth: byResult, check: func(s *scene) verdict {
+			if s.a == nil || s.a.end == nil || s.a.end.Refs[record.RefResult] == "" {
+				return silent
+			}
+			return agrees // openResult
+		}, claim: "the key of a worker that left no result"},
+
+		{kinds: kinds(record.KindDispatchRecovered), field: "detail.state", truth: byChain, check: func(s *scene) verdict {
+			return known(s.a != nil, func() verdict { return is(detail[record.DispatchRecovery](s).State, string(s.a.stateAt(s.e.seq))) })
+		}},
+		{kinds: kinds(record.KindDispatchRecovered), field: "detail.worker", truth: byNothing, claim: "how a restarted service found a worker"},
+		{kinds: kinds(record.KindDispatchRecovered), field: "detail.message", truth: byKind, check: func(s *scene) verdict { return is(detail[record.DispatchRecovery](s).Message, "") }},
+
+		{kinds: kinds(record.KindDispatchAttested), field: "detail.key", truth: byStatement, check: func(s *scene) verdict {
+			return known(s.h.statement != nil, func() verdict { return is(detail[record.DispatchAttested](s).Key, string(s.h.statementKey)) })
+		}},
+		{kinds: kinds(record.KindDispatchAttested), field: "detail.subjects", truth: byStatement, check: func(s *scene) verdict {
+			return known(s.h.statement != nil, func() verdict {
+				return is(detail[record.DispatchAttested](s).Subjects, int64(len(s.h.statement.Subject)))
+			})
+		}},
+
+		{kinds: cancels, field: "detail.state", truth: byChain, check: (*scene).seenState, claim: "which earlier state of the dispatch was seen when a cancel was requested"},
+		{kinds: cancels, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.CancelRequest](s).Reasons) == 0) }},
+		{kinds: cancels, field: "detail.why", truth: byNothing, claim: "why somebody cancelled, in their own words"},
+		{kinds: kinds(record.KindCancelDenied), field: "detail.state", truth: byNothing, claim: claimDenied},
+		{kinds: kinds(record.KindCancelDenied), field: "detail.reasons", truth: byNothing, claim: claimDenied},
+		{kinds: kinds(record.KindCancelDenied), field: "detail.why", truth: byNothing, claim: claimDenied},
+
+		{kinds: access, field: "detail.operation", truth: byRules, check: func(s *scene) verdict {
+			return is(detail[record.Access](s).Operation, string(policy.ActionDispatchPin))
+		}},
+		{kinds: access, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.Access](s).Reasons) == 0) }},
+		{kinds: denied, field: "detail.operation", truth: byNothing, claim: claimDenied},
+		{kinds: denied, field: "detail.reasons", truth: byNothing, claim: claimDenied},
+	}
+}
+
+// seenState verifies that a dispatch had been in the state that a request saw.
+func (s *scene) seenState() verdict {
+	if s.a == nil {
+		return agrees
+	}
+	state := api.Event(detail[record.CancelRequest](s).State)
+	for _, a := range s.h.attempts[:s.a.number] {
+		if a.number == s.e.Attempt {
+			switch state { //nolint:exhaustive // an ended dispatch is not cancelled
+			case api.EventAccepted:
+				return silent
+			case api.EventStarted:
+				return may(a.started != nil && a.started.seq < s.e.seq)
+			case api.EventNeedsInput:
+				return may(a.end != nil && a.end.seq < s.e.seq && a.end.Kind == record.KindDispatchNeedsInput)
+			}
+		}
+	}
+	return differs
+}
+
+// stateAt returns the state of an open attempt before entry n.
+func (a *attempt) stateAt(n uint64) api.Event {
+	switch {
+	case a.end != nil && a.end.seq < n:
+		return record.EventOf(a.end.Kind)
+	case a.started != nil && a.started.seq < n:
+		return api.EventStarted
+	}
+	return api.EventAccepted
+}

@@ -1,0 +1,108 @@
+package evidence
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// ruleAgreements are those of the details of entries that change what is allowed.
+func ruleAgreements() []agreement {
+	return slices.Concat(recordAgreements(), revisionAgreements(), stopAgreements())
+}
+
+func recordAgreements() []agreement {
+	of := kinds(record.KindOperatorRecorded)
+	var rows []agreement
+	for f, get := range map[string]func(d record.OperatorDecision) string{
+		"ceiling":   func(d record.OperatorDecision) string { return d.Ceiling },
+		"expiresAt": func(d record.OperatorDecision) string { return d.ExpiresAt },
+		"issuer":    func(d record.OperatorDecision) string { return d.Issuer },
+		"replaces":  func(d record.OperatorDecision) string { return d.Replaces },
+		"stop":      func(d record.OperatorDecision) string { return d.Stop },
+		"subject":   func(d record.OperatorDecision) string { return d.Subject },
+		"token":     func(d record.OperatorDecision) string { return d.Token },
+		"verb":      func(d record.OperatorDecision) string { return d.Verb },
+		"number":    func(d record.OperatorDecision) string { return fmt.Sprint(d.Number) },
+		"reason":    func(d record.OperatorDecision) string { return d.Reason },
+	} {
+		rows = append(rows, agreement{kinds: of, field: "detail." + f, truth: byRecord, check: func(s *scene) verdict {
+			signed := s.v.records[s.e.seq]
+			if signed == nil {
+				return agrees // timeline.applyRecord reports it
+			}
+			got, want := get(detail[record.OperatorDecision](s)), get(record.DecisionOf(&signed.OperatorRecord, nil))
+			if f == "reason" {
+				return holds(record.SameText(got, want))
+			}
+			return is(got, want)
+		}})
+	}
+	return append(rows, agreement{kinds: of, field: "detail.keys", truth: byRecord, check: func(s *scene) verdict {
+		signed := s.v.records[s.e.seq]
+		if signed == nil {
+			return agrees
+		}
+		return sameKeys(detail[record.OperatorDecision](s).Keys, signed.verified, signed.signers)
+	}})
+}
+
+// sameKeys compares the keys that a service counted with those whose signatures
+// the auditor verified. The auditor may know fewer keys.
+func sameKeys(got []string, verified, signers []seal.KeyID) verdict {
+	for _, k := range got {
+		if !slices.Contains(signers, seal.KeyID(k)) {
+			return differs
+		}
+	}
+	for _, k := range verified {
+		if !slices.Contains(got, string(k)) {
+			return differs
+		}
+	}
+	return holds(slices.IsSorted(got) && len(slices.Compact(slices.Clone(got))) == len(got))
+}
+
+func revisionAgreements() []agreement {
+	seen := func(field, claim string, check func(d record.RevisionSeen, r *revision) verdict) agreement {
+		return agreement{kinds: kinds(record.KindCatalogRevision), field: "detail." + field, truth: byRevision, claim: claim, check: func(s *scene) verdict {
+			r := s.v.revisions[s.e.Refs[record.RefRevision]]
+			if r == nil {
+				return silent
+			}
+			return check(detail[record.RevisionSeen](s), r)
+		}}
+	}
+	return []agreement{
+		seen("author", claimUnread, func(d record.RevisionSeen, r *revision) verdict {
+			return holds(record.SameText(d.Author, r.doc.Author))
+		}),
+		seen("number", claimUnread, func(d record.RevisionSeen, r *revision) verdict {
+			return holds(d.Number >= 0 && uint64(d.Number) == r.doc.Number)
+		}),
+		seen("reason", claimUnread, func(d record.RevisionSeen, r *revision) verdict {
+			return holds(record.SameText(d.Reason, r.doc.Reason))
+		}),
+		seen("keys", claimUnread, func(d record.RevisionSeen, r *revision) verdict {
+			return known(len(r.signers) > 0, func() verdict { return sameKeys(d.Keys, nil, r.signers) })
+		}),
+		seen("threshold", "how many signatures the service required of a catalog revision: the auditor's trust file decides", func(d record.RevisionSeen, _ *revision) verdict {
+			return may(d.Threshold >= 1 && d.Threshold <= max(1, int64(len(d.Keys))))
+		}),
+	}
+}
+
+func stopAgreements() []agreement {
+	of := kinds(record.KindStopEngaged)
+	const claim = "what a stop covers and why it was engaged, as far as it has cancelled and forbidden nothing here"
+	return []agreement{
+		{kinds: of, field: "detail.name", truth: byNothing, claim: claim},
+		{kinds: of, field: "detail.reason", truth: byNothing, claim: claim},
+		{kinds: of, field: "detail.scope", truth: byNothing, claim: claim},
+		{kinds: of, field: "detail.stop", truth: byChain, check: func(s *scene) verdict {
+			return is(detail[record.StopEngaged](s).Stop, fmt.Sprintf("s-%d", 1+slices.Index(s.v.stops, s.e)))
+		}},
+	}
+}

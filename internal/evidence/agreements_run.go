@@ -1,0 +1,258 @@
+package evidence
+
+import (
+	"slices"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+)
+
+// runAgreements are those of the details of entries about runs and their tasks.
+func runAgreements() []agreement {
+	return slices.Concat(submitAgreements(), steerAgreements(), taskAgreements(), settleAgreements())
+}
+
+func submitAgreements() []agreement {
+	const retried = "replay.reuseDone"
+	of := kinds(record.KindRunSubmitted)
+	rows := []agreement{
+		{kinds: of, field: "detail.changed", truth: byChain, by: retried},
+		{kinds: of, field: "detail.from", truth: byChain, check: func(s *scene) verdict {
+			d := detail[record.RunRequest](s)
+			return may(d.RetryOf != "" || len(d.From) == 0) // replay.reuseDone compares what follows from it
+		}, claim: "which tasks a retry was asked to run again, where they run again anyway"},
+		{kinds: of, field: "detail.parameters", truth: byNothing, claim: "the parameters and the template that a plan was made from"},
+		{kinds: of, field: "detail.queue", truth: byPlan, check: func(s *scene) verdict {
+			return known(s.r != nil, func() verdict { return is(detail[record.RunRequest](s).Queue, string(s.r.plan.Queue)) })
+		}},
+		{kinds: of, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunRequest](s).Reasons) == 0) }},
+		{kinds: of, field: "detail.retryOf", truth: byChain, by: retried},
+		{kinds: of, field: "detail.revision", truth: byManifest, check: func(s *scene) verdict {
+			if s.r != nil && s.r.dispatched() {
+				return agrees // verification.planned
+			}
+			return silent
+		}, claim: "the catalog revision of a run that dispatched nothing, among those then in force"},
+		{kinds: of, field: "detail.rules", truth: byKind, check: func(s *scene) verdict {
+			d := detail[record.RunRequest](s)
+			return may(d.Rules >= 0 && d.Rules <= plan.Rules)
+		}, claim: "the version of the engine's rules that a run followed"},
+		{kinds: of, field: "detail.taken", truth: byChain, by: retried},
+		{kinds: of, field: "detail.tasks", truth: byPlan, check: func(s *scene) verdict {
+			return known(s.r != nil, func() verdict { return is(detail[record.RunRequest](s).Tasks, int64(len(s.r.tasks))) })
+		}},
+		{kinds: of, field: "detail.template", truth: byNothing, check: func(s *scene) verdict {
+			d := detail[record.RunRequest](s).Template
+			_, err := api.ParseDigest(d)
+			return may(d == "" || err == nil)
+		}, claim: "the parameters and the template that a plan was made from"},
+	}
+	for _, f := range []string{"changed", "from", "parameters", "queue", "reasons", "retryOf", "revision", "rules", "taken", "tasks", "template"} {
+		rows = append(rows, agreement{kinds: kinds(record.KindRunDenied), field: "detail." + f, truth: byNothing, claim: claimDenied})
+	}
+	return rows
+}
+
+// dispatched reports whether a manifest names the catalog revision of the run.
+func (r *replay) dispatched() bool {
+	for i := range r.tasks {
+		for _, e := range r.tasks[i].starts {
+			if h := r.histories[e.Dispatch]; h != nil && len(h.attempts) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func steerAgreements() []agreement {
+	others := except(steerKinds(), record.KindTaskAnswered)
+	return []agreement{
+		{kinds: others, field: "detail.option", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Option, 0) }},
+		{kinds: kinds(record.KindTaskAnswered), field: "detail.option", truth: byChain, check: func(s *scene) verdict {
+			d := detail[record.RunAction](s)
+			if s.r == nil || d.Option == 0 || !s.r.delivered[s.e.seq] {
+				return may(d.Option >= 0)
+			}
+			return agrees // the row of dispatch.answered compares them
+		}, claim: "that an answer to a task was given in words and not as an option, and the option of one that was never delivered"},
+		{kinds: steerKinds(), field: "detail.queue", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Queue, "") }},
+		{kinds: steerKinds(), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunAction](s).Reasons) == 0) }},
+		{kinds: kinds(record.KindRunCancelled), field: "detail.why", truth: byNothing, claim: "why somebody cancelled, in their own words"},
+		{kinds: except(steerKinds(), record.KindRunCancelled), field: "detail.why", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Why, "") }},
+	}
+}
+
+// step is a row about a field of the detail of a task's step that only some kinds use.
+func step(field string, get func(d record.TaskStep) string, kinds ...record.Kind) agreement {
+	return agreement{kinds: except(stepKinds(), kinds...), field: "detail." + field, truth: byKind, check: func(s *scene) verdict { return is(get(detail[record.TaskStep](s)), "") }}
+}
+
+func taskAgreements() []agreement {
+	started, locks := kinds(record.KindTaskStarted), "leases.take"
+	cut := func(s *scene) verdict {
+		if s.task != nil && len(s.task.Locks) < uncut {
+			return agrees // leases.take
+		}
+		return silent
+	}
+	return []agreement{
+		{kinds: started, field: "detail.fence", truth: byManifest, check: func(s *scene) verdict {
+			if s.h != nil && s.r != nil && s.r.admits(s.e) {
+				return agrees // verification.planned
+			}
+			return silent
+		}, claim: "the fencing token of a start that dispatched nothing: it only grows"},
+		{kinds: started, field: "detail.locks", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them"},
+		{kinds: started, field: "detail.shared", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them"},
+
+		step("by", func(d record.TaskStep) string { return d.By }, record.KindTaskCancelled),
+		{kinds: kinds(record.KindTaskCancelled), field: "detail.by", truth: byChain, check: (*scene).cancelledBy},
+		step("cause", func(d record.TaskStep) string { return d.Cause }, record.KindTaskSkipped),
+		{kinds: kinds(record.KindTaskSkipped), field: "detail.cause", truth: byPlan, check: (*scene).cause, claim: "which of several tasks that failed a skipped task is because of"},
+		step("message", func(d record.TaskStep) string { return d.Message }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled),
+		{kinds: kinds(record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled), field: "detail.message", truth: byChain, check: (*scene).stepMessage, claim: "the message of a task that has no dispatch, or whose dispatch has none"},
+		step("reason", func(d record.TaskStep) string { return d.Reason }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied),
+		{kinds: kinds(record.KindTaskWaiting, record.KindTaskDenied), field: "detail.reason", truth: byChain, check: (*scene).stepReason},
+		{kinds: kinds(record.KindTaskFailed), field: "detail.reason", truth: byChain, check: (*scene).stepReason, claim: "why a task failed that could not be dispatched or resumed: integrity or context"},
+		step("until", func(d record.TaskStep) string { return d.Until }, record.KindTaskWaiting),
+		{kinds: kinds(record.KindTaskWaiting), field: "detail.until", truth: byChain, claim: "when the next attempt is due"},
+	}
+}
+
+// admits reports whether a dispatch of the run was admitted after a start, and so
+// has its fencing token.
+func (r *replay) admits(start *entry) bool {
+	h := r.histories[start.Dispatch]
+	for _, a := range h.attempts {
+		if a.admitted.seq > start.seq {
+			i, ok := r.plan.Index(api.TaskID(start.Task))
+			return ok && r.startOf(i, start.Dispatch, a.admitted.seq) == start
+		}
+	}
+	return false
+}
+
+// cause is agrees if no other task could be the cause.
+func (s *scene) cause() verdict { return silent } // replay.skip compares it with plan and states
+
+// final returns the end of the dispatch of a task, before the entry.
+func (s *scene) final() *entry {
+	if s.h == nil || s.h.last() == nil {
+		return nil
+	}
+	if e := s.h.last().final(); e != nil && e.seq < s.e.seq {
+		return e
+	}
+	return nil
+}
+
+// cancelledBy verifies who cancelled a task: who cancelled its dispatch, or else who
+// first requested to cancel it or its run, or the service at the run's limit.
+func (s *scene) cancelledBy() verdict {
+	if s.r == nil {
+		return agrees // other rows report it
+	}
+	by := detail[record.TaskStep](s).By
+	final := s.final()
+	if end, ok := detailOf(final); ok && final.Kind == record.KindDispatchCancelled {
+		return is(by, end.By)
+	}
+	for _, e := range s.v.runs[s.r.id] {
+		switch {
+		case e.seq >= s.e.seq:
+		case e.Kind == record.KindRunCancelled && (e.Task == "" || e.Task == s.e.Task):
+			return is(by, string(e.Principal))
+		case e.Kind == record.KindRunExpired:
+			return is(by, string(api.Service))
+		}
+	}
+	return is(by, string(api.Service)) // the earlier rules have no entry for the limit
+}
+
+// stepMessage compares the message of a task with that of its dispatch.
+func (s *scene) stepMessage() verdict {
+	d := detail[record.TaskStep](s)
+	var of *entry
+	switch {
+	case s.h == nil || s.h.last() == nil:
+	case s.e.Kind == record.KindTaskWaiting && d.Until == "":
+		if a := s.h.at(s.e.seq); a != nil {
+			of = a.end
+		}
+	default:
+		of = s.final()
+	}
+	end, ok := detailOf(of)
+	switch {
+	case !ok:
+		return silent
+	case s.e.Kind == record.KindTaskCancelled || of.Kind == record.KindDispatchCancelled:
+		return s.cancelMessage(of, d.Message)
+	}
+	return holds(record.SameText(d.Message, end.Message))
+}
+
+// cancelMessage compares the message of a cancelled task with the reason of who
+// requested to cancel its dispatch.
+func (s *scene) cancelMessage(of *entry, message string) verdict {
+	if s.e.Kind != record.KindTaskCancelled || of.Kind != record.KindDispatchCancelled || len(s.v.stops) > 0 {
+		return silent
+	}
+	for _, e := range s.h.entries {
+		if d, ok := e.Detail.(record.CancelRequest); ok && e.seq < of.seq && (e.Kind == record.KindCancelRequested || e.Kind == record.KindDispatchAborted) {
+			return holds(record.SameText(message, d.Why))
+		}
+	}
+	return silent
+}
+
+// stepReason compares the reason of a task with that of its dispatch.
+func (s *scene) stepReason() verdict {
+	d := detail[record.TaskStep](s)
+	final := s.final()
+	switch {
+	case s.e.Kind == record.KindTaskDenied:
+		return is(d.Reason, string(api.ReasonDenied))
+	case s.e.Kind == record.KindTaskWaiting && d.Until == "":
+		return is(d.Reason, "")
+	case final != nil && final.Kind == record.KindDispatchFailed:
+		end, _ := detailOf(final)
+		return is(d.Reason, end.Reason)
+	case s.e.Kind == record.KindTaskWaiting:
+		return agrees // replay.wait reports it
+	}
+	return may(d.Reason == string(api.ReasonIntegrity) || d.Reason == string(api.ReasonContext))
+}
+
+func settleAgreements() []agreement {
+	settled := kinds(record.KindRunSettled)
+	rows := []agreement{
+		{kinds: kinds(record.KindRunExpired), field: "detail.limit", truth: byPlan, by: "replay.expire"},
+		{kinds: kinds(record.KindRunExpired), field: "detail.millis", truth: byPlan, by: "replay.expire"},
+		{kinds: settled, field: "detail.millis", truth: byNothing, check: func(s *scene) verdict { return may(detail[record.RunEnd](s).Millis >= 0) }, claim: claimTime},
+		{kinds: settled, field: "detail.state", truth: byChain, by: "replay.balance"},
+	}
+	for f, get := range map[string]func(d record.RunEnd) (int64, api.TaskState){
+		"cancelled": func(d record.RunEnd) (int64, api.TaskState) { return d.Cancelled, api.TaskCancelled },
+		"denied":    func(d record.RunEnd) (int64, api.TaskState) { return d.Denied, api.TaskDenied },
+		"done":      func(d record.RunEnd) (int64, api.TaskState) { return d.Done, api.TaskDone },
+		"failed":    func(d record.RunEnd) (int64, api.TaskState) { return d.Failed, api.TaskFailed },
+		"skipped":   func(d record.RunEnd) (int64, api.TaskState) { return d.Skipped, api.TaskSkipped },
+	} {
+		rows = append(rows, agreement{kinds: settled, field: "detail." + f, truth: byChain, check: func(s *scene) verdict {
+			return known(s.r != nil, func() verdict {
+				got, state := get(detail[record.RunEnd](s))
+				n := int64(0)
+				for i := range s.r.tasks {
+					if s.r.tasks[i].State == state {
+						n++
+					}
+				}
+				return is(got, n)
+			})
+		}})
+	}
+	return rows
+}
