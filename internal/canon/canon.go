@@ -29,7 +29,7 @@ const MaxDepth = 64
 
 // maxReason is the length of the longest document for which DecodeExact gives a
 // reason, which takes many times its length in memory.
-const maxReason = 1 << 20
+const maxReason = 64 << 10
 
 // Marshal returns the canonical encoding of v, which may be anything that
 // encoding/json can marshal.
@@ -86,6 +86,17 @@ func DecodeExact(b []byte, v any) error {
 		return err
 	}
 	return errors.New("not in canonical form")
+}
+
+// memoryPerValue is more than what a decoded value takes beside its text, in bytes:
+// an empty object in a list of large structs takes the most.
+const memoryPerValue = 160
+
+// Memory bounds how many bytes the decoded value of b takes, without decoding it: a
+// few bytes of text can take a hundred of memory.
+func Memory(b []byte) int64 {
+	n := bytes.Count(b, []byte{'{'}) + bytes.Count(b, []byte{'['}) + bytes.Count(b, []byte{','})
+	return int64(len(b)) + memoryPerValue*int64(n)
 }
 
 // parseNumber refuses an integer that a float64 cannot represent, because some

@@ -3,7 +3,6 @@ package evidence
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,10 +16,8 @@ import (
 
 // ruling is what was in force at one moment of the log.
 type ruling struct {
-	revision, before *entry   // of the catalog; before counts for record.RevisionGrace
-	seen             []*entry // all revisions until then
-	ceilings         map[api.Principal]api.Tier
-	stops            []api.Stop
+	revision, before *entry // of the catalog; before counts for record.RevisionGrace
+	seen             int    // how many revisions until then
 }
 
 // resolveGrace is how long after a new revision a request may still be admitted
@@ -33,17 +30,17 @@ const resolveGrace = 10 * time.Minute
 // allowed, and that one its predecessor, so none of them can be left out.
 func (v *verification) authorise() {
 	row := v.rows[RowAuthorisation]
-	s := &timeline{v: v, row: row, now: ruling{ceilings: map[api.Principal]api.Tier{}}}
+	s := &timeline{v: v, row: row, ceilings: ceilings{}, stops: newStops()}
 	for i := range v.entries {
 		e := &v.entries[i]
-		if e.ok && (e.Kind.Rules() || e.Kind.Admits()) {
+		if e.ok && (e.Kind.Rules() || e.Kind.Admits()) && !v.work.over() {
 			s.step(e)
 		}
 	}
 	if s.records != len(v.b.Case.Records) {
 		row.fail("%d operator records in the bundle, but the log names %d", len(v.b.Case.Records), s.records)
 	}
-	d := &decider{v: v, known: map[string]policy.Decision{}}
+	d := &decider{v: v, line: s, known: map[string]*decided{}}
 	wrong := make([]error, len(s.admitted))
 	parallel(len(s.admitted), func(i int) { wrong[i] = d.decide(&s.admitted[i]) })
 	for i, err := range wrong {
@@ -66,6 +63,9 @@ type timeline struct {
 	v        *verification
 	row      *finding
 	now      ruling
+	seen     []*entry // the catalog revisions
+	ceilings ceilings
+	stops    stops
 	last     uint64 // one more than the number of the last entry that Rules
 	chain    record.RuleChain
 	records  int
@@ -94,10 +94,11 @@ func (s *timeline) step(e *entry) {
 	var err error
 	switch e.Kind { //nolint:exhaustive // those that are Rules
 	case record.KindCatalogRevision:
-		s.now.before, s.now.revision, s.now.seen = s.now.revision, e, append(s.now.seen, e)
+		s.seen = append(s.seen, e)
+		s.now = ruling{revision: e, before: s.now.revision, seen: len(s.seen)}
 	case record.KindStopEngaged:
 		d, _ := e.Detail.(record.StopEngaged)
-		s.now.stops = append(s.now.stops, api.Stop{ID: d.Stop, Scope: api.StopScope(d.Scope), Name: d.Name})
+		s.stops.engage(e.seq, api.Stop{ID: d.Stop, Scope: api.StopScope(d.Scope), Name: d.Name})
 	case record.KindOperatorRecorded:
 		err = s.applyRecord(e)
 	}
@@ -114,13 +115,16 @@ func numberOf(e *entry) uint64 {
 
 // resolvedIn refuses an admission whose names were resolved in a revision that was
 // not in force at that time, or shortly before.
-func (r *ruling) resolvedIn(e *entry, number int64) error {
-	for _, was := range slices.Backward(r.seen) {
+func (s *timeline) resolvedIn(a *admission, number int64) error {
+	for _, was := range slices.Backward(s.seen[:a.rule.seen]) {
 		if number >= 0 && numberOf(was) == uint64(number) {
 			return nil
 		}
-		if e.At.Sub(was.At).Abs() >= resolveGrace {
-			return fmt.Errorf("resolved in catalog revision %d, but revision %d was in force", number, numberOf(r.seen[len(r.seen)-1]))
+		if a.e.At.Sub(was.At).Abs() >= resolveGrace {
+			return fmt.Errorf("resolved in catalog revision %d, but revision %d was in force", number, numberOf(s.seen[a.rule.seen-1]))
+		}
+		if err := s.v.work.spend(unitCompare); err != nil {
+			return err
 		}
 	}
 	return fmt.Errorf("resolved in catalog revision %d, which did not exist", number)
@@ -132,7 +136,7 @@ func (s *timeline) applyRecord(e *entry) error {
 	if s.records > len(s.v.b.Case.Records) {
 		return fmt.Errorf("operator record %d is not in the bundle", s.records)
 	}
-	rec, err := s.v.operatorRecord(s.v.b.Case.Records[s.records-1], s.v.trust.Operators)
+	rec, err := s.v.operatorRecord(s.records, s.v.trust.Operators)
 	if err != nil {
 		return fmt.Errorf("operator record %d: %w", s.records, err)
 	}
@@ -143,14 +147,13 @@ func (s *timeline) applyRecord(e *entry) error {
 		return fmt.Errorf("operator record %d is for service %s", s.records, rec.Service)
 	}
 	s.previous, s.v.records[e.seq] = rec.digest, rec
-	s.now.ceilings = maps.Clone(s.now.ceilings)
 	switch rec.Verb { //nolint:exhaustive // the others restrict no dispatch
 	case api.VerbCeilingSet:
-		s.now.ceilings[rec.Principal] = *rec.Ceiling
+		s.ceilings.set(e.seq, rec.Principal, *rec.Ceiling)
 	case api.VerbPrincipalRemove:
-		delete(s.now.ceilings, rec.Principal)
+		s.ceilings.set(e.seq, rec.Principal, 0)
 	case api.VerbStopLift:
-		s.now.stops = slices.DeleteFunc(slices.Clone(s.now.stops), func(x api.Stop) bool { return x.ID == rec.Stop })
+		s.stops.lift(e.seq, rec.Stop)
 	}
 	return nil
 }
@@ -158,13 +161,20 @@ func (s *timeline) applyRecord(e *entry) error {
 // decider repeats decisions. Equal requests are decided once.
 type decider struct {
 	v     *verification
+	line  *timeline
 	mu    sync.Mutex
-	known map[string]policy.Decision
+	known map[string]*decided
+}
+
+type decided struct {
+	once     sync.Once
+	decision policy.Decision
+	err      error
 }
 
 func (d *decider) decide(a *admission) error {
 	e := a.e
-	if err := a.resolved(); err != nil {
+	if err := d.resolved(a); err != nil {
 		return err
 	}
 	if e.Kind == record.KindRunSubmitted {
@@ -176,25 +186,25 @@ func (d *decider) decide(a *admission) error {
 		return nil // the manifest or the completeness row reports it
 	}
 	m := e.begins.manifest
-	return d.repeat(a, m.Policies, func(r *revision) policy.Request { return requestOf(r, e, m, &a.rule) }, m)
+	return d.repeat(a, m.Policies, func(r *revision) policy.Request { return d.requestOf(r, e, m) }, m)
 }
 
 // resolved verifies the catalog revision in which names were resolved. A task's
 // dispatch uses that of its run.
-func (a *admission) resolved() error {
-	switch d := a.e.Detail.(type) {
+func (d *decider) resolved(a *admission) error {
+	switch x := a.e.Detail.(type) {
 	case record.RunRequest:
-		return a.rule.resolvedIn(a.e, d.Revision)
+		return d.line.resolvedIn(a, x.Revision)
 	case record.DispatchRequest:
 		if a.e.Run == "" {
-			return a.rule.resolvedIn(a.e, d.Revision)
+			return d.line.resolvedIn(a, x.Revision)
 		}
 	}
 	return nil
 }
 
 // requestOf is the request that the service asked policy to decide.
-func requestOf(r *revision, e *entry, m *record.Manifest, rule *ruling) policy.Request {
+func (d *decider) requestOf(r *revision, e *entry, m *record.Manifest) policy.Request {
 	var own []api.Name
 	if sub, err := r.subagent(m.Subagent); err == nil {
 		own = sub.Capabilities
@@ -207,11 +217,9 @@ func requestOf(r *revision, e *entry, m *record.Manifest, rule *ruling) policy.R
 		}
 	}
 	q := policy.DispatchRequest(m.Principal, request, m.Tier)
-	q.Consent, q.Session = rule.ceilings[m.Principal], api.Irreversible
-	for _, s := range rule.stops {
-		if s.Covers(m.StopSubject()) {
-			q.Stops = append(q.Stops, s.ID)
-		}
+	q.Consent, q.Session = d.line.ceilings.at(e.seq, m.Principal), api.Irreversible
+	if id, stopped := d.line.stops.covering(e.seq, m.StopSubject()); stopped {
+		q.Stops = []string{id}
 	}
 	return q
 }
@@ -243,33 +251,38 @@ func (d *decider) by(rule *entry, policies []string, request func(*revision) pol
 		return fmt.Errorf("catalog revision %d: %w", r.doc.Number, err)
 	}
 	q := request(r)
-	decision := d.once(r, engine, q)
+	decision, err := d.once(r, engine, q)
 	switch {
+	case err != nil:
+		return err
 	case !decision.Allowed():
-		return fmt.Errorf("denied by catalog revision %d and the ceilings and stops then in force: %s %s %s: %s", r.doc.Number, q.Principal, q.Action, q.Resource, strings.Join(decision.Reasons(), "; "))
-	case len(policies) < uncut && !slices.Equal(decision.Policies(), policies):
-		return fmt.Errorf("allowed by %s, but the log names %s", strings.Join(decision.Policies(), ", "), strings.Join(policies, ", "))
+		return fmt.Errorf("denied by catalog revision %d and the ceilings and stops then in force: %s %s %s: %s", r.doc.Number, q.Principal, q.Action, q.Resource, some(decision.Reasons()))
+	case len(policies) < uncut && !decision.AllowedBy(policies):
+		return fmt.Errorf("allowed by %s, but the log names %s", some(decision.Policies()), some(policies))
 	case m != nil && m.Ceiling > decision.Ceiling():
 		return fmt.Errorf("the manifest has the ceiling %s, but only %s was allowed", m.Ceiling, decision.Ceiling())
 	}
 	return nil
 }
 
-func (d *decider) once(r *revision, engine *policy.Engine, q policy.Request) policy.Decision {
+// some are the first of a list, which may be long.
+func some(list []string) string { return strings.Join(list[:min(len(list), uncut)], "; ") }
+
+func (d *decider) once(r *revision, engine *policy.Engine, q policy.Request) (policy.Decision, error) {
 	key := string(r.digest) + requestKey(q)
-	if q.Action != policy.ActionDispatch {
-		return engine.Decide(q)
-	}
 	d.mu.Lock()
-	decision, ok := d.known[key]
-	d.mu.Unlock()
-	if !ok {
-		decision = engine.Decide(q)
-		d.mu.Lock()
-		d.known[key] = decision
-		d.mu.Unlock()
+	one := d.known[key]
+	if one == nil {
+		one = &decided{}
+		d.known[key] = one
 	}
-	return decision
+	d.mu.Unlock()
+	one.once.Do(func() {
+		if one.err = d.v.work.spend(unitDecision + unitPolicy*engine.Cost(q)); one.err == nil {
+			one.decision = engine.Decide(q)
+		}
+	})
+	return one.decision, one.err
 }
 
 // checkPolicies verifies that every allowing entry names the policies that

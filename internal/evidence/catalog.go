@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
-	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
@@ -23,12 +23,11 @@ type revision struct {
 	digest api.Digest
 	v      *verification
 
-	mu        sync.Mutex
-	subagents map[api.Name]api.Subagent // those read so far
-	engine    *policy.Engine
-	signers   []seal.KeyID // none unless its signatures verify
-	broken    error        // why engine is nil
-	compiled  bool
+	signers []seal.KeyID // none unless its signatures verify
+
+	once   sync.Once
+	engine *policy.Engine
+	broken error // why engine is nil
 }
 
 // catalog reads the revisions and verifies their signatures. The other rows use a
@@ -39,10 +38,10 @@ func (v *verification) catalog() {
 	for _, r := range v.b.Case.Revisions {
 		if r.Digest <= last {
 			row.fail("catalog revisions are not in order, or duplicates")
+			continue
 		}
 		last = r.Digest
-		doc, err := v.revision(r)
-		var signers []seal.KeyID
+		doc, signers, err := v.revision(r)
 		if err != nil {
 			row.fail("catalog revision %s: %v", r.Digest.Short(), err)
 			if doc == nil {
@@ -50,9 +49,8 @@ func (v *verification) catalog() {
 			}
 		} else {
 			row.checked++
-			signers = v.signers(r)
 		}
-		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, signers: signers, v: v, subagents: map[api.Name]api.Subagent{}}
+		v.revisions[r.Digest] = &revision{doc: *doc, digest: r.Digest, signers: signers, v: v}
 	}
 	v.words[RowCatalog] = fmt.Sprintf("%s, each signed by at least %s", record.Plural(row.checked, "catalog revision"), record.Plural(v.trust.Deploy.Root.Threshold, "deploy key"))
 	if len(v.b.Case.Revisions) == 0 {
@@ -60,55 +58,43 @@ func (v *verification) catalog() {
 	}
 }
 
-// revision returns a revision, also if only its signatures fail.
-func (v *verification) revision(r bundle.Revision) (*api.Revision, error) {
-	var payload []byte
-	var envelopes [][]byte
+// revision returns a revision, also if only its signatures fail; if they do not, with
+// the keys that signed it, whether they are trusted or not.
+func (v *verification) revision(r bundle.Revision) (*api.Revision, []seal.KeyID, error) {
 	if len(r.Envelopes) == 0 || len(r.Envelopes) > seal.MaxSignatures {
-		return nil, fmt.Errorf("%d envelopes", len(r.Envelopes))
+		return nil, nil, fmt.Errorf("%d envelopes", len(r.Envelopes))
 	}
+	envelopes := make([]*seal.Envelope, 0, len(r.Envelopes))
+	var signers []seal.KeyID
 	for _, d := range r.Envelopes {
-		envelope, err := v.document(d, "envelope")
+		envelope, err := v.envelope(d, "envelope", seal.Revision, reader{RowCatalog, r.Digest, 0})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if payload, err = seal.Payload(envelope, seal.Revision); err != nil {
-			return nil, err
-		}
-		envelopes = append(envelopes, envelope)
+		envelopes, signers = append(envelopes, envelope), append(signers, envelope.Signers()...)
 	}
 	doc := &api.Revision{}
-	if err := canon.DecodeExact(payload, doc); err != nil {
-		return nil, err
+	payload := envelopes[0].Payload()
+	if api.DigestOf(payload) != r.Digest {
+		return nil, nil, errors.New("the envelopes are of another revision")
+	}
+	if err := v.exact(payload, doc); err != nil {
+		return nil, nil, err
 	}
 	if err := catalog.CheckRevision(*doc); err != nil {
-		return nil, err
-	}
-	if api.DigestOf(payload) != r.Digest {
-		return nil, errors.New("the envelopes are of another revision")
+		return nil, nil, err
 	}
 	var err error
 	for i, root := range v.trust.Deploy.For(doc.Number) {
-		_, e := seal.VerifyDetached(payload, envelopes, seal.Revision, root)
+		_, e := seal.VerifyAll(envelopes, root)
 		if e == nil {
-			return doc, nil
+			return doc, signers, nil
 		}
 		if i == 0 {
 			err = e
 		}
 	}
-	return doc, err
-}
-
-// signers returns the keys that signed a revision, whether they are trusted or not.
-func (v *verification) signers(r bundle.Revision) (list []seal.KeyID) {
-	for _, d := range r.Envelopes {
-		ids, err := seal.Signers(v.b.Documents[d], seal.Revision)
-		if err == nil { // or revision reports it
-			list = append(list, ids...)
-		}
-	}
-	return list
+	return doc, nil, err
 }
 
 // artifact returns the document of an artifact of a revision.
@@ -120,54 +106,111 @@ func (v *verification) artifact(r *revision, ref api.Ref) ([]byte, error) {
 	return v.document(entry.Digest, string(ref))
 }
 
-// subagent returns a subagent of the revision.
-func (r *revision) subagent(name api.Name) (api.Subagent, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.subagents[name]; ok {
-		return s, nil
+// artifacts are the decoded documents of the catalog. Revisions share them, so each
+// is decoded once.
+type artifacts struct {
+	mu    sync.Mutex
+	known map[artifactKey]*artifact
+}
+
+type artifactKey struct {
+	digest api.Digest
+	kind   api.Kind
+}
+
+type artifact struct {
+	once  sync.Once
+	value any
+	name  api.Name
+	err   error
+}
+
+// decoded returns what decode makes of an artifact of a revision, whose name must
+// be that of ref.
+func (r *revision) decoded(ref api.Ref, decode func(doc []byte) (any, api.Name, error)) (any, error) {
+	kind, name, err := ref.Split()
+	if err != nil {
+		return nil, err
 	}
-	ref := api.RefTo(api.KindSubagent, name)
 	doc, err := r.v.artifact(r, ref)
 	if err != nil {
-		return api.Subagent{}, err
+		return nil, err
 	}
-	set := catalog.NewSet()
-	if err := set.Add(ref, doc); err != nil {
-		return api.Subagent{}, err
+	key := artifactKey{r.doc.Artifacts[ref].Digest, kind}
+	all := &r.v.artifacts
+	all.mu.Lock()
+	if all.known == nil {
+		all.known = map[artifactKey]*artifact{}
 	}
-	r.subagents[name] = set.Subagents[name]
-	return set.Subagents[name], nil
+	one := all.known[key]
+	if one == nil {
+		one = &artifact{}
+		all.known[key] = one
+	}
+	all.mu.Unlock()
+	one.once.Do(func() { one.value, one.name, one.err = decode(doc) })
+	switch {
+	case one.err != nil:
+		return nil, fmt.Errorf("%s: %w", ref, one.err)
+	case one.name != name:
+		return nil, fmt.Errorf("%s: the document has the name %.80q", ref, string(one.name))
+	}
+	return one.value, nil
+}
+
+// subagent returns a subagent of the revision.
+func (r *revision) subagent(name api.Name) (*api.Subagent, error) {
+	v, err := r.decoded(api.RefTo(api.KindSubagent, name), func(doc []byte) (any, api.Name, error) {
+		s := &api.Subagent{}
+		err := r.v.exact(doc, s)
+		return s, s.Name, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*api.Subagent), nil //nolint:forcetypeassert // as decoded for this kind
 }
 
 // rules compiles the grants and target modes, as the service does.
 func (r *revision) rules() (*policy.Engine, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.compiled {
-		return r.engine, r.broken
-	}
-	r.compiled = true
-	set := catalog.NewSet()
-	var refs []api.Ref
-	for ref := range r.doc.Artifacts {
-		if kind, _, err := ref.Split(); err == nil && (kind == api.KindGrant || kind == api.KindTarget) {
-			refs = append(refs, ref)
-		}
-	}
-	slices.Sort(refs)
-	for _, ref := range refs {
-		doc, err := r.v.artifact(r, ref)
-		if err == nil {
-			err = set.Add(ref, doc)
-		}
-		if err != nil {
-			r.broken = err
-			return nil, err
-		}
-	}
-	r.engine, r.broken = policy.New(policy.RulesOf(set.Grants, set.Targets))
+	r.once.Do(func() { r.engine, r.broken = r.compile() })
 	return r.engine, r.broken
+}
+
+func (r *revision) compile() (*policy.Engine, error) {
+	if err := r.v.work.spend(unitEngine + unitPolicy*len(r.doc.Artifacts)); err != nil {
+		return nil, err
+	}
+	var grants []*policy.Grant
+	var targets []api.Target
+	for _, ref := range slices.Sorted(maps.Keys(r.doc.Artifacts)) {
+		switch kind, _, err := ref.Split(); {
+		case err != nil: // CheckRevision refuses it
+		case kind == api.KindGrant:
+			g, err := r.decoded(ref, func(doc []byte) (any, api.Name, error) {
+				var g api.Grant
+				if err := r.v.exact(doc, &g); err != nil {
+					return nil, "", err
+				}
+				return policy.Compile(g), g.Name, r.v.work.decode(doc) // the sets take as much again
+			})
+			if err != nil {
+				return nil, err
+			}
+			grants = append(grants, g.(*policy.Grant)) //nolint:forcetypeassert // as decoded for this kind
+		case kind == api.KindTarget:
+			t, err := r.decoded(ref, func(doc []byte) (any, api.Name, error) {
+				t := &api.Target{}
+				err := r.v.exact(doc, t)
+				return t, t.Name, err
+			})
+			if err != nil {
+				return nil, err
+			}
+			targets = append(targets, *t.(*api.Target)) //nolint:forcetypeassert // as decoded for this kind
+		}
+	}
+	return policy.NewOf(grants, targets, "")
 }
 
 // signedRecord is an operator record with the keys that signed it.
@@ -177,24 +220,21 @@ type signedRecord struct {
 	verified, signers []seal.KeyID // verified are those of the trust file
 }
 
-// operatorRecord verifies an operator record.
-func (v *verification) operatorRecord(d api.Digest, s *seal.TrustRoot) (*signedRecord, error) {
-	envelope, err := v.document(d, "operator record")
+// operatorRecord verifies the n-th operator record.
+func (v *verification) operatorRecord(n int, s *seal.TrustRoot) (*signedRecord, error) {
+	envelope, err := v.envelope(v.b.Case.Records[n-1], "operator record", seal.Operator, reader{RowAuthorisation, "", uint64(n)}) //nolint:gosec // G115: counts up from 1
 	if err != nil {
 		return nil, err
 	}
 	if s == nil {
 		return nil, errors.New("the trust file names no operators")
 	}
-	payload, verified, err := seal.Verify(envelope, seal.Operator, *s)
+	verified, err := seal.VerifyAll([]*seal.Envelope{envelope}, *s)
 	if err != nil {
 		return nil, err
 	}
-	rec := &signedRecord{digest: api.DigestOf(payload), verified: verified}
-	if err := canon.DecodeExact(payload, &rec.OperatorRecord); err != nil {
-		return nil, err
-	}
-	if rec.signers, err = seal.Signers(envelope, seal.Operator); err != nil {
+	rec := &signedRecord{digest: api.DigestOf(envelope.Payload()), verified: verified, signers: envelope.Signers()}
+	if err := v.exact(envelope.Payload(), &rec.OperatorRecord); err != nil {
 		return nil, err
 	}
 	return rec, rec.Check()

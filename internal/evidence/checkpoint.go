@@ -23,13 +23,45 @@ type signed struct {
 // log, or that was made after the key was revoked.
 var errNotInForce = errors.New("signed by a key that was not in force")
 
+// opened are the checkpoints that were opened, by their bytes: each is once, however
+// many anchors hold it.
+type opened struct {
+	keys  *note.Keys
+	known map[string]verdictOf
+}
+
+type verdictOf struct {
+	signed
+	err error
+}
+
 // open verifies a signed checkpoint of this log.
 func (v *verification) open(raw []byte) (signed, error) {
-	var keys []ed25519.PublicKey
-	for _, k := range v.log.Keys {
-		keys = append(keys, k.Public)
+	o := &v.opened
+	if one, ok := o.known[string(raw)]; ok {
+		return one.signed, one.err
 	}
-	c, by, err := note.Open(raw, v.log.Origin, keys...)
+	if o.keys == nil {
+		list := make([]ed25519.PublicKey, 0, len(v.log.Keys))
+		for _, k := range v.log.Keys {
+			list = append(list, k.Public)
+		}
+		keys, err := note.NewKeys(v.log.Origin, list...)
+		if err != nil {
+			return signed{}, err
+		}
+		o.keys, o.known = &keys, map[string]verdictOf{}
+	}
+	s, err := v.openNew(raw)
+	o.known[string(raw)] = verdictOf{s, err}
+	return s, err
+}
+
+func (v *verification) openNew(raw []byte) (signed, error) {
+	if err := v.work.spend(len(raw) + unitSignature*bytes.Count(raw, []byte("\n\u2014 "))); err != nil {
+		return signed{}, err
+	}
+	c, by, err := v.opened.keys.Open(raw)
 	if err != nil {
 		return signed{}, err
 	}

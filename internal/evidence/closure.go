@@ -97,6 +97,22 @@ func (c *closure) resume(m *record.Manifest, before *attempt) error {
 	return nil
 }
 
+// product is record.Product of the attempt's result, which many may need.
+func (a *attempt) product(kind, path string) (api.Artifact, bool) {
+	a.index.Do(func() {
+		a.outputs = make(map[string]api.Artifact, len(a.result.Summary.Outputs))
+		for _, o := range slices.Backward(a.result.Summary.Outputs) { // the first of a path counts
+			a.outputs[o.Path] = o
+		}
+	})
+	sum := a.result.Summary
+	sum.Outputs = nil
+	if o, ok := a.outputs[record.ProductPath(kind, path)]; ok {
+		sum.Outputs = []api.Artifact{o}
+	}
+	return record.Product(&sum, kind, path)
+}
+
 // need compares a need with the product of the dispatch that it names.
 func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) error {
 	h := c.v.dispatches[n.Dispatch]
@@ -117,7 +133,7 @@ func (c *closure) need(n *record.Need, m *record.Manifest, admitted *entry) erro
 			return fmt.Errorf("need %q is of dispatch %s, which is not that of task %s", n.Name, n.Dispatch, n.Task)
 		}
 	}
-	product, ok := record.Product(&a.result.Summary, n.Kind, n.Path)
+	product, ok := a.product(n.Kind, n.Path)
 	if !ok || product.Digest != n.Digest || product.Size != n.Size {
 		return fmt.Errorf("need %q is %s, which is not a product of dispatch %s", n.Name, n.Digest.Short(), n.Dispatch)
 	}

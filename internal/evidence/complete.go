@@ -71,7 +71,7 @@ func (v *verification) replayRuns(id api.RunID) {
 	row := v.rows[RowCompleteness]
 	var chain []*replay
 	for id != "" && len(chain) <= maxRetries {
-		r := &replay{id: id, histories: v.dispatches, answers: map[uint64]*entry{}, delivered: map[uint64]bool{}}
+		r := &replay{id: id, histories: v.dispatches, answers: map[uint64]*entry{}, delivered: map[uint64]bool{}, meter: v.work}
 		chain = append(chain, r)
 		if v.replayed[id] != nil {
 			row.fail("run %s retries itself", id)
@@ -110,13 +110,19 @@ func (v *verification) replay(r *replay) {
 }
 
 func (v *verification) readPlan(r *replay) error {
-	doc, err := v.document(r.submitted.Refs[record.RefPlan], "plan")
+	doc, err := v.load(r.submitted.Refs[record.RefPlan], "plan", r.submitted.reader())
+	if err == nil {
+		err = v.work.spend(unitPlan * len(doc))
+	}
 	if err != nil {
 		return err
 	}
 	p, problems := plan.Parse(doc)
 	if len(problems) > 0 || p.Digest() != r.submitted.Refs[record.RefPlan] || p.ID != r.id {
 		return errors.New("the plan is invalid or of another run")
+	}
+	if r.inputs, err = inputsOf(p); err != nil {
+		return err
 	}
 	r.plan, r.tasks = p, make([]taskReplay, len(p.Tasks))
 	for i := range r.tasks {

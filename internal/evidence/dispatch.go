@@ -48,8 +48,8 @@ func (c *dispatchCheck) run() {
 }
 
 // single returns the payload of an envelope that one known key signed alone.
-func single(envelope []byte, t seal.PayloadType, keys []LogKey, entry uint64) ([]byte, error) {
-	return seal.VerifyOne(envelope, t, func(id seal.KeyID) (seal.Key, error) {
+func single(envelope *seal.Envelope, keys []LogKey, entry uint64) ([]byte, error) {
+	return envelope.One(func(id seal.KeyID) (seal.Key, error) {
 		k, ok := FindKey(keys, id)
 		if !ok {
 			return seal.Key{}, fmt.Errorf("signed by key %s, which is not in the trust file", id)
@@ -60,16 +60,16 @@ func single(envelope []byte, t seal.PayloadType, keys []LogKey, entry uint64) ([
 
 func (c *dispatchCheck) bindManifest(a *attempt) error {
 	digest := a.admitted.Refs[record.RefManifest]
-	envelope, err := c.v.document(digest, "manifest")
+	envelope, err := c.v.envelope(digest, "manifest", seal.Manifest, a.admitted.reader())
 	if err != nil {
-		return err
+		return fmt.Errorf("manifest: %w", err)
 	}
-	payload, err := single(envelope, seal.Manifest, c.v.log.Keys, a.admitted.seq)
+	payload, err := single(envelope, c.v.log.Keys, a.admitted.seq)
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	m := &record.Manifest{}
-	if err := canon.DecodeExact(payload, m); err != nil {
+	if err := c.v.exact(payload, m); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	if err := m.Check(m.NotBefore); err != nil {
@@ -111,11 +111,11 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 	if digest == "" {
 		return nil // scene.products verifies whether it may be without one
 	}
-	envelope, err := c.v.document(digest, "result")
+	envelope, err := c.v.envelope(digest, "result", seal.Result, e.reader())
 	if err != nil {
-		return err
+		return fmt.Errorf("result: %w", err)
 	}
-	r, err := openResult(a, envelope)
+	r, err := c.openResult(a, envelope)
 	if err != nil {
 		return fmt.Errorf("result: %w", err)
 	}
@@ -132,7 +132,7 @@ func (c *dispatchCheck) bindResult(a *attempt) error {
 	return nil
 }
 
-func openResult(a *attempt, envelope []byte) (*record.Result, error) {
+func (c *dispatchCheck) openResult(a *attempt, envelope *seal.Envelope) (*record.Result, error) {
 	if a.started == nil {
 		return nil, errors.New("of an attempt that never started")
 	}
@@ -141,12 +141,12 @@ func openResult(a *attempt, envelope []byte) (*record.Result, error) {
 	if err != nil || len(raw) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("entry #%d has no valid worker key", a.started.seq)
 	}
-	payload, err := seal.VerifyOne(envelope, seal.Result, func(seal.KeyID) (seal.Key, error) { return seal.Key{ID: seal.IDOf(raw), Public: raw}, nil })
+	payload, err := envelope.One(func(seal.KeyID) (seal.Key, error) { return seal.Key{ID: seal.IDOf(raw), Public: raw}, nil })
 	if err != nil {
 		return nil, err
 	}
 	r := &record.Result{}
-	if err := canon.DecodeExact(payload, r); err != nil {
+	if err := c.v.exact(payload, r); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -157,11 +157,14 @@ func (c *dispatchCheck) bindStatement() error {
 	a := c.h.last() // it has ended, or step refused the entry
 	end := a.final()
 	digest := e.Refs[record.RefStatement]
-	envelope, err := c.v.document(digest, "statement")
+	envelope, err := c.v.envelope(digest, "statement", seal.Statement, e.reader())
 	if err != nil {
 		return err
 	}
-	payload, err := single(envelope, seal.Statement, c.v.statements, e.seq)
+	payload, err := single(envelope, c.v.statements, e.seq)
+	if err == nil {
+		err = c.v.work.decode(payload)
+	}
 	if err != nil {
 		return err
 	}
@@ -169,11 +172,7 @@ func (c *dispatchCheck) bindStatement() error {
 	if err != nil {
 		return err
 	}
-	signers, err := seal.Signers(envelope, seal.Statement)
-	if err != nil {
-		return err
-	}
-	c.h.statement, c.h.statementKey = &st, signers[0] // single verified that there is one
+	c.h.statement, c.h.statementKey = &st, envelope.Signers()[0] // single verified that there is one
 	if a.manifest == nil || end.Refs[record.RefResult] != "" && a.result == nil {
 		return nil // manifest or result could not be read, which is reported
 	}

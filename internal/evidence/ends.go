@@ -18,6 +18,9 @@ func (r *replay) skip(i int, d record.TaskStep) error {
 	if !ok || !r.tasks[cause].State.Settled() || r.tasks[cause].State == api.TaskDone || r.tasks[cause].State == api.TaskSkipped {
 		return fmt.Errorf("skipped because of task %.80q, which did not fail", d.Cause)
 	}
+	if err := r.meter.spend(unitCompare * len(r.plan.Deps(i))); err != nil {
+		return err
+	}
 	if !slices.ContainsFunc(r.plan.Deps(i), func(d int32) bool {
 		return int(d) == cause || r.tasks[d].State == api.TaskSkipped && r.tasks[d].cause == cause
 	}) {

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -66,6 +67,9 @@ type attempt struct {
 
 	manifest *record.Manifest // nil if it could not be read
 	result   *record.Result   // nil if absent, or if it could not be read
+
+	index   sync.Once
+	outputs map[string]api.Artifact // of result, by path: see product
 }
 
 func newWorld(v *verification) *world {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -24,11 +25,6 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 		return fmt.Errorf("the plan of run %s has no task %s", m.Run, m.Task)
 	}
 	t := &r.plan.Tasks[i]
-	input := t.Input
-	if len(input) == 0 {
-		input = []byte("{}")
-	}
-	canonical, err := canon.Canonicalize(input)
 	source, target := api.Name(""), api.Name("")
 	if m.Source != nil {
 		source = m.Source.Name
@@ -47,11 +43,11 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 		return fmt.Errorf("its principal is %s, but run %s is of %s", m.Principal, r.id, r.submitted.Principal)
 	case submitted.Revision < 0 || m.Revision != uint64(submitted.Revision):
 		return fmt.Errorf("resolved in catalog revision %d, but run %s was submitted with revision %d", m.Revision, r.id, submitted.Revision)
-	case err != nil || api.DigestOf(canonical) != m.Input:
+	case r.inputs[i] != m.Input:
 		return fmt.Errorf("its input differs from task %s of the plan", m.Task)
 	case m.Subagent != t.Subagent || m.Target != target || source != wanted || !slices.Equal(m.Envs, t.Envs):
 		return fmt.Errorf("its subagent, target, source or envs differ from task %s of the plan", m.Task)
-	case !slices.Equal(intersection(t.Capabilities, m.Capabilities), t.Capabilities):
+	case !all(t.Capabilities, m.Capabilities):
 		return fmt.Errorf("its capabilities differ from task %s of the plan", m.Task)
 	case t.Timeout > 0 && m.Limits.Timeout > t.Timeout:
 		return fmt.Errorf("its timeout is %s, but task %s of the plan has %s", time.Duration(m.Limits.Timeout), m.Task, time.Duration(t.Timeout))
@@ -64,14 +60,30 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 	return sameNeeds(t, m)
 }
 
-// intersection returns those of wanted that are in have.
-func intersection(wanted, have []api.Name) (out []api.Name) {
-	for _, n := range wanted {
-		if slices.Contains(have, n) {
-			out = append(out, n)
+// inputsOf returns the digests of the inputs of a plan's tasks.
+func inputsOf(p *plan.Plan) ([]api.Digest, error) {
+	out := make([]api.Digest, len(p.Tasks))
+	for i := range p.Tasks {
+		input := p.Tasks[i].Input
+		if len(input) == 0 {
+			input = []byte("{}")
 		}
+		canonical, err := canon.Canonicalize(input)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = api.DigestOf(canonical)
 	}
-	return out
+	return out, nil
+}
+
+// all reports whether every one of wanted is in have.
+func all(wanted, have []api.Name) bool {
+	set := make(map[api.Name]bool, len(have))
+	for _, n := range have {
+		set[n] = true
+	}
+	return !slices.ContainsFunc(wanted, func(n api.Name) bool { return !set[n] })
 }
 
 // startOf returns the last entry before n that starts task i as a dispatch.

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
@@ -14,6 +15,9 @@ import (
 // receipt reads the receipt of an anchor's checkpoint. A time-stamp proves itself. Any
 // other receipt proves nothing: it says where the auditor can fetch a copy.
 func (v *verification) receipt(of bundle.Anchored) error {
+	if err := v.work.decode(of.Receipt); err != nil {
+		return err
+	}
 	r, err := receipt.Parse(of.Receipt)
 	if err != nil {
 		return err
@@ -22,7 +26,10 @@ func (v *verification) receipt(of bundle.Anchored) error {
 		return errors.New("the receipt is for another checkpoint")
 	}
 	if r.Kind == receipt.TSA {
-		roots, err := v.trust.TSARoots()
+		if err := v.work.spend(unitStamp); err != nil {
+			return err
+		}
+		roots, err := v.stampRoots()
 		if err != nil {
 			return err
 		}
@@ -60,11 +67,28 @@ func (v *verification) stamp(s receipt.Stamp, size uint64) {
 	if v.attested == nil || latest.Before(*v.attested) {
 		v.attested, v.words[RowTime] = &latest, words
 	}
-	for i := range v.entries {
-		// Entries that are rules may be much older, from before the clock was corrected.
-		if x := &v.entries[i]; x.ok && !x.Kind.Rules() && x.At.After(latest.Add(clockSlack)) {
-			row.fail("entry #%d is dated %s, but the checkpoint that includes it was time-stamped %s", x.seq, x.At.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))
-			return
+	if x := v.newestEntry(); x != nil && x.At.After(latest.Add(clockSlack)) {
+		row.fail("entry #%d is dated %s, but the checkpoint that includes it was time-stamped %s", x.seq, x.At.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))
+	}
+}
+
+// newestEntry returns the entry with the latest time, or nil. Entries that are rules
+// may be much older, from before the clock was corrected.
+func (v *verification) newestEntry() *entry {
+	if v.newest == nil {
+		for i := range v.entries {
+			if x := &v.entries[i]; x.ok && !x.Kind.Rules() && (v.newest == nil || x.At.After(v.newest.At)) {
+				v.newest = x
+			}
 		}
 	}
+	return v.newest
+}
+
+// stampRoots parses the roots of time-stamp authorities once.
+func (v *verification) stampRoots() (roots []*x509.Certificate, err error) {
+	if v.tsaRoots == nil {
+		v.tsaRoots, err = v.trust.TSARoots()
+	}
+	return v.tsaRoots, err
 }

@@ -110,7 +110,9 @@ type Report struct {
 	From       *time.Time     `json:"from,omitempty"` // of the first entry and the last, by the service's clock
 	To         *time.Time     `json:"to,omitempty"`
 
-	Ran *Ran `json:"ran,omitempty"` // nil if the trust file is invalid
+	Ran *Ran `json:"ran,omitempty"` // nil if the trust file is invalid, or the verifier stopped
+
+	Work *Work `json:"work,omitempty"` // nil if the trust file is invalid
 
 	Rows          []Row  `json:"rows"`
 	Claim         Claim  `json:"claim"`

@@ -21,6 +21,8 @@ type replay struct {
 	plan      *plan.Plan
 	tasks     []taskReplay
 	histories map[api.DispatchID]*history
+	inputs    []api.Digest // of the plan's tasks
+	meter     *meter
 	before    *replay // the run that it retries; nil: none
 
 	paused    bool

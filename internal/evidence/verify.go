@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"crypto/x509"
 	"encoding/hex"
 	"fmt"
 	"runtime"
@@ -38,6 +39,13 @@ type verification struct {
 	roots      map[uint64]note.Hash // proved, of cp's log, by size
 	entries    []entry
 
+	work      *meter
+	readers   map[api.Digest]reader // of the documents that only one may read: see assign
+	artifacts artifacts
+	opened    opened
+	newest    *entry              // see newestEntry
+	tsaRoots  []*x509.Certificate // see stampRoots
+
 	*world
 	used sync.Map // digests of the documents and content that something names
 
@@ -64,17 +72,26 @@ func verify(b *bundle.Bundle, trust Trust, o Options, t table) Report {
 		v.rows[RowSignature].fail("%v", err)
 		return v.report()
 	}
-	v.decode()
-	own, err := v.signature()
-	v.inclusion()
-	v.compare(own, err == nil)
-	v.world = newWorld(v)
-	v.catalog()
-	v.completeness()
-	v.each()
-	v.authorise()
-	v.agree(t)
-	v.refuseUnrelated()
+	v.work = newMeter(sizeOf(b, &o))
+	var own signed
+	var unsigned error
+	for _, step := range []func(){
+		v.decode, func() { own, unsigned = v.signature() }, v.inclusion, func() { v.compare(own, unsigned == nil) }, func() { v.world = newWorld(v) },
+		v.assign, v.catalog, v.completeness, v.each, v.authorise, func() { v.agree(t) }, v.refuseUnrelated,
+	} {
+		if step(); v.work.over() {
+			return v.stopped()
+		}
+	}
+	return v.report()
+}
+
+// stopped is the report about a bundle whose work is used up: nothing is proved.
+func (v *verification) stopped() Report {
+	for _, name := range RowNames() {
+		v.rows[name] = &finding{absent: "not finished: the verifier stopped"}
+	}
+	v.rows[RowCompleteness].fail("%s", v.work.why())
 	return v.report()
 }
 
@@ -83,7 +100,9 @@ func (v *verification) decode() {
 	v.entries = make([]entry, len(v.b.Entries))
 	wrong := make([]error, len(v.b.Entries))
 	parallel(len(v.b.Entries), func(i int) {
-		v.entries[i], wrong[i] = newEntry(&v.b.Entries[i])
+		if wrong[i] = v.work.entry(v.b.Entries[i].Leaf); wrong[i] == nil {
+			v.entries[i], wrong[i] = newEntry(&v.b.Entries[i])
+		}
 	})
 	for i, err := range wrong {
 		if err != nil {
@@ -182,6 +201,9 @@ func (v *verification) report() Report {
 	}
 	for _, name := range RowNames() {
 		r.Rows = append(r.Rows, v.rows[name].row(name, v.words[name]))
+	}
+	if r.Work = v.work.report(); v.work.over() {
+		return r
 	}
 	r.Ran = v.ran(&r)
 	if r.Failed() {

@@ -49,5 +49,8 @@ func (d Decision) Ceiling() api.Tier {
 // denial by default.
 func (d Decision) Policies() []string { return slices.Clone(d.policies) }
 
+// AllowedBy reports whether these, sorted, are the policies that decided.
+func (d Decision) AllowedBy(policies []string) bool { return slices.Equal(d.policies, policies) }
+
 // Reasons returns, for a denial, what is missing or what forbids it, for people.
 func (d Decision) Reasons() []string { return slices.Clone(d.reasons) }

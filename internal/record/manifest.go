@@ -106,9 +106,13 @@ func (m *Manifest) Refs() []api.Ref {
 // Request returns the part of the request behind m that policy decides on. Its
 // capabilities are those beyond the subagent's own.
 func (m *Manifest) Request(own []api.Name) api.DispatchRequest {
+	has := make(map[api.Name]bool, len(own))
+	for _, n := range own {
+		has[n] = true
+	}
 	r := api.DispatchRequest{
 		DispatchID: m.ID, Subagent: m.Subagent, Target: m.Target, Envs: m.Envs,
-		Capabilities: slices.DeleteFunc(slices.Clone(m.Capabilities), func(n api.Name) bool { return slices.Contains(own, n) }),
+		Capabilities: slices.DeleteFunc(slices.Clone(m.Capabilities), func(n api.Name) bool { return has[n] }),
 	}
 	if m.Source != nil {
 		r.Source = &api.SourceRequest{Name: m.Source.Name}

@@ -40,6 +40,14 @@ func NeedKind(n api.Need) string {
 	return NeedOutput
 }
 
+// ProductPath returns the path of the output that is what a need of a kind takes.
+func ProductPath(kind, path string) string {
+	if kind == NeedResult {
+		return ResultOutput
+	}
+	return path
+}
+
 // Product returns what a dispatch with this result provides for a need: its
 // patch, its structured result, or the output at path. A dispatch that was
 // captured and changed nothing provides the empty patch.
@@ -54,8 +62,8 @@ func Product(sum *api.ResultSummary, kind, path string) (api.Artifact, bool) {
 		if len(sum.Value) == 0 {
 			return api.Artifact{}, false
 		}
-		path = ResultOutput
 	}
+	path = ProductPath(kind, path)
 	for _, o := range sum.Outputs {
 		if o.Path == path {
 			return o, true

@@ -148,11 +148,7 @@ func Signers(envelope []byte, t PayloadType) ([]KeyID, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]KeyID, 0, len(e.signatures))
-	for _, s := range e.signatures {
-		ids = append(ids, s.by)
-	}
-	return ids, nil
+	return e.Signers(), nil
 }
 
 // Envelope is a well-formed envelope. It verifies each of its signatures at most
@@ -177,6 +173,15 @@ func (e *Envelope) Payload() []byte { return e.payload }
 
 // Signatures returns how many signatures there are, verified or not.
 func (e *Envelope) Signatures() int { return len(e.signatures) }
+
+// Signers returns the key ids that e claims.
+func (e *Envelope) Signers() []KeyID {
+	ids := make([]KeyID, 0, len(e.signatures))
+	for _, s := range e.signatures {
+		ids = append(ids, s.by)
+	}
+	return ids
+}
 
 // One returns the payload if e carries exactly one signature, by the key that find
 // returns for its id.

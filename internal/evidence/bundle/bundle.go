@@ -26,6 +26,30 @@ type Bundle struct {
 	Content   []Content // inputs and products, by digest; only if they were requested
 }
 
+// Size is the length of everything in b but content, without headers and padding.
+func (b *Bundle) Size() int64 {
+	n := len(b.Case.Checkpoint) + len(b.Proof)*len(note.Hash{})
+	for i := range b.Case.Anchored {
+		a := &b.Case.Anchored[i]
+		n += len(a.Checkpoint) + len(a.Proof) + len(a.Receipt)
+	}
+	for _, r := range b.Case.Rotations {
+		n += len(r)
+	}
+	digests := len(b.Case.Revisions) + len(b.Case.Records) + len(b.Documents) + len(b.Content)
+	for i := range b.Case.Revisions {
+		digests += len(b.Case.Revisions[i].Envelopes)
+	}
+	n += digests * len(api.DigestOf(nil))
+	for i := range b.Entries {
+		n += len(b.Entries[i].Leaf)
+	}
+	for _, doc := range b.Documents {
+		n += len(doc)
+	}
+	return int64(n)
+}
+
 // Entry is a leaf of the log with its number.
 type Entry struct {
 	Seq  uint64
@@ -87,9 +111,11 @@ const (
 	maxRotations = 256
 	maxRevisions = 1000
 	maxRecords   = 100_000
-	// maxValues is more than a valid case has. It bounds memory before parsing: a few
-	// bytes of text can take a hundred of memory.
-	maxValues = 4_000_000
+	// perValue is less than the bytes for each value of a valid case, which are mostly
+	// digests and checkpoints; values up to fewValues are not counted. They bound
+	// memory before parsing: a few bytes of text can take a hundred of memory.
+	perValue  = 24
+	fewValues = 5000
 )
 
 func (c *Case) check() error {
@@ -103,6 +129,9 @@ func (c *Case) check() error {
 	case c.Anchored == nil || c.Rotations == nil || c.Revisions == nil || c.Records == nil || c.Content == nil:
 		return errors.New("a member is missing")
 	}
+	if err := c.distinct(); err != nil {
+		return err
+	}
 	for i, item := range c.Content {
 		if _, err := api.ParseDigest(string(item.Digest)); err != nil || item.Size < 0 || i > 0 && c.Content[i-1].Digest >= item.Digest {
 			return fmt.Errorf("content %d: invalid digest or size, or not in order", i+1)
@@ -111,10 +140,31 @@ func (c *Case) check() error {
 	return nil
 }
 
+// distinct refuses an envelope that is named twice: each is for one revision or one
+// record.
+func (c *Case) distinct() error {
+	seen := make(map[api.Digest]bool, len(c.Revisions)+len(c.Records))
+	for _, d := range c.Records {
+		if seen[d] {
+			return fmt.Errorf("the envelope %.80q is named twice", string(d))
+		}
+		seen[d] = true
+	}
+	for i := range c.Revisions {
+		for _, d := range c.Revisions[i].Envelopes {
+			if seen[d] {
+				return fmt.Errorf("the envelope %.80q is named twice", string(d))
+			}
+			seen[d] = true
+		}
+	}
+	return nil
+}
+
 func decodeCase(b []byte) (Case, error) {
 	var c Case
 	var err error
-	if n := bytes.Count(b, []byte{'{'}) + bytes.Count(b, []byte{'['}) + bytes.Count(b, []byte{','}); n > maxValues {
+	if n := bytes.Count(b, []byte{'{'}) + bytes.Count(b, []byte{'['}) + bytes.Count(b, []byte{','}); n > fewValues+len(b)/perValue {
 		err = errors.New("too many parts")
 	}
 	if err == nil {
@@ -143,7 +193,7 @@ func appendEntries(b []byte, list []Entry) ([]byte, error) {
 
 // parseEntries is the inverse of appendEntries. The leaves are views of b.
 func parseEntries(b []byte, most int) ([]Entry, error) {
-	list := make([]Entry, 0, min(bytes.Count(b, []byte("\n")), most))
+	list := make([]Entry, 0, min(bytes.Count(b, []byte("\n")), len(b)/100+1, most)) // few entries are shorter
 	for n := 1; len(b) > 0; n++ {
 		line, rest, ended := bytes.Cut(b, []byte("\n"))
 		number, leaf, spaced := bytes.Cut(line, []byte(" "))

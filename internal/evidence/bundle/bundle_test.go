@@ -4,16 +4,40 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/bailiwick-dev/bailiwick/api"
 )
 
 // proves R-A7 (no file takes much more memory than it is long)
 func TestDecodeCaseRefusesTooManyPartsBeforeParsing(t *testing.T) {
-	b := []byte(`{"anchored":[` + strings.Repeat("{},", maxValues/2) + `{}]}`)
+	b := []byte(`{"anchored":[` + strings.Repeat("{},", 1_000_000) + `{}]}`)
 	before, after := runtime.MemStats{}, runtime.MemStats{}
 	runtime.ReadMemStats(&before)
 	_, err := decodeCase(b)
 	runtime.ReadMemStats(&after)
 	if err == nil || !strings.Contains(err.Error(), "too many parts") || after.TotalAlloc-before.TotalAlloc > 1<<20 {
 		t.Errorf("%v, %d bytes", err, after.TotalAlloc-before.TotalAlloc)
+	}
+}
+
+// proves R-A7
+func TestAnEnvelopeIsNamedOnce(t *testing.T) {
+	d, other := api.DigestOf([]byte("a")), api.DigestOf([]byte("b"))
+	c := Case{V: 1, Run: "r1", Anchored: []Anchored{}, Rotations: [][]byte{}, Content: []Content{}}
+	for _, x := range []struct {
+		revisions []Revision
+		records   []api.Digest
+		ok        bool
+	}{
+		{[]Revision{{d, []api.Digest{d}}}, []api.Digest{other}, true},
+		{[]Revision{{d, []api.Digest{d, d}}}, []api.Digest{}, false},
+		{[]Revision{{d, []api.Digest{d}}, {other, []api.Digest{d}}}, []api.Digest{}, false},
+		{[]Revision{{d, []api.Digest{d}}}, []api.Digest{d}, false},
+		{[]Revision{}, []api.Digest{other, other}, false},
+	} {
+		c.Revisions, c.Records = x.revisions, x.records
+		if err := c.check(); (err == nil) != x.ok {
+			t.Errorf("%+v: %v", x, err)
+		}
 	}
 }

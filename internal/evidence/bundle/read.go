@@ -24,7 +24,7 @@ type Limits struct {
 // DefaultLimits are enough for a run of the largest plan with a few attempts of
 // each task.
 func DefaultLimits() Limits {
-	return Limits{Memory: 2 << 30, Content: 1 << 40, Entries: 2_000_000, Members: 500_000}
+	return Limits{Memory: 1 << 30, Content: 1 << 40, Entries: 2_000_000, Members: 500_000}
 }
 
 func (l Limits) orDefault() Limits {

@@ -1,0 +1,104 @@
+package evidence
+
+import (
+	"fmt"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/canon"
+	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
+)
+
+// reader names what a document is read for: a revision by its digest, an operator
+// record by its number, anything else by its entry.
+type reader struct {
+	row    RowName
+	digest api.Digest
+	n      uint64
+}
+
+func (r reader) String() string {
+	switch r.row { //nolint:exhaustive // the others are entries
+	case RowCatalog:
+		return "catalog revision " + r.digest.Short()
+	case RowAuthorisation:
+		return fmt.Sprintf("operator record %d", r.n)
+	}
+	return fmt.Sprintf("entry #%d", r.n)
+}
+
+// assign gives every document to the first that names it as its own. Each manifest,
+// result, statement, plan, operator record and envelope belongs to one: it has the
+// id of what it is about. So each is decoded once, and its signatures are verified
+// once, however often it is named. Artifacts of the catalog are shared.
+func (v *verification) assign() {
+	v.readers = map[api.Digest]reader{}
+	give := func(d api.Digest, r reader) {
+		if _, taken := v.readers[d]; !taken && d != "" {
+			v.readers[d] = r
+		}
+	}
+	for _, r := range v.b.Case.Revisions {
+		for _, d := range r.Envelopes {
+			give(d, reader{RowCatalog, r.Digest, 0})
+		}
+	}
+	for i, d := range v.b.Case.Records {
+		give(d, reader{RowAuthorisation, "", uint64(i + 1)}) //nolint:gosec // G115: an index
+	}
+	for i := range v.entries {
+		if e := &v.entries[i]; e.ok {
+			for _, ref := range ownRefs(e.Kind) {
+				give(e.Refs[ref], e.reader())
+			}
+		}
+	}
+}
+
+// ownRefs are the refs of documents that entries of a kind introduce.
+func ownRefs(k record.Kind) []string {
+	switch {
+	case k == record.KindRunSubmitted:
+		return []string{record.RefPlan}
+	case k == record.KindDispatchAttested:
+		return []string{record.RefStatement}
+	case k.Admits():
+		return []string{record.RefManifest}
+	}
+	return []string{record.RefResult}
+}
+
+func (e *entry) reader() reader { return reader{"", "", e.seq} }
+
+// load returns a document that r alone may read, and charges its decoding.
+func (v *verification) load(d api.Digest, what string, r reader) ([]byte, error) {
+	doc, err := v.document(d, what)
+	if err != nil {
+		return nil, err
+	}
+	if owner := v.readers[d]; owner != r {
+		return nil, fmt.Errorf("%s %s is that of %s", what, d.Short(), owner)
+	}
+	return doc, v.work.decode(doc)
+}
+
+// envelope opens an envelope that r alone may read. The caller verifies it.
+func (v *verification) envelope(d api.Digest, what string, t seal.PayloadType, r reader) (*seal.Envelope, error) {
+	doc, err := v.load(d, what, r)
+	if err != nil {
+		return nil, err
+	}
+	e, err := seal.Open(doc, t)
+	if err != nil {
+		return nil, err
+	}
+	return e, v.work.spend(e.Signatures() * (unitSignature + len(e.Payload())/signedPerUnit))
+}
+
+// exact is canon.DecodeExact. It charges the decoding.
+func (v *verification) exact(doc []byte, into any) error {
+	if err := v.work.decode(doc); err != nil {
+		return err
+	}
+	return canon.DecodeExact(doc, into)
+}
