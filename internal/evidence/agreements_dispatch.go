@@ -78,6 +78,9 @@ func (s *scene) capabilities() verdict {
 	if err != nil {
 		return silent
 	}
+	if len(s.m.Capabilities) < len(sub.Capabilities) {
+		return differs
+	}
 	want := slices.Clone(sub.Capabilities)
 	for _, n := range d.Capabilities {
 		if !slices.Contains(sub.Capabilities, api.Name(n)) {
@@ -182,20 +185,14 @@ func (s *scene) by() verdict {
 		return agrees // other rows report it
 	}
 	from, first, who := s.h.attempts[0].admitted.seq, uint64(math.MaxUint64), api.Actor("")
-	for _, e := range s.h.entries {
-		if e.seq > from && e.seq < first && (e.Kind == record.KindCancelRequested || e.Kind == record.KindDispatchAborted) {
-			first, who = e.seq, api.Actor(e.Principal)
-			if e.Kind == record.KindDispatchAborted {
-				who = api.Service
-			}
+	if e := s.h.cancelled(from); e != nil {
+		first, who = e.seq, api.Actor(e.Principal)
+		if e.Kind == record.KindDispatchAborted {
+			who = api.Service
 		}
 	}
-	for _, e := range s.v.stops {
-		d, _ := e.Detail.(record.StopEngaged)
-		x := api.Stop{Scope: api.StopScope(d.Scope), Name: d.Name}
-		if e.seq > from && e.seq < first && x.Covers(s.m.StopSubject()) {
-			first, who = e.seq, api.Actor(e.Principal)
-		}
+	if e := s.v.stops.after(from, s.m.StopSubject()); e != nil && e.seq < first {
+		first, who = e.seq, api.Actor(e.Principal)
 	}
 	return holds(first < s.e.seq && by == string(who))
 }
@@ -257,17 +254,16 @@ func (s *scene) seenState() verdict {
 		return agrees
 	}
 	state := api.Event(detail[record.CancelRequest](s).State)
-	for _, a := range s.h.attempts[:s.a.number] {
-		if a.number == s.e.Attempt {
-			switch state { //nolint:exhaustive // an ended dispatch is not cancelled
-			case api.EventAccepted:
-				return silent
-			case api.EventStarted:
-				return may(a.started != nil && a.started.seq < s.e.seq)
-			case api.EventNeedsInput:
-				return may(a.end != nil && a.end.seq < s.e.seq && a.end.Kind == record.KindDispatchNeedsInput)
-			}
-		}
+	if s.e.Attempt < 1 || s.e.Attempt > s.a.number {
+		return differs
+	}
+	switch a := s.h.attempts[s.e.Attempt-1]; state { //nolint:exhaustive // an ended dispatch is not cancelled
+	case api.EventAccepted:
+		return silent
+	case api.EventStarted:
+		return may(a.started != nil && a.started.seq < s.e.seq)
+	case api.EventNeedsInput:
+		return may(a.end != nil && a.end.seq < s.e.seq && a.end.Kind == record.KindDispatchNeedsInput)
 	}
 	return differs
 }

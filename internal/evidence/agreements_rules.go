@@ -102,7 +102,7 @@ func stopAgreements() []agreement {
 		{kinds: of, field: "detail.reason", truth: byNothing, claim: claim},
 		{kinds: of, field: "detail.scope", truth: byNothing, claim: claim},
 		{kinds: of, field: "detail.stop", truth: byChain, check: func(s *scene) verdict {
-			return is(detail[record.StopEngaged](s).Stop, fmt.Sprintf("s-%d", 1+slices.Index(s.v.stops, s.e)))
+			return is(detail[record.StopEngaged](s).Stop, fmt.Sprintf("s-%d", s.v.stops.number[s.e.seq]))
 		}},
 	}
 }

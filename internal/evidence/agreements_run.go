@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/plan"
@@ -125,13 +126,12 @@ func taskAgreements() []agreement {
 // has its fencing token.
 func (r *replay) admits(start *entry) bool {
 	h := r.histories[start.Dispatch]
-	for _, a := range h.attempts {
-		if a.admitted.seq > start.seq {
-			i, ok := r.plan.Index(api.TaskID(start.Task))
-			return ok && r.startOf(i, start.Dispatch, a.admitted.seq) == start
-		}
+	k := sort.Search(len(h.attempts), func(k int) bool { return h.attempts[k].admitted.seq > start.seq })
+	if k == len(h.attempts) {
+		return false
 	}
-	return false
+	i, ok := r.plan.Index(api.TaskID(start.Task))
+	return ok && r.startOf(i, start.Dispatch, h.attempts[k].admitted.seq) == start
 }
 
 // cause is agrees if no other task could be the cause.
@@ -159,16 +159,10 @@ func (s *scene) cancelledBy() verdict {
 	if end, ok := detailOf(final); ok && final.Kind == record.KindDispatchCancelled {
 		return is(by, end.By)
 	}
-	for _, e := range s.v.runs[s.r.id] {
-		switch {
-		case e.seq >= s.e.seq:
-		case e.Kind == record.KindRunCancelled && (e.Task == "" || e.Task == s.e.Task):
-			return is(by, string(e.Principal))
-		case e.Kind == record.KindRunExpired:
-			return is(by, string(api.Service))
-		}
+	if e := s.r.cancels.first(s.v.runs[s.r.id], s.e.Task); e != nil && e.seq < s.e.seq && e.Kind == record.KindRunCancelled {
+		return is(by, string(e.Principal))
 	}
-	return is(by, string(api.Service)) // the earlier rules have no entry for the limit
+	return is(by, string(api.Service)) // at the limit; the earlier rules have no entry for it
 }
 
 // stepMessage compares the message of a task with that of its dispatch.
@@ -197,13 +191,12 @@ func (s *scene) stepMessage() verdict {
 // cancelMessage compares the message of a cancelled task with the reason of who
 // requested to cancel its dispatch.
 func (s *scene) cancelMessage(of *entry, message string) verdict {
-	if s.e.Kind != record.KindTaskCancelled || of.Kind != record.KindDispatchCancelled || len(s.v.stops) > 0 {
+	if s.e.Kind != record.KindTaskCancelled || of.Kind != record.KindDispatchCancelled || len(s.v.stops.number) > 0 {
 		return silent
 	}
-	for _, e := range s.h.entries {
-		if d, ok := e.Detail.(record.CancelRequest); ok && e.seq < of.seq && (e.Kind == record.KindCancelRequested || e.Kind == record.KindDispatchAborted) {
-			return holds(record.SameText(message, d.Why))
-		}
+	if e := s.h.cancelled(0); e != nil && e.seq < of.seq {
+		d, _ := e.Detail.(record.CancelRequest)
+		return holds(record.SameText(message, d.Why))
 	}
 	return silent
 }

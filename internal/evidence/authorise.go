@@ -89,6 +89,7 @@ func (s *timeline) step(e *entry) {
 	}
 	s.last = e.seq + 1
 	if err := s.chain.Step(&e.Entry); err != nil {
+		e.refused = true
 		s.row.fail("entry #%d: %v", e.seq, err)
 	}
 	var err error

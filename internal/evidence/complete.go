@@ -104,6 +104,7 @@ func (v *verification) replay(r *replay) {
 			}
 		}
 		if err != nil {
+			e.refused = true
 			row.fail("run %s: entry #%d: %v", r.id, e.seq, err)
 		}
 	}

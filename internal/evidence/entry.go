@@ -22,6 +22,9 @@ type entry struct {
 	hash   note.Hash
 	ok     bool     // it could be decoded
 	begins *attempt // the attempt that it admits, if any
+	// refused: it cannot follow the entries before it, which is reported. Nothing else
+	// is compared with it: such entries could all be about one document.
+	refused bool
 }
 
 func newEntry(e *bundle.Entry) (entry, error) {
@@ -41,7 +44,7 @@ type world struct {
 	ordered    []*history // the accepted ones, in the order of the log
 	replayed   map[api.RunID]*replay
 	revisions  map[api.Digest]*revision
-	stops      []*entry // that engage a stop
+	stops      engagements
 }
 
 // history is the entries of one dispatch.
@@ -53,8 +56,11 @@ type history struct {
 	attested         *entry
 	denied           *entry // the first denial
 	attestationValid bool
-	statement        *record.Statement // nil if it could not be read
-	statementKey     seal.KeyID        // that signed it
+
+	cancelOnce   sync.Once
+	cancels      []*entry          // see cancelled
+	statement    *record.Statement // nil if it could not be read
+	statementKey seal.KeyID        // that signed it
 }
 
 // attempt is one attempt of a dispatch.
@@ -73,14 +79,14 @@ type attempt struct {
 }
 
 func newWorld(v *verification) *world {
-	w := &world{runs: map[api.RunID][]*entry{}, dispatches: map[api.DispatchID]*history{}, replayed: map[api.RunID]*replay{}, revisions: map[api.Digest]*revision{}}
+	w := &world{runs: map[api.RunID][]*entry{}, dispatches: map[api.DispatchID]*history{}, replayed: map[api.RunID]*replay{}, revisions: map[api.Digest]*revision{}, stops: newEngagements()}
 	for i := range v.entries {
 		e := &v.entries[i]
 		if !e.ok {
 			continue
 		}
 		if e.Kind == record.KindStopEngaged {
-			w.stops = append(w.stops, e)
+			w.stops.add(e)
 		}
 		if e.Run != "" {
 			w.runs[api.RunID(e.Run)] = append(w.runs[api.RunID(e.Run)], e)
@@ -106,6 +112,7 @@ func newWorld(v *verification) *world {
 		}
 		for _, e := range h.entries {
 			if err := h.step(e); err != nil {
+				e.refused = true
 				row.fail("dispatch %.80q: entry #%d: %v", h.id, e.seq, err)
 			}
 		}

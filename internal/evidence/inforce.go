@@ -79,6 +79,11 @@ func keyOf(s api.Stop) stopKey {
 	return stopKey{scope: api.StopAll} // an unknown scope covers everything
 }
 
+// keysOf are the stops that cover w.
+func keysOf(w api.StopSubject) []stopKey {
+	return []stopKey{{scope: api.StopAll}, {api.StopPrincipal, string(w.Principal)}, {api.StopTarget, string(w.Target)}, {api.StopRun, string(w.Run)}, {api.StopDispatch, string(w.Dispatch)}}
+}
+
 func (s *stops) engage(from uint64, stop api.Stop) {
 	key := keyOf(stop)
 	line := s.lines[key]
@@ -111,9 +116,7 @@ func (s *stops) lift(from uint64, id string) {
 
 // covering returns the id of a stop in force at entry n that covers w.
 func (s *stops) covering(n uint64, w api.StopSubject) (id string, ok bool) {
-	for _, key := range []stopKey{
-		{scope: api.StopAll}, {api.StopPrincipal, string(w.Principal)}, {api.StopTarget, string(w.Target)}, {api.StopRun, string(w.Run)}, {api.StopDispatch, string(w.Dispatch)},
-	} {
+	for _, key := range keysOf(w) {
 		if line := s.lines[key]; line != nil {
 			if one := line.inForce.at(n); one.any {
 				return one.id, true

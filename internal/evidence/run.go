@@ -30,7 +30,8 @@ type replay struct {
 	leases    leases
 	answers   map[uint64]*entry // to tasks, by the entry of the dispatch that resumes with it
 	delivered map[uint64]bool   // and whether a dispatch resumed with it
-	late      error             // the first step that is valid only after its wall time expired
+	cancels   cancels
+	late      error // the first step that is valid only after its wall time expired
 }
 
 type taskReplay struct {

@@ -15,6 +15,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/ast"
@@ -190,16 +191,23 @@ func NewOf(grants []*Grant, targets []api.Target, operator api.Principal) (*Engi
 		}
 		e.modes[t.Name] = mode{cedar.PolicyID(modePolicyID(t)), ceiling, cedar.NewPolicyFromAST(modePolicy(t.Name, ceiling))}
 	}
-	for id, p := range map[cedar.PolicyID]*ast.Policy{
-		"owner": ownerPolicy(), "self": selfPolicy(), "operator": operatorPolicy(operator), "consent": boundPolicy("consent"),
-		"session": boundPolicy("session"), "token": tokenPolicy(), "stop": stopPolicy(),
-	} {
-		if p != nil {
-			e.always[id] = cedar.NewPolicyFromAST(p)
-		}
+	maps.Copy(e.always, builtIn())
+	if operator != "" {
+		e.always["operator"] = cedar.NewPolicyFromAST(operatorPolicy(operator))
 	}
 	return e, nil
 }
+
+// builtIn are the policies of every engine, compiled once.
+var builtIn = sync.OnceValue(func() cedar.PolicyMap { //nolint:gochecknoglobals // built once, and nothing writes it
+	out := cedar.PolicyMap{}
+	for id, p := range map[cedar.PolicyID]*ast.Policy{
+		"owner": ownerPolicy(), "self": selfPolicy(), "consent": boundPolicy("consent"), "session": boundPolicy("session"), "token": tokenPolicy(), "stop": stopPolicy(),
+	} {
+		out[id] = cedar.NewPolicyFromAST(p)
+	}
+	return out
+})
 
 // Cost is how many policies and names Decide compares for r.
 func (e *Engine) Cost(r Request) int {
@@ -310,9 +318,6 @@ func selfPolicy() *ast.Policy {
 }
 
 func operatorPolicy(operator api.Principal) *ast.Policy {
-	if operator == "" {
-		return nil
-	}
 	return ast.Permit().PrincipalEq(principalUID(operator)).ActionInSet(actionUIDs(operatorActions())...)
 }
 
