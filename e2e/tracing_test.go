@@ -193,7 +193,7 @@ func spanNamed(t *testing.T, spans map[string][]span, name string) span {
 }
 
 // freePort returns an unused address.
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -17,5 +17,6 @@ func main() {
 		Create: func(name string) (io.WriteCloser, error) {
 			return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302, G304: likewise, and for others to read
 		},
+		Mkdir: func(name string) error { return os.MkdirAll(name, 0o755) }, //nolint:gosec // G301: likewise
 	}))
 }

@@ -21,7 +21,7 @@ type auditVerbs struct{ *tree }
 func (t *auditVerbs) noun() *cobra.Command {
 	return console.Noun("audit", "Read the log of all decisions, and export and verify evidence",
 		console.Group{Title: "Read:", Commands: []*cobra.Command{t.listCommand(), t.showCommand(), t.watchCommand()}},
-		console.Group{Title: "Prove:", Commands: []*cobra.Command{t.exportCommand(), t.verifyCommand(), t.trustCommand(), t.proveCommand(), t.tilesCommand()}})
+		console.Group{Title: "Prove:", Commands: []*cobra.Command{t.exportCommand(), t.verifyCommand(), t.trustCommand(), t.keyCommand(), t.proveCommand(), t.tilesCommand()}})
 }
 
 const timesHelp = `A time is an instant such as 2026-11-21T14:22:11Z, a day such as 2026-11-21 in UTC, or an

@@ -134,7 +134,7 @@ func newestCheckpoint(name string) (newest []byte, err error) {
 
 func (t *auditVerbs) verifyCommand() *cobra.Command {
 	var log bool
-	var trust, require, html string
+	var trust, require, html, stamps string
 	var anchors []string
 	cmd := &cobra.Command{
 		Use: "verify [FILE]", Short: "Verify evidence in a file, or the whole log of the service", Args: cobra.MaximumNArgs(1),
@@ -159,6 +159,9 @@ root, and follow the chains of runs.`,
 			if html != "" {
 				rest = append(rest, "--html", html)
 			}
+			if stamps != "" {
+				rest = append(rest, "--stamps", stamps)
+			}
 			for _, a := range anchors {
 				rest = append(rest, "--anchor", a)
 			}
@@ -169,7 +172,8 @@ root, and follow the chains of runs.`,
 	cmd.Flags().StringVar(&trust, "trust", "", "trust file: the keys whose signatures count")
 	cmd.Flags().StringVar(&require, "require", "none", "the weakest acceptable finding about the log")
 	cmd.Flags().StringVar(&html, "html", "", "write the report to this new file too, as one page to file or print")
-	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "a signed checkpoint from another source than the evidence; may be repeated")
+	cmd.Flags().StringVar(&stamps, "stamps", "", "write the time-stamp tokens, and what they stamp, to this folder for openssl")
+	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "a file with signed checkpoints from another source than the evidence, or NAME=FILE from an anchor; may be repeated")
 	return cmd
 }
 

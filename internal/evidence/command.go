@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -17,6 +18,7 @@ import (
 type Files struct {
 	Open   func(name string) (io.ReadCloser, error)
 	Create func(name string) (io.WriteCloser, error) // must not exist
+	Mkdir  func(name string) error                   // may exist
 }
 
 // Command is bailiwick-verify: it reads a bundle and a trust file and prints the
@@ -36,7 +38,7 @@ func Command(args []string, stdout, stderr io.Writer, files Files) int {
 	return 0
 }
 
-const usage = `Usage: bailiwick-verify FILE --trust FILE [--require CLAIM] [--anchor FILE]... [-o text|json] [--html FILE]
+const usage = `Usage: bailiwick-verify FILE --trust FILE [--require CLAIM] [--anchor FILE]... [-o text|json] [--html FILE] [--stamps DIR]
 
 Verify the evidence about a run or a dispatch offline: recompute everything and
 report what ran, then each check. Exit 0 only if no check fails and the claim is at least CLAIM:
@@ -51,6 +53,8 @@ none, tamper-detecting, tamper-evident or witnessed.
   --require CLAIM     the weakest acceptable claim
   --html FILE         write the report to this new file too, as one page without
                       scripts to file or print
+  --stamps DIR        write each time-stamp token, and the checkpoint that it stamps, to
+                      new files in this folder, for openssl ts -verify
   --version           print the version
 `
 
@@ -67,6 +71,7 @@ func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 	require := flags.String("require", string(ClaimNone), "")
 	output := flags.String("o", "text", "")
 	html := flags.String("html", "", "")
+	stamps := flags.String("stamps", "", "")
 	version := flags.Bool("version", false, "")
 	var anchors []string
 	flags.Func("anchor", "", func(s string) error { anchors = append(anchors, s); return nil })
@@ -113,6 +118,11 @@ func command(args []string, stdout, stderr io.Writer, fs Files) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if *stamps != "" {
+		if err := writeStamps(fs, *stamps, b); err != nil {
+			return false, err
+		}
+	}
 	r := Verify(b, t, Options{Copies: copies})
 	if *html != "" {
 		if err := writeHTML(fs, *html, &r); err != nil {
@@ -144,6 +154,40 @@ func writeHTML(files Files, name string, r *Report) error {
 	}
 	if err != nil {
 		return api.Errorf(api.CodeInvalid, "--html: %w", err).WithHint("existing files are not overwritten; name another path")
+	}
+	return nil
+}
+
+// writeStamps writes the time-stamp tokens of a bundle and the checkpoints that they
+// stamp, as they are: nothing was verified.
+func writeStamps(files Files, dir string, b *bundle.Bundle) error {
+	write := func(name string, content []byte) error {
+		f, err := files.Create(filepath.Join(dir, name))
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "--stamps: %w", err).WithHint("existing files are not overwritten; name another folder")
+		}
+		_, err = f.Write(content)
+		return errors.Join(err, f.Close())
+	}
+	found := false
+	for _, a := range b.Case.Anchored {
+		r, err := receipt.Parse(a.Receipt)
+		if err != nil || r.Kind != receipt.TSA {
+			continue // the anchor row reports a malformed one
+		}
+		if !found {
+			if err := files.Mkdir(dir); err != nil {
+				return api.Errorf(api.CodeInvalid, "--stamps: %w", err)
+			}
+		}
+		found = true
+		name := fmt.Sprintf("%s-%d", r.Name, r.Checkpoint().Size)
+		if err := errors.Join(write(name+".checkpoint", r.Signed), write(name+".tst", r.TSA.Token)); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return api.Errorf(api.CodeInvalid, "--stamps %s: the evidence has no time-stamp", dir).WithHint("the service needs an anchor of kind tsa")
 	}
 	return nil
 }

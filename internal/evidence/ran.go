@@ -53,9 +53,10 @@ type RanWork struct {
 	Revision  uint64         `json:"revision,omitempty"` // of the catalog
 	Policies  []string       `json:"policies,omitempty"` // that allowed it
 	Patch     api.Digest     `json:"patch,omitempty"`
-	Files     int            `json:"files,omitempty"`  // that the patch changes
-	Verify    string         `json:"verify,omitempty"` // passed or failed
-	Signed    bool           `json:"signed"`           // a worker signed the outcome; else it is the service's word
+	Files     int            `json:"files,omitempty"`     // that the patch changes
+	Verify    string         `json:"verify,omitempty"`    // passed or failed
+	Signed    bool           `json:"signed"`              // a worker signed the outcome; else it is the service's word
+	Statement api.Digest     `json:"statement,omitempty"` // of the signed statement; empty: there is no statement
 }
 
 // Decided is a decision about what ran.
@@ -147,6 +148,9 @@ func (r *replay) work(i int) RanWork {
 // work returns a dispatch, as of its last attempt.
 func (h *history) work() RanWork {
 	w := RanWork{Dispatch: h.id, State: string(h.chain.State), Attempts: len(h.attempts)}
+	if h.attestationValid {
+		w.Statement = h.attested.Refs[record.RefStatement]
+	}
 	a := h.last()
 	if a == nil {
 		return w

@@ -15,8 +15,8 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
-// A report begins with what ran: the run, its tasks and their outcome, and who
-// decided what.
+// A report begins with what ran, for whom, from which commit, and which statements there
+// are and are not; then the tasks with their outcome, and who decided what.
 //
 // proves R-A7
 func TestReportsBeginWithWhatRan(t *testing.T) {
@@ -26,7 +26,7 @@ func TestReportsBeginWithWhatRan(t *testing.T) {
 	r := Verify(reread(t, s.bundle(bundle.Case{Run: "r1"})), s.trust(), Options{})
 	text := r.Text()
 	for _, want := range []string{
-		"run        r1: cancelled, 4 tasks on queue ", "plan       sha256:", "submitter  local:ann, under catalog revision ", "claimed ",
+		"run        r1: cancelled, 4 tasks on queue ", "\nfor        local:ann, under catalog revision 1\ncommit     " + strings.Repeat("a1", 20) + " of source app\nstatement  3 for 4 tasks: a, b, c; none for d (skipped because of task c)\nplan       sha256:", "claimed ",
 		"task       a: done; subagent code; ", "dispatch t-a2; attempt 2; patch sha256:", "task       b: done; ", "task       c: cancelled", "task       d: skipped because of task c; subagent code\n",
 		" submitted run r1: allowed by ", "local:ann cancelled task c of run r1\n", "local:ann answered task b of run r1\n", "catalog revision ", "claimed    times: by the service's clock",
 	} {
@@ -41,7 +41,7 @@ func TestReportsBeginWithWhatRan(t *testing.T) {
 		t.Log(text)
 	}
 	one := Verify(reread(t, s.bundle(bundle.Case{Dispatch: "d-01"})), s.trust(), Options{})
-	if text := one.Text(); !strings.HasPrefix(text, "dispatch   d-01: finished; subagent code; ") || !strings.Contains(text, "requested dispatch d-01: allowed by ") {
+	if text := one.Text(); !strings.HasPrefix(text, "dispatch   d-01: finished\nfor        local:ann\ncommit     "+strings.Repeat("a1", 20)+" of source app\nstatement  1 for 1 dispatch: d-01\ndid        subagent code; patch sha256:") || !strings.Contains(text, "requested dispatch d-01: allowed by ") {
 		t.Error(text)
 	}
 }

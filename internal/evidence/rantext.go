@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,20 +16,35 @@ const maxShown = 100
 // fact is a label and a value of the part of a report about what ran.
 type fact struct{ Label, Value string }
 
-// facts returns what ran for people. most bounds the tasks and the decisions.
+// facts returns what ran for people: first what ran, for whom, from which commits, and
+// the statements. most bounds the tasks and the decisions.
 func (r *Ran) facts(most int) []fact {
 	var out []fact
-	for i := range r.Runs {
-		out = append(out, r.Runs[i].facts()...)
+	rest, label := r.Work, "task"
+	switch {
+	case len(r.Runs) > 0:
+		run := &r.Runs[0]
+		out = append(out,
+			fact{"run", fmt.Sprintf("%s: %s, %s on queue %s", run.Run, run.State, record.Plural(run.Tasks, "task"), run.Queue)},
+			fact{"for", fmt.Sprintf("%s, under catalog revision %d", run.Submitter, run.Revision)})
+		out = append(out, r.origin()...)
+		out = append(out, run.facts()...)
+		for i := range r.Runs[1:] {
+			before := &r.Runs[1+i]
+			out = append(out, fact{"before", fmt.Sprintf("run %s: %s, %s, for %s, under catalog revision %d", before.Run, before.State, record.Plural(before.Tasks, "task"), before.Submitter, before.Revision)})
+			out = append(out, before.facts()...)
+		}
+	case len(r.Work) > 0:
+		w := &r.Work[0]
+		out = append(out, fact{"dispatch", w.name() + ": " + w.outcome()}, fact{"for", string(w.Principal)})
+		out = append(out, r.origin()...)
+		out = append(out, fact{"did", strings.Join(w.did(true), "; ")})
+		rest, label = r.Work[1:], "used" // its products
 	}
-	label := "dispatch"
-	if len(r.Runs) > 0 {
-		label = "task"
+	for i := range rest[:min(len(rest), most)] {
+		out = append(out, fact{label, rest[i].text()})
 	}
-	for i := range r.Work[:min(len(r.Work), most)] {
-		out = append(out, fact{label, r.Work[i].text()})
-	}
-	out = more(out, label, len(r.Work)-most)
+	out = more(out, label, len(rest)-most)
 	for _, d := range r.Decided[:min(len(r.Decided), most)] {
 		out = append(out, fact{"decided", d.text()})
 	}
@@ -39,6 +55,46 @@ func (r *Ran) facts(most int) []fact {
 	return out
 }
 
+// origin says from which commits the work was done, and which statements are here.
+func (r *Ran) origin() []fact {
+	var commits, with, without []string
+	for i := range r.Work {
+		w := &r.Work[i]
+		if c := w.Commit + " of source " + string(w.Source); w.Commit != "" && !slices.Contains(commits, c) {
+			commits = append(commits, c)
+		}
+		if w.Statement != "" {
+			with = append(with, w.name())
+		} else {
+			without = append(without, w.name()+" ("+w.outcome()+")")
+		}
+	}
+	what := "dispatch"
+	if len(r.Runs) > 0 {
+		what = "task"
+	}
+	text := fmt.Sprintf("%d for %s", len(with), record.Plural(len(r.Work), what))
+	if len(with) > 0 {
+		text += ": " + someOf(with)
+	}
+	if len(without) > 0 {
+		text += "; none for " + someOf(without)
+	}
+	if len(commits) == 0 {
+		commits = []string{"none: nothing here has a source"}
+	}
+	return []fact{{"commit", someOf(commits)}, {"statement", text}}
+}
+
+// someOf joins the first of many words.
+func someOf(words []string) string {
+	const most = 10
+	if n := len(words) - most; n > 0 {
+		return strings.Join(words[:most], ", ") + fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(words, ", ")
+}
+
 func more(out []fact, label string, n int) []fact {
 	if n > 0 {
 		out = append(out, fact{label, fmt.Sprintf("and %d more; -o json and --html list all", n)})
@@ -47,11 +103,7 @@ func more(out []fact, label string, n int) []fact {
 }
 
 func (r *RanRun) facts() []fact {
-	out := []fact{
-		{"run", fmt.Sprintf("%s: %s, %s on queue %s", r.Run, r.State, record.Plural(r.Tasks, "task"), r.Queue)},
-		{"plan", string(r.Plan)},
-		{"submitter", fmt.Sprintf("%s, under catalog revision %d", r.Submitter, r.Revision)},
-	}
+	out := []fact{{"plan", string(r.Plan)}}
 	if r.RetryOf != "" {
 		out = append(out, fact{"retry", fmt.Sprintf("of run %s, with %s taken over", r.RetryOf, record.Plural(r.Taken, "task"))})
 	}
@@ -62,23 +114,35 @@ func (r *RanRun) facts() []fact {
 	return append(out, fact{"time", when})
 }
 
+func (w *RanWork) name() string {
+	if w.Task != "" {
+		return string(w.Task)
+	}
+	return string(w.Dispatch)
+}
+
+func (w *RanWork) outcome() string {
+	if w.Because != "" {
+		return w.State + " because of " + w.Because
+	}
+	return w.State
+}
+
 // text is a task or a dispatch on one line.
 func (w *RanWork) text() string {
-	var s []string
+	return strings.Join(append([]string{w.name() + ": " + w.outcome()}, w.did(false)...), "; ")
+}
+
+// did is what a task or a dispatch did. The lines above the first have its source and
+// its principal.
+func (w *RanWork) did(first bool) (s []string) {
 	add := func(format, value string) {
 		if value != "" {
 			s = append(s, fmt.Sprintf(format, value))
 		}
 	}
-	name, outcome := string(w.Task), w.State
-	if name == "" {
-		name = string(w.Dispatch)
-	}
-	if w.Because != "" {
-		outcome += " because of " + w.Because
-	}
 	add("subagent %s", string(w.Subagent))
-	if w.Commit != "" {
+	if w.Commit != "" && !first {
 		add("source %s", string(w.Source)+" at commit "+w.Commit)
 	}
 	if w.Task != "" {
@@ -87,15 +151,13 @@ func (w *RanWork) text() string {
 	if w.Attempts > 1 {
 		add("attempt %s", fmt.Sprint(w.Attempts))
 	}
-	if w.Taken != "" {
-		add("taken over from run %s", string(w.Taken))
-	}
+	add("taken over from run %s", string(w.Taken))
 	if w.Patch != "" {
 		add("patch %s", fmt.Sprintf("%s of %s", w.Patch, record.Plural(w.Files, "file")))
 	}
 	add("verify %s", w.Verify)
 	if w.Dispatch != "" {
-		if w.Task == "" {
+		if w.Task == "" && !first {
 			add("for %s", string(w.Principal))
 		}
 		add("tier %s", w.Tier)
@@ -104,7 +166,7 @@ func (w *RanWork) text() string {
 	if w.Dispatch != "" && !w.Signed {
 		add("%s", "outcome claimed by the service, no worker signed it")
 	}
-	return name + ": " + strings.Join(append([]string{outcome}, s...), "; ")
+	return s
 }
 
 func (d *Decided) text() string {
