@@ -90,6 +90,11 @@ func (d Dirs) Log() string { return filepath.Join(d.State, "log") }
 // Address is the file with the socket of this state's service.
 func (d Dirs) Address() string { return filepath.Join(d.State, "address") }
 
+// Private is the file with the places that this state's service uses outside its
+// directories and no jail is shown, one to a line: its socket, its configuration,
+// and the keys and secrets that it names.
+func (d Dirs) Private() string { return filepath.Join(d.State, "private") }
+
 // Scratch is the directory of temporary files. The service empties it at its start.
 func (d Dirs) Scratch() string { return filepath.Join(d.State, "scratch") }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -32,6 +33,9 @@ type Private struct {
 	Also []string // further places of the installation, such as a socket or a key
 	// Resolve is filepath.EvalSymlinks; nil compares paths as they are written.
 	Resolve func(string) (string, error)
+	// Names returns the names that a path without symbolic links, and what is mounted below it, have by other mounts; nil
+	// knows none.
+	Names func(string) []string
 }
 
 // credentials are the names in a home directory that hold keys, tokens and
@@ -47,22 +51,25 @@ func credentials() []string {
 }
 
 // CheckReadOnly refuses a host path that a jail must not be shown read-only: one
-// that is, contains or lies in a private place, also by symbolic links.
+// that is, contains or lies in a private place, also by symbolic links, by mounts
+// that show a place twice, or in other case, which some file systems ignore.
 func (v Private) CheckReadOnly(p string) error {
 	if err := CheckHostPath(p); err != nil {
 		return err
 	}
-	forms := v.forms(p)
-	for _, form := range forms {
+	for _, form := range v.resolved(p) {
 		if err := CheckHostPath(form); err != nil {
 			return fmt.Errorf("path %q leads elsewhere: %w", p, err)
 		}
-		for _, place := range v.places() {
-			if within(form, place) || within(place, form) {
+	}
+	places, homes := v.places(), v.homes()
+	for _, form := range v.forms(p) {
+		for _, place := range places {
+			if covers(place, form) || covers(form, place) {
 				return fmt.Errorf("path %q is, contains or lies in %s, which jails are not shown; name another path", p, place)
 			}
 		}
-		for _, home := range append(v.homes(), homeOf(form)...) {
+		for _, home := range slices.Concat(homes, homeOf(form)) {
 			if err := checkHome(p, form, home); err != nil {
 				return err
 			}
@@ -73,8 +80,9 @@ func (v Private) CheckReadOnly(p string) error {
 
 // places returns the places that no jail is shown, in whole or in part.
 func (v Private) places() (all []string) {
+	all = []string{"/run", "/var/run"} // their own mounts may be views of whole other systems
 	for _, p := range append([]string{
-		v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/var/run", "/etc/bailiwick", "/var/lib/bailiwick",
+		v.Dirs.State, v.Dirs.Config, v.Dirs.Data, v.Dirs.Runtime, "/etc/bailiwick", "/var/lib/bailiwick",
 		"/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/ssl/private",
 	}, v.Also...) {
 		if filepath.IsAbs(p) {
@@ -84,45 +92,61 @@ func (v Private) places() (all []string) {
 	return all
 }
 
-// homes returns the home directory of the account, unless it has none.
-func (v Private) homes() []string {
-	if !filepath.IsAbs(v.Dirs.Home) || path.Clean(v.Dirs.Home) == "/" {
-		return nil
+// homes returns the home directory of the account, unless it has none, and those
+// that hold home directories.
+func (v Private) homes() (all []string) {
+	if filepath.IsAbs(v.Dirs.Home) && path.Clean(v.Dirs.Home) != "/" {
+		all = v.forms(path.Clean(v.Dirs.Home))
 	}
-	return v.forms(path.Clean(v.Dirs.Home))
+	for _, parent := range append(homeParents(), "/root") {
+		all = append(all, v.forms(parent)...)
+	}
+	return all
 }
 
-// homeOf returns the home directory that a path is, contains or lies in, by where
-// systems put home directories.
+// homeParents is where systems put home directories.
+func homeParents() []string { return []string{"/home", "/Users", "/var/home"} }
+
+// homeOf returns the home directory that a path is or lies in, by where systems put
+// home directories.
 func homeOf(p string) []string {
-	for _, parent := range []string{"/home", "/Users", "/var/home"} {
-		if within(parent, p) {
-			return []string{parent}
-		}
-		if within(p, parent) {
-			name, _, _ := strings.Cut(strings.TrimPrefix(p, parent+"/"), "/")
-			return []string{parent + "/" + name}
+	for _, parent := range homeParents() {
+		if covers(parent, p) && len(p) > len(parent) {
+			name, _, _ := strings.Cut(p[len(parent)+1:], "/")
+			return []string{p[:len(parent)+1+len(name)]}
 		}
 	}
-	return []string{"/root"}
+	return nil
 }
 
 func checkHome(p, form, home string) error {
-	if within(home, form) {
+	if covers(form, home) {
 		return fmt.Errorf("path %q is or contains the home directory %s; name a path below it", p, home)
 	}
-	rest, ok := strings.CutPrefix(form, home+"/")
+	if !covers(home, form) {
+		return nil
+	}
+	rest := form[len(home)+1:]
 	for _, name := range credentials() {
-		if ok && (within(rest, name) || within(name, rest)) {
+		if covers(name, rest) || covers(rest, name) {
 			return fmt.Errorf("path %q is, contains or lies in %s/%s, where credentials are kept; name another path", p, home, name)
 		}
 	}
 	return nil
 }
 
-// forms returns a path as it is written and, if that differs, without symbolic
-// links. Of a path that does not exist its existing parents are resolved.
+// forms returns every name of a path that the machine tells.
 func (v Private) forms(p string) []string {
+	all := v.resolved(p)
+	if v.Names != nil {
+		all = append(all, v.Names(all[len(all)-1])...)
+	}
+	return all
+}
+
+// resolved returns a path as it is written and, if that differs, without symbolic
+// links. Of a path that does not exist its existing parents are resolved.
+func (v Private) resolved(p string) []string {
 	if v.Resolve == nil {
 		return []string{p}
 	}
@@ -143,3 +167,8 @@ func (v Private) forms(p string) []string {
 
 // within reports whether a path is dir or lies in it.
 func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+// covers is within in any case: some file systems ignore it.
+func covers(dir, p string) bool {
+	return len(p) >= len(dir) && strings.EqualFold(p[:len(dir)], dir) && (len(p) == len(dir) || p[len(dir)] == '/')
+}

@@ -47,6 +47,25 @@ func TestPrivatePlacesAreNotShownReadOnly(t *testing.T) {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
+	// Other names, by mounts: those of the path, of what is mounted below it, and of the places.
+	names := map[string][]string{
+		"/mnt/a": {at("service")}, "/mnt/b/x": {at("service/state/store")}, "/mnt/c": {"/home/ann/.ssh"}, "/mnt/d": {"/home"}, at("service/state"): {"/mnt/disk/state"},
+		"/mnt/e": {"/run/containers"}, at("sockets/api.sock"): {"/mnt/f/socket"}, "/home": {"/mnt/disk/homes"}, "/mnt/ok": {at("opt")},
+	}
+	v.Names = func(p string) []string { return names[p] }
+	for _, p := range []string{
+		"/mnt/a", "/mnt/b/x", "/mnt/c", "/mnt/d", "/mnt/disk", "/mnt/disk/state/store", "/mnt/e", "/mnt/f", "/mnt/disk/homes",
+		"/home/ann/.SSH", "/HOME/ann/.ssh", "/Root", "/etc/Shadow", at("SERVICE/State"), "/RUN/docker.sock", "/home/ANN",
+	} {
+		if v.CheckReadOnly(p) == nil {
+			t.Errorf("%s is accepted", p)
+		}
+	}
+	for _, p := range []string{"/mnt/ok", "/mnt/b", "/srv"} {
+		if err := v.CheckReadOnly(p); err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
 	homeless := Private{Dirs: Dirs{Home: "/"}, Resolve: func(string) (string, error) { return "", errors.New("none") }}
 	if err := homeless.CheckReadOnly("/opt"); err != nil {
 		t.Error(err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bailiwick-dev/bailiwick/api"
 )
 
@@ -88,6 +90,23 @@ func TestPrivatePlacesAreRefusedReadOnly(t *testing.T) {
 		d = w.dispatch("connects")
 		wantEnd(t, d, api.EventFailed, api.ReasonSetup)
 		if !strings.Contains(d.Message, w.path("state/bailiwick")) {
+			t.Errorf("message %q", d.Message)
+		}
+		// So is a directory where the state was mounted since.
+		w.mkdir("tools/below")
+		w.shows(w.path("tools"))
+		w.must("catalog", "apply", "-f", w.path(manifest))
+		d = w.dispatch("connects")
+		wantEnd(t, d, api.EventFinished, "")
+		must(t, unix.Mount(w.path("state/bailiwick/store"), w.path("tools/below"), "", unix.MS_BIND, ""))
+		t.Cleanup(func() { _ = unix.Unmount(w.path("tools/below"), unix.MNT_DETACH) })
+		for _, p := range []string{w.path("tools"), w.path("tools/below")} {
+			w.shows("/usr/share", p)
+			w.refused(1, []string{"bailiwick.yaml:", "readOnly[1]", "path \"" + p + "\""}, "catalog", "plan", "-f", w.path(manifest))
+		}
+		d = w.dispatch("connects")
+		wantEnd(t, d, api.EventFailed, api.ReasonSetup)
+		if !strings.Contains(d.Message, `readOnly[0]: path "`+w.path("tools")+`" is, contains or lies in `+w.path("state/bailiwick")) {
 			t.Errorf("message %q", d.Message)
 		}
 	})

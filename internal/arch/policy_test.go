@@ -8,7 +8,7 @@ const module = "github.com/bailiwick-dev/bailiwick/"
 // on lower floors.
 func floors() [][]string {
 	return [][]string{
-		{"internal/durable", "internal/failpoint", "internal/gitexec"}, // failpoint is empty in what is shipped
+		{"internal/durable", "internal/failpoint", "internal/gitexec", "internal/mountinfo"}, // failpoint is empty in what is shipped
 		{"api", "internal/arch", "internal/canon", "internal/egress", "internal/faultdisk", "internal/jail"},
 		{"internal/failure"},
 		{"client", "internal/blob", "internal/console", "internal/note", "internal/oauth", "internal/policy", "internal/record", "internal/seal", "internal/store", "internal/strictyaml"},

@@ -50,6 +50,19 @@ type tracingSettings struct {
 	OTLP telemetry.Address // zero: not exported
 }
 
+// private returns the file of the configuration and the keys and secrets that it
+// names, which no jail is shown.
+func (s settings) private() (places []string) {
+	places = append(places, s.File, s.Keys.Statements)
+	for _, a := range s.Anchors.List {
+		places = append(places, a.Credentials)
+	}
+	for _, n := range s.Notify {
+		places = append(places, n.Secret)
+	}
+	return slices.DeleteFunc(places, func(p string) bool { return p == "" })
+}
+
 // sections returns the reader of each section of the file.
 func (r *settingsReader) sections() map[string]func(*yaml.Node) {
 	return map[string]func(*yaml.Node){

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,4 +241,22 @@ func FuzzSettings(f *testing.F) {
 			}
 		}
 	})
+}
+
+// proves R-S1
+func TestKeysThatTheConfigurationNamesArePrivate(t *testing.T) {
+	s, err := parseSettings("/srv/b/service.yaml", []byte("version: 1\nkeys: {statements: /srv/k}\nanchors:\n  - {"+anS3+"}\nnotify:\n  - {name: hook, webhook: \"https://a.example/\", secret: /srv/hook.key}\n"))
+	if want := []string{"/srv/b/service.yaml", "/srv/k", "/etc/s3.json", "/srv/hook.key"}; err != nil || !slices.Equal(s.private(), want) {
+		t.Errorf("%q %v, want %q", s.private(), err, want)
+	}
+	dir := &tree{Config: Config{Dirs: api.Dirs{State: t.TempDir()}}}
+	for range 2 {
+		if err := dir.writePrivate(append(s.private(), "/srv/api.sock")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(dir.Dirs.Private())
+	if err != nil || string(text) != "/srv/b/service.yaml\n/srv/k\n/etc/s3.json\n/srv/hook.key\n/srv/api.sock\n" {
+		t.Errorf("%v %q", err, text)
+	}
 }

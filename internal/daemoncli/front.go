@@ -1,14 +1,17 @@
 package daemoncli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/durable"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/server"
 )
@@ -22,9 +25,9 @@ type front struct {
 	address  *address
 }
 
-// claimFront creates the socket. The state is open by then, so no other service
-// has one.
-func (t *tree) claimFront(ctx context.Context) (f *front, err error) {
+// claimFront creates the socket and says which places no jail is shown. The state
+// is open by then, so no other service has one.
+func (t *tree) claimFront(ctx context.Context, set settings) (f *front, err error) {
 	f = &front{}
 	if f.address, err = claimAddress(ctx, t.Dirs.Address()); err != nil {
 		return nil, err
@@ -34,10 +37,23 @@ func (t *tree) claimFront(ctx context.Context) (f *front, err error) {
 		return nil, errors.Join(err, f.address.f.Close())
 	}
 	f.path = f.listener.Addr().String()
-	if f.file, err = os.Lstat(f.path); err != nil {
+	if f.file, err = os.Lstat(f.path); err == nil {
+		err = t.writePrivate(append(set.private(), f.path))
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.listener.Close(), f.address.f.Close())
 	}
 	return f, nil
+}
+
+// writePrivate writes the file of private places. It writes only what changed, so
+// that a full disk does not keep a service from starting again.
+func (t *tree) writePrivate(places []string) error {
+	text := []byte(strings.Join(places, "\n") + "\n")
+	if old, err := os.ReadFile(t.Dirs.Private()); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
+	return durable.Replace(t.Dirs.Private(), text, 0o600)
 }
 
 // listen returns a listener on the socket for one server, which closes it.

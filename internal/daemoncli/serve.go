@@ -103,7 +103,7 @@ func (t *tree) serve(ctx context.Context) error {
 		err := s.open(ctx)
 		first := f == nil
 		if err == nil && first {
-			f, err = t.claimFront(ctx)
+			f, err = t.claimFront(ctx, set)
 		}
 		if err == nil {
 			var again bool

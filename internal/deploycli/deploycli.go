@@ -15,7 +15,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +27,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/blob"
 	"github.com/bailiwick-dev/bailiwick/internal/catalog"
 	"github.com/bailiwick-dev/bailiwick/internal/console"
+	"github.com/bailiwick-dev/bailiwick/internal/mountinfo"
 	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
@@ -100,15 +103,23 @@ func (p *program) operatorsPath() string { return api.Dirs{Data: p.data()}.Opera
 func (p *program) catalogPath() string   { return api.Dirs{Data: p.data()}.Catalog() }
 
 // private are the places of this machine that no target shows.
-func (p *program) private() api.Private {
-	v := api.Private{Dirs: p.Dirs, Resolve: filepath.EvalSymlinks}
+func (p *program) private() (api.Private, error) {
+	mounts, err := mountinfo.Read()
+	if err != nil {
+		return api.Private{}, fmt.Errorf("mounts of this machine: %w", err)
+	}
+	v := api.Private{Dirs: p.Dirs, Resolve: filepath.EvalSymlinks, Names: mounts.Names}
 	v.Dirs.Data = p.data()
+	// The worker checks again: a state that this account may not read, or that is elsewhere, is no reason to refuse a plan.
+	if places, err := os.ReadFile(v.Dirs.Private()); err == nil {
+		v.Also = strings.Split(string(places), "\n")
+	}
 	for _, key := range p.keys {
 		if path, err := filepath.Abs(key); err == nil {
 			v.Also = append(v.Also, path)
 		}
 	}
-	return v
+	return v, nil
 }
 
 // withCatalog calls fn with the catalog, opened under the trust root.
@@ -117,7 +128,11 @@ func (p *program) withCatalog(fn func(*deploy.Catalog) error) (err error) {
 	if err != nil {
 		return initFirst(err)
 	}
-	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: p.private()})
+	private, err := p.private()
+	if err != nil {
+		return err
+	}
+	c, err := deploy.Open(deploy.Config{Dir: p.catalogPath(), TrustRoot: root, Now: p.Now, Private: private})
 	if err != nil {
 		return initFirst(err)
 	}

@@ -1,13 +1,10 @@
 package jail
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +34,7 @@ func (b *builder) expose(source, path string) error {
 	case unix.S_IFREG:
 		return b.exposeFile(fd, source, path)
 	case unix.S_IFDIR:
-		if b.hasMounts(source) {
+		if b.mounts.Below(source) {
 			return b.exposeEntries(source, path)
 		}
 		return b.exposeDir(fd, path)
@@ -205,49 +202,4 @@ func (b *builder) attachAt(mount int, path string, directory bool) error {
 		}
 	}
 	return attach(mount, b.root+path)
-}
-
-// hasMounts reports whether something is mounted below dir.
-func (b *builder) hasMounts(dir string) bool {
-	for _, point := range b.mounts {
-		if strings.HasPrefix(point, dir+"/") {
-			return true
-		}
-	}
-	return false
-}
-
-// mountPoints returns where this process sees mounts.
-func mountPoints() ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	var points []string
-	in := bufio.NewScanner(f)
-	for in.Scan() {
-		fields := strings.Fields(in.Text())
-		if len(fields) < 5 {
-			return nil, fmt.Errorf("line of mountinfo %q", in.Text())
-		}
-		points = append(points, unescape(fields[4]))
-	}
-	return points, in.Err()
-}
-
-// unescape replaces the octal escapes of mountinfo(5).
-func unescape(s string) string {
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(c))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
 }

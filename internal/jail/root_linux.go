@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailiwick-dev/bailiwick/internal/mountinfo"
 )
 
 // The root of a jail, built by its pid 1. Everything writable is on one tmpfs with hard limits:
@@ -44,9 +46,9 @@ type builder struct {
 	root   string
 	lower  []int // detached mounts
 	extra  []int
-	mounts []string // where the host has mounts, and the jail its own below STAGE
-	stream int      // tar of the workspace, or -1
-	upper  int      // descriptor of the overlay's writable layer, or -1
+	mounts mountinfo.Table // where the host has mounts, and the jail its own below STAGE
+	stream int             // tar of the workspace, or -1
+	upper  int             // descriptor of the overlay's writable layer, or -1
 	layers []string
 	beside map[string]int // overlays of directories with single files that are shown, open
 	bound  int            // how many of those have no overlay
@@ -162,7 +164,7 @@ func (b *builder) attachExtra() (err error) {
 			return err
 		}
 	}
-	b.mounts, err = mountPoints()
+	b.mounts, err = mountinfo.Read()
 	return err
 }
 

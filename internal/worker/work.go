@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/failpoint"
 	"github.com/bailiwick-dev/bailiwick/internal/jail"
+	"github.com/bailiwick-dev/bailiwick/internal/mountinfo"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -128,12 +128,18 @@ func (a *attempt) startJail(ctx context.Context, lower []string) (*jail.Jail, er
 // checkReadOnly refuses to show a private place of this machine, whatever humans
 // signed elsewhere.
 func (a *attempt) checkReadOnly() error {
-	private := api.Private{Dirs: a.cfg.Dirs, Resolve: filepath.EvalSymlinks}
-	socket, err := os.ReadFile(a.cfg.Dirs.Address())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fail(api.ReasonSetup, "the socket of the service: %w", err)
+	if len(a.plan.target.ReadOnly) == 0 {
+		return nil
 	}
-	private.Also = []string{strings.TrimSpace(string(socket))}
+	mounts, err := mountinfo.Read()
+	if err != nil {
+		return fail(api.ReasonSetup, "mounts of this machine: %w", err)
+	}
+	places, err := os.ReadFile(a.cfg.Dirs.Private())
+	if err != nil {
+		return fail(api.ReasonSetup, "private places of the service: %w", err)
+	}
+	private := api.Private{Dirs: a.cfg.Dirs, Also: strings.Split(string(places), "\n"), Resolve: filepath.EvalSymlinks, Names: mounts.Names}
 	for i, p := range a.plan.target.ReadOnly {
 		if err := private.CheckReadOnly(p); err != nil {
 			return fail(api.ReasonSetup, "target %q: readOnly[%d]: %w", a.manifest.Target, i, err)
