@@ -21,11 +21,12 @@ const (
 	VerbTokenRevoke     OperatorVerb = "token.revoke"     // ends Principal's token Replaces
 	VerbCeilingSet      OperatorVerb = "ceiling.set"      // sets Principal's Ceiling
 	VerbStopLift        OperatorVerb = "stop.lift"        // lifts Stop
+	VerbAnchorLost      OperatorVerb = "anchor.lost"      // names Anchor as lost in the state that Found identifies
 )
 
 // OperatorVerbs lists them all.
 func OperatorVerbs() []OperatorVerb {
-	return []OperatorVerb{VerbPrincipalAdd, VerbPrincipalRemove, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift}
+	return []OperatorVerb{VerbPrincipalAdd, VerbPrincipalRemove, VerbTokenCreate, VerbTokenRotate, VerbTokenRevoke, VerbCeilingSet, VerbStopLift, VerbAnchorLost}
 }
 
 // OperatorRecord is one decision of an operator. Its canonical JSON is the payload
@@ -44,6 +45,8 @@ type OperatorRecord struct {
 	Token     *TokenRecord  `json:"token,omitempty"`
 	Replaces  TokenID       `json:"replaces,omitempty"`
 	Stop      string        `json:"stop,omitempty"` // id of a stop
+	Anchor    string        `json:"anchor,omitempty"`
+	Found     Digest        `json:"found,omitempty"` // of all that is wrong with Anchor, as AnchorFinding names it
 	OAuth     *OAuthSubject `json:"oauth,omitempty"`
 	Reason    string        `json:"reason,omitempty"` // for people
 }
@@ -92,6 +95,15 @@ type OperatorHead struct {
 // OperatorRequest submits a signed record.
 type OperatorRequest struct {
 	Envelope []byte `json:"envelope"` // DSSE, canonical JSON
+}
+
+// AnchorFinding is what is wrong with an anchor, and what a decision about it has to
+// name.
+type AnchorFinding struct {
+	Name    string       `json:"name"`
+	Found   Digest       `json:"found,omitempty"`   // identifies all that is wrong; empty: it agrees with the log
+	Message string       `json:"message,omitempty"` // what is wrong
+	Head    OperatorHead `json:"head"`
 }
 
 // OperatorReceipt confirms that a record is in force.

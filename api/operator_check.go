@@ -15,8 +15,17 @@ const MaxReason = 500
 
 var (
 	serviceIDPattern = regexp.MustCompile(`^[a-z0-9]{1,20}:[0-9a-f]{32}$`)
+	anchorPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 	stopIDPattern    = regexp.MustCompile(`^s-[1-9][0-9]{0,18}$`)
 )
+
+// ParseAnchorName checks the form of an anchor's name.
+func ParseAnchorName(s string) (string, error) {
+	if !anchorPattern.MatchString(s) {
+		return "", fmt.Errorf("anchor %.80q: want 1 to 63 of a-z, 0-9 and -", s)
+	}
+	return s, nil
+}
 
 // ParseStopID checks the form of a stop's id.
 func ParseStopID(s string) (string, error) {
@@ -77,6 +86,8 @@ func (r OperatorRecord) checkVerb() error {
 		wants = "principal ceiling"
 	case VerbStopLift:
 		wants = "stop"
+	case VerbAnchorLost:
+		wants = "anchor found"
 	}
 	for _, m := range []struct {
 		name  string
@@ -87,6 +98,8 @@ func (r OperatorRecord) checkVerb() error {
 		{"token", r.Token != nil},
 		{"replaces", r.Replaces != ""},
 		{"stop", r.Stop != ""},
+		{"anchor", r.Anchor != ""},
+		{"found", r.Found != ""},
 		{"oauth", r.OAuth != nil},
 	} {
 		fields := strings.Fields(wants)
@@ -113,6 +126,14 @@ func (r OperatorRecord) checkMembers() error {
 	if r.Stop != "" {
 		if _, err := ParseStopID(r.Stop); err != nil {
 			return err
+		}
+	}
+	if r.Anchor != "" {
+		if _, err := ParseAnchorName(r.Anchor); err != nil {
+			return err
+		}
+		if _, err := ParseDigest(string(r.Found)); err != nil {
+			return fmt.Errorf("found: %w", err)
 		}
 	}
 	if r.Replaces != "" {

@@ -25,6 +25,8 @@ func goodRecord(verb OperatorVerb) OperatorRecord {
 		r.Ceiling = &stateful
 	case VerbStopLift:
 		r.Principal, r.Stop = "", "s-7"
+	case VerbAnchorLost:
+		r.Principal, r.Anchor, r.Found = "", "disk", DigestOf([]byte("found"))
 	}
 	return r
 }
@@ -51,6 +53,8 @@ func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 			"an unknown verb":       func(r *OperatorRecord) { r.Verb = "catalog.apply" },
 			"a ceiling beyond":      func(r *OperatorRecord) { r.Ceiling = &beyond },
 			"an alien principal":    func(r *OperatorRecord) { r.Principal = "agent:a b" },
+			"a hostile anchor":      func(r *OperatorRecord) { r.Anchor = "disk\u202e" },
+			"a finding of words":    func(r *OperatorRecord) { r.Found = "all" },
 			"a hostile stop":        func(r *OperatorRecord) { r.Stop = "s-1\u202e" },
 			"a token without end":   func(r *OperatorRecord) { r.Token = &TokenRecord{ID: "t-cccccccccccc", Hash: DigestOf(nil)} },
 			"a token without hash":  func(r *OperatorRecord) { r.Token = &TokenRecord{ID: "t-cccccccccccc", ExpiresAt: r.At} },
@@ -68,6 +72,8 @@ func TestARecordHasExactlyTheMembersOfItsVerb(t *testing.T) {
 			"token":     func(r *OperatorRecord) { r.Token = goodRecord(VerbTokenCreate).Token },
 			"replaces":  func(r *OperatorRecord) { r.Replaces = "t-bbbbbbbbbbbb" },
 			"stop":      func(r *OperatorRecord) { r.Stop = "s-1" },
+			"anchor":    func(r *OperatorRecord) { r.Anchor = "disk" },
+			"found":     func(r *OperatorRecord) { r.Found = DigestOf([]byte("found")) },
 			"oauth":     func(r *OperatorRecord) { r.OAuth = &OAuthSubject{Issuer: "https://idp.example/a", Subject: "s"} },
 		} {
 			r := goodRecord(verb)

@@ -84,6 +84,8 @@ type AnchorStatus struct {
 	Entries      uint64     `json:"entries"`                // of the largest checkpoint with a receipt
 	At           *time.Time `json:"at,omitempty"`           // when it gave that receipt; absent: never
 	Behind       uint64     `json:"behind"`                 // newer entries of the log
+	Compared     bool       `json:"compared"`               // since the service started, all that it holds was compared with the log
+	Lost         bool       `json:"lost,omitempty"`         // an operator named it as lost: it gets nothing more
 	EverySeconds float64    `json:"everySeconds"`           // interval between checkpoints
 	Error        string     `json:"error,omitempty"`        // of the last attempt
 	FailingSince *time.Time `json:"failingSince,omitempty"` // start of the current series of failures

@@ -181,3 +181,126 @@ func TestUnreachableAnchorsStopNothing(t *testing.T) {
 		t.Error("the secret was printed")
 	}
 }
+
+// anchored makes a world whose log is anchored in a file and in a repository, with a
+// copy of its state of then and one dispatch since. It returns the repository.
+func anchored(t *testing.T, uid int) (w *world, repo string) {
+	t.Helper()
+	w = newWorld(t, uid)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.mkdir("disk")
+	repo = w.path("anchors.git")
+	w.git(".", "init", "-q", "--bare", repo)
+	w.git("anchors.git", "config", "receive.denyNonFastForwards", "true")
+	w.git("anchors.git", "config", "receive.denyDeletes", "true")
+	w.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n"+
+		"  - {name: disk, kind: file, path: "+w.path("disk/high-water")+", every: 1s}\n"+
+		"  - {name: history, kind: git, repository: "+repo+", every: 1s}\n", 0o644)
+	w.up()
+	w.must("down")
+	w.copyState("before")
+	w.must("up")
+	wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+	w.must("down")
+	return w, repo
+}
+
+// restore puts the older state back.
+func (w *world) restore() {
+	w.t.Helper()
+	must(w.t, os.Rename(w.path("state/bailiwick"), w.path("after")))
+	must(w.t, os.Rename(w.path("before"), w.path("state/bailiwick")))
+}
+
+// commitOnTop commits the first checkpoint of a repository on top of its branch.
+func (w *world) commitOnTop(repo string) {
+	w.t.Helper()
+	w.git(".", "clone", "-q", "--branch", "bailiwick", repo, w.path("clone"))
+	w.git("clone", "checkout", "-q", "HEAD~1", "--", "checkpoint")
+	w.git("clone", "commit", "-q", "-m", "older")
+	w.git("clone", "push", "-q", repo, "HEAD:bailiwick")
+}
+
+// A restored state does not start past anchors that hold more, whatever was committed
+// on top. Only an operator's signature, over what was found there, lets it start, and
+// a later change refuses it again.
+//
+// proves R-A6, R-B9
+func TestOnlyAnOperatorNamesAnAnchorAsLost(t *testing.T) {
+	asBoth(t, func(t *testing.T, uid int) {
+		w, repo := anchored(t, uid)
+		w.refused(1, []string{`anchor "disk" agrees with the log`}, "anchor", "lost", "disk") // control
+		w.commitOnTop(repo)
+		w.must("up") // control: the newest state
+		w.refused(1, []string{"while a service is running", "bailiwick down"}, "anchor", "lost", "disk")
+		w.must("down")
+		w.restore()
+		ahead := []string{"holds a checkpoint of ", "restored from an older copy", "bailiwick anchor lost "}
+		w.refused(1, append(ahead, `anchor "disk" (file `, `anchor "history" (git `), "up")
+		if d := w.must("anchor", "show", "history"); !strings.Contains(d, "holds a checkpoint of ") || !strings.Contains(d, "\nsha256:") {
+			t.Errorf("%s", d)
+		}
+		w.refused(1, []string{"no such anchor ", "service.yaml"}, "anchor", "lost", "other")
+		// A key that is no operator's does not count.
+		w.refused(1, []string{"operator record"}, "anchor", "lost", "disk", "--key", w.path("config/bailiwick/deploy.key"))
+		w.refused(1, ahead, "up")
+
+		if d := w.must("anchor", "lost", "disk", "--reason", "the disk failed"); !strings.Contains(d, "(decision 2, log entry #") {
+			t.Errorf("%s", d)
+		}
+		w.refused(1, append(ahead, `anchor "history" (git `), "up")
+		w.must("anchor", "lost", "history")
+		w.refused(1, []string{"was named as lost in this state by record 3"}, "anchor", "lost", "history")
+		w.must("up")
+		if text := w.must("status"); strings.Count(text, "LOST since ") != 2 {
+			t.Errorf("status: %s", text)
+		}
+		doctor := w.exec(filepath.Join(bin, "bailiwickd"), "doctor")
+		if !strings.Contains(doctor.stdout, "an operator named it as lost") {
+			t.Errorf("doctor: %s", doctor)
+		}
+		if log := w.must("audit", "list", "--kind", "operator.recorded"); !strings.Contains(log, "anchor disk named as lost, in state sha256:") || !strings.Contains(log, "the disk failed") {
+			t.Errorf("log: %s", log)
+		}
+		wantEnd(t, w.dispatch("edit", "--source", "repo"), api.EventFinished, "")
+		w.must("down")
+		w.must("up") // a longer log is no other state of the anchor
+		w.must("down")
+		b := w.read("disk/high-water")
+		w.write("disk/high-water", b+"all is well\n", 0o600)
+		w.refused(1, []string{`anchor "disk" (file `, "bailiwick anchor lost disk"}, "up")
+		w.write("disk/high-water", b, 0o600)
+		w.must("up")
+	})
+}
+
+// An anchor that cannot be reached at the start is shown as not compared. When it
+// answers and holds more than the log, nothing new is admitted.
+//
+// proves R-A6
+func TestAnAnchorThatReturnsWithMoreStopsNewWork(t *testing.T) {
+	w, _ := anchored(t, 0)
+	w.restore()
+	w.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n  - {name: disk, kind: file, path: "+w.path("disk/high-water")+", every: 1s}\n", 0o644)
+	w.refused(1, []string{`anchor "disk"`}, "up") // control
+	must(t, os.Rename(w.path("disk"), w.path("unplugged")))
+	w.must("up")
+	s := w.status()
+	if len(s.Anchors) != 1 || s.Anchors[0].Compared || s.Anchors[0].Error == "" || !s.Ready {
+		t.Fatalf("%+v", s.Anchors)
+	}
+	if text := w.must("status"); !strings.Contains(text, "NOT COMPARED with the log since the service started") {
+		t.Errorf("status: %s", text)
+	}
+	doctor := w.exec(filepath.Join(bin, "bailiwickd"), "doctor")
+	if !strings.Contains(doctor.stdout, "NOT COMPARED") {
+		t.Errorf("doctor: %s", doctor)
+	}
+	must(t, os.Rename(w.path("unplugged"), w.path("disk")))
+	w.awaitReady(false)
+	if d := w.try("status"); d.status != 1 || !strings.Contains(d.stdout, `anchors: anchor "disk"`) {
+		t.Errorf("status: %s", d)
+	}
+	w.refused(1, []string{`anchor "disk"`, "restored from an older copy"}, "dispatch", "run", "edit", "--source", "repo")
+}

@@ -39,7 +39,7 @@ func main() {
 	}
 	status := daemoncli.Run(ctx, daemoncli.Config{
 		Output: console.Output{Stdout: os.Stdout, Stderr: os.Stderr, Screen: term.IsTerminal(int(os.Stdout.Fd())), Env: os.Environ(), Now: time.Now},
-		Args:   os.Args[1:], Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UID: os.Getuid(), Login: login,
+		Args:   os.Args[1:], Stdin: os.Stdin, Dirs: api.DirsFrom(os.Getenv, os.Getuid()), UID: os.Getuid(), Login: login,
 		Self: self, Version: api.Version(),
 	})
 	stop()

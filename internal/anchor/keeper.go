@@ -136,6 +136,9 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
+// ErrNoAnchor: no anchor of that name is configured, and none gave a receipt.
+var ErrNoAnchor = errors.New("no such anchor")
+
 // Find returns what Open would refuse one anchor for, or nil. It sends nothing. The
 // error is that of an anchor that cannot be reached.
 func Find(ctx context.Context, cfg Config, name string) (*MismatchError, error) {
@@ -150,7 +153,7 @@ func Find(ctx context.Context, cfg Config, name string) (*MismatchError, error) 
 	}
 	id, ok, err := k.former(ctx, name)
 	if err != nil || !ok {
-		return nil, errors.Join(err, fmt.Errorf("no anchor %q is configured, and none has a receipt", name))
+		return nil, cmp.Or(err, ErrNoAnchor)
 	}
 	return k.findFormer(ctx, id)
 }

@@ -145,7 +145,7 @@ func (s *sender) compare(ctx context.Context) (refusal, trouble error) {
 	local, failed := errors.AsType[*localError](err)
 	switch {
 	case lost:
-		return nil, fmt.Errorf("%s: %w", s.ID(), errLost)
+		return nil, errLost
 	case found != nil:
 		return found, err
 	case failed:

@@ -46,39 +46,48 @@ func (t *operatorVerbs) printReceipt(receipt api.OperatorReceipt, text string) e
 	})
 }
 
-// decide has r signed and sends it to the service. This program has no key:
-// bailiwick-deploy shows the decision and asks for the passphrase on the terminal
-// (R-B9).
+// decide has r signed and sends it to the service.
 func (t *operatorVerbs) decide(ctx context.Context, f decideFlags, r api.OperatorRecord) (receipt api.OperatorReceipt, err error) {
 	err = t.withOperator(func(o client.Operator) error {
 		head, err := o.Head(ctx)
 		if err != nil {
 			return err
 		}
-		r.V, r.Service, r.Number, r.Previous = 1, head.Service, head.Number+1, head.Digest
-		r.At, r.Reason = t.Now().UTC().Truncate(time.Second), f.reason
-		if err := r.Check(); err != nil {
-			return api.Errorf(api.CodeInvalid, "%w", err)
-		}
-		payload, err := canon.Marshal(r)
+		envelope, err := t.signed(ctx, f, head, r)
 		if err != nil {
 			return err
 		}
-		args := []string{"operator", "sign"}
-		for _, k := range f.keys {
-			args = append(args, "--key", k)
-		}
-		var envelope bytes.Buffer
-		if err := t.execute(ctx, deployProgram, args, bytes.NewReader(payload), &envelope); err != nil {
-			return err
-		}
-		receipt, err = o.Record(ctx, bytes.TrimSuffix(envelope.Bytes(), []byte("\n")))
+		receipt, err = o.Record(ctx, envelope)
 		if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeUnavailable {
 			return e.WithHint("the decision may or may not be in force; see: bailiwick audit list --kind operator.recorded")
 		}
 		return err
 	})
 	return receipt, err
+}
+
+// signed returns the envelope of r as the record after head. This program has no
+// key: bailiwick-deploy shows the decision and asks for the passphrase on the
+// terminal (R-B9).
+func (t *operatorVerbs) signed(ctx context.Context, f decideFlags, head api.OperatorHead, r api.OperatorRecord) ([]byte, error) {
+	r.V, r.Service, r.Number, r.Previous = 1, head.Service, head.Number+1, head.Digest
+	r.At, r.Reason = t.Now().UTC().Truncate(time.Second), f.reason
+	if err := r.Check(); err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "%w", err)
+	}
+	payload, err := canon.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"operator", "sign"}
+	for _, k := range f.keys {
+		args = append(args, "--key", k)
+	}
+	var envelope bytes.Buffer
+	if err := t.execute(ctx, deployProgram, args, bytes.NewReader(payload), &envelope); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(envelope.Bytes(), []byte("\n")), nil
 }
 
 // local reports whether a principal is an account of this machine, which the

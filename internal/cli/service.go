@@ -262,8 +262,15 @@ func (t *serviceVerbs) anchorText(a api.AnchorStatus) string {
 	if a.Behind > 0 {
 		text += fmt.Sprintf(", %d behind", a.Behind)
 	}
+	if !a.Compared {
+		text += "\nNOT COMPARED with the log since the service started"
+	}
 	if a.Error != "" {
-		text += "\nFAILING"
+		word := "FAILING"
+		if a.Lost {
+			word = "LOST"
+		}
+		text += "\n" + word
 		if a.FailingSince != nil {
 			text += " since " + t.Time(*a.FailingSince)
 		}

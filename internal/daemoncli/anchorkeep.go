@@ -22,9 +22,22 @@ import (
 // openAnchors compares the log with every anchor and starts to anchor it. It needs
 // the tree.
 func (s *service) openAnchors(ctx context.Context) error {
+	cfg, err := s.anchorConfig(ctx)
+	if err != nil {
+		return err
+	}
+	s.anchors, err = anchor.Open(ctx, cfg)
+	if e, ok := errors.AsType[*anchor.MismatchError](err); ok {
+		return api.Errorf(api.CodeIntegrity, "%w", err).WithHint("restore the newest state, or the anchor. If that is lost for good, keep what the anchor holds as evidence; an operator can sign that: bailiwick anchor lost %s", e.Anchor.Name)
+	}
+	return err
+}
+
+// anchorConfig needs the tree and the registry.
+func (s *service) anchorConfig(ctx context.Context) (cfg anchor.Config, err error) {
 	schedules, err := s.t.openSchedules(s.set.Anchors, s.logger)
 	if err != nil {
-		return api.Errorf(api.CodeInvalid, "%w", err).WithHint("fix the anchor in %s", s.set.File)
+		return cfg, api.Errorf(api.CodeInvalid, "%w", err).WithHint("fix the anchor in %s", s.set.File)
 	}
 	tree := s.log.Load()
 	var known []ed25519.PublicKey
@@ -32,16 +45,17 @@ func (s *service) openAnchors(ctx context.Context) error {
 		known = append(known, p.Key.Public)
 	}
 	is, err := tree.Status(ctx)
-	if err != nil {
-		return err
+	return anchor.Config{
+		Store: s.store, Len: s.ledger.Len, Log: tree, Origin: is.Origin, Keys: known, Anchors: schedules, Lost: s.registry.AnchorLost, Now: s.t.Now, Logger: s.logger,
+	}, err
+}
+
+// anchorsErr returns why nothing new may be admitted.
+func (s *service) anchorsErr() error {
+	if s.anchors == nil {
+		return nil
 	}
-	s.anchors, err = anchor.Open(ctx, anchor.Config{
-		Store: s.store, Len: s.ledger.Len, Log: tree, Origin: is.Origin, Keys: known, Anchors: schedules, Now: s.t.Now, Logger: s.logger,
-	})
-	if _, ok := errors.AsType[*anchor.MismatchError](err); ok {
-		return api.Errorf(api.CodeIntegrity, "%w", err).WithHint("restore the newest state. If it is lost, keep the anchored checkpoints as evidence and use a new anchor, with another name and place, under anchors in %s", s.t.Dirs.ServiceConfig())
-	}
-	return err
+	return s.anchors.Err()
 }
 
 // anchorStatus returns the status of the anchors.
@@ -55,7 +69,7 @@ func (s *service) anchorStatus(ctx context.Context) ([]api.AnchorStatus, error) 
 	}
 	var out []api.AnchorStatus
 	for _, a := range list {
-		to := api.AnchorStatus{Name: a.Name, Kind: string(a.Kind), Place: a.Place, Entries: a.Size, Behind: a.Behind, EverySeconds: a.Every.Seconds()}
+		to := api.AnchorStatus{Name: a.Name, Kind: string(a.Kind), Place: a.Place, Entries: a.Size, Behind: a.Behind, Compared: a.Compared, Lost: a.Lost, EverySeconds: a.Every.Seconds()}
 		if !a.At.IsZero() {
 			to.At = &a.At
 		}

@@ -1,5 +1,5 @@
-// Package daemoncli is the command tree of bailiwickd: serve, start, doctor and
-// key.
+// Package daemoncli is the command tree of bailiwickd: serve, start, doctor, key
+// and anchor.
 //
 // The service is the only owner of its state; a second one on the same state
 // refuses to start (R-O1). It links no catalog writer and has no deploy key.
@@ -8,6 +8,7 @@ package daemoncli
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type Config struct {
 	console.Output          // a worker gets a few variables of its environment
 	Args           []string // without the program's name
+	Stdin          io.Reader
 	Dirs           api.Dirs
 	UID            int
 	Login          func(uid uint32) (string, error)
@@ -49,7 +51,7 @@ func Run(ctx context.Context, cfg Config) int {
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.Join(t.Dirs.Check(), t.absolute()) }
 	man := console.ManCommand(root, nil)
 	man.Hidden = true // bailiwick man runs it
-	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand(), man)
+	root.AddCommand(t.serveCommand(), t.startCommand(), t.doctorCommand(), t.keyCommand(), t.anchorCommand(), man)
 	return console.Run(ctx, root, &t.Output, cfg.Args)
 }
 

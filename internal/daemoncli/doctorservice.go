@@ -43,6 +43,7 @@ func (t *tree) serviceChecks(ctx context.Context) ([]check, *api.ServiceStatus) 
 		}
 	}
 	out = append(out, runningCatalog(&s), runningRuns(&s), runningDisk(&s))
+	out = append(out, runningAnchors(&s)...)
 	out = append(out, check{name: "service layers", ok: true, found: strings.Join(s.Isolation, "\n")})
 	out = append(out, runningNotify(&s)...)
 	if len(s.Stops) > 0 {
@@ -115,6 +116,24 @@ func runningRuns(s *api.ServiceStatus) check {
 		c.found = fmt.Sprintf("orchestrator on, %s", record.Plural(s.Orchestrator.OpenRuns, "open run"))
 	}
 	return c
+}
+
+// runningAnchors are the anchors that the service has not compared, or that are lost.
+func runningAnchors(s *api.ServiceStatus) (out []check) {
+	for _, a := range s.Anchors {
+		c := check{name: "service anchor", advice: true, found: fmt.Sprintf("%s: %s", a.Name, a.Error)}
+		switch {
+		case a.Lost:
+			c.fix = "configure another anchor, with another name and place"
+		case !a.Compared:
+			c.found = fmt.Sprintf("%s: NOT COMPARED with the log since the service started: %s", a.Name, a.Error)
+			c.fix = "make it reachable: the service compares it before it sends anything"
+		default:
+			continue
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 func runningDisk(s *api.ServiceStatus) check {

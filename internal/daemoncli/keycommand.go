@@ -129,37 +129,43 @@ signs.`,
 // rotate puts a new service key in force. The log entry decides: the old key is in
 // force until the entry is durable, and the new one from then on.
 func (t *tree) rotate(ctx context.Context) (err error) {
-	dir := t.Dirs.State
-	if err := checkOwn(dir, t.UID); err != nil {
-		return err
-	}
-	logger := slog.New(slog.NewTextHandler(t.Stderr, nil))
-	st, err := store.Open(ctx, store.Config{Dir: t.Dirs.Store(), Logger: logger, Migrations: migrations()})
-	if owned, ok := errors.AsType[*store.OwnedError](err); ok {
-		return api.Errorf(api.CodeConflict, "cannot rotate the key while a service is running: %w", owned).WithHint("first run: bailiwick down")
-	}
-	if errors.Is(err, store.ErrNotExist) {
-		return api.Errorf(api.CodeNotFound, "no service state in %s", t.Dirs.Store())
-	}
+	s, err := t.openStopped(ctx, "rotate the key")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	ledger, err := audit.Open(ctx, audit.Config{Store: st, Now: t.Now, Logger: logger})
-	if err != nil {
-		return err
-	}
-	k, err := openKeys(ctx, dir, ledger)
-	if err != nil {
-		return err
-	}
-	old, fresh, err := t.replaceKey(ctx, k, ledger)
+	defer func() { err = errors.Join(err, s.store.Close()) }()
+	old, fresh, err := t.replaceKey(ctx, s.keys, s.ledger)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(t.Stdout, "%s\n", fresh)
 	fmt.Fprintf(t.Stderr, "key %s is in force and replaces %s; give auditors a new trust file: bailiwick audit trust\n", fresh, old)
 	return nil
+}
+
+// openStopped opens the state, the log and the keys while no service runs.
+func (t *tree) openStopped(ctx context.Context, doing string) (s *service, err error) {
+	if err := checkOwn(t.Dirs.State, t.UID); err != nil {
+		return nil, err
+	}
+	s = &service{t: t, logger: slog.New(slog.NewTextHandler(t.Stderr, nil))}
+	s.store, err = store.Open(ctx, store.Config{Dir: t.Dirs.Store(), Logger: s.logger, Migrations: migrations()})
+	if owned, ok := errors.AsType[*store.OwnedError](err); ok {
+		return nil, api.Errorf(api.CodeConflict, "cannot %s while a service is running: %w", doing, owned).WithHint("first run: bailiwick down")
+	}
+	if errors.Is(err, store.ErrNotExist) {
+		return nil, api.Errorf(api.CodeNotFound, "no service state in %s", t.Dirs.Store())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.ledger, err = audit.Open(ctx, audit.Config{Store: s.store, Now: t.Now, Logger: s.logger}); err == nil {
+		s.keys, err = openKeys(ctx, t.Dirs.State, s.ledger)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.store.Close())
+	}
+	return s, nil
 }
 
 func (t *tree) replaceKey(ctx context.Context, k keys, ledger *audit.Ledger) (old, fresh seal.KeyID, err error) {

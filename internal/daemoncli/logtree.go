@@ -40,6 +40,9 @@ func (s *service) admit() error {
 	if err := s.reserve.Err(); err != nil {
 		return err
 	}
+	if err := s.anchorsErr(); err != nil {
+		return err
+	}
 	if tree := s.log.Load(); tree != nil {
 		return tree.Admit()
 	}

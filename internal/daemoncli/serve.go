@@ -216,6 +216,9 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.openTree(ctx); err != nil {
 		return err
 	}
+	if err := s.openRegistry(ctx); err != nil {
+		return err
+	}
 	if err := s.openAnchors(ctx); err != nil {
 		return err
 	}
@@ -239,9 +242,6 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.registry, err = operator.Open(ctx, operator.Config{Root: dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Now: s.t.Now}); err != nil {
-		return err
-	}
 	// The evidence of everything that ends from here on is checked.
 	before, err := s.ledger.Len(ctx)
 	if err != nil {
@@ -263,6 +263,12 @@ func (s *service) open(ctx context.Context) (err error) {
 		return err
 	}
 	return s.openRetention(ctx)
+}
+
+// openRegistry verifies the operators' decisions. It needs the keys.
+func (s *service) openRegistry(ctx context.Context) (err error) {
+	s.registry, err = operator.Open(ctx, operator.Config{Root: s.t.Dirs.OperatorRoot(), Service: s.keys.history.First().ID, Store: s.store, Ledger: s.ledger, Now: s.t.Now})
+	return err
 }
 
 // migrations returns the schemas of all packages with tables in the state database.

@@ -35,6 +35,8 @@ func decision(r api.OperatorRecord) string {
 	}
 	o.fact("replaces", string(r.Replaces))
 	o.fact("stop", r.Stop)
+	o.fact("anchor", r.Anchor)
+	o.fact("found", string(r.Found))
 	if r.OAuth != nil {
 		o.quote("issuer", r.OAuth.Issuer)
 		o.quote("subject", r.OAuth.Subject)
@@ -69,6 +71,8 @@ func sentence(r api.OperatorRecord) string {
 		return fmt.Sprintf("Consent to %s acting up to the tier %s, where a grant and the target allow that too.", r.Principal, strings.ToUpper(r.Ceiling.String()))
 	case api.VerbStopLift:
 		return fmt.Sprintf("Lift the emergency stop %s. Other stops stay in force.", r.Stop)
+	case api.VerbAnchorLost:
+		return fmt.Sprintf("Start although the anchor %s contradicts the log or was changed, in exactly the state found below. It gets no more checkpoints.", r.Anchor)
 	}
 	return string(r.Verb)
 }

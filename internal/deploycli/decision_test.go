@@ -33,6 +33,8 @@ func exampleDecision(verb api.OperatorVerb) api.OperatorRecord {
 		r.Ceiling = &stateful
 	case api.VerbStopLift:
 		r.Principal, r.Stop = "", "s-7"
+	case api.VerbAnchorLost:
+		r.Principal, r.Anchor, r.Found = "", "disk", api.DigestOf([]byte("found"))
 	}
 	return r
 }

@@ -34,7 +34,7 @@ func (p *program) operatorSignCommand() *cobra.Command {
 decides, ask for the passphrase on the controlling terminal, and write the signed envelope
 to standard output. Typing the passphrase is the consent to this one decision and nothing
 else. These verbs of bailiwick call it: principal add and remove, token create, rotate and
-revoke, ceiling set, stop lift.
+revoke, ceiling set, stop lift, anchor lost.
 
 The key is $XDG_CONFIG_HOME/bailiwick/operator.key unless --key names others.`,
 		Example: console.Examples("bailiwick operator sign < record.json > envelope.json", "bailiwick operator sign --key ann.key < record.json"),

@@ -138,6 +138,13 @@ func (r *Registry) Subject(s api.OAuthSubject) (api.Principal, bool) {
 	return p, ok
 }
 
+// AnchorLost reports whether an operator named an anchor as lost in the state that
+// found identifies.
+func (r *Registry) AnchorLost(name string, found api.Digest) bool {
+	_, ok := r.current.Load().anchors[lostAnchor{name, found}]
+	return ok
+}
+
 // Tokens lists all tokens ever created, oldest first.
 func (r *Registry) Tokens() []api.TokenInfo {
 	return r.tokens(func(token) bool { return true })

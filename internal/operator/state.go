@@ -20,7 +20,8 @@ type state struct {
 	tokens     map[api.TokenID]token
 	hashes     map[api.Digest]api.TokenID
 	subjects   map[api.OAuthSubject]api.Principal
-	lifted     map[string]time.Time // when each stop was lifted, by id
+	lifted     map[string]time.Time  // when each stop was lifted, by id
+	anchors    map[lostAnchor]uint64 // named as lost, by which record
 }
 
 type principal struct{ oauth *api.OAuthSubject }
@@ -60,7 +61,7 @@ func (s *state) names() []api.Principal {
 func newState() *state {
 	return &state{
 		principals: map[api.Principal]principal{}, ceilings: map[api.Principal]api.Tier{}, tokens: map[api.TokenID]token{},
-		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{}, lifted: map[string]time.Time{},
+		hashes: map[api.Digest]api.TokenID{}, subjects: map[api.OAuthSubject]api.Principal{}, lifted: map[string]time.Time{}, anchors: map[lostAnchor]uint64{},
 	}
 }
 
@@ -68,7 +69,7 @@ func newState() *state {
 func (s *state) clone() *state {
 	c := *s
 	c.principals, c.ceilings, c.tokens = maps.Clone(s.principals), maps.Clone(s.ceilings), maps.Clone(s.tokens)
-	c.hashes, c.subjects, c.lifted = maps.Clone(s.hashes), maps.Clone(s.subjects), maps.Clone(s.lifted)
+	c.hashes, c.subjects, c.lifted, c.anchors = maps.Clone(s.hashes), maps.Clone(s.subjects), maps.Clone(s.lifted), maps.Clone(s.anchors)
 	return &c
 }
 
@@ -93,6 +94,8 @@ func (s *state) apply(rec api.OperatorRecord, digest api.Digest) error {
 		err = s.bound(rec)
 	case api.VerbStopLift:
 		err = s.lift(rec)
+	case api.VerbAnchorLost:
+		err = s.lose(rec)
 	default:
 		err = api.Errorf(api.CodeInvalid, "unknown verb %q", string(rec.Verb))
 	}
@@ -208,6 +211,21 @@ func (s *state) lift(rec api.OperatorRecord) error {
 		return api.Errorf(api.CodeConflict, "stop %s was lifted at %s", rec.Stop, at.Format(time.RFC3339))
 	}
 	s.lifted[rec.Stop] = rec.At
+	return nil
+}
+
+// lostAnchor identifies an anchor in a state.
+type lostAnchor struct {
+	name  string
+	found api.Digest
+}
+
+func (s *state) lose(rec api.OperatorRecord) error {
+	a := lostAnchor{rec.Anchor, rec.Found}
+	if number, ok := s.anchors[a]; ok {
+		return api.Errorf(api.CodeConflict, "anchor %s was named as lost in this state by record %d", rec.Anchor, number)
+	}
+	s.anchors[a] = rec.Number
 	return nil
 }
 

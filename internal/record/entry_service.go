@@ -212,8 +212,10 @@ func (d EvidenceRefused) describe(*Entry) string {
 // was signed, and the entry's principal submitted it. Members that the verb does
 // not use are empty.
 type OperatorDecision struct {
+	Anchor    string   `json:"anchor,omitempty"` // that is lost
 	Ceiling   string   `json:"ceiling,omitempty"`
 	ExpiresAt string   `json:"expiresAt,omitempty"` // of the token
+	Found     string   `json:"found,omitempty"`     // identifies the state of the anchor
 	Issuer    string   `json:"issuer,omitempty"`    // of tokens that authenticate the principal
 	Keys      []string `json:"keys"`                // whose signatures were verified
 	Number    int64    `json:"number"`              // in the chain of records, from 1
@@ -264,6 +266,8 @@ func (d OperatorDecision) decision() string {
 		return fmt.Sprintf("ceiling of %s set to %s", Word(d.Subject), Word(d.Ceiling))
 	case "stop.lift":
 		return fmt.Sprintf("stop %s lifted", Word(d.Stop))
+	case "anchor.lost":
+		return fmt.Sprintf("anchor %s named as lost, in state %s", Word(d.Anchor), Word(d.Found))
 	}
 	return "verb " + Word(d.Verb)
 }

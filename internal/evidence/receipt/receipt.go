@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 )
@@ -79,12 +80,14 @@ type Token struct {
 }
 
 var (
-	namePattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 	commitPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 )
 
 // ValidName reports whether name is a valid name of an anchor.
-func ValidName(name string) bool { return namePattern.MatchString(name) }
+func ValidName(name string) bool {
+	_, err := api.ParseAnchorName(name)
+	return err == nil
+}
 
 // Parse reads exactly what Encode writes. It verifies only the form.
 func Parse(b []byte) (Receipt, error) {
