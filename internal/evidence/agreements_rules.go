@@ -17,8 +17,10 @@ func recordAgreements() []agreement {
 	of := kinds(record.KindOperatorRecorded)
 	var rows []agreement
 	for f, get := range map[string]func(d record.OperatorDecision) string{
+		"anchor":    func(d record.OperatorDecision) string { return d.Anchor },
 		"ceiling":   func(d record.OperatorDecision) string { return d.Ceiling },
 		"expiresAt": func(d record.OperatorDecision) string { return d.ExpiresAt },
+		"found":     func(d record.OperatorDecision) string { return d.Found },
 		"issuer":    func(d record.OperatorDecision) string { return d.Issuer },
 		"replaces":  func(d record.OperatorDecision) string { return d.Replaces },
 		"stop":      func(d record.OperatorDecision) string { return d.Stop },

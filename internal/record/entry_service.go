@@ -231,7 +231,7 @@ type OperatorDecision struct {
 // have signed.
 func DecisionOf(r *api.OperatorRecord, keys []string) OperatorDecision {
 	d := OperatorDecision{
-		Keys: keys, Number: int64(r.Number), Reason: r.Reason, Replaces: string(r.Replaces), Stop: r.Stop, Subject: string(r.Principal), Verb: string(r.Verb), //nolint:gosec // G115: numbers count up from 1
+		Anchor: r.Anchor, Found: string(r.Found), Keys: keys, Number: int64(r.Number), Reason: r.Reason, Replaces: string(r.Replaces), Stop: r.Stop, Subject: string(r.Principal), Verb: string(r.Verb), //nolint:gosec // G115: numbers count up from 1
 	}
 	if r.Ceiling != nil {
 		d.Ceiling = r.Ceiling.String()
