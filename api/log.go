@@ -64,6 +64,10 @@ type EvidenceRequest struct {
 // MaxCheckpoints bounds EvidenceRequest.Checkpoints.
 const MaxCheckpoints = 8
 
+// StateDiffers begins the message of an error about rows of the state that do not
+// follow from the log.
+const StateDiffers = "the state differs from the log: "
+
 // LogCheck is the result of verifying every entry of the log.
 type LogCheck struct {
 	Entries uint64 `json:"entries"`         // read, and hashed to the signed root

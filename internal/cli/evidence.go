@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -189,7 +190,10 @@ func (t *auditVerbs) verifyLog(ctx context.Context, o client.Operator) error {
 	} else if check.Wrong == "" {
 		fmt.Fprintf(t.Stdout, "verified against the signed root: %s; the chains of %s, including later ones, are intact\n", record.Plural(check.Entries, "entry"), record.Plural(check.Chained, "entry"))
 	}
-	if check.Wrong != "" {
+	switch {
+	case strings.HasPrefix(check.Wrong, api.StateDiffers):
+		return api.Errorf(api.CodeIntegrity, "%s", check.Wrong)
+	case check.Wrong != "":
 		return api.Errorf(api.CodeIntegrity, "the log was changed: %s", check.Wrong)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -82,7 +83,7 @@ func (t *tree) doctor(ctx context.Context) error {
 		{"sockets", strings.Join(d.Sockets(), ", "), ""},
 	}}
 	checks := jailChecks(jail.Probe(ctx))
-	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.stateCheck(), t.configCheck(), t.trustCheck())
+	checks = append(checks, t.gitCheck(ctx), t.programCheck(), t.stateCheck(), t.dataCheck(), t.configCheck(), t.trustCheck())
 	checks = append(checks, metricsCheck(t.settings())...)
 	checks = append(checks, runsCheck(t.settings())...)
 	checks = append(checks, t.issuerCheck(ctx)...)
@@ -189,8 +190,11 @@ func (t *tree) programCheck() check {
 
 func (t *tree) trustCheck() check {
 	root, err := seal.LoadTrustRoot(t.Dirs.TrustRoot())
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return check{name: "trust root", found: err.Error(), fix: "run: bailiwick init", advice: true}
+	case err != nil:
+		return check{name: "trust root", found: err.Error(), fix: "nothing is dispatched until it is good", invalid: true}
 	}
 	return check{name: "trust root", ok: true, found: fmt.Sprintf("%s: %d of %s must sign", t.Dirs.TrustRoot(), root.Threshold, record.Plural(len(root.Keys), "deploy key"))}
 }

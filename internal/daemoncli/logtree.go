@@ -44,9 +44,11 @@ func (s *service) admit() error {
 		return err
 	}
 	if tree := s.log.Load(); tree != nil {
-		return tree.Admit()
+		if err := tree.Admit(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return s.stateError()
 }
 
 // treeStatus returns the status of the tree; nil before it is open.

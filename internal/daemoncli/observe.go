@@ -66,7 +66,7 @@ func (s *service) conditions(ctx context.Context) (list []condition, revision ui
 	if disk != nil {
 		disk = fmt.Errorf("%w; %s", disk, store.Advice(disk))
 	}
-	list = []condition{{"disk", disk}, {"store", s.store.Poisoned()}, {"log", s.treeError()}, {"anchors", s.anchorsErr()}, {"catalog", err}, {"worker", executable}}
+	list = []condition{{"disk", disk}, {"store", s.store.Poisoned()}, {"state", s.stateError()}, {"log", s.treeError()}, {"anchors", s.anchorsErr()}, {"catalog", err}, {"worker", executable}}
 	if s.runs != nil {
 		list = append(list, condition{"orchestrator", s.runs.Err()})
 	}

@@ -66,6 +66,7 @@ type service struct {
 	store     *store.Store
 	ledger    *audit.Ledger
 	log       atomic.Pointer[audit.Tree] // nil until openTree
+	agree     atomic.Pointer[agreement]  // nil until openAgreement
 	anchors   *anchor.Keeper
 	blobs     *blob.Store
 	keys      keys
@@ -91,6 +92,9 @@ func (t *tree) serve(ctx context.Context) error {
 	}
 	set, err := t.settings()
 	if err != nil {
+		return err
+	}
+	if err := t.ownData(); err != nil {
 		return err
 	}
 	if err := t.ownState(); err != nil {
@@ -134,7 +138,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.apiRuns(), Reader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Runs: s.apiRuns(), Reader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -242,6 +246,9 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := s.checkState(ctx); err != nil {
+		return err
+	}
 	// The evidence of everything that ends from here on is checked.
 	before, err := s.ledger.Len(ctx)
 	if err != nil {
@@ -258,6 +265,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err := s.openRuns(ctx); err != nil {
 		return err
 	}
+	s.openAgreement(ctx)
 	s.openEvidence(ctx, me, before)
 	if err := s.openNotify(ctx, me); err != nil {
 		return err
@@ -318,6 +326,7 @@ func (s *service) close() error {
 	if s.evidence != nil {
 		s.evidence.close()
 	}
+	s.closeAgreement()
 	if s.retain != nil {
 		errs = append(errs, s.retain.Close())
 	}

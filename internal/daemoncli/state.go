@@ -60,6 +60,46 @@ func checkOwn(dir string, uid int) error {
 	return nil
 }
 
+// ownData refuses what the service trusts and another account can change: the
+// directory of the catalog and the trust roots, and these files. What does not
+// exist yet is no fault.
+func (t *tree) ownData() error {
+	dir := t.Dirs.Data
+	st, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return api.Errorf(api.CodeUnavailable, "data directory: %w", err)
+	}
+	owner, ok := st.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || owner.Uid != 0 && int(owner.Uid) != t.UID:
+		return api.Errorf(api.CodeInvalid, "data directory %s: owned by another account, which can replace the trust root; it must be owned by the service's account or root", dir)
+	case st.Mode().Perm()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0:
+		return api.Errorf(api.CodeInvalid, "data directory %s: writable by other accounts (mode %04o), which can replace the trust root", dir, st.Mode().Perm()).WithHint("run: chmod go-w %s", dir)
+	}
+	for _, path := range []string{t.Dirs.TrustRoot(), t.Dirs.OperatorRoot()} {
+		if err := t.ownFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return api.Errorf(api.CodeInvalid, "trust root: %w", err)
+		}
+	}
+	return nil
+}
+
+// dataCheck is doctor's check of the data directory.
+func (t *tree) dataCheck() check {
+	if err := t.ownData(); err != nil {
+		c := check{name: "data directory", invalid: true, fix: "the service does not start with it"}
+		e, _ := errors.AsType[*api.Error](err) // ownData returns no other
+		if c.found = e.Message; e.Hint != "" {
+			c.fix += "; " + e.Hint
+		}
+		return c
+	}
+	return check{name: "data directory", ok: true, found: t.Dirs.Data}
+}
+
 // stateCheck is doctor's check of the state directory. It creates nothing.
 func (t *tree) stateCheck() check {
 	dir := t.Dirs.State

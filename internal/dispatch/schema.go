@@ -30,5 +30,8 @@ CREATE TABLE dispatch_attempt ( -- those that have been answered
 	attempt INTEGER NOT NULL,
 	record  TEXT NOT NULL,       -- api.Dispatch as the attempt ended, with the answer
 	PRIMARY KEY (id, attempt)
-) STRICT;`, retentionSchema, holdSchema, attestSchema}}
+) STRICT;`, retentionSchema, holdSchema, attestSchema, stateSchema}}
 }
+
+// stateSchema counts dispatches by state, at each start and for each status.
+const stateSchema = `CREATE INDEX dispatch_by_state ON dispatch(state);`

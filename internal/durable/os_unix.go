@@ -70,3 +70,10 @@ func SyncParents(dir string) error {
 	}
 	return nil
 }
+
+// Trusted reports whether a file belongs to the account of this process or to
+// root: no other account can have put it there or can change its mode.
+func Trusted(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
+}

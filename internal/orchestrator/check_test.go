@@ -13,6 +13,7 @@ import (
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/audit"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
@@ -179,12 +180,30 @@ func (w *world) stored() (wrong []string) {
 		if err := w.storedTasks(v, object); err != nil {
 			return err
 		}
+		if err := w.agrees(v); err != nil {
+			return err
+		}
 		return w.held(v, object)
 	})
 	if err != nil {
 		object("%v", err)
 	}
 	return wrong
+}
+
+// agrees compares the rows with the log as the service does: with the newest
+// entries, and with all of them.
+func (w *world) agrees(v store.Reader) error {
+	if err := orchestrator.CheckOpen(v, 100); err != nil {
+		return err
+	}
+	for after := ""; ; {
+		last, err := orchestrator.CheckSome(v, after, 3)
+		if err != nil || last == "" {
+			return err
+		}
+		after = last
+	}
 }
 
 func (w *world) storedTasks(v *store.View, object func(string, ...any)) error {

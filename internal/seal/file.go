@@ -12,7 +12,8 @@ import (
 )
 
 // readGuarded reads a small regular file and refuses one whose permissions
-// have any bit of forbidden. It checks the open file, whose bytes it reads.
+// have any bit of forbidden, or that another account owns. It checks the open
+// file, whose bytes it reads.
 func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix string) (b []byte, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|durable.Nonblock, 0) //nolint:gosec // G304: the caller names its own key or trust root
 	if err != nil {
@@ -26,6 +27,9 @@ func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix stri
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s %s: not a regular file", what, path)
 	}
+	if !durable.Trusted(st) {
+		return nil, fmt.Errorf("%s %s: owned by another account; it must be owned by this account or root", what, path)
+	}
 	// Windows has no such bits; the directory's access list applies.
 	if perm := st.Mode().Perm(); runtime.GOOS != "windows" && perm&forbidden != 0 {
 		return nil, fmt.Errorf("%s %s: others have access to it (mode %04o); run: %s %s", what, path, perm, fix, path)
@@ -38,6 +42,22 @@ func readGuarded(path, what string, limit int64, forbidden fs.FileMode, fix stri
 		return nil, fmt.Errorf("%s %s: larger than %d bytes", what, path, limit)
 	}
 	return b, nil
+}
+
+// guardDir refuses a directory in which another account can replace a file.
+func guardDir(dir, what string) error {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if !durable.Trusted(st) {
+		return fmt.Errorf("%s: directory %s: owned by another account, which can replace the file; it must be owned by this account or root", what, dir)
+	}
+	// In a sticky directory only its owner and that of a file can replace it.
+	if perm := st.Mode().Perm(); runtime.GOOS != "windows" && perm&0o022 != 0 && st.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("%s: directory %s: writable by other accounts (mode %04o), which can replace the file; run: chmod go-w %s", what, dir, perm, dir)
+	}
+	return nil
 }
 
 // createFile creates a file durably; it never overwrites.

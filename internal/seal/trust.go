@@ -82,10 +82,13 @@ func (r TrustRoot) Encode() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// LoadTrustRoot reads the trust root at path. A file that others may write to
-// is refused.
+// LoadTrustRoot reads the trust root at path. A file that another account owns or
+// may write to, or can replace, is refused.
 func LoadTrustRoot(path string) (TrustRoot, error) {
 	b, err := readGuarded(path, "trust root", maxTrustRoot, 0o022, "chmod go-w")
+	if err == nil {
+		err = guardDir(filepath.Dir(path), "trust root")
+	}
 	if err != nil {
 		return TrustRoot{}, err
 	}

@@ -52,17 +52,19 @@ type Config struct {
 	Ledger   *audit.Ledger
 	Tree     Tree // over the ledger
 	Evidence Evidence
-	Retain   *retain.Collector
-	Login    func(uid uint32) (string, error) // login name of an account; an error when it has none
-	Status   func(context.Context) (api.ServiceStatus, error)
-	Trust    func(context.Context) ([]byte, error) // the trust file for auditors
-	Now      func() time.Time
-	Stop     func()        // begins the shutdown of the service; returns at once
-	Idle     time.Duration // Stop is called after this long without requests and workers; 0: never
-	Broken   func() bool   // whether only a restarted service can serve again; if Idle is set, Stop is then called at once; nil: never
-	Logger   *slog.Logger
-	Observe  func(Answered) // called after each request; may be nil
-	Traced   bool           // whether the spans of traces that start here are recorded
+	// CheckState compares all rows of the state with the log; nil: none are.
+	CheckState func(context.Context) error
+	Retain     *retain.Collector
+	Login      func(uid uint32) (string, error) // login name of an account; an error when it has none
+	Status     func(context.Context) (api.ServiceStatus, error)
+	Trust      func(context.Context) ([]byte, error) // the trust file for auditors
+	Now        func() time.Time
+	Stop       func()        // begins the shutdown of the service; returns at once
+	Idle       time.Duration // Stop is called after this long without requests and workers; 0: never
+	Broken     func() bool   // whether only a restarted service can serve again; if Idle is set, Stop is then called at once; nil: never
+	Logger     *slog.Logger
+	Observe    func(Answered) // called after each request; may be nil
+	Traced     bool           // whether the spans of traces that start here are recorded
 }
 
 // Server answers requests.

@@ -136,10 +136,13 @@ func (c *logCalls) proof(ctx context.Context, r *request) ([]byte, error) {
 }
 
 // check reads and hashes every entry of the log again and compares it with the
-// signed tree.
+// signed tree, and the rows of the state with the entries.
 func (c *logCalls) check(ctx context.Context, _ *request) (result api.LogCheck, err error) {
 	if result.Entries, err = c.cfg.Tree.Check(ctx); err == nil {
 		result.Chained, err = c.cfg.Ledger.CheckChains(ctx)
+	}
+	if err == nil && c.cfg.CheckState != nil {
+		err = c.cfg.CheckState(ctx)
 	}
 	if err != nil {
 		result.Wrong = err.Error()

@@ -77,6 +77,29 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	return r, nil
 }
 
+// CheckSeen compares the highest revision ever accepted with the log, which has
+// an entry for each. A difference is of CodeIntegrity: a service that forgot one
+// would accept an older catalog.
+func CheckSeen(v store.Reader) error {
+	var seen, logged catalog.Mark
+	if err := v.Get("SELECT number, digest FROM catalog_seen", nil, &seen.Number, &seen.Digest); err != nil && !errors.Is(err, store.ErrNoRow) {
+		return err
+	}
+	last, err := audit.Last(v, record.KindCatalogRevision)
+	if err != nil {
+		return err
+	}
+	if last != nil {
+		d, _ := last.Entry.Detail.(record.RevisionSeen)
+		logged = catalog.Mark{Number: uint64(d.Number), Digest: last.Entry.Refs[record.RefRevision]} //nolint:gosec // G115: numbers count up from 1
+	}
+	if seen != logged {
+		return api.Errorf(api.CodeIntegrity, api.StateDiffers+"the highest catalog revision accepted is %d (%s) in the log, %d (%s) in the state", logged.Number, logged.Digest.Short(), seen.Number, seen.Digest.Short()).
+			WithHint("the state database was changed or put back in part; restore all of the state directory from one backup; see: bailiwick audit list --kind %s", record.KindCatalogRevision)
+	}
+	return nil
+}
+
 // Highest returns the highest revision ever accepted; zero when none was.
 func (r *Reader) Highest() catalog.Mark {
 	r.mu.Lock()

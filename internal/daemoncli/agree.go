@@ -1,0 +1,125 @@
+package daemoncli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/dispatch"
+	"github.com/bailiwick-dev/bailiwick/internal/orchestrator"
+	"github.com/bailiwick-dev/bailiwick/internal/snapshot"
+	"github.com/bailiwick-dev/bailiwick/internal/store"
+)
+
+const (
+	// agreeNewest is how many of the newest entries name rows that every start
+	// compares with the log, besides those of all open work.
+	agreeNewest = 2_000
+	// agreeEvery is the time between two comparisons of all rows.
+	agreeEvery = time.Hour
+	// agreeSlice is how many rows are compared in one read, and agreePause the time
+	// between two reads, so that they take little of the machine.
+	agreeSlice = 20
+	agreePause = 20 * time.Millisecond
+)
+
+// agreement compares the rows of the state with the log while the service runs.
+type agreement struct {
+	store *store.Store
+	end   context.CancelFunc
+	work  sync.WaitGroup
+
+	mu  sync.Mutex
+	err error // the first difference; nothing new is admitted from then on; guarded by mu
+}
+
+// checkState refuses to start on rows that do not follow from the log: of open
+// work, and of what the newest entries name. The rest follows in the background.
+func (s *service) checkState(ctx context.Context) error {
+	return s.store.Read(ctx, func(v *store.View) error {
+		if err := snapshot.CheckSeen(v); err != nil {
+			return err
+		}
+		if err := dispatch.CheckOpen(v, agreeNewest); err != nil {
+			return err
+		}
+		return orchestrator.CheckOpen(v, agreeNewest)
+	})
+}
+
+// openAgreement starts to compare all rows with the log, now and then again.
+func (s *service) openAgreement(ctx context.Context) {
+	a := &agreement{store: s.store}
+	ctx, a.end = context.WithCancel(context.WithoutCancel(ctx))
+	a.work.Go(func() {
+		for ctx.Err() == nil {
+			if err := a.check(ctx, agreePause); err != nil && ctx.Err() == nil {
+				s.logger.LogAttrs(ctx, slog.LevelError, "comparing the state with the log failed", slog.Any("err", err))
+			}
+			sleep(ctx, agreeEvery)
+		}
+	})
+	s.agree.Store(a)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// check compares all rows with the log, and remembers a difference.
+func (a *agreement) check(ctx context.Context, pause time.Duration) error {
+	err := a.store.Read(ctx, func(v *store.View) error { return snapshot.CheckSeen(v) })
+	for _, some := range []func(store.Reader, string, int) (string, error){dispatch.CheckSome, orchestrator.CheckSome} {
+		for after, more := "", err == nil; more && err == nil; {
+			err = a.store.Read(ctx, func(v *store.View) (err error) {
+				after, err = some(v, after, agreeSlice)
+				return err
+			})
+			if more = after != ""; more && pause > 0 {
+				sleep(ctx, pause)
+			}
+		}
+	}
+	if api.CodeOf(err) == api.CodeIntegrity {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.err == nil {
+			a.err = err
+		}
+	}
+	return err
+}
+
+// stateError returns why the state is not trusted.
+func (s *service) stateError() error {
+	a := s.agree.Load()
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err
+}
+
+// checkAll compares the log with the tree, and all rows with the log.
+func (s *service) checkAll(ctx context.Context) error {
+	if a := s.agree.Load(); a != nil {
+		return a.check(ctx, 0)
+	}
+	return errors.New("the state is not open")
+}
+
+func (s *service) closeAgreement() {
+	if a := s.agree.Load(); a != nil {
+		a.end()
+		a.work.Wait()
+	}
+}
