@@ -271,7 +271,7 @@ type VerifyReport struct {
 type Isolation struct {
 	Level  string   `json:"level"`
 	Layers []string `json:"layers"`
-	Limits []string `json:"limits"` // how each limit was enforced: "memory: cgroup v1", "processes: rlimit per process"
+	Limits []string `json:"limits"` // how each limit was enforced: "memory: cgroup v1", "memory: watchdog", "kernel memory: not held"
 }
 
 // Step is one step of a worker.

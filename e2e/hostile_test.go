@@ -34,6 +34,7 @@ func TestAbusiveAgentsHitTheirLimits(t *testing.T) {
 		{"fills", "echo half > half.txt; for i in $(seq 1000); do head -c 20M /dev/zero > /tmp/f$i || exit 1; done", small, api.EventFailed, api.ReasonLimit, "disk"},
 		{"litters", "echo half > half.txt; mkdir d; for i in $(seq 1000000); do : > d/$i || exit 1; done", small, api.EventFailed, api.ReasonLimit, "files"},
 		{"hoards", "echo half > half.txt; head -c 4G /dev/zero | tail -c 3G >/dev/null", small, api.EventFailed, api.ReasonLimit, "memory"},
+		{"hides", "echo half > half.txt; for i in $(seq 16); do head -c 20M /dev/zero > /tmp/f$i || exit 1; done; sleep 2", strings.Replace(small, "disk: 64MiB", "disk: 512MiB", 1), api.EventFailed, api.ReasonLimit, "memory"},
 		{"forks", "echo half > half.txt; set -e; for i in $(seq 1000); do sleep 5681 & done; wait", small, api.EventFailed, api.ReasonLimit, "processes"},
 		{"bombs", "echo half > half.txt; b() { b | b & }; b 2>/dev/null; sleep 5682", brief, api.EventFailed, api.ReasonTimeout, "2s"},
 		{"stays", "trap '' TERM INT HUP QUIT; echo half > half.txt; while :; do sleep 1; done", brief, api.EventFailed, api.ReasonTimeout, "2s"},

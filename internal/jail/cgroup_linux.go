@@ -45,6 +45,7 @@ type hierarchy struct {
 type cgroup struct {
 	dirs    []groupDir
 	where   map[controller]groupDir
+	sockets bool // buffers of sockets are counted
 	strayed bool // the keep thread could not be moved back
 }
 
@@ -78,6 +79,7 @@ func newCgroup(spec Spec) (*cgroup, error) {
 		for _, c := range h.controllers {
 			if !g.has(c) && dir.limit(c, spec.Limits) == nil {
 				g.where[c] = dir
+				g.sockets = g.sockets || c == memoryGroup && dir.limitSockets(spec.Limits)
 			}
 		}
 	}
@@ -174,16 +176,13 @@ const cpuPeriod = 100_000 // microseconds
 func (d groupDir) limit(c controller, l Limits) error {
 	tasks := strconv.Itoa(l.Processes + initThreads)
 	memory := strconv.FormatInt(l.Memory, 10)
-	quota := strconv.Itoa(int(math.Ceil(l.CPU * cpuPeriod)))
 	switch {
 	case c == processGroup:
 		return d.write("pids.max", tasks)
 	case c == cpuGroup && l.CPU == 0:
 		return errors.New("no limit set")
-	case c == cpuGroup && d.version == 2:
-		return d.write("cpu.max", quota+" "+strconv.Itoa(cpuPeriod))
 	case c == cpuGroup:
-		return errors.Join(d.write("cpu.cfs_period_us", strconv.Itoa(cpuPeriod)), d.write("cpu.cfs_quota_us", quota))
+		return d.throttle(l.CPU)
 	case d.version == 2:
 		_ = d.write("memory.swap.max", "0") // absent without swap accounting
 		_ = d.write("memory.oom.group", "0")
@@ -193,6 +192,32 @@ func (d groupDir) limit(c controller, l Limits) error {
 		_ = d.write("memory.memsw.limit_in_bytes", memory) // absent without swap accounting
 		return err
 	}
+}
+
+// throttle limits the processor time of a group, to everything if cores is 0.
+func (d groupDir) throttle(cores float64) error {
+	quota, period := strconv.Itoa(int(math.Ceil(cores*cpuPeriod))), strconv.Itoa(cpuPeriod)
+	switch {
+	case d.version == 2 && cores == 0:
+		return d.write("cpu.max", "max "+period)
+	case d.version == 2:
+		return d.write("cpu.max", quota+" "+period)
+	case cores == 0:
+		return d.write("cpu.cfs_quota_us", "-1")
+	default:
+		return errors.Join(d.write("cpu.cfs_period_us", period), d.write("cpu.cfs_quota_us", quota))
+	}
+}
+
+func (g *cgroup) throttle(cores float64) {
+	if d, ok := g.where[cpuGroup]; ok {
+		_ = d.throttle(cores) // a limit that stays only takes longer to kill
+	}
+}
+
+// limitSockets bounds the buffers of sockets. Version 1 counts those of TCP and UDP apart from the rest.
+func (d groupDir) limitSockets(l Limits) bool {
+	return d.version == 2 || d.write("memory.kmem.tcp.limit_in_bytes", strconv.FormatInt(max(l.Memory/16, 4<<20), 10)) == nil
 }
 
 func (d groupDir) write(name, value string) error {
@@ -302,27 +327,6 @@ func parseField(text, key string) int64 {
 		}
 	}
 	return 0
-}
-
-func (g *cgroup) describe(l Limits) []string {
-	name := func(c controller, otherwise string) string {
-		if d, ok := g.where[c]; ok {
-			return fmt.Sprintf("cgroup v%d", d.version)
-		}
-		return otherwise
-	}
-	out := []string{
-		"memory: " + name(memoryGroup, "rlimit per process"),
-		"processes: " + name(processGroup, "rlimit per user namespace"),
-		"disk: tmpfs size", "files: tmpfs inodes", "file size: rlimit", "open files: rlimit per process",
-	}
-	if g.has(memoryGroup) {
-		out[0] += " (processes and the files they wrote)"
-	}
-	if l.CPU > 0 {
-		out = append(out, "cpu: "+name(cpuGroup, "whole processors (affinity)"))
-	}
-	return out
 }
 
 // hierarchies finds the cgroup file systems in which we can create groups with the controllers we need.

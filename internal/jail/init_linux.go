@@ -63,10 +63,13 @@ func serve() error {
 		errors.As(err, &miss)
 		return w.send(&message{Kind: kindFail, Error: err.Error(), Miss: miss, Overlay: isOverlay(err)})
 	}
-	if err := w.send(&message{Kind: kindReady, Layers: in.layers}, handles...); err != nil {
+	if err := w.send(&message{Kind: kindReady, Layers: in.layers, Unset: in.unset}, handles...); err != nil {
 		return err
 	}
 	closeAll(handles)
+	if err := setOpenFiles(in.setup.Limits); err != nil {
+		return err
+	}
 	return in.loop()
 }
 
@@ -83,13 +86,14 @@ type initProcess struct {
 	setup   *setup
 	ids     ids
 	layers  []string
+	unset   []string // limits of the namespaces that could not be set
 	spawner *spawner
 	reaper  *reaper
 	running atomic.Bool
 }
 
-// start builds the jail and drops every right that building needs. It returns a descriptor of the workspace and, if that is
-// an overlay, one of its writable layer.
+// start builds the jail and drops every right that building needs. It returns descriptors of the workspace, of /proc
+// and, if the workspace is an overlay, of its writable layer.
 func (in *initProcess) start(files []int) ([]int, error) {
 	s := in.setup
 	b := &builder{setup: s, ids: in.ids, stream: -1, upper: -1, beside: map[string]int{}, layers: []string{"user namespace", "mount, pid, network, ipc, uts and cgroup namespaces"}}
@@ -115,6 +119,11 @@ func (in *initProcess) start(files []int) ([]int, error) {
 	if err := unix.Sethostname([]byte(hostName)); err != nil {
 		return nil, missing("uts namespace", err)
 	}
+	unset, err := setNamespaceLimits(s)
+	if err != nil {
+		return nil, missing("private /proc", err)
+	}
+	in.unset = unset
 	if err := b.build(); err != nil {
 		return nil, err
 	}
@@ -123,7 +132,11 @@ func (in *initProcess) start(files []int) ([]int, error) {
 		return nil, fmt.Errorf("open the workspace: %w", err)
 	}
 	in.layers = b.layers
-	handles := []int{workspace}
+	proc, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /proc: %w", err)
+	}
+	handles := []int{workspace, proc}
 	if b.upper >= 0 {
 		handles = append(handles, b.upper)
 	}
@@ -133,7 +146,7 @@ func (in *initProcess) start(files []int) ([]int, error) {
 // confine starts the spawner thread under every restriction and strips pid 1 itself.
 func (in *initProcess) confine() error {
 	warmThreads()
-	in.spawner = newSpawner(in.ids, in.setup.Processors)
+	in.spawner = newSpawner(in.setup)
 	layers, err := in.spawner.start()
 	if err != nil {
 		return err

@@ -31,8 +31,9 @@ func landlockABI() int {
 	return int(abi) //nolint:gosec // a small number
 }
 
-// landlockRuleset allows reading all of the jail's file system and writing a few places.
-func landlockRuleset(abi int) (int, error) {
+// landlockRuleset allows reading all of the jail's file system and writing a few places. With readOnlyZero, /dev/zero gives
+// no shared memory: a shared mapping of it needs a descriptor for writing.
+func landlockRuleset(abi int, readOnlyZero bool) (int, error) {
 	write := uint64(landlockWriteFile)
 	change := uint64(landlockChange)
 	attr := unix.LandlockRulesetAttr{Access_fs: landlockRead | landlockWriteFile | landlockChange | landlockDevices}
@@ -52,6 +53,10 @@ func landlockRuleset(abi int) (int, error) {
 	if abi >= 6 {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
+	zero := write
+	if readOnlyZero {
+		zero = 0
+	}
 	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), landlockAttrSize(abi), 0) //nolint:gosec // audited: an argument of the system call
 	if errno != 0 {
 		return -1, fmt.Errorf("create landlock ruleset: %w", errno)
@@ -67,7 +72,7 @@ func landlockRuleset(abi int) (int, error) {
 		{"/dev/shm", landlockRead | write | change},
 		{"/dev/pts", landlockRead&^unix.LANDLOCK_ACCESS_FS_EXECUTE | terminal},
 		{"/dev/null", unix.LANDLOCK_ACCESS_FS_READ_FILE | write},
-		{"/dev/zero", unix.LANDLOCK_ACCESS_FS_READ_FILE | write},
+		{"/dev/zero", unix.LANDLOCK_ACCESS_FS_READ_FILE | zero},
 		{"/dev/full", unix.LANDLOCK_ACCESS_FS_READ_FILE | write},
 	} {
 		if err := landlockAllow(int(set), r.path, r.access); err != nil { //nolint:gosec // a descriptor

@@ -43,6 +43,9 @@ func (m *mapping) agent() (uid, gid int) {
 	return m.uid, m.gid
 }
 
+// own reports whether no other jail has the uids of this one.
+func (m *mapping) own() bool { return m.root }
+
 func (m *mapping) describe() string {
 	if m.root {
 		return "separate host uids"
@@ -64,7 +67,8 @@ func (m *mapping) attributes() *syscall.SysProcAttr {
 	}
 	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: agentID, HostID: m.uid, Size: 1}}
 	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: agentID, HostID: m.gid, Size: 1}}
-	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER}
+	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER,
+		unix.CAP_SYS_RESOURCE} // for limits of the namespace
 	return a
 }
 

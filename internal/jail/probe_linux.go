@@ -20,8 +20,8 @@ func Probe(ctx context.Context) Report {
 	for _, limit := range isolation.Limits {
 		name, by, _ := strings.Cut(limit, ": ")
 		layer := Layer{Name: "limit " + name, Active: true, Detail: by}
-		if strings.HasPrefix(by, "rlimit per") && (name == "memory" || name == "processes") {
-			layer.Fix = "to limit the jail as a whole, delegate a control group with the memory and pids controllers (systemd: Delegate=yes)"
+		if strings.HasPrefix(by, notHeld) {
+			layer.Active, layer.Fix = false, holdFix
 		}
 		report.Layers = append(report.Layers, layer)
 	}

@@ -17,7 +17,7 @@ import (
 const outputGrace = 5 * time.Second
 
 // reapTime is how long pid 1 may take to reap everything that it killed.
-const reapTime = 15 * time.Second
+const reapTime = 5 * time.Second
 
 // Run runs a command and returns when every process it started, daemons included, has been killed and reaped. When ctx is
 // done, all get SIGTERM and, after cmd.Grace, SIGKILL; the error is then that of ctx. A nonzero exit code or a signal is not
@@ -45,11 +45,14 @@ func (j *Jail) Run(ctx context.Context, cmd Command) (Exit, error) {
 		return Exit{}, fmt.Errorf("run %q: %w", cmd.Argv[0], j.gone())
 	}
 	stdio.copy()
+	watched := j.startWatch()
 	r, ok := j.await(ctx, cmd.Grace)
+	why := watched()
 	outErr := stdio.finish()
 	after := j.groups.counters()
 	if !ok {
 		exit := Exit{Signal: unix.SIGKILL, Hit: after.hits(before)}
+		exit.ended(why)
 		return exit, fmt.Errorf("run %q: the jail exited: %w", cmd.Argv[0], j.gone())
 	}
 	closeAll(r.files)
@@ -61,6 +64,7 @@ func (j *Jail) Run(ctx context.Context, cmd Command) (Exit, error) {
 	}
 	exit := *r.Exit
 	exit.Hit = append(after.hits(before), exit.Hit...)
+	exit.ended(why)
 	if after.peak > 0 {
 		exit.MaxMemory = after.peak
 	}
@@ -85,6 +89,8 @@ func (j *Jail) await(ctx context.Context, grace time.Duration) (reply, bool) {
 		return r, ok
 	case <-timer.C:
 	}
+	j.groups.throttle(0) // pid 1 is under the same limit as what it has to kill
+	defer j.groups.throttle(j.spec.Limits.CPU)
 	_ = j.wire.send(&message{Kind: kindKill, Signal: int(unix.SIGKILL)})
 	timer.Reset(cmp.Or(j.spec.reapTime, reapTime))
 	select {

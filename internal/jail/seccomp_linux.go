@@ -86,6 +86,11 @@ func filter(reserved uint32) ([]unix.SockFilter, error) {
 	if err != nil {
 		return nil, err
 	}
+	return sockProgram(program)
+}
+
+// sockProgram gives a program the kernel's form.
+func sockProgram(program []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(program)
 	if err != nil {
 		return nil, fmt.Errorf("assemble the seccomp filter: %w", err)

@@ -17,14 +17,11 @@ import (
 // spawner is a thread of pid 1 under all restrictions of the agent, which only starts commands and sends signals. Its
 // children inherit its credentials, seccomp filter and landlock domain.
 type spawner struct {
-	ids        ids
-	processors int         // to pin to; 0 for all
-	work       chan func() // run on the confined thread, one at a time
+	setup *setup
+	work  chan func() // run on the confined thread, one at a time
 }
 
-func newSpawner(i ids, processors int) *spawner {
-	return &spawner{ids: i, processors: processors, work: make(chan func())}
-}
+func newSpawner(s *setup) *spawner { return &spawner{setup: s, work: make(chan func())} }
 
 // start confines the thread and returns its active layers. The thread lives as long as pid 1.
 func (s *spawner) start() ([]string, error) {
@@ -35,7 +32,7 @@ func (s *spawner) start() ([]string, error) {
 	ready := make(chan outcome)
 	go func() {
 		runtime.LockOSThread() // never unlocked: this thread must do nothing else
-		layers, err := confineThread(s.ids, s.processors)
+		layers, err := confineThread(s.setup)
 		ready <- outcome{layers, err}
 		if err != nil {
 			return
@@ -103,9 +100,9 @@ func lookPath(name string, env []string) (string, error) {
 
 // confineThread removes everything from the calling thread that an agent must not have. The order matters: rights are
 // dropped after the last step that needs them.
-func confineThread(i ids, processors int) ([]string, error) {
-	if processors > 0 {
-		if err := pin(processors); err != nil {
+func confineThread(s *setup) ([]string, error) {
+	if s.Processors > 0 {
+		if err := pin(s.Processors); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +112,7 @@ func confineThread(i ids, processors int) ([]string, error) {
 	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0); errno != 0 && errno != unix.ENOSYS {
 		return nil, fmt.Errorf("join an empty session keyring: %w", errno)
 	}
-	if err := dropThread(i); err != nil {
+	if err := dropThread(s.ids()); err != nil {
 		return nil, err
 	}
 	layers := []string{"no capabilities", "no_new_privs"}
@@ -123,7 +120,7 @@ func confineThread(i ids, processors int) ([]string, error) {
 	if abi == 0 {
 		return nil, &MissingError{Layer: "landlock", Detail: "the kernel has no landlock", Fix: fix("landlock")}
 	}
-	set, err := landlockRuleset(abi)
+	set, err := landlockRuleset(abi, !s.MemoryCgroup)
 	if err != nil {
 		return nil, missing("landlock", err)
 	}
@@ -139,8 +136,14 @@ func confineThread(i ids, processors int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := installFilter(program); err != nil {
-		return nil, missing("seccomp", err)
+	uncounted, err := uncountedFilter(!s.MemoryCgroup, s.CountSockets)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range [][]unix.SockFilter{uncounted, program} {
+		if err := installFilter(p); err != nil {
+			return nil, missing("seccomp", err)
+		}
 	}
 	return append(layers, fmt.Sprintf("landlock ABI %d", abi), "seccomp"), nil
 }

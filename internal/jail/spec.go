@@ -38,7 +38,7 @@ type Spec struct {
 
 // Limits bound one jail. A zero field means the default beside it; a zero CPU means no limit.
 type Limits struct {
-	Memory    int64   // bytes, default 4 GiB; with a cgroup this covers processes and the files they wrote, else each process
+	Memory    int64   // bytes, default 4 GiB, of processes and the files they wrote together
 	Disk      int64   // bytes of all writable space together, default 2 GiB
 	FileSize  int64   // bytes of one file, default Disk
 	Processes int     // processes and threads, default 256
@@ -140,6 +140,7 @@ type Exit struct {
 	Code      int            // exit code, 0 if killed by a signal
 	Signal    syscall.Signal // 0 if it exited
 	Hit       []string       // limits reached while it ran
+	Why       string         // what the watchdog counted when it ended the command, if it did
 	CPU       time.Duration  // user and system time of all its processes
 	MaxMemory int64          // bytes, of the jail's cgroup, or without one of the largest process
 }

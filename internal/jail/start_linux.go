@@ -25,6 +25,7 @@ type Jail struct {
 	groups    *cgroup
 	isolation Isolation
 	workspace *os.File
+	proc      *os.File
 	upper     *os.File      // nil unless the workspace is an overlay
 	replies   chan reply    // from the reader goroutine
 	ended     chan struct{} // closed when pid 1 has been reaped
@@ -167,7 +168,8 @@ func (j *Jail) read() {
 func (j *Jail) setUp(owner *mapping) error {
 	s := &setup{
 		Root: owner.root, Lower: j.spec.Lower, ReadOnly: j.spec.ReadOnly, Limits: j.spec.Limits,
-		MemoryCgroup: j.groups.has(memoryGroup), ProcessCgroup: j.groups.has(processGroup), Processors: j.processors(), Copy: j.spec.Copy && len(j.spec.Lower) > 0,
+		MemoryCgroup: j.groups.has(memoryGroup), ProcessCgroup: j.groups.has(processGroup), CountSockets: !j.groups.sockets,
+		Processors: j.processors(), Copy: j.spec.Copy && len(j.spec.Lower) > 0,
 	}
 	files, stream, err := j.handOver(owner, s)
 	if err != nil {
@@ -195,12 +197,13 @@ func (j *Jail) setUp(owner *mapping) error {
 		}
 	}
 	switch {
-	case r.Kind == kindReady && (len(r.files) == 1 || len(r.files) == 2):
+	case r.Kind == kindReady && (len(r.files) == 2 || len(r.files) == 3):
 		j.workspace = os.NewFile(uintptr(r.files[0]), WorkspaceDir) //nolint:gosec // a descriptor
-		if len(r.files) == 2 {
-			j.upper = os.NewFile(uintptr(r.files[1]), "writable layer of "+WorkspaceDir) //nolint:gosec // a descriptor
+		j.proc = os.NewFile(uintptr(r.files[1]), "/proc of a jail") //nolint:gosec // a descriptor
+		if len(r.files) == 3 {
+			j.upper = os.NewFile(uintptr(r.files[2]), "writable layer of "+WorkspaceDir) //nolint:gosec // a descriptor
 		}
-		j.describe(owner, r.Layers)
+		j.isolation = Isolation{Level: LevelFull, Layers: append([]string{owner.describe()}, r.Layers...), Limits: j.holds(owner, r.Unset)}
 		return nil
 	case r.Kind == kindFail:
 		closeAll(r.files)
@@ -265,10 +268,6 @@ func (j *Jail) gone() error {
 	return ErrClosed
 }
 
-func (j *Jail) describe(owner *mapping, layers []string) {
-	j.isolation = Isolation{Level: LevelFull, Layers: append([]string{owner.describe()}, layers...), Limits: j.groups.describe(j.spec.Limits)}
-}
-
 // Isolation returns the active layers and limits.
 func (j *Jail) Isolation() Isolation { return j.isolation }
 
@@ -298,8 +297,10 @@ func (j *Jail) Close() error {
 		if j.workspace != nil {
 			j.closeErr = j.workspace.Close()
 		}
-		if j.upper != nil {
-			j.closeErr = errors.Join(j.closeErr, j.upper.Close())
+		for _, f := range []*os.File{j.proc, j.upper} {
+			if f != nil {
+				j.closeErr = errors.Join(j.closeErr, f.Close())
+			}
 		}
 		failpoint.Hit(failpoint.JailClosed, strconv.Itoa(j.process.Pid))
 		j.closeErr = errors.Join(j.closeErr, j.groups.remove())

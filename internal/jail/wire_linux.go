@@ -25,7 +25,7 @@ const (
 	kindSetup kind = "setup" // owner: build the jail
 	kindRun   kind = "run"   // owner: start a command; carries its stdin, stdout, stderr
 	kindKill  kind = "kill"  // owner: signal every process
-	kindReady kind = "ready" // init: jail is up; carries the workspace directory, and the writable layer of an overlay
+	kindReady kind = "ready" // init: jail is up; carries the workspace directory, /proc, and the writable layer of an overlay
 	kindFail  kind = "fail"  // init: the request failed
 	kindExit  kind = "exit"  // init: the command and all its processes have exited
 )
@@ -36,6 +36,7 @@ type message struct {
 	Run     *run          `json:",omitempty"`
 	Signal  int           `json:",omitempty"`
 	Layers  []string      `json:",omitempty"`
+	Unset   []string      `json:",omitempty"` // limits of the namespaces that could not be set
 	Exit    *Exit         `json:",omitempty"`
 	Error   string        `json:",omitempty"`
 	Miss    *MissingError `json:",omitempty"`
@@ -50,6 +51,7 @@ type setup struct {
 	Limits        Limits
 	MemoryCgroup  bool
 	ProcessCgroup bool
+	CountSockets  bool // the watchdog counts sockets, so their buffers must have a bound
 	Processors    int  // to pin the jail to; 0 for all
 	Copy          bool // the workspace arrives as a tar stream on the last descriptor
 }

@@ -292,7 +292,7 @@ func TestJailsOfRootHaveSeparateHostUids(t *testing.T) {
 // proves R-S2
 func TestLimitsApplyPerProcessWithoutControlGroups(t *testing.T) {
 	j := mustStart(t, Spec{Lower: []string{attackDir(t)}, Limits: Limits{Memory: 512 << 20, Processes: 60}, noCgroup: true})
-	if limits := strings.Join(j.Isolation().Limits, "\n"); !strings.Contains(limits, "memory: rlimit per process") {
+	if limits := strings.Join(j.Isolation().Limits, "\n"); !strings.Contains(limits, "memory: watchdog") {
 		t.Errorf("limits say %s", limits)
 	}
 	for _, name := range []string{"load memory bomb", "load fork bomb"} {

@@ -258,7 +258,11 @@ func (a *attempt) judge(ctx context.Context, reason api.Reason, what string, exi
 		hit = append(hit, "file size")
 	}
 	if len(hit) > 0 && context.Cause(ctx) == nil {
-		return fail(api.ReasonLimit, "%w after reaching its limit of %s", how, strings.Join(hit, " and "))
+		why := ""
+		if exit.Why != "" {
+			why = ": " + exit.Why
+		}
+		return fail(api.ReasonLimit, "%w after reaching its limit of %s%s", how, strings.Join(hit, " and "), why)
 	}
 	return a.explain(ctx, reason, how)
 }
