@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -10,17 +9,16 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
+// ErrImpossible: an entry cannot follow those before it, such as a second end of a
+// dispatch. The log does not write it, and the tree does not sign it.
+var ErrImpossible = errors.New("an entry cannot follow those before it")
+
 // ruleSchema indexes the entries that rule (record.Kind.Rules), which are few.
 const ruleSchema = `
 CREATE INDEX audit_entry_rule ON audit_entry (seq) WHERE kind IN ('catalog.revision', 'operator.recorded', 'stop.engaged');
 `
 
-const selectRule = "SELECT coalesce(max(seq) + 1, 0) FROM audit_entry WHERE kind IN ('catalog.revision', 'operator.recorded', 'stop.engaged')"
-
-func (l *Ledger) lastRule(ctx context.Context) (rule uint64, err error) {
-	err = l.store.Read(ctx, func(v *store.View) error { return v.Get(selectRule, nil, &rule) })
-	return rule, err
-}
+const selectRule = "SELECT coalesce(max(seq) + 1, 0) FROM audit_entry WHERE kind IN ('catalog.revision', 'operator.recorded', 'stop.engaged') AND seq < ?"
 
 // row is an entry to be written: all but its number and its links, which only
 // the writer knows.
@@ -31,51 +29,244 @@ type row struct {
 	search []any // values of the columns that only searches need
 }
 
-// chain links the next entries to those before them: of the same run, of the
-// same dispatch, and the last one that rules. With the last entry of a run a
-// verifier can tell if one is withheld.
-type chain struct {
-	tx   *store.Tx            // nil: the chain starts with the first entry of the log
-	last map[[2]string]uint64 // by column and value: seq of the last entry, plus one
-	rule uint64               // seq of the last entry that rules, plus one
+// chains follows the entries of each dispatch and run and those that rule, by the
+// tables of package record, and links each entry to the one before it: with the
+// last entry of a chain a verifier can tell if one is withheld. It keeps the chains
+// that were used lately and reads others from the table.
+//
+// The writer refuses what follows the end of a dispatch or run, or breaks the order
+// of the rules; its callers keep the states before the end, with guards in SQL. A
+// follower refuses all that the tables refuse.
+type chains struct {
+	strict     bool // a follower
+	dispatches recent[dispatchChain]
+	runs       recent[runChain]
+	rules      *ruleChain // nil: not read yet
 }
 
-func newChain(tx *store.Tx, rule uint64) *chain {
-	return &chain{tx: tx, last: map[[2]string]uint64{}, rule: rule}
+type dispatchChain struct {
+	last uint64 // number of its last entry, plus one
+	record.DispatchChain
 }
 
-// next returns the links of entry seq, which becomes the last one.
-func (c *chain) next(e *record.Entry, seq uint64) (prev record.Prev, err error) {
-	if e.Dispatch != "" {
-		prev.Dispatch, err = c.swap("dispatch", string(e.Dispatch), seq)
-	}
-	if e.Run != "" && err == nil {
-		prev.Run, err = c.swap("run", e.Run, seq)
-	}
+type runChain struct {
+	last uint64
+	record.RunChain
+	tasks map[string]record.TaskChain // of an open run; nil if not followed
+}
+
+type ruleChain struct {
+	last uint64
+	record.RuleChain
+}
+
+// next applies entry seq and returns its links. It reads earlier entries from r.
+// After an error the chains must be forgotten.
+func (c *chains) next(r store.Reader, e *record.Entry, seq uint64) (prev record.Prev, err error) {
 	if e.Kind.Rules() || e.Kind.Admits() {
-		prev.Rule = c.rule
+		if prev.Rule, err = c.rule(r, e, seq); err != nil {
+			return prev, impossible(seq, "", err)
+		}
 	}
-	if e.Kind.Rules() {
-		c.rule = seq + 1
+	if id := term(e.Dispatch); id != "" {
+		if prev.Dispatch, err = c.dispatch(r, e, seq); err != nil {
+			return prev, impossible(seq, "dispatch "+id, err)
+		}
 	}
-	return prev, err
+	if id := term(e.Run); id != "" {
+		if prev.Run, err = c.run(r, e, seq); err != nil {
+			return prev, impossible(seq, "run "+id, err)
+		}
+	}
+	return prev, nil
 }
 
-// swap makes seq the last entry with that value, and returns the number of the
-// one before, plus one.
-func (c *chain) swap(column, value string, seq uint64) (n uint64, err error) {
-	key := [2]string{column, value}
-	n, ok := c.last[key]
-	if !ok && c.tx != nil {
-		err = c.tx.Get("SELECT coalesce(max(seq) + 1, 0) FROM audit_entry WHERE "+column+" = ?", store.Args{value}, &n)
+// stepError is why a table of package record refuses an entry.
+type stepError struct{ error }
+
+// impossible adds to a stepError what it is about; other errors stay as they are.
+func impossible(seq uint64, about string, err error) error {
+	step, ok := errors.AsType[stepError](err)
+	if !ok {
+		return err
 	}
-	c.last[key] = seq + 1
-	return n, err
+	if about != "" {
+		about += ": "
+	}
+	return fmt.Errorf("%w: entry #%d: %s%w", ErrImpossible, seq, about, step.error)
+}
+
+func (c *chains) rule(r store.Reader, e *record.Entry, seq uint64) (uint64, error) {
+	if c.rules == nil {
+		rules, err := loadRules(r, seq)
+		if err != nil {
+			return 0, err
+		}
+		c.rules = &rules
+	}
+	last := c.rules.last
+	if e.Kind.Rules() {
+		if err := c.rules.Step(e); err != nil {
+			return 0, stepError{err}
+		}
+		c.rules.last = seq + 1
+	}
+	return last, nil
+}
+
+func loadRules(r store.Reader, before uint64) (c ruleChain, err error) {
+	if err := r.Get(selectRule, store.Args{int64(before)}, &c.last); err != nil || c.last == 0 { //nolint:gosec // G115: see append
+		return c, err
+	}
+	for _, kind := range []record.Kind{record.KindCatalogRevision, record.KindOperatorRecorded} {
+		var leaf []byte
+		err := r.Get("SELECT leaf FROM audit_entry WHERE kind = ? AND seq < ? ORDER BY seq DESC LIMIT 1", store.Args{string(kind), int64(before)}, &leaf) //nolint:gosec // G115: see append
+		if errors.Is(err, store.ErrNoRow) {
+			continue
+		}
+		if err != nil {
+			return c, err
+		}
+		e, err := record.DecodeEntry(leaf)
+		if err != nil {
+			return c, err
+		}
+		switch d := e.Detail.(type) {
+		case record.RevisionSeen:
+			c.Revision = d.Number
+		case record.OperatorDecision:
+			c.Records = d.Number
+		}
+	}
+	return c, nil
+}
+
+func (c *chains) dispatch(r store.Reader, e *record.Entry, seq uint64) (uint64, error) {
+	id := string(e.Dispatch)
+	s, ok := c.dispatches.get(id)
+	if !ok {
+		err := eachOf(r, "dispatch", id, seq, func(seq uint64, e *record.Entry) {
+			_ = s.Step(e.Kind, e.Attempt) // signed already; a check of the whole log reports it
+			s.last = seq + 1
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	last := s.last
+	if err := s.Step(e.Kind, e.Attempt); err != nil && (c.strict || s.Over()) {
+		return 0, stepError{err}
+	}
+	s.last = seq + 1
+	c.dispatches.put(id, s)
+	return last, nil
+}
+
+// eachOf calls fn with each entry before number before whose column has a value, in
+// the order of the log.
+func eachOf(r store.Reader, column, value string, before uint64, fn func(seq uint64, e *record.Entry)) error {
+	return r.Each("SELECT seq, leaf FROM audit_entry WHERE "+column+" = ? AND seq < ? ORDER BY seq", store.Args{value, int64(before)}, func(scan store.Scan) error { //nolint:gosec // G115: see append
+		var seq int64
+		var leaf []byte
+		if err := scan(&seq, &leaf); err != nil {
+			return err
+		}
+		e, err := record.DecodeEntry(leaf)
+		if err != nil {
+			return fmt.Errorf("audit log: entry #%d: %w", seq, err)
+		}
+		fn(uint64(seq), &e) //nolint:gosec // G115: seq is never negative
+		return nil
+	})
+}
+
+func (c *chains) run(r store.Reader, e *record.Entry, seq uint64) (uint64, error) {
+	s, ok := c.runs.get(e.Run)
+	if !ok {
+		var err error
+		if s, err = c.loadRun(r, e.Run, seq); err != nil {
+			return 0, err
+		}
+	}
+	last := s.last
+	if err := s.Step(e.Kind); err != nil && (c.strict || s.Settled) {
+		return 0, stepError{err}
+	}
+	if err := s.task(e); err != nil {
+		return 0, stepError{fmt.Errorf("task %s: %w", record.Word(e.Task), err)}
+	}
+	s.last = seq + 1
+	c.runs.put(e.Run, s)
+	return last, nil
+}
+
+// task applies an entry to the task that it names.
+func (s *runChain) task(e *record.Entry) error {
+	if s.Settled || s.tasks == nil {
+		s.tasks = nil
+		return nil
+	}
+	if e.Task == "" || !record.StepsTask(e.Kind) {
+		return nil
+	}
+	t, ok := s.tasks[e.Task]
+	if !ok {
+		t = record.NewTaskChain()
+	}
+	err := t.Step(e)
+	s.tasks[e.Task] = t
+	return err
+}
+
+// loadRun reads a run from the table. The writer of a large run does not wait until
+// all of it is decoded.
+func (c *chains) loadRun(r store.Reader, id string, before uint64) (s runChain, err error) {
+	args := store.Args{id, int64(before)} //nolint:gosec // G115: see append
+	if err := r.Get("SELECT coalesce(max(seq) + 1, 0) FROM audit_entry WHERE run = ? AND seq < ?", args, &s.last); err != nil {
+		return s, err
+	}
+	if c.strict {
+		s.tasks = map[string]record.TaskChain{}
+	}
+	var kind string
+	switch err := r.Get("SELECT kind FROM audit_entry INDEXED BY audit_entry_run WHERE run = ? AND seq < ? AND kind <> 'run.denied' ORDER BY seq DESC LIMIT 1", args, &kind); {
+	case errors.Is(err, store.ErrNoRow):
+		return s, nil
+	case err != nil:
+		return s, err
+	}
+	if s.Submitted, s.Settled = true, record.Kind(kind) == record.KindRunSettled; s.Settled || !c.strict {
+		return s, nil
+	}
+	return s, eachOf(r, "run", id, before, func(_ uint64, e *record.Entry) {
+		_ = s.task(e) // see dispatch
+	})
+}
+
+// recent keeps the values that were used last: at least recentLimit of them, and at
+// most twice that.
+type recent[V any] struct{ now, before map[string]V }
+
+const recentLimit = 4096
+
+func (c *recent[V]) get(key string) (v V, ok bool) {
+	if v, ok = c.now[key]; ok {
+		return v, true
+	}
+	v, ok = c.before[key]
+	return v, ok
+}
+
+func (c *recent[V]) put(key string, v V) {
+	if _, ok := c.now[key]; !ok && len(c.now) >= recentLimit || c.now == nil {
+		c.before, c.now = c.now, map[string]V{}
+	}
+	c.now[key] = v
 }
 
 // link returns the values of insertEntry for a row.
-func (c *chain) link(r *row, seq uint64) ([]any, error) {
-	prev, err := c.next(r.entry, seq)
+func (l *Ledger) link(tx *store.Tx, r *row, seq uint64) ([]any, error) {
+	prev, err := l.chains.next(tx, r.entry, seq)
 	if err != nil {
 		return nil, err
 	}
@@ -92,28 +283,4 @@ func (c *chain) link(r *row, seq uint64) ([]any, error) {
 		args[4] = r.entry.Run
 	}
 	return append(args, r.search...), nil
-}
-
-// CheckChains verifies the links of every entry, and returns how many entries
-// it verified. It finds an entry of a run that was inserted past the chain, so
-// that the run's evidence would lack it.
-func (l *Ledger) CheckChains(ctx context.Context) (uint64, error) {
-	chain := newChain(nil, 0)
-	for from := uint64(0); ; {
-		list, err := l.Leaves(ctx, from, LeafBatch)
-		if err != nil || len(list) == 0 {
-			return from, err
-		}
-		for i := range list {
-			seq := list[i].Seq
-			e, err := record.DecodeEntry(list[i].Leaf)
-			if err != nil {
-				return seq, fmt.Errorf("audit log: entry #%d: %w", seq, err)
-			}
-			if want, err := chain.next(&e, seq); err != nil || e.Prev != want {
-				return seq, errors.Join(fmt.Errorf("audit log: entry #%d links to %+v, want %+v", seq, e.Prev, want), err)
-			}
-		}
-		from = list[len(list)-1].Seq + 1
-	}
 }

@@ -53,7 +53,7 @@ type Ledger struct {
 	observe func(record.Kind)
 	admit   func() error
 	next    uint64 // seq of the next entry; owned by the store's writer once open
-	rule    uint64 // seq of the last entry that rules, plus one; likewise
+	chains  chains // likewise
 }
 
 // Open opens the log and refuses one whose newest entries are damaged. Check
@@ -73,10 +73,7 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	}
 	l := &Ledger{store: cfg.Store, now: cfg.Now, log: cfg.Logger, observe: cfg.Observe, admit: cfg.Admit}
 	var err error
-	if l.next, err = l.checkNewest(ctx); err == nil {
-		l.rule, err = l.lastRule(ctx)
-	}
-	if err != nil {
+	if l.next, err = l.checkNewest(ctx); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	return l, nil
@@ -225,20 +222,19 @@ func (l *Ledger) appendAll(ctx context.Context, entries []record.Entry, fn func(
 			}
 		}
 		first = l.next
-		chain := newChain(tx, l.rule)
 		for i := range rows {
 			// A failed group poisons the store, so a number is either committed or
 			// no entry follows it.
-			args, err := chain.link(&rows[i], first+uint64(i)) //nolint:gosec // G115: an index
-			if err != nil {
-				return err
+			args, err := l.link(tx, &rows[i], first+uint64(i)) //nolint:gosec // G115: an index
+			if err == nil {
+				_, err = tx.Exec(insertEntry, args...)
 			}
-			if _, err := tx.Exec(insertEntry, args...); err != nil {
+			if err != nil {
+				l.chains = chains{} // read again what is rolled back
 				return err
 			}
 		}
 		l.next += uint64(len(rows))
-		l.rule = chain.rule
 		return nil
 	})
 	if err == nil {
@@ -272,6 +268,8 @@ func appendError(ctx context.Context, err, own error) error {
 		return unavailable(err)
 	case own != nil:
 		return own
+	case errors.Is(err, ErrImpossible):
+		return fmt.Errorf("audit: %w", err)
 	case errors.As(err, &panicked), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return err
 	}

@@ -304,10 +304,10 @@ func TestListFiltersAndPages(t *testing.T) {
 	l, _, _ := ledger(t)
 	d, eve := decide(t, "local:root"), decide(t, "local:eve")
 	for i := range 10 {
-		if _, err := l.Commit(t.Context(), d, accepted(fmt.Sprintf("d-%03d", i%2)), nil); err != nil {
+		if _, err := l.Commit(t.Context(), d, AccessEntry(api.DispatchID(fmt.Sprintf("d-%03d", i%2)), "read"), nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Commit(t.Context(), eve, accepted("d-eve"), nil); api.CodeOf(err) != api.CodeDenied {
+		if _, err := l.Commit(t.Context(), eve, AccessEntry("d-eve", "read"), nil); api.CodeOf(err) != api.CodeDenied {
 			t.Fatal(err)
 		}
 	}
@@ -318,9 +318,9 @@ func TestListFiltersAndPages(t *testing.T) {
 		"[19]":                 {From: 19},
 		"[]":                   {From: 20},
 		"[0 4 8 12 16]":        {Dispatch: "d-000"},
-		"[13 15 17 19]":        {From: 12, Kind: record.KindDispatchDenied},
+		"[13 15 17 19]":        {From: 12, Kind: record.KindAccessDenied},
 		"[16 18]":              {Principal: "local:root", Newest: true, Limit: 2},
-		"[1 3]":                {Principal: "local:eve", Kind: record.KindDispatchDenied, Dispatch: "d-eve", Limit: 2},
+		"[1 3]":                {Principal: "local:eve", Kind: record.KindAccessDenied, Dispatch: "d-eve", Limit: 2},
 		"[0 2 4 6 8 10 12 14]": {Principal: "local:root", Limit: 8},
 	} {
 		list, err := l.List(t.Context(), q)
@@ -417,7 +417,13 @@ func TestTheLogNamesOnlyWhoDidIt(t *testing.T) {
 		}
 		for _, p := range []api.Principal{"local:ann", ""} {
 			e := record.Entry{Kind: k, Principal: p, Detail: k.Detail()}
+			if k == record.KindCatalogRevision {
+				e.Detail = record.RevisionSeen{Number: 1}
+			}
 			_, err := l.Record(t.Context(), e, nil)
+			if k == record.KindCatalogRevision {
+				e.Detail = record.RevisionSeen{Number: 2}
+			}
 			all := l.CommitAll(t.Context(), []Item{{Entry: e}}, nil)
 			if (err == nil) != (p == "") || (all == nil) != (p == "") {
 				t.Errorf("%s by %q: %v, %v", k, p, err, all)

@@ -23,12 +23,12 @@ func mixed(i int) record.Entry {
 	e := record.Entry{Principal: api.Principal(fmt.Sprintf("agent:a%d", i%7)), Role: "transform", Dispatch: api.DispatchID(fmt.Sprintf("d-%06d", i/5))}
 	switch i % 5 {
 	case 0:
-		e.Kind, e.Decision, e.Detail = record.KindDispatchAccepted, record.Allow, record.DispatchRequest{Subagent: "edit", Target: "local"}
+		e.Kind, e.Decision, e.Detail, e.Attempt = record.KindDispatchAccepted, record.Allow, record.DispatchRequest{Subagent: "edit", Target: "local"}, 1
 	case 1:
-		e.Kind, e.Decision, e.Detail = record.KindRetentionRemoved, record.NoDecided, record.Removal{Items: int64(i)}
+		e.Kind, e.Decision, e.Detail = record.KindRunDenied, record.Deny, record.RunRequest{Tasks: int64(i)}
 		e.Run, e.Task = fmt.Sprintf("r-%04d", i/500), fmt.Sprintf("t-%d", i%50)
 	case 2:
-		e.Kind, e.Decision, e.Detail = record.KindDispatchFinished, record.NoDecided, record.DispatchEnd{Millis: 5}
+		e.Kind, e.Decision, e.Detail, e.Attempt = record.KindDispatchFailed, record.NoDecided, record.DispatchEnd{Millis: 5}, 1
 		e.Principal = ""
 	case 3:
 		e.Kind, e.Decision, e.Detail = record.KindDispatchDenied, record.Deny, record.DispatchRequest{Subagent: "edit"}
@@ -314,7 +314,7 @@ func TestMigrationFillsTheSearchColumns(t *testing.T) {
 		}
 	}
 	// New entries use the same index, and the older ones are still append-only.
-	written(t, l, 10, mixed)
+	written(t, l, 10, func(i int) record.Entry { return mixed(i + 5*spanLength) })
 	for _, q := range []string{"UPDATE audit_entry SET principal = NULL", "DELETE FROM audit_span", "UPDATE audit_span SET low = high"} {
 		if err := s.Update(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec(q); return err }); err == nil || !strings.Contains(err.Error(), "append-only") {
 			t.Errorf("%s: %v", q, err)
@@ -360,7 +360,7 @@ func TestHostileContentNeitherBlocksNorHidesAnEntry(t *testing.T) {
 		strings.Repeat("x", 10<<20), "agent:a1\n14:22:11 local:root [#1]", "%", "*", "?",
 	}
 	for _, text := range texts {
-		e := mixed(0)
+		e := record.Entry{Kind: record.KindRunDenied, Decision: record.Deny, Detail: record.RunRequest{}}
 		e.Principal, e.Task, e.Run, e.Tool, e.Role, e.Dispatch = api.Principal(text), text, text, text, api.Name(text), api.DispatchID(text)
 		if _, err := l.append(t.Context(), &e, nil); err != nil {
 			t.Fatalf("%.20q: %v", text, err)
@@ -374,10 +374,10 @@ func TestHostileContentNeitherBlocksNorHidesAnEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := uint64(len(texts))
-	for name, q := range map[string]Query{"all": {}, "kind": {Kind: record.KindDispatchAccepted}, "decision": {Decision: record.Allow}, "time": {Since: now(), Until: now().Add(time.Second)}} {
+	for name, q := range map[string]Query{"all": {}, "kind": {Kind: record.KindRunDenied}, "decision": {Decision: record.Deny}, "time": {Since: now(), Until: now().Add(time.Second)}} {
 		list, err := l.List(t.Context(), q)
 		want := n
-		if name == "all" || name == "time" {
+		if name != "kind" {
 			want++
 		}
 		if err != nil || uint64(len(list)) != want {

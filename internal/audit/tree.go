@@ -26,6 +26,7 @@ var (
 	// ErrForeign: the directory belongs to another log, or the checkpoint in it
 	// was signed by an unknown key.
 	ErrForeign = errors.New("belongs to another log")
+	// ErrImpossible is one too.
 )
 
 // TreeConfig is what OpenTree needs.
@@ -92,6 +93,9 @@ func (c *TreeConfig) validate() error {
 type Tree struct {
 	cfg   TreeConfig
 	tiles tiles
+	// follow has verified every entry that is signed from now on; owned by OpenTree,
+	// then by the feeder.
+	follow *follower
 
 	cancel context.CancelFunc // stops the feeder
 	done   chan struct{}      // closed when the feeder has exited
@@ -118,8 +122,14 @@ type fault struct {
 	since time.Time
 }
 
+// followedAtOpen bounds how many entries OpenTree follows that no checkpoint covers
+// yet. There are few, unless the checkpoint was lost; the feeder follows the others
+// before it signs them.
+const followedAtOpen = 100_000
+
 // OpenTree opens or creates the tree. It refuses a table that differs from what was
-// signed (ErrTruncated, ErrChanged), a directory that belongs to another log
+// signed (ErrTruncated, ErrChanged) or has an entry since then that cannot follow
+// those before it (ErrImpossible), a directory that belongs to another log
 // (ErrForeign) and one that cannot be written. A damaged tree is rebuilt in the
 // background.
 func OpenTree(ctx context.Context, cfg TreeConfig) (*Tree, error) {
@@ -138,12 +148,24 @@ func OpenTree(ctx context.Context, cfg TreeConfig) (*Tree, error) {
 	if t.latest, err = t.readCheckpoint(ctx); err == nil {
 		e, err = t.inspect(ctx)
 	}
+	if err == nil {
+		t.follow = cfg.Ledger.follower(t.latest.Size)
+		err = t.followNewest(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("log tree %s: %w", cfg.Dir, err)
 	}
 	ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go t.run(ctx, e)
 	return t, nil
+}
+
+func (t *Tree) followNewest(ctx context.Context) error {
+	n, err := t.cfg.Ledger.Len(ctx)
+	if err != nil {
+		return err
+	}
+	return t.follow.to(ctx, min(n, t.follow.next+followedAtOpen))
 }
 
 // closeTime bounds how long Close waits for the feeder to catch up.

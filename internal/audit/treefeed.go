@@ -45,7 +45,7 @@ func (t *Tree) pause(ctx context.Context, err error) {
 }
 
 func permanent(err error) bool {
-	return errors.Is(err, ErrTruncated) || errors.Is(err, ErrChanged) || errors.Is(err, ErrForeign)
+	return errors.Is(err, ErrTruncated) || errors.Is(err, ErrChanged) || errors.Is(err, ErrForeign) || errors.Is(err, ErrImpossible)
 }
 
 // fail records why the tree is not kept. The grace runs from the first of
@@ -116,8 +116,8 @@ func (t *Tree) sleep(ctx context.Context, committed <-chan struct{}) error {
 	return ctx.Err()
 }
 
-// step adds one batch of durable entries to the tree and signs the result. It
-// reports whether more entries are durable.
+// step follows one batch of durable entries, adds it to the tree and signs the
+// result. It reports whether more entries are durable.
 func (t *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
 	if err := t.Err(); permanent(err) { // found by Check
 		return false, err
@@ -133,6 +133,9 @@ func (t *Tree) step(ctx context.Context, e *edge) (more bool, err error) {
 	_, signed := t.Latest()
 	if from < signed.Size {
 		to = min(to, signed.Size)
+	}
+	if err := t.follow.to(ctx, to); err != nil {
+		return false, err
 	}
 	if to > from {
 		failpoint.Hit(failpoint.LogFeed, "")

@@ -25,7 +25,7 @@ func (s *service) openTree(ctx context.Context) error {
 		Dir: s.t.Dirs.Log(), Ledger: s.ledger, Signer: s.keys.service, Keys: known, Origin: origin, Now: s.t.Now, Logger: s.logger,
 	})
 	switch {
-	case errors.Is(err, audit.ErrTruncated), errors.Is(err, audit.ErrChanged), errors.Is(err, audit.ErrForeign):
+	case errors.Is(err, audit.ErrTruncated), errors.Is(err, audit.ErrChanged), errors.Is(err, audit.ErrForeign), errors.Is(err, audit.ErrImpossible):
 		return api.Errorf(api.CodeIntegrity, "%w", err)
 	case err != nil:
 		return api.Errorf(api.CodeUnavailable, "%w", err).WithHint("make %s a directory that this account can write; its content may be removed while no service runs and is rebuilt", s.t.Dirs.Log())

@@ -101,13 +101,24 @@ func TestHostileContentCannotForgeLogLines(t *testing.T) {
 	h := newHouse(t)
 	h.write(record.Entry{Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: "the first"}})
 	start := must[uint64](t)(h.ledger.Len(t.Context()))
-	n := start
+	n, records := start, int64(0)
 	for _, text := range hostileTexts() {
 		for _, k := range record.Kinds() {
 			if k.Decided() == record.Deny {
 				continue // it stands for a denial, and is written for one only
 			}
-			h.write(full(k, k.Detail(), text))
+			e := full(k, k.Detail(), text)
+			e.Run, e.Dispatch = text+string(k), api.DispatchID(text+string(k)) // nothing follows the end of one
+			switch d := e.Detail.(type) {                                      // the log keeps their order
+			case record.RevisionSeen:
+				d.Number = int64(n) //nolint:gosec // G115: small
+				e.Detail = d
+			case record.OperatorDecision:
+				records++
+				d.Number = records
+				e.Detail = d
+			}
+			h.write(e)
 			n++
 		}
 	}
