@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -117,4 +119,26 @@ func spent(b *testing.B, f func()) time.Duration {
 	begin := processor(b)
 	f()
 	return max(1, processor(b)-begin)
+}
+
+// Bombs print what they take beside their size. A unit of work must not take more
+// than the 20 ns by which docs/evidence.md states the bound in seconds.
+func BenchmarkBombs(b *testing.B) {
+	all := bombs()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			x := all[name](b, 100)
+			var w *Work
+			rounds := 0
+			begin := processor(b)
+			for b.Loop() {
+				w = verifyBomb(x.b, x.trust)
+				rounds++
+			}
+			took := (processor(b) - begin) / time.Duration(rounds)
+			b.ReportMetric(float64(took.Microseconds())/1000, "cpu-ms")
+			b.ReportMetric(float64(x.b.Size())/1000, "kB")
+			b.ReportMetric(float64(took)/float64(w.Units), "ns/unit")
+		})
+	}
 }

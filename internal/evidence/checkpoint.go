@@ -90,6 +90,9 @@ func (v *verification) openNew(raw []byte) (signed, error) {
 func (v *verification) signature() (own signed, err error) {
 	row := v.rows[RowSignature]
 	v.cp, _ = note.Peek(v.b.Case.Checkpoint)
+	for _, r := range v.b.Case.Rotations {
+		_ = v.work.spend(3*len(r) + unitSignature) // Follow reads 256 at most
+	}
 	if v.log, err = v.trust.Log.Follow(v.b.Case.Rotations); err != nil {
 		row.fail("%v", err)
 	}
@@ -115,6 +118,9 @@ func (v *verification) compare(own signed, good bool) {
 	others := map[uint64]bool{} // sizes of the other checkpoints in the bundle
 	vouched := false            // a checkpoint that counts by itself covers this one
 	for i, a := range v.b.Case.Anchored {
+		if v.work.spend(unitEntry+len(a.Proof)) != nil {
+			return
+		}
 		name := fmt.Sprintf("checkpoint %d in the bundle", i+1)
 		if a.Name != "" {
 			name = fmt.Sprintf("the checkpoint of anchor %.64q", a.Name)

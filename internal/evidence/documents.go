@@ -32,6 +32,7 @@ func (r reader) String() string {
 // id of what it is about. So each is decoded once, and its signatures are verified
 // once, however often it is named. Artifacts of the catalog are shared.
 func (v *verification) assign() {
+	_ = v.work.spend(unitDocument * len(v.b.Documents)) // verify stops after this if it is too much
 	v.readers = map[api.Digest]reader{}
 	give := func(d api.Digest, r reader) {
 		if _, taken := v.readers[d]; !taken && d != "" {
@@ -100,5 +101,9 @@ func (v *verification) exact(doc []byte, into any) error {
 	if err := v.work.decode(doc); err != nil {
 		return err
 	}
-	return canon.DecodeExact(doc, into)
+	err := canon.DecodeExact(doc, into)
+	if err != nil {
+		_ = v.work.spend(len(doc)) // what it takes to say why
+	}
+	return err
 }

@@ -64,7 +64,12 @@ func Verify(b *bundle.Bundle, t Trust, o Options) Report { return verify(b, t, o
 
 // verify is Verify with this table of agreements.
 func verify(b *bundle.Bundle, trust Trust, o Options, t table) Report {
-	v := &verification{b: b, trust: trust, options: o, records: map[uint64]*signedRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
+	return verifyWith(b, trust, o, t, newMeter(sizeOf(b, &o)))
+}
+
+// verifyWith is verify with this much work.
+func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) Report {
+	v := &verification{b: b, trust: trust, options: o, work: work, records: map[uint64]*signedRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{}
 	}
@@ -72,7 +77,6 @@ func verify(b *bundle.Bundle, trust Trust, o Options, t table) Report {
 		v.rows[RowSignature].fail("%v", err)
 		return v.report()
 	}
-	v.work = newMeter(sizeOf(b, &o))
 	var own signed
 	var unsigned error
 	for _, step := range []func(){

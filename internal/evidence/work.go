@@ -26,6 +26,7 @@ const (
 	memoryMost    = 4 << 30
 
 	unitEntry     = 250     // an entry, beside its bytes
+	unitDocument  = 50      // a document, read or not
 	unitCompare   = 2       // a comparison of two numbers or short texts
 	unitPlan      = 8       // a byte of a plan, beside decoding it
 	unitEngine    = 5000    // the rules of a catalog revision, beside its grants
@@ -54,34 +55,36 @@ func newMeter(bytes int64) *meter {
 
 // spend charges work. After an error the caller must not do it.
 func (m *meter) spend(units int) error {
-	if m.work.Add(int64(units)) > m.workLimit {
+	if m.over() {
 		return errWork
 	}
-	return m.memoryError()
+	m.work.Add(int64(units))
+	if m.over() {
+		return errWork
+	}
+	return nil
 }
 
 // decode charges the decoding of a document.
 func (m *meter) decode(doc []byte) error {
+	if m.over() {
+		return errWork
+	}
 	m.memory.Add(canon.Memory(doc))
 	return m.spend(len(doc))
 }
 
 // entry charges the decoding of an entry.
 func (m *meter) entry(leaf []byte) error {
-	m.work.Add(unitEntry)
-	return m.decode(leaf)
-}
-
-func (m *meter) memoryError() error {
-	if m.memory.Load() > m.memoryLimit {
-		return errWork
+	if err := m.spend(unitEntry); err != nil {
+		return err
 	}
-	return nil
+	return m.decode(leaf)
 }
 
 // over reports whether the work is used up.
 func (m *meter) over() bool {
-	return m != nil && (m.work.Load() > m.workLimit || m.memory.Load() > m.memoryLimit)
+	return m.work.Load() > m.workLimit || m.memory.Load() > m.memoryLimit
 }
 
 // why says what a bundle that is refused would have cost.
@@ -113,8 +116,6 @@ type Work struct {
 }
 
 func (m *meter) report() *Work {
-	if m == nil {
-		return nil
-	}
-	return &Work{m.bytes, m.work.Load(), m.workLimit, m.memory.Load(), m.memoryLimit}
+	// What was charged beyond a limit was not done, and depends on chance.
+	return &Work{m.bytes, min(m.work.Load(), m.workLimit+1), m.workLimit, min(m.memory.Load(), m.memoryLimit+1), m.memoryLimit}
 }
