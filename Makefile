@@ -19,7 +19,7 @@ VERSITYGW := $(TOOLS)/versitygw-1.8.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-verify
 
-.PHONY: help build tools static check race full agents test demo prove bench soak kills mixed model fuzz setup clean
+.PHONY: help build tools static check race full agents test demo prove bench soak kills mixed model honest fuzz setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -115,7 +115,7 @@ soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000
 	go test -timeout 120m -run TestNoChangedBundle ./internal/evidence -mutations 100000
 	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000
 	go test -timeout 60m -run TestEndlessLine ./e2e -line 10737418240
-	@$(MAKE) kills mixed model
+	@$(MAKE) kills mixed model honest
 	@$(MAKE) fuzz FUZZTIME=5m
 
 KILLS ?= 2000
@@ -130,6 +130,10 @@ mixed: setup $(FOREIGN) ## run a mixed load for SOAK and check that memory, desc
 STEPS ?= 1000000
 model: ## compare the run engine with a reference model for STEPS random steps
 	go test -v -timeout 240m -run TestEngineMatchesTheReferenceModel ./internal/orchestrator -steps $(STEPS)
+
+HONEST ?= 10000
+honest: ## verify HONEST honest bundles with every documented copy of an anchor, without one false alarm
+	go test -v -timeout 240m -run 'TestHonestCopies|TestForgedCopies' ./internal/evidence -copies $(HONEST)
 
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME

@@ -208,7 +208,7 @@ func readCopies(files Files, names []string) (list []Copy, err error) {
 		}
 		if err != nil {
 			return nil, api.Errorf(api.CodeInvalid, "--anchor %s: %w", c.File, err).
-				WithHint("want a file with signed checkpoints: one or more checkpoints, or lines of the file of a file anchor. Of a folder of \"bailiwick audit tiles\" name its file checkpoint")
+				WithHint("want a file with signed checkpoints, or lines of a file anchor (of a long file its end is enough: tail -n 1000); in a folder from \"bailiwick audit tiles\" that is the file checkpoint")
 		}
 		list = append(list, c)
 	}

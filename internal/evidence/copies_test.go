@@ -13,6 +13,7 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
 	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
+	"github.com/bailiwick-dev/bailiwick/internal/seal"
 )
 
 // verified runs bailiwick-verify with copies: an argument "NAME=|CONTENT" or
@@ -302,5 +303,21 @@ func TestACheckpointCountsOnce(t *testing.T) {
 	s.anchored(b, 4)
 	if _, out = s.verified(b); !strings.Contains(out, "one log with 1 other in the file (4 entries)\n") {
 		t.Errorf("in the file:\n%s", out)
+	}
+}
+
+// The names that keys have in rotations are words of the exporter's too.
+func TestTheNameOfAKeyIsInNoRow(t *testing.T) {
+	s := newStory(t)
+	s.whole("d-01")
+	origin, next := s.origin(), newSigner(t)
+	envelope, err := seal.KeyRotation{V: 1, Log: origin, Old: s.service.KeyID(), New: seal.KeyOf(next, "audited by the state"), Entry: uint64(len(s.leaves)), At: s.at}.Sign(t.Context(), s.service)
+	s.must(err)
+	b := s.bundle(bundle.Case{Dispatch: "d-01"})
+	b.Case.Rotations = [][]byte{envelope}
+	b.Case.Checkpoint, err = note.Sign(t.Context(), note.Checkpoint{Origin: origin, Size: uint64(len(s.leaves)), Root: rootOf(t, s.hashes())}, next)
+	s.must(err)
+	if code, out := s.verified(b); !strings.Contains(out, string(next.KeyID())) || strings.Contains(out, "audited by") {
+		t.Errorf("exit %d:\n%s", code, out)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // MaxCopy bounds a copy of an anchor's content, in bytes.
-const MaxCopy = 64 << 20
+const MaxCopy = 256 << 20
 
 // MaxLine bounds a line of an anchor's file with its line feed, in bytes.
 const MaxLine = 2*note.MaxSigned + 3
