@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -50,18 +51,23 @@ func cancelEntry(kind record.Kind, r row, reason string) record.Entry {
 // cancel records who cancels a dispatch, in the transaction of the entry that
 // commit writes, and ends it.
 func (s *Service) cancel(ctx context.Context, r row, by api.Actor, reason string, commit func(func(*store.Tx) error) error) (api.Dispatch, error) {
-	id, open := r.record.ID, true
+	id := r.record.ID
 	failpoint.Hit(failpoint.CancelCommit, string(id))
 	err := commit(func(tx *store.Tx) error {
 		now, ok, err := load(tx, id)
-		if err != nil || !ok || final(&now.record) {
-			open = false
+		switch {
+		case err != nil:
 			return err
+		case !ok || final(&now.record):
+			return errEnded // so that the request is not logged after the statement
 		}
 		r, err = markCancelled(tx, now, by, reason)
 		return err
 	})
-	if err != nil || !open {
+	switch {
+	case errors.Is(err, errEnded):
+		return s.reload(ctx, id, nil)
+	case err != nil:
 		return s.reload(ctx, id, err)
 	}
 	failpoint.Hit(failpoint.CancelCommitted, string(id))
