@@ -79,9 +79,7 @@ type Token struct {
 	Token []byte `json:"token"`
 }
 
-var (
-	commitPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-)
+var commitPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // ValidName reports whether name is a valid name of an anchor.
 func ValidName(name string) bool {
