@@ -140,7 +140,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 	@for p in $$(go list ./...); do \
 	  dir=$$(go list -f '{{.Dir}}' $$p); \
 	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go 2>/dev/null | sed 's/func //' | sort -u); do \
-	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10s $$p; \
 	  done; \
 	done
 

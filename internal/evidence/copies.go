@@ -119,6 +119,9 @@ func (v *verification) same(c Copy) (same []signed, err error) {
 	roots := map[uint64]note.Hash{}
 	newest, open, outOfForce := uint64(0), uint64(0), error(nil)
 	for _, raw := range c.Checkpoints {
+		if err := v.work.spend(unitEntry + len(raw)); err != nil {
+			return nil, err
+		}
 		h, err := note.Peek(raw)
 		switch root, seen := roots[h.Size]; {
 		case err != nil:

@@ -3,6 +3,7 @@ package receipt
 import (
 	"bytes"
 	"crypto"
+	"crypto/rsa"
 	_ "crypto/sha1" //nolint:gosec // G505: what names a certificate in the older of two attributes; see signedBy
 	_ "crypto/sha256"
 	_ "crypto/sha512"
@@ -154,6 +155,9 @@ func openCMS(token []byte) (content []byte, leaf *x509.Certificate, all []*x509.
 	if all, err = x509.ParseCertificates(sd.Certificates.Bytes); err != nil {
 		return nil, nil, nil, fmt.Errorf("certificates: %w", err)
 	}
+	if err := affordable(all); err != nil {
+		return nil, nil, nil, fmt.Errorf("certificates: %w", err)
+	}
 	signer := sd.Signers[0]
 	for _, c := range all {
 		if signer.Who.Serial != nil && c.SerialNumber.Cmp(signer.Who.Serial) == 0 && bytes.Equal(c.RawIssuer, signer.Who.Issuer.FullBytes) {
@@ -165,6 +169,31 @@ func openCMS(token []byte) (content []byte, leaf *x509.Certificate, all []*x509.
 		return nil, nil, nil, errors.New("no certificate of the signer")
 	}
 	return content, leaf, all, signer.verify(content, leaf)
+}
+
+// Real tokens have two to four certificates with keys of up to 4096 bits. More could
+// be combined to very many chains, each with signatures that are slow to verify.
+const (
+	maxCertificates = 8
+	maxNamesakes    = 2 // certificates of one subject: a root and its cross-certificate
+	maxKeyBits      = 4096
+)
+
+// affordable refuses certificates that take too long to verify.
+func affordable(all []*x509.Certificate) error {
+	if len(all) > maxCertificates {
+		return fmt.Errorf("%d, want at most %d", len(all), maxCertificates)
+	}
+	subjects := map[string]int{}
+	for _, c := range all {
+		if key, ok := c.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxKeyBits {
+			return fmt.Errorf("an RSA key of %d bits, want at most %d", key.N.BitLen(), maxKeyBits)
+		}
+		if subjects[string(c.RawSubject)]++; subjects[string(c.RawSubject)] > maxNamesakes {
+			return fmt.Errorf("more than %d of one subject", maxNamesakes)
+		}
+	}
+	return nil
 }
 
 // verify checks that leaf's key signed the attributes, and that they are about

@@ -500,3 +500,40 @@ func TestOldHashesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A token cannot bring certificates that take long to verify.
+//
+// proves R-A6
+func TestExpensiveCertificatesAreRefused(t *testing.T) {
+	key := ecKey(t)
+	of := func(subject string, public crypto.PublicKey) *x509.Certificate {
+		return certify(t, &x509.Certificate{
+			SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: subject}, NotBefore: when("2020-01-01"), NotAfter: when("2040-01-01"),
+		}, &x509.Certificate{Subject: pkix.Name{CommonName: "issuer"}}, public, key)
+	}
+	rsaOf := func(bits uint) *rsa.PublicKey {
+		n := new(big.Int).Lsh(big.NewInt(1), bits-1)
+		return &rsa.PublicKey{N: n.Add(n, big.NewInt(1)), E: 1<<16 + 1}
+	}
+	several := func(n int, subject func(i int) string) (list []*x509.Certificate) {
+		for i := range n {
+			list = append(list, of(subject(i), key.Public()))
+		}
+		return list
+	}
+	for name, c := range map[string]struct {
+		all []*x509.Certificate
+		ok  bool
+	}{
+		"a key of 4096 bits":   {[]*x509.Certificate{of("x", rsaOf(4096))}, true},
+		"a key of 16384 bits":  {[]*x509.Certificate{of("x", rsaOf(16384))}, false},
+		"two of one subject":   {several(2, func(int) string { return "x" }), true},
+		"three of one subject": {several(3, func(int) string { return "x" }), false},
+		"eight":                {several(8, strconv.Itoa), true},
+		"nine":                 {several(9, strconv.Itoa), false},
+	} {
+		if err := affordable(c.all); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
