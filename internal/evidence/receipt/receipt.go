@@ -2,11 +2,11 @@
 // verification.
 //
 // The receipt of a time-stamp authority proves a time by itself, against trusted
-// roots. A receipt of another kind says where the checkpoint is stored. That is a
-// claim of the service until an auditor compares it with a copy from there.
+// roots. A receipt of another kind says where the checkpoint is stored, which proves
+// nothing: an auditor fetches a copy from there, and Checkpoints reads it.
 //
 // The package reads bytes. It opens no file and no connection, knows no clock, and
-// links no client of an anchor. The service and the verifier share it.
+// links no client of an anchor. The service, the verifier and the front door share it.
 //
 // Carries the checking side of R-A6.
 package receipt
