@@ -166,10 +166,10 @@ func (in *initProcess) confine() error {
 	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 }
 
-const warmCount = 4
+const warmCount = 8
 
 // warmThreads makes the runtime create its threads before process limits are in force, so that an agent's fork bomb cannot
-// kill pid 1 by taking the last one.
+// kill pid 1 by taking the last one, and before the seccomp filter is made, which keeps signals from their numbers.
 func warmThreads() {
 	var ready, done sync.WaitGroup
 	release := make(chan struct{})

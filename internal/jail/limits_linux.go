@@ -8,7 +8,7 @@ import (
 )
 
 // initThreads is the allowance for pid 1's own threads in task limits.
-const initThreads = 16
+const initThreads = 20
 
 // reserved is how much more one process may map than it may use: runtimes map what they never touch.
 const reserved = 512 << 20

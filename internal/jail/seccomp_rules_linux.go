@@ -21,8 +21,12 @@ const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWU
 // With the kernel's limit of 4096 segments in a namespace, a jail has at most 16 MiB of it.
 const maxShared = 4096
 
-// ioprioWhoProcess is IOPRIO_WHO_PROCESS.
-const ioprioWhoProcess = 1
+// Values that x/sys lacks.
+const (
+	ioprioWhoProcess = 1 // IOPRIO_WHO_PROCESS
+	fiosetown        = 0x8901
+	siocspgrp        = 0x8902
+)
 
 func low(arg uint32) bpf.Instruction  { return bpf.LoadAbsolute{Off: offArg + 8*arg, Size: 4} }
 func high(arg uint32) bpf.Instruction { return bpf.LoadAbsolute{Off: offArg + 8*arg + 4, Size: 4} }
@@ -51,9 +55,9 @@ func rules(reserved uint32) []rule {
 }
 
 func fileRules() []rule {
-	// Terminal calls that put input into another session's terminal or reprogram the console.
+	// Terminal calls that put input into another session's terminal or reprogram the console, and F_SETOWN by other names.
 	ioctl := []bpf.Instruction{low(1)}
-	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD, unix.TIOCCONS, unix.TIOCSCTTY} {
+	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD, unix.TIOCCONS, unix.TIOCSCTTY, fiosetown, siocspgrp} {
 		ioctl = append(ioctl, denyIf(bpf.JumpEqual, request, unix.EPERM)...)
 	}
 	// Device nodes, among them the overlay whiteout 0:0, which renameat2 makes too.
@@ -112,7 +116,14 @@ func processRules(reserved uint32) []rule {
 		allow(),
 		high(2),
 	}, denyIf(bpf.JumpNotEqual, 0, unix.EPERM), only(2, 0, unix.EPERM))
+	// Whom a descriptor signals. The group of pid 1 is -1; F_SETOWN_EX has its owner in memory.
+	owner := slices.Concat([]bpf.Instruction{low(1)}, denyIf(bpf.JumpEqual, unix.F_SETOWN_EX, unix.EPERM), []bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_SETOWN, SkipTrue: 1},
+		allow(),
+		low(2),
+	}, denyIf(bpf.JumpEqual, 0xffffffff, unix.EPERM), notInit[1:])
 	return []rule{
+		{unix.SYS_FCNTL, owner},
 		{unix.SYS_CLONE, slices.Concat([]bpf.Instruction{low(0)}, denyIf(bpf.JumpBitsSet, namespaceFlags, unix.EPERM))},
 		{unix.SYS_PERSONALITY, append([]bpf.Instruction{low(0)}, allowOnly([]uint32{0, 8, 0xffffffff}, unix.EPERM)...)},
 		{unix.SYS_KILL, notInit},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,13 @@ func TestArgumentsAreCheckedByTheFilter(t *testing.T) {
 		{"kill a thread of pid 1", unix.SYS_KILL, []uint64{9}, eperm},
 		{"kill another", unix.SYS_KILL, []uint64{10}, ok},
 		{"kill everything", unix.SYS_KILL, []uint64{minus}, ok},
+		{"a lock", unix.SYS_FCNTL, []uint64{3, unix.F_SETLK, 1}, ok},
+		{"own a descriptor", unix.SYS_FCNTL, []uint64{3, unix.F_SETOWN, 10}, ok},
+		{"disown a descriptor", unix.SYS_FCNTL, []uint64{3, unix.F_SETOWN, 0}, ok},
+		{"a descriptor that signals pid 1", unix.SYS_FCNTL, []uint64{3, unix.F_SETOWN, 1}, eperm},
+		{"a descriptor that signals its group", unix.SYS_FCNTL, []uint64{3, unix.F_SETOWN, minus}, eperm},
+		{"an owner in memory", unix.SYS_FCNTL, []uint64{3, unix.F_SETOWN_EX, 4096}, eperm},
+		{"an owner by ioctl", unix.SYS_IOCTL, []uint64{3, fiosetown, 4096}, eperm},
 		{"unix socket", unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, ok},
 		{"alg socket", unix.SYS_SOCKET, []uint64{unix.AF_ALG}, errnoResult(unix.EAFNOSUPPORT)},
 		{"xdp socket", unix.SYS_SOCKET, []uint64{unix.AF_XDP}, errnoResult(unix.EAFNOSUPPORT)},
@@ -231,6 +239,14 @@ func callAttacks() map[string]func(facts) error {
 		"priority of another": func(f facts) error {
 			return someOther(f, func(pid uintptr) error { return call(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, pid, 1) })
 		},
+		"a descriptor that signals another": func(f facts) error {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			if err != nil {
+				return err
+			}
+			_, err = unix.FcntlInt(uintptr(pair[0]), unix.F_SETOWN, f.Target)
+			return err
+		},
 		"priority of a group":    func(facts) error { return call(unix.SYS_SETPRIORITY, unix.PRIO_PGRP, 0, 1) },
 		"priority of a user":     func(facts) error { return call(unix.SYS_SETPRIORITY, unix.PRIO_USER, 0, 1) },
 		"I/O priority of a user": func(facts) error { return call(unix.SYS_IOPRIO_SET, 3, uintptr(unix.Getuid()), 2<<13|7) },
@@ -315,5 +331,32 @@ func TestCallsThatProgramsNeedAreAllowed(t *testing.T) {
 	exit, err := j.Run(t.Context(), Command{Argv: []string{"./" + attackName, attackName, "load needed calls"}, Env: plainEnv(), Stdout: &out, Stderr: &out})
 	if err != nil || exit.Code != 0 {
 		t.Errorf("%v %+v %s", err, exit, strings.TrimSpace(out.String()))
+	}
+}
+
+// The rules name pid 1 and its threads by the numbers that they have before the first command runs.
+func TestPid1StartsNoFurtherThreads(t *testing.T) {
+	j := mustStart(t, Spec{})
+	numbers := func() (all []string) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", j.process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range threads {
+			text, _ := os.ReadFile(path)
+			for line := range strings.Lines(string(text)) {
+				if fields := strings.Fields(line); strings.HasPrefix(line, "NSpid:") {
+					all = append(all, fields[len(fields)-1])
+				}
+			}
+		}
+		return all
+	}
+	before := numbers()
+	for range 5 {
+		shell(t, j, "for i in 1 2 3 4 5 6 7 8 9; do (sleep 0.02 &); done; (sleep 9 &)")
+	}
+	if after := numbers(); len(before) < 2 || !slices.Equal(before, after) {
+		t.Errorf("threads of pid 1 were %v, are %v", before, after)
 	}
 }
