@@ -196,7 +196,7 @@ func TestRunsArePrivateAndTokensCannotSteer(t *testing.T) {
 	}
 	var run mcpRun
 	agent.ok("bailiwick_orchestrator_status", members{"runId": "of-claude"}, &run)
-	if run.State != api.RunWaiting || !run.Tasks[0].Asks || !strings.Contains(run.Advice, "bailiwick run answer of-claude --task a") {
+	if run.State != api.RunWaiting || !run.Tasks[0].Asks || !strings.Contains(run.Advice, "bailiwick run answer "+string(run.RunID)+" --task a") {
 		t.Fatalf("the asking run is %+v", run)
 	}
 	var d mcpStanding

@@ -72,6 +72,7 @@ type service struct {
 	keys      keys
 	registry  *operator.Registry
 	issuer    *oauth.Verifier // nil: only the service's own tokens are accepted
+	me        api.Principal // the service's own account, which is the operator
 	dispatch  *dispatch.Service
 	relay     *relay
 	runs      *orchestrator.Orchestrator // may be nil
@@ -138,7 +139,7 @@ func (s *service) serve(ctx context.Context, stop func(), f *front, first bool) 
 		return false, errors.Join(err, s.close())
 	}
 	srv := server.New(server.Config{
-		Dispatch: s.dispatch, Runs: s.apiRuns(), Reader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
+		Dispatch: s.dispatch, Operator: s.me, Runs: s.apiRuns(), Reader: s.archive, Registry: s.registry, OAuth: s.issuer, Ledger: s.ledger, Tree: s.log.Load(), Evidence: s.evidence.exporter, CheckState: s.checkAll, Retain: s.retain, Login: s.t.Login, Status: s.status, Trust: s.trust, Stop: sync.OnceFunc(stop), Now: s.t.Now, Logger: s.logger, Idle: s.t.idle, Broken: func() bool { return s.store.Poisoned() != nil },
 		Observe: func(a server.Answered) { s.telemetry.Request(telemetry.Request(a)) }, Traced: !s.set.Tracing.OTLP.IsZero(),
 	})
 	s.telemetry.Watch(s.state)
@@ -246,6 +247,7 @@ func (s *service) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.me = me
 	if err := s.checkState(ctx); err != nil {
 		return err
 	}

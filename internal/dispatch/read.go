@@ -169,6 +169,33 @@ func (s *reader) Get(ctx context.Context, id api.DispatchID) (api.Dispatch, bool
 	return r.record, ok, err
 }
 
+// Owners returns the owners of the dispatches whose id begins with prefix, by id;
+// with exact only of that one. It checks no permissions.
+func (s *reader) Owners(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error) {
+	return OwnersIn(ctx, s.cfg.Store, "dispatch", prefix, exact)
+}
+
+// maxOwners bounds Owners.
+const maxOwners = 100
+
+// OwnersIn is Owners for a table with an id and a principal.
+func OwnersIn(ctx context.Context, st *store.Store, table, prefix string, exact bool) (map[string]api.Principal, error) {
+	end := prefix
+	if !exact {
+		end += "\x7f" // behind all characters of an id
+	}
+	found := map[string]api.Principal{}
+	return found, st.Read(ctx, func(v *store.View) error {
+		return v.Each("SELECT id, principal FROM "+table+" WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?", store.Args{prefix, end, maxOwners}, func(scan store.Scan) error {
+			var id string
+			var p api.Principal
+			err := scan(&id, &p)
+			found[id] = p
+			return err
+		})
+	})
+}
+
 // Describe returns the record of a dispatch with its question and its earlier
 // attempts. With wait it returns once the current attempt has ended, and after
 // wait at the latest.

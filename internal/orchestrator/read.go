@@ -46,6 +46,12 @@ type Rules interface {
 	Engine(ctx context.Context) (*policy.Engine, error)
 }
 
+// Owners returns who submitted the runs whose id begins with prefix, by id; with
+// exact only of that one. It checks no permissions.
+func (a *Archive) Owners(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error) {
+	return dispatch.OwnersIn(ctx, a.cfg.Store, "run", prefix, exact)
+}
+
 // NewArchive returns the archive of a service without an orchestrator.
 func NewArchive(cfg ArchiveConfig) *Archive { return &Archive{cfg: cfg} }
 

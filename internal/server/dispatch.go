@@ -23,19 +23,25 @@ func (c *dispatchCalls) handlers() map[api.Call]handler {
 	return map[api.Call]handler{
 		api.CallDispatchSubmit:    handle(c.submit),
 		api.CallDispatchList:      show(c.list),
-		api.CallDispatchDescribe:  aboutDispatch(show(c.describe)),
-		api.CallDispatchCancel:    aboutDispatch(handle(c.cancel)),
-		api.CallDispatchAnswer:    aboutDispatch(handle(c.answer)),
-		api.CallDispatchPin:       aboutDispatch(show(c.pin(true))),
-		api.CallDispatchUnpin:     aboutDispatch(show(c.pin(false))),
-		api.CallDispatchLog:       aboutDispatch(c.log),
-		api.CallDispatchPatch:     aboutDispatch(c.patch),
-		api.CallDispatchOutput:    aboutDispatch(c.output),
-		api.CallDispatchStatement: aboutDispatch(document(c.statement)),
+		api.CallDispatchDescribe:  c.aboutDispatch(show(c.describe)),
+		api.CallDispatchCancel:    c.aboutDispatch(handle(c.cancel)),
+		api.CallDispatchAnswer:    c.aboutDispatch(handle(c.answer)),
+		api.CallDispatchPin:       c.aboutDispatch(show(c.pin(true))),
+		api.CallDispatchUnpin:     c.aboutDispatch(show(c.pin(false))),
+		api.CallDispatchLog:       c.aboutDispatch(c.log),
+		api.CallDispatchPatch:     c.aboutDispatch(c.patch),
+		api.CallDispatchOutput:    c.aboutDispatch(c.output),
+		api.CallDispatchStatement: c.aboutDispatch(document(c.statement)),
 	}
 }
 
 func (c *dispatchCalls) submit(ctx context.Context, r *request, req api.DispatchRequest) (api.Dispatch, error) {
+	ids := scopes{c.cfg}
+	stored, err := ids.choose(ctx, r.caller.Principal, string(req.DispatchID), ids.dispatches)
+	if err != nil {
+		return api.Dispatch{}, err
+	}
+	req.DispatchID = api.DispatchID(stored)
 	d, err := c.cfg.Dispatch.Submit(ctx, r.caller.Caller, req)
 	return d, c.callers.orInactive(ctx, r.caller, err)
 }
@@ -55,6 +61,12 @@ func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, e
 	if q.err != nil {
 		return nil, q.err
 	}
+	ids := scopes{c.cfg}
+	run, err := ids.find(ctx, r.caller.Principal, string(f.Run), ids.runs)
+	if err != nil {
+		return nil, err
+	}
+	f.Run = api.RunID(run)
 	list, err := c.cfg.Dispatch.List(ctx, r.caller.Principal, f)
 	for i := range list {
 		err = errors.Join(err, c.cfg.Reader.LimitAnswer(ctx, &list[i]))

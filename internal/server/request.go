@@ -73,11 +73,18 @@ func document(read func(ctx context.Context, r *request) ([]byte, error)) handle
 }
 
 // aboutDispatch parses the id in the path of a call about one dispatch.
-func aboutDispatch(h handler) handler {
-	return func(w http.ResponseWriter, r *request) (err error) {
-		if r.dispatch, err = api.ParseDispatchID(r.PathValue("id")); err != nil {
+func (c *dispatchCalls) aboutDispatch(h handler) handler {
+	return func(w http.ResponseWriter, r *request) error {
+		id, err := api.ParseDispatchID(r.PathValue("id"))
+		if err != nil {
 			return malformed(api.CodeInvalid, "%w", err)
 		}
+		ids := scopes{c.cfg}
+		stored, err := ids.find(r.Context(), r.caller.Principal, string(id), ids.dispatches)
+		if err != nil {
+			return err
+		}
+		r.dispatch = api.DispatchID(stored)
 		return h(w, r)
 	}
 }

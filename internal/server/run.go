@@ -31,6 +31,7 @@ type RunReader interface {
 	Waiting(ctx context.Context, who api.Principal) ([]api.Waiting, error)
 	See(ctx context.Context, by dispatch.Caller, id api.RunID) error
 	LimitAnswer(ctx context.Context, d *api.Dispatch) error
+	Owners(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error)
 }
 
 // RunSteerer submits and steers runs.
@@ -90,10 +91,17 @@ func (c *runCalls) runs() (Runs, error) {
 
 // aboutRun parses the id in the path of a call about one run.
 func (c *runCalls) aboutRun(h handler) handler {
-	return func(w http.ResponseWriter, r *request) (err error) {
-		if r.run, err = api.ParseRunID(r.PathValue("id")); err != nil {
+	return func(w http.ResponseWriter, r *request) error {
+		id, err := api.ParseRunID(r.PathValue("id"))
+		if err != nil {
 			return malformed(api.CodeInvalid, "%w", err)
 		}
+		ids := scopes{c.cfg}
+		stored, err := ids.find(r.Context(), r.caller.Principal, string(id), ids.runs)
+		if err != nil {
+			return err
+		}
+		r.run = api.RunID(stored)
 		return h(w, r)
 	}
 }
@@ -115,6 +123,9 @@ func (c *runCalls) submit(ctx context.Context, r *request, req api.RunRequest) (
 	}
 	runs, err := c.runs()
 	if err != nil {
+		return api.Run{}, err
+	}
+	if err := (scopes{c.cfg}).chooseRun(ctx, r.caller.Principal, &req); err != nil {
 		return api.Run{}, err
 	}
 	run, err := runs.Submit(ctx, r.caller.Caller, req)
@@ -193,6 +204,12 @@ func (c *runCalls) resume(ctx context.Context, r *request) (api.Run, error) {
 }
 
 func (c *runCalls) retry(ctx context.Context, r *request, req api.RunRetry) (api.Run, error) {
+	ids := scopes{c.cfg}
+	stored, err := ids.choose(ctx, r.caller.Principal, string(req.RunID), ids.runs)
+	if err != nil {
+		return api.Run{}, err
+	}
+	req.RunID = api.RunID(stored)
 	return c.cfg.Runs.Retry(ctx, r.caller.Caller, r.run, req)
 }
 

@@ -46,6 +46,7 @@ const (
 type Config struct {
 	Dispatch *dispatch.Service
 	Registry *operator.Registry
+	Operator api.Principal   // whose ids are stored as it chooses them; empty: everybody's; see scopes
 	Runs     Runs            // the orchestrator; nil: none is configured
 	Reader   RunReader       // of runs, also without an orchestrator
 	OAuth    *oauth.Verifier // of another issuer's tokens; nil: only the service's own are accepted
