@@ -72,7 +72,7 @@ type service struct {
 	keys      keys
 	registry  *operator.Registry
 	issuer    *oauth.Verifier // nil: only the service's own tokens are accepted
-	me        api.Principal // the service's own account, which is the operator
+	me        api.Principal   // the service's own account, which is the operator
 	dispatch  *dispatch.Service
 	relay     *relay
 	runs      *orchestrator.Orchestrator // may be nil
