@@ -129,6 +129,21 @@ func loadPrograms() map[string]func(facts) error {
 			}
 			return nil
 		},
+		"load large parent": func(facts) error { // whose children have its memory until they execute something else
+			b, err := unix.Mmap(-1, 0, 160<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+			if err != nil {
+				return err
+			}
+			for at := 0; at < len(b); at += 4096 {
+				b[at] = 1
+			}
+			for range 300 {
+				if err := exec.Command("/bin/true").Run(); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 		"load own limits": func(facts) error {
 			var errs []error
 			for _, r := range []int{unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC, unix.RLIMIT_FSIZE, unix.RLIMIT_CORE, unix.RLIMIT_MEMLOCK} {

@@ -123,8 +123,15 @@ func takeAttacks() map[string]func(facts) error {
 		},
 		"take socket pairs":                          func(facts) error { return takePairs(false) },
 		"take socket pairs whose senders are closed": func(facts) error { return takePairs(true) },
-		"take udp":         takeUDP,
-		"take tcp":         takeTCP,
+		"take udp": takeUDP,
+		"take tcp": takeTCP,
+		"take huge pages": func(facts) error { // of the machine's pool; the file is made even where that is empty
+			fd, err := unix.MemfdCreate("take", unix.MFD_HUGETLB)
+			if err == nil {
+				err = unix.Close(fd)
+			}
+			return err
+		},
 		"take large pipes": takePipes,
 		"take huge pages by way of pipes": func(facts) error {
 			return takePieces(2<<20, func() error {

@@ -51,14 +51,17 @@ func (j *Jail) startWatch() func() string {
 	if j.groups.sockets {
 		return func() string { return "" }
 	}
-	w := &watch{
+	w, stop, why := j.watchdog(), make(chan struct{}), make(chan string)
+	go func() { why <- w.run(stop) }()
+	return func() string { close(stop); return <-why }
+}
+
+func (j *Jail) watchdog() *watch {
+	return &watch{
 		limit: j.spec.Limits.Memory, sockets: j.groups.has(memoryGroup), proc: j.proc, files: j.workspace, available: available,
 		signal:   func() { _ = j.wire.send(&message{Kind: kindKill, Signal: int(unix.SIGKILL)}) },
 		patience: cmp.Or(j.spec.reapTime, reapTime), end: func() { _ = j.process.Kill() },
 	}
-	stop, why := make(chan struct{}), make(chan string)
-	go func() { why <- w.run(stop) }()
-	return func() string { close(stop); return <-why }
 }
 
 // run looks until stop is closed, and returns why it ended the jail, or "". Once a limit is exceeded, each further look kills
