@@ -9,7 +9,7 @@ import (
 // notHeld begins the answer for a limit that nothing enforces for the jail as a whole.
 const notHeld = "not held"
 
-const holdFix = "to limit the jail as a whole, delegate a control group with the memory, pids and cpu controllers (systemd: Delegate=yes), or start the service as root"
+const holdFix = "to limit the jail as a whole, start the service where a systemd user manager runs (loginctl enable-linger), in a delegated control group (systemd: Delegate=memory pids cpu), or as root"
 
 // holds says of each resource how the jail is kept from taking more of it: the one table for doctor and the records. An answer
 // begins with its means: "cgroup v2", "cgroup v1", "watchdog", "rlimit", "tmpfs", "refused", "user namespace", "network

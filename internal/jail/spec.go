@@ -32,6 +32,8 @@ type Spec struct {
 
 	// noCgroup forces the fallback to rlimits.
 	noCgroup bool
+	// scope asks for a control group; default systemdScope.
+	scope scopeMaker
 	// reapTime is how long pid 1 may take to reap what it killed; default reapTime.
 	reapTime time.Duration
 }

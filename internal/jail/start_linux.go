@@ -86,6 +86,7 @@ func start(ctx context.Context, spec Spec) (*Jail, error) {
 		return nil, errors.Join(err, groups.remove())
 	}
 	failpoint.Hit(failpoint.JailLaunched, strconv.Itoa(j.process.Pid))
+	groups.enterScope(ctx, spec, j.process.Pid)
 	stop := context.AfterFunc(ctx, func() { _ = j.process.Kill() })
 	err = j.setUp(owner)
 	if !stop() && err == nil {
