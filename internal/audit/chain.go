@@ -9,10 +9,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/internal/store"
 )
 
-// ErrImpossible: an entry cannot follow those before it, such as a second end of a
-// dispatch. The log does not write it, and the tree does not sign it.
-var ErrImpossible = errors.New("an entry cannot follow those before it")
-
 // ruleSchema indexes the entries that rule (record.Kind.Rules), which are few.
 const ruleSchema = `
 CREATE INDEX audit_entry_rule ON audit_entry (seq) WHERE kind IN ('catalog.revision', 'operator.recorded', 'stop.engaged');

@@ -26,7 +26,9 @@ var (
 	// ErrForeign: the directory belongs to another log, or the checkpoint in it
 	// was signed by an unknown key.
 	ErrForeign = errors.New("belongs to another log")
-	// ErrImpossible is one too.
+	// ErrImpossible: an entry cannot follow those before it, such as a second end of
+	// a dispatch. The log does not write it, and the tree does not sign it.
+	ErrImpossible = errors.New("an entry cannot follow those before it")
 )
 
 // TreeConfig is what OpenTree needs.

@@ -224,3 +224,32 @@ func TestATaskNeedsADispatchOfItsOwn(t *testing.T) {
 		t.Error(r.Text())
 	}
 }
+
+// A statement that is signed after the settlement is required too.
+//
+// proves R-A7
+func TestAStatementAfterTheSettlementIsRequired(t *testing.T) {
+	s := newStory(t)
+	s.submit(plannedAs("", "a"), "", 0)
+	w := of("a", 1)
+	s.fire(w, 1)
+	s.write(s.about(record.KindDispatchFailed, w, record.DispatchEnd{Reason: "lost"}))
+	s.step(record.KindTaskFailed, w, 1, record.TaskStep{Reason: "lost"})
+	s.settle("r1", record.RunEnd{State: "failed", Failed: 1})
+	for _, c := range []bundle.Case{{Run: "r1"}, {Dispatch: w.id}} {
+		if r := Verify(reread(t, s.bundle(c)), s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail || !strings.Contains(r.Row(RowCompleteness).Why, "no entry attests it") {
+			t.Errorf("%+v before it:\n%s", c, r.Text())
+		}
+	}
+	s.attest(w, api.EventFailed, api.ReasonLost, "")
+	for _, c := range []bundle.Case{{Run: "r1"}, {Dispatch: w.id}} {
+		if r := Verify(reread(t, s.bundle(c)), s.trust(), Options{}); r.Failed() {
+			t.Errorf("%+v:\n%s", c, r.Text())
+		}
+		b := s.bundle(c)
+		withhold(s, b, func(e *record.Entry) bool { return e.Kind == record.KindDispatchAttested })
+		if r := Verify(reread(t, b), s.trust(), Options{}); r.Row(RowCompleteness).Status != Fail {
+			t.Errorf("%+v without it:\n%s", c, r.Text())
+		}
+	}
+}
