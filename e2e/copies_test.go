@@ -13,6 +13,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"math"
 	"math/big"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,7 @@ import (
 	sumnote "golang.org/x/mod/sumdb/note"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/evidence"
 )
 
 var versitygwProgram = toolProgram("versitygw-1.8.0")
@@ -271,6 +274,92 @@ func TestTheDocumentedCopiesOfAStoreAndStampsVerify(t *testing.T) {
 	if r := verify("--stamps", w.path("auditor/stamps")); r.status != 1 || !strings.Contains(r.stderr, "existing files are not overwritten") {
 		t.Errorf("existing files: %s", r)
 	}
+}
+
+// Each line of the file of an anchor, alone, is compared with evidence of an earlier
+// dispatch: all since the last before it. An older one is compared in evidence that was
+// exported with it, and says so before. Control: a line with another root fails both ways.
+//
+// proves R-A6, R-A7
+func TestEachLineOfAnAnchorIsComparedAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ordinaryUID)
+	w.repository("repo", map[string]string{"a.txt": "one\n"})
+	w.catalog(subagent{name: "edit", script: "echo two > a.txt"})
+	w.mkdir("disk")
+	w.write("config/bailiwick/service.yaml", "version: 1\nanchors:\n  - {name: disk, kind: file, path: "+w.path("disk/high-water")+"}\n", 0o644)
+	w.downAtEnd()
+	var ids []string
+	for range 5 { // a service that stops sends its newest checkpoint
+		w.up()
+		d := w.dispatch("edit", "--source", "repo")
+		wantEnd(t, d, api.EventFinished, "")
+		ids = append(ids, string(d.ID))
+		w.must("down")
+	}
+	text, err := os.ReadFile(w.path("disk/high-water"))
+	must(t, err)
+	lines := strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
+	if len(lines) < 5 {
+		t.Fatalf("only %d checkpoints", len(lines))
+	}
+	w.up()
+	file, trust, copied := w.path("tmp/e.evidence"), w.trustFile(), w.path("tmp/line")
+	w.must("audit", "export", ids[2], "--dispatch", "--out", file)
+	verify := func(file, line string) done {
+		w.write("tmp/line", line, 0o644)
+		return w.exec(filepath.Join(bin, "bailiwick-verify"), file, "--trust", trust, "--anchor", copied)
+	}
+	var r evidence.Report
+	decode(t, w.exec(filepath.Join(bin, "bailiwick-verify"), file, "--trust", trust, "-o", "json").stdout, &r)
+	first := uint64(0)
+	for _, d := range r.Ran.Decided {
+		if strings.Contains(d.What, "requested dispatch "+ids[2]) {
+			first = d.Entry
+		}
+	}
+	seen := map[string]int{}
+	for i, line := range lines {
+		size := sizeOfLine(t, line)
+		next := uint64(math.MaxUint64)
+		if i+1 < len(lines) {
+			next = sizeOfLine(t, lines[i+1])
+		}
+		d := verify(file, line)
+		switch {
+		case next > first: // it, or a later one, has entries of the dispatch; or it is the last before
+			seen["compared"]++
+			if d.status != 0 || !strings.Contains(d.stdout, "pass  consistency") {
+				t.Errorf("the checkpoint of %d entries, dispatch at #%d: %s", size, first, d)
+			}
+		default:
+			seen["older"]++
+			command := regexp.MustCompile(`bailiwick audit (export \S+ --dispatch --checkpoint \S+) --out \S+`).FindStringSubmatch(d.stdout)
+			if d.status != 1 || command == nil {
+				t.Fatalf("the checkpoint of %d entries, dispatch at #%d: %s", size, first, d)
+			}
+			with := w.path("tmp", fmt.Sprint("with-", i))
+			w.must(append([]string{"audit"}, append(strings.Fields(command[1]), "--out", with)...)...)
+			if d := verify(with, line); d.status != 0 || !strings.Contains(d.stdout, "pass  consistency") {
+				t.Errorf("exported with it: %s", d)
+			}
+		}
+		root := strings.Split(line, `\n`)[2]
+		if d := verify(file, strings.Replace(line, root, "AAAA"+root[4:], 1)); d.status != 1 {
+			t.Errorf("control: another root of %d entries: %s", size, d)
+		}
+	}
+	if seen["compared"] < 3 || seen["older"] == 0 {
+		t.Errorf("%v", seen)
+	}
+}
+
+// sizeOfLine returns the size of the checkpoint in a line of a file anchor.
+func sizeOfLine(t *testing.T, line string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(strings.Split(line, `\n`)[1], 10, 64)
+	must(t, err)
+	return n
 }
 
 // The verifier key that audit key prints is read by other readers of signed notes, and
