@@ -137,7 +137,7 @@ func (s *scene) owner() (api.Principal, bool) {
 func (v *verification) agree(t table) {
 	wrong := make([][]wrongField, len(v.entries))
 	parallel(len(v.entries), func(i int) {
-		if e := &v.entries[i]; e.ok && !e.refused {
+		if e := &v.entries[i]; e.ok && !e.refused && v.work.spend(unitCompare*len(t[e.Kind])) == nil {
 			wrong[i] = v.scene(&v.entries[i]).wrong(t)
 		}
 	})

@@ -32,7 +32,7 @@ func fieldsOf(k record.Kind) (list []string) {
 			list = append(list, strings.ToLower(f.Name))
 		}
 	}
-	return list
+	return append(list, "entry")
 }
 
 // missing returns the fields without a row in a table, and the rows of no field.
@@ -109,7 +109,22 @@ func claimedFields() string {
 			out.WriteString("| " + text + " | " + strings.Join(of[key], ", ") + " | " + key + " |\n")
 		}
 	}
+	out.WriteString("\n| document | members that are claimed |\n|---|---|\n")
+	for _, doc := range slices.Sorted(maps.Keys(documentClaims())) {
+		out.WriteString("| " + doc + " | `" + strings.Join(documentClaims()[doc], "`, `") + "` |\n")
+	}
+	out.WriteString("\nIn a plan, everything about a task that was never dispatched is claimed, too.\n")
 	return out.String()
+}
+
+// documentClaims are the members of documents that nothing else in a bundle says, by
+// the type of the document. A name ends with a dot where all below it are meant.
+func documentClaims() map[string][]string {
+	return map[string][]string{
+		"manifest":  {"egress", "expires", "limits.", "nonce", "notBefore", "trace", "ceiling"},
+		"statement": {"predicate.runDetails.builder.version.", "predicate.runDetails.metadata.startedOn", "predicate.runDetails.metadata.finishedOn", "predicate.runDetails.byproducts.", "predicate.bailiwick_dispatch.mode"},
+		"plan":      {"labels.", "tasks.retry.", "tasks.timeout", "tasks.priority", "limits."},
+	}
 }
 
 // docs/evidence.md lists what is claimed by name. With -update, it is written.

@@ -67,12 +67,19 @@ func except(from []record.Kind, kinds ...record.Kind) []record.Kind {
 	return slices.DeleteFunc(slices.Clone(from), func(k record.Kind) bool { return slices.Contains(kinds, k) })
 }
 
+// neededKinds are those without whose entries the others are no possible history.
+func neededKinds() []record.Kind {
+	return slices.Concat(admitKinds(), endKinds(), taskKinds(), runFacts(), kinds(record.KindDispatchAttested, record.KindRunSubmitted))
+}
+
 // notInBundles are the other kinds: the service writes none about a run or dispatch.
 func notInBundles() []record.Kind { return except(record.Kinds(), inBundles()...) }
 
 const (
 	claimTime   = "times and durations: the service's clock"
 	claimDenied = "what was denied, to whom and why, and requests without an effect: nothing follows from them"
+	claimSteps  = "the steps of a task whose dispatch is shown without its run"
+	claimVain   = "that anything was requested or changed which had no effect here: without the entry the rest is as it is"
 	claimUnread = "a catalog revision by which nothing in the bundle was decided"
 	claimCaller = "callers: the service authenticated them, and no caller signs a request"
 )
@@ -88,10 +95,22 @@ func headAgreements() []agreement {
 	return []agreement{
 		{kinds: notInBundles(), field: "*", truth: byKind, check: func(*scene) verdict { return differs }},
 
-		{kinds: except(inBundles(), append(otherKinds(), record.KindDispatchPinned, record.KindDispatchUnpinned, record.KindRunPaused, record.KindRunResumed)...), field: "kind", truth: byChain, by: "history.step, replay.step and timeline.step"},
+		{kinds: except(inBundles(), slices.Concat(otherKinds(), kinds(record.KindDispatchPinned, record.KindDispatchUnpinned, record.KindRunPaused, record.KindRunResumed, record.KindCancelRequested), taskKinds())...), field: "kind", truth: byChain, by: "history.step, replay.step and timeline.step"},
 		{kinds: kinds(record.KindDispatchPinned, record.KindDispatchUnpinned), field: "kind", truth: byNothing, claim: "whether a dispatch was pinned or unpinned"},
 		{kinds: kinds(record.KindRunPaused, record.KindRunResumed), field: "kind", truth: byNothing, claim: "whether a run was paused or resumed, where no task started in between"},
+		{kinds: kinds(record.KindCancelRequested), field: "kind", truth: byNothing, claim: claimVain},
 		{kinds: otherKinds(), field: "kind", truth: byNothing, claim: claimDenied},
+		{kinds: taskKinds(), field: "kind", truth: byChain, check: (*scene).ofRun, claim: claimSteps},
+		{kinds: except(taskKinds(), record.KindTaskWaiting), field: "entry", truth: byChain, check: (*scene).ofRun, claim: claimSteps},
+		{kinds: kinds(record.KindTaskWaiting), field: "entry", truth: byChain, check: func(s *scene) verdict {
+			if detail[record.TaskStep](s).Until == "" {
+				return silent // a service that was down when its dispatch asked and gave up has none
+			}
+			return s.ofRun()
+		}, claim: "that a task waited for an answer which nobody gave, and " + claimSteps},
+		{kinds: except(neededKinds(), taskKinds()...), field: "entry", truth: byChain, by: "history.step, replay and timeline"},
+		{kinds: except(inBundles(), append(neededKinds(), otherKinds()...)...), field: "entry", truth: byNothing, claim: claimVain},
+		{kinds: otherKinds(), field: "entry", truth: byNothing, claim: claimDenied},
 		{kinds: inBundles(), field: "at", truth: byNothing, claim: claimTime},
 		{kinds: inBundles(), field: "decision", truth: byKind, by: "record.DecodeEntry"},
 		{kinds: inBundles(), field: "tool", truth: byKind, check: func(s *scene) verdict { return is(s.e.Tool, "") }},
@@ -184,16 +203,31 @@ func (s *scene) repeated() verdict {
 	if !ok {
 		return agrees // other rows report it
 	}
-	var rules policy.Rules
+	operator := api.Principal("")
 	if slices.Contains(s.e.Policies, "operator") {
-		rules.Operator = s.e.Principal
+		operator = s.e.Principal
 	}
-	engine, err := policy.New(rules)
-	if err != nil {
+	engine, err := s.v.builtInRules(operator)
+	if err != nil || s.v.work.spend(unitDecision) != nil {
 		return differs
 	}
 	d := engine.Decide(policy.Request{Principal: s.e.Principal, Action: actionOf(s.e.Kind), Resource: s.e.Resource, Owner: owner})
 	return holds(d.Allowed() && slices.Equal(d.Policies(), s.e.Policies))
+}
+
+// builtInRules returns the rules of a catalog without grants.
+func (v *verification) builtInRules(operator api.Principal) (*policy.Engine, error) {
+	if e, ok := v.builtIn.Load(operator); ok {
+		return e.(*policy.Engine), nil //nolint:forcetypeassert // only these are stored
+	}
+	if err := v.work.spend(unitEngine); err != nil {
+		return nil, err
+	}
+	e, err := policy.New(policy.Rules{Operator: operator})
+	if err == nil {
+		v.builtIn.Store(operator, e)
+	}
+	return e, err
 }
 
 // resource verifies what an entry is about.
@@ -206,14 +240,32 @@ func (s *scene) resource() verdict {
 		return is(e.Resource, e.Run)
 	case k == record.KindRunSubmitted:
 		return is(e.Resource, string(e.Principal))
-	case slices.Contains(taskKinds(), k):
-		return known(s.task != nil, func() verdict { return is(e.Resource, string(s.task.Subagent)) })
+	case slices.Contains(taskKinds(), k) && s.task != nil:
+		return is(e.Resource, string(s.task.Subagent))
+	case slices.Contains(taskKinds(), k) && s.accepted() != nil:
+		return is(e.Resource, s.accepted().Resource)
 	case e.Dispatch == "":
 		return is(e.Resource, "")
 	case s.m == nil:
 		return agrees // other rows report it
 	}
 	return is(e.Resource, string(s.m.Subagent))
+}
+
+// accepted returns the entry that accepted the dispatch of s.e, or nil.
+func (s *scene) accepted() *entry {
+	if s.h == nil || len(s.h.attempts) == 0 {
+		return nil
+	}
+	return s.h.attempts[0].admitted
+}
+
+// ofRun is for what replay compares with the run: silent if that is not here.
+func (s *scene) ofRun() verdict {
+	if s.r == nil {
+		return silent
+	}
+	return agrees
 }
 
 // none verifies that a text of an entry is empty.
@@ -241,14 +293,31 @@ func referenceAgreements() []agreement {
 		}},
 		{kinds: append(besideKinds(), ruleKinds()...), field: "run", truth: byKind, check: none(func(e *record.Entry) string { return e.Run })},
 		{kinds: slices.Concat(besideKinds(), ruleKinds(), runFacts(), kinds(record.KindRunSubmitted, record.KindRunPaused, record.KindRunResumed)), field: "task", truth: byKind, check: none(func(e *record.Entry) string { return e.Task })},
-		{kinds: slices.Concat(taskKinds(), runFacts(), steerKinds(), kinds(record.KindRunSubmitted)), field: "run", truth: byChain, by: "verification.chains"},
-		{kinds: append(taskKinds(), record.KindTaskAnswered), field: "task", truth: byPlan, by: "replay.step"},
+		{kinds: taskKinds(), field: "run", truth: byChain, check: func(s *scene) verdict {
+			if e := s.accepted(); e != nil {
+				return is(s.e.Run, e.Run)
+			}
+			return holds(s.r != nil)
+		}},
+		{kinds: slices.Concat(runFacts(), steerKinds(), kinds(record.KindRunSubmitted)), field: "run", truth: byChain, by: "verification.chains"},
+		{kinds: taskKinds(), field: "task", truth: byPlan, check: func(s *scene) verdict {
+			if e := s.accepted(); e != nil {
+				return is(s.e.Task, e.Task)
+			}
+			return agrees // replay.step
+		}},
+		{kinds: kinds(record.KindTaskAnswered), field: "task", truth: byPlan, by: "replay.step"},
 		{kinds: kinds(record.KindRunCancelled), field: "task", truth: byPlan, check: func(s *scene) verdict { return may(s.e.Task == "" || s.r == nil || s.task != nil) }, claim: "whether a cancel was for the run or for a task, and for which one, where the tasks ended as each makes them"},
 		{kinds: otherKinds(), field: "run", truth: byNothing, claim: claimDenied},
 		{kinds: otherKinds(), field: "task", truth: byNothing, claim: claimDenied},
 
 		{kinds: slices.Concat(dispatchKinds, admitKinds()), field: "dispatch", truth: byChain, by: "verification.chains"},
-		{kinds: taskKinds(), field: "dispatch", truth: byChain, by: "replay.task and replay.start"},
+		{kinds: taskKinds(), field: "dispatch", truth: byChain, check: func(s *scene) verdict {
+			if s.e.Dispatch != "" && s.accepted() == nil {
+				return silent // replay.task compares the steps of a task with each other
+			}
+			return agrees
+		}, claim: "the id of a dispatch that was never admitted"},
 		{kinds: ofNone, field: "dispatch", truth: byKind, check: none(func(e *record.Entry) string { return string(e.Dispatch) })},
 		{kinds: except(otherKinds(), record.KindRunDenied), field: "dispatch", truth: byNothing, claim: claimDenied},
 
@@ -262,7 +331,7 @@ func referenceAgreements() []agreement {
 			}
 			return may(s.a == nil || s.e.Attempt >= 1 && s.e.Attempt < s.a.number+1)
 		}, claim: "which earlier attempt was seen when something was requested"},
-		{kinds: taskKinds(), field: "attempt", truth: byChain, by: "replay.task and replay.mayStart"},
+		{kinds: taskKinds(), field: "attempt", truth: byChain, check: (*scene).ofRun, claim: claimSteps},
 		{kinds: ofNone, field: "attempt", truth: byKind, check: func(s *scene) verdict { return is(s.e.Attempt, 0) }},
 		{kinds: except(otherKinds(), record.KindRunDenied), field: "attempt", truth: byNothing, claim: claimDenied},
 
@@ -293,13 +362,8 @@ func referenceAgreements() []agreement {
 		{kinds: append(runFacts(), record.KindRunSubmitted), field: "refs", truth: byPlan, check: func(s *scene) verdict {
 			return known(s.r != nil, func() verdict { return holds(s.refs(record.RefPlan) && s.e.Refs[record.RefPlan] == s.r.plan.Digest()) })
 		}},
-		{kinds: kinds(record.KindCatalogRevision), field: "refs", truth: byRevision, check: func(s *scene) verdict {
-			if s.v.revisions[s.e.Refs[record.RefRevision]] == nil {
-				return may(s.refs(record.RefRevision))
-			}
-			return holds(s.refs(record.RefRevision)) // timeline.applyRevision compares the number
-		}, claim: claimUnread},
-		{kinds: kinds(record.KindOperatorRecorded), field: "refs", truth: byRecord, check: func(s *scene) verdict { return holds(s.refs(record.RefRecord)) }}, // timeline.applyRecord compares it
+		{kinds: kinds(record.KindCatalogRevision), field: "refs", truth: byRevision, check: func(s *scene) verdict { return may(s.refs(record.RefRevision)) }, claim: claimUnread}, // decider.by needs those that decided
+		{kinds: kinds(record.KindOperatorRecorded), field: "refs", truth: byRecord, check: func(s *scene) verdict { return holds(s.refs(record.RefRecord)) }},                      // timeline.applyRecord compares it
 		{kinds: otherKinds(), field: "refs", truth: byNothing, claim: claimDenied},
 	}
 }

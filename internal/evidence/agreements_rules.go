@@ -87,8 +87,13 @@ func revisionAgreements() []agreement {
 		seen("reason", claimUnread, func(d record.RevisionSeen, r *revision) verdict {
 			return holds(record.SameText(d.Reason, r.doc.Reason))
 		}),
-		seen("keys", claimUnread, func(d record.RevisionSeen, r *revision) verdict {
-			return known(len(r.signers) > 0, func() verdict { return sameKeys(d.Keys, nil, r.signers) })
+		seen("keys", "which signatures of a catalog revision the service counted, where it has several", func(d record.RevisionSeen, r *revision) verdict {
+			return known(len(r.signers) > 0, func() verdict {
+				if v := sameKeys(d.Keys, nil, r.signers); v == differs || len(d.Keys) == 0 || len(r.signers) == 1 {
+					return holds(v == agrees && len(d.Keys) > 0)
+				}
+				return silent
+			})
 		}),
 		seen("threshold", "how many signatures the service required of a catalog revision: the auditor's trust file decides", func(d record.RevisionSeen, _ *revision) verdict {
 			return may(d.Threshold >= 1 && d.Threshold <= max(1, int64(len(d.Keys))))

@@ -30,7 +30,7 @@ func submitAgreements() []agreement {
 		{kinds: of, field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunRequest](s).Reasons) == 0) }},
 		{kinds: of, field: "detail.retryOf", truth: byChain, by: retried},
 		{kinds: of, field: "detail.revision", truth: byManifest, check: func(s *scene) verdict {
-			if s.r != nil && s.r.dispatched() {
+			if s.r != nil && s.e == s.r.submitted && s.r.dispatched() {
 				return agrees // verification.planned
 			}
 			return silent
@@ -72,11 +72,7 @@ func steerAgreements() []agreement {
 	return []agreement{
 		{kinds: others, field: "detail.option", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Option, 0) }},
 		{kinds: kinds(record.KindTaskAnswered), field: "detail.option", truth: byChain, check: func(s *scene) verdict {
-			d := detail[record.RunAction](s)
-			if s.r == nil || d.Option == 0 || !s.r.delivered[s.e.seq] {
-				return may(d.Option >= 0)
-			}
-			return agrees // the row of dispatch.answered compares them
+			return may(detail[record.RunAction](s).Option >= 0) // record.TaskChain compares it with that of the dispatch
 		}, claim: "that an answer to a task was given in words and not as an option, and the option of one that was never delivered"},
 		{kinds: steerKinds(), field: "detail.queue", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Queue, "") }},
 		{kinds: steerKinds(), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunAction](s).Reasons) == 0) }},
@@ -100,16 +96,17 @@ func taskAgreements() []agreement {
 	}
 	return []agreement{
 		{kinds: started, field: "detail.fence", truth: byManifest, check: func(s *scene) verdict {
-			if s.h != nil && s.r != nil && s.r.admits(s.e) {
-				return agrees // verification.planned
+			a := s.next()
+			if a == nil || a.manifest == nil {
+				return silent
 			}
-			return silent
+			return holds(detail[record.TaskStart](s).Fence >= 0 && uint64(detail[record.TaskStart](s).Fence) == a.manifest.Fence)
 		}, claim: "the fencing token of a start that dispatched nothing: it only grows"},
-		{kinds: started, field: "detail.locks", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them"},
-		{kinds: started, field: "detail.shared", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them"},
+		{kinds: started, field: "detail.locks", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
+		{kinds: started, field: "detail.shared", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
 
 		step("by", func(d record.TaskStep) string { return d.By }, record.KindTaskCancelled),
-		{kinds: kinds(record.KindTaskCancelled), field: "detail.by", truth: byChain, check: (*scene).cancelledBy},
+		{kinds: kinds(record.KindTaskCancelled), field: "detail.by", truth: byChain, check: (*scene).cancelledBy, claim: claimSteps},
 		step("cause", func(d record.TaskStep) string { return d.Cause }, record.KindTaskSkipped),
 		{kinds: kinds(record.KindTaskSkipped), field: "detail.cause", truth: byPlan, check: (*scene).cause, claim: "which of several tasks that failed a skipped task is because of"},
 		step("message", func(d record.TaskStep) string { return d.Message }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled),
@@ -122,16 +119,17 @@ func taskAgreements() []agreement {
 	}
 }
 
-// admits reports whether a dispatch of the run was admitted after a start, and so
-// has its fencing token.
-func (r *replay) admits(start *entry) bool {
-	h := r.histories[start.Dispatch]
-	k := sort.Search(len(h.attempts), func(k int) bool { return h.attempts[k].admitted.seq > start.seq })
-	if k == len(h.attempts) {
-		return false
+// next returns the attempt of the dispatch that was admitted after the entry, and
+// before its task started again; nil if none was.
+func (s *scene) next() *attempt {
+	if s.h == nil {
+		return nil
 	}
-	i, ok := r.plan.Index(api.TaskID(start.Task))
-	return ok && r.startOf(i, start.Dispatch, h.attempts[k].admitted.seq) == start
+	k := sort.Search(len(s.h.attempts), func(k int) bool { return s.h.attempts[k].admitted.seq > s.e.seq })
+	if k == len(s.h.attempts) {
+		return nil
+	}
+	return s.h.attempts[k]
 }
 
 // cause is agrees if no other task could be the cause.
@@ -151,13 +149,13 @@ func (s *scene) final() *entry {
 // cancelledBy verifies who cancelled a task: who cancelled its dispatch, or else who
 // first requested to cancel it or its run, or the service at the run's limit.
 func (s *scene) cancelledBy() verdict {
-	if s.r == nil {
-		return agrees // other rows report it
-	}
 	by := detail[record.TaskStep](s).By
 	final := s.final()
 	if end, ok := detailOf(final); ok && final.Kind == record.KindDispatchCancelled {
 		return is(by, end.By)
+	}
+	if s.r == nil {
+		return silent
 	}
 	if e := s.r.cancels.first(s.v.runs[s.r.id], s.e.Task); e != nil && e.seq < s.e.seq && e.Kind == record.KindRunCancelled {
 		return is(by, string(e.Principal))
@@ -235,7 +233,7 @@ func settleAgreements() []agreement {
 		"skipped":   func(d record.RunEnd) (int64, api.TaskState) { return d.Skipped, api.TaskSkipped },
 	} {
 		rows = append(rows, agreement{kinds: settled, field: "detail." + f, truth: byChain, check: func(s *scene) verdict {
-			return known(s.r != nil, func() verdict {
+			return known(s.r != nil && s.e == s.r.settled, func() verdict {
 				got, state := get(detail[record.RunEnd](s))
 				n := int64(0)
 				for i := range s.r.tasks {

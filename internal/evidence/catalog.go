@@ -171,6 +171,19 @@ func (r *revision) subagent(name api.Name) (*api.Subagent, error) {
 	return v.(*api.Subagent), nil //nolint:forcetypeassert // as decoded for this kind
 }
 
+// target returns a target of the revision.
+func (r *revision) target(name api.Name) (*api.Target, error) {
+	v, err := r.decoded(api.RefTo(api.KindTarget, name), func(doc []byte) (any, api.Name, error) {
+		t := &api.Target{}
+		err := r.v.exact(doc, t)
+		return t, t.Name, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*api.Target), nil //nolint:forcetypeassert // as decoded for this kind
+}
+
 // rules compiles the grants and target modes, as the service does.
 func (r *revision) rules() (*policy.Engine, error) {
 	r.once.Do(func() { r.engine, r.broken = r.compile() })
@@ -199,15 +212,12 @@ func (r *revision) compile() (*policy.Engine, error) {
 			}
 			grants = append(grants, g.(*policy.Grant)) //nolint:forcetypeassert // as decoded for this kind
 		case kind == api.KindTarget:
-			t, err := r.decoded(ref, func(doc []byte) (any, api.Name, error) {
-				t := &api.Target{}
-				err := r.v.exact(doc, t)
-				return t, t.Name, err
-			})
+			_, name, _ := ref.Split()
+			t, err := r.target(name)
 			if err != nil {
 				return nil, err
 			}
-			targets = append(targets, *t.(*api.Target)) //nolint:forcetypeassert // as decoded for this kind
+			targets = append(targets, *t)
 		}
 	}
 	return policy.NewOf(grants, targets, "")

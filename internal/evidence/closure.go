@@ -75,6 +75,15 @@ func (c *closure) pins(m *record.Manifest) error {
 	case len(m.Capabilities) < len(sub.Capabilities) || !slices.Equal(m.Capabilities[:len(sub.Capabilities)], sub.Capabilities):
 		return fmt.Errorf("capabilities of subagent %q are missing", m.Subagent)
 	}
+	target, err := rev.target(m.Target)
+	switch {
+	case err != nil:
+		return err
+	case target.Level != m.Level:
+		return fmt.Errorf("isolation level differs from target %q", m.Target)
+	case m.Limits.Least(sub.Limits).Least(target.Limits) != m.Limits:
+		return fmt.Errorf("limits exceed those of subagent %q or target %q", m.Subagent, m.Target)
+	}
 	return nil
 }
 

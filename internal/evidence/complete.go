@@ -71,7 +71,7 @@ func (v *verification) replayRuns(id api.RunID) {
 	row := v.rows[RowCompleteness]
 	var chain []*replay
 	for id != "" && len(chain) <= maxRetries {
-		r := &replay{id: id, histories: v.dispatches, answers: map[uint64]*entry{}, delivered: map[uint64]bool{}, meter: v.work}
+		r := &replay{id: id, histories: v.dispatches, answers: map[uint64]*entry{}, meter: v.work}
 		chain = append(chain, r)
 		if v.replayed[id] != nil {
 			row.fail("run %s retries itself", id)

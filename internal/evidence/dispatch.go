@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/canon"
@@ -178,6 +180,19 @@ func (c *dispatchCheck) bindStatement() error {
 	}
 	if err := st.Binds(a.manifest, a.admitted.Refs[record.RefManifest], a.result, end.Refs[record.RefResult]); err != nil {
 		return err
+	}
+	if id, ok := strings.CutPrefix(st.Predicate.RunDetails.Builder.ID, record.BuilderPrefix); !ok || seal.LogOrigin(seal.KeyID(id)) != c.v.trust.Log.Origin {
+		return fmt.Errorf("it is of service %.120q, not of this log", st.Predicate.RunDetails.Builder.ID)
+	}
+	var earlier []record.EarlierAttempt
+	for _, before := range c.h.attempts[:a.number-1] {
+		if before.end == nil {
+			return nil // the completeness row reports it
+		}
+		earlier = append(earlier, record.EarlierAttempt{Attempt: before.number, Manifest: before.admitted.Refs[record.RefManifest], Result: before.end.Refs[record.RefResult]})
+	}
+	if !slices.Equal(earlier, st.Predicate.Dispatch.Earlier) {
+		return errors.New("it names other earlier attempts")
 	}
 	d, _ := end.Detail.(record.DispatchEnd)
 	if o := st.Predicate.Dispatch; o.Outcome != record.EventOf(end.Kind) || string(o.Reason) != d.Reason || string(o.CancelledBy) != d.By {

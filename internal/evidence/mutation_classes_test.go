@@ -33,8 +33,12 @@ func mutationClasses() []mutation {
 	follows := byForgery("a manifest with its statement", func(t testing.TB, r *rand.Rand, g *forgery, _ []*subject) string { return g.forgeDocument(t, r, true) })
 	follows.linked = true
 	return []mutation{
-		{name: "bytes of the file", mutate: func(_ testing.TB, r *rand.Rand, x *subject, _ []*subject) ([]byte, string) { return scramble(r, x.file), "" }},
-		{name: "parts of the bundle", mutate: func(t testing.TB, r *rand.Rand, x *subject, _ []*subject) ([]byte, string) { return editAny(t, r, x.file) }},
+		{name: "bytes of the file", mutate: func(_ testing.TB, r *rand.Rand, x *subject, _ []*subject) ([]byte, string) {
+			return scramble(r, x.file), ""
+		}},
+		{name: "parts of the bundle", mutate: func(t testing.TB, r *rand.Rand, x *subject, _ []*subject) ([]byte, string) {
+			return editAny(t, r, x.file)
+		}},
 		byForgery("a field", func(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string { return g.changes(r, 1) }),
 		byForgery("a field of a detail", detailField),
 		byForgery("several fields", func(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string { return g.changes(r, 2+r.IntN(3)) }),
@@ -333,9 +337,6 @@ func olderCatalog(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string {
 
 // stranger signs with a key that the trust file does not have.
 func stranger(t testing.TB, r *rand.Rand, g *forgery, _ []*subject) string {
-	x := *g.x
-	s := *g.x.s
-	s.service = seededSigner(uint64(1000 + r.IntN(9)))
-	x.s, g.x = &s, &x
+	g.signer = seededSigner(uint64(1000 + r.IntN(9))) //nolint:gosec // G115: small
 	return g.forgeDocument(t, r, false)
 }

@@ -54,9 +54,6 @@ func (v *verification) planned(a *attempt, m *record.Manifest) error {
 	case start == nil:
 		return fmt.Errorf("no entry of task %s starts it", m.Task)
 	}
-	if d, _ := start.Detail.(record.TaskStart); d.Fence < 0 || uint64(d.Fence) != m.Fence {
-		return fmt.Errorf("its fencing token is %d, but entry #%d has %d", m.Fence, start.seq, d.Fence)
-	}
 	return sameNeeds(t, m)
 }
 

@@ -29,7 +29,6 @@ type replay struct {
 	cancelled bool // its cancellation was requested, or it reached a limit
 	leases    leases
 	answers   map[uint64]*entry // to tasks, by the entry of the dispatch that resumes with it
-	delivered map[uint64]bool   // and whether a dispatch resumed with it
 	cancels   cancels
 	late      error // the first step that is valid only after its wall time expired
 }
@@ -65,6 +64,9 @@ func (r *replay) step(e *entry) error {
 		r.paused = e.Kind == record.KindRunPaused
 		return nil
 	case record.KindRunExpired:
+		if r.cancelled {
+			return errors.New("the run reached its limit of time after it was cancelled")
+		}
 		r.cancelled = true
 		return r.expire(e)
 	}
@@ -111,7 +113,7 @@ func (r *replay) task(i int, e *entry) error {
 	case record.KindDispatchAccepted:
 		return nil
 	case record.KindDispatchAnswered:
-		r.answers[e.seq], r.delivered[t.answer.seq] = t.answer, true
+		r.answers[e.seq] = t.answer
 		return nil
 	case record.KindTaskAnswered:
 		t.answer = e

@@ -47,7 +47,8 @@ type verification struct {
 	tsaRoots  []*x509.Certificate // see stampRoots
 
 	*world
-	used sync.Map // digests of the documents and content that something names
+	builtIn sync.Map // the engines of built-in policies, by the operator: see builtInRules
+	used    sync.Map // digests of the documents and content that something names
 
 	records  map[uint64]*signedRecord // the signed records of operators, by the entry that puts each in force
 	rows     map[RowName]*finding
@@ -69,11 +70,19 @@ func verify(b *bundle.Bundle, trust Trust, o Options, t table) Report {
 
 // verifyWith is verify with this much work.
 func verifyWith(b *bundle.Bundle, trust Trust, o Options, t table, work *meter) Report {
+	return newVerification(b, trust, o, work).run(t)
+}
+
+func newVerification(b *bundle.Bundle, trust Trust, o Options, work *meter) *verification {
 	v := &verification{b: b, trust: trust, options: o, work: work, records: map[uint64]*signedRecord{}, roots: map[uint64]note.Hash{}, rows: map[RowName]*finding{}, words: map[RowName]string{}, earned: ClaimNone}
 	for _, name := range RowNames() {
 		v.rows[name] = &finding{}
 	}
-	if err := trust.Validate(); err != nil {
+	return v
+}
+
+func (v *verification) run(t table) Report {
+	if err := v.trust.Validate(); err != nil {
 		v.rows[RowSignature].fail("%v", err)
 		return v.report()
 	}

@@ -46,15 +46,25 @@ type story struct {
 	manifestDigests, resultsAt map[string]api.Digest
 	tsa                        *authority    // nil: the trust file lists none
 	places                     []AnchorTrust // of the trust file
+	first                      seal.Signer   // of the service
+	rotations                  [][]byte
+	newKey                     func() seal.Signer
 }
 
 func newStory(t testing.TB) *story {
 	t.Helper()
+	return storyWith(t, func() seal.Signer { return newSigner(t) })
+}
+
+// storyWith is newStory with these keys.
+func storyWith(t testing.TB, newKey func() seal.Signer) *story {
+	t.Helper()
 	s := &story{
-		t: t, deploy: newSigner(t), service: newSigner(t), operator: newSigner(t), at: time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC),
+		t: t, newKey: newKey, deploy: newKey(), service: newKey(), operator: newKey(), at: time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC),
 		documents: map[api.Digest][]byte{}, revisions: map[api.Digest]bundle.Revision{}, last: map[string]uint64{}, workers: map[string]seal.Signer{},
 		results: map[string]*record.Result{}, manifests: map[string]*record.Manifest{}, manifestDigests: map[string]api.Digest{}, resultsAt: map[string]api.Digest{},
 	}
+	s.first = s.service
 	s.write(record.Entry{Kind: record.KindServiceStarted, Detail: record.ServiceStart{Mode: "same-user"}})
 	s.publish("local:ann")
 	s.consent("local:ann", api.Reversible)
@@ -77,14 +87,14 @@ func (s *story) trust() Trust {
 		stamps = []string{s.tsa.root()}
 	}
 	return Trust{
-		V: 1, Log: LogTrust{Origin: s.origin(), Keys: []LogKey{logKeyOf(s.service)}}, Deploy: DeployTrust{Root: seal.RootOf(seal.KeyOf(s.deploy, "deploy"))},
-		Operators: &operators, Statements: []LogKey{logKeyOf(s.service)}, TSA: stamps, Anchors: s.places,
+		V: 1, Log: LogTrust{Origin: s.origin(), Keys: []LogKey{logKeyOf(s.first)}}, Deploy: DeployTrust{Root: seal.RootOf(seal.KeyOf(s.deploy, "deploy"))},
+		Operators: &operators, Statements: []LogKey{logKeyOf(s.first)}, TSA: stamps, Anchors: s.places,
 	}
 }
 
 func logKeyOf(k seal.Signer) LogKey { return LogKey{ID: k.KeyID(), Public: k.Public()} }
 
-func (s *story) origin() string { return seal.LogOrigin(s.service.KeyID()) }
+func (s *story) origin() string { return seal.LogOrigin(s.first.KeyID()) }
 
 func (s *story) must(err error) {
 	s.t.Helper()
@@ -105,6 +115,15 @@ func (s *story) sign(t seal.PayloadType, v any, k seal.Signer) ([]byte, []byte) 
 	envelope, err := seal.Sign(context.Background(), t, doc, k)
 	s.must(err)
 	return envelope, doc
+}
+
+// rotate puts another key of the service in force.
+func (s *story) rotate() {
+	next := s.newKey()
+	envelope, err := seal.KeyRotation{V: 1, Log: s.origin(), Old: s.service.KeyID(), New: seal.KeyOf(next, ""), Entry: uint64(len(s.leaves)), At: s.at}.Sign(context.Background(), s.service)
+	s.must(err)
+	s.write(record.Entry{Kind: record.KindKeyRotated, Refs: map[string]api.Digest{record.RefRotation: api.DigestOf(envelope)}, Detail: record.KeyRotation{New: string(next.KeyID()), Old: string(s.service.KeyID()), Use: record.UseService}})
+	s.service, s.rotations = next, append(s.rotations, envelope)
 }
 
 // write appends an entry as the log does, and returns its number.
@@ -173,7 +192,7 @@ func (s *story) publish(who ...api.Principal) {
 }
 
 func (s *story) decide(rec api.OperatorRecord) {
-	rec.V, rec.Service, rec.Number, rec.Previous, rec.At = 1, string(s.service.KeyID()), uint64(len(s.records)+1), s.recordHead, s.at
+	rec.V, rec.Service, rec.Number, rec.Previous, rec.At = 1, string(s.first.KeyID()), uint64(len(s.records)+1), s.recordHead, s.at
 	envelope, doc := s.sign(seal.Operator, rec, s.operator)
 	s.records, s.recordHead = append(s.records, s.put(envelope)), api.DigestOf(doc)
 	s.write(record.Entry{
@@ -255,7 +274,7 @@ func (s *story) about(kind record.Kind, w *work, d record.Detail) record.Entry {
 }
 
 func (s *story) start(w *work) {
-	k := newSigner(s.t)
+	k := s.newKey()
 	s.workers[w.key()] = k
 	s.write(s.about(record.KindDispatchStarted, w, record.DispatchStart{WorkerKey: base64.StdEncoding.EncodeToString(k.Public())}))
 }
@@ -365,13 +384,22 @@ func (s *story) lose(w *work, kind record.Kind, d record.DispatchEnd) {
 	s.attest(w, record.EventOf(kind), api.Reason(d.Reason), d.By)
 }
 
+// earlier are the attempts of a dispatch before this one.
+func (s *story) earlier(w *work) (list []api.Dispatch) {
+	for n := 1; n < w.attempt; n++ {
+		key := fmt.Sprintf("%s/%d", w.id, n)
+		list = append(list, api.Dispatch{ID: w.id, Attempt: n, Manifest: s.manifestDigests[key], Result: s.resultsAt[key]})
+	}
+	return list
+}
+
 func (s *story) attest(w *work, outcome api.Event, reason api.Reason, by string) {
 	end := s.at
 	d := api.Dispatch{ID: w.id, Attempt: w.attempt, State: outcome, Reason: reason, Manifest: s.manifestDigests[w.key()], Result: s.resultsAt[w.key()], EndedAt: &end, Mode: "same-user", CancelBy: api.Actor(by)}
 	if r := s.results[w.key()]; r != nil {
 		d.Outcome = &r.Summary
 	}
-	st, err := record.NewStatement(record.ServiceIdentity{ID: string(s.service.KeyID()), Version: "1"}, &d, nil, s.manifests[w.key()])
+	st, err := record.NewStatement(record.ServiceIdentity{ID: string(s.first.KeyID()), Version: "1"}, &d, s.earlier(w), s.manifests[w.key()])
 	s.must(err)
 	doc, err := st.Encode()
 	s.must(err)
@@ -521,7 +549,7 @@ func (s *story) bundle(c bundle.Case) *bundle.Bundle {
 	b := &bundle.Bundle{Case: c, Documents: map[api.Digest][]byte{}}
 	size := len(s.leaves)
 	b.Case.V, b.Case.Checkpoint = 1, s.signCheckpoint(s.service, size)
-	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []bundle.Anchored{}, [][]byte{}, []api.Digest{}, []bundle.Content{}
+	b.Case.Anchored, b.Case.Rotations, b.Case.Records, b.Case.Content = []bundle.Anchored{}, append([][]byte{}, s.rotations...), []api.Digest{}, []bundle.Content{}
 	runs := map[string]bool{string(c.Run): c.Run != ""}
 	for _, e := range slices.Backward(s.entries) {
 		if ask, ok := e.Detail.(record.RunRequest); ok && runs[e.Run] && ask.RetryOf != "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 )
@@ -29,8 +30,15 @@ type ServiceIdentity struct {
 	Version string
 }
 
+// BuilderPrefix begins the SLSA builder id of a service.
+const BuilderPrefix = "https://bailiwick.dev/service/"
+
 // builder is the SLSA builder id of s.
-func (s ServiceIdentity) builder() string { return "https://bailiwick.dev/service/" + s.ID }
+func (s ServiceIdentity) builder() string { return BuilderPrefix + s.ID }
+
+func invocation(builder string, id api.DispatchID, attempt int) string {
+	return builder + "/dispatch/" + string(id) + "/" + strconv.Itoa(attempt)
+}
 
 // NewStatement returns the statement about an ended dispatch, from its record,
 // its earlier attempts and the manifest of its last attempt.
@@ -48,7 +56,7 @@ func NewStatement(s ServiceIdentity, d *api.Dispatch, earlier []api.Dispatch, m 
 			BuildDefinition: definition(m, d.Manifest),
 			RunDetails: RunDetails{
 				Builder:    Builder{ID: s.builder(), Version: map[string]string{"bailiwick": s.Version}},
-				Metadata:   RunMetadata{InvocationID: s.builder() + "/dispatch/" + string(d.ID) + "/" + strconv.Itoa(d.Attempt), FinishedOn: end},
+				Metadata:   RunMetadata{InvocationID: invocation(s.builder(), d.ID, d.Attempt), FinishedOn: end},
 				Byproducts: byproducts(d),
 			},
 			Dispatch: outcome(d, earlier),
@@ -158,6 +166,28 @@ func resource(name string, d api.Digest) Resource {
 	return Resource{Name: name, Digest: map[string]string{"sha256": d.Hex()}}
 }
 
+// ran refuses a statement whose byproducts or isolation are not those of the result,
+// or which names another invocation.
+func (s *Statement) ran(m *Manifest, sum *api.ResultSummary, digest api.Digest) error {
+	d, o := &s.Predicate.RunDetails, &s.Predicate.Dispatch
+	got, want := d.Byproducts, byproducts(&api.Dispatch{Result: digest, Outcome: sum})
+	isolation, layers, verify := "", []string(nil), ""
+	if sum != nil {
+		isolation, layers, verify = sum.Isolation.Level, sum.Isolation.Layers, VerifyWord(sum.Verify)
+	} else { // the log of a worker that left no result may be stored
+		got = slices.DeleteFunc(slices.Clone(got), func(r Resource) bool { return strings.HasPrefix(r.Name, "log/") })
+	}
+	switch {
+	case len(got)+len(want) > 0 && !sameEncoding(got, want):
+		return fmt.Errorf("statement: names a different result of dispatch %s, or other byproducts", m.ID)
+	case o.Isolation != isolation || !slices.Equal(o.Layers, layers) || o.Verify != verify:
+		return fmt.Errorf("statement: dispatch %s: isolation or verify differ from its result", m.ID)
+	case d.Metadata.InvocationID != invocation(d.Builder.ID, m.ID, m.Attempt):
+		return fmt.Errorf("statement: of another invocation than dispatch %s attempt %d of its builder", m.ID, m.Attempt)
+	}
+	return nil
+}
+
 // Binds refuses s unless it is the statement about the attempt with this signed
 // manifest and result. Without a result, result is nil and its digest empty.
 // Whatever only the record knows, such as who cancelled and when it ended, must
@@ -177,10 +207,10 @@ func (s *Statement) Binds(m *Manifest, manifest api.Digest, result *Result, dige
 	if !sameEncoding(s.Subject, subjects(sum, digest, manifest)) {
 		return fmt.Errorf("statement: subjects do not match the result of dispatch %s", m.ID)
 	}
-	at := slices.IndexFunc(p.RunDetails.Byproducts, func(r Resource) bool { return r.Name == ResourceResult })
+	if err := s.ran(m, sum, digest); err != nil {
+		return err
+	}
 	switch {
-	case at < 0 && digest != "", at >= 0 && !sameEncoding(p.RunDetails.Byproducts[at], resource(ResourceResult, digest)):
-		return fmt.Errorf("statement: names a different result of dispatch %s", m.ID)
 	case result == nil:
 		return nil
 	case o.Outcome == api.EventFinished && result.Outcome != api.EventFinished:
