@@ -19,7 +19,7 @@ VERSITYGW := $(TOOLS)/versitygw-1.8.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 PROGRAMS := bailiwick bailiwickd bailiwick-deploy bailiwick-worker bailiwick-mcp bailiwick-verify
 
-.PHONY: help build tools static check race full agents test demo prove bench soak kills mixed model honest fuzz setup clean
+.PHONY: help build tools static check race full agents test demo prove bench soak kills mixed mutants model honest fuzz setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -113,6 +113,7 @@ soak: build setup $(FOREIGN) ## run the long counts: repeated crash tests, 2,000
 	go test -timeout 120m -count=20 -run 'Kill|Crash|Cancel' ./internal/store ./internal/audit ./e2e
 	go test -timeout 120m -count=20 -run 'Cut|Sync|Fail' ./internal/store ./internal/audit ./internal/blob ./internal/worker # about 30,000 power cuts
 	go test -timeout 120m -run TestNoChangedBundle ./internal/evidence -mutations 100000
+	@$(MAKE) mutants SEED=1
 	go test -timeout 240m -run TestHonestRuns ./e2e -honest 1000
 	go test -timeout 60m -run TestEndlessLine ./e2e -line 10737418240
 	@$(MAKE) kills mixed model honest
@@ -126,6 +127,10 @@ kills: setup $(FOREIGN) ## kill the service and workers KILLS times, at every fa
 SOAK ?= 30m
 mixed: setup $(FOREIGN) ## run a mixed load for SOAK and check that memory, descriptors, processes, mounts and disk stay flat
 	go test -v -timeout 240m -run 'TestMixedLoad' ./e2e -soak $(SOAK) -seed $(SEED)
+
+MUTANTS ?= 100000
+mutants: ## verify MUTANTS bundles that were changed from SEED by who has the service's key, and print what became of each class
+	go test -v -timeout 240m -run 'TestNoMutant|TestEachContradicting|TestMutantsFind' ./internal/evidence -mutants $(MUTANTS) -seed $(SEED)
 
 STEPS ?= 1000000
 model: ## compare the run engine with a reference model for STEPS random steps

@@ -107,7 +107,7 @@ func headAgreements() []agreement {
 				return silent // a service that was down when its dispatch asked and gave up has none
 			}
 			return s.ofRun()
-		}, claim: "that a task waited for an answer which nobody gave, and " + claimSteps},
+		}, claim: "that a task waited for an answer that was not given, and " + claimSteps},
 		{kinds: except(neededKinds(), taskKinds()...), field: "entry", truth: byChain, by: "history.step, replay and timeline"},
 		{kinds: except(inBundles(), append(neededKinds(), otherKinds()...)...), field: "entry", truth: byNothing, claim: claimVain},
 		{kinds: otherKinds(), field: "entry", truth: byNothing, claim: claimDenied},

@@ -100,7 +100,8 @@ func taskAgreements() []agreement {
 			if a == nil || a.manifest == nil {
 				return silent
 			}
-			return holds(detail[record.TaskStart](s).Fence >= 0 && uint64(detail[record.TaskStart](s).Fence) == a.manifest.Fence)
+			fence := detail[record.TaskStart](s).Fence
+			return holds(fence >= 0 && uint64(fence) == a.manifest.Fence)
 		}, claim: "the fencing token of a start that dispatched nothing: it only grows"},
 		{kinds: started, field: "detail.locks", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
 		{kinds: started, field: "detail.shared", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},

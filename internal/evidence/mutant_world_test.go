@@ -86,8 +86,8 @@ func rulesBetween(s *story) []bundle.Case {
 	return []bundle.Case{{Dispatch: "d-00"}, {Dispatch: "d-02"}, {Dispatch: "d-03"}}
 }
 
-// questions are answers by option, in words and by the operator, and a question that
-// nobody answers.
+// questions are answers by option, in words and by the operator, and questions
+// that are not answered.
 func questions(s *story) []bundle.Case {
 	ask := func(id api.DispatchID) *work {
 		w := &work{id: id}
@@ -130,9 +130,7 @@ func questions(s *story) []bundle.Case {
 
 // closing ends a question without an answer.
 func (s *story) closing(w *work, e record.Entry, outcome api.Event, reason api.Reason, by string) {
-	for name, d := range s.after(record.KindDispatchNeedsInput)[0].Refs {
-		e.Refs[name] = d
-	}
+	maps.Copy(e.Refs, s.after(record.KindDispatchNeedsInput)[0].Refs)
 	s.write(e)
 	s.attest(w, outcome, reason, by)
 }

@@ -408,7 +408,7 @@ func (g *forgery) forgeDocument(t testing.TB, r *rand.Rand, consistent bool) str
 	return what
 }
 
-// signed signs a payload with the service's key, whoever should have.
+// signed signs a payload with the forger's key, also if another key should sign it.
 func (g *forgery) signed(t testing.TB, kind seal.PayloadType, payload []byte) []byte {
 	envelope, err := seal.Sign(context.Background(), kind, payload, g.signer)
 	if err != nil {

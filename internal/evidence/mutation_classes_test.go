@@ -106,11 +106,17 @@ func detailField(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string {
 // everywhere changes a text in all entries that have it.
 func everywhere(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string {
 	i := pick(r, g.x.mine())
-	f := pick(r, fieldsOf(g.entries[i].Kind))
-	v, ok := fieldOf(&g.entries[i], f)
-	if !ok || v.Kind() != reflect.String || v.String() == "" || f == "kind" || f == "decision" {
+	var fields []string
+	for _, f := range fieldsOf(g.entries[i].Kind) {
+		if v, ok := fieldOf(&g.entries[i], f); ok && v.Kind() == reflect.String && v.String() != "" && f != "kind" && f != "decision" {
+			fields = append(fields, f)
+		}
+	}
+	if len(fields) == 0 {
 		return ""
 	}
+	f := pick(r, fields)
+	v, _ := fieldOf(&g.entries[i], f)
 	old := v.String()
 	to := g.otherText(r, old, f)
 	for k := range g.entries {
@@ -147,13 +153,20 @@ func tagOf(f reflect.StructField) string {
 
 // swappedRefs swaps a ref of two entries.
 func swappedRefs(_ testing.TB, r *rand.Rand, g *forgery, _ []*subject) string {
-	i, k := pick(r, g.x.mine()), pick(r, g.x.mine())
+	i := pick(r, g.x.mine())
 	for _, name := range refNames() {
-		a, b := g.entries[i].Refs[name], g.entries[k].Refs[name]
-		if a != "" && b != "" && a != b {
-			g.entries[i].Refs[name], g.entries[k].Refs[name] = b, a
-			return fmt.Sprintf("%s of #%d and #%d", name, i, k)
+		var others []int
+		for _, k := range g.x.mine() {
+			if d := g.entries[k].Refs[name]; d != "" && g.entries[i].Refs[name] != "" && d != g.entries[i].Refs[name] {
+				others = append(others, k)
+			}
 		}
+		if len(others) == 0 || r.IntN(3) == 0 {
+			continue
+		}
+		k := pick(r, others)
+		g.entries[i].Refs[name], g.entries[k].Refs[name] = g.entries[k].Refs[name], g.entries[i].Refs[name]
+		return fmt.Sprintf("%s of #%d and #%d", name, i, k)
 	}
 	return ""
 }
