@@ -270,6 +270,9 @@ func TestOnlyAnOperatorNamesAnAnchorAsLost(t *testing.T) {
 		b := w.read("disk/high-water")
 		w.write("disk/high-water", b+"all is well\n", 0o600)
 		w.refused(1, []string{`anchor "disk" (file `, "bailiwick anchor lost disk"}, "up")
+		if _, check := w.doctor(filepath.Join(bin, "bailiwick")); !strings.HasPrefix(check["anchor disk"], "invalid") {
+			t.Errorf("doctor: %v", check)
+		}
 		w.write("disk/high-water", b, 0o600)
 		w.must("up")
 	})

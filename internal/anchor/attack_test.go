@@ -38,6 +38,11 @@ func refused(t testing.TB, err error, says ...string) *MismatchError {
 	return wrong
 }
 
+func refuses(t testing.TB, err error, says ...string) {
+	t.Helper()
+	_ = refused(t, err, says...)
+}
+
 // attack is a state whose log was anchored at 5 and at 9 entries, and a copy of
 // the state of then.
 type attack struct {
@@ -158,7 +163,7 @@ func TestWhatGitShowsLastHidesNothing(t *testing.T) {
 			if err := w.genuine(t, openGit(t, repo)); strings.Contains(name, "on top") {
 				must(t, err)
 			} else { // the receipt's commit is gone from the branch
-				refused(t, err, "no longer holds a checkpoint of 9 entries, the log here has 9", "rewritten")
+				refuses(t, err, "no longer holds a checkpoint of 9 entries, the log here has 9", "rewritten")
 			}
 		})
 	}
@@ -209,7 +214,7 @@ func TestWhatS3ShowsFirstHidesNothing(t *testing.T) {
 			if err := w.genuine(t, open(t)); c.genuine == "" {
 				must(t, err)
 			} else {
-				refused(t, err, "holds what the service did not write", c.genuine)
+				refuses(t, err, "holds what the service did not write", c.genuine)
 			}
 		})
 	}
@@ -314,7 +319,7 @@ func TestGarbageIsRefusedUntilTheAnchorIsLost(t *testing.T) {
 			must(t, s.keeper.Close())
 			// Another anchor, and more of it, are not what the operator saw.
 			s.lost = map[string]api.Digest{"other": wrong.Found}
-			refused(t, s.open(t, c.open(t)))
+			refuses(t, s.open(t, c.open(t)))
 			s.lost = map[string]api.Digest{wrong.Anchor.Name: wrong.Found}
 			c.garbage(" and more\n")
 			if again := refused(t, s.open(t, c.open(t))); again.Found == wrong.Found {
@@ -373,6 +378,10 @@ func TestAnAnchorThatWasEmptiedIsRefused(t *testing.T) {
 		"without its first": {func(path string, b []byte) error {
 			return os.WriteFile(path, b[bytes.LastIndexByte(b[:len(b)-1], '\n'):], 0o600)
 		}, "no longer holds a checkpoint of 5 entries"},
+		"a directory": {func(path string, _ []byte) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, gone},
+		"a link": {func(path string, b []byte) error {
+			return errors.Join(os.Rename(path, path+".new"), os.Symlink(path+".new", path))
+		}, gone},
 		"with one bit changed": {func(path string, b []byte) error { b[len(b)-40] ^= 1; return os.WriteFile(path, b, 0o600) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -382,23 +391,23 @@ func TestAnAnchorThatWasEmptiedIsRefused(t *testing.T) {
 			b, err := os.ReadFile(path)
 			must(t, err)
 			must(t, c.damage(path, b))
-			refused(t, w.genuine(t, openFile(t, path)), c.says)
+			refuses(t, w.genuine(t, openFile(t, path)), c.says)
 		})
 	}
 	t.Run("git", func(t *testing.T) {
 		repo := repository(t)
 		w := newAttack(t, openGit(t, repo))
 		must(t, os.RemoveAll(repo))
-		refused(t, w.genuine(t, openGit(t, repo)), gone)
+		refuses(t, w.genuine(t, openGit(t, repo)), gone)
 		must(t, os.MkdirAll(repo, 0o700))
-		refused(t, w.genuine(t, openGit(t, repo)), gone)
+		refuses(t, w.genuine(t, openGit(t, repo)), gone)
 		git(t, "", "init", "--quiet", "--bare", repo)
-		refused(t, w.genuine(t, openGit(t, repo)), gone)
+		refuses(t, w.genuine(t, openGit(t, repo)), gone)
 	})
 	t.Run("s3", func(t *testing.T) {
 		g := newGateway(t)
 		w := newAttack(t, g.open(t))
-		refused(t, w.genuine(t, noObjects{g.open(t)}), gone)
+		refuses(t, w.genuine(t, noObjects{g.open(t)}), gone)
 	})
 }
 
@@ -417,7 +426,7 @@ func TestHalfALineAboutMoreEntriesIsRefused(t *testing.T) {
 	must(t, err)
 	must(t, os.Truncate(path, int64(len(b)-9)))
 	w.hides(t, newestOf(t, openFile(t, path)))
-	refused(t, w.restored(t, openFile(t, path)), "half a line, about 9 entries", "the log here has 5")
+	refuses(t, w.restored(t, openFile(t, path)), "half a line, about 9 entries", "the log here has 5")
 }
 
 // A repository that git cannot read is refused, and so is one whose history has a
@@ -426,6 +435,10 @@ func TestHalfALineAboutMoreEntriesIsRefused(t *testing.T) {
 // proves R-A6
 func TestAnUnreadableRepositoryIsRefused(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, repo string) error{
+		"a file": func(t *testing.T, repo string) error {
+			must(t, os.RemoveAll(repo))
+			return os.WriteFile(repo, []byte("gone\n"), 0o600)
+		},
 		"without HEAD": func(_ *testing.T, repo string) error { return os.Remove(filepath.Join(repo, "HEAD")) },
 		"a broken ref": func(_ *testing.T, repo string) error {
 			return os.WriteFile(filepath.Join(repo, "refs/heads/bailiwick"), []byte("gone\n"), 0o600)
@@ -450,13 +463,13 @@ func TestAnUnreadableRepositoryIsRefused(t *testing.T) {
 			w := newAttack(t, openGit(t, repo))
 			must(t, w.genuine(t, openGit(t, repo))) // control
 			must(t, damage(t, repo))
-			refused(t, w.genuine(t, openGit(t, repo)))
+			refuses(t, w.genuine(t, openGit(t, repo)))
 			// Also if the state knows of no receipt.
 			s := openState(t, w.dir)
 			defer s.close()
 			s.exec(t, "DELETE FROM anchor_receipt")
 			s.unsent = true
-			refused(t, s.open(t, openGit(t, repo)), "holds what the service did not write")
+			refuses(t, s.open(t, openGit(t, repo)), "holds what the service did not write")
 		})
 	}
 }
@@ -510,7 +523,7 @@ func TestAForkThatShowsUpStopsNewWork(t *testing.T) {
 	commitTo(t, repo, "bailiwick", gitFile, signed)
 	s.grow(t, 1, "b")
 	s.until(t, "history", "stopped", func(st Status) bool { return st.Err != nil })
-	refused(t, s.keeper.Err(), "holds a checkpoint of 90 entries")
+	refuses(t, s.keeper.Err(), "holds a checkpoint of 90 entries")
 }
 
 // Many checkpoints are compared in bounded time and memory, and one that is wrong is
@@ -548,7 +561,7 @@ func TestManyCheckpointsAreCompared(t *testing.T) {
 	s.close()
 	s = openState(t, s.dir)
 	s.unsent = true
-	refused(t, s.open(t, openFile(t, path)), "the first 7 entries differ")
+	refuses(t, s.open(t, openFile(t, path)), "the first 7 entries differ")
 }
 
 // An anchor that never ends is refused, and one that falls silent is unreachable.
@@ -559,7 +572,7 @@ func TestAnEndlessAnchorIsRefused(t *testing.T) {
 	cfg := s.keeperConfig(endless)
 	cfg.ScanTimeout = 50 * time.Millisecond
 	_, err := Open(t.Context(), cfg)
-	refused(t, err, "cannot be compared", "could not be read to its end within 50ms")
+	refuses(t, err, "cannot be compared", "could not be read to its end within 50ms")
 	cfg = s.keeperConfig(&fake{id: endless.id, newest: func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }})
 	cfg.CompareTimeout = 50 * time.Millisecond
 	k, err := Open(t.Context(), cfg)

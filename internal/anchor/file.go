@@ -134,6 +134,9 @@ func (f *File) open() (file *os.File, st fs.FileInfo, err error) {
 // Scan implements Anchor. It reads every line.
 func (f *File) Scan(ctx context.Context, _ func(uint64) []byte, see func(Item) error) error {
 	file, _, err := f.open()
+	if _, there := os.Lstat(f.cfg.Path); err != nil && there == nil {
+		return see(Item{Where: "the file", Problem: err.Error()})
+	}
 	if file == nil {
 		return err
 	}
@@ -147,7 +150,8 @@ func (f *File) Scan(ctx context.Context, _ func(uint64) []byte, see func(Item) e
 			it.Problem = "longer than any checkpoint"
 			return see(it) // the rest cannot be told apart
 		case err != nil && !errors.Is(err, io.EOF):
-			return fmt.Errorf("%s: %w", f.cfg.Path, err)
+			it.Problem = err.Error()
+			return see(it)
 		}
 		end := err != nil
 		if line = bytes.TrimSuffix(line, []byte("\n")); len(line) > 0 {

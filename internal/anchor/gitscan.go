@@ -20,17 +20,18 @@ import (
 // and every other object of the repository that could be one: on other branches,
 // and what no ref reaches any more.
 func (g *Git) Scan(ctx context.Context, _ func(uint64) []byte, see func(Item) error) error {
-	if empty, err := g.absent(); empty || err != nil {
-		return err
+	list, err := os.ReadDir(g.cfg.Repository)
+	if err != nil || len(list) == 0 {
+		return g.absent(err, see)
 	}
-	problem := func(err error) error {
-		if ctx.Err() != nil || !isGit(err) {
+	problem := func(err error) error { // it is there, and git cannot read it
+		if _, failed := errors.AsType[*gitexec.Error](err); !failed || ctx.Err() != nil {
 			return err
 		}
-		return see(Item{Where: "the repository", Problem: err.Error()}) // it is there, and git cannot read it
+		return see(Item{Where: "the repository", Problem: err.Error()})
 	}
 	var commits []string
-	err := g.lines(ctx, nil, func(line string) error {
+	err = g.lines(ctx, nil, func(line string) error {
 		commits = append(commits, line)
 		return beat(len(commits), see)
 	}, "rev-list", g.ref())
@@ -41,25 +42,20 @@ func (g *Git) Scan(ctx context.Context, _ func(uint64) []byte, see func(Item) er
 			err = nil // no branch yet
 		}
 	}
-	if err != nil {
-		return problem(err)
+	if err := problem(err); err != nil {
+		return err
 	}
 	done, err := g.branch(ctx, commits, see)
-	if err == nil {
-		err = g.strays(ctx, done, see)
+	if err := problem(err); err != nil {
+		return err
 	}
-	if err != nil {
-		return problem(err)
+	if err := problem(g.strays(ctx, done, see)); err != nil {
+		return err
 	}
 	if err := g.check(ctx); err != nil {
 		return &UnfitError{err}
 	}
 	return nil
-}
-
-func isGit(err error) bool {
-	_, ok := errors.AsType[*gitexec.Error](err)
-	return ok
 }
 
 // beat tells see now and then that the anchor answers.
@@ -70,24 +66,22 @@ func beat(n int, see func(Item) error) error {
 	return see(Item{})
 }
 
-// absent reports whether there is no repository where there could be one.
-func (g *Git) absent() (bool, error) {
-	unfit := func(err error) error {
-		return &UnfitError{fmt.Errorf("repository %s: %w; run: git init --bare %s", g.cfg.Repository, err, g.cfg.Repository)}
-	}
-	list, err := os.ReadDir(g.cfg.Repository)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if err := parent(g.cfg.Repository); err != nil {
-			return false, err
-		}
-		return true, unfit(errors.New("does not exist"))
+// absent judges a place without a repository. err is why it cannot be read, or nil
+// if it is an empty directory.
+func (g *Git) absent(err error, see func(Item) error) error {
+	why := errors.New("is an empty directory")
+	switch _, there := os.Lstat(g.cfg.Repository); {
+	case err != nil && there == nil:
+		return see(Item{Where: "the repository", Problem: err.Error()})
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
 	case err != nil:
-		return false, err
-	case len(list) == 0:
-		return true, unfit(errors.New("is an empty directory"))
+		if err := parent(g.cfg.Repository); err != nil {
+			return err
+		}
+		why = errors.New("does not exist")
 	}
-	return false, nil
+	return &UnfitError{fmt.Errorf("repository %s: %w; run: git init --bare %s", g.cfg.Repository, why, g.cfg.Repository)}
 }
 
 // branch has see see the checkpoint of every commit, and returns the blobs.

@@ -115,7 +115,7 @@ func (j *judge) see(ctx context.Context, it Item) error {
 	}
 	if cp.Origin != j.k.cfg.Origin {
 		if !it.Stray {
-			j.refuse(claim{Checkpoint: cp, signed: it.Signed}, foreign, "it is of another log, "+cp.Origin)
+			j.refuse(claim{Checkpoint: cp, signed: it.Signed}, foreign, fmt.Sprintf("it is of another log, %q", cp.Origin))
 		}
 		return nil
 	}
@@ -219,8 +219,10 @@ func (j *judge) verdict(ctx context.Context, complete bool) (*MismatchError, err
 	}
 	if complete {
 		for a := range j.missing {
-			j.found(finding{lost, a.size, "no longer holds a checkpoint of " + record.Plural(a.size, "entry"),
-				"it gave a receipt for it: its disk is not mounted, or its history was removed or rewritten"}, fmt.Sprintf("missing %d %x %s", a.size, a.root, a.id))
+			j.found(finding{
+				lost, a.size, "no longer holds a checkpoint of " + record.Plural(a.size, "entry"),
+				"it gave a receipt for it: its disk is not mounted, or its history was removed or rewritten",
+			}, fmt.Sprintf("missing %d %x %s", a.size, a.root, a.id))
 		}
 	}
 	if len(j.digests) == 0 {
@@ -239,13 +241,13 @@ func (j *judge) overlong(why string) *MismatchError {
 func (j *judge) mismatch() *MismatchError {
 	slices.Sort(j.digests)
 	all := slices.Compact(j.digests)
-	text := fmt.Sprintf("anchor %s %s %s", j.id.Name, j.id.Kind, j.id.Place)
+	text := fmt.Appendf(nil, "anchor %s %s %s", j.id.Name, j.id.Kind, j.id.Place)
 	for _, d := range all {
-		text += "\n" + string(d)
+		text = fmt.Appendf(text, "\n%s", d)
 	}
 	return &MismatchError{
 		Anchor: j.id, What: j.worst.what, Why: j.worst.why, More: len(all) - 1, Held: j.worst.size, Local: j.have,
-		Signed: j.worst.rank == signed, Found: api.DigestOf([]byte(text)),
+		Signed: j.worst.rank == signed, Found: api.DigestOf(text),
 	}
 }
 

@@ -136,7 +136,8 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
-// ErrNoAnchor: no anchor of that name is configured, and none gave a receipt.
+// ErrNoAnchor means that no anchor of that name is configured, and none gave a
+// receipt.
 var ErrNoAnchor = errors.New("no such anchor")
 
 // Find returns what Open would refuse one anchor for, or nil. It sends nothing. The

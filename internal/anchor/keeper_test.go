@@ -529,7 +529,7 @@ func TestALostFileIsNotRecreated(t *testing.T) {
 	}
 	s.close()
 	s = openState(t, s.dir)
-	refused(t, s.open(t, openFile(t, path)), "no longer holds a checkpoint of 2 entries, the log here has 4", "not mounted")
+	refuses(t, s.open(t, openFile(t, path)), "no longer holds a checkpoint of 2 entries, the log here has 4", "not mounted")
 }
 
 // cut removes the entries from number from on, and all that is derived from them.

@@ -100,7 +100,7 @@ func (s *S3) listed(o minio.ObjectInfo, known func(uint64) []byte) (Item, bool) 
 }
 
 func where(o minio.ObjectInfo) string {
-	return fmt.Sprintf("object %s, version %s", o.Key, o.VersionID)
+	return fmt.Sprintf("object %q, version %q", o.Key, o.VersionID)
 }
 
 // acknowledges reports whether an ETag is that of this content. A store that makes

@@ -199,7 +199,8 @@ func (s *sender) scan(ctx context.Context, j *judge) error {
 	silent := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no answer within %s", silence)) })
 	defer silent.Stop()
 	var mu sync.Mutex // an abandoned exchange may still call see
-	over, began := false, time.Now()
+	now := s.k.cfg.Now
+	over, began := false, now()
 	waited := time.Duration(0) // for the tree
 	see := func(it Item) error {
 		mu.Lock()
@@ -209,11 +210,11 @@ func (s *sender) scan(ctx context.Context, j *judge) error {
 		}
 		silent.Stop()
 		defer silent.Reset(silence)
-		if time.Since(began)-waited > total {
+		if now().Sub(began)-waited > total {
 			return errTooLong
 		}
-		from := time.Now()
-		defer func() { waited += time.Since(from) }()
+		from := now()
+		defer func() { waited += now().Sub(from) }()
 		err := j.see(ctx, it)
 		if err != nil && !errors.Is(err, errTooMany) {
 			err = &localError{err}

@@ -14,7 +14,6 @@ import (
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/anchor"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/receipt"
-	"github.com/bailiwick-dev/bailiwick/internal/note"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 	"github.com/bailiwick-dev/bailiwick/internal/telemetry"
 )
@@ -111,7 +110,7 @@ func (s *service) closeAnchors() error {
 // anchorTimeout bounds doctor's check of one anchor.
 const anchorTimeout = 10 * time.Second
 
-// anchorChecks are doctor's checks of the newest checkpoint of each anchor.
+// anchorChecks are doctor's checks of what each anchor holds.
 func (t *tree) anchorChecks(ctx context.Context) (out []check) {
 	s, err := t.settings()
 	if err != nil {
@@ -137,23 +136,25 @@ func (t *tree) anchorCheck(ctx context.Context, a anchorSettings) check {
 	ctx, cancel := context.WithTimeout(ctx, anchorTimeout)
 	defer cancel()
 	where := fmt.Sprintf("%s %s", a.Kind, one.ID().Place)
-	signed, err := one.Newest(ctx)
+	largest, problem, err := anchor.Survey(ctx, one)
 	if errors.Is(err, fs.ErrNotExist) && a.Kind == receipt.File && filepath.Dir(a.Path) == t.Dirs.State {
 		err = nil // no service has created the state yet
 	}
-	switch cp, noteErr := note.Peek(signed); {
+	switch {
+	case problem != "":
+		c.found, c.fix, c.invalid = where+": holds what the service did not write: "+problem, "the service does not start with it; see: bailiwick anchor show "+a.Name, true
+		return c
+	case err != nil && ctx.Err() != nil && largest != nil: // the start has more time
+		c.found = fmt.Sprintf("%s: has a checkpoint of %s, and more than can be read in %s", where, record.Plural(largest.Size, "entry"), anchorTimeout)
 	case err != nil:
 		c.found, c.fix, c.advice = where+": "+err.Error(), "the service starts without it, and the anchor falls behind", true
 		return c
 	case a.Kind == receipt.TSA:
 		c.found = where + ": queried when there is something to stamp"
-	case signed == nil:
+	case largest == nil:
 		c.found = where + ": no checkpoint yet"
-	case noteErr != nil:
-		c.found, c.fix, c.advice = where+": "+noteErr.Error(), "not written by this service; find out who wrote it", true
-		return c
 	default:
-		c.found = fmt.Sprintf("%s: has a checkpoint of %s", where, record.Plural(cp.Size, "entry"))
+		c.found = fmt.Sprintf("%s: has a checkpoint of %s", where, record.Plural(largest.Size, "entry"))
 	}
 	c.ok = true
 	if a.Kind == receipt.File && sameDisk(t.Dirs.State, filepath.Dir(a.Path)) {

@@ -39,3 +39,30 @@ func TestConfusablePrincipalsAreNotAdded(t *testing.T) {
 		t.Errorf("a known principal: %v", err)
 	}
 }
+
+// A decision about an anchor holds for its name and what was found, across restarts,
+// and for nothing else.
+//
+// proves R-B9, R-A6
+func TestALostAnchorIsLostInOneState(t *testing.T) {
+	o := newOffice(t)
+	found := api.DigestOf([]byte("found"))
+	lose := func() error {
+		return o.add(o.draft(api.VerbAnchorLost, func(r *api.OperatorRecord) { r.Anchor, r.Found = "disk", found }))
+	}
+	if o.registry.AnchorLost("disk", found) {
+		t.Error("lost before any decision")
+	}
+	if err := lose(); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.restart(); err != nil {
+		t.Fatal(err)
+	}
+	if !o.registry.AnchorLost("disk", found) || o.registry.AnchorLost("other", found) || o.registry.AnchorLost("disk", api.DigestOf(nil)) {
+		t.Error("the decision holds for something else")
+	}
+	if err := lose(); api.CodeOf(err) != api.CodeConflict {
+		t.Errorf("the same decision again: %v", err)
+	}
+}
