@@ -67,8 +67,10 @@ func (m *mapping) attributes() *syscall.SysProcAttr {
 	}
 	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: agentID, HostID: m.uid, Size: 1}}
 	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: agentID, HostID: m.gid, Size: 1}}
-	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER,
-		unix.CAP_SYS_RESOURCE} // for limits of the namespace
+	a.AmbientCaps = []uintptr{
+		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_FOWNER,
+		unix.CAP_SYS_RESOURCE,
+	} // for limits of the namespace
 	return a
 }
 

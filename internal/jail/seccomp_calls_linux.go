@@ -32,7 +32,7 @@ func allowedCalls() []family {
 			unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_PREADV,
 			unix.SYS_PWRITEV, unix.SYS_PREADV2, unix.SYS_PWRITEV2, unix.SYS_LSEEK, unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE, unix.SYS_DUP,
 			unix.SYS_DUP3, unix.SYS_FLOCK, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNCFS,
-			unix.SYS_SYNC_FILE_RANGE, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_FADVISE64, unix.SYS_READAHEAD,
+			unix.SYS_SYNC_FILE_RANGE, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_READAHEAD,
 			unix.SYS_COPY_FILE_RANGE, unix.SYS_SENDFILE, unix.SYS_SPLICE, unix.SYS_TEE, unix.SYS_VMSPLICE, unix.SYS_FSTAT,
 			unix.SYS_FSTATFS, unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_GETDENTS64, unix.SYS_PIPE2,
 		}},
@@ -68,7 +68,7 @@ func allowedCalls() []family {
 			unix.SYS_SET_TID_ADDRESS, unix.SYS_SET_ROBUST_LIST, unix.SYS_GET_ROBUST_LIST, unix.SYS_FUTEX, unix.SYS_FUTEX_WAITV,
 			unix.SYS_FUTEX_WAKE, unix.SYS_FUTEX_WAIT, unix.SYS_FUTEX_REQUEUE, unix.SYS_RSEQ, unix.SYS_RSEQ_SLICE_YIELD,
 			unix.SYS_PIDFD_SEND_SIGNAL, // by a descriptor of pidfd_open or of the jail's /proc, which do not lead to pid 1
-			unix.SYS_PRCTL, unix.SYS_GETCPU, unix.SYS_GETRUSAGE, unix.SYS_GETRLIMIT, unix.SYS_SETRLIMIT, unix.SYS_TIMES,
+			unix.SYS_GETCPU, unix.SYS_GETRUSAGE, unix.SYS_GETRLIMIT, unix.SYS_SETRLIMIT, unix.SYS_TIMES,
 			unix.SYS_RESTART_SYSCALL,
 		}},
 		{why: "signals of the caller", calls: []uint32{

@@ -26,6 +26,7 @@ const (
 	ioprioWhoProcess = 1 // IOPRIO_WHO_PROCESS
 	fiosetown        = 0x8901
 	siocspgrp        = 0x8902
+	prSchedCore      = 62 // PR_SCHED_CORE
 )
 
 func low(arg uint32) bpf.Instruction  { return bpf.LoadAbsolute{Off: offArg + 8*arg, Size: 4} }
@@ -71,6 +72,8 @@ func fileRules() []rule {
 		{unix.SYS_RENAMEAT2, append([]bpf.Instruction{low(4)}, denyIf(bpf.JumpBitsSet, unix.RENAME_WHITEOUT, unix.EPERM)...)},
 		// Every writable place is a tmpfs, which has no disk: a sync would only write back what others wrote.
 		{unix.SYS_SYNC, []bpf.Instruction{deny(0)}},
+		// It would drop what the machine caches of host files, and changes nothing on a tmpfs.
+		{unix.SYS_FADVISE64, append([]bpf.Instruction{low(3)}, denyIf(bpf.JumpEqual, unix.FADV_DONTNEED, 0)...)},
 		{unix.SYS_SHMGET, slices.Concat([]bpf.Instruction{high(1)}, denyIf(bpf.JumpNotEqual, 0, unix.EINVAL),
 			[]bpf.Instruction{low(1)}, denyIf(bpf.JumpGreaterThan, maxShared, unix.EINVAL))},
 	}, fileRulesHere(device)...)
@@ -137,10 +140,11 @@ func processRules(reserved uint32) []rule {
 }
 
 // schedulingRules let a thread schedule itself only. Without separate uids the kernel would let it change pid 1 and the
-// thread that ends the jail, also by group and user.
+// thread that ends the jail, also by group and user. Core scheduling would keep others off a processor's second thread.
 func schedulingRules() []rule {
 	self := only(0, 0, unix.EPERM)
 	return []rule{
+		{unix.SYS_PRCTL, append([]bpf.Instruction{low(0)}, denyIf(bpf.JumpEqual, prSchedCore, unix.EINVAL)...)},
 		{unix.SYS_SCHED_SETSCHEDULER, self},
 		{unix.SYS_SCHED_SETPARAM, self},
 		{unix.SYS_SCHED_SETATTR, self},
