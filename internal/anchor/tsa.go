@@ -64,7 +64,7 @@ func (a *TSA) Put(ctx context.Context, signed []byte) (receipt.Receipt, error) {
 	if resp.StatusCode != http.StatusOK {
 		return receipt.Receipt{}, fmt.Errorf("%s answers %s", a.cfg.URL, resp.Status)
 	}
-	answer, err := io.ReadAll(resp.Body)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, receipt.MaxAnswer+1))
 	if err != nil {
 		return receipt.Receipt{}, err
 	}

@@ -64,8 +64,8 @@ func Decode(b []byte, v any) error {
 	if err := json.Unmarshal(canonical, &value); err != nil {
 		return err
 	}
-	if err := checkMembers(value, reflect.TypeOf(v), ""); err != nil {
-		return err
+	if unknown := checkMembers(value, reflect.TypeOf(v)); unknown != nil {
+		return unknown
 	}
 	return json.Unmarshal(b, v)
 }

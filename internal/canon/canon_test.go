@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -122,4 +123,24 @@ func FuzzCanonicalize(f *testing.F) {
 			t.Fatalf("%q and %q differ in meaning", in, once)
 		}
 	})
+}
+
+// Where an unknown member is, is said without building the path of every other one:
+// half a mebibyte of a name with a hundred thousand values in it would take 50 GB.
+func TestLongNamesAreNotCopiedForEachValue(t *testing.T) {
+	var v struct {
+		Lists map[string][]struct{ A int } `json:"lists"`
+	}
+	name := strings.Repeat("n", 300<<10)
+	doc := []byte(`{"lists":{"` + name + `":[` + strings.Repeat(`{"A":1},`, 30_000) + `{"B":1}]}}`)
+	before, after := runtime.MemStats{}, runtime.MemStats{}
+	runtime.ReadMemStats(&before)
+	err := Decode(doc, &v)
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.HasSuffix(err.Error(), `[30000].B"`) {
+		t.Errorf("%.80v", err)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 200*uint64(len(doc)) {
+		t.Errorf("%d bytes for %d", n, len(doc))
+	}
 }

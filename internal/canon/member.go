@@ -10,9 +10,26 @@ import (
 	"strings"
 )
 
+// unknownField is where a document has a member that its type has no field for. The
+// path is put together only then: names may be long, and lists too.
+type unknownField struct{ path string }
+
+func (e *unknownField) Error() string { return fmt.Sprintf("unknown field %q", e.path) }
+
+// in returns e with the name of the member, or the place in the list, that it is in.
+func (e *unknownField) in(name string) *unknownField {
+	if e == nil {
+		return nil
+	}
+	if e.path != "" && e.path[0] != '[' {
+		name += "."
+	}
+	return &unknownField{name + e.path}
+}
+
 // checkMembers refuses the first member of v, by name, that t has no field for.
 // encoding/json ignores case, so it would accept two spellings of one member.
-func checkMembers(v any, t reflect.Type, path string) error {
+func checkMembers(v any, t reflect.Type) *unknownField {
 	for t.Kind() == reflect.Pointer && !decodesItself(t) {
 		t = t.Elem()
 	}
@@ -25,45 +42,41 @@ func checkMembers(v any, t reflect.Type, path string) error {
 			return nil // json.Unmarshal refuses it
 		}
 		for i, e := range v {
-			if err := checkMembers(e, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
-				return err
+			if err := checkMembers(e, t.Elem()); err != nil {
+				return err.in(fmt.Sprintf("[%d]", i))
 			}
 		}
 	case map[string]any:
-		return checkObject(v, t, path)
+		return checkObject(v, t)
 	}
 	return nil
 }
 
-func checkObject(members map[string]any, t reflect.Type, path string) error {
-	if path != "" {
-		path += "."
-	}
-	if t.Kind() == reflect.Map {
-		for _, name := range slices.Sorted(maps.Keys(members)) {
-			if err := checkMembers(members[name], t.Elem(), path+name); err != nil {
-				return err
-			}
-		}
-	}
-	if t.Kind() != reflect.Struct {
-		return nil
-	}
+func checkObject(members map[string]any, t reflect.Type) *unknownField {
 	fields := map[string]reflect.Type{}
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" {
-			name = f.Name
+	switch t.Kind() { //nolint:exhaustive // json.Unmarshal refuses the others
+	case reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" {
+				name = f.Name
+			}
+			fields[name] = f.Type
 		}
-		fields[name] = f.Type
+	case reflect.Map:
+	default:
+		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		field, ok := fields[name]
-		if !ok {
-			return fmt.Errorf("unknown field %q", path+name)
+		if t.Kind() == reflect.Map {
+			field, ok = t.Elem(), true
 		}
-		if err := checkMembers(members[name], field, path+name); err != nil {
-			return err
+		if !ok {
+			return &unknownField{name}
+		}
+		if err := checkMembers(members[name], field); err != nil {
+			return err.in(name)
 		}
 	}
 	return nil

@@ -154,10 +154,12 @@ func (w *references) one(field string, kind api.Kind, name api.Name) {
 }
 
 func (w *references) list(field string, kind api.Kind, names []api.Name) {
+	seen := make(map[api.Name]bool, len(names))
 	for i, n := range names {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		w.one(at, kind, n)
-		if slices.Contains(names[:i], n) {
+		twice := seen[n]
+		if seen[n] = true; twice {
 			w.problems = append(w.problems, Problem{w.ref, at, fmt.Sprintf("duplicate %s %q", kind, string(n))})
 		}
 	}

@@ -74,9 +74,13 @@ func (v *verification) index(idx *index) {
 			v.bad("index", fault(FaultMalformed, nil, "catalog index: unknown tag %.80q", tag))
 		}
 	}
+	tagged := make(map[api.Digest]bool, len(idx.tags))
+	for _, d := range idx.tags {
+		tagged[d.Digest] = true
+	}
 	for _, d := range idx.others {
 		subject, ok := d.oci.Annotations[annotationSubject]
-		if d.oci.ArtifactType == SignatureType && ok && !idx.has(api.Digest(subject)) {
+		if d.oci.ArtifactType == SignatureType && ok && !tagged[api.Digest(subject)] {
 			v.bad("index", fault(FaultMalformed, nil, "catalog index: signature %s is of an unknown revision", d.Digest.Short()))
 		}
 		if d.oci.ArtifactType != SignatureType || !ok {
@@ -84,15 +88,6 @@ func (v *verification) index(idx *index) {
 		}
 	}
 	v.ok("index", "%s, %s", record.Plural(len(idx.tags), "tag"), record.Plural(len(idx.others), "signature"))
-}
-
-func (idx *index) has(manifest api.Digest) bool {
-	for _, d := range idx.tags {
-		if d.Digest == manifest {
-			return true
-		}
-	}
-	return false
 }
 
 // chain verifies the head and every revision before it, each with its signatures,

@@ -40,6 +40,8 @@ func Kinds() []Kind { return []Kind{File, Git, S3, TSA} }
 const (
 	// MaxSize bounds an encoded receipt, in bytes.
 	MaxSize = 2*note.MaxSigned + 2*maxToken
+	// MaxAnswer bounds the answer of a time-stamp authority, in bytes.
+	MaxAnswer = 2 * maxToken
 	// maxToken is far above real tokens, certificate chains included.
 	maxToken = 32 << 10
 	maxPlace = 1024

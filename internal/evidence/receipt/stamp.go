@@ -170,8 +170,8 @@ type timeStampResp struct {
 // Answer returns the token of an answer to a after verifying it.
 func (a Asked) Answer(answer []byte, roots []*x509.Certificate) ([]byte, Stamp, error) {
 	var resp timeStampResp
-	if len(answer) > 2*maxToken {
-		return nil, Stamp{}, fmt.Errorf("answer: larger than %d bytes", 2*maxToken)
+	if len(answer) > MaxAnswer {
+		return nil, Stamp{}, fmt.Errorf("answer: larger than %d bytes", MaxAnswer)
 	}
 	if err := exactly(answer, &resp); err != nil {
 		return nil, Stamp{}, fmt.Errorf("answer: %w", err)
