@@ -36,7 +36,10 @@ func (r *Ran) facts(most int) []fact {
 		}
 	case len(r.Work) > 0:
 		w := &r.Work[0]
-		out = append(out, fact{"dispatch", w.name() + ": " + w.outcome()}, fact{"for", string(w.Principal)})
+		out = append(out, fact{"dispatch", w.name() + ": " + w.outcome()})
+		if w.Principal != "" { // as always, if its manifest could be read
+			out = append(out, fact{"for", string(w.Principal)})
+		}
 		out = append(out, r.origin()...)
 		out = append(out, fact{"did", strings.Join(w.did(true), "; ")})
 		rest, label = r.Work[1:], "used" // its products

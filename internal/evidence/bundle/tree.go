@@ -45,10 +45,14 @@ func ascending(list []uint64) bool {
 }
 
 type prover struct {
-	path  func(uint64) ([]note.Hash, error)
-	index uint64      // of the entry whose path is have
-	have  []note.Hash // nil at first
-	out   []note.Hash
+	path   func(uint64) ([]note.Hash, error)
+	recent [2]pathOf // the last two: those on both sides of a size are needed by turns
+	out    []note.Hash
+}
+
+type pathOf struct {
+	index  uint64
+	hashes []note.Hash // nil: none
 }
 
 // walk adds the roots within the subtree over lo to hi, which has some of the
@@ -117,18 +121,22 @@ func halves(entries, sizes []uint64, mid uint64) (left, right half) {
 
 // sibling adds the root of the sibling subtree of an entry.
 func (p *prover) sibling(index uint64, depth int) error {
-	if p.have == nil || p.index != index {
-		have, err := p.path(index)
-		if err != nil {
-			return err
+	have := p.recent[0]
+	if have.hashes == nil || have.index != index {
+		if have = p.recent[1]; have.hashes == nil || have.index != index {
+			hashes, err := p.path(index)
+			if err != nil {
+				return err
+			}
+			have = pathOf{index, hashes}
 		}
-		p.index, p.have = index, have
+		p.recent = [2]pathOf{have, p.recent[0]}
 	}
-	at := len(p.have) - 1 - depth // a path begins at the entry's sibling
+	at := len(have.hashes) - 1 - depth // a path begins at the entry's sibling
 	if at < 0 {
 		return fmt.Errorf("evidence: the inclusion proof of entry #%d is too short", index)
 	}
-	p.out = append(p.out, p.have[at])
+	p.out = append(p.out, have.hashes[at])
 	return nil
 }
 
