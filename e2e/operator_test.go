@@ -122,6 +122,14 @@ func TestDecisionsNeedATerminal(t *testing.T) {
 		if n := len(w.entries("--kind", "operator.recorded")); n != 0 {
 			t.Errorf("%d decisions are in the log", n)
 		}
+		// The control: an unencrypted key signs the same way, and says so. That no
+		// operator of this service has it refuses the decision.
+		if d := w.try("operator", "keygen", "--insecure-unencrypted", "--key", w.path("plain")); d.status != 0 {
+			t.Fatal(d)
+		}
+		if d := withInput("principal", "add", "agent:claude", "--key", w.path("plain")); d.status == 4 || !strings.Contains(d.stderr, "WARNING: It signs this without asking a person") {
+			t.Errorf("the control: an unencrypted key without a terminal: %s", d)
+		}
 		w.refused(3, []string{"emergency stop s-1"}, "dispatch", "run", "edit", "--source", "repo")
 
 		if d, _ := w.terminal("wrong horse battery", "stop", "lift", "s-1"); d.status != 4 || !strings.Contains(d.stderr, "the passphrase is wrong") {

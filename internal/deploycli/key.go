@@ -184,6 +184,7 @@ func (p *program) signers(ctx context.Context, kind keyKind, shown, purpose stri
 				p.print("%s", shown)
 			}
 			p.warnUnencrypted(k.Path, kind)
+			p.print("WARNING: It signs this without asking a person, on a terminal or without one.")
 		}
 		all = append(all, k)
 	}
