@@ -114,23 +114,15 @@ func (b *builder) besideOverlay(fd int, name string) int {
 	if unix.Fstat(fd, &want) != nil || unix.Fstat(same, &got) != nil || want.Dev != got.Dev || want.Ino != got.Ino {
 		return -1
 	}
-	if b.beside[dir] == 0 {
-		mount, err := b.view(parent)
-		if err != nil {
-			return -1
-		}
-		view, err := unix.FcntlInt(uintptr(mount), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // a descriptor
-		if err != nil {
-			_ = unix.Close(mount)
-			return -1
-		}
-		if err := attach(mount, b.stage+"/beside"); err != nil { // files of a detached mount cannot be bound
-			_ = unix.Close(view)
-			return -1
-		}
+	view, tried := b.beside[dir]
+	if !tried {
+		view = b.attachBeside(parent)
 		b.beside[dir] = view
 	}
-	own, err := unix.Openat2(b.beside[dir], base, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
+	if view < 0 {
+		return -1
+	}
+	own, err := unix.Openat2(view, base, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
 		return -1
 	}
@@ -139,6 +131,24 @@ func (b *builder) besideOverlay(fd int, name string) int {
 		return -1
 	}
 	return own
+}
+
+// attachBeside returns an overlay of a directory, or -1. It is attached, since files of a detached mount cannot be bound.
+func (b *builder) attachBeside(dir int) int {
+	mount, err := b.view(dir)
+	if err != nil {
+		return -1
+	}
+	view, err := unix.FcntlInt(uintptr(mount), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // a descriptor
+	if err != nil {
+		_ = unix.Close(mount)
+		return -1
+	}
+	if err := attach(mount, b.stage+"/beside"); err != nil {
+		_ = unix.Close(view)
+		return -1
+	}
+	return view
 }
 
 // exposeDir shows the directory that fd refers to.

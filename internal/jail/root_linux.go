@@ -50,7 +50,7 @@ type builder struct {
 	stream int             // tar of the workspace, or -1
 	upper  int             // descriptor of the overlay's writable layer, or -1
 	layers []string
-	beside map[string]int // overlays of directories with single files that are shown, open
+	beside map[string]int // open overlays of directories with single files that are shown; -1: it has none
 	bound  int            // how many of those have no overlay
 }
 
@@ -76,7 +76,9 @@ func (b *builder) build() error {
 	}
 	defer func() {
 		for _, fd := range b.beside {
-			_ = unix.Close(fd)
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
 		}
 	}()
 	for _, step := range steps {

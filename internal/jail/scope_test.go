@@ -17,7 +17,7 @@ func TestAScopeIsRequestedWithTheLimits(t *testing.T) {
 	call := strings.Join(scopeCall("unix:path=/run/user/1/bus", "bailiwick-jail-x.scope", 7, Limits{Memory: 64 << 20, Processes: 10, CPU: 0.5}), " ")
 	want := "--address=unix:path=/run/user/1/bus --timeout=5 call org.freedesktop.systemd1 /org/freedesktop/systemd1 " +
 		"org.freedesktop.systemd1.Manager StartTransientUnit ssa(sv)a(sa(sv)) bailiwick-jail-x.scope fail 6 PIDs au 1 7 " +
-		"MemoryMax t 67108864 MemorySwapMax t 0 TasksMax t 26 CollectMode s inactive-or-failed CPUQuotaPerSecUSec t 500000 0"
+		"MemoryMax t 67108864 MemorySwapMax t 0 TasksMax t " + strconv.Itoa(10+initThreads) + " CollectMode s inactive-or-failed CPUQuotaPerSecUSec t 500000 0"
 	if call != want {
 		t.Errorf("%s\nwant\n%s", call, want)
 	}
@@ -34,12 +34,13 @@ func TestAScopeHoldsTheLimitsThatAreInForce(t *testing.T) {
 		}
 	}
 	l := Limits{Memory: 64<<20 + 1, Processes: 10, CPU: 1}
+	tasks := strconv.Itoa(l.Processes+initThreads) + "\n"
 	for _, c := range []struct {
 		memory, pids, cpu string
 		want              []controller
 	}{
-		{"67108864\n", "26\n", "100000 100000\n", []controller{cpuGroup, memoryGroup, processGroup}},
-		{"max\n", "26\n", "max 100000\n", []controller{processGroup}},
+		{"67108864\n", tasks, "100000 100000\n", []controller{cpuGroup, memoryGroup, processGroup}},
+		{"max\n", tasks, "max 100000\n", []controller{processGroup}},
 		{"67108864\n", "max\n", "max 100000\n", []controller{memoryGroup}},
 		{"134217728\n", "", "", nil},
 	} {
