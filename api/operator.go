@@ -100,10 +100,11 @@ type OperatorRequest struct {
 // AnchorFinding is what is wrong with an anchor, and what a decision about it has to
 // name.
 type AnchorFinding struct {
-	Name    string       `json:"name"`
-	Found   Digest       `json:"found,omitempty"`   // identifies all that is wrong; empty: it agrees with the log
-	Message string       `json:"message,omitempty"` // what is wrong
-	Head    OperatorHead `json:"head"`
+	Name     string       `json:"name"`
+	Found    Digest       `json:"found,omitempty"`    // identifies all that is wrong; empty: it agrees with the log
+	Message  string       `json:"message,omitempty"`  // the worst
+	Findings []string     `json:"findings,omitempty"` // at most 20, in no order
+	Head     OperatorHead `json:"head"`
 }
 
 // OperatorReceipt confirms that a record is in force.

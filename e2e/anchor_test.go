@@ -233,12 +233,12 @@ func TestOnlyAnOperatorNamesAnAnchorAsLost(t *testing.T) {
 		w.refused(1, []string{`anchor "disk" agrees with the log`}, "anchor", "lost", "disk") // control
 		w.commitOnTop(repo)
 		w.must("up") // control: the newest state
-		w.refused(1, []string{"while a service is running", "bailiwick down"}, "anchor", "lost", "disk")
+		w.refused(1, []string{"bailiwick: cannot compare an anchor while a service is running", "bailiwick down"}, "anchor", "lost", "disk")
 		w.must("down")
 		w.restore()
 		ahead := []string{"holds a checkpoint of ", "restored from an older copy", "bailiwick anchor lost "}
 		w.refused(1, append(ahead, `anchor "disk" (file `, `anchor "history" (git `), "up")
-		if d := w.must("anchor", "show", "history"); !strings.Contains(d, "holds a checkpoint of ") || !strings.Contains(d, "\nsha256:") {
+		if d := w.must("anchor", "show", "history"); !strings.Contains(d, "\n  holds a checkpoint of ") || !strings.Contains(d, "\nsha256:") {
 			t.Errorf("%s", d)
 		}
 		w.refused(1, []string{"no such anchor ", "service.yaml"}, "anchor", "lost", "other")

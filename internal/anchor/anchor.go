@@ -96,6 +96,8 @@ type MismatchError struct {
 	Signed bool
 	// Found identifies all findings, whatever the size of the log.
 	Found api.Digest
+	// All describes the first maxFindings of them, in no order.
+	All []string
 }
 
 func (e *MismatchError) Error() string {

@@ -54,10 +54,11 @@ func newAttack(t *testing.T, anchors ...Anchor) attack {
 	t.Helper()
 	s := newState(t)
 	at := func(count int) []byte {
-		s.grow(t, count, "shared")
-		s.unsent = true
+		n := s.grow(t, count, "shared")
 		must(t, s.open(t, anchors...))
-		must(t, s.keeper.Close()) // sends
+		for _, a := range anchors {
+			s.anchored(t, a.ID().Name, n)
+		}
 		signed, _ := s.tree.Latest()
 		s.close()
 		return signed

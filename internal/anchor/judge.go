@@ -19,6 +19,8 @@ import (
 const (
 	// maxItems bounds what one anchor may hold.
 	maxItems = 1_000_000
+	// maxFindings is how many findings of an anchor are described.
+	maxFindings = 20
 	// maxBatch and maxBatchBytes bound the checkpoints that are compared at once.
 	maxBatch      = 8192
 	maxBatchBytes = 8 << 20
@@ -39,6 +41,7 @@ type judge struct {
 	missing map[acknowledged]struct{} // not seen yet
 
 	digests []api.Digest // of all findings
+	all     []string     // the first maxFindings of them
 	worst   finding
 }
 
@@ -76,6 +79,9 @@ func (k *Keeper) newJudge(ctx context.Context, id ID) (*judge, error) {
 // found adds a finding. identity identifies it, whatever the size of the log.
 func (j *judge) found(f finding, identity string) {
 	j.digests = append(j.digests, api.DigestOf([]byte(identity)))
+	if len(j.all) < maxFindings {
+		j.all = append(j.all, f.what+": "+f.why)
+	}
 	if cmp.Or(cmp.Compare(f.rank, j.worst.rank), cmp.Compare(f.size, j.worst.size)) > 0 {
 		j.worst = f
 	}
@@ -233,7 +239,7 @@ func (j *judge) verdict(ctx context.Context, complete bool) (*MismatchError, err
 
 // overlong is the verdict about an anchor that was not read to its end in time.
 func (j *judge) overlong(why string) *MismatchError {
-	j.digests, j.worst = nil, finding{}
+	j.digests, j.all, j.worst = nil, nil, finding{}
 	j.found(finding{rank: unreadable, what: "cannot be compared", why: why}, "overlong")
 	return j.mismatch()
 }
@@ -247,7 +253,7 @@ func (j *judge) mismatch() *MismatchError {
 	}
 	return &MismatchError{
 		Anchor: j.id, What: j.worst.what, Why: j.worst.why, More: len(all) - 1, Held: j.worst.size, Local: j.have,
-		Signed: j.worst.rank == signed, Found: api.DigestOf(text),
+		Signed: j.worst.rank == signed, Found: api.DigestOf(text), All: j.all,
 	}
 }
 

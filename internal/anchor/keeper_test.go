@@ -27,15 +27,16 @@ import (
 
 // state is a state directory, open or not.
 type state struct {
-	dir    string
-	key    seal.Signer
-	store  *store.Store
-	ledger *audit.Ledger
-	tree   *audit.Tree
-	keeper *Keeper
-	log    lockedBuffer
-	lost   map[string]api.Digest // what an operator named as lost
-	unsent bool                  // send nothing
+	dir     string
+	key     seal.Signer
+	store   *store.Store
+	ledger  *audit.Ledger
+	tree    *audit.Tree
+	keeper  *Keeper
+	log     lockedBuffer
+	lost    map[string]api.Digest // what an operator named as lost
+	unsent  bool                  // send nothing
+	hurried bool                  // wait a second for an anchor, not a minute
 
 	mu    sync.Mutex
 	round chan struct{} // closed after the next round of any anchor; guarded by mu
@@ -143,14 +144,17 @@ func (s *state) grow(t testing.TB, count int, what string) uint64 {
 func (s *state) keeperConfig(anchors ...Anchor) Config {
 	cfg := Config{
 		Store: s.store, Len: s.ledger.Len, Log: s.tree, Origin: s.origin(), Keys: []ed25519.PublicKey{s.key.Public()}, Now: time.Now,
-		Logger: slog.New(slog.NewTextHandler(&s.log, nil)), ExchangeTimeout: time.Second, Retry: 5 * time.Millisecond, CompareTimeout: time.Second, TreeTimeout: 10 * time.Second, sent: s.sent,
+		Logger: slog.New(slog.NewTextHandler(&s.log, nil)), ExchangeTimeout: time.Minute, Retry: 5 * time.Millisecond, CompareTimeout: time.Minute, TreeTimeout: time.Minute, sent: s.sent,
 		Lost: func(name string, found api.Digest) bool { return found != "" && s.lost[name] == found },
 	}
+	every := 20 * time.Millisecond
+	if s.unsent {
+		every = time.Hour
+	}
+	if s.hurried {
+		cfg.CompareTimeout, cfg.ExchangeTimeout = time.Second, time.Second
+	}
 	for _, a := range anchors {
-		every := 20 * time.Millisecond
-		if s.unsent {
-			every = time.Hour
-		}
 		cfg.Anchors = append(cfg.Anchors, Schedule{a, every})
 	}
 	return cfg
@@ -449,6 +453,7 @@ func TestAMisbehavingAnchorStopsNothingAndProvesNothing(t *testing.T) {
 			t.Parallel()
 			a.id = id
 			s, path := newState(t), filepath.Join(t.TempDir(), "f")
+			s.hurried = true
 			must(t, s.open(t, a, openFile(t, path)))
 			n := s.grow(t, 3, "a")
 			s.anchored(t, "disk", n)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -63,13 +65,9 @@ Keep what it holds as evidence, and give the log another anchor. The service mus
 }
 
 func (t *operatorVerbs) nameLost(ctx context.Context, f decideFlags, config, name string) error {
-	var out bytes.Buffer
-	if err := t.execute(ctx, daemonProgram, anchorArgs(config, "json", "show", name), nil, &out); err != nil {
-		return err
-	}
 	var finding api.AnchorFinding
-	if err := json.Unmarshal(out.Bytes(), &finding); err != nil {
-		return fmt.Errorf("%s anchor show: %w", daemonProgram, err)
+	if err := t.daemonAnswers(ctx, anchorArgs(config, "json", "show", name), nil, &finding); err != nil {
+		return err
 	}
 	if finding.Found == "" {
 		return api.Errorf(api.CodeConflict, "anchor %q agrees with the log: nothing is lost", name).WithHint("run: bailiwick up")
@@ -79,13 +77,31 @@ func (t *operatorVerbs) nameLost(ctx context.Context, f decideFlags, config, nam
 	if err != nil {
 		return err
 	}
-	out.Reset()
-	if err := t.execute(ctx, daemonProgram, anchorArgs(config, "json", "record"), bytes.NewReader(envelope), &out); err != nil {
+	var receipt api.OperatorReceipt
+	if err := t.daemonAnswers(ctx, anchorArgs(config, "json", "record"), bytes.NewReader(envelope), &receipt); err != nil {
 		return err
 	}
-	var receipt api.OperatorReceipt
-	if err := json.Unmarshal(out.Bytes(), &receipt); err != nil {
-		return fmt.Errorf("%s anchor record: %w", daemonProgram, err)
-	}
 	return t.printReceipt(receipt, fmt.Sprintf("anchor %s is named as lost and gets no more checkpoints; give the log another anchor, with another name and place", name))
+}
+
+// daemonAnswers runs bailiwickd, reads its answer and returns its error, both in
+// JSON.
+func (t *operatorVerbs) daemonAnswers(ctx context.Context, args []string, stdin io.Reader, answer any) error {
+	var out, said bytes.Buffer
+	err := t.executeTo(ctx, daemonProgram, args, stdin, &out, &said)
+	if _, failed := errors.AsType[console.Exit](err); failed {
+		var refused struct{ Error *api.Error }
+		last := said.Bytes()[bytes.LastIndexByte(bytes.TrimSpace(said.Bytes()), '\n')+1:]
+		if json.Unmarshal(last, &refused) == nil && refused.Error != nil {
+			return refused.Error
+		}
+		fmt.Fprint(t.Stderr, console.Plain(said.String()))
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(out.Bytes(), answer); err != nil {
+		return fmt.Errorf("%s: %w", daemonProgram, err)
+	}
+	return nil
 }

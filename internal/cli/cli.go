@@ -152,9 +152,13 @@ func (t *tree) delegatedCommand(use, short, program, verb string, examples ...st
 // execute runs another program of the installation. Its exit status becomes the
 // one of this command.
 func (t *tree) execute(ctx context.Context, program string, args []string, stdin io.Reader, stdout io.Writer) error {
+	return t.executeTo(ctx, program, args, stdin, stdout, t.Stderr)
+}
+
+func (t *tree) executeTo(ctx context.Context, program string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	path := t.sibling(program)
 	child := exec.CommandContext(ctx, path, args...) //nolint:gosec // G204: a program in the folder of this one
-	child.Stdin, child.Stdout, child.Stderr = stdin, stdout, t.Stderr
+	child.Stdin, child.Stdout, child.Stderr = stdin, stdout, stderr
 	// The terminal interrupts the child too, which then exits and restores the
 	// terminal if it was asking for a passphrase.
 	child.Cancel = func() error { return nil }

@@ -46,7 +46,11 @@ func (t *tree) printFinding(f *api.AnchorFinding) {
 		fmt.Fprintf(t.Stdout, "anchor %q agrees with the log\n", f.Name)
 		return
 	}
-	fmt.Fprintf(t.Stdout, "%s\n%s\n", console.Plain(f.Message), f.Found)
+	fmt.Fprintln(t.Stdout, console.Line(f.Message))
+	for _, one := range f.Findings {
+		fmt.Fprintln(t.Stdout, "  "+console.Line(one))
+	}
+	fmt.Fprintln(t.Stdout, f.Found)
 }
 
 func (t *tree) anchorRecordCommand() *cobra.Command {
@@ -96,7 +100,7 @@ func (s *service) anchorFinding(ctx context.Context, name string) (f api.AnchorF
 	}
 	found, err := anchor.Find(ctx, cfg, name)
 	if found != nil {
-		f.Found, f.Message = found.Found, found.Error()
+		f.Found, f.Message, f.Findings = found.Found, found.Error(), found.All
 		return f, nil // also if the rest cannot be reached: the start refuses it
 	}
 	if _, unfit := errors.AsType[*anchor.UnfitError](err); unfit {
