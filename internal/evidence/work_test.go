@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -176,4 +177,21 @@ func FuzzWorkPerByte(f *testing.F) {
 			t.Errorf("%d bytes allocated for %d, want at most %d", got, len(raw), want)
 		}
 	})
+}
+
+// The help says the bound that the verifier has.
+func TestHelpStatesTheBoundOfWork(t *testing.T) {
+	text := strings.Join(strings.Fields(usage), " ")
+	for _, want := range []string{
+		fmt.Sprintf("at most %d units of work for each byte", workPerByte), "and 33,554,432 beside",
+		fmt.Sprintf("at most %d bytes of memory for each byte and %d MiB beside, never more than %d GiB", memoryPerByte, memoryBase>>20, memoryMost>>30),
+		fmt.Sprintf("more than %d GiB without content", bundle.DefaultLimits().Memory>>30),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the help does not say %q", want)
+		}
+	}
+	if workBase != 33_554_432 {
+		t.Error("the help states another base")
+	}
 }
