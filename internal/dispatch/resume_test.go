@@ -172,24 +172,26 @@ func TestValidateAnswerChangesNothing(t *testing.T) {
 	r := g.askedTask(t)
 	before := len(g.kinds(t))
 	for name, c := range map[string]struct {
-		req  api.AnswerRequest
-		code api.Code
+		req    api.AnswerRequest
+		option int
+		code   api.Code
 	}{
-		"an option":           {api.AnswerRequest{Option: 2}, ""},
-		"a text":              {api.AnswerRequest{Text: "neither", Attempt: 1}, ""},
-		"nothing":             {api.AnswerRequest{}, api.CodeInvalid},
-		"both":                {api.AnswerRequest{Text: "x", Option: 1}, api.CodeInvalid},
-		"an option too many":  {api.AnswerRequest{Option: 3}, api.CodeInvalid},
-		"a negative option":   {api.AnswerRequest{Option: -1}, api.CodeInvalid},
-		"too long":            {api.AnswerRequest{Text: strings.Repeat("x", api.MaxAnswer+1)}, api.CodeInvalid},
-		"of an attempt to be": {api.AnswerRequest{Option: 1, Attempt: 2}, api.CodeConflict},
+		"an option":              {api.AnswerRequest{Option: 2}, 2, ""},
+		"an option in its words": {api.AnswerRequest{Text: "that"}, 2, ""},
+		"a text":                 {api.AnswerRequest{Text: "neither", Attempt: 1}, 0, ""},
+		"nothing":                {api.AnswerRequest{}, 0, api.CodeInvalid},
+		"both":                   {api.AnswerRequest{Text: "x", Option: 1}, 0, api.CodeInvalid},
+		"an option too many":     {api.AnswerRequest{Option: 3}, 0, api.CodeInvalid},
+		"a negative option":      {api.AnswerRequest{Option: -1}, 0, api.CodeInvalid},
+		"too long":               {api.AnswerRequest{Text: strings.Repeat("x", api.MaxAnswer+1)}, 0, api.CodeInvalid},
+		"of an attempt to be":    {api.AnswerRequest{Option: 1, Attempt: 2}, 0, api.CodeConflict},
 	} {
-		err := g.ValidateAnswer(t.Context(), r.record.ID, c.req)
-		if err == nil && c.code != "" || err != nil && api.CodeOf(err) != c.code {
-			t.Errorf("%s: %v", name, err)
+		option, err := g.ValidateAnswer(t.Context(), r.record.ID, c.req)
+		if err == nil && c.code != "" || err != nil && api.CodeOf(err) != c.code || err == nil && option != c.option {
+			t.Errorf("%s: option %d, %v", name, option, err)
 		}
 	}
-	if err := g.ValidateAnswer(t.Context(), "d-none", that); api.CodeOf(err) != api.CodeNotFound {
+	if _, err := g.ValidateAnswer(t.Context(), "d-none", that); api.CodeOf(err) != api.CodeNotFound {
 		t.Errorf("%v", err)
 	}
 	if len(g.kinds(t)) != before || g.started(t) {
@@ -198,10 +200,10 @@ func TestValidateAnswerChangesNothing(t *testing.T) {
 	if _, err := g.ResumeTask(t.Context(), ann, r.record.ID, that, "local:ann", 9); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.ValidateAnswer(t.Context(), r.record.ID, that); err != nil { // given already
+	if _, err := g.ValidateAnswer(t.Context(), r.record.ID, that); err != nil { // given already
 		t.Errorf("%v", err)
 	}
-	if err := g.ValidateAnswer(t.Context(), r.record.ID, api.AnswerRequest{Option: 1, Attempt: 1}); api.CodeOf(err) != api.CodeConflict {
+	if _, err := g.ValidateAnswer(t.Context(), r.record.ID, api.AnswerRequest{Option: 1, Attempt: 1}); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("%v", err)
 	}
 }
@@ -213,7 +215,7 @@ func TestTaskQuestionExpires(t *testing.T) {
 	g := newRunGate(t)
 	r := g.askedTask(t)
 	g.cfg.Now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
-	if err := g.ValidateAnswer(t.Context(), r.record.ID, that); api.CodeOf(err) != api.CodeConflict {
+	if _, err := g.ValidateAnswer(t.Context(), r.record.ID, that); api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("%v", err)
 	}
 	if _, err := g.expireDue(); err != nil {

@@ -90,18 +90,19 @@ func (s *Service) ResumeTask(ctx context.Context, caller Caller, id api.Dispatch
 	return s.answer(ctx, answering{caller: caller, by: answeredBy, req: req, fence: fence, decision: d}, r)
 }
 
-// ValidateAnswer reports why ResumeTask would refuse an answer now. It stores
-// and logs nothing, and checks no permissions.
-func (s *Service) ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) error {
+// ValidateAnswer reports why ResumeTask would refuse an answer now, or the number of
+// the option that it chooses, by number or in its words; 0 for none. It stores and
+// logs nothing, and checks no permissions.
+func (s *Service) ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) (option int, err error) {
 	r, err := s.taskRow(ctx, id)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if _, repeated, err := s.checkAnswer(ctx, r, req); repeated || err != nil {
-		return err
+		return 0, err
 	}
-	_, _, _, err = s.resumeInput(ctx, r, answering{req: req})
-	return err
+	a, _, _, err := s.resumeInput(ctx, r, answering{req: req})
+	return a.Option, err
 }
 
 // taskRow returns the row of a task's dispatch.

@@ -78,6 +78,7 @@ func notInBundles() []record.Kind { return except(record.Kinds(), inBundles()...
 const (
 	claimTime   = "times and durations: the service's clock"
 	claimDenied = "what was denied, to whom and why, and requests without an effect: nothing follows from them"
+	claimOption = "the option of an answer outside a run, of one that was never delivered, and of one in words in runs of earlier versions"
 	claimSteps  = "the steps of a task whose dispatch is shown without its run"
 	claimVain   = "that anything was requested or changed which had no effect here: without the entry the rest is as it is"
 	claimUnread = "a catalog revision by which nothing in the bundle was decided"

@@ -48,7 +48,7 @@ func requestAgreements() []agreement {
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.attempt", truth: byChain, check: func(s *scene) verdict {
 			return is(detail[record.AnswerRequest](s).Attempt, int64(s.e.Attempt)-1)
 		}},
-		{kinds: kinds(record.KindDispatchAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: "the option of an answer, where the entry of its task has none or is not in the bundle"},
+		{kinds: kinds(record.KindDispatchAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: claimOption},
 		{kinds: kinds(record.KindDispatchAnswered), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.AnswerRequest](s).Reasons) == 0) }},
 	}
 	for _, f := range []string{"capabilities", "commit", "envs", "reasons", "revision", "source", "subagent", "target"} {
@@ -96,19 +96,24 @@ func (s *scene) capabilities() verdict {
 	return silent
 }
 
-// option compares the option of an answer with the one that its task was answered
-// with. An answer in words has the option that it equals, if any, only here.
+// option compares the option of an answer to a task with the one that its dispatch
+// resumes with. Before plan.Rules 3, an answer in the words of an option has its
+// number only in the entry of the dispatch.
 func (s *scene) option() verdict {
-	d := detail[record.AnswerRequest](s)
-	if s.r == nil || s.a == nil {
-		return may(d.Option >= 0)
+	if s.r == nil || s.r.answers[s.e.seq] == nil {
+		return silent
 	}
-	if given := s.r.answers[s.e.seq]; given != nil {
-		if o, _ := given.Detail.(record.RunAction); o.Option != 0 {
-			return agrees // record.TaskChain compares it
-		}
+	given, resumed := s.e, s.r.answers[s.e.seq]
+	if s.e.Kind == record.KindDispatchAnswered {
+		given, resumed = resumed, given
 	}
-	return may(d.Option >= 0)
+	g, _ := given.Detail.(record.RunAction)
+	d, _ := resumed.Detail.(record.AnswerRequest)
+	request, _ := s.r.submitted.Detail.(record.RunRequest)
+	if request.Rules < 3 && g.Option == 0 {
+		return silent
+	}
+	return is(d.Option, g.Option)
 }
 
 // ended is a row about the detail of the end of an attempt that follows from the

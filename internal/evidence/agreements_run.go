@@ -71,9 +71,7 @@ func steerAgreements() []agreement {
 	others := except(steerKinds(), record.KindTaskAnswered)
 	return []agreement{
 		{kinds: others, field: "detail.option", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Option, 0) }},
-		{kinds: kinds(record.KindTaskAnswered), field: "detail.option", truth: byChain, check: func(s *scene) verdict {
-			return may(detail[record.RunAction](s).Option >= 0) // record.TaskChain compares it with that of the dispatch
-		}, claim: "that an answer to a task was given in words and not as an option, and the option of one that was never delivered"},
+		{kinds: kinds(record.KindTaskAnswered), field: "detail.option", truth: byChain, check: (*scene).option, claim: claimOption},
 		{kinds: steerKinds(), field: "detail.queue", truth: byKind, check: func(s *scene) verdict { return is(detail[record.RunAction](s).Queue, "") }},
 		{kinds: steerKinds(), field: "detail.reasons", truth: byKind, check: func(s *scene) verdict { return holds(len(detail[record.RunAction](s).Reasons) == 0) }},
 		{kinds: kinds(record.KindRunCancelled), field: "detail.why", truth: byNothing, claim: "why somebody cancelled, in their own words"},

@@ -28,7 +28,7 @@ type replay struct {
 	paused    bool
 	cancelled bool // its cancellation was requested, or it reached a limit
 	leases    leases
-	answers   map[uint64]*entry // to tasks, by the entry of the dispatch that resumes with it
+	answers   map[uint64]*entry // of a task and of the dispatch that resumes with it: each by the number of the other
 	cancels   cancels
 	late      error // the first step that is valid only after its wall time expired
 }
@@ -113,7 +113,7 @@ func (r *replay) task(i int, e *entry) error {
 	case record.KindDispatchAccepted:
 		return nil
 	case record.KindDispatchAnswered:
-		r.answers[e.seq] = t.answer
+		r.answers[e.seq], r.answers[t.answer.seq] = t.answer, e
 		return nil
 	case record.KindTaskAnswered:
 		t.answer = e

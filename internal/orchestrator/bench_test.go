@@ -73,7 +73,9 @@ func (x *echo) Get(context.Context, api.DispatchID) (api.Dispatch, bool, error) 
 	return api.Dispatch{}, false, nil
 }
 
-func (x *echo) ValidateAnswer(context.Context, api.DispatchID, api.AnswerRequest) error { return nil }
+func (x *echo) ValidateAnswer(context.Context, api.DispatchID, api.AnswerRequest) (int, error) {
+	return 0, nil
+}
 
 // finish line of runs.
 type line struct{ settled chan api.RunState }

@@ -383,19 +383,19 @@ func clash(a, b []api.Lock) string {
 }
 
 // ValidateAnswer says whether an answer would be taken now.
-func (s *seat) ValidateAnswer(_ context.Context, id api.DispatchID, req api.AnswerRequest) error {
+func (s *seat) ValidateAnswer(_ context.Context, id api.DispatchID, req api.AnswerRequest) (int, error) {
 	if err := s.enter("check"); err != nil {
-		return err
+		return 0, err
 	}
 	defer s.mu.Unlock()
 	j := s.jobs[id]
 	if j == nil || !j.asks() {
-		return api.Errorf(api.CodeConflict, "dispatch %s does not ask anything", id)
+		return 0, api.Errorf(api.CodeConflict, "dispatch %s does not ask anything", id)
 	}
 	if req.Attempt != 0 && req.Attempt != j.d.Attempt {
-		return api.Errorf(api.CodeConflict, "attempt %d does not ask", req.Attempt)
+		return 0, api.Errorf(api.CodeConflict, "attempt %d does not ask", req.Attempt)
 	}
-	return nil
+	return req.Option, nil
 }
 
 // Resume begins the next attempt, once for each answer.

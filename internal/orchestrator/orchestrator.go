@@ -45,7 +45,9 @@ type Dispatcher interface {
 // Validator validates requests and answers without carrying them out.
 type Validator interface {
 	Validate(ctx context.Context, caller dispatch.Caller, reqs []api.DispatchRequest) (dispatch.Validation, error)
-	ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) error
+	// ValidateAnswer also returns the number of the option that an answer chooses, by
+	// number or in its words; 0 for none.
+	ValidateAnswer(ctx context.Context, id api.DispatchID, req api.AnswerRequest) (option int, err error)
 	Engine(ctx context.Context) (*policy.Engine, error)
 }
 

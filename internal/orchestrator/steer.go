@@ -69,8 +69,8 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 	var attempt int32
 	var asker api.DispatchID
 	return o.steer(ctx, caller, id, policy.ActionRunAnswer, steering{
-		kind: record.KindTaskAnswered, task: req.Task, needsTask: true, detail: record.RunAction{Option: int64(req.Option)},
-		check: func(ctx context.Context, t *task) error {
+		kind: record.KindTaskAnswered, task: req.Task, needsTask: true,
+		check: func(ctx context.Context, t *task, detail *record.RunAction) error {
 			if !t.answerable() {
 				return notAskingError(id, req.Task, t)
 			}
@@ -83,7 +83,9 @@ func (o *Orchestrator) Answer(ctx context.Context, caller dispatch.Caller, id ap
 				return api.Errorf(api.CodeConflict, "run %s task %s: the open question is of attempt %d, not of attempt %d", id, req.Task, attempt, req.Attempt).
 					WithHint("see: bailiwick run show %s", id)
 			}
-			return o.cfg.Dispatch.ValidateAnswer(ctx, t.dispatch, api.AnswerRequest{Text: req.Text, Option: req.Option, Attempt: int(attempt)})
+			option, err := o.cfg.Dispatch.ValidateAnswer(ctx, t.dispatch, api.AnswerRequest{Text: req.Text, Option: req.Option, Attempt: int(attempt)})
+			detail.Option = int64(option)
+			return err
 		},
 		do: func(e *engine, b *batch, r *run, i int32) error {
 			t := &r.tasks[i]
@@ -120,8 +122,9 @@ type steering struct {
 	task      api.TaskID // empty: the run
 	needsTask bool
 	detail    record.RunAction
-	// check refuses a change before it is committed; may be nil.
-	check func(ctx context.Context, t *task) error
+	// check refuses a change before it is committed, or completes its detail; may be
+	// nil.
+	check func(ctx context.Context, t *task, detail *record.RunAction) error
 	// do makes the change in the engine, or refuses it when the run has changed
 	// meanwhile; task is -1 for the run.
 	do func(e *engine, b *batch, r *run, task int32) error
@@ -162,7 +165,7 @@ func (o *Orchestrator) steerOpen(ctx context.Context, id api.RunID, s steering, 
 		return api.Errorf(api.CodeNotFound, "run %s has no task %q", id, s.task).WithHint("see: bailiwick run show %s", id)
 	}
 	if s.check != nil {
-		if err := s.check(ctx, &now.task); err != nil {
+		if err := s.check(ctx, &now.task, &s.detail); err != nil {
 			return err
 		}
 	}

@@ -36,8 +36,9 @@ func Delay(t *api.PlanTask, failed int) (low, high time.Duration) {
 
 // Rules is the version of the rules in this file that a run's states follow; the
 // entry of its submission has it. Runs of the versions before Rules 2 failed when a
-// task was cancelled by itself, and no entry said that their wall time expired.
-const Rules = 2
+// task was cancelled by itself, and no entry said that their wall time expired. Before
+// Rules 3 the entry of an answer had an option only where the caller gave its number.
+const Rules = 3
 
 // RunEvent is what happens to a run. The set is closed.
 type RunEvent string
