@@ -85,7 +85,7 @@ func step(field string, get func(d record.TaskStep) string, kinds ...record.Kind
 }
 
 func taskAgreements() []agreement {
-	started, locks := kinds(record.KindTaskStarted), "leases.take"
+	started := kinds(record.KindTaskStarted)
 	cut := func(s *scene) verdict {
 		if s.task != nil && len(s.task.Locks) < uncut {
 			return agrees // leases.take
@@ -101,13 +101,13 @@ func taskAgreements() []agreement {
 			fence := detail[record.TaskStart](s).Fence
 			return holds(fence >= 0 && uint64(fence) == a.manifest.Fence)
 		}, claim: "the fencing token of a start that dispatched nothing: it only grows"},
-		{kinds: started, field: "detail.locks", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
-		{kinds: started, field: "detail.shared", truth: byPlan, by: locks, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
+		{kinds: started, field: "detail.locks", truth: byPlan, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
+		{kinds: started, field: "detail.shared", truth: byPlan, check: cut, claim: "the locks of a task with so many that its entry cuts them, or whose dispatch is shown without its run"},
 
 		step("by", func(d record.TaskStep) string { return d.By }, record.KindTaskCancelled),
 		{kinds: kinds(record.KindTaskCancelled), field: "detail.by", truth: byChain, check: (*scene).cancelledBy, claim: claimSteps},
 		step("cause", func(d record.TaskStep) string { return d.Cause }, record.KindTaskSkipped),
-		{kinds: kinds(record.KindTaskSkipped), field: "detail.cause", truth: byPlan, check: (*scene).cause, claim: "which of several tasks that failed a skipped task is because of"},
+		{kinds: kinds(record.KindTaskSkipped), field: "detail.cause", truth: byPlan, claim: "which of several tasks that failed a skipped task is because of"},
 		step("message", func(d record.TaskStep) string { return d.Message }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled),
 		{kinds: kinds(record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied, record.KindTaskCancelled), field: "detail.message", truth: byChain, check: (*scene).stepMessage, claim: "the message of a task that has no dispatch, or whose dispatch has none"},
 		step("reason", func(d record.TaskStep) string { return d.Reason }, record.KindTaskWaiting, record.KindTaskFailed, record.KindTaskDenied),
@@ -130,9 +130,6 @@ func (s *scene) next() *attempt {
 	}
 	return s.h.attempts[k]
 }
-
-// cause is agrees if no other task could be the cause.
-func (s *scene) cause() verdict { return silent } // replay.skip compares it with plan and states
 
 // final returns the end of the dispatch of a task, before the entry.
 func (s *scene) final() *entry {
