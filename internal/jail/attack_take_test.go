@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -326,7 +327,8 @@ func countAttacks() map[string]func(facts) error {
 					return err
 				}
 			}
-			for {
+			for spin := 0; ; spin++ {
+				runtime.KeepAlive(spin)
 			}
 		},
 	}

@@ -71,6 +71,8 @@ func (g *cgroup) enterScope(ctx context.Context, spec Spec, pid int) {
 	if request(ctx, name, pid, spec.Limits) != nil {
 		return
 	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for { // the answer is a job, which may still be under way
 		if dir, ok := scopeOf(pid, name); ok {
 			g.take(dir, spec.Limits)
@@ -79,7 +81,7 @@ func (g *cgroup) enterScope(ctx context.Context, spec Spec, pid int) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Millisecond):
+		case <-tick.C:
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (j *Jail) watchdog() *watch {
 // run looks until stop is closed, and returns why it ended the jail, or "". Once a limit is exceeded, each further look kills
 // what is still there.
 func (w *watch) run(stop <-chan struct{}) string {
-	why, ended := "", time.Time{}
+	why, ended := "", time.Duration(0)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -76,13 +76,13 @@ func (w *watch) run(stop <-chan struct{}) string {
 			return why
 		case <-timer.C:
 		}
-		began := time.Now()
+		began := monotonic()
 		u, err := w.look()
 		free, total := w.available()
 		reserve := min(total/64, 256<<20)
 		switch {
 		case why != "":
-			if time.Since(ended) > w.patience {
+			if monotonic()-ended > w.patience {
 				w.end()
 			}
 		case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH): // pid 1 has exited, and with it everything
@@ -94,13 +94,20 @@ func (w *watch) run(stop <-chan struct{}) string {
 			why = fmt.Sprintf("the machine has %s of memory left, and no control group keeps this dispatch from taking it", mebibytes(free))
 		}
 		if why != "" {
-			if ended.IsZero() {
-				ended = time.Now()
+			if ended == 0 {
+				ended = monotonic()
 			}
 			w.kill()
 		}
-		timer.Reset(w.pause(min(w.limit-u.total(), free-reserve), time.Since(began)))
+		timer.Reset(w.pause(min(w.limit-u.total(), free-reserve), monotonic()-began))
 	}
+}
+
+// monotonic is the time since the start of the machine.
+func monotonic() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // of this clock it cannot fail
+	return time.Duration(now.Nano())
 }
 
 // pause is the time until the next look, with left bytes to go.
