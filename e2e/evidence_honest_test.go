@@ -206,8 +206,10 @@ func (h *honest) carryOut(p api.Plan, f fate) {
 	h.until(string(p.ID), func(time.Duration) (bool, error) {
 		face, err := h.as(f.token)
 		if err == nil {
-			_, err = face.Submit(ctx, req)
-			begun = err == nil
+			var run api.Run
+			if run, err = face.Submit(ctx, req); err == nil {
+				p.ID, begun = run.RunID, true // as it is stored for that principal
+			}
 		}
 		return begun || api.CodeOf(err) == api.CodeDenied, err // it may have been denied
 	})
@@ -291,8 +293,10 @@ func (h *honest) dispatchOne(id, kind string, f fate) {
 	h.until(id, func(since time.Duration) (bool, error) {
 		face, err := h.as(f.token)
 		if err == nil {
-			_, err = face.Dispatch(ctx, req)
-			begun = err == nil
+			var d api.Dispatch
+			if d, err = face.Dispatch(ctx, req); err == nil {
+				id, begun = string(d.ID), true // as it is stored for that principal
+			}
 		}
 		return begun || api.CodeOf(err) == api.CodeDenied, err
 	})
