@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -157,9 +158,7 @@ func (x bomb) whole(s *story) bomb {
 		x.b.Entries = append(x.b.Entries, bundle.Entry{Seq: uint64(i), Leaf: leaf}) //nolint:gosec // G115: an index
 	}
 	x.b.Proof = nil
-	for d, doc := range s.documents {
-		x.b.Documents[d] = doc
-	}
+	maps.Copy(x.b.Documents, s.documents)
 	return x
 }
 
