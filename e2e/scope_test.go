@@ -87,7 +87,7 @@ func TestIDsOfAnotherPrincipalTellNothing(t *testing.T) {
 	if a, b := run(w.ben, "night-run"), run(w.ben, "free-run2"); strings.Contains(a, "conflict") || strings.Contains(a, `"isError":true`) != strings.Contains(b, `"isError":true`) {
 		t.Errorf("ben submits:\n%s\n%s", a, b)
 	}
-	for _, id := range strings.Fields(w.must("run", "list", "-o", "name")) {
+	for id := range strings.FieldsSeq(w.must("run", "list", "-o", "name")) {
 		w.try("run", "wait", id)
 	}
 	// Each repeat finds its own, by either spelling.

@@ -94,14 +94,9 @@ func scopedID(p api.Principal, id string) string {
 func (s scopes) chooseRun(ctx context.Context, p api.Principal, req *api.RunRequest) error {
 	id := string(req.RunID)
 	if id == "" {
-		var named struct{ ID string }
-		if json.Unmarshal(req.Plan, &named) != nil || named.ID == "" {
-			return nil
-		}
-		if _, err := api.ParseRunID(named.ID); err != nil {
-			return nil //nolint:nilerr // likewise
-		}
-		id = named.ID
+		var named struct{ ID api.RunID }
+		_ = json.Unmarshal(req.Plan, &named) // an invalid id stays empty, and is refused with the plan
+		id = string(named.ID)
 	}
 	stored, err := s.choose(ctx, p, id, s.runs)
 	if err == nil && stored != id {
