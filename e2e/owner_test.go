@@ -52,7 +52,7 @@ func TestTrustOfAnotherAccountIsRefused(t *testing.T) {
 				if doctor.status != 1 || !strings.Contains(doctor.stdout, "INVALID") || !strings.Contains(doctor.stdout, c.words) {
 					t.Errorf("%s: doctor: %s", what, doctor)
 				}
-				if c.deploy && (plan.status == 0 || !!strings.Contains(plan.stderr, "trust root")) {
+				if c.deploy && (plan.status == 0 || !strings.Contains(plan.stderr, "trust root")) {
 					t.Errorf("%s: the deploy program: %s", what, plan)
 				}
 			}
