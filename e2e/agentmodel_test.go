@@ -142,7 +142,7 @@ func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, e
 	}
 	describe := map[string]any{"dispatchId": s.dispatch["dispatchId"]}
 	switch {
-	case answer.ID != s.dispatch["dispatchId"]:
+	case !strings.HasPrefix(answer.ID, s.dispatch["dispatchId"].(string)+"-"): // ids are scoped to their principal
 		return step{}, fmt.Errorf("%s: want dispatch %s, got %s", last.tool, s.dispatch["dispatchId"], last.text)
 	case n == 3:
 		return step{tool: "bailiwick_dispatch_describe", args: describe}, nil
@@ -155,7 +155,7 @@ func (s *scripted) follow(n int, last toolResult, results []toolResult) (step, e
 	case answer.Patch != nil && answer.Next == "":
 		return step{say: s.patch(results)}, nil
 	}
-	describe["include"] = "patch"
+	describe["dispatchId"], describe["include"] = answer.ID, "patch" // either spelling finds it
 	if answer.Next != "" {
 		describe["cursor"] = answer.Next
 	}

@@ -192,7 +192,7 @@ func TestUnreadyServiceIsAlive(t *testing.T) {
 	health(http.StatusOK, "ok catalog\n")
 	trust := w.read("data/bailiwick/trust.json")
 	must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte("{}"), 0o644))
-	health(http.StatusServiceUnavailable, "ok store\nok log\nNOT READY catalog\n")
+	health(http.StatusServiceUnavailable, "ok log\nok anchors\nNOT READY catalog\n")
 	w.refused(1, []string{"REFUSED: the catalog is refused"}, "status")
 	must(t, os.WriteFile(w.path("data/bailiwick/trust.json"), []byte(trust), 0o644))
 	health(http.StatusOK, "ok catalog\n")

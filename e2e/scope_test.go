@@ -106,6 +106,32 @@ func TestIDsOfAnotherPrincipalTellNothing(t *testing.T) {
 	if got := tool(w.ann, "bailiwick_orchestrator_status", members{"runId": "night-run"}); strings.Contains(got, `"isError":true`) {
 		t.Errorf("ann reads her run: %s", got)
 	}
+	// The operator's verbs find what ann or ben named, and refuse an id of both.
+	run(w.ben, "bens-run")
+	dispatch(w.ben, "bens-work")
+	w.must("run", "wait", "bens-run")
+	w.must("audit", "export", "bens-run", "--out", w.path("run.evidence"))
+	w.must("audit", "export", "bens-work", "--out", w.path("work.evidence"))
+	for _, args := range [][]string{
+		{"audit", "list", "--run", "bens-run"},
+		{"audit", "list", "--dispatch", "bens-work"},
+		{"dispatch", "list", "--run", "bens-run"},
+		{"run", "list", "--after", "bens-run"},
+		{"dispatch", "list", "--after", "bens-work"},
+	} {
+		if strings.Count(w.must(args...), "\n") < 2 {
+			t.Errorf("%q finds nothing", args)
+		}
+	}
+	for _, flag := range []string{"--run=bens-run", "--dispatch=bens-work"} {
+		if got := w.must("stop", flag); !strings.Contains(got, flag[strings.Index(flag, "=")+1:]+"-") {
+			t.Errorf("stop %s: %s", flag, got)
+		}
+	}
+	dispatch(w.ann, "of-both1")
+	dispatch(w.ben, "of-both1")
+	w.refused(1, []string{"2 principals use the id \"of-both1\"", "name one of them as it is listed: of-both1-"}, "dispatch", "show", "of-both1")
+	w.refused(1, []string{"2 principals use the id \"of-both1\""}, "stop", "--dispatch", "of-both1")
 	// The controls.
 	w.refused(1, []string{"in use for another request"}, "dispatch", "run", "edit", "-q", "--source", "repo", "--id", stored)
 	w.refused(1, []string{"in use for another request"}, "dispatch", "run", "looks", "-q", "--id", "night-work")

@@ -169,24 +169,21 @@ func (s *reader) Get(ctx context.Context, id api.DispatchID) (api.Dispatch, bool
 	return r.record, ok, err
 }
 
-// Owners returns the owners of the dispatches whose id begins with prefix, by id;
-// with exact only of that one. It checks no permissions.
-func (s *reader) Owners(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error) {
-	return OwnersIn(ctx, s.cfg.Store, "dispatch", prefix, exact)
+// Owners returns the owners of the dispatches whose id begins with prefix and has
+// length characters, by id. It checks no permissions.
+func (s *reader) Owners(ctx context.Context, prefix string, length int) (map[string]api.Principal, error) {
+	return OwnersIn(ctx, s.cfg.Store, "dispatch", prefix, length)
 }
 
-// maxOwners bounds Owners.
-const maxOwners = 100
-
 // OwnersIn is Owners for a table with an id and a principal.
-func OwnersIn(ctx context.Context, st *store.Store, table, prefix string, exact bool) (map[string]api.Principal, error) {
+func OwnersIn(ctx context.Context, st *store.Store, table, prefix string, length int) (map[string]api.Principal, error) {
 	end := prefix
-	if !exact {
+	if length > len(prefix) {
 		end += "\x7f" // behind all characters of an id
 	}
 	found := map[string]api.Principal{}
 	return found, st.Read(ctx, func(v *store.View) error {
-		return v.Each("SELECT id, principal FROM "+table+" WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?", store.Args{prefix, end, maxOwners}, func(scan store.Scan) error {
+		return v.Each("SELECT id, principal FROM "+table+" WHERE id >= ? AND id <= ? AND length(id) = ?", store.Args{prefix, end, length}, func(scan store.Scan) error {
 			var id string
 			var p api.Principal
 			err := scan(&id, &p)

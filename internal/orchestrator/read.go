@@ -46,10 +46,10 @@ type Rules interface {
 	Engine(ctx context.Context) (*policy.Engine, error)
 }
 
-// Owners returns who submitted the runs whose id begins with prefix, by id; with
-// exact only of that one. It checks no permissions.
-func (a *Archive) Owners(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error) {
-	return dispatch.OwnersIn(ctx, a.cfg.Store, "run", prefix, exact)
+// Owners returns who submitted the runs whose id begins with prefix and has length
+// characters, by id. It checks no permissions.
+func (a *Archive) Owners(ctx context.Context, prefix string, length int) (map[string]api.Principal, error) {
+	return dispatch.OwnersIn(ctx, a.cfg.Store, "run", prefix, length)
 }
 
 // NewArchive returns the archive of a service without an orchestrator.

@@ -61,12 +61,9 @@ func (c *dispatchCalls) list(ctx context.Context, r *request) ([]api.Dispatch, e
 	if q.err != nil {
 		return nil, q.err
 	}
-	ids := scopes{c.cfg}
-	run, err := ids.find(ctx, r.caller.Principal, string(f.Run), ids.runs)
-	if err != nil {
+	if err := (scopes{c.cfg}).resolve(r, &f.Run, &f.After); err != nil {
 		return nil, err
 	}
-	f.Run = api.RunID(run)
 	list, err := c.cfg.Dispatch.List(ctx, r.caller.Principal, f)
 	for i := range list {
 		err = errors.Join(err, c.cfg.Reader.LimitAnswer(ctx, &list[i]))

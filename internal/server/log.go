@@ -157,6 +157,9 @@ func logTime(text string) (time.Time, error) {
 // entries streams log entries; with follow, new ones too.
 func (c *logCalls) entries(w http.ResponseWriter, r *request) error {
 	q, err := readLogQuery(r)
+	if err == nil {
+		err = (scopes{c.cfg}).resolve(r, &q.Run, &q.Dispatch)
+	}
 	if err != nil {
 		return err
 	}

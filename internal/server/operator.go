@@ -160,6 +160,16 @@ func (c *operatorCalls) tokens(context.Context, *request) ([]api.TokenInfo, erro
 // engage engages an emergency stop. It needs no operator key, because the
 // service's account can end everything anyway. Lifting a stop does; see record.
 func (c *operatorCalls) engage(ctx context.Context, r *request, req api.StopRequest) (api.Stop, error) {
+	ids, err := scopes{c.cfg}, error(nil)
+	switch req.Scope {
+	case api.StopRun:
+		err = ids.resolve(r, (*api.RunID)(&req.Name), nil)
+	case api.StopDispatch:
+		err = ids.resolve(r, nil, (*api.DispatchID)(&req.Name))
+	}
+	if err != nil {
+		return api.Stop{}, err
+	}
 	return c.cfg.Dispatch.Stop(ctx, r.caller.Principal, req)
 }
 

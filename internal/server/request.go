@@ -79,12 +79,10 @@ func (c *dispatchCalls) aboutDispatch(h handler) handler {
 		if err != nil {
 			return malformed(api.CodeInvalid, "%w", err)
 		}
-		ids := scopes{c.cfg}
-		stored, err := ids.find(r.Context(), r.caller.Principal, string(id), ids.dispatches)
-		if err != nil {
+		r.dispatch = id
+		if err := (scopes{c.cfg}).resolve(r, nil, &r.dispatch); err != nil {
 			return err
 		}
-		r.dispatch = api.DispatchID(stored)
 		return h(w, r)
 	}
 }

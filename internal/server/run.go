@@ -31,7 +31,7 @@ type RunReader interface {
 	Waiting(ctx context.Context, who api.Principal) ([]api.Waiting, error)
 	See(ctx context.Context, by dispatch.Caller, id api.RunID) error
 	LimitAnswer(ctx context.Context, d *api.Dispatch) error
-	Owners(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error)
+	Owners(ctx context.Context, prefix string, length int) (map[string]api.Principal, error)
 }
 
 // RunSteerer submits and steers runs.
@@ -96,12 +96,10 @@ func (c *runCalls) aboutRun(h handler) handler {
 		if err != nil {
 			return malformed(api.CodeInvalid, "%w", err)
 		}
-		ids := scopes{c.cfg}
-		stored, err := ids.find(r.Context(), r.caller.Principal, string(id), ids.runs)
-		if err != nil {
+		r.run = id
+		if err := (scopes{c.cfg}).resolve(r, &r.run, nil); err != nil {
 			return err
 		}
-		r.run = api.RunID(stored)
 		return h(w, r)
 	}
 }
@@ -141,6 +139,9 @@ func (c *runCalls) list(ctx context.Context, r *request) ([]api.Run, error) {
 	f.Limit = q.limit(50)
 	if q.err != nil {
 		return nil, q.err
+	}
+	if err := (scopes{c.cfg}).resolve(r, &f.After, nil); err != nil {
+		return nil, err
 	}
 	return c.cfg.Reader.List(ctx, r.caller.Principal, f)
 }

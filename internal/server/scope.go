@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -20,15 +21,15 @@ import (
 type scopes struct{ cfg *Config }
 
 // owners returns the owners of the dispatches, or runs, whose id begins with
-// prefix, by id; with exact only of that one.
-type owners func(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error)
+// prefix and has length characters, by id.
+type owners func(ctx context.Context, prefix string, length int) (map[string]api.Principal, error)
 
-func (s scopes) dispatches(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error) {
-	return s.cfg.Dispatch.Owners(ctx, prefix, exact)
+func (s scopes) dispatches(ctx context.Context, prefix string, length int) (map[string]api.Principal, error) {
+	return s.cfg.Dispatch.Owners(ctx, prefix, length)
 }
 
-func (s scopes) runs(ctx context.Context, prefix string, exact bool) (map[string]api.Principal, error) {
-	return s.cfg.Reader.Owners(ctx, prefix, exact)
+func (s scopes) runs(ctx context.Context, prefix string, length int) (map[string]api.Principal, error) {
+	return s.cfg.Reader.Owners(ctx, prefix, length)
 }
 
 // choose returns the id by which p stores what it chose id for.
@@ -36,7 +37,7 @@ func (s scopes) choose(ctx context.Context, p api.Principal, id string, of owner
 	if id == "" || !s.scoped(p) {
 		return id, nil
 	}
-	stored, err := of(ctx, id, true)
+	stored, err := of(ctx, id, len(id))
 	if owner := stored[id]; err != nil || owner == p || owner == "" && generated.MatchString(id) {
 		return id, err
 	}
@@ -57,22 +58,41 @@ func (s scopes) find(ctx context.Context, p api.Principal, id string, of owners)
 	if err != nil || stored == id {
 		return id, err
 	}
-	if found, err := of(ctx, stored, true); err != nil || found[stored] != p {
+	if found, err := of(ctx, stored, len(stored)); err != nil || found[stored] != p {
 		return id, err
 	}
 	return stored, nil
 }
 
+// resolve replaces the ids that the caller of r names by those stored. Nil and
+// empty ids stay.
+func (s scopes) resolve(r *request, run *api.RunID, dispatch *api.DispatchID) error {
+	set := func(id *string, of owners) (err error) {
+		if id != nil && *id != "" {
+			*id, err = s.find(r.Context(), r.caller.Principal, *id, of)
+		}
+		return err
+	}
+	if err := set((*string)(run), s.runs); err != nil {
+		return err
+	}
+	return set((*string)(dispatch), s.dispatches)
+}
+
 func (s scopes) findAny(ctx context.Context, id string, of owners) (string, error) {
-	if found, err := of(ctx, id, true); s.cfg.Operator == "" || err != nil || id == "" || len(found) > 0 {
+	if found, err := of(ctx, id, len(id)); s.cfg.Operator == "" || err != nil || id == "" || len(found) > 0 {
 		return id, err
 	}
-	found, err := of(ctx, id[:min(len(id), maxChosen)]+"-", false)
+	prefix := id[:min(len(id), maxChosen)] + "-"
+	found, err := of(ctx, prefix, len(prefix)+digestLen)
 	maps.DeleteFunc(found, func(stored string, p api.Principal) bool { return scopedID(p, id) != stored })
-	if len(found) == 1 {
-		for stored := range found {
-			return stored, err
-		}
+	stored := slices.Sorted(maps.Keys(found))
+	if len(stored) > 1 {
+		return id, &malformedError{api.Errorf(api.CodeInvalid, "%d principals use the id %q", len(stored), id).
+			WithHint("name one of them as it is listed: %s", strings.Join(stored[:min(len(stored), 5)], ", "))}
+	}
+	if len(stored) == 1 {
+		id = stored[0]
 	}
 	return id, err
 }
@@ -82,11 +102,14 @@ func (s scopes) scoped(p api.Principal) bool { return s.cfg.Operator != "" && p 
 // maxChosen is how much of a chosen id is kept in the stored one, for readers.
 const maxChosen = 40
 
+// digestLen is the number of characters of the digest in a stored id.
+const digestLen = 20
+
 // scopedID is an id that no other principal's choice leads to.
 func scopedID(p api.Principal, id string) string {
 	sum := sha256.Sum256([]byte(string(p) + "\x00" + id))
 	digest := strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:15]))
-	return id[:min(len(id), maxChosen)] + "-" + digest[:20]
+	return id[:min(len(id), maxChosen)] + "-" + digest[:digestLen]
 }
 
 // chooseRun gives the run of a request its stored id, whether the request or the

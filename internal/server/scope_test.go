@@ -15,16 +15,19 @@ func TestChosenIDsAreScoped(t *testing.T) {
 	const operator, ann, ben = api.Principal("local:root"), api.Principal("agent:ann"), api.Principal("agent:ben")
 	long := strings.Repeat("a", 64)
 	stored := map[string]api.Principal{"work": operator, "old": ann, scopedID(ann, "work"): ann, scopedID(ann, "twice"): ann, scopedID(ben, "twice"): ben, scopedID(ben, long): ben, "d-000000000000000000000001": ann}
-	of := func(_ context.Context, prefix string, exact bool) (map[string]api.Principal, error) {
+	of := func(_ context.Context, prefix string, length int) (map[string]api.Principal, error) {
 		found := map[string]api.Principal{}
 		for id, p := range stored {
-			if id == prefix || !exact && strings.HasPrefix(id, prefix) {
+			if len(id) == length && strings.HasPrefix(id, prefix) {
 				found[id] = p
 			}
 		}
 		return found, nil
 	}
 	s := scopes{&Config{Operator: operator}}
+	if found, err := s.find(t.Context(), operator, "twice", of); err == nil || !strings.Contains(err.Error(), "2 principals use the id") {
+		t.Errorf("the operator finds the id of two principals: %q, %v", found, err)
+	}
 	const fresh = "d-000000000000000000000002"
 	for _, c := range []struct {
 		by                api.Principal
@@ -32,7 +35,6 @@ func TestChosenIDsAreScoped(t *testing.T) {
 	}{
 		{operator, "work", "work", "work"},
 		{operator, "free", "free", "free"},
-		{operator, "twice", "twice", "twice"}, // of two
 		{operator, long, long, scopedID(ben, long)},
 		{ann, "work", scopedID(ann, "work"), scopedID(ann, "work")},
 		{ann, scopedID(ann, "work"), scopedID(ann, "work"), scopedID(ann, "work")},

@@ -154,6 +154,9 @@ func (c *logCalls) check(ctx context.Context, _ *request) (result api.LogCheck, 
 // its reader who did what.
 func (c *logCalls) evidence(w http.ResponseWriter, r *request) error {
 	req, err := evidenceRequest(r)
+	if err == nil {
+		err = (scopes{c.cfg}).resolve(r, &req.Run, &req.Dispatch)
+	}
 	if err != nil {
 		return err
 	}
