@@ -106,6 +106,21 @@ func TestIDsOfAnotherPrincipalTellNothing(t *testing.T) {
 	if got := tool(w.ann, "bailiwick_orchestrator_status", members{"runId": "night-run"}); strings.Contains(got, `"isError":true`) {
 		t.Errorf("ann reads her run: %s", got)
 	}
+	// Another request by the same id is refused, by either spelling of either.
+	for _, id := range []string{"night-work", stored} {
+		if got := tool(w.ann, "bailiwick_dispatch", members{"subagent": "looks", "dispatchId": id}); !strings.Contains(got, "in use for another request") {
+			t.Errorf("ann dispatches another request as %s: %s", id, got)
+		}
+	}
+	annRun := regexp.MustCompile(`night-run-[0-9a-v]{20}`).FindString(tool(w.ann, "bailiwick_orchestrator_status", members{"runId": "night-run"}))
+	for _, id := range []string{"night-run", annRun} {
+		for subagent, want := range map[string]string{"edit": `existing\":true`, "looks": "in use for another"} {
+			plan := members{"id": "night-run", "source": members{"name": "repo"}, "tasks": []members{{"id": "a", "subagent": subagent}}}
+			if got := tool(w.ann, "bailiwick_orchestrator_submit", members{"runId": id, "plan": plan}); !strings.Contains(got, want) && !strings.Contains(got, strings.ReplaceAll(want, `\"`, `"`)) {
+				t.Errorf("ann submits with %s as %s: %s, want %s", subagent, id, got, want)
+			}
+		}
+	}
 	// The operator's verbs find what ann or ben named, and refuse an id of both.
 	run(w.ben, "bens-run")
 	dispatch(w.ben, "bens-work")

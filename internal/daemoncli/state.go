@@ -50,7 +50,7 @@ func checkOwn(dir string, uid int) error {
 	owner, ok := st.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || int(owner.Uid) != uid:
-		return api.Errorf(api.CodeUnavailable, "state directory %s: owned by another account", dir).WithHint("give it to the account of the service: chown -R %d %s", uid, dir)
+		return api.Errorf(api.CodeUnavailable, "state directory %s: owned by another account", dir).WithHint("run the service as the account that owns it, without sudo, or set XDG_STATE_HOME; to hand it to this account: chown -R %d %s", uid, dir)
 	case st.Mode().Perm()&0o022 != 0:
 		return api.Errorf(api.CodeUnavailable, "state directory %s: writable by other accounts (mode %04o)", dir, st.Mode().Perm()).WithHint("run: chmod go-w %s", dir)
 	}
@@ -75,7 +75,8 @@ func (t *tree) ownData() error {
 	owner, ok := st.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || owner.Uid != 0 && int(owner.Uid) != t.UID:
-		return api.Errorf(api.CodeInvalid, "data directory %s: owned by another account, which can replace the trust root; it must be owned by the service's account or root", dir)
+		return api.Errorf(api.CodeInvalid, "data directory %s: owned by another account, which can replace the trust root; it must be owned by the service's account or root", dir).
+			WithHint("run the service as the account that owns it, without sudo, or set XDG_DATA_HOME; to hand it to this account: chown %d %s", t.UID, dir)
 	case st.Mode().Perm()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0:
 		return api.Errorf(api.CodeInvalid, "data directory %s: writable by other accounts (mode %04o), which can replace the trust root", dir, st.Mode().Perm()).WithHint("run: chmod go-w %s", dir)
 	}

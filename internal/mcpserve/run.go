@@ -15,7 +15,7 @@ import (
 type submitInput struct {
 	Plan       object                     `json:"plan"`
 	Parameters map[string]json.RawMessage `json:"parameters,omitempty" jsonschema:"values of the parameters that the plan declares"`
-	RunID      api.RunID                  `json:"runId,omitempty" jsonschema:"idempotency key of your choice, 1 to 64 characters of a-z 0-9 -; it replaces the id of the plan; repeating a plan with the same id does not start a second run"`
+	RunID      api.RunID                  `json:"runId,omitempty" jsonschema:"idempotency key of your choice, 1 to 64 characters of a-z 0-9 -; it replaces the id of the plan; repeating a plan with the same id does not start a second run; answers may name the run by this id with a suffix, and every tool accepts both"`
 }
 
 // advertised returns the schema of a plan. The service validates the plan and
