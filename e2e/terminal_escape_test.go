@@ -40,6 +40,9 @@ printf x > "outputs/$(printf 'n\033[2J\302\233')"; printf x > "$(printf 'f\033[2
 	w.try("dispatch", "run", "edit"+steering, "-q") // an invalid request is in the log
 	w.must("principal", "add", "agent:ann")
 	w.must("stop", "--principal", "agent:ann", "--reason", steering)
+	w.submit(planned("asking", shellTask("q", `mkdir -p .bailiwick; printf '{"question":"\\u001b[2J\\u009b2J\\u202eWhich?","options":["\\u001b[2Jx"]}' > .bailiwick/question.json`)))
+	asks := strings.TrimSpace(w.must("dispatch", "list", "--run", "asking", "-o", "name"))
+	w.write("hostile.yaml", "id: hostile\nlabels: {a: \"\\e[2J\\u009b2J\\u202e\"}\ntasks:\n  - {id: \"a\\e[2J\", subagent: sh, \"\\e[2Jx\": \"\\u009b2J\"}\n", 0o644)
 	for _, args := range [][]string{
 		{"dispatch", "patch", id},
 		{"dispatch", "patch", id, "-o", "json"},
@@ -61,11 +64,15 @@ printf x > "outputs/$(printf 'n\033[2J\302\233')"; printf x > "$(printf 'f\033[2
 		{"run", "show", "work", "-o", "json"},
 		{"run", "logs", "work"},
 		{"run", "logs", "work", "-o", "jsonl"},
-		{"run", "plan", "work"},
 		{"run", "show", steering},
 		{"dispatch", "show", steering},
 		{"dispatch", "show", steering, "-o", "json"},
-		{"run", "graph", steering},
+		{"run", "render", w.path("hostile.yaml")},
+		{"run", "apply", "work", "--repo", w.path("repo"), "--branch", "shown-run"},
+		{"catalog", "history"},
+		{"catalog", "list"},
+		{"catalog", "verify"},
+		{"catalog", "diff", steering},
 		{steering},
 		{"--" + steering},
 		{"audit", "list"},
@@ -78,7 +85,6 @@ printf x > "outputs/$(printf 'n\033[2J\302\233')"; printf x > "$(printf 'f\033[2
 		{"run", "validate", w.path("project/evil.sh")},
 		{"run", "import", w.path("project/evil.sh")},
 		{"doctor", "--config", steering},
-		{"evidence", steering},
 		{"catalog", "show", "capability/evil", "--file", "evil.sh"},
 		{"catalog", "show", "capability/evil"},
 		{"catalog", "show", "capability/evil", "-o", "json"},
@@ -86,8 +92,30 @@ printf x > "outputs/$(printf 'n\033[2J\302\233')"; printf x > "$(printf 'f\033[2
 		{"can", steering},
 		{"subagent", "show", steering},
 		{"can", "local:root", "dispatch", "sh", "--socket", steering},
+		{"waiting"},
+		{"waiting", "-o", "json"},
+		{"dispatch", "show", asks},
+		{"run", "show", "asking"},
+		{"run", "list"},
+		{"run", "list", "-o", "json"},
+		{"run", "validate", w.path("hostile.yaml")},
+		{"run", "submit", w.path("hostile.yaml")},
+		{"dispatch", "run", "sh", "--source", "repo", "--input", `{"do":"printf '` + strings.ReplaceAll(octal, `\`, `\\`) + `'"}`},
+		{"dispatch", "apply", id, "--repo", w.path("repo"), "--branch", "shown"},
+		{"gc"},
+		{"principal", "list"},
+		{"audit", "show", "1"},
+		{"audit", "verify", w.path("hostile.yaml"), "--trust", w.path("hostile.yaml")},
+		{"audit", "verify", steering, "--trust", steering},
+		{"queue", "list"},
+		{"completion", steering},
+		{"doctor"},
+		{"status"},
 	} {
-		s := w.onTerminal(200, append([]string{"--no-pager"}, args...)...)
+		if args[0] != "catalog" && args[0] != "doctor" { // other programs, without a pager
+			args = append([]string{"--no-pager"}, args...)
+		}
+		s := w.onTerminal(200, args...)
 		s.end()
 		if r := steers(s.text()); r != "" || !strings.Contains(s.text(), "x") && len(s.text()) == 0 {
 			t.Errorf("%q: the terminal gets %q:\n%q", args, r, s.text())
