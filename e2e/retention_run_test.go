@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -27,17 +28,24 @@ func TestSettledRunsExpire(t *testing.T) {
 		}
 	}
 	d := string(task(t, w.run("gone"), "one").DispatchID)
+	w.admit("agent:ann")
+	token, err := os.ReadFile(w.tokenFile("agent:ann"))
+	must(t, err)
+	ann := w.runtime(strings.TrimSpace(string(token)), nil)
+	hers, err := ann.Submit(t.Context(), request(t, planned("hers", shellTask("one", "true"))))
+	must(t, err)
+	w.awaitSettled(hers.RunID)
 	w.must("dispatch", "pin", string(task(t, w.run("pinned"), "one").DispatchID))
 	w.submit(planned("open", shellTask("waits", awaitGate("go"))))
 	w.begunTask("open", "waits")
 	dry := w.must("gc", "--dry-run")
-	for _, want := range []string{"runs      gone:", "would remove rows and plans of 1 settled run", "runs.age 1ns", "1 expired run with a pinned dispatch, or with a retry"} {
+	for _, want := range []string{"runs      gone:", "would remove rows and plans of 2 settled runs", "runs.age 1ns", "1 expired run with a pinned dispatch, or with a retry"} {
 		if !strings.Contains(dry, want) {
 			t.Errorf("the dry run lacks %q:\n%s", want, dry)
 		}
 	}
 	w.must("run", "show", "gone") // the control
-	if out := w.must("gc"); !strings.Contains(out, "removed rows and plans of 1 settled run") {
+	if out := w.must("gc"); !strings.Contains(out, "removed rows and plans of 2 settled runs") {
 		t.Errorf("gc prints:\n%s", out)
 	}
 	if list := w.must("run", "list", "-o", "name"); strings.Contains(list, "gone") || !strings.Contains(list, "pinned") || !strings.Contains(list, "open") {
@@ -49,11 +57,13 @@ func TestSettledRunsExpire(t *testing.T) {
 	if log := w.must("audit", "list", "--run", "gone"); !strings.Contains(log, "settled") {
 		t.Errorf("the log of the run is:\n%s", log)
 	}
-	if log := w.must("audit", "list", "--kind", "retention.removed"); !strings.Contains(log, "removes rows and plan of 1 settled run") || !strings.Contains(log, "gone") {
+	if log := w.must("audit", "list", "--kind", "retention.removed"); !strings.Contains(log, "removes rows and plan of 2 settled runs") || !strings.Contains(log, "gone") {
 		t.Errorf("the log is:\n%s", log)
 	}
-	w.must("dispatch", "show", d) // records of dispatches stay
-	_, err := w.conn().Runtime().Submit(t.Context(), request(t, planned("gone", shellTask("one", "true"))))
+	w.must("dispatch", "show", d)                // records of dispatches stay
+	_, err = ann.Run(t.Context(), "hers", "", 1) // as she named it
+	wantCode(t, "the run of another principal", err, api.CodeNotFound, "has expired")
+	_, err = w.conn().Runtime().Submit(t.Context(), request(t, planned("gone", shellTask("one", "true"))))
 	wantCode(t, "the id again", err, api.CodeConflict, "has expired")
 	w.open("go")
 	w.awaitSettled("open")

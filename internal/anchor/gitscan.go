@@ -94,7 +94,7 @@ func (g *Git) branch(ctx context.Context, commits []string, see func(Item) error
 	n := 0
 	err := g.batch(ctx, names.String(), func(o object) error {
 		if n >= len(commits) {
-			return fmt.Errorf("repository %s: git says more than it was asked", g.cfg.Repository)
+			return fmt.Errorf("repository %s: git cat-file printed more than was asked for", g.cfg.Repository)
 		}
 		it := Item{Where: "commit " + commits[n], ID: commits[n], Signed: o.content}
 		n++
@@ -182,7 +182,7 @@ func (g *Git) batch(ctx context.Context, names string, see func(object) error) e
 			}
 			f := strings.Fields(line)
 			if len(f) < 2 {
-				return fmt.Errorf("repository %s: git cat-file says %.80q", g.cfg.Repository, line)
+				return fmt.Errorf("repository %s: git cat-file printed %.80q", g.cfg.Repository, line)
 			}
 			o := object{name: f[0], kind: f[1]}
 			if size, err := strconv.ParseInt(f[len(f)-1], 10, 64); len(f) == 3 && err == nil {

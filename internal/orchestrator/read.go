@@ -47,9 +47,17 @@ type Rules interface {
 }
 
 // Owners returns who submitted the runs whose id begins with prefix and has length
-// characters, by id. It checks no permissions.
+// characters, by id. Of the expired ones it knows that whose id is prefix. It checks
+// no permissions.
 func (a *Archive) Owners(ctx context.Context, prefix string, length int) (map[string]api.Principal, error) {
-	return dispatch.OwnersIn(ctx, a.cfg.Store, "run", prefix, length)
+	found, err := dispatch.OwnersIn(ctx, a.cfg.Store, "run", prefix, length)
+	if err != nil || len(found) > 0 || length != len(prefix) {
+		return found, err
+	}
+	if owner, told, err := a.expired(ctx, api.RunID(prefix)); err != nil || told != nil {
+		return map[string]api.Principal{prefix: owner}, err
+	}
+	return found, nil
 }
 
 // NewArchive returns the archive of a service without an orchestrator.

@@ -190,7 +190,7 @@ func affordable(all []*x509.Certificate) error {
 			return fmt.Errorf("an RSA key of %d bits, want at most %d", key.N.BitLen(), maxKeyBits)
 		}
 		if subjects[string(c.RawSubject)]++; subjects[string(c.RawSubject)] > maxNamesakes {
-			return fmt.Errorf("more than %d of one subject", maxNamesakes)
+			return fmt.Errorf("more than %d certificates with one subject", maxNamesakes)
 		}
 	}
 	return nil
