@@ -2,4 +2,7 @@
 
 package evidence
 
-const shrink = 1
+const (
+	shrink = 1
+	padded = 1
+)

@@ -173,7 +173,7 @@ func FuzzWorkPerByte(f *testing.F) {
 			verifyWith(b, trust, Options{}, agreements(), m)
 		}
 		runtime.ReadMemStats(&after)
-		if got, want := after.TotalAlloc-before.TotalAlloc, uint64(16<<20+256*(len(raw)+len(trusted))); got > want {
+		if got, want := after.TotalAlloc-before.TotalAlloc, padded*uint64(16<<20+256*(len(raw)+len(trusted))); got > want {
 			t.Errorf("%d bytes allocated for %d, want at most %d", got, len(raw), want)
 		}
 	})

@@ -265,7 +265,7 @@ func TestOpenParsesACheckpointOnceForAllKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	allocated := func(keys Keys) float64 { return testing.AllocsPerRun(10, func() { _, _, _ = keys.Open(signed) }) }
-	if a, b := allocated(one), allocated(keys); b > a {
+	if a, b := allocated(one), allocated(keys); b > a+10 { // one more for each key would be 200
 		t.Errorf("%v allocations with one key, %v with %d", a, b, len(many)+1)
 	}
 }
