@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"flag"
 	"maps"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
+	"github.com/bailiwick-dev/bailiwick/internal/plan"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
 
@@ -113,7 +116,7 @@ func claimedFields() string {
 	for _, doc := range slices.Sorted(maps.Keys(documentClaims())) {
 		out.WriteString("| " + doc + " | `" + strings.Join(documentClaims()[doc], "`, `") + "` |\n")
 	}
-	out.WriteString("\nIn a plan, everything about a task that was never dispatched is claimed, too.\n")
+	out.WriteString("\nIn a plan, everything about a task that was never dispatched is claimed, too. A plan has no signature: K changes the queue and the locks in the entries as well. So it is with the option of an answer, and with who engaged a stop and is named by what it cancelled: only entries say it.\n")
 	return out.String()
 }
 
@@ -123,7 +126,7 @@ func documentClaims() map[string][]string {
 	return map[string][]string{
 		"manifest":  {"egress", "expires", "limits.", "nonce", "notBefore", "trace", "ceiling"},
 		"statement": {"predicate.runDetails.builder.version.", "predicate.runDetails.metadata.startedOn", "predicate.runDetails.metadata.finishedOn", "predicate.runDetails.byproducts.", "predicate.bailiwick_dispatch.mode"},
-		"plan":      {"labels.", "tasks.retry.", "tasks.timeout", "tasks.priority", "limits."},
+		"plan":      {"labels.", "queue", "tasks.depends_on.", "tasks.locks.", "tasks.retry.", "tasks.timeout", "tasks.priority", "limits."},
 	}
 }
 
@@ -149,4 +152,82 @@ func TestClaimedFieldsAreDocumented(t *testing.T) {
 	if old != list {
 		t.Errorf("%s lists other fields as claimed than the table of agreements: run this test with -update", file)
 	}
+}
+
+// A plan has no signature. Who has the service's key changes it together with the
+// entries that repeat it, so what is accepted then is listed as claimed. Control: a
+// member that a worker's result fixes is refused.
+//
+// proves R-A7
+func TestWhatIsAcceptedOfAChangedPlanIsClaimed(t *testing.T) {
+	s := newStory(t)
+	s.submit(plannedAs("", `a ,"locks":["k/one"]`, "b", `c ,"depends_on":["a"]`), "", 0)
+	a, b, c := of("a", 1), of("b", 2), of("c", 3)
+	s.holding(a, "k/one")
+	s.done(a, 1)
+	s.fire(b, 1)
+	s.done(b, 1)
+	s.fire(c, 1)
+	s.done(c, 1)
+	s.settle("r1", record.RunEnd{State: "done", Done: 3})
+	x := newSubject(t, "plan", s, bundle.Case{Run: "r1"})
+	old := s.planOf("r1")[record.RefPlan]
+	for name, c := range map[string]struct {
+		from, to, entry string
+		claimed         bool
+	}{
+		"queue":          {`"queue":"default"`, `"queue":"urgent"`, "urgent", true},
+		"no dependency":  {`"depends_on":["a"],`, ``, "", true},
+		"a dependency":   {`"id":"b",`, `"depends_on":["a"],"id":"b",`, "", true},
+		"other locks":    {`"k/one"`, `"k/two"`, "k/two", true},
+		"a subagent":     {`"id":"b","source":{"name":"app"},"subagent":"code"`, `"id":"b","source":{"name":"app"},"subagent":"other"`, "", false},
+		"a source":       {`"id":"b","source":{"name":"app"}`, `"id":"b","source":{"name":"lib"}`, "", false},
+		"another member": {`"id":"b",`, `"id":"b","input":{"x":1},`, "", false},
+	} {
+		was := s.documents[old]
+		changed := bytes.Replace(was, []byte(c.from), []byte(c.to), 1)
+		if bytes.Equal(was, changed) {
+			t.Fatalf("%s: the plan has no %s:\n%s", name, c.from, was)
+		}
+		canonical := parsed(t, changed)
+		g := x.forge()
+		g.replace(old, canonical)
+		for i := range g.entries {
+			switch d := g.entries[i].Detail.(type) {
+			case record.RunRequest:
+				if name == "queue" {
+					d.Queue = c.entry
+					g.entries[i].Detail = d
+				}
+			case record.TaskStart:
+				if name == "other locks" && len(d.Locks) > 0 {
+					d.Locks = []string{c.entry}
+					g.entries[i].Detail = d
+				}
+			}
+		}
+		b, err := bundle.Read(bytes.NewReader(g.file(t)), bundle.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Verify(b, x.trust, Options{})
+		if r.Failed() == c.claimed || onlyClaimed(record.RefPlan, was, canonical, nil) != c.claimed {
+			t.Errorf("%s: refused %v, listed as claimed %v, want it claimed: %v\n%s", name, r.Failed(), !c.claimed, c.claimed, r.Text())
+		}
+		if b, err = bundle.Read(bytes.NewReader(g.file(t)), bundle.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+		if r := Verify(b, x.trust, x.anchored()); !r.Failed() {
+			t.Errorf("%s: accepted with an anchor", name)
+		}
+	}
+}
+
+func parsed(t testing.TB, doc []byte) []byte {
+	t.Helper()
+	p, problems := plan.Parse(doc)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return p.Canonical()
 }

@@ -76,13 +76,14 @@ func neededKinds() []record.Kind {
 func notInBundles() []record.Kind { return except(record.Kinds(), inBundles()...) }
 
 const (
-	claimTime   = "times and durations: the service's clock"
-	claimDenied = "what was denied, to whom and why, and requests without an effect: nothing follows from them"
-	claimOption = "the option of an answer outside a run, of one that was never delivered, and of one in words in runs of earlier versions"
-	claimSteps  = "the steps of a task whose dispatch is shown without its run"
-	claimVain   = "that anything was requested or changed which had no effect here: without the entry the rest is as it is"
-	claimUnread = "a catalog revision by which nothing in the bundle was decided"
-	claimCaller = "callers: the service authenticated them, and no caller signs a request"
+	claimTime     = "times and durations: the service's clock"
+	claimDenied   = "what was denied, to whom and why, and requests without an effect: nothing follows from them"
+	claimOperator = "who the operator of the service is: policy operator decided, or might have"
+	claimOption   = "the option of an answer outside a run, of one that was never delivered, and of one in words in runs of earlier versions"
+	claimSteps    = "the steps of a task whose dispatch is shown without its run"
+	claimVain     = "that anything was requested or changed which had no effect here: without the entry the rest is as it is"
+	claimUnread   = "a catalog revision by which nothing in the bundle was decided"
+	claimCaller   = "callers: the service authenticated them, and no caller signs a request"
 )
 
 // serviceKinds are what the service does by itself.
@@ -120,7 +121,7 @@ func headAgreements() []agreement {
 			return known(s.m != nil, func() verdict { return is(s.e.Principal, s.m.Principal) })
 		}},
 		{kinds: kinds(record.KindRunSubmitted), field: "principal", truth: byRules, by: "decider.decide"},
-		{kinds: caller, field: "principal", truth: byRules, check: (*scene).caller, claim: "who the operator of the service is, where policy operator decided"},
+		{kinds: caller, field: "principal", truth: byRules, check: (*scene).caller, claim: claimOperator},
 		{kinds: kinds(record.KindOperatorRecorded, record.KindStopEngaged), field: "principal", truth: byNothing, claim: claimCaller},
 		{kinds: kinds(record.KindCatalogRevision), field: "principal", truth: byKind, check: func(s *scene) verdict { return is(s.e.Principal, "") }},
 		{kinds: serviceKinds(), field: "principal", truth: byManifest, check: (*scene).service, claim: "whether the service names nobody for what it does by itself, or the owner, as earlier versions did"},
@@ -137,7 +138,7 @@ func headAgreements() []agreement {
 			return known(s.m != nil, func() verdict { return sameList(s.e.Policies, s.m.Policies) })
 		}},
 		{kinds: kinds(record.KindRunSubmitted), field: "policies", truth: byRules, by: "decider.decide"},
-		{kinds: caller, field: "policies", truth: byRules, check: (*scene).repeated},
+		{kinds: caller, field: "policies", truth: byRules, check: (*scene).repeated, claim: claimOperator},
 		{kinds: append(serviceKinds(), ruleKinds()...), field: "policies", truth: byKind, check: func(s *scene) verdict { return holds(len(s.e.Policies) == 0) }},
 		{kinds: otherKinds(), field: "policies", truth: byNothing, claim: claimDenied},
 	}
@@ -213,7 +214,13 @@ func (s *scene) repeated() verdict {
 		return differs
 	}
 	d := engine.Decide(policy.Request{Principal: s.e.Principal, Action: actionOf(s.e.Kind), Resource: s.e.Resource, Owner: owner})
-	return holds(d.Allowed() && slices.Equal(d.Policies(), s.e.Policies))
+	switch {
+	case !d.Allowed() || !slices.Equal(d.Policies(), s.e.Policies):
+		return differs
+	case slices.Contains(s.e.Policies, "owner"):
+		return silent // an owner may be the operator, too
+	}
+	return agrees
 }
 
 // builtInRules returns the rules of a catalog without grants.

@@ -194,6 +194,7 @@ func (v *verification) decisions(out *Ran) {
 			revisions[uint64(max(d.Revision, 0))] = true //nolint:gosec // G115: not negative
 		}
 	}
+	stopping := v.stopping()
 	for i := range v.entries {
 		e := &v.entries[i]
 		if !e.ok {
@@ -207,14 +208,34 @@ func (v *verification) decisions(out *Ran) {
 			by, what = "", fmt.Sprintf("an operator set the ceiling of %s to %s", rec.Principal, rec.Ceiling)
 		case rec != nil && rec.Verb == api.VerbStopLift && e.seq > first && e.seq < last:
 			by, what = "", "an operator lifted stop "+rec.Stop
-		case e.Kind == record.KindStopEngaged && e.seq > first && e.seq < last:
+		case e.Kind == record.KindStopEngaged && e.seq > first && (e.seq < last || stopping[e]):
 			d, _ := e.Detail.(record.StopEngaged)
 			what = "engaged stop " + record.Word(d.Stop) + " on " + record.Word(d.Scope)
+			if d.Name != "" {
+				what += " " + record.Word(d.Name)
+			}
 		}
 		if what != "" {
 			out.Decided = append(out.Decided, Decided{e.seq, e.At, by, what})
 		}
 	}
+}
+
+// stopping returns the entries that engage the stops which cancelled what ran.
+func (v *verification) stopping() map[*entry]bool {
+	out := map[*entry]bool{}
+	for _, h := range v.dispatches {
+		a := h.last()
+		if a == nil || a.manifest == nil {
+			continue
+		}
+		if end := a.final(); end != nil && end.Kind == record.KindDispatchCancelled {
+			if e := v.stops.after(h.attempts[0].admitted.seq, a.manifest.StopSubject()); e != nil && e.seq < end.seq {
+				out[e] = true
+			}
+		}
+	}
+	return out
 }
 
 // decision says what a principal decided in an entry, or nothing. A task's own

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/evidence/bundle"
 	"github.com/bailiwick-dev/bailiwick/internal/record"
 )
@@ -42,6 +43,25 @@ func TestReportsBeginWithWhatRan(t *testing.T) {
 	}
 	one := Verify(reread(t, s.bundle(bundle.Case{Dispatch: "d-01"})), s.trust(), Options{})
 	if text := one.Text(); !strings.HasPrefix(text, "dispatch   d-01: finished\nfor        local:ann\ncommit     "+strings.Repeat("a1", 20)+" of source app\nstatement  1 for 1 dispatch: d-01\ndid        subagent code; patch sha256:") || !strings.Contains(text, "requested dispatch d-01: allowed by ") {
+		t.Error(text)
+	}
+}
+
+// A report says who engaged the stop that cancelled what ran. Control: a stop that
+// cancelled nothing here is left out.
+func TestAReportNamesTheStopThatCancelled(t *testing.T) {
+	s := newStory(t)
+	w := &work{id: "d-01"}
+	s.admit(w)
+	s.start(w)
+	engage := func(stop, scope, name string) {
+		s.write(record.Entry{Kind: record.KindStopEngaged, Principal: "local:op", Detail: record.StopEngaged{Stop: stop, Scope: scope, Name: name}})
+	}
+	engage("s-1", "principal", "local:eve")
+	engage("s-2", "principal", "local:ann")
+	s.finish(w, api.EventCancelled, "")
+	r := Verify(reread(t, s.bundle(bundle.Case{Dispatch: "d-01"})), s.trust(), Options{})
+	if text := r.Text(); r.Failed() || !strings.Contains(text, "local:op engaged stop s-2 on principal local:ann\n") || strings.Contains(text, "stop s-1") {
 		t.Error(text)
 	}
 }
