@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -22,6 +24,7 @@ const (
 	takeBytes = 256 << 20
 	takeLimit = 64 << 20
 	takeStep  = 1 << 20
+	takeHuge  = "take huge pages and give back all but a small one"
 )
 
 func touch(b []byte) {
@@ -110,6 +113,99 @@ func takeAttacks() map[string]func(facts) error {
 				linger()
 			}
 			return err
+		},
+		"take memory of a process whose first thread has exited": func(facts) error { // its status says nothing of memory
+			if unix.Gettid() != unix.Getpid() {
+				return errors.New("the attack is not on the first thread")
+			}
+			go func() {
+				for { // until the first thread has exited
+					status, err := os.ReadFile("/proc/self/status")
+					if err == nil && !strings.Contains(string(status), "RssAnon") {
+						break
+					}
+					time.Sleep(time.Millisecond)
+				}
+				err := takePieces(takeStep, func() error {
+					b, err := unix.Mmap(-1, 0, takeStep, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+					if err == nil {
+						touch(b)
+					}
+					return err
+				})
+				if err != nil {
+					fmt.Println("blocked:", err)
+					os.Exit(10)
+				}
+				fmt.Println("OPEN")
+				os.Exit(0)
+			}()
+			_, _, errno := unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+			return errno
+		},
+		"take pipes by threads with descriptors of their own": func(facts) error {
+			if _, _, err := os.Pipe(); err != nil { // the runtime's own descriptors exist before the tables part
+				return err
+			}
+			return takeMore(func() (int, error) {
+				type took struct {
+					n   int
+					err error
+				}
+				all := make(chan took)
+				go func() {
+					runtime.LockOSThread()
+					if err := unix.CloseRange(1<<20, 1<<20, unix.CLOSE_RANGE_UNSHARE); err != nil {
+						all <- took{0, err}
+						return
+					}
+					n, block := 0, make([]byte, 4096)
+					for range 2000 {
+						var p [2]int
+						if unix.Pipe2(p[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
+							break
+						}
+						n += fill(p[1], block)
+					}
+					all <- took{n, nil}
+					time.Sleep(time.Hour)
+				}()
+				got := <-all
+				return got.n, got.err
+			})
+		},
+		"take names of files": func(facts) error { // an empty file takes more than 1 KiB of the kernel's
+			dir, err := os.MkdirTemp("/dev/shm", "take")
+			if err != nil {
+				return err
+			}
+			defer func() { _ = os.RemoveAll(dir) }()
+			i := 0
+			return takePieces(2<<10, func() error {
+				i++
+				return unix.Mknod(fmt.Sprintf("%s/%0200d", dir, i), unix.S_IFREG|0o600, 0)
+			})
+		},
+		takeHuge: func(facts) error {
+			const huge = 2 << 20
+			resident := func() int {
+				text, _ := os.ReadFile("/proc/self/statm")
+				fields := append(strings.Fields(string(text)), "0", "0")
+				n, _ := strconv.Atoi(fields[1])
+				return n * 4096
+			}
+			return takeMore(func() (int, error) {
+				b, err := unix.Mmap(-1, 0, 2*huge, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+				if err != nil {
+					return 0, err
+				}
+				_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+				at := (huge - int(uintptr(unsafe.Pointer(&b[0]))%huge)) % huge
+				before := resident()
+				b[at] = 1
+				n := resident() - before
+				return n, unix.Madvise(b[at+4096:at+huge], unix.MADV_DONTNEED)
+			})
 		},
 		"take page tables": func(facts) error { // a read of one page in 2 MiB takes a page for the table, and none for itself
 			const table = 2 << 20

@@ -35,7 +35,7 @@ func (j *Jail) holds(owner *mapping, unset []string) []string {
 	} else {
 		memory = fmt.Sprintf("watchdog (processes, files and sockets together; looks every %v to %v), and rlimit per process", watchMin, watchMax)
 		shared = "refused (shared anonymous mappings, memfds); files in /dev/shm count as memory"
-		kernel = notHeld + " (locks, mappings, epoll items); the jail is ended when the machine has too little memory left"
+		kernel = notHeld + " (such as locks, mappings, epoll items, landlock rules); the jail is ended when the machine has too little memory left"
 	}
 	if !g.sockets {
 		sockets = fmt.Sprintf("watchdog (%d KiB for each socket)", socketBytes>>10)

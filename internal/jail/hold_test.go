@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,6 +99,55 @@ func TestTheWatchdogCountsSharedMemoryOnce(t *testing.T) {
 		if err != nil || exit.Code != 0 || exit.Signal != 0 {
 			t.Errorf("%s: %+v %v %s", argv, exit, err, out.String())
 		}
+	}
+}
+
+// proves R-S2
+func TestSlowLooksDoNotMakeRareLooks(t *testing.T) {
+	w := &watch{}
+	if got := w.pause(0, time.Hour); got > watchMax {
+		t.Errorf("after a look of an hour the next follows in %v", got)
+	}
+	if got := w.pause(0, time.Millisecond); got != watchMin {
+		t.Errorf("with nothing left the next look follows in %v", got)
+	}
+	j := mustStart(t, Spec{noCgroup: true})
+	w = j.watchdog()
+	list := map[int]process{2: {at: "2/x", anonymous: 3 << 20}, 3: {at: "3/x", anonymous: 4 << 20, kernel: 5}} // no share of theirs is known
+	if got, _ := w.divided(list, 0, time.Now().Add(-time.Second)); got != 7<<20+5 {
+		t.Errorf("after its deadline a division says %d, not what each process has", got)
+	}
+	if got, _ := w.divided(list, 1<<20, time.Now().Add(time.Hour)); got != 4<<20+5 {
+		t.Errorf("a division continues beyond the limit: %d", got)
+	}
+	for pid := 4; pid < 8; pid++ { // each a child of the one before
+		list[pid] = process{at: "x/x", parent: pid - 1, anonymous: 4 << 20}
+		want := int64(7<<20+5) + int64(pid-4)<<22
+		if got, unsure := w.divided(list, want, time.Now().Add(time.Hour)); !unsure || got != want {
+			t.Errorf("with %d new copies of a process: %d, want %d, unsure %v", pid-3, got, want, unsure)
+		}
+	}
+}
+
+// proves R-S2
+func TestASocketHoldsNoMoreThanItCounts(t *testing.T) {
+	for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET} {
+		pair, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{137_000, 212_960, 150_000, 60_000, 1} {
+			_, _ = unix.Write(pair[0], make([]byte, size))
+		}
+		var info [9]uint32 // SO_MEMINFO: the third is what the socket has sent
+		size := uint32(unsafe.Sizeof(info))
+		if err := call(unix.SYS_GETSOCKOPT, uintptr(pair[0]), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size))); err != nil {
+			t.Fatal(err)
+		}
+		if info[2] > socketBytes || kind == unix.SOCK_DGRAM && info[2] < 256<<10 {
+			t.Errorf("a socket of kind %d holds %d bytes, and counts as %d", kind, info[2], socketBytes)
+		}
+		_, _ = unix.Close(pair[0]), unix.Close(pair[1])
 	}
 }
 

@@ -72,8 +72,11 @@ func (l limit) set(part uint64) error {
 }
 
 // Buffers of a socket in a jail whose sockets the watchdog counts: what one can hold at most, in bytes. Unix and UDP sockets
-// keep the kernel's default of 208 KiB plus one message; TCP is set to its half in each direction.
-const socketBytes = 256 << 10
+// keep the kernel's default of 208 KiB, and may exceed it by one message, for which 256 KiB and more are allocated. TCP is set in each direction.
+const (
+	socketBytes = 528 << 10
+	tcpBytes    = 128 << 10
+)
 
 // namespaceLimits are limits of the jail's own user and network namespaces, as files below /proc/sys.
 func (s *setup) namespaceLimits() map[string]string {
@@ -85,8 +88,8 @@ func (s *setup) namespaceLimits() map[string]string {
 		limits["user/max_"+kind+"_namespaces"] = "0" // those of the jail exist; building it takes mount namespaces
 	}
 	if s.CountSockets {
-		half := strconv.Itoa(socketBytes / 2)
-		limits["net/ipv4/tcp_wmem"], limits["net/ipv4/tcp_rmem"] = "4096 16384 "+half, "4096 "+half+" "+half
+		most := strconv.Itoa(tcpBytes)
+		limits["net/ipv4/tcp_wmem"], limits["net/ipv4/tcp_rmem"] = "4096 16384 "+most, "4096 "+most+" "+most
 		limits["net/ipv4/tcp_max_tw_buckets"], limits["net/core/optmem_max"] = "4096", "20480"
 	}
 	return limits

@@ -53,7 +53,7 @@ func allowedCalls() []family {
 		{why: "sockets that exist: the rules of socket decide which do", calls: []uint32{
 			unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_CONNECT, unix.SYS_GETSOCKNAME,
 			unix.SYS_GETPEERNAME, unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_SENDMMSG,
-			unix.SYS_RECVMMSG, unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT, unix.SYS_SHUTDOWN,
+			unix.SYS_RECVMMSG, unix.SYS_GETSOCKOPT, unix.SYS_SHUTDOWN,
 		}},
 		{why: "memory of the caller", calls: []uint32{
 			unix.SYS_BRK, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MPROTECT, unix.SYS_MSYNC, unix.SYS_MADVISE,

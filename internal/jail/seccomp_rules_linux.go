@@ -27,6 +27,7 @@ const (
 	fiosetown        = 0x8901
 	siocspgrp        = 0x8902
 	prSchedCore      = 62 // PR_SCHED_CORE
+	shmHugetlb       = 0o4000
 )
 
 func low(arg uint32) bpf.Instruction  { return bpf.LoadAbsolute{Off: offArg + 8*arg, Size: 4} }
@@ -75,7 +76,8 @@ func fileRules() []rule {
 		// It would drop what the machine caches of host files, and changes nothing on a tmpfs.
 		{unix.SYS_FADVISE64, append([]bpf.Instruction{low(3)}, denyIf(bpf.JumpEqual, unix.FADV_DONTNEED, 0)...)},
 		{unix.SYS_SHMGET, slices.Concat([]bpf.Instruction{high(1)}, denyIf(bpf.JumpNotEqual, 0, unix.EINVAL),
-			[]bpf.Instruction{low(1)}, denyIf(bpf.JumpGreaterThan, maxShared, unix.EINVAL))},
+			[]bpf.Instruction{low(1)}, denyIf(bpf.JumpGreaterThan, maxShared, unix.EINVAL),
+			[]bpf.Instruction{low(2)}, denyIf(bpf.JumpBitsSet, shmHugetlb, unix.ENOMEM))},
 	}, fileRulesHere(device)...)
 }
 
@@ -99,7 +101,16 @@ func socketRules() []rule {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 1},
 		deny(unix.EAFNOSUPPORT),
 	}, internet)
+	// The machine has one limit for the memory of compiled filters; without room, no process can install one, a jail included.
+	// Pages that a socket borrows stay after their owner gave them back.
+	option := []bpf.Instruction{low(1), bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOL_SOCKET, SkipTrue: 1}, allow(), low(2)}
+	for _, name := range []uint32{
+		unix.SO_ATTACH_FILTER, unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF, unix.SO_ZEROCOPY,
+	} {
+		option = append(option, denyIf(bpf.JumpEqual, name, unix.EPERM)...)
+	}
 	return []rule{
+		{unix.SYS_SETSOCKOPT, option},
 		{unix.SYS_SOCKET, socket},
 		{unix.SYS_SOCKETPAIR, append([]bpf.Instruction{low(0)}, allowOnly([]uint32{unix.AF_UNIX}, unix.EAFNOSUPPORT)...)},
 	}

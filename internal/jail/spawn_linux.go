@@ -112,6 +112,11 @@ func confineThread(s *setup) ([]string, error) {
 	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0); errno != 0 && errno != unix.ENOSYS {
 		return nil, fmt.Errorf("join an empty session keyring: %w", errno)
 	}
+	if !s.MemoryCgroup {
+		if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // a kernel without
+			return nil, fmt.Errorf("turn transparent huge pages off: %w", err)
+		}
+	}
 	if err := dropThread(s.ids()); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,12 @@ func uncountedFilter(memory, sockets bool) ([]unix.SockFilter, error) {
 		for _, call := range []uint32{unix.SYS_SPLICE, unix.SYS_TEE, unix.SYS_VMSPLICE, unix.SYS_SENDFILE} {
 			list = append(list, rule{call, []bpf.Instruction{deny(unix.EINVAL)}}) // as for descriptors that do not support it
 		}
+		// Descriptors are counted by process: threads have the same. Huge pages are off, because all of one is kept for one small page.
+		own := append([]bpf.Instruction{low(0), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: unix.CLONE_THREAD | unix.CLONE_FILES}},
+			denyIf(bpf.JumpEqual, unix.CLONE_THREAD, unix.EINVAL)...)
+		list = append(list, rule{unix.SYS_CLONE, own},
+			rule{unix.SYS_CLOSE_RANGE, append([]bpf.Instruction{low(2)}, denyIf(bpf.JumpBitsSet, unix.CLOSE_RANGE_UNSHARE, unix.EINVAL)...)},
+			rule{unix.SYS_PRCTL, append([]bpf.Instruction{low(0)}, denyIf(bpf.JumpEqual, unix.PR_SET_THP_DISABLE, unix.EPERM)...)})
 		list = append(list, rule{unix.SYS_FCNTL, append([]bpf.Instruction{low(1)}, denyIf(bpf.JumpEqual, fSetPipeSize, unix.EPERM)...)})
 	}
 	if sockets {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -15,12 +16,14 @@ import (
 )
 
 // A look at a jail takes about 20 µs for each process. The next follows when the jail could have taken what is left at
-// takeRate on each processor, within these bounds, and never so soon that looking takes more than 1/lookShare of the time.
+// takeRate on each processor, within these bounds, and never so soon that looking takes more than half of the time. A jail can
+// make looks slow, by many processes and mappings: so the division of shared memory has an end.
 const (
-	watchMin  = 20 * time.Millisecond
-	watchMax  = 500 * time.Millisecond
-	lookShare = 25
-	takeRate  = 4 << 30 // bytes in a second
+	watchMin   = 20 * time.Millisecond
+	watchMax   = 500 * time.Millisecond
+	divideTime = 300 * time.Millisecond
+	vforkTime  = 200 * time.Millisecond
+	takeRate   = 4 << 30 // bytes in a second
 )
 
 // watch ends a jail that takes more memory than its limit where no control group counts it: from outside, by what the kernel
@@ -35,13 +38,14 @@ type watch struct {
 	patience  time.Duration
 	available func() (available, total int64)
 
-	seen map[int]bool // processes of the last look
+	seen map[int]time.Time // processes of the last look, and when each was first seen
 }
 
 // usage is what a look found, in bytes.
 type usage struct {
 	processes, files, descriptors, sockets int64
 	socketCount                            int64
+	unsure                                 bool // a process was taken for one between vfork and exec
 }
 
 func (u usage) total() int64 { return u.processes + u.files + u.descriptors + u.sockets }
@@ -113,7 +117,7 @@ func monotonic() time.Duration {
 // pause is the time until the next look, with left bytes to go.
 func (w *watch) pause(left int64, took time.Duration) time.Duration {
 	until := time.Duration(float64(left) / takeRate / float64(runtime.NumCPU()) * float64(time.Second))
-	return max(watchMin, min(until, watchMax), lookShare*took)
+	return max(watchMin, min(until, watchMax), min(took, watchMax))
 }
 
 func (u usage) explain(limit int64) string {
@@ -141,7 +145,7 @@ func (w *watch) look() (usage, error) {
 	if err := unix.Fstatfs(int(w.files.Fd()), &st); err != nil { //nolint:gosec // a descriptor
 		return u, err
 	}
-	u.files = int64(st.Blocks-st.Bfree) * st.Bsize //nolint:gosec // a size
+	u.files = int64(st.Blocks-st.Bfree)*st.Bsize + int64(st.Files-st.Ffree)*inodeBytes //nolint:gosec // sizes
 	list, err := w.processes()
 	if err != nil {
 		return u, err
@@ -151,39 +155,67 @@ func (w *watch) look() (usage, error) {
 		u.descriptors += p.descriptors
 	}
 	if u.total() > w.limit {
-		u.processes = w.divided(list)
+		u.processes, u.unsure = w.divided(list, w.limit-(u.total()-u.processes), time.Now().Add(divideTime))
 	}
-	w.seen = make(map[int]bool, len(list))
+	seen := make(map[int]time.Time, len(list))
 	for pid := range list {
-		w.seen[pid] = true
+		first, ok := w.seen[pid]
+		if !ok {
+			first = time.Now()
+		}
+		seen[pid] = first
 	}
+	w.seen = seen
 	return u, nil
 }
 
-// divided is the memory of processes, with what forked processes share counted once.
-func (w *watch) divided(list map[int]process) int64 {
-	sum := int64(0)
-	for pid, p := range list {
+// divided is the memory of processes, with what forked processes share counted once. It begins with the largest, and ends
+// once the sum is known to be within enough, or beyond it, or at the deadline: the others then count whole.
+func (w *watch) divided(list map[int]process, enough int64, deadline time.Time) (sum int64, unsure bool) {
+	for _, p := range list {
+		sum += p.anonymous + p.kernel
+	}
+	bySize := slices.SortedFunc(maps.Keys(list), func(a, b int) int { return cmp.Compare(list[b].anonymous, list[a].anonymous) })
+	least, copied := int64(0), map[int]bool{}
+	for _, pid := range bySize {
+		if sum <= enough || least > enough || time.Now().After(deadline) {
+			break
+		}
+		p := list[pid]
 		share := p.anonymous
-		if text, err := w.read(strconv.Itoa(pid)+"/smaps_rollup", 4096); err == nil {
+		switch text, err := w.read(p.at+"/smaps_rollup", 4096); {
+		case (errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT)) && !strings.Contains(p.at, "/"):
+			share = 0 // exited meanwhile
+		case err == nil:
 			if kib := parseField(kibibytes(text), "Pss_Anon:"); strings.Contains(text, "Pss_Anon:") {
 				share = kib<<10 + parseField(kibibytes(text), "SwapPss:")<<10
 			}
 		}
-		// Between vfork and exec a process has the memory of its parent, not a share of it.
-		parent, ok := list[p.parent]
-		if ok && !w.seen[pid] && abs(parent.anonymous-p.anonymous) < 1<<20 && share > p.anonymous-p.anonymous/16 {
+		if w.like(list, pid) && !w.like(list, p.parent) && !copied[p.parent] && share > p.anonymous-p.anonymous/16 {
+			sum, unsure, copied[p.parent] = sum-p.anonymous-p.kernel, true, true
 			continue
 		}
-		sum += share + p.kernel
+		sum, least = sum-p.anonymous+share, least+share+p.kernel
 	}
-	return sum
+	if least > enough {
+		sum = least
+	}
+	return sum, unsure
+}
+
+// like reports whether a process may be between vfork and exec: it then has the memory of its parent, not a share of it. A
+// process is that for a moment only, and of each parent one is.
+func (w *watch) like(list map[int]process, pid int) bool {
+	p, parent := list[pid], list[list[pid].parent]
+	first, seen := w.seen[pid]
+	return parent.at != "" && abs(parent.anonymous-p.anonymous) < 1<<20 && (!seen || time.Since(first) < vforkTime)
 }
 
 func abs(n int64) int64 { return max(n, -n) }
 
 // process is what one process has, in bytes.
 type process struct {
+	at                             string // in /proc: the process, or a thread of it
 	parent                         int
 	anonymous, kernel, descriptors int64
 }
@@ -191,38 +223,57 @@ type process struct {
 const (
 	stackBytes      = 16 << 10 // of a thread, in the kernel
 	descriptorBytes = 4 << 10  // half of the smallest pipe; other open files take less
+	inodeBytes      = 1 << 10  // of a file, with its name
 )
 
 // processes reads all processes but pid 1, which is ours.
 func (w *watch) processes() (map[int]process, error) {
-	dir, err := unix.Openat(int(w.proc.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) //nolint:gosec // a descriptor
+	names, err := w.names(".")
 	if err != nil {
 		return nil, err
 	}
-	entries := os.NewFile(uintptr(dir), "/proc") //nolint:gosec // a descriptor
-	defer func() { _ = entries.Close() }()
-	names, err := entries.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	list := map[int]process{}
+	dir, list := int(w.proc.Fd()), map[int]process{} //nolint:gosec // a descriptor
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == 1 {
 			continue
 		}
-		text, err := w.read(name+"/status", 8192)
-		if err != nil {
+		at, text, err := w.status(name)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 			continue // exited meanwhile
 		}
+		if err != nil {
+			return nil, err
+		}
 		p := parseProcess(text)
+		p.at = at
 		var st unix.Stat_t // Linux 6.2 and later say how many descriptors are open, others how many there is room for
-		if unix.Fstatat(dir, name+"/fd", &st, 0) == nil && st.Size > 0 {
+		if unix.Fstatat(dir, at+"/fd", &st, 0) == nil && st.Size > 0 {
 			p.descriptors = st.Size * descriptorBytes
 		}
 		list[pid] = p
 	}
 	return list, nil
+}
+
+// status reads the status of a process. Once its first thread has exited, only its other threads have its memory and its
+// descriptors. Those may exit meanwhile too.
+func (w *watch) status(name string) (at, text string, err error) {
+	at = name
+	text, err = w.read(at+"/status", 8192)
+	for range 20 {
+		if err != nil || strings.Contains(text, "\nRssAnon:") || parseField(text, "Threads:") < 2 {
+			break
+		}
+		threads, _ := w.names(name + "/task")
+		for _, thread := range threads {
+			own := name + "/task/" + thread
+			if found, err := w.read(own+"/status", 8192); err == nil && strings.Contains(found, "\nRssAnon:") {
+				return own, found, nil
+			}
+		}
+	}
+	return at, text, err
 }
 
 func parseProcess(status string) process {
@@ -236,6 +287,16 @@ func parseProcess(status string) process {
 
 // kibibytes removes the unit, so that each line has a key and a number.
 func kibibytes(text string) string { return strings.ReplaceAll(text, " kB\n", "\n") }
+
+func (w *watch) names(dir string) ([]string, error) {
+	fd, err := unix.Openat(int(w.proc.Fd()), dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) //nolint:gosec // a descriptor
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), dir) //nolint:gosec // a descriptor
+	defer func() { _ = f.Close() }()
+	return f.Readdirnames(-1)
+}
 
 func (w *watch) read(name string, most int) (string, error) {
 	fd, err := unix.Openat(int(w.proc.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0) //nolint:gosec // a descriptor
