@@ -111,19 +111,22 @@ func TestSlowLooksDoNotMakeRareLooks(t *testing.T) {
 	if got := w.pause(0, time.Millisecond); got != watchMin {
 		t.Errorf("with nothing left the next look follows in %v", got)
 	}
+	if a, b := (usage{}).left(5, 7), (usage{unsure: true}).left(5, 7); a != 5 || b != 0 {
+		t.Errorf("left: %d, and %d where a process was not counted", a, b)
+	}
 	j := mustStart(t, Spec{noCgroup: true})
 	w = j.watchdog()
 	list := map[int]process{2: {at: "2/x", anonymous: 3 << 20}, 3: {at: "3/x", anonymous: 4 << 20, kernel: 5}} // no share of theirs is known
-	if got, _ := w.divided(list, 0, time.Now().Add(-time.Second)); got != 7<<20+5 {
+	if got, _ := w.divided(list, 0, monotonic()-time.Second); got != 7<<20+5 {
 		t.Errorf("after its deadline a division says %d, not what each process has", got)
 	}
-	if got, _ := w.divided(list, 1<<20, time.Now().Add(time.Hour)); got != 4<<20+5 {
+	if got, _ := w.divided(list, 1<<20, monotonic()+time.Hour); got != 4<<20+5 {
 		t.Errorf("a division continues beyond the limit: %d", got)
 	}
 	for pid := 4; pid < 8; pid++ { // each a child of the one before
 		list[pid] = process{at: "x/x", parent: pid - 1, anonymous: 4 << 20}
 		want := int64(7<<20+5) + int64(pid-4)<<22
-		if got, unsure := w.divided(list, want, time.Now().Add(time.Hour)); !unsure || got != want {
+		if got, unsure := w.divided(list, want, monotonic()+time.Hour); !unsure || got != want {
 			t.Errorf("with %d new copies of a process: %d, want %d, unsure %v", pid-3, got, want, unsure)
 		}
 	}

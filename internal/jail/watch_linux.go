@@ -38,7 +38,7 @@ type watch struct {
 	patience  time.Duration
 	available func() (available, total int64)
 
-	seen map[int]time.Time // processes of the last look, and when each was first seen
+	seen map[int]time.Duration // processes of the last look, and when each was first seen
 }
 
 // usage is what a look found, in bytes.
@@ -49,6 +49,14 @@ type usage struct {
 }
 
 func (u usage) total() int64 { return u.processes + u.files + u.descriptors + u.sockets }
+
+// left is what the jail could still take before the next look matters.
+func (u usage) left(limit, free int64) int64 {
+	if u.unsure {
+		return 0
+	}
+	return min(limit-u.total(), free)
+}
 
 // startWatch watches the jail until the returned function is called, which returns why the watchdog ended the command, or "".
 func (j *Jail) startWatch() func() string {
@@ -103,7 +111,7 @@ func (w *watch) run(stop <-chan struct{}) string {
 			}
 			w.kill()
 		}
-		timer.Reset(w.pause(min(w.limit-u.total(), free-reserve), monotonic()-began))
+		timer.Reset(w.pause(u.left(w.limit, free-reserve), monotonic()-began))
 	}
 }
 
@@ -155,13 +163,13 @@ func (w *watch) look() (usage, error) {
 		u.descriptors += p.descriptors
 	}
 	if u.total() > w.limit {
-		u.processes, u.unsure = w.divided(list, w.limit-(u.total()-u.processes), time.Now().Add(divideTime))
+		u.processes, u.unsure = w.divided(list, w.limit-(u.total()-u.processes), monotonic()+divideTime)
 	}
-	seen := make(map[int]time.Time, len(list))
+	seen := make(map[int]time.Duration, len(list))
 	for pid := range list {
 		first, ok := w.seen[pid]
 		if !ok {
-			first = time.Now()
+			first = monotonic()
 		}
 		seen[pid] = first
 	}
@@ -171,14 +179,14 @@ func (w *watch) look() (usage, error) {
 
 // divided is the memory of processes, with what forked processes share counted once. It begins with the largest, and ends
 // once the sum is known to be within enough, or beyond it, or at the deadline: the others then count whole.
-func (w *watch) divided(list map[int]process, enough int64, deadline time.Time) (sum int64, unsure bool) {
+func (w *watch) divided(list map[int]process, enough int64, deadline time.Duration) (sum int64, unsure bool) {
 	for _, p := range list {
 		sum += p.anonymous + p.kernel
 	}
 	bySize := slices.SortedFunc(maps.Keys(list), func(a, b int) int { return cmp.Compare(list[b].anonymous, list[a].anonymous) })
 	least, copied := int64(0), map[int]bool{}
 	for _, pid := range bySize {
-		if sum <= enough || least > enough || time.Now().After(deadline) {
+		if sum <= enough || least > enough || monotonic() > deadline {
 			break
 		}
 		p := list[pid]
@@ -208,7 +216,7 @@ func (w *watch) divided(list map[int]process, enough int64, deadline time.Time) 
 func (w *watch) like(list map[int]process, pid int) bool {
 	p, parent := list[pid], list[list[pid].parent]
 	first, seen := w.seen[pid]
-	return parent.at != "" && abs(parent.anonymous-p.anonymous) < 1<<20 && (!seen || time.Since(first) < vforkTime)
+	return parent.at != "" && abs(parent.anonymous-p.anonymous) < 1<<20 && (!seen || monotonic()-first < vforkTime)
 }
 
 func abs(n int64) int64 { return max(n, -n) }
