@@ -67,10 +67,14 @@ func Checkpoints(copied []byte) (list [][]byte, err error) {
 	copied = bytes.ReplaceAll(copied, []byte("\r\n"), []byte("\n")) // as git writes on Windows
 	for len(copied) > 0 {
 		line, rest, _ := bytes.Cut(copied, []byte("\n"))
+		if len(line) == 0 {
+			copied = rest
+			continue
+		}
 		switch signed, _, err := ParseLine(line); {
 		case err == nil:
 			list = append(list, signed)
-		case len(line) == 0, Torn(line):
+		case Torn(line):
 		case line[0] == '"':
 			return nil, err
 		default:

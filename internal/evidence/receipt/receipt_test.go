@@ -400,6 +400,18 @@ func TestCheckpointsReadsEveryFormOfACopy(t *testing.T) {
 	}
 }
 
+// A copy of empty lines, which proves nothing, costs nothing for each of them.
+// Control: lines that are judged allocate memory.
+func TestEmptyLinesOfACopyAreNotJudged(t *testing.T) {
+	cost := func(line string) float64 {
+		copied := []byte(strings.Repeat(line, 10_000))
+		return testing.AllocsPerRun(1, func() { _, _ = Checkpoints(copied) })
+	}
+	if empty, judged := cost("\n"), cost("\"\n"); empty > 20 || judged < 10_000 {
+		t.Errorf("10,000 empty lines take %.0f allocations, want few; judged lines %.0f", empty, judged)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, kind := range Kinds() {
 		b, err := sample(f, kind).Encode()
