@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 
@@ -145,7 +146,10 @@ func (t *tree) rotate(ctx context.Context) (err error) {
 
 // openStopped opens the state, the log and the keys while no service runs.
 func (t *tree) openStopped(ctx context.Context, doing string) (s *service, err error) {
-	if err := checkOwn(t.Dirs.State, t.UID); err != nil {
+	missing := api.Errorf(api.CodeNotFound, "no service state in %s", t.Dirs.State).WithHint("the service of this account has not run there; see the directories: bailiwick doctor")
+	if err := checkOwn(t.Dirs.State, t.UID); errors.Is(err, fs.ErrNotExist) {
+		return nil, missing
+	} else if err != nil {
 		return nil, err
 	}
 	s = &service{t: t, logger: slog.New(slog.NewTextHandler(t.Stderr, nil))}
@@ -154,7 +158,7 @@ func (t *tree) openStopped(ctx context.Context, doing string) (s *service, err e
 		return nil, api.Errorf(api.CodeConflict, "cannot %s while a service is running: %w", doing, owned).WithHint("first run: bailiwick down")
 	}
 	if errors.Is(err, store.ErrNotExist) {
-		return nil, api.Errorf(api.CodeNotFound, "no service state in %s", t.Dirs.Store())
+		return nil, missing
 	}
 	if err != nil {
 		return nil, err

@@ -1,12 +1,15 @@
 package daemoncli
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
+	"github.com/bailiwick-dev/bailiwick/internal/console"
 )
 
 // A state directory that others can write, or that this account cannot use, is refused
@@ -49,4 +52,22 @@ func TestAStateDirectoryWritableByOthersIsRefused(t *testing.T) {
 func made(dir string) string {
 	_ = os.Mkdir(dir, 0o700) // an error shows in its use
 	return dir
+}
+
+// Verbs about a stopped service say that there is no state, and create none.
+func TestStoppedVerbsNeedState(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	tr := &tree{Config: Config{UID: os.Geteuid(), Output: console.Output{Now: time.Now, Stderr: io.Discard}, Dirs: api.Dirs{State: dir, Config: dir}}}
+	for _, name := range []string{"no directory", "an empty directory"} {
+		if _, err := tr.openStopped(t.Context(), "rotate the key"); api.CodeOf(err) != api.CodeNotFound || !strings.Contains(err.Error(), "no service state in "+dir) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if list, _ := os.ReadDir(dir); len(list) > 0 {
+			t.Errorf("%s: created %v", name, list)
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

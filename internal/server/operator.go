@@ -166,6 +166,7 @@ func (c *operatorCalls) engage(ctx context.Context, r *request, req api.StopRequ
 		err = ids.resolve(r, (*api.RunID)(&req.Name), nil)
 	case api.StopDispatch:
 		err = ids.resolve(r, nil, (*api.DispatchID)(&req.Name))
+	case api.StopAll, api.StopPrincipal, api.StopTarget:
 	}
 	if err != nil {
 		return api.Stop{}, err
