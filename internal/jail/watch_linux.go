@@ -21,7 +21,7 @@ import (
 const (
 	watchMin   = 20 * time.Millisecond
 	watchMax   = 500 * time.Millisecond
-	divideTime = 300 * time.Millisecond
+	divideTime = 500 * time.Millisecond
 	vforkTime  = 200 * time.Millisecond
 	takeRate   = 4 << 30 // bytes in a second
 )
