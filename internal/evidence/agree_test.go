@@ -116,7 +116,7 @@ func claimedFields() string {
 	for _, doc := range slices.Sorted(maps.Keys(documentClaims())) {
 		out.WriteString("| " + doc + " | `" + strings.Join(documentClaims()[doc], "`, `") + "` |\n")
 	}
-	out.WriteString("\nIn a plan, everything about a task that was never dispatched is claimed, too. A plan has no signature: K changes the queue and the locks in the entries as well. So it is with the option of an answer, and with who engaged a stop and is named by what it cancelled: only entries say it.\n")
+	out.WriteString("\nIn a plan, everything about a task that was never dispatched is claimed, too. A plan has no signature: K changes the queue and the locks in the entries as well. So it is with the option of an answer, and with who engaged a stop that cancelled no worker: only entries say it.\n")
 	return out.String()
 }
 

@@ -3,6 +3,7 @@ package evidence
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
@@ -199,7 +200,15 @@ func (s *scene) by() verdict {
 	if e := s.v.stops.after(from, s.m.StopSubject()); e != nil && e.seq < first {
 		first, who = e.seq, api.Actor(e.Principal)
 	}
-	return holds(first < s.e.seq && by == string(who))
+	return holds(first < s.e.seq && by == string(who) && (s.e != s.a.end || s.a.result == nil || tells(s.a.result.Message, by)))
+}
+
+// tells reports whether the message of a cancelled worker, if it names who cancelled
+// it, names this one.
+func tells(message, by string) bool {
+	rest, ok := strings.CutPrefix(message, "cancelled: by ")
+	who, _, _ := strings.Cut(rest, ": ")
+	return !ok || who == by || strings.Contains(who, "...[") // cut
 }
 
 func besideAgreements() []agreement {

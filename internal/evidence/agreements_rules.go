@@ -103,7 +103,7 @@ func revisionAgreements() []agreement {
 
 func stopAgreements() []agreement {
 	of := kinds(record.KindStopEngaged)
-	const claim = "what a stop covers and why it was engaged, as far as it has cancelled and forbidden nothing here"
+	const claim = "why a stop was engaged, and what it covers beyond what it cancelled and forbade here"
 	return []agreement{
 		{kinds: of, field: "detail.name", truth: byNothing, claim: claim},
 		{kinds: of, field: "detail.reason", truth: byNothing, claim: claim},

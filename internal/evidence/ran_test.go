@@ -66,6 +66,33 @@ func TestAReportNamesTheStopThatCancelled(t *testing.T) {
 	}
 }
 
+// Who cancelled is in the message that the worker sealed, too. Control: the same with
+// a message that names who did.
+func TestTheWorkerSaysWhoCancelledIt(t *testing.T) {
+	for message, accepted := range map[string]bool{
+		"cancelled: by local:op: emergency stop s-1": true, "cancelled: by local:op": true, "cancelled": true, "": true,
+		"cancelled: by local:eve: emergency stop s-1": false, "cancelled: by local:o": false, "cancelled: by local:ops": false,
+	} {
+		s := newStory(t)
+		w := &work{id: "d-01"}
+		s.admit(w)
+		s.start(w)
+		s.write(record.Entry{Kind: record.KindStopEngaged, Principal: "local:op", Detail: record.StopEngaged{Stop: "s-1", Scope: "all"}})
+		s.editResult = func(r *record.Result) { r.Message = message }
+		s.editEntry = func(_ uint64, e *record.Entry) {
+			if d, ok := e.Detail.(record.DispatchEnd); ok {
+				d.Message = message
+				e.Detail = d
+			}
+		}
+		s.finish(w, api.EventCancelled, "")
+		r := Verify(reread(t, s.bundle(bundle.Case{Dispatch: "d-01"})), s.trust(), Options{})
+		if r.Failed() == accepted {
+			t.Errorf("%q: accepted %v, want %v:\n%s", message, !accepted, accepted, r.Text())
+		}
+	}
+}
+
 // Nothing of what ran is proved if a row fails, and the report says so in each
 // form. Control: an honest one has the claim of the times alone.
 func TestAFailedReportProvesNothingOfWhatRan(t *testing.T) {
