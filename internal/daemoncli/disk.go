@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/bailiwick-dev/bailiwick/api"
@@ -83,15 +84,7 @@ func (s *service) standIn(ctx context.Context, f *front, err error) bool {
 		}
 		return err
 	}
-	srv := server.StandIn(s.logger, func() api.ServiceStatus {
-		st := s.identity(f.path)
-		st.StateError = why().Error()
-		st.NotReady = "store: " + st.StateError
-		return st
-	}, func() *api.Error {
-		now := why()
-		return api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", now).WithHint("%s", store.Advice(now))
-	})
+	srv := server.NewHTTP(s.refusing(f.path, why), s.logger)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -116,4 +109,17 @@ func (s *service) standIn(ctx context.Context, f *front, err error) bool {
 			return true
 		}
 	}
+}
+
+// refusing answers on the socket while the state is not open because of why.
+func (s *service) refusing(socket string, why func() error) http.Handler {
+	return server.StandIn(func() api.ServiceStatus {
+		st := s.identity(socket)
+		st.StateError = why().Error()
+		st.NotReady = "store: " + st.StateError
+		return st
+	}, func() *api.Error {
+		now := why()
+		return api.Errorf(api.CodeAuditUnavailable, "nothing is allowed: %w", now).WithHint("%s", store.Advice(now))
+	})
 }

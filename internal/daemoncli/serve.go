@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -176,7 +177,11 @@ func (s *service) shutdown(srv *server.Server, again bool) error {
 	defer cancel()
 	running := s.dispatch.Running()
 	failpoint.Hit(failpoint.ServiceStopping, "")
-	err := srv.Shutdown(ctx)
+	var standIn http.Handler
+	if why := s.store.Poisoned(); again && why != nil {
+		standIn = s.refusing(s.socket, func() error { return why })
+	}
+	err := srv.Shutdown(ctx, standIn)
 	if !again {
 		_, logErr := s.ledger.Record(ctx, record.Entry{
 			Kind: record.KindServiceStopped, Detail: record.ServiceStop{Reason: srv.StoppedBecause(), Running: int64(running)},

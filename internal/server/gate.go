@@ -29,6 +29,8 @@ type gate struct {
 	lasts  bool      // idle shutdown is off; guarded by mu
 	closed bool      // guarded by mu
 	idled  bool      // it closed automatically; guarded by mu
+
+	standIn http.Handler // guarded by mu
 }
 
 func newGate(now func() time.Time, idle time.Duration) *gate {
@@ -47,6 +49,13 @@ func (g *gate) enter() bool {
 	}
 	g.inside++
 	return true
+}
+
+// instead returns what answers requests that are not admitted, or nil.
+func (g *gate) instead() http.Handler {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.standIn
 }
 
 // exit ends a request. A passive one, such as a look at the status, does not
@@ -72,10 +81,11 @@ func (g *gate) end() time.Time {
 	return g.quiet.Add(g.idle)
 }
 
-// close closes the gate.
-func (g *gate) close() {
+// close closes the gate. standIn answers what is not admitted; nil: it is refused.
+func (g *gate) close(standIn http.Handler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.standIn = standIn
 	g.closed = true
 	g.leave()
 }
@@ -126,6 +136,10 @@ func (g *gate) oneShot(working bool) *api.OneShot {
 func (s *Server) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.gate.enter() {
+			if h := s.gate.instead(); h != nil {
+				h.ServeHTTP(w, r)
+				return
+			}
 			s.fail(w, r, caller{}, errShuttingDown())
 			return
 		}

@@ -83,7 +83,7 @@ func TestStayTurnsOffIdleShutdown(t *testing.T) {
 		if g.closeIfIdle(false, false) {
 			t.Error("it shut down")
 		}
-		g.close()
+		g.close(nil)
 		if g.enter() {
 			t.Error("a request was admitted after the gate closed")
 		}

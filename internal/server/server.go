@@ -74,7 +74,7 @@ type Server struct {
 	gate    *gate
 	callers *callers
 	catalog *catalogCalls
-	http    *http.Server
+	http    *drain
 }
 
 // New returns a server that does not listen yet. It panics if a call of the
@@ -90,10 +90,7 @@ func New(cfg Config) *Server {
 	mux.Handle("/", s.serve("", func(_ http.ResponseWriter, r *request) error {
 		return api.Errorf(api.CodeNotFound, "%s %s: no such call", r.Method, r.URL.Path)
 	}))
-	s.http = &http.Server{
-		Handler: s.admit(mux), ConnContext: connContext, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-	}
+	s.http = newDrain(NewHTTP(s.admit(mux), cfg.Logger))
 	return s
 }
 
@@ -118,20 +115,14 @@ func (s *Server) Serve(l *net.UnixListener) error {
 		go s.awaitIdle() // until the gate closes, as Shutdown makes it
 	}
 	go s.summarizeAlways() // likewise
-	err := s.http.Serve(l)
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return s.http.serve(l)
 }
 
-// Shutdown waits for open requests until ctx is done, then breaks them off.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.gate.close()
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = s.http.Close()
-	}
+// Shutdown waits for open requests until ctx is done, then breaks them off. standIn
+// answers requests that arrive meanwhile; nil refuses them.
+func (s *Server) Shutdown(ctx context.Context, standIn http.Handler) error {
+	s.gate.close(standIn)
+	err := s.http.end(ctx)
 	s.callers.sessions.close()
 	return errors.Join(err, s.summarize(ctx))
 }

@@ -171,7 +171,7 @@ func newHouse(t *testing.T, change ...func(*house, *Config)) *house {
 	served := make(chan error, 1)
 	go func() { served <- h.server.Serve(l) }()
 	t.Cleanup(func() {
-		if err := h.server.Shutdown(context.Background()); err != nil {
+		if err := h.server.Shutdown(context.Background(), nil); err != nil {
 			t.Error(err)
 		}
 		if err := <-served; err != nil {
@@ -394,7 +394,7 @@ func TestAHandleEndsWithItsProcess(t *testing.T) {
 	if n := open(); n > maxSessions+1 || n < 10 || before < 1 {
 		t.Errorf("%d processes are held on to, after %d", n, before)
 	}
-	if err := h.server.Shutdown(t.Context()); err != nil || open() != 0 {
+	if err := h.server.Shutdown(t.Context(), nil); err != nil || open() != 0 {
 		t.Errorf("at the end %d processes are held on to: %v", open(), err)
 	}
 }
@@ -518,7 +518,7 @@ func TestBadTokensAreThrottledAndSummarized(t *testing.T) {
 	for i := range 20 {
 		guess(2*n + i)
 	}
-	if err := h.server.Shutdown(t.Context()); err != nil {
+	if err := h.server.Shutdown(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if list := h.logged(record.KindAuthRefused); !strings.Contains(list[len(list)-1].Line().Text, "and 20 more") {
