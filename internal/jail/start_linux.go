@@ -157,8 +157,14 @@ func (j *Jail) read() {
 		if err != nil {
 			return
 		}
+		r := reply{m, files}
 		select {
-		case j.replies <- reply{m, files}:
+		case j.replies <- r: // also what pid 1 said before it exited
+			continue
+		default:
+		}
+		select {
+		case j.replies <- r:
 		case <-j.ended:
 			closeAll(files)
 			return

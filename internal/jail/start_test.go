@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -78,5 +80,27 @@ func TestAJailReportsItsActiveLayers(t *testing.T) {
 	want := "1000\n/workspace\n/home/agent\none\ntwo\nbin\ndev\netc\nhome\nlib\n"
 	if exit.Code != 3 || !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "CapInh:\nCapPrm:\nCapEff:\nCapBnd:\nCapAmb:\nNoNewPrivs:1\nSeccomp:2\n0\n") {
 		t.Errorf("%+v %s", exit, out)
+	}
+}
+
+// What pid 1 says before it exits arrives, however soon it exits.
+func TestTheLastWordsOfPid1Arrive(t *testing.T) {
+	for range 100 {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &Jail{wire: &wire{fd: pair[0]}, replies: make(chan reply, 1), ended: make(chan struct{})}
+		close(j.ended)
+		if err := (&wire{fd: pair[1]}).send(&message{Kind: kindFail, Error: "why"}); err != nil {
+			t.Fatal(err)
+		}
+		closeAll(pair[1:])
+		j.read()
+		r, ok := <-j.replies
+		closeAll(pair[:1])
+		if !ok || r.failure().Error() != "why" {
+			t.Fatalf("%+v", r)
+		}
 	}
 }
