@@ -3,6 +3,7 @@ package evidence
 import (
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/bailiwick-dev/bailiwick/api"
 	"github.com/bailiwick-dev/bailiwick/internal/policy"
@@ -223,19 +224,16 @@ func (s *scene) repeated() verdict {
 	return agrees
 }
 
-// builtInRules returns the rules of a catalog without grants.
+// builtInRules returns the rules of a catalog without grants, compiled once for
+// each operator, so that the work does not depend on the order of goroutines.
 func (v *verification) builtInRules(operator api.Principal) (*policy.Engine, error) {
-	if e, ok := v.builtIn.Load(operator); ok {
-		return e.(*policy.Engine), nil //nolint:forcetypeassert // only these are stored
-	}
-	if err := v.work.spend(unitEngine); err != nil {
-		return nil, err
-	}
-	e, err := policy.New(policy.Rules{Operator: operator})
-	if err == nil {
-		v.builtIn.Store(operator, e)
-	}
-	return e, err
+	compile, _ := v.builtIn.LoadOrStore(operator, sync.OnceValues(func() (*policy.Engine, error) {
+		if err := v.work.spend(unitEngine); err != nil {
+			return nil, err
+		}
+		return policy.New(policy.Rules{Operator: operator})
+	}))
+	return compile.(func() (*policy.Engine, error))() //nolint:forcetypeassert // only these are stored
 }
 
 // resource verifies what an entry is about.
