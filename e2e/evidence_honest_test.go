@@ -384,7 +384,7 @@ func (h *honest) disturbs(over <-chan struct{}) bool {
 	case "stop run", "stop principal":
 		args := []string{"stop", "-o", "json", "--principal", "agent:one"}
 		h.mu.Lock()
-		if n := len(h.all); n > 0 && what == "stop run" && !strings.HasSuffix(h.all[n-1], "-d") {
+		if n := len(h.all); n > 0 && what == "stop run" && !strings.Contains(h.all[n-1]+"-", "-d-") { // no dispatch, by either spelling
 			args = []string{"stop", "-o", "json", "--run", h.all[n-1]}
 		}
 		h.mu.Unlock()
